@@ -154,7 +154,7 @@ func (c *command) cannotStart(ctx context.Context, err error) *failure {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return &failure{text: fmt.Sprintf("the command could not be started: %v", err), release: launch.Passing(err), delay: c.retryDelay}
+	return &failure{text: fmt.Sprintf("the command could not be started: %v", err), release: launch.IsTemporary(err), delay: c.retryDelay}
 }
 
 // watch waits until a command has ended. It stops a command when its time is over, when nobody

@@ -23,8 +23,8 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// prefix returns the prefix of the broker's types for this queue's jobs.
-func (o *options) prefix() string {
+// typePrefix returns the prefix of the broker's types for this queue's jobs.
+func (o *options) typePrefix() string {
 	switch {
 	case !o.socketWorkers: // no other client can guess it
 		return "jq-" + strings.ToLower(rand.Text()) + "."
@@ -34,17 +34,17 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
-// once returns the prefix of the types of jobs with max_retry 0. If Gloom workers may join, the
+// singleRunPrefix returns the prefix of the types of jobs with max_retry 0. If Gloom workers may join, the
 // prefix is random, so that they cannot guess it.
-func (o *options) once(prefix string) string {
-	if !o.socketWorkers || o.alone() {
+func (o *options) singleRunPrefix(prefix string) string {
+	if !o.socketWorkers || o.exclusive() {
 		return prefix
 	}
 	return strings.TrimSuffix(prefix, ".") + "-" + strings.ToLower(rand.Text()) + "."
 }
 
-// alone reports whether only this process can reach the broker.
-func (o *options) alone() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
+// exclusive reports whether only this process can reach the broker.
+func (o *options) exclusive() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
 
 // openBroker starts a broker in this process, or prepares the connection to a shared one.
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
@@ -65,7 +65,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: o.alone(), Reached: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // the defaults of an external broker
+	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // the defaults of an external broker
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
@@ -101,12 +101,12 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		}}}
 		return b, nil
 	}
-	b.Rules, err = o.operators()
+	b.Rules, err = o.operatorAPI()
 	return b, err
 }
 
-// operators returns a client for the operators' HTTP interface of a shared broker.
-func (o *options) operators() (r master.Rules, err error) {
+// operatorAPI returns a client for the operators' HTTP interface of a shared broker.
+func (o *options) operatorAPI() (r master.Rules, err error) {
 	c := &o.broker
 	transport := &http.Transport{}
 	r = master.Rules{Base: "http://", Token: c.Token, HTTP: &http.Client{Timeout: 10 * time.Second, Transport: transport}}

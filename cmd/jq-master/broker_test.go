@@ -63,13 +63,13 @@ func TestBrokerHTTP(t *testing.T) {
 	} {
 		o := options{brokerHTTP: given}
 		o.broker.SubmitAddr = "broker.example:9998"
-		if r, err := o.operators(); err != nil || r.Base != want {
+		if r, err := o.operatorAPI(); err != nil || r.Base != want {
 			t.Errorf("%q: %q, %v, want %q", given, r.Base, err, want)
 		}
 	}
 }
 
-func usesBroker(b *server.Server) []string {
+func brokerFlags(b *server.Server) []string {
 	return []string{"--broker", b.SubmitAddr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String()}
 }
 
@@ -82,13 +82,13 @@ func socketWorker(t *testing.T, addr, typ string, handle gloom.Handler) {
 func serveSocket(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Option) {
 	t.Helper()
 	w.Options = append(more, gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if err := w.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		_ = w.Stop(ctx)
 	})
@@ -126,13 +126,13 @@ func TestSocketWorkers(t *testing.T) {
 	})
 	t.Run("shared", func(t *testing.T) {
 		b := startShared(t, nil)
-		d := start(t, usesBroker(b)...)
+		d := start(t, brokerFlags(b)...)
 		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		try(t, d)
 	})
 	t.Run("kept away", func(t *testing.T) {
 		b := startShared(t, nil)
-		d := start(t, append(usesBroker(b), "--socket-workers=false")...)
+		d := start(t, append(brokerFlags(b), "--socket-workers=false")...)
 		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{}}`)
@@ -164,7 +164,7 @@ func TestOnce(t *testing.T) {
 	for _, typ := range []string{"jq.sock", "*"} {
 		t.Run(typ, func(t *testing.T) {
 			b := startShared(t, nil)
-			d := start(t, usesBroker(b)...)
+			d := start(t, brokerFlags(b)...)
 			c := d.client(t, jsonType)
 			once := c.enqueue(`{"name":"sock","argument":{"n":1},"max_retry":0}`)
 			often := c.enqueue(`{"name":"sock","argument":{"n":2},"priority":1}`)
@@ -192,7 +192,7 @@ func TestOnce(t *testing.T) {
 // running jobs can still be answered, and constraints hold.
 func TestBrokerRestarts(t *testing.T) {
 	b := startShared(t, nil)
-	d := start(t, usesBroker(b)...)
+	d := start(t, brokerFlags(b)...)
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/two", `{"match":{"field":"/name","op":"eq","value":"few"},"concurrency":2}`).want(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
@@ -239,7 +239,7 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			b := startShared(t, nil)
-			d := start(t, append(usesBroker(b), "--backoff-base", "1ms", "--timeout-grace", "1ms")...)
+			d := start(t, append(brokerFlags(b), "--backoff-base", "1ms", "--timeout-grace", "1ms")...)
 			c := d.client(t, jsonType)
 			worker := c.register(`{"name":"w","max_jobs":10}`)
 			id := c.enqueue(fmt.Sprintf(`{"name":"n","argument":{},"keep_result":true,"timeout":%v}`, timeout))
@@ -285,7 +285,7 @@ func TestBrokerRefuses(t *testing.T) {
 	guarded := func(o *settings.Options) { o.TokenFile = path }
 	allow("submit,work,admin")
 	b := startSharedWith(t, nil, guarded)
-	d := start(t, append(usesBroker(b), "--broker-token", token)...)
+	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).want(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
@@ -317,9 +317,9 @@ func TestBrokerRefuses(t *testing.T) {
 	}
 }
 
-// TestTokenCoversSome: a job of a type that the master's token does not cover waits until the token
+// TestPartialToken: a job of a type that the master's token does not cover waits until the token
 // covers it. Running jobs are not disturbed.
-func TestTokenCoversSome(t *testing.T) {
+func TestPartialToken(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -330,7 +330,7 @@ func TestTokenCoversSome(t *testing.T) {
 	}
 	allow("jq.sock")
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.TokenFile = path })
-	d := start(t, append(usesBroker(b), "--broker-token", token)...)
+	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	runs, goOn := make(chan struct{}, 10), make(chan struct{})
 	serveSocket(t, b.WorkerAddr().String(), &gloom.Worker{
@@ -372,7 +372,7 @@ func TestTokenCoversSome(t *testing.T) {
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
-	c := start(t, usesBroker(b)...).client(t, jsonType)
+	c := start(t, brokerFlags(b)...).client(t, jsonType)
 	worker := c.register(`{"name":"w","max_jobs":2500}`)
 	ids := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)
 	ids = append(ids, c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 99)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)...)
@@ -404,7 +404,7 @@ func TestScrapes(t *testing.T) {
 		forward.ServeHTTP(w, r)
 	}))
 	defer front.Close()
-	c := start(t, append(usesBroker(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
+	c := start(t, append(brokerFlags(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
 	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).want(201)
 	asked.Store(0)
 	start := time.Now()
@@ -424,7 +424,7 @@ func TestScrapes(t *testing.T) {
 func TestRulesFull(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
-	d := start(t, usesBroker(b)...)
+	d := start(t, brokerFlags(b)...)
 	c := d.client(t, jsonType)
 	for i := range broker.MaxWildcardRules {
 		r, err := http.NewRequest("PUT", fmt.Sprintf("http://%s/v1/groups/other%d*", b.HTTPAddr(), i), strings.NewReader(`{"concurrency":1}`))
@@ -465,7 +465,7 @@ func TestNamespaces(t *testing.T) {
 	ids := []string{"x", "b:x", strings.Repeat("%", 200), strings.Repeat("\"", 200), strings.Repeat("<", 200)}
 	clients := map[string]*client{}
 	for _, ns := range spaces {
-		clients[ns] = start(t, append(usesBroker(b), "--namespace", ns)...).client(t, jsonType)
+		clients[ns] = start(t, append(brokerFlags(b), "--namespace", ns)...).client(t, jsonType)
 	}
 	path := func(id string) string { return "/v1/constraints/" + url.PathEscape(id) }
 	jobs := map[string]string{}
@@ -521,7 +521,7 @@ func TestNamespaces(t *testing.T) {
 // share a namespace at a broker but not a store cannot work, but neither ends the other's jobs.
 func TestForeignJobs(t *testing.T) {
 	b := startShared(t, nil)
-	one, two := start(t, usesBroker(b)...).client(t, jsonType), start(t, usesBroker(b)...).client(t, jsonType)
+	one, two := start(t, brokerFlags(b)...).client(t, jsonType), start(t, brokerFlags(b)...).client(t, jsonType)
 	idle := two.register(`{"name":"w","max_jobs":5}`)
 	stop := make(chan struct{})
 	asked := make(chan struct{})

@@ -29,12 +29,12 @@ const (
 // client makes requests in one encoding and checks each exchange against openapi.yaml.
 // The tests give bodies as JSON, whatever the encoding.
 type client struct {
-	t     testing.TB
-	d     *process
-	media string
-	token string
-	doc   routers.Router
-	by    http.RoundTripper
+	t         testing.TB
+	d         *process
+	media     string
+	token     string
+	doc       routers.Router
+	transport http.RoundTripper
 }
 
 func init() {
@@ -74,18 +74,18 @@ func (d *process) client(t testing.TB, media string) *client {
 
 // reply is the master's reply to a request.
 type reply struct {
-	t      testing.TB
-	of     string // the request
-	status int
-	header http.Header
-	text   string // the body, converted to JSON
+	t       testing.TB
+	request string // the request
+	status  int
+	header  http.Header
+	text    string // the body, converted to JSON
 }
 
 // want fails the test unless the reply has this status.
 func (r *reply) want(status int) *reply {
 	r.t.Helper()
 	if r.status != status {
-		r.t.Fatalf("%s: status %d, want %d: %s", r.of, r.status, status, r.text)
+		r.t.Fatalf("%s: status %d, want %d: %s", r.request, r.status, status, r.text)
 	}
 	return r
 }
@@ -95,7 +95,7 @@ func (r *reply) want(status int) *reply {
 func (r *reply) refused(status int, code, field string) {
 	r.t.Helper()
 	if r.status != status || r.get("error") != code || field != "" && r.get("field") != field {
-		r.t.Errorf("%s: status %d, %s, want %d, %s of %q", r.of, r.status, r.text, status, code, field)
+		r.t.Errorf("%s: status %d, %s, want %d, %s of %q", r.request, r.status, r.text, status, code, field)
 	}
 }
 
@@ -103,7 +103,7 @@ func (r *reply) decode() map[string]any {
 	var m map[string]any
 	if err := json.Unmarshal([]byte(r.text), &m); err != nil {
 		r.t.Helper()
-		r.t.Fatalf("%s: %v in %s", r.of, err, r.text)
+		r.t.Fatalf("%s: %v in %s", r.request, err, r.text)
 	}
 	return m
 }
@@ -121,7 +121,7 @@ func (r *reply) has(text string) *reply {
 	got := r.decode()
 	for k, v := range want {
 		if g, ok := got[k]; !ok || !reflect.DeepEqual(g, v) {
-			r.t.Errorf("%s: %s is %v, want %v, in %s", r.of, k, g, v, r.text)
+			r.t.Errorf("%s: %s is %v, want %v, in %s", r.request, k, g, v, r.text)
 		}
 	}
 	return r
@@ -170,7 +170,7 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 			r.Header.Del(headers[i])
 		}
 	}
-	resp, err := c.by.RoundTrip(r)
+	resp, err := c.transport.RoundTrip(r)
 	if err != nil {
 		c.t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -183,7 +183,7 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 	c.hold(r, data, out, raw)
 	if strings.HasSuffix(resp.Header.Get("Content-Type"), "msgpack") && len(raw) > 0 {
 		if fault := pack.Check(raw); fault != nil {
-			c.t.Fatalf("%s: %v in % x", out.of, fault, raw)
+			c.t.Fatalf("%s: %v in % x", out.request, fault, raw)
 		}
 		out.text = string(pack.AppendJSON(nil, raw))
 	}
@@ -196,7 +196,7 @@ func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
 	route, params, err := c.doc.FindRoute(r)
 	if err != nil {
 		if out.status != http.StatusNotFound && out.status != http.StatusMethodNotAllowed {
-			c.t.Errorf("%s is not described: %v", out.of, err)
+			c.t.Errorf("%s is not described: %v", out.request, err)
 		}
 		return
 	}
@@ -207,7 +207,7 @@ func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
 	if out.status < 300 && (data == nil || r.Header.Get("Content-Type") != "") {
 		r.Body = io.NopCloser(bytes.NewReader(data))
 		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
-			c.t.Errorf("%s was taken, the description says: %v", out.of, err)
+			c.t.Errorf("%s was taken, the description says: %v", out.request, err)
 		}
 	}
 	if r.Method == http.MethodHead {
@@ -216,7 +216,7 @@ func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
 	resp := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: out.status, Header: out.header, Options: in.Options}
 	resp.SetBodyBytes(raw)
 	if err := openapi3filter.ValidateResponse(context.Background(), resp); err != nil {
-		c.t.Errorf("%s: %d %s is not what the description says: %v", out.of, out.status, out.text, err)
+		c.t.Errorf("%s: %d %s is not what the description says: %v", out.request, out.status, out.text, err)
 	}
 }
 

@@ -46,8 +46,8 @@ func becomeChild() {
 	main()
 }
 
-// site is a master with a Redis, and pushers and a worker that record the replies.
-type site struct {
+// testSite is a master with a Redis, and pushers and a worker that record the replies.
+type testSite struct {
 	t      *testing.T
 	redis  *redistest.Server
 	master *jqtest.Server
@@ -65,7 +65,7 @@ type site struct {
 	wg       sync.WaitGroup // of pushers
 	reports  sync.WaitGroup
 	stop     chan struct{}
-	over     chan struct{} // reports give up
+	finished chan struct{} // reports give up
 }
 
 // acceptedJob is what a pusher knows about its job.
@@ -77,14 +77,14 @@ type acceptedJob struct {
 // caller sends the requests of pushers and workers, each with a time limit.
 var caller = &http.Client{Timeout: 15 * time.Second}
 
-func newSite(t *testing.T, moment string) *site {
+func newTestSite(t *testing.T, moment string) *testSite {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex
-	s := &site{
+	s := &testSite{
 		t: t, redis: redistest.New(t, "--appendfsync", "always"), accepted: map[int]acceptedJob{}, refused: map[int]bool{},
-		runs: map[int]int{}, ended: map[int]bool{}, fetched: map[int]bool{}, stop: make(chan struct{}), over: make(chan struct{}),
+		runs: map[int]int{}, ended: map[int]bool{}, fetched: map[int]bool{}, stop: make(chan struct{}), finished: make(chan struct{}),
 		random: func(n int) int { mu.Lock(); defer mu.Unlock(); return random.IntN(n) },
 	}
 	s.master = s.newMaster(moment, false)
@@ -101,7 +101,7 @@ func newSite(t *testing.T, moment string) *site {
 	return s
 }
 
-func (s *site) newMaster(moment string, standby bool) *jqtest.Server {
+func (s *testSite) newMaster(moment string, standby bool) *jqtest.Server {
 	m, err := jqtest.New(s.command(moment), standby, "--redis", s.redis.URL(),
 		"--backoff-base", "50ms", "--timeout-grace", "200ms", "--heartbeat", "300ms", "--store-wait", "5s")
 	if err != nil {
@@ -110,9 +110,9 @@ func (s *site) newMaster(moment string, standby bool) *jqtest.Server {
 	return m
 }
 
-func (s *site) command(moment string) []string { return []string{os.Args[0], childArg, moment} }
+func (s *testSite) command(moment string) []string { return []string{os.Args[0], childArg, moment} }
 
-func (s *site) url(path string) string {
+func (s *testSite) url(path string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return "http://" + s.master.Addr + path
@@ -120,7 +120,7 @@ func (s *site) url(path string) string {
 
 // call makes a JSON request. A status of 0 means that the connection failed and the effect of the
 // request is unknown.
-func (s *site) call(method, path, worker string, body, answer any) int {
+func (s *testSite) call(method, path, worker string, body, answer any) int {
 	var in io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -155,7 +155,7 @@ func (s *site) call(method, path, worker string, body, answer any) int {
 	return res.StatusCode
 }
 
-func (s *site) register() {
+func (s *testSite) register() {
 	s.t.Helper()
 	var answer struct {
 		ID string `json:"worker_id"`
@@ -168,7 +168,7 @@ func (s *site) register() {
 }
 
 // push enqueues jobs, every other one with a key, until stopped.
-func (s *site) push() {
+func (s *testSite) push() {
 	for {
 		select {
 		case <-s.stop:
@@ -203,7 +203,7 @@ func (s *site) push() {
 }
 
 // work accepts a pushed job, and reports its end from another goroutine.
-func (s *site) work(w http.ResponseWriter, r *http.Request) {
+func (s *testSite) work(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the master went away while it was pushing
@@ -246,7 +246,7 @@ func (s *site) work(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			select {
-			case <-s.over:
+			case <-s.finished:
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
@@ -255,7 +255,7 @@ func (s *site) work(w http.ResponseWriter, r *http.Request) {
 }
 
 // progress waits until this many more jobs have been accepted, and this many more have ended.
-func (s *site) progress(more int) {
+func (s *testSite) progress(more int) {
 	s.t.Helper()
 	s.mu.Lock()
 	accepted, ended := len(s.accepted)+more, len(s.ended)+more
@@ -267,20 +267,20 @@ func (s *site) progress(more int) {
 	})
 }
 
-func (s *site) until(name string, ok func() bool) {
+func (s *testSite) until(name string, ok func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not within %s: %s", patience, name)
+			s.t.Fatalf("not within %s: %s", testTimeout, name)
 		}
 	}
 }
 
-func (s *site) ready() bool { return s.master.Ready(context.Background()) == nil }
+func (s *testSite) ready() bool { return s.master.Ready(context.Background()) == nil }
 
 // settle stops the pushers, waits until all accepted jobs have ended, and compares how they ended
 // with the replies to pushers and workers.
-func (s *site) settle() {
+func (s *testSite) settle() {
 	s.t.Helper()
 	close(s.stop)
 	s.wg.Wait()
@@ -311,7 +311,7 @@ func (s *site) settle() {
 			s.t.Errorf("job %d may be retried and is %+v", n, end)
 		}
 	}
-	close(s.over)
+	close(s.finished)
 	s.reports.Wait()
 	for n := range s.refused {
 		if s.runs[n] > 0 {
@@ -324,7 +324,7 @@ func (s *site) settle() {
 // TestMasterKilled: the master is killed at random moments and started again.
 func TestMasterKilled(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "never")
+	s := newTestSite(t, "never")
 	for range 3 {
 		s.progress(20)
 		time.Sleep(time.Duration(s.random(20_000)) * time.Microsecond)
@@ -344,9 +344,9 @@ func TestMasterDies(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			t.Run(when+" "+script, func(t *testing.T) {
 				t.Parallel()
-				s := newSite(t, fmt.Sprintf("%s %s:%d", when, script, count))
+				s := newTestSite(t, fmt.Sprintf("%s %s:%d", when, script, count))
 				dead := s.master.Exited()
-				for i, deadline := 0, time.After(patience); dead != nil; i++ {
+				for i, deadline := 0, time.After(testTimeout); dead != nil; i++ {
 					switch script {
 					case "put":
 						s.call("PUT", "/v1/constraints/c", "", map[string]any{"match": map[string]any{}, "rate": 1000 + i, "burst": 1000}, nil)
@@ -374,7 +374,7 @@ func TestMasterDies(t *testing.T) {
 }
 
 // fetch requests the result of a job that is done.
-func (s *site) fetch() {
+func (s *testSite) fetch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := range s.ended {
@@ -415,7 +415,7 @@ func TestRedisFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, "never")
+			s := newTestSite(t, "never")
 			s.progress(20)
 			f.begin(t, s.redis)
 			s.until("enqueueing is refused", func() bool {
@@ -433,7 +433,7 @@ func TestRedisFaults(t *testing.T) {
 // TestRedisFlushed: when Redis loses everything, the master starts again with nothing.
 func TestRedisFlushed(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "never")
+	s := newTestSite(t, "never")
 	s.progress(5)
 	close(s.stop)
 	s.wg.Wait()
@@ -441,7 +441,7 @@ func TestRedisFlushed(t *testing.T) {
 	for _, job := range s.accepted {
 		s.until("the master forgets what Redis has lost", func() bool { return s.call("GET", "/job/"+job.id, "", nil, nil) == 404 })
 	}
-	close(s.over)
+	close(s.finished)
 	s.reports.Wait()
 	s.until("the master is ready", s.ready)
 	s.register()
@@ -466,7 +466,7 @@ func TestTakeover(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hangs %t", hangs), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, "never")
+			s := newTestSite(t, "never")
 			standby := s.newMaster("never", true)
 			if err := standby.Launch(); err != nil {
 				t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestFolderOfAKilledMaster: a later start removes the folder with the broker's sockets that a
+// TestSocketFolderRemoved: a later start removes the folder with the broker's sockets that a
 // killed master has left.
-func TestFolderOfAKilledMaster(t *testing.T) {
+func TestSocketFolderRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	start(t).Kill()

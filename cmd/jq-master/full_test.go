@@ -43,7 +43,7 @@ func TestMaxmemory(t *testing.T) {
 	drain()
 	// Jobs that have just ended can be read for some seconds; then their memory is used
 	// for new jobs.
-	for end := time.Now().Add(patience); taken < 20; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); taken < 20; time.Sleep(50 * time.Millisecond) {
 		for c.do("POST", "/job", body).status == 201 {
 			taken++
 		}

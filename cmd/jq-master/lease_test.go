@@ -50,9 +50,9 @@ func (c *client) askAll(job, worker string) map[string]*reply {
 	}
 }
 
-// TestCutOff: a master that has not reached Redis for a whole lease term answers nothing from
+// TestLeaseLost: a master that has not reached Redis for a whole lease term answers nothing from
 // memory.
-func TestCutOff(t *testing.T) {
+func TestLeaseLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	gate := redistest.NewGate(t, server.Addr())
@@ -116,9 +116,9 @@ func TestDeposed(t *testing.T) {
 	other.do("GET", "/job/"+job, "").want(200).has(`{"status":"done","result":1}`)
 }
 
-// TestLostWhileAway: if Redis was away and returns without its data, the master notices that the
+// TestLostDuringOutage: if Redis was away and returns without its data, the master notices that the
 // data is lost.
-func TestLostWhileAway(t *testing.T) {
+func TestLostDuringOutage(t *testing.T) {
 	t.Parallel()
 	server, empty := redistest.New(t), redistest.New(t)
 	gate := redistest.NewGate(t, server.Addr())

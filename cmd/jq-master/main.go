@@ -20,7 +20,7 @@ func main() {
 
 func command(opt *options, run func() error) *cobra.Command {
 	cmd := &cobra.Command{Use: "jq-master", Short: "A job queue over HTTP, with MessagePack or JSON", Long: longHelp}
-	opt.bind(cmd.Flags())
+	opt.bindFlags(cmd.Flags())
 	return cli.Daemon{
 		Prefix:   "GLOOM_JQ_",
 		Validate: opt.validate,

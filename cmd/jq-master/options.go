@@ -71,8 +71,8 @@ func defaults() options {
 	return o
 }
 
-// bind defines a flag for every option.
-func (o *options) bind(f *pflag.FlagSet) {
+// bindFlags defines a flag for every option.
+func (o *options) bindFlags(f *pflag.FlagSet) {
 	const maxSize = 1 << 50 // of bytes
 	l := &o.limits
 	f.SortFlags = false
@@ -110,7 +110,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
-func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
+func checkRange[T int | int64 | time.Duration](flag string, v, low, high T) error {
 	if v < low || v > high {
 		return &guard.OptionError{Flag: flag, Value: fmt.Sprint(v), Reason: fmt.Sprintf("must be from %v to %v", low, high)}
 	}
@@ -126,25 +126,25 @@ const (
 func (o *options) validate() error {
 	l := &o.limits
 	checks := []error{
-		between("worker-port", o.workerPort, 0, 65535),
-		between("heartbeat", l.Heartbeat, 100*time.Millisecond, time.Hour),
-		between("timeout-grace", l.TimeoutGrace, 0, time.Hour),
-		between("backoff-base", l.BackoffBase, time.Millisecond, day),
-		between("backoff-cap", l.BackoffCap, l.BackoffBase, 365*day),
-		between("aging", l.Aging, 0, 7*day),
-		between("store-wait", l.StoreWait, 0, time.Hour),
-		between("broker-wait", l.BrokerWait, time.Second, time.Hour),
-		between("result-ttl", l.ResultTTL, time.Second, 365*day),
-		between("keep-ended", l.KeepEnded, time.Second, 365*day),
-		between("max-ended", l.MaxEnded, 0, 1<<30),
-		between("max-body", o.maxBody, 1<<10, maxBody),
-		between("max-error", l.MaxError, 0, maxBody),
-		between("max-jobs", l.MaxJobs, 1, 1<<28),
-		between("max-bytes", l.MaxBytes, 1<<10, 1<<50),
-		between("max-waiters", l.MaxWaiters, 1, 1<<24),
-		between("max-workers", l.MaxWorkers, 1, 1<<20),
-		between("max-constraints", l.MaxConstraints, 0, 1<<20),
-		between("drain", o.drain, 0, day),
+		checkRange("worker-port", o.workerPort, 0, 65535),
+		checkRange("heartbeat", l.Heartbeat, 100*time.Millisecond, time.Hour),
+		checkRange("timeout-grace", l.TimeoutGrace, 0, time.Hour),
+		checkRange("backoff-base", l.BackoffBase, time.Millisecond, day),
+		checkRange("backoff-cap", l.BackoffCap, l.BackoffBase, 365*day),
+		checkRange("aging", l.Aging, 0, 7*day),
+		checkRange("store-wait", l.StoreWait, 0, time.Hour),
+		checkRange("broker-wait", l.BrokerWait, time.Second, time.Hour),
+		checkRange("result-ttl", l.ResultTTL, time.Second, 365*day),
+		checkRange("keep-ended", l.KeepEnded, time.Second, 365*day),
+		checkRange("max-ended", l.MaxEnded, 0, 1<<30),
+		checkRange("max-body", o.maxBody, 1<<10, maxBody),
+		checkRange("max-error", l.MaxError, 0, maxBody),
+		checkRange("max-jobs", l.MaxJobs, 1, 1<<28),
+		checkRange("max-bytes", l.MaxBytes, 1<<10, 1<<50),
+		checkRange("max-waiters", l.MaxWaiters, 1, 1<<24),
+		checkRange("max-workers", l.MaxWorkers, 1, 1<<20),
+		checkRange("max-constraints", l.MaxConstraints, 0, 1<<20),
+		checkRange("drain", o.drain, 0, day),
 	}
 	for _, err := range checks {
 		if err != nil {

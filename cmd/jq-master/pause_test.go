@@ -29,7 +29,7 @@ func TestPause(t *testing.T) {
 	for _, id := range jobs {
 		wg.Go(func() {
 			if r := c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":1}`, "worker-id", worker); r.status != 204 {
-				t.Errorf("%s: %s", r.of, r.text)
+				t.Errorf("%s: %s", r.request, r.text)
 			}
 		})
 	}

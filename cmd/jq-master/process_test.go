@@ -11,16 +11,16 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience is how long a test waits for something that must happen.
-const patience = 45 * time.Second
+// testTimeout is how long a test waits for something that must happen.
+const testTimeout = 45 * time.Second
 
-// asProgram makes the test binary run as jq-master, so that the race detector checks the processes
+// programVariable makes the test binary run as jq-master, so that the race detector checks the processes
 // of tests, too.
-const asProgram = "JQ_MASTER_TEST_PROGRAM"
+const programVariable = "JQ_MASTER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	becomeChild()
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(programVariable) != "" {
 		main()
 		return
 	}
@@ -40,7 +40,7 @@ func launch(t testing.TB, args ...string) *process {
 	t.Helper()
 	args = append([]string{"--addr", "127.0.0.1:0", "--log-level", "debug", "--drain", "100ms"}, args...)
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Env = append(os.Environ(), programVariable+"=1")
 	d, err := throwaway.Start(cmd, "jq-master is ready")
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func (d *process) ready() {
 
 func eventually(t testing.TB, name string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not in time: %s", name)
 		}

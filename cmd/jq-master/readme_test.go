@@ -24,13 +24,13 @@ func readme(t *testing.T) string {
 }
 
 var (
-	idForm   = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	timeForm = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
+	idPattern   = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	timePattern = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
 )
 
 // withoutIDs replaces all ids and times in a reply, so that replies can be compared.
 func withoutIDs(text string) string {
-	return strings.TrimSpace(timeForm.ReplaceAllString(idForm.ReplaceAllString(text, "ID"), "TIME"))
+	return strings.TrimSpace(timePattern.ReplaceAllString(idPattern.ReplaceAllString(text, "ID"), "TIME"))
 }
 
 // TestReadme runs the README's examples step by step. The replies must be those that the README
@@ -125,7 +125,7 @@ func TestExamples(t *testing.T) {
 				if !strings.HasPrefix(line, "registered as ") {
 					t.Fatalf("the worker says %q (Debian: python3-msgpack; make deps installs it)", line)
 				}
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Fatal("the worker has not registered")
 			}
 			c := d.client(t, msgpackType)

@@ -20,17 +20,17 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// inBoth runs a test against a daemon in both encodings.
-func inBoth(t *testing.T, d *process, test func(t *testing.T, c *client)) {
+// inBothEncodings runs a test against a daemon in both encodings.
+func inBothEncodings(t *testing.T, d *process, test func(t *testing.T, c *client)) {
 	for _, media := range []string{msgpackType, jsonType} {
 		t.Run(strings.TrimPrefix(media, "application/"), func(t *testing.T) { test(t, d.client(t, media)) })
 	}
 }
 
-// TestLifeOfAJob: a job is enqueued, pulled and answered, and its result is fetched once.
-func TestLifeOfAJob(t *testing.T) {
+// TestJobLifecycle: a job is enqueued, pulled and answered, and its result is fetched once.
+func TestJobLifecycle(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null}`).want(201)
 		id := r.get("job_id")
 		if at := r.header.Get("Location"); at != "/job/"+id {
@@ -67,7 +67,7 @@ func TestLifeOfAJob(t *testing.T) {
 // TestFailures: a job fails for good, and another one is cancelled.
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		w := c.register(`{"name":"w","max_jobs":5,"heartbeat":true}`)
 		id := c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {
@@ -154,15 +154,15 @@ func TestTimeouts(t *testing.T) {
 		})
 	})
 	t.Run("shared broker", func(t *testing.T) {
-		d := start(t, append(usesBroker(startShared(t, nil)), "--timeout-grace", "50ms")...)
+		d := start(t, append(brokerFlags(startShared(t, nil)), "--timeout-grace", "50ms")...)
 		try(t, d, func() *process { return d })
 	})
 }
 
-// TestLateAfterFailure: a worker whose run has timed out is told that its answer came too late,
+// TestLateReport: a worker whose run has timed out is told that its answer came too late,
 // even if it has reported an earlier run of the job. A repeated report of the earlier run is still
 // accepted.
-func TestLateAfterFailure(t *testing.T) {
+func TestLateReport(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--timeout-grace", "50ms", "--backoff-base", "1ms", "--backoff-cap", "1ms").client(t, jsonType)
 	w := c.register(`{"name":"w","max_jobs":1}`)
@@ -201,7 +201,7 @@ func TestMaxError(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--max-body", "64KiB")
-	inBoth(t, d, func(t *testing.T, c *client) {
+	inBothEncodings(t, d, func(t *testing.T, c *client) {
 		job := func(more string) string { return `{"name":"a","argument":{},` + more + `}` }
 		long := strings.Repeat("x", 201)
 		for _, x := range []struct{ body, code, field string }{
@@ -300,7 +300,7 @@ func TestBadInput(t *testing.T) {
 // and the error names that field and the known ones. Workers may send any fields.
 func TestStrict(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "strict-" + c.media[len("application/"):]
 		var ids []string
 		for range 3 {
@@ -327,7 +327,7 @@ func TestStrict(t *testing.T) {
 		} {
 			r := c.do(x.method, x.path, x.body)
 			if r.refused(400, "invalid_value", x.field); !strings.Contains(r.get("reason"), x.known) {
-				t.Errorf("%s: %s, want %s", r.of, r.text, x.known)
+				t.Errorf("%s: %s, want %s", r.request, r.text, x.known)
 			}
 		}
 		// No filter, or one that selects every job, is refused.
@@ -418,7 +418,7 @@ func TestVerbatim(t *testing.T) {
 	var pushed []byte
 	select {
 	case pushed = <-came:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the job is not pushed")
 	}
 	if !strings.Contains(string(pushed), "\xa8argument"+odd) {
@@ -435,7 +435,7 @@ func TestVerbatim(t *testing.T) {
 // TestIdempotency: a repeated request returns the same job.
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		key := "key of " + c.media
 		body := `{"name":"once","argument":{"n":1}}`
 		first := c.do("POST", "/job", body, "Idempotency-Key", key).want(201)
@@ -457,7 +457,7 @@ func TestIdempotency(t *testing.T) {
 // TestOperators: operators list jobs, see their details, and act on them.
 func TestOperators(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "ops-" + c.media[len("application/"):]
 		var ids []string
 		for i := range 5 {
@@ -496,8 +496,8 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// TestBulkReachesAll: a bulk action also finds jobs that are behind many newer ones.
-func TestBulkReachesAll(t *testing.T) {
+// TestBulk: a bulk action also finds jobs that are behind many newer ones.
+func TestBulk(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)
 	old := c.enqueue(`{"name":"old","argument":{},"delay":3600}`)
@@ -514,7 +514,7 @@ func TestBulkReachesAll(t *testing.T) {
 // knows, and dropped.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "limited-" + c.media[len("application/"):]
 		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
 		at := "/v1/constraints/" + name
@@ -565,7 +565,7 @@ func TestConstraints(t *testing.T) {
 // of a path of the API or has a meaning in paths.
 func TestConstraintIDs(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		for _, id := range []string{"test", "query", "/", "a/b", "a//b", ".", "..", "../..", "a b", "{id}", "é"} {
 			at := "/v1/constraints/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 			marked := "/v1/constraints/" + api.Segment(id)
@@ -601,7 +601,7 @@ func TestTokens(t *testing.T) {
 			r := ask()
 			if c.token == scope {
 				if r.status >= 300 {
-					t.Errorf("%s as %s: %s", r.of, c.token, r.text)
+					t.Errorf("%s as %s: %s", r.request, c.token, r.text)
 				}
 			} else {
 				r.refused(403, "forbidden", "")
@@ -642,7 +642,7 @@ func TestWebPages(t *testing.T) {
 		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Origin", "http://jq.example", "Host", "jq.example"}, 201},
 	} {
 		if r := c.do(x.method, x.path, x.body, x.headers...); r.status != x.status {
-			t.Errorf("%s with %v: %d %s, want %d", r.of, x.headers, r.status, r.text, x.status)
+			t.Errorf("%s with %v: %d %s, want %d", r.request, x.headers, r.status, r.text, x.status)
 		}
 	}
 	if r := c.do("GET", "/v1/stats", "", "Origin", "http://localhost:1"); r.header.Get("Access-Control-Allow-Origin") != "" {
@@ -690,7 +690,7 @@ func TestUnreadDetail(t *testing.T) {
 	for range budget {
 		select {
 		case <-begun:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("fewer than %d replies begin", budget)
 		}
 	}

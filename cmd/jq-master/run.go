@@ -41,9 +41,9 @@ func run(o *options) error {
 	defer signals.Close()
 	registry := daemon.NewRegistry()
 	pusher := push.New(o.allow)
-	prefix := o.prefix()
+	prefix := o.typePrefix()
 	m := master.Open(master.Options{
-		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.once(prefix), Seed: rand.Uint64(), Log: log.Logger,
+		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.singleRunPrefix(prefix), Seed: rand.Uint64(), Log: log.Logger,
 		Broker: func() (master.Broker, error) { return o.openBroker(log.Logger) }, Shared: o.broker.SubmitAddr != "",
 		Schedules: o.file, ReadJob: web.ReadScheduledJob,
 		Persisted: o.redis != "" || o.constraints != "",
@@ -100,7 +100,7 @@ func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
 		return r, nil
 	}
 	if o.constraints != "" {
-		return openKeeper(store.NewMemory(), o.constraints)
+		return openConstraintFile(store.NewMemory(), o.constraints)
 	}
 	return store.NewMemory(), nil
 }

@@ -18,7 +18,7 @@ import (
 // TestSchedules: schedules are checked, stored and shown, in both encodings.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
-	inBoth(t, start(t), func(t *testing.T, c *client) {
+	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "each night " + strings.ReplaceAll(c.media, "/", " ")
 		at := "/v1/schedules/" + strings.ReplaceAll(name, " ", "%20")
 		const job = `"job":{"name":"report","argument":{"a":{"$bin":"AAE="}},"delay":5}`

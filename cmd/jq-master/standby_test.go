@@ -7,14 +7,14 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestForsaken: a master whose broker is away leaves its lease to a standby that reaches a broker.
+// TestYield: a master whose broker is away leaves its lease to a standby that reaches a broker.
 // Without such a standby, the master keeps the lease and accepts jobs.
-func TestForsaken(t *testing.T) {
+func TestYield(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	ours, theirs := startShared(t, nil), startShared(t, nil)
-	first := start(t, append(usesBroker(ours), "--redis", server.URL(), "--broker-wait", "1s")...)
-	second := launch(t, append(usesBroker(theirs), "--redis", server.URL(), "--broker-wait", "1s")...)
+	first := start(t, append(brokerFlags(ours), "--redis", server.URL(), "--broker-wait", "1s")...)
+	second := launch(t, append(brokerFlags(theirs), "--redis", server.URL(), "--broker-wait", "1s")...)
 	a, b := first.client(t, jsonType), second.client(t, jsonType)
 	theirs.Close()
 	eventually(t, "the standby says that it has no broker", func() bool {

@@ -40,7 +40,7 @@ func TestTLS(t *testing.T) {
 		return &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}
 	}
 	c := d.client(t, jsonType)
-	c.by = caller(dir, dir)
+	c.transport = caller(dir, dir)
 	eventually(t, "jq-master takes jobs", func() bool { return c.do("GET", "/readyz", "").status == 200 })
 
 	nameless := caller(dir, dir)
@@ -58,7 +58,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	check := exec.Command(os.Args[0], append([]string{"--healthcheck", "--addr", strings.TrimPrefix(plain, "http://")}, flags...)...)
-	check.Env = append(os.Environ(), asProgram+"=1")
+	check.Env = append(os.Environ(), programVariable+"=1")
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("--healthcheck: %v: %s", err, out)
 	}

@@ -96,11 +96,11 @@ type Job struct {
 	Deadline int64 // deadline of the current run, including the grace
 	Finished int64 // when the last run, or the job, ended
 
-	Result  []byte // MessagePack; nil if there is none, or it was dropped
-	Error   []byte // error of the last failure, in MessagePack; nil stands for null
-	Message string // message of the last failure
-	Reason  Reason // reason of the last failure
-	Told    int64  // finished_at as the worker reported it; 0 if it did not report one
+	Result     []byte // MessagePack; nil if there is none, or it was dropped
+	Error      []byte // error of the last failure, in MessagePack; nil stands for null
+	Message    string // message of the last failure
+	Reason     Reason // reason of the last failure
+	ReportedAt int64  // finished_at as the worker reported it; 0 if it did not report one
 
 	// Attempts holds the last KeptAttempts runs that have ended, the oldest first.
 	Attempts []Attempt
@@ -166,10 +166,10 @@ type Outcome struct {
 	Success bool
 	Result  []byte // result of a success, in MessagePack; nil stands for null
 	// Of a failure:
-	Reason  Reason
-	Retry   bool
-	Error   []byte // MessagePack; nil is null
-	Message string
-	Told    int64 // finished_at, in milliseconds since 1970; 0: not reported
-	Lost    bool  // its worker was lost
+	Reason     Reason
+	Retry      bool
+	Error      []byte // MessagePack; nil is null
+	Message    string
+	ReportedAt int64 // finished_at, in milliseconds since 1970; 0: not reported
+	Lost       bool  // its worker was lost
 }

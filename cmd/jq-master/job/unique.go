@@ -16,15 +16,15 @@ type Unique struct {
 	ReplacesRev uint32
 }
 
-// uniqueBytes is roughly the memory that a key takes besides its own bytes.
-const uniqueBytes = 200
+// uniqueSize is roughly the memory that a key takes besides its own bytes.
+const uniqueSize = 200
 
 // Size returns roughly how many bytes of memory the key takes.
 func (u *Unique) Size() int64 {
 	if u == nil {
 		return 0
 	}
-	return int64(len(u.Key)) + uniqueBytes
+	return int64(len(u.Key)) + uniqueSize
 }
 
 // Holds reports whether the job holds its key at the time now, in milliseconds since 1970, provided
@@ -52,8 +52,8 @@ func (j *Job) Holds(now int64) bool {
 	return !j.State.Ended()
 }
 
-// Sharing is a pusher's request that its job hold a unique key.
-type Sharing struct {
+// UniqueRequest is a pusher's request that its job hold a unique key.
+type UniqueRequest struct {
 	Key string
 	unique.Request
 }

@@ -31,8 +31,8 @@ type Worker struct {
 // requests must carry the same token, because its id is not secret.
 type Owner [32]byte
 
-// Is reports whether two owners are equal, in constant time.
-func (o *Owner) Is(other *Owner) bool { return subtle.ConstantTimeCompare(o[:], other[:]) == 1 }
+// Equal reports whether two owners are equal, in constant time.
+func (o *Owner) Equal(other *Owner) bool { return subtle.ConstantTimeCompare(o[:], other[:]) == 1 }
 
 // MarshalText and UnmarshalText write and read an owner in base64; the zero Owner is "".
 func (o Owner) MarshalText() ([]byte, error) {

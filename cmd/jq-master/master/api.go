@@ -11,18 +11,18 @@ import (
 // error comes from a context. The results belong to the caller. The caller must have validated the
 // types, ranges and sizes of all fields.
 
-// New is a job to be enqueued.
-type New struct {
+// NewJob is a job to be enqueued.
+type NewJob struct {
 	job.Attributes
-	Delay   time.Duration
-	Sharing *job.Sharing // the requested unique key, from which the master sets Unique; nil for none
+	Delay         time.Duration
+	UniqueRequest *job.UniqueRequest // the requested unique key, from which the master sets Unique; nil for none
 }
 
 // Key is an idempotency key; nil for none.
 type Key = store.Key
 
-// KeyLife is how long an idempotency key is remembered.
-const KeyLife = store.KeyLife
+// KeyTTL is how long an idempotency key is remembered.
+const KeyTTL = store.KeyLife
 
 // Status is a job as pushers see it.
 type Status struct {
@@ -60,14 +60,14 @@ type Page struct {
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Place is how many jobs are handed out before this one, or -1 if it does not wait. Unless
-	// Exact is set, there may be more.
-	Place int
-	Exact bool
-	// BlockedBy holds the ids of the constraints that hold the job back now. Waits says for people
+	// Position is how many jobs are handed out before this one, or -1 if it does not wait. Unless
+	// PositionExact is set, there may be more.
+	Position      int
+	PositionExact bool
+	// BlockedBy holds the ids of the constraints that hold the job back now. WaitReason says for people
 	// what else it waits for, "" for nothing.
-	BlockedBy []string
-	Waits     string
+	BlockedBy  []string
+	WaitReason string
 }
 
 // ConstraintView is a constraint and its current effect.
@@ -80,12 +80,12 @@ type ConstraintView struct {
 // WorkerView is a worker and its current state.
 type WorkerView struct {
 	job.Worker
-	Running int
-	Seen    int64     // last request, in milliseconds since 1970
-	Paused  time.Time // it gets no jobs until then; zero: it is not paused
-	Why     string    // the reason for the pause
-	Leaving bool      // it has unregistered, but its runs may still be answered
-	Silent  bool      // it pulls, runs nothing, and has not asked for jobs for a minute
+	Running     int
+	LastSeen    int64     // last request, in milliseconds since 1970
+	PausedUntil time.Time // it gets no jobs until then; zero: it is not paused
+	PauseReason string    // the reason for the pause
+	Leaving     bool      // it has unregistered, but its runs may still be answered
+	Silent      bool      // it pulls, runs nothing, and has not asked for jobs for a minute
 }
 
 // Stats holds current counts, and counts since the start.
@@ -96,19 +96,19 @@ type Stats struct {
 	Ledger Ledger
 	// The rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
-	// Ended is how many jobs have ended in the last minute, and Erred how many of those ended with
+	// Ended is how many jobs have ended in the last minute, and Failed how many of those ended with
 	// an error.
-	Ended, Erred         uint64
+	Ended, Failed        uint64
 	Workers, Slots, Busy int
 	Paused               int // workers that get no jobs for now
 	// Wait and Run are histograms with the buckets of Bounds: how long jobs waited before an
 	// attempt, and how long attempts took.
-	Wait, Run [len(bounds) + 1]uint64
-	Bytes     int64
-	Results   int // results that are kept
-	Waiters   int
-	StoreAway string // why the store is away; "" if it is not
-	Durable   bool
+	Wait, Run  [len(bounds) + 1]uint64
+	Bytes      int64
+	Results    int // results that are kept
+	Waiters    int
+	StoreError string // why the store is away; "" if it is not
+	Durable    bool
 }
 
 // NameStats holds the number of jobs with a name, by state. Served says whether a worker serves the
@@ -139,7 +139,7 @@ type Ledger struct {
 // Answer is the outcome of a push.
 type Answer struct {
 	Kind       AnswerKind
-	RetryAfter time.Duration // given with Busy; 0: the worker did not say when
+	RetryAfter time.Duration // given with AnswerBusy; 0: the worker did not say when
 	Reason     string        // for people
 }
 
@@ -148,12 +148,12 @@ type AnswerKind uint8
 
 // The kinds of answers.
 const (
-	Taken       AnswerKind = iota // 2xx; also if no answer came in time, or if the connection broke after the job was sent
-	UnknownName                   // 404
-	Busy                          // 429, 503
-	Refused                       // other 4xx, a redirect
-	Broken                        // other 5xx
-	Unreachable                   // never sent
+	AnswerTaken       AnswerKind = iota // 2xx; also if no answer came in time, or if the connection broke after the job was sent
+	AnswerUnknownName                   // 404
+	AnswerBusy                          // 429, 503
+	AnswerRefused                       // other 4xx, a redirect
+	AnswerBroken                        // other 5xx
+	AnswerUnreachable                   // never sent
 )
 
 var answerNames = [...]string{"taken", "unknown_name", "busy", "refused", "broken", "unreachable"}

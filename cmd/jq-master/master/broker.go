@@ -22,9 +22,9 @@ type Broker struct {
 	// connection.
 	Submitter []gloom.Option
 	Worker    func(name string) []gloom.Option
-	// Alone says that only this master can reach the broker. Then jobs are submitted as detached,
+	// Exclusive says that only this master can reach the broker. Then jobs are submitted as detached,
 	// and without their arguments.
-	Alone bool
+	Exclusive bool
 	// MaxGroups is how many groups a job may be in, MaxPrefetch how many jobs may be
 	// out on one connection.
 	MaxGroups, MaxPrefetch int
@@ -35,8 +35,8 @@ type Broker struct {
 	// Lost is closed when a connection to the broker breaks. The broker may then have lost the
 	// jobs.
 	Lost <-chan struct{}
-	// Reached reports whether the submitter's connection is up.
-	Reached func() bool
+	// IsReachable reports whether the submitter's connection is up.
+	IsReachable func() bool
 	// Health returns nil if all connections are up. Forget drops the connection of a worker.
 	Health func() error
 	Forget func(name string)
@@ -48,35 +48,35 @@ type Broker struct {
 
 // brokerConn is the connection to a broker. Submits, changes, cancels and rules are sent in order.
 type brokerConn struct {
-	ownPrefix  string // prefix of the types of jobs that a worker already runs
-	b          Broker
-	runCommand func(f func(c *machine))
-	log        zerolog.Logger
-	refusals   zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
-	submitter  *gloom.Submitter
-	life       context.Context
-	end        context.CancelFunc
-	done       sync.WaitGroup
+	ownPrefix   string // prefix of the types of jobs that a worker already runs
+	broker      Broker
+	runCommand  func(f func(c *machine))
+	log         zerolog.Logger
+	refusalLog  zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
+	submitter   *gloom.Submitter
+	ctx         context.Context
+	stop        context.CancelFunc
+	workerLoops sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	wake    *sync.Cond
-	queue   []brokerRequest
-	pending int // requests that have not been sent
-	changes int // changes that the broker has not answered yet
-	workers map[job.ID][]*workerConn
-	barred  error          // why requests do not reach the broker
-	drops   map[string]int // how many queued requests drop the rule of a pattern
+	mu             sync.Mutex // guards the fields below
+	wake           *sync.Cond
+	queue          []brokerRequest
+	pending        int // requests that have not been sent
+	pendingChanges int // changes that the broker has not answered yet
+	workers        map[job.ID][]*workerConn
+	denied         error          // why requests do not reach the broker
+	droppedRules   map[string]int // how many queued requests drop the rule of a pattern
 
-	outdated chan struct{} // closed by outdate, when a new connection would have rights that this one lacks
-	outdate  func()
+	outdated     chan struct{} // closed by outdate, when a new connection would have rights that this one lacks
+	markOutdated func()
 }
 
 // workerConn is a connection through which a worker gets jobs. A worker has several if it may have
 // more jobs than the broker sends to one connection.
 type workerConn struct {
 	*gloom.Worker
-	serves gloom.Serving
-	left   bool
+	serving gloom.Serving
+	removed bool
 }
 
 // brokerRequest is a request to the broker.
@@ -89,31 +89,31 @@ type brokerRequest struct {
 	id      job.ID
 }
 
-// window is the maximum number of jobs that may be on their way to the broker.
-const window = 1 << 16
+// maxPending is the maximum number of jobs that may be on their way to the broker.
+const maxPending = 1 << 16
 
 func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
-	l := &brokerConn{b: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), drops: make(map[string]int), outdated: make(chan struct{})}
-	l.refusals = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
+	l := &brokerConn{broker: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), droppedRules: make(map[string]int), outdated: make(chan struct{})}
+	l.refusalLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
-	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
-	l.life, l.end = context.WithCancel(context.Background())
-	size := window
-	if !b.Alone {
-		size = maxJobs + window // each job counts until it has ended
+	l.markOutdated = sync.OnceFunc(func() { close(l.outdated) })
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	size := maxPending
+	if !b.Exclusive {
+		size = maxJobs + maxPending // each job counts until it has ended
 	}
 	var err error
 	l.submitter, err = gloom.NewSubmitter(append(b.Submitter, gloom.Window(size))...)
 	if err != nil {
-		l.end()
+		l.stop()
 		return nil, err
 	}
-	l.done.Go(l.run)
+	l.workerLoops.Go(l.run)
 	return l, nil
 }
 
 func (l *brokerConn) close() {
-	l.end()
+	l.stop()
 	l.mu.Lock()
 	workers := l.workers
 	l.workers = nil
@@ -127,19 +127,19 @@ func (l *brokerConn) close() {
 		}
 	}
 	_ = l.submitter.Close()
-	l.done.Wait()
-	l.b.Close()
+	l.workerLoops.Wait()
+	l.broker.Close()
 }
 
-func (l *brokerConn) put(e brokerRequest) {
+func (l *brokerConn) queueRequest(e brokerRequest) {
 	l.mu.Lock()
 	l.queue = append(l.queue, e)
 	l.pending++
 	if e.change != nil {
-		l.changes++
+		l.pendingChanges++
 	}
 	if e.rule != nil && e.rule.drop {
-		l.drops[e.rule.pattern]++
+		l.droppedRules[e.rule.pattern]++
 	}
 	l.mu.Unlock()
 	l.wake.Signal()
@@ -150,15 +150,15 @@ func (l *brokerConn) put(e brokerRequest) {
 func (l *brokerConn) backlog() (pending, changes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pending, l.changes
+	return l.pending, l.pendingChanges
 }
 
-func (l *brokerConn) submit(s submission)  { l.put(brokerRequest{submit: &s, id: s.id}) }
-func (l *brokerConn) cancel(id job.ID)     { l.put(brokerRequest{cancel: true, id: id}) }
-func (l *brokerConn) setRule(r ruleChange) { l.put(brokerRequest{rule: &r}) }
-func (l *brokerConn) flush(onDone func())  { l.put(brokerRequest{flushed: onDone}) }
+func (l *brokerConn) submit(s submission)  { l.queueRequest(brokerRequest{submit: &s, id: s.id}) }
+func (l *brokerConn) cancel(id job.ID)     { l.queueRequest(brokerRequest{cancel: true, id: id}) }
+func (l *brokerConn) setRule(r ruleChange) { l.queueRequest(brokerRequest{rule: &r}) }
+func (l *brokerConn) flush(onDone func())  { l.queueRequest(brokerRequest{flushed: onDone}) }
 func (l *brokerConn) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
-	l.put(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
+	l.queueRequest(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
 }
 
 // run sends the requests in order until the connection is closed.
@@ -167,7 +167,7 @@ func (l *brokerConn) run() {
 	for {
 		l.mu.Lock()
 		l.pending -= len(batch)
-		for len(l.queue) == 0 && l.life.Err() == nil {
+		for len(l.queue) == 0 && l.ctx.Err() == nil {
 			l.wake.Wait()
 		}
 		clear(batch)
@@ -176,32 +176,32 @@ func (l *brokerConn) run() {
 			l.queue = nil
 		}
 		l.mu.Unlock()
-		if l.life.Err() != nil {
+		if l.ctx.Err() != nil {
 			return
 		}
 		for i := range batch {
-			l.do(&batch[i])
+			l.send(&batch[i])
 		}
 	}
 }
 
-// do sends a request. While the broker refuses the connection, it sends the request again,
+// send sends a request. While the broker refuses the connection, it sends the request again,
 // because nothing else would.
-func (l *brokerConn) do(e *brokerRequest) {
+func (l *brokerConn) send(e *brokerRequest) {
 	for {
-		err := l.try(e)
+		err := l.trySend(e)
 		var refused *gloom.RefusedError
 		switch ok := errors.As(err, &refused); {
 		case err == nil:
 			return
-		case l.life.Err() != nil, errors.Is(err, gloom.ErrLost):
+		case l.ctx.Err() != nil, errors.Is(err, gloom.ErrLost):
 		case ok && refused.ID == "": // the connection is refused, not the job
-			l.sleep(askAgain)
+			l.sleep(resendPause)
 			continue
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
-			l.runCommand(func(c *machine) { c.tooLong(e.id) })
+			l.runCommand(func(c *machine) { c.onTooLong(e.id) })
 		case e.submit != nil:
-			l.ended(e.submit, nil, err)
+			l.onResult(e.submit, nil, err)
 		default:
 			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker refuses a request")
 		}
@@ -212,37 +212,37 @@ func (l *brokerConn) do(e *brokerRequest) {
 	}
 }
 
-// askAgain is the pause before the next attempt after the broker has refused the connection.
-const askAgain = 500 * time.Millisecond
+// resendPause is the pause before the next attempt after the broker has refused the connection.
+const resendPause = 500 * time.Millisecond
 
 // sleep waits for d and reports whether the connection is still open.
 func (l *brokerConn) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
-	case <-l.life.Done():
+	case <-l.ctx.Done():
 		return false
 	}
 }
 
-func (l *brokerConn) try(e *brokerRequest) (err error) {
+func (l *brokerConn) trySend(e *brokerRequest) (err error) {
 	switch {
 	case e.submit != nil:
-		err = l.send(e.submit)
+		err = l.submitJob(e.submit)
 	case e.cancel:
-		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // an error only says that the job has already ended
+		err = l.submitter.CancelFunc(l.ctx, e.id.String(), func(error) {}) // an error only says that the job has already ended
 	case e.change != nil:
 		id := e.id
-		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
+		err = l.submitter.ChangeFunc(l.ctx, id.String(), *e.change, func(err error) {
 			l.changed()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
-				l.runCommand(func(c *machine) { c.groupsRefused(id) })
+				l.runCommand(func(c *machine) { c.onGroupsRefused(id) })
 			}
 		})
 	case e.rule != nil:
 		err = l.applyRule(e.rule)
 	case e.flushed != nil:
-		if err = l.submitter.Ping(l.life); err == nil {
+		if err = l.submitter.Ping(l.ctx); err == nil {
 			e.flushed()
 		}
 	}
@@ -251,7 +251,7 @@ func (l *brokerConn) try(e *brokerRequest) (err error) {
 
 func (l *brokerConn) changed() {
 	l.mu.Lock()
-	l.changes--
+	l.pendingChanges--
 	l.mu.Unlock()
 }
 
@@ -264,23 +264,23 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
 		defer l.noteDropped(r.pattern)
 	}
-	if err := l.submitter.Ping(l.life); err != nil {
+	if err := l.submitter.Ping(l.ctx); err != nil {
 		return err
 	}
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		var err error
 		if r.drop || !l.willDrop(r.pattern) {
-			err = l.b.Rules.set(l.life, r)
+			err = l.broker.Rules.set(l.ctx, r)
 		}
-		if err == nil || l.life.Err() != nil || r.drop && errors.Is(err, errRefused) {
+		if err == nil || l.ctx.Err() != nil || r.drop && errors.Is(err, errRefused) {
 			if told {
-				l.setBarred(nil)
+				l.setDenied(nil)
 			}
 			return err
 		}
 		told = true
-		l.setBarred(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
+		l.setDenied(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
 		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule; trying again")
 		l.sleep(wait)
 	}
@@ -291,20 +291,20 @@ func (l *brokerConn) applyRule(r *ruleChange) error {
 func (l *brokerConn) willDrop(pattern string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.drops[pattern] > 0
+	return l.droppedRules[pattern] > 0
 }
 
 func (l *brokerConn) noteDropped(pattern string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.drops[pattern]--; l.drops[pattern] == 0 {
-		delete(l.drops, pattern)
+	if l.droppedRules[pattern]--; l.droppedRules[pattern] == 0 {
+		delete(l.droppedRules, pattern)
 	}
 }
 
-func (l *brokerConn) setBarred(why error) {
+func (l *brokerConn) setDenied(why error) {
 	l.mu.Lock()
-	l.barred = why
+	l.denied = why
 	l.mu.Unlock()
 }
 
@@ -312,18 +312,18 @@ func (l *brokerConn) setBarred(why error) {
 func (l *brokerConn) health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.barred != nil {
-		return l.barred
+	if l.denied != nil {
+		return l.denied
 	}
-	return l.b.Health()
+	return l.broker.Health()
 }
 
-func (l *brokerConn) send(s *submission) error {
+func (l *brokerConn) submitJob(s *submission) error {
 	j := gloom.Job{
 		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
-		Retries: maxRetries, Backoff: gloom.NoBackoff, Detach: l.b.Alone, Body: nothing,
+		Retries: maxRetries, Backoff: gloom.NoBackoff, Detach: l.broker.Exclusive, Body: emptyBody,
 	}
-	if !l.b.Alone {
+	if !l.broker.Exclusive {
 		if s.argument != nil {
 			j.Body = pack.AppendJSON(nil, s.argument)
 		}
@@ -332,7 +332,7 @@ func (l *brokerConn) send(s *submission) error {
 			j.Retries = gloom.NoRetries
 		}
 	}
-	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(s, r.Body, err) })
+	return l.submitter.SubmitFunc(l.ctx, j, func(r gloom.Result, err error) { l.onResult(s, r.Body, err) })
 }
 
 // brokerGrace is how much longer the broker's timeout of a run is than the master's, so that the
@@ -343,18 +343,18 @@ const brokerGrace = 5 * time.Second
 // retries of a job.
 const maxRetries = 1000
 
-var nothing = json.RawMessage("0")
+var emptyBody = json.RawMessage("0")
 
-// ended is called when the broker accepts a detached job, ends a job that is not detached, or
+// onResult is called when the broker accepts a detached job, ends a job that is not detached, or
 // refuses a job. It ignores the end of a job that a worker already ran when it was submitted,
 // because the master itself has ended that job.
-func (l *brokerConn) ended(s *submission, body []byte, err error) {
+func (l *brokerConn) onResult(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
 	own := strings.HasPrefix(s.typ, l.ownPrefix)
 	switch {
-	case errors.Is(err, gloom.ErrLost) || l.life.Err() != nil:
-	case err == nil && (l.b.Alone || own):
+	case errors.Is(err, gloom.ErrLost) || l.ctx.Err() != nil:
+	case err == nil && (l.broker.Exclusive || own):
 	case err == nil:
 		result, wrong := pack.FromJSON(body)
 		o := &job.Outcome{Success: true, Result: result}
@@ -364,18 +364,18 @@ func (l *brokerConn) ended(s *submission, body []byte, err error) {
 		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // the broker refuses such jobs until there is a new connection
-			l.setBarred(err)
-			l.b.WantRights(l.life, s.typ, l.outdate)
+			l.setDenied(err)
+			l.broker.WantRights(l.ctx, s.typ, l.markOutdated)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			l.refusals.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
+			l.refusalLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
-		l.runCommand(func(c *machine) { c.notAtBroker(s.id, s.bid) })
+		l.runCommand(func(c *machine) { c.onNotAtBroker(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
 		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
 		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
 	default:
-		l.runCommand(func(c *machine) { c.notAtBroker(s.id, s.bid) })
+		l.runCommand(func(c *machine) { c.onNotAtBroker(s.id, s.bid) })
 	}
 }
 
@@ -387,15 +387,15 @@ func (l *brokerConn) setServing(id job.ID, v serving) {
 	}
 	posts, left := l.workers[id], v.prefetch
 	for i := 0; i < len(posts) || left > 0; i++ {
-		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, l.b.MaxPrefetch)}
+		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, l.broker.MaxPrefetch)}
 		left -= serves.Prefetch
 		if i == len(posts) {
-			p := &workerConn{Worker: l.newWorker(id, serves), serves: serves}
+			p := &workerConn{Worker: l.newWorker(id, serves), serving: serves}
 			posts = append(posts, p)
-			l.done.Go(func() { l.runWorker(id, p) })
+			l.workerLoops.Go(func() { l.runWorker(id, p) })
 			continue
 		}
-		posts[i].serves = serves
+		posts[i].serving = serves
 		if err := posts[i].Serve(serves); err != nil {
 			l.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
 		}
@@ -408,7 +408,7 @@ func (l *brokerConn) setServing(id job.ID, v serving) {
 func (l *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	return &gloom.Worker{
 		Types: v.Types, Except: v.Except, Prefetch: v.Prefetch,
-		Options: l.b.Worker(id.String()),
+		Options: l.broker.Worker(id.String()),
 		Take: func(r *gloom.Run) {
 			jobID, ok := job.ParseID(r.Job().ID)
 			if !ok {
@@ -424,19 +424,19 @@ func (l *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 // connection, runWorker tries again.
 func (l *brokerConn) runWorker(id job.ID, p *workerConn) {
 	for w := p.Worker; w != nil; {
-		err := w.Run(l.life)
-		if err == nil || l.life.Err() != nil {
+		err := w.Run(l.ctx)
+		if err == nil || l.ctx.Err() != nil {
 			return
 		}
 		l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker; trying again")
-		for w = nil; w == nil && l.sleep(askAgain); {
+		for w = nil; w == nil && l.sleep(resendPause); {
 			l.mu.Lock()
-			if p.left || l.workers == nil {
+			if p.removed || l.workers == nil {
 				l.mu.Unlock()
 				return
 			}
-			if p.serves.Prefetch > 0 {
-				w = l.newWorker(id, p.serves)
+			if p.serving.Prefetch > 0 {
+				w = l.newWorker(id, p.serving)
 				p.Worker = w
 			}
 			l.mu.Unlock()
@@ -458,13 +458,13 @@ func (l *brokerConn) removeWorker(id job.ID) {
 	posts := l.workers[id]
 	delete(l.workers, id)
 	for _, p := range posts {
-		p.left = true
+		p.removed = true
 		w := p.Worker
-		l.done.Go(func() {
-			ctx, cancel := context.WithTimeout(l.life, 10*time.Second)
+		l.workerLoops.Go(func() {
+			ctx, cancel := context.WithTimeout(l.ctx, 10*time.Second)
 			defer cancel()
 			_ = w.Stop(ctx)
-			l.b.Forget(id.String())
+			l.broker.Forget(id.String())
 		})
 	}
 	l.mu.Unlock()

@@ -8,17 +8,17 @@ import (
 
 // cancel ends a waiting job without an outcome; with force, also a running one.
 func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
-	tell := func(err error) { c.later(func() { reply(err) }) }
+	tell := func(err error) { c.runAfterStep(func() { reply(err) }) }
 	r := c.jobs.Get(id)
 	switch {
 	case r == nil || r.State == job.Cancelled:
 		tell(unknownJob(id))
 		return
-	case c.away != nil:
+	case c.awayErr != nil:
 		tell(c.storeAway())
 		return
-	case r.op != idle && (force || r.State != job.Running):
-		r.wait(func() { c.cancel(id, force, reply) })
+	case r.op != opNone && (force || r.State != job.Running):
+		r.addOnIdle(func() { c.cancel(id, force, reply) })
 		return
 	case r.State.Ended():
 		tell(job.Refuse(job.NotCancelable, "", "the job has ended with status %v", r.State))
@@ -33,7 +33,7 @@ func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 // cancelVisible is cancel for operators, to whom cancelled jobs are visible.
 func (c *machine) cancelVisible(id job.ID, reply func(error)) {
 	if r := c.jobs.Get(id); r != nil && r.State == job.Cancelled {
-		c.later(func() { reply(job.Refuse(job.WrongState, "", "the job is already cancelled")) })
+		c.runAfterStep(func() { reply(job.Refuse(job.WrongState, "", "the job is already cancelled")) })
 		return
 	}
 	c.cancel(id, false, func(err error) {
@@ -50,20 +50,20 @@ func unknownJob(id job.ID) *job.Fault {
 
 func (c *machine) cancelNow(r *record, reply func(error)) {
 	j := r.nextState()
-	j.State, j.Finished, j.Deadline = job.Cancelled, c.wall, 0
-	forget := c.wall + ms(c.KeepEnded)
-	u := r.running()
+	j.State, j.Finished, j.Deadline = job.Cancelled, c.wallTime, 0
+	forget := c.wallTime + toMillis(c.KeepEnded)
+	u := r.currentRun()
 	if u != nil {
-		note(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
+		addAttempt(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
 	}
-	c.write(cancelling, r, j, forget, 0, func() {
+	c.write(opCancel, r, j, forget, 0, func() {
 		c.ledger.Cancelled++
 		if u != nil {
 			w := u.worker
-			if w.cancels == nil {
-				w.cancels = make(map[job.ID]int64)
+			if w.cancelUntil == nil {
+				w.cancelUntil = make(map[job.ID]int64)
 			}
-			w.cancels[r.ID] = u.deadline
+			w.cancelUntil[r.ID] = u.deadline
 			c.leaveRun(r, u, nil)
 			c.addEnded(r, forget, 0)
 			c.replyAll(u.replies, notAssigned)
@@ -72,7 +72,7 @@ func (c *machine) cancelNow(r *record, reply func(error)) {
 			c.withdraw(r)
 		}
 		c.expire()
-		c.later(func() { reply(nil) })
+		c.runAfterStep(func() { reply(nil) })
 	})
 }
 
@@ -88,14 +88,14 @@ func (c *machine) withdraw(r *record) {
 // revive puts a failed or cancelled job back into the queue, with all its retries. A job that waits
 // for a retry may then run at once.
 func (c *machine) revive(id job.ID, reply func(error)) {
-	tell := func(err error) { c.later(func() { reply(err) }) }
+	tell := func(err error) { c.runAfterStep(func() { reply(err) }) }
 	r := c.jobs.Get(id)
 	switch {
 	case r == nil:
 		tell(unknownJob(id))
 		return
-	case r.op != idle:
-		r.wait(func() { c.revive(id, reply) })
+	case r.op != opNone:
+		r.addOnIdle(func() { c.revive(id, reply) })
 		return
 	case r.State != job.Failed && r.State != job.Cancelled && r.State != job.Retrying:
 		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only error, cancelled and retrying jobs can be retried", r.State))
@@ -111,7 +111,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			tell(err)
 			return
 		}
-	} else if c.away != nil {
+	} else if c.awayErr != nil {
 		tell(c.storeAway())
 		return
 	}
@@ -120,18 +120,18 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	if ended {
 		j.State, j.Retries, j.Finished = job.Queued, 0, 0
 	}
-	c.write(reviving, r, j, 0, 0, func() {
+	c.write(opRevive, r, j, 0, 0, func() {
 		if ended {
 			c.timers.remove(r)
 			if r.runInfo != nil {
 				r.runInfo.forget = 0
 			}
-			c.constraints.add(r, c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)))
+			c.constraints.add(r, c.constraints.setFor(matchAll(c.constraints.enabled, &r.Attributes, nil)))
 			c.ledger.Revived++
 			c.submitWaiting(r)
 		} else if r.submitted {
 			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, new(time.Duration)) })
 		}
-		c.later(func() { reply(nil) })
+		c.runAfterStep(func() { reply(nil) })
 	})
 }

@@ -13,16 +13,16 @@ import (
 // change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are
 // those of Master.PutConstraint.
 func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
-	tell := func(err error) { c.later(func() { reply(false, err) }) }
+	tell := func(err error) { c.runAfterStep(func() { reply(false, err) }) }
 	old := c.constraints.byID[id]
 	switch {
-	case c.away == nil && c.changing:
-		c.changes = append(c.changes, func() { c.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
+	case c.awayErr == nil && c.changingConstraints:
+		c.waitingChanges = append(c.waitingChanges, func() { c.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
 		return
 	case n == nil && old == nil:
 		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
 		return
-	case c.away != nil:
+	case c.awayErr != nil:
 		tell(c.storeAway())
 		return
 	case (mustExist || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
@@ -49,7 +49,7 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			stored.Version = old.Version + 1
 		}
 	}
-	c.changing = true
+	c.changingConstraints = true
 	written := func(err error) {
 		c.env.run(func() {
 			defer c.onChangeWritten()
@@ -58,13 +58,13 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			case err != nil:
 				tell(c.storeError(err))
 			case stored == nil:
-				if old.gone = true; old.Enabled {
+				if old.removed = true; old.Enabled {
 					c.dropRules(old)
 				}
 				delete(c.constraints.byID, id)
-				c.constraints.relist()
+				c.constraints.updateEnabled()
 				c.constraints.startSweep(nil, onDone)
-			case old != nil && old.sameRules(stored):
+			case old != nil && old.hasSameRules(stored):
 				old.Constraint = *stored
 				if old.Enabled {
 					c.set(old)
@@ -75,7 +75,7 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			}
 		})
 	}
-	c.later(func() {
+	c.runAfterStep(func() {
 		if stored == nil {
 			c.env.store.DropConstraint(id, written)
 		} else {
@@ -88,10 +88,10 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 // the changes that have waited for this, because their If-Match refers to the constraint as it is
 // afterwards.
 func (c *machine) onChangeWritten() {
-	c.changing = false
-	for len(c.changes) > 0 && !c.changing {
-		next := c.changes[0]
-		c.changes = c.changes[1:]
+	c.changingConstraints = false
+	for len(c.waitingChanges) > 0 && !c.changingConstraints {
+		next := c.waitingChanges[0]
+		c.waitingChanges = c.waitingChanges[1:]
 		next()
 	}
 }
@@ -117,14 +117,14 @@ func (u *Unwritable) Error() string { return "the constraint is not stored: " + 
 
 // replace sets a constraint in place of the one with the same id, if there is one.
 func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
-	c.constraints.numbers++
-	k := &constraint{Constraint: *n, selector: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}
+	c.constraints.lastNumber++
+	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupsOf(c.namespace, n.ID), number: c.constraints.lastNumber}
 	if pick.per != nil {
 		k.buckets = make(map[bucket]int)
 	}
 	old := c.constraints.byID[n.ID]
 	if old != nil {
-		old.gone = true
+		old.removed = true
 	}
 	if old != nil && old.Enabled {
 		k.phase, k.phaseAt = old.phase, old.phaseAt
@@ -139,13 +139,13 @@ func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 	if k.Enabled {
 		c.set(k)
 	}
-	c.constraints.relist()
+	c.constraints.updateEnabled()
 	return k
 }
 
-// sameRules reports whether two constraints match the same jobs and have rules of the same
+// hasSameRules reports whether two constraints match the same jobs and have rules of the same
 // kinds, so that they differ only in numbers.
-func (k *constraint) sameRules(n *job.Constraint) bool {
+func (k *constraint) hasSameRules(n *job.Constraint) bool {
 	return k.Enabled == n.Enabled && k.Per == n.Per && bytes.Equal(k.Match, n.Match) &&
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
 }

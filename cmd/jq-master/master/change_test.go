@@ -13,9 +13,9 @@ import (
 // TestIfMatchAtOnce: if two requests at the same time change the same version of a constraint, the
 // second is refused.
 func TestIfMatchAtOnce(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
-	held := &heldConstraintStore{Store: w.st}
+	held := &heldConstraintStore{Store: w.store}
 	c.env.store = held
 	var refused, other int
 	put := func(ifMatch uint64) {
@@ -38,7 +38,7 @@ func TestIfMatchAtOnce(t *testing.T) {
 	w.step(c, func() { c.changeConstraint("k", nil, selector{}, 1, false, func(bool, error) { refused++ }) })
 	for held.answer() {
 	}
-	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changing {
+	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changingConstraints {
 		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)
 	}
 }
@@ -46,12 +46,12 @@ func TestIfMatchAtOnce(t *testing.T) {
 // TestManyPatterns: a constraint with "per" is refused if the broker cannot take the rules that it
 // needs; a constraint without "per" is accepted.
 func TestManyPatterns(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	put := func(id, per string, enabled bool) (err error) {
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Per: per, Rate: 1, Burst: 1, Concurrency: 1, Enabled: enabled}
 		pick, _ := Compile(k)
 		w.step(w.c, func() { w.c.changeConstraint(k.ID, k, pick, 0, false, func(_ bool, e error) { err = e }) })
-		w.st.flush()
+		w.store.flush()
 		return err
 	}
 	for i := range broker.MaxWildcardRules / 2 {
@@ -99,7 +99,7 @@ func (s *heldConstraintStore) answer() bool {
 // jobs and changes only those, and all slices together examine every job once.
 func TestSlices(t *testing.T) {
 	const jobs = 50_000
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	long := append([]byte{0x81, 0xa1, 'x', 0xc6, 0, 1, 0, 0}, make([]byte, 1<<16)...)
 	for i := range jobs {
@@ -110,7 +110,7 @@ func TestSlices(t *testing.T) {
 		r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Argument: argument}, Seq: uint64(i + 1), State: job.Queued})
 		r.submitted = true
 	}
-	c.linkedTo, c.allSubmitted = len(c.bySeq), true
+	c.submitIndex, c.allSubmitted = len(c.bySeq), true
 	told := 0
 	for _, id := range []string{"a", "b"} { // the second one restarts the sweep
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
@@ -120,7 +120,7 @@ func TestSlices(t *testing.T) {
 		}
 		c.constraints.startSweep(c.replace(k, pick), func() { told++ })
 	}
-	c.todo = nil
+	c.afterStep = nil
 	reached := 0
 	for {
 		part := c.nextSlice(maxSliceCost)
@@ -129,7 +129,7 @@ func TestSlices(t *testing.T) {
 		}
 		cost := 0
 		for _, l := range part.jobs[:len(part.jobs)-1] {
-			cost += 1 + changeCost + len(part.news)*weight(l.job)
+			cost += 1 + changeCost + len(part.sweeping)*matchCost(l.job)
 		}
 		if cost >= maxSliceCost {
 			t.Fatalf("a slice has %d jobs and goes on at a cost of %d", len(part.jobs), cost)
@@ -137,16 +137,16 @@ func TestSlices(t *testing.T) {
 		reached += len(part.jobs)
 		part.match()
 		c.sweepSlice(part)
-		if n := len(c.todo); n > len(part.jobs)+len(c.constraints.sweeps)+2 {
+		if n := len(c.afterStep); n > len(part.jobs)+len(c.constraints.onSweepEnd)+2 {
 			t.Fatalf("a slice of %d jobs leaves %d things to do", len(part.jobs), n)
 		}
-		w.br.todo = nil
-		for _, f := range c.todo {
+		w.broker.todo = nil
+		for _, f := range c.afterStep {
 			f()
 		}
-		c.todo = c.todo[:0]
+		c.afterStep = c.afterStep[:0]
 	}
-	for _, f := range w.br.todo {
+	for _, f := range w.broker.todo {
 		f()
 	}
 	if reached != jobs || told != 2 {

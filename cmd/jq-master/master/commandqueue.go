@@ -5,17 +5,17 @@ import "sync"
 // commandQueue is a queue of commands. One goroutine at a time runs them and the side effects that
 // they list, so that goroutines do not compete for the lock.
 type commandQueue struct {
-	mu      sync.Mutex // guards the fields below; held only briefly
-	queue   []command
-	spare   []command
-	running bool
+	mu         sync.Mutex // guards the fields below; held only briefly
+	queue      []command
+	spareQueue []command
+	running    bool
 }
 
 // command is a function to be run on a machine.
 type command struct {
-	of   *machine // nil: for any machine
-	do   func()   // is called with the master's lock held
-	gone func()   // is called instead, without the lock, if the machine has ended; may be nil
+	machine *machine // nil: for any machine
+	run     func()   // is called with the master's lock held
+	onEnded func()   // is called instead, without the lock, if the machine has ended; may be nil
 }
 
 // queueCommand queues a command, which is run soon: by this goroutine, or by the one that is
@@ -48,26 +48,26 @@ func (m *Master) run(rounds int) {
 			return
 		}
 		m.mu.Lock()
-		c := m.c
+		c := m.machine
 		if c != nil {
 			c.setTime(m.clock())
 		}
 		for _, o := range queue {
 			switch {
-			case o.of == nil:
-			case o.of == m.c:
-				o.do()
-			case o.gone != nil:
-				m.rest = append(m.rest, o.gone)
+			case o.machine == nil:
+			case o.machine == m.machine:
+				o.run()
+			case o.onEnded != nil:
+				m.leftEffects = append(m.leftEffects, o.onEnded)
 			}
 		}
-		todo = append(todo, m.rest...)
-		m.rest = nil
+		todo = append(todo, m.leftEffects...)
+		m.leftEffects = nil
 		if c != nil {
 			m.setAlarm(c)
-			todo = append(todo, c.todo...)
-			clear(c.todo)
-			c.todo = c.todo[:0]
+			todo = append(todo, c.afterStep...)
+			clear(c.afterStep)
+			c.afterStep = c.afterStep[:0]
 		}
 		m.mu.Unlock()
 		for _, f := range todo {
@@ -86,7 +86,7 @@ func (o *commandQueue) takeAll() []command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	queue := o.queue
-	o.queue, o.spare = o.spare, nil
+	o.queue, o.spareQueue = o.spareQueue, nil
 	o.running = len(queue) > 0
 	return queue
 }
@@ -97,23 +97,23 @@ func (o *commandQueue) giveBack(queue []command) {
 	}
 	clear(queue)
 	o.mu.Lock()
-	o.spare = queue[:0]
+	o.spareQueue = queue[:0]
 	o.mu.Unlock()
 }
 
 // queueStep queues f, which is skipped if the machine has ended.
-func (m *Master) queueStep(c *machine, f func()) { m.queueCommand(command{of: c, do: f}) }
+func (m *Master) queueStep(c *machine, f func()) { m.queueCommand(command{machine: c, run: f}) }
 
 // runNow runs f at once and returns true; if the machine has ended, it only returns false.
 func (m *Master) runNow(c *machine, f func()) bool {
 	m.mu.Lock()
-	there := m.c == c
+	there := m.machine == c
 	left := false
 	if there {
 		c.setTime(m.clock())
 		f()
 		m.setAlarm(c)
-		left = len(c.todo) > 0
+		left = len(c.afterStep) > 0
 	}
 	m.mu.Unlock()
 	if left {

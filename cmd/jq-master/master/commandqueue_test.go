@@ -14,8 +14,8 @@ import (
 // goroutine. For commands that come after the machine has ended, only the function gone is called.
 func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
-	alive(m)
-	c := m.active.Load().c
+	keepAlive(m)
+	c := m.active.Load().machine
 	const goroutines, commands = 8, 500
 	var at, left atomic.Int32
 	var last [goroutines]int
@@ -30,7 +30,7 @@ func TestCommandQueue(t *testing.T) {
 					}
 					last[g] = n
 					at.Add(-1)
-					c.later(func() {
+					c.runAfterStep(func() {
 						if left.Add(1) != 1 {
 							t.Error("two goroutines do what is left to do")
 						}

@@ -29,10 +29,10 @@ type selector struct {
 type constraint struct {
 	job.Constraint
 	selector
-	groups  string         // prefix of the names of its groups: the namespace and the id
-	number  uint64         // no other constraint has, or had, this number
-	gone    bool           // it was replaced or dropped, but some jobs may still be in its groups
-	buckets map[bucket]int // how many jobs are in each bucket; nil without per
+	groupPrefix string         // prefix of the names of its groups: the namespace and the id
+	number      uint64         // no other constraint has, or had, this number
+	removed     bool           // it was replaced or dropped, but some jobs may still be in its groups
+	buckets     map[bucket]int // how many jobs are in each bucket; nil without per
 
 	matching, running int
 	// After a restart the buckets fill slowly (see emptyBuckets). phase is the current phase, which
@@ -44,76 +44,76 @@ type constraint struct {
 type phase uint8
 
 const (
-	full  phase = iota // the rule as configured
-	empty              // no tokens
-	one                // one token
+	phaseFull     phase = iota // the rule as configured
+	phaseEmpty                 // no tokens
+	phaseOneToken              // one token
 )
 
 // bucket is the hash of a value of "per".
 type bucket [16]byte
 
-// shared is the bucket of all values beyond maxBuckets.
-var shared = bucket{'s'}
+// sharedBucket is the bucket of all values beyond maxBuckets.
+var sharedBucket = bucket{'s'}
 
 // membership is a constraint that applies to a job, and the bucket in which the job counts.
 type membership struct {
-	of     *constraint
-	bucket bucket
+	constraint *constraint
+	bucket     bucket
 }
 
-// set is the set of constraints that apply to a job. Jobs with the same constraints and buckets
+// constraintSet is the set of constraints that apply to a job. Jobs with the same constraints and buckets
 // share a set.
-type set struct {
+type constraintSet struct {
 	key     string
 	members []membership
 	jobs    int
 	// groupNames holds the broker's groups of these jobs. lasting has those of a running job: it
 	// leaves out the groups of rates, because the job has already taken its tokens.
-	groupNames, lasting []string
+	groupNames, runningGroups []string
 }
 
 // constraints holds all constraints, and the progress of the sweep that applies them to waiting
 // jobs.
 type constraints struct {
-	byID    map[string]*constraint
-	sets    map[string]*set
-	numbers uint64
-	list    []*constraint                 // the enabled ones, by id; the slice is replaced, never changed
-	shown   atomic.Pointer[[]*constraint] // a copy of list for readers without the lock
-	news    []*constraint                 // the constraints of list that the sweep applies; the slice is never changed, either
-	sweep   int                           // index in machine.bySeq of the next job of the sweep; -1: there is no sweep
-	sweeps  []func()                      // functions to be called when the sweep ends
-	key     []byte                        // buffer for the key of a set
+	byID        map[string]*constraint
+	sets        map[string]*constraintSet
+	lastNumber  uint64
+	enabled     []*constraint                 // the enabled ones, by id; the slice is replaced, never changed
+	enabledCopy atomic.Pointer[[]*constraint] // a copy of list for readers without the lock
+	sweeping    []*constraint                 // the constraints of list that the sweep applies; the slice is never changed, either
+	sweepIndex  int                           // index in machine.bySeq of the next job of the sweep; -1: there is no sweep
+	onSweepEnd  []func()                      // functions to be called when the sweep ends
+	keyBuffer   []byte                        // buffer for the key of a set
 }
 
 func newConstraints() *constraints {
-	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*set), sweep: -1}
+	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*constraintSet), sweepIndex: -1}
 }
 
-// relist updates list. It must be called whenever a constraint has been added, dropped or replaced.
-func (s *constraints) relist() {
-	s.list = s.list[:0:0]
+// updateEnabled updates list. It must be called whenever a constraint has been added, dropped or replaced.
+func (s *constraints) updateEnabled() {
+	s.enabled = s.enabled[:0:0]
 	for _, k := range s.byID {
 		if k.Enabled {
-			s.list = append(s.list, k)
+			s.enabled = append(s.enabled, k)
 		}
 	}
-	slices.SortFunc(s.list, func(a, b *constraint) int { return cmp.Compare(a.ID, b.ID) })
-	list := s.list
-	s.shown.Store(&list)
+	slices.SortFunc(s.enabled, func(a, b *constraint) int { return cmp.Compare(a.ID, b.ID) })
+	list := s.enabled
+	s.enabledCopy.Store(&list)
 }
 
 // isSameSlice reports whether two lists are the same slice.
 func isSameSlice(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// match returns the constraints of a list that apply to a job, except those in known. It may have
+// matchAll returns the constraints of a list that apply to a job, except those in known. It may have
 // to walk through a large argument, and needs no lock.
-func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
+func matchAll(list []*constraint, a *job.Attributes, known *constraintSet) (members []membership) {
 	for _, k := range list {
 		if known.contains(k) || !k.match(a) {
 			continue
 		}
-		m := membership{of: k}
+		m := membership{constraint: k}
 		if k.per != nil {
 			sum := sha256.Sum256(k.per(a))
 			copy(m.bucket[:], sum[:])
@@ -123,11 +123,11 @@ func match(list []*constraint, a *job.Attributes, known *set) (members []members
 	return members
 }
 
-// limits returns the number of the broker's groups of a job with these memberships.
-func limits(members []membership) (n int) {
+// countRules returns the number of the broker's groups of a job with these memberships.
+func countRules(members []membership) (n int) {
 	for i := range members {
 		for _, what := range []byte("cr") {
-			if members[i].of.hasRule(what) {
+			if members[i].constraint.hasRule(what) {
 				n++
 			}
 		}
@@ -135,44 +135,44 @@ func limits(members []membership) (n int) {
 	return n
 }
 
-// setOf returns the set with these members, which must be sorted by id; nil if there are none.
-func (s *constraints) setOf(members []membership) *set {
+// setFor returns the set with these members, which must be sorted by id; nil if there are none.
+func (s *constraints) setFor(members []membership) *constraintSet {
 	if len(members) == 0 {
 		return nil
 	}
-	key := s.key[:0]
+	key := s.keyBuffer[:0]
 	for i := range members {
 		m := &members[i]
-		key = binary.AppendUvarint(key, m.of.number)
-		if m.of.per == nil {
+		key = binary.AppendUvarint(key, m.constraint.number)
+		if m.constraint.per == nil {
 			continue
 		}
-		if m.of.buckets[m.bucket] == 0 && len(m.of.buckets) >= maxBuckets {
-			m.bucket = shared
+		if m.constraint.buckets[m.bucket] == 0 && len(m.constraint.buckets) >= maxBuckets {
+			m.bucket = sharedBucket
 		}
 		key = append(key, m.bucket[:]...)
 	}
-	s.key = key
+	s.keyBuffer = key
 	if known := s.sets[string(key)]; known != nil {
 		return known
 	}
-	found := &set{key: string(key), members: slices.Clone(members)}
+	found := &constraintSet{key: string(key), members: slices.Clone(members)}
 	for _, m := range members {
-		if m.of.hasRule('c') {
-			found.lasting = append(found.lasting, m.of.group('c', m.bucket))
+		if m.constraint.hasRule('c') {
+			found.runningGroups = append(found.runningGroups, m.constraint.group('c', m.bucket))
 		}
 	}
-	found.groupNames = slices.Clone(found.lasting)
+	found.groupNames = slices.Clone(found.runningGroups)
 	for _, m := range members {
-		if m.of.hasRule('r') {
-			found.groupNames = append(found.groupNames, m.of.group('r', m.bucket))
+		if m.constraint.hasRule('r') {
+			found.groupNames = append(found.groupNames, m.constraint.group('r', m.bucket))
 		}
 	}
 	return found
 }
 
 // add puts a job under the constraints of a set.
-func (s *constraints) add(r *record, g *set) {
+func (s *constraints) add(r *record, g *constraintSet) {
 	if r.groups = g; g == nil {
 		return
 	}
@@ -196,14 +196,14 @@ func (s *constraints) remove(r *record) {
 }
 
 // contains reports whether a constraint is in a set.
-func (g *set) contains(k *constraint) bool {
-	return g != nil && slices.ContainsFunc(g.members, func(m membership) bool { return m.of == k })
+func (g *constraintSet) contains(k *constraint) bool {
+	return g != nil && slices.ContainsFunc(g.members, func(m membership) bool { return m.constraint == k })
 }
 
-func (g *set) count(r *record, delta int) {
+func (g *constraintSet) count(r *record, delta int) {
 	for i := range g.members {
 		m := &g.members[i]
-		k := m.of
+		k := m.constraint
 		k.matching += delta
 		if r.State == job.Running {
 			k.running += delta
@@ -218,7 +218,7 @@ func (g *set) count(r *record, delta int) {
 }
 
 // groups returns the broker's groups of the jobs with this set; g may be nil.
-func (g *set) groups() []string {
+func (g *constraintSet) groups() []string {
 	if g == nil {
 		return nil
 	}
@@ -244,7 +244,7 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 // group returns the name of the group of a kind ('c' or 'r') and a bucket. Concurrency and rate
 // have separate groups, so that a running job can be in the group for concurrency alone.
 func (k *constraint) group(kind byte, b bucket) string {
-	name := string(kind) + ":" + k.groups
+	name := string(kind) + ":" + k.groupPrefix
 	if k.per != nil {
 		name += ":" + hex.EncodeToString(b[:])
 	}
@@ -253,7 +253,7 @@ func (k *constraint) group(kind byte, b bucket) string {
 
 // pattern returns a pattern that matches exactly the constraint's groups of one kind.
 func (k *constraint) pattern(kind byte) string {
-	name := string(kind) + ":" + k.groups
+	name := string(kind) + ":" + k.groupPrefix
 	if k.per != nil {
 		name += ":*"
 	}
@@ -293,9 +293,9 @@ func (c *machine) set(k *constraint) {
 	}
 	rule := ruleChange{pattern: k.pattern('r'), concurrency: -1, rate: k.Rate, burst: min(k.Burst, broker.MaxBurst)}
 	switch k.phase {
-	case empty:
+	case phaseEmpty:
 		rule.rate, rule.burst, rule.concurrency = 0, 0, 0
-	case one:
+	case phaseOneToken:
 		rule.burst = 1
 	}
 	c.rule(rule)
@@ -319,7 +319,7 @@ func (c *machine) dropRules(k *constraint) {
 // most one until the bucket would be full.
 func (c *machine) emptyBuckets(k *constraint) {
 	if k.Rate > 0 {
-		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)
+		k.phase, k.phaseAt = phaseEmpty, c.now+seconds(1/k.Rate)
 	}
 }
 
@@ -330,13 +330,13 @@ func seconds(s float64) int64 {
 // refill lets constraints whose buckets began empty enter their next phase when it is due.
 func (c *machine) refill() {
 	for _, k := range c.constraints.byID {
-		if k.phase == full || c.now < k.phaseAt || !c.env.store.Holds() {
+		if k.phase == phaseFull || c.now < k.phaseAt || !c.env.store.Holds() {
 			continue
 		}
-		if k.phase == empty && k.Burst > 1 {
-			k.phase, k.phaseAt = one, c.now+seconds(float64(k.Burst-1)/k.Rate)
+		if k.phase == phaseEmpty && k.Burst > 1 {
+			k.phase, k.phaseAt = phaseOneToken, c.now+seconds(float64(k.Burst-1)/k.Rate)
 		} else {
-			k.phase = full
+			k.phase = phaseFull
 		}
 		c.set(k)
 	}

@@ -4,18 +4,18 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// ending is an entry in the queue of ended jobs.
-type ending struct {
-	rec *record
-	rev uint32
-	at  int64 // when it ended, on the clock
+// endedEntry is an entry in the queue of ended jobs.
+type endedEntry struct {
+	rec     *record
+	rev     uint32
+	endedAt int64 // when it ended, on the clock
 }
 
 // addEnded adds a job to the ended ones. forget is when to forget the job, drop when to drop its
 // result (0: it has none).
 func (c *machine) addEnded(r *record, forget, drop int64) {
-	p := r.history()
-	if r.Holds(c.wall) {
+	p := r.ensureRunInfo()
+	if r.Holds(c.wallTime) {
 		forget = max(forget, r.Unique.Until)
 	}
 	p.forget = forget
@@ -25,7 +25,7 @@ func (c *machine) addEnded(r *record, forget, drop int64) {
 		c.results++
 		c.endedBytes -= r.size()
 	}
-	c.ended.push(ending{r, r.Rev, c.clock})
+	c.ended.push(endedEntry{r, r.Rev, c.monotonic})
 	c.setTimer(r)
 	c.wakePollers(r)
 }
@@ -47,12 +47,12 @@ func (c *machine) dropResult(r *record) {
 	c.replaceJob(r, &j)
 	c.results--
 	c.endedBytes += r.size()
-	p.drop, p.fetch = 0, false
-	c.fetched = append(c.fetched, r)
-	if c.fetchAt == 0 {
-		c.fetchAt = c.now + fetchDelay
+	p.drop, p.fetching = 0, false
+	c.fetchedJobs = append(c.fetchedJobs, r)
+	if c.dropFetchedAt == 0 {
+		c.dropFetchedAt = c.now + fetchDelay
 	}
-	c.ended.push(ending{r, r.Rev, c.clock}) // expire may have skipped the job because of its result
+	c.ended.push(endedEntry{r, r.Rev, c.monotonic}) // expire may have skipped the job because of its result
 	c.setTimer(r)
 }
 
@@ -60,28 +60,28 @@ const fetchDelay = 50 // how long fetches are collected before the store is told
 
 // flushFetched tells the store which results it can drop.
 func (c *machine) flushFetched() {
-	for len(c.fetched) > 0 {
-		n := min(len(c.fetched), maxStepRecords)
+	for len(c.fetchedJobs) > 0 {
+		n := min(len(c.fetchedJobs), maxStepRecords)
 		ids := make([]job.ID, 0, n)
-		for _, r := range c.fetched[:n] {
+		for _, r := range c.fetchedJobs[:n] {
 			if c.jobs.Get(r.ID) == r {
 				ids = append(ids, r.ID)
 			}
 		}
-		c.fetched = c.fetched[n:]
+		c.fetchedJobs = c.fetchedJobs[n:]
 		if len(ids) > 0 {
 			c.tellStore(func(done func(error)) { c.env.store.Fetch(ids, done) })
 		}
 	}
-	c.fetched, c.fetchAt = nil, 0
+	c.fetchedJobs, c.dropFetchedAt = nil, 0
 }
 
 // makeRoom forgets jobs that ended more than minEndedAgeForRoom ago, until it has freed the given
 // number of bytes or forgotten maxStepRecords jobs.
 func (c *machine) makeRoom(bytes int64) {
-	c.toFree = bytes
+	c.bytesToFree = bytes
 	c.expire()
-	c.toFree = 0
+	c.bytesToFree = 0
 }
 
 // expire forgets the jobs that ended first while there are too many ended jobs or they take too
@@ -93,12 +93,12 @@ func (c *machine) expire() {
 		e := c.ended.first()
 		r := e.rec
 		switch {
-		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.runInfo.drop != 0 || r.Holds(c.wall):
+		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.drop != 0 || r.Holds(c.wallTime):
 			c.ended.pop() // it was revived or forgotten, or still holds a unique key; or it is added again when its result is dropped
 			continue
-		case spent > c.MaxBytes/2, freed < c.toFree && c.clock-e.at >= ms(minEndedAgeForRoom):
-		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
-			c.clock-e.at < ms(minEndedAge):
+		case spent > c.MaxBytes/2, freed < c.bytesToFree && c.monotonic-e.endedAt >= toMillis(minEndedAgeForRoom):
+		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.beingForgotten-len(surplus) <= c.MaxEnded,
+			c.monotonic-e.endedAt < toMillis(minEndedAge):
 			c.forget(surplus)
 			return
 		}
@@ -115,28 +115,28 @@ func (c *machine) forget(records []*record) {
 	ids := make([]job.ID, 0, len(records))
 	kept := records[:0]
 	for _, r := range records {
-		if r.op == idle {
+		if r.op == opNone {
 			c.endedBytes -= r.size()
-			r.op = forgetting
+			r.op = opForget
 			ids, kept = append(ids, r.ID), append(kept, r)
 		}
 	}
 	if len(ids) == 0 {
 		return
 	}
-	c.leaving += len(kept)
-	c.later(func() {
+	c.beingForgotten += len(kept)
+	c.runAfterStep(func() {
 		c.env.store.Forget(ids, func(err error) {
 			c.env.run(func() {
 				if err != nil {
 					c.env.fail(err)
 					return
 				}
-				c.leaving -= len(kept)
+				c.beingForgotten -= len(kept)
 				for _, r := range kept {
 					c.remove(r)
-					r.op = idle
-					c.callWaiting(r)
+					r.op = opNone
+					c.runWaiting(r)
 				}
 			})
 		})
@@ -150,8 +150,8 @@ func (c *machine) tick() {
 		r := c.timers[0]
 		switch u := r.runInfo.run; {
 		case u != nil:
-			if c.away != nil {
-				c.timers.set(r, c.now+ms(beatInterval))
+			if c.awayErr != nil {
+				c.timers.set(r, c.now+toMillis(beatInterval))
 				continue
 			}
 			if c.now < c.deadlinesFrom {
@@ -162,14 +162,14 @@ func (c *machine) tick() {
 			c.timeOut(r, u)
 		case !r.State.Ended():
 			c.timers.remove(r)
-		case r.runInfo.drop != 0 && c.wall >= r.runInfo.drop:
-			if r.runInfo.fetch {
+		case r.runInfo.drop != 0 && c.wallTime >= r.runInfo.drop:
+			if r.runInfo.fetching {
 				c.timers.set(r, c.now+1000)
 				continue
 			}
-			c.more.expired++
+			c.metrics.expired++
 			c.dropResult(r)
-		case c.wall >= r.runInfo.forget:
+		case c.wallTime >= r.runInfo.forget:
 			c.timers.remove(r)
 			forgotten = append(forgotten, r)
 		default: // wall has jumped: the job is not due yet
@@ -179,7 +179,7 @@ func (c *machine) tick() {
 	if len(forgotten) > 0 {
 		c.forget(forgotten)
 	}
-	if c.fetchAt != 0 && c.now >= c.fetchAt && c.away == nil {
+	if c.dropFetchedAt != 0 && c.now >= c.dropFetchedAt && c.awayErr == nil {
 		c.flushFetched()
 	}
 }
@@ -187,8 +187,8 @@ func (c *machine) tick() {
 // next returns the time at which tick has work to do.
 func (c *machine) next() int64 {
 	next := c.timers.next()
-	if c.fetchAt != 0 && c.away == nil {
-		next = min(next, c.fetchAt)
+	if c.dropFetchedAt != 0 && c.awayErr == nil {
+		next = min(next, c.dropFetchedAt)
 	}
 	return next
 }

@@ -10,15 +10,15 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// enqueueing is a request to enqueue jobs. It calls reply exactly once.
-type enqueueing struct {
-	jobs  []*New
+// enqueueRequest is a request to enqueue jobs. It calls reply exactly once.
+type enqueueRequest struct {
+	jobs  []*NewJob
 	key   *Key
 	reply func(ids []job.ID, replayed bool, err error)
 
-	unique string   // what happened to the job that held the key: kept, replaced, extended
-	sent   bool     // the request was sent to the store, whose answer goes to the pusher in any case
-	ids    []job.ID // the new jobs, once they are stored while the job that they replace is being cancelled
+	unique  string   // what happened to the job that held the key: kept, replaced, extended
+	inStore bool     // the request was sent to the store, whose answer goes to the pusher in any case
+	ids     []job.ID // the new jobs, once they are stored while the job that they replace is being cancelled
 
 	bytes int64
 	// memberships holds, for each job, the constraints of list that apply to it.
@@ -28,16 +28,16 @@ type enqueueing struct {
 
 // match finds the constraints that apply to the jobs. It is called without the lock, because it
 // may take long.
-func (e *enqueueing) match(list []*constraint) {
+func (e *enqueueRequest) match(list []*constraint) {
 	e.memberships, e.list = make([][]membership, len(e.jobs)), list
 	for i, n := range e.jobs {
-		e.memberships[i] = match(list, &n.Attributes, nil)
+		e.memberships[i] = matchAll(list, &n.Attributes, nil)
 	}
 }
 
 // enqueue adds jobs.
-func (c *machine) enqueue(e *enqueueing) {
-	if e.jobs[0].Sharing != nil && !c.shareKey(e) {
+func (c *machine) enqueue(e *enqueueRequest) {
+	if e.jobs[0].UniqueRequest != nil && !c.shareKey(e) {
 		return
 	}
 	e.bytes = 0
@@ -54,34 +54,34 @@ func (c *machine) enqueue(e *enqueueing) {
 	}
 	c.rematch(e)
 	for i := 0; err == nil && i < len(e.memberships); i++ {
-		if n := limits(e.memberships[i]); n > c.maxGroups {
+		if n := countRules(e.memberships[i]); n > c.maxGroups {
 			err = overloaded("constraints with %d limits apply to the job; the broker takes at most %d", n, c.maxGroups)
 		}
 	}
 	if err != nil {
-		c.later(func() { e.reply(nil, false, err) })
+		c.runAfterStep(func() { e.reply(nil, false, err) })
 		c.settleShare(e, nil, nil)
 		return
 	}
-	e.sent = true
+	e.inStore = true
 	old := c.replacedJob(e.jobs[0])
-	c.entering += len(e.jobs)
+	c.jobsPending += len(e.jobs)
 	c.bytes += e.bytes
 	if c.keyBytes += keys; keys > 0 {
-		c.newKeys++
+		c.keysPending++
 	}
 	jobs := make([]*job.Job, len(e.jobs))
 	for i, n := range e.jobs {
 		c.seq++
-		jobs[i] = &job.Job{ID: c.newID(), Attributes: n.Attributes, Seq: c.seq, Enqueued: c.wall, State: job.Queued}
+		jobs[i] = &job.Job{ID: c.newID(), Attributes: n.Attributes, Seq: c.seq, Enqueued: c.wallTime, State: job.Queued}
 		if n.Delay > 0 {
-			jobs[i].Due = c.wall + ms(n.Delay)
+			jobs[i].Due = c.wallTime + toMillis(n.Delay)
 		}
 		if old != nil {
 			jobs[i].Enqueued = old.Enqueued
 		}
 	}
-	c.later(func() {
+	c.runAfterStep(func() {
 		c.env.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
 			c.env.runOr(func() { c.enqueued(e, jobs, old, ids, replayed, err) },
 				func() { e.reply(ids, replayed, c.refusal(err)) })
@@ -94,9 +94,9 @@ func (c *machine) enqueue(e *enqueueing) {
 const fullTime = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.
-func (c *machine) rematch(e *enqueueing) {
-	if e.memberships == nil || !isSameSlice(e.list, c.constraints.list) {
-		e.match(c.constraints.list)
+func (c *machine) rematch(e *enqueueRequest) {
+	if e.memberships == nil || !isSameSlice(e.list, c.constraints.enabled) {
+		e.match(c.constraints.enabled)
 	}
 }
 
@@ -105,7 +105,7 @@ func (c *machine) whyClosed() error {
 	switch {
 	case c.draining:
 		return errDraining
-	case c.away != nil:
+	case c.awayErr != nil:
 		return c.storeAway()
 	}
 	return nil
@@ -119,9 +119,9 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	switch {
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.held()+bytes > c.bytesForJobs():
-		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
-		c.makeRoom(c.held() + bytes - c.bytesForJobs())
+	case c.usedBytes()+bytes > c.bytesForJobs():
+		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.usedBytes(), bytes, c.MaxBytes)
+		c.makeRoom(c.usedBytes() + bytes - c.bytesForJobs())
 		return err
 	}
 	return nil
@@ -137,7 +137,7 @@ const minKeys = 10_000
 // admitsKey returns why there is no room for one more idempotency key, or nil.
 func (c *machine) admitsKey() error {
 	limit := max(c.MaxJobs, minKeys)
-	if n := c.keys.len() + c.newKeys; n >= limit {
+	if n := c.keys.len() + c.keysPending; n >= limit {
 		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, minKeys)
 	}
 	return nil
@@ -148,18 +148,18 @@ func (c *machine) remember(key *Key, jobs int, stored bool) {
 	if key == nil {
 		return
 	}
-	c.newKeys--
+	c.keysPending--
 	size := int64(key.Size(jobs))
 	if !stored {
 		c.keyBytes -= size
 		return
 	}
-	c.keys.push(keyEntry{c.wall + ms(key.TTL), size})
+	c.keys.push(keyEntry{c.wallTime + toMillis(key.TTL), size})
 }
 
 // forgetKeys stops counting idempotency keys that have expired. The store itself drops them.
 func (c *machine) forgetKeys() {
-	for c.keys.len() > 0 && c.keys.first().until <= c.wall {
+	for c.keys.len() > 0 && c.keys.first().until <= c.wallTime {
 		c.keyBytes -= c.keys.pop().size
 	}
 }
@@ -169,20 +169,20 @@ func (c *machine) forgetKeys() {
 // so that jobs can end.
 func (c *machine) admitsResult(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
-	if !o.Success || !r.KeepResult || c.held()+n <= c.MaxBytes || c.results == 0 && c.arriving == 0 {
+	if !o.Success || !r.KeepResult || c.usedBytes()+n <= c.MaxBytes || c.results == 0 && c.resultBytesPending == 0 {
 		return nil
 	}
-	err := overloaded("jobs, results and idempotency keys have %d bytes, and with the result's %d they would pass %d (max-bytes); send it again", c.held(), n, c.MaxBytes)
-	c.makeRoom(c.held() + n - c.MaxBytes)
+	err := overloaded("jobs, results and idempotency keys have %d bytes, and with the result's %d they would pass %d (max-bytes); send it again", c.usedBytes(), n, c.MaxBytes)
+	c.makeRoom(c.usedBytes() + n - c.MaxBytes)
 	return err
 }
 
-func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
-	c.entering -= len(e.jobs)
+func (c *machine) enqueued(e *enqueueRequest, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
+	c.jobsPending -= len(e.jobs)
 	c.bytes -= e.bytes
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
-		c.full, c.fullTo = err, c.now+ms(fullTime)
+		c.fullErr, c.fullUntil = err, c.now+toMillis(fullTime)
 		c.makeRoom(16*e.bytes + c.endedBytes/16) // an estimate: the store does not say how much room it lacks
 	}
 	err = c.refusal(err)
@@ -191,14 +191,14 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 		c.rematch(e)
 		for i, j := range jobs {
 			r = c.newRecord(j)
-			c.constraints.add(r, c.constraints.setOf(e.memberships[i]))
+			c.constraints.add(r, c.constraints.setFor(e.memberships[i]))
 			c.ledger.Enqueued++
 			c.submitWaiting(r)
 		}
 	}
 	onDone := func(error) { e.reply(ids, replayed, err) }
 	if c.settleShare(e, r, old); old == nil || r == nil {
-		c.later(func() { onDone(nil) })
+		c.runAfterStep(func() { onDone(nil) })
 		return
 	}
 	e.ids, e.unique = ids, unique.Replaced
@@ -221,7 +221,7 @@ func (c *machine) refusal(err error) error {
 
 // newRecord makes a record of a stored job, to which no constraint applies yet.
 func (c *machine) newRecord(j *job.Job) *record {
-	r := &record{Job: j, name: c.intern(j.Name), dueAt: c.clock + j.Due - c.wall}
+	r := &record{Job: j, name: c.nameOf(j.Name), dueAt: c.monotonic + j.Due - c.wallTime}
 	j.Name = r.name.text // all jobs with this name share one string
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
@@ -232,14 +232,14 @@ func (c *machine) newRecord(j *job.Job) *record {
 
 // submitWaiting submits a waiting job to the broker.
 func (c *machine) submitWaiting(r *record) {
-	if i, _ := c.find(r.Seq); !c.allSubmitted && i >= c.linkedTo {
-		return // linkSlice will submit it
+	if i, _ := c.find(r.Seq); !c.allSubmitted && i >= c.submitIndex {
+		return // submitSlice will submit it
 	}
-	age := c.wall - r.Enqueued
-	if age < ms(freshAge) && (r.Unique == nil || r.Unique.Replaces.None()) {
+	age := c.wallTime - r.Enqueued
+	if age < toMillis(freshAge) && (r.Unique == nil || r.Unique.Replaces.None()) {
 		age = 0
 	}
-	c.submit(r, brokerDuration(age))
+	c.submit(r, toBrokerDuration(age))
 }
 
 // freshAge is the age below which jobs are submitted in the order of enqueueing, so that the broker
@@ -253,16 +253,16 @@ func (c *machine) submit(r *record, age time.Duration) {
 		id: r.ID, bid: r.submission, typ: c.typeOf(r), priority: c.brokerPriority(r), age: age, groups: c.limitGroups(r.groups.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + c.TimeoutGrace,
 	}
-	if !c.ownWorkersOnly(r) {
+	if !c.needsOwnWorker(r) {
 		s.argument = r.Argument
 	}
 	s.delay = c.remainingWait(r)
-	if u := r.running(); u != nil {
-		u.own = true
+	if u := r.currentRun(); u != nil {
+		u.onlyThisWorker = true
 		// No retries at the broker: if the worker is lost, no other serves this type.
 		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.worker), topPriority, nil, 0, 0
 		if r.groups != nil {
-			s.groups = c.limitGroups(r.groups.lasting)
+			s.groups = c.limitGroups(r.groups.runningGroups)
 		}
 	}
 	c.tellBroker(func(b brokerLink) { b.submit(s) })
@@ -278,10 +278,10 @@ func (c *machine) brokerPriority(r *record) int64 {
 	if c.Aging <= 0 {
 		return -int64(r.Priority)
 	}
-	return -(int64(r.Priority)*ms(c.Aging) + r.Enqueued)
+	return -(int64(r.Priority)*toMillis(c.Aging) + r.Enqueued)
 }
 
-func (c *machine) storeAway() error { return unavailable(c.away) }
+func (c *machine) storeAway() error { return unavailable(c.awayErr) }
 
 func unavailable(why error) *job.Fault {
 	return &job.Fault{Code: job.StoreUnavailable, Reason: why.Error(), RetryAfter: time.Second}

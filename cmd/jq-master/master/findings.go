@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Found holds the findings, the worst first.
-type Found struct {
+// FoundFindings holds the findings, the worst first.
+type FoundFindings struct {
 	All    finding.List
 	Folded api.Findings
 }
@@ -19,8 +19,8 @@ type Found struct {
 const maxFolded = 20
 
 // Findings returns the findings. Callers within the same second share a result.
-func (m *Master) Findings() (*Found, error) {
-	return m.found.get(func() (*Found, bool, error) {
+func (m *Master) Findings() (*FoundFindings, error) {
+	return m.findings.get(func() (*FoundFindings, bool, error) {
 		s, err := m.Stats(statNames)
 		if err != nil {
 			return nil, false, err
@@ -29,8 +29,8 @@ func (m *Master) Findings() (*Found, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		look := m.known.Note(find(s, rules, &m.opt.Limits), time.Now())
-		return &Found{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
+		look := m.findingMemory.Note(findFindings(s, rules, &m.opt.Limits), time.Now())
+		return &FoundFindings{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
 
@@ -42,13 +42,13 @@ const (
 	nearPercent = 90
 )
 
-func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
+func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	found := finding.Look{}
 	master := func(severity, cause, text, advice string) {
 		found.Add(severity, "master", "master", cause, text, advice)
 	}
-	if s.StoreAway != "" {
-		master(api.Severe, "store_away", "its store is away: "+s.StoreAway, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
+	if s.StoreError != "" {
+		master(api.Severe, "store_away", "its store is away: "+s.StoreError, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
 	name := func(severity string, n *NameStats, cause, text, advice string) {
 		found.Add(severity, "name", n.Name, cause, text, advice)
@@ -70,8 +70,8 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages say why. Once the cause is fixed, retry them all.")
 		}
 	}
-	if !failing && s.Erred > 1 && 2*s.Erred > s.Ended {
-		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Erred, s.Ended), "Their messages tell why.")
+	if !failing && s.Failed > 1 && 2*s.Failed > s.Ended {
+		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Failed, s.Ended), "Their messages tell why.")
 	}
 	for _, k := range rules {
 		if k.Enabled && k.Blocked > 0 {

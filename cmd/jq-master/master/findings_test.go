@@ -27,9 +27,9 @@ func TestFindings(t *testing.T) {
 		"silent":           {s: name(NameStats{Served: true, Silence: 12 * time.Minute, States: counts{job.Queued: 25}}), want: "severe mail silent 25 jobs wait, and the workers that could take them have been silent for 12m0s"},
 		"unserved":         {s: name(NameStats{States: counts{job.Retrying: 1}}), want: "severe mail no_worker 1 job waits, and no worker serves the name"},
 		"failing":          {s: name(NameStats{States: counts{job.Failed: 11, job.Done: 3}}), want: "warning mail failing 11 jobs ended with an error, 3 done"},
-		"failing lately":   {s: &Stats{Ended: 5, Erred: 3}, want: "warning master failing 3 of 5 jobs"},
-		"few failed":       {s: &Stats{Ended: 5, Erred: 2}},
-		"away":             {s: &Stats{StoreAway: "refused"}, want: "severe master store_away its store is away: refused"},
+		"failing lately":   {s: &Stats{Ended: 5, Failed: 3}, want: "warning master failing 3 of 5 jobs"},
+		"few failed":       {s: &Stats{Ended: 5, Failed: 2}},
+		"away":             {s: &Stats{StoreError: "refused"}, want: "severe master store_away its store is away: refused"},
 		"held":             {s: &Stats{}, rules: rule(ConstraintView{Constraint: job.Constraint{Concurrency: 2}, Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs Change the constraint"},
 		"held for good":    {s: &Stats{}, rules: rule(ConstraintView{Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs It lets no job run."},
 		"paused":           {s: &Stats{Workers: 3, Paused: 1}, want: "warning master paused 1 of its 3 workers"},
@@ -42,7 +42,7 @@ func TestFindings(t *testing.T) {
 		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs wait At this rate they will be done in 10s. More"},
 	} {
 		var said []string
-		for _, f := range find(c.s, c.rules, limits) {
+		for _, f := range findFindings(c.s, c.rules, limits) {
 			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
 		if got := strings.Join(said, "; "); c.want == "" && got != "" || len(said) > 1 || !strings.HasPrefix(got, c.want) {

@@ -65,68 +65,68 @@ type machine struct {
 	once      string // prefix of the types of jobs with max_retry 0
 
 	now           int64 // monotonic time in milliseconds; does not advance while the machine stands still or the store is away
-	wall          int64 // the store's clock, in milliseconds since 1970; it is never set, but may change with a new term
-	host          int64 // this host's clock, in milliseconds since 1970; only for the due times of schedules
-	clock         int64 // monotonic time in milliseconds, at the last call of setTime
-	lost          int64 // clock minus now: the total time during which now stood still
+	wallTime      int64 // the store's clock, in milliseconds since 1970; it is never set, but may change with a new term
+	hostTime      int64 // this host's clock, in milliseconds since 1970; only for the due times of schedules
+	monotonic     int64 // monotonic time in milliseconds, at the last call of setTime
+	stoodStill    int64 // clock minus now: the total time during which now stood still
 	deadlinesFrom int64 // no deadline is judged before this time
 	graceFrom     int64 // when the machine last stood still after deadlinesFrom was reached
-	todo          []func()
+	afterStep     []func()
 
-	seq        uint64
-	jobs       *job.Table[*record]
-	bySeq      []place // by seq
-	forgotten  int     // how many entries of bySeq are forgotten jobs
-	older      uint64  // no job with a smaller Seq waits
-	loading    bool    // the store is being read, and bySeq is not sorted yet
-	names      map[string]*name
-	busy       int    // number of names with jobs that have not ended
-	counts     [6]int // jobs by state
-	timers     timers
-	ended      fifo[ending]
-	leaving    int   // ended jobs that the store is forgetting, and that still count
-	toFree     int64 // how many bytes makeRoom still has to free
-	endedBytes int64 // bytes of ended jobs, except those with results and those that are being forgotten
-	workers    map[job.ID]*worker
+	seq            uint64
+	jobs           *job.Table[*record]
+	bySeq          []seqEntry // by seq
+	forgotten      int        // how many entries of bySeq are forgotten jobs
+	oldestWaiting  uint64     // no job with a smaller Seq waits
+	loading        bool       // the store is being read, and bySeq is not sorted yet
+	names          map[string]*jobName
+	liveNames      int    // number of names with jobs that have not ended
+	counts         [6]int // jobs by state
+	timers         timers
+	ended          fifo[endedEntry]
+	beingForgotten int   // ended jobs that the store is forgetting, and that still count
+	bytesToFree    int64 // how many bytes makeRoom still has to free
+	endedBytes     int64 // bytes of ended jobs, except those with results and those that are being forgotten
+	workers        map[job.ID]*worker
 
-	constraints *constraints
-	changing    bool     // a change of constraints is being written
-	changes     []func() // changes that wait for it
+	constraints         *constraints
+	changingConstraints bool     // a change of constraints is being written
+	waitingChanges      []func() // changes that wait for it
 
 	schedules *schedules
 
-	keys     fifo[keyEntry] // valid idempotency keys, by expiry
-	keyBytes int64          // bytes of idempotency keys, including those on their way into the store
-	newKeys  int            // how many keys are on their way into the store
-	uniques  map[uniqueKey]*claim
-	arriving int64 // bytes of results on their way into the store
+	keys               fifo[keyEntry] // valid idempotency keys, by expiry
+	keyBytes           int64          // bytes of idempotency keys, including those on their way into the store
+	keysPending        int            // how many keys are on their way into the store
+	uniques            map[uniqueKey]*claim
+	resultBytesPending int64 // bytes of results on their way into the store
 
-	entering int   // jobs on their way into the store
-	bytes    int64 // size of arguments, results and errors
-	waiters  int
-	results  int // kept
+	jobsPending int   // jobs on their way into the store
+	bytes       int64 // size of arguments, results and errors
+	waiters     int
+	results     int // kept
 
-	fetched []*record // jobs whose results the store still has to drop
-	fetchAt int64     // when to tell the store to drop them; 0: there are none
+	fetchedJobs   []*record // jobs whose results the store still has to drop
+	dropFetchedAt int64     // when to tell the store to drop them; 0: there are none
 
-	full         error // why the store has refused a job for lack of room
-	fullTo       int64 // the store counts as full until this time
-	away         error // why the store is away; nil: it is not
-	draining     bool
-	linked       bool // the broker has all jobs, and workers may get those that wait
-	settled      bool // the broker has all jobs, but workers get only those that they already run
-	left         int  // runs that the broker has yet to hand out again; unchanged since leftAt
-	leftAt       int64
-	maxGroups    int  // how many groups a job may be in at the broker
-	allSubmitted bool // all jobs are on their way to the broker
-	submissions  uint32
-	linkedTo     int // the jobs before this index of bySeq have been submitted to the broker
-	relinkT0     int64
-	late         []lateJob // jobs that the broker did not take
-	socket       *worker   // stands for all Gloom workers; nil before the first answer of one
+	fullErr           error // why the store has refused a job for lack of room
+	fullUntil         int64 // the store counts as full until this time
+	awayErr           error // why the store is away; nil: it is not
+	draining          bool
+	linked            bool // the broker has all jobs, and workers may get those that wait
+	runsRestored      bool // the broker has all jobs, but workers get only those that they already run
+	runsExpected      int  // runs that the broker has yet to hand out again; unchanged since runsExpectedSince
+	runsExpectedSince int64
+	maxGroups         int  // how many groups a job may be in at the broker
+	allSubmitted      bool // all jobs are on their way to the broker
+	submissions       uint32
+	submitIndex       int // the jobs before this index of bySeq have been submitted to the broker
+	relinkStart       int64
+	rejected          []rejectedJob // jobs that the broker did not take
+	socket            *worker       // stands for all Gloom workers; nil before the first answer of one
 
-	ledger Ledger // its fields Waiting and Running are not used: balance takes them from counts
-	more   metrics
+	ledger  Ledger // its fields Waiting and Running are not used: balance takes them from counts
+	metrics metrics
 }
 
 // metrics holds counts since the start that are not in the ledger.
@@ -153,7 +153,7 @@ type environment struct {
 
 // brokerLink is the connection to the broker.
 type brokerLink interface {
-	// submit queues a job. If the broker does not take it, notAtBroker is called.
+	// submit queues a job. If the broker does not take it, onNotAtBroker is called.
 	submit(s submission)
 	// change gives a job new groups, a new priority, or a new delay from now; nil leaves the old
 	// value.
@@ -194,8 +194,8 @@ type keyEntry struct {
 	size  int64
 }
 
-// handle is a job that the broker has handed out.
-type handle interface {
+// brokerJob is a job that the broker has handed out.
+type brokerJob interface {
 	// end sends the broker an answer, so that it forgets the job.
 	end()
 	// release gives the job back to the broker; the job keeps its place, and the run does not
@@ -205,48 +205,48 @@ type handle interface {
 	retry(delay time.Duration)
 }
 
-// place is an entry in the order of enqueueing; rec is nil if the job was forgotten.
-type place struct {
+// seqEntry is an entry in the order of enqueueing; rec is nil if the job was forgotten.
+type seqEntry struct {
 	seq uint64
 	rec *record
 }
 
-// name counts the jobs with a name.
-type name struct {
-	text   string
-	counts [6]int
-	live   int // those that have not ended
+// jobName counts the jobs with a name.
+type jobName struct {
+	text    string
+	counts  [6]int
+	unended int // those that have not ended
 }
 
 // record is a job in the machine. The fields that are needed only once the job has been handed out
 // are in runInfo.
 type record struct {
 	*job.Job      // the job as it is stored; it is replaced, never changed
-	name          *name
-	groups        *set     // nil: no constraint applies to it
-	runInfo       *runInfo // nil before the first hand-out
+	name          *jobName
+	groups        *constraintSet // nil: no constraint applies to it
+	runInfo       *runInfo       // nil before the first hand-out
 	op            op
 	submitted     bool   // the broker has the job, or the request to submit it is on its way
 	handedOut     bool   // it was handed to one of the master's workers since it was submitted
 	stale         bool   // its groups or its priority have changed while it ran
 	priorityStale bool   // its priority has changed since it was submitted
-	long          bool   // its argument does not fit into a frame of the broker: only the master's workers get it
+	tooLong       bool   // its argument does not fit into a frame of the broker: only the master's workers get it
 	submission    uint32 // number of its last submission
-	dueAt         int64  // Due, converted to machine.clock, which does not jump when the wall clock is set
+	dueAt         int64  // Due, converted to machine.monotonic, which does not jump when the wall clock is set
 }
 
 // op is a transition on its way into the store. A job has at most one.
 type op uint8
 
 const (
-	idle op = iota
-	starting
-	releasing
-	ending_ // a finish or a retry is being written
-	cancelling
-	reviving
-	forgetting
-	postponing
+	opNone op = iota
+	opStart
+	opRelease
+	opEnd // a finish or a retry is being written
+	opCancel
+	opRevive
+	opForget
+	opPostpone
 )
 
 // runInfo is the part of a record that exists once the job has been handed out.
@@ -254,26 +254,26 @@ type runInfo struct {
 	run        *run // the current run
 	forget     int64
 	drop       int64 // 0: no result is kept
-	fetch      bool  // a response with the result is being written
+	fetching   bool  // a response with the result is being written
 	timerAt    int64 // when the timer is due, as machine.now
 	timerIndex int   // index in timers; -1: not there
-	waiting    []func()
+	onIdle     []func()
 	pollers    []*poller
 }
 
 // run is an attempt in progress.
 type run struct {
-	worker      *worker
-	handle      handle // nil: the broker has not handed it out yet
-	handedAt    int64  // when the broker handed it out, as machine.clock
-	startedAt   int64  // monotonic
-	deadline    int64  // monotonic
-	stateBefore job.State
-	sent        bool    // the worker may know about the run
-	own         bool    // the job's type at the broker is one that only this worker serves
-	replies     []reply // replies to the worker's reports, which are sent when the end is written
-	ended       bool    // the worker has reported the end, which is being written
-	puller      *puller
+	worker         *worker
+	brokerJob      brokerJob // nil: the broker has not handed it out yet
+	handedAt       int64     // when the broker handed it out, as machine.monotonic
+	startedAt      int64     // monotonic
+	deadline       int64     // monotonic
+	stateBefore    job.State
+	delivered      bool    // the worker may know about the run
+	onlyThisWorker bool    // the job's type at the broker is one that only this worker serves
+	replies        []reply // replies to the worker's reports, which are sent when the end is written
+	ended          bool    // the worker has reported the end, which is being written
+	puller         *puller
 }
 
 // reply is called with the outcome of a request; it must not block.
@@ -282,68 +282,68 @@ type reply func(error)
 func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
-		jobs: job.NewTable[*record](), older: math.MaxUint64, names: make(map[string]*name),
+		jobs: job.NewTable[*record](), oldestWaiting: math.MaxUint64, names: make(map[string]*jobName),
 		workers: make(map[job.ID]*worker), constraints: newConstraints(), schedules: newSchedules(),
 		uniques: make(map[uniqueKey]*claim), maxGroups: 16,
 	}
 }
 
 const (
-	// A gap of more than maxGap between two commands means that the machine has stood still.
-	maxGap = 2 * beatInterval
-	// readTime is how long after such a gap no deadline is judged, so that messages that have
-	// arrived meanwhile can be read. maxReadTime limits this time if the machine stands still again
+	// A gap of more than maxCommandGap between two commands means that the machine has stood still.
+	maxCommandGap = 2 * beatInterval
+	// readGrace is how long after such a gap no deadline is judged, so that messages that have
+	// arrived meanwhile can be read. maxReadGrace limits this time if the machine stands still again
 	// and again.
-	readTime, maxReadTime = 2 * beatInterval, 20 * beatInterval
+	readGrace, maxReadGrace = 2 * beatInterval, 20 * beatInterval
 )
 
 // setTime sets the time of the next command. Time in which the machine stood still (the process was
 // stopped or swapped out) or its store was away does not count towards deadlines. Messages that
-// have arrived meanwhile are read before any deadline is judged. The first maxGap of each stop does
+// have arrived meanwhile are read before any deadline is judged. The first maxCommandGap of each stop does
 // count, so that a machine that is stopped again and again still judges deadlines, only late.
 func (c *machine) setTime(clock, wall, host int64) {
-	gap := clock - c.clock
-	stood := gap > ms(maxGap) && c.clock != 0
+	gap := clock - c.monotonic
+	stood := gap > toMillis(maxCommandGap) && c.monotonic != 0
 	switch {
-	case c.away != nil:
-		c.lost += gap
+	case c.awayErr != nil:
+		c.stoodStill += gap
 	case stood:
-		c.lost += gap - ms(maxGap)
+		c.stoodStill += gap - toMillis(maxCommandGap)
 	}
 	if stood && c.now >= c.deadlinesFrom {
 		c.graceFrom = c.now
 	}
-	c.clock, c.now, c.wall, c.host = clock, clock-c.lost, wall, host
+	c.monotonic, c.now, c.wallTime, c.hostTime = clock, clock-c.stoodStill, wall, host
 	if stood {
-		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+ms(readTime), c.graceFrom+ms(maxReadTime)))
+		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+toMillis(readGrace), c.graceFrom+toMillis(maxReadGrace)))
 	}
 }
 
-// later makes f run after the step, without the lock.
-func (c *machine) later(f func()) { c.todo = append(c.todo, f) }
+// runAfterStep makes f run after the step, without the lock.
+func (c *machine) runAfterStep(f func()) { c.afterStep = append(c.afterStep, f) }
 
 // tellBroker makes a call to the current broker after the step, without the lock.
 func (c *machine) tellBroker(call func(brokerLink)) {
 	line := c.env.broker
-	c.later(func() { call(line) })
+	c.runAfterStep(func() { call(line) })
 }
 
 // wallAt converts a monotonic time to a wall time, and monoAt does the reverse.
-func (c *machine) wallAt(now int64) int64  { return c.wall + now - c.now }
-func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wall }
+func (c *machine) wallAt(now int64) int64  { return c.wallTime + now - c.now }
+func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wallTime }
 
-func ms(d time.Duration) int64 { return d.Milliseconds() }
+func toMillis(d time.Duration) int64 { return d.Milliseconds() }
 
-// history returns the job's runInfo, and creates it if necessary.
-func (r *record) history() *runInfo {
+// ensureRunInfo returns the job's runInfo, and creates it if necessary.
+func (r *record) ensureRunInfo() *runInfo {
 	if r.runInfo == nil {
 		r.runInfo = &runInfo{timerIndex: -1}
 	}
 	return r.runInfo
 }
 
-// running returns the current run, or nil.
-func (r *record) running() *run {
+// currentRun returns the current run, or nil.
+func (r *record) currentRun() *run {
 	if r.runInfo == nil {
 		return nil
 	}
@@ -363,47 +363,47 @@ func (r *record) nextState() *job.Job {
 
 // replaceJob replaces a record's Job by the one that was written.
 func (c *machine) replaceJob(r *record, j *job.Job) {
-	c.count(r, -1)
+	c.countJob(r, -1)
 	if j.Due != r.Due {
-		r.dueAt = c.clock + j.Due - c.wall
+		r.dueAt = c.monotonic + j.Due - c.wallTime
 	}
 	r.Job = j
-	c.count(r, 1)
+	c.countJob(r, 1)
 }
 
 // remainingWait returns how long a job still has to wait because of its delay or backoff.
 func (c *machine) remainingWait(r *record) time.Duration {
-	return brokerDuration(r.dueAt - c.clock)
+	return toBrokerDuration(r.dueAt - c.monotonic)
 }
 
-// brokerDuration returns a number of milliseconds as a duration, limited to the range that the
+// toBrokerDuration returns a number of milliseconds as a duration, limited to the range that the
 // broker takes.
-func brokerDuration(milliseconds int64) time.Duration {
+func toBrokerDuration(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
 
-// count adds a job to all counts (by is 1), or subtracts it (-1).
-func (c *machine) count(r *record, delta int) {
+// countJob adds a job to all counts (by is 1), or subtracts it (-1).
+func (c *machine) countJob(r *record, delta int) {
 	c.counts[r.State] += delta
 	if r.name.counts[r.State] += delta; !r.State.Ended() {
-		if r.name.live += delta; r.name.live == max(delta, 0) { // the first job of this name that has not ended was added, or the last one was removed
-			c.busy += delta
+		if r.name.unended += delta; r.name.unended == max(delta, 0) { // the first job of this name that has not ended was added, or the last one was removed
+			c.liveNames += delta
 		}
 	}
 	if delta > 0 && r.isWaiting() {
-		c.older = min(c.older, r.Seq)
+		c.oldestWaiting = min(c.oldestWaiting, r.Seq)
 	}
 	c.bytes += int64(delta) * r.size()
 	switch p := r.runInfo; {
 	case p != nil && p.drop != 0:
 		c.results += delta
-	case r.State.Ended() && r.op != forgetting:
+	case r.State.Ended() && r.op != opForget:
 		c.endedBytes += int64(delta) * r.size()
 	}
 	if r.State == job.Running {
 		if g := r.groups; g != nil {
 			for i := range g.members {
-				g.members[i].of.running += delta
+				g.members[i].constraint.running += delta
 			}
 		}
 	}
@@ -421,9 +421,9 @@ func (r *record) size() int64 {
 // further name counts nameSize bytes, because it is a type at the broker.
 const fewNames, nameSize = 1000, 5 << 10
 
-// held returns the bytes that MaxBytes limits.
-func (c *machine) held() int64 {
-	return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes + nameSize*int64(max(0, c.busy-fewNames))
+// usedBytes returns the bytes that MaxBytes limits.
+func (c *machine) usedBytes() int64 {
+	return c.bytes + c.keyBytes + c.resultBytesPending + c.schedules.bytes + nameSize*int64(max(0, c.liveNames-fewNames))
 }
 
 // balance returns the ledger with the jobs that wait and run now.
@@ -436,25 +436,25 @@ func (c *machine) balance() Ledger {
 // live returns how many jobs have not ended, including those on their way into the
 // store.
 func (c *machine) live() int {
-	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
+	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.jobsPending
 }
 
 // insert adds a stored job. While the store is being read, jobs may come in any order.
 func (c *machine) insert(r *record) {
 	c.jobs.Put(r.ID, r)
-	c.bySeq = append(c.bySeq, place{r.Seq, r})
+	c.bySeq = append(c.bySeq, seqEntry{r.Seq, r})
 	for i := len(c.bySeq) - 1; !c.loading && i > 0 && c.bySeq[i-1].seq > c.bySeq[i].seq; i-- {
 		c.bySeq[i-1], c.bySeq[i] = c.bySeq[i], c.bySeq[i-1]
 	}
 	c.seq = max(c.seq, r.Seq)
-	c.count(r, 1)
+	c.countJob(r, 1)
 }
 
-// intern returns the entry of a name, and creates it if necessary.
-func (c *machine) intern(text string) *name {
+// nameOf returns the entry of a name, and creates it if necessary.
+func (c *machine) nameOf(text string) *jobName {
 	n := c.names[text]
 	if n == nil {
-		n = &name{text: text}
+		n = &jobName{text: text}
 		c.names[text] = n
 	}
 	return n
@@ -462,7 +462,7 @@ func (c *machine) intern(text string) *name {
 
 // remove removes a job from the machine.
 func (c *machine) remove(r *record) {
-	c.count(r, -1)
+	c.countJob(r, -1)
 	c.timers.remove(r)
 	c.constraints.remove(r)
 	c.releaseKey(r)
@@ -480,20 +480,20 @@ func (c *machine) remove(r *record) {
 }
 
 func (c *machine) compact() {
-	kept := make([]place, 0, len(c.bySeq)-c.forgotten+1024)
-	linkedTo, sweep := 0, min(c.constraints.sweep, 0)
+	kept := make([]seqEntry, 0, len(c.bySeq)-c.forgotten+1024)
+	linkedTo, sweep := 0, min(c.constraints.sweepIndex, 0)
 	for i, p := range c.bySeq {
 		if p.rec != nil {
 			kept = append(kept, p)
 		}
-		if i < c.linkedTo {
+		if i < c.submitIndex {
 			linkedTo = len(kept)
 		}
-		if i < c.constraints.sweep {
+		if i < c.constraints.sweepIndex {
 			sweep = len(kept)
 		}
 	}
-	c.bySeq, c.forgotten, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
+	c.bySeq, c.forgotten, c.submitIndex, c.constraints.sweepIndex = kept, 0, linkedTo, sweep
 }
 
 // find returns the index in bySeq of a job's Seq and true, or the index of the next larger Seq and
@@ -510,34 +510,34 @@ func (c *machine) find(seq uint64) (int, bool) {
 	return low, low < len(c.bySeq) && c.bySeq[low].seq == seq
 }
 
-// callWaiting calls the functions that wait for the end of a transition, until one of them begins
+// runWaiting calls the functions that wait for the end of a transition, until one of them begins
 // another transition.
-func (c *machine) callWaiting(r *record) {
-	if r.op != idle || r.runInfo == nil || r.runInfo.waiting == nil {
+func (c *machine) runWaiting(r *record) {
+	if r.op != opNone || r.runInfo == nil || r.runInfo.onIdle == nil {
 		return
 	}
-	waiting := r.runInfo.waiting
-	r.runInfo.waiting = nil
+	waiting := r.runInfo.onIdle
+	r.runInfo.onIdle = nil
 	for i, f := range waiting {
-		if r.op != idle {
-			r.runInfo.waiting = append(r.runInfo.waiting, waiting[i:]...)
+		if r.op != opNone {
+			r.runInfo.onIdle = append(r.runInfo.onIdle, waiting[i:]...)
 			return
 		}
 		f()
 	}
 }
 
-// wait makes f run when the current transition has been written.
-func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
+// addOnIdle makes f run when the current transition has been written.
+func (r *record) addOnIdle(f func()) { p := r.ensureRunInfo(); p.onIdle = append(p.onIdle, f) }
 
 // whenIdle calls f once no transition of the job is being written, provided that u is then its run.
 func (c *machine) whenIdle(r *record, u *run, f func()) {
 	switch {
-	case r.running() != u:
-	case r.op == idle:
+	case r.currentRun() != u:
+	case r.op == opNone:
 		f()
 	default:
-		r.wait(func() { c.whenIdle(r, u, f) })
+		r.addOnIdle(func() { c.whenIdle(r, u, f) })
 	}
 }
 
@@ -547,17 +547,17 @@ func (c *machine) whenIdle(r *record, u *run, f func()) {
 func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
 	was := r.Job
 	r.op = o
-	c.later(func() {
+	c.runAfterStep(func() {
 		c.env.store.Move(was, j, forget, drop, func(err error) {
 			c.env.run(func() {
 				if err != nil {
 					c.env.fail(err)
 					return
 				}
-				r.op = idle
+				r.op = opNone
 				c.replaceJob(r, j)
 				onDone()
-				c.callWaiting(r)
+				c.runWaiting(r)
 			})
 		})
 	})

@@ -16,18 +16,18 @@ import (
 // pushers said.
 func TestSeeds(t *testing.T) {
 	if *seedFlag != 0 {
-		newWorld(t, *seedFlag).run(400)
+		newSimulation(t, *seedFlag).run(400)
 		return
 	}
 	base := rand.Uint64() >> 1
 	t.Logf("seeds from %d on", base)
 	for n := range *seedsFlag {
-		newWorld(t, base+uint64(n)).run(400)
+		newSimulation(t, base+uint64(n)).run(400)
 	}
 }
 
-func (w *world) run(steps int) {
-	w.lags = true
+func (w *simulation) run(steps int) {
+	w.slowStore = true
 	for range steps {
 		w.act()
 		w.settleDown()
@@ -35,9 +35,9 @@ func (w *world) run(steps int) {
 	w.heal()
 }
 
-func (w *world) pick(n int) bool { return w.rng.IntN(n) == 0 }
+func (w *simulation) pick(n int) bool { return w.rng.IntN(n) == 0 }
 
-func pickOne[T any](w *world, items []T) (v T, ok bool) {
+func pickOne[T any](w *simulation, items []T) (v T, ok bool) {
 	if len(items) == 0 {
 		return v, false
 	}
@@ -45,25 +45,25 @@ func pickOne[T any](w *world, items []T) (v T, ok bool) {
 }
 
 // settleDown lets the store, the broker and the workers serve some of their requests.
-func (w *world) settleDown() {
+func (w *simulation) settleDown() {
 	if w.rng.IntN(2) == 0 {
-		w.st.flush()
+		w.store.flush()
 	}
-	w.br.serveSome(w.rng.IntN(6))
-	if w.br.match() {
-		w.br.match()
+	w.broker.serveSome(w.rng.IntN(6))
+	if w.broker.match() {
+		w.broker.match()
 	}
-	w.step(w.c, func() { w.c.linkSlice(3) })
+	w.step(w.c, func() { w.c.submitSlice(3) })
 	w.sweep()
-	if w.over != nil {
-		w.fatalf("the machine gave up: %v", w.over)
+	if w.failure != nil {
+		w.fatalf("the machine gave up: %v", w.failure)
 	}
-	if len(w.br.todo) > 0 || w.c.constraints.sweep >= 0 {
+	if len(w.broker.todo) > 0 || w.c.constraints.sweepIndex >= 0 {
 		return
 	}
 	for r := range w.c.jobs.All() { // the broker must have the waiting jobs as the machine has them
-		b := w.br.jobs[r.ID]
-		if b == nil || !r.submitted || !r.isWaiting() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
+		b := w.broker.jobs[r.ID]
+		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.c.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
 			continue
 		}
 		if !slices.Equal(b.groups, r.groups.groups()) {
@@ -76,20 +76,20 @@ func (w *world) settleDown() {
 }
 
 // elapse lets time pass in which the machine does not stand still.
-func (w *world) elapse(d time.Duration) {
-	for end := w.now + ms(d); w.now < end; {
-		w.now = min(end, w.now+ms(beatInterval))
+func (w *simulation) elapse(d time.Duration) {
+	for end := w.now + toMillis(d); w.now < end; {
+		w.now = min(end, w.now+toMillis(beatInterval))
 		w.c.setTime(w.now, w.now+w.set, w.now+w.set)
 	}
 }
 
-func (w *world) pass(d time.Duration) {
-	w.br.deliver()
+func (w *simulation) pass(d time.Duration) {
+	w.broker.deliver()
 	w.elapse(d)
-	w.step(w.c, func() { w.c.checkPeriodic(); w.c.refill(); w.c.submitLate(); w.c.tick() })
+	w.step(w.c, func() { w.c.checkPeriodic(); w.c.refill(); w.c.resubmitRejected(); w.c.tick() })
 }
 
-func (w *world) jobs() []*expectedJob {
+func (w *simulation) jobs() []*expectedJob {
 	jobs := make([]*expectedJob, 0, len(w.model))
 	for _, e := range w.model {
 		jobs = append(jobs, e)
@@ -98,7 +98,7 @@ func (w *world) jobs() []*expectedJob {
 	return jobs
 }
 
-func (w *world) act() {
+func (w *simulation) act() {
 	switch n := w.rng.IntN(100); {
 	case n < 22:
 		w.enqueue()
@@ -110,13 +110,13 @@ func (w *world) act() {
 		w.cancelOne(w.pick(2))
 	case n < 67:
 		if e, ok := pickOne(w, w.jobs()); ok {
-			w.say("revive %v", e.id)
+			w.logf("revive %v", e.id)
 			e.revived = true // the job may not have been cancelled: a crash may have lost the cancellation
 			w.step(w.c, func() {
 				w.c.revive(e.id, func(err error) {
 					if err == nil {
-						w.say("revived %v", e.id)
-						e.revived, e.final, e.cancelled, e.failures = true, false, false, 0
+						w.logf("revived %v", e.id)
+						e.revived, e.ended, e.cancelled, e.failures = true, false, false, 0
 					}
 				})
 			})
@@ -124,7 +124,7 @@ func (w *world) act() {
 	case n < 68:
 		if e, ok := pickOne(w, w.jobs()); ok {
 			priority := int32(w.rng.IntN(5) - 2)
-			w.say("job %v gets priority %d", e.id, priority)
+			w.logf("job %v gets priority %d", e.id, priority)
 			w.step(w.c, func() { w.c.reprioritize(e.id, priority, func(error) {}) })
 		}
 	case n < 70:
@@ -134,26 +134,26 @@ func (w *world) act() {
 	case n < 73:
 		w.crash()
 	case n < 75:
-		w.say("the broker is lost")
-		w.step(w.c, func() { w.c.unlink() })
-		b := w.br
-		w.br = &naiveBroker{w: w, c: w.c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
+		w.logf("the broker is lost")
+		w.step(w.c, func() { w.c.forgetSubmissions() })
+		b := w.broker
+		w.broker = &naiveBroker{w: w, c: w.c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
 		b.todo = nil
-		w.c.env.broker = w.br
+		w.c.env.broker = w.broker
 		b.deliver() // the deadline is judged before the connection is read
 	case n < 80:
 		w.poll()
 	case n < 90:
-		w.br.meddle()
+		w.broker.meddle()
 	default:
 		w.pass(time.Duration(w.rng.IntN(2500)) * time.Millisecond)
 	}
 }
 
 // heal lets everything work, and checks that all jobs end.
-func (w *world) heal() {
+func (w *simulation) heal() {
 	w.healed = true
-	if w.st.away {
+	if w.store.away {
 		w.storeGoes()
 	}
 	for _, id := range []string{"k0", "k1"} {
@@ -168,25 +168,25 @@ func (w *world) heal() {
 		if n > 20_000 {
 			for r := range w.c.jobs.All() {
 				if !r.State.Ended() {
-					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.submitted, r.Attempt, r.Due-w.now, w.br.jobs[r.ID])
+					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.submitted, r.Attempt, r.Due-w.now, w.broker.jobs[r.ID])
 				}
 			}
-			for id, v := range w.br.workers {
+			for id, v := range w.broker.workers {
 				w.t.Logf("%v %+v", id, v)
 			}
 			w.fatalf("jobs do not end: %v", w.c.counts)
 		}
-		w.st.flush()
-		w.br.serveSome(10)
-		w.br.match()
-		w.step(w.c, func() { w.c.linkSlice(3) })
+		w.store.flush()
+		w.broker.serveSome(10)
+		w.broker.match()
+		w.step(w.c, func() { w.c.submitSlice(3) })
 		w.sweep()
 		for range 3 {
 			w.workerActs()
 		}
 		w.pass(100 * time.Millisecond)
-		if w.over != nil {
-			w.fatalf("the machine gave up: %v", w.over)
+		if w.failure != nil {
+			w.fatalf("the machine gave up: %v", w.failure)
 		}
 	}
 	for _, e := range w.jobs() {
@@ -201,38 +201,38 @@ func (w *world) heal() {
 			w.fatalf("job %v ended as by one of the broker's own workers, which are none", e.id)
 		}
 	}
-	if w.c.entering != 0 || len(w.c.late) > 0 {
-		w.fatalf("%d jobs are still to come, %d late", w.c.entering, len(w.c.late))
+	if w.c.jobsPending != 0 || len(w.c.rejected) > 0 {
+		w.fatalf("%d jobs are still to come, %d late", w.c.jobsPending, len(w.c.rejected))
 	}
 }
 
 // TestSurplus: if there are too many ended jobs, the master forgets just enough of them, even if
 // the store is slow to forget them.
 func TestSurplus(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	c.MaxEnded = 10
 	w.step(c, func() {
 		for n := range 3 * maxStepRecords {
 			j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
-			c.load(j, w.now+ms(time.Hour), 0)
+			c.load(j, w.now+toMillis(time.Hour), 0)
 		}
 	})
-	w.now += ms(2 * minEndedAge)
-	w.st.away = true
+	w.now += toMillis(2 * minEndedAge)
+	w.store.away = true
 	for range 5 {
 		w.step(c, c.expire)
 	}
-	w.st.away = false
-	w.st.flush()
-	if n := c.counts[job.Done]; n != c.MaxEnded || c.leaving != 0 {
-		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, c.MaxEnded, c.leaving)
+	w.store.away = false
+	w.store.flush()
+	if n := c.counts[job.Done]; n != c.MaxEnded || c.beingForgotten != 0 {
+		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, c.MaxEnded, c.beingForgotten)
 	}
 }
 
 // TestSurplusBytes: the bytes of ended jobs leave room for new jobs, but kept results do not.
 func TestSurplusBytes(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	c.MaxBytes = 100 << 10
 	w.step(c, func() {
@@ -247,7 +247,7 @@ func TestSurplusBytes(t *testing.T) {
 		}
 	})
 	w.step(c, c.expire)
-	w.st.flush()
+	w.store.flush()
 	if c.results != 30 || c.counts[job.Done] != 30+50 || c.endedBytes != 50<<10 || c.bytes != 80<<10 {
 		t.Fatalf("%d results and %d jobs are left, with %d of %d bytes without a result", c.results, c.counts[job.Done], c.endedBytes, c.bytes)
 	}
@@ -282,11 +282,11 @@ func TestLoadInAnyOrder(t *testing.T) {
 // any number of ended jobs.
 func TestOldest(t *testing.T) {
 	c := newMachine(DefaultLimits(), 1)
-	c.wall = ms(time.Hour)
+	c.wallTime = toMillis(time.Hour)
 	seq := uint64(0)
 	load := func(name string, s job.State, age time.Duration) *record {
 		seq++
-		j := &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: name}, Seq: seq, State: s, Enqueued: c.wall - ms(age)}
+		j := &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: name}, Seq: seq, State: s, Enqueued: c.wallTime - toMillis(age)}
 		c.load(j, never, 0)
 		return c.jobs.Get(j.ID)
 	}
@@ -329,39 +329,39 @@ func TestSize(t *testing.T) {
 
 // TestOldBroker: requests of a step for one broker never go to the next broker.
 func TestOldBroker(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c, next := w.c, &naiveBroker{w: w}
 	c.submitWaiting(c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
-	c.linkSlice(2)
+	c.submitSlice(2)
 	c.rule(ruleChange{pattern: "c:x"})
 	c.env.broker = next
-	for _, f := range c.todo {
+	for _, f := range c.afterStep {
 		f()
 	}
-	if len(next.todo) != 0 || len(w.br.todo) != 3 {
-		t.Fatalf("the broker got %d errands, the next one %d", len(w.br.todo), len(next.todo))
+	if len(next.todo) != 0 || len(w.broker.todo) != 3 {
+		t.Fatalf("the broker got %d errands, the next one %d", len(w.broker.todo), len(next.todo))
 	}
 }
 
 // addWaiting adds a stored job.
-func (w *world) addWaiting(timeout float64) *record {
+func (w *simulation) addWaiting(timeout float64) *record {
 	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: w.c.seq + 1, Enqueued: w.now}
-	w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+	w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
 	w.c.load(j, 0, 0)
-	w.c.todo = nil
+	w.c.afterStep = nil
 	r := w.c.jobs.Get(j.ID)
 	r.submitted = true
 	return r
 }
 
-// TestStoodStill: time in which the machine stands still does not count towards deadlines, even if
+// TestSuspendedMachine: time in which the machine stands still does not count towards deadlines, even if
 // it stands still again and again, and messages that arrived meanwhile are read first.
-func TestStoodStill(t *testing.T) {
+func TestSuspendedMachine(t *testing.T) {
 	for _, v := range []struct {
 		stood, ran time.Duration
 		times      int
 	}{{17 * time.Second, 0, 1}, {time.Hour, beatInterval, 3}, {2 * time.Second, 2 * beatInterval, 20}} {
-		w := newWorld(t, 1)
+		w := newSimulation(t, 1)
 		c := w.c
 		k := w.someWorker()
 		k.Heartbeat = true
@@ -372,9 +372,9 @@ func TestStoodStill(t *testing.T) {
 			c.linked = true
 			c.start(r, k, nil)
 		})
-		w.st.flush()
+		w.store.flush()
 		for range v.times {
-			w.now += ms(v.stood)
+			w.now += toMillis(v.stood)
 			w.pass(0) // the alarm fires before the messages that have arrived are read
 			w.pass(v.ran)
 			if r.State != job.Running || c.workers[k.ID] != k {
@@ -382,8 +382,8 @@ func TestStoodStill(t *testing.T) {
 			}
 			w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: k.ID}, false) })
 		}
-		w.pass(missedHeartbeats*c.Heartbeat + readTime + 2*beatInterval)
-		w.st.flush()
+		w.pass(missedHeartbeats*c.Heartbeat + readGrace + 2*beatInterval)
+		w.store.flush()
 		if r.State == job.Running || c.workers[k.ID] != nil {
 			t.Fatalf("%v: a silent worker is not lost", v)
 		}
@@ -395,7 +395,7 @@ func TestStoodStill(t *testing.T) {
 func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
-			w := newWorld(t, 1)
+			w := newSimulation(t, 1)
 			c := w.c
 			c.env.push = &pushRecorder{}
 			k, other := w.someWorker(), w.someWorker()
@@ -407,16 +407,16 @@ func TestStutter(t *testing.T) {
 				c.start(lost, k, nil)
 				c.start(late, other, nil)
 			})
-			w.st.flush()
+			w.store.flush()
 			rounds := 0
 			for lost.State == job.Running || late.State == job.Running {
 				if rounds++; rounds > 50 {
 					t.Fatalf("stops of %v, %v between them: the silent worker's job is %v, the one that is overdue is %v", stood, ran, lost.State, late.State)
 				}
-				w.now += ms(stood)
+				w.now += toMillis(stood)
 				w.pass(0)
 				w.pass(ran)
-				w.st.flush()
+				w.store.flush()
 			}
 		}
 	}
@@ -425,18 +425,18 @@ func TestStutter(t *testing.T) {
 // TestSlowStart: the time that the store takes to write the start of a run, or in which it is away,
 // does not count towards the run's timeout.
 func TestSlowStart(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	k := w.someWorker()
 	k.Heartbeat = true
 	c.env.push = &pushRecorder{}
-	w.st.away = true // the machine has not noticed that the store is away
+	w.store.away = true // the machine has not noticed that the store is away
 	var r *record
 	w.step(c, func() { r = w.addWaiting(3); c.linked = true; c.start(r, k, nil) })
 	w.elapse(2 * time.Second)
-	w.st.away = false
-	w.st.flush()
-	if left := r.runInfo.run.deadline - c.now; left != 3000+ms(c.TimeoutGrace) {
+	w.store.away = false
+	w.store.flush()
+	if left := r.runInfo.run.deadline - c.now; left != 3000+toMillis(c.TimeoutGrace) {
 		t.Fatalf("the run has %d ms", left)
 	}
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
@@ -451,27 +451,27 @@ func TestSlowStart(t *testing.T) {
 // TestBrokerGivesUp: the broker ends a run and its job because the store takes longer than a run
 // may last. The job is submitted again when it waits again.
 func TestBrokerGivesUp(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	k := w.someWorker()
-	w.st.away = true
+	w.store.away = true
 	var r *record
 	w.step(c, func() {
 		r = w.addWaiting(3)
 		c.linked, c.allSubmitted = true, true
-		c.start(r, k, naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}})
+		c.start(r, k, naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}})
 	})
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
 	w.elapse(3*time.Second + c.TimeoutGrace + brokerGrace)
 	w.step(c, func() { c.storeChanged(nil) })
-	k.pausedTo = c.now + 1000 // the worker leaves, so that the start is undone
-	w.st.away = false
+	k.pausedUntil = c.now + 1000 // the worker leaves, so that the start is undone
+	w.store.away = false
 	for range 3 {
-		w.st.flush()
+		w.store.flush()
 	}
-	w.br.serveSome(10)
-	if r.State != job.Queued || !r.submitted || w.br.jobs[r.ID] == nil {
-		t.Fatalf("the job is %v, and the broker has %v", r.State, w.br.jobs[r.ID])
+	w.broker.serveSome(10)
+	if r.State != job.Queued || !r.submitted || w.broker.jobs[r.ID] == nil {
+		t.Fatalf("the job is %v, and the broker has %v", r.State, w.broker.jobs[r.ID])
 	}
 }
 
@@ -480,12 +480,12 @@ func TestBrokerGivesUp(t *testing.T) {
 func TestClockIsSet(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, time.Hour, 20 * 365 * 24 * time.Hour} {
 		t.Run(set.String(), func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newSimulation(t, 1)
 			c, k := w.c, w.someWorker()
 			c.env.push, c.MaxEnded = &pushRecorder{}, 0
 			add := func(j job.Job) *record {
 				j.ID, j.Name, j.Seq = c.newID(), "n", c.seq+1
-				w.mem.Enqueue([]*job.Job{&j}, nil, func([]job.ID, bool, error) {})
+				w.memory.Enqueue([]*job.Job{&j}, nil, func([]job.ID, bool, error) {})
 				return c.newRecord(&j)
 			}
 			var delayed, old, ended *record
@@ -494,16 +494,16 @@ func TestClockIsSet(t *testing.T) {
 				delayed = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now, Due: w.now + 2000})
 				old = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now})
 				ended = add(job.Job{State: job.Done, Finished: w.now})
-				c.addEnded(ended, w.now+ms(time.Hour), 0)
+				c.addEnded(ended, w.now+toMillis(time.Hour), 0)
 				c.ledger.Enqueued, c.ledger.Done = 3, 1
 				c.submitWaiting(delayed)
 				c.submitWaiting(old)
 			})
-			w.set = ms(set)
-			h := naiveRun{w.br, &naiveJob{submission: submission{id: delayed.ID}, running: true}}
+			w.set = toMillis(set)
+			h := naiveRun{w.broker, &naiveJob{submission: submission{id: delayed.ID}, running: true}}
 			w.elapse(1900 * time.Millisecond)
 			w.step(c, func() { c.onHandout(k.ID, delayed.ID, false, h) })
-			w.br.serveSome(1 << 20)
+			w.broker.serveSome(1 << 20)
 			if delayed.State != job.Queued {
 				t.Fatal("the delayed job is handed out before its time")
 			}
@@ -513,14 +513,14 @@ func TestClockIsSet(t *testing.T) {
 				t.Fatalf("the delayed job is %v at its time", delayed.State)
 			}
 			w.step(c, func() { old.submitted = false; c.submitWaiting(old) })
-			delete(w.br.jobs, old.ID)
-			w.br.serveSome(1 << 20)
-			if j := w.br.jobs[old.ID]; j == nil || j.age > wire.MaxDurationMS*time.Millisecond {
+			delete(w.broker.jobs, old.ID)
+			w.broker.serveSome(1 << 20)
+			if j := w.broker.jobs[old.ID]; j == nil || j.age > wire.MaxDurationMS*time.Millisecond {
 				t.Fatalf("the broker has %+v", j)
 			}
-			w.st.flush()
+			w.store.flush()
 			w.pass(minEndedAge)
-			w.st.flush()
+			w.store.flush()
 			if c.jobs.Get(ended.ID) != nil {
 				t.Error("the ended job is still there")
 			}

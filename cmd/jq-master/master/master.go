@@ -38,7 +38,7 @@ type Options struct {
 	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File
 	// ReadJob parses the job of a schedule.
-	ReadJob func(json.RawMessage) (*New, error)
+	ReadJob func(json.RawMessage) (*NewJob, error)
 	// Persisted says that constraints survive a restart.
 	Persisted bool
 	Seed      uint64
@@ -47,46 +47,46 @@ type Options struct {
 
 // Master is the queue of one namespace.
 type Master struct {
-	opt   Options
-	log   zerolog.Logger
-	began time.Duration // boot.Since at Open
-	start int64         // wall time at Open, in milliseconds since 1970
+	opt        Options
+	log        zerolog.Logger
+	bootOffset time.Duration // boot.Since at Open
+	startedAt  int64         // wall time at Open, in milliseconds since 1970
 
-	drained  chan struct{} // closed by Drain
-	active   atomic.Pointer[activeMachine]
-	reading  atomic.Pointer[bootTime] // the last reading of clock; one that is older than a millisecond is not used
-	commands commandQueue
+	drainedCh   chan struct{} // closed by Drain
+	active      atomic.Pointer[activeMachine]
+	bootReading atomic.Pointer[bootTime] // the last reading of clock; one that is older than a millisecond is not used
+	commands    commandQueue
 
-	mu        sync.Mutex // guards the fields below
-	c         *machine   // nil unless this master is the active one
-	broker    *brokerConn
-	state     *job.Fault // why c is nil
-	away      error      // why the store is away
-	rest      []func()   // side effects that an ended machine has left
-	alarm     *time.Timer
-	alarmAt   int64 // when the alarm fires, on the clock of machine.now
-	choresDue chan struct{}
-	rates     rates
+	mu            sync.Mutex // guards the fields below
+	machine       *machine   // nil unless this master is the active one
+	broker        *brokerConn
+	inactiveFault *job.Fault // why c is nil
+	storeErr      error      // why the store is away
+	leftEffects   []func()   // side effects that an ended machine has left
+	alarm         *time.Timer
+	alarmAt       int64 // when the alarm fires, on the clock of machine.now
+	choresDue     chan struct{}
+	rates         rates
 
-	names cached[[]NameStats]
-	held  cached[map[string]int] // jobs that constraints hold back
-	found cached[*Found]
+	names      cached[[]NameStats]
+	heldCounts cached[map[string]int] // jobs that constraints hold back
+	findings   cached[*FoundFindings]
 	// The constraints, for scrapes of the metrics.
-	scraped cached[[]*ConstraintView]
-	known   finding.Memory // guarded by found
+	scrapedConstraints cached[[]*ConstraintView]
+	findingMemory      finding.Memory // guarded by found
 }
 
 // activeMachine is the machine of the active master, with a channel for those who wait for its end.
 type activeMachine struct {
-	c     *machine
-	ended chan struct{} // closed when the machine has ended
+	machine *machine
+	ended   chan struct{} // closed when the machine has ended
 }
 
 // Open returns a master, which does nothing until Run is called.
 func Open(o Options) *Master {
 	return &Master{
-		opt: o, log: o.Log, began: boot.Since(), start: time.Now().UnixMilli(),
-		drained: make(chan struct{}), choresDue: make(chan struct{}, 1), state: errStarting,
+		opt: o, log: o.Log, bootOffset: boot.Since(), startedAt: time.Now().UnixMilli(),
+		drainedCh: make(chan struct{}), choresDue: make(chan struct{}, 1), inactiveFault: errStarting,
 	}
 }
 
@@ -104,15 +104,15 @@ type bootTime struct {
 // clock returns the machine's time, the store's time and this host's time.
 func (m *Master) clock() (now, wall, host int64) {
 	t := time.Now()
-	r := m.reading.Load()
+	r := m.bootReading.Load()
 	if r == nil || t.Sub(r.at) >= time.Millisecond {
 		r = &bootTime{up: boot.Since()}
 		t = time.Now() // afterwards, so that the time in between is not counted twice
 		r.at = t
-		m.reading.Store(r)
+		m.bootReading.Store(r)
 	}
 	up := r.up + t.Sub(r.at)
-	return m.start + ms(up-m.began), m.opt.Store.At(up), t.UnixMilli()
+	return m.startedAt + toMillis(up-m.bootOffset), m.opt.Store.At(up), t.UnixMilli()
 }
 
 // setAlarm sets the timer to the time when the next work is due.
@@ -122,7 +122,7 @@ func (m *Master) setAlarm(c *machine) {
 		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // checked after each command, and at each beat
+	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweepIndex >= 0 { // checked after each command, and at each beat
 		select {
 		case m.choresDue <- struct{}{}:
 		default:
@@ -136,8 +136,8 @@ func (m *Master) setAlarm(c *machine) {
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
 		m.mu.Lock()
-		c := m.c
-		m.away = away
+		c := m.machine
+		m.storeErr = away
 		m.mu.Unlock()
 		if c != nil {
 			m.queueStep(c, func() { c.storeChanged(away) })
@@ -186,14 +186,14 @@ func (m *Master) resign(ctx context.Context) {
 // setState sets the reason for which a master that is not active refuses all requests.
 func (m *Master) setState(why *job.Fault) {
 	m.mu.Lock()
-	m.state = why
+	m.inactiveFault = why
 	m.mu.Unlock()
 }
 
 // serve runs the active master until ctx ends or there is an error.
 func (m *Master) serve(ctx context.Context) error {
 	c := newMachine(m.opt.Limits, m.opt.Seed)
-	c.namespace, c.prefix, c.once, c.schedules.read = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
+	c.namespace, c.prefix, c.once, c.schedules.readJob = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
 	failed := make(chan error, 1)
 	c.env = environment{
 		store: m.opt.Store, push: m.opt.Push,
@@ -226,7 +226,7 @@ func (m *Master) serve(ctx context.Context) error {
 			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
 			m.mu.Lock()
 			c.setTime(m.clock())
-			c.unlink()
+			c.forgetSubmissions()
 			c.env.broker = noBroker{}
 			m.mu.Unlock()
 			line.close()
@@ -242,7 +242,7 @@ func (m *Master) serve(ctx context.Context) error {
 // load reads the content of the store.
 func (m *Master) load(ctx context.Context, c *machine) error {
 	start := time.Now()
-	err := m.opt.Store.Load(ctx, store.Loaded{
+	err := m.opt.Store.Load(ctx, store.LoadHandlers{
 		Worker: c.loadWorker,
 		Key:    c.loadKey,
 		Constraint: func(k *job.Constraint) error {
@@ -255,7 +255,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 		},
 		Job: func(j *job.Job, forget, drop int64) {
 			if !j.State.Ended() && c.jobs.Len() == 0 {
-				c.constraints.relist()
+				c.constraints.updateEnabled()
 			}
 			c.load(j, forget, drop)
 		},
@@ -288,11 +288,11 @@ func (m *Master) connect(c *machine) (*brokerConn, error) {
 // activate makes the master serve requests.
 func (m *Master) activate(c *machine, line *brokerConn) {
 	m.mu.Lock()
-	c.env.broker, c.maxGroups = line, line.b.MaxGroups
-	if m.c == nil {
-		m.c, m.state = c, nil
+	c.env.broker, c.maxGroups = line, line.broker.MaxGroups
+	if m.machine == nil {
+		m.machine, m.inactiveFault = c, nil
 		m.active.Store(&activeMachine{c, make(chan struct{})})
-		c.away = m.away
+		c.awayErr = m.storeErr
 		m.alarmAt = never
 		m.alarm = time.AfterFunc(time.Hour, func() { m.onAlarm(c) })
 	}
@@ -306,7 +306,7 @@ func (m *Master) flush(c *machine) {
 	sent := make(chan struct{})
 	m.queueStep(c, func() {
 		c.flushFetched()
-		c.later(func() { close(sent) })
+		c.runAfterStep(func() { close(sent) })
 	})
 	<-sent
 }
@@ -314,9 +314,9 @@ func (m *Master) flush(c *machine) {
 // deactivate makes the master refuse requests again, including those that are waiting.
 func (m *Master) deactivate(c *machine) {
 	m.mu.Lock()
-	m.c, m.broker = nil, nil
-	m.rest, c.todo = append(m.rest, c.todo...), nil
-	m.state = errStarting
+	m.machine, m.broker = nil, nil
+	m.leftEffects, c.afterStep = append(m.leftEffects, c.afterStep...), nil
+	m.inactiveFault = errStarting
 	m.alarm.Stop()
 	close(m.active.Swap(nil).ended)
 	m.mu.Unlock()
@@ -341,7 +341,7 @@ func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, broker
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	drained := m.drained
+	drained := m.drainedCh
 	for {
 		select {
 		case <-ctx.Done():
@@ -350,7 +350,7 @@ func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, broker
 			return err
 		case <-m.opt.Store.Lost():
 			return m.opt.Store.Err()
-		case <-conn.b.Lost:
+		case <-conn.broker.Lost:
 			return nil
 		case <-conn.outdated:
 			return nil
@@ -358,7 +358,7 @@ func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, broker
 			drained = nil
 			m.queueStep(c, c.drain)
 		case <-beat.C:
-			m.queueStep(c, func() { c.checkPeriodic(); c.refill(); c.submitLate(); c.settleSchedules(); c.tick() })
+			m.queueStep(c, func() { c.checkPeriodic(); c.refill(); c.resubmitRejected(); c.settleSchedules(); c.tick() })
 		case <-second.C:
 			m.queueStep(c, func() { m.rates.sample(&c.ledger) })
 			if brokerOutage.length(m.shouldYield(conn), boot.Since()) >= m.opt.BrokerWait {
@@ -374,10 +374,10 @@ func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, broker
 // them. Between slices other commands run.
 func (m *Master) doChores(c *machine, line *brokerConn) {
 	ahead, changes := line.backlog()
-	var part *slice
+	var part *sweepSlice
 	m.runNow(c, func() {
 		if ahead <= maxStepRecords/2 {
-			c.linkSlice(maxStepRecords)
+			c.submitSlice(maxStepRecords)
 		}
 		// The next slice waits until the broker has processed the last one. Otherwise slices would
 		// keep this process too busy to read requests.
@@ -399,16 +399,16 @@ func (m *Master) doChores(c *machine, line *brokerConn) {
 func (m *Master) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	select {
-	case <-m.drained:
+	case <-m.drainedCh:
 	default:
-		close(m.drained)
+		close(m.drainedCh)
 	}
 	m.mu.Unlock()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		m.mu.Lock()
-		idle := m.c == nil || m.c.draining && m.c.counts[job.Running] == 0 && m.c.entering == 0
+		idle := m.machine == nil || m.machine.draining && m.machine.counts[job.Running] == 0 && m.machine.jobsPending == 0
 		m.mu.Unlock()
 		if idle {
 			return nil
@@ -426,21 +426,21 @@ func (m *Master) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.c == nil:
-		return m.state
+	case m.machine == nil:
+		return m.inactiveFault
 	case !m.opt.Store.Holds():
 		return errStandby
-	case m.c.draining:
+	case m.machine.draining:
 		return errDraining
-	case m.c.away != nil:
-		return m.c.storeAway()
-	case m.c.now < m.c.fullTo:
-		return unavailable(m.c.full)
+	case m.machine.awayErr != nil:
+		return m.machine.storeAway()
+	case m.machine.now < m.machine.fullUntil:
+		return unavailable(m.machine.fullErr)
 	}
 	if err := m.broker.health(); err != nil {
 		return &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second}
 	}
-	if !m.c.linked {
+	if !m.machine.linked {
 		return errLinking
 	}
 	return nil

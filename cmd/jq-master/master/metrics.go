@@ -27,20 +27,20 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		gauge("active", "Whether this master is the active one of its namespace.", map[bool]float64{true: 1}[is])
 	}
 	m.mu.Lock()
-	c := m.c
+	c := m.machine
 	if c == nil {
 		m.mu.Unlock()
 		active(false)
 		return
 	}
-	l, more, counts := c.balance(), c.more, c.counts
+	l, more, counts := c.balance(), c.metrics, c.counts
 	workers, slots := len(c.workers), 0
 	for _, w := range c.workers {
 		slots += w.MaxJobs
 	}
-	results, waiters, bytes, up := c.results, c.waiters, c.held(), c.away == nil
+	results, waiters, bytes, up := c.results, c.waiters, c.usedBytes(), c.awayErr == nil
 	keys := c.keys.len()
-	schedules, due := len(c.schedules.byName), maps.Clone(c.schedules.due)
+	schedules, due := len(c.schedules.byName), maps.Clone(c.schedules.queued)
 	m.mu.Unlock()
 
 	active(m.opt.Store.Holds())
@@ -75,7 +75,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	}
 	// Scrapes need no token, and in a broker with many groups it takes a long time to find what each
 	// constraint holds back. So scrapes that follow each other closely share one result.
-	view, _ := m.scraped.get(func() ([]*ConstraintView, bool, error) {
+	view, _ := m.scrapedConstraints.get(func() ([]*ConstraintView, bool, error) {
 		view, err := m.Constraints()
 		return view, true, err
 	})

@@ -17,10 +17,10 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 		return nil, unknownJob(id)
 	}
 	st := &Status{Job: r.Job}
-	if r.State == job.Done && r.runInfo.drop != 0 && !r.runInfo.fetch {
+	if r.State == job.Done && r.runInfo.drop != 0 && !r.runInfo.fetching {
 		st.Result = r.Result
 		if !peek {
-			r.runInfo.fetch = true
+			r.runInfo.fetching = true
 			st.Fetch = func(written bool) { c.env.run(func() { c.fetchedBy(r, written) }) }
 		}
 	}
@@ -29,14 +29,14 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 
 // fetchedBy is called after a response with the result; written says whether all of it was sent.
 func (c *machine) fetchedBy(r *record, written bool) {
-	if c.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetch {
+	if c.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetching {
 		return
 	}
 	if !written {
-		r.runInfo.fetch = false
+		r.runInfo.fetching = false
 		return
 	}
-	c.more.fetched++
+	c.metrics.fetched++
 	c.dropResult(r)
 }
 
@@ -46,16 +46,16 @@ func (c *machine) poll(id job.ID, p *poller) {
 	switch {
 	case r == nil || r.State == job.Cancelled || r.State.Ended():
 		st, err := c.status(id, p.peek)
-		c.later(func() { p.reply(st, err) })
+		c.runAfterStep(func() { p.reply(st, err) })
 	case c.draining:
-		c.later(func() { p.reply(nil, errDraining) })
+		c.runAfterStep(func() { p.reply(nil, errDraining) })
 	case c.waiters >= c.MaxWaiters:
-		c.later(func() {
+		c.runAfterStep(func() {
 			p.reply(nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", c.MaxWaiters))
 		})
 	default:
 		c.waiters++
-		h := r.history()
+		h := r.ensureRunInfo()
 		h.pollers = append(h.pollers, p)
 	}
 }
@@ -89,7 +89,7 @@ func (c *machine) wakePollers(r *record) {
 	if r.State == job.Cancelled {
 		err := unknownJob(r.ID)
 		for _, p := range pollers {
-			c.later(func() { p.reply(nil, err) })
+			c.runAfterStep(func() { p.reply(nil, err) })
 		}
 		return
 	}
@@ -106,7 +106,7 @@ func (c *machine) wakePollers(r *record) {
 		if has {
 			st.Result = r.Result
 			if !p.peek {
-				r.runInfo.fetch = true
+				r.runInfo.fetching = true
 				st.Fetch = func(ok bool) {
 					c.env.run(func() {
 						written = written || ok
@@ -117,6 +117,6 @@ func (c *machine) wakePollers(r *record) {
 				}
 			}
 		}
-		c.later(func() { p.reply(st, nil) })
+		c.runAfterStep(func() { p.reply(st, nil) })
 	}
 }

@@ -8,7 +8,7 @@ type puller struct {
 	expected int // jobs that are being started for this request
 	jobs     []job.Handout
 	runs     []*run
-	recs     []*record
+	records  []*record
 	ready    func() // is called once, when there are jobs to take or the request must end
 	closed   bool
 }
@@ -45,22 +45,22 @@ func (p *puller) deliver(c *machine, h *job.Handout) bool {
 		return false
 	}
 	r := c.jobs.Get(h.ID)
-	p.jobs, p.runs, p.recs = append(p.jobs, *h), append(p.runs, r.runInfo.run), append(p.recs, r)
-	p.complete(c)
+	p.jobs, p.runs, p.records = append(p.jobs, *h), append(p.runs, r.runInfo.run), append(p.records, r)
+	p.deliverAll(c)
 	return true
 }
 
 // notDelivered is called when a job on its way to a request will not arrive.
 func (p *puller) notDelivered(c *machine) {
 	p.expected--
-	p.complete(c)
+	p.deliverAll(c)
 }
 
-// complete ends the wait of a request that has jobs, unless more are on their way.
-func (p *puller) complete(c *machine) {
-	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || c.away != nil) {
+// deliverAll ends the wait of a request that has jobs, unless more are on their way.
+func (p *puller) deliverAll(c *machine) {
+	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || c.awayErr != nil) {
 		p.ready = nil
-		c.later(ready)
+		c.runAfterStep(ready)
 	}
 }
 
@@ -76,12 +76,12 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 			break
 		}
 	}
-	w.seen = c.now
+	w.lastSeen = c.now
 	c.updateServing(w)
 	var jobs []job.Handout
-	for i, r := range p.recs {
+	for i, r := range p.records {
 		switch u := p.runs[i]; {
-		case r.running() != u: // the run ended before the request did
+		case r.currentRun() != u: // the run ended before the request did
 		case taken:
 			jobs = append(jobs, p.jobs[i])
 		default:
@@ -96,7 +96,7 @@ func (c *machine) closePulls(w *worker) {
 	for _, p := range w.pullers {
 		if ready := p.ready; ready != nil {
 			p.ready = nil
-			c.later(ready)
+			c.runAfterStep(ready)
 		}
 	}
 }

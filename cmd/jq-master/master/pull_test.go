@@ -10,14 +10,14 @@ import (
 // TestPullMisses: when the store goes away, a request for jobs returns those that have arrived, and
 // does not wait for a job that is on its way.
 func TestPullMisses(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 2, Names: []string{"*"}}, runs: map[*record]struct{}{}}
 	c.workers[k.ID] = k
-	c.linkSlice(1)
+	c.submitSlice(1)
 	c.linked = true
 	started := map[job.ID]func(error){}
-	c.env.store = &heldStartStore{Store: w.st, held: started}
+	c.env.store = &heldStartStore{Store: w.store, held: started}
 	var ready int
 	p := &puller{max: 2, ready: func() { ready++ }}
 	ids := []job.ID{c.newID(), c.newID()}
@@ -27,7 +27,7 @@ func TestPullMisses(t *testing.T) {
 			c.ledger.Enqueued++
 			r := c.newRecord(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
 			c.submitWaiting(r)
-			c.onHandout(k.ID, id, false, naiveRun{w.br, &naiveJob{submission: submission{id: id}}})
+			c.onHandout(k.ID, id, false, naiveRun{w.broker, &naiveJob{submission: submission{id: id}}})
 		}
 	})
 	started[ids[0]](nil)

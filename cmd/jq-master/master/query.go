@@ -34,7 +34,7 @@ func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 // run in between.
 func (m *Master) walk(f *Filter, cursor uint64, budget int, visit func(*record) bool) (next uint64, err error) {
 	for more := true; budget > 0 && more; budget -= maxStepRecords {
-		next, err = look(m, func(c *machine) (uint64, error) {
+		next, err = readMachine(m, func(c *machine) (uint64, error) {
 			return c.walk(f, cursor, maxStepRecords, func(r *record) bool {
 				more = visit(r)
 				return more
@@ -59,7 +59,7 @@ func (c *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record)
 		budget--
 		r := c.bySeq[i].rec
 		if r != nil && f.Match != nil {
-			budget -= weight(r.Job) - 1
+			budget -= matchCost(r.Job) - 1
 		}
 		if r != nil && f.picks(r) && !visit(r) || budget <= 0 {
 			if i == 0 {
@@ -89,28 +89,28 @@ func (f *Filter) picks(r *record) bool {
 // Detail returns everything about a job.
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	var line *brokerConn
-	d, err := look(m, func(c *machine) (*Detail, error) {
+	d, err := readMachine(m, func(c *machine) (*Detail, error) {
 		r := c.jobs.Get(id)
 		if r == nil {
 			return nil, unknownJob(id)
 		}
 		line = m.broker
-		d := &Detail{Job: r.Job, Place: -1}
+		d := &Detail{Job: r.Job, Position: -1}
 		d.HasResult = r.runInfo != nil && r.runInfo.drop != 0
 		switch {
 		case !r.isWaiting():
-		case c.away != nil:
-			d.Waits = "the store is away"
+		case c.awayErr != nil:
+			d.WaitReason = "the store is away"
 		case c.draining:
-			d.Waits = "the master is stopping"
+			d.WaitReason = "the master is stopping"
 		case c.remainingWait(r) > 0:
-			d.Waits = "it is not due yet"
+			d.WaitReason = "it is not due yet"
 		default:
-			switch served, silence := silence(askers(c.lastAsked()), r.Name, c.now); {
+			switch served, silence := silenceOf(serversSeen(c.lastAsked()), r.Name, c.now); {
 			case !served:
-				d.Waits = unserved
+				d.WaitReason = unserved
 			case silence >= maxSilence:
-				d.Waits = fmt.Sprintf("the workers that serve its name have been silent for %v", silence.Round(time.Second))
+				d.WaitReason = fmt.Sprintf("the workers that serve its name have been silent for %v", silence.Round(time.Second))
 			}
 		}
 		return d, nil
@@ -118,17 +118,17 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	if err != nil || line == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
 		return d, err
 	}
-	if d.Waits == unserved && m.allowsGloomWorkers(line) && m.isServed(line, d.Job.Name) {
-		d.Waits = ""
+	if d.WaitReason == unserved && m.allowsGloomWorkers(line) && m.isServed(line, d.Job.Name) {
+		d.WaitReason = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	told, err := line.b.Rules.Explain(ctx, id.String())
+	told, err := line.broker.Rules.Explain(ctx, id.String())
 	if err != nil {
 		return d, nil // the job is being handed out, or the broker is away
 	}
 	if told.Ahead != nil {
-		d.Place, d.Exact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
+		d.Position, d.PositionExact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
 	}
 	if told.HeldBy != nil {
 		if id, ours := constraintOf(m.opt.Namespace, told.HeldBy.Group); ours {
@@ -144,7 +144,7 @@ const unserved = "no worker serves its name"
 // request, runs a job, or gets its jobs pushed.
 func (w *worker) lastAsked(now int64) int64 {
 	if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() {
-		return w.seen
+		return w.lastSeen
 	}
 	return now
 }
@@ -154,7 +154,7 @@ func (w *worker) lastAsked(now int64) int64 {
 func (c *machine) lastAsked() map[string]int64 {
 	last := make(map[string]int64)
 	for _, w := range c.workers {
-		if w.gone || w.Leaving {
+		if w.removed || w.Leaving {
 			continue
 		}
 		at := w.lastAsked(c.now)
@@ -165,27 +165,27 @@ func (c *machine) lastAsked() map[string]int64 {
 	return last
 }
 
-// asker stands for all workers that serve a glob.
-type asker struct {
+// serverSeen stands for all workers that serve a glob.
+type serverSeen struct {
 	wire.Pattern
-	at int64 // when one of them last asked for jobs
+	lastSeen int64 // when one of them last asked for jobs
 }
 
-func askers(last map[string]int64) []asker {
-	list := make([]asker, 0, len(last))
+func serversSeen(last map[string]int64) []serverSeen {
+	list := make([]serverSeen, 0, len(last))
 	for glob, at := range last {
-		list = append(list, asker{wire.NewPattern(wire.Canonical(nil, glob)), at})
+		list = append(list, serverSeen{wire.NewPattern(wire.Canonical(nil, glob)), at})
 	}
 	return list
 }
 
-// silence reports whether any worker serves a name, and how long ago one that does last asked for
+// silenceOf reports whether any worker serves a name, and how long ago one that does last asked for
 // jobs.
-func silence(askers []asker, name string, now int64) (served bool, since time.Duration) {
+func silenceOf(askers []serverSeen, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
 	for i := range askers {
 		if askers[i].Fits(name) {
-			served, at = true, max(at, askers[i].at)
+			served, at = true, max(at, askers[i].lastSeen)
 		}
 	}
 	if !served {
@@ -196,32 +196,32 @@ func silence(askers []asker, name string, now int64) (served bool, since time.Du
 
 // Action is what operators can do to one job or to many.
 type Action struct {
-	fits func(job.State) bool
-	do   func(c *machine, id job.ID, reply func(error))
+	appliesTo func(job.State) bool
+	apply     func(c *machine, id job.ID, reply func(error))
 }
 
-// The actions. Retrying queues a failed or cancelled job again, with all its retries, or lets a job
-// that waits for a retry run at once. Cancelling is Master.Cancel for operators, to whom cancelled
+// The actions. RetryAction queues a failed or cancelled job again, with all its retries, or lets a job
+// that waits for a retry run at once. CancelAction is Master.Cancel for operators, to whom cancelled
 // jobs are visible.
 var (
-	Retrying   = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*machine).revive}
-	Cancelling = Action{waits, (*machine).cancelVisible}
+	RetryAction  = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*machine).revive}
+	CancelAction = Action{isWaitingState, (*machine).cancelVisible}
 )
 
-// Prioritizing returns the action that gives waiting jobs another priority.
-func Prioritizing(priority int32) Action {
-	return Action{waits, func(c *machine, id job.ID, reply func(error)) { c.reprioritize(id, priority, reply) }}
+// PriorityAction returns the action that gives waiting jobs another priority.
+func PriorityAction(priority int32) Action {
+	return Action{isWaitingState, func(c *machine, id job.ID, reply func(error)) { c.reprioritize(id, priority, reply) }}
 }
 
-func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
+func isWaitingState(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
 // Act applies an action to one job.
 func (m *Master) Act(ctx context.Context, act Action, id job.ID) error {
-	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { act.do(c, id, reply) })
+	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { act.apply(c, id, reply) })
 }
 
-// Touched is the result of one call of Bulk.
-type Touched struct {
+// BulkResult is the result of one call of Bulk.
+type BulkResult struct {
 	Affected int
 	// Next is the cursor for the next call, 0 at the end; the jobs above it have been examined.
 	// Start is the cursor at which this call began.
@@ -230,17 +230,17 @@ type Touched struct {
 
 // Bulk applies an action to at most limit of the jobs that a filter selects, newest first,
 // beginning below a cursor (0 for the newest). If count is set, it only counts them.
-func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (Touched, error) {
-	t := Touched{Start: cursor}
+func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (BulkResult, error) {
+	t := BulkResult{Start: cursor}
 	if cursor == 0 {
 		var err error
-		if t.Start, err = look(m, func(c *machine) (uint64, error) { return c.seq + 1, nil }); err != nil {
+		if t.Start, err = readMachine(m, func(c *machine) (uint64, error) { return c.seq + 1, nil }); err != nil {
 			return t, err
 		}
 	}
 	var ids []job.ID
 	next, err := m.walk(f, t.Start, math.MaxInt, func(r *record) bool {
-		if act.fits(r.State) {
+		if act.appliesTo(r.State) {
 			ids = append(ids, r.ID)
 		}
 		return len(ids) < limit
@@ -265,16 +265,16 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 // Workers returns at most limit workers, the oldest first, beginning after the worker with the id
 // after.
 func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
-	return look(m, func(c *machine) ([]*WorkerView, error) {
+	return readMachine(m, func(c *machine) ([]*WorkerView, error) {
 		views := []*WorkerView{}
-		workers := c.byAge()
+		workers := c.workersByAge()
 		if !after.None() {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
 		}
 		for _, w := range workers[:min(len(workers), limit)] {
-			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving, Silent: c.now-w.lastAsked(c.now) >= maxSilence.Milliseconds()}
-			if c.now < w.pausedTo {
-				v.Paused = time.UnixMilli(c.wallAt(w.pausedTo))
+			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), LastSeen: c.wallAt(w.lastSeen), PauseReason: w.pauseReason, Leaving: w.Leaving, Silent: c.now-w.lastAsked(c.now) >= maxSilence.Milliseconds()}
+			if c.now < w.pausedUntil {
+				v.PausedUntil = time.UnixMilli(c.wallAt(w.pausedUntil))
 			}
 			views = append(views, v)
 		}
@@ -285,20 +285,20 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 // Stats returns counts and at most names of the busiest names. If there are more than manyNames
 // names, the counts of names may be a second old, because counting examines all of them.
 func (m *Master) Stats(names int) (*Stats, error) {
-	s, err := look(m, func(c *machine) (*Stats, error) {
+	s, err := readMachine(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
-			States: states(&c.counts), Ledger: c.balance(), Workers: len(c.workers), Bytes: c.held(),
+			States: states(&c.counts), Ledger: c.balance(), Workers: len(c.workers), Bytes: c.usedBytes(),
 			Results: c.results, Waiters: c.waiters, Durable: m.opt.Store.Durable(), Busy: c.counts[job.Running],
-			Oldest: c.oldest(), Wait: c.more.waitSeconds.buckets, Run: c.more.runSeconds.buckets,
+			Oldest: c.oldest(), Wait: c.metrics.waitSeconds.buckets, Run: c.metrics.runSeconds.buckets,
 		}
 		s.EnqueuedRate, s.HandedOutRate, s.EndedRate = m.rates.perSecond()
-		s.Ended, s.Erred = m.rates.ended()
-		if c.away != nil {
-			s.StoreAway = c.away.Error()
+		s.Ended, s.Failed = m.rates.ended()
+		if c.awayErr != nil {
+			s.StoreError = c.awayErr.Error()
 		}
 		for _, w := range c.workers {
 			s.Slots += w.MaxJobs
-			if c.now < w.pausedTo {
+			if c.now < w.pausedUntil {
 				s.Paused++
 			}
 		}
@@ -323,19 +323,19 @@ const statNames, manyNames = 1000, 100
 // share it.
 func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	type counted struct {
-		name
+		jobName
 		total  int
 		oldest time.Duration
 	}
 	var last map[string]int64
 	var now int64
 	var line *brokerConn
-	names, err := look(m, func(c *machine) ([]counted, error) {
+	names, err := readMachine(m, func(c *machine) ([]counted, error) {
 		line = m.broker
 		names := make([]counted, 0, len(c.names))
 		ages := c.oldestOf()
 		for _, n := range c.names {
-			names = append(names, counted{name: *n, oldest: ages[n]})
+			names = append(names, counted{jobName: *n, oldest: ages[n]})
 		}
 		last, now = c.lastAsked(), c.now
 		return names, nil
@@ -349,9 +349,9 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		}
 	}
 	slices.SortFunc(names, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
-	serving := askers(last)
+	serving := serversSeen(last)
 	for _, n := range names[:min(len(names), statNames)] {
-		served, silent := silence(serving, n.text, now)
+		served, silent := silenceOf(serving, n.text, now)
 		busiest = append(busiest, NameStats{n.text, states(&n.counts), served, silent, n.oldest})
 	}
 	asked := 0
@@ -376,9 +376,9 @@ func (m *Master) allowsGloomWorkers(line *brokerConn) bool {
 
 // isServed reports whether a Gloom worker serves a name.
 func (m *Master) isServed(line *brokerConn, name string) bool {
-	ctx, cancel := context.WithTimeout(line.life, time.Second)
+	ctx, cancel := context.WithTimeout(line.ctx, time.Second)
 	defer cancel()
-	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
+	return line.broker.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
 // cached holds a result for a second if it was expensive to get.
@@ -414,20 +414,20 @@ func states(counts *[6]int) map[job.State]int {
 // this job.
 func (c *machine) oldest() (age time.Duration) {
 	c.eachWaiting(func(r *record) bool {
-		age, c.older = c.age(r), r.Seq
+		age, c.oldestWaiting = c.age(r), r.Seq
 		return false
 	})
 	return age
 }
 
 func (c *machine) age(r *record) time.Duration {
-	return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
+	return time.Duration(max(c.wallTime-r.Enqueued, 0)) * time.Millisecond
 }
 
 // eachWaiting calls f with waiting jobs, the oldest first, until f returns false or maxListed
 // records have been examined.
 func (c *machine) eachWaiting(f func(r *record) bool) {
-	from, _ := c.find(c.older)
+	from, _ := c.find(c.oldestWaiting)
 	first := true
 	for _, p := range c.bySeq[from:min(len(c.bySeq), from+maxListed)] {
 		if r := p.rec; r != nil && r.isWaiting() {
@@ -435,15 +435,15 @@ func (c *machine) eachWaiting(f func(r *record) bool) {
 				return
 			}
 		} else if first {
-			c.older = p.seq + 1
+			c.oldestWaiting = p.seq + 1
 		}
 	}
 }
 
 // oldestOf returns the age of the oldest waiting job of each name. Names whose jobs
 // eachWaiting does not reach are missing.
-func (c *machine) oldestOf() map[*name]time.Duration {
-	ages, left := make(map[*name]time.Duration), 0
+func (c *machine) oldestOf() map[*jobName]time.Duration {
+	ages, left := make(map[*jobName]time.Duration), 0
 	for _, n := range c.names {
 		left += min(1, n.counts[job.Queued]+n.counts[job.Retrying])
 	}
@@ -475,18 +475,18 @@ func (k *constraint) view(persisted bool) *ConstraintView {
 // rates holds a copy of the ledger for each second of the last minute.
 type rates struct {
 	samples [61]Ledger
-	n       int
+	count   int
 }
 
 func (r *rates) sample(l *Ledger) {
-	r.samples[r.n%len(r.samples)] = *l
-	r.n++
+	r.samples[r.count%len(r.samples)] = *l
+	r.count++
 }
 
 // span returns the oldest and the newest sample, and the seconds between them.
 func (r *rates) span() (a, b *Ledger, seconds int) {
-	seconds = max(0, min(r.n, len(r.samples))-1)
-	return &r.samples[max(0, r.n-1-seconds)%len(r.samples)], &r.samples[max(0, r.n-1)%len(r.samples)], seconds
+	seconds = max(0, min(r.count, len(r.samples))-1)
+	return &r.samples[max(0, r.count-1-seconds)%len(r.samples)], &r.samples[max(0, r.count-1)%len(r.samples)], seconds
 }
 
 func (r *rates) perSecond() (enqueued, handedOut, endRate float64) {

@@ -15,7 +15,7 @@ import (
 // unreadableStore is a store that cannot be read.
 type unreadableStore struct{ *store.Memory }
 
-func (unreadableStore) Load(context.Context, store.Loaded) error {
+func (unreadableStore) Load(context.Context, store.LoadHandlers) error {
 	return errors.New("the disk is on fire")
 }
 

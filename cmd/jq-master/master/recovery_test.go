@@ -23,7 +23,7 @@ func TestBrokerEnds(t *testing.T) {
 		},
 		"cancelled while it runs": func(c *machine, r *record, handOut func()) {
 			handOut()
-			c.notAtBroker(r.ID, r.submission)
+			c.onNotAtBroker(r.ID, r.submission)
 		},
 		"before the hand-out is read": func(c *machine, r *record, handOut func()) {
 			c.onBrokerAnswer(r.ID, r.submission, lost, true)
@@ -36,53 +36,53 @@ func TestBrokerEnds(t *testing.T) {
 		},
 		"with a connection before": func(c *machine, r *record, handOut func()) {
 			bid := r.submission
-			c.unlink()
-			c.linkSlice(1)
-			c.onBrokerAnswer(r.ID, bid, &job.Outcome{Success: true, Result: null}, false)
-			c.notAtBroker(r.ID, bid)
+			c.forgetSubmissions()
+			c.submitSlice(1)
+			c.onBrokerAnswer(r.ID, bid, &job.Outcome{Success: true, Result: nilValue}, false)
+			c.onNotAtBroker(r.ID, bid)
 			handOut()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newSimulation(t, 1)
 			c, k, pushed := w.c, w.someWorker(), &pushRecorder{}
 			c.env.push = pushed
-			w.step(c, func() { c.linkSlice(1); c.linked = true; c.updateServing(k) })
+			w.step(c, func() { c.submitSlice(1); c.linked = true; c.updateServing(k) })
 			w.step(c, func() {
-				c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
+				c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
 			})
-			w.st.flush()
+			w.store.flush()
 			r := c.bySeq[0].rec
-			w.br.serveSome(1 << 20)
-			dead := naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}}
-			w.br.jobs = map[job.ID]*naiveJob{}
+			w.broker.serveSome(1 << 20)
+			dead := naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}}
+			w.broker.jobs = map[job.ID]*naiveJob{}
 			w.step(c, func() { ends(c, r, func() { c.onHandout(k.ID, r.ID, false, dead) }) })
-			w.st.flush()
-			w.br.serveSome(1 << 20)
+			w.store.flush()
+			w.broker.serveSome(1 << 20)
 			for _, answered := range pushed.answered {
-				answered(Answer{Kind: Unreachable})
+				answered(Answer{Kind: AnswerUnreachable})
 			}
-			w.st.flush()
+			w.store.flush()
 			w.pass(2 * resubmitPause)
-			w.br.serveSome(1 << 20)
-			if !r.isWaiting() || r.Attempt != 0 || w.br.jobs[r.ID] == nil {
-				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.br.jobs[r.ID])
+			w.broker.serveSome(1 << 20)
+			if !r.isWaiting() || r.Attempt != 0 || w.broker.jobs[r.ID] == nil {
+				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.broker.jobs[r.ID])
 			}
 		})
 	}
 }
 
-// TestEarly: the broker has requeued a job without the master, and hands it out before its retry is
+// TestEarlyCommands: the broker has requeued a job without the master, and hands it out before its retry is
 // due. The job keeps waiting.
-func TestEarly(t *testing.T) {
-	w := newWorld(t, 1)
+func TestEarlyCommands(t *testing.T) {
+	w := newSimulation(t, 1)
 	c, k := w.c, w.someWorker()
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
 	c.ledger.Enqueued = 1
 	c.linked = true
 	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
-	w.step(c, func() { c.linkSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.br, early}) })
-	w.br.serveSome(1 << 20)
+	w.step(c, func() { c.submitSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, early}) })
+	w.broker.serveSome(1 << 20)
 	if r.State != job.Retrying || early.running || early.ready != r.Due {
 		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
 	}
@@ -93,9 +93,9 @@ func TestEarly(t *testing.T) {
 // been right.
 func TestClockWasAhead(t *testing.T) {
 	const day, minute = 24 * 3600_000, 60_000
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
-	n, wall := uint64(0), c.wall
+	n, wall := uint64(0), c.wallTime
 	load := func(j job.Job, forget, drop int64) *record {
 		n++
 		j.ID, j.Name, j.Seq = c.newID(), "n", n
@@ -110,21 +110,21 @@ func TestClockWasAhead(t *testing.T) {
 		"delayed":             {job.Job{Enqueued: ahead, Due: ahead + minute}, minute},
 		"delayed, in time":    {job.Job{Enqueued: wall - minute, Due: wall + 2*day}, 2 * day},
 		"at once":             {job.Job{Enqueued: ahead}, 0},
-		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: ahead}, ms(c.BackoffCap)},
+		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: ahead}, toMillis(c.BackoffCap)},
 		"retried, in time":    {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + 1000}, 1000},
 		"extended, in retry":  {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + day, Attributes: job.Attributes{Unique: &job.Unique{Key: "e"}}}, day},
 		"extended long after": {job.Job{Enqueued: ahead, Due: ahead + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
 	} {
-		if r := load(one.j, 0, 0); r.dueAt-c.clock != one.rest && (one.rest > 0 || r.dueAt > c.clock) {
-			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-c.clock, one.rest)
+		if r := load(one.j, 0, 0); r.dueAt-c.monotonic != one.rest && (one.rest > 0 || r.dueAt > c.monotonic) {
+			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-c.monotonic, one.rest)
 		}
 	}
-	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+ms(c.KeepEnded), 0)
+	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+toMillis(c.KeepEnded), 0)
 	if !r.Holds(wall+minute-1) || r.Holds(wall+minute) {
 		t.Error("the key is not held for a minute")
 	}
-	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: null}, ahead+ms(c.KeepEnded), ahead+ms(c.ResultTTL))
-	if r.runInfo.drop != wall+ms(c.ResultTTL) || r.runInfo.forget != wall+ms(c.KeepEnded) {
+	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: nilValue}, ahead+toMillis(c.KeepEnded), ahead+toMillis(c.ResultTTL))
+	if r.runInfo.drop != wall+toMillis(c.ResultTTL) || r.runInfo.forget != wall+toMillis(c.KeepEnded) {
 		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.drop-wall, r.runInfo.forget-wall)
 	}
 }
@@ -132,29 +132,29 @@ func TestClockWasAhead(t *testing.T) {
 // TestRunsFirst: a new broker first hands out the jobs that already run, so that the runs count in
 // their groups.
 func TestRunsFirst(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
 	c.env.push = &pushRecorder{}
 	w.step(c, func() { c.linked = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
-	w.st.flush()
-	w.step(c, c.unlink)
-	w.step(c, func() { c.linkSlice(1) })
-	w.br.serveSome(1)
-	if len(w.br.jobs) != 1 || w.br.jobs[c.bySeq[1].rec.ID] == nil {
-		t.Fatalf("the broker got %v first", w.br.jobs)
+	w.store.flush()
+	w.step(c, c.forgetSubmissions)
+	w.step(c, func() { c.submitSlice(1) })
+	w.broker.serveSome(1)
+	if len(w.broker.jobs) != 1 || w.broker.jobs[c.bySeq[1].rec.ID] == nil {
+		t.Fatalf("the broker got %v first", w.broker.jobs)
 	}
-	w.step(c, func() { c.linkSlice(10) })
-	w.br.serveSome(1 << 20)
+	w.step(c, func() { c.submitSlice(10) })
+	w.broker.serveSome(1 << 20)
 	w.pass(beatInterval)
-	w.br.serveSome(1 << 20)
-	if types := w.br.workers[busy.ID].types; len(types) != 1 || types[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
-		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.br.workers[idle.ID].prefetch)
+	w.broker.serveSome(1 << 20)
+	if types := w.broker.workers[busy.ID].types; len(types) != 1 || types[0] != c.ownType(busy) || w.broker.workers[idle.ID].prefetch > 0 {
+		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.broker.workers[idle.ID].prefetch)
 	}
-	w.br.match()
+	w.broker.match()
 	w.pass(beatInterval)
-	w.br.serveSome(1 << 20)
-	if len(w.br.workers[busy.ID].types) < 2 || w.br.workers[idle.ID].prefetch == 0 {
-		t.Errorf("the broker has %+v", w.br.workers)
+	w.broker.serveSome(1 << 20)
+	if len(w.broker.workers[busy.ID].types) < 2 || w.broker.workers[idle.ID].prefetch == 0 {
+		t.Errorf("the broker has %+v", w.broker.workers)
 	}
 }
 
@@ -168,36 +168,36 @@ func TestRefusals(t *testing.T) {
 	}
 	defer l.close()
 	for range 1000 {
-		l.ended(&submission{}, nil, &gloom.RefusedError{Code: gloom.ErrOverloaded, Reason: "the broker holds 10 jobs (max-jobs)"})
+		l.onResult(&submission{}, nil, &gloom.RefusedError{Code: gloom.ErrOverloaded, Reason: "the broker holds 10 jobs (max-jobs)"})
 	}
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 {
 		t.Errorf("%d lines", n)
 	}
 }
 
-// TestHandedToOld: the lease of a master expires while it stands still. The master must then not
+// TestOldBrokerHandout: the lease of a master expires while it stands still. The master must then not
 // end a job at the broker because the job has ended in its memory: another master may have retried
 // the job.
-func TestHandedToOld(t *testing.T) {
-	w := newWorld(t, 1)
+func TestOldBrokerHandout(t *testing.T) {
+	w := newSimulation(t, 1)
 	c, k := w.c, w.someWorker()
-	c.env.store = lapsedStore{w.st}
+	c.env.store = lapsedStore{w.store}
 	c.ledger.Enqueued, c.ledger.Failed = 1, 1
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
 	c.addEnded(r, never, 0)
 	again := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
-	w.br.jobs[r.ID] = again
-	w.step(c, func() { c.onHandout(k.ID, r.ID, false, naiveRun{w.br, again}) })
-	w.br.serveSome(1 << 20)
-	if w.br.jobs[r.ID] == nil || again.running {
-		t.Errorf("the broker has %+v", w.br.jobs[r.ID])
+	w.broker.jobs[r.ID] = again
+	w.step(c, func() { c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, again}) })
+	w.broker.serveSome(1 << 20)
+	if w.broker.jobs[r.ID] == nil || again.running {
+		t.Errorf("the broker has %+v", w.broker.jobs[r.ID])
 	}
 }
 
-// TestRulesOfOld: a master whose lease has expired must not set its constraints at the broker,
+// TestOldRules: a master whose lease has expired must not set its constraints at the broker,
 // because they may have changed.
-func TestRulesOfOld(t *testing.T) {
-	w := newWorld(t, 1)
+func TestOldRules(t *testing.T) {
+	w := newSimulation(t, 1)
 	c := w.c
 	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 1, Enabled: true}
 	pick, fault := Compile(k)
@@ -205,20 +205,20 @@ func TestRulesOfOld(t *testing.T) {
 		t.Fatal(fault)
 	}
 	c.replace(k, pick)
-	c.todo = nil
+	c.afterStep = nil
 	look := func() int {
-		c.unlink()
-		c.linkSlice(1)
+		c.forgetSubmissions()
+		c.submitSlice(1)
 		c.refill()
-		c.now += ms(time.Minute)
+		c.now += toMillis(time.Minute)
 		c.refill()
-		return len(c.todo)
+		return len(c.afterStep)
 	}
-	c.env.store = lapsedStore{w.st}
+	c.env.store = lapsedStore{w.store}
 	if n := look(); n > 0 {
 		t.Errorf("%d steps without the lease", n)
 	}
-	c.env.store = w.st
+	c.env.store = w.store
 	if look() < 2 {
 		t.Error("no rules with the lease")
 	}

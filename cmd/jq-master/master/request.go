@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// answer is the reply to a command.
-type answer[T any] struct {
+// result is the reply to a command.
+type result[T any] struct {
 	v   T
 	err error
 }
@@ -31,8 +31,8 @@ func call[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T
 
 // do is call for a command that replies with an error alone.
 func do(ctx context.Context, m *Master, f func(c *machine, reply func(error))) error {
-	_, err := call(ctx, m, func(c *machine, reply func(none, error)) {
-		f(c, func(err error) { reply(none{}, err) })
+	_, err := call(ctx, m, func(c *machine, reply func(noValue, error)) {
+		f(c, func(err error) { reply(noValue{}, err) })
 	})
 	return err
 }
@@ -47,16 +47,16 @@ func (m *Master) ifLeaseHeld(err error) error {
 	return err
 }
 
-// send queues a command. Its reply, of which there is at most one, arrives on the channel told; the
+// send queues a command. Its reply, of which there is at most one, arrives on the channel replies; the
 // channel dead is closed when the machine ends.
-func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
+func send[T any](m *Master, f func(c *machine, reply func(T, error))) (replies <-chan result[T], dead <-chan struct{}, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
 		return nil, nil, err
 	}
-	ch := make(chan answer[T], 1)
-	reply := func(v T, err error) { ch <- answer[T]{v, err} }
-	m.queueCommand(command{s.c, func() { f(s.c, reply) }, func() { reply(*new(T), errStarting) }})
+	ch := make(chan result[T], 1)
+	reply := func(v T, err error) { ch <- result[T]{v, err} }
+	m.queueCommand(command{s.machine, func() { f(s.machine, reply) }, func() { reply(*new(T), errStarting) }})
 	return ch, s.ended, nil
 }
 
@@ -67,19 +67,19 @@ func (m *Master) activeMachine() (*activeMachine, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.state != nil {
-		return nil, m.state
+	if m.inactiveFault != nil {
+		return nil, m.inactiveFault
 	}
 	return nil, errStarting
 }
 
-// look runs a command that replies at once, from memory.
-func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
+// readMachine runs a command that replies at once, from memory.
+func readMachine[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
 		return v, err
 	}
-	if !m.runNow(s.c, func() { v, err = f(s.c) }) {
+	if !m.runNow(s.machine, func() { v, err = f(s.machine) }) {
 		return v, errStarting
 	}
 	if !m.opt.Store.Holds() { // checked after f: the lease may have ended meanwhile
@@ -88,16 +88,16 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 	return v, err
 }
 
-type none = struct{}
+type noValue = struct{}
 
 // Enqueue adds jobs, all or none, and returns their ids in the same order. If key was used before
 // with the same body, it returns the ids of the earlier request, and replayed is true. It returns
-// the outcome even if the master ends meanwhile. A job with Sharing must be the only one, and key
+// the outcome even if the master ends meanwhile. A job with a UniqueRequest must be the only one, and key
 // must then be nil. If another job holds its unique key, unique says what happened to that job:
 // "kept", "replaced" or "extended".
-func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
-	e := &enqueueing{jobs: jobs, key: key}
-	e.match(m.list())
+func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
+	e := &enqueueRequest{jobs: jobs, key: key}
+	e.match(m.enabledConstraints())
 	told, dead, err := send(m, func(c *machine, reply func([]job.ID, error)) {
 		e.reply = func(ids []job.ID, again bool, err error) {
 			replayed = again
@@ -108,15 +108,15 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 	if err != nil {
 		return nil, false, "", err
 	}
-	if jobs[0].Sharing == nil {
+	if jobs[0].UniqueRequest == nil {
 		dead = nil // the store gets the request at once, and its answer always comes
 	}
-	var a answer[[]job.ID]
+	var a result[[]job.ID]
 	select {
 	case a = <-told:
 	case <-dead:
 		m.mu.Lock()
-		sent, ids := e.sent, e.ids
+		sent, ids := e.inStore, e.ids
 		m.mu.Unlock()
 		switch {
 		case ids != nil: // the next master cancels the replaced job
@@ -129,10 +129,10 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 	return a.v, replayed, e.unique, m.ifLeaseHeld(a.err)
 }
 
-// list returns the enabled constraints, without the lock.
-func (m *Master) list() []*constraint {
+// enabledConstraints returns the enabled constraints, without the lock.
+func (m *Master) enabledConstraints() []*constraint {
 	if s := m.active.Load(); s != nil {
-		if list := s.c.constraints.shown.Load(); list != nil {
+		if list := s.machine.constraints.enabledCopy.Load(); list != nil {
 			return *list
 		}
 	}
@@ -142,7 +142,7 @@ func (m *Master) list() []*constraint {
 // Status returns a job's status. Unless peek is set, it fetches the result, which only one request
 // can do.
 func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
-	st, err := look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
+	st, err := readMachine(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
 	if err != nil {
 		st.putBack()
 		return nil, err
@@ -169,13 +169,13 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 }
 
 func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
-	told := make(chan answer[*Status], 1)
-	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- answer[*Status]{st, err} }}
+	told := make(chan result[*Status], 1)
+	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- result[*Status]{st, err} }}
 	s, err := m.activeMachine()
 	if err != nil {
 		return nil, false, err
 	}
-	if !m.runNow(s.c, func() { s.c.poll(id, p) }) {
+	if !m.runNow(s.machine, func() { s.machine.poll(id, p) }) {
 		return nil, false, errStarting
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -188,7 +188,7 @@ func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	case <-ctx.Done():
 	}
 	coming := true
-	m.runNow(s.c, func() { st, coming = s.c.endPoll(id, p) })
+	m.runNow(s.machine, func() { st, coming = s.machine.endPoll(id, p) })
 	if !coming {
 		return st, false, nil
 	}
@@ -221,25 +221,25 @@ func (m *Master) Register(w job.Worker) (*job.Worker, error) {
 
 // Unregister removes a worker. Its running jobs may still be answered.
 func (m *Master) Unregister(from job.Caller) error {
-	_, err := look(m, func(c *machine) (none, error) {
+	_, err := readMachine(m, func(c *machine) (noValue, error) {
 		w, err := c.findWorker(from, false)
 		if err == nil {
 			c.removeWorker(w)
 		}
-		return none{}, err
+		return noValue{}, err
 	})
 	return err
 }
 
 // Dismiss is Unregister for operators.
 func (m *Master) Dismiss(id job.ID) error {
-	_, err := look(m, func(c *machine) (none, error) {
+	_, err := readMachine(m, func(c *machine) (noValue, error) {
 		w := c.workers[id]
-		if w == nil || w.gone || w.Leaving {
-			return none{}, job.Refuse(job.UnknownWorker, "", "there is no worker %v", id)
+		if w == nil || w.removed || w.Leaving {
+			return noValue{}, job.Refuse(job.UnknownWorker, "", "there is no worker %v", id)
 		}
 		c.removeWorker(w)
-		return none{}, nil
+		return noValue{}, nil
 	})
 	return err
 }
@@ -247,7 +247,7 @@ func (m *Master) Dismiss(id job.ID) error {
 // Known returns nil if the worker is registered or leaving, and an error otherwise. The call counts
 // as a sign of life.
 func (m *Master) Known(from job.Caller) error {
-	_, err := look(m, func(c *machine) (*worker, error) { return c.findWorker(from, true) })
+	_, err := readMachine(m, func(c *machine) (*worker, error) { return c.findWorker(from, true) })
 	return err
 }
 
@@ -258,7 +258,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	err := do(ctx, m, func(c *machine, reply func(error)) {
 		w, err := c.findWorker(from, true)
 		if err != nil {
-			c.later(func() { reply(err) })
+			c.runAfterStep(func() { reply(err) })
 			return
 		}
 		c.done(w, p, reply)
@@ -276,7 +276,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 
 // Heartbeat handles a worker's heartbeat. It returns the worker's jobs that were cancelled.
 func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
-	return look(m, func(c *machine) ([]job.ID, error) {
+	return readMachine(m, func(c *machine) ([]job.ID, error) {
 		w, err := c.findWorker(from, false)
 		if err != nil {
 			return nil, err
@@ -301,7 +301,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	p := &puller{max: limit, ready: func() { came <- struct{}{} }}
 	var of *machine
 	var dead <-chan struct{}
-	w, err := look(m, func(c *machine) (*worker, error) {
+	w, err := readMachine(m, func(c *machine) (*worker, error) {
 		w, err := c.findWorker(from, false)
 		switch {
 		case err != nil:
@@ -352,7 +352,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 			err = errStandby
 		} else if of.draining && len(jobs) == 0 {
 			err = errDraining
-		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.gone) {
+		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.removed) {
 			_, err = of.findWorker(from, false)
 		}
 	})
@@ -362,20 +362,20 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 // Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
 	var line *brokerConn
-	views, err := look(m, func(c *machine) ([]*ConstraintView, error) {
+	views, err := readMachine(m, func(c *machine) ([]*ConstraintView, error) {
 		line = m.broker
 		return c.viewConstraints(m.opt.Persisted), nil
 	})
-	m.blocked(line, views)
+	m.addBlocked(line, views)
 	return views, err
 }
 
-// blocked asks the broker how many jobs each constraint holds back.
-func (m *Master) blocked(line *brokerConn, views []*ConstraintView) {
+// addBlocked asks the broker how many jobs each constraint holds back.
+func (m *Master) addBlocked(line *brokerConn, views []*ConstraintView) {
 	if line == nil || len(views) == 0 {
 		return
 	}
-	held, err := m.held.get(func() (map[string]int, bool, error) { return m.heldBack(line) })
+	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.heldBack(line) })
 	if err != nil {
 		m.log.Warn().Err(err).Msg("the broker did not report what its groups hold back")
 		return
@@ -388,9 +388,9 @@ func (m *Master) blocked(line *brokerConn, views []*ConstraintView) {
 // heldBack counts the held-back jobs of each constraint; slow says that there are so many groups
 // that the result should be cached.
 func (m *Master) heldBack(line *brokerConn) (held map[string]int, slow bool, err error) {
-	ctx, cancel := context.WithTimeout(line.life, time.Second)
+	ctx, cancel := context.WithTimeout(line.ctx, time.Second)
 	defer cancel()
-	groups, err := line.b.Rules.Groups(ctx)
+	groups, err := line.broker.Rules.Groups(ctx)
 	held = make(map[string]int)
 	for _, g := range groups {
 		id, ours := constraintOf(m.opt.Namespace, g.Group)
@@ -404,7 +404,7 @@ func (m *Master) heldBack(line *brokerConn) (held map[string]int, slow bool, err
 // Constraint returns the constraint with this id.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
 	var line *brokerConn
-	v, err := look(m, func(c *machine) (*ConstraintView, error) {
+	v, err := readMachine(m, func(c *machine) (*ConstraintView, error) {
 		k := c.constraints.byID[id]
 		if k == nil {
 			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
@@ -413,7 +413,7 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 		return k.view(m.opt.Persisted), nil
 	})
 	if err == nil {
-		m.blocked(line, []*ConstraintView{v})
+		m.addBlocked(line, []*ConstraintView{v})
 	}
 	return v, err
 }

@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestEndMeanwhile: if the machine ends while the store processes a request, waiting callers get
+// TestEndDuringRequest: if the machine ends while the store processes a request, waiting callers get
 // the store's answer.
-func TestEndMeanwhile(t *testing.T) {
+func TestEndDuringRequest(t *testing.T) {
 	for _, v := range []struct {
 		name   string
 		answer error
@@ -30,7 +30,7 @@ func TestEndMeanwhile(t *testing.T) {
 			end := func() {
 				t.Helper()
 				answer := <-held.asked
-				m.deactivate(m.c)
+				m.deactivate(m.machine)
 				answer(v.answer)
 				select {
 				case err := <-told:
@@ -42,9 +42,9 @@ func TestEndMeanwhile(t *testing.T) {
 					t.Error("nobody is told anything")
 				}
 			}
-			alive(m)
+			keepAlive(m)
 			go func() {
-				ids, _, _, err := m.Enqueue([]*New{{Attributes: job.Attributes{Name: "n"}}}, nil)
+				ids, _, _, err := m.Enqueue([]*NewJob{{Attributes: job.Attributes{Name: "n"}}}, nil)
 				if err == nil && len(ids) != 1 {
 					t.Errorf("ids %v", ids)
 				}
@@ -54,7 +54,7 @@ func TestEndMeanwhile(t *testing.T) {
 			if v.answer != nil && !errors.Is(v.answer, store.ErrFenced) {
 				return // only Enqueue returns such an answer
 			}
-			alive(m)
+			keepAlive(m)
 			go func() {
 				r, err := m.Register(job.Worker{Name: "w", MaxJobs: 1})
 				if err == nil && r.ID.None() {
@@ -67,8 +67,8 @@ func TestEndMeanwhile(t *testing.T) {
 	}
 }
 
-// alive gives a master an active machine without a broker.
-func alive(m *Master) {
+// keepAlive gives a master an active machine without a broker.
+func keepAlive(m *Master) {
 	c := newMachine(m.opt.Limits, 1)
 	c.env = environment{
 		store: m.opt.Store, broker: noBroker{},
@@ -77,7 +77,7 @@ func alive(m *Master) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.c, m.alarm, m.alarmAt = c, time.NewTimer(time.Hour), never
+	m.machine, m.alarm, m.alarmAt = c, time.NewTimer(time.Hour), never
 	m.active.Store(&activeMachine{c, make(chan struct{})})
 }
 
@@ -101,7 +101,7 @@ func (foreignClockStore) At(time.Duration) int64 { return 1_900_000_000_000 }
 // TestClock: the machine's time never goes back, never runs ahead of the boot clock, and follows it.
 func TestClock(t *testing.T) {
 	m := Open(Options{Store: foreignClockStore{}})
-	up := func() int64 { return m.start + ms(boot.Since()-m.began) }
+	up := func() int64 { return m.startedAt + toMillis(boot.Since()-m.bootOffset) }
 	last, _, _ := m.clock()
 	for end := up() + 50; last < end; {
 		now, _, _ := m.clock()
@@ -118,7 +118,7 @@ func TestTimeOfTheStore(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: foreignClockStore{store.NewMemory()}})
 	c := newMachine(m.opt.Limits, 1)
 	c.setTime(m.clock())
-	if host := c.wallTime(); c.wall != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {
-		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(c.wall), host)
+	if host := c.scheduleTime(); c.wallTime != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {
+		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(c.wallTime), host)
 	}
 }

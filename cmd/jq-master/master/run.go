@@ -11,26 +11,26 @@ import (
 
 // onHandout is called when the broker hands out a job to a worker. alreadyRuns says that the
 // worker already runs the job, which was submitted again for this worker alone.
-func (c *machine) onHandout(worker, id job.ID, alreadyRuns bool, h handle) {
+func (c *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
 	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
 	case r == nil && !alreadyRuns, !c.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
 		c.giveBack(h, resubmitPause)
 		return
 	case r == nil || r.State.Ended() || alreadyRuns && r.State != job.Running:
-		c.later(h.end)
+		c.runAfterStep(h.end)
 		return
 	case r.State == job.Running:
 		if u := r.runInfo.run; !alreadyRuns {
 			c.giveBack(h, resubmitPause)
-		} else if u.handle == nil && u.own && u.worker == w {
-			u.handle = h
+		} else if u.brokerJob == nil && u.onlyThisWorker && u.worker == w {
+			u.brokerJob = h
 		} else {
-			c.later(h.end)
+			c.runAfterStep(h.end)
 		}
 		return
-	case r.op != idle:
-		r.wait(func() { c.onHandout(worker, id, alreadyRuns, h) })
+	case r.op != opNone:
+		r.addOnIdle(func() { c.onHandout(worker, id, alreadyRuns, h) })
 		return
 	}
 	r.handedOut = true
@@ -41,33 +41,33 @@ func (c *machine) onHandout(worker, id job.ID, alreadyRuns bool, h handle) {
 	case c.remainingWait(r) > 0: // the broker has requeued the job without the master, and so without the backoff
 		c.giveBack(h, c.remainingWait(r))
 		return
-	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
+	case len(w.runs) >= w.MaxJobs, c.now < w.exceptUntil[r.Name]:
 		c.giveBack(h, resubmitPause)
 		return
 	}
 	c.start(r, w, h)
 }
 
-func (c *machine) giveBack(h handle, delay time.Duration) {
+func (c *machine) giveBack(h brokerJob, delay time.Duration) {
 	c.ledger.Released++
-	c.later(func() { h.release(delay) })
+	c.runAfterStep(func() { h.release(delay) })
 }
 
 // start begins an attempt. The worker gets the job when the attempt is written.
-func (c *machine) start(r *record, w *worker, h handle) {
+func (c *machine) start(r *record, w *worker, h brokerJob) {
 	before := r.State
 	j := r.nextState()
 	j.State = job.Running
 	j.Attempt++
-	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
-	length := ms(r.Timeout.Duration() + c.TimeoutGrace)
-	j.Deadline = c.wall + length
-	u := &run{worker: w, handle: h, handedAt: c.clock, startedAt: c.now, deadline: c.now + length, stateBefore: before}
-	r.history().run = u
-	c.write(starting, r, j, 0, 0, func() { c.started(r, u) })
+	j.Worker, j.Started, j.Finished = w.ID, c.wallTime, 0
+	length := toMillis(r.Timeout.Duration() + c.TimeoutGrace)
+	j.Deadline = c.wallTime + length
+	u := &run{worker: w, brokerJob: h, handedAt: c.monotonic, startedAt: c.now, deadline: c.now + length, stateBefore: before}
+	r.ensureRunInfo().run = u
+	c.write(opStart, r, j, 0, 0, func() { c.started(r, u) })
 	c.replaceJob(r, j)
 	c.ledger.HandedOut++
-	c.more.waitSeconds.add(float64(c.wall-max(r.Enqueued, r.Due)) / 1000)
+	c.metrics.waitSeconds.add(float64(c.wallTime-max(r.Enqueued, r.Due)) / 1000)
 	w.runs[r] = struct{}{}
 	if w.Pulls() {
 		u.puller = w.reserve()
@@ -81,7 +81,7 @@ func (c *machine) started(r *record, u *run) {
 		u.deadline += c.now - u.startedAt
 		c.timers.set(r, u.deadline)
 	}
-	if w := u.worker; !w.available(c) || !w.Pulls() && c.now < w.pausedTo {
+	if w := u.worker; !w.available(c) || !w.Pulls() && c.now < w.pausedUntil {
 		if u.puller != nil {
 			u.puller.notDelivered(c)
 		}
@@ -90,17 +90,17 @@ func (c *machine) started(r *record, u *run) {
 	}
 	h := &job.Handout{
 		ID: r.ID, Name: r.Name, Argument: r.Argument, Timeout: r.Timeout, Attempt: r.Attempt,
-		Deadline: c.wallAt(u.deadline - ms(c.TimeoutGrace)),
+		Deadline: c.wallAt(u.deadline - toMillis(c.TimeoutGrace)),
 	}
 	if u.worker.Pulls() {
-		if u.sent = u.puller.deliver(c, h); !u.sent {
+		if u.delivered = u.puller.deliver(c, h); !u.delivered {
 			c.undoRun(r)
 		}
 		return
 	}
-	u.sent = true
+	u.delivered = true
 	w := &u.worker.Worker
-	c.later(func() {
+	c.runAfterStep(func() {
 		c.env.push.Push(w, h, func(a Answer) { c.env.run(func() { c.onPushAnswer(r, u, h.Attempt, a) }) })
 	})
 }
@@ -111,30 +111,30 @@ func (c *machine) undoRun(r *record) {
 	j := r.nextState()
 	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
 	c.ledger.Released++
-	c.write(releasing, r, j, 0, 0, func() {
-		c.leaveRun(r, u, func(h handle) { h.release(0) })
+	c.write(opRelease, r, j, 0, 0, func() {
+		c.leaveRun(r, u, func(h brokerJob) { h.release(0) })
 		c.replyAll(u.replies, notAssigned)
 	})
 }
 
 // leaveRun removes the run from its worker, and calls answer to answer the broker's hand-out. A nil
 // answer means that the job has ended.
-func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
+func (c *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
 	r.runInfo.run = nil
 	c.timers.remove(r)
 	delete(u.worker.runs, r)
-	switch h := u.handle; {
+	switch h := u.brokerJob; {
 	case h != nil:
-		if answer == nil || u.own {
+		if answer == nil || u.onlyThisWorker {
 			r.submitted = false
-			c.later(h.end)
+			c.runAfterStep(h.end)
 			if answer != nil {
 				c.submitWaiting(r)
 			}
 			break
 		}
-		if r.submitted && c.clock-u.handedAt < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
-			c.later(func() { answer(h) })
+		if r.submitted && c.monotonic-u.handedAt < toMillis(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
+			c.runAfterStep(func() { answer(h) })
 			if r.stale {
 				c.regroup(r)
 			}
@@ -142,7 +142,7 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 		}
 		// The broker has ended the job, or may have ended this run while the store or the
 		// master stood still: the job is submitted again.
-		c.later(func() { h.release(resubmitPause) })
+		c.runAfterStep(func() { h.release(resubmitPause) })
 		r.submitted = true // the broker may still have the job
 		fallthrough
 	case r.submitted: // so that the broker would hand it to the worker again
@@ -162,22 +162,22 @@ func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
 func (c *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 	w := u.worker
 	current := r.runInfo != nil && r.runInfo.run == u && r.Attempt == attempt
-	if current && r.op != idle {
-		if a.Kind == Taken {
+	if current && r.op != opNone {
+		if a.Kind == AnswerTaken {
 			c.markReachable(w)
 			return
 		}
-		r.wait(func() { c.onPushAnswer(r, u, attempt, a) })
+		r.addOnIdle(func() { c.onPushAnswer(r, u, attempt, a) })
 		return
 	}
-	c.more.pushes[a.Kind]++
-	if a.Kind < Broken {
+	c.metrics.pushes[a.Kind]++
+	if a.Kind < AnswerBroken {
 		c.markReachable(w)
 	}
 	switch a.Kind {
-	case UnknownName:
+	case AnswerUnknownName:
 		c.excludeName(w, r.Name)
-	case Busy:
+	case AnswerBusy:
 		pause := a.RetryAfter
 		if pause <= 0 {
 			pause = firstPause
@@ -185,13 +185,13 @@ func (c *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 		c.setPause(w, min(pause, maxPause), a.Reason)
 	}
 	switch {
-	case !current || a.Kind == Taken:
-	case a.Kind == Refused || a.Kind == Broken:
+	case !current || a.Kind == AnswerTaken:
+	case a.Kind == AnswerRefused || a.Kind == AnswerBroken:
 		c.fail(r, job.Other, a.Reason)
 	default:
 		c.undoRun(r)
 	}
-	if a.Kind >= Broken {
+	if a.Kind >= AnswerBroken {
 		c.markUnreachable(w, a.Reason)
 	}
 }
@@ -200,21 +200,21 @@ var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to th
 
 // done handles a worker's report of the end of a run.
 func (c *machine) done(w *worker, p *Report, answer reply) {
-	tell := func(err error) { c.later(func() { answer(err) }) }
+	tell := func(err error) { c.runAfterStep(func() { answer(err) }) }
 	r := c.jobs.Get(p.Job)
 	if r == nil {
 		tell(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
 		return
 	}
-	u := r.running()
+	u := r.currentRun()
 	mine := u != nil && u.worker == w && (p.Attempt == 0 || p.Attempt == r.Attempt)
 	switch {
 	case mine && u.ended:
 		u.replies = append(u.replies, answer)
-	case mine && u.sent && r.op == idle:
+	case mine && u.delivered && r.op == opNone:
 		if err := c.admitsResult(r, &p.Outcome); err != nil {
 			// The worker reports again, and the run must not end before that.
-			u.deadline = max(u.deadline, c.now+missedHeartbeats*ms(c.Heartbeat))
+			u.deadline = max(u.deadline, c.now+missedHeartbeats*toMillis(c.Heartbeat))
 			c.timers.set(r, u.deadline)
 			tell(err)
 			return
@@ -222,13 +222,13 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 		u.ended = true
 		u.replies = append(u.replies, answer)
 		c.end(r, &p.Outcome, true)
-	case mine && (u.sent || r.op == cancelling || r.op == releasing), u == nil && r.op != idle:
-		r.wait(func() { c.done(w, p, answer) })
+	case mine && (u.delivered || r.op == opCancel || r.op == opRelease), u == nil && r.op != opNone:
+		r.addOnIdle(func() { c.done(w, p, answer) })
 	case c.hasReported(r, w.ID, p.Attempt):
 		tell(nil)
 	default:
 		c.ledger.Discarded++
-		delete(w.cancels, r.ID)
+		delete(w.cancelUntil, r.ID)
 		tell(notAssigned)
 	}
 }
@@ -246,7 +246,7 @@ func (c *machine) hasReported(r *record, w job.ID, attempt int32) bool {
 
 func (c *machine) replyAll(replies []reply, err error) {
 	for _, answer := range replies {
-		c.later(func() { answer(err) })
+		c.runAfterStep(func() { answer(err) })
 	}
 }
 
@@ -259,14 +259,14 @@ func (c *machine) fail(r *record, reason job.Reason, message string) {
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.runInfo.run
 	o = c.limitOutcome(o)
-	if len(o.Error) > 0 && c.held()+int64(len(o.Error)) > c.MaxBytes {
+	if len(o.Error) > 0 && c.usedBytes()+int64(len(o.Error)) > c.MaxBytes {
 		o.Error = nil
-		o.Message = cut(o.Message, job.MaxMessage-len(noRoom)) + noRoom
+		o.Message = truncate(o.Message, job.MaxMessage-len(noRoom)) + noRoom
 	}
 	j := r.nextState()
-	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
-	note(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message, Lost: o.Lost})
-	c.more.runSeconds.add(float64(c.wall-j.Started) / 1000)
+	j.Finished, j.ReportedAt, j.Deadline = c.wallTime, o.ReportedAt, 0
+	addAttempt(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message, Lost: o.Lost})
+	c.metrics.runSeconds.add(float64(c.wallTime-j.Started) / 1000)
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
 		if o.Retry && r.Retries < r.MaxRetry {
@@ -280,20 +280,20 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 		if r.KeepResult {
 			j.Result = o.Result
 			if j.Result == nil {
-				j.Result = null
+				j.Result = nilValue
 			}
 		}
 	}
-	forget := c.wall + ms(c.KeepEnded)
+	forget := c.wallTime + toMillis(c.KeepEnded)
 	var drop int64
 	arriving := int64(len(j.Result))
-	c.arriving += arriving
+	c.resultBytesPending += arriving
 	if j.Result != nil {
-		drop = c.wall + ms(c.ResultTTL)
+		drop = c.wallTime + toMillis(c.ResultTTL)
 		forget = max(forget, drop)
 	}
-	c.write(ending_, r, j, forget, drop, func() {
-		c.arriving -= arriving
+	c.write(opEnd, r, j, forget, drop, func() {
+		c.resultBytesPending -= arriving
 		c.leaveRun(r, u, nil)
 		c.addEnded(r, forget, drop)
 		if r.State == job.Done {
@@ -308,19 +308,19 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 
 const noRoom = " [its error is left out: max-bytes is reached]"
 
-// null is the result of a run whose worker returned none.
-var null = []byte{0xc0}
+// nilValue is the result of a run whose worker returned none.
+var nilValue = []byte{0xc0}
 
 // retry lets a failed job wait for its backoff.
 func (c *machine) retry(r *record, u *run, j *job.Job) {
 	j.State = job.Retrying
 	j.Retries++
 	d := c.backoff(int(j.Retries))
-	j.Due = c.wall + ms(d)
-	c.write(ending_, r, j, 0, 0, func() {
+	j.Due = c.wallTime + toMillis(d)
+	c.write(opEnd, r, j, 0, 0, func() {
 		c.ledger.Retries++
 		left := c.remainingWait(r)
-		c.leaveRun(r, u, func(h handle) { h.retry(left) })
+		c.leaveRun(r, u, func(h brokerJob) { h.retry(left) })
 		c.replyAll(u.replies, nil)
 	})
 }
@@ -335,8 +335,8 @@ func (c *machine) backoff(n int) time.Duration {
 	return d/2 + time.Duration(c.rng.Int64N(int64(d-d/2)+1))
 }
 
-// note adds the run that has just ended to the attempts of a job.
-func note(j *job.Job, a *job.Attempt) {
+// addAttempt adds the run that has just ended to the attempts of a job.
+func addAttempt(j *job.Job, a *job.Attempt) {
 	a.Number, a.Worker, a.Started, a.Finished = j.Attempt, j.Worker, j.Started, j.Finished
 	attempts := j.Attempts
 	if len(attempts) >= job.KeptAttempts {
@@ -353,12 +353,12 @@ func (c *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 		note = fmt.Sprintf(" [its error of %d bytes is left out: at most %d are allowed (max-error)]", n, c.MaxError)
 		b.Error = nil
 	}
-	b.Message = cut(b.Message, job.MaxMessage-len(note)) + note
+	b.Message = truncate(b.Message, job.MaxMessage-len(note)) + note
 	return &b
 }
 
-// cut shortens s to the given number of bytes, or a few less so that it splits no character.
-func cut(s string, limit int) string {
+// truncate shortens s to the given number of bytes, or a few less so that it splits no character.
+func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}

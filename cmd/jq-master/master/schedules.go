@@ -21,20 +21,20 @@ const (
 
 // schedules holds all schedules of the machine.
 type schedules struct {
-	byName map[string]*scheduled
-	watch  schedule.Watch
-	bytes  int64
-	due    map[string]uint64 // number of due times that were handled, by result
-	read   func(json.RawMessage) (*New, error)
+	byName  map[string]*scheduled
+	watch   schedule.Watch
+	bytes   int64
+	queued  map[string]uint64 // number of due times that were handled, by result
+	readJob func(json.RawMessage) (*NewJob, error)
 }
 
 // scheduled is a schedule and its state in the machine.
 type scheduled struct {
 	*schedule.Schedule // the schedule as it is stored; it is replaced, never changed; nil: not stored yet
-	job                *New
-	wake               int64 // wall time of the next due time or retry
-	busy               bool  // the schedule is being written
-	waits              []func()
+	job                *NewJob
+	wakeAt             int64 // wall time of the next due time or retry
+	writing            bool  // the schedule is being written
+	waiting            []func()
 }
 
 // ScheduleView is a schedule with its name.
@@ -44,11 +44,11 @@ type ScheduleView struct {
 }
 
 func newSchedules() *schedules {
-	return &schedules{byName: make(map[string]*scheduled), due: make(map[string]uint64)}
+	return &schedules{byName: make(map[string]*scheduled), queued: make(map[string]uint64)}
 }
 
 // set replaces a schedule by the one that was written; nil drops it.
-func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *New, wall time.Time) {
+func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *NewJob, wall time.Time) {
 	if s.Schedule != nil {
 		l.bytes -= int64(len(s.Job) + len(s.job.Argument))
 	}
@@ -58,39 +58,39 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 	}
 	l.byName[name] = s
 	l.bytes += int64(len(s.Job) + len(n.Argument))
-	s.wake = never
+	s.wakeAt = never
 	if w := now.Wake(wall); !w.IsZero() {
-		s.wake = w.UnixMilli()
+		s.wakeAt = w.UnixMilli()
 	}
 }
 
-// wallTime returns the time by which schedules are due.
-func (c *machine) wallTime() time.Time { return time.UnixMilli(c.host).UTC() }
+// scheduleTime returns the time by which schedules are due.
+func (c *machine) scheduleTime() time.Time { return time.UnixMilli(c.hostTime).UTC() }
 
 func (c *machine) loadSchedule(name string, text []byte) error {
 	s, err := schedule.Decode(text)
 	if err != nil {
 		return err
 	}
-	n, err := c.schedules.read(s.Job)
+	n, err := c.schedules.readJob(s.Job)
 	if err != nil {
 		return err
 	}
-	c.schedules.set(name, &scheduled{}, s, n, c.wallTime())
+	c.schedules.set(name, &scheduled{}, s, n, c.scheduleTime())
 	return nil
 }
 
 // changeSchedule replaces a schedule by the result of change. change gets nil if the schedule does
 // not exist, returns nil to drop it, and returns its argument to change nothing.
-func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
-	tell := func(err error) { c.later(func() { reply(err) }) }
+func (c *machine) changeSchedule(name string, n *NewJob, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
+	tell := func(err error) { c.runAfterStep(func() { reply(err) }) }
 	s := c.schedules.byName[name]
 	switch {
-	case c.away != nil:
+	case c.awayErr != nil:
 		tell(c.storeAway())
 		return
-	case s != nil && s.busy:
-		s.waits = append(s.waits, func() { c.changeSchedule(name, n, change, reply) })
+	case s != nil && s.writing:
+		s.waiting = append(s.waiting, func() { c.changeSchedule(name, n, change, reply) })
 		return
 	case s == nil:
 		s = &scheduled{}
@@ -115,26 +115,26 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 }
 
 // writeSchedule stores a schedule with its due jobs, or drops it if now is nil.
-func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, onDone func(error)) {
-	s.busy = true
+func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *NewJob, jobs []*job.Job, onDone func(error)) {
+	s.writing = true
 	written := func(err error) {
 		c.env.run(func() {
-			s.busy = false
+			s.writing = false
 			if err == nil || s.Schedule == nil {
 				if err != nil {
 					now = nil
 				}
-				c.schedules.set(name, s, now, n, c.wallTime())
+				c.schedules.set(name, s, now, n, c.scheduleTime())
 			}
 			onDone(err)
-			waits := s.waits
-			s.waits = nil
+			waits := s.waiting
+			s.waiting = nil
 			for _, f := range waits {
 				f()
 			}
 		})
 	}
-	c.later(func() {
+	c.runAfterStep(func() {
 		if now == nil {
 			c.env.store.DropSchedule(name, written)
 			return
@@ -143,17 +143,17 @@ func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 	})
 }
 
-func (c *machine) putSchedule(name string, spec schedule.Spec, n *New, fromFile bool, reply func(error)) {
+func (c *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFile bool, reply func(error)) {
 	c.changeSchedule(name, n, func(old *schedule.Schedule) (*schedule.Schedule, error) {
 		if old == nil {
-			s, err := schedule.New(spec, c.wallTime())
+			s, err := schedule.New(spec, c.scheduleTime())
 			s.FromFile = fromFile
 			return s, err
 		}
 		if old.FromFile && !fromFile {
 			return nil, errFromFile
 		}
-		s, err := old.Change(spec, fromFile, c.wallTime())
+		s, err := old.Change(spec, fromFile, c.scheduleTime())
 		if err == nil && s == nil {
 			s = old
 		}
@@ -189,17 +189,17 @@ func (c *machine) isUnended(id string) bool {
 // settleSchedules makes the jobs of due times if there is room for more jobs.
 func (c *machine) settleSchedules() {
 	l := c.schedules
-	if len(l.byName) == 0 || c.now < c.fullTo || c.admits(1, 0) != nil {
+	if len(l.byName) == 0 || c.now < c.fullUntil || c.admits(1, 0) != nil {
 		return
 	}
-	now := c.wallTime()
+	now := c.scheduleTime()
 	since, set := l.watch.Observe(now)
 	var due []string
 	for name, s := range l.byName {
-		if s.Schedule == nil || s.busy {
+		if s.Schedule == nil || s.writing {
 			continue
 		}
-		if set || s.wake <= c.host || !s.Queued.IsZero() && !c.isUnended(s.Before) {
+		if set || s.wakeAt <= c.hostTime || !s.Queued.IsZero() && !c.isUnended(s.Before) {
 			due = append(due, name)
 		}
 	}
@@ -226,16 +226,16 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		c.schedules.set(name, s, s.Schedule, s.job, now)
 		return 0
 	}
-	e := &enqueueing{reply: func([]job.ID, bool, error) {}}
+	e := &enqueueRequest{reply: func([]job.ID, bool, error) {}}
 	var jobs []*job.Job
 	for _, run := range plan.Made {
 		id, _ := job.ParseID(run.JobID)
 		if c.jobs.Get(id) != nil { // it was made before the clock was set back
 			continue
 		}
-		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: c.wall, State: job.Queued}
+		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: c.wallTime, State: job.Queued}
 		if s.job.Delay > 0 {
-			j.Due = c.wall + ms(s.job.Delay)
+			j.Due = c.wallTime + toMillis(s.job.Delay)
 		}
 		jobs, e.jobs = append(jobs, j), append(e.jobs, s.job)
 		e.bytes += int64(len(j.Argument))
@@ -248,16 +248,16 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		j.Seq = c.seq
 	}
 	c.rematch(e)
-	c.entering += len(jobs)
+	c.jobsPending += len(jobs)
 	c.bytes += e.bytes
 	c.writeSchedule(name, s, &next, s.job, jobs, func(err error) {
 		c.enqueued(e, jobs, nil, nil, false, err)
 		if err != nil {
 			return
 		}
-		c.schedules.due["made"] += uint64(len(plan.Made))
+		c.schedules.queued["made"] += uint64(len(plan.Made))
 		for why, n := range plan.Skipped {
-			c.schedules.due[why] += uint64(n)
+			c.schedules.queued[why] += uint64(n)
 		}
 	})
 	return len(jobs)
@@ -266,7 +266,7 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 // Schedules returns at most limit schedules in the order of their names, beginning after the name
 // after.
 func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
-	return look(m, func(c *machine) (list []ScheduleView, _ error) {
+	return readMachine(m, func(c *machine) (list []ScheduleView, _ error) {
 		for _, name := range slices.Sorted(maps.Keys(c.schedules.byName)) {
 			if s := c.schedules.byName[name]; name > after && s.Schedule != nil && len(list) < limit {
 				list = append(list, ScheduleView{name, s.Schedule})
@@ -278,7 +278,7 @@ func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 
 // Schedule returns the schedule with this name.
 func (m *Master) Schedule(name string) (ScheduleView, error) {
-	return look(m, func(c *machine) (ScheduleView, error) {
+	return readMachine(m, func(c *machine) (ScheduleView, error) {
 		s := c.schedules.byName[name]
 		if s == nil || s.Schedule == nil {
 			return ScheduleView{}, unknownSchedule(name)

@@ -15,19 +15,19 @@ import (
 
 // scheduleWorld is a world whose machine has schedules.
 type scheduleWorld struct {
-	*world
+	*simulation
 	t *testing.T
 }
 
 func newClockwork(t *testing.T) *scheduleWorld {
-	w := &scheduleWorld{newWorld(t, 1), t}
+	w := &scheduleWorld{newSimulation(t, 1), t}
 	w.read()
 	return w
 }
 
 func (w *scheduleWorld) read() {
-	w.c.schedules.read = func(json.RawMessage) (*New, error) {
-		return &New{Attributes: job.Attributes{Name: "mail", Argument: []byte{0x80}, MaxRetry: 1, Timeout: 1}}, nil
+	w.c.schedules.readJob = func(json.RawMessage) (*NewJob, error) {
+		return &NewJob{Attributes: job.Attributes{Name: "mail", Argument: []byte{0x80}, MaxRetry: 1, Timeout: 1}}, nil
 	}
 }
 
@@ -35,7 +35,7 @@ func (w *scheduleWorld) read() {
 func (w *scheduleWorld) restart() {
 	w.start()
 	w.read()
-	err := w.mem.Load(w.t.Context(), store.Loaded{
+	err := w.memory.Load(w.t.Context(), store.LoadHandlers{
 		Seq: func(uint64) {}, Key: func(int64, int) {}, Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {},
 		Constraint: func(*job.Constraint) error { return nil }, Schedule: w.c.loadSchedule,
 	})
@@ -50,19 +50,19 @@ func (w *scheduleWorld) put(name, text string, fromFile bool) (told error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n, _ := w.c.schedules.read(nil)
+	n, _ := w.c.schedules.readJob(nil)
 	told = errors.New("no answer")
 	w.step(w.c, func() { w.c.putSchedule(name, spec, n, fromFile, func(err error) { told = err }) })
-	w.st.flush()
+	w.store.flush()
 	return told
 }
 
 // watch lets time pass, and calls settleSchedules at each beat.
 func (w *scheduleWorld) watch(d time.Duration) {
 	for range d / beatInterval {
-		w.now += ms(beatInterval)
+		w.now += toMillis(beatInterval)
 		w.step(w.c, w.c.settleSchedules)
-		w.st.flush()
+		w.store.flush()
 	}
 }
 
@@ -103,16 +103,16 @@ func TestScheduledJobs(t *testing.T) {
 	w.now += 20_000 // no master runs
 	w.restart()
 	w.watch(11 * time.Second) // 60
-	w.st.away = true
+	w.store.away = true
 	w.watch(10 * time.Second) // the due time 70 waits for the store
-	w.st.away = false
-	w.st.flush()
+	w.store.away = false
+	w.store.flush()
 	w.watch(beatInterval)
 	w.want("none", "[10 20 30 40missed 50missed 60 70]")
 	w.want("all", "[10 20 30 40 50 60 70]")
 	w.want("skip", "[10 20running 30running 40missed 50missed 60running 70running]")
-	if n := w.c.jobs.Len(); n != 5+7+1 || w.c.counts[job.Queued] != n || w.c.entering != 0 {
-		t.Errorf("%d jobs, %v, %d on their way", n, w.c.counts, w.c.entering)
+	if n := w.c.jobs.Len(); n != 5+7+1 || w.c.counts[job.Queued] != n || w.c.jobsPending != 0 {
+		t.Errorf("%d jobs, %v, %d on their way", n, w.c.counts, w.c.jobsPending)
 	}
 	w.now -= 50_000 // the clock is set back
 	w.watch(60 * time.Second)
@@ -156,24 +156,24 @@ func TestChangesOfSchedules(t *testing.T) {
 		s, _ := schedule.Parse([]byte(`{"cron":"@daily","job":1,"note":"`+note+`"}`), func(json.RawMessage) error { return nil })
 		return s
 	}
-	n, _ := c.schedules.read(nil)
-	w.st.away = true // answers are held
+	n, _ := c.schedules.readJob(nil)
+	w.store.away = true // answers are held
 	w.step(c, func() { c.putSchedule("x", spec("1"), n, false, note) })
 	w.step(c, func() { c.putSchedule("x", spec("2"), n, false, note) })
 	w.step(c, func() { c.dropSchedule("x", false, note) })
 	w.step(c, func() { c.dropSchedule("x", false, note) })
 	w.step(c, func() { c.putSchedule("x", spec("3"), n, true, note) })
 	w.step(c, func() { c.putSchedule("x", spec("4"), n, false, note) })
-	w.st.away = false
-	w.st.flush()
+	w.store.away = false
+	w.store.flush()
 	if got := fmt.Sprint(answers); got != "[<nil> <nil> <nil> unknown_schedule <nil> from_file]" {
 		t.Errorf("answers: %s", got)
 	}
-	if s := c.schedules.byName["x"]; s.Note != "3" || !s.FromFile || s.busy || c.schedules.bytes != 2 {
+	if s := c.schedules.byName["x"]; s.Note != "3" || !s.FromFile || s.writing || c.schedules.bytes != 2 {
 		t.Errorf("%+v, %d bytes", s, c.schedules.bytes)
 	}
 	w.step(c, func() { c.dropSchedule("x", true, note) })
-	w.st.flush()
+	w.store.flush()
 	if len(c.schedules.byName) != 0 || c.schedules.bytes != 0 {
 		t.Errorf("%v, %d bytes", c.schedules.byName, c.schedules.bytes)
 	}

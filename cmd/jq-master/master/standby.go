@@ -22,29 +22,29 @@ var errYield = errors.New("the broker is away, and a standby reaches one")
 
 // shouldYield reports whether a standby reaches its broker now and this master does not.
 func (m *Master) shouldYield(line *brokerConn) bool {
-	return m.opt.Shared && !line.b.Reached() && m.opt.Store.Awaited()
+	return m.opt.Shared && !line.broker.IsReachable() && m.opt.Store.Awaited()
 }
 
 // outage measures how long shouldYield has been true.
 type outage struct {
-	since time.Duration
-	known bool
+	since   time.Duration
+	ongoing bool
 }
 
 // length returns how long shouldYield has been true without a break, -1 if it is false.
 func (l *outage) length(yields bool, now time.Duration) time.Duration {
 	switch {
 	case !yields:
-		l.known = false
+		l.ongoing = false
 		return -1
-	case !l.known:
-		l.since, l.known = now, true
+	case !l.ongoing:
+		l.since, l.ongoing = now, true
 	}
 	return now - l.since
 }
 
-// firstReach is how long a master waits for its broker before it first competes for the lease.
-const firstReach = 200 * time.Millisecond
+// firstTryPause is how long a master waits for its broker before it first competes for the lease.
+const firstTryPause = 200 * time.Millisecond
 
 // acquire waits for the lease, and meanwhile watches the shared broker.
 func (m *Master) acquire(ctx context.Context) error {
@@ -61,11 +61,11 @@ func (m *Master) acquire(ctx context.Context) error {
 		}
 		defer watch.Close()
 		first := sync.OnceFunc(func() { // a master that has not connected yet must not leave the lease to others
-			soon, cancel := context.WithTimeout(ctx, firstReach)
+			soon, cancel := context.WithTimeout(ctx, firstTryPause)
 			defer cancel()
 			_ = watch.Ping(soon)
 		})
-		able = func() bool { first(); return b.Reached() }
+		able = func() bool { first(); return b.IsReachable() }
 	}
 	return m.opt.Store.Acquire(ctx, able, func(err error) {
 		m.log.Info().Err(err).Msg("waiting for the lease of the namespace")

@@ -10,38 +10,38 @@ import (
 // startSweep starts a sweep that applies the constraint k to all jobs, in slices, and calls
 // onDone at its end; k is nil if a constraint was dropped. A sweep in progress starts over.
 func (s *constraints) startSweep(k *constraint, onDone func()) {
-	news := make([]*constraint, 0, len(s.news)+1)
-	for _, n := range append(slices.Clip(s.news), k) {
-		if n != nil && n.Enabled && !n.gone {
+	news := make([]*constraint, 0, len(s.sweeping)+1)
+	for _, n := range append(slices.Clip(s.sweeping), k) {
+		if n != nil && n.Enabled && !n.removed {
 			news = append(news, n)
 		}
 	}
-	s.news, s.sweep = news, 0
+	s.sweeping, s.sweepIndex = news, 0
 	s.callAtEnd(onDone, 0)
 }
 
 // callAtEnd arranges that onDone is called at the end of the current sweep. If there is none, it
 // starts a sweep at from, which is an index in machine.bySeq.
 func (s *constraints) callAtEnd(onDone func(), from int) {
-	if s.sweep < 0 {
-		s.sweep = from
+	if s.sweepIndex < 0 {
+		s.sweepIndex = from
 	}
-	s.sweeps = append(s.sweeps, onDone)
+	s.onSweepEnd = append(s.onSweepEnd, onDone)
 }
 
-// slice is one slice of a sweep.
-type slice struct {
-	list []*constraint
-	news []*constraint
-	jobs []sweptJob
+// sweepSlice is one slice of a sweep.
+type sweepSlice struct {
+	list     []*constraint
+	sweeping []*constraint
+	jobs     []sweptJob
 }
 
 // sweptJob is a job that a sweep examines, and the constraints that were found to apply to it.
 type sweptJob struct {
-	rec   *record
-	job   *job.Job
-	known *set
-	found []membership
+	rec         *record
+	job         *job.Job
+	set         *constraintSet
+	memberships []membership
 }
 
 const (
@@ -53,86 +53,86 @@ const (
 	changeCost = 10
 )
 
-// weight is the cost of matching a job with one constraint, in the same unit. It depends on the
+// matchCost is the cost of matching a job with one constraint, in the same unit. It depends on the
 // job's argument.
-func weight(j *job.Job) int { return 1 + len(j.Argument)/512 }
+func matchCost(j *job.Job) int { return 1 + len(j.Argument)/512 }
 
 // nextSlice returns the next slice of the sweep, or nil if there is no sweep.
-func (c *machine) nextSlice(budget int) *slice {
+func (c *machine) nextSlice(budget int) *sweepSlice {
 	s := c.constraints
-	if s.sweep < 0 {
+	if s.sweepIndex < 0 {
 		return nil
 	}
-	p := &slice{list: s.list, news: s.news}
-	for ; s.sweep < len(c.bySeq) && budget > 0; s.sweep++ {
+	p := &sweepSlice{list: s.enabled, sweeping: s.sweeping}
+	for ; s.sweepIndex < len(c.bySeq) && budget > 0; s.sweepIndex++ {
 		budget--
-		if r := c.bySeq[s.sweep].rec; r != nil && !r.State.Ended() {
-			budget -= changeCost + len(p.news)*weight(r.Job)
-			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, known: r.groups})
+		if r := c.bySeq[s.sweepIndex].rec; r != nil && !r.State.Ended() {
+			budget -= changeCost + len(p.sweeping)*matchCost(r.Job)
+			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, set: r.groups})
 		}
 	}
 	return p
 }
 
 // match finds the constraints that apply to the jobs. It is called without the lock.
-func (p *slice) match() {
+func (p *sweepSlice) match() {
 	for i := range p.jobs {
 		l := &p.jobs[i]
-		l.found = match(p.news, &l.job.Attributes, l.known)
+		l.memberships = matchAll(p.sweeping, &l.job.Attributes, l.set)
 	}
 }
 
 // sweepSlice applies the current constraints to the jobs of a slice.
-func (c *machine) sweepSlice(p *slice) {
+func (c *machine) sweepSlice(p *sweepSlice) {
 	s := c.constraints
-	if !isSameSlice(p.list, s.list) {
+	if !isSameSlice(p.list, s.enabled) {
 		return // the sweep has started over
 	}
 	var last struct { // most jobs in a row move between the same two sets
 		found   []membership
-		was, is *set
+		was, is *constraintSet
 	}
 	for i := range p.jobs {
-		r, found := p.jobs[i].rec, p.jobs[i].found
+		r, found := p.jobs[i].rec, p.jobs[i].memberships
 		if c.jobs.Get(r.ID) != r || r.State.Ended() {
 			continue
 		}
 		if r.Priority != p.jobs[i].job.Priority { // the priority was changed after the match
-			found = match(p.news, &r.Attributes, r.groups)
+			found = matchAll(p.sweeping, &r.Attributes, r.groups)
 		}
 		if r.groups != last.was || !slices.Equal(found, last.found) {
 			last.found, last.was, last.is = found, r.groups, s.updatedSet(r.groups, found)
 		}
 		c.regroupBy(r, last.is)
 	}
-	if s.sweep < len(c.bySeq) {
+	if s.sweepIndex < len(c.bySeq) {
 		return
 	}
-	s.sweep, s.news = -1, nil
-	for _, onDone := range s.sweeps {
+	s.sweepIndex, s.sweeping = -1, nil
+	for _, onDone := range s.onSweepEnd {
 		c.tellBroker(func(b brokerLink) { b.flush(onDone) })
 	}
-	s.sweeps = nil
+	s.onSweepEnd = nil
 }
 
 // updatedSet returns the set that replaces old. It has the constraints of old that still exist, and
 // those in added.
-func (s *constraints) updatedSet(old *set, added []membership) *set {
+func (s *constraints) updatedSet(old *constraintSet, added []membership) *constraintSet {
 	var members []membership
 	if old != nil {
-		members = slices.DeleteFunc(slices.Clone(old.members), func(m membership) bool { return m.of.gone })
+		members = slices.DeleteFunc(slices.Clone(old.members), func(m membership) bool { return m.constraint.removed })
 	}
 	for _, m := range added {
-		if !old.contains(m.of) {
+		if !old.contains(m.constraint) {
 			members = append(members, m)
 		}
 	}
-	slices.SortFunc(members, func(a, b membership) int { return strings.Compare(a.of.ID, b.of.ID) })
-	return s.setOf(members)
+	slices.SortFunc(members, func(a, b membership) int { return strings.Compare(a.constraint.ID, b.constraint.ID) })
+	return s.setFor(members)
 }
 
 // regroupBy makes g the set of a job.
-func (c *machine) regroupBy(r *record, g *set) {
+func (c *machine) regroupBy(r *record, g *constraintSet) {
 	was := r.groups
 	if was == g {
 		return

@@ -30,7 +30,7 @@ func (t *timers) Pop() any {
 
 // set sets the timer of a job.
 func (t *timers) set(r *record, at int64) {
-	p := r.history()
+	p := r.ensureRunInfo()
 	p.timerAt = at
 	if p.timerIndex < 0 {
 		heap.Push(t, r)

@@ -14,23 +14,23 @@ func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key}
 // jobs. A key is stored as part of its job. So it survives whatever the job survives, and a master
 // that has lost the lease cannot store it.
 type claim struct {
-	rec     *record  // the holder; nil until the store has accepted or refused the new holder
-	before  *record  // the job that gets the key back if the new holder is not stored; nil: none
-	waiting []func() // functions to be called when the new holder has been stored or refused
+	rec      *record  // the holder; nil until the store has accepted or refused the new holder
+	replaced *record  // the job that gets the key back if the new holder is not stored; nil: none
+	waiting  []func() // functions to be called when the new holder has been stored or refused
 }
 
 // shareKey finds the job that holds the key of a new job, and does to it what the mode says. It
 // reports whether the new job is to be enqueued now.
-func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
+func (c *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	n := e.jobs[0]
 	if err := c.whyClosed(); err != nil {
-		c.later(func() { e.reply(nil, false, err) })
+		c.runAfterStep(func() { e.reply(nil, false, err) })
 		return false
 	}
-	s := n.Sharing
+	s := n.UniqueRequest
 	until := int64(0)
 	if s.Period == unique.Window {
-		until = c.wall + ms(s.Window)
+		until = c.wallTime + toMillis(s.Window)
 	}
 	n.Unique = &job.Unique{Key: s.Key, Period: s.Period, Until: until}
 	k := keyOf(&n.Attributes)
@@ -41,11 +41,11 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	case held.rec == nil:
 		held.waiting = append(held.waiting, func() { c.enqueue(e) })
 		return false
-	case held.rec.op != idle:
-		held.rec.wait(func() { c.enqueue(e) })
+	case held.rec.op != opNone:
+		held.rec.addOnIdle(func() { c.enqueue(e) })
 		return false
-	case !held.rec.Holds(c.wall):
-		c.uniques[k] = &claim{before: held.rec}
+	case !held.rec.Holds(c.wallTime):
+		c.uniques[k] = &claim{replaced: held.rec}
 		return true
 	case s.Mode == unique.Replace && held.rec.isWaiting():
 		n.Unique.Replaces, n.Unique.ReplacesRev = held.rec.ID, held.rec.Rev+1
@@ -59,27 +59,27 @@ func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 }
 
 // replyHolder replies to a pusher with the id of the job that holds the key.
-func (c *machine) replyHolder(e *enqueueing, r *record, mode string) {
+func (c *machine) replyHolder(e *enqueueRequest, r *record, mode string) {
 	e.unique = mode
 	ids := []job.ID{r.ID}
-	c.later(func() { e.reply(ids, false, nil) })
+	c.runAfterStep(func() { e.reply(ids, false, nil) })
 }
 
 // postpone delays r, which holds the key: r becomes due when the delay of the new job n, counted
-// from now, has passed, but at most n.Sharing.Max after r was enqueued. It never becomes due
+// from now, has passed, but at most n.UniqueRequest.Max after r was enqueued. It never becomes due
 // earlier than it was.
-func (c *machine) postpone(r *record, n *New, e *enqueueing) {
-	due := c.wall + ms(n.Delay)
-	if n.Sharing.Max > 0 {
-		due = min(due, r.Enqueued+ms(n.Sharing.Max))
+func (c *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
+	due := c.wallTime + toMillis(n.Delay)
+	if n.UniqueRequest.Max > 0 {
+		due = min(due, r.Enqueued+toMillis(n.UniqueRequest.Max))
 	}
-	if due <= c.wall+r.dueAt-c.clock {
+	if due <= c.wallTime+r.dueAt-c.monotonic {
 		c.replyHolder(e, r, unique.Extended)
 		return
 	}
 	j := r.nextState()
 	j.Due = due
-	c.write(postponing, r, j, 0, 0, func() {
+	c.write(opPostpone, r, j, 0, 0, func() {
 		if r.submitted {
 			id, delay := r.ID, c.remainingWait(r)
 			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
@@ -90,19 +90,19 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 
 // replacedJob returns the job that a new one replaces, or nil. Commands about that job wait until
 // settleShare is called.
-func (c *machine) replacedJob(n *New) *record {
-	if n.Sharing == nil || n.Unique.Replaces.None() {
+func (c *machine) replacedJob(n *NewJob) *record {
+	if n.UniqueRequest == nil || n.Unique.Replaces.None() {
 		return nil
 	}
 	old := c.jobs.Get(n.Unique.Replaces)
-	old.op = cancelling
+	old.op = opCancel
 	return old
 }
 
 // settleShare is called with the job that wanted a key when it has been stored, or with nil when it
 // was refused. The job that it replaces is cancelled only after that, so that no crash loses both.
-func (c *machine) settleShare(e *enqueueing, r, old *record) {
-	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
+func (c *machine) settleShare(e *enqueueRequest, r, old *record) {
+	if len(e.jobs) == 0 || e.jobs[0].UniqueRequest == nil {
 		return
 	}
 	k := keyOf(&e.jobs[0].Attributes)
@@ -111,15 +111,15 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	case r != nil:
 		c.uniques[k] = &claim{rec: r}
 	case held.rec != nil: // the key stays with the job that was to be replaced
-	case held.before != nil && c.jobs.Get(held.before.ID) == held.before:
-		c.uniques[k] = &claim{rec: held.before}
+	case held.replaced != nil && c.jobs.Get(held.replaced.ID) == held.replaced:
+		c.uniques[k] = &claim{rec: held.replaced}
 	default:
 		delete(c.uniques, k)
 	}
 	if old != nil {
-		old.op = idle
+		old.op = opNone
 		if r == nil {
-			c.callWaiting(old)
+			c.runWaiting(old)
 		}
 	}
 	for _, f := range held.waiting {
@@ -131,16 +131,16 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 // holds the key now gets it, or else the one that was enqueued last. The others have released the
 // key.
 func (c *machine) restoreKey(r *record) {
-	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
+	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wallTime) {
 		return
 	}
 	k := keyOf(&r.Attributes)
-	if held := c.uniques[k]; held == nil || better(r, held.rec, c.wall) {
+	if held := c.uniques[k]; held == nil || isBetterHolder(r, held.rec, c.wallTime) {
 		c.uniques[k] = &claim{rec: r}
 	}
 }
 
-func better(a, b *record, now int64) bool {
+func isBetterHolder(a, b *record, now int64) bool {
 	if holds := a.Holds(now); holds != b.Holds(now) {
 		return holds
 	}
@@ -169,7 +169,7 @@ func (c *machine) takeKeyAgain(r *record) error {
 	k := keyOf(&r.Attributes)
 	held := c.uniques[k]
 	switch {
-	case held == nil || held.rec == r || held.rec != nil && held.rec.op == idle && !held.rec.Holds(c.wall):
+	case held == nil || held.rec == r || held.rec != nil && held.rec.op == opNone && !held.rec.Holds(c.wallTime):
 		c.uniques[k] = &claim{rec: r}
 		return nil
 	case held.rec == nil:

@@ -15,13 +15,13 @@ import (
 
 // modelJob is what the oracle knows about a job.
 type modelJob struct {
-	id          job.ID
-	key         string
-	while       unique.Period
-	came, until int64
-	due         int64
-	state       job.State
-	seq         uint64
+	id                job.ID
+	key               string
+	while             unique.Period
+	enqueuedAt, until int64
+	due               int64
+	state             job.State
+	seq               uint64
 }
 
 func (h *modelJob) waits() bool { return h.state == job.Queued || h.state == job.Retrying }
@@ -40,20 +40,20 @@ func (h *modelJob) holds(now int64) bool {
 // transitions of all kinds and restarts.
 func TestUniqueKeys(t *testing.T) {
 	for seed := range uint64(40) {
-		w := newWorld(t, seed)
+		w := newSimulation(t, seed)
 		w.c.MaxJobs = 1000
 		rng := rand.New(rand.NewPCG(seed, 7))
 		jobs, owner := map[job.ID]*modelJob{}, map[string]*modelJob{}
 		add := func() {
 			key := fmt.Sprint("k", rng.IntN(3))
-			s := &job.Sharing{Key: key, Request: unique.Request{Period: unique.Period(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
+			s := &job.UniqueRequest{Key: key, Request: unique.Request{Period: unique.Period(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
 			if s.Period == unique.Window {
 				s.Window = time.Duration(1+rng.IntN(20)) * time.Second
 			}
 			if s.Mode == unique.Extend {
 				s.Max = time.Duration(1+rng.IntN(30)) * time.Second
 			}
-			n := &New{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, MaxRetry: 3, Timeout: 1000}, Delay: time.Duration(rng.IntN(10)) * time.Second, Sharing: s}
+			n := &NewJob{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, MaxRetry: 3, Timeout: 1000}, Delay: time.Duration(rng.IntN(10)) * time.Second, UniqueRequest: s}
 			want, held := "", owner[key]
 			switch now := w.now; {
 			case held == nil || !held.holds(now):
@@ -61,11 +61,11 @@ func TestUniqueKeys(t *testing.T) {
 				want = "replaced"
 			case s.Mode == unique.Extend && held.waits():
 				want = "extended"
-				held.due = max(held.due, min(now+ms(n.Delay), held.came+ms(s.Max)))
+				held.due = max(held.due, min(now+toMillis(n.Delay), held.enqueuedAt+toMillis(s.Max)))
 			default:
 				want = "kept"
 			}
-			e := &enqueueing{jobs: []*New{n}}
+			e := &enqueueRequest{jobs: []*NewJob{n}}
 			var got []job.ID
 			e.reply = func(ids []job.ID, _ bool, err error) {
 				if err != nil {
@@ -84,12 +84,12 @@ func TestUniqueKeys(t *testing.T) {
 				}
 				return
 			}
-			h := &modelJob{id: got[0], key: key, while: s.Period, came: w.now, until: w.now + ms(s.Window)}
+			h := &modelJob{id: got[0], key: key, while: s.Period, enqueuedAt: w.now, until: w.now + toMillis(s.Window)}
 			if n.Delay > 0 {
-				h.due = w.now + ms(n.Delay)
+				h.due = w.now + toMillis(n.Delay)
 			}
 			if want == "replaced" {
-				h.came, held.state = held.came, job.Cancelled
+				h.enqueuedAt, held.state = held.enqueuedAt, job.Cancelled
 			}
 			h.seq = w.c.jobs.Get(h.id).Seq
 			jobs[h.id], owner[key] = h, h
@@ -151,10 +151,10 @@ func reown(jobs map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
 }
 
 // settleStore lets the store perform all pending writes.
-func (w *world) settleStore() { w.st.flush() }
+func (w *simulation) settleStore() { w.store.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
-func force(w *world, h *modelJob, rng *rand.Rand) {
+func force(w *simulation, h *modelJob, rng *rand.Rand) {
 	r, forget := w.c.jobs.Get(h.id), int64(0)
 	j := r.nextState()
 	fine := func(err error) {
@@ -180,22 +180,22 @@ func force(w *world, h *modelJob, rng *rand.Rand) {
 		j.State, j.Retries = job.Retrying, j.Retries+1
 	default:
 		j.State, j.Finished = job.Done+job.State(rng.IntN(2)), w.now
-		forget = w.now + ms(time.Hour)
+		forget = w.now + toMillis(time.Hour)
 	}
-	w.mem.Move(r.Job, j, forget, 0, fine)
+	w.memory.Move(r.Job, j, forget, 0, fine)
 	h.state = j.State
 	w.start()
 }
 
-// TestHalfReplaced: if a master ends while it replaces a job, the next master completes the
+// TestPartialReplacement: if a master ends while it replaces a job, the next master completes the
 // replacement.
-func TestHalfReplaced(t *testing.T) {
-	w := newWorld(t, 1)
+func TestPartialReplacement(t *testing.T) {
+	w := newSimulation(t, 1)
 	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
 		Name: "n", Argument: []byte{0x80}, Timeout: 1000, Unique: &job.Unique{Key: "k"}}}
 	young := &job.Job{ID: w.c.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
 	young.Unique = &job.Unique{Key: "k", Replaces: old.ID, ReplacesRev: 1}
-	w.mem.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
+	w.memory.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
 	w.start()
 	w.step(w.c, func() {})
 	w.settleStore()
@@ -207,15 +207,15 @@ func TestHalfReplaced(t *testing.T) {
 	}
 }
 
-// TestRevivedAfterReplacing: a job was replaced, and after the window of its successor an operator
+// TestReviveAfterReplacement: a job was replaced, and after the window of its successor an operator
 // revived it. The next master does not cancel it.
-func TestRevivedAfterReplacing(t *testing.T) {
-	w := newWorld(t, 1)
+func TestReviveAfterReplacement(t *testing.T) {
+	w := newSimulation(t, 1)
 	add := func() (id job.ID) {
-		e := &enqueueing{jobs: []*New{{
-			Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, Timeout: 1000},
-			Delay:      time.Hour,
-			Sharing:    &job.Sharing{Key: "k", Request: unique.Request{Period: unique.Window, Window: time.Second, Mode: unique.Replace}},
+		e := &enqueueRequest{jobs: []*NewJob{{
+			Attributes:    job.Attributes{Name: "n", Argument: []byte{0x80}, Timeout: 1000},
+			Delay:         time.Hour,
+			UniqueRequest: &job.UniqueRequest{Key: "k", Request: unique.Request{Period: unique.Window, Window: time.Second, Mode: unique.Replace}},
 		}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }}
 		w.step(w.c, func() { w.c.enqueue(e) })
 		w.settleStore()

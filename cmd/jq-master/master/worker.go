@@ -13,24 +13,24 @@ import (
 // worker is a registered worker. The master joins the broker on its behalf.
 type worker struct {
 	job.Worker
-	seen     int64 // last request, monotonic
-	gone     bool  // it gets no more jobs, and requests with its id are refused
-	runs     map[*record]struct{}
-	pausedTo int64
-	why      string           // the reason for the pause
-	failing  int64            // when the worker became unreachable; 0: it is reachable
-	pause    time.Duration    // the length of the last pause that was made because the worker was unreachable
-	excepts  map[string]int64 // for names that it does not know: until when it gets no jobs with the name
-	cancels  map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
-	pullers  []*puller
-	orphans  bool // some of its runs were submitted to a new broker, to be handed to it again
-	told     serving
-	joined   bool
+	lastSeen           int64 // last request, monotonic
+	removed            bool  // it gets no more jobs, and requests with its id are refused
+	runs               map[*record]struct{}
+	pausedUntil        int64
+	pauseReason        string           // the reason for the pause
+	unreachableSince   int64            // when the worker became unreachable; 0: it is reachable
+	lastPause          time.Duration    // the length of the last pause that was made because the worker was unreachable
+	exceptUntil        map[string]int64 // for names that it does not know: until when it gets no jobs with the name
+	cancelUntil        map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
+	pullers            []*puller
+	hasResubmittedRuns bool // some of its runs were submitted to a new broker, to be handed to it again
+	serving            serving
+	connected          bool
 }
 
 // available reports whether the worker may get jobs at the moment, apart from its own limits.
 func (w *worker) available(c *machine) bool {
-	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
+	return !w.removed && !w.Leaving && c.awayErr == nil && !c.draining && c.linked
 }
 
 // hasOpenRequest reports whether the worker waits for a reply. Such a worker is not silent.
@@ -54,19 +54,19 @@ func (w *worker) mayTake(c *machine) bool {
 	if w.Pulls() {
 		return w.demand() > 0
 	}
-	return c.now >= w.pausedTo
+	return c.now >= w.pausedUntil
 }
 
-// ownWorkersOnly reports whether only the master's own workers may run a job: because it already
+// needsOwnWorker reports whether only the master's own workers may run a job: because it already
 // runs, must not run before the attempt is written, or has an argument that does not fit into a
 // frame of the broker.
-func (c *machine) ownWorkersOnly(r *record) bool {
-	return r.State == job.Running || r.long || r.MaxRetry == 0 && c.once != c.prefix
+func (c *machine) needsOwnWorker(r *record) bool {
+	return r.State == job.Running || r.tooLong || r.MaxRetry == 0 && c.once != c.prefix
 }
 
 // typeOf returns the type of a waiting job at the broker.
 func (c *machine) typeOf(r *record) string {
-	if r.MaxRetry == 0 || r.long {
+	if r.MaxRetry == 0 || r.tooLong {
 		return c.once + r.Name
 	}
 	return c.prefix + r.Name
@@ -87,7 +87,7 @@ func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") 
 
 // updateServing tells the broker what a worker serves, if that has changed.
 func (c *machine) updateServing(w *worker) {
-	if w.gone && len(w.runs) == 0 {
+	if w.removed && len(w.runs) == 0 {
 		return
 	}
 	v := serving{prefetch: 0}
@@ -97,11 +97,11 @@ func (c *machine) updateServing(w *worker) {
 			if n := w.demand(); n > 0 {
 				v.prefetch = min(w.MaxJobs, len(w.runs)+n)
 			}
-		case c.now >= w.pausedTo:
+		case c.now >= w.pausedUntil:
 			v.prefetch = w.MaxJobs
 		}
 	}
-	if v.prefetch == 0 && w.orphans && !w.gone && c.settled {
+	if v.prefetch == 0 && w.hasResubmittedRuns && !w.removed && c.runsRestored {
 		v.prefetch = -1
 	}
 	for _, n := range w.Names {
@@ -110,19 +110,19 @@ func (c *machine) updateServing(w *worker) {
 	if v.prefetch < 0 { // it gets only what it already runs
 		v.types, v.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
-	if w.orphans {
+	if w.hasResubmittedRuns {
 		v.types = append(v.types, c.ownType(w))
 	}
-	for n := range w.excepts {
+	for n := range w.exceptUntil {
 		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and keep away other names, too
 			v.except = c.addTypes(v.except, n)
 		}
 	}
 	slices.Sort(v.except)
-	if w.joined && v.same(&w.told) {
+	if w.connected && v.same(&w.serving) {
 		return
 	}
-	w.told, w.joined = v, true
+	w.serving, w.connected = v, true
 	c.tellBroker(func(b brokerLink) { b.setServing(w.ID, v) })
 }
 
@@ -135,14 +135,14 @@ func (v *serving) same(o *serving) bool {
 
 // serveAll calls updateServing for all workers.
 func (c *machine) serveAll() {
-	for _, w := range c.byAge() {
+	for _, w := range c.workersByAge() {
 		c.updateServing(w)
 	}
-	c.link()
+	c.restoreRuns()
 }
 
-// byAge returns all workers, the oldest first.
-func (c *machine) byAge() []*worker {
+// workersByAge returns all workers, the oldest first.
+func (c *machine) workersByAge() []*worker {
 	workers := make([]*worker, 0, len(c.workers))
 	for _, w := range c.workers {
 		workers = append(workers, w)
@@ -151,16 +151,16 @@ func (c *machine) byAge() []*worker {
 	return workers
 }
 
-// silentFor is how long a worker that pulls may be silent before it is forgotten to make room for
+// silentAfter is how long a worker that pulls may be silent before it is forgotten to make room for
 // another.
-const silentFor = 10 * time.Minute
+const silentAfter = 10 * time.Minute
 
 // dropSilent forgets the pulling worker that has been silent longest. Only silence shows that a
 // worker without heartbeats is gone; if the worker is alive after all, it registers again.
 func (c *machine) dropSilent() {
 	var silent *worker
 	for _, w := range c.workers {
-		if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() && c.now-w.seen >= ms(silentFor) && (silent == nil || w.seen < silent.seen) {
+		if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() && c.now-w.lastSeen >= toMillis(silentAfter) && (silent == nil || w.lastSeen < silent.lastSeen) {
 			silent = w
 		}
 	}
@@ -171,29 +171,29 @@ func (c *machine) dropSilent() {
 
 // register adds a worker. It sets the worker's ID and Since, and its Names if it has none.
 func (c *machine) register(as job.Worker, reply func(*job.Worker, error)) {
-	fail := func(err error) { c.later(func() { reply(nil, err) }) }
-	if len(c.workers) >= c.MaxWorkers && c.away == nil {
+	fail := func(err error) { c.runAfterStep(func() { reply(nil, err) }) }
+	if len(c.workers) >= c.MaxWorkers && c.awayErr == nil {
 		c.dropSilent()
 	}
 	switch {
 	case c.draining:
 		fail(errDraining)
 		return
-	case c.away != nil:
+	case c.awayErr != nil:
 		fail(c.storeAway())
 		return
 	case len(c.workers) >= c.MaxWorkers:
 		fail(overloaded("%d workers are registered, and no more are allowed (max-workers)", len(c.workers)))
 		return
 	}
-	as.ID, as.Since = c.newID(), c.wall
-	w := &worker{Worker: as, seen: c.now, runs: make(map[*record]struct{})}
+	as.ID, as.Since = c.newID(), c.wallTime
+	w := &worker{Worker: as, lastSeen: c.now, runs: make(map[*record]struct{})}
 	if len(w.Names) == 0 {
 		w.Names = []string{"*"}
 	}
 	c.workers[w.ID] = w // counts towards MaxWorkers from now on
 	stored := w.Worker
-	c.later(func() {
+	c.runAfterStep(func() {
 		c.env.store.PutWorker(&stored, func(err error) {
 			if err != nil {
 				c.env.fail(err)
@@ -201,7 +201,7 @@ func (c *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 				return
 			}
 			c.env.run(func() {
-				w.seen = c.now
+				w.lastSeen = c.now
 				c.updateServing(w)
 			})
 			reply(&stored, nil)
@@ -213,10 +213,10 @@ func (c *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 // that is leaving is returned only if leaving is set.
 func (c *machine) findWorker(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
-	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
+	if w == nil || w.removed || w.Leaving && !leaving || !w.Owner.Equal(&from.Owner) {
 		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v with this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
 	}
-	w.seen = c.now
+	w.lastSeen = c.now
 	return w, nil
 }
 
@@ -234,10 +234,10 @@ func (c *machine) removeWorker(w *worker) {
 
 // dismiss forgets a worker that is leaving or gone once its last run has ended.
 func (c *machine) dismiss(w *worker) {
-	if !w.Leaving && !w.gone || len(w.runs) > 0 || c.workers[w.ID] != w {
+	if !w.Leaving && !w.removed || len(w.runs) > 0 || c.workers[w.ID] != w {
 		return
 	}
-	w.gone = true
+	w.removed = true
 	delete(c.workers, w.ID)
 	c.tellBroker(func(b brokerLink) { b.removeWorker(w.ID) })
 	c.tellStore(func(done func(error)) { c.env.store.DropWorker(w.ID, done) })
@@ -245,7 +245,7 @@ func (c *machine) dismiss(w *worker) {
 
 // tellStore sends the store a transition. Nobody waits for its outcome.
 func (c *machine) tellStore(send func(done func(error))) {
-	c.later(func() {
+	c.runAfterStep(func() {
 		send(func(err error) {
 			if err != nil {
 				c.env.run(func() { c.env.fail(err) })
@@ -261,7 +261,7 @@ func (w *worker) jobsByAge() []*record {
 
 // endLostRuns ends the runs of a worker that counts as lost.
 func (c *machine) endLostRuns(w *worker) {
-	w.gone = true
+	w.removed = true
 	c.updateServing(w)
 	c.closePulls(w)
 	for _, r := range w.jobsByAge() {
@@ -280,43 +280,43 @@ func (c *machine) lostRun(r *record) {
 // excludeName keeps jobs with a name away from a worker that did not know the name: at the broker
 // or, if the name looks like a pattern, in onHandout.
 func (c *machine) excludeName(w *worker, name string) {
-	if w.excepts == nil {
-		w.excepts = make(map[string]int64)
+	if w.exceptUntil == nil {
+		w.exceptUntil = make(map[string]int64)
 	}
-	if len(w.excepts) >= job.MaxWorkerNames {
+	if len(w.exceptUntil) >= job.MaxWorkerNames {
 		c.setPause(w, firstPause, "there are too many names that it does not know")
 		return
 	}
-	w.excepts[name] = c.now + ms(refusedNameFor)
+	w.exceptUntil[name] = c.now + toMillis(refusedNameFor)
 	c.updateServing(w)
 }
 
 // setPause makes a worker get no jobs for a while.
 func (c *machine) setPause(w *worker, d time.Duration, why string) {
-	w.pausedTo, w.why = max(w.pausedTo, c.now+ms(d)), why
+	w.pausedUntil, w.pauseReason = max(w.pausedUntil, c.now+toMillis(d)), why
 	c.updateServing(w)
 }
 
 // markReachable notes that a worker has answered a push.
-func (c *machine) markReachable(w *worker) { w.failing, w.pause = 0, 0 }
+func (c *machine) markReachable(w *worker) { w.unreachableSince, w.lastPause = 0, 0 }
 
 // markUnreachable notes that a worker could not be reached, or answered with a server error.
 func (c *machine) markUnreachable(w *worker, why string) {
-	if w.Leaving || w.gone {
+	if w.Leaving || w.removed {
 		return
 	}
-	if w.failing == 0 {
-		w.failing = max(c.now, 1)
+	if w.unreachableSince == 0 {
+		w.unreachableSince = max(c.now, 1)
 	}
-	if c.now-w.failing >= ms(dropAfter) {
+	if c.now-w.unreachableSince >= toMillis(dropAfter) {
 		c.removeWorker(w)
 		return
 	}
-	if c.now < w.pausedTo {
+	if c.now < w.pausedUntil {
 		return // another push that was on its way has already caused this pause
 	}
-	w.pause = min(max(2*w.pause, firstPause), maxPause)
-	c.setPause(w, w.pause, why)
+	w.lastPause = min(max(2*w.lastPause, firstPause), maxPause)
+	c.setPause(w, w.lastPause, why)
 }
 
 // heartbeat returns the jobs that the worker should stop because they were cancelled. From its
@@ -328,34 +328,34 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 		stored := w.Worker
 		c.tellStore(func(done func(error)) { c.env.store.PutWorker(&stored, done) })
 	}
-	lapse(w.cancels, c.now)
-	ids := slices.Collect(maps.Keys(w.cancels))
+	dropExpired(w.cancelUntil, c.now)
+	ids := slices.Collect(maps.Keys(w.cancelUntil))
 	slices.SortFunc(ids, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
 	return ids
 }
 
-// lapse deletes the entries whose time has passed.
-func lapse[K comparable](until map[K]int64, now int64) {
+// dropExpired deletes the entries whose time has passed.
+func dropExpired[K comparable](until map[K]int64, now int64) {
 	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
 }
 
 // checkPeriodic does the periodic work for workers, idempotency keys and ended jobs.
 func (c *machine) checkPeriodic() {
 	c.forgetKeys()
-	if c.away == nil {
+	if c.awayErr == nil {
 		c.expire()
 	}
-	for _, w := range c.byAge() {
-		if w.Heartbeat && !w.gone && !w.Leaving && c.away == nil && c.now >= c.deadlinesFrom && c.now-w.seen > missedHeartbeats*ms(c.Heartbeat) && !w.hasOpenRequest() {
+	for _, w := range c.workersByAge() {
+		if w.Heartbeat && !w.removed && !w.Leaving && c.awayErr == nil && c.now >= c.deadlinesFrom && c.now-w.lastSeen > missedHeartbeats*toMillis(c.Heartbeat) && !w.hasOpenRequest() {
 			c.endLostRuns(w)
 			continue
 		}
-		lapse(w.excepts, c.now)
-		lapse(w.cancels, c.now)
-		if w.pausedTo != 0 && c.now >= w.pausedTo {
-			w.pausedTo, w.why = 0, ""
+		dropExpired(w.exceptUntil, c.now)
+		dropExpired(w.cancelUntil, c.now)
+		if w.pausedUntil != 0 && c.now >= w.pausedUntil {
+			w.pausedUntil, w.pauseReason = 0, ""
 		}
 		c.updateServing(w)
 	}
-	c.link()
+	c.restoreRuns()
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // someWorker adds a worker that may have two jobs.
-func (w *world) someWorker() *worker {
-	k := &worker{Worker: job.Worker{ID: w.c.newID(), MaxJobs: 2, URL: "http://there", Names: []string{"*"}}, seen: w.now, runs: map[*record]struct{}{}}
+func (w *simulation) someWorker() *worker {
+	k := &worker{Worker: job.Worker{ID: w.c.newID(), MaxJobs: 2, URL: "http://there", Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
 	w.c.workers[k.ID] = k
 	return k
 }
@@ -26,38 +26,38 @@ func (w *world) someWorker() *worker {
 func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"some", "so*", "*"} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newSimulation(t, 1)
 			c := w.c
 			k := w.someWorker()
 			pushed := &pushRecorder{}
 			c.env.push = pushed
-			w.step(c, func() { c.linkSlice(1); c.linked = true; c.updateServing(k) })
+			w.step(c, func() { c.submitSlice(1); c.linked = true; c.updateServing(k) })
 			for _, n := range []string{name, "something"} {
 				w.step(c, func() {
-					c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
+					c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
 				})
 			}
-			w.st.flush()
+			w.store.flush()
 			goOn := func() {
-				w.br.serveSome(1 << 20)
-				for w.br.match() {
-					w.br.serveSome(1 << 20)
-					w.st.flush()
+				w.broker.serveSome(1 << 20)
+				for w.broker.match() {
+					w.broker.serveSome(1 << 20)
+					w.store.flush()
 				}
 			}
 			goOn()
 			if !slices.Equal(pushed.names, []string{name, "something"}) {
 				t.Fatalf("pushed %q", pushed.names)
 			}
-			pushed.answered[0](Answer{Kind: UnknownName})
-			w.st.flush()
+			pushed.answered[0](Answer{Kind: AnswerUnknownName})
+			w.store.flush()
 			goOn()
 			w.pass(refusedNameFor / 2)
 			goOn()
 			if n := len(pushed.names); n != 2 {
 				t.Fatalf("pushed %q", pushed.names)
 			}
-			for _, e := range k.told.except {
+			for _, e := range k.serving.except {
 				if strings.Contains(e, "*") {
 					t.Errorf("all of %s are kept away", e)
 				}
@@ -84,21 +84,21 @@ func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, answered func(Answer)
 // TestCancelsLapse: the list of cancelled runs of a worker that sends no heartbeats does not grow
 // for ever.
 func TestCancelsLapse(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	k := w.someWorker()
-	k.cancels = map[job.ID]int64{w.c.newID(): w.now + ms(time.Second), w.c.newID(): w.now + ms(time.Hour)}
+	k.cancelUntil = map[job.ID]int64{w.c.newID(): w.now + toMillis(time.Second), w.c.newID(): w.now + toMillis(time.Hour)}
 	w.pass(time.Minute)
-	if n := len(k.cancels); n != 1 {
+	if n := len(k.cancelUntil); n != 1 {
 		t.Fatalf("%d cancelled runs are noted, the time of one is over", n)
 	}
 }
 
-// TestAwayWithFetches: results that are fetched while the store is away do not make the alarm fire
+// TestFetchDuringOutage: results that are fetched while the store is away do not make the alarm fire
 // again and again.
-func TestAwayWithFetches(t *testing.T) {
-	w := newWorld(t, 1)
+func TestFetchDuringOutage(t *testing.T) {
+	w := newSimulation(t, 1)
 	c := w.c
-	w.step(c, func() { c.storeChanged(store.ErrAway); c.fetchAt = w.now - 1 })
+	w.step(c, func() { c.storeChanged(store.ErrAway); c.dropFetchedAt = w.now - 1 })
 	if at := c.next(); at <= w.now {
 		t.Errorf("due since %d ms", w.now-at)
 	}
@@ -133,11 +133,11 @@ func TestGroupNames(t *testing.T) {
 	names := map[string]string{}
 	per := func(*job.Attributes) []byte { return nil }
 	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
-		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(shared[:]), strings.Repeat("*", job.MaxConstraintID)} {
+		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedBucket[:]), strings.Repeat("*", job.MaxConstraintID)} {
 			for _, p := range []selector{{}, {per: per}} {
-				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groups: groupsOf(ns, id)}
+				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupsOf(ns, id)}
 				for _, what := range []byte("cr") {
-					name, of := k.group(what, shared), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
+					name, of := k.group(what, sharedBucket), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
 					if was, known := names[name]; known || len(name) > wire.MaxName {
 						t.Errorf("%s has the name %q with %d bytes, as %q", of, name, len(name), was)
 					}
@@ -171,9 +171,9 @@ func TestGroupNames(t *testing.T) {
 // TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, even if it
 // registered without heartbeats.
 func TestHeartbeatStops(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
-	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 1, Names: []string{"*"}}, seen: w.now, runs: map[*record]struct{}{}}
+	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 1, Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
 	c.workers[k.ID] = k
 	w.pass(time.Hour)
 	if c.workers[k.ID] != k {
@@ -192,7 +192,7 @@ func TestHeartbeatStops(t *testing.T) {
 
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out for ever.
 func TestSilentWorkers(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	c.MaxWorkers = 3
 	register := func(g job.Worker) (id job.ID, told error) {
@@ -204,7 +204,7 @@ func TestSilentWorkers(t *testing.T) {
 				}
 			})
 		})
-		w.st.flush()
+		w.store.flush()
 		return id, told
 	}
 	pushed, _ := register(job.Worker{URL: "http://there"})
@@ -213,7 +213,7 @@ func TestSilentWorkers(t *testing.T) {
 	if _, err := register(job.Worker{}); code(err) != job.Overloaded {
 		t.Fatal(err)
 	}
-	w.elapse(silentFor)
+	w.elapse(silentAfter)
 	w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: alive}, false) })
 	if _, err := register(job.Worker{}); err != nil {
 		t.Fatal(err)
@@ -229,11 +229,11 @@ func TestSilentWorkers(t *testing.T) {
 // TestSilence: the master knows for how long no worker that serves a name has asked for jobs. A
 // worker that gets jobs pushed, runs a job or has an open request is not silent.
 func TestSilence(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	register := func(g job.Worker) (k *worker) {
 		w.step(c, func() { c.register(g, func(r *job.Worker, err error) { k = c.workers[r.ID] }) })
-		w.st.flush()
+		w.store.flush()
 		return k
 	}
 	register(job.Worker{URL: "http://there", Names: []string{"pushed*"}})
@@ -242,12 +242,12 @@ func TestSilence(t *testing.T) {
 	w.step(c, func() { c.pull(open, &puller{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
 	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {
-		if served, since := silence(askers(c.lastAsked()), name, c.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
+		if served, since := silenceOf(serversSeen(c.lastAsked()), name, c.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
 			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
 		}
 	}
 	w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: gone.ID}, false) })
-	if _, since := silence(askers(c.lastAsked()), "mail", c.now); since != 0 {
+	if _, since := silenceOf(serversSeen(c.lastAsked()), "mail", c.now); since != 0 {
 		t.Errorf("silent for %v after a request", since)
 	}
 }

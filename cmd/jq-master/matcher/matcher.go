@@ -27,16 +27,16 @@ const (
 
 // Matcher is a parsed condition. It never changes.
 type Matcher struct {
-	form  string // all, any, not, field; "" is every job
-	parts []*Matcher
-	field Pointer
-	op    string
-	want  operand   // the value of eq, ne, lt, le, gt and ge
-	among []operand // for in
-	glob  wire.Pattern
-	regex *regexp.Regexp
-	kind  string // of type
-	there bool   // of exists
+	kind     string // all, any, not, field; "" is every job
+	parts    []*Matcher
+	field    Pointer
+	op       string
+	value    operand   // the value of eq, ne, lt, le, gt and ge
+	values   []operand // for in
+	glob     wire.Pattern
+	regex    *regexp.Regexp
+	typeName string // of type
+	exists   bool   // of exists
 }
 
 // Parse parses a matcher from a value that pack.Check has accepted. The Field of a fault is the
@@ -64,7 +64,7 @@ func (p *parser) refuse(code job.Code, at, format string, args ...any) {
 	}
 }
 
-const forms = "one of all, any, not, or field with op and value"
+const conditionForms = "one of all, any, not, or field with op and value"
 
 func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 	m := &Matcher{}
@@ -89,20 +89,20 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 			value = part
 		case k.Is("all"), k.Is("any"), k.Is("not"), k.Is("field"):
 			form := string(k.Bytes())
-			if m.form != "" && m.form != form {
-				p.refuse(job.InvalidValue, at, "has %s and %s, it must have %s", m.form, form, forms)
+			if m.kind != "" && m.kind != form {
+				p.refuse(job.InvalidValue, at, "has %s and %s, it must have %s", m.kind, form, conditionForms)
 			}
-			m.form, field = form, part
+			m.kind, field = form, part
 		default:
-			p.refuse(job.InvalidValue, at, "has a key %.80s, it must have %s", pack.AppendJSON(nil, k), forms)
+			p.refuse(job.InvalidValue, at, "has a key %.80s, it must have %s", pack.AppendJSON(nil, k), conditionForms)
 		}
 	}
 	at += "."
-	switch m.form {
+	switch m.kind {
 	case "all", "any":
-		p.parts(m, field, at+m.form, depth)
+		p.parts(m, field, at+m.kind, depth)
 	case "not":
-		m.parts = []*Matcher{p.parse(field, at+m.form, depth+1)}
+		m.parts = []*Matcher{p.parse(field, at+m.kind, depth+1)}
 	case "field":
 		p.test(m, field, op, value, at)
 		return m
@@ -143,9 +143,9 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 	at += "value"
 	switch m.op {
 	case "eq", "ne":
-		m.want = operandOf(value)
+		m.value = operandOf(value)
 	case "lt", "le", "gt", "ge":
-		m.want = operandOf(value)
+		m.value = operandOf(value)
 		if !value.IsNumber() && value.Kind() != pack.String {
 			p.refuse(job.InvalidType, at, "of %s must be a number or a string, not a value of the type %s", m.op, value.Kind())
 		}
@@ -155,7 +155,7 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 			return
 		}
 		for item := range value.Items() {
-			m.among = append(m.among, operandOf(item))
+			m.values = append(m.values, operandOf(item))
 		}
 	case "glob":
 		m.glob = wire.NewPattern(wire.Canonical(nil, p.text(value, at)))
@@ -166,12 +166,12 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 			p.refuse(job.InvalidType, at, "of exists must be a boolean, not a value of the type %s", value.Kind())
 			return
 		}
-		m.there = value.Bool()
+		m.exists = value.Bool()
 	case "type":
-		switch m.kind = p.text(value, at); m.kind {
+		switch m.typeName = p.text(value, at); m.typeName {
 		case "null", "boolean", "number", "string", "bin", "ext", "array", "map":
 		default:
-			p.refuse(job.InvalidValue, at, "of type must be null, boolean, number, string, bin, ext, array or map, not %.80q", m.kind)
+			p.refuse(job.InvalidValue, at, "of type must be null, boolean, number, string, bin, ext, array or map, not %.80q", m.typeName)
 		}
 	default:
 		p.refuse(job.InvalidValue, at[:len(at)-len("value")]+"op", "must be eq, ne, lt, le, gt, ge, in, glob, regex, exists or type, not %.80q", m.op)
@@ -214,21 +214,21 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 
 // PicksAll reports whether the matcher selects every job because it names no field, as {} and
 // combinations of {} do.
-func (m *Matcher) PicksAll() bool { return m.always(true) }
+func (m *Matcher) PicksAll() bool { return m.isAlways(true) }
 
-// always reports whether Match returns result for every job, whatever its fields are.
-func (m *Matcher) always(result bool) bool {
-	same := func(part *Matcher) bool { return part.always(result) }
+// isAlways reports whether Match returns result for every job, whatever its fields are.
+func (m *Matcher) isAlways(result bool) bool {
+	same := func(part *Matcher) bool { return part.isAlways(result) }
 	other := func(part *Matcher) bool { return !same(part) }
-	switch m.form {
+	switch m.kind {
 	case "field":
 		return false
 	case "not":
-		return m.parts[0].always(!result)
+		return m.parts[0].isAlways(!result)
 	case "": // true
 		return result
 	}
-	if result == (m.form == "all") { // all parts must agree
+	if result == (m.kind == "all") { // all parts must agree
 		return !slices.ContainsFunc(m.parts, other)
 	}
 	return slices.ContainsFunc(m.parts, same)
@@ -236,7 +236,7 @@ func (m *Matcher) always(result bool) bool {
 
 // Match reports whether the matcher selects a job.
 func (m *Matcher) Match(a *job.Attributes) bool {
-	switch m.form {
+	switch m.kind {
 	case "all":
 		for _, part := range m.parts {
 			if !part.Match(a) {
@@ -265,16 +265,16 @@ func (m *Matcher) test(a *job.Attributes) bool {
 	var buf [job.MaxName + 5]byte // room for any attribute
 	got := m.field.find(a, buf[:0])
 	if got == nil {
-		return m.op == "exists" && !m.there
+		return m.op == "exists" && !m.exists
 	}
 	switch m.op {
 	case "eq":
-		return m.want.equals(got)
+		return m.value.equals(got)
 	case "ne":
-		return !m.want.equals(got)
+		return !m.value.equals(got)
 	case "in":
-		for i := range m.among {
-			if m.among[i].equals(got) {
+		for i := range m.values {
+			if m.values[i].equals(got) {
 				return true
 			}
 		}
@@ -284,11 +284,11 @@ func (m *Matcher) test(a *job.Attributes) bool {
 	case "regex":
 		return got.Kind() == pack.String && got.Len() <= MaxRegexText && m.regex.MatchString(string(got.Bytes()))
 	case "exists":
-		return m.there
+		return m.exists
 	case "type":
-		return typeOf(got) == m.kind
+		return typeOf(got) == m.typeName
 	}
-	order, ok := m.want.compare(got)
+	order, ok := m.value.compare(got)
 	switch {
 	case !ok:
 		return false

@@ -26,12 +26,12 @@ func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !json.Valid(text) {
 		return nil, syntaxFault(text)
 	}
-	r := reader{in: text, out: make([]byte, 0, len(text))}
+	r := reader{input: text, out: make([]byte, 0, len(text))}
 	if fault := r.value(0); fault != nil {
 		return nil, fault
 	}
-	if r.deep > 0 && Check(r.out) != nil {
-		return nil, tooDeep(r.deep)
+	if r.tooDeepAt > 0 && Check(r.out) != nil {
+		return nil, tooDeep(r.tooDeepAt)
 	}
 	return r.out, nil
 }
@@ -48,13 +48,13 @@ func syntaxFault(text []byte) *job.Fault {
 
 // reader converts a text that is known to be valid JSON into MessagePack.
 type reader struct {
-	in  []byte
-	at  int
-	out []byte
-	// deep is the index of the first bracket that is nested deeper than MaxDepth; 0 if there is none.
+	input []byte
+	pos   int
+	out   []byte
+	// tooDeepAt is the index of the first bracket that is nested deeper than MaxDepth; 0 if there is none.
 	// The value may still be within the limit, because a $map has three levels of brackets for one
 	// level of the value.
-	deep int
+	tooDeepAt int
 }
 
 // maxText is how deeply the brackets of a text may be nested.
@@ -66,22 +66,22 @@ func tooDeep(at int) *job.Fault {
 
 // peek returns the next byte that is not a space.
 func (r *reader) peek() byte {
-	for r.at < len(r.in) && (r.in[r.at] == ' ' || r.in[r.at] == '\t' || r.in[r.at] == '\n' || r.in[r.at] == '\r') {
-		r.at++
+	for r.pos < len(r.input) && (r.input[r.pos] == ' ' || r.input[r.pos] == '\t' || r.input[r.pos] == '\n' || r.input[r.pos] == '\r') {
+		r.pos++
 	}
-	if r.at == len(r.in) {
+	if r.pos == len(r.input) {
 		return 0
 	}
-	return r.in[r.at]
+	return r.input[r.pos]
 }
 
-// pass skips spaces and one more byte.
-func (r *reader) pass() {
+// skip skips spaces and one more byte.
+func (r *reader) skip() {
 	r.peek()
-	r.at++
+	r.pos++
 }
 
-// value appends the value that begins at r.at.
+// value appends the value that begins at r.pos.
 func (r *reader) value(depth int) *job.Fault {
 	switch c := r.peek(); c {
 	case '{', '[':
@@ -89,28 +89,28 @@ func (r *reader) value(depth int) *job.Fault {
 	case '"':
 		r.out = msgp.AppendStringFromBytes(r.out, r.text())
 	case 't':
-		r.at, r.out = r.at+4, append(r.out, 0xc3)
+		r.pos, r.out = r.pos+4, append(r.out, 0xc3)
 	case 'f':
-		r.at, r.out = r.at+5, append(r.out, 0xc2)
+		r.pos, r.out = r.pos+5, append(r.out, 0xc2)
 	case 'n':
-		r.at, r.out = r.at+4, append(r.out, 0xc0)
+		r.pos, r.out = r.pos+4, append(r.out, 0xc0)
 	default:
 		return r.number()
 	}
 	return nil
 }
 
-// text returns the string whose opening quote is at r.at.
+// text returns the string whose opening quote is at r.pos.
 func (r *reader) text() []byte {
-	start, escaped := r.at+1, false
-	for r.at++; r.in[r.at] != '"'; r.at++ {
-		if r.in[r.at] == '\\' {
+	start, escaped := r.pos+1, false
+	for r.pos++; r.input[r.pos] != '"'; r.pos++ {
+		if r.input[r.pos] == '\\' {
 			escaped = true
-			r.at++
+			r.pos++
 		}
 	}
-	r.at++
-	if content := r.in[start : r.at-1]; escaped {
+	r.pos++
+	if content := r.input[start : r.pos-1]; escaped {
 		return []byte(wire.Value(content))
 	} else {
 		return content
@@ -118,16 +118,16 @@ func (r *reader) text() []byte {
 }
 
 func (r *reader) number() *job.Fault {
-	start, whole := r.at, true
-	for ; r.at < len(r.in); r.at++ {
-		c := r.in[r.at]
+	start, whole := r.pos, true
+	for ; r.pos < len(r.input); r.pos++ {
+		c := r.input[r.pos]
 		if c == '.' || c|0x20 == 'e' {
 			whole = false
 		} else if c != '-' && c != '+' && (c < '0' || c > '9') {
 			break
 		}
 	}
-	text := string(r.in[start:r.at])
+	text := string(r.input[start:r.pos])
 	if !whole {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
@@ -148,22 +148,22 @@ func (r *reader) number() *job.Fault {
 	return nil
 }
 
-// list appends the array or object whose opening bracket is at r.at. If items is not nil, list
+// list appends the array or object whose opening bracket is at r.pos. If items is not nil, list
 // appends to it where the items of an array begin in r.out.
 func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 	switch {
 	case depth == maxText:
-		return tooDeep(r.at)
-	case depth == MaxDepth && r.deep == 0:
-		r.deep = r.at
+		return tooDeep(r.pos)
+	case depth == MaxDepth && r.tooDeepAt == 0:
+		r.tooDeepAt = r.pos
 	}
 	start, n, at := len(r.out), uint32(0), 0
 	var value int            // where the last value begins in r.out
 	var pairs []int          // where its items begin, if it is the array of a $map
 	r.out = append(r.out, 0) // room for the head, which needs n
-	for r.at++; ; n++ {
+	for r.pos++; ; n++ {
 		if r.peek() == ',' {
-			r.pass()
+			r.skip()
 		}
 		if c := r.peek(); c == ']' || c == '}' {
 			break
@@ -171,9 +171,9 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 		value = len(r.out)
 		if open == '{' {
 			r.out = msgp.AppendStringFromBytes(r.out, r.text())
-			r.pass() // the colon
+			r.skip() // the colon
 			key := Value(r.out[value:])
-			at, value = r.at, len(r.out)
+			at, value = r.pos, len(r.out)
 			if key.Is(mapKey) && r.peek() == '[' {
 				if fault := r.list('[', depth+1, &pairs); fault != nil {
 					return fault
@@ -187,7 +187,7 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 			return fault
 		}
 	}
-	r.at++
+	r.pos++
 	var buf [5]byte
 	head := msgp.AppendArrayHeader(buf[:0], n)
 	if open == '{' {
@@ -198,17 +198,17 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 		(*items)[i] += len(head) - 1
 	}
 	if open == '{' && n == 1 {
-		return r.special(start, value, at, pairs)
+		return r.specialValue(start, value, at, pairs)
 	}
 	return nil
 }
 
-// special looks at the map of one pair that begins at start in r.out. If the map stands for another
-// value, special replaces it by that value. The value of the pair begins at index valueStart in
+// specialValue looks at the map of one pair that begins at start in r.out. If the map stands for another
+// value, specialValue replaces it by that value. The value of the pair begins at index valueStart in
 // r.out, and at index textStart in the text. If it is the array of a $map, pairs says where its
 // items begin: to search for them would take long, and would be done again for each map around this
 // one.
-func (r *reader) special(start, valueStart, textStart int, pairs []int) *job.Fault {
+func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:valueStart]), Value(r.out[valueStart:])
 	key, out := string(k.Bytes()), r.out[:start]
 	wrong := func(want string) *job.Fault {
@@ -222,7 +222,7 @@ func (r *reader) special(start, valueStart, textStart int, pairs []int) *job.Fau
 		}
 		out = msgp.AppendMapHeader(out, uint32(v.Len())) // the header ends before v begins in r.out
 		for i, begin := range pairs {
-			if r.out[begin] != two {
+			if r.out[begin] != twoElementArray {
 				return wrong(want)
 			}
 			end := len(r.out)
@@ -250,7 +250,7 @@ func (r *reader) special(start, valueStart, textStart int, pairs []int) *job.Fau
 			out = msgp.AppendStringFromBytes(out, data)
 		}
 	case floatKey:
-		f, ok := notFinite[string(v.Bytes())]
+		f, ok := nonFinite[string(v.Bytes())]
 		if !ok || v.Kind() != String {
 			return wrong(`"NaN", "Inf" or "-Inf"`)
 		}
@@ -270,10 +270,10 @@ func fromBase64(v Value) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// two begins an array of two items.
-const two = 0x92
+// twoElementArray begins an array of two items.
+const twoElementArray = 0x92
 
-// notFinite holds the floats that are not finite, by the name that stands for them in JSON.
-var notFinite = map[string]float64{
+// nonFinite holds the floats that are not finite, by the name that stands for them in JSON.
+var nonFinite = map[string]float64{
 	"NaN": math.Float64frombits(0x7ff8 << 48), "Inf": math.Inf(1), "+Inf": math.Inf(1), "-Inf": math.Inf(-1),
 }

@@ -21,7 +21,7 @@ const (
 	strKey   = "$str"
 )
 
-func special(key []byte) bool {
+func isSpecialKey(key []byte) bool {
 	switch string(key) {
 	case binKey, extKey, mapKey, floatKey, strKey:
 		return true
@@ -33,24 +33,24 @@ func special(key []byte) bool {
 // is linear in the length of the value, however deep it is.
 func AppendJSON(dst []byte, v Value) []byte {
 	var few [32]bool
-	w := jsonWriter{dst: dst, rest: v, odd: oddMaps(few[:0], v)}
+	w := jsonWriter{dst: dst, input: v, oddMaps: findOddMaps(few[:0], v)}
 	w.value()
 	return w.dst
 }
 
 // jsonWriter writes values as JSON, one after the other.
 type jsonWriter struct {
-	dst  []byte
-	rest Value  // what is still to be written
-	odd  []bool // for each map in rest, in order, whether it cannot be a JSON object (see oddMaps)
+	dst     []byte
+	input   Value  // what is still to be written
+	oddMaps []bool // for each map in rest, in order, whether it cannot be a JSON object (see findOddMaps)
 }
 
 // value writes the first of the values.
 func (w *jsonWriter) value() {
-	h := readHead(w.rest)
+	h := readHead(w.input)
 	switch h.kind {
 	case Array:
-		w.rest = w.rest[h.size:]
+		w.input = w.input[h.size:]
 		w.dst = append(w.dst, '[')
 		for range h.n {
 			w.value()
@@ -58,18 +58,18 @@ func (w *jsonWriter) value() {
 		}
 		w.dst = closeList(w.dst, h.n, ']')
 	case Map:
-		w.rest = w.rest[h.size:]
+		w.input = w.input[h.size:]
 		w.pairs(h.n)
 	default:
 		end := h.size + int(h.n)
-		w.dst, w.rest = appendScalar(w.dst, w.rest[:end]), w.rest[end:]
+		w.dst, w.input = appendScalar(w.dst, w.input[:end]), w.input[end:]
 	}
 }
 
 // pairs writes a map of n pairs.
 func (w *jsonWriter) pairs(n uint64) {
-	odd := w.odd[0]
-	if w.odd = w.odd[1:]; !odd {
+	odd := w.oddMaps[0]
+	if w.oddMaps = w.oddMaps[1:]; !odd {
 		w.dst = append(w.dst, '{')
 		for range n {
 			w.value()
@@ -110,7 +110,7 @@ func appendScalar(dst []byte, v Value) []byte {
 	case Bin:
 		return append(appendBase64(append(dst, `{"$bin":`...), v.Bytes()), '}')
 	case Ext:
-		dst = strconv.AppendInt(append(dst, `{"$ext":[`...), int64(h.typ), 10)
+		dst = strconv.AppendInt(append(dst, `{"$ext":[`...), int64(h.extType), 10)
 		return append(appendBase64(append(dst, ','), v.Bytes()), ']', '}')
 	}
 	return append(dst, "null"...)
@@ -124,9 +124,9 @@ func closeList(dst []byte, n uint64, bracket byte) []byte {
 	return append(dst, bracket)
 }
 
-// oddMaps appends one entry for each map in a value, in order. The entry is true if the map cannot
+// findOddMaps appends one entry for each map in a value, in order. The entry is true if the map cannot
 // be written as a JSON object.
-func oddMaps(odd []bool, v Value) []bool {
+func findOddMaps(odd []bool, v Value) []bool {
 	var open [MaxDepth]struct {
 		left uint64 // how many values are still to come
 		at   int    // for a map, its place in odd; for an array, -1
@@ -139,7 +139,7 @@ func oddMaps(odd []bool, v Value) []bool {
 		if depth > 0 {
 			in := &open[depth-1]
 			if in.at >= 0 && in.left%2 == 0 && !odd[in.at] { // a key
-				odd[in.at] = h.kind != String || !utf8.Valid(v[at:at+int(h.n)]) || in.one && special(v[at:at+int(h.n)])
+				odd[in.at] = h.kind != String || !utf8.Valid(v[at:at+int(h.n)]) || in.one && isSpecialKey(v[at:at+int(h.n)])
 			}
 			in.left--
 		}

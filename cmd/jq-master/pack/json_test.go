@@ -114,7 +114,7 @@ func random(r *rand.Rand, dst []byte, depth int) []byte {
 	case 4:
 		f := math.Float64frombits(r.Uint64())
 		if f != f {
-			f = notFinite["NaN"]
+			f = nonFinite["NaN"]
 		}
 		return msgp.AppendFloat64(dst, f)
 	case 5:
@@ -148,8 +148,8 @@ func random(r *rand.Rand, dst []byte, depth int) []byte {
 	return dst
 }
 
-// TestThereAndBack: any value that is converted to JSON and back has the same bytes.
-func TestThereAndBack(t *testing.T) {
+// TestRoundTrip: any value that is converted to JSON and back has the same bytes.
+func TestRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))

@@ -25,7 +25,7 @@ func (v Value) Len() int { return int(readHead(v).n) }
 func (v Value) Bytes() []byte { return v[readHead(v).size:] }
 
 // ExtType returns the type number of an ext.
-func (v Value) ExtType() int8 { return readHead(v).typ }
+func (v Value) ExtType() int8 { return readHead(v).extType }
 
 // Bool returns the value of a Bool.
 func (v Value) Bool() bool { return readHead(v).bits != 0 }

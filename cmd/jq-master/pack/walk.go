@@ -37,21 +37,21 @@ func (k Kind) String() string { return kindNames[k] }
 
 // head is what the first bytes of a value say about it.
 type head struct {
-	kind Kind
-	size int    // bytes of the head; for a scalar, of the whole value
-	n    uint64 // the number of bytes after the head of a string, bin or ext, of items of an array, or of pairs of a map
-	bits uint64 // the bits of an integer or float64; for a boolean 0 or 1
-	typ  int8   // of an ext
+	kind    Kind
+	size    int    // bytes of the head; for a scalar, of the whole value
+	n       uint64 // the number of bytes after the head of a string, bin or ext, of items of an array, or of pairs of a map
+	bits    uint64 // the bits of an integer or float64; for a boolean 0 or 1
+	extType int8   // of an ext
 }
 
-// cutShort is the kind that readHead returns for an incomplete head.
-const cutShort = Map + 1
+// truncated is the kind that readHead returns for an incomplete head.
+const truncated = Map + 1
 
 // readHead reads the head of a value. Its kind is None for the byte 0xc1, with which no value
 // begins.
 func readHead(b []byte) head {
 	if len(b) == 0 {
-		return head{kind: cutShort}
+		return head{kind: truncated}
 	}
 	c := b[0]
 	switch {
@@ -66,9 +66,9 @@ func readHead(b []byte) head {
 	case c >= 0xe0:
 		return head{kind: Int, size: 1, bits: uint64(int64(int8(c)))}
 	}
-	f := forms[c-0xc0]
+	f := headForms[c-0xc0]
 	if len(b) < int(f.size) {
-		return head{kind: cutShort}
+		return head{kind: truncated}
 	}
 	h := head{kind: f.kind, size: int(f.size)}
 	x := number(b[1 : 1+f.width])
@@ -85,7 +85,7 @@ func readHead(b []byte) head {
 			h.bits = math.Float64bits(float64(math.Float32frombits(uint32(x))))
 		}
 	case Ext:
-		h.n, h.typ = x, int8(b[f.size-1])
+		h.n, h.extType = x, int8(b[f.size-1])
 		if f.width == 0 {
 			h.n = 1 << (c - 0xd4)
 		}
@@ -110,9 +110,9 @@ func number(b []byte) uint64 {
 	return 0
 }
 
-// forms describes the heads that begin with 0xc0 to 0xdf: the size of the head, and the width of
+// headForms describes the heads that begin with 0xc0 to 0xdf: the size of the head, and the width of
 // the number after its first byte.
-var forms = [32]struct {
+var headForms = [32]struct {
 	kind        Kind
 	size, width uint8
 }{
@@ -131,7 +131,7 @@ var forms = [32]struct {
 // Check returns nil if b is exactly one value that is nested at most MaxDepth deep. Otherwise it
 // returns a Fault with the code invalid_body that says why not.
 func Check(b []byte) *job.Fault {
-	v, fault := cut(b)
+	v, fault := splitFirst(b)
 	if fault == nil && len(v) < len(b) {
 		return invalid("%d bytes follow the value, which ends at byte %d", len(b)-len(v), len(v))
 	}
@@ -142,15 +142,15 @@ func invalid(format string, args ...any) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is not valid MessagePack: "+format, args...)
 }
 
-// cut returns the value at the beginning of b.
-func cut(b []byte) (Value, *job.Fault) {
+// splitFirst returns the value at the beginning of b.
+func splitFirst(b []byte) (Value, *job.Fault) {
 	var open [MaxDepth]uint64 // for each depth, how many values the open array or map still lacks
 	depth, at := 0, 0
 	for {
 		h := readHead(b[at:])
 		left := uint64(len(b) - at - h.size)
 		switch {
-		case h.kind == cutShort:
+		case h.kind == truncated:
 			return nil, invalid("it is cut short at byte %d", len(b))
 		case h.kind == None:
 			return nil, invalid("byte %d is 0xc1, which begins no value", at)

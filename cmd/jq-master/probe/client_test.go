@@ -51,7 +51,7 @@ func (d *daemon) try(method, path string, body any, more ...string) (reply, erro
 		}
 		in = bytes.NewReader(j)
 	}
-	req, err := http.NewRequest(method, d.base+path, in)
+	req, err := http.NewRequest(method, d.url+path, in)
 	if err != nil {
 		return reply{}, err
 	}
@@ -109,8 +109,8 @@ func (d *daemon) expectError(t testing.TB, status int, code, method, path string
 
 var number atomic.Int64
 
-// fresh returns a name that no other test uses.
-func fresh() string { return fmt.Sprintf("name-%d", number.Add(1)) }
+// uniqueName returns a name that no other test uses.
+func uniqueName() string { return fmt.Sprintf("name-%d", number.Add(1)) }
 
 // job enqueues a job and returns its id. more alternates names and values of attributes.
 func (d *daemon) job(t testing.TB, name string, more ...any) string {
@@ -135,8 +135,8 @@ func (d *daemon) awaitStatus(t testing.TB, id, status string) (r reply) {
 	return r
 }
 
-// push is a job that was pushed to a worker.
-type push struct {
+// pushRequest is a job that was pushed to a worker.
+type pushRequest struct {
 	Name, ID, JobID   string
 	Argument          msgpack.RawMessage
 	Timeout, Attempt  int
@@ -146,21 +146,21 @@ type push struct {
 
 // worker is a worker that gets its jobs pushed, or pulls them.
 type worker struct {
-	d   *daemon
-	id  string
-	got chan push
+	d      *daemon
+	id     string
+	pushes chan pushRequest
 	// answer returns what the worker answers to a push; nil stands for 202.
-	answer func(p push) (status int, header string)
+	answer func(p pushRequest) (status int, header string)
 	server *httptest.Server
 
-	mu       sync.Mutex
-	out, top int // how many jobs it has, and the most that it ever had
+	mu                  sync.Mutex
+	running, maxRunning int // how many jobs it has, and the most that it ever had
 }
 
 // worker registers a worker that gets its jobs pushed. more alternates further keys and values.
-func (d *daemon) worker(t *testing.T, max int, names []string, answer func(push) (int, string), more ...any) *worker {
+func (d *daemon) worker(t *testing.T, max int, names []string, answer func(pushRequest) (int, string), more ...any) *worker {
 	t.Helper()
-	w := &worker{d: d, got: make(chan push, 10000), answer: answer}
+	w := &worker{d: d, pushes: make(chan pushRequest, 10000), answer: answer}
 	w.server = httptest.NewServer(w)
 	t.Cleanup(func() {
 		w.server.CloseClientConnections()
@@ -230,10 +230,10 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(400)
 		return
 	}
-	p := push{m.Name, m.ID, m.JobID, m.Argument, m.Timeout, m.Attempt, m.Deadline, r.Header.Get("Content-Type"), r.Header.Get("Authorization"), ""}
+	p := pushRequest{m.Name, m.ID, m.JobID, m.Argument, m.Timeout, m.Attempt, m.Deadline, r.Header.Get("Content-Type"), r.Header.Get("Authorization"), ""}
 	w.mu.Lock()
-	w.out++
-	w.top = max(w.top, w.out)
+	w.running++
+	w.maxRunning = max(w.maxRunning, w.running)
 	w.mu.Unlock()
 	status, header := 202, ""
 	if w.answer != nil {
@@ -248,26 +248,26 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	} else {
 		rw.WriteHeader(status)
 	}
-	w.got <- p
+	w.pushes <- p
 }
 
 // next waits for a push.
-func (w *worker) next(t *testing.T) push {
+func (w *worker) next(t *testing.T) pushRequest {
 	t.Helper()
 	select {
-	case p := <-w.got:
+	case p := <-w.pushes:
 		return p
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no job was pushed")
 	}
-	return push{}
+	return pushRequest{}
 }
 
 // done reports a success. fail reports a failure.
 func (w *worker) done(t testing.TB, id string, result any) reply {
 	t.Helper()
 	w.mu.Lock()
-	w.out--
+	w.running--
 	w.mu.Unlock()
 	return w.d.ask(t, "POST", "/done", object{"job_id": id, "type": "success", "result": result}, "worker-id: "+w.id)
 }

@@ -14,7 +14,7 @@ import (
 // daemon is a running jq-master.
 type daemon struct {
 	*throwaway.Daemon
-	base  string // its URL
+	url   string // its URL
 	flags []string
 	token string
 }
@@ -27,7 +27,7 @@ func launch(flags ...string) (*daemon, error) {
 		return nil, err
 	}
 	d, err := throwaway.Start(cmd, "jq-master is ready")
-	return &daemon{Daemon: d, base: "http://" + d.Field("addr"), flags: flags}, err
+	return &daemon{Daemon: d, url: "http://" + d.Field("addr"), flags: flags}, err
 }
 
 // start runs a daemon for one test. The test fails if the daemon does not stop cleanly.
@@ -57,8 +57,8 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// quick holds options that make all waits short.
-var quick = []string{"--backoff-base=50ms", "--backoff-cap=200ms", "--timeout-grace=200ms", "--heartbeat=1s", "--max-body=65536", "--worker-allow=127.0.0.0/8"}
+// quickFlags holds options that make all waits short.
+var quickFlags = []string{"--backoff-base=50ms", "--backoff-cap=200ms", "--timeout-grace=200ms", "--heartbeat=1s", "--max-body=65536", "--worker-allow=127.0.0.0/8"}
 
 // shared holds two daemons for all tests that do not disturb others: one keeps its jobs in memory,
 // one in Redis.
@@ -68,26 +68,26 @@ var shared struct {
 	server        *redistest.Server
 }
 
-// both runs a test on both stores.
-func both(t *testing.T, test func(t *testing.T, d *daemon)) {
+// inBothStores runs a test on both stores.
+func inBothStores(t *testing.T, test func(t *testing.T, d *daemon)) {
 	t.Helper()
 	t.Parallel()
 	for _, name := range []string{"memory", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, sharing(t, name))
+			test(t, sharedDaemon(t, name))
 		})
 	}
 }
 
-func sharing(t *testing.T, name string) *daemon {
+func sharedDaemon(t *testing.T, name string) *daemon {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
 	var err error
 	if name == "memory" {
 		if shared.memory == nil {
-			if shared.memory, err = launch(quick...); err != nil {
+			if shared.memory, err = launch(quickFlags...); err != nil {
 				t.Fatal(err)
 			}
 			shared.memory.ready(t)
@@ -98,7 +98,7 @@ func sharing(t *testing.T, name string) *daemon {
 		if shared.server, err = redistest.Start("--appendonly", "yes", "--appendfsync", "everysec"); err != nil {
 			t.Fatal(err)
 		}
-		if shared.redis, err = launch(append([]string{"--redis=" + shared.server.URL()}, quick...)...); err != nil {
+		if shared.redis, err = launch(append([]string{"--redis=" + shared.server.URL()}, quickFlags...)...); err != nil {
 			t.Fatal(err)
 		}
 		shared.redis.ready(t)
@@ -123,14 +123,14 @@ func endShared() error {
 // until waits until a condition holds, and fails the test if it does not.
 func until(t testing.TB, name string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", patience, name, err)
+			t.Fatalf("not within %s: %s: %v", testTimeout, name, err)
 		}
 		time.Sleep(wait)
 	}

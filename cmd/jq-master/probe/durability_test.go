@@ -12,13 +12,13 @@ import (
 
 // load enqueues jobs and runs them while something fails.
 type load struct {
-	mu    sync.Mutex
-	d     *daemon
-	acked map[string]bool // the acknowledged jobs, by id; true for jobs with max_retry 0
-	runs  map[string]int
-	done  map[string]bool
-	stop  chan struct{}
-	wg    sync.WaitGroup
+	mu       sync.Mutex
+	d        *daemon
+	accepted map[string]bool // the acknowledged jobs, by id; true for jobs with max_retry 0
+	runs     map[string]int
+	done     map[string]bool
+	stop     chan struct{}
+	wg       sync.WaitGroup
 }
 
 func (l *load) daemon() *daemon {
@@ -27,8 +27,8 @@ func (l *load) daemon() *daemon {
 	return l.d
 }
 
-func begin(d *daemon, name string) *load {
-	l := &load{d: d, acked: map[string]bool{}, runs: map[string]int{}, done: map[string]bool{}, stop: make(chan struct{})}
+func startLoad(d *daemon, name string) *load {
+	l := &load{d: d, accepted: map[string]bool{}, runs: map[string]int{}, done: map[string]bool{}, stop: make(chan struct{})}
 	open := func() bool {
 		select {
 		case <-l.stop:
@@ -47,7 +47,7 @@ func begin(d *daemon, name string) *load {
 				}
 				if r, err := l.daemon().try("POST", "/job", o); err == nil && r.status == 201 {
 					l.mu.Lock()
-					l.acked[r.text("job_id")] = never
+					l.accepted[r.text("job_id")] = never
 					l.mu.Unlock()
 				}
 				time.Sleep(4 * time.Millisecond)
@@ -118,7 +118,7 @@ func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) 
 	t.Helper()
 	close(l.stop)
 	l.wg.Wait()
-	for id, never := range l.acked {
+	for id, never := range l.accepted {
 		until(t, id+" ends", func() error {
 			r, err := l.daemon().try("GET", "/job/"+id, nil)
 			if err != nil || r.status != 200 || r.text("status") != "done" && !(never && r.text("status") == "error") {
@@ -131,27 +131,27 @@ func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) 
 	workers.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, never := range l.acked {
+	for id, never := range l.accepted {
 		if never && l.runs[id] > 1 {
 			t.Errorf("%s with max_retry 0 has run %d times", id, l.runs[id])
 		}
 	}
 	for id := range l.done {
-		if r, err := l.d.try("GET", "/job/"+id, nil); err != nil || r.text("status") != "done" && l.acked[id] {
+		if r, err := l.d.try("GET", "/job/"+id, nil); err != nil || r.text("status") != "done" && l.accepted[id] {
 			t.Errorf("%s was reported and is %s, %v", id, r, err)
 		}
 	}
-	t.Logf("%d jobs, %d of them done by report", len(l.acked), len(l.done))
+	t.Logf("%d jobs, %d of them done by report", len(l.accepted), len(l.done))
 }
 
-func trouble(t *testing.T, name string, flags []string, server *redistest.Server, happens func(l *load, rng *rand.Rand)) {
+func runWithFaults(t *testing.T, name string, flags []string, server *redistest.Server, happens func(l *load, rng *rand.Rand)) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	d := start(t, flags...)
 	d.ready(t)
-	l := begin(d, name)
+	l := startLoad(d, name)
 	idle := make(chan struct{})
 	var workers sync.WaitGroup
 	for range 2 {
@@ -173,11 +173,11 @@ func trouble(t *testing.T, name string, flags []string, server *redistest.Server
 func TestDurability(t *testing.T) {
 	redis := func(t *testing.T) (*redistest.Server, []string) {
 		s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
-		return s, append([]string{"--redis=" + s.URL(), "--store-wait=2s"}, quick...)
+		return s, append([]string{"--redis=" + s.URL(), "--store-wait=2s"}, quickFlags...)
 	}
 	t.Run("the master is killed", func(t *testing.T) {
 		s, flags := redis(t)
-		trouble(t, fresh(), flags, s, func(l *load, _ *rand.Rand) {
+		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
 			l.daemon().Kill()
 			d := start(t, flags...)
 			l.mu.Lock()
@@ -187,7 +187,7 @@ func TestDurability(t *testing.T) {
 	})
 	t.Run("a standby takes over", func(t *testing.T) {
 		s, flags := redis(t)
-		trouble(t, fresh(), flags, s, func(l *load, _ *rand.Rand) {
+		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
 			standby := start(t, flags...)
 			until(t, "it stands by", func() error {
 				r := standby.ask(t, "POST", "/job", object{"name": "x", "argument": object{}})
@@ -208,7 +208,7 @@ func TestDurability(t *testing.T) {
 	})
 	t.Run("Redis is killed", func(t *testing.T) {
 		s, flags := redis(t)
-		trouble(t, fresh(), flags, s, func(l *load, rng *rand.Rand) {
+		runWithFaults(t, uniqueName(), flags, s, func(l *load, rng *rand.Rand) {
 			s.Kill()
 			r, err := l.daemon().try("POST", "/job", object{"name": "x", "argument": object{}})
 			if err != nil || r.status != 503 || r.text("error") != "store_unavailable" || r.header.Get("Retry-After") == "" {
@@ -221,7 +221,7 @@ func TestDurability(t *testing.T) {
 	})
 	t.Run("Redis stands still", func(t *testing.T) {
 		s, flags := redis(t)
-		trouble(t, fresh(), flags, s, func(_ *load, rng *rand.Rand) {
+		runWithFaults(t, uniqueName(), flags, s, func(_ *load, rng *rand.Rand) {
 			s.Freeze()
 			time.Sleep(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
 			s.Thaw()
@@ -229,7 +229,7 @@ func TestDurability(t *testing.T) {
 	})
 	t.Run("both are killed", func(t *testing.T) {
 		s, flags := redis(t)
-		trouble(t, fresh(), flags, s, func(l *load, _ *rand.Rand) {
+		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
 			l.daemon().Kill()
 			s.Kill()
 			if err := s.Launch(); err != nil {

@@ -11,8 +11,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
+// testTimeout bounds every wait for something that must happen.
+const testTimeout = 60 * time.Second
 
 var full = flag.Bool("full", false, "more kills, more jobs")
 

@@ -10,7 +10,7 @@ import (
 
 // TestConstraints: constraints hold back the right jobs, and operators see which.
 func TestConstraints(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
+	inBothStores(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
 			name string
 			body any
@@ -57,7 +57,7 @@ func TestConstraints(t *testing.T) {
 			}
 		})
 		t.Run("concurrency, per user", func(t *testing.T) {
-			name, id := fresh(), fresh()
+			name, id := uniqueName(), uniqueName()
 			body := object{"match": object{"field": "/name", "op": "eq", "value": name}, "concurrency": 1, "per": "/argument/user"}
 			r := d.ask(t, "PUT", "/v1/constraints/"+id, body)
 			if r.status != 200 && r.status != 201 {
@@ -107,7 +107,7 @@ func TestConstraints(t *testing.T) {
 			d.expectError(t, 404, "", "GET", "/v1/constraints/"+id, nil)
 		})
 		t.Run("rate", func(t *testing.T) {
-			name, id := fresh(), fresh()
+			name, id := uniqueName(), uniqueName()
 			d.ask(t, "PUT", "/v1/constraints/"+id, object{"match": object{"field": "/name", "op": "eq", "value": name}, "rate": 5, "burst": 2})
 			defer d.ask(t, "DELETE", "/v1/constraints/"+id, nil)
 			w := d.puller(t, 50, []string{name})
@@ -136,8 +136,8 @@ func contains(r reply, name string) bool {
 
 // TestOperators: operators can list jobs, retry one or many, and check the health of the master.
 func TestOperators(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		var ids []string
 		for range 12 {
 			ids = append(ids, d.job(t, name, "max_retry", 0))
@@ -266,8 +266,8 @@ func TestOptions(t *testing.T) {
 // TestRuns: a job's runs are shown with the same keys as the broker's runs, and survive a restart
 // of the master.
 func TestRuns(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		id := d.job(t, name, "timeout", 0.3, "max_retry", 10)
 		d.puller(t, 1, []string{name}).pullOne(t) // this worker does not answer
 		w := d.puller(t, 1, []string{name})
@@ -306,8 +306,8 @@ func TestRuns(t *testing.T) {
 // TestPriority: an operator lets one job, or all matching ones, run before others, and can count
 // them first.
 func TestPriority(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		var ids []string
 		for i := range 6 {
 			ids = append(ids, d.job(t, name, "priority", 5, "argument", object{"n": i}))
@@ -348,8 +348,8 @@ func TestPriority(t *testing.T) {
 
 // TestLostRun: the run of a worker that stops sending heartbeats is lost.
 func TestLostRun(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		id := d.job(t, name, "max_retry", 0)
 		d.puller(t, 1, []string{name}, "heartbeat", true).pullOne(t)
 		r := d.awaitStatus(t, id, "error")

@@ -10,7 +10,7 @@ import (
 
 // TestEnqueue: valid jobs.
 func TestEnqueue(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
+	inBothStores(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct{ name, body string }{
 			{"least", `{"name":"NAME","argument":{}}`},
 			{"everything", `{"name":"NAME","argument":{"a":[1,2.5,null,"x",{"b":true}]},"priority":-5,"max_retry":0,"keep_result":true,"timeout":1}`},
@@ -25,7 +25,7 @@ func TestEnqueue(t *testing.T) {
 			{"blanks around", "  \n" + `{"name":"NAME","argument":{}}` + "\n "},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				r := d.expect(t, 201, "POST", "/job", strings.ReplaceAll(c.body, "NAME", fresh()))
+				r := d.expect(t, 201, "POST", "/job", strings.ReplaceAll(c.body, "NAME", uniqueName()))
 				id := r.text("job_id")
 				if loc := r.header.Get("Location"); !strings.HasSuffix(loc, "/job/"+id) || len(id) != 36 {
 					t.Errorf("%s at %q", r, loc)
@@ -46,7 +46,7 @@ func TestEnqueue(t *testing.T) {
 
 // TestBadJobs: invalid jobs.
 func TestBadJobs(t *testing.T) {
-	d := sharing(t, "memory")
+	d := sharedDaemon(t, "memory")
 	t.Parallel()
 	mp := func(s string) []byte { return []byte(s) }
 	for _, c := range []struct {
@@ -139,8 +139,8 @@ func TestBadJobs(t *testing.T) {
 
 // TestEncoding: the reply has the requested encoding.
 func TestEncoding(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		id := d.job(t, fresh(), "delay", 3600)
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		id := d.job(t, uniqueName(), "delay", 3600)
 		for _, c := range []struct{ accept, kind string }{
 			{"application/json", "application/json"}, {"application/msgpack", "msgpack"}, {"application/x-msgpack", "msgpack"},
 			{"application/vnd.msgpack", "msgpack"}, {"*/*", "msgpack"}, {"", "msgpack"}, {"text/html", "application/json"},
@@ -170,7 +170,7 @@ func TestEncoding(t *testing.T) {
 			"\xc3\xa1t" + // true as a key
 			"\xa1s\xa2\xff\xfe" // a string that is not UTF-8
 		t.Run("verbatim", func(t *testing.T) {
-			name := fresh()
+			name := uniqueName()
 			r := d.expect(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+odd+"\xabkeep_result\xc3"))
 			id := r.text("job_id")
 			w := d.puller(t, 1, []string{name})
@@ -190,7 +190,7 @@ func TestEncoding(t *testing.T) {
 			}
 		})
 		t.Run("JSON and back", func(t *testing.T) {
-			name := fresh()
+			name := uniqueName()
 			view := `{"b":{"$bin":"//4="},"e":{"$ext":[-3,"AQI="]},"f":{"$float":"-Inf"},"m":{"$map":[[1,2],["x",[]]]},"n":-9223372036854775808,"s":"ü"}`
 			d.expect(t, 201, "POST", "/job", `{"name":"`+name+`","argument":`+view+`}`)
 			w := d.puller(t, 1, []string{name})
@@ -206,8 +206,8 @@ func TestEncoding(t *testing.T) {
 
 // TestFetch: a result that is kept can be fetched once; without keep_result there is none.
 func TestFetch(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		w := d.puller(t, 10, []string{name})
 		ended := func(t *testing.T, more ...any) string {
 			t.Helper()
@@ -267,14 +267,14 @@ func TestFetch(t *testing.T) {
 			wg.Wait()
 		})
 		t.Run("408", func(t *testing.T) {
-			id := d.job(t, fresh())
+			id := d.job(t, uniqueName())
 			r := d.expect(t, 408, "GET", "/job/"+id+"/polling?timeout=0.1", nil)
 			if r.text("status") != "queued" || r.text("error") == "" || r.text("reason") == "" {
 				t.Errorf("%s", r)
 			}
 		})
 		t.Run("cancelled meanwhile", func(t *testing.T) {
-			id := d.job(t, fresh())
+			id := d.job(t, uniqueName())
 			got := make(chan reply, 1)
 			go func() {
 				r, _ := d.try("GET", "/job/"+id+"/polling?timeout=50", nil)
@@ -291,8 +291,8 @@ func TestFetch(t *testing.T) {
 
 // TestCancel: waiting jobs can be cancelled, and running ones with force.
 func TestCancel(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		w := d.puller(t, 5, []string{name})
 		t.Run("running", func(t *testing.T) {
 			id := d.job(t, name)
@@ -331,9 +331,9 @@ func TestCancel(t *testing.T) {
 
 // TestIdempotency: a request that is repeated with the same key returns the same job.
 func TestIdempotency(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		body := object{"name": fresh(), "argument": object{"n": 1}}
-		key := "Idempotency-Key: " + fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		body := object{"name": uniqueName(), "argument": object{"n": 1}}
+		key := "Idempotency-Key: " + uniqueName()
 		first := d.expect(t, 201, "POST", "/job", body, key)
 		again := d.expect(t, 201, "POST", "/job", body, key)
 		if first.text("job_id") != again.text("job_id") || again.header.Get("idempotency-replayed") != "true" || first.header.Get("idempotency-replayed") == "true" {
@@ -343,15 +343,15 @@ func TestIdempotency(t *testing.T) {
 		d.expectError(t, 422, "", "POST", "/job", body, key)
 		d.expectError(t, 400, "", "POST", "/job", body, "Idempotency-Key: "+strings.Repeat("x", 256))
 		batch := []object{body, body}
-		key = "Idempotency-Key: " + fresh()
+		key = "Idempotency-Key: " + uniqueName()
 		one := d.expect(t, 201, "POST", "/jobs", batch, key)
 		two := d.expect(t, 201, "POST", "/jobs", batch, key)
 		if !bytes.Equal(one.body, two.body) || two.header.Get("idempotency-replayed") != "true" {
 			t.Errorf("%s, then %s", one, two)
 		}
 		t.Run("many at once", func(t *testing.T) {
-			body := object{"name": fresh(), "argument": object{}}
-			key := "Idempotency-Key: " + fresh()
+			body := object{"name": uniqueName(), "argument": object{}}
+			key := "Idempotency-Key: " + uniqueName()
 			ids := make([]string, 8)
 			var wg sync.WaitGroup
 			for i := range ids {
@@ -373,8 +373,8 @@ func TestIdempotency(t *testing.T) {
 
 // TestBatch: all jobs of a batch are enqueued, or none.
 func TestBatch(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		batch := func(n int) []object {
 			jobs := make([]object, n)
 			for i := range jobs {

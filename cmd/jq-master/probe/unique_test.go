@@ -11,8 +11,8 @@ import (
 
 // TestUnique: each mode does what it says, and a key is released when it should be.
 func TestUnique(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		add := func(want int, how, key string, unique object, more ...any) string {
 			t.Helper()
 			o := object{"name": name, "argument": object{}, "unique": unique}
@@ -52,7 +52,7 @@ func TestUnique(t *testing.T) {
 		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
 			t.Errorf("extended %s, wanted %s", f, e)
 		}
-		own := fresh() // no other job holds the key
+		own := uniqueName() // no other job holds the key
 		v := d.puller(t, 1, []string{own})
 		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", own)
 		if taken := v.pullOne(t); taken != id {
@@ -69,7 +69,7 @@ func TestUnique(t *testing.T) {
 }
 
 func TestBadUnique(t *testing.T) {
-	d := sharing(t, "memory")
+	d := sharedDaemon(t, "memory")
 	for _, c := range []struct{ code, unique string }{
 		{"invalid_type", `"k"`}, {"missing_field", `{}`}, {"invalid_value", `{"key":""}`},
 		{"invalid_value", fmt.Sprintf(`{"key":"%0257d"}`, 1)}, {"invalid_type", `{"key":1}`},
@@ -87,7 +87,7 @@ func TestBadUnique(t *testing.T) {
 
 // TestUniqueAtOnce: a hundred requests at the same time make one job.
 func TestUniqueAtOnce(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
+	inBothStores(t, func(t *testing.T, d *daemon) {
 		var mu sync.Mutex
 		made, ids := 0, map[string]bool{}
 		var wg sync.WaitGroup
@@ -117,7 +117,7 @@ func TestUniqueAtOnce(t *testing.T) {
 func TestUniqueKilled(t *testing.T) {
 	t.Parallel()
 	s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
-	flags := append([]string{"--redis=" + s.URL()}, quick...)
+	flags := append([]string{"--redis=" + s.URL()}, quickFlags...)
 	first := start(t, flags...)
 	first.ready(t)
 	windowed := object{"name": "window", "argument": object{}, "unique": object{"key": "k", "while": "window", "for_ms": 600_000}}

@@ -9,7 +9,7 @@ import (
 
 // TestWorkers: workers register, send heartbeats and report.
 func TestWorkers(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
+	inBothStores(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
 			name string
 			body any
@@ -29,7 +29,7 @@ func TestWorkers(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) { d.expectError(t, 400, c.code, "POST", "/worker", c.body) })
 		}
 		t.Run("pull is the default", func(t *testing.T) {
-			r := d.expect(t, 201, "POST", "/worker", object{"name": "w", "max_jobs": 1, "names": []string{fresh()}})
+			r := d.expect(t, 201, "POST", "/worker", object{"name": "w", "max_jobs": 1, "names": []string{uniqueName()}})
 			if r.text("mode") != "pull" || r.json["heartbeat_interval"] != 1.0 {
 				t.Errorf("%s", r)
 			}
@@ -45,8 +45,8 @@ func TestWorkers(t *testing.T) {
 			}
 			d.expectError(t, 400, "", "DELETE", "/worker", nil)
 		})
-		name := fresh()
-		w, other := d.puller(t, 2, []string{name}), d.puller(t, 1, []string{fresh()})
+		name := uniqueName()
+		w, other := d.puller(t, 2, []string{name}), d.puller(t, 1, []string{uniqueName()})
 		t.Run("nothing to pull", func(t *testing.T) {
 			if jobs := w.pull(t, "0.1", 1); jobs != nil {
 				t.Errorf("%v", jobs)
@@ -101,10 +101,10 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// TestLost: a worker that sends no sign of life is lost, and its job runs again.
-func TestLost(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+// TestLostWorker: a worker that sends no sign of life is lost, and its job runs again.
+func TestLostWorker(t *testing.T) {
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		w := d.puller(t, 5, []string{name}, "heartbeat", true)
 		never, retried := d.job(t, name, "max_retry", 0), d.job(t, name, "max_retry", 3)
 		w.pullOne(t)
@@ -126,10 +126,10 @@ func TestLost(t *testing.T) {
 
 // TestPush: every answer of a worker to a push has the documented effect.
 func TestPush(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
+	inBothStores(t, func(t *testing.T, d *daemon) {
 		t.Run("what comes", func(t *testing.T) {
 			t.Parallel()
-			name := fresh()
+			name := uniqueName()
 			w := d.worker(t, 3, []string{name[:6] + "*" + name[6:]}, nil, "token", "w-secret")
 			id := d.job(t, name, "timeout", 7)
 			p := w.next(t)
@@ -144,9 +144,9 @@ func TestPush(t *testing.T) {
 			w.done(t, id, 1)
 			d.awaitStatus(t, id, "done")
 		})
-		first := func(status int, header string) func(push) (int, string) {
+		first := func(status int, header string) func(pushRequest) (int, string) {
 			n := 0
-			return func(push) (int, string) {
+			return func(pushRequest) (int, string) {
 				if n++; n == 1 {
 					return status, header
 				}
@@ -165,7 +165,7 @@ func TestPush(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				name := fresh()
+				name := uniqueName()
 				w := d.worker(t, 1, []string{name}, first(c.answer, c.header))
 				id := d.job(t, name)
 				w.next(t)
@@ -187,8 +187,8 @@ func TestPush(t *testing.T) {
 		}
 		t.Run("404: another worker does it", func(t *testing.T) {
 			t.Parallel()
-			name := fresh()
-			refuses := d.worker(t, 1, []string{name}, func(push) (int, string) { return 404, "" })
+			name := uniqueName()
+			refuses := d.worker(t, 1, []string{name}, func(pushRequest) (int, string) { return 404, "" })
 			id := d.job(t, name)
 			refuses.next(t)
 			w := d.worker(t, 1, []string{name}, nil)
@@ -196,14 +196,14 @@ func TestPush(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 			select {
-			case p := <-refuses.got:
+			case p := <-refuses.pushes:
 				t.Errorf("it was asked again: %+v", p)
 			default:
 			}
 		})
 		t.Run("cut off: taken as accepted", func(t *testing.T) {
 			t.Parallel()
-			name := fresh()
+			name := uniqueName()
 			w := d.worker(t, 1, []string{name}, first(0, ""))
 			id := d.job(t, name, "timeout", 1)
 			w.next(t)
@@ -214,7 +214,7 @@ func TestPush(t *testing.T) {
 		})
 		t.Run("a worker that cannot be reached", func(t *testing.T) {
 			t.Parallel()
-			name := fresh()
+			name := uniqueName()
 			gone := d.puller(t, 1, []string{name}, "url", "http://127.0.0.1:1")
 			_ = gone
 			id := d.job(t, name, "max_retry", 0)
@@ -225,7 +225,7 @@ func TestPush(t *testing.T) {
 		})
 		t.Run("never more than max_jobs", func(t *testing.T) {
 			t.Parallel()
-			name := fresh()
+			name := uniqueName()
 			w := d.worker(t, 3, []string{name}, nil)
 			for range 30 {
 				d.job(t, name)
@@ -238,8 +238,8 @@ func TestPush(t *testing.T) {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.top > 4 { // the next push may arrive before the reply to the report
-				t.Errorf("%d jobs at once", w.top)
+			if w.maxRunning > 4 { // the next push may arrive before the reply to the report
+				t.Errorf("%d jobs at once", w.maxRunning)
 			}
 		})
 	})
@@ -248,8 +248,8 @@ func TestPush(t *testing.T) {
 // TestOrder: jobs with smaller priorities run first, and among equals the oldest, whatever their
 // names.
 func TestOrder(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		a, b := fresh(), fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		a, b := uniqueName(), uniqueName()
 		var want []string
 		ids := map[int]string{}
 		for i, c := range []struct {
@@ -272,8 +272,8 @@ func TestOrder(t *testing.T) {
 
 // TestRetries: a job is retried after failures and timeouts, until its retries are used up.
 func TestRetries(t *testing.T) {
-	both(t, func(t *testing.T, d *daemon) {
-		name := fresh()
+	inBothStores(t, func(t *testing.T, d *daemon) {
+		name := uniqueName()
 		w := d.puller(t, 10, []string{name})
 		t.Run("until max_retry", func(t *testing.T) {
 			id := d.job(t, name, "max_retry", 2)

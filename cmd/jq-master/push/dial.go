@@ -25,7 +25,7 @@ type dialer struct {
 type dialError struct{ error }
 
 func (d *dialer) dial(addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	by := net.Dialer{KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(resolved)
@@ -61,27 +61,27 @@ var errClosed = errors.New("the worker has closed the connection")
 // say nothing about the job.
 type conn struct {
 	net.Conn
-	raw   syscall.RawConn
-	in    bufio.Reader
-	used  bool
-	asked bool // a request was sent, and its answer has not begun
+	raw            syscall.RawConn
+	in             bufio.Reader
+	reused         bool
+	responseWanted bool // a request was sent, and its answer has not begun
 }
 
 // SetWriteDeadline implements net.Conn. It is called before each request.
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	if c.used && c.closed() {
+	if c.reused && c.closed() {
 		return errClosed
 	}
-	c.used, c.asked = true, true
+	c.reused, c.responseWanted = true, true
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
-	for c.asked {
+	for c.responseWanted {
 		start, err := c.in.Peek(len("HTTP/1.1 1"))
 		if err != nil || !bytes.HasPrefix(start, []byte("HTTP/1.")) || start[len(start)-1] != '1' {
-			c.asked = false
+			c.responseWanted = false
 			break
 		}
 		if err := c.skipHead(); err != nil {

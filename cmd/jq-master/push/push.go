@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	// answerTime bounds the time for a worker's answer, connectTime the time to connect.
-	answerTime  = 5 * time.Second
-	connectTime = 5 * time.Second
-	idleTime    = 90 * time.Second
+	// answerTimeout bounds the time for a worker's answer, connectTimeout the time to connect.
+	answerTimeout  = 5 * time.Second
+	connectTimeout = 5 * time.Second
+	idleTimeout    = 90 * time.Second
 	// hostConns limits the connections to a worker. Further jobs wait until one is free.
 	hostConns = 64
 	maxHeader = 16 << 10
@@ -75,7 +75,7 @@ func (c *Client) target(w *job.Worker) (*target, error) {
 	}
 	if len(c.targets) >= c.sweepAt {
 		for old, t := range c.targets {
-			if t.client.PendingRequests() == 0 && time.Since(t.client.LastUseTime()) > idleTime {
+			if t.client.PendingRequests() == 0 && time.Since(t.client.LastUseTime()) > idleTimeout {
 				delete(c.targets, old)
 			}
 		}
@@ -107,8 +107,8 @@ func (c *Client) newTarget(addr address) (*target, error) {
 	}
 	t.client = fasthttp.HostClient{
 		Addr: net.JoinHostPort(u.Hostname(), port), Dial: d.dial, Name: "jq-master",
-		MaxConns: hostConns, MaxConnWaitTimeout: connectTime, MaxIdleConnDuration: idleTime,
-		ReadTimeout: answerTime, WriteTimeout: answerTime, ReadBufferSize: maxHeader, MaxResponseBodySize: maxAnswer,
+		MaxConns: hostConns, MaxConnWaitTimeout: connectTimeout, MaxIdleConnDuration: idleTimeout,
+		ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, ReadBufferSize: maxHeader, MaxResponseBodySize: maxAnswer,
 		DisablePathNormalizing: true, MaxIdemponentCallAttempts: hostConns + 1,
 		// If the worker has closed an idle connection, another one is tried.
 		RetryIfErr: func(_ *fasthttp.Request, _ int, err error) (bool, bool) { return false, errors.Is(err, errClosed) },
@@ -168,7 +168,7 @@ func (c *Client) Push(w *job.Worker, h *job.Handout, answered func(master.Answer
 func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	t, err := c.target(w)
 	if err != nil {
-		return master.Answer{Kind: master.Unreachable, Reason: err.Error()}
+		return master.Answer{Kind: master.AnswerUnreachable, Reason: err.Error()}
 	}
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -184,49 +184,49 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	var dial *dialError
 	switch {
 	case err == nil || errors.Is(err, fasthttp.ErrBodyTooLarge):
-		return judge(resp)
+		return parseAnswer(resp)
 	case errors.As(err, &dial):
-		return master.Answer{Kind: master.Unreachable, Reason: dial.Error()}
+		return master.Answer{Kind: master.AnswerUnreachable, Reason: dial.Error()}
 	case errors.Is(err, fasthttp.ErrNoFreeConns), errors.Is(err, errClosed):
-		return master.Answer{Kind: master.Unreachable, Reason: fmt.Sprintf("no connection within %v", connectTime)}
+		return master.Answer{Kind: master.AnswerUnreachable, Reason: fmt.Sprintf("no connection within %v", connectTimeout)}
 	}
-	return master.Answer{Kind: master.Taken, Reason: describeError(err)}
+	return master.Answer{Kind: master.AnswerTaken, Reason: describeError(err)}
 }
 
 // describeError returns a message for people that says why a request got no answer.
 func describeError(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Sprintf("no answer within %v", answerTime)
+		return fmt.Sprintf("no answer within %v", answerTimeout)
 	case errors.Is(err, fasthttp.ErrConnectionClosed):
 		return "the connection was cut off"
 	}
 	return "no answer: " + err.Error()
 }
 
-func judge(resp *fasthttp.Response) master.Answer {
+func parseAnswer(resp *fasthttp.Response) master.Answer {
 	code := resp.StatusCode()
-	a := master.Answer{Kind: master.Refused}
+	a := master.Answer{Kind: master.AnswerRefused}
 	switch {
 	case code >= 200 && code < 300:
-		return master.Answer{Kind: master.Taken}
+		return master.Answer{Kind: master.AnswerTaken}
 	case code == http.StatusNotFound:
-		a.Kind = master.UnknownName
+		a.Kind = master.AnswerUnknownName
 	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
-		a.Kind, a.RetryAfter = master.Busy, retryAfter(string(resp.Header.Peek("Retry-After")), time.Now())
+		a.Kind, a.RetryAfter = master.AnswerBusy, retryAfter(string(resp.Header.Peek("Retry-After")), time.Now())
 	case code >= 500:
-		a.Kind = master.Broken
+		a.Kind = master.AnswerBroken
 	}
 	a.Reason = fmt.Sprintf("the worker answered %d %s", code, http.StatusText(code))
 	body := resp.Body()
-	if text := readable(body[:min(len(body), shownBody)]); text != "" {
+	if text := printableBody(body[:min(len(body), shownBody)]); text != "" {
 		a.Reason += ": " + text
 	}
 	return a
 }
 
-// readable returns the body of an answer as UTF-8 text without control characters.
-func readable(body []byte) string {
+// printableBody returns the body of an answer as UTF-8 text without control characters.
+func printableBody(body []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

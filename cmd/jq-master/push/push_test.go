@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-const patience = 45 * time.Second
+const testTimeout = 45 * time.Second
 
 func handout(t *testing.T) *job.Handout {
 	argument, fault := pack.FromJSON([]byte(`{"to":"x"}`))
@@ -38,7 +38,7 @@ func pushJob(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answ
 	select {
 	case a := <-answers:
 		return a
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("nothing has come of a push")
 	}
 	panic("not reached")
@@ -57,7 +57,7 @@ func TestPush(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer srv.Close()
-	if a := pushJob(t, New(nil), &job.Worker{URL: srv.URL + "/a%20b/./%2Fc/", Token: "s3cret"}, h); a.Kind != master.Taken {
+	if a := pushJob(t, New(nil), &job.Worker{URL: srv.URL + "/a%20b/./%2Fc/", Token: "s3cret"}, h); a.Kind != master.AnswerTaken {
 		t.Fatalf("got %+v", a)
 	}
 	want := map[string]any{
@@ -82,33 +82,33 @@ func TestAnswers(t *testing.T) {
 		answer http.HandlerFunc
 		want   master.Answer
 	}{
-		{"200", func(w http.ResponseWriter, _ *http.Request) {}, master.Answer{Kind: master.Taken}},
-		{"204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, master.Answer{Kind: master.Taken}},
+		{"200", func(w http.ResponseWriter, _ *http.Request) {}, master.Answer{Kind: master.AnswerTaken}},
+		{"204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, master.Answer{Kind: master.AnswerTaken}},
 		{"hints, then 404", func(w http.ResponseWriter, _ *http.Request) {
 			for _, code := range []int{100, 103, 102, 100} {
 				w.Header().Set("Link", strings.Repeat("x", 2000))
 				w.WriteHeader(code)
 			}
 			w.WriteHeader(404)
-		}, master.Answer{Kind: master.UnknownName, Reason: "the worker answered 404 Not Found"}},
-		{"404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, master.Answer{Kind: master.UnknownName, Reason: "the worker answered 404 Not Found"}},
-		{"429", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, master.Answer{Kind: master.Busy, RetryAfter: 7 * time.Second, Reason: "the worker answered 429 Too Many Requests"}},
-		{"503", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, master.Answer{Kind: master.Busy, Reason: "the worker answered 503 Service Unavailable"}},
+		}, master.Answer{Kind: master.AnswerUnknownName, Reason: "the worker answered 404 Not Found"}},
+		{"404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, master.Answer{Kind: master.AnswerUnknownName, Reason: "the worker answered 404 Not Found"}},
+		{"429", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, master.Answer{Kind: master.AnswerBusy, RetryAfter: 7 * time.Second, Reason: "the worker answered 429 Too Many Requests"}},
+		{"503", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, master.Answer{Kind: master.AnswerBusy, Reason: "the worker answered 503 Service Unavailable"}},
 		{"503 for long", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(503)
-		}, master.Answer{Kind: master.Busy, RetryAfter: time.Minute, Reason: "the worker answered 503 Service Unavailable"}},
-		{"400", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x00thing\n", 400) }, master.Answer{Kind: master.Refused, Reason: "the worker answered 400 Bad Request: no thing"}},
-		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, master.Answer{Kind: master.Refused, Reason: "the worker answered 401 Unauthorized"}},
-		{"500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, master.Answer{Kind: master.Broken, Reason: "the worker answered 500 Internal Server Error"}},
+		}, master.Answer{Kind: master.AnswerBusy, RetryAfter: time.Minute, Reason: "the worker answered 503 Service Unavailable"}},
+		{"400", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x00thing\n", 400) }, master.Answer{Kind: master.AnswerRefused, Reason: "the worker answered 400 Bad Request: no thing"}},
+		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, master.Answer{Kind: master.AnswerRefused, Reason: "the worker answered 401 Unauthorized"}},
+		{"500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, master.Answer{Kind: master.AnswerBroken, Reason: "the worker answered 500 Internal Server Error"}},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
 			if elsewhere.Add(1) > 1 {
 				t.Error("a redirect is followed")
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		}, master.Answer{Kind: master.Refused, Reason: "the worker answered 307 Temporary Redirect"}},
-		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, master.Answer{Kind: master.Taken, Reason: "the connection was cut off"}},
-		{"a long answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) }, master.Answer{Kind: master.Taken}},
+		}, master.Answer{Kind: master.AnswerRefused, Reason: "the worker answered 307 Temporary Redirect"}},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, master.Answer{Kind: master.AnswerTaken, Reason: "the connection was cut off"}},
+		{"a long answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) }, master.Answer{Kind: master.AnswerTaken}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			srv := httptest.NewServer(c.answer)
@@ -141,20 +141,20 @@ func TestSilence(t *testing.T) {
 		}
 	}()
 	a := pushJob(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t))
-	if a.Kind != master.Taken || a.Reason != "no answer within 5s" || <-came != "/worker-job" {
+	if a.Kind != master.AnswerTaken || a.Reason != "no answer within 5s" || <-came != "/worker-job" {
 		t.Errorf("silence: %+v", a)
 	}
 	_ = ln.Close()
-	if a := pushJob(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "refused") {
+	if a := pushJob(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t)); a.Kind != master.AnswerUnreachable || !strings.Contains(a.Reason, "refused") {
 		t.Errorf("nobody there: %+v", a)
 	}
-	if a := pushJob(t, New(nil), &job.Worker{URL: "https://" + mute(t)}, handout(t)); a.Kind != master.Unreachable {
+	if a := pushJob(t, New(nil), &job.Worker{URL: "https://" + startSilentServer(t)}, handout(t)); a.Kind != master.AnswerUnreachable {
 		t.Errorf("no TLS: %+v", a)
 	}
 }
 
-// TestKept: connections are reused, but not those that the worker has closed.
-func TestKept(t *testing.T) {
+// TestConnectionReuse: connections are reused, but not those that the worker has closed.
+func TestConnectionReuse(t *testing.T) {
 	var came, opened atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -166,7 +166,7 @@ func TestKept(t *testing.T) {
 	defer srv.Close()
 	c, w := New(nil), &job.Worker{URL: srv.URL}
 	for i := int32(1); i <= 6; i++ {
-		if a := pushJob(t, c, w, handout(t)); a != (master.Answer{Kind: master.Taken}) || came.Load() != i {
+		if a := pushJob(t, c, w, handout(t)); a != (master.Answer{Kind: master.AnswerTaken}) || came.Load() != i {
 			t.Fatalf("push %d: %+v, %d came", i, a, came.Load())
 		}
 		if i%3 == 0 {
@@ -178,18 +178,18 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestSecure: a worker with a certificate of an unknown authority gets nothing.
-func TestSecure(t *testing.T) {
+// TestHTTPS: a worker with a certificate of an unknown authority gets nothing.
+func TestHTTPS(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer srv.Close()
-	if a := pushJob(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "certificate") {
+	if a := pushJob(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); a.Kind != master.AnswerUnreachable || !strings.Contains(a.Reason, "certificate") {
 		t.Errorf("got %+v", a)
 	}
 }
 
-// mute returns the URL of a server that reads each request and then closes the connection.
-func mute(t *testing.T) string {
+// startSilentServer returns the URL of a server that reads each request and then closes the connection.
+func startSilentServer(t *testing.T) string {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(srv.Close)
 	return srv.Listener.Addr().String()
@@ -217,7 +217,7 @@ func TestAllowed(t *testing.T) {
 	}
 	// A URL with a host name is accepted, but its address is checked when it is dialled.
 	a := pushJob(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
-	if a.Kind != master.Unreachable || !strings.Contains(a.Reason, "--worker-allow") {
+	if a.Kind != master.AnswerUnreachable || !strings.Contains(a.Reason, "--worker-allow") {
 		t.Errorf("a forbidden address: %+v", a)
 	}
 }
@@ -244,7 +244,7 @@ func BenchmarkPush(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			if a := c.push(w, h); a.Kind != master.Taken {
+			if a := c.push(w, h); a.Kind != master.AnswerTaken {
 				b.Error(a)
 			}
 		}

@@ -11,40 +11,40 @@ import (
 // host or of the store is set forward or back by an hour, a period of an hour is wrong by at most
 // two seconds.
 type clock struct {
-	mu   sync.Mutex    // guards the fields below
-	base time.Duration // the time since 1970 at the last correction
-	up   time.Duration // the value of boot.Since at the last correction
+	mu       sync.Mutex    // guards the fields below
+	unixTime time.Duration // the time since 1970 at the last correction
+	uptime   time.Duration // the value of boot.Since at the last correction
 }
 
 // slewDivisor limits corrections to 1/slewDivisor of the time that passes.
 const slewDivisor = 2000
 
-// begin sets the clock to the store's time.
-func (c *clock) begin(told, uptime time.Duration) {
+// start sets the clock to the store's time.
+func (c *clock) start(storeTime, uptime time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.base, c.up = told, uptime
+	c.unixTime, c.uptime = storeTime, uptime
 }
 
 // follow corrects the clock towards the store's time.
-func (c *clock) follow(told, uptime time.Duration) {
+func (c *clock) follow(storeTime, uptime time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	passed := uptime - c.up
+	passed := uptime - c.uptime
 	if passed <= 0 {
 		return
 	}
 	most := passed / slewDivisor
-	c.base += passed
-	c.base += min(max(told-c.base, -most), most)
-	c.up = uptime
+	c.unixTime += passed
+	c.unixTime += min(max(storeTime-c.unixTime, -most), most)
+	c.uptime = uptime
 }
 
 // at returns the time at an uptime, in milliseconds since 1970.
 func (c *clock) at(uptime time.Duration) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (c.base + uptime - c.up).Milliseconds()
+	return (c.unixTime + uptime - c.uptime).Milliseconds()
 }
 
 // since1970 returns the time since 1970, as clock counts it.

@@ -14,7 +14,7 @@ func TestClock(t *testing.T) {
 	for _, set := range []time.Duration{-hour, hour, -20 * 365 * 24 * hour} {
 		start := 400_000 * hour
 		c := &clock{}
-		c.begin(start, hour)
+		c.start(start, hour)
 		if got := c.at(hour + time.Second); got != (start + time.Second).Milliseconds() {
 			t.Errorf("after a second it is %d", got-start.Milliseconds())
 		}
@@ -26,7 +26,7 @@ func TestClock(t *testing.T) {
 		}
 	}
 	c := &clock{} // a clock of the store that runs too fast, but evenly, is followed
-	c.begin(0, 0)
+	c.start(0, 0)
 	for s := range time.Duration(86400) {
 		c.follow((s+1)*time.Second*10001/10000, (s+1)*time.Second)
 	}
@@ -40,7 +40,7 @@ func TestClock(t *testing.T) {
 func TestAt(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
-	first.clock.begin(0, boot.Since()) // like the clock of a host whose time is wrong
+	first.clock.start(0, boot.Since()) // like the clock of a host whose time is wrong
 	acquire(t, first)
 	if off := time.Since(time.UnixMilli(first.At(boot.Since()))); off.Abs() > time.Second {
 		t.Errorf("the clock is off by %v", off)

@@ -12,26 +12,26 @@ import (
 type kind int
 
 const (
-	faulty   kind = iota // the command or the data is wrong: repeating the command is useless
-	away                 // Redis does not accept the command now, or its outcome is unknown: repeat it later
-	fenced               // another master has the lease
-	lost                 // the store was replaced, or has lost data
-	conflict             // the job is not in the state that the master expects
-	full                 // Redis is at its maxmemory: it accepts only commands that free memory
+	kindFaulty   kind = iota // the command or the data is wrong: repeating the command is useless
+	kindAway                 // Redis does not accept the command now, or its outcome is unknown: repeat it later
+	kindFenced               // another master has the lease
+	kindLost                 // the store was replaced, or has lost data
+	kindConflict             // the job is not in the state that the master expects
+	kindFull                 // Redis is at its maxmemory: it accepts only commands that free memory
 )
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// faults lists the codes of errors that mean that the data is wrong. A script that fails for another
+// faultyPrefixes lists the codes of errors that mean that the data is wrong. A script that fails for another
 // reason says so with inScript. Any other code, such as LOADING, READONLY or NOSCRIPT, and any text of
 // a proxy, which may begin with ERR, too, means that Redis cannot serve anybody at the moment, or
 // refuses to serve this client: it is away.
-var faults = []string{"WRONGTYPE ", "UNREADABLE "}
+var faultyPrefixes = []string{"WRONGTYPE ", "UNREADABLE "}
 
 const inScript = ", on @user_script:" // Redis and Valkey add the script and its line
 
-// absences lists the prefixes of errors that scripts give although Redis refuses this client.
-var absences = []string{
+// awayPrefixes lists the prefixes of errors that scripts give although Redis refuses this client.
+var awayPrefixes = []string{
 	"ERR The user executing the script can't", // NOPERM in a script of Redis 7.0
 	"ERR ACL failure in script",               // NOPERM in a script of Redis 7.2 and later
 }
@@ -39,23 +39,23 @@ var absences = []string{
 func kindOf(err error) kind {
 	var answer redis.Error
 	if !errors.As(err, &answer) || errors.Is(err, redis.Nil) {
-		return away // no answer, or errUnexpectedAnswer: the connection broke, or it took too long
+		return kindAway // no answer, or errUnexpectedAnswer: the connection broke, or it took too long
 	}
 	text := answer.Error()
 	switch {
 	case strings.HasPrefix(text, "FENCED "):
-		return fenced
+		return kindFenced
 	case strings.HasPrefix(text, "LOST "):
-		return lost
+		return kindLost
 	case strings.HasPrefix(text, "CONFLICT "):
-		return conflict
+		return kindConflict
 	}
 	if strings.HasPrefix(text, "OOM ") {
-		return full
+		return kindFull
 	}
 	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
-	if slices.ContainsFunc(faults, begins) || begins("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(absences, begins) {
-		return faulty
+	if slices.ContainsFunc(faultyPrefixes, begins) || begins("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(awayPrefixes, begins) {
+		return kindFaulty
 	}
-	return away
+	return kindAway
 }

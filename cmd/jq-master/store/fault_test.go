@@ -34,13 +34,13 @@ func init() {
 
 // jobLoad moves jobs through their lives from several goroutines, and remembers the store's answers.
 type jobLoad struct {
-	t    *testing.T
-	r    *Redis
-	back chan struct{} // gets a value when the store is back
-	away atomic.Int64  // how often the store went away
-	stop chan struct{}
-	seq  atomic.Uint64
-	wg   sync.WaitGroup
+	t        *testing.T
+	r        *Redis
+	returned chan struct{} // gets a value when the store is back
+	away     atomic.Int64  // how often the store went away
+	stop     chan struct{}
+	seq      atomic.Uint64
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	want    map[job.ID]job.Job // acknowledged
@@ -51,7 +51,7 @@ type jobLoad struct {
 func startLoad(t *testing.T, r *Redis) *jobLoad {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	l := &jobLoad{t: t, r: r, back: make(chan struct{}, 1), stop: make(chan struct{}),
+	l := &jobLoad{t: t, r: r, returned: make(chan struct{}, 1), stop: make(chan struct{}),
 		want: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
 	r.Watch(func(away error) {
 		if away != nil {
@@ -59,7 +59,7 @@ func startLoad(t *testing.T, r *Redis) *jobLoad {
 			return
 		}
 		select {
-		case l.back <- struct{}{}:
+		case l.returned <- struct{}{}:
 		default:
 		}
 	})
@@ -93,7 +93,7 @@ func (l *jobLoad) run(random *rand.Rand) {
 				l.refused[j.ID] = true
 			}
 			l.mu.Unlock()
-			pause(l.stop, retries())
+			pauseFor(l.stop, newBackoff())
 			continue
 		case e.err != nil || e.replayed:
 			l.t.Errorf("enqueueing: %v", e)
@@ -196,7 +196,7 @@ func (l *jobLoad) settle() {
 	l.t.Helper()
 	close(l.stop)
 	l.wg.Wait()
-	must(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // this write follows the removal of refused jobs
+	mustCall(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // this write follows the removal of refused jobs
 	got := load(l.t, l.r)
 	if diff := cmp.Diff(l.want, got.Jobs); diff != "" {
 		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
@@ -288,10 +288,10 @@ func TestFaults(t *testing.T) {
 					if e := await(t, enqueueing(l.r, nil, newJob(l.seq.Add(1)))); !errors.Is(e.err, ErrAway) {
 						t.Errorf("enqueueing meanwhile: %v", e.err)
 					}
-					drain(l.back)
+					drain(l.returned)
 					f.end(t, server)
 					select {
-					case <-l.back:
+					case <-l.returned:
 					case <-time.After(waitLimit):
 						t.Fatal("the store does not come back")
 					}
@@ -341,10 +341,10 @@ func drain(c chan struct{}) {
 	}
 }
 
-// TestBoundaries: for each script, the server is killed right before and right after the script is
+// TestFaultsAtPoints: for each script, the server is killed right before and right after the script is
 // sent, or its answer is lost. Each transition happens exactly once.
-func TestBoundaries(t *testing.T) {
-	for _, s := range []*transition{enqueue, move, fetch, forget, put} {
+func TestFaultsAtPoints(t *testing.T) {
+	for _, s := range []*transition{enqueueScript, moveScript, fetchScript, forgetScript, putScript} {
 		for _, when := range []string{"before", "after", "muted"} {
 			t.Run(when+" "+s.name, func(t *testing.T) {
 				server := redistest.New(t, "--appendfsync", "always")
@@ -353,7 +353,7 @@ func TestBoundaries(t *testing.T) {
 				acquire(t, r)
 				j, gone := newJob(1), newJob(2)
 				add(t, r, gone)
-				gone = become(t, r, gone, ended(gone, job.Cancelled), 5, 0)
+				gone = moveTo(t, r, gone, ended(gone, job.Cancelled), 5, 0)
 				fired := false
 				hook := func(name string) {
 					switch {
@@ -375,14 +375,14 @@ func TestBoundaries(t *testing.T) {
 				if e := await(t, enqueueing(r, key, j)); e.err != nil || e.replayed {
 					t.Fatalf("enqueueing: %v", e)
 				}
-				j = become(t, r, j, started(j), 0, 0)
-				j = become(t, r, j, ended(j, job.Done), 9, 8)
-				must(t, func(f func(error)) { r.Fetch([]job.ID{j.ID}, f) })
-				must(t, func(f func(error)) { r.Forget([]job.ID{gone.ID}, f) })
+				j = moveTo(t, r, j, started(j), 0, 0)
+				j = moveTo(t, r, j, ended(j, job.Done), 9, 8)
+				mustCall(t, func(f func(error)) { r.Fetch([]job.ID{j.ID}, f) })
+				mustCall(t, func(f func(error)) { r.Forget([]job.ID{gone.ID}, f) })
 				w := &job.Worker{ID: job.NewID()}
-				must(t, func(f func(error)) { r.PutWorker(w, f) })
+				mustCall(t, func(f func(error)) { r.PutWorker(w, f) })
 				j.Result = nil
-				holds(t, r, j)
+				checkJobs(t, r, j)
 				if e := await(t, enqueueing(r, key, newJob(3))); !e.replayed || e.ids[0] != j.ID {
 					t.Errorf("the same key again: %v", e)
 				}
@@ -398,8 +398,8 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// TestLate: commands of a broken connection that reach the server late have no effect.
-func TestLate(t *testing.T) {
+// TestLateAnswers: commands of a broken connection that reach the server late have no effect.
+func TestLateAnswers(t *testing.T) {
 	t.Parallel()
 	gate := redistest.NewGate(t, shared.Addr())
 	r := open(t, shared)
@@ -408,13 +408,13 @@ func TestLate(t *testing.T) {
 	j := newJob(1)
 	add(t, r, j)
 	gate.Hold()
-	running := become(t, r, j, started(j), 0, 0) // this succeeds after the first connection was given up
-	queued := become(t, r, running, released(running), 0, 0)
+	running := moveTo(t, r, j, started(j), 0, 0) // this succeeds after the first connection was given up
+	queued := moveTo(t, r, running, released(running), 0, 0)
 	if gate.Release() == 0 {
 		t.Error("nothing was held")
 	}
 	add(t, r, newJob(2)) // by now the server has read the late commands, or will refuse them
-	running = become(t, r, queued, started(queued), 0, 0)
+	running = moveTo(t, r, queued, started(queued), 0, 0)
 	w := load(t, r)
 	if diff := cmp.Diff(*running, w.Jobs[j.ID]); diff != "" || len(w.Jobs) != 2 {
 		t.Errorf("the job (-want +got):\n%s", diff)
@@ -422,7 +422,7 @@ func TestLate(t *testing.T) {
 }
 
 // TestSlowLink: many large results are written and read over a slow link, because no round trip has
-// more of them than the link can carry within answerWithin.
+// more of them than the link can carry within answerTimeout.
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	const jobs, size = 48, 1 << 20
@@ -434,19 +434,19 @@ func TestSlowLink(t *testing.T) {
 	for i := range jobs {
 		running = append(running, newJob(uint64(i+1)))
 		add(t, r, running[i])
-		running[i] = become(t, r, running[i], started(running[i]), 0, 0)
+		running[i] = moveTo(t, r, running[i], started(running[i]), 0, 0)
 	}
-	gate.Throttle(12 * size) // 36 results in the 3 s of answerWithin
-	told := make(chan error, jobs)
+	gate.Throttle(12 * size) // 36 results in the 3 s of answerTimeout
+	storeTime := make(chan error, jobs)
 	for _, was := range running {
 		j := ended(was, job.Done)
 		j.Result = slices.Concat([]byte{0xc6, 0, size >> 16, 0, 0}, make([]byte, size))
-		r.Move(was, j, 1<<50, 1<<50, func(err error) { told <- err })
+		r.Move(was, j, 1<<50, 1<<50, func(err error) { storeTime <- err })
 	}
-	over := time.After(10 * answerWithin)
+	over := time.After(10 * answerTimeout)
 	for range jobs {
 		select {
-		case err := <-told:
+		case err := <-storeTime:
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -454,10 +454,10 @@ func TestSlowLink(t *testing.T) {
 			t.Fatal("results of 48 MiB are not written at 12 MiB/s")
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*answerWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*answerTimeout)
 	defer cancel()
 	read := 0
-	err := r.Load(ctx, Loaded{
+	err := r.Load(ctx, LoadHandlers{
 		Worker: func(*job.Worker) {}, Constraint: func(*job.Constraint) error { return nil },
 		Key: func(int64, int) {}, Seq: func(uint64) {},
 		Job: func(j *job.Job, _, _ int64) { read += len(j.Result) / size },
@@ -515,50 +515,50 @@ func TestFailover(t *testing.T) {
 
 func TestKindOf(t *testing.T) {
 	for text, want := range map[string]kind{
-		"LOADING Redis is loading the dataset in memory":                            away,
-		"READONLY You can't write against a read only replica. script: 1, on @u:1.": away,
-		"OOM command not allowed when used memory > 'maxmemory'.":                   full,
-		"NOAUTH Authentication required.":                                           away,
-		"MISCONF Errors writing to the AOF file: No space left on device":           away,
-		"MASTERDOWN Link with MASTER is down":                                       away,
-		"BUSY Redis is busy running a script.":                                      away,
-		"ERR max number of clients reached":                                         away,
-		"ERR The user executing the script can't run this command or subcommand":    away,
-		"ERR ACL failure in script: User u has no permissions to run 'zadd'":        away,
-		"NOSCRIPT No matching script.":                                              away,
-		"DENIED by a proxy":                                                         away,
-		"IOERR":                                                                     away,
-		"upstream failure":                                                          away,
-		"FENCED lease is \"x\"":                                                     fenced,
-		"LOST lease \"x\"":                                                          lost,
-		"CONFLICT job is queued":                                                    conflict,
-		"WRONGTYPE Operation against a key":                                         faulty,
-		"UNREADABLE jq:idem:x is a hash that has no ids":                            faulty,
-		"ERR value is not an integer or out of range script: 0a, on @user_script:9": faulty,
-		"ERR ACL failure in script: User u may not script: 0a, on @user_script:9":   away,
-		"ERR upstream failure":                                                      away, // what proxies say
-		"ERR Connection refused":                                                    away,
-		"ERR server closed connection":                                              away,
-		"ERR unknown command":                                                       away,
+		"LOADING Redis is loading the dataset in memory":                            kindAway,
+		"READONLY You can't write against a read only replica. script: 1, on @u:1.": kindAway,
+		"OOM command not allowed when used memory > 'maxmemory'.":                   kindFull,
+		"NOAUTH Authentication required.":                                           kindAway,
+		"MISCONF Errors writing to the AOF file: No space left on device":           kindAway,
+		"MASTERDOWN Link with MASTER is down":                                       kindAway,
+		"BUSY Redis is busy running a script.":                                      kindAway,
+		"ERR max number of clients reached":                                         kindAway,
+		"ERR The user executing the script can't run this command or subcommand":    kindAway,
+		"ERR ACL failure in script: User u has no permissions to run 'zadd'":        kindAway,
+		"NOSCRIPT No matching script.":                                              kindAway,
+		"DENIED by a proxy":                                                         kindAway,
+		"IOERR":                                                                     kindAway,
+		"upstream failure":                                                          kindAway,
+		"FENCED lease is \"x\"":                                                     kindFenced,
+		"LOST lease \"x\"":                                                          kindLost,
+		"CONFLICT job is queued":                                                    kindConflict,
+		"WRONGTYPE Operation against a key":                                         kindFaulty,
+		"UNREADABLE jq:idem:x is a hash that has no ids":                            kindFaulty,
+		"ERR value is not an integer or out of range script: 0a, on @user_script:9": kindFaulty,
+		"ERR ACL failure in script: User u may not script: 0a, on @user_script:9":   kindAway,
+		"ERR upstream failure":                                                      kindAway, // what proxies say
+		"ERR Connection refused":                                                    kindAway,
+		"ERR server closed connection":                                              kindAway,
+		"ERR unknown command":                                                       kindAway,
 	} {
 		if got := kindOf(redisError(text)); got != want {
 			t.Errorf("%s: kind %d, want %d", text, got, want)
 		}
 	}
-	if got := kindOf(fmt.Errorf("dial: %w", context.DeadlineExceeded)); got != away {
+	if got := kindOf(fmt.Errorf("dial: %w", context.DeadlineExceeded)); got != kindAway {
 		t.Errorf("no answer: kind %d", got)
 	}
 }
 
-// TestKindOfAScriptsFault: a script that fails because of its data is at fault.
-func TestKindOfAScriptsFault(t *testing.T) {
+// TestKindOfScriptFault: a script that fails because of its data is at fault.
+func TestKindOfScriptFault(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	server.Do(t, "SET", "text", "x")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	for _, text := range []string{"return redis.call('INCR', 'text')", "return nil + 1", "return redis.call('nothing')", "return redis.call('ZCARD', 'text')"} {
-		if err := client.Eval(t.Context(), grows+text, nil).Err(); err == nil || kindOf(err) != faulty {
+		if err := client.Eval(t.Context(), growingShebang+text, nil).Err(); err == nil || kindOf(err) != kindFaulty {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -601,7 +601,7 @@ func TestRefusedConnection(t *testing.T) {
 		if err := await(t, func(f func(error)) { go func() { f(<-answer) }() }); err != nil {
 			t.Error(err)
 		}
-		first = become(t, r, running, released(running), 0, 0)
-		holds(t, r, first)
+		first = moveTo(t, r, running, released(running), 0, 0)
+		checkJobs(t, r, first)
 	}
 }

@@ -53,7 +53,7 @@ func appendChanges(args []any, old, j *job.Job) []any {
 	args = appendBytes(args, "error", old.Error, j.Error)
 	args = appendChange(args, "message", old.Message, j.Message)
 	args = appendChange(args, "reason", old.Reason.String(), j.Reason.String())
-	args = appendChange(args, "told", old.Told, j.Told)
+	args = appendChange(args, "told", old.ReportedAt, j.ReportedAt)
 	if !slices.Equal(old.Attempts, j.Attempts) {
 		text, err := json.Marshal(j.Attempts)
 		if err != nil {
@@ -150,7 +150,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 			bad(s)
 		}
 	}
-	j.Told = number(64)
+	j.ReportedAt = number(64)
 	if s := word(); s != "" {
 		if e := json.Unmarshal([]byte(s), &j.Attempts); e != nil {
 			bad(s)
@@ -189,8 +189,8 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	return j, forget, drop, err
 }
 
-// promiseValue returns the value that is stored for an idempotency key: the body's hash and the ids.
-func promiseValue(k *Key, jobs []*job.Job) string {
+// keyValue returns the value that is stored for an idempotency key: the body's hash and the ids.
+func keyValue(k *Key, jobs []*job.Job) string {
 	b := append(make([]byte, 0, len(k.Body)+16*len(jobs)), k.Body[:]...)
 	for _, j := range jobs {
 		b = append(b, j.ID[:]...)
@@ -198,12 +198,12 @@ func promiseValue(k *Key, jobs []*job.Job) string {
 	return string(b)
 }
 
-// holdsIDs reports whether a text may be a value that promiseValue has made.
+// holdsIDs reports whether a text may be a value that keyValue has made.
 func holdsIDs(text string) bool { return len(text) >= 32+16 && len(text)%16 == 0 }
 
-// parsePromise returns the ids in a value that promiseValue has made, or ErrKeyReused if the body is
+// parseKeyValue returns the ids in a value that keyValue has made, or ErrKeyReused if the body is
 // another one.
-func parsePromise(k *Key, text string) ([]job.ID, error) {
+func parseKeyValue(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
 	if text[:n] != string(k.Body[:]) {
 		return nil, ErrKeyReused

@@ -29,23 +29,23 @@ func TestFull(t *testing.T) {
 	if err := await(t, func(f func(error)) { r.PutConstraint(c, f) }); !errors.Is(err, ErrFull) {
 		t.Fatalf("a constraint: %v", err)
 	}
-	must(t, func(f func(error)) { r.DropConstraint(c.ID, f) })
+	mustCall(t, func(f func(error)) { r.DropConstraint(c.ID, f) })
 	w := &job.Worker{ID: job.NewID(), Name: "w"}
-	must(t, func(f func(error)) { r.PutWorker(w, f) })
-	j = become(t, r, j, started(j), 0, 0)
-	j = become(t, r, j, ended(j, job.Retrying), 0, 0)
-	j = become(t, r, j, started(j), 0, 0)
-	j = become(t, r, j, ended(j, job.Done), 70, 40)
-	holds(t, r, j, waiting)
+	mustCall(t, func(f func(error)) { r.PutWorker(w, f) })
+	j = moveTo(t, r, j, started(j), 0, 0)
+	j = moveTo(t, r, j, ended(j, job.Retrying), 0, 0)
+	j = moveTo(t, r, j, started(j), 0, 0)
+	j = moveTo(t, r, j, ended(j, job.Done), 70, 40)
+	checkJobs(t, r, j, waiting)
 	if err := r.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	next := reopen(t, server.URL(), r.opt.Namespace)
 	acquire(t, next)
-	must(t, func(f func(error)) { next.Fetch([]job.ID{j.ID}, f) })
-	must(t, func(f func(error)) { next.Forget([]job.ID{j.ID}, f) })
-	must(t, func(f func(error)) { next.DropWorker(w.ID, f) })
-	holds(t, next, waiting)
+	mustCall(t, func(f func(error)) { next.Fetch([]job.ID{j.ID}, f) })
+	mustCall(t, func(f func(error)) { next.Forget([]job.ID{j.ID}, f) })
+	mustCall(t, func(f func(error)) { next.DropWorker(w.ID, f) })
+	checkJobs(t, next, waiting)
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	add(t, next, newJob(4))
 }

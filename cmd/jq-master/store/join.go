@@ -4,21 +4,21 @@ package store
 // meanwhile. A batch that comes in one request may have more.
 const maxJoined = 256
 
-// join divides the transitions of a round into calls of scripts. The transitions of one job keep
+// joinOps divides the transitions of a round into calls of scripts. The transitions of one job keep
 // their order: a round has at most one transition of a job, apart from fetch and forget, and no
 // transition overtakes a fetch or a forget.
-func join(round []*op) [][]*op {
+func joinOps(round []*op) [][]*op {
 	type open struct{ at, jobs int }
 	var calls [][]*op
 	fill := make(map[*transition]open, 2) // calls to which transitions may still be added
 	for _, o := range round {
 		call, ok := fill[o.transition]
-		jobs := len(o.keys) - o.transition.keys
+		jobs := len(o.keys) - o.transition.sharedKeys
 		switch {
-		case o.transition.keys == 0:
+		case o.transition.sharedKeys == 0:
 			clear(fill)
 			fallthrough
-		case o.alone:
+		case o.notJoined:
 			calls = append(calls, []*op{o})
 		case ok && call.jobs+jobs <= maxJoined:
 			calls[call.at] = append(calls[call.at], o)
@@ -31,18 +31,18 @@ func join(round []*op) [][]*op {
 	return calls
 }
 
-// words returns the command that runs a script for some transitions.
-func (r *Redis) words(ops []*op, lease string, acked uint64) []any {
+// scriptArgs returns the command that runs a script for some transitions.
+func (r *Redis) scriptArgs(ops []*op, lease string, acked uint64) []any {
 	t := ops[0].transition
-	keys, args := 2+t.keys, 0
+	keys, args := 2+t.sharedKeys, 0
 	for _, o := range ops {
-		keys += len(o.keys) - t.keys
+		keys += len(o.keys) - t.sharedKeys
 		args += len(o.args)
 	}
 	words := append(make([]any, 0, 5+keys+args), "EVALSHA", t.Hash(), keys, r.keys.lease, r.keys.seq)
 	for i, o := range ops {
 		for at, key := range o.keys {
-			if i == 0 || at >= t.keys {
+			if i == 0 || at >= t.sharedKeys {
 				words = append(words, key)
 			}
 		}
@@ -52,20 +52,20 @@ func (r *Redis) words(ops []*op, lease string, acked uint64) []any {
 		if i == 0 {
 			words = append(words, o.args...)
 		} else {
-			words = append(words, o.args[t.args:]...)
+			words = append(words, o.args[t.sharedArgs:]...)
 		}
 	}
 	return words
 }
 
-// refusal is why a transition was refused although others in the same call were made.
-type refusal string
+// opError is why a transition was refused although others in the same call were made.
+type opError string
 
-func (r refusal) Error() string { return string(r) }
-func (refusal) RedisError()     {}
+func (r opError) Error() string { return string(r) }
+func (opError) RedisError()     {}
 
-// refusalsByIndex returns the refusals of a call by the index of the transition, from 1.
-func refusalsByIndex(answer []any) map[int64]error {
+// errorsByIndex returns the refusals of a call by the index of the transition, from 1.
+func errorsByIndex(answer []any) map[int64]error {
 	if len(answer) == 0 {
 		return nil
 	}
@@ -73,7 +73,7 @@ func refusalsByIndex(answer []any) map[int64]error {
 	for i := 0; i+1 < len(answer); i += 2 {
 		n, _ := answer[i].(int64)
 		text, _ := answer[i+1].(string)
-		refusals[n] = refusal(text)
+		refusals[n] = opError(text)
 	}
 	return refusals
 }

@@ -60,7 +60,7 @@ func TestJoin(t *testing.T) {
 		}, fmt.Sprintf("%d move, %[1]d move, 1 enqueue, 1 enqueue", maxJoined)},
 	} {
 		var got []string
-		for _, run := range join(queuedBy(&Redis{keys: keysOf("test")}, c.ask)) {
+		for _, run := range joinOps(queuedBy(&Redis{keys: keysOf("test")}, c.ask)) {
 			got = append(got, fmt.Sprint(len(run), " ", run[0].name))
 		}
 		if text := strings.Join(got, ", "); text != c.want {
@@ -120,7 +120,7 @@ func TestJoined(t *testing.T) {
 		}
 	}
 	round(batches)
-	moved := become(t, r, batches[1][0], started(batches[1][0]), 0, 0) // a repeat of the batch must not undo this
+	moved := moveTo(t, r, batches[1][0], started(batches[1][0]), 0, 0) // a repeat of the batch must not undo this
 	again := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
 	round(again)
 	for _, batch := range append(batches, again...) {
@@ -140,15 +140,15 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestMovedOnce: if the key of the ended jobs is of another type, a job cannot be added to them. It
+// TestMoveOnce: if the key of the ended jobs is of another type, a job cannot be added to them. It
 // then stays among the live jobs unchanged, where the next master finds it.
-func TestMovedOnce(t *testing.T) {
+func TestMoveOnce(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)
 	j := newJob(1)
 	add(t, r, j)
-	j = become(t, r, j, started(j), 0, 0)
+	j = moveTo(t, r, j, started(j), 0, 0)
 	shared.Do(t, "SET", r.keys.ended, "x")
 	if err := await(t, func(f func(error)) { r.Move(j, ended(j, job.Done), 1, 0, f) }); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("it has ended: %v", err)
@@ -162,16 +162,16 @@ func TestMovedOnce(t *testing.T) {
 	}
 }
 
-// TestForgottenWhole: jobs that cannot leave the results, because their key is of another type,
+// TestForgetBatch: jobs that cannot leave the results, because their key is of another type,
 // stay as they are, and are forgotten later.
-func TestForgottenWhole(t *testing.T) {
+func TestForgetBatch(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)
 	j := newJob(1)
 	add(t, r, j)
-	j = become(t, r, j, started(j), 0, 0)
-	j = become(t, r, j, ended(j, job.Done), 1, 1)
+	j = moveTo(t, r, j, started(j), 0, 0)
+	j = moveTo(t, r, j, ended(j, job.Done), 1, 1)
 	shared.Do(t, "RENAME", r.keys.results, r.keys.results+"-away")
 	shared.Do(t, "SET", r.keys.results, "x")
 	ids := []job.ID{j.ID}
@@ -184,15 +184,15 @@ func TestForgottenWhole(t *testing.T) {
 		t.Errorf("the job is loaded as %+v", got)
 	}
 	shared.Do(t, "RENAME", r.keys.results+"-away", r.keys.results)
-	must(t, func(f func(error)) { r.Forget(ids, f) })
+	mustCall(t, func(f func(error)) { r.Forget(ids, f) })
 	if n, err := r.client.Exists(t.Context(), r.keys.job(j.ID), r.keys.ended, r.keys.results).Result(); err != nil || n != 0 {
 		t.Errorf("%d keys of it are left, %v", n, err)
 	}
 }
 
-// TestNewJobsWithoutTheirSet: new jobs that cannot be added to the live ones, because their key is
+// TestEnqueueWithoutSet: new jobs that cannot be added to the live ones, because their key is
 // of another type, are not written, and the schedule that made them does not advance.
-func TestNewJobsWithoutTheirSet(t *testing.T) {
+func TestEnqueueWithoutSet(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)
@@ -209,15 +209,15 @@ func TestNewJobsWithoutTheirSet(t *testing.T) {
 		t.Errorf("%d jobs are written, %v", n, err)
 	}
 	shared.Do(t, "DEL", r.keys.live)
-	must(t, put)
+	mustCall(t, put)
 	if got := load(t, r).Jobs[due.ID]; got.Seq != due.Seq {
 		t.Errorf("the schedule's job is loaded as %+v", got)
 	}
 }
 
-// TestNewJobsWithoutTheSetOfKeys: a job with an idempotency key that cannot be added to the set of
+// TestEnqueueWithoutKeySet: a job with an idempotency key that cannot be added to the set of
 // these keys is not written.
-func TestNewJobsWithoutTheSetOfKeys(t *testing.T) {
+func TestEnqueueWithoutKeySet(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)
@@ -226,9 +226,9 @@ func TestNewJobsWithoutTheSetOfKeys(t *testing.T) {
 	if e := await(t, enqueueing(r, key, j)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
 		t.Errorf("it is enqueued: %v", e.err)
 	}
-	holds(t, r)
+	checkJobs(t, r)
 	if e := await(t, enqueueing(r, key, j)); e.err != nil || e.replayed {
 		t.Errorf("with the set: %+v", e)
 	}
-	holds(t, r, j)
+	checkJobs(t, r, j)
 }

@@ -19,15 +19,15 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 		t.end()
 	}
 	said := ""
-	wait := retries()
+	wait := newBackoff()
 	for {
-		t, err := r.try(ctx, able())
+		t, err := r.tryAcquire(ctx, able())
 		var never unusableError
 		switch {
 		case errors.As(err, &never) && !r.usable:
 			return err
 		case err == nil:
-			return r.begin(t)
+			return r.beginTerm(t)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
@@ -35,7 +35,7 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 			said = err.Error()
 			waits(err)
 		}
-		pause(ctx.Done(), wait)
+		pauseFor(ctx.Done(), wait)
 	}
 }
 
@@ -49,9 +49,9 @@ func (u unusableError) Unwrap() error { return u.error }
 // serve. The standby renews the note each time it checks the lease.
 const yieldTime = 5 * time.Second
 
-// try takes the lease if it is free, or if the process of its holder has ended. A master that is
+// tryAcquire takes the lease if it is free, or if the process of its holder has ended. A master that is
 // not able to serve leaves the lease to those that are.
-func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
+func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
@@ -66,8 +66,8 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	for range 2 {
 		asked := boot.Since()
 		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys}
-		answer, err := take.Run(ctx, r.client, names,
-			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.self.String(), dead, first).Slice()
+		answer, err := takeScript.Run(ctx, r.client, names,
+			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.holder.String(), dead, first).Slice()
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 		case 2:
 			return nil, errors.New("this master cannot reach its broker, and gives way to one that can")
 		case 1:
-			t := &term{acked: uint64(n), over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+			t := &term{acked: uint64(n), lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 			var name string
 			var end int64
 			if _, err := fmt.Sscanf(lease, "%s %s %d %d", &t.epoch, &name, &t.fence, &end); err != nil || name != r.name {
@@ -91,8 +91,8 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			for _, key := range answer[3:] {
 				r.noteUnreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
 			}
-			t.until.Store(int64(asked + leaseTerm))
-			r.clock.begin(time.Duration(end)*time.Millisecond-leaseTerm, (asked+boot.Since())/2)
+			t.expiresAt.Store(int64(asked + leaseTerm))
+			r.clock.start(time.Duration(end)*time.Millisecond-leaseTerm, (asked+boot.Since())/2)
 			return t, nil
 		}
 		h, ok := holderOf(lease)
@@ -107,12 +107,12 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	return nil, errors.New("another master is taking over")
 }
 
-// begin starts a term and its writer.
-func (r *Redis) begin(t *term) error {
-	r.setBack() // the last term may have ended while Redis was away
+// beginTerm starts a term and its writer.
+func (r *Redis) beginTerm(t *term) error {
+	r.setReachable() // the last term may have ended while Redis was away
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
+	if r.closed {
 		return ErrClosed
 	}
 	r.term = t
@@ -126,19 +126,19 @@ func (r *Redis) current() *term {
 	return r.term
 }
 
-// hold renews the lease and sets its fencing number. The lease then lasts for length; a length of 0
+// holdLease renews the lease and sets its fencing number. The lease then lasts for length; a length of 0
 // gives the lease back.
-func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
+func (r *Redis) holdLease(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	now := r.clock.at(asked)
-	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
+	answer, err := holdScript.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
 		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyLife.Milliseconds()).Int64Slice()
 	if err == nil && len(answer) != 2 {
 		err = fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 	}
 	if err == nil {
-		t.awaited.Store(answer[0] > 0)
-		t.until.Store(int64(asked + length))
+		t.standbyWaits.Store(answer[0] > 0)
+		t.expiresAt.Store(int64(asked + length))
 		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (asked+boot.Since())/2)
 	}
 	return err
@@ -147,7 +147,7 @@ func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Dur
 // renew renews the lease, and checks the settings of Redis again: an operator may have let it evict
 // jobs since the start.
 func (r *Redis) renew(ctx context.Context, t *term) error {
-	if err := r.hold(ctx, t, t.fence, leaseTerm); err != nil {
+	if err := r.holdLease(ctx, t, t.fence, leaseTerm); err != nil {
 		return err
 	}
 	return r.check(ctx)
@@ -163,7 +163,7 @@ func (r *Redis) Resign(ctx context.Context) error {
 	if r.Err() != nil {
 		return nil // already lost
 	}
-	return r.hold(ctx, t, t.fence, 0)
+	return r.holdLease(ctx, t, t.fence, 0)
 }
 
 // check returns an error if Redis is too old or evicts keys. It warns if Redis has no append-only
@@ -189,22 +189,22 @@ func (r *Redis) check(ctx context.Context) error {
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		return unusableError{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
 	}
-	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warned { // aof_enabled is also 0 while Redis loads the file
-		r.warned = true
+	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warnedOfEviction { // aof_enabled is also 0 while Redis loads the file
+		r.warnedOfEviction = true
 		r.opt.Log.Warn().Msg("redis has no append-only file: when it stops, jobs are lost; set appendonly yes")
 	}
 	return nil
 }
 
-// retries returns the backoff between attempts to reach Redis.
-func retries() *backoff.ExponentialBackOff {
+// newBackoff returns the backoff between attempts to reach Redis.
+func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second
 	return b
 }
 
-// pause waits for the next backoff, or until stop is closed.
-func pause(stop <-chan struct{}, wait *backoff.ExponentialBackOff) {
+// pauseFor waits for the next backoff, or until stop is closed.
+func pauseFor(stop <-chan struct{}, wait *backoff.ExponentialBackOff) {
 	timer := time.NewTimer(wait.NextBackOff())
 	defer timer.Stop()
 	select {

@@ -64,8 +64,8 @@ func (w standbyStore) acquired(t *testing.T) {
 	}
 }
 
-// twin opens another store for the same namespace.
-func twin(t *testing.T, r *Redis) *Redis { return reopen(t, r.opt.URL, r.opt.Namespace) }
+// secondClient opens another store for the same namespace.
+func secondClient(t *testing.T, r *Redis) *Redis { return reopen(t, r.opt.URL, r.opt.Namespace) }
 
 func lease(t *testing.T, r *Redis) string {
 	t.Helper()
@@ -77,7 +77,7 @@ func TestStandby(t *testing.T) {
 	first := open(t, shared)
 	acquire(t, first)
 	add(t, first, newJob(1))
-	second := standby(t, twin(t, first))
+	second := standby(t, secondClient(t, first))
 	if why := <-second.told; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("the standby says %q", why)
 	}
@@ -87,7 +87,7 @@ func TestStandby(t *testing.T) {
 	for lease(t, first) == before && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	must(t, func(f func(error)) { first.PutWorker(&job.Worker{ID: job.NewID()}, f) })
+	mustCall(t, func(f func(error)) { first.PutWorker(&job.Worker{ID: job.NewID()}, f) })
 	if err := first.Resign(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +104,14 @@ func TestStandby(t *testing.T) {
 	third.acquired(t)
 }
 
-// TestGivesWay: a standby that is not able to serve leaves the lease to one that is, as long as
+// TestYield: a standby that is not able to serve leaves the lease to one that is, as long as
 // there is one.
-func TestGivesWay(t *testing.T) {
+func TestYield(t *testing.T) {
 	t.Parallel()
 	unable := func() bool { return false }
 	first := open(t, shared)
 	acquire(t, first)
-	lame := standbyIf(t, twin(t, first), unable)
+	lame := standbyIf(t, secondClient(t, first), unable)
 	<-lame.told
 	awaited := func(want bool) {
 		t.Helper()
@@ -131,7 +131,7 @@ func TestGivesWay(t *testing.T) {
 	if first.Awaited() {
 		t.Error("a standby that could not serve, or is dead, is waited for")
 	}
-	second := standby(t, twin(t, first))
+	second := standby(t, secondClient(t, first))
 	awaited(true)
 	if err := first.Resign(context.Background()); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestGivesWay(t *testing.T) {
 	first = lame.Redis
 	shared.Do(t, "DEL", first.keys.standbys)
 	shared.Do(t, "SET", first.keys.standbys, "no list") // a value of the wrong type must not disturb the masters
-	third := standby(t, twin(t, first))
+	third := standby(t, secondClient(t, first))
 	if err := first.Resign(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -171,23 +171,23 @@ func TestFenced(t *testing.T) {
 	f := strings.Fields(lease(t, first))
 	f[3] = "1" // ended in 1970
 	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
-	second := twin(t, first)
+	second := secondClient(t, first)
 	acquire(t, second)
 	if err := await(t, func(f func(error)) { first.Move(j, started(j), 0, 0, f) }); !errors.Is(err, ErrFenced) {
 		t.Errorf("start by the first: %v", err)
 	}
 	awaitLost(t, first, ErrFenced)
-	holds(t, second, j)
+	checkJobs(t, second, j)
 	// An idle store notices the loss of its lease at the next renewal.
 	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
-	third := twin(t, first)
+	third := secondClient(t, first)
 	acquire(t, third)
 	awaitLost(t, second, ErrFenced)
 	// A fenced master may come back once the lease is free.
 	again := standby(t, first)
 	third.Resign(context.Background())
 	again.acquired(t)
-	holds(t, first, j)
+	checkJobs(t, first, j)
 }
 
 // TestFencedMeanwhile: a master loses the answer to an enqueue and then its lease. Jobs that were
@@ -223,14 +223,14 @@ func TestFencedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestGone: the lease of a process that has ended is taken over at once.
-func TestGone(t *testing.T) {
+// TestHolderGone: the lease of a process that has ended is taken over at once.
+func TestHolderGone(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := self()
+	p := selfHolder()
 	p.PID = cmd.Process.Pid
 	if p.Start, _ = process.StartOf(p.PID); p.Start == "" {
 		t.Fatalf("process %d has no start", p.PID)
@@ -238,14 +238,14 @@ func TestGone(t *testing.T) {
 	other := p
 	other.Start += "0" // another process has this id now
 	for name, c := range map[string]struct {
-		p    holder
+		p    leaseHolder
 		gone bool
 	}{
 		"alive":         {p, false},
 		"id used again": {other, true},
-		"other host":    {holder{"elsewhere", process.Process{Boot: p.Boot, PIDNamespace: p.PIDNamespace, PID: 1, Start: "1"}}, false},
-		"other boot":    {holder{p.host, process.Process{Boot: "another", PIDNamespace: p.PIDNamespace, PID: p.PID, Start: "1"}}, false},
-		"other space":   {holder{p.host, process.Process{Boot: p.Boot, PIDNamespace: "pid:[1]", PID: p.PID, Start: "1"}}, false},
+		"other host":    {leaseHolder{"elsewhere", process.Process{Boot: p.Boot, PIDNamespace: p.PIDNamespace, PID: 1, Start: "1"}}, false},
+		"other boot":    {leaseHolder{p.host, process.Process{Boot: "another", PIDNamespace: p.PIDNamespace, PID: p.PID, Start: "1"}}, false},
+		"other space":   {leaseHolder{p.host, process.Process{Boot: p.Boot, PIDNamespace: "pid:[1]", PID: p.PID, Start: "1"}}, false},
 	} {
 		if got := c.p.gone(); got != c.gone {
 			t.Errorf("%s: gone is %t", name, got)
@@ -255,7 +255,7 @@ func TestGone(t *testing.T) {
 		}
 	}
 	first := open(t, shared)
-	first.self = p
+	first.holder = p
 	acquire(t, first)
 	cmd.Process.Kill()
 	deadline := time.Now().Add(waitLimit)
@@ -265,7 +265,7 @@ func TestGone(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	second := twin(t, first)
+	second := secondClient(t, first)
 	acquire(t, second)
 	awaitLost(t, first, ErrFenced)
 	cmd.Wait()
@@ -328,7 +328,7 @@ func TestUnusableLater(t *testing.T) {
 	news := make(chan error, 100)
 	r.Watch(func(why error) { news <- why })
 	acquire(t, r)
-	w := standby(t, twin(t, r))
+	w := standby(t, secondClient(t, r))
 	<-w.told
 	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	for active, standby := "", ""; active == "" || standby == ""; {
@@ -379,7 +379,7 @@ func TestAcquireWaits(t *testing.T) {
 	w.acquired(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := twin(t, w.Redis).Acquire(ctx, able, func(error) {}); !errors.Is(err, context.Canceled) {
+	if err := secondClient(t, w.Redis).Acquire(ctx, able, func(error) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire without time: %v", err)
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// page is the maximum number of records that are read in one round trip. If jobs are large, fewer
+// loadPage is the maximum number of records that are read in one round trip. If jobs are large, fewer
 // are read.
-const page = 1000
+const loadPage = 1000
 
 // Load implements Store. A record that cannot be read is counted and logged, and stays where it is.
 // A key of the wrong type is renamed, because nothing could be written to it.
-func (r *Redis) Load(ctx context.Context, load Loaded) error {
+func (r *Redis) Load(ctx context.Context, load LoadHandlers) error {
 	if err := r.checkTypes(ctx); err != nil {
 		return err
 	}
 	var seq string
-	err := r.patiently(ctx, func() (err error) {
+	err := r.retryRead(ctx, func() (err error) {
 		seq, err = r.client.Get(ctx, r.keys.seq).Result()
 		if errors.Is(err, redis.Nil) {
 			seq, err = "0", nil
@@ -77,14 +77,14 @@ func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
 	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash", k.standbys: "zset"} {
 		var is string
-		err := r.patiently(ctx, func() (err error) {
+		err := r.retryRead(ctx, func() (err error) {
 			is, err = r.client.Type(ctx, key).Result()
 			return err
 		})
 		if err == nil && is != want && is != "none" {
-			told := make(chan error, 1)
-			r.setAside(key, fmt.Errorf("it is a %s, not a %s", is, want), func(err error) { told <- err })
-			err = <-told
+			storeTime := make(chan error, 1)
+			r.setAside(key, fmt.Errorf("it is a %s, not a %s", is, want), func(err error) { storeTime <- err })
+			err = <-storeTime
 		}
 		if err != nil {
 			return err
@@ -95,7 +95,7 @@ func (r *Redis) checkTypes(ctx context.Context) error {
 
 func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field string, v *T) error) error {
 	var fields map[string]string
-	err := r.patiently(ctx, func() (err error) {
+	err := r.retryRead(ctx, func() (err error) {
 		fields, err = r.client.HGetAll(ctx, hash).Result()
 		return err
 	})
@@ -118,10 +118,10 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 // as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
-	for length := int64(page); ; {
+	for length := int64(loadPage); ; {
 		var members []redis.Z
 		var hashes []*redis.SliceCmd
-		err := r.patiently(ctx, func() (err error) {
+		err := r.retryRead(ctx, func() (err error) {
 			by := &redis.ZRangeBy{Min: from, Max: "+inf", Offset: skip, Count: length}
 			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, by).Result(); err == nil {
 				hashes, err = r.hashes(ctx, members)
@@ -169,7 +169,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 		case bytes > roundBytes:
 			length = max(1, length/2)
 		default:
-			length = min(page, 2*length)
+			length = min(loadPage, 2*length)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (r *Redis) isListed(ctx context.Context, j *job.Job) (is bool, err error) {
 	if j.State.Ended() {
 		set = r.keys.ended
 	}
-	err = r.patiently(ctx, func() error {
+	err = r.retryRead(ctx, func() error {
 		err := r.client.ZScore(ctx, set, j.ID.String()).Err()
 		if is = err == nil; errors.Is(err, redis.Nil) {
 			return nil
@@ -205,11 +205,11 @@ func (r *Redis) unlist(j *job.Job, forget, drop int64) {
 // loadKeys reads the idempotency keys that are still valid, page by page.
 func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
 	latest := r.At(boot.Since()) + KeyLife.Milliseconds() // hold shortens those that end later
-	for at := int64(0); ; at += page {
+	for at := int64(0); ; at += loadPage {
 		var names []redis.Z
 		var sizes []*redis.IntCmd
-		err := r.patiently(ctx, func() (err error) {
-			if names, err = r.client.ZRangeWithScores(ctx, r.keys.idems, at, at+page-1).Result(); err != nil || len(names) == 0 {
+		err := r.retryRead(ctx, func() (err error) {
+			if names, err = r.client.ZRangeWithScores(ctx, r.keys.idems, at, at+loadPage-1).Result(); err != nil || len(names) == 0 {
 				return err
 			}
 			pipe := r.client.Pipeline()
@@ -219,7 +219,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 			}
 			roundTrip(ctx, pipe)
 			for _, s := range sizes {
-				if err := s.Err(); err != nil && kindOf(err) != faulty {
+				if err := s.Err(); err != nil && kindOf(err) != kindFaulty {
 					return err
 				}
 			}
@@ -234,7 +234,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 				each(min(int64(n.Score), latest), len(name)+int(size))
 			}
 		}
-		if len(names) < page {
+		if len(names) < loadPage {
 			return nil
 		}
 	}
@@ -263,7 +263,7 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	}
 	roundTrip(ctx, pipe)
 	for _, a := range answers {
-		if err := a.Err(); err != nil && kindOf(err) != faulty {
+		if err := a.Err(); err != nil && kindOf(err) != kindFaulty {
 			return nil, err
 		} else if err == nil && len(a.Val()) != len(fieldNames) {
 			return nil, fmt.Errorf("%w: %d values, not %d", errUnexpectedAnswer, len(a.Val()), len(fieldNames))
@@ -272,12 +272,12 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	return answers, nil
 }
 
-// patiently repeats a read until Redis answers or the lease is lost.
-func (r *Redis) patiently(ctx context.Context, read func() error) error {
-	wait := retries()
+// retryRead repeats a read until Redis answers or the lease is lost.
+func (r *Redis) retryRead(ctx context.Context, read func() error) error {
+	wait := newBackoff()
 	for {
 		err := read()
-		if err == nil || kindOf(err) != away {
+		if err == nil || kindOf(err) != kindAway {
 			return err
 		}
 		select {
@@ -287,6 +287,6 @@ func (r *Redis) patiently(ctx context.Context, read func() error) error {
 			return r.Err()
 		default:
 		}
-		pause(ctx.Done(), wait)
+		pauseFor(ctx.Done(), wait)
 	}
 }

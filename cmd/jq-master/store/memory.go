@@ -23,7 +23,7 @@ type Memory struct {
 	mu          sync.Mutex // guards the fields below
 	seq         uint64
 	jobs        *job.Table[memoryJob]
-	keys        map[string]promise
+	keys        map[string]storedKey
 	order       []string // the names in keys, the oldest first
 	workers     map[job.ID]*job.Worker
 	constraints map[string]*job.Constraint
@@ -38,8 +38,8 @@ type memoryJob struct {
 	forget, drop int64
 }
 
-// promise is the value of an idempotency key.
-type promise struct {
+// storedKey is the value of an idempotency key.
+type storedKey struct {
 	text  string
 	until int64 // in milliseconds since 1970, by the store's clock
 }
@@ -47,10 +47,10 @@ type promise struct {
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	m := &Memory{
-		now: time.Now, jobs: job.NewTable[memoryJob](), keys: map[string]promise{},
+		now: time.Now, jobs: job.NewTable[memoryJob](), keys: map[string]storedKey{},
 		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{}, schedules: map[string][]byte{},
 	}
-	m.clock.begin(since1970(time.Now()), boot.Since())
+	m.clock.start(since1970(time.Now()), boot.Since())
 	return m
 }
 
@@ -72,7 +72,7 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 	m.step(func(err error) { answer(ids, replayed, err) }, func() (err error) {
 		if key != nil {
 			if known, ok := m.keys[key.Name]; ok && known.until > m.At(boot.Since()) {
-				ids, err = parsePromise(key, known.text)
+				ids, err = parseKeyValue(key, known.text)
 				replayed = err == nil
 				return err
 			}
@@ -99,7 +99,7 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 		delete(m.keys, m.order[0])
 		m.order = m.order[1:]
 	}
-	m.keys[key.Name] = promise{promiseValue(key, jobs), now + key.TTL.Milliseconds()}
+	m.keys[key.Name] = storedKey{keyValue(key, jobs), now + key.TTL.Milliseconds()}
 	m.order = append(m.order, key.Name)
 }
 
@@ -182,7 +182,7 @@ func (m *Memory) DropSchedule(name string, f func(error)) {
 }
 
 // Load implements Store.
-func (m *Memory) Load(_ context.Context, load Loaded) error {
+func (m *Memory) Load(_ context.Context, load LoadHandlers) error {
 	m.mu.Lock()
 	seq := m.seq
 	workers := slices.Collect(maps.Values(m.workers))

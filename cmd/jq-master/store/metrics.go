@@ -4,20 +4,20 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics holds the metrics of the writer.
 type metrics struct {
-	round  prometheus.Histogram
-	size   prometheus.Histogram
-	errors *prometheus.CounterVec
+	roundTime prometheus.Histogram
+	roundSize prometheus.Histogram
+	errors    *prometheus.CounterVec
 
 	unreadable prometheus.Gauge
 }
 
 func newMetrics() metrics {
 	m := metrics{
-		round: prometheus.NewHistogram(prometheus.HistogramOpts{
+		roundTime: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "gloom_jq_store_round_seconds", Help: "Round trips to Redis that carry transitions of jobs.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
-		size: prometheus.NewHistogram(prometheus.HistogramOpts{
+		roundSize: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "gloom_jq_store_round_transitions", Help: "Transitions of a round trip.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}),
@@ -39,8 +39,8 @@ func (r *Redis) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByColl
 
 // Collect implements prometheus.Collector.
 func (r *Redis) Collect(ch chan<- prometheus.Metric) {
-	r.metrics.round.Collect(ch)
-	r.metrics.size.Collect(ch)
+	r.metrics.roundTime.Collect(ch)
+	r.metrics.roundSize.Collect(ch)
 	r.metrics.errors.Collect(ch)
 	r.metrics.unreadable.Collect(ch)
 }

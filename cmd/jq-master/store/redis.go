@@ -20,8 +20,8 @@ import (
 const (
 	leaseTerm  = 10 * time.Second
 	leaseRenew = 3 * time.Second
-	// answerWithin is how long Redis may take to answer before it counts as away.
-	answerWithin = 3 * time.Second
+	// answerTimeout is how long Redis may take to answer before it counts as away.
+	answerTimeout = 3 * time.Second
 )
 
 // Options configures a Redis store.
@@ -36,38 +36,38 @@ type Options struct {
 
 // Redis is a Store in Redis 7 or later, and a prometheus.Collector.
 type Redis struct {
-	opt     Options
-	client  *redis.Client
-	keys    keys
-	metrics metrics
-	name    string // unique name of this store in the lease
-	self    holder // describes this process in the lease, for people and for masters on this host
-	watch   func(error)
-	clock   clock
-	warned  bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
-	usable  bool // whether Redis was ever usable; owned by Acquire
+	opt              Options
+	client           *redis.Client
+	keys             keys
+	metrics          metrics
+	name             string      // unique name of this store in the lease
+	holder           leaseHolder // describes this process in the lease, for people and for masters on this host
+	onAway           func(error)
+	clock            clock
+	warnedOfEviction bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
+	usable           bool // whether Redis was ever usable; owned by Acquire
 
-	mu    sync.Mutex // guards the fields below; held only briefly
-	queue []*op
-	wake  chan struct{} // wakes the writer; has room for one signal
-	away  error         // why enqueueing is refused; nil: it is allowed
-	term  *term         // the term of the last Acquire; nil before the first
-	ended bool          // Close was called
+	mu     sync.Mutex // guards the fields below; held only briefly
+	queue  []*op
+	wake   chan struct{} // wakes the writer; has room for one signal
+	away   error         // why enqueueing is refused; nil: it is allowed
+	term   *term         // the term of the last Acquire; nil before the first
+	closed bool          // Close was called
 }
 
 // term lasts from an Acquire until the lease is lost or given back.
 type term struct {
-	epoch   string
-	until   atomic.Int64  // the end of the lease, by boot.Since
-	awaited atomic.Bool   // whether a standby that could serve was waiting at the last renewal
-	fence   uint64        // owned by the writer
-	acked   uint64        // the highest seq that Redis has acknowledged; owned by the writer
-	undo    []*op         // transitions that remove enqueueings whose outcome is unknown; owned by the writer
-	over    chan struct{} // closed when err is set
-	err     error
-	once    sync.Once
-	stop    chan struct{} // closed to end the writer, which then closes done
-	done    chan struct{}
+	epoch        string
+	expiresAt    atomic.Int64  // the end of the lease, by boot.Since
+	standbyWaits atomic.Bool   // whether a standby that could serve was waiting at the last renewal
+	fence        uint64        // owned by the writer
+	acked        uint64        // the highest seq that Redis has acknowledged; owned by the writer
+	undos        []*op         // transitions that remove enqueueings whose outcome is unknown; owned by the writer
+	lost         chan struct{} // closed when err is set
+	err          error
+	once         sync.Once
+	stop         chan struct{} // closed to end the writer, which then closes done
+	done         chan struct{}
 }
 
 // op is a transition on its way to Redis.
@@ -76,11 +76,11 @@ type op struct {
 	keys []string // the script's keys without the lease and seq, which come first
 	args []any    // the script's arguments without the text of the lease and the seq, which come first
 	done func(answer any, err error)
-	// alone says that the script may not make other transitions in the same call.
-	alone bool
-	// takesBack undoes this enqueueing. It is nil for all other transitions: these are sent again
+	// notJoined says that the script may not make other transitions in the same call.
+	notJoined bool
+	// undo undoes this enqueueing. It is nil for all other transitions: these are sent again
 	// instead.
-	takesBack *op
+	undo *op
 }
 
 func init() { redis.SetLogger(&logging.VoidLogger{}) } // all errors that matter are returned
@@ -91,7 +91,7 @@ func Open(opt Options) (*Redis, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = answerWithin, answerWithin, answerWithin
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = answerTimeout, answerTimeout, answerTimeout
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1 // the writer decides what may be repeated
@@ -99,9 +99,9 @@ func Open(opt Options) (*Redis, error) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	r := &Redis{
 		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
-		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
+		name: uuid.NewString(), holder: selfHolder(), wake: make(chan struct{}, 1),
 	}
-	r.clock.begin(since1970(time.Now()), boot.Since()) // used until the store's time is known
+	r.clock.start(since1970(time.Now()), boot.Since()) // used until the store's time is known
 	return r, nil
 }
 
@@ -112,7 +112,7 @@ func (r *Redis) Durable() bool { return true }
 func (r *Redis) At(uptime time.Duration) int64 { return r.clock.at(uptime) }
 
 // Watch implements Store.
-func (r *Redis) Watch(changed func(error)) { r.watch = changed }
+func (r *Redis) Watch(changed func(error)) { r.onAway = changed }
 
 // Lost implements Store. The channel is nil before the first Acquire.
 func (r *Redis) Lost() <-chan struct{} {
@@ -121,7 +121,7 @@ func (r *Redis) Lost() <-chan struct{} {
 	if r.term == nil {
 		return nil
 	}
-	return r.term.over
+	return r.term.lost
 }
 
 // Err implements Store.
@@ -133,7 +133,7 @@ func (r *Redis) Err() error {
 		return nil
 	}
 	select {
-	case <-t.over:
+	case <-t.lost:
 		return t.err
 	default:
 		return nil
@@ -143,13 +143,13 @@ func (r *Redis) Err() error {
 // Holds implements Store.
 func (r *Redis) Holds() bool {
 	t := r.current()
-	return t != nil && int64(boot.Since()) < t.until.Load()
+	return t != nil && int64(boot.Since()) < t.expiresAt.Load()
 }
 
 // Awaited implements Store.
 func (r *Redis) Awaited() bool {
 	t := r.current()
-	return t != nil && t.awaited.Load() && r.Holds()
+	return t != nil && t.standbyWaits.Load() && r.Holds()
 }
 
 // add queues a transition, or calls its done with an error.
@@ -157,11 +157,11 @@ func (r *Redis) add(o *op) {
 	r.mu.Lock()
 	var err error
 	switch t := r.term; {
-	case r.ended || t == nil:
+	case r.closed || t == nil:
 		err = ErrClosed
 	case t.err != nil:
 		err = t.err
-	case r.away != nil && o.takesBack != nil:
+	case r.away != nil && o.undo != nil:
 		err = r.away
 	default:
 		r.queue = append(r.queue, o)
@@ -187,7 +187,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	text, now, until := "", r.At(boot.Since()), int64(0)
 	if key != nil {
 		names = append(names, r.keys.idempotency(key.Name), r.keys.idems)
-		text, until = promiseValue(key, jobs), now+key.TTL.Milliseconds()
+		text, until = keyValue(key, jobs), now+key.TTL.Milliseconds()
 	}
 	for i, j := range jobs {
 		ids[i] = j.ID
@@ -195,29 +195,29 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	names, args := r.addJobs(names, append(make([]any, 0, 5+len(jobs)*18), text, now, until, len(jobs), 0), jobs)
 	args[4] = len(args) - 5
 	o := &op{
-		transition: enqueue, keys: names, args: args, alone: key != nil,
-		takesBack: &op{transition: undo, keys: names, args: args[:1:1], done: func(any, error) {}},
+		transition: enqueueScript, keys: names, args: args, notJoined: key != nil,
+		undo: &op{transition: undoScript, keys: names, args: args[:1:1], done: func(any, error) {}},
 		done: func(reply any, err error) {
 			known, _ := reply.(string)
 			if err != nil || known == "" {
 				answer(ids, false, err)
 				return
 			}
-			first, err := parsePromise(key, known)
+			first, err := parseKeyValue(key, known)
 			answer(first, err == nil, err)
 		},
 	}
 	if key != nil { // an idempotency key that cannot be read is renamed
-		told := o.done
+		storeTime := o.done
 		o.done = func(reply any, err error) {
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE ") {
-				told(reply, err)
+				storeTime(reply, err)
 				return
 			}
-			o.done = told
+			o.done = storeTime
 			r.setAside(names[1], err, func(err error) {
 				if err != nil {
-					told(nil, err)
+					storeTime(nil, err)
 					return
 				}
 				r.add(o)
@@ -242,7 +242,7 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 func (r *Redis) setAside(key string, why error, f func(error)) {
 	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
 	r.noteUnreadable(name, fmt.Errorf("%w; it was renamed to this", why))
-	r.add(&op{transition: aside, keys: []string{key, name}, done: done(f)})
+	r.add(&op{transition: setAsideScript, keys: []string{key, name}, done: done(f)})
 }
 
 // noteUnreadable counts a record that cannot be read, and logs its name.
@@ -267,19 +267,19 @@ func (r *Redis) Move(old, j *job.Job, forget, drop int64, f func(error)) {
 	}
 	args[0] = len(args) - 1
 	r.add(&op{
-		transition: move, done: done(f), args: args,
+		transition: moveScript, done: done(f), args: args,
 		keys: []string{r.keys.live, r.keys.ended, r.keys.results, r.keys.job(j.ID)},
 	})
 }
 
 // Fetch implements Store.
 func (r *Redis) Fetch(ids []job.ID, f func(error)) {
-	r.add(&op{transition: fetch, keys: r.jobs(ids, r.keys.results), done: done(f)})
+	r.add(&op{transition: fetchScript, keys: r.jobs(ids, r.keys.results), done: done(f)})
 }
 
 // Forget implements Store.
 func (r *Redis) Forget(ids []job.ID, f func(error)) {
-	r.add(&op{transition: forget, keys: r.jobs(ids, r.keys.ended, r.keys.results), done: done(f)})
+	r.add(&op{transition: forgetScript, keys: r.jobs(ids, r.keys.ended, r.keys.results), done: done(f)})
 }
 
 func (r *Redis) jobs(ids []job.ID, before ...string) []string {
@@ -293,7 +293,7 @@ func (r *Redis) jobs(ids []job.ID, before ...string) []string {
 // host takes it when it sees that this process has ended.
 func (r *Redis) Close() error {
 	r.mu.Lock()
-	r.ended = true
+	r.closed = true
 	t := r.term
 	r.mu.Unlock()
 	if t != nil {

@@ -12,7 +12,7 @@ import (
 func loadSchedules(t *testing.T, s Store) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	err := s.Load(t.Context(), Loaded{
+	err := s.Load(t.Context(), LoadHandlers{
 		Seq: func(uint64) {}, Key: func(int64, int) {}, Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {},
 		Constraint: func(*job.Constraint) error { return nil },
 		Schedule:   func(name string, text []byte) error { texts[name] = string(text); return nil },
@@ -25,10 +25,10 @@ func loadSchedules(t *testing.T, s Store) map[string]string {
 
 // TestSchedules: a schedule is stored together with its due jobs, and Load returns it.
 func TestSchedules(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		put := func(name, text string, jobs ...*job.Job) {
 			t.Helper()
-			must(t, func(f func(error)) { s.PutSchedule(name, []byte(text), jobs, f) })
+			mustCall(t, func(f func(error)) { s.PutSchedule(name, []byte(text), jobs, f) })
 		}
 		first, second, third := newJob(1), newJob(2), newJob(3)
 		put("a", `{"n":1}`)
@@ -36,11 +36,11 @@ func TestSchedules(t *testing.T) {
 		put("b", `{"n":3}`)
 		put("a", `{"n":4}`, third)
 		put("gone", `{}`)
-		must(t, func(f func(error)) { s.DropSchedule("gone", f) })
+		mustCall(t, func(f func(error)) { s.DropSchedule("gone", f) })
 		if got, want := loadSchedules(t, s), map[string]string{"a": `{"n":4}`, "b": `{"n":3}`}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		holds(t, s, first, second, third)
+		checkJobs(t, s, first, second, third)
 		w := load(t, s)
 		if !slices.Equal(w.Live, []job.ID{first.ID, second.ID, third.ID}) || w.Seq < 3 {
 			t.Errorf("%v, seq %d", w.Live, w.Seq)
@@ -57,12 +57,12 @@ func TestScheduleRepeated(t *testing.T) {
 	j := newJob(1)
 	text := []byte(`{"n":1}`)
 	put := func(f func(error)) { r.PutSchedule("a", text, []*job.Job{j}, f) }
-	must(t, put)
-	run := become(t, r, j, started(j), 0, 0)
-	must(t, put)
-	holds(t, r, run)
-	become(t, r, run, ended(run, job.Done), 1, 0)
-	must(t, func(f func(error)) { r.Forget([]job.ID{j.ID}, f) })
-	must(t, put)
-	holds(t, r)
+	mustCall(t, put)
+	run := moveTo(t, r, j, started(j), 0, 0)
+	mustCall(t, put)
+	checkJobs(t, r, run)
+	moveTo(t, r, run, ended(run, job.Done), 1, 0)
+	mustCall(t, func(f func(error)) { r.Forget([]job.ID{j.ID}, f) })
+	mustCall(t, put)
+	checkJobs(t, r)
 }

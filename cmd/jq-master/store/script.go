@@ -10,41 +10,41 @@ import (
 // and answers a repeated transition as it did the first time.
 var (
 	//go:embed lua/held.lua
-	held string
+	heldSource string
 	//go:embed lua/take.lua
-	takeText string
+	takeSource string
 	//go:embed lua/hold.lua
-	holdText string
+	holdSource string
 	//go:embed lua/jobs.lua
-	jobs string
+	jobsSource string
 	//go:embed lua/enqueue.lua
-	enqueueText string
+	enqueueSource string
 	//go:embed lua/undo.lua
-	undoText string
+	undoSource string
 	//go:embed lua/move.lua
-	moveText string
+	moveSource string
 	//go:embed lua/fetch.lua
-	fetchText string
+	fetchSource string
 	//go:embed lua/forget.lua
-	forgetText string
+	forgetSource string
 	//go:embed lua/aside.lua
-	asideText string
+	setAsideSource string
 	//go:embed lua/put.lua
-	putText string
+	putSource string
 	//go:embed lua/settle.lua
-	settleText string
+	settleSource string
 
-	take    = script("take", frees+takeText)
-	hold    = script("hold", frees+holdText)
-	enqueue = script("enqueue", grows+held+jobs+enqueueText).joins(1, 3)
-	undo    = script("undo", frees+held+undoText)
-	move    = script("move", frees+held+moveText).joins(3, 0)
-	fetch   = script("fetch", frees+held+fetchText)
-	forget  = script("forget", frees+held+forgetText)
-	aside   = script("aside", frees+held+asideText)
-	put     = script("put", frees+held+putText)
-	putMore = script("put", grows+held+putText)
-	settle  = script("settle", grows+held+jobs+settleText)
+	takeScript     = newTransition("take", freeingShebang+takeSource)
+	holdScript     = newTransition("hold", freeingShebang+holdSource)
+	enqueueScript  = newTransition("enqueue", growingShebang+heldSource+jobsSource+enqueueSource).joinable(1, 3)
+	undoScript     = newTransition("undo", freeingShebang+heldSource+undoSource)
+	moveScript     = newTransition("move", freeingShebang+heldSource+moveSource).joinable(3, 0)
+	fetchScript    = newTransition("fetch", freeingShebang+heldSource+fetchSource)
+	forgetScript   = newTransition("forget", freeingShebang+heldSource+forgetSource)
+	setAsideScript = newTransition("aside", freeingShebang+heldSource+setAsideSource)
+	putScript      = newTransition("put", freeingShebang+heldSource+putSource)
+	putNewScript   = newTransition("put", growingShebang+heldSource+putSource)
+	settleScript   = newTransition("settle", growingShebang+heldSource+jobsSource+settleSource)
 
 	scripts []*transition
 )
@@ -53,8 +53,8 @@ var (
 // constraints and schedules do not have the flag. All others do, so that jobs can continue, end and
 // be forgotten.
 const (
-	grows = "#!lua\n"
-	frees = "#!lua flags=allow-oom\n"
+	growingShebang = "#!lua\n"
+	freeingShebang = "#!lua flags=allow-oom\n"
 )
 
 // transition is a script with its name, which is also the name of its failpoints.
@@ -63,15 +63,15 @@ type transition struct {
 	name, text string
 	// If keys is not 0, one call of the script makes several transitions. They share this many keys
 	// and arguments, which come first.
-	keys, args int
+	sharedKeys, sharedArgs int
 }
 
-func (t *transition) joins(keys, args int) *transition {
-	t.keys, t.args = keys, args
+func (t *transition) joinable(keys, args int) *transition {
+	t.sharedKeys, t.sharedArgs = keys, args
 	return t
 }
 
-func script(name, text string) *transition {
+func newTransition(name, text string) *transition {
 	t := &transition{Script: redis.NewScript(text), name: name, text: text}
 	scripts = append(scripts, t)
 	return t

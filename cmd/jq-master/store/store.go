@@ -103,7 +103,7 @@ type Store interface {
 	// the caller's goroutine: first for workers, constraints and schedules, then for jobs that have
 	// not ended, by Seq, then for ended jobs, by the time to forget them. If the store goes away
 	// meanwhile, Load continues when the store is back.
-	Load(ctx context.Context, load Loaded) error
+	Load(ctx context.Context, load LoadHandlers) error
 	// Lost is closed when the lease of the last Acquire is lost (then Err returns ErrFenced), or
 	// when the store has lost data (then Err returns ErrLost). The master has to call Acquire and
 	// Load again.
@@ -124,8 +124,8 @@ type Store interface {
 	Close() error
 }
 
-// Loaded receives the content of a store. It may keep the jobs.
-type Loaded struct {
+// LoadHandlers receives the content of a store. It may keep the jobs.
+type LoadHandlers struct {
 	Worker     func(*job.Worker)
 	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
 	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil

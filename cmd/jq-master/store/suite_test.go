@@ -62,8 +62,8 @@ func acquire(t *testing.T, s Store) {
 	}
 }
 
-// everywhere runs a test on each kind of store.
-func everywhere(t *testing.T, test func(*testing.T, Store)) {
+// onBothStores runs a test on each kind of store.
+func onBothStores(t *testing.T, test func(*testing.T, Store)) {
 	for name, make := range map[string]func(*testing.T) Store{
 		"memory": func(*testing.T) Store { return NewMemory() },
 		"redis":  func(t *testing.T) Store { return open(t, shared) },
@@ -90,18 +90,18 @@ func await[T any](t *testing.T, ask func(func(T))) T {
 	}
 }
 
-// must waits for a transition that must succeed.
-func must(t *testing.T, ask func(func(error))) {
+// mustCall waits for a transition that must succeed.
+func mustCall(t *testing.T, ask func(func(error))) {
 	t.Helper()
 	if err := await(t, ask); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// become makes a transition, which must succeed, and returns the job's new state.
-func become(t *testing.T, s Store, was, j *job.Job, forget, drop int64) *job.Job {
+// moveTo makes a transition, which must succeed, and returns the job's new state.
+func moveTo(t *testing.T, s Store, was, j *job.Job, forget, drop int64) *job.Job {
 	t.Helper()
-	must(t, func(f func(error)) { s.Move(was, j, forget, drop, f) })
+	mustCall(t, func(f func(error)) { s.Move(was, j, forget, drop, f) })
 	return j
 }
 
@@ -124,8 +124,8 @@ func add(t *testing.T, s Store, jobs ...*job.Job) {
 	}
 }
 
-// world is the content of a store.
-type world struct {
+// snapshot is the content of a store.
+type snapshot struct {
 	Seq          uint64
 	Live, Ended  []job.ID
 	Jobs         map[job.ID]job.Job
@@ -135,17 +135,17 @@ type world struct {
 	Keys         []int // their sizes
 }
 
-func emptyWorld() *world {
-	return &world{Jobs: map[job.ID]job.Job{}, Forget: map[job.ID]int64{}, Drop: map[job.ID]int64{},
+func emptySnapshot() *snapshot {
+	return &snapshot{Jobs: map[job.ID]job.Job{}, Forget: map[job.ID]int64{}, Drop: map[job.ID]int64{},
 		Workers: map[job.ID]job.Worker{}, Constraints: map[string]job.Constraint{}}
 }
 
-func load(t *testing.T, s Store) *world {
+func load(t *testing.T, s Store) *snapshot {
 	t.Helper()
-	w := emptyWorld()
+	w := emptySnapshot()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	err := s.Load(ctx, Loaded{
+	err := s.Load(ctx, LoadHandlers{
 		Seq:        func(n uint64) { w.Seq = n },
 		Key:        func(_ int64, size int) { w.Keys = append(w.Keys, size) },
 		Worker:     func(v *job.Worker) { w.Workers[v.ID] = *v },
@@ -170,8 +170,8 @@ func load(t *testing.T, s Store) *world {
 	return w
 }
 
-// holds fails the test unless the store holds exactly these jobs.
-func holds(t *testing.T, s Store, want ...*job.Job) {
+// checkJobs fails the test unless the store holds exactly these jobs.
+func checkJobs(t *testing.T, s Store, want ...*job.Job) {
 	t.Helper()
 	jobs := map[job.ID]job.Job{}
 	for _, j := range want {
@@ -199,7 +199,7 @@ func started(j *job.Job) *job.Job {
 func ended(j *job.Job, s job.State) *job.Job {
 	n := *j
 	n.Rev++
-	n.State, n.Finished, n.Told = s, 9, 8
+	n.State, n.Finished, n.ReportedAt = s, 9, 8
 	switch s {
 	case job.Done:
 		n.Result = []byte{0xc4, 2, 0, 0xff}
@@ -232,12 +232,12 @@ func revived(j *job.Job) *job.Job {
 }
 
 func TestLife(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		j := newJob(7)
 		j.Name, j.Argument = "ünïcode *{}", []byte("\x81\xa1a\xc4\x03\x00\r\n")
 		j.Priority, j.MaxRetry, j.Timeout, j.KeepResult, j.Due = math.MinInt32, 1000, 2_591_999_997, true, 1_900_000_000_000
 		add(t, s, j)
-		holds(t, s, j)
+		checkJobs(t, s, j)
 		for _, step := range []struct {
 			name         string
 			next         func(*job.Job) *job.Job
@@ -263,26 +263,26 @@ func TestLife(t *testing.T) {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 			}
-			holds(t, s, j)
+			checkJobs(t, s, j)
 		}
 		w := load(t, s)
 		if w.Forget[j.ID] != 70 || w.Drop[j.ID] != 40 || w.Seq < j.Seq {
 			t.Errorf("forget %d, drop %d, seq %d", w.Forget[j.ID], w.Drop[j.ID], w.Seq)
 		}
 		for range 2 {
-			must(t, func(f func(error)) { s.Fetch([]job.ID{j.ID}, f) })
+			mustCall(t, func(f func(error)) { s.Fetch([]job.ID{j.ID}, f) })
 		}
 		fetched := *j
 		fetched.Result = nil
-		holds(t, s, &fetched)
+		checkJobs(t, s, &fetched)
 		if w := load(t, s); w.Drop[j.ID] != 0 {
 			t.Errorf("drop is %d after the fetch", w.Drop[j.ID])
 		}
 		for range 2 {
-			must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
+			mustCall(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
 		}
-		must(t, func(f func(error)) { s.Fetch([]job.ID{j.ID}, f) })
-		holds(t, s)
+		mustCall(t, func(f func(error)) { s.Fetch([]job.ID{j.ID}, f) })
+		checkJobs(t, s)
 	})
 }
 
@@ -301,7 +301,7 @@ func TestConflict(t *testing.T) {
 		"a job that is unknown":           func(*job.Job) (_, _ *job.Job) { j := newJob(9); return j, started(j) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			everywhere(t, func(t *testing.T, s Store) {
+			onBothStores(t, func(t *testing.T, s Store) {
 				j := newJob(1)
 				add(t, s, j)
 				was, next := move(j)
@@ -309,7 +309,7 @@ func TestConflict(t *testing.T) {
 				if !errors.Is(err, ErrLost) {
 					t.Errorf("answer is %v, want ErrLost", err)
 				}
-				holds(t, s, j)
+				checkJobs(t, s, j)
 			})
 		})
 	}
@@ -317,16 +317,16 @@ func TestConflict(t *testing.T) {
 
 // TestForgetLive: a job that has not ended is never forgotten.
 func TestForgetLive(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		j := newJob(1)
 		add(t, s, j)
-		must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
-		holds(t, s, j)
+		mustCall(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
+		checkJobs(t, s, j)
 	})
 }
 
 func TestBatch(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		var batch []*job.Job
 		for i := range job.MaxBatch {
 			j := newJob(uint64(i) + 1)
@@ -334,7 +334,7 @@ func TestBatch(t *testing.T) {
 			batch = append(batch, j)
 		}
 		add(t, s, batch...)
-		holds(t, s, batch...)
+		checkJobs(t, s, batch...)
 		w := load(t, s)
 		for i, id := range w.Live {
 			if id != batch[i].ID {
@@ -348,7 +348,7 @@ func TestBatch(t *testing.T) {
 }
 
 func TestIdempotency(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		key := &Key{Name: "token /job 1", Body: [32]byte{1}, TTL: time.Hour}
 		other := &Key{Name: key.Name, Body: [32]byte{2}, TTL: time.Hour}
 		first, second := []*job.Job{newJob(1), newJob(2)}, []*job.Job{newJob(3), newJob(4)}
@@ -366,13 +366,13 @@ func TestIdempotency(t *testing.T) {
 				t.Errorf("enqueueing %d: %v, want %v", i, got, c.want)
 			}
 		}
-		holds(t, s, first...)
+		checkJobs(t, s, first...)
 		if got := load(t, s).Keys; len(got) != 1 || got[0] != key.Size(len(first)) {
 			t.Errorf("keys of %v bytes, want one of %d", got, key.Size(len(first)))
 		}
 		// The key outlives its jobs.
-		j := become(t, s, first[0], ended(first[0], job.Cancelled), 1, 0)
-		must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
+		j := moveTo(t, s, first[0], ended(first[0], job.Cancelled), 1, 0)
+		mustCall(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
 		if got := await(t, enqueueing(s, key, second...)); !got.replayed || got.ids[0] != first[0].ID {
 			t.Errorf("after the job was forgotten: %v", got)
 		}
@@ -382,7 +382,7 @@ func TestIdempotency(t *testing.T) {
 // TestKeyEnds: an idempotency key ends by the store's clock, however the clock of Redis or of the
 // host is set, and is then removed.
 func TestKeyEnds(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		var c *clock
 		r, _ := s.(*Redis)
 		if m, ok := s.(*Memory); ok {
@@ -392,7 +392,7 @@ func TestKeyEnds(t *testing.T) {
 		}
 		pass := func(d time.Duration) {
 			up := boot.Since()
-			c.begin(time.Duration(c.at(up))*time.Millisecond+d, up)
+			c.start(time.Duration(c.at(up))*time.Millisecond+d, up)
 		}
 		key := &Key{Name: "k", TTL: time.Hour}
 		first := await(t, enqueueing(s, key, newJob(1)))
@@ -417,7 +417,7 @@ func TestKeyEnds(t *testing.T) {
 			}
 			return
 		}
-		if err := r.hold(t.Context(), r.current(), 1, leaseTerm); err != nil {
+		if err := r.holdLease(t.Context(), r.current(), 1, leaseTerm); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := r.client.Exists(t.Context(), r.keys.idempotency("k"), r.keys.idempotency("l")).Result(); err != nil || n != 1 {
@@ -437,11 +437,11 @@ func TestKeyOfTheFuture(t *testing.T) {
 	acquire(t, r)
 	up := boot.Since()
 	now := time.Duration(r.At(up)) * time.Millisecond
-	r.clock.begin(now+46*24*time.Hour, up)
+	r.clock.start(now+46*24*time.Hour, up)
 	key := &Key{Name: "k", TTL: KeyLife}
 	await(t, enqueueing(r, key, newJob(1)))
-	r.clock.begin(now, up)
-	if err := r.Load(t.Context(), Loaded{
+	r.clock.start(now, up)
+	if err := r.Load(t.Context(), LoadHandlers{
 		Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {}, Seq: func(uint64) {},
 		Key: func(until int64, _ int) {
 			if until > r.At(boot.Since())+KeyLife.Milliseconds() {
@@ -451,40 +451,40 @@ func TestKeyOfTheFuture(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.hold(t.Context(), r.current(), 1, leaseTerm); err != nil {
+	if err := r.holdLease(t.Context(), r.current(), 1, leaseTerm); err != nil {
 		t.Fatal(err)
 	}
 	if e := await(t, enqueueing(r, key, newJob(2))); !e.replayed {
 		t.Errorf("while it is remembered: %v", e)
 	}
 	up = boot.Since()
-	r.clock.begin(time.Duration(r.At(up))*time.Millisecond+KeyLife, up)
+	r.clock.start(time.Duration(r.At(up))*time.Millisecond+KeyLife, up)
 	if e := await(t, enqueueing(r, key, newJob(2))); e.replayed || e.err != nil {
 		t.Errorf("after its time: %v", e)
 	}
 }
 
-func TestSides(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+func TestWorkersAndConstraints(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 3, URL: "http://127.0.0.1:1", Names: []string{"a*", "*"},
 			Token: "t", Heartbeat: true, Owner: job.Owner{1, 31: 2}, Since: 12}
 		c := &job.Constraint{ID: "c/1 {}", Match: []byte{0x80}, Rate: 0.1, Burst: 2, Concurrency: -1, Per: "/argument/x", Enabled: true, Version: 9}
 		for range 2 {
-			must(t, func(f func(error)) { s.PutWorker(w, f) })
-			must(t, func(f func(error)) { s.PutConstraint(c, f) })
+			mustCall(t, func(f func(error)) { s.PutWorker(w, f) })
+			mustCall(t, func(f func(error)) { s.PutConstraint(c, f) })
 		}
 		got := load(t, s)
-		want := emptyWorld()
+		want := emptySnapshot()
 		want.Workers[w.ID], want.Constraints[c.ID], want.Seq = *w, *c, got.Seq
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
 		for range 2 {
-			must(t, func(f func(error)) { s.DropWorker(w.ID, f) })
-			must(t, func(f func(error)) { s.DropConstraint(c.ID, f) })
+			mustCall(t, func(f func(error)) { s.DropWorker(w.ID, f) })
+			mustCall(t, func(f func(error)) { s.DropConstraint(c.ID, f) })
 		}
 		got = load(t, s)
-		want = emptyWorld()
+		want = emptySnapshot()
 		want.Seq = got.Seq
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -493,7 +493,7 @@ func TestSides(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		s.Close()
 		if e := await(t, enqueueing(s, nil, newJob(1))); !errors.Is(e.err, ErrClosed) {
 			t.Errorf("enqueue after Close: %v", e.err)
@@ -504,19 +504,19 @@ func TestClosed(t *testing.T) {
 // TestUnique: a unique key is stored with its job, and a transition changes when a waiting job is
 // due and its priority.
 func TestUnique(t *testing.T) {
-	everywhere(t, func(t *testing.T, s Store) {
+	onBothStores(t, func(t *testing.T, s Store) {
 		j := newJob(1)
 		j.Unique = &job.Unique{Key: "ü\n k", Period: unique.Window, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}
 		add(t, s, j)
-		holds(t, s, j)
+		checkJobs(t, s, j)
 		later := *j
 		later.Rev++
 		later.Due, later.Priority = 1_950_000_000_000, -7
 		for range 2 { // the second one is a repeat
-			must(t, func(f func(error)) { s.Move(j, &later, 0, 0, f) })
-			holds(t, s, &later)
+			mustCall(t, func(f func(error)) { s.Move(j, &later, 0, 0, f) })
+			checkJobs(t, s, &later)
 		}
-		run := become(t, s, &later, started(&later), 0, 0)
+		run := moveTo(t, s, &later, started(&later), 0, 0)
 		late := *run
 		late.Rev++
 		late.State = job.Queued

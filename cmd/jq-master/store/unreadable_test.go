@@ -92,18 +92,18 @@ func TestUnreadable(t *testing.T) {
 			a, b, c, d := newJob(1), newJob(2), newJob(3), newJob(4)
 			add(t, first, a, b, c, d)
 			for _, j := range []*job.Job{c, d} {
-				s := become(t, first, j, started(j), 0, 0)
-				*j = *become(t, first, s, ended(s, job.Done), 70, 40)
+				s := moveTo(t, first, j, started(j), 0, 0)
+				*j = *moveTo(t, first, s, ended(s, job.Done), 70, 40)
 			}
 			w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 1, Names: []string{"*"}}
 			k := &job.Constraint{ID: "k", Match: []byte{0x80}, Rate: 1, Burst: 1, Concurrency: -1}
-			must(t, func(f func(error)) { first.PutWorker(w, f) })
-			must(t, func(f func(error)) { first.PutConstraint(k, f) })
+			mustCall(t, func(f func(error)) { first.PutWorker(w, f) })
+			mustCall(t, func(f func(error)) { first.PutConstraint(k, f) })
 			if err := first.Resign(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			wreck(t, place{first, first.keys.job(a.ID), first.keys.job(c.ID), a.ID.String()})
-			r := twin(t, first)
+			r := secondClient(t, first)
 			acquire(t, r)
 			got := load(t, r)
 			if got.Jobs[b.ID].Name == "" && name != "live is a string" || got.Jobs[d.ID].Name == "" && name != "ended is a list" {
@@ -117,10 +117,10 @@ func TestUnreadable(t *testing.T) {
 			if e := await(t, enqueueing(r, &Key{Name: "k", TTL: time.Hour}, n)); e.err != nil || e.replayed {
 				t.Fatalf("%+v", e)
 			}
-			n = become(t, r, n, started(n), 0, 0)
-			become(t, r, n, ended(n, job.Done), 70, 40)
-			must(t, func(f func(error)) { r.PutWorker(w, f) })
-			must(t, func(f func(error)) { r.PutConstraint(k, f) })
+			n = moveTo(t, r, n, started(n), 0, 0)
+			moveTo(t, r, n, ended(n, job.Done), 70, 40)
+			mustCall(t, func(f func(error)) { r.PutWorker(w, f) })
+			mustCall(t, func(f func(error)) { r.PutConstraint(k, f) })
 			if found := metric(t, r, "gloom_jq_unreadable"); found != 1 && name != "the lease never ends" {
 				t.Errorf("%v records are counted", found)
 			}
@@ -128,22 +128,22 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestMovedMidway: a job whose move has failed midway, and was never repeated, is in two sets. The
+// TestMoveDuringLoad: a job whose move has failed midway, and was never repeated, is in two sets. The
 // reload reads it once, in its real state, and removes it from the other set.
-func TestMovedMidway(t *testing.T) {
+func TestMoveDuringLoad(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
 	acquire(t, first)
 	live, done := newJob(1), newJob(2)
 	add(t, first, live, done)
-	s := become(t, first, done, started(done), 0, 0)
-	done = become(t, first, s, ended(s, job.Done), 70, 40)
+	s := moveTo(t, first, done, started(done), 0, 0)
+	done = moveTo(t, first, s, ended(s, job.Done), 70, 40)
 	if err := first.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	shared.Do(t, "ZADD", first.keys.live, done.Seq, done.ID.String())
 	shared.Do(t, "ZADD", first.keys.ended, 70, live.ID.String())
-	r := twin(t, first)
+	r := secondClient(t, first)
 	acquire(t, r)
 	got := load(t, r)
 	if len(got.Live) != 1 || got.Live[0] != live.ID || len(got.Ended) != 1 || got.Ended[0] != done.ID || got.Forget[done.ID] != 70 || got.Drop[done.ID] != 40 {

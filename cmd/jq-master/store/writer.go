@@ -14,7 +14,7 @@ import (
 )
 
 // A round trip carries at most this many transitions, keys and bytes, but at least one transition.
-// Even a slow link must be able to carry it within answerWithin, because otherwise the same round
+// Even a slow link must be able to carry it within answerTimeout, because otherwise the same round
 // would be sent again for ever.
 const (
 	roundOps   = 512
@@ -104,16 +104,16 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 	} else {
 		round, err = r.send(t, round)
 	}
-	wait := retries()
+	wait := newBackoff()
 	for attempt := 0; err != nil; attempt++ {
-		if k := kindOf(err); k != away {
+		if k := kindOf(err); k != kindAway {
 			r.abandon(t, round, lostError(k, err))
 			return false
 		}
 		// Redis counts as away only if a second attempt, on a new connection, fails, too.
 		if attempt > 0 {
 			round = r.setAway(t, round, err)
-			pause(t.stop, wait)
+			pauseFor(t.stop, wait)
 		}
 		select {
 		case <-t.stop:
@@ -121,16 +121,16 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 			return false
 		default:
 		}
-		if round, err = r.comeBack(t, round); err == nil {
-			r.setBack()
+		if round, err = r.recover(t, round); err == nil {
+			r.setReachable()
 		}
 	}
 	return true
 }
 
-// comeBack makes sure that commands sent on broken connections can no longer take effect, undoes
+// recover makes sure that commands sent on broken connections can no longer take effect, undoes
 // the enqueueings that were refused meanwhile, and sends the rest of the round again.
-func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
+func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 	t.fence++
 	// The timeout is short, because a server that hangs has already cost much time.
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -142,8 +142,8 @@ func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
 	if err != nil {
 		return round, err
 	}
-	for len(t.undo) > 0 {
-		if t.undo, err = r.send(t, t.undo); err != nil {
+	for len(t.undos) > 0 {
+		if t.undos, err = r.send(t, t.undos); err != nil {
 			return round, err
 		}
 	}
@@ -169,22 +169,22 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	ctx := context.Background()
 	lease := fmt.Sprintf("%s %s %d ", t.epoch, r.name, t.fence)
 	pipe := r.client.Pipeline()
-	runs := join(round)
+	runs := joinOps(round)
 	answers := make([]*redis.Cmd, len(runs))
 	for i, ops := range runs {
-		answers[i] = pipe.Do(ctx, r.words(ops, lease, t.acked)...)
+		answers[i] = pipe.Do(ctx, r.scriptArgs(ops, lease, t.acked)...)
 	}
 	failpoint.Point("before " + round[0].name)
 	began := time.Now()
 	roundTrip(ctx, pipe)
-	r.metrics.round.Observe(time.Since(began).Seconds())
-	r.metrics.size.Observe(float64(len(round)))
+	r.metrics.roundTime.Observe(time.Since(began).Seconds())
+	r.metrics.roundSize.Observe(float64(len(round)))
 	failpoint.Point("after " + round[0].name)
 	for i, ops := range runs {
 		answer, err := answers[i].Result()
 		var refusals map[int64]error
 		if err == nil {
-			answer, refusals, err = t.read(answer, ops[0].alone)
+			answer, refusals, err = t.read(answer, ops[0].notJoined)
 		}
 		for i, o := range ops {
 			err := cmp.Or(err, refusals[int64(i+1)])
@@ -195,11 +195,11 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 			k := kindOf(err)
 			r.metrics.errors.WithLabelValues(kindNames[k]).Inc()
 			switch k {
-			case faulty:
+			case kindFaulty:
 				o.done(nil, fmt.Errorf("redis: %s: %w", o.name, err))
-			case full:
+			case kindFull:
 				o.done(nil, fmt.Errorf("%w: %w", ErrFull, err))
-			case away:
+			case kindAway:
 				again = append(again, o)
 				if why == nil {
 					why = err
@@ -221,7 +221,7 @@ var errUnexpectedAnswer = errors.New("redis: an answer that no script gives")
 func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
 	var refusals map[int64]error
 	if list, ok := answer.([]any); ok && len(list) > 0 {
-		answer, refusals = list[0], refusalsByIndex(list[1:])
+		answer, refusals = list[0], errorsByIndex(list[1:])
 	}
 	switch a := answer.(type) {
 	case int64:
@@ -252,7 +252,7 @@ func roundTrip(ctx context.Context, pipe redis.Pipeliner) {
 
 // lostError returns the error that ends a term.
 func lostError(k kind, err error) error {
-	if k == fenced {
+	if k == kindFenced {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, err)
@@ -270,10 +270,10 @@ func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	r.mu.Unlock()
 	round, sent := withoutEnqueueings(round)
 	for _, o := range sent {
-		t.undo = append(t.undo, o.takesBack)
+		t.undos = append(t.undos, o.undo)
 	}
-	if first && r.watch != nil {
-		r.watch(why)
+	if first && r.onAway != nil {
+		r.onAway(why)
 	}
 	for _, o := range append(sent, refused...) {
 		o.done(nil, why)
@@ -281,19 +281,19 @@ func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	return round
 }
 
-func (r *Redis) setBack() {
+func (r *Redis) setReachable() {
 	r.mu.Lock()
 	was := r.away
 	r.away = nil
 	r.mu.Unlock()
-	if was != nil && r.watch != nil {
-		r.watch(nil)
+	if was != nil && r.onAway != nil {
+		r.onAway(nil)
 	}
 }
 
 func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 	for _, o := range ops {
-		if o.takesBack != nil {
+		if o.undo != nil {
 			enqueueings = append(enqueueings, o)
 		} else {
 			rest = append(rest, o)
@@ -308,7 +308,7 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 func (r *Redis) abandon(t *term, round []*op, why error) {
 	if errors.Is(why, ErrFenced) {
 		round = slices.DeleteFunc(round, func(o *op) bool {
-			if o.takesBack == nil {
+			if o.undo == nil {
 				return false
 			}
 			n, err := r.client.Exists(context.Background(), o.keys[len(o.keys)-1]).Result()
@@ -332,7 +332,7 @@ func (r *Redis) finish(t *term, why error) {
 	r.queue = nil
 	r.mu.Unlock()
 	if !errors.Is(why, ErrClosed) {
-		close(t.over)
+		close(t.lost)
 	}
 	for _, o := range queue {
 		o.done(nil, why)

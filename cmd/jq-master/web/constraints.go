@@ -61,7 +61,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 // constraintID returns the id of the constraint in the path.
 func (x *exchange) constraintID() string {
 	id := cmp.Or(api.Name(x.r.PathValue("id")), "test") // the path of "test" has no id
-	if why := badName(id, job.MaxConstraintID); why != "" {
+	if why := nameError(id, job.MaxConstraintID); why != "" {
 		x.noteFault(job.InvalidValue, "id", "the id of a constraint %s", why)
 	}
 	return id

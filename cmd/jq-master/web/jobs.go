@@ -30,7 +30,7 @@ const (
 var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
 
 // readJob reads a job with the named fields from a value, and copies what it keeps.
-func readJob(v pack.Value, prefix string, fields []string) (*master.New, *job.Fault) {
+func readJob(v pack.Value, prefix string, fields []string) (*master.NewJob, *job.Fault) {
 	f := readStrict(v, prefix, fields...)
 	if f.value("name") == nil {
 		f.refuse(job.MissingField, "name", "is missing")
@@ -38,14 +38,14 @@ func readJob(v pack.Value, prefix string, fields []string) (*master.New, *job.Fa
 	n := attributes(&f)
 	n.Argument = bytes.Clone(f.required("argument", pack.Map))
 	if v := f.value("unique"); v != nil && f.fault == nil {
-		n.Sharing, f.fault = readSharing(v, prefix+"unique.")
+		n.UniqueRequest, f.fault = readSharing(v, prefix+"unique.")
 	}
 	return n, f.fault
 }
 
 // attributes reads the attributes of a job, except its argument.
-func attributes(f *form) *master.New {
-	return &master.New{
+func attributes(f *fieldReader) *master.NewJob {
+	return &master.NewJob{
 		Attributes: job.Attributes{
 			Name:       f.name("name", job.MaxName),
 			Priority:   int32(f.integer("priority", -1<<31, 1<<31-1, 0)),
@@ -58,10 +58,10 @@ func attributes(f *form) *master.New {
 }
 
 // readSharing reads v, the value of the field unique.
-func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
+func readSharing(v pack.Value, prefix string) (*job.UniqueRequest, *job.Fault) {
 	f := readStrict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.required("key", pack.String)
-	s := &job.Sharing{Key: f.name("key", unique.MaxKey)}
+	s := &job.UniqueRequest{Key: f.name("key", unique.MaxKey)}
 	var ok bool
 	if f.value("while") != nil {
 		if s.Period, ok = unique.ParsePeriod(f.text("while")); !ok {
@@ -85,7 +85,7 @@ func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 
 // milliseconds returns a field with a number of milliseconds from 1 to unique.MaxTime, or 0 if it
 // is absent.
-func (f *form) milliseconds(name string) time.Duration {
+func (f *fieldReader) milliseconds(name string) time.Duration {
 	return time.Duration(f.integer(name, 1, unique.MaxTime.Milliseconds(), 0)) * time.Millisecond
 }
 
@@ -98,15 +98,15 @@ func postJob(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	if n.Sharing != nil && key != nil {
+	if n.UniqueRequest != nil && key != nil {
 		return 0, job.Refuse(job.InvalidValue, "unique", "unique and Idempotency-Key cannot be used together: send one of them")
 	}
-	ids, unique, err := x.enqueue([]*master.New{n}, key)
+	ids, unique, err := x.enqueue([]*master.NewJob{n}, key)
 	if err != nil {
 		return 0, err
 	}
 	x.w.Header().Set("Location", "/job/"+ids[0].String())
-	x.object(1 + btoi(unique != ""))
+	x.object(1 + boolInt(unique != ""))
 	x.idOrNull("job_id", ids[0])
 	if unique == "" {
 		return http.StatusCreated, nil
@@ -125,14 +125,14 @@ func postJobs(x *exchange) (int, error) {
 	case v.Len() < 1 || v.Len() > job.MaxBatch:
 		return 0, job.Refuse(job.InvalidValue, "", "the body must be an array of 1 to %d jobs, but has %d", job.MaxBatch, v.Len())
 	}
-	jobs := make([]*master.New, 0, v.Len())
+	jobs := make([]*master.NewJob, 0, v.Len())
 	for item := range v.Items() {
 		n, fault := readJob(item, "", jobFields)
 		if fault != nil { // the job is read again to get a fault that names its index
 			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)), jobFields)
 			return 0, fault
 		}
-		if n.Sharing != nil {
+		if n.UniqueRequest != nil {
 			field := fmt.Sprintf("[%d].unique", len(jobs))
 			return 0, job.Refuse(job.InvalidValue, field, "%s: send a job with unique on its own, by POST /job", field)
 		}
@@ -147,9 +147,9 @@ func postJobs(x *exchange) (int, error) {
 	return http.StatusCreated, nil
 }
 
-func (x *exchange) enqueue(jobs []*master.New, key *master.Key) (ids []job.ID, unique string, err error) {
+func (x *exchange) enqueue(jobs []*master.NewJob, key *master.Key) (ids []job.ID, unique string, err error) {
 	if key != nil {
-		key.Body = sha256.Sum256(x.in.Bytes())
+		key.Body = sha256.Sum256(x.body.Bytes())
 	}
 	ids, replayed, unique, err := x.Master.Enqueue(jobs, key)
 	if replayed {
@@ -174,7 +174,7 @@ func (x *exchange) idempotency() *master.Key {
 	if x.grant != nil {
 		owner = hex.EncodeToString(x.grant.Hash[:8])
 	}
-	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: master.KeyLife}
+	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: master.KeyTTL}
 }
 
 // jobID returns the id of the job in the path.
@@ -249,12 +249,12 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	x.text("name", st.Name)
 	finished := int64(0)
 	if st.State.Ended() {
-		finished = cmp.Or(st.Told, st.Finished)
+		finished = cmp.Or(st.ReportedAt, st.Finished)
 	}
 	x.moment("finished_at", finished)
-	x.sent = http.StatusOK
-	fetched(x.send(x.sent) && (st.Fetch == nil || x.flush() == nil))
-	return x.sent, nil
+	x.status = http.StatusOK
+	fetched(x.send(x.status) && (st.Fetch == nil || x.flush() == nil))
+	return x.status, nil
 }
 
 func pollJob(x *exchange) (int, error) {

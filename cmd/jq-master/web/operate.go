@@ -24,7 +24,7 @@ var filterFields = []string{"status", "name", "worker", "from", "to"}
 
 // filter returns the filter in a body or a query. It returns nil if all jobs are selected, because
 // no field is given or the matcher selects every job.
-func filter(f *form) *master.Filter {
+func filter(f *fieldReader) *master.Filter {
 	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	given := false
 	for _, name := range filterFields {
@@ -51,7 +51,7 @@ func filter(f *form) *master.Filter {
 }
 
 // cursor returns the cursor from which a list is to continue, or 0 if there is none.
-func cursor(f *form) uint64 {
+func cursor(f *fieldReader) uint64 {
 	text := f.text("cursor")
 	if text == "" {
 		return 0
@@ -70,8 +70,8 @@ var (
 )
 
 // fromQuery converts a query to a form. The limit becomes a number; all other values are strings.
-func fromQuery(q url.Values, names ...string) form {
-	a := answer{}
+func fromQuery(q url.Values, names ...string) fieldReader {
+	a := replyBuilder{}
 	given := 0
 	for _, name := range names {
 		text := q.Get(name)
@@ -85,9 +85,9 @@ func fromQuery(q url.Values, names ...string) form {
 			a.text(name, text)
 		}
 	}
-	head := answer{}
+	head := replyBuilder{}
 	head.object(given)
-	return readLax(append(head.b, a.b...), "", names...)
+	return readKnown(append(head.buf, a.buf...), "", names...)
 }
 
 func getJobs(x *exchange) (int, error) {
@@ -100,7 +100,7 @@ func queryJobs(x *exchange) (int, error) {
 	return x.list(&f)
 }
 
-func (x *exchange) list(f *form) (int, error) {
+func (x *exchange) list(f *fieldReader) (int, error) {
 	which := filter(f)
 	limit, from := int(f.integer("limit", 1, maxPage, defaultPage)), cursor(f)
 	if f.fault != nil {
@@ -120,7 +120,7 @@ func (x *exchange) list(f *form) (int, error) {
 		x.object(jobKeys + 1)
 		x.job(j)
 		argument := j.Argument
-		if len(argument) > shortArgument {
+		if len(argument) > maxArgumentShown {
 			argument = nil
 		}
 		x.raw("argument", argument)
@@ -129,14 +129,14 @@ func (x *exchange) list(f *form) (int, error) {
 	return http.StatusOK, nil
 }
 
-// shortArgument is the size, in bytes, up to which lists show an argument.
-const shortArgument = 256
+// maxArgumentShown is the size, in bytes, up to which lists show an argument.
+const maxArgumentShown = 256
 
 // jobKeys is the number of keys that job writes.
 const jobKeys = 18
 
 // job writes the fields of a job that lists show.
-func (a *answer) job(j *job.Job) {
+func (a *replyBuilder) job(j *job.Job) {
 	a.idOrNull("id", j.ID)
 	a.text("name", j.Name)
 	a.integer("priority", int64(j.Priority))
@@ -192,33 +192,33 @@ func getDetail(x *exchange) (int, error) {
 	for i := range attempts {
 		x.run(&attempts[i])
 	}
-	attempts = attempts[max(0, len(attempts)-shownAttempts):]
+	attempts = attempts[max(0, len(attempts)-maxAttemptsShown):]
 	x.key("attempts")
 	x.array(len(attempts))
 	for i := range attempts {
 		x.attempt(&attempts[i])
 	}
 	x.texts("blocked_by", d.BlockedBy)
-	x.textOrNull("waits", d.Waits)
-	if d.Place < 0 {
+	x.textOrNull("waits", d.WaitReason)
+	if d.Position < 0 {
 		x.null("place")
 	} else {
-		x.integer("place", int64(d.Place))
+		x.integer("place", int64(d.Position))
 	}
-	x.boolean("place_exact", d.Exact)
+	x.boolean("place_exact", d.PositionExact)
 	return http.StatusOK, nil
 }
 
 const (
-	shownAttempts = 10      // the last ones
-	longError     = 1 << 10 // bytes of a run's error
+	maxAttemptsShown = 10      // the last ones
+	maxErrorShown    = 1 << 10 // bytes of a run's error
 )
 
 // run writes an attempt with the keys that the broker uses for runs.
-func (a *answer) run(t *job.Attempt) {
+func (a *replyBuilder) run(t *job.Attempt) {
 	said := t.Message
-	if len(said) > longError {
-		said = strings.ToValidUTF8(said[:longError-len("…")], "") + "…"
+	if len(said) > maxErrorShown {
+		said = strings.ToValidUTF8(said[:maxErrorShown-len("…")], "") + "…"
 	}
 	if said == "" {
 		a.object(5)
@@ -239,7 +239,7 @@ func (a *answer) run(t *job.Attempt) {
 	a.text("outcome", t.Outcome())
 }
 
-func (a *answer) attempt(t *job.Attempt) {
+func (a *replyBuilder) attempt(t *job.Attempt) {
 	a.object(7)
 	a.integer("attempt", int64(t.Number))
 	a.idOrNull("worker_id", t.Worker)
@@ -254,11 +254,11 @@ func (a *answer) attempt(t *job.Attempt) {
 	a.textOrNull("message", t.Message)
 }
 
-// onJob returns a handler that acts on the job in the path. fields has the fields of the body that
+// jobAction returns a handler that acts on the job in the path. fields has the fields of the body that
 // the action needs.
-func onJob(action func(*form) master.Action, fields ...string) handler {
+func jobAction(action func(*fieldReader) master.Action, fields ...string) handler {
 	return func(x *exchange) (int, error) {
-		id, f := x.jobID(), form{}
+		id, f := x.jobID(), fieldReader{}
 		if len(fields) > 0 || x.r.ContentLength != 0 {
 			f = x.form(fields...)
 		}
@@ -271,21 +271,21 @@ func onJob(action func(*form) master.Action, fields ...string) handler {
 }
 
 // constantAction returns a function that returns the action act, whatever the form.
-func constantAction(act master.Action) func(*form) master.Action {
-	return func(*form) master.Action { return act }
+func constantAction(act master.Action) func(*fieldReader) master.Action {
+	return func(*fieldReader) master.Action { return act }
 }
 
 // prioritize returns the action that gives jobs the priority in the form.
-func prioritize(f *form) master.Action {
+func prioritize(f *fieldReader) master.Action {
 	if f.value("priority") == nil {
 		f.refuse(job.MissingField, "priority", "is missing")
 	}
-	return master.Prioritizing(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
+	return master.PriorityAction(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
 }
 
-// bulk returns a handler that acts on many jobs, or only counts them. fields has the further fields
+// bulkAction returns a handler that acts on many jobs, or only counts them. fields has the further fields
 // that the action needs.
-func bulk(action func(*form) master.Action, fields ...string) handler {
+func bulkAction(action func(*fieldReader) master.Action, fields ...string) handler {
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
 		f := x.form(known...)
@@ -315,7 +315,7 @@ func bulk(action func(*form) master.Action, fields ...string) handler {
 }
 
 // cursor writes a cursor; 0 is written as null.
-func (a *answer) cursor(k string, at uint64) {
+func (a *replyBuilder) cursor(k string, at uint64) {
 	if at == 0 {
 		a.null(k)
 		return
@@ -361,13 +361,13 @@ func getWorkers(x *exchange) (int, error) {
 		x.texts("names", w.Names)
 		x.boolean("heartbeat", w.Heartbeat)
 		x.moment("registered_at", w.Since)
-		x.moment("seen_at", w.Seen)
+		x.moment("seen_at", w.LastSeen)
 		paused := int64(0)
-		if w.Paused.After(time.Now()) {
-			paused = w.Paused.UnixMilli()
+		if w.PausedUntil.After(time.Now()) {
+			paused = w.PausedUntil.UnixMilli()
 		}
 		x.moment("paused_until", paused)
-		x.textOrNull("paused_for", w.Why)
+		x.textOrNull("paused_for", w.PauseReason)
 		x.boolean("leaving", w.Leaving)
 		x.boolean("silent", w.Silent)
 	}
@@ -383,7 +383,7 @@ func dropWorker(x *exchange) (int, error) {
 }
 
 // matcherOf returns the value of a required field and the matcher that it describes.
-func matcherOf(f *form, name string) (pack.Value, *matcher.Matcher) {
+func matcherOf(f *fieldReader, name string) (pack.Value, *matcher.Matcher) {
 	v := f.value(name)
 	if v == nil {
 		f.refuse(job.MissingField, name, "is missing")

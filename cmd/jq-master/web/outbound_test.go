@@ -33,7 +33,7 @@ func (u *stalledWriter) Flush() {}
 // results are in memory. Small results do not wait, and a client that disconnects has fetched
 // nothing.
 func TestUnread(t *testing.T) {
-	const limit = 4 * large
+	const limit = 4 * largeReply
 	s := &Server{Config: Config{MaxBody: limit}}
 	s.outbound = semaphore.NewWeighted(s.outboundBytes())
 	writes, reads := make(chan struct{}, 1000), make(chan struct{})
@@ -42,7 +42,7 @@ func TestUnread(t *testing.T) {
 	send := func(ctx context.Context, size int) {
 		wg.Go(func() {
 			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
-			x := &exchange{Server: s, w: &stalledWriter{httptest.NewRecorder(), writes, reads}, r: r, reply: msgpackType}
+			x := &exchange{Server: s, w: &stalledWriter{httptest.NewRecorder(), writes, reads}, r: r, replyType: msgpackType}
 			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
 		})
 	}
@@ -60,15 +60,15 @@ func TestUnread(t *testing.T) {
 			t.Fatalf("%d replies more than %d are being written", n, want)
 		}
 	}
-	for range 3 * largeReplies {
+	for range 3 * maxLargeReplies {
 		send(t.Context(), limit)
 	}
-	took(largeReplies)
-	send(t.Context(), large)
+	took(maxLargeReplies)
+	send(t.Context(), largeReply)
 	took(1)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	send(ctx, 2*largeReplies*limit) // a result that was stored when larger bodies were allowed
+	send(ctx, 2*maxLargeReplies*limit) // a result that was stored when larger bodies were allowed
 	if <-fetched {
 		t.Error("a client that has left has fetched the result")
 	}
@@ -79,6 +79,6 @@ func TestUnread(t *testing.T) {
 			t.Error("a client that has read the result has not fetched it")
 		}
 	}
-	send(t.Context(), 2*largeReplies*limit)
+	send(t.Context(), 2*maxLargeReplies*limit)
 	wg.Wait()
 }

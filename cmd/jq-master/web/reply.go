@@ -11,21 +11,21 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// answer is the MessagePack of a reply, to which its methods append.
-type answer struct{ b []byte }
+// replyBuilder is the MessagePack of a reply, to which its methods append.
+type replyBuilder struct{ buf []byte }
 
-func (a *answer) object(n int)  { a.b = msgp.AppendMapHeader(a.b, uint32(n)) }
-func (a *answer) array(n int)   { a.b = msgp.AppendArrayHeader(a.b, uint32(n)) }
-func (a *answer) item(s string) { a.b = msgp.AppendString(a.b, s) }
-func (a *answer) key(k string)  { a.item(k) }
+func (a *replyBuilder) object(n int)  { a.buf = msgp.AppendMapHeader(a.buf, uint32(n)) }
+func (a *replyBuilder) array(n int)   { a.buf = msgp.AppendArrayHeader(a.buf, uint32(n)) }
+func (a *replyBuilder) item(s string) { a.buf = msgp.AppendString(a.buf, s) }
+func (a *replyBuilder) key(k string)  { a.item(k) }
 
-func (a *answer) text(k, v string) {
+func (a *replyBuilder) text(k, v string) {
 	a.key(k)
 	a.item(v)
 }
 
 // textOrNull writes a string, or null for "".
-func (a *answer) textOrNull(k, v string) {
+func (a *replyBuilder) textOrNull(k, v string) {
 	if v == "" {
 		a.null(k)
 		return
@@ -33,30 +33,30 @@ func (a *answer) textOrNull(k, v string) {
 	a.text(k, v)
 }
 
-func (a *answer) null(k string) {
+func (a *replyBuilder) null(k string) {
 	a.key(k)
-	a.b = msgp.AppendNil(a.b)
+	a.buf = msgp.AppendNil(a.buf)
 }
 
-func (a *answer) integer(k string, n int64) {
+func (a *replyBuilder) integer(k string, n int64) {
 	a.key(k)
 	a.number(n)
 }
 
-func (a *answer) number(n int64) {
+func (a *replyBuilder) number(n int64) {
 	if n < 0 {
-		a.b = msgp.AppendInt64(a.b, n)
+		a.buf = msgp.AppendInt64(a.buf, n)
 	} else {
-		a.b = msgp.AppendUint64(a.b, uint64(n))
+		a.buf = msgp.AppendUint64(a.buf, uint64(n))
 	}
 }
 
-func (a *answer) float(k string, f float64) {
+func (a *replyBuilder) float(k string, f float64) {
 	a.key(k)
-	a.b = msgp.AppendFloat64(a.b, f)
+	a.buf = msgp.AppendFloat64(a.buf, f)
 }
 
-func (a *answer) floatOrNull(k string, f *float64) {
+func (a *replyBuilder) floatOrNull(k string, f *float64) {
 	if f == nil {
 		a.null(k)
 		return
@@ -64,28 +64,28 @@ func (a *answer) floatOrNull(k string, f *float64) {
 	a.float(k, *f)
 }
 
-func (a *answer) seconds(k string, s job.Span) {
+func (a *replyBuilder) seconds(k string, s job.Span) {
 	a.key(k)
-	a.b = pack.AppendSeconds(a.b, s)
+	a.buf = pack.AppendSeconds(a.buf, s)
 }
 
-func (a *answer) boolean(k string, v bool) {
+func (a *replyBuilder) boolean(k string, v bool) {
 	a.key(k)
-	a.b = msgp.AppendBool(a.b, v)
+	a.buf = msgp.AppendBool(a.buf, v)
 }
 
 // raw writes a value as it was sent, or null for nil.
-func (a *answer) raw(k string, v []byte) {
+func (a *replyBuilder) raw(k string, v []byte) {
 	if v == nil {
 		a.null(k)
 		return
 	}
 	a.key(k)
-	a.b = append(a.b, v...)
+	a.buf = append(a.buf, v...)
 }
 
 // idOrNull writes an id, or null for the zero id.
-func (a *answer) idOrNull(k string, id job.ID) {
+func (a *replyBuilder) idOrNull(k string, id job.ID) {
 	if id.None() {
 		a.null(k)
 		return
@@ -94,11 +94,11 @@ func (a *answer) idOrNull(k string, id job.ID) {
 	a.id(id)
 }
 
-func (a *answer) id(id job.ID) {
-	a.b = pack.AppendID(a.b, id)
+func (a *replyBuilder) id(id job.ID) {
+	a.buf = pack.AppendID(a.buf, id)
 }
 
-func (a *answer) texts(k string, texts []string) {
+func (a *replyBuilder) texts(k string, texts []string) {
 	a.key(k)
 	a.array(len(texts))
 	for _, s := range texts {
@@ -106,7 +106,7 @@ func (a *answer) texts(k string, texts []string) {
 	}
 }
 
-func (a *answer) ids(k string, ids []job.ID) {
+func (a *replyBuilder) ids(k string, ids []job.ID) {
 	a.key(k)
 	a.array(len(ids))
 	for _, id := range ids {
@@ -115,16 +115,16 @@ func (a *answer) ids(k string, ids []job.ID) {
 }
 
 // moment writes a time, or null for 0.
-func (a *answer) moment(k string, milliseconds int64) {
+func (a *replyBuilder) moment(k string, milliseconds int64) {
 	if milliseconds == 0 {
 		a.null(k)
 		return
 	}
 	a.key(k)
-	a.b = pack.AppendTime(a.b, milliseconds)
+	a.buf = pack.AppendTime(a.buf, milliseconds)
 }
 
-func (a *answer) error(f *job.Fault) {
+func (a *replyBuilder) error(f *job.Fault) {
 	a.text("error", string(f.Code))
 	a.text("reason", f.Reason)
 	if f.Field != "" {
@@ -165,7 +165,7 @@ func replyType(header []string, request string) string {
 		}
 	}
 	// The encoding of the request comes first: it is preferred if the client accepts both alike.
-	wishes := [2]wish{{name: request}, {name: jsonType}}
+	wishes := [2]encodingPreference{{name: request}, {name: jsonType}}
 	if request == jsonType {
 		wishes[1].name = msgpackType
 	}
@@ -177,7 +177,7 @@ func replyType(header []string, request string) string {
 		}
 	}
 	a, b := &wishes[0], &wishes[1]
-	if cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(b.close, a.close), cmp.Compare(a.place, b.place)) > 0 {
+	if cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(b.specificity, a.specificity), cmp.Compare(a.position, b.position)) > 0 {
 		a = b
 	}
 	if a.q <= 0 {
@@ -197,17 +197,17 @@ func quality(part string) float64 {
 	return 1
 }
 
-// wish says how much a client prefers an encoding.
-type wish struct {
-	name  string
-	close int // how closely the range that set q matched the encoding
-	q     float64
-	place int // position of that range in the header, 0 if it names no encoding; of equal wishes the first is chosen
+// encodingPreference says how much a client prefers an encoding.
+type encodingPreference struct {
+	name        string
+	specificity int // how closely the range that set q matched the encoding
+	q           float64
+	position    int // position of that range in the header, 0 if it names no encoding; of equal wishes the first is chosen
 }
 
 // apply takes a range of the header into account. The quality of an encoding is that of the most
 // specific range that matches it.
-func (w *wish) apply(name string, q float64, place int) {
+func (w *encodingPreference) apply(name string, q float64, place int) {
 	close, json := 0, w.name == jsonType
 	switch {
 	case name == "*/*":
@@ -219,17 +219,17 @@ func (w *wish) apply(name string, q float64, place int) {
 	case mediaType(name) != "" && json == (name == jsonType):
 		close = 4
 	}
-	if close == 0 || close < w.close || close == w.close && q <= w.q {
+	if close == 0 || close < w.specificity || close == w.specificity && q <= w.q {
 		return
 	}
-	w.close, w.q = close, q
+	w.specificity, w.q = close, q
 	if place > 0 {
-		w.place = place
+		w.position = place
 	}
 	if close == 4 {
 		w.name = name
 	}
 }
 
-// inJSON appends an answer as JSON, with a newline for people.
-func inJSON(dst, packed []byte) []byte { return append(pack.AppendJSON(dst, packed), '\n') }
+// appendJSONLine appends an answer as JSON, with a newline for people.
+func appendJSONLine(dst, packed []byte) []byte { return append(pack.AppendJSON(dst, packed), '\n') }

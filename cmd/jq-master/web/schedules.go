@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	schedulesListed = 100 // default limit of a list
-	maxSchedules    = 1000
+	defaultSchedules = 100 // default limit of a list
+	maxSchedules     = 1000
 )
 
 // scheduledFields holds the fields that the job of a schedule may have.
 var scheduledFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
 
 // ReadScheduledJob reads the job of a schedule from JSON. An error is a *job.Fault.
-func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
+func ReadScheduledJob(text json.RawMessage) (*master.NewJob, error) {
 	v, fault := pack.FromJSON(text)
 	if fault != nil {
 		return nil, fault
@@ -52,8 +52,8 @@ func (x *exchange) scheduleName() (string, error) {
 	return name, scheduleFault(schedule.CheckName(name))
 }
 
-// asJSON writes a Go value as encoding/json would write it.
-func (x *exchange) asJSON(v any) (int, error) {
+// sendJSON writes a Go value as encoding/json would write it.
+func (x *exchange) sendJSON(v any) (int, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
@@ -62,7 +62,7 @@ func (x *exchange) asJSON(v any) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	x.b = append(x.b, packed...)
+	x.buf = append(x.buf, packed...)
 	return http.StatusOK, nil
 }
 
@@ -71,7 +71,7 @@ func (x *exchange) sendSchedule(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return x.asJSON(s.View(name, time.Now()))
+	return x.sendJSON(s.View(name, time.Now()))
 }
 
 func getSchedule(x *exchange) (int, error) {
@@ -83,7 +83,7 @@ func getSchedule(x *exchange) (int, error) {
 }
 
 func getSchedules(x *exchange) (int, error) {
-	limit := x.count("limit", schedulesListed, 1, maxSchedules)
+	limit := x.count("limit", defaultSchedules, 1, maxSchedules)
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -102,7 +102,7 @@ func getSchedules(x *exchange) (int, error) {
 	if len(list) == limit {
 		out.Cursor = &list[limit-1].Name
 	}
-	return x.asJSON(out)
+	return x.sendJSON(out)
 }
 
 func putSchedule(x *exchange) (int, error) {

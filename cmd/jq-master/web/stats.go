@@ -53,11 +53,11 @@ func getStats(x *exchange) (int, error) {
 	if !shared {
 		return http.StatusOK, x.stats(found, names)
 	}
-	x.whole, err = x.encoded.Get(found, statsRequest{names, x.reply == jsonType}, func() ([]byte, error) {
+	x.sharedReply, err = x.encoded.Get(found, statsRequest{names, x.replyType == jsonType}, func() ([]byte, error) {
 		if err := x.stats(found, names); err != nil {
 			return nil, err
 		}
-		return bytes.Clone(x.body()), nil
+		return bytes.Clone(x.readRequest()), nil
 	})
 	return http.StatusOK, err
 }
@@ -69,7 +69,7 @@ type statsRequest struct {
 }
 
 // stats writes the statistics and the first findings.
-func (x *exchange) stats(found *master.Found, names int) error {
+func (x *exchange) stats(found *master.FoundFindings, names int) error {
 	st, err := x.Master.Stats(names)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (x *exchange) stats(found *master.Found, names int) error {
 	x.key("bounds")
 	x.array(len(master.Bounds()))
 	for _, b := range master.Bounds() {
-		x.b = msgp.AppendFloat64(x.b, b)
+		x.buf = msgp.AppendFloat64(x.buf, b)
 	}
 	x.counts("wait", st.Wait[:])
 	x.counts("run", st.Run[:])
@@ -125,7 +125,7 @@ func (x *exchange) stats(found *master.Found, names int) error {
 	x.integer("results", int64(st.Results))
 	x.integer("waiters", int64(st.Waiters))
 	x.boolean("durable", st.Durable)
-	x.textOrNull("store_away", st.StoreAway)
+	x.textOrNull("store_away", st.StoreError)
 	x.integer("connections", int64(x.Door.Conns()))
 	x.integer("max_connections", int64(x.Door.MaxConns()))
 	x.integer("max_body", int64(x.MaxBody))
@@ -174,7 +174,7 @@ func getMoments(x *exchange) (int, error) {
 // maxFound is the maximum number of findings in one reply.
 const maxFound = 1000
 
-func (a *answer) severities(k string, n *api.Severities) {
+func (a *replyBuilder) severities(k string, n *api.Severities) {
 	a.key(k)
 	a.object(3)
 	a.integer("severe", int64(n.Severe))
@@ -182,7 +182,7 @@ func (a *answer) severities(k string, n *api.Severities) {
 	a.integer("info", int64(n.Info))
 }
 
-func (a *answer) findings(k string, list []api.Finding) {
+func (a *replyBuilder) findings(k string, list []api.Finding) {
 	a.key(k)
 	a.array(len(list))
 	for i := range list {
@@ -199,11 +199,11 @@ func (a *answer) findings(k string, list []api.Finding) {
 	}
 }
 
-func (a *answer) counts(k string, counts []uint64) {
+func (a *replyBuilder) counts(k string, counts []uint64) {
 	a.key(k)
 	a.array(len(counts))
 	for _, n := range counts {
-		a.b = msgp.AppendUint64(a.b, n)
+		a.buf = msgp.AppendUint64(a.buf, n)
 	}
 }
 
@@ -223,7 +223,7 @@ func (x *exchange) count(name string, def, low, high int) int {
 	return n
 }
 
-func (a *answer) states(k string, states map[job.State]int) {
+func (a *replyBuilder) states(k string, states map[job.State]int) {
 	a.key(k)
 	a.object(int(job.Cancelled) + 1)
 	for s := job.Queued; s <= job.Cancelled; s++ {

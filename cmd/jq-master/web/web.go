@@ -74,7 +74,7 @@ type Server struct {
 }
 
 // outboundBytes returns how many bytes of jobs' data in large replies may be written at a time.
-func (c *Config) outboundBytes() int64 { return largeReplies * max(int64(c.MaxBody), large) }
+func (c *Config) outboundBytes() int64 { return maxLargeReplies * max(int64(c.MaxBody), largeReply) }
 
 //go:embed openapi.yaml
 var openAPI []byte
@@ -94,14 +94,14 @@ func New(c Config) *Server {
 		Name: "gloom_jq_connections", Help: "HTTP connections that are open.",
 	}, func() float64 { return float64(c.Door.Conns()) }))
 	metrics := promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	s.mux.Handle("/metrics", s.at("/metrics", plain(metrics.ServeHTTP)))
-	s.mux.Handle("/", s.at("none", nil))
-	s.mux.Handle("/{$}", s.at("/", map[string]operation{http.MethodGet: {serve: index}}))
+	s.mux.Handle("/metrics", s.newEndpoint("/metrics", plainOperations(metrics.ServeHTTP)))
+	s.mux.Handle("/", s.newEndpoint("none", nil))
+	s.mux.Handle("/{$}", s.newEndpoint("/", map[string]operation{http.MethodGet: {serve: index}}))
 	for _, path := range page.Site.Paths() {
-		s.mux.Handle(path, s.at("page", plain(page.Site.ServeHTTP)))
+		s.mux.Handle(path, s.newEndpoint("page", plainOperations(page.Site.ServeHTTP)))
 	}
 	for pattern, methods := range routes {
-		s.mux.Handle(pattern, s.at(pattern, methods))
+		s.mux.Handle(pattern, s.newEndpoint(pattern, methods))
 	}
 	return s
 }
@@ -126,20 +126,20 @@ func (s *Server) Watch(stop <-chan struct{}) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		s.at("none", nil).ServeHTTP(w, r) // the mux itself would redirect the request
+		s.newEndpoint("none", nil).ServeHTTP(w, r) // the mux itself would redirect the request
 		return
 	}
 	s.mux.ServeHTTP(w, api.Marked(r))
 }
 
-// plain returns a GET operation for a handler that reveals nothing about jobs. Any client may call
+// plainOperations returns a GET operation for a handler that reveals nothing about jobs. Any client may call
 // it, with any Host header and beyond the limit on connections.
-func plain(serve http.HandlerFunc) map[string]operation {
+func plainOperations(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
 		t := statusRecorder{x.w, http.StatusOK}
 		serve(&t, x.r)
-		x.sent = t.status
-		return x.sent, nil
+		x.status = t.status
+		return x.status, nil
 	}}}
 }
 
@@ -165,8 +165,8 @@ func index(x *exchange) (int, error) {
 	} else {
 		page.Site.Visit(x.w, x.r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20&shared=true", "history": "/v1/moments"})
 	}
-	x.sent = http.StatusOK
-	return x.sent, nil
+	x.status = http.StatusOK
+	return x.status, nil
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
@@ -177,15 +177,15 @@ func openapi(w http.ResponseWriter, _ *http.Request) {
 }
 
 func readyz(x *exchange) (int, error) {
-	x.sent = http.StatusOK
+	x.status = http.StatusOK
 	if err := x.Master.Ready(); err != nil {
-		x.sent = http.StatusServiceUnavailable
+		x.status = http.StatusServiceUnavailable
 		x.w.Header().Set("Retry-After", "1")
-		http.Error(x.w, err.Error(), x.sent)
-		return x.sent, nil
+		http.Error(x.w, err.Error(), x.status)
+		return x.status, nil
 	}
 	healthz(x.w, x.r)
-	return x.sent, nil
+	return x.status, nil
 }
 
 // handler serves an operation. It returns the status of the reply that it has written to x, or an
@@ -207,7 +207,7 @@ type endpoint struct {
 	allowed []string // the names of methods
 }
 
-func (s *Server) at(pattern string, methods map[string]operation) *endpoint {
+func (s *Server) newEndpoint(pattern string, methods map[string]operation) *endpoint {
 	e := &endpoint{Server: s, pattern: pattern, methods: methods}
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		if _, ok := methods[m]; ok {
@@ -231,13 +231,13 @@ func (e *endpoint) reply() string {
 // ServeHTTP implements http.Handler.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := e.pool.Get().(*exchange)
-	x.w, x.r, x.reply, x.unnamed = w, r, e.reply(), e.reply()
+	x.w, x.r, x.replyType, x.defaultBodyType = w, r, e.reply(), e.reply()
 	status, err := x.serve(e)
 	if err != nil {
 		status = x.refuse(err)
 	}
-	if x.sent != 0 {
-		status = x.sent
+	if x.status != 0 {
+		status = x.status
 	} else if status != 0 {
 		x.send(status)
 	}
@@ -249,11 +249,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) serve(e *endpoint) (int, error) {
 	sent := mediaType(x.r.Header.Get("Content-Type"))
 	if sent != "" {
-		x.reply = sent
+		x.replyType = sent
 	}
-	reply := replyType(x.r.Header["Accept"], x.reply)
+	reply := replyType(x.r.Header["Accept"], x.replyType)
 	if reply != "" {
-		x.reply = reply
+		x.replyType = reply
 	}
 	method := x.r.Method
 	if method == http.MethodHead {
@@ -321,27 +321,27 @@ func (x *exchange) readQuery(op operation) {
 // exchange is a request and its reply.
 type exchange struct {
 	*Server
-	w       http.ResponseWriter
-	r       *http.Request
-	grant   *guard.Grant
-	query   url.Values
-	fault   *job.Fault // the first fault in the request; the methods that read it then return zero values
-	reply   string     // media type
-	unnamed string     // media type of a request body without Content-Type
-	sent    int        // the status of the reply; 0 until it is sent
-	in      bytes.Buffer
-	json    []byte // buffer for a reply in JSON
-	whole   []byte // the whole reply, if it is shared with other requests
+	w               http.ResponseWriter
+	r               *http.Request
+	grant           *guard.Grant
+	query           url.Values
+	fault           *job.Fault // the first fault in the request; the methods that read it then return zero values
+	replyType       string     // media type
+	defaultBodyType string     // media type of a request body without Content-Type
+	status          int        // the status of the reply; 0 until it is sent
+	body            bytes.Buffer
+	json            []byte // buffer for a reply in JSON
+	sharedReply     []byte // the whole reply, if it is shared with other requests
 	// reserved is how much of outbound the reply has.
 	reserved int64
-	answer
+	replyBuilder
 }
 
 // reserve lets a reply with n bytes of jobs' data wait, if it is large, while many others are being
 // written: each stays in memory meanwhile. It fails if the client has gone.
 func (x *exchange) reserve(n int) error {
 	limit := min(int64(n), x.outboundBytes())
-	if limit <= large {
+	if limit <= largeReply {
 		return nil
 	}
 	if err := x.outbound.Acquire(x.r.Context(), limit); err != nil {
@@ -363,12 +363,12 @@ const maxKeptBuffer = 64 << 10
 
 func (x *exchange) release() {
 	x.unreserve()
-	x.w, x.r, x.grant, x.query, x.fault, x.whole, x.sent = nil, nil, nil, nil, nil, nil, 0
-	if x.in.Reset(); x.in.Cap() > maxKeptBuffer {
-		x.in = bytes.Buffer{}
+	x.w, x.r, x.grant, x.query, x.fault, x.sharedReply, x.status = nil, nil, nil, nil, nil, nil, 0
+	if x.body.Reset(); x.body.Cap() > maxKeptBuffer {
+		x.body = bytes.Buffer{}
 	}
-	if x.b, x.json = x.b[:0], x.json[:0]; cap(x.b) > maxKeptBuffer || cap(x.json) > maxKeptBuffer {
-		x.b, x.json = nil, nil
+	if x.buf, x.json = x.buf[:0], x.json[:0]; cap(x.buf) > maxKeptBuffer || cap(x.json) > maxKeptBuffer {
+		x.buf, x.json = nil, nil
 	}
 	x.pool.Put(x)
 }
@@ -390,21 +390,21 @@ func (x *exchange) refuse(err error) int {
 	if !errors.As(err, &f) {
 		return 0 // the request's context has ended
 	}
-	x.b = x.b[:0]
-	x.object(2 + btoi(f.Field != ""))
+	x.buf = x.buf[:0]
+	x.object(2 + boolInt(f.Field != ""))
 	x.error(f)
-	return x.status(f)
+	return x.statusOf(f)
 }
 
-func btoi(b bool) int {
+func boolInt(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// status returns the HTTP status of a fault, and sets the headers that it needs.
-func (x *exchange) status(f *job.Fault) int {
+// statusOf returns the HTTP status of a fault, and sets the headers that it needs.
+func (x *exchange) statusOf(f *job.Fault) int {
 	status := statuses[f.Code]
 	switch status {
 	case http.StatusUnauthorized:
@@ -418,16 +418,16 @@ func (x *exchange) status(f *job.Fault) int {
 	return status
 }
 
-// body returns the body of the reply. It is valid until x.release.
-func (x *exchange) body() []byte {
+// readRequest returns the body of the reply. It is valid until x.release.
+func (x *exchange) readRequest() []byte {
 	switch {
-	case x.whole != nil:
-		return x.whole
-	case x.reply == jsonType:
-		x.json = inJSON(x.json[:0], x.b)
+	case x.sharedReply != nil:
+		return x.sharedReply
+	case x.replyType == jsonType:
+		x.json = appendJSONLine(x.json[:0], x.buf)
 		return x.json
 	}
-	return x.b
+	return x.buf
 }
 
 // send writes the reply and reports whether all of it was sent.
@@ -438,8 +438,8 @@ func (x *exchange) send(status int) (whole bool) {
 		x.w.WriteHeader(status)
 		return true
 	}
-	body := x.body()
-	h["Content-Type"] = []string{x.reply}
+	body := x.readRequest()
+	h["Content-Type"] = []string{x.replyType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
 	if x.r.Method == http.MethodHead {
@@ -454,11 +454,11 @@ var noSniff = []string{"nosniff"}
 // flush passes everything that was written to the operating system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
-// form returns the fields of the request's body, which must be a map with no others.
-func (x *exchange) form(names ...string) form {
+// fieldReader returns the fields of the request's body, which must be a map with no others.
+func (x *exchange) form(names ...string) fieldReader {
 	v := x.value()
 	if x.fault != nil {
-		return form{fault: x.fault}
+		return fieldReader{fault: x.fault}
 	}
 	return readStrict(v, "", names...)
 }
@@ -477,7 +477,7 @@ func (x *exchange) value() pack.Value {
 
 func (x *exchange) readValue() (pack.Value, *job.Fault) {
 	sent := x.r.Header.Get("Content-Type")
-	media := x.unnamed
+	media := x.defaultBodyType
 	if sent != "" {
 		media = mediaType(sent)
 	}
@@ -491,22 +491,22 @@ func (x *exchange) readValue() (pack.Value, *job.Fault) {
 		return nil, fault
 	}
 	if media == jsonType {
-		return pack.FromJSON(x.in.Bytes())
+		return pack.FromJSON(x.body.Bytes())
 	}
-	if fault := pack.Check(x.in.Bytes()); fault != nil {
+	if fault := pack.Check(x.body.Bytes()); fault != nil {
 		return nil, fault
 	}
-	return x.in.Bytes(), nil
+	return x.body.Bytes(), nil
 }
 
 const (
-	// largeReplies is how many replies with as much data as the largest body may be written at a
+	// maxLargeReplies is how many replies with as much data as the largest body may be written at a
 	// time, to clients that may read slowly or not at all. Data of up to large bytes does not count.
-	largeReplies = 32
-	large        = 16 << 10
-	// inboundBodies is how many bodies of the largest size may be read at a time.
-	inboundBodies = 64
-	step          = 32 << 10
+	maxLargeReplies = 32
+	largeReply      = 16 << 10
+	// maxInboundBodies is how many bodies of the largest size may be read at a time.
+	maxInboundBodies = 64
+	readStep         = 32 << 10
 )
 
 // readBody reads the request's body, up to MaxBody. The memory that it uses grows with the bytes
@@ -519,21 +519,21 @@ func (x *exchange) readBody() *job.Fault {
 	counted := 0
 	defer func() { x.inbound.Add(-int64(counted)) }()
 	for {
-		if grown := x.in.Len() + step - counted; grown > 0 {
+		if grown := x.body.Len() + readStep - counted; grown > 0 {
 			counted += grown
-			if x.inbound.Add(int64(grown)) > inboundBodies*int64(limit) {
+			if x.inbound.Add(int64(grown)) > maxInboundBodies*int64(limit) {
 				x.w.Header().Set("Connection", "close")
-				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", inboundBodies*limit)
+				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", maxInboundBodies*limit)
 			}
 		}
-		n, err := x.in.ReadFrom(io.LimitReader(x.r.Body, min(step, int64(limit+1-x.in.Len()))))
+		n, err := x.body.ReadFrom(io.LimitReader(x.r.Body, min(readStep, int64(limit+1-x.body.Len()))))
 		switch {
-		case x.in.Len() > limit:
+		case x.body.Len() > limit:
 			return x.tooLarge("more")
 		case err != nil:
 			x.w.Header().Set("Connection", "close")
-			return job.Refuse(job.InvalidBody, "", "the body ended after %d bytes: %v", x.in.Len(), err)
-		case n < step:
+			return job.Refuse(job.InvalidBody, "", "the body ended after %d bytes: %v", x.body.Len(), err)
+		case n < readStep:
 			return nil
 		}
 	}
@@ -545,8 +545,8 @@ func (x *exchange) tooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
 	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)
 	_ = http.NewResponseController(x.w).EnableFullDuplex()
-	x.sent = x.refuse(fault)
-	if x.send(x.sent) && x.flush() == nil {
+	x.status = x.refuse(fault)
+	if x.send(x.status) && x.flush() == nil {
 		_, _ = io.CopyN(io.Discard, x.r.Body, int64(x.MaxBody))
 	}
 	return fault

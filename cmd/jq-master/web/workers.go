@@ -18,8 +18,8 @@ import (
 const (
 	maxURL   = 2000 // bytes
 	maxToken = 1000 // bytes
-	// defaultPull is how long a pull waits by default.
-	defaultPull = 30e9
+	// defaultPullWait is how long a pull waits by default.
+	defaultPullWait = 30e9
 )
 
 // owner returns the hash of the request's token, hashed once more. So the stored value gives no
@@ -46,7 +46,7 @@ func postWorker(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	f := readLax(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
+	f := readKnown(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
 	for _, name := range []string{"name", "max_jobs"} {
 		if f.value(name) == nil {
 			f.refuse(job.MissingField, name, "is missing")
@@ -83,7 +83,7 @@ func postWorker(x *exchange) (int, error) {
 }
 
 // globs returns the globs of the names that a worker serves, or * if the field is absent.
-func globs(f *form) []string {
+func globs(f *fieldReader) []string {
 	v := f.checkKind("names", f.value("names"), pack.Array)
 	if v == nil {
 		return []string{"*"}
@@ -100,7 +100,7 @@ func globs(f *form) []string {
 			return nil
 		}
 		s := string(item.Bytes())
-		if why := badName(s, job.MaxName); why != "" {
+		if why := nameError(s, job.MaxName); why != "" {
 			f.refuse(job.InvalidValue, field, "%s", why)
 		}
 		names = append(names, s)
@@ -131,7 +131,7 @@ func heartbeat(x *exchange) (int, error) {
 }
 
 func pull(x *exchange) (int, error) {
-	from, limit, wait := x.worker(), x.count("max", 1, 1, job.MaxWorkerJobs), x.wait("wait", defaultPull)
+	from, limit, wait := x.worker(), x.count("max", 1, 1, job.MaxWorkerJobs), x.wait("wait", defaultPullWait)
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -146,7 +146,7 @@ func pull(x *exchange) (int, error) {
 	x.key("jobs")
 	x.array(len(jobs))
 	for i := range jobs {
-		x.b = push.AppendHandout(x.b, &jobs[i])
+		x.buf = push.AppendHandout(x.buf, &jobs[i])
 	}
 	return http.StatusOK, nil
 }
@@ -176,14 +176,14 @@ func postDone(x *exchange) (int, error) {
 var reportFields = []string{"job_id", "id", "type", "finished_at", "attempt", "result", "reason", "should_retry", "error", "message"}
 
 func readReport(v pack.Value) (*master.Report, *job.Fault) {
-	f := readLax(v, "", reportFields...)
+	f := readKnown(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
 		id = "id" // sent by workers that were written for the original program
 	}
 	idValue := f.required(id, pack.String)
 	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}
-	r.Told = f.moment("finished_at")
+	r.ReportedAt = f.moment("finished_at")
 	switch kind := f.required("type", pack.String); {
 	case kind.Is("success"):
 		r.Success = true
@@ -199,7 +199,7 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 	return r, f.fault
 }
 
-func readFailure(f *form, o *job.Outcome) {
+func readFailure(f *fieldReader, o *job.Outcome) {
 	if reason := f.required("reason", pack.String); reason != nil {
 		var ok bool
 		if o.Reason, ok = job.ParseReason(string(reason.Bytes())); !ok {

@@ -18,7 +18,7 @@ func (w *world) status(id string) string {
 // TestOne: actions on a job take effect, the page confirms them, and those that can be undone are
 // undone.
 func TestOne(t *testing.T) {
-	w, ids := busy(t)
+	w, ids := startBusy(t)
 	b := w.open("#/job/" + ids["queued"])
 	b.Press("Priority")
 	b.Fill("priority", "-5")
@@ -59,7 +59,7 @@ func TestOne(t *testing.T) {
 // TestDuplicate: Duplicate enqueues another job with the same attributes, and the numbers are as
 // the pusher wrote them.
 func TestDuplicate(t *testing.T) {
-	w, ids := busy(t)
+	w, ids := startBusy(t)
 	b := w.open("#/job/" + ids["done"])
 	b.Press("Duplicate")
 	b.Sees("Another job like this one?")
@@ -185,7 +185,7 @@ func TestMany(t *testing.T) {
 // TestConstraints: a constraint is added, refused, changed, turned off and removed, and each change
 // is undone.
 func TestConstraints(t *testing.T) {
-	w, _ := busy(t)
+	w, _ := startBusy(t)
 	b := w.open("#/constraints")
 	b.Forgive("400 (Bad Request)")
 	b.Press("Add a constraint")
@@ -227,7 +227,7 @@ func TestConstraints(t *testing.T) {
 
 // TestSchedules: a schedule is paused, resumed and deleted, and Undo restores it as it was.
 func TestSchedules(t *testing.T) {
-	w, _ := busy(t)
+	w, _ := startBusy(t)
 	before := w.ask("GET", "/v1/schedules/nightly", nil)
 	b := w.open("#/schedules")
 	b.Press("Pause")

@@ -16,7 +16,7 @@ import (
 
 // TestViews checks every view in both themes and several widths.
 func TestViews(t *testing.T) {
-	w, ids := busy(t)
+	w, ids := startBusy(t)
 	b := w.open("")
 	b.Forgive("404 (Not Found)") // the view of a job that does not exist
 	widths := []int64{320, 390, 1280}
@@ -57,7 +57,7 @@ func TestViews(t *testing.T) {
 
 // TestCold checks how many requests a first visit needs.
 func TestCold(t *testing.T) {
-	w, _ := busy(t)
+	w, _ := startBusy(t)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	b.Visit(w.url + "/")
@@ -141,7 +141,7 @@ func TestPast(t *testing.T) {
 
 // TestQuiet: a hidden tab sends no requests.
 func TestQuiet(t *testing.T) {
-	w, _ := busy(t)
+	w, _ := startBusy(t)
 	b := w.open("")
 	b.Sees("Names with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
@@ -159,7 +159,7 @@ func TestQuiet(t *testing.T) {
 
 // TestKeyboard uses the whole page by keyboard.
 func TestKeyboard(t *testing.T) {
-	w, ids := busy(t)
+	w, ids := startBusy(t)
 	b := w.open("")
 	b.Sees("Names with most jobs")
 	b.Keys("?")

@@ -164,8 +164,8 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// busy returns a master with jobs in every state, and the ids of the jobs that tests use.
-func busy(t *testing.T) (w *world, ids map[string]string) {
+// startBusy returns a master with jobs in every state, and the ids of the jobs that tests use.
+func startBusy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	w = start(t)
 	ids = map[string]string{}

@@ -18,8 +18,8 @@ import (
 	"gloom/cmd/jq-master/web"
 )
 
-// keeper adds a file of constraints to a store that does not keep them.
-type keeper struct {
+// constraintFile adds a file of constraints to a store that does not keep them.
+type constraintFile struct {
 	store.Store
 	path string
 
@@ -39,9 +39,9 @@ type fileConstraint struct {
 	Enabled     bool            `json:"enabled"`
 }
 
-// openKeeper reads the file, if it exists.
-func openKeeper(s store.Store, path string) (*keeper, error) {
-	k := &keeper{Store: s, path: path, byID: make(map[string]*job.Constraint)}
+// openConstraintFile reads the file, if it exists.
+func openConstraintFile(s store.Store, path string) (*constraintFile, error) {
+	k := &constraintFile{Store: s, path: path, byID: make(map[string]*job.Constraint)}
 	data, err := os.ReadFile(path)
 	switch {
 	case os.IsNotExist(err):
@@ -75,7 +75,7 @@ func openKeeper(s store.Store, path string) (*keeper, error) {
 }
 
 // write replaces the file as a whole. It is called with mu held.
-func (k *keeper) write() error {
+func (k *constraintFile) write() error {
 	file := struct {
 		Constraints []fileConstraint `json:"constraints"`
 	}{[]fileConstraint{}}
@@ -97,9 +97,9 @@ func (k *keeper) write() error {
 	return nil
 }
 
-// change applies a change, writes the file and calls then. If it cannot write the file, it undoes
+// changeBoth applies a change, writes the file and calls then. If it cannot write the file, it undoes
 // the change and calls done with the error.
-func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
+func (k *constraintFile) changeBoth(id string, c *job.Constraint, done func(error), then func()) {
 	go func() { // in a goroutine, so that the caller does not wait for the disk
 		k.mu.Lock()
 		old := k.byID[id]
@@ -117,7 +117,7 @@ func (k *keeper) change(id string, c *job.Constraint, done func(error), then fun
 	}()
 }
 
-func (k *keeper) put(id string, c *job.Constraint) {
+func (k *constraintFile) put(id string, c *job.Constraint) {
 	if c == nil {
 		delete(k.byID, id)
 	} else {
@@ -126,22 +126,22 @@ func (k *keeper) put(id string, c *job.Constraint) {
 }
 
 // PutConstraint implements store.Store.
-func (k *keeper) PutConstraint(c *job.Constraint, done func(error)) {
-	k.change(c.ID, c, done, func() { k.Store.PutConstraint(c, done) })
+func (k *constraintFile) PutConstraint(c *job.Constraint, done func(error)) {
+	k.changeBoth(c.ID, c, done, func() { k.Store.PutConstraint(c, done) })
 }
 
 // DropConstraint implements store.Store.
-func (k *keeper) DropConstraint(id string, done func(error)) {
-	k.change(id, nil, done, func() { k.Store.DropConstraint(id, done) })
+func (k *constraintFile) DropConstraint(id string, done func(error)) {
+	k.changeBoth(id, nil, done, func() { k.Store.DropConstraint(id, done) })
 }
 
 // Load implements store.Store.
-func (k *keeper) Load(ctx context.Context, load store.Loaded) error {
+func (k *constraintFile) Load(ctx context.Context, load store.LoadHandlers) error {
 	tell := load.Constraint
 	load.Constraint = func(*job.Constraint) error { return nil }
 	k.mu.Lock()
 	for _, c := range k.byID {
-		_ = tell(c) // openKeeper has checked it
+		_ = tell(c) // openConstraintFile has checked it
 	}
 	k.mu.Unlock()
 	return k.Store.Load(ctx, load)

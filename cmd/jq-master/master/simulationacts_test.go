@@ -10,10 +10,10 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-func (w *world) enqueue() {
-	var jobs []*New
+func (w *simulation) enqueue() {
+	var jobs []*NewJob
 	for range 1 + w.rng.IntN(3) {
-		n := &New{Attributes: job.Attributes{
+		n := &NewJob{Attributes: job.Attributes{
 			Name: fmt.Sprintf("n%d", w.rng.IntN(3)), Argument: []byte{0x80}, Priority: int32(w.rng.IntN(3)),
 			MaxRetry: int32(w.rng.IntN(3)), Timeout: job.Span(500 + w.rng.IntN(5000)), KeepResult: w.pick(2),
 		}}
@@ -23,16 +23,16 @@ func (w *world) enqueue() {
 		jobs = append(jobs, n)
 	}
 	w.step(w.c, func() {
-		w.c.enqueue(&enqueueing{jobs: jobs, reply: func(ids []job.ID, _ bool, err error) {
+		w.c.enqueue(&enqueueRequest{jobs: jobs, reply: func(ids []job.ID, _ bool, err error) {
 			for i, id := range ids {
 				w.model[id] = &expectedJob{id: id, maxRetry: jobs[i].MaxRetry, name: jobs[i].Name}
-				w.say("enqueued %v %+v", id, jobs[i].Attributes)
+				w.logf("enqueued %v %+v", id, jobs[i].Attributes)
 			}
 		}})
 	})
 }
 
-func (w *world) register() {
+func (w *simulation) register() {
 	g := job.Worker{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.pick(2)}
 	if !w.pick(3) {
 		g.URL = "http://127.0.0.1:1"
@@ -46,7 +46,7 @@ func (w *world) register() {
 	w.step(w.c, func() {
 		w.c.register(g, func(r *job.Worker, err error) {
 			if err == nil {
-				w.say("worker %v max %d pulls %v", r.ID, g.MaxJobs, g.URL == "")
+				w.logf("worker %v max %d pulls %v", r.ID, g.MaxJobs, g.URL == "")
 				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.pick(6), out: map[job.ID]int32{}})
 			}
 		})
@@ -54,40 +54,40 @@ func (w *world) register() {
 }
 
 // Push implements Pusher.
-func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
+func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
 	i := slices.IndexFunc(w.workers, func(s *simWorker) bool { return s.id == k.ID })
 	if i < 0 {
 		w.fatalf("a push to worker %v that is not registered", k.ID)
 	}
 	s, e := w.workers[i], w.expect(h)
-	kind := Taken
+	kind := AnswerTaken
 	if !w.healed && w.pick(3) {
-		kind = AnswerKind(w.rng.IntN(int(Unreachable) + 1))
+		kind = AnswerKind(w.rng.IntN(int(AnswerUnreachable) + 1))
 	}
-	w.say("push %v attempt %d to %v: answer %d", h.ID, h.Attempt, k.ID, kind)
-	if kind == Taken || kind == Broken || kind == Refused {
+	w.logf("push %v attempt %d to %v: answer %d", h.ID, h.Attempt, k.ID, kind)
+	if kind == AnswerTaken || kind == AnswerBroken || kind == AnswerRefused {
 		w.sent(s, e, h)
 	}
-	if kind == Refused || kind == Broken {
+	if kind == AnswerRefused || kind == AnswerBroken {
 		delete(s.out, h.ID)
 	}
 	if w.pick(2) && !w.healed {
-		w.br.later(func() { answered(Answer{Kind: kind}) })
+		w.broker.later(func() { answered(Answer{Kind: kind}) })
 	} else {
-		w.br.later(func() { answered(Answer{Kind: kind}) })
+		w.broker.later(func() { answered(Answer{Kind: kind}) })
 	}
 }
 
 // expect returns what the test knows about a job that is handed out. A job that no pusher knows was
 // stored, but a crash lost the reply to its pusher.
-func (w *world) expect(h *job.Handout) *expectedJob {
+func (w *simulation) expect(h *job.Handout) *expectedJob {
 	if w.model[h.ID] == nil {
 		w.model[h.ID] = &expectedJob{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
 	}
 	return w.model[h.ID]
 }
 
-func (w *world) sent(s *simWorker, e *expectedJob, h *job.Handout) {
+func (w *simulation) sent(s *simWorker, e *expectedJob, h *job.Handout) {
 	e.sent++
 	if e.maxRetry == 0 && !e.revived && e.sent > 1 {
 		w.fatalf("job %v with max_retry 0 ran twice", e.id)
@@ -95,13 +95,13 @@ func (w *world) sent(s *simWorker, e *expectedJob, h *job.Handout) {
 	if !e.revived && e.sent > int(e.maxRetry)+1 {
 		w.fatalf("job %v with max_retry %d ran %d times", e.id, e.maxRetry, e.sent)
 	}
-	if (e.cancelled || e.final) && !e.revived || e.succeeded {
+	if (e.cancelled || e.ended) && !e.revived || e.succeeded {
 		w.fatalf("job %v is pushed and had ended: %+v", e.id, *e)
 	}
 	s.out[h.ID] = h.Attempt
 }
 
-func (w *world) workerActs() {
+func (w *simulation) workerActs() {
 	s, ok := pickOne(w, w.workers)
 	if !ok || s.gone {
 		return
@@ -111,7 +111,7 @@ func (w *world) workerActs() {
 	}
 	switch n := w.rng.IntN(20); {
 	case n == 0 && !w.healed:
-		w.say("unregister %v", s.id)
+		w.logf("unregister %v", s.id)
 		s.gone = true
 		w.step(w.c, func() {
 			if k, err := w.c.findWorker(job.Caller{ID: s.id}, false); err == nil {
@@ -134,7 +134,7 @@ func (w *world) workerActs() {
 	}
 }
 
-func (w *world) pull(s *simWorker) {
+func (w *simulation) pull(s *simWorker) {
 	if s.pending != nil {
 		p, c := s.pending, w.c
 		s.pending = nil
@@ -145,7 +145,7 @@ func (w *world) pull(s *simWorker) {
 				return
 			}
 			for _, h := range c.endPull(k, p, taken) {
-				w.say("pulled %v attempt %d by %v", h.ID, h.Attempt, s.id)
+				w.logf("pulled %v attempt %d by %v", h.ID, h.Attempt, s.id)
 				w.sent(s, w.expect(&h), &h)
 			}
 		})
@@ -161,7 +161,7 @@ func (w *world) pull(s *simWorker) {
 	})
 }
 
-func (w *world) report(s *simWorker) {
+func (w *simulation) report(s *simWorker) {
 	var ids []job.ID
 	for id := range s.out {
 		ids = append(ids, id)
@@ -184,7 +184,7 @@ func (w *world) report(s *simWorker) {
 			return
 		}
 		c.done(k, &Report{Job: id, Attempt: attempt, Outcome: o}, func(err error) {
-			w.say("done %v attempt %d by %v success %v retry %v: %v", id, attempt, s.id, o.Success, o.Retry, err)
+			w.logf("done %v attempt %d by %v success %v retry %v: %v", id, attempt, s.id, o.Success, o.Retry, err)
 			if err != nil {
 				return
 			}
@@ -197,20 +197,20 @@ func (w *world) report(s *simWorker) {
 				}
 				e.succeeded = true
 			case r.State == job.Failed && r.Attempt == attempt:
-				e.final = true
+				e.ended = true
 			}
 		})
 	})
 }
 
-func (w *world) cancelOne(force bool) {
+func (w *simulation) cancelOne(force bool) {
 	e, ok := pickOne(w, w.jobs())
 	if !ok {
 		return
 	}
 	w.step(w.c, func() {
 		w.c.cancel(e.id, force, func(err error) {
-			w.say("cancel %v force %v: %v", e.id, force, err)
+			w.logf("cancel %v force %v: %v", e.id, force, err)
 			if err == nil {
 				e.cancelled = true
 			}
@@ -218,7 +218,7 @@ func (w *world) cancelOne(force bool) {
 	})
 }
 
-func (w *world) constrain() {
+func (w *simulation) constrain() {
 	id := fmt.Sprintf("k%d", w.rng.IntN(2))
 	if w.pick(3) {
 		w.step(w.c, func() { w.c.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
@@ -240,27 +240,27 @@ func (w *world) constrain() {
 	w.step(w.c, func() { w.c.changeConstraint(k.ID, k, pick, 0, false, func(bool, error) {}) })
 }
 
-func (w *world) storeGoes() {
-	w.st.away = !w.st.away
+func (w *simulation) storeGoes() {
+	w.store.away = !w.store.away
 	var err error
-	if w.st.away {
+	if w.store.away {
 		err = store.ErrAway
 	}
-	w.say("store away: %v", w.st.away)
+	w.logf("store away: %v", w.store.away)
 	w.step(w.c, func() { w.c.storeChanged(err) })
 }
 
 // crash starts a new machine from the content of the store. Writes that have not reached the store
 // may be lost.
-func (w *world) crash() {
-	w.say("crash")
-	pending := w.st.pending
-	w.st.pending = nil
+func (w *simulation) crash() {
+	w.logf("crash")
+	pending := w.store.pending
+	w.store.pending = nil
 	w.c = nil // requests that wait get no reply
 	for _, s := range w.workers {
 		s.pending = nil
 	}
-	w.st.away = false
+	w.store.away = false
 	for _, f := range pending {
 		if w.pick(2) {
 			break
@@ -270,7 +270,7 @@ func (w *world) crash() {
 	w.start()
 }
 
-func (w *world) poll() {
+func (w *simulation) poll() {
 	e, ok := pickOne(w, w.jobs())
 	if !ok {
 		return

@@ -19,7 +19,7 @@ func code(err error) job.Code {
 // TestResultsBounded: results beyond max-bytes are refused, and their runs wait for the worker to
 // report again. When there is room again, all reports succeed.
 func TestResultsBounded(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	c := w.c
 	c.MaxBytes = 64 << 10
 	k := w.someWorker()
@@ -28,7 +28,7 @@ func TestResultsBounded(t *testing.T) {
 	var runs []*record
 	for n := range 40 {
 		j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: uint64(n + 1), Enqueued: w.now}
-		w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+		w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
 		w.step(c, func() {
 			c.load(j, 0, 0)
 			r := c.jobs.Get(j.ID)
@@ -38,7 +38,7 @@ func TestResultsBounded(t *testing.T) {
 			runs = append(runs, r)
 		})
 	}
-	w.st.flush()
+	w.store.flush()
 	refused := 0
 	report := func() (left int) {
 		for _, r := range runs {
@@ -49,15 +49,15 @@ func TestResultsBounded(t *testing.T) {
 			w.step(c, func() {
 				c.done(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
 			})
-			w.st.flush()
+			w.store.flush()
 			if told != nil {
 				if left++; code(told) != job.Overloaded {
 					t.Fatal(told)
 				}
 				refused++
 			}
-			if c.held() > c.MaxBytes {
-				t.Fatalf("%d bytes are held of at most %d", c.held(), c.MaxBytes)
+			if c.usedBytes() > c.MaxBytes {
+				t.Fatalf("%d bytes are held of at most %d", c.usedBytes(), c.MaxBytes)
 			}
 		}
 		return left
@@ -68,7 +68,7 @@ func TestResultsBounded(t *testing.T) {
 			t.Fatalf("%d jobs do not end", left)
 		}
 		w.pass(time.Second)
-		w.st.flush()
+		w.store.flush()
 		left = report()
 	}
 	if refused == 0 || c.ledger.Timeouts != 0 || c.ledger.Done != 40 {
@@ -76,8 +76,8 @@ func TestResultsBounded(t *testing.T) {
 	}
 }
 
-// TestLoneResult: there is always room for a result if no other result is kept.
-func TestLoneResult(t *testing.T) {
+// TestSingleLargeResult: there is always room for a result if no other result is kept.
+func TestSingleLargeResult(t *testing.T) {
 	c := newMachine(DefaultLimits(), 1)
 	c.MaxBytes = 10
 	r := &record{Job: &job.Job{Attributes: job.Attributes{KeepResult: true}}}
@@ -94,13 +94,13 @@ func TestLoneResult(t *testing.T) {
 // TestNamesCount: names beyond the first thousand count towards max-bytes while jobs with them have
 // not ended.
 func TestNamesCount(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	var ids []job.ID
 	add := func(name string) (told error) {
 		w.step(w.c, func() {
-			w.c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, told = append(ids, enqueued...), err }})
+			w.c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, told = append(ids, enqueued...), err }})
 		})
-		w.st.flush()
+		w.store.flush()
 		return told
 	}
 	w.c.MaxJobs, w.c.MaxBytes = 1<<20, 8*nameSize // an eighth of max-bytes is for results
@@ -109,14 +109,14 @@ func TestNamesCount(t *testing.T) {
 			t.Fatalf("name %d: %v", i, err)
 		}
 	}
-	if n := w.c.held(); n != 7*nameSize {
+	if n := w.c.usedBytes(); n != 7*nameSize {
 		t.Fatalf("%d bytes are held", n)
 	}
 	if err := add("0"); err != nil {
 		t.Fatalf("one more job of a name: %v", err)
 	}
 	if err := add("x"); err != nil {
-		t.Fatalf("the limit is %d bytes, %d are held: %v", w.c.MaxBytes, w.c.held(), err)
+		t.Fatalf("the limit is %d bytes, %d are held: %v", w.c.MaxBytes, w.c.usedBytes(), err)
 	}
 	if err := add("y"); code(err) != job.Overloaded {
 		t.Fatal(err)
@@ -124,24 +124,24 @@ func TestNamesCount(t *testing.T) {
 	for _, id := range []job.ID{ids[1], ids[2]} {
 		w.step(w.c, func() { w.c.cancel(id, false, func(error) {}) })
 	}
-	w.st.flush()
+	w.store.flush()
 	if err := add("y"); err != nil {
-		t.Fatalf("%d bytes are held after two names have gone: %v", w.c.held(), err)
+		t.Fatalf("%d bytes are held after two names have gone: %v", w.c.usedBytes(), err)
 	}
 }
 
 // TestKeysCount: the number and the bytes of remembered idempotency keys are bounded, also after a
 // restart.
 func TestKeysCount(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSimulation(t, 1)
 	n := 0
 	add := func() (told error) {
 		n++
 		w.step(w.c, func() {
-			w.c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}}}},
+			w.c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}}}},
 				key: &store.Key{Name: fmt.Sprint("key", n), TTL: time.Hour}, reply: func(_ []job.ID, _ bool, err error) { told = err }})
 		})
-		w.st.flush()
+		w.store.flush()
 		return told
 	}
 	w.c.MaxJobs = 1 << 20
@@ -149,8 +149,8 @@ func TestKeysCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := w.c.keyBytes
-	if size != int64(len("key1")+32+16) || w.c.held() != size+1 {
-		t.Fatalf("a key counts %d bytes, with its job %d", size, w.c.held())
+	if size != int64(len("key1")+32+16) || w.c.usedBytes() != size+1 {
+		t.Fatalf("a key counts %d bytes, with its job %d", size, w.c.usedBytes())
 	}
 	w.c.MaxBytes = size + 2
 	if err := add(); code(err) != job.Overloaded {
@@ -162,13 +162,13 @@ func TestKeysCount(t *testing.T) {
 	}
 	w.c.MaxJobs = 10
 	for range minKeys - 1 {
-		w.c.keys.push(keyEntry{w.now + ms(time.Minute), 1})
+		w.c.keys.push(keyEntry{w.now + toMillis(time.Minute), 1})
 	}
 	if err := add(); code(err) != job.Overloaded {
 		t.Fatalf("key %d: %v", minKeys+1, err)
 	}
 	w.c.keys = fifo[keyEntry]{}
-	w.c.loadKey(w.now+ms(time.Minute), int(size))
+	w.c.loadKey(w.now+toMillis(time.Minute), int(size))
 	w.c.keyBytes = size
 	w.pass(time.Hour)
 	if err := add(); err != nil || w.c.keyBytes != size || w.c.keys.len() != 1 {

@@ -23,9 +23,9 @@ var (
 	seedsFlag = flag.Int("seeds", 60, "how many seeds to run")
 )
 
-// world is a machine with its surroundings, driven by a seed: a store that is slow and goes away, a
+// simulation is a machine with its surroundings, driven by a seed: a store that is slow and goes away, a
 // naive broker, workers of all kinds, and pushers.
-type world struct {
+type simulation struct {
 	t    *testing.T
 	seed uint64
 	rng  *rand.Rand
@@ -34,17 +34,17 @@ type world struct {
 	ids  uint64
 	log  []string
 
-	c     *machine
-	mem   *store.Memory
-	st    *slowStore
-	br    *naiveBroker
-	depth int
-	over  error // the error that ended the machine
+	c       *machine
+	memory  *store.Memory
+	store   *slowStore
+	broker  *naiveBroker
+	depth   int
+	failure error // the error that ended the machine
 
-	workers []*simWorker
-	model   map[job.ID]*expectedJob
-	healed  bool
-	lags    bool // the broker's connections
+	workers   []*simWorker
+	model     map[job.ID]*expectedJob
+	healed    bool
+	slowStore bool // the broker's connections
 }
 
 // expectedJob is what must be true of a job, according to the replies that its pusher and workers
@@ -55,7 +55,7 @@ type expectedJob struct {
 	sent      int // attempts that workers got and have not refused
 	failures  int
 	succeeded bool
-	final     bool // a worker reported a failure without a retry
+	ended     bool // a worker reported a failure without a retry
 	cancelled bool
 	revived   bool
 	name      string
@@ -72,18 +72,18 @@ type simWorker struct {
 	pending *puller
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000, mem: store.NewMemory(), model: map[job.ID]*expectedJob{}}
-	w.st = &slowStore{Memory: w.mem, w: w}
+func newSimulation(t *testing.T, seed uint64) *simulation {
+	w := &simulation{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000, memory: store.NewMemory(), model: map[job.ID]*expectedJob{}}
+	w.store = &slowStore{Memory: w.memory, w: w}
 	w.start()
 	return w
 }
 
-func (w *world) say(format string, args ...any) {
+func (w *simulation) logf(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%d ", w.now-1_700_000_000_000)+fmt.Sprintf(format, args...))
 }
 
-func (w *world) fatalf(format string, args ...any) {
+func (w *simulation) fatalf(format string, args ...any) {
 	w.t.Helper()
 	for _, l := range w.log[max(0, len(w.log)-*lastFlag):] {
 		w.t.Log(l)
@@ -92,7 +92,7 @@ func (w *world) fatalf(format string, args ...any) {
 }
 
 // start starts a machine with the content of the store.
-func (w *world) start() {
+func (w *simulation) start() {
 	l := DefaultLimits()
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
 	l.Heartbeat = time.Second
@@ -106,20 +106,20 @@ func (w *world) start() {
 		binary.BigEndian.PutUint64(id[8:], w.ids)
 		return id
 	}
-	w.c, w.over = c, nil
-	w.br = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
+	w.c, w.failure = c, nil
+	w.broker = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
 	c.env = environment{
-		store: w.st, broker: w.br, push: w,
+		store: w.store, broker: w.broker, push: w,
 		run: func(f func()) { w.step(c, f) },
 		runOr: func(f, gone func()) {
 			if !w.step(c, f) {
 				gone()
 			}
 		},
-		fail: func(err error) { w.over = err },
+		fail: func(err error) { w.failure = err },
 	}
 	c.setTime(w.now, w.now+w.set, w.now+w.set)
-	err := w.mem.Load(context.Background(), store.Loaded{
+	err := w.memory.Load(context.Background(), store.LoadHandlers{
 		Worker:     c.loadWorker,
 		Key:        c.loadKey,
 		Constraint: func(k *job.Constraint) error { pick, _ := Compile(k); c.replace(k, pick); return nil },
@@ -133,7 +133,7 @@ func (w *world) start() {
 	c.loaded()
 }
 
-func (w *world) step(c *machine, f func()) bool {
+func (w *simulation) step(c *machine, f func()) bool {
 	if w.c != c {
 		return false
 	}
@@ -144,9 +144,9 @@ func (w *world) step(c *machine, f func()) bool {
 	if w.depth > 1 {
 		return true
 	}
-	for len(c.todo) > 0 {
-		todo := c.todo
-		c.todo = nil
+	for len(c.afterStep) > 0 {
+		todo := c.afterStep
+		c.afterStep = nil
 		for _, g := range todo {
 			g()
 		}
@@ -156,7 +156,7 @@ func (w *world) step(c *machine, f func()) bool {
 }
 
 // check checks the invariants that hold after each command.
-func (w *world) check() {
+func (w *simulation) check() {
 	c := w.c
 	l := c.balance()
 	if n := l.imbalance(); n != 0 {
@@ -174,10 +174,10 @@ func (w *world) check() {
 	for r := range c.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
-		if r.State.Ended() && r.op != forgetting && r.runInfo.drop == 0 {
+		if r.State.Ended() && r.op != opForget && r.runInfo.drop == 0 {
 			spent += r.size()
 		}
-		if u := r.running(); u != nil {
+		if u := r.currentRun(); u != nil {
 			running[u.worker]++
 			if r.State != job.Running {
 				w.fatalf("job %v is %v and has a run", r.ID, r.State)
@@ -193,19 +193,19 @@ func (w *world) check() {
 				results++
 			}
 			waiters += len(r.runInfo.pollers)
-			if r.State.Ended() && r.op == idle && r.runInfo.timerIndex < 0 {
+			if r.State.Ended() && r.op == opNone && r.runInfo.timerIndex < 0 {
 				w.fatalf("job %v has ended (%v op %d forget %d) and will not be forgotten", r.ID, r.State, r.op, r.runInfo.forget-w.now)
 			}
 		}
-		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == idle {
+		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == opNone {
 			w.fatalf("job %v runs without a deadline", r.ID)
 		}
-		if r.isWaiting() && r.op == idle && c.linked && !r.submitted && !slices.ContainsFunc(c.late, func(l lateJob) bool { return l.id == r.ID }) {
+		if r.isWaiting() && r.op == opNone && c.linked && !r.submitted && !slices.ContainsFunc(c.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}
 	oldest := time.Duration(0)
-	if i := slices.IndexFunc(c.bySeq, func(p place) bool { return p.rec != nil && p.rec.isWaiting() }); i >= 0 && !c.loading {
+	if i := slices.IndexFunc(c.bySeq, func(p seqEntry) bool { return p.rec != nil && p.rec.isWaiting() }); i >= 0 && !c.loading {
 		oldest = c.age(c.bySeq[i].rec)
 	}
 	if got := c.oldest(); got != oldest && !c.loading {
@@ -219,7 +219,7 @@ func (w *world) check() {
 			w.fatalf("worker %v has %d runs, in truth %d of at most %d", k.ID, len(k.runs), running[k], k.MaxJobs)
 		}
 	}
-	if c.entering == 0 && bytes != c.bytes {
+	if c.jobsPending == 0 && bytes != c.bytes {
 		w.fatalf("%d bytes, in truth %d", c.bytes, bytes)
 	}
 	if spent != c.endedBytes {
@@ -232,10 +232,10 @@ func (w *world) check() {
 		w.fatalf("%d waiters, in truth %d and %d pulls", c.waiters, waiters, w.pulling())
 	}
 	for r := range c.jobs.All() {
-		if r.State.Ended() || c.constraints.sweep >= 0 {
+		if r.State.Ended() || c.constraints.sweepIndex >= 0 {
 			continue
 		}
-		if want := c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)); !slices.Equal(want.groups(), r.groups.groups()) {
+		if want := c.constraints.setFor(matchAll(c.constraints.enabled, &r.Attributes, nil)); !slices.Equal(want.groups(), r.groups.groups()) {
 			w.fatalf("job %v is in the groups %q, not %q", r.ID, r.groups.groups(), want.groups())
 		}
 	}
@@ -246,7 +246,7 @@ func (w *world) check() {
 				continue
 			}
 			for _, m := range r.groups.members {
-				if m.of == k {
+				if m.constraint == k {
 					matching++
 					if r.State == job.Running {
 						runs++
@@ -261,25 +261,25 @@ func (w *world) check() {
 }
 
 // sweep runs a slice of a sweep, with other commands in between.
-func (w *world) sweep() {
-	var part *slice
+func (w *simulation) sweep() {
+	var part *sweepSlice
 	w.step(w.c, func() { part = w.c.nextSlice(5) })
 	if part == nil {
 		return
 	}
 	if w.pick(4) {
-		w.st.flush()
+		w.store.flush()
 	}
 	part.match()
 	w.step(w.c, func() { w.c.sweepSlice(part) })
 }
 
-func (w *world) pulling() int { return 0 }
+func (w *simulation) pulling() int { return 0 }
 
 // slowStore is a store that answers when the world lets it.
 type slowStore struct {
 	*store.Memory
-	w       *world
+	w       *simulation
 	pending []func()
 	away    bool
 }
@@ -316,38 +316,38 @@ func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 
 // naiveBroker is a broker without any index: it examines all jobs each time.
 type naiveBroker struct {
-	w       *world
-	c       *machine
-	todo    []func()
-	outs    []func() // hand-outs that the machine has not read yet from the workers' connections
-	jobs    map[job.ID]*naiveJob
-	workers map[job.ID]serving
-	ruled   map[string]ruleChange
-	arrived int
+	w           *simulation
+	c           *machine
+	todo        []func()
+	pendingActs []func() // hand-outs that the machine has not read yet from the workers' connections
+	jobs        map[job.ID]*naiveJob
+	workers     map[job.ID]serving
+	rules       map[string]ruleChange
+	arrived     int
 }
 
 type naiveJob struct {
 	submission
-	stands  int64
-	arrived int
-	ready   int64
-	worker  job.ID
-	running bool
-	runs    int
+	heldUntil int64
+	arrived   int
+	ready     int64
+	worker    job.ID
+	running   bool
+	runs      int
 }
 
 func (b *naiveBroker) later(f func()) { b.todo = append(b.todo, f) }
 
 func (b *naiveBroker) submit(s submission) {
-	b.w.say("submit %v %s after %v", s.id, s.typ, s.delay)
+	b.w.logf("submit %v %s after %v", s.id, s.typ, s.delay)
 	b.later(func() {
 		if b.jobs[s.id] != nil {
-			b.w.say("the broker has %v already", s.id)
-			b.w.step(b.c, func() { b.c.notAtBroker(s.id, s.bid) })
+			b.w.logf("the broker has %v already", s.id)
+			b.w.step(b.c, func() { b.c.onNotAtBroker(s.id, s.bid) })
 			return
 		}
 		b.arrived++
-		b.jobs[s.id] = &naiveJob{submission: s, stands: b.w.now - ms(s.age), arrived: b.arrived, ready: b.w.now + ms(s.delay)}
+		b.jobs[s.id] = &naiveJob{submission: s, heldUntil: b.w.now - toMillis(s.age), arrived: b.arrived, ready: b.w.now + toMillis(s.delay)}
 	})
 }
 
@@ -358,7 +358,7 @@ func (b *naiveBroker) change(id job.ID, groups []string, priority *int64, delay 
 			return
 		}
 		if j.running {
-			b.w.step(b.c, func() { b.c.groupsRefused(id) })
+			b.w.step(b.c, func() { b.c.onGroupsRefused(id) })
 			return
 		}
 		if groups != nil {
@@ -374,7 +374,7 @@ func (b *naiveBroker) change(id job.ID, groups []string, priority *int64, delay 
 }
 
 func (b *naiveBroker) cancel(id job.ID) {
-	b.w.say("withdraw %v", id)
+	b.w.logf("withdraw %v", id)
 	b.later(func() {
 		if j := b.jobs[id]; j != nil && !j.running {
 			delete(b.jobs, id)
@@ -384,7 +384,7 @@ func (b *naiveBroker) cancel(id job.ID) {
 
 func (b *naiveBroker) setServing(w job.ID, v serving) { b.later(func() { b.workers[w] = v }) }
 func (b *naiveBroker) removeWorker(w job.ID)          { b.later(func() { delete(b.workers, w) }) }
-func (b *naiveBroker) setRule(r ruleChange)           { b.later(func() { b.ruled[r.pattern] = r }) }
+func (b *naiveBroker) setRule(r ruleChange)           { b.later(func() { b.rules[r.pattern] = r }) }
 func (b *naiveBroker) flush(onDone func())            { b.later(onDone) }
 
 // serveSome serves at most n of the pending requests, in order.
@@ -400,8 +400,8 @@ func (b *naiveBroker) serveSome(n int) {
 // deliver lets the machine read the hand-outs. They are on other connections than the submitter's
 // frames, so they may come a little later.
 func (b *naiveBroker) deliver() {
-	for ; len(b.outs) > 0 && b.w.c == b.c; b.outs = b.outs[1:] {
-		b.outs[0]()
+	for ; len(b.pendingActs) > 0 && b.w.c == b.c; b.pendingActs = b.pendingActs[1:] {
+		b.pendingActs[0]()
 	}
 }
 
@@ -413,7 +413,7 @@ func (b *naiveBroker) meddle() {
 	if !ok {
 		return
 	}
-	b.w.say("the broker ends %v, running %v, run %d of %d", j.id, j.running, j.runs, j.retries+1)
+	b.w.logf("the broker ends %v, running %v, run %d of %d", j.id, j.running, j.runs, j.retries+1)
 	if j.running && j.runs <= j.retries {
 		again := *j // a copy, so that an answer to the earlier run is discarded
 		again.running = false
@@ -432,7 +432,7 @@ func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 			if lost && !strings.HasPrefix(j.typ, "jq~") {
 				b.c.onBrokerAnswer(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
 			} else {
-				b.c.notAtBroker(j.id, j.bid)
+				b.c.onNotAtBroker(j.id, j.bid)
 			}
 		})
 	})
@@ -440,7 +440,7 @@ func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 
 func (b *naiveBroker) allows(j *naiveJob) bool {
 	for _, g := range j.groups {
-		for p, r := range b.ruled {
+		for p, r := range b.rules {
 			if r.drop || r.concurrency < 0 || !fits(p, g) {
 				continue
 			}
@@ -466,7 +466,7 @@ func (b *naiveBroker) match() bool {
 		if j.running || j.ready > b.w.now || !b.allows(j) {
 			continue
 		}
-		if best != nil && (j.priority < best.priority || j.priority == best.priority && (j.stands > best.stands || j.stands == best.stands && j.arrived > best.arrived)) {
+		if best != nil && (j.priority < best.priority || j.priority == best.priority && (j.heldUntil > best.heldUntil || j.heldUntil == best.heldUntil && j.arrived > best.arrived)) {
 			continue
 		}
 		for _, id := range slices.SortedFunc(maps.Keys(b.workers), func(a, b job.ID) int { return slices.Compare(a[:], b[:]) }) {
@@ -491,11 +491,11 @@ func (b *naiveBroker) match() bool {
 	}
 	best.running, best.worker = true, to
 	best.runs++
-	b.outs = append(b.outs, func() {
-		b.w.say("handed %v to %v", best.id, to)
+	b.pendingActs = append(b.pendingActs, func() {
+		b.w.logf("handed %v to %v", best.id, to)
 		b.w.step(b.c, func() { b.c.onHandout(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
 	})
-	if !b.w.lags || !b.w.pick(4) {
+	if !b.w.slowStore || !b.w.pick(4) {
 		b.deliver()
 	}
 	return true
@@ -507,7 +507,7 @@ type naiveRun struct {
 }
 
 func (r naiveRun) end() {
-	r.b.w.say("end %v", r.j.id)
+	r.b.w.logf("end %v", r.j.id)
 	r.b.later(func() {
 		if r.b.jobs[r.j.id] == r.j {
 			delete(r.b.jobs, r.j.id)
@@ -515,12 +515,12 @@ func (r naiveRun) end() {
 	})
 }
 func (r naiveRun) release(delay time.Duration) {
-	r.b.w.say("release %v for %v", r.j.id, delay)
-	r.b.later(func() { r.j.running, r.j.ready, r.j.runs = false, r.b.w.now+ms(delay), r.j.runs-1 })
+	r.b.w.logf("release %v for %v", r.j.id, delay)
+	r.b.later(func() { r.j.running, r.j.ready, r.j.runs = false, r.b.w.now+toMillis(delay), r.j.runs-1 })
 }
 func (r naiveRun) retry(delay time.Duration) {
 	r.b.later(func() {
-		r.j.running, r.j.ready = false, r.b.w.now+ms(delay)
+		r.j.running, r.j.ready = false, r.b.w.now+toMillis(delay)
 		if r.j.runs > r.j.retries && r.b.jobs[r.j.id] == r.j {
 			r.b.fail(r.j, false)
 		}

@@ -15,9 +15,9 @@ import (
 // maxFields is the maximum number of fields that a form may have.
 const maxFields = 14
 
-// form holds the fields of a map. A null field counts as absent; if a name occurs several times, its
+// fieldReader holds the fields of a map. A null field counts as absent; if a name occurs several times, its
 // last field counts. fault is the first fault; after it, all methods return zero values.
-type form struct {
+type fieldReader struct {
 	prefix string // put before the names of fields in faults
 	names  []string
 	values [maxFields]pack.Value
@@ -26,8 +26,8 @@ type form struct {
 
 // readStrict reads the named fields of a value, which must be a map with no others. It is for
 // requests that people write: they would otherwise not notice a misspelt field.
-func readStrict(v pack.Value, prefix string, names ...string) form {
-	f := readLax(v, prefix, names...)
+func readStrict(v pack.Value, prefix string, names ...string) fieldReader {
+	f := readKnown(v, prefix, names...)
 	if f.fault != nil {
 		return f
 	}
@@ -53,10 +53,10 @@ func unknownField(label, prefix string, k pack.Value, names []string) *job.Fault
 	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", label, showValue(k), known)
 }
 
-// readLax reads the named fields of a value, which must be a map, and ignores all others. It is for
+// readKnown reads the named fields of a value, which must be a map, and ignores all others. It is for
 // workers, which may be written for another version.
-func readLax(v pack.Value, prefix string, names ...string) form {
-	f := form{prefix: prefix, names: names}
+func readKnown(v pack.Value, prefix string, names ...string) fieldReader {
+	f := fieldReader{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
 		what := "the body"
 		if prefix != "" {
@@ -89,14 +89,14 @@ func showValue(v pack.Value) string {
 	return string(pack.AppendJSON(nil, v))
 }
 
-func (f *form) refuse(code job.Code, name, format string, args ...any) {
+func (f *fieldReader) refuse(code job.Code, name, format string, args ...any) {
 	if f.fault == nil {
 		f.fault = job.Refuse(code, f.prefix+name, name+" "+format, args...)
 	}
 }
 
 // value returns a field as it was sent, nil if it is absent.
-func (f *form) value(name string) pack.Value {
+func (f *fieldReader) value(name string) pack.Value {
 	if f.fault != nil {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (f *form) value(name string) pack.Value {
 }
 
 // required returns a required field, which must be of this kind.
-func (f *form) required(name string, kind pack.Kind) pack.Value {
+func (f *fieldReader) required(name string, kind pack.Kind) pack.Value {
 	v := f.value(name)
 	if v == nil {
 		f.refuse(job.MissingField, name, "is missing")
@@ -121,7 +121,7 @@ func (f *form) required(name string, kind pack.Kind) pack.Value {
 }
 
 // checkKind returns v if it is nil or of this kind; otherwise it refuses v.
-func (f *form) checkKind(name string, v pack.Value, kind pack.Kind) pack.Value {
+func (f *fieldReader) checkKind(name string, v pack.Value, kind pack.Kind) pack.Value {
 	if v == nil || v.Kind() == kind {
 		return v
 	}
@@ -130,7 +130,7 @@ func (f *form) checkKind(name string, v pack.Value, kind pack.Kind) pack.Value {
 }
 
 // integer returns an integer field from low to high, or def if it is absent.
-func (f *form) integer(name string, low, high, def int64) int64 {
+func (f *fieldReader) integer(name string, low, high, def int64) int64 {
 	v := f.value(name)
 	switch {
 	case v == nil:
@@ -148,13 +148,13 @@ func (f *form) integer(name string, low, high, def int64) int64 {
 }
 
 // numberAbove returns a number field above 0 and at most high, or def if it is absent.
-func (f *form) numberAbove(name string, high, def float64) float64 {
+func (f *fieldReader) numberAbove(name string, high, def float64) float64 {
 	return f.numberWithin(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
 // numberWithin returns a number field that is valid, or def if it is absent. limits says which
 // numbers are valid.
-func (f *form) numberWithin(name string, valid func(float64) bool, limits func() string, def float64) float64 {
+func (f *fieldReader) numberWithin(name string, valid func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	switch {
 	case v == nil:
@@ -172,7 +172,7 @@ func (f *form) numberWithin(name string, valid func(float64) bool, limits func()
 }
 
 // boolean returns a boolean field, or def if it is absent.
-func (f *form) boolean(name string, def bool) bool {
+func (f *fieldReader) boolean(name string, def bool) bool {
 	v := f.checkKind(name, f.value(name), pack.Bool)
 	if v == nil {
 		return def
@@ -181,7 +181,7 @@ func (f *form) boolean(name string, def bool) bool {
 }
 
 // text returns a string field, or "" if it is absent. Bytes that are not UTF-8 are replaced.
-func (f *form) text(name string) string {
+func (f *fieldReader) text(name string) string {
 	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return ""
@@ -191,22 +191,22 @@ func (f *form) text(name string) string {
 
 // name returns a string field of 1 to limit bytes without control characters, or "" if it is
 // absent.
-func (f *form) name(name string, limit int) string {
+func (f *fieldReader) name(name string, limit int) string {
 	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return ""
 	}
 	s := string(v.Bytes())
-	if why := badName(s, limit); why != "" {
+	if why := nameError(s, limit); why != "" {
 		f.refuse(job.InvalidValue, name, "%s", why)
 		return ""
 	}
 	return s
 }
 
-// badName returns what is wrong with a name, or "" if it is valid. limit is the length of the
+// nameError returns what is wrong with a name, or "" if it is valid. limit is the length of the
 // longest valid name, in bytes.
-func badName(s string, limit int) string {
+func nameError(s string, limit int) string {
 	switch {
 	case s == "":
 		return "must not be empty"
@@ -222,7 +222,7 @@ func badName(s string, limit int) string {
 
 // id returns a field with the id of a job or a worker. It refuses an invalid id with the code
 // unknown.
-func (f *form) id(name string, unknown job.Code) job.ID {
+func (f *fieldReader) id(name string, unknown job.Code) job.ID {
 	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return job.ID{}
@@ -235,25 +235,25 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 }
 
 // seconds returns a field with a number of seconds up to high, or 0 if it is absent.
-func (f *form) seconds(name string, high int64) time.Duration {
+func (f *fieldReader) seconds(name string, high int64) time.Duration {
 	n := f.numberWithin(name, func(n float64) bool { return n >= 0 && n <= float64(high) }, func() string { return fmt.Sprintf("from 0 to %d", high) }, 0)
 	return time.Duration(n * float64(time.Second))
 }
 
 // moment returns a field with a time in ISO 8601 as milliseconds since 1970, or 0 if it is absent.
-func (f *form) moment(name string) int64 {
+func (f *fieldReader) moment(name string) int64 {
 	v := f.checkKind(name, f.value(name), pack.String)
 	if v == nil {
 		return 0
 	}
 	t, ok := parseTime(string(v.Bytes()))
 	if !ok {
-		f.refuse(job.InvalidValue, name, "%s, not %s", timeForm, showValue(v))
+		f.refuse(job.InvalidValue, name, "%s, not %s", timeHelp, showValue(v))
 	}
 	return t
 }
 
-const timeForm = "must be a time such as 2026-01-31T12:00:00.5Z"
+const timeHelp = "must be a time such as 2026-01-31T12:00:00.5Z"
 
 // parseTime reads a time in ISO 8601. Without a zone it is UTC.
 func parseTime(s string) (milliseconds int64, ok bool) {

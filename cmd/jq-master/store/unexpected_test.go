@@ -53,9 +53,9 @@ func (l scriptHook) answerInstead(c redis.Cmder) bool {
 	}
 }
 
-// TestStrange: an answer that no script gives, but a proxy may, ends neither the process nor the
+// TestUnexpectedAnswers: an answer that no script gives, but a proxy may, ends neither the process nor the
 // term, and does not count as a success.
-func TestStrange(t *testing.T) {
+func TestUnexpectedAnswers(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	l := scriptHook{make(chan any, 2)}
@@ -78,7 +78,7 @@ func TestStrange(t *testing.T) {
 				}
 			}
 			send()
-			j = become(t, r, j, started(j), 0, 0)
+			j = moveTo(t, r, j, started(j), 0, 0)
 			send()
 			key := &Key{Name: keyed.ID.String(), TTL: time.Hour}
 			if e := await(t, enqueueing(r, key, keyed)); e.err != nil && !errors.Is(e.err, ErrAway) {
