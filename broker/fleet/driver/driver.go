@@ -122,7 +122,12 @@ func (d *Driver) connect() error {
 		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
 		nats.ConnectHandler(d.onConnect), nats.ReconnectHandler(d.onConnect),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if isCut(err) {
+				err = nil // our certificate is not the reason: NATS had accepted it
+			}
+			d.onDisconnect(err)
+		}),
 		nats.ErrorHandler(d.onError), nats.ClosedHandler(d.onClosed))...)
 	if err != nil {
 		return err
@@ -286,13 +291,15 @@ func (d *Driver) setAway(why, text string) {
 // recheckAfter is the time until a subject that NATS refused is tried again.
 const recheckAfter = 2 * time.Second
 
-// onError handles an error that NATS reports on a connection that stays open.
-func (d *Driver) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if isAuth(err) {
+// onError handles an error that NATS reports on a connection that stays open, or while it is being
+// made.
+func (d *Driver) onError(nc *nats.Conn, _ *nats.Subscription, err error) {
+	refusesSubject := errors.Is(err, nats.ErrPermissionViolation)
+	if isAuth(err) || !refusesSubject && !nc.IsConnected() {
 		d.setAway(d.opt.reason(err), awayText)
 		return
 	}
-	if !errors.Is(err, nats.ErrPermissionViolation) {
+	if !refusesSubject {
 		d.log.Warn().Err(err).Msg("fleet: NATS reports an error")
 		return
 	}
@@ -334,10 +341,17 @@ func (d *Driver) recheckSubjects() {
 // fleet is away. It may block while a connection is being made, so the caller must hold no
 // lock.
 func (d *Driver) isAway() (away, connected bool, why string) {
-	connected = d.nc.Load().IsConnected()
+	nc := d.nc.Load()
+	connected, last := nc.IsConnected(), nc.LastError()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.awayReason != "" || !connected, connected, d.awayReason
+	why = d.awayReason
+	if !connected && last != nil {
+		// No callback has reported it: the client could dial again, but then NATS refused it, or it
+		// refused NATS.
+		why = d.opt.reason(last)
+	}
+	return why != "" || !connected, connected, why
 }
 
 // handleIncoming handles the messages that have arrived, several of them under one lock.

@@ -145,6 +145,7 @@ func (o *Options) reason(err error) string {
 	for _, h := range [...]struct{ in, text string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
 		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
+		{"expired certificate", "NATS no longer takes our certificate: fleet-cert, fleet-key"},
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
 		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca and fleet-cert require"},
 		{nats.ErrPermissionViolation.Error(), "the user must be allowed to publish and subscribe on all subjects that begin with fleet-prefix"},
@@ -157,10 +158,15 @@ func (o *Options) reason(err error) string {
 	}
 	// A server that rejects our certificate closes at once, and its message about that may
 	// be lost with the connection.
-	if cut := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE); cut && o.secure() {
+	if isCut(err) && o.secure() {
 		return why + " (NATS may ask for a certificate that it trusts: fleet-cert, fleet-key)"
 	}
 	return why
+}
+
+// isCut reports whether err is that of a connection that was closed without a word.
+func isCut(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // secure reports whether connections to some server have TLS.

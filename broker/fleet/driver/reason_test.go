@@ -22,6 +22,7 @@ func TestReason(t *testing.T) {
 		{Options{Servers: "nats://a:1,tls://b:1"}, io.EOF, "fleet-cert"},
 		{Options{Servers: "nats://a:1"}, cut, ""},
 		{Options{CA: "ca.pem"}, errors.New("tls: certificate required"), "NATS asks for a certificate: fleet-cert"},
+		{Options{CA: "ca.pem"}, errors.New("tls: expired certificate"), "NATS no longer takes our certificate: fleet-cert"},
 		{Options{CA: "ca.pem"}, errors.New("no route to host"), ""},
 	} {
 		if got := c.opt.reason(c.err); !strings.Contains(got, c.err.Error()) || !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "fleet-") {

@@ -364,6 +364,36 @@ func TestNATSRefuses(t *testing.T) {
 			}
 		})
 	}
+	for _, c := range []struct{ name, certs, authority, why string }{
+		{"another certificate", other, dir, "unknown authority"},
+		{"it trusts another authority", dir, other, "fleet-cert"},
+	} {
+		t.Run(c.name+" after a restart", func(t *testing.T) {
+			first := serve(t, tls)
+			x := newBroker(l.sites[0], "x", "--fleet=tls://127.0.0.1:4222", "--fleet-ca="+dir+"/ca.pem", "--fleet-cert="+dir+"/client.pem", "--fleet-key="+dir+"/client.key")
+			x.ports = 1
+			startAlone(t, x)
+			awaitConnected := func(why string) {
+				t.Helper()
+				if err := until(x.name+" knows its connection with NATS", func() error {
+					v, err := x.fleet()
+					if err == nil && (v.NATS == nil || v.NATS.Connected != (why == "") || !strings.Contains(v.NATS.Reason, why)) {
+						err = fmt.Errorf("%+v, NATS %+v", v, v.NATS)
+					}
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+			awaitConnected("")
+			first.Close()
+			serve(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", c.certs+"/server.pem", c.certs+"/server.key", c.authority+"/ca.pem"))
+			awaitConnected(c.why)
+			if said := x.daemon().Log.String(); strings.Contains(said, "NATS reports an error") || strings.Contains(said, "EOF") {
+				t.Errorf("its log: %s", throwaway.Tail([]byte(said)))
+			}
+		})
+	}
 	t.Run("away at start", func(t *testing.T) {
 		x, y := newBroker(l.sites[1], "x", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222"), newBroker(l.sites[2], "y", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222")
 		startAlone(t, x)
