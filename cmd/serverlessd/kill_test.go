@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 	launch.Main()
 	if at := os.Getenv(envFault); at != "" {
 		os.Unsetenv(envFault)
-		failpoint.Hook = deathAt(at)
+		failpoint.Hook = failpointHook(at)
 		os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
 	}
 	os.Exit(mariadbtest.Main(m))
 }
 
-// deathAt kills the process, as kill -9 does, when it passes a failpoint for the count-th time.
-func deathAt(at string) func(string) {
+// failpointHook kills the process, as kill -9 does, when it passes a failpoint for the count-th time.
+func failpointHook(at string) func(string) {
 	name, count, _ := strings.Cut(at, "#")
 	left := 1
 	fmt.Sscan(count, &left)
@@ -62,20 +62,20 @@ func deathAt(at string) func(string) {
 	}
 }
 
-// site is a directory with a daemon that runs, is killed and is started again.
-type site struct {
-	t     *testing.T
-	dir   string
-	name  string // the name of its data directory
-	addr  string
-	args  []string
-	lives []*throwaway.Daemon
+// testSite is a directory with a daemon that runs, is killed and is started again.
+type testSite struct {
+	t       *testing.T
+	dir     string
+	name    string // the name of its data directory
+	addr    string
+	args    []string
+	daemons []*throwaway.Daemon
 }
 
-func newSite(t *testing.T, args ...string) *site {
-	s := &site{t: t, dir: t.TempDir(), name: "data", args: args}
+func newTestSite(t *testing.T, args ...string) *testSite {
+	s := &testSite{t: t, dir: t.TempDir(), name: "data", args: args}
 	t.Cleanup(func() {
-		for _, d := range s.lives {
+		for _, d := range s.daemons {
 			d.Kill()
 			if t.Failed() {
 				t.Logf("a daemon's log:\n%s", &d.Log)
@@ -86,7 +86,7 @@ func newSite(t *testing.T, args ...string) *site {
 }
 
 // start starts the daemon. It may have died again when start returns.
-func (s *site) start(at string) {
+func (s *testSite) start(at string) {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
 		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, s.args...)...)
@@ -95,7 +95,7 @@ func (s *site) start(at string) {
 	if err != nil && d.Running() {
 		s.t.Fatal(err)
 	}
-	s.lives, s.addr = append(s.lives, d), d.Field("addr")
+	s.daemons, s.addr = append(s.daemons, d), d.Field("addr")
 	s.until("the daemon answers", func() bool {
 		if s.hasDied() {
 			return true
@@ -109,14 +109,14 @@ func (s *site) start(at string) {
 }
 
 // hasDied reports whether the daemon that was started last has ended.
-func (s *site) hasDied() bool { return !s.lives[len(s.lives)-1].Running() }
+func (s *testSite) hasDied() bool { return !s.daemons[len(s.daemons)-1].Running() }
 
-func (s *site) data() string { return filepath.Join(s.dir, s.name) }
-func (s *site) runs() string { return filepath.Join(s.dir, "runs") }
+func (s *testSite) data() string { return filepath.Join(s.dir, s.name) }
+func (s *testSite) runs() string { return filepath.Join(s.dir, "runs") }
 
-func (s *site) until(what string, cond func() bool) {
+func (s *testSite) until(what string, cond func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("waited in vain until %s", what)
 		}
@@ -124,7 +124,7 @@ func (s *site) until(what string, cond func() bool) {
 }
 
 // post sends a request, and reports whether it was answered with 200.
-func (s *site) post(method, path, body string) bool {
+func (s *testSite) post(method, path, body string) bool {
 	req, err := http.NewRequest(method, "http://"+s.addr+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
@@ -142,13 +142,13 @@ func (s *site) post(method, path, body string) bool {
 }
 
 // handler adds a handler that appends the job's id and payload to a file.
-func (s *site) handler() bool {
+func (s *testSite) handler() bool {
 	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runs()+"; echo R: 200 done\n")
 }
 
 type counts struct{ Waiting, Deferred, Running, OK, Failed, Abandoned int64 }
 
-func (s *site) state() (c counts, ok bool) {
+func (s *testSite) state() (c counts, ok bool) {
 	resp, err := http.Get("http://" + s.addr + "/a/state")
 	if err != nil {
 		return c, false
@@ -161,8 +161,8 @@ func (s *site) state() (c counts, ok bool) {
 	return answer.Types["x"], true
 }
 
-// moments holds the failpoints at which a daemon is killed.
-var moments = []string{
+// deathPoints holds the failpoints at which a daemon is killed.
+var deathPoints = []string{
 	"journal: before a segment", "journal: before write", "journal: written", "journal: synced",
 	"ingest: before commit", "ingest: after commit",
 	"take: before commit", "take: after commit",
@@ -181,7 +181,7 @@ func TestKills(t *testing.T) {
 	t.Logf("-kill-seed=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range *killWalks {
-		for _, moment := range moments {
+		for _, moment := range deathPoints {
 			passage := 1
 			if strings.HasPrefix(moment, "journal: w") || strings.Contains(moment, "commit") && !strings.HasPrefix(moment, "reserve") && !strings.HasPrefix(moment, "put") {
 				passage += r.IntN(4)
@@ -189,7 +189,7 @@ func TestKills(t *testing.T) {
 			at := fmt.Sprintf("%s#%d", moment, passage)
 			t.Run(at, func(t *testing.T) {
 				t.Parallel()
-				walk(newSite(t), at)
+				runUntilDeath(newTestSite(t), at)
 			})
 			if testing.Short() && r.IntN(4) > 0 {
 				continue
@@ -197,13 +197,13 @@ func TestKills(t *testing.T) {
 			t.Run(at+" MariaDB", func(t *testing.T) {
 				t.Parallel()
 				server := mariadbtest.Shared(t)
-				walk(newSite(t, fmt.Sprintf("--store=mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket()))), at)
+				runUntilDeath(newTestSite(t, fmt.Sprintf("--store=mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket()))), at)
 			})
 		}
 	}
 }
 
-func walk(s *site, at string) {
+func runUntilDeath(s *testSite, at string) {
 	t := s.t
 	s.start(at)
 	s.handler() // an error is fine: the request may have killed the daemon
@@ -266,13 +266,13 @@ func walk(s *site, at string) {
 	}
 }
 
-// TestNoRunBesideTheNext: the daemon and its guard are killed at the same time. Processes that a
+// TestNoConcurrentRuns: the daemon and its guard are killed at the same time. Processes that a
 // run has left, in its process group or outside, have ended before the job runs again.
-func TestNoRunBesideTheNext(t *testing.T) {
+func TestNoConcurrentRuns(t *testing.T) {
 	for name, starts := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newTestSite(t)
 			s.start("-")
 			first := filepath.Join(s.dir, "first")
 			if !s.post("POST", "/a/handler/add/x?lang=sh", fmt.Sprintf(`if [ -s %[1]s ]; then
@@ -290,7 +290,7 @@ fi
 				_, err := os.Stat(first)
 				return err == nil
 			})
-			pid := s.lives[0].PID()
+			pid := s.daemons[0].PID()
 			guard := 0
 			s.until("the guard has its name", func() bool {
 				guard = guardOf(pid)
@@ -329,7 +329,7 @@ func guardOf(daemon int) int {
 }
 
 // ingest runs the ingest command on the journal that a daemon has left.
-func (s *site) ingest(args ...string) (string, int) {
+func (s *testSite) ingest(args ...string) (string, int) {
 	var out, errs bytes.Buffer
 	cmd := command()
 	cmd.SetOut(&out)
@@ -341,7 +341,7 @@ func (s *site) ingest(args ...string) (string, int) {
 // TestIngestCommand: the ingest command writes the jobs that the daemon of a dead host had accepted
 // to a store, once, and not to a store to which the journal does not belong.
 func TestIngestCommand(t *testing.T) {
-	s := newSite(t)
+	s := newTestSite(t)
 	s.start("ingest: before commit#1")
 	if s.post("POST", "/a/job/x/add", "1\n2\n3\n") {
 		t.Log("acknowledged before the end")
@@ -370,11 +370,11 @@ func TestMovedDirectory(t *testing.T) {
 		{"waiting", "ingest: before commit#1", "3 jobs ingested"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestSite(t)
 			s.start(c.dies)
 			s.post("POST", "/a/job/x/add?wait=store", "1\n2\n3\n")
 			if c.dies == "-" {
-				s.lives[0].Kill()
+				s.daemons[0].Kill()
 			}
 			s.until("the daemon ends", s.hasDied)
 			from := s.data()
@@ -406,9 +406,9 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var sites []*site
+			var sites []*testSite
 			for _, at := range []string{"-", "settle schedules: before commit#2", "settle schedules: after commit#1"} {
-				s := newSite(t, "--store="+shared)
+				s := newTestSite(t, "--store="+shared)
 				s.start(at)
 				sites = append(sites, s)
 			}

@@ -35,7 +35,7 @@ func command() *cobra.Command {
 	cmd.AddCommand(ingestCommand())
 	return cli.Daemon{
 		Prefix:   prefix,
-		Validate: opt.settle,
+		Validate: opt.validate,
 		Healthy: func(ctx context.Context) error {
 			return daemon.HealthyLocal(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
@@ -43,9 +43,9 @@ func command() *cobra.Command {
 	}.Command(cmd)
 }
 
-// filesOfRun is how many open files a handler's process needs in the daemon: its pipes, and the
+// filesPerRun is how many open files a handler's process needs in the daemon: its pipes, and the
 // files that watch it.
-const filesOfRun = 8
+const filesPerRun = 8
 
 // run runs the daemon until it has stopped.
 func run(opt *options) error {
@@ -55,7 +55,7 @@ func run(opt *options) error {
 		return err
 	}
 	memory.Pace(0)
-	opt.door.Files = filesOfRun * opt.Concurrency
+	opt.door.Files = filesPerRun * opt.Concurrency
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
 		return err
@@ -94,8 +94,8 @@ func announce(opt *options, d *door.Door, log *daemon.Log) {
 	daemon.Ready()
 }
 
-// answerTime bounds how long the daemon still answers requests after the engine has ended.
-const answerTime = 2 * time.Second
+// answerTimeout bounds how long the daemon still answers requests after the engine has ended.
+const answerTimeout = 2 * time.Second
 
 // stop stops the daemon. Meanwhile it still answers requests.
 func stop(e *engine.Engine, d *door.Door, drain time.Duration, signals *daemon.Signals, log zerolog.Logger) error {
@@ -105,7 +105,7 @@ func stop(e *engine.Engine, d *door.Door, drain time.Duration, signals *daemon.S
 	go func() {
 		defer close(done)
 		e.Shutdown(signals.Kill)
-		last, cancel := context.WithTimeout(context.Background(), answerTime)
+		last, cancel := context.WithTimeout(context.Background(), answerTimeout)
 		defer cancel()
 		_ = d.Shutdown(last)
 	}()

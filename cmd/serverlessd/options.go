@@ -116,39 +116,39 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
-func refuse(flag string, value any, format string, args ...any) error {
+func optionError(flag string, value any, format string, args ...any) error {
 	return &guard.OptionError{Flag: flag, Value: fmt.Sprint(value), Reason: fmt.Sprintf(format, args...)}
 }
 
-// settle checks the options, and sets those that depend on others.
-func (o *options) settle() error {
+// validate checks the options, and sets those that depend on others.
+func (o *options) validate() error {
 	o.Stopped, o.NoSync = !o.start, !o.fsync
 	if len(o.Stores) == 0 {
 		o.Stores = []string{engine.OwnStore(o.Dir)}
 	}
 	for _, err := range []error{
-		span("lock-ttl", o.LockTTL, time.Second, store.MaxTTL), span("sweep", o.Sweep, 10*time.Millisecond, time.Hour),
-		span("retry-delay", o.RetryDelay, time.Millisecond, 24*time.Hour), span("retry-max", o.RetryMax, time.Millisecond, 24*time.Hour),
-		span("retry-for", o.RetryFor, 0, years), span("keep-done", o.KeepDone, 0, years), span("keep-unrun", o.KeepUnrun, time.Second, years),
-		span("job-timeout", o.JobTimeout, time.Millisecond, 24*time.Hour), span("job-cpu", o.JobCPU, 10*time.Millisecond, 24*time.Hour),
-		span("drain", o.Drain, 0, 24*time.Hour),
-		count("max-lines", o.web.MaxLines, 1, 10_000_000), count("max-bodies", o.web.MaxBodies, 1, 10_000),
-		count("concurrency", o.Concurrency, 1, 10_000), count("client-concurrency", o.ClientConcurrency, 0, 10_000),
-		count("batch", o.Batch, 1, 10_000), count("contexts", o.Contexts, 1, 10_000), count("context-jobs", o.ContextJobs, 1, 1<<30),
-		o.settleLanguages(), o.settleNetworks(), o.Broker.Validate(), o.door.Validate(), o.settleWorkers(),
+		checkDuration("lock-ttl", o.LockTTL, time.Second, store.MaxTTL), checkDuration("sweep", o.Sweep, 10*time.Millisecond, time.Hour),
+		checkDuration("retry-delay", o.RetryDelay, time.Millisecond, 24*time.Hour), checkDuration("retry-max", o.RetryMax, time.Millisecond, 24*time.Hour),
+		checkDuration("retry-for", o.RetryFor, 0, maxDuration), checkDuration("keep-done", o.KeepDone, 0, maxDuration), checkDuration("keep-unrun", o.KeepUnrun, time.Second, maxDuration),
+		checkDuration("job-timeout", o.JobTimeout, time.Millisecond, 24*time.Hour), checkDuration("job-cpu", o.JobCPU, 10*time.Millisecond, 24*time.Hour),
+		checkDuration("drain", o.Drain, 0, 24*time.Hour),
+		checkCount("max-lines", o.web.MaxLines, 1, 10_000_000), checkCount("max-bodies", o.web.MaxBodies, 1, 10_000),
+		checkCount("concurrency", o.Concurrency, 1, 10_000), checkCount("client-concurrency", o.ClientConcurrency, 0, 10_000),
+		checkCount("batch", o.Batch, 1, 10_000), checkCount("contexts", o.Contexts, 1, 10_000), checkCount("context-jobs", o.ContextJobs, 1, 1<<30),
+		o.parseLanguages(), o.parseNetworks(), o.Broker.Validate(), o.door.Validate(), o.checkWorkers(),
 	} {
 		if err != nil {
 			return err
 		}
 	}
 	if o.web.MaxLine = o.MaxLine; o.MaxLine > o.web.MaxBody {
-		return refuse("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.web.MaxBody)))
+		return optionError("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.web.MaxBody)))
 	}
-	return o.settleSchedules()
+	return o.openSchedules()
 }
 
-// settleSchedules reads the file of schedules.
-func (o *options) settleSchedules() (err error) {
+// openSchedules reads the file of schedules.
+func (o *options) openSchedules() (err error) {
 	if o.schedules == "" {
 		return nil
 	}
@@ -157,59 +157,59 @@ func (o *options) settleSchedules() (err error) {
 		return cmp.Or(job.CheckClient(key.Client), err)
 	})
 	if err != nil {
-		return refuse("schedules", o.schedules, "%v", err)
+		return optionError("schedules", o.schedules, "%v", err)
 	}
 	return nil
 }
 
-const years = 100 * 365 * 24 * time.Hour
+const maxDuration = 100 * 365 * 24 * time.Hour
 
-func span(flag string, v, low, high time.Duration) error {
+func checkDuration(flag string, v, low, high time.Duration) error {
 	if v < low || v > high {
-		return refuse(flag, job.Duration(v), "must be from %s to %s", job.Duration(low), job.Duration(high))
+		return optionError(flag, job.Duration(v), "must be from %s to %s", job.Duration(low), job.Duration(high))
 	}
 	return nil
 }
 
-func count(flag string, v, low, high int) error {
+func checkCount(flag string, v, low, high int) error {
 	if v < low || v > high {
-		return refuse(flag, v, "must be from %d to %d", low, high)
+		return optionError(flag, v, "must be from %d to %d", low, high)
 	}
 	return nil
 }
 
-func (o *options) settleLanguages() error {
+func (o *options) parseLanguages() error {
 	for lang := range strings.SplitSeq(o.langs, ",") {
 		if lang = strings.TrimSpace(lang); lang == "" {
 			continue
 		}
 		if !slices.Contains(job.Languages, lang) {
-			return refuse("langs", lang, "must be one of %s", strings.Join(job.Languages, ", "))
+			return optionError("langs", lang, "must be one of %s", strings.Join(job.Languages, ", "))
 		}
 		o.Languages = append(o.Languages, lang)
 	}
 	return nil
 }
 
-func (o *options) settleNetworks() error {
+func (o *options) parseNetworks() error {
 	for _, text := range o.httpAllow {
 		n, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			return refuse("http-allow", text, "must be a network such as 10.0.0.0/8 or fd00::/8")
+			return optionError("http-allow", text, "must be a network such as 10.0.0.0/8 or fd00::/8")
 		}
 		o.HTTPAllow = append(o.HTTPAllow, n.Masked())
 	}
 	return nil
 }
 
-// settleWorkers sets the worker address of the broker inside this process. The rules for the
+// checkWorkers sets the worker address of the broker inside this process. The rules for the
 // daemon's own address apply to it, too.
-func (o *options) settleWorkers() error {
+func (o *options) checkWorkers() error {
 	if o.workerAddr == "" {
 		return nil
 	}
 	if o.Broker.SubmitAddr != "" {
-		return refuse("worker-addr", o.workerAddr, "is for the broker inside this process, but --broker names a shared one")
+		return optionError("worker-addr", o.workerAddr, "is for the broker inside this process, but --broker names a shared one")
 	}
 	at := o.door.Options
 	o.Broker.Configure = func(b *settings.Options) {

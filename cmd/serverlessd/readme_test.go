@@ -13,10 +13,10 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience bounds every wait, even on a busy machine.
-const patience = 45 * time.Second
+// testTimeout bounds every wait, even on a busy machine.
+const testTimeout = 45 * time.Second
 
-var idForm = regexp.MustCompile(`[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}`)
+var idPattern = regexp.MustCompile(`[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}`)
 
 // TestReadme runs the README's example against a daemon, step by step. The answers must be those
 // that the README shows, except for the ids.
@@ -63,11 +63,11 @@ func TestReadme(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s%v\n%s", steps[i], err, out)
 		}
-		got, want := strings.TrimSpace(idForm.ReplaceAllString(string(out), "ID")), idForm.ReplaceAllString(steps[i+1], "ID")
+		got, want := strings.TrimSpace(idPattern.ReplaceAllString(string(out), "ID")), idPattern.ReplaceAllString(steps[i+1], "ID")
 		if got != strings.TrimSpace(want) {
 			t.Fatalf("%s\ngave\n%s\nwant\n%s", steps[i], got, want)
 		}
-		if ids := idForm.FindAllString(string(out), 2); len(ids) == 2 {
+		if ids := idPattern.FindAllString(string(out), 2); len(ids) == 2 {
 			id = ids[1]
 		}
 	}
@@ -85,7 +85,7 @@ func blocks(text string) (code []string) {
 
 func await(t *testing.T, url string) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		resp, err := http.Get(url)
 		if err == nil {
 			resp.Body.Close()

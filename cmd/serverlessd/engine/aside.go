@@ -17,15 +17,15 @@ import (
 var ErrDamaged = errors.New("a damaged file cannot be put back")
 
 // Asides returns the files of jobs that were set aside.
-func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
+func (e *Engine) Asides() ([]journal.AsideFile, error) { return e.journal.Asides() }
 
 // PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns how
 // many there are. It may be repeated, for example after a crash: no job is made twice, because the
 // store records that it has the file, and PutBack always gives a file to the same store. After a
 // store.RefusedError nothing has changed: the store does not accept the jobs yet.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
-	e.readmit.Lock()
-	defer e.readmit.Unlock()
+	e.readmitMu.Lock()
+	defer e.readmitMu.Unlock()
 	a, err := e.journal.Aside(file)
 	if err != nil {
 		return 0, err

@@ -18,56 +18,56 @@ import (
 
 // backend is a store and the jobs that this daemon has taken from it.
 type backend struct {
-	e     *Engine
-	store store.Store
-	lane  string // its name in the journal
-	log   zerolog.Logger
+	engine *Engine
+	store  store.Store
+	lane   string // its name in the journal
+	log    zerolog.Logger
 
 	mu              sync.Mutex       // guards the following
 	sysid           string           // "" while none is reserved
-	old             []string         // sysids of an earlier process that are still to be released
+	oldSysids       []string         // sysids of an earlier process that are still to be released
 	miscounted      int64            // the difference between the store's counts and its jobs
-	ahead           time.Duration    // see store.Swept
+	clockAhead      time.Duration    // see store.SweepResult
 	droppedSegments []string         // segments whose read points the store can drop
-	renewed         time.Time        // when the last call that reserved or renewed the sysid began
+	renewedAt       time.Time        // when the last call that reserved or renewed the sysid began
 	awayReason      error            // why the store is away; nil: it answers
 	refused         map[string]error // what the store refuses although it answers, and why
 	reachableCtx    context.Context
 	markAway        context.CancelFunc // ends reachableCtx
-	hand            map[job.ID]*run
-	queue           []*ending
-	full            chan struct{} // signals that the queue is not empty
-	freed           chan struct{} // signals sweep that some locks can be freed at once
-	back            chan struct{} // signals that the store answers again
+	runsInHand      map[job.ID]*run
+	queue           []*queuedEnding
+	endingsQueued   chan struct{} // signals that the queue is not empty
+	sweepKick       chan struct{} // signals sweep that some locks can be freed at once
+	reachableAgain  chan struct{} // signals that the store answers again
 	ingestKick      chan struct{} // signals ingest that a request waits until the journal's jobs are stored
 
-	leaving chan struct{} // closed when keepSysid must release the sysid
-	left    chan struct{} // closed when keepSysid has returned
+	leaving    chan struct{} // closed when keepSysid must release the sysid
+	keeperDone chan struct{} // closed when keepSysid has returned
 	// transit is held while jobs go from the journal to the store, and while the store's jobs are
 	// counted.
 	transit *semaphore.Weighted
 
-	due   []store.Due // the store's last answer, which pick uses
-	seen  time.Time   // when the store was asked; zero: pick must ask again
-	dueAt time.Time   // when the next deferred job is due; zero: not known
+	dueTypes  []store.DueType // the store's last answer, which pick uses
+	askedAt   time.Time       // when the store was asked; zero: pick must ask again
+	nextDueAt time.Time       // when the next deferred job is due; zero: not known
 }
 
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
-		e: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
-		hand: make(map[job.ID]*run), refused: make(map[string]error), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		engine: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
+		runsInHand: make(map[job.ID]*run), refused: make(map[string]error), endingsQueued: make(chan struct{}, 1), sweepKick: make(chan struct{}, 1), reachableAgain: make(chan struct{}, 1),
 		ingestKick: make(chan struct{}, 1), awayReason: store.ErrAway,
-		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),
+		leaving: make(chan struct{}), keeperDone: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
-	b.reachableCtx, b.markAway = context.WithCancel(e.life)
+	b.reachableCtx, b.markAway = context.WithCancel(e.ctx)
 	b.markAway()
 	return b
 }
 
-// note records the result of a call that one of the loops has made to the store, and returns err.
-func (b *backend) note(action string, err error) error {
+// noteCall records the result of a call that one of the loops has made to the store, and returns err.
+func (b *backend) noteCall(action string, err error) error {
 	switch {
-	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
+	case err != nil && b.engine.ctx.Err() != nil, errors.Is(err, store.ErrTaken):
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
 		b.noteAnswer(err)
 	default: // the store answers, even if it refuses the call
@@ -102,7 +102,7 @@ func (b *backend) noteAnswer(err error) {
 	if b.awayReason = err; was == nil && err != nil {
 		b.markAway()
 	} else if was != nil && err == nil {
-		b.reachableCtx, b.markAway = context.WithCancel(b.e.life)
+		b.reachableCtx, b.markAway = context.WithCancel(b.engine.ctx)
 	}
 	b.mu.Unlock()
 	switch {
@@ -111,7 +111,7 @@ func (b *backend) noteAnswer(err error) {
 		b.log.Warn().Err(err).Msg("the store is away; jobs wait")
 	default:
 		b.log.Info().Msg("the store is there")
-		signal(b.back)
+		signal(b.reachableAgain)
 		b.wakePick()
 	}
 }
@@ -121,7 +121,7 @@ func (b *backend) noteAnswer(err error) {
 // the store refuses.
 func (b *backend) noteRequest(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
-		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.e.life.Err() == nil {
+		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.engine.ctx.Err() == nil {
 		b.noteAnswer(err)
 	}
 	return err
@@ -155,39 +155,39 @@ func (b *backend) reachableContext() context.Context {
 // wakePick makes pick ask this store for due jobs again.
 func (b *backend) wakePick() {
 	b.mu.Lock()
-	b.seen = time.Time{}
+	b.askedAt = time.Time{}
 	b.mu.Unlock()
-	b.e.wakePick()
+	b.engine.wakePick()
 }
 
-// identity returns the sysid under which this daemon takes jobs, or "" while it may take none.
-func (b *backend) identity() string {
+// usableSysid returns the sysid under which this daemon takes jobs, or "" while it may take none.
+func (b *backend) usableSysid() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.awayReason != nil || time.Since(b.renewed) >= b.e.cfg.LockTTL {
+	if b.awayReason != nil || time.Since(b.renewedAt) >= b.engine.cfg.LockTTL {
 		return ""
 	}
 	return b.sysid
 }
 
-// callTime bounds a call to the store.
-const callTime = 10 * time.Second
+// callTimeout bounds a call to the store.
+const callTimeout = 10 * time.Second
 
 func (b *backend) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(b.e.life, callTime)
+	return context.WithTimeout(b.engine.ctx, callTimeout)
 }
 
 // keepSysid reserves a sysid, and renews the sysid and the locks of the jobs in hand until the
 // daemon leaves.
 func (b *backend) keepSysid() {
-	defer close(b.left)
-	pause := b.e.cfg.LockTTL / 3
+	defer close(b.keeperDone)
+	pause := b.engine.cfg.LockTTL / 3
 	hurry := min(pause, time.Second)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for due := time.Now(); ; {
 		select {
-		case <-b.e.life.Done():
+		case <-b.engine.ctx.Done():
 			return
 		case <-b.leaving:
 			b.release()
@@ -207,13 +207,13 @@ func (b *backend) keepSysid() {
 // updateSysids reserves, renews and releases sysids as needed. It returns false if it must be
 // called again soon.
 func (b *backend) updateSysids() bool {
-	if b.current() == "" {
+	if b.currentSysid() == "" {
 		return b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve
 	}
 	return b.renew() && b.freeOldSysids()
 }
 
-func (b *backend) current() string {
+func (b *backend) currentSysid() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sysid
@@ -224,19 +224,19 @@ func (b *backend) reserve() bool {
 	ctx, cancel := b.call()
 	defer cancel()
 	began := time.Now()
-	sysid := b.e.ids.Sysid()
-	err := b.note("reserve a sysid", b.store.Reserve(ctx, sysid, b.e.cfg.LockTTL))
+	sysid := b.engine.ids.Sysid()
+	err := b.noteCall("reserve a sysid", b.store.Reserve(ctx, sysid, b.engine.cfg.LockTTL))
 	switch {
 	case errors.Is(err, store.ErrTaken):
-		b.e.newSysid(sysid)
+		b.engine.newSysid(sysid)
 		return false
 	case err != nil:
 		return false
 	}
 	b.mu.Lock()
-	b.sysid, b.renewed = sysid, began
+	b.sysid, b.renewedAt = sysid, began
 	b.mu.Unlock()
-	b.e.setGuardDeadline()
+	b.engine.setGuardDeadline()
 	b.log.Info().Str("sysid", sysid).Msg("taking jobs")
 	b.wakePick()
 	return true
@@ -246,27 +246,27 @@ func (b *backend) reserve() bool {
 func (b *backend) freeOldSysids() bool {
 	for {
 		b.mu.Lock()
-		old := b.old
+		old := b.oldSysids
 		b.mu.Unlock()
 		if len(old) == 0 {
 			return true
 		}
 		ctx, cancel := b.call()
-		err := b.note("free the jobs of an earlier daemon", b.store.Leave(ctx, old[0]))
+		err := b.noteCall("free the jobs of an earlier daemon", b.store.Leave(ctx, old[0]))
 		cancel()
 		if err != nil {
 			return false
 		}
 		b.mu.Lock()
-		b.old = old[1:]
+		b.oldSysids = old[1:]
 		b.mu.Unlock()
-		signal(b.freed)
+		signal(b.sweepKick)
 	}
 }
 
 // release removes the daemon's sysid from the store.
 func (b *backend) release() {
-	sysid := b.current()
+	sysid := b.currentSysid()
 	if sysid == "" {
 		return
 	}
@@ -281,11 +281,11 @@ func (b *backend) release() {
 	b.mu.Unlock()
 }
 
-const renewing = "renew locks"
+const actionRenew = "renew locks"
 
-// A sysid that cannot be renewed is given up lostEarly before it expires, so that the runs of its
+// A sysid that cannot be renewed is given up renewMargin before it expires, so that the runs of its
 // store are ended before the guard ends the runs of all stores.
-const lostEarly = time.Second
+const renewMargin = time.Second
 
 // renewableFor returns how long the sysid can still be renewed; a day if none is reserved.
 func (b *backend) renewableFor() time.Duration {
@@ -294,15 +294,15 @@ func (b *backend) renewableFor() time.Duration {
 	if b.sysid == "" {
 		return 24 * time.Hour
 	}
-	return time.Until(b.renewed.Add(b.e.cfg.LockTTL - min(lostEarly, b.e.cfg.LockTTL/4)))
+	return time.Until(b.renewedAt.Add(b.engine.cfg.LockTTL - min(renewMargin, b.engine.cfg.LockTTL/4)))
 }
 
-// limit returns the time at which the first of the stores' sysids expires. Until then the runs here
+// guardDeadline returns the time at which the first of the stores' sysids expires. Until then the runs here
 // may continue. It returns zero if no sysid is reserved.
-func (e *Engine) limit() (first time.Time) {
+func (e *Engine) guardDeadline() (first time.Time) {
 	for _, b := range e.backends {
 		b.mu.Lock()
-		at := b.renewed.Add(e.cfg.LockTTL)
+		at := b.renewedAt.Add(e.cfg.LockTTL)
 		if b.sysid != "" && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
@@ -314,7 +314,7 @@ func (e *Engine) limit() (first time.Time) {
 // setGuardDeadline tells the guard when it must end the runs here: at that time this process may be
 // stopped or hang.
 func (e *Engine) setGuardDeadline() {
-	if limit := e.limit(); !limit.IsZero() {
+	if limit := e.guardDeadline(); !limit.IsZero() {
 		e.guard.SetDeadline(limit)
 	}
 }
@@ -324,8 +324,8 @@ func (e *Engine) setGuardDeadline() {
 func (b *backend) renew() bool {
 	b.mu.Lock()
 	sysid := b.sysid
-	runs := make([]store.Run, 0, len(b.hand))
-	for _, r := range b.hand {
+	runs := make([]store.Run, 0, len(b.runsInHand))
+	for _, r := range b.runsInHand {
 		if r.sysid == sysid && !r.lost {
 			runs = append(runs, r.Run)
 		}
@@ -336,31 +336,31 @@ func (b *backend) renew() bool {
 		b.loseSysid(sysid)
 		return false
 	}
-	ctx, cancel := context.WithTimeout(b.e.life, min(callTime, b.e.cfg.LockTTL/3, left))
+	ctx, cancel := context.WithTimeout(b.engine.ctx, min(callTimeout, b.engine.cfg.LockTTL/3, left))
 	defer cancel()
 	began := time.Now()
-	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
-	b.e.meter.observeCall("renew", began)
+	lost, err := b.store.Renew(ctx, sysid, b.engine.cfg.LockTTL, runs)
+	b.engine.metrics.observeCall("renew", began)
 	if errors.Is(err, store.ErrUnknown) {
-		b.note(renewing, nil)
+		b.noteCall(actionRenew, nil)
 		b.loseSysid(sysid)
 		return false
 	}
-	if b.note(renewing, err) != nil {
+	if b.noteCall(actionRenew, err) != nil {
 		return false
 	}
 	b.mu.Lock()
-	b.renewed = began
+	b.renewedAt = began
 	taken := 0
 	for _, l := range lost {
 		// A run that has ended meanwhile has no lock any more.
-		if r := b.hand[l.ID]; r != nil && r.Run == l && !r.ended {
+		if r := b.runsInHand[l.ID]; r != nil && r.Run == l && !r.ended {
 			r.lost = true
 			taken++
 		}
 	}
 	b.mu.Unlock()
-	b.e.setGuardDeadline()
+	b.engine.setGuardDeadline()
 	if taken > 0 {
 		b.log.Warn().Int("jobs", taken).Msg("locks were lost: others have taken these jobs")
 	}
@@ -369,33 +369,33 @@ func (b *backend) renew() bool {
 
 // loseSysid gives up a sysid because other daemons may have taken its jobs.
 func (b *backend) loseSysid(sysid string) {
-	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: running jobs are killed and will run again")
-	b.e.meter.sysidsLost.Inc()
+	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.engine.cfg.LockTTL).Msg("locks could not be renewed in time: running jobs are killed and will run again")
+	b.engine.metrics.sysidsLost.Inc()
 	b.mu.Lock()
 	b.sysid = ""
-	for _, r := range b.hand {
+	for _, r := range b.runsInHand {
 		if r.sysid == sysid {
 			r.batch.cancel(errLocksLost)
 		}
 	}
 	b.mu.Unlock()
-	b.e.setGuardDeadline()
-	b.e.newSysid(sysid)
+	b.engine.setGuardDeadline()
+	b.engine.newSysid(sysid)
 }
 
 // sweep does the store's maintenance at intervals, until the engine ends.
 func (b *backend) sweep() {
-	timer := time.NewTicker(b.e.cfg.Sweep)
+	timer := time.NewTicker(b.engine.cfg.Sweep)
 	defer timer.Stop()
 	for {
 		select {
-		case <-b.e.life.Done():
+		case <-b.engine.ctx.Done():
 			return
 		case <-timer.C:
-		case <-b.freed:
+		case <-b.sweepKick:
 		}
-		b.e.journal.FreeDisk() // the jobs and a store on the same disk need room, too
-		for b.identity() != "" && b.sweepOnce() {
+		b.engine.journal.FreeDisk() // the jobs and a store on the same disk need room, too
+		for b.usableSysid() != "" && b.sweepOnce() {
 		}
 	}
 }
@@ -403,7 +403,7 @@ func (b *backend) sweep() {
 // sweepOnce does a slice of the maintenance and reports whether more remains.
 func (b *backend) sweepOnce() (more bool) {
 	// The first sweep may come before the handlers have been read.
-	if err := b.e.handlers.refresh(b); err != nil && !errors.Is(err, store.ErrUnwell) {
+	if err := b.engine.handlers.refresh(b); err != nil && !errors.Is(err, store.ErrUnwell) {
 		return false
 	}
 	ctx, cancel := b.call()
@@ -412,13 +412,13 @@ func (b *backend) sweepOnce() (more bool) {
 	gone := b.droppedSegments
 	b.droppedSegments = nil
 	b.mu.Unlock()
-	swept, err := b.store.Sweep(ctx, store.Sweeping{
-		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun, TTL: b.e.cfg.LockTTL,
-		Handled: b.e.handlers.handledFunc(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
+	swept, err := b.store.Sweep(ctx, store.SweepOptions{
+		RetryFor: b.engine.cfg.RetryFor, KeepDone: b.engine.cfg.KeepDone, KeepUnrun: b.engine.cfg.KeepUnrun, TTL: b.engine.cfg.LockTTL,
+		Handled: b.engine.handlers.handledFunc(), Next: b.engine.handlers.nextFailed, NextID: func() job.ID { return b.engine.ids.Next(1) },
 		Segments: gone, Limit: 1000,
 	})
-	b.e.noteSweep(&swept)
-	if b.note("sweep", err) != nil {
+	b.engine.noteSweep(&swept)
+	if b.noteCall("sweep", err) != nil {
 		b.mu.Lock()
 		b.droppedSegments = append(b.droppedSegments, gone...)
 		b.mu.Unlock()
@@ -426,8 +426,8 @@ func (b *backend) sweepOnce() (more bool) {
 	}
 	b.mu.Lock()
 	b.miscounted = swept.Imbalance
-	set := (swept.Ahead - b.ahead).Abs() > time.Second
-	b.ahead = swept.Ahead
+	set := (swept.Ahead - b.clockAhead).Abs() > time.Second
+	b.clockAhead = swept.Ahead
 	b.mu.Unlock()
 	if set {
 		b.log.Warn().Stringer("ahead", swept.Ahead).Msg("the host's clock was set; the store's goes on as before, until all daemons of this store have stopped")
@@ -435,22 +435,22 @@ func (b *backend) sweepOnce() (more bool) {
 	if swept.Miscounted != nil {
 		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts of jobs are wrong")
 	}
-	if swept.Righted > 0 {
-		b.log.Warn().Int("jobs", swept.Righted).Msg("the store's clock was ahead when the due times of these jobs were set; they wait no longer than requested")
+	if swept.CorrectedTimes > 0 {
+		b.log.Warn().Int("jobs", swept.CorrectedTimes).Msg("the store's clock was ahead when the due times of these jobs were set; they wait no longer than requested")
 	}
-	if swept.Freed+swept.Abandoned+swept.Righted > 0 {
+	if swept.Freed+swept.Abandoned+swept.CorrectedTimes > 0 {
 		b.wakePick()
 	}
 	return swept.More
 }
 
 // noteSweep counts and logs what a sweep did.
-func (e *Engine) noteSweep(s *store.Swept) {
-	e.meter.observeSweep(s)
+func (e *Engine) noteSweep(s *store.SweepResult) {
+	e.metrics.observeSweep(s)
 	for i := range s.Ended {
 		e.events.logSwept(&s.Ended[i])
 	}
-	e.events.logFollowed(s.Made)
+	e.events.logFollowed(s.FollowJobs)
 }
 
 // dropSegment makes all stores drop their read point of a segment that was removed.

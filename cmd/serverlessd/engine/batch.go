@@ -12,7 +12,7 @@ import (
 
 // run is a job that this daemon has taken.
 type run struct {
-	store.Taken
+	store.TakenJob
 	sysid   string
 	takenAt time.Time
 	batch   *batch
@@ -26,8 +26,8 @@ func (r *run) age() time.Duration { return r.Age + time.Since(r.takenAt) }
 // batch holds the jobs of one type that share a slot. They run in this daemon one after the other,
 // or at Gloom workers all at the same time, each as a job of the broker.
 type batch struct {
-	e           *Engine
-	b           *backend
+	engine      *Engine
+	backend     *backend
 	client, typ string
 	handler     *job.Handler
 	runs        []*run
@@ -38,18 +38,18 @@ type batch struct {
 }
 
 var (
-	errLocksLost = errors.New("the locks were lost")
-	errLeaving   = errors.New("the daemon stops")
-	errUnread    = errors.New("the handlers have yet to be read")
+	errLocksLost      = errors.New("the locks were lost")
+	errLeaving        = errors.New("the daemon stops")
+	errHandlersUnread = errors.New("the handlers have yet to be read")
 )
 
-func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at time.Time) *batch {
-	t := &batch{e: e, b: c.b, handler: c.handler}
-	t.client, t.typ, _ = job.Split(c.due.Jobtype)
-	t.ctx, t.cancel = context.WithCancelCause(e.life)
+func newBatch(e *Engine, c *candidate, sysid string, taken []store.TakenJob, at time.Time) *batch {
+	t := &batch{engine: e, backend: c.backend, handler: c.handler}
+	t.client, t.typ, _ = job.SplitJobtype(c.due.Jobtype)
+	t.ctx, t.cancel = context.WithCancelCause(e.ctx)
 	t.runs = make([]*run, len(taken))
 	for i := range taken {
-		t.runs[i] = &run{Taken: taken[i], sysid: sysid, takenAt: at, batch: t}
+		t.runs[i] = &run{TakenJob: taken[i], sysid: sysid, takenAt: at, batch: t}
 	}
 	return t
 }
@@ -64,15 +64,15 @@ func (b *backend) addRunning(batches []*batch, sysid string) bool {
 	defer b.mu.Unlock()
 	for _, t := range batches {
 		for _, r := range t.runs {
-			b.hand[r.ID] = r
+			b.runsInHand[r.ID] = r
 		}
 	}
 	return b.sysid == sysid
 }
 
-// begin starts a batch, for which a slot has been taken. If held is false because the sysid was
+// startBatch starts a batch, for which a slot has been taken. If held is false because the sysid was
 // lost, or if the daemon hands out no more jobs, it gives the batch back. It does not block.
-func (e *Engine) begin(t *batch, held bool) {
+func (e *Engine) startBatch(t *batch, held bool) {
 	e.mu.Lock()
 	e.batches[t] = struct{}{}
 	back := !held || e.stopped || e.leaving
@@ -93,9 +93,9 @@ func (t *batch) run() {
 	for i, r := range t.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	err := t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: func() bool { return !t.e.handsOut() }}, t)
+	err := t.engine.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: func() bool { return !t.engine.handsOut() }}, t)
 	if err != nil {
-		t.e.noteHost(t.handler.Lang, err)
+		t.engine.noteHost(t.handler.Lang, err)
 	}
 	t.finish()
 }
@@ -103,12 +103,12 @@ func (t *batch) run() {
 // Started and Ended implement runner.Reporter.
 func (t *batch) Started(i int) {
 	t.started = i + 1
-	t.e.logStart(t.runs[i], time.Now())
+	t.engine.logStart(t.runs[i], time.Now())
 }
 
 func (t *batch) Ended(i int, o job.Outcome) {
 	t.reported = i + 1
-	t.b.queueEnding(t.e.endingOf(t.runs[i], &o))
+	t.backend.queueEnding(t.engine.endingOf(t.runs[i], &o))
 }
 
 // endBare ends the jobs of a batch without running them, because the store has lost their payloads.
@@ -117,11 +117,11 @@ func (t *batch) endBare(held bool) {
 	defer t.cancel(nil)
 	for _, r := range t.runs {
 		if !held {
-			t.b.queueEnding(t.e.endingOfUnreported(r, false, nil))
+			t.backend.queueEnding(t.engine.endingOfUnreported(r, false, nil))
 			continue
 		}
-		t.e.log.Error().Stringer("id", r.ID).Str("type", r.Jobtype).Msg("the payload of a job is gone: sq_data has no row for it; the job ends")
-		t.b.queueEnding(t.e.endingOf(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
+		t.engine.log.Error().Stringer("id", r.ID).Str("type", r.Jobtype).Msg("the payload of a job is gone: sq_data has no row for it; the job ends")
+		t.backend.queueEnding(t.engine.endingOf(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
 	}
 }
 
@@ -129,13 +129,13 @@ func (t *batch) endBare(held bool) {
 // slot.
 func (t *batch) finish() {
 	for i := t.reported; i < len(t.runs); i++ {
-		t.b.queueEnding(t.e.endingOfUnreported(t.runs[i], i < t.started, context.Cause(t.ctx)))
+		t.backend.queueEnding(t.engine.endingOfUnreported(t.runs[i], i < t.started, context.Cause(t.ctx)))
 	}
 	t.cancel(nil)
-	e := t.e
+	e := t.engine
 	e.mu.Lock()
 	delete(e.batches, t)
-	e.sched.JobsStopped(time.Now(), t.client, t.jobtype())
+	e.scheduler.JobsStopped(time.Now(), t.client, t.jobtype())
 	e.checkIdle()
 	e.mu.Unlock()
 	e.wakePick()

@@ -37,11 +37,11 @@ func broker(t *testing.T, tokens string) *server.Server {
 func TestBrokerAway(t *testing.T) {
 	path, file := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "go")
 	s := broker(t, "secret submit,work\n")
-	a := runningAs(t, t.TempDir(), func(c *Config) { c.Broker.SubmitAddr, c.Broker.Token = s.SubmitAddr().String(), "secret" }, sqlite(t, path))
+	a := startEngineAs(t, t.TempDir(), func(c *Config) { c.Broker.SubmitAddr, c.Broker.Token = s.SubmitAddr().String(), "secret" }, sqlite(t, path))
 	defer a.Shutdown(context.Background())
 	addBlockingHandler(t, a, "a-x", file)
 	first := add(t, a, "a-x", "1")[0]
-	reaches(t, a, first, job.Running)
+	awaitState(t, a, first, job.Running)
 	s.Close()
 	until(t, "it is noticed", func() error {
 		if a.link.Health() == nil {
@@ -53,7 +53,7 @@ func TestBrokerAway(t *testing.T) {
 		t.Errorf("no handler needs the broker: %v", err)
 	}
 	second := add(t, a, "a-x", "2")[0]
-	reaches(t, a, second, job.Running)
+	awaitState(t, a, second, job.Running)
 	until(t, "there is a handler", func() error {
 		return a.PutHandler(t.Context(), &job.Handler{Jobtype: "a-g", Source: job.Source{Lang: job.Gloom, Body: "-"}})
 	})
@@ -65,17 +65,17 @@ func TestBrokerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []job.ID{first, second} {
-		if rec := reaches(t, a, id, job.Succeeded); rec.Tries != 1 {
+		if rec := awaitState(t, a, id, job.Succeeded); rec.Tries != 1 {
 			t.Errorf("%+v", rec)
 		}
 	}
 	if rec, err := a.Job(t.Context(), far); err != nil || rec.State != job.Waiting || rec.Tries != 0 {
 		t.Errorf("%+v, %v", rec, err)
 	}
-	b := running(t, t.TempDir(), sqlite(t, path))
+	b := startEngine(t, t.TempDir(), sqlite(t, path))
 	defer b.Shutdown(context.Background())
-	connectWorker(t, b, &gloom.Worker{Type: "a-g", Handler: echo})
-	if rec := reaches(t, b, far, job.Succeeded); rec.Tries != 1 {
+	connectWorker(t, b, &gloom.Worker{Type: "a-g", Handler: echoHandler})
+	if rec := awaitState(t, b, far, job.Succeeded); rec.Tries != 1 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -84,13 +84,13 @@ func TestBrokerAway(t *testing.T) {
 func TestLostDuringTake(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	s.taking = newGate()
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	id := add(t, e, "a-x", "1")[0]
 	awaitClosed(t, "it is taken", s.taking.reached)
 	b := e.backends[0]
-	lost := b.current()
+	lost := b.currentSysid()
 	b.loseSysid(lost)
 	close(s.taking.open)
 	until(t, "it runs with another sysid", func() error {
@@ -103,7 +103,7 @@ func TestLostDuringTake(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if rec := reaches(t, e, id, job.Succeeded); rec.Tries != 1 {
+	if rec := awaitState(t, e, id, job.Succeeded); rec.Tries != 1 {
 		t.Errorf("%+v", rec)
 	}
 	if text, err := os.ReadFile(file + ".tries"); err != nil || string(text) != "1\n" {

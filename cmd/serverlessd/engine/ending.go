@@ -14,9 +14,9 @@ import (
 // maxData is the maximum number of bytes that a MEDIUMBLOB holds.
 const maxData = 16<<20 - 1
 
-// ending is the end of a run that is to be written to the store.
-type ending struct {
-	store.Ending
+// queuedEnding is the end of a run that is to be written to the store.
+type queuedEnding struct {
+	store.RunEnd
 	run  *run
 	wall time.Duration
 }
@@ -25,12 +25,12 @@ type ending struct {
 const loggedReason = 500
 
 // endingOf decides what happens to a job whose run has ended.
-func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
-	code, status := job.Judge(o.Status)
-	if o.Again {
+func (e *Engine) endingOf(r *run, o *job.Outcome) *queuedEnding {
+	code, status := job.CodeOf(o.Status)
+	if o.Retry {
 		code = job.CodeRetry
 	}
-	end := &ending{run: r, wall: o.Wall, Ending: store.Ending{
+	end := &queuedEnding{run: r, wall: o.Wall, RunEnd: store.RunEnd{
 		Run: r.Run, Code: code, Status: status, BadLines: o.BadLines,
 	}}
 	if o.Code != "" {
@@ -39,15 +39,15 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run failed")
 	}
 	if code != job.CodeOK || r.Tries > 1 {
-		end.Last = &store.Last{
+		end.Last = &store.LastRun{
 			At: time.Now(), Took: o.Wall, Code: end.Code, Status: status,
-			Data: bytes.Clone(o.Data[:min(len(o.Data), store.LastKept)]), Stderr: o.Stderr,
+			Data: bytes.Clone(o.Data[:min(len(o.Data), store.MaxLastData)]), Stderr: o.Stderr,
 		}
 	}
 	options := &r.batch.handler.Options
 	if code == job.CodeRetry || code == job.CodeError {
 		if r.age() < e.cfg.RetryFor {
-			end.Fate, end.Delay = store.Again, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
+			end.Action, end.Delay = store.EndRetry, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
 			if o.RetryAfter > 0 {
 				end.Delay = o.RetryAfter
 			}
@@ -72,8 +72,8 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 
 // archive ends a job: it keeps the run's data, and passes the data to a job of the next type, if
 // there is one.
-func (e *Engine) archive(end *ending, data []byte, next string) {
-	end.Fate = store.Archive
+func (e *Engine) archive(end *queuedEnding, data []byte, next string) {
+	end.Action = store.EndArchive
 	end.Data = data
 	if limit := min(e.cfg.MaxResult, maxData); len(data) > limit {
 		end.Data, end.Truncated = data[:limit], true
@@ -92,19 +92,19 @@ func (e *Engine) archive(end *ending, data []byte, next string) {
 	e.follow(end, next, payload)
 }
 
-func (e *Engine) follow(end *ending, typ string, payload []byte) {
-	end.Follow = append(end.Follow, store.Follow{
+func (e *Engine) follow(end *queuedEnding, typ string, payload []byte) {
+	end.Follow = append(end.Follow, store.FollowJob{
 		ID: e.ids.Next(1), Jobtype: job.Jobtype(end.run.batch.client, typ), Payload: payload,
 	})
 }
 
 // endingOfUnreported returns the ending of a run whose end the handler did not report: the run was
 // not begun, or this daemon has cut it short.
-func (e *Engine) endingOfUnreported(r *run, begun bool, cause error) *ending {
-	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
+func (e *Engine) endingOfUnreported(r *run, begun bool, cause error) *queuedEnding {
+	end := &queuedEnding{run: r, RunEnd: store.RunEnd{Run: r.Run, Action: store.EndGiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {
-		end.Fate, end.Code = store.Again, job.CodeLockExpired
-		end.Last = &store.Last{At: time.Now(), Took: time.Since(r.takenAt), Code: end.Code}
+		end.Action, end.Code = store.EndRetry, job.CodeLockExpired
+		end.Last = &store.LastRun{At: time.Now(), Took: time.Since(r.takenAt), Code: end.Code}
 		if r.age() >= e.cfg.RetryFor {
 			e.archive(end, nil, r.batch.handler.Options.NextFailed)
 		}

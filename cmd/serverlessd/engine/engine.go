@@ -27,40 +27,40 @@ import (
 
 // Engine is the daemon without its HTTP interface.
 type Engine struct {
-	cfg      Config
-	log      zerolog.Logger
-	node     string // the unique name of the directory, which never changes
-	ids      *job.IDs
-	journal  *journal.Journal
-	backends []*backend
-	handlers *handlers
-	runner   *runner.Runner
-	guard    *launch.Guard // kills the runner's processes when this daemon has ended
-	events   *events
-	link     *link.Link
-	jobs     *link.Jobs
-	meter    meter
-	tally    countCache
-	readmit  sync.Mutex // serializes PutBack
+	cfg        Config
+	log        zerolog.Logger
+	nodeName   string // the unique name of the directory, which never changes
+	ids        *job.IDSource
+	journal    *journal.Journal
+	backends   []*backend
+	handlers   *handlers
+	runner     *runner.Runner
+	guard      *launch.Guard // kills the runner's processes when this daemon has ended
+	events     *events
+	link       *link.Link
+	jobs       *link.Jobs
+	metrics    metrics
+	countCache countCache
+	readmitMu  sync.Mutex // serializes PutBack
 
-	life  context.Context // the context of all loops; it ends after the last write
-	end   context.CancelFunc
-	loops sync.WaitGroup
-	wake  chan struct{} // wakes pickLoop
+	ctx    context.Context // the context of all loops; it ends after the last write
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+	wake   chan struct{} // wakes pickLoop
 
-	noting sync.Mutex // serializes writes to the file of sysids
+	sysidFileMu sync.Mutex // serializes writes to the file of sysids
 
-	mu      sync.Mutex // guards the following
-	stopped bool       // Stop was called: no jobs are handed out
-	leaving bool       // stopping for good
-	picking bool       // set while pick takes jobs
-	sched   *schedule.Scheduler
-	batches map[*batch]struct{}
-	workers map[string]*typeWorkers    // what is known of Gloom workers, by jobtype
-	astray  map[string]map[job.ID]bool // jobs that were given up and may still run at Gloom workers, by jobtype
-	tries   int                        // probes at the broker, for all jobtypes
-	host    map[string]hostState       // why jobs could not begin on this host, by language
-	idle    chan struct{}              // closed when the daemon leaves and no batch is left
+	mu          sync.Mutex // guards the following
+	stopped     bool       // Stop was called: no jobs are handed out
+	leaving     bool       // stopping for good
+	picking     bool       // set while pick takes jobs
+	scheduler   *schedule.Scheduler
+	batches     map[*batch]struct{}
+	workers     map[string]*typeWorkers    // what is known of Gloom workers, by jobtype
+	mayStillRun map[string]map[job.ID]bool // jobs that were given up and may still run at Gloom workers, by jobtype
+	probeCount  int                        // probes at the broker, for all jobtypes
+	hostErrors  map[string]hostError       // why jobs could not begin on this host, by language
+	idle        chan struct{}              // closed when the daemon leaves and no batch is left
 }
 
 // Open starts an engine. It does not wait for stores that are away.
@@ -77,10 +77,10 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		batches: make(map[*batch]struct{}),
-		workers: make(map[string]*typeWorkers), astray: make(map[string]map[job.ID]bool), host: make(map[string]hostState), meter: newMeter(r),
-		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
+		workers: make(map[string]*typeWorkers), mayStillRun: make(map[string]map[job.ID]bool), hostErrors: make(map[string]hostError), metrics: newMetrics(r),
+		scheduler: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
-	e.life, e.end = context.WithCancel(context.Background())
+	e.ctx, e.cancel = context.WithCancel(context.Background())
 	for _, s := range stores {
 		e.backends = append(e.backends, newBackend(e, s))
 	}
@@ -97,10 +97,10 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)
-	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Reserve: cfg.DiskReserve, Log: log, Gone: e.dropSegment}); err != nil {
+	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Reserve: cfg.DiskReserve, Log: log, OnRemove: e.dropSegment}); err != nil {
 		return nil, err
 	}
-	if e.node, err = e.nodeName(filepath.Join(cfg.Dir, "node")); err != nil {
+	if e.nodeName, err = e.readNodeName(filepath.Join(cfg.Dir, "node")); err != nil {
 		return nil, err
 	}
 	e.events = openEvents(filepath.Join(cfg.Dir, "events.log"), log)
@@ -120,7 +120,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	}
 	e.handlers = newHandlers(e)
 	for _, b := range e.backends {
-		b.old = old
+		b.oldSysids = old
 	}
 	if err := e.connect(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (e *Engine) Health() error {
 	}
 	all = append(all, e.journal.Refuses())
 	if e.handlers.handledFunc() == nil {
-		all = append(all, errUnread)
+		all = append(all, errHandlersUnread)
 	}
 	all = append(all, e.hostHealth())
 	if e.needBroker() {
@@ -174,7 +174,7 @@ func (e *Engine) Health() error {
 // connect connects to the broker or starts one, and starts the loops.
 func (e *Engine) connect() (err error) {
 	cfg := e.cfg.Broker
-	cfg.Context = e.life
+	cfg.Context = e.ctx
 	if e.link, err = link.Open(cfg, e.log); err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (e *Engine) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-e.life.Done():
+	case <-e.ctx.Done():
 		return false
 	case <-timer.C:
 		return true
@@ -218,9 +218,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// nodeName returns the directory's name from its file, or writes a new name to the file. If the
+// readNodeName returns the directory's name from its file, or writes a new name to the file. If the
 // disk is full, the new name is used only by this process.
-func (e *Engine) nodeName(path string) (string, error) {
+func (e *Engine) readNodeName(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
 		return name, nil
@@ -239,7 +239,7 @@ func (e *Engine) nodeName(path string) (string, error) {
 // again.
 func (e *Engine) close() {
 	e.mu.Lock()
-	e.end() // from now on awaitRun starts no loop
+	e.cancel() // from now on awaitRun starts no loop
 	e.mu.Unlock()
 	if e.runner != nil {
 		e.runner.Close()

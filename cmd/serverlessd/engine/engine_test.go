@@ -30,12 +30,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience bounds every wait, even on a busy machine.
-const patience = 45 * time.Second
+// testTimeout bounds every wait, even on a busy machine.
+const testTimeout = 45 * time.Second
 
 func until(t *testing.T, name string, check func() error) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
@@ -50,7 +50,7 @@ func awaitClosed(t *testing.T, name string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("waited in vain until %s", name)
 	}
 }
@@ -58,7 +58,7 @@ func awaitClosed(t *testing.T, name string, c <-chan struct{}) {
 // gatedStore is a store whose calls can be delayed or made to fail.
 type gatedStore struct {
 	store.Store
-	counting, taking gate
+	counting, taking testGate
 	away             atomic.Bool  // every call fails
 	failLeave        atomic.Int32 // how many of the next calls of Leave fail
 	leaves           atomic.Int32
@@ -66,12 +66,12 @@ type gatedStore struct {
 	largest          atomic.Int64 // maximum number of bytes that one Take has returned
 }
 
-// gate makes its callers wait while it is shut.
-type gate struct{ reached, open chan struct{} }
+// testGate makes its callers wait while it is shut.
+type testGate struct{ reached, open chan struct{} }
 
-func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
+func newGate() testGate { return testGate{make(chan struct{}, 100), make(chan struct{})} }
 
-func (g gate) pass(ctx context.Context) error {
+func (g testGate) pass(ctx context.Context) error {
 	if g.open == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (g *gatedStore) Counts(ctx context.Context, client string) (map[string]stor
 	return g.Store.Counts(ctx, client)
 }
 
-func (g *gatedStore) Take(ctx context.Context, t store.Taking) ([]store.Taken, error) {
+func (g *gatedStore) Take(ctx context.Context, t store.TakeRequest) ([]store.TakenJob, error) {
 	taken, err := g.Store.Take(ctx, t)
 	g.taken.Add(int32(len(taken)))
 	size := int64(0)
@@ -141,23 +141,23 @@ func (g *gatedStore) Renew(ctx context.Context, sysid string, ttl time.Duration,
 	return g.Store.Renew(ctx, sysid, ttl, runs)
 }
 
-func (g *gatedStore) Waiting(ctx context.Context) ([]store.Due, time.Duration, error) {
+func (g *gatedStore) Waiting(ctx context.Context) ([]store.DueType, time.Duration, error) {
 	if err := g.gone(); err != nil {
 		return nil, 0, err
 	}
 	return g.Store.Waiting(ctx)
 }
 
-func (g *gatedStore) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
+func (g *gatedStore) End(ctx context.Context, sysid string, ends []store.RunEnd) ([]bool, error) {
 	if err := g.gone(); err != nil {
 		return nil, err
 	}
 	return g.Store.End(ctx, sysid, ends)
 }
 
-func (g *gatedStore) Sweep(ctx context.Context, s store.Sweeping) (store.Swept, error) {
+func (g *gatedStore) Sweep(ctx context.Context, s store.SweepOptions) (store.SweepResult, error) {
 	if err := g.gone(); err != nil {
-		return store.Swept{}, err
+		return store.SweepResult{}, err
 	}
 	return g.Store.Sweep(ctx, s)
 }
@@ -185,25 +185,25 @@ func sqlite(t *testing.T, path string) *gatedStore {
 	return &gatedStore{Store: s}
 }
 
-// running starts an engine with all its loops, on this directory and these stores.
-func running(t *testing.T, dir string, stores ...*gatedStore) *Engine {
+// startEngine starts an engine with all its loops, on this directory and these stores.
+func startEngine(t *testing.T, dir string, stores ...*gatedStore) *Engine {
 	t.Helper()
-	return runningAs(t, dir, func(*Config) {}, stores...)
+	return startEngineAs(t, dir, func(*Config) {}, stores...)
 }
 
-// runningAs is like running, but with changed options.
-func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gatedStore) *Engine {
+// startEngineAs is like running, but with changed options.
+func startEngineAs(t *testing.T, dir string, change func(*Config), stores ...*gatedStore) *Engine {
 	t.Helper()
-	return runningTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
+	return startEngineTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
 }
 
-// runningTo is like runningAs, but also has a writer for the log.
-func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gatedStore) *Engine {
+// startEngineTo is like startEngineAs, but also has a writer for the log.
+func startEngineTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gatedStore) *Engine {
 	t.Helper()
 	cfg := Config{
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
 		RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, MaxLine: 1000, MaxResult: 1000, Concurrency: 2, Batch: 5,
-		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell, job.Gloom}, Drain: patience,
+		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell, job.Gloom}, Drain: testTimeout,
 		Broker: link.Config{Program: "serverlessd"},
 	}
 	var list []store.Store
@@ -241,7 +241,7 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 func TestLargePayloads(t *testing.T) {
 	const line, n = 1 << 20, 18
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.JournalMax = line, 1<<30 }, s)
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.JournalMax = line, 1<<30 }, s)
 	defer e.Shutdown(context.Background())
 	for jobtype, size := range map[string]int{"a-x": 10_000, "b-x": 1} {
 		until(t, "there is a handler", func() error {
@@ -252,11 +252,11 @@ func TestLargePayloads(t *testing.T) {
 	ids := add(t, e, "a-x", slices.Repeat([]string{strings.Repeat("x", line)}, n)...)
 	ids = append(ids, add(t, e, "b-x", "1")...)
 	for _, id := range ids {
-		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	e.Start()
 	for _, id := range ids {
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	if got := s.largest.Load(); got > takeBytes+line {
 		t.Errorf("%d bytes of payloads were taken at a time", got)
@@ -269,7 +269,7 @@ func TestTakenDuringShutdown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := sqlite(t, path)
 	s.taking = newGate()
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
@@ -312,12 +312,12 @@ func TestOldSysids(t *testing.T) {
 	entry := journal.Entry{ID: ids.Next(1), Jobtype: "a-x", Payload: []byte("1"), End: 1}
 	_, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now)
 	err = errors.Join(err, s.Reserve(t.Context(), old, time.Hour))
-	taken, err2 := s.Take(t.Context(), store.Taking{Sysid: old, Jobtype: "a-x", N: 1, TTL: time.Hour})
+	taken, err2 := s.Take(t.Context(), store.TakeRequest{Sysid: old, Jobtype: "a-x", N: 1, TTL: time.Hour})
 	if err = errors.Join(err, err2); err != nil || len(taken) != 1 {
 		t.Fatal(taken, err)
 	}
 	s.failLeave.Store(2)
-	e := running(t, dir, s)
+	e := startEngine(t, dir, s)
 	until(t, "the job is freed", func() error {
 		rec, err := e.Job(t.Context(), entry.ID)
 		if err == nil && rec.State != job.Waiting {
@@ -334,12 +334,12 @@ func TestOldSysids(t *testing.T) {
 	}
 }
 
-// TestStateHoldsUpNobody: while one store is slow to count, another one gets the journal's jobs;
+// TestStateDuringCount: while one store is slow to count, another one gets the journal's jobs;
 // and jobs that move to a store during a count are counted once.
-func TestStateHoldsUpNobody(t *testing.T) {
+func TestStateDuringCount(t *testing.T) {
 	fast, slow := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
 	slow.counting = newGate()
-	e := running(t, t.TempDir(), fast, slow)
+	e := startEngine(t, t.TempDir(), fast, slow)
 	defer e.Shutdown(context.Background())
 	for _, b := range e.backends {
 		until(t, "the stores are there", b.checkReachable)
@@ -376,16 +376,16 @@ func TestStateHoldsUpNobody(t *testing.T) {
 // daemon and after a restart.
 func TestLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
-	e := runningAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, path))
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, path))
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: `echo "no $1" >&2; exit 3`}})
 	})
 	id := add(t, e, "a-x", "luck")[0]
 	look := func(e *Engine) {
 		t.Helper()
-		rec := reaches(t, e, id, job.Deferred)
+		rec := awaitState(t, e, id, job.Deferred)
 		l := rec.Last
-		if l == nil || l.Try != 1 || l.Code != job.CodeError || l.Status != 500 || string(l.Data) != "exit status 3" || string(l.Stderr) != "no luck\n" || time.Since(l.At) > patience {
+		if l == nil || l.Try != 1 || l.Code != job.CodeError || l.Status != 500 || string(l.Data) != "exit status 3" || string(l.Stderr) != "no luck\n" || time.Since(l.At) > testTimeout {
 			t.Fatalf("%+v, %+v", rec, l)
 		}
 	}
@@ -397,7 +397,7 @@ func TestLastRun(t *testing.T) {
 	})
 	look(e)
 	e.Shutdown(context.Background())
-	again := running(t, t.TempDir(), sqlite(t, path))
+	again := startEngine(t, t.TempDir(), sqlite(t, path))
 	defer again.Shutdown(context.Background())
 	look(again)
 }
@@ -406,7 +406,7 @@ func TestLastRun(t *testing.T) {
 // with a reason, and the others run.
 func TestLostPayload(t *testing.T) {
 	path, ran := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
-	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))
 	defer e.Shutdown(context.Background())
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ran)}})
@@ -414,7 +414,7 @@ func TestLostPayload(t *testing.T) {
 	e.Stop()
 	ids := add(t, e, "a-x", strings.Repeat("x", 2000), strings.Repeat("x", 3000), "x")
 	for _, id := range ids {
-		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -425,7 +425,7 @@ func TestLostPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Start()
-	rec := reaches(t, e, ids[1], job.Abandoned)
+	rec := awaitState(t, e, ids[1], job.Abandoned)
 	if l := rec.Last; rec.Code != job.CodeNoPayload || l == nil || !strings.Contains(string(l.Data), "sq_data") {
 		t.Errorf("%+v, %+v", rec, l)
 	}
@@ -433,7 +433,7 @@ func TestLostPayload(t *testing.T) {
 		t.Errorf("its payload is %q, %v", data, err)
 	}
 	for _, id := range []job.ID{ids[0], ids[2]} {
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	if got, err := os.ReadFile(ran); string(got) != "2000\n1\n" && string(got) != "1\n2000\n" {
 		t.Errorf("payloads of these lengths ran: %q, %v", got, err)

@@ -21,11 +21,11 @@ const (
 
 // events is the log of what happens to jobs, one JSON object per line.
 type events struct {
-	mu   sync.Mutex // guards the following
-	to   *bufio.Writer
-	buf  []byte
-	file *lumberjack.Logger
-	due  *time.Timer // the next flush; nil if nothing waits
+	mu         sync.Mutex // guards the following
+	w          *bufio.Writer
+	buf        []byte
+	file       *lumberjack.Logger
+	flushTimer *time.Timer // the next flush; nil if nothing waits
 }
 
 // openEvents never fails: a log that cannot be written must not stop jobs.
@@ -34,7 +34,7 @@ func openEvents(path string, log zerolog.Logger) *events {
 	if _, err := file.Write(nil); err != nil { // the first write tries to open the file again
 		log.Error().Err(err).Str("file", path).Msg("cannot log the events of jobs yet")
 	}
-	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
+	return &events{file: file, w: bufio.NewWriterSize(file, 64<<10)}
 }
 
 // Close flushes and closes the log.
@@ -46,14 +46,14 @@ func (l *events) Close() {
 func (l *events) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.to.Flush() // on a full disk, lines of this log are lost, but no jobs
-	l.to.Reset(l.file)
-	l.due = nil
+	_ = l.w.Flush() // on a full disk, lines of this log are lost, but no jobs
+	l.w.Reset(l.file)
+	l.flushTimer = nil
 }
 
-// line logs an event of a job with the fields that add appends. Nothing in it needs escaping. It
+// writeEvent logs an event of a job with the fields that add appends. Nothing in it needs escaping. It
 // does not use the daemon's log, which takes more than twice the time.
-func (l *events) line(event string, id job.ID, jobtype string, add func(b []byte) []byte) {
+func (l *events) writeEvent(event string, id job.ID, jobtype string, add func(b []byte) []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := append(l.buf[:0], `{"time":"`...)
@@ -62,9 +62,9 @@ func (l *events) line(event string, id job.ID, jobtype string, add func(b []byte
 	b = append(append(b, `","id":"`...), id...)
 	b = append(append(append(b, `","type":"`...), jobtype...), '"')
 	l.buf = append(add(b), "}\n"...)
-	_, _ = l.to.Write(l.buf)
-	if l.due == nil {
-		l.due = time.AfterFunc(eventsFlush, l.flush)
+	_, _ = l.w.Write(l.buf)
+	if l.flushTimer == nil {
+		l.flushTimer = time.AfterFunc(eventsFlush, l.flush)
 	}
 }
 
@@ -83,10 +83,10 @@ func appendStopped(b []byte, try int, code string) []byte {
 }
 
 func (l *events) logAdded(id job.ID, jobtype string) {
-	l.line("added", id, jobtype, func(b []byte) []byte { return b })
+	l.writeEvent("added", id, jobtype, func(b []byte) []byte { return b })
 }
 
-func (l *events) logFollowed(jobs []store.Follow) {
+func (l *events) logFollowed(jobs []store.FollowJob) {
 	for _, f := range jobs {
 		l.logAdded(f.ID, f.Jobtype)
 	}
@@ -95,23 +95,23 @@ func (l *events) logFollowed(jobs []store.Follow) {
 // logStart counts and logs a run that begins.
 func (e *Engine) logStart(r *run, at time.Time) {
 	waited := r.Waited + at.Sub(r.takenAt)
-	e.meter.waitTime.Observe(waited.Seconds())
-	e.events.line("started", r.ID, r.Jobtype, func(b []byte) []byte {
+	e.metrics.waitTime.Observe(waited.Seconds())
+	e.events.writeEvent("started", r.ID, r.Jobtype, func(b []byte) []byte {
 		return appendSeconds(appendNumber(b, "try", r.Tries), "wait", waited)
 	})
 }
 
-func (l *events) logEnd(end *ending) {
-	if end.Fate == store.GiveBack {
+func (l *events) logEnd(end *queuedEnding) {
+	if end.Action == store.EndGiveBack {
 		return
 	}
-	l.line("ended", end.ID, end.run.Jobtype, func(b []byte) []byte {
+	l.writeEvent("ended", end.ID, end.run.Jobtype, func(b []byte) []byte {
 		b = appendNumber(appendStopped(b, end.Tries, end.Code), "exitcode", end.Status)
 		return appendSeconds(b, "run", end.wall)
 	})
 }
 
 // logSwept logs a job that did not end with a run.
-func (l *events) logSwept(end *store.Ended) {
-	l.line("ended", end.ID, end.Jobtype, func(b []byte) []byte { return appendStopped(b, end.Tries, end.Code) })
+func (l *events) logSwept(end *store.SweptJob) {
+	l.writeEvent("ended", end.ID, end.Jobtype, func(b []byte) []byte { return appendStopped(b, end.Tries, end.Code) })
 }

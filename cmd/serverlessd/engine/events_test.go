@@ -27,7 +27,7 @@ func TestEventsOfSweeps(t *testing.T) {
 	if _, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 3}, entries, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := s.Take(t.Context(), store.Taking{Sysid: "0d0d0d", Jobtype: "a-lost", N: 1, TTL: -time.Second}); err != nil || len(taken) != 1 {
+	if taken, err := s.Take(t.Context(), store.TakeRequest{Sysid: "0d0d0d", Jobtype: "a-lost", N: 1, TTL: -time.Second}); err != nil || len(taken) != 1 {
 		t.Fatal(taken, err)
 	}
 	for _, jobtype := range []string{"a-lost", "a-old"} {
@@ -36,7 +36,7 @@ func TestEventsOfSweeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e := runningAs(t, dir, func(c *Config) { c.Stopped, c.RetryFor, c.KeepUnrun, c.KeepDone = true, 0, time.Second, time.Hour }, s)
+	e := startEngineAs(t, dir, func(c *Config) { c.Stopped, c.RetryFor, c.KeepUnrun, c.KeepDone = true, 0, time.Second, time.Hour }, s)
 	defer e.Shutdown(context.Background())
 	want := map[string]bool{
 		"ended a-lost 1 lock_expired": true, "ended a-nobody 0 no_handler": true, "ended a-old 0 expired": true, "added a-next 0 ": true,

@@ -49,7 +49,7 @@ func fill(t *testing.T, dir string) (filler string) {
 	return filler
 }
 
-func put(t *testing.T, e *Engine) error {
+func addOne(t *testing.T, e *Engine) error {
 	_, err := e.Add(t.Context(), []journal.Batch{{Jobtype: "a-x", Lines: [][]byte{[]byte(strings.Repeat("x", 900))}}})
 	if err != nil && !errors.Is(err, journal.ErrFull) {
 		t.Fatal(err)
@@ -78,11 +78,11 @@ func TestFullDisk(t *testing.T) {
 					s.away.Store(!there)
 					stores = append(stores, s)
 				}
-				return running(t, dir, stores...)
+				return startEngine(t, dir, stores...)
 			}
 			e := open(false)
 			n := 0
-			for put(t, e) == nil {
+			for addOne(t, e) == nil {
 				n++
 			}
 			e.Shutdown(context.Background())
@@ -101,7 +101,7 @@ func TestFullDisk(t *testing.T) {
 				}
 				return nil
 			})
-			until(t, "adds are taken again", func() error { return put(t, e) })
+			until(t, "adds are taken again", func() error { return addOne(t, e) })
 			until(t, "all is well", e.Health)
 			types, err := e.State(t.Context(), "")
 			if err != nil || types["a-x"].Added != int64(n)+1 {
@@ -116,18 +116,18 @@ func TestFullDisk(t *testing.T) {
 func TestFullDiskOfTheStore(t *testing.T) {
 	dir := smallDisk(t, 8<<20)
 	path := filepath.Join(dir, "store.db")
-	e := running(t, dir, sqlite(t, path))
+	e := startEngine(t, dir, sqlite(t, path))
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
 	filler := fill(t, dir)
 	n := 0
-	for put(t, e) == nil {
+	for addOne(t, e) == nil {
 		n++
 	}
 	e.Shutdown(context.Background())
-	e = running(t, dir, sqlite(t, path))
+	e = startEngine(t, dir, sqlite(t, path))
 	defer func() { e.Shutdown(context.Background()) }()
 	until(t, "it is told", func() error {
 		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "I/O") {
@@ -138,7 +138,7 @@ func TestFullDiskOfTheStore(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "adds are taken again", func() error { return put(t, e) })
+	until(t, "adds are taken again", func() error { return addOne(t, e) })
 	until(t, "all has run", func() error {
 		types, err := e.State(t.Context(), "")
 		if c := types["a-x"]; err == nil && c.OK != int64(n)+1 {
@@ -153,7 +153,7 @@ func TestFullDiskOfTheStore(t *testing.T) {
 // have gone to the stores, even if there are no more adds.
 func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	dir := smallDisk(t, 4<<20)
-	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
@@ -188,14 +188,14 @@ func TestFullDiskOfContexts(t *testing.T) {
 	dir := smallDisk(t, 2<<20)
 	var log throwaway.Log
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	e := runningTo(t, &log, dir, func(*Config) {}, s)
+	e := startEngineTo(t, &log, dir, func(*Config) {}, s)
 	defer e.Shutdown(context.Background())
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
 	id := add(t, e, "a-x", strings.Repeat("x", 10_000))[0]
-	until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+	until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	fill(t, dir)
 	e.journal.FreeDisk()
 	filler := fill(t, dir)

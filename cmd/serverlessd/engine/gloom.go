@@ -21,18 +21,18 @@ import (
 // that number. Each job has a deadline, at which it expires at the broker and is given back.
 
 const (
-	// gloomTimeout is the deadline of jobs for which workers are known to have room.
-	gloomTimeout = 250 * time.Millisecond
-	// gloomTry is the first deadline of probes. It doubles when a probe expires, up to maxGloomTry:
+	// jobDeadline is the deadline of jobs for which workers are known to have room.
+	jobDeadline = 250 * time.Millisecond
+	// firstProbeTime is the first deadline of probes. It doubles when a probe expires, up to maxProbeTime:
 	// within that time a fleet finds a worker. It is also the deadline of all jobs at the broker
 	// inside this process, where an idle worker gets a job at once.
-	gloomTry    = 5 * time.Millisecond
-	maxGloomTry = 160 * time.Millisecond
-	// A job that has not expired by gloomSlack after its deadline is assumed to run.
-	gloomSlack   = 250 * time.Millisecond
-	gloomRest    = 50 * time.Millisecond // pause after the first probe that expires; it doubles
-	maxGloomRest = time.Second
-	gloomWait    = time.Second // bounds the wait for a connection that has room
+	firstProbeTime = 5 * time.Millisecond
+	maxProbeTime   = 160 * time.Millisecond
+	// A job that has not expired by expirySlack after its deadline is assumed to run.
+	expirySlack     = 250 * time.Millisecond
+	firstProbePause = 50 * time.Millisecond // pause after the first probe that expires; it doubles
+	maxProbePause   = time.Second
+	connWait        = time.Second // bounds the wait for a connection that has room
 )
 
 // typeWorkers is what the engine knows of the Gloom workers of a jobtype.
@@ -48,7 +48,7 @@ type typeWorkers struct {
 
 // brokerJob is a job at the broker. The engine's mutex guards it.
 type brokerJob struct {
-	e        *Engine
+	engine   *Engine
 	jobtype  string
 	deadline time.Duration // its deadline
 	probe    bool          // the job is a probe
@@ -59,14 +59,14 @@ type brokerJob struct {
 func (e *Engine) workersOf(jobtype string) *typeWorkers {
 	c := e.workers[jobtype]
 	if c == nil {
-		c = &typeWorkers{probeNext: 1, probeTime: gloomTry, probePause: gloomRest}
+		c = &typeWorkers{probeNext: 1, probeTime: firstProbeTime, probePause: firstProbePause}
 		e.workers[jobtype] = c
 	}
 	return c
 }
 
-// gloomRoom returns how many jobs of a jobtype to take for Gloom workers now.
-func (e *Engine) gloomRoom(jobtype string) int {
+// workerRoom returns how many jobs of a jobtype to take for Gloom workers now.
+func (e *Engine) workerRoom(jobtype string) int {
 	if e.link.Health() != nil {
 		return 0 // another daemon, which reaches a broker, may take the jobs
 	}
@@ -86,46 +86,46 @@ func (e *Engine) gloomRoom(jobtype string) int {
 	return max(0, c.capacity-c.busy) + c.probeNext
 }
 
-// ask records that a job goes to the broker.
-func (e *Engine) ask(jobtype string) *brokerJob {
+// newBrokerJob records that a job goes to the broker.
+func (e *Engine) newBrokerJob(jobtype string) *brokerJob {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a := &brokerJob{e: e, jobtype: jobtype, deadline: gloomTry}
+	a := &brokerJob{engine: e, jobtype: jobtype, deadline: firstProbeTime}
 	c := e.workersOf(jobtype)
 	c.busy++
 	switch {
 	case e.link.Embedded() != nil:
 	case c.busy <= c.capacity:
-		a.deadline = gloomTimeout
+		a.deadline = jobDeadline
 	default:
-		if e.tries < max(1, e.cfg.Concurrency/8) { // only few probes may wait long, because they hold slots that other jobs need
+		if e.probeCount < max(1, e.cfg.Concurrency/8) { // only few probes may wait long, because they hold slots that other jobs need
 			a.deadline = c.probeTime
 		}
 		a.probe = true
 		c.probes++
-		e.tries++
+		e.probeCount++
 	}
 	return a
 }
 
 // noteRun records that a job has not expired, so a worker must have it.
 func (a *brokerJob) noteRun() {
-	a.e.mu.Lock()
-	defer a.e.mu.Unlock()
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
 	if !a.settled && a.probe {
 		a.probeTaken()
-		a.e.wakePick()
+		a.engine.wakePick()
 	}
 }
 
 // probeTaken records that a worker has taken a probe: the workers take one more job than was known.
 func (a *brokerJob) probeTaken() {
-	c := a.e.workersOf(a.jobtype)
+	c := a.engine.workersOf(a.jobtype)
 	a.settle(c)
 	c.capacity++
-	c.probePause = gloomRest
+	c.probePause = firstProbePause
 	if c.probes == 0 {
-		c.probeNext = min(2*c.probeNext, a.e.cfg.Batch)
+		c.probeNext = min(2*c.probeNext, a.engine.cfg.Batch)
 	}
 }
 
@@ -133,14 +133,14 @@ func (a *brokerJob) settle(c *typeWorkers) {
 	if a.probe {
 		a.probe = false
 		c.probes--
-		a.e.tries--
+		a.engine.probeCount--
 	}
 }
 
 // ended records that a job is no longer at the broker. why is nil if a worker had it; otherwise it
 // says why no worker got it.
 func (a *brokerJob) ended(why error) {
-	e := a.e
+	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.workersOf(a.jobtype)
@@ -159,12 +159,12 @@ func (a *brokerJob) ended(why error) {
 			c.capacity = 0
 		}
 		if a.settle(c); errors.Is(why, gloom.ErrExpired) {
-			c.probeTime = min(2*c.probeTime, maxGloomTry)
+			c.probeTime = min(2*c.probeTime, maxProbeTime)
 		}
 		c.probeNext = 1
 		if now := time.Now(); !now.Before(c.probeAfter) { // if several probes expire together, only the first counts
 			c.probeAfter = now.Add(c.probePause)
-			c.probePause = min(2*c.probePause, maxGloomRest)
+			c.probePause = min(2*c.probePause, maxProbePause)
 		}
 	}
 }
@@ -174,20 +174,20 @@ func (a *brokerJob) ended(why error) {
 func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h == nil || h.Lang != job.Gloom || h.Options.Concurrency == 0 || e.leaving || e.life.Err() != nil || e.astray[jobtype][id] {
+	if h == nil || h.Lang != job.Gloom || h.Options.Concurrency == 0 || e.leaving || e.ctx.Err() != nil || e.mayStillRun[jobtype][id] {
 		return
 	}
-	if e.astray[jobtype] == nil {
-		e.astray[jobtype] = make(map[job.ID]bool)
+	if e.mayStillRun[jobtype] == nil {
+		e.mayStillRun[jobtype] = make(map[job.ID]bool)
 	}
-	e.astray[jobtype][id] = true
+	e.mayStillRun[jobtype][id] = true
 	e.loops.Go(func() {
-		e.jobs.AwaitRun(e.life, gloom.Job{ID: id.String(), Type: jobtype}, func() {
+		e.jobs.AwaitRun(e.ctx, gloom.Job{ID: id.String(), Type: jobtype}, func() {
 			e.log.Warn().Stringer("id", id).Str("type", jobtype).Msg("a job that was given up still runs at a worker; it keeps its place in its type's concurrency until it ends")
 		})
 		e.mu.Lock()
-		if delete(e.astray[jobtype], id); len(e.astray[jobtype]) == 0 {
-			delete(e.astray, jobtype)
+		if delete(e.mayStillRun[jobtype], id); len(e.mayStillRun[jobtype]) == 0 {
+			delete(e.mayStillRun, jobtype)
 		}
 		e.mu.Unlock()
 		e.wakePick()
@@ -198,12 +198,12 @@ func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 // at the broker. It returns false if it must be called again.
 func (b *backend) awaitOldRuns() bool {
 	b.mu.Lock()
-	old := b.old
+	old := b.oldSysids
 	b.mu.Unlock()
-	if len(old) == 0 || b.e.link.Embedded() != nil {
+	if len(old) == 0 || b.engine.link.Embedded() != nil {
 		return true
 	}
-	if b.e.handlers.refresh(b) != nil {
+	if b.engine.handlers.refresh(b) != nil {
 		return false
 	}
 	q := store.Query{State: job.Running, Limit: 1000}
@@ -216,12 +216,12 @@ func (b *backend) awaitOldRuns() bool {
 			b.log.Error().Err(err).Msg("cannot look for the jobs of an earlier daemon: at first, more of them may run than their types allow")
 			return true
 		}
-		if b.note("look for the jobs of an earlier daemon", err) != nil {
+		if b.noteCall("look for the jobs of an earlier daemon", err) != nil {
 			return false
 		}
 		for i := range list {
 			if r := &list[i]; slices.Contains(old, r.Lock) {
-				b.e.awaitRun(r.ID, r.Jobtype, b.e.handlers.newest(r.Jobtype))
+				b.engine.awaitRun(r.ID, r.Jobtype, b.engine.handlers.newest(r.Jobtype))
 			}
 		}
 		if q.After = next; next == "" {
@@ -234,13 +234,13 @@ func (b *backend) awaitOldRuns() bool {
 func (t *batch) askWorkers() {
 	var wg sync.WaitGroup
 	for _, r := range t.runs {
-		a := t.e.ask(t.jobtype())
+		a := t.engine.newBrokerJob(t.jobtype())
 		wg.Go(func() {
 			end, why := t.askWorker(r, a)
 			if end == nil {
-				end = t.e.endingOfUnreported(r, false, nil)
+				end = t.engine.endingOfUnreported(r, false, nil)
 			}
-			t.b.queueEnding(end)
+			t.backend.queueEnding(end)
 			a.ended(why)
 		})
 	}
@@ -250,37 +250,37 @@ func (t *batch) askWorkers() {
 }
 
 // askWorker returns how a job ended, or why no worker got it.
-func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
-	timeout := cmp.Or(time.Duration(t.handler.Options.Timeout), t.e.cfg.JobTimeout)
-	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
+func (t *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
+	timeout := cmp.Or(time.Duration(t.handler.Options.Timeout), t.engine.cfg.JobTimeout)
+	ctx, cancel := context.WithTimeout(t.ctx, connWait)
 	defer cancel()
 	began := time.Now()
-	t.e.logStart(r, began) // recorded before a worker can have any effect
-	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
+	t.engine.logStart(r, began) // recorded before a worker can have any effect
+	p, err := t.engine.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
 	})
 	var res gloom.Result
 	if err == nil {
-		runs := time.AfterFunc(a.deadline+gloomSlack, a.noteRun)
+		runs := time.AfterFunc(a.deadline+expirySlack, a.noteRun)
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}
-	t.e.jobs.NoteResult(t.jobtype(), err, isNotTaken(err))
+	t.engine.jobs.NoteResult(t.jobtype(), err, isNotTaken(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
-		_ = p.Cancel(t.e.life) // nobody waits for the job any more
-		t.e.awaitRun(r.ID, t.jobtype(), t.handler)
-		return t.e.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
+		_ = p.Cancel(t.engine.ctx) // nobody waits for the job any more
+		t.engine.awaitRun(r.ID, t.jobtype(), t.handler)
+		return t.engine.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
 	case isNotTaken(err):
 		return nil, err
 	}
 	if errors.Is(err, gloom.ErrLost) {
-		t.e.awaitRun(r.ID, t.jobtype(), t.handler)
+		t.engine.awaitRun(r.ID, t.jobtype(), t.handler)
 	}
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)
-	return t.e.endingOf(r, &o), nil
+	return t.engine.endingOf(r, &o), nil
 }
 
 // isNotTaken reports whether err means that no worker got the job, but that one may get it later. It

@@ -49,11 +49,11 @@ func connectWorker(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
 	return stop
 }
 
-func echo(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }
+func echoHandler(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }
 
-// TestRefusedByTheBroker: a job that the broker will never accept is a failed run, and is retried
+// TestBrokerRefusal: a job that the broker will never accept is a failed run, and is retried
 // until --retry-for is over.
-func TestRefusedByTheBroker(t *testing.T) {
+func TestBrokerRefusal(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"too large": func(c *Config) { c.Broker.MaxFrame = 64 << 10 },
 		"another's type": func(c *Config) {
@@ -63,18 +63,18 @@ func TestRefusedByTheBroker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-			e := runningAs(t, t.TempDir(), func(c *Config) {
+			e := startEngineAs(t, t.TempDir(), func(c *Config) {
 				c.MaxLine, c.RetryFor = 1<<20, 0
 				change(c)
 			}, s)
 			defer e.Shutdown(context.Background())
-			worker := gloom.Handler(echo)
+			worker := gloom.Handler(echoHandler)
 			if name != "too large" {
 				worker = nil // the broker would refuse the payload as JSON, too
 			}
 			addGloomHandler(t, e, "a-x", job.Options{}, worker)
 			id := add(t, e, "a-x", strings.Repeat("x", 100<<10))[0]
-			rec := reaches(t, e, id, job.Abandoned)
+			rec := awaitState(t, e, id, job.Abandoned)
 			if rec.Tries != 1 || rec.Status != 500 || s.taken.Load() > 10 {
 				t.Errorf("%+v, taken %d times", rec, s.taken.Load())
 			}
@@ -84,12 +84,12 @@ func TestRefusedByTheBroker(t *testing.T) {
 
 // TestDeepBodies: JSON that is too deep for the broker is sent as a string.
 func TestDeepBodies(t *testing.T) {
-	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
-	addGloomHandler(t, e, "a-x", job.Options{}, echo)
+	addGloomHandler(t, e, "a-x", job.Options{}, echoHandler)
 	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
 	id := add(t, e, "a-x", deep)[0]
-	reaches(t, e, id, job.Succeeded)
+	awaitState(t, e, id, job.Succeeded)
 	if _, data, err := e.Result(t.Context(), id, math.MaxInt); err != nil || string(data) != `"`+deep+`"` {
 		t.Errorf("%.20q…, %v", data, err)
 	}
@@ -103,7 +103,7 @@ func TestConcurrencyOfWorkers(t *testing.T) {
 
 func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	const jobs = 40
-	e := runningAs(t, t.TempDir(), func(c *Config) { c.Concurrency = slots }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.Concurrency = slots }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	begins, ends := make(chan struct{}, jobs), make(chan struct{})
 	var now, highest atomic.Int32
@@ -118,7 +118,7 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	e.Stop()
 	ids := add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...)
 	for _, id := range ids {
-		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	e.Start()
 	for range limit { // as many jobs as the limit allows run at the same time
@@ -126,7 +126,7 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	}
 	close(ends)
 	for _, id := range ids {
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	if n := highest.Load(); int(n) != limit {
 		t.Errorf("%d ran at the same time", n)
@@ -137,7 +137,7 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 // the job runs, not after the answer.
 func TestStartedBeforeTheAnswer(t *testing.T) {
 	dir := t.TempDir()
-	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	begins, ends := make(chan struct{}, 1), make(chan struct{})
 	addGloomHandler(t, e, "a-x", job.Options{}, func(context.Context, *gloom.Job) (any, error) {
@@ -153,14 +153,14 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"event":"started","id":"`+id.String()) {
 		t.Errorf("%s, %v", text, err)
 	}
-	reaches(t, e, id, job.Succeeded)
+	awaitState(t, e, id, job.Succeeded)
 }
 
 // startShared starts a daemon with a shared broker, and returns both.
 func startShared(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	t.Helper()
 	s := broker(t, "secret submit,work\n")
-	e := runningAs(t, t.TempDir(), func(c *Config) {
+	e := startEngineAs(t, t.TempDir(), func(c *Config) {
 		c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
 		change(c)
 	}, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
@@ -173,7 +173,7 @@ func startShared(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 func TestRunsThatOutliveTheirConnection(t *testing.T) {
 	for name, giveUp := range map[string]func(e *Engine, conn net.Conn){
 		"connection": func(_ *Engine, conn net.Conn) { conn.Close() },
-		"locks":      func(e *Engine, _ net.Conn) { e.backends[0].loseSysid(e.backends[0].current()) },
+		"locks":      func(e *Engine, _ net.Conn) { e.backends[0].loseSysid(e.backends[0].currentSysid()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			const limit = 2
@@ -193,7 +193,7 @@ func TestRunsThatOutliveTheirConnection(t *testing.T) {
 				}
 				return nil, nil
 			})
-			addGloomHandler(t, e, "a-y", job.Options{}, echo)
+			addGloomHandler(t, e, "a-y", job.Options{}, echoHandler)
 			ids := add(t, e, "a-x", "1", "1")
 			until(t, "both run", func() error {
 				if n := running.Load(); n < limit {
@@ -204,11 +204,11 @@ func TestRunsThatOutliveTheirConnection(t *testing.T) {
 			giveUp(e, <-conns)
 			ids = append(ids, add(t, e, "a-x", "2", "2")...)
 			for range 10 {
-				reaches(t, e, add(t, e, "a-y", "3")[0], job.Succeeded)
+				awaitState(t, e, add(t, e, "a-y", "3")[0], job.Succeeded)
 			}
 			close(release)
 			for _, id := range ids {
-				reaches(t, e, id, job.Succeeded)
+				awaitState(t, e, id, job.Succeeded)
 			}
 			if n := highest.Load(); n > limit {
 				t.Errorf("%d ran at once", n)
@@ -223,7 +223,7 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 	const limit = 2
 	s, dir, jobs := broker(t, "secret submit,work\n"), t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
 	start := func() *Engine {
-		return runningAs(t, dir, func(c *Config) {
+		return startEngineAs(t, dir, func(c *Config) {
 			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
 			c.Concurrency = 5
 		}, sqlite(t, jobs))
@@ -240,7 +240,7 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 		}
 		return nil, nil
 	})
-	addGloomHandler(t, e, "a-y", job.Options{}, echo)
+	addGloomHandler(t, e, "a-y", job.Options{}, echoHandler)
 	ids := add(t, e, "a-x", "1", "1", "2", "2")
 	until(t, "the first ones run", func() error {
 		if n := running.Load(); n < limit {
@@ -252,11 +252,11 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 	e = start()
 	defer e.Shutdown(context.Background())
 	for range 10 {
-		reaches(t, e, add(t, e, "a-y", "3")[0], job.Succeeded)
+		awaitState(t, e, add(t, e, "a-y", "3")[0], job.Succeeded)
 	}
 	close(release)
 	for _, id := range ids {
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	if n := highest.Load(); n > limit {
 		t.Errorf("%d ran at once", n)
@@ -268,7 +268,7 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
 	s, dir, jobs := broker(t, "secret submit,work\n"), t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
 	start := func() *Engine {
-		return runningAs(t, dir, func(c *Config) {
+		return startEngineAs(t, dir, func(c *Config) {
 			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
 		}, sqlite(t, jobs))
 	}
@@ -280,7 +280,7 @@ func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
 		<-release
 		return nil, nil
 	})
-	addGloomHandler(t, e, "a-y", job.Options{}, echo)
+	addGloomHandler(t, e, "a-y", job.Options{}, echoHandler)
 	add(t, e, "a-x", "1")
 	<-began
 	e.close() // frees nothing, like a kill
@@ -294,7 +294,7 @@ func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
 	}
 	e = start()
 	defer e.Shutdown(context.Background())
-	reaches(t, e, add(t, e, "a-y", "2")[0], job.Succeeded)
+	awaitState(t, e, add(t, e, "a-y", "2")[0], job.Succeeded)
 }
 
 // relay returns the address of a relay to a server, and sends the first connection to conns.
@@ -327,9 +327,9 @@ func relay(t *testing.T, server string, conns chan<- net.Conn) string {
 	return l.Addr().String()
 }
 
-// TestFarWorkers: jobs run at full speed even if it takes some time until a worker has them, as
+// TestDistantWorkers: jobs run at full speed even if it takes some time until a worker has them, as
 // when another broker borrows them.
-func TestFarWorkers(t *testing.T) {
+func TestDistantWorkers(t *testing.T) {
 	const jobs, lent = 100, 20 * time.Millisecond
 	e, _ := startShared(t, func(*Config) {})
 	var tries atomic.Int64
@@ -344,7 +344,7 @@ func TestFarWorkers(t *testing.T) {
 	})
 	began := time.Now()
 	for _, id := range add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...) {
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	// One at a time, with a pause of 50 ms before each, they would take 7 s.
 	if elapsed := time.Since(began); elapsed > 5*time.Second {
@@ -374,13 +374,13 @@ func TestLongJobs(t *testing.T) {
 		}
 		return nil
 	})
-	reaches(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
-	reaches(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
+	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
+	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
 	close(ends)
 }
 
-// TestNobodyIdle: jobs of many types without workers hold few of the slots that others need.
-func TestNobodyIdle(t *testing.T) {
+// TestNoIdleWorker: jobs of many types without workers hold few of the slots that others need.
+func TestNoIdleWorker(t *testing.T) {
 	const types, slots = 30, 8
 	e, _ := startShared(t, func(c *Config) { c.Concurrency = slots })
 	why := &gloom.JobError{Code: gloom.ErrExpired}
@@ -388,8 +388,8 @@ func TestNobodyIdle(t *testing.T) {
 		long := 0
 		var jobs []*brokerJob
 		for i := range types {
-			a := e.ask(fmt.Sprint("a-x", i))
-			if a.deadline > gloomTry {
+			a := e.newBrokerJob(fmt.Sprint("a-x", i))
+			if a.deadline > firstProbeTime {
 				long++
 			}
 			jobs = append(jobs, a)
@@ -401,7 +401,7 @@ func TestNobodyIdle(t *testing.T) {
 			t.Fatalf("%d jobs wait for long", long)
 		}
 	}
-	if room := e.gloomRoom("a-x0"); room != 0 {
+	if room := e.workerRoom("a-x0"); room != 0 {
 		t.Errorf("room for %d jobs of a type that rests", room)
 	}
 }

@@ -18,17 +18,17 @@ const handlerEvery = 300 * time.Millisecond
 // handlers holds the newest version of each handler, as far as this daemon knows. All stores have
 // the same versions, except a store that is new or was away when a handler changed.
 type handlers struct {
-	e    *Engine
-	kick sync.Mutex // one refresh at a time
+	engine    *Engine
+	refreshMu sync.Mutex // one refresh at a time
 
-	mu      sync.Mutex // guards the following; the maps of handlers are by jobtype, and are never changed
-	version map[*backend]int64
-	known   map[*backend]map[string]*job.Handler
-	byType  map[string]*job.Handler // the newest of those in known
+	mu        sync.Mutex // guards the following; the maps of handlers are by jobtype, and are never changed
+	version   map[*backend]int64
+	byBackend map[*backend]map[string]*job.Handler
+	byType    map[string]*job.Handler // the newest of those in known
 }
 
 func newHandlers(e *Engine) *handlers {
-	return &handlers{e: e, version: make(map[*backend]int64), known: make(map[*backend]map[string]*job.Handler)}
+	return &handlers{engine: e, version: make(map[*backend]int64), byBackend: make(map[*backend]map[string]*job.Handler)}
 }
 
 // newest returns a jobtype's handler, or nil if there is none.
@@ -63,7 +63,7 @@ func (e *Engine) needBroker() bool {
 func (h *handlers) handledFunc() func(jobtype string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.known) < len(h.e.backends) {
+	if len(h.byBackend) < len(h.engine.backends) {
 		return nil
 	}
 	return h.contains
@@ -82,35 +82,35 @@ func (h *handlers) nextFailed(jobtype string) string {
 	if handler == nil || handler.Options.NextFailed == "" {
 		return ""
 	}
-	client, _, _ := job.Split(jobtype)
+	client, _, _ := job.SplitJobtype(jobtype)
 	return job.Jobtype(client, handler.Options.NextFailed)
 }
 
 // watch reads the handlers that have changed, at intervals, until the engine ends.
 func (h *handlers) watch() {
 	for {
-		for _, b := range h.e.backends {
+		for _, b := range h.engine.backends {
 			if b.checkReachable() == nil {
 				_ = h.refresh(b)
 			}
 		}
-		if !h.e.sleep(handlerEvery) {
+		if !h.engine.sleep(handlerEvery) {
 			return
 		}
 	}
 }
 
 // refresh reads the handlers that have changed in a store, and records whether this succeeded.
-func (h *handlers) refresh(b *backend) error { return b.note("read handlers", h.read(b)) }
+func (h *handlers) refresh(b *backend) error { return b.noteCall("read handlers", h.read(b)) }
 
 func (h *handlers) read(b *backend) error {
-	h.kick.Lock()
-	defer h.kick.Unlock()
+	h.refreshMu.Lock()
+	defer h.refreshMu.Unlock()
 	ctx, cancel := b.call()
 	defer cancel()
 	h.mu.Lock()
 	since, asked := h.version[b]
-	before := h.known[b]
+	before := h.byBackend[b]
 	h.mu.Unlock()
 	if !asked {
 		since = -1
@@ -135,8 +135,8 @@ func (h *handlers) read(b *backend) error {
 		fresh[jobtype] = handler
 	}
 	h.mu.Lock()
-	h.known[b], h.version[b], h.byType = fresh, version, make(map[string]*job.Handler)
-	for _, known := range h.known {
+	h.byBackend[b], h.version[b], h.byType = fresh, version, make(map[string]*job.Handler)
+	for _, known := range h.byBackend {
 		for jobtype, handler := range known {
 			h.byType[jobtype] = newer(h.byType[jobtype], handler)
 		}
@@ -173,7 +173,7 @@ func (e *Engine) DeleteHandler(ctx context.Context, jobtype string) (n int, err 
 }
 
 func (h *handlers) refreshAll() error {
-	for _, b := range h.e.backends {
+	for _, b := range h.engine.backends {
 		if err := h.refresh(b); err != nil {
 			return err
 		}

@@ -19,8 +19,8 @@ import (
 // withStores returns an engine with these stores. The engine's loops do not run.
 func withStores(t *testing.T, n int) *Engine {
 	t.Helper()
-	e := &Engine{log: zerolog.New(io.Discard), meter: newMeter(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}
-	e.life, e.end = context.WithCancel(t.Context())
+	e := &Engine{log: zerolog.New(io.Discard), metrics: newMetrics(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}
+	e.ctx, e.cancel = context.WithCancel(t.Context())
 	var err error
 	if e.guard, err = launch.NewGuard("engine-" + e.ids.Sysid()); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func withStores(t *testing.T, n int) *Engine {
 
 func putHandler(t *testing.T, b *backend, jobtype, body string) {
 	t.Helper()
-	h := &job.Handler{ID: b.e.ids.Next(1).String(), Jobtype: jobtype, Source: job.Source{Lang: job.Shell, Body: body}}
+	h := &job.Handler{ID: b.engine.ids.Next(1).String(), Jobtype: jobtype, Source: job.Source{Lang: job.Shell, Body: body}}
 	if err := b.store.PutHandler(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}

@@ -9,23 +9,23 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// hostRest is how long no jobs of a language are taken after some could not begin on this host. They
+// hostPause is how long no jobs of a language are taken after some could not begin on this host. They
 // are given back without a try, and would otherwise be taken again at once.
-const hostRest = time.Second
+const hostPause = time.Second
 
-// hostState is why jobs of a language could not begin on this host, such as a full disk.
-type hostState struct {
-	err error
-	at  time.Time
+// hostError is why jobs of a language could not begin on this host, such as a full disk.
+type hostError struct {
+	err   error
+	since time.Time
 }
 
 // noteHost records why jobs of a language could not begin on this host, and logs it once.
 func (e *Engine) noteHost(lang string, err error) {
 	e.mu.Lock()
-	was := e.host[lang]
-	e.host[lang] = hostState{err, time.Now()}
+	was := e.hostErrors[lang]
+	e.hostErrors[lang] = hostError{err, time.Now()}
 	e.mu.Unlock()
-	if time.Since(was.at) > 2*hostRest {
+	if time.Since(was.since) > 2*hostPause {
 		e.log.Error().Err(err).Str("lang", lang).Msg("jobs cannot begin on this host; they are given back, and tried again")
 	}
 }
@@ -35,7 +35,7 @@ func (e *Engine) noteHost(lang string, err error) {
 func (e *Engine) hostRests(lang string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return time.Since(e.host[lang].at) < hostRest
+	return time.Since(e.hostErrors[lang].since) < hostPause
 }
 
 // hostHealth returns why jobs could not begin on this host a moment ago, or nil.
@@ -43,8 +43,8 @@ func (e *Engine) hostHealth() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var all []error
-	for _, lang := range slices.Sorted(maps.Keys(e.host)) {
-		if s := e.host[lang]; time.Since(s.at) < 2*hostRest { // after hostRest they are tried again
+	for _, lang := range slices.Sorted(maps.Keys(e.hostErrors)) {
+		if s := e.hostErrors[lang]; time.Since(s.since) < 2*hostPause { // after hostPause they are tried again
 			all = append(all, fmt.Errorf("jobs of lang %s cannot begin on this host: %w", lang, s.err))
 		}
 	}

@@ -23,17 +23,17 @@ const (
 	minPace, maxPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
-// gather waits before the next piece, so that lines that come one by one do not need a transaction
+// pauseBetweenPieces waits before the next piece, so that lines that come one by one do not need a transaction
 // each: the syncs of the transactions would delay the syncs of the journal. After many lines it
 // waits longer, unless a request waits for the store. It reports whether the engine still runs.
-func (b *backend) gather(began time.Time, lines int) bool {
-	if !b.e.sleep(time.Until(began.Add(minPace))) {
+func (b *backend) pauseBetweenPieces(began time.Time, lines int) bool {
+	if !b.engine.sleep(time.Until(began.Add(minPace))) {
 		return false
 	}
 	timer := time.NewTimer(time.Until(began.Add(min(time.Duration(lines)*time.Millisecond, maxPace))))
 	defer timer.Stop()
 	select {
-	case <-b.e.life.Done():
+	case <-b.engine.ctx.Done():
 		return false
 	case <-timer.C:
 	case <-b.ingestKick:
@@ -62,7 +62,7 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 		return nil, err
 	}
 	opt.Files = files
-	if opt.Notes, opt.Save, err = journal.Routes(dir); err == nil {
+	if opt.Notes, opt.SaveNotes, err = journal.Routes(dir); err == nil {
 		var j *journal.Journal
 		if j, err = journal.Open(opt); err == nil {
 			return j, nil
@@ -74,21 +74,21 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 // ingest brings jobs of the journal to this store, a piece at a time. Each piece goes to one store
 // only.
 func (b *backend) ingest() {
-	e := b.e
+	e := b.engine
 	for {
 		here := b.reachableContext()
 		if here.Err() != nil {
 			select {
-			case <-e.life.Done():
+			case <-e.ctx.Done():
 				return
-			case <-b.back:
+			case <-b.reachableAgain:
 			}
 			continue
 		}
 		// The wait ends when the store goes away: other stores take the next lines.
 		r, err := e.journal.Reserve(here, b.lane, maxIngestJobs, ingestTimeout)
 		switch {
-		case e.life.Err() != nil, errors.Is(err, journal.ErrClosed):
+		case e.ctx.Err() != nil, errors.Is(err, journal.ErrClosed):
 			return
 		case errors.Is(err, context.Canceled):
 			continue
@@ -96,7 +96,7 @@ func (b *backend) ingest() {
 		b.setRefused("read the journal", err)
 		began := time.Now()
 		if err == nil && b.ingestPiece(r) {
-			if !b.gather(began, len(r.Read())) {
+			if !b.pauseBetweenPieces(began, len(r.Read())) {
 				return
 			}
 		} else if !e.sleep(ingestRetry) {
@@ -107,8 +107,8 @@ func (b *backend) ingest() {
 
 // ingestPiece writes a piece of the journal to the store.
 func (b *backend) ingestPiece(r *journal.Reservation) bool {
-	e := b.e
-	if b.transit.Acquire(e.life, 1) != nil {
+	e := b.engine
+	if b.transit.Acquire(e.ctx, 1) != nil {
 		r.Cancel()
 		return false
 	}
@@ -116,7 +116,7 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)
-	if b.note("bring jobs from the journal to the store", err) != nil {
+	if b.noteCall("bring jobs from the journal to the store", err) != nil {
 		r.Cancel()
 	} else if err := r.Sync(); err != nil { // the store has recorded that it has the piece
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
@@ -126,8 +126,8 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 		return false
 	}
 	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
-	e.meter.ingestedJobs.Add(float64(len(added)))
-	e.meter.observeCall("ingest", began)
+	e.metrics.ingestedJobs.Add(float64(len(added)))
+	e.metrics.observeCall("ingest", began)
 	for i := range added {
 		e.events.logAdded(added[i].ID, added[i].Jobtype)
 	}

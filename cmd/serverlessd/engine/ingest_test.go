@@ -16,16 +16,16 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// smallStore is a store that refuses payloads of more than ten bytes until grown is set.
-type smallStore struct {
+// refusingStore is a store that refuses payloads of more than ten bytes until grown is set.
+type refusingStore struct {
 	store.Store
-	grown *atomic.Bool
+	accepting *atomic.Bool
 }
 
-func (s smallStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+func (s refusingStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
 	var refused []job.ID
 	for _, e := range jobs {
-		if len(e.Payload) > 10 && !s.grown.Load() {
+		if len(e.Payload) > 10 && !s.accepting.Load() {
 			refused = append(refused, e.ID)
 		}
 	}
@@ -39,9 +39,9 @@ func (s smallStore) Ingest(ctx context.Context, piece journal.Range, jobs []jour
 // kept and counted.
 func TestRefusedLines(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	s.Store = smallStore{s.Store, new(atomic.Bool)}
+	s.Store = refusingStore{s.Store, new(atomic.Bool)}
 	dir := t.TempDir()
-	e := running(t, dir, s)
+	e := startEngine(t, dir, s)
 	defer e.Shutdown(context.Background())
 	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
 	after := add(t, e, "a-x", "4")
@@ -75,7 +75,7 @@ func TestRefusedLines(t *testing.T) {
 // flakyStore is a small store that goes away after it has refused a line, and accepts all payloads
 // when it is back.
 type flakyStore struct {
-	smallStore
+	refusingStore
 	asked atomic.Int32
 }
 
@@ -83,11 +83,11 @@ func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []jou
 	if n := s.asked.Load(); n > 0 {
 		s.asked.Store(2)
 		if n == 1 {
-			s.grown.Store(true)
+			s.accepting.Store(true)
 			return 0, store.ErrAway
 		}
 	}
-	before, err := s.smallStore.Ingest(ctx, piece, jobs, host)
+	before, err := s.refusingStore.Ingest(ctx, piece, jobs, host)
 	var refused *store.RefusedError
 	if errors.As(err, &refused) {
 		s.asked.Store(1)
@@ -95,17 +95,17 @@ func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []jou
 	return before, err
 }
 
-// TestSetAsideStays: a line that was set aside is in no store until it is put back, even if the
+// TestSetAsideFile: a line that was set aside is in no store until it is put back, even if the
 // rest of its piece was not written and the store would accept the line by now.
-func TestSetAsideStays(t *testing.T) {
+func TestSetAsideFile(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	away := &flakyStore{smallStore: smallStore{s.Store, new(atomic.Bool)}}
+	away := &flakyStore{refusingStore: refusingStore{s.Store, new(atomic.Bool)}}
 	s.Store = away
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
 	for _, id := range ids {
-		until(t, "it has left the journal", func() error { return e.journal.Left(t.Context(), id) })
+		until(t, "it has left the journal", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	if away.asked.Load() != 2 {
 		t.Fatal("the store was not away")
@@ -126,8 +126,8 @@ func TestSetAsideStays(t *testing.T) {
 	}
 }
 
-// TestPointsOfGoneSegments: a store drops the read points of segments that the journal has removed.
-func TestPointsOfGoneSegments(t *testing.T) {
+// TestReadPointsDropped: a store drops the read points of segments that the journal has removed.
+func TestReadPointsDropped(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
 	segments := func() []string {
 		found, err := filepath.Glob(filepath.Join(dir, "journal", "*.journal"))
@@ -136,7 +136,7 @@ func TestPointsOfGoneSegments(t *testing.T) {
 		}
 		return found
 	}
-	e := running(t, dir, sqlite(t, path))
+	e := startEngine(t, dir, sqlite(t, path))
 	ingested := func(id job.ID) {
 		until(t, "it is ingested", func() error {
 			_, err := e.backends[0].store.Job(t.Context(), id)
@@ -146,7 +146,7 @@ func TestPointsOfGoneSegments(t *testing.T) {
 	ingested(add(t, e, "a-x", "1")[0])
 	first := segments()
 	e.Shutdown(context.Background())
-	e = running(t, dir, sqlite(t, path))
+	e = startEngine(t, dir, sqlite(t, path))
 	defer func() { e.Shutdown(context.Background()) }()
 	ingested(add(t, e, "a-x", "2")[0])
 	point := func(file string) (place int64) {
@@ -176,11 +176,11 @@ func TestPutBack(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	grown := new(atomic.Bool)
 	s := sqlite(t, path)
-	s.Store = smallStore{s.Store, grown}
-	e := running(t, dir, s)
+	s.Store = refusingStore{s.Store, grown}
+	e := startEngine(t, dir, s)
 	ids := add(t, e, "a-x", "more than ten bytes", "small", "as many as the first")
 	for _, id := range ids {
-		until(t, "it is set aside", func() error { return e.journal.Left(t.Context(), id) })
+		until(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	balances := func(aside int64) {
 		t.Helper()
@@ -207,8 +207,8 @@ func TestPutBack(t *testing.T) {
 	e.Shutdown(context.Background())
 
 	s = sqlite(t, path)
-	s.Store = smallStore{s.Store, grown}
-	e = running(t, dir, s)
+	s.Store = refusingStore{s.Store, grown}
+	e = startEngine(t, dir, s)
 	until(t, "the store is there", e.Health)
 	balances(2)
 	isAside("the store did not accept it;")
@@ -236,7 +236,7 @@ func TestPutBack(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, rec, err)
 		}
 	}
-	if _, err := e.PutBack(t.Context(), file); !errors.Is(err, journal.ErrNoAside) {
+	if _, err := e.PutBack(t.Context(), file); !errors.Is(err, journal.ErrNoAsideFile) {
 		t.Errorf("%v", err)
 	}
 	e.Shutdown(context.Background())
@@ -245,14 +245,14 @@ func TestPutBack(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "journal", file), copied, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e = running(t, dir, sqlite(t, path))
+	e = startEngine(t, dir, sqlite(t, path))
 	defer e.Shutdown(context.Background())
 	until(t, "the store is there", e.Health)
 	if _, err := e.PutBack(t.Context(), file); err != nil {
 		t.Error(err)
 	}
 	balances(0)
-	if _, err := e.PutBack(t.Context(), "../lock"); !errors.Is(err, journal.ErrNoAside) {
+	if _, err := e.PutBack(t.Context(), "../lock"); !errors.Is(err, journal.ErrNoAsideFile) {
 		t.Errorf("%v", err)
 	}
 }

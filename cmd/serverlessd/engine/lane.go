@@ -8,11 +8,11 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// insidePrefix is the prefix of the lanes of stores that are in the journal's own directory, which
+	// ownLanePrefix is the prefix of the lanes of stores that are in the journal's own directory, which
 	// may be moved or mounted elsewhere.
-	insidePrefix = sqlitePrefix + "DIR/"
-	// outsidePrefix is the prefix of the lanes of stores in other files.
-	outsidePrefix = sqlitePrefix + "FILE/"
+	ownLanePrefix = sqlitePrefix + "DIR/"
+	// fileLanePrefix is the prefix of the lanes of stores in other files.
+	fileLanePrefix = sqlitePrefix + "FILE/"
 )
 
 // OwnStore returns the address of a directory's default store.
@@ -27,7 +27,7 @@ func laneOf(dir, store string) string {
 		return store
 	}
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
-		return insidePrefix + rel
+		return ownLanePrefix + rel
 	}
-	return outsidePrefix + path
+	return fileLanePrefix + path
 }

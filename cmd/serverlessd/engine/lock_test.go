@@ -60,14 +60,14 @@ func TestLockOrders(t *testing.T) {
 			if !b.reserve() {
 				t.Fatal("no sysid")
 			}
-			sysid := b.identity()
+			sysid := b.usableSysid()
 			id := e.ids.Next(1)
 			entry := journal.Entry{ID: id, Jobtype: "a-x", Payload: []byte("1"), End: 1}
 			if _, err := b.store.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now); err != nil {
 				t.Fatal(err)
 			}
-			take := func(sysid string, ttl time.Duration) []store.Taken {
-				taken, err := b.store.Take(t.Context(), store.Taking{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: ttl})
+			take := func(sysid string, ttl time.Duration) []store.TakenJob {
+				taken, err := b.store.Take(t.Context(), store.TakeRequest{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: ttl})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -78,11 +78,11 @@ func TestLockOrders(t *testing.T) {
 				ttl = -time.Second
 			}
 			taken := take(sysid, ttl)
-			p := &candidate{b: b, due: &store.Due{Jobtype: "a-x"}, handler: &job.Handler{Jobtype: "a-x"}}
+			p := &candidate{backend: b, due: &store.DueType{Jobtype: "a-x"}, handler: &job.Handler{Jobtype: "a-x"}}
 			r := newBatch(e, p, sysid, taken, time.Now()).runs[0]
-			b.hand[id] = r
+			b.runsInHand[id] = r
 			for step := range strings.FieldsSeq(c.order) {
-				end := store.Ending{Run: r.Run, Code: job.CodeOK, Status: 200}
+				end := store.RunEnd{Run: r.Run, Code: job.CodeOK, Status: 200}
 				switch step {
 				case "renew":
 					b.renew()
@@ -98,11 +98,11 @@ func TestLockOrders(t *testing.T) {
 				default:
 					switch step {
 					case "again":
-						end.Fate, end.Code, end.Status, end.Delay = store.Again, job.CodeRetry, 100, time.Hour
+						end.Action, end.Code, end.Status, end.Delay = store.EndRetry, job.CodeRetry, 100, time.Hour
 					case "back":
-						end = store.Ending{Run: r.Run, Fate: store.GiveBack}
+						end = store.RunEnd{Run: r.Run, Action: store.EndGiveBack}
 					}
-					b.queueEnding(&ending{run: r, Ending: end})
+					b.queueEnding(&queuedEnding{run: r, RunEnd: end})
 					if err := b.writeAll(b.nextEndings()); err != nil {
 						t.Fatal(err)
 					}
@@ -135,12 +135,12 @@ func TestClockIsSet(t *testing.T) {
 	if !b.reserve() {
 		t.Fatal("no sysid")
 	}
-	sysid, id := b.identity(), e.ids.Next(1)
+	sysid, id := b.usableSysid(), e.ids.Next(1)
 	entry := journal.Entry{ID: id, Jobtype: "a-x", Payload: []byte("1"), End: 1}
 	if _, err := b.store.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := b.store.Take(t.Context(), store.Taking{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: e.cfg.LockTTL}); err != nil || len(taken) != 1 {
+	if taken, err := b.store.Take(t.Context(), store.TakeRequest{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: e.cfg.LockTTL}); err != nil || len(taken) != 1 {
 		t.Fatal(taken, err)
 	}
 	b.sweepOnce()
@@ -149,7 +149,7 @@ func TestClockIsSet(t *testing.T) {
 	if rec, err := b.store.Job(t.Context(), id); err != nil || rec.State != job.Running || rec.Lock != sysid {
 		t.Errorf("the job: %+v, %v", rec, err)
 	}
-	if !b.renew() || b.identity() != sysid {
+	if !b.renew() || b.usableSysid() != sysid {
 		t.Error("the sysid is lost")
 	}
 }
@@ -164,7 +164,7 @@ func addBlockingHandler(t *testing.T, e *Engine, jobtype, file string) {
 	})
 }
 
-func reaches(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
+func awaitState(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
 	t.Helper()
 	var rec *store.Record
 	until(t, "the job is "+string(want), func() (err error) {
@@ -176,15 +176,15 @@ func reaches(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
 	return rec
 }
 
-// TestAwayAndBack: while a store is away, runs continue and jobs are accepted. When it is back, the
+// TestStoreOutage: while a store is away, runs continue and jobs are accepted. When it is back, the
 // ends of the runs are written, and the new jobs run.
-func TestAwayAndBack(t *testing.T) {
+func TestStoreOutage(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	first := add(t, e, "a-x", "1")[0]
-	reaches(t, e, first, job.Running)
+	awaitState(t, e, first, job.Running)
 	s.away.Store(true)
 	until(t, "it is noticed", func() error {
 		if e.Health() == nil {
@@ -210,7 +210,7 @@ func TestAwayAndBack(t *testing.T) {
 	})
 	s.away.Store(false)
 	for _, id := range []job.ID{first, second} {
-		if rec := reaches(t, e, id, job.Succeeded); rec.Tries != 1 {
+		if rec := awaitState(t, e, id, job.Succeeded); rec.Tries != 1 {
 			t.Errorf("%+v", rec)
 		}
 	}
@@ -224,17 +224,17 @@ func TestAwayAndBack(t *testing.T) {
 // new sysid.
 func TestLostSysid(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	id := add(t, e, "a-x", "1")[0]
-	reaches(t, e, id, job.Running)
-	old := e.backends[0].current()
+	awaitState(t, e, id, job.Running)
+	old := e.backends[0].currentSysid()
 	if err := s.Store.Leave(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "it has another", func() error {
-		if now := e.backends[0].current(); now == "" || now == old {
+		if now := e.backends[0].currentSysid(); now == "" || now == old {
 			return fmt.Errorf("sysid %q", now)
 		}
 		return nil
@@ -248,7 +248,7 @@ func TestLostSysid(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if rec := reaches(t, e, id, job.Succeeded); rec.Tries < 2 {
+	if rec := awaitState(t, e, id, job.Succeeded); rec.Tries < 2 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -260,7 +260,7 @@ func TestOneStoreAway(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e := running(t, t.TempDir(), there, away)
+	e := startEngine(t, t.TempDir(), there, away)
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	e.Stop()
@@ -268,7 +268,7 @@ func TestOneStoreAway(t *testing.T) {
 	var of [2]job.ID
 	until(t, "both have jobs", func() error {
 		id := add(t, e, "a-x", "1")[0]
-		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 		for i, s := range []*gatedStore{there, away} {
 			if _, err := s.Job(t.Context(), id); err == nil {
 				of[i] = id
@@ -287,16 +287,16 @@ func TestOneStoreAway(t *testing.T) {
 		return nil
 	})
 	e.Start()
-	reaches(t, e, of[0], job.Succeeded)
+	awaitState(t, e, of[0], job.Succeeded)
 	if _, err := e.Job(t.Context(), of[1]); !errors.Is(err, store.ErrAway) {
 		t.Errorf("what the other one has: %v", err)
 	}
 	if _, err := e.Job(t.Context(), e.ids.Next(1)); !errors.Is(err, store.ErrAway) {
 		t.Errorf("what it may have: %v", err)
 	}
-	reaches(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
+	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
 	away.away.Store(false)
-	reaches(t, e, of[1], job.Succeeded)
+	awaitState(t, e, of[1], job.Succeeded)
 }
 
 // TestLimitOfSeveralStores: this daemon's runs may continue until the first of the stores' sysids
@@ -304,26 +304,26 @@ func TestOneStoreAway(t *testing.T) {
 func TestLimitOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
 	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute}
-	if !e.limit().IsZero() {
+	if !e.guardDeadline().IsZero() {
 		t.Error("there is a limit without a sysid")
 	}
 	a, b := e.backends[0], e.backends[1]
 	if !a.reserve() || !b.reserve() {
 		t.Fatal("no sysids")
 	}
-	a.renewed = time.Now().Add(-30 * time.Second)
+	a.renewedAt = time.Now().Add(-30 * time.Second)
 	if !b.renew() {
 		t.Fatal("not renewed")
 	}
-	if got, want := e.limit(), a.renewed.Add(time.Minute); !got.Equal(want) {
+	if got, want := e.guardDeadline(), a.renewedAt.Add(time.Minute); !got.Equal(want) {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
 	// The sysid of a store that does not answer is given up before the guard ends all runs.
-	a.renewed = time.Now().Add(-time.Minute + lostEarly/2)
-	if a.renew() || a.current() != "" {
+	a.renewedAt = time.Now().Add(-time.Minute + renewMargin/2)
+	if a.renew() || a.currentSysid() != "" {
 		t.Fatal("renewed too late")
 	}
-	if got, want := e.limit(), b.renewed.Add(time.Minute); !got.Equal(want) {
+	if got, want := e.guardDeadline(), b.renewedAt.Add(time.Minute); !got.Equal(want) {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
 }

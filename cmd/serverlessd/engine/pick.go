@@ -23,10 +23,10 @@ const takeBytes = 16 << 20
 
 // candidate is a type that has due jobs in a store.
 type candidate struct {
-	b       *backend
-	due     *store.Due
-	handler *job.Handler
-	room    int // idle Gloom workers
+	backend   *backend
+	due       *store.DueType
+	handler   *job.Handler
+	freeSlots int // idle Gloom workers
 }
 
 // pickLoop calls pick again and again until the engine ends.
@@ -35,7 +35,7 @@ func (e *Engine) pickLoop() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-e.life.Done():
+		case <-e.ctx.Done():
 			return
 		case <-e.wake:
 		case <-timer.C:
@@ -51,18 +51,18 @@ func (e *Engine) pick() (wait time.Duration) {
 	}
 	wait = pollEvery
 	for _, b := range e.backends {
-		if next := b.ask(); next > 0 {
+		if next := b.refreshDue(); next > 0 {
 			wait = min(wait, next)
 		}
 	}
 	var from []candidate
 	var types []schedule.Type
 	for _, b := range e.backends {
-		if b.identity() == "" {
+		if b.usableSysid() == "" {
 			continue
 		}
-		for i := range b.due {
-			c := candidate{b: b, due: &b.due[i], handler: e.handlers.newest(b.due[i].Jobtype)}
+		for i := range b.dueTypes {
+			c := candidate{backend: b, due: &b.dueTypes[i], handler: e.handlers.newest(b.dueTypes[i].Jobtype)}
 			if t, ok := e.eligible(&c); ok {
 				from, types = append(from, c), append(types, t)
 			}
@@ -71,12 +71,12 @@ func (e *Engine) pick() (wait time.Duration) {
 	failed := make(map[*backend]bool)
 	for _, p := range e.plan(from, types) {
 		if !e.takeBatches(p) {
-			failed[p.b], wait = true, pickRetry
+			failed[p.backend], wait = true, pickRetry
 		}
 	}
 	for _, b := range e.backends {
 		if !failed[b] {
-			b.setRefused(taking, nil)
+			b.setRefused(actionTake, nil)
 		}
 	}
 	e.mu.Lock()
@@ -86,35 +86,35 @@ func (e *Engine) pick() (wait time.Duration) {
 	return wait
 }
 
-// plan says how many batches of a candidate's jobs to take, and of which size. Their slots have
+// batchPlan says how many batches of a candidate's jobs to take, and of which size. Their slots have
 // been taken.
-type plan struct {
+type batchPlan struct {
 	candidate
 	size, batches int
 }
 
-// plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
+// batchPlan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
 // e.picking.
-func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
+func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*batchPlan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	known := make(map[*store.Due]*plan)
+	known := make(map[*store.DueType]*batchPlan)
 	for len(types) > 0 && !e.stopped && !e.leaving {
-		i := e.sched.SelectJobtypeToRun(time.Now(), types)
+		i := e.scheduler.SelectJobtypeToRun(time.Now(), types)
 		if i < 0 {
 			break
 		}
 		c := from[i]
 		p := known[c.due]
 		if p == nil {
-			p = &plan{candidate: c, size: e.batchSize(c.handler)}
+			p = &batchPlan{candidate: c, size: e.batchSize(c.handler)}
 			if c.handler.Lang == job.Gloom {
-				p.size = min(p.size, c.room)
+				p.size = min(p.size, c.freeSlots)
 			}
 			known[c.due], plans = p, append(plans, p)
 		}
 		p.batches++
-		e.sched.JobsStarted(time.Now(), types[i].Client, c.due.Jobtype)
+		e.scheduler.JobsStarted(time.Now(), types[i].Client, c.due.Jobtype)
 		if c.due.Count -= p.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
 			types, from = append(types[:i], types[i+1:]...), append(from[:i], from[i+1:]...)
 		}
@@ -133,14 +133,14 @@ func (e *Engine) batchSize(h *job.Handler) int {
 	return size
 }
 
-// ask asks a store which jobs are due, unless it did so a moment ago. It returns how soon it must
+// refreshDue asks a store which jobs are due, unless it did so a moment ago. It returns how soon it must
 // be called again; 0 means after the usual time.
-func (b *backend) ask() (next time.Duration) {
-	if b.identity() == "" {
+func (b *backend) refreshDue() (next time.Duration) {
+	if b.usableSysid() == "" {
 		return 0
 	}
 	b.mu.Lock()
-	seen, at := b.seen, b.dueAt
+	seen, at := b.askedAt, b.nextDueAt
 	b.mu.Unlock()
 	now := time.Now()
 	if now.Sub(seen) < pollEvery && (at.IsZero() || now.Before(at)) {
@@ -151,20 +151,20 @@ func (b *backend) ask() (next time.Duration) {
 		return max(time.Millisecond, rest)
 	}
 	b.mu.Lock()
-	b.seen = now // set before the store is asked, so that jobs that come meanwhile are looked for again
+	b.askedAt = now // set before the store is asked, so that jobs that come meanwhile are looked for again
 	b.mu.Unlock()
 	ctx, cancel := b.call()
 	defer cancel()
 	due, next, err := b.store.Waiting(ctx)
-	b.e.meter.observeCall("waiting", now)
-	if b.note("look for jobs", err) != nil {
+	b.engine.metrics.observeCall("waiting", now)
+	if b.noteCall("look for jobs", err) != nil {
 		return pickRetry
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.due, b.dueAt = due, time.Time{}
+	b.dueTypes, b.nextDueAt = due, time.Time{}
 	if next > 0 {
-		b.dueAt = now.Add(next)
+		b.nextDueAt = now.Add(next)
 	}
 	return next
 }
@@ -175,68 +175,68 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	if h == nil || c.due.Count == 0 {
 		return schedule.Type{}, false
 	}
-	client, _, _ := job.Split(c.due.Jobtype)
+	client, _, _ := job.SplitJobtype(c.due.Jobtype)
 	t := schedule.Type{Client: client, Jobtype: c.due.Jobtype, Age: c.due.Age, Limit: h.Options.Concurrency}
 	if h.Lang == job.Gloom {
-		c.room = e.gloomRoom(c.due.Jobtype)
+		c.freeSlots = e.workerRoom(c.due.Jobtype)
 		if t.Limit > 0 {
 			e.mu.Lock()
-			left := t.Limit - len(e.astray[c.due.Jobtype])
+			left := t.Limit - len(e.mayStillRun[c.due.Jobtype])
 			e.mu.Unlock()
-			c.room = min(c.room, left)
+			c.freeSlots = min(c.freeSlots, left)
 			t.Limit = max(1, left/e.batchSize(h))
 		}
-		return t, c.room > 0
+		return t, c.freeSlots > 0
 	}
 	t.Warm = e.runner.Warm(client, h)
 	return t, !e.hostRests(h.Lang)
 }
 
-const taking = "take jobs"
+const actionTake = "take jobs"
 
 // takeBatches locks the jobs of a plan and runs them, one batch per slot. It frees the slots for
 // which there are no jobs.
-func (e *Engine) takeBatches(p *plan) bool {
-	client, _, _ := job.Split(p.due.Jobtype)
+func (e *Engine) takeBatches(p *batchPlan) bool {
+	client, _, _ := job.SplitJobtype(p.due.Jobtype)
 	defer func() {
 		if p.batches == 0 {
 			return
 		}
 		e.mu.Lock()
 		for range p.batches {
-			e.sched.JobsStopped(time.Now(), client, p.due.Jobtype)
+			e.scheduler.JobsStopped(time.Now(), client, p.due.Jobtype)
 		}
 		e.mu.Unlock()
 	}()
-	sysid := p.b.identity()
+	sysid := p.backend.usableSysid()
 	if sysid == "" {
 		return false
 	}
-	ctx, cancel := p.b.call()
+	ctx, cancel := p.backend.call()
 	defer cancel()
 	began := time.Now()
-	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
+	taken, err := p.backend.store.Take(ctx, store.TakeRequest{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
 	if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
-		p.b.setRefused(taking, err)
+		p.backend.setRefused(actionTake, err)
 		return false
 	}
-	if p.b.noteRequest(ctx, err) != nil {
+	if p.backend.noteRequest(ctx, err) != nil {
 		return false
 	}
-	e.meter.takenJobs.Add(float64(len(taken)))
-	e.meter.observeCall("take", began)
+	e.metrics.takenJobs.Add(float64(len(taken)))
+	e.metrics.observeCall("take", began)
 	bytes := 0
 	for i := range taken {
 		bytes += len(taken[i].Payload)
 	}
 	switch {
 	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches, bytes >= takeBytes:
-		p.b.wakePick() // there may be more jobs than were counted
+		p.backend.wakePick() // there may be more jobs than were counted
 	case len(taken) < p.size*p.batches:
 		p.due.Count = 0
 	}
-	var bare []store.Taken
-	taken = slices.DeleteFunc(taken, func(j store.Taken) bool {
+	var bare []store.TakenJob
+	taken = slices.DeleteFunc(taken, func(j store.TakenJob) bool {
 		if j.NoPayload {
 			bare = append(bare, j)
 		}
@@ -250,12 +250,12 @@ func (e *Engine) takeBatches(p *plan) bool {
 	if len(bare) > 0 {
 		inHand = append(inHand, newBatch(e, &p.candidate, sysid, bare, began))
 	}
-	held := p.b.addRunning(inHand, sysid)
+	held := p.backend.addRunning(inHand, sysid)
 	for _, t := range inHand[len(batches):] {
 		t.endBare(held)
 	}
 	for _, t := range batches {
-		e.begin(t, held)
+		e.startBatch(t, held)
 		p.batches--
 	}
 	return true

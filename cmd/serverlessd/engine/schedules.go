@@ -13,9 +13,9 @@ const (
 	// scheduleEvery is the longest time between two searches for due schedules, because other
 	// daemons may change schedules.
 	scheduleEvery = 500 * time.Millisecond
-	// scheduleLull is how long a daemon that has just started leaves earlier due times to daemons
+	// scheduleIdle is how long a daemon that has just started leaves earlier due times to daemons
 	// that were already running. After that it treats them as missed.
-	scheduleLull = 2 * time.Second
+	scheduleIdle = 2 * time.Second
 )
 
 // scheduleStore returns the store that has the schedules.
@@ -24,30 +24,30 @@ func (e *Engine) scheduleStore() *backend { return e.backends[0] }
 // schedule settles due schedules until the engine ends.
 func (b *backend) schedule() {
 	var watch schedule.Watch
-	for b.e.sleep(b.settle(&watch)) {
+	for b.engine.sleep(b.settleSchedules(&watch)) {
 	}
 }
 
-// settle makes the jobs of all due schedules, and returns how long to wait before the next call.
-func (b *backend) settle(watch *schedule.Watch) time.Duration {
+// settleSchedules makes the jobs of all due schedules, and returns how long to wait before the next call.
+func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {
 		if n := skipped[schedule.SkipMissed]; n > 0 {
 			b.log.Warn().Int("due_times", n).Msg("schedules were due while no daemon was running; their jobs are not made later")
 		}
 	}()
-	for b.checkReachable() == nil && !b.e.isLeaving() {
+	for b.checkReachable() == nil && !b.engine.isLeaving() {
 		ctx, cancel := b.call()
 		due, now, next, err := b.store.DueSchedules(ctx)
 		cancel()
-		if b.note("look for due schedules", err) != nil {
+		if b.noteCall("look for due schedules", err) != nil {
 			break
 		}
 		since, set := watch.Observe(now)
 		if set {
 			b.log.Warn().Msg("the store's clock was set back; no schedule makes a job twice")
 		}
-		if lull := scheduleLull - now.Sub(since); lull > 0 {
+		if lull := scheduleIdle - now.Sub(since); lull > 0 {
 			return min(lull, scheduleEvery)
 		}
 		if len(due) == 0 {
@@ -56,32 +56,32 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 			}
 			return max(time.Millisecond, min(next.Sub(now), scheduleEvery))
 		}
-		if !b.settleSome(due, since, skipped) {
+		if !b.settleKeys(due, since, skipped) {
 			break
 		}
 	}
 	return scheduleEvery
 }
 
-// settleSome settles schedules, and reports whether it has settled any. If the store refuses
+// settleKeys settles schedules, and reports whether it has settled any. If the store refuses
 // several together, it settles them one by one.
-func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
+func (b *backend) settleKeys(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
 	ctx, cancel := b.call()
 	began := time.Now()
 	settlement, err := b.store.SettleSchedules(ctx, due, since)
 	cancel()
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
-			settled = b.settleSome(due[i:i+1], since, skipped) || settled
+			settled = b.settleKeys(due[i:i+1], since, skipped) || settled
 		}
 		return settled
 	}
-	if b.note("make the jobs of schedules", err) != nil {
+	if b.noteCall("make the jobs of schedules", err) != nil {
 		return false
 	}
-	b.e.meter.observeCall("settle", began)
-	b.e.meter.observeSettled(&settlement)
-	b.e.events.logFollowed(settlement.Made)
+	b.engine.metrics.observeCall("settle", began)
+	b.engine.metrics.observeSettled(&settlement)
+	b.engine.events.logFollowed(settlement.Made)
 	for _, key := range settlement.Unreadable {
 		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read and makes no jobs; set it again, or delete it")
 	}
@@ -97,18 +97,18 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 // keepFile writes the schedules of the file to the store at the start and whenever the file
 // changes, until the engine ends.
 func (b *backend) keepFile() {
-	file := b.e.cfg.Schedules
+	file := b.engine.cfg.Schedules
 	if file == nil {
 		return
 	}
 	for {
 		select {
-		case <-b.e.life.Done():
+		case <-b.engine.ctx.Done():
 			return
 		case <-file.Changed():
 		}
-		for b.checkReachable() != nil || b.note("write the file's schedules", b.putFile(file.All())) != nil {
-			if !b.e.sleep(scheduleEvery) {
+		for b.checkReachable() != nil || b.noteCall("write the file's schedules", b.putFile(file.All())) != nil {
+			if !b.engine.sleep(scheduleEvery) {
 				return
 			}
 		}
@@ -170,7 +170,7 @@ func (e *Engine) DropSchedule(ctx context.Context, key schedule.Key) error {
 }
 
 // Schedule returns a schedule, and the store's time.
-func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error) {
+func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.NamedSchedule, time.Time, error) {
 	b := e.scheduleStore()
 	n, now, err := b.store.Schedule(ctx, key)
 	return n, now, b.noteRequest(ctx, err)
@@ -178,7 +178,7 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, t
 
 // Schedules returns up to limit schedules of a client, or of all clients if client is "", in the
 // order of names, beginning after a key. It also returns the store's time.
-func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error) {
+func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.NamedSchedule, time.Time, error) {
 	b := e.scheduleStore()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)
 	return list, now, b.noteRequest(ctx, err)

@@ -48,11 +48,11 @@ type StoreSnapshot struct {
 // Snapshot returns the daemon's state.
 func (e *Engine) Snapshot() *Snapshot {
 	l := &Snapshot{
-		Added: number(e.meter.added), Retries: number(e.meter.retries), Ended: make(map[string]int64),
+		Added: number(e.metrics.added), Retries: number(e.metrics.retries), Ended: make(map[string]int64),
 		Journal: e.journal.Stats(), Contexts: e.runner.Contexts(),
 	}
-	l.Times.Bounds, l.Times.Wait = times(e.meter.waitTime)
-	_, l.Times.Run = times(e.meter.runTime)
+	l.Times.Bounds, l.Times.Wait = times(e.metrics.waitTime)
+	_, l.Times.Run = times(e.metrics.runTime)
 	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.batchesAtWork()
@@ -62,7 +62,7 @@ func (e *Engine) Snapshot() *Snapshot {
 	codes := make(chan prometheus.Metric)
 	go func() {
 		defer close(codes)
-		e.meter.endedJobs.Collect(codes)
+		e.metrics.endedJobs.Collect(codes)
 	}()
 	for m := range codes {
 		var value dto.Metric
@@ -101,7 +101,7 @@ func (e *Engine) stores() (snapshots []StoreSnapshot, off int64) {
 			s.Refuses = err.Error()
 		}
 		b.mu.Lock()
-		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.hand)
+		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.runsInHand)
 		off += b.miscounted
 		b.mu.Unlock()
 		snapshots = append(snapshots, s)

@@ -92,9 +92,9 @@ func (e *Engine) release() {
 		}
 		written := b.allWritten()
 		close(b.leaving)
-		<-b.left
+		<-b.keeperDone
 		b.mu.Lock() // nothing is left if the store has no sysid of this daemon or of an earlier process
-		left = left && written && b.sysid == "" && len(b.old) == 0
+		left = left && written && b.sysid == "" && len(b.oldSysids) == 0
 		b.mu.Unlock()
 	}
 	if left {

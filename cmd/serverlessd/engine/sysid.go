@@ -31,19 +31,19 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	return old, nil
 }
 
-// orphanTime bounds the wait for the end of processes that an earlier daemon of this directory has
+// orphanTimeout bounds the wait for the end of processes that an earlier daemon of this directory has
 // left.
-const orphanTime = 10 * time.Second
+const orphanTimeout = 10 * time.Second
 
 // ownerOf returns the owner under which the guard knows the processes of a daemon of this
 // directory.
-func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
+func (e *Engine) ownerOf(sysid string) string { return e.nodeName + "-" + sysid }
 
 // endOrphans kills processes that daemons with these sysids have left: a guard may have been killed
 // together with its daemon. It returns the sysids that have no process left, whose jobs may run
 // again at once. The jobs of the other sysids wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {
-	ctx, cancel := context.WithTimeout(e.life, orphanTime)
+	ctx, cancel := context.WithTimeout(e.ctx, orphanTimeout)
 	defer cancel()
 	return slices.DeleteFunc(old, func(sysid string) bool {
 		n, err := launch.KillOrphans(ctx, e.ownerOf(sysid))
@@ -85,8 +85,8 @@ func appendLine(path, line string) error {
 
 // newSysid replaces the lost sysid, unless it has already been replaced.
 func (e *Engine) newSysid(lost string) {
-	e.noting.Lock() // e.mu is not held, because adds and slots must not wait for the disk
-	defer e.noting.Unlock()
+	e.sysidFileMu.Lock() // e.mu is not held, because adds and slots must not wait for the disk
+	defer e.sysidFileMu.Unlock()
 	if e.ids.Sysid() != lost {
 		return
 	}

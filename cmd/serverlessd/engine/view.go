@@ -32,13 +32,13 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	for i := range batches {
 		n += len(batches[i].Lines)
 	}
-	e.meter.added.Add(float64(n))
+	e.metrics.added.Add(float64(n))
 	return r, nil
 }
 
 // Share adds jobs with unique keys, all or none. They go to the first store and not through the
 // journal, because only the store knows which job holds a key.
-func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Request) ([]store.Shared, error) {
+func (e *Engine) Share(ctx context.Context, lines []store.KeyedEntry, req unique.Request) ([]store.ShareResult, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
 	}
@@ -63,7 +63,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, req unique.Requ
 	}
 	for i := range shared {
 		if shared[i].Made() {
-			e.meter.added.Inc()
+			e.metrics.added.Inc()
 			e.events.logAdded(lines[i].ID, lines[i].Jobtype)
 		}
 	}
@@ -165,7 +165,7 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 // changeStored changes a job as soon as a store has it.
 func (e *Engine) changeStored(ctx context.Context, id job.ID, fn func(store.Store, context.Context, job.ID) error) error {
 	e.ingestNow()
-	if err := e.journal.Left(ctx, id); err != nil {
+	if err := e.journal.AwaitStored(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
 	return e.change(ctx, id, fn)
@@ -265,7 +265,7 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 func (e *Engine) count(ctx context.Context, client string, exact bool) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	add := func(jobtype string, c store.Counts) {
-		if of, _, _ := job.Split(jobtype); client == "" || of == client {
+		if of, _, _ := job.SplitJobtype(jobtype); client == "" || of == client {
 			sum := types[jobtype]
 			sum.Sum(&c)
 			types[jobtype] = sum
@@ -314,7 +314,7 @@ func (b *backend) counts(ctx context.Context, client string, exact bool) (counts
 		return nil, nil, err
 	}
 	if exact {
-		watch = b.e.journal.Watch(b.lane)
+		watch = b.engine.journal.Watch(b.lane)
 	}
 	return counts, watch, nil
 }

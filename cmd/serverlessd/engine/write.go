@@ -17,12 +17,12 @@ const (
 )
 
 // queueEnding queues an ending for write.
-func (b *backend) queueEnding(end *ending) {
+func (b *backend) queueEnding(end *queuedEnding) {
 	b.mu.Lock()
 	end.run.ended = true
 	b.queue = append(b.queue, end)
 	b.mu.Unlock()
-	signal(b.full)
+	signal(b.endingsQueued)
 }
 
 // write writes the queued endings until the engine ends, as many as possible in each transaction.
@@ -30,13 +30,13 @@ func (b *backend) queueEnding(end *ending) {
 func (b *backend) write() {
 	for {
 		select {
-		case <-b.e.life.Done():
+		case <-b.engine.ctx.Done():
 			return
-		case <-b.full:
+		case <-b.endingsQueued:
 		}
 		for ends := b.nextEndings(); len(ends) > 0; ends = b.nextEndings() {
 			next := time.Now().Add(writePace)
-			if b.writeAll(ends) != nil && !b.e.sleep(writeRetry) || !b.e.sleep(time.Until(next)) {
+			if b.writeAll(ends) != nil && !b.engine.sleep(writeRetry) || !b.engine.sleep(time.Until(next)) {
 				return
 			}
 		}
@@ -44,7 +44,7 @@ func (b *backend) write() {
 }
 
 // nextEndings returns the first endings that fit into one transaction. They all have the same sysid.
-func (b *backend) nextEndings() []*ending {
+func (b *backend) nextEndings() []*queuedEnding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bytes := 0
@@ -63,9 +63,9 @@ func (b *backend) nextEndings() []*ending {
 // writeAll writes endings. If the store refuses them together, it writes them one by one, so that
 // no ending waits for another. An ending that is refused alone, too, is written without its data
 // or, if that is refused, also without the jobs that follow.
-func (b *backend) writeAll(ends []*ending) error {
+func (b *backend) writeAll(ends []*queuedEnding) error {
 	err := b.writeOnce(ends)
-	if err == nil || errors.Is(err, store.ErrAway) || b.e.life.Err() != nil {
+	if err == nil || errors.Is(err, store.ErrAway) || b.engine.ctx.Err() != nil {
 		return err
 	}
 	if len(ends) > 1 {
@@ -91,42 +91,42 @@ func (b *backend) writeAll(ends []*ending) error {
 	return err
 }
 
-func (b *backend) writeShortened(end *ending, msg string) error {
-	err := b.writeOnce([]*ending{end})
+func (b *backend) writeShortened(end *queuedEnding, msg string) error {
+	err := b.writeOnce([]*queuedEnding{end})
 	if err == nil {
 		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Msg(msg)
 	}
 	return err
 }
 
-func (b *backend) writeOnce(ends []*ending) error {
-	rows := make([]store.Ending, len(ends))
+func (b *backend) writeOnce(ends []*queuedEnding) error {
+	rows := make([]store.RunEnd, len(ends))
 	follow := false
 	for i, end := range ends {
-		rows[i] = end.Ending
-		follow = follow || len(end.Follow) > 0 || end.Fate != store.Archive
+		rows[i] = end.RunEnd
+		follow = follow || len(end.Follow) > 0 || end.Action != store.EndArchive
 	}
 	ctx, cancel := b.call()
 	defer cancel()
 	began := time.Now()
 	counted, err := b.store.End(ctx, ends[0].run.sysid, rows)
-	if b.note("write how jobs ended", err) != nil {
+	if b.noteCall("write how jobs ended", err) != nil {
 		return err
 	}
-	b.e.meter.observeCall("end", began)
+	b.engine.metrics.observeCall("end", began)
 	b.mu.Lock()
 	b.queue = b.queue[len(ends):]
 	if len(b.queue) == 0 {
 		b.queue = nil
 	}
 	for _, end := range ends {
-		if b.hand[end.ID] == end.run {
-			delete(b.hand, end.ID)
+		if b.runsInHand[end.ID] == end.run {
+			delete(b.runsInHand, end.ID)
 		}
 	}
 	b.mu.Unlock()
 	for i, end := range ends {
-		b.e.recordEnd(end, counted[i])
+		b.engine.recordEnd(end, counted[i])
 	}
 	if follow {
 		b.wakePick()
@@ -135,20 +135,20 @@ func (b *backend) writeOnce(ends []*ending) error {
 }
 
 // recordEnd counts and logs a run whose end was written.
-func (e *Engine) recordEnd(end *ending, counted bool) {
+func (e *Engine) recordEnd(end *queuedEnding, counted bool) {
 	if !counted {
-		e.meter.discarded.Inc()
+		e.metrics.discarded.Inc()
 		e.log.Warn().Stringer("id", end.ID).Msg("a run's end was not written: the job has been taken again since")
 		return
 	}
-	e.meter.observeEnd(&end.Ending)
-	if end.Fate != store.GiveBack {
-		e.meter.runTime.Observe(end.wall.Seconds())
+	e.metrics.observeEnd(&end.RunEnd)
+	if end.Action != store.EndGiveBack {
+		e.metrics.runTime.Observe(end.wall.Seconds())
 	}
 	e.events.logFollowed(end.Follow)
 	e.events.logEnd(end)
 	if end.BadLines > 0 {
-		e.meter.badLines.Add(float64(end.BadLines))
+		e.metrics.badLines.Add(float64(end.BadLines))
 		e.log.Warn().Stringer("id", end.ID).Int("lines", end.BadLines).Msg("a run printed invalid J: lines")
 	}
 }

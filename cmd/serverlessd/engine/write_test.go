@@ -17,7 +17,7 @@ type pickyStore struct {
 	wrote []string
 }
 
-func (s *pickyStore) End(_ context.Context, _ string, ends []store.Ending) ([]bool, error) {
+func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bool, error) {
 	var wrote []string
 	for _, e := range ends {
 		for _, f := range e.Follow {
@@ -41,10 +41,10 @@ func TestRefusedEndings(t *testing.T) {
 	s := &pickyStore{Store: b.store}
 	b.store = s
 	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}} {
-		r := &run{Taken: store.Taken{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}
-		b.hand[r.ID] = r
-		b.queueEnding(&ending{run: r, Ending: store.Ending{
-			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.Follow{{ID: e.ids.Next(1), Payload: []byte(c.follow)}},
+		r := &run{TakenJob: store.TakenJob{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}
+		b.runsInHand[r.ID] = r
+		b.queueEnding(&queuedEnding{run: r, RunEnd: store.RunEnd{
+			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.FollowJob{{ID: e.ids.Next(1), Payload: []byte(c.follow)}},
 		}})
 	}
 	if err := b.writeAll(b.nextEndings()); err != nil {
@@ -53,7 +53,7 @@ func TestRefusedEndings(t *testing.T) {
 	if want := []string{"0 a 1", "1  1", "2  0", "3  0", "4 b 1"}; !slices.Equal(s.wrote, want) {
 		t.Errorf("wrote %q, want %q", s.wrote, want)
 	}
-	if len(b.queue) > 0 || len(b.hand) > 0 {
-		t.Errorf("%d wait, %d in hand", len(b.queue), len(b.hand))
+	if len(b.queue) > 0 || len(b.runsInHand) > 0 {
+		t.Errorf("%d wait, %d in hand", len(b.queue), len(b.runsInHand))
 	}
 }

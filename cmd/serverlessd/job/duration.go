@@ -17,13 +17,13 @@ type Duration time.Duration
 const day = 24 * time.Hour
 
 var (
-	durationForm = regexp.MustCompile(`^([0-9]+)(ms|s|m|h|d)?$`)
-	units        = map[string]time.Duration{"": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day}
+	durationPattern = regexp.MustCompile(`^([0-9]+)(ms|s|m|h|d)?$`)
+	units           = map[string]time.Duration{"": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day}
 )
 
 // ParseDuration parses a duration.
 func ParseDuration(s string) (time.Duration, error) {
-	m := durationForm.FindStringSubmatch(s)
+	m := durationPattern.FindStringSubmatch(s)
 	if m == nil {
 		return 0, fmt.Errorf("%.40q is not a duration; write 250ms, 30s, 5m, 6h, 14d, or a number of milliseconds", s)
 	}

@@ -39,10 +39,10 @@ func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
 	if len(s) != IDLen || s[timeLen] != '-' || s[timeLen+1+sysLen] != '-' {
 		return 0, "", 0, ErrID
 	}
-	ms, ok := number(s[:timeLen])
+	ms, ok := parseDigits(s[:timeLen])
 	sysid = s[timeLen+1 : timeLen+1+sysLen]
-	_, ok2 := number(sysid)
-	seq, ok3 := number(s[IDLen-seqLen:])
+	_, ok2 := parseDigits(sysid)
+	seq, ok3 := parseDigits(s[IDLen-seqLen:])
 	if !ok || !ok2 || !ok3 {
 		return 0, "", 0, ErrID
 	}
@@ -72,24 +72,24 @@ func (id ID) Since(first ID) (n int, ok bool) {
 
 func makeID(ms int64, sysid string, seq int64) ID {
 	var b [IDLen]byte
-	put(b[:timeLen], ms)
+	putDigits(b[:timeLen], ms)
 	b[timeLen] = '-'
 	copy(b[timeLen+1:], sysid)
 	b[timeLen+1+sysLen] = '-'
-	put(b[IDLen-seqLen:], seq)
+	putDigits(b[IDLen-seqLen:], seq)
 	return ID(b[:])
 }
 
-func put(to []byte, n int64) {
+func putDigits(to []byte, n int64) {
 	for i := len(to) - 1; i >= 0; i-- {
 		to[i] = digits[n&31]
 		n >>= 5
 	}
 }
 
-func number(s string) (n int64, ok bool) {
+func parseDigits(s string) (n int64, ok bool) {
 	for i := range len(s) {
-		d := values[s[i]]
+		d := digitValues[s[i]]
 		if d < 0 {
 			return 0, false
 		}
@@ -98,7 +98,7 @@ func number(s string) (n int64, ok bool) {
 	return n, true
 }
 
-var values = func() (v [256]int8) {
+var digitValues = func() (v [256]int8) {
 	for i := range v {
 		v[i] = -1
 	}
@@ -118,8 +118,8 @@ func NewSysid() string {
 	return string(b[:])
 }
 
-// IDs is a source of ids. It is safe for concurrent use.
-type IDs struct {
+// IDSource is a source of ids. It is safe for concurrent use.
+type IDSource struct {
 	mu    sync.Mutex
 	sysid string
 	now   func() time.Time
@@ -128,11 +128,11 @@ type IDs struct {
 }
 
 // NewIDs returns a source of ids with this sysid. now is its clock.
-func NewIDs(sysid string, now func() time.Time) *IDs { return &IDs{sysid: sysid, now: now} }
+func NewIDs(sysid string, now func() time.Time) *IDSource { return &IDSource{sysid: sysid, now: now} }
 
 // Next returns the first of n new ids; Add returns the others. They are greater than all earlier
 // ids.
-func (s *IDs) Next(n int) ID {
+func (s *IDSource) Next(n int) ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ms := min(s.now().UnixMilli(), maxMS); ms > s.ms {
@@ -145,7 +145,7 @@ func (s *IDs) Next(n int) ID {
 }
 
 // Raise makes all later ids greater than id, which an earlier daemon may have used.
-func (s *IDs) Raise(last ID) {
+func (s *IDSource) Raise(last ID) {
 	ms, _, seq, err := last.parts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,14 +156,14 @@ func (s *IDs) Raise(last ID) {
 }
 
 // Sysid returns the sysid of the next ids.
-func (s *IDs) Sysid() string {
+func (s *IDSource) Sysid() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sysid
 }
 
 // SetSysid changes the sysid of later ids.
-func (s *IDs) SetSysid(sysid string) {
+func (s *IDSource) SetSysid(sysid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sysid != s.sysid {

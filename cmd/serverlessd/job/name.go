@@ -16,18 +16,18 @@ const (
 const DefaultClient = "default"
 
 var (
-	clientForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.]*$`)
-	typeForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@+-]*$`)
+	clientPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.]*$`)
+	typePattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@+-]*$`)
 )
 
 // CheckClient returns an error if name cannot be the name of a client.
 func CheckClient(name string) error {
-	return checkName("client", name, clientForm, MaxClient, "letters, digits, _ and ., not beginning with a .")
+	return checkName("client", name, clientPattern, MaxClient, "letters, digits, _ and ., not beginning with a .")
 }
 
 // CheckType returns an error if name cannot be the name of a type.
 func CheckType(name string) error {
-	return checkName("type", name, typeForm, MaxType, "letters, digits, _ . : @ + and -, beginning with a letter or digit")
+	return checkName("type", name, typePattern, MaxType, "letters, digits, _ . : @ + and -, beginning with a letter or digit")
 }
 
 func checkName(label, name string, form *regexp.Regexp, limit int, allowed string) error {
@@ -44,5 +44,5 @@ func checkName(label, name string, form *regexp.Regexp, limit int, allowed strin
 // have the same jobtype, because a client has no hyphen.
 func Jobtype(client, typ string) string { return client + "-" + typ }
 
-// Split splits a jobtype into client and type, at its first hyphen.
-func Split(jobtype string) (client, typ string, ok bool) { return strings.Cut(jobtype, "-") }
+// SplitJobtype splits a jobtype into client and type, at its first hyphen.
+func SplitJobtype(jobtype string) (client, typ string, ok bool) { return strings.Cut(jobtype, "-") }

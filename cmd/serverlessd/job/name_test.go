@@ -36,7 +36,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("type %q: %v", c.name, err)
 		}
 	}
-	if client, typ, ok := Split(Jobtype("a", "b-c")); !ok || client != "a" || typ != "b-c" {
+	if client, typ, ok := SplitJobtype(Jobtype("a", "b-c")); !ok || client != "a" || typ != "b-c" {
 		t.Errorf("a-b-c is client %q, type %q", client, typ)
 	}
 }
@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 		100: {CodeRetry, 100}, 200: {CodeOK, 200}, 299: {CodeOK, 299}, 400: {CodeFailed, 400}, 499: {CodeFailed, 499}, 500: {CodeError, 500}, 599: {CodeError, 599},
 		301: {CodeError, 500}, 0: {CodeError, 500}, -1: {CodeError, 500}, 99: {CodeError, 500}, 600: {CodeError, 500},
 	} {
-		if code, kept := Judge(status); code != want.code || kept != want.kept {
+		if code, kept := CodeOf(status); code != want.code || kept != want.kept {
 			t.Errorf("%d is %s, %d, want %s, %d", status, code, kept, want.code, want.kept)
 		}
 	}

@@ -5,11 +5,11 @@ import "time"
 // Outcome is how a run ended.
 type Outcome struct {
 	Status int    // 100 … 599
-	Again  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
+	Retry  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
-	Stderr []byte // the last StderrKept bytes; empty if the first run was OK
-	// RetryAfter replaces the backoff after a RETRY or ERROR. It is at least AtOnce, or 0 to keep
+	Stderr []byte // the last MaxStderr bytes; empty if the first run was OK
+	// RetryAfter replaces the backoff after a RETRY or ERROR. It is at least MinRetryDelay, or 0 to keep
 	// the backoff.
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
@@ -17,11 +17,11 @@ type Outcome struct {
 	Wall       time.Duration
 }
 
-// StderrKept is how many bytes of a run's standard error are kept.
-const StderrKept = 4 << 10
+// MaxStderr is how many bytes of a run's standard error are kept.
+const MaxStderr = 4 << 10
 
-// AtOnce is the shortest RetryAfter.
-const AtOnce = time.Millisecond
+// MinRetryDelay is the shortest RetryAfter.
+const MinRetryDelay = time.Millisecond
 
 // Line is a J: line of a run. It makes another job of the same client.
 type Line struct {
@@ -43,9 +43,9 @@ const (
 	CodeTimeout     = "timeout"
 )
 
-// Judge returns the code that a status stands for, by its first digit (CodeRetry, CodeOK, CodeFailed
+// CodeOf returns the code that a status stands for, by its first digit (CodeRetry, CodeOK, CodeFailed
 // or CodeError), and the status to store. 3xx and anything outside 100 … 599 count as 500.
-func Judge(status int) (code string, stored int) {
+func CodeOf(status int) (code string, stored int) {
 	switch status / 100 {
 	case 1:
 		return CodeRetry, status
@@ -68,13 +68,13 @@ const (
 	Deferred  State = "deferred"
 	Running   State = "running"
 	Succeeded State = "ok"
-	Fault     State = "failed"
+	Failed    State = "failed"
 	Abandoned State = "abandoned"
 	Expired   State = "expired"
 )
 
-// Ended returns the state of an ended job with this code.
-func Ended(code string) State {
+// StateOf returns the state of an ended job with this code.
+func StateOf(code string) State {
 	switch code {
 	case CodeOK, CodeFailed, CodeExpired:
 		return State(code)

@@ -11,9 +11,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Aside is a file of lines that are not run, because no store accepts them or because the journal
+// AsideFile is a file of lines that are not run, because no store accepts them or because the journal
 // is damaged there.
-type Aside struct {
+type AsideFile struct {
 	File     string
 	Bytes    int64
 	Jobs     []Entry   // empty if the file is damaged, because its jobs are then not known
@@ -39,28 +39,28 @@ func (e *AsideError) Error() string {
 func (j *Journal) AsideOf(id job.ID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if a := j.aside[id]; a != nil {
+	if a := j.asideJobs[id]; a != nil {
 		return a
 	}
 	return nil
 }
 
-// ErrNoAside means that there is no such file.
-var ErrNoAside = errors.New("there is no such file of jobs that were set aside")
+// ErrNoAsideFile means that there is no such file.
+var ErrNoAsideFile = errors.New("there is no such file of jobs that were set aside")
 
 // Asides returns the files of jobs that were set aside, the oldest first, without
 // payloads.
-func (j *Journal) Asides() (found []Aside, err error) {
+func (j *Journal) Asides() (found []AsideFile, err error) {
 	names, err := j.opt.Files.List()
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if !strings.HasSuffix(name, bad) {
+		if !strings.HasSuffix(name, badSuffix) {
 			continue
 		}
 		a, err := j.Aside(name)
-		if errors.Is(err, ErrNoAside) {
+		if errors.Is(err, ErrNoAsideFile) {
 			continue // the file has just been put back
 		}
 		if err != nil {
@@ -71,19 +71,19 @@ func (j *Journal) Asides() (found []Aside, err error) {
 		}
 		found = append(found, a)
 	}
-	slices.SortFunc(found, func(a, b Aside) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(found, func(a, b AsideFile) int { return strings.Compare(a.File, b.File) })
 	return found, nil
 }
 
-// Aside reads one of the files of jobs that were set aside.
-func (j *Journal) Aside(name string) (a Aside, err error) {
-	id, ok := strings.CutSuffix(name, bad)
+// AsideFile reads one of the files of jobs that were set aside.
+func (j *Journal) Aside(name string) (a AsideFile, err error) {
+	id, ok := strings.CutSuffix(name, badSuffix)
 	if !ok || strings.ContainsAny(id, "/\\") {
-		return a, ErrNoAside
+		return a, ErrNoAsideFile
 	}
 	f, err := j.opt.Files.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return a, ErrNoAside
+		return a, ErrNoAsideFile
 	} else if err != nil {
 		return a, err
 	}
@@ -97,9 +97,9 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	if _, err := job.ParseID(id); err != nil {
 		return a, nil
 	}
-	s := &segment{name: name, file: f, end: a.Bytes}
-	err = s.scan(0, s.end, func(at int64, r record, form form) bool {
-		if form != whole {
+	s := &segment{name: name, file: f, readableTo: a.Bytes}
+	err = s.scan(0, s.readableTo, func(at int64, r record, form recordState) bool {
+		if form != recordWhole {
 			return true
 		}
 		if a.Accepted.IsZero() {
@@ -117,7 +117,7 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 
 // Readmit removes a file of jobs that were set aside. It must be called once the jobs are in a
 // store.
-func (j *Journal) Readmit(a *Aside) error {
+func (j *Journal) Readmit(a *AsideFile) error {
 	if err := j.opt.Files.Remove(a.File); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (j *Journal) Readmit(a *Aside) error {
 	defer j.mu.Unlock()
 	j.stats.Bad--
 	for i := range a.Jobs {
-		delete(j.aside, a.Jobs[i].ID)
+		delete(j.asideJobs, a.Jobs[i].ID)
 	}
 	return nil
 }
@@ -136,14 +136,14 @@ func (j *Journal) Readmit(a *Aside) error {
 // noteAside counts jobs as set aside. The caller holds mu.
 func (j *Journal) noteAside(file string, jobs []Entry, cause error) {
 	for i := range jobs {
-		j.aside[jobs[i].ID] = &AsideError{Jobtype: jobs[i].Jobtype, File: file, Cause: cause}
+		j.asideJobs[jobs[i].ID] = &AsideError{Jobtype: jobs[i].Jobtype, File: file, Cause: cause}
 	}
 }
 
 // countAsides counts the jobs that earlier processes have set aside.
 func (j *Journal) countAsides(names []string) {
 	for _, name := range names {
-		if !strings.HasSuffix(name, bad) {
+		if !strings.HasSuffix(name, badSuffix) {
 			continue
 		}
 		j.stats.Bad++
@@ -160,7 +160,7 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	jobs := make(map[string]int64)
-	for _, a := range j.aside {
+	for _, a := range j.asideJobs {
 		jobs[a.Jobtype]++
 	}
 	return jobs
@@ -168,4 +168,4 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 
 // Piece returns the name that the file has in a store's read points, by which a store takes its
 // jobs only once.
-func (a *Aside) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }
+func (a *AsideFile) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }

@@ -95,15 +95,15 @@ func TestDamage(t *testing.T) {
 				add(t, j, batch("a-x", "+"))
 				var got []Entry
 				for j.Stats().Jobs > int64(len(got)) {
-					got = append(got, reserve(t, j, 3, long).Read()...)
+					got = append(got, reserve(t, j, 3, longTime).Read()...)
 				}
 				want := c.want + strings.Repeat("+", round+1)
 				equal(t, "lines", lines(got), want)
-				equal(t, "set aside", len(d.bad()), c.bad)
+				equal(t, "set aside", len(d.badFiles()), c.bad)
 				equal(t, "counted", j.Stats().Bad, c.bad)
 				j.Close()
 			}
-			for _, name := range d.bad() {
+			for _, name := range d.badFiles() {
 				data := d.names[name].data
 				if !bytes.Contains(damaged, data) || len(data) == 0 {
 					t.Errorf("%q is not of the segment", data)
@@ -217,7 +217,7 @@ func TestUnreadable(t *testing.T) {
 				add(t, j, batch("a-x", "next"))
 				read := func() (got string) {
 					for {
-						r, err := j.Reserve(cancelled(t), "", 100, long)
+						r, err := j.Reserve(cancelled(t), "", 100, longTime)
 						if err != nil {
 							if !errors.Is(err, syscall.EIO) && !errors.Is(err, context.Canceled) {
 								t.Fatal(err)
@@ -237,7 +237,7 @@ func TestUnreadable(t *testing.T) {
 				if _, found, err := j.Find(receipts[2].First[0]); !found && err == nil && !strings.Contains(before, "2") {
 					t.Error("a job in a part that cannot be read is reported as missing")
 				}
-				equal(t, "set aside and cut", []any{len(d.bad()), j.Stats().Bad, j.Stats().Cut}, []any{0, 0, 0})
+				equal(t, "set aside and cut", []any{len(d.badFiles()), j.Stats().Bad, j.Stats().Cut}, []any{0, 0, 0})
 				unreadable(false)
 				if when == "until the next start" {
 					j.Close()
@@ -306,8 +306,8 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 			}
 			for range 2 {
 				j := open(t, d)
-				equal(t, "lines", lines(reserve(t, j, 100, long).Read()), c.want)
-				equal(t, "set aside", len(d.bad()), c.bad)
+				equal(t, "lines", lines(reserve(t, j, 100, longTime).Read()), c.want)
+				equal(t, "set aside", len(d.badFiles()), c.bad)
 				j.Close()
 				d = d.boot(false, nil)
 			}
@@ -380,14 +380,14 @@ func TestRandomLosses(t *testing.T) {
 					t.Logf("JOURNAL_SEED=%d", seed)
 				}
 			}()
-			losses(t, rand.New(rand.NewPCG(seed, 1)))
+			testLosses(t, rand.New(rand.NewPCG(seed, 1)))
 		}) {
 			return
 		}
 	}
 }
 
-func losses(t *testing.T, r *rand.Rand) {
+func testLosses(t *testing.T, r *rand.Rand) {
 	n := &naiveJournal{unsure: make(map[string]bool), refused: make(map[string]bool), points: make(map[string]int64)}
 	d := newDisk()
 	number := 0
@@ -399,8 +399,8 @@ func losses(t *testing.T, r *rand.Rand) {
 		d.mu.Lock()
 		d.fail = func(op, name string) error {
 			if changes++; changes > stopAt {
-				d.off = true
-				return errPower
+				d.poweredOff = true
+				return errPowerLost
 			}
 			if frail && r.IntN(10) == 0 {
 				return fmt.Errorf("%s fails", op)
@@ -416,7 +416,7 @@ func losses(t *testing.T, r *rand.Rand) {
 				n.append(t, j, d, number, r)
 			case 2:
 				if j.Stats().Jobs > 0 {
-					if res, err := j.Reserve(cancelled(t), "", 1+r.IntN(5), long); err == nil {
+					if res, err := j.Reserve(cancelled(t), "", 1+r.IntN(5), longTime); err == nil {
 						held = append(held, res)
 					}
 				}
@@ -459,13 +459,13 @@ func losses(t *testing.T, r *rand.Rand) {
 	}
 	j := open(t, d)
 	for j.Stats().Jobs > 0 {
-		res := reserve(t, j, 5, long)
+		res := reserve(t, j, 5, longTime)
 		n.ingest(res)
 		if err := res.Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.check(t, len(d.bad()) > 0)
+	n.check(t, len(d.badFiles()) > 0)
 }
 
 func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Rand) {
@@ -480,7 +480,7 @@ func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *
 	segments := j.Segments()
 	_, err := j.Append(t.Context(), batches)
 	d.mu.Lock()
-	off, told := d.off, d.last == nil
+	off, told := d.poweredOff, d.last == nil
 	d.mu.Unlock()
 	if now := j.Segments(); len(now) > 0 && (len(segments) == 0 || now[len(now)-1] != segments[len(segments)-1]) {
 		for _, line := range n.pending {
@@ -549,7 +549,7 @@ func TestDamagedIsNotStored(t *testing.T) {
 	spoilt, whole := add(t, j, batch("a-x", "spoilt")), add(t, j, batch("a-x", "whole"))
 	data := d.names[j.Segments()[0]].data
 	data[bytes.Index(data, []byte("spoilt"))] ^= 1
-	r := reserve(t, j, 100, long)
+	r := reserve(t, j, 100, longTime)
 	equal(t, "read", text(r.Read()), "a-x:whole")
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)
@@ -566,7 +566,7 @@ func TestSetAside(t *testing.T) {
 	later := batch("a-x", "1", "too large", "3")
 	later.Due, later.Delay = due, time.Hour
 	taken, part := add(t, j, batch("b-y", "0")), add(t, j, later)
-	r := reserve(t, j, 100, long)
+	r := reserve(t, j, 100, longTime)
 	refused := r.Read()[2]
 	if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
 		t.Fatal(err)
@@ -575,7 +575,7 @@ func TestSetAside(t *testing.T) {
 	for range 2 {
 		equal(t, "left", text(r.Read()), "b-y:0 a-x:1 a-x:3")
 		r.Cancel()
-		r = reserve(t, j, 100, long)
+		r = reserve(t, j, 100, longTime)
 	}
 	equal(t, "waiting", j.Waiting(), map[string]Count{"b-y": {Jobs: 1}, "a-x": {Jobs: 3, Delayed: 3}})
 	equal(t, "aside", j.SetAsideJobs(), map[string]int64{"a-x": 1})
@@ -584,7 +584,7 @@ func TestSetAside(t *testing.T) {
 	}
 	equal(t, "waiting", len(j.Waiting()), 0)
 	equal(t, "stored", []error{j.Stored(t.Context(), taken), j.Stored(t.Context(), part)}, []error{nil, ErrAside})
-	kept := d.bad()
+	kept := d.badFiles()
 	equal(t, "files", len(kept), 1)
 	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
 
@@ -594,7 +594,7 @@ func TestSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.WriteAt(d.names[kept[0]].data, 0)
-	got := reserve(t, open(t, back), 100, long).Read()
+	got := reserve(t, open(t, back), 100, longTime).Read()
 	equal(t, "read", text(got), "a-x:too large")
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }
@@ -606,19 +606,19 @@ func TestSetAsideBeforeAKill(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
 	add(t, j, batch("a-x", "1", "too large"))
-	r := reserve(t, j, 100, long)
+	r := reserve(t, j, 100, longTime)
 	if err := r.SetAside([]job.ID{r.Read()[1].ID}, errors.New("too large")); err != nil {
 		t.Fatal(err)
 	}
 	add(t, j, batch("a-x", "3", "too large"))
 	j = open(t, d.boot(false, nil))
-	r = reserve(t, j, 100, long)
+	r = reserve(t, j, 100, longTime)
 	equal(t, "read", text(r.Read()), "a-x:1 a-x:3 a-x:too large")
 	if err := r.SetAside([]job.ID{r.Read()[0].ID, r.Read()[1].ID, r.Read()[2].ID}, errors.New("too large")); err != nil {
 		t.Fatal(err)
 	}
 	r.Cancel()
-	r = reserve(t, j, 100, long)
+	r = reserve(t, j, 100, longTime)
 	equal(t, "read", []any{len(r.Read()), r.To > r.From}, []any{0, true})
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)

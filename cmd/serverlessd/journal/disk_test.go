@@ -15,7 +15,7 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-var errPower = errors.New("no power")
+var errPowerLost = errors.New("no power")
 
 // disk is a directory that loses unsynced data in a power loss, and fails when the test wants it.
 type disk struct {
@@ -28,10 +28,10 @@ type disk struct {
 	// unreadable is called before each read; an error makes the read fail.
 	unreadable func(from, to int64) bool
 
-	room  int // bytes; 0: no limit
-	off   bool
-	syncs int
-	last  error // the error of the last change that was not a removal
+	free       int // bytes; 0: no limit
+	poweredOff bool
+	syncs      int
+	last       error // the error of the last change that was not a removal
 }
 
 type inode struct{ data, synced []byte }
@@ -45,9 +45,9 @@ func newDisk() *disk {
 func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.off = true
+	d.poweredOff = true
 	n := newDisk()
-	n.room = d.room
+	n.free = d.free
 	if !powerLost {
 		n.names, n.durable = maps.Clone(d.names), maps.Clone(d.durable)
 		for name, i := range n.names {
@@ -68,16 +68,16 @@ func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 		if d.names[name] == nil && r.IntN(2) == 0 { // a removal too
 			continue
 		}
-		data := d.durable[name].afterwards(r)
+		data := d.durable[name].afterCrash(r)
 		n.names[name] = &inode{data, slices.Clone(data)}
 		n.durable[name] = n.names[name]
 	}
 	return n
 }
 
-// afterwards returns the content of a file after a power loss: everything that was synced, and a
+// afterCrash returns the content of a file after a power loss: everything that was synced, and a
 // random selection of the other sectors.
-func (i *inode) afterwards(r *rand.Rand) []byte {
+func (i *inode) afterCrash(r *rand.Rand) []byte {
 	switch r.IntN(3) {
 	case 0:
 		return slices.Clone(i.synced)
@@ -98,8 +98,8 @@ func (i *inode) afterwards(r *rand.Rand) []byte {
 }
 
 func (d *disk) do(op, name string) (err error) {
-	if d.off {
-		err = errPower
+	if d.poweredOff {
+		err = errPowerLost
 	} else if d.fail != nil {
 		err = d.fail(op, name)
 	}
@@ -168,8 +168,8 @@ func (d *disk) Sync() error {
 
 func (d *disk) Close() error { return nil }
 
-// bad returns the names of the files that were set aside.
-func (d *disk) bad() (names []string) {
+// badFiles returns the names of the files that were set aside.
+func (d *disk) badFiles() (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name := range d.names {
@@ -206,7 +206,7 @@ func (h *handle) WriteAt(p []byte, at int64) (int, error) {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	err := h.d.do("write", h.name)
-	if room := h.d.room - h.d.used(); err == nil && h.d.room > 0 && len(p) > room {
+	if room := h.d.free - h.d.used(); err == nil && h.d.free > 0 && len(p) > room {
 		p, err = p[:max(0, room)], syscall.ENOSPC
 	} else if err != nil {
 		p = p[:len(p)/2]

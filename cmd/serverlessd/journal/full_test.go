@@ -15,7 +15,7 @@ func TestFullDiskDrains(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
 			d := newDisk()
-			d.room = 100_000
+			d.free = 100_000
 			j := open(t, d)
 			put := func() error {
 				_, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 1000))})
@@ -28,7 +28,7 @@ func TestFullDiskDrains(t *testing.T) {
 				}
 			}
 			d.mu.Lock()
-			d.names["filler"] = &inode{data: make([]byte, d.room-d.used())} // the filler leaves no byte free
+			d.names["filler"] = &inode{data: make([]byte, d.free-d.used())} // the filler leaves no byte free
 			d.mu.Unlock()
 			if restart {
 				j.Close()
@@ -51,9 +51,9 @@ func TestFullDiskDrains(t *testing.T) {
 	}
 }
 
-// TestTooLargeForTheRest: a request that is too large for what Max leaves is refused, but the
+// TestRequestLargerThanRest: a request that is too large for what Max leaves is refused, but the
 // journal counts as full only if an ordinary request would be refused, too.
-func TestTooLargeForTheRest(t *testing.T) {
+func TestRequestLargerThanRest(t *testing.T) {
 	for _, c := range []struct {
 		max     int64
 		refuses bool
@@ -74,11 +74,11 @@ func TestTooLargeForTheRest(t *testing.T) {
 // were saved before.
 func TestNotesOnAFullDisk(t *testing.T) {
 	d := newDisk()
-	var saved []Note
+	var saved []LaneNote
 	lanes := func(names ...string) func(*Options) {
 		return func(o *Options) {
 			o.Lanes, o.Notes = names, saved
-			o.Save = func(n []Note) error { saved = n; return nil }
+			o.SaveNotes = func(n []LaneNote) error { saved = n; return nil }
 		}
 	}
 	j := open(t, d, lanes("a"))
@@ -88,8 +88,8 @@ func TestNotesOnAFullDisk(t *testing.T) {
 	failing := func(names ...string) func(*Options) {
 		return func(o *Options) {
 			lanes(names...)(o)
-			save := o.Save
-			o.Save = func(n []Note) error {
+			save := o.SaveNotes
+			o.SaveNotes = func(n []LaneNote) error {
 				if full {
 					return errors.New("no space left")
 				}
@@ -99,7 +99,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 	}
 	d = d.boot(false, nil)
 	j = open(t, d, failing("b", "a")) // another lane gets the remaining lines
-	r, err := j.Reserve(cancelled(t), "a", 100, long)
+	r, err := j.Reserve(cancelled(t), "a", 100, longTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +108,11 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, j, batch("a-x", "3"))
-	if r, err := j.Reserve(cancelled(t), "b", 100, long); err == nil {
+	if r, err := j.Reserve(cancelled(t), "b", 100, longTime); err == nil {
 		t.Fatalf("%v was handed out, and nothing says to whom", text(r.Read()))
 	}
 	full = false
-	if r, err = j.Reserve(cancelled(t), "b", 100, long); err != nil {
+	if r, err = j.Reserve(cancelled(t), "b", 100, longTime); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "read", text(r.Read()), "a-x:3")

@@ -21,7 +21,7 @@ func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(
 // record has the same bytes when it is encoded again.
 func FuzzScan(f *testing.F) {
 	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2,
-		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, more: 1, body: []byte("one\ntwo\x00\xff\n")}
+		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, extra: 1, body: []byte("one\ntwo\x00\xff\n")}
 	first := record{first: r.first, prev: "p", prevEnd: 7}
 	good := first.appendTo(nil)
 	good = r.appendTo(good)
@@ -34,25 +34,25 @@ func FuzzScan(f *testing.F) {
 	f.Add(append(good, "id|a-x|payload\n\n#:Batch bytes=2,jobtype=a-x\nz\n#:EndBatch\n"...))
 	f.Add([]byte("#:Batch bytes=99999999999,jobtype=a-x\nz\n#:EndBatch\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := &segment{file: memory{bytes: bytes.NewReader(data)}, end: int64(len(data))}
-		if err := s.learn(); err != nil {
+		s := &segment{file: memory{bytes: bytes.NewReader(data)}, readableTo: int64(len(data))}
+		if err := s.readSalt(); err != nil {
 			t.Fatal(err)
 		}
 		at := int64(0)
-		err := s.scan(0, int64(len(data)), func(begins int64, r record, f form) bool {
+		err := s.scan(0, int64(len(data)), func(begins int64, r record, f recordState) bool {
 			if begins != at || r.size <= 0 {
 				t.Fatalf("a piece of %d bytes at %d, after one that ended at %d", r.size, begins, at)
 			}
 			at += int64(r.size)
-			if f != whole {
+			if f != recordWhole {
 				return true
 			}
 			if n := countLines(r.body); n != r.count {
 				t.Fatalf("%d lines, told %d", n, r.count)
 			}
 			again, f := parse(r.appendTo(nil))
-			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
-				again.more != r.more || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
+			if f != recordWhole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
+				again.extra != r.extra || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
 				if len(r.prev)+len(r.salt) < maxHeader/2 { // if they are longer, the header may become too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
 				}
@@ -74,11 +74,11 @@ func TestShortRecords(t *testing.T) {
 	r := record{date: time.Now(), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
 	good := r.appendTo(nil)
 	for n := range good {
-		if _, f := parse(good[:n]); f != short {
+		if _, f := parse(good[:n]); f != recordShort {
 			t.Fatalf("%d bytes of %d are %d", n, len(good), f)
 		}
 	}
-	if got, f := parse(append(good, "x"...)); f != whole || got.size != len(good) || fmt.Sprint(got.first, got.jobtype) != fmt.Sprint(r.first, r.jobtype) {
+	if got, f := parse(append(good, "x"...)); f != recordWhole || got.size != len(good) || fmt.Sprint(got.first, got.jobtype) != fmt.Sprint(r.first, r.jobtype) {
 		t.Fatalf("%d %+v", f, got)
 	}
 }

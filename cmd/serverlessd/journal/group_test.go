@@ -15,8 +15,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// heldAppends holds appends that wait while a sync is held up.
-type heldAppends struct {
+// blockedAppends holds appends that wait while a sync is held up.
+type blockedAppends struct {
 	t       *testing.T
 	j       *Journal
 	block   chan struct{}
@@ -24,16 +24,16 @@ type heldAppends struct {
 }
 
 // holdUp makes the next appends wait.
-func holdUp(t *testing.T, d *disk, j *Journal) *heldAppends {
+func holdUp(t *testing.T, d *disk, j *Journal) *blockedAppends {
 	t.Helper()
 	block, blocked := d.holdSync()
-	w := &heldAppends{t: t, j: j, block: block}
+	w := &blockedAppends{t: t, j: j, block: block}
 	w.start(t.Context(), "held up")
 	<-blocked
 	return w
 }
 
-func (w *heldAppends) start(ctx context.Context, line string) {
+func (w *blockedAppends) start(ctx context.Context, line string) {
 	result := make(chan error, 1)
 	w.results = append(w.results, result)
 	go func() {
@@ -43,7 +43,7 @@ func (w *heldAppends) start(ctx context.Context, line string) {
 }
 
 // append starts an append and returns when it waits.
-func (w *heldAppends) append(ctx context.Context, line string) {
+func (w *blockedAppends) append(ctx context.Context, line string) {
 	w.t.Helper()
 	queued := w.j.Queued()
 	w.start(ctx, line)
@@ -51,7 +51,7 @@ func (w *heldAppends) append(ctx context.Context, line string) {
 }
 
 // errors returns the results in the order of the appends.
-func (w *heldAppends) errors() (errs []error) {
+func (w *blockedAppends) errors() (errs []error) {
 	for _, result := range w.results {
 		errs = append(errs, <-result)
 	}
@@ -79,7 +79,7 @@ func TestNoRoomForOne(t *testing.T) {
 			if reserve {
 				s.free = 80 << 10
 			} else {
-				d.room = d.used() + 20_000
+				d.free = d.used() + 20_000
 			}
 			d.mu.Unlock()
 			close(w.block)
@@ -94,8 +94,8 @@ func TestNoRoomForOne(t *testing.T) {
 	}
 }
 
-// TestMoreThanAGroup: appends that wait are committed even if they are more than a group can hold.
-func TestMoreThanAGroup(t *testing.T) {
+// TestLargeGroup: appends that wait are committed even if they are more than a group can hold.
+func TestLargeGroup(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
 	w := holdUp(t, d, j)
@@ -171,8 +171,8 @@ func TestLossesOfGroups(t *testing.T) {
 		d.mu.Lock()
 		d.fail = func(op, name string) error {
 			if changes++; changes > stopAt {
-				d.off = true
-				return errPower
+				d.poweredOff = true
+				return errPowerLost
 			}
 			// The first write and sync of a segment succeed: it must say where the one before ends.
 			if began[name]++; began[name] > 3 && (op == "write" || op == "sync") && r.IntN(8) == 0 {
@@ -191,7 +191,7 @@ func TestLossesOfGroups(t *testing.T) {
 					line := fmt.Sprintf("%d %02d", c, i)
 					_, err := j.Append(t.Context(), []Batch{batch("a-x", line)})
 					d.mu.Lock()
-					off := d.off
+					off := d.poweredOff
 					d.mu.Unlock()
 					if err == nil {
 						accepted[c][line] = true

@@ -55,7 +55,7 @@ type Range struct {
 // Options holds the options of a journal. Files, IDs and Log are required.
 type Options struct {
 	Files Files
-	IDs   *job.IDs // makes the ids of lines; Open raises it above the ids in the journal
+	IDs   *job.IDSource // makes the ids of lines; Open raises it above the ids in the journal
 	Log   zerolog.Logger
 	Now   func() time.Time // nil: time.Now
 
@@ -65,12 +65,12 @@ type Options struct {
 	NoSync  bool  // appends do not wait for the disk
 
 	// Lanes holds the names of the readers. Each reader has a store of its own. If there are several,
-	// Save is called before a piece is handed out, and makes durable which piece goes to which
-	// lane. Notes has what an earlier process passed to its last call of Save.
-	Lanes []string
-	Notes []Note
-	Save  func([]Note) error
-	Gone  func(segment string) // is called with the name of each segment that is removed; may be nil
+	// SaveNotes is called before a piece is handed out, and makes durable which piece goes to which
+	// lane. Notes has what an earlier process passed to its last call of SaveNotes.
+	Lanes     []string
+	Notes     []LaneNote
+	SaveNotes func([]LaneNote) error
+	OnRemove  func(segment string) // is called with the name of each segment that is removed; may be nil
 }
 
 // Stats says what a journal holds, and has counters since it was opened.
@@ -103,37 +103,37 @@ func (c Count) plus(n int, due time.Time) Count {
 
 // Journal is an open journal.
 type Journal struct {
-	opt     Options
-	reading sync.Mutex // serializes reads of reservations, and guards the fields below; locked before mu
-	notes   []Note
-	unsaved bool       // notes has changed since the last call of Save
-	old     []*segment // segments of earlier processes whose content is not known yet; a change also needs mu
+	opt          Options
+	readMu       sync.Mutex // serializes reads of reservations, and guards the fields below; locked before mu
+	notes        []LaneNote
+	notesChanged bool       // notes has changed since the last call of SaveNotes
+	earlier      []*segment // segments of earlier processes whose content is not known yet; a change also needs mu
 
-	removing sync.Mutex // serializes the removal of segments; guards doomed
-	doomed   []*segment
+	removeMu sync.Mutex // serializes the removal of segments; guards doomed
+	toRemove []*segment
 
-	mu       sync.Mutex // guards the following
-	segments []*segment // oldest first
-	unknown  int64      // bytes of the segments in old
-	waiting  map[string]Count
-	aside    map[job.ID]*AsideError // the jobs that were set aside
-	held     []*Reservation         // not yet synced
-	watches  []*Watch
-	back     []piece // pieces that must be read again, oldest first
-	stats    Stats
-	queue    []*request
-	closed   bool
-	news     chan struct{} // closed and replaced when there may be something to read
-	moved    chan struct{} // closed and replaced when something was synced
+	mu           sync.Mutex // guards the following
+	segments     []*segment // oldest first
+	earlierBytes int64      // bytes of the segments in old
+	waiting      map[string]Count
+	asideJobs    map[job.ID]*AsideError // the jobs that were set aside
+	reservations []*Reservation         // not yet synced
+	watches      []*Watch
+	rereads      []lanePiece // pieces that must be read again, oldest first
+	stats        Stats
+	queue        []*appendRequest
+	closed       bool
+	readable     chan struct{} // closed and replaced when there may be something to read
+	synced       chan struct{} // closed and replaced when something was synced
 
-	refusal   error     // the error of the last commit; also guarded by mu
-	refusedAt time.Time // when that commit ended
+	commitErr   error     // the error of the last commit; also guarded by mu
+	commitErrAt time.Time // when that commit ended
 
-	turn chan struct{} // holds a value while an append or Close commits; guards the fields below
+	commitTurn chan struct{} // holds a value while an append or Close commits; guards the fields below
 	// current is the segment that is written; nil: the next append begins one.
-	current *segment
-	shared  bool // the last commit was of several appends
-	buf     []byte
+	current    *segment
+	lastShared bool // the last commit was of several appends
+	buf        []byte
 }
 
 // Open opens a journal. It does not fail because of the directory's content: what the disk does not
@@ -145,8 +145,8 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Segment == 0 {
 		opt.Segment = 64 << 20
 	}
-	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]*AsideError),
-		turn: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
+	j := &Journal{opt: opt, waiting: make(map[string]Count), asideJobs: make(map[job.ID]*AsideError),
+		commitTurn: make(chan struct{}, 1), readable: make(chan struct{}), synced: make(chan struct{})}
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power may lose accepted jobs")
 	}
@@ -164,25 +164,25 @@ func (j *Journal) load() error {
 	slices.Sort(names)
 	j.countAsides(names)
 	for _, name := range names {
-		id, ok := strings.CutSuffix(name, suffix)
+		id, ok := strings.CutSuffix(name, segmentSuffix)
 		if _, err := job.ParseID(id); !ok || err != nil {
 			continue
 		}
 		s := &segment{name: name}
 		j.opt.IDs.Raise(s.id())
-		j.old = append(j.old, s)
+		j.earlier = append(j.earlier, s)
 	}
-	if err := j.learn(); err != nil {
+	if err := j.readEarlier(); err != nil {
 		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier process left in the journal; new jobs wait behind it")
 	}
 	return nil
 }
 
-// learn reads what earlier processes have left, and decides to which lane each piece goes. Before
+// readEarlier reads what earlier processes have left, and decides to which lane each piece goes. Before
 // it has succeeded, nothing can be reserved. After an error it may be called again.
-func (j *Journal) learn() error {
+func (j *Journal) readEarlier() error {
 	ends := make(map[string]int64) // by segment: its end, which the next segment records
-	for _, s := range j.old {
+	for _, s := range j.earlier {
 		if err := j.open(s); err != nil {
 			return err
 		}
@@ -190,16 +190,16 @@ func (j *Journal) learn() error {
 		if err != nil {
 			return err
 		}
-		if f == whole && first.prev != "" {
+		if f == recordWhole && first.prev != "" {
 			ends[first.prev] = first.prevEnd
 		}
 	}
-	for _, s := range j.old {
+	for _, s := range j.earlier {
 		if err := j.loadSegment(s, ends); err != nil {
 			return err
 		}
 	}
-	return j.assign()
+	return j.assignLanes()
 }
 
 func (j *Journal) open(s *segment) error {
@@ -210,13 +210,13 @@ func (j *Journal) open(s *segment) error {
 	if err != nil {
 		return err
 	}
-	if s.end, err = f.Size(); err != nil {
+	if s.readableTo, err = f.Size(); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s.file = f
-	j.unknown += s.end
+	j.earlierBytes += s.readableTo
 	return nil
 }
 
@@ -225,45 +225,45 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	if s.loaded {
 		return nil
 	}
-	err := s.learn()
+	err := s.readSalt()
 	if err != nil {
 		return err
 	}
 	end, ok := ends[s.name]
 	switch {
 	case !ok:
-		end, err = s.tail(s.end)
+		end, err = s.tail(s.readableTo)
 		if err == nil && !j.opt.NoSync {
 			// What is read from here on must be durable.
 			if err := s.file.Sync(); err != nil {
 				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier process")
 			}
 		}
-	case end > s.end:
+	case end > s.readableTo:
 		j.mu.Lock()
-		j.stats.Damaged += end - s.end
+		j.stats.Damaged += end - s.readableTo
 		j.mu.Unlock()
-		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.end).Msg("the end of a segment is missing")
-		end = s.end
+		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.readableTo).Msg("the end of a segment is missing")
+		end = s.readableTo
 	}
 	if err != nil {
 		return err
 	}
-	if end < s.end {
+	if end < s.readableTo {
 		j.mu.Lock()
-		j.stats.Cut += s.end - end
+		j.stats.Cut += s.readableTo - end
 		j.mu.Unlock()
-		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.end-end).
+		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.readableTo-end).
 			Msg("cut off records that were not completely written, and so never accepted")
 		if err := s.file.Truncate(end); err != nil {
 			j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot truncate")
 		}
-		s.end, s.refused = end, true
+		s.readableTo, s.endRefused = end, true
 	}
 	s.jobs, s.marks = make(map[string]Count), nil
-	err = s.scan(0, s.end, func(at int64, r record, f form) bool {
-		if f == whole {
-			s.mark(at, r.first)
+	err = s.scan(0, s.readableTo, func(at int64, r record, f recordState) bool {
+		if f == recordWhole {
+			s.addMark(at, r.first)
 			s.jobs[r.jobtype] = s.jobs[r.jobtype].plus(r.count, r.due)
 			if r.first != "" && r.count > 0 {
 				j.opt.IDs.Raise(r.first.Add(r.count - 1))
@@ -276,10 +276,10 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 }
 
 // firstRecord reads the record at the beginning of a segment.
-func (s *segment) firstRecord() (record, form, error) {
-	buf, err := s.read(0, min(s.end, maxHeader))
+func (s *segment) firstRecord() (record, recordState, error) {
+	buf, err := s.read(0, min(s.readableTo, maxHeader))
 	if err != nil {
-		return record{}, broken, err
+		return record{}, recordBroken, err
 	}
 	r, f := parse(buf)
 	return r, f, nil
@@ -287,10 +287,10 @@ func (s *segment) firstRecord() (record, form, error) {
 
 func (j *Journal) count(jobtype string, n int, due time.Time) {
 	was := j.waiting[jobtype]
-	j.recount(jobtype, was, was.plus(n, due))
+	j.setCount(jobtype, was, was.plus(n, due))
 }
 
-func (j *Journal) recount(jobtype string, was, c Count) {
+func (j *Journal) setCount(jobtype string, was, c Count) {
 	j.waiting[jobtype] = c
 	if c == (Count{}) {
 		delete(j.waiting, jobtype)
@@ -315,9 +315,9 @@ func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 
 // Watch counts the jobs that move from a lane to its store until the Watch is closed.
 type Watch struct {
-	j      *Journal
-	lane   string
-	synced map[string]Count
+	journal *Journal
+	lane    string
+	synced  map[string]Count
 }
 
 // Watch starts a watch of a lane.
@@ -331,10 +331,10 @@ func (j *Journal) Watch(lane string) *Watch {
 
 // Close ends the watch.
 func (w *Watch) Close() {
-	w.j.mu.Lock()
-	defer w.j.mu.Unlock()
-	if i := slices.Index(w.j.watches, w); i >= 0 {
-		w.j.watches = slices.Delete(w.j.watches, i, i+1)
+	w.journal.mu.Lock()
+	defer w.journal.mu.Unlock()
+	if i := slices.Index(w.journal.watches, w); i >= 0 {
+		w.journal.watches = slices.Delete(w.journal.watches, i, i+1)
 	}
 }
 
@@ -349,9 +349,9 @@ func (j *Journal) Stats() Stats {
 }
 
 func (j *Journal) bytes() (n int64) {
-	n = j.unknown
+	n = j.earlierBytes
 	for _, s := range j.segments {
-		n += s.end - s.low
+		n += s.readableTo - s.storedTo
 	}
 	return n
 }
@@ -361,16 +361,16 @@ func (j *Journal) age() time.Duration {
 	var oldest *segment
 	var from, to int64
 	for _, s := range j.segments {
-		if s.low < s.end {
-			oldest, from, to = s, s.low, s.end
+		if s.storedTo < s.readableTo {
+			oldest, from, to = s, s.storedTo, s.readableTo
 			break
 		}
 	}
 	j.mu.Unlock()
 	var age time.Duration
 	if oldest != nil {
-		_ = oldest.scan(from, to, func(_ int64, r record, f form) bool {
-			if f == whole && r.count > 0 && !r.date.IsZero() {
+		_ = oldest.scan(from, to, func(_ int64, r record, f recordState) bool {
+			if f == recordWhole && r.count > 0 && !r.date.IsZero() {
 				age = max(0, j.opt.Now().Sub(r.date))
 				return false
 			}
@@ -385,7 +385,7 @@ func (j *Journal) age() time.Duration {
 func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
-	if len(j.old) > 0 {
+	if len(j.earlier) > 0 {
 		err = errors.New("the part of the journal from an earlier process has not been read yet")
 	}
 	for _, each := range j.segments {
@@ -397,17 +397,17 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 		j.mu.Unlock()
 		return Entry{}, false, err
 	}
-	from, to := int64(0), s.end
+	from, to := int64(0), s.readableTo
 	for _, m := range s.marks {
 		if m.id <= id {
-			from = m.at
+			from = m.offset
 		}
 	}
 	j.mu.Unlock()
-	unread := s.scan(from, to, func(at int64, r record, f form) bool {
+	unread := s.scan(from, to, func(at int64, r record, f recordState) bool {
 		n, ok := id.Since(r.first)
-		if f != whole || r.count == 0 || !ok {
-			return f != whole || r.first <= id
+		if f != recordWhole || r.count == 0 || !ok {
+			return f != recordWhole || r.first <= id
 		}
 		if n < r.count {
 			for line := range linesOf(r.body) {
@@ -444,20 +444,20 @@ func (j *Journal) Close() error {
 	}
 	j.closed = true
 	j.mu.Unlock()
-	j.turn <- struct{}{} // nothing is committed from here on
+	j.commitTurn <- struct{}{} // nothing is committed from here on
 	j.mu.Lock()
 	queue := j.queue
 	j.queue = nil
 	j.mu.Unlock()
 	j.settle(queue, ErrClosed)
-	j.reading.Lock()
-	defer j.reading.Unlock()
+	j.readMu.Lock()
+	defer j.readMu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.broadcast(&j.news)
-	j.broadcast(&j.moved)
+	j.broadcast(&j.readable)
+	j.broadcast(&j.synced)
 	var errs []error
-	for _, s := range slices.Concat(j.old, j.segments) {
+	for _, s := range slices.Concat(j.earlier, j.segments) {
 		if s.file != nil {
 			errs = append(errs, s.file.Close())
 		}
@@ -492,15 +492,15 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	})
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err == nil && slices.ContainsFunc(r.segment.aside, func(s span) bool { return s.from < r.to && r.from < s.to }) {
+	if err == nil && slices.ContainsFunc(r.segment.setAsideSpans, func(s span) bool { return s.from < r.to && r.from < s.to }) {
 		return ErrAside
 	}
 	return err
 }
 
-// Left waits until a job is no longer in the journal, because it has reached a store. Its errors
+// AwaitStored waits until a job is no longer in the journal, because it has reached a store. Its errors
 // are those of the context and of Find, and ErrClosed.
-func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
+func (j *Journal) AwaitStored(ctx context.Context, id job.ID) (err error) {
 	waited := j.waitUntil(ctx, func() bool {
 		var found bool
 		_, found, err = j.Find(id)
@@ -516,7 +516,7 @@ func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
 func (j *Journal) waitUntil(ctx context.Context, holds func() bool) error {
 	for {
 		j.mu.Lock()
-		moved, closed := j.moved, j.closed
+		moved, closed := j.synced, j.closed
 		j.mu.Unlock()
 		switch {
 		case holds():

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	generous = 45 * time.Second
-	long     = time.Hour
+	testTimeout = 45 * time.Second
+	longTime    = time.Hour
 )
 
 func open(t *testing.T, files Files, change ...func(*Options)) *Journal {
@@ -60,7 +60,7 @@ func add(t *testing.T, j *Journal, batches ...Batch) Receipt {
 
 func reserve(t *testing.T, j *Journal, n int, timeout time.Duration) *Reservation {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	r, err := j.Reserve(ctx, "", n, timeout)
 	if err != nil {
@@ -81,7 +81,7 @@ func text(entries []Entry) string {
 func readRest(t *testing.T, j *Journal) (entries []Entry) {
 	t.Helper()
 	for j.Stats().Jobs > 0 {
-		r := reserve(t, j, 100, long)
+		r := reserve(t, j, 100, longTime)
 		entries = append(entries, r.Read()...)
 		if err := r.Sync(); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestLinesComeBackInOrder(t *testing.T) {
+func TestOrder(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
 	due := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
@@ -114,7 +114,7 @@ func TestLinesComeBackInOrder(t *testing.T) {
 	if _, ok, _ := j.Find(second.First[0].Add(1)); ok {
 		t.Fatal("found what was never added")
 	}
-	r := reserve(t, j, 100, long)
+	r := reserve(t, j, 100, longTime)
 	equal(t, "lines", text(r.Read()), "a-x:one a-x:two\x00\r|#:EndBatch b-y.v2:\xff\xfe a-x:later a-x:three")
 	equal(t, "dt", r.Read()[3].Due.Equal(due), true)
 	equal(t, "no dt", r.Read()[0].Due.IsZero(), true)
@@ -126,7 +126,7 @@ func TestLinesComeBackInOrder(t *testing.T) {
 		last = e.ID
 	}
 	equal(t, "ids", []job.ID{r.Read()[0].ID, r.Read()[2].ID, r.Read()[4].ID}, []job.ID{first.First[0], first.First[1], second.First[0]})
-	if age := time.Duration(j.Stats().Age); age < 0 || age > long {
+	if age := time.Duration(j.Stats().Age); age < 0 || age > longTime {
 		t.Fatalf("age %s", age)
 	}
 	if err := r.Sync(); err != nil {
@@ -148,11 +148,11 @@ func TestReservationReturnsToTheFront(t *testing.T) {
 	for _, line := range []string{"1", "2", "3", "4", "5", "6"} {
 		add(t, j, batch("a-x", line))
 	}
-	first, second, third := reserve(t, j, 2, long), reserve(t, j, 1, long), reserve(t, j, 2, long)
+	first, second, third := reserve(t, j, 2, longTime), reserve(t, j, 1, longTime), reserve(t, j, 2, longTime)
 	equal(t, "first", text(first.Read()), "a-x:1 a-x:2")
 	third.Cancel()
 	first.Cancel()
-	again := reserve(t, j, 1, long)
+	again := reserve(t, j, 1, longTime)
 	equal(t, "again", text(again.Read()), "a-x:1")
 	if err := first.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("a cancelled reservation is synced: %v", err)
@@ -171,8 +171,8 @@ func TestReservationExpires(t *testing.T) {
 	add(t, j, batch("a-x", "2"))
 	late := reserve(t, j, 1, time.Millisecond)
 	equal(t, "late", text(late.Read()), "a-x:1")
-	kept := reserve(t, j, 1, long)
-	again := reserve(t, j, 10, long) // waits until late expires, unless kept already has the record of late
+	kept := reserve(t, j, 1, longTime)
+	again := reserve(t, j, 10, longTime) // waits until late expires, unless kept already has the record of late
 	equal(t, "both", strings.Contains(text(kept.Read())+text(again.Read()), "a-x:1"), true)
 	if err := late.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("%v", err)
@@ -183,12 +183,12 @@ func TestReserveWaitsForLines(t *testing.T) {
 	j := open(t, newDisk())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := j.Reserve(ctx, "", 1, long); !errors.Is(err, context.Canceled) {
+	if _, err := j.Reserve(ctx, "", 1, longTime); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v", err)
 	}
 	got := make(chan *Reservation)
 	go func() {
-		r, _ := j.Reserve(context.Background(), "", 1, long)
+		r, _ := j.Reserve(context.Background(), "", 1, longTime)
 		got <- r
 	}()
 	add(t, j, batch("a-x", "1"))
@@ -207,7 +207,7 @@ func TestSegmentsAreRemovedWhenStored(t *testing.T) {
 	}
 	var held []*Reservation
 	for j.Stats().Jobs > int64(10*len(held)) {
-		held = append(held, reserve(t, j, 10, long))
+		held = append(held, reserve(t, j, 10, longTime))
 		if len(held) == 10 {
 			break
 		}
@@ -323,7 +323,7 @@ func TestReserve(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	d := newDisk()
-	d.room = 20_000
+	d.free = 20_000
 	j := open(t, d)
 	line := strings.Repeat("x", 1000)
 	var kept int
@@ -336,7 +336,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	d.mu.Lock()
-	d.room = 0
+	d.free = 0
 	d.mu.Unlock()
 	add(t, j, batch("a-x", "small"))
 	equal(t, "lines", len(readRest(t, j)), 2*kept+1)
@@ -403,7 +403,7 @@ func TestOneSyncForAll(t *testing.T) {
 
 func await(t *testing.T, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(generous)
+	deadline := time.Now().Add(testTimeout)
 	for !cond() {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain")
@@ -429,7 +429,7 @@ func TestConcurrentAppends(t *testing.T) {
 	}
 	next := make(map[string]int)
 	for n := 0; n < 2*clients*each; {
-		r := reserve(t, j, 50, long)
+		r := reserve(t, j, 50, longTime)
 		for _, e := range r.Read() {
 			n++
 			var c, i int
@@ -510,7 +510,7 @@ func TestLargeRequest(t *testing.T) {
 	e, ok, _ := j.Find(big.First[0].Add(2501))
 	equal(t, "found", ok, true)
 	equal(t, "last", string(e.Payload), "end")
-	r := reserve(t, j, 100, long)
+	r := reserve(t, j, 100, longTime)
 	equal(t, "one record", len(r.Read()), 1)
 	equal(t, "its id", r.Read()[0].ID, first.First[0])
 	if err := r.Sync(); err != nil {

@@ -5,63 +5,63 @@ import (
 	"slices"
 )
 
-// Place is a position in a journal.
-type Place struct {
+// Position is a position in a journal.
+type Position struct {
 	Segment string
 	Offset  int64
 }
 
-func (p Place) compare(q Place) int {
+func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Segment, q.Segment), cmp.Compare(p.Offset, q.Offset))
 }
 
-// Note says which piece a lane got last. Pieces are handed out in order, and a lane gets the next
+// LaneNote says which piece a lane got last. Pieces are handed out in order, and a lane gets the next
 // one only when it has synced the last. So a store has everything before the end of the last note,
 // except the pieces in the notes. A lane has one reader, which reads one piece at a time.
-type Note struct {
+type LaneNote struct {
 	Lane     string
-	From, To Place // if To has no segment, everything after From belongs to the lane
+	From, To Position // if To has no segment, everything after From belongs to the lane
 }
 
-// piece is a range that must be read again, by a lane.
-type piece struct {
+// lanePiece is a range that must be read again, by a lane.
+type lanePiece struct {
 	Range
 	lane string // "": any lane may get it
 }
 
-// note assigns a reserved piece to a lane, and makes that durable.
-func (j *Journal) note(lane string, r *Reservation) error {
-	notes := slices.DeleteFunc(slices.Clone(j.notes), func(n Note) bool { return n.Lane == lane })
-	notes = append(notes, Note{lane, Place{r.Segment, r.From}, Place{r.Segment, r.To}})
-	if err := j.opt.Save(notes); err != nil {
+// noteReservation assigns a reserved piece to a lane, and makes that durable.
+func (j *Journal) noteReservation(lane string, r *Reservation) error {
+	notes := slices.DeleteFunc(slices.Clone(j.notes), func(n LaneNote) bool { return n.Lane == lane })
+	notes = append(notes, LaneNote{lane, Position{r.Segment, r.From}, Position{r.Segment, r.To}})
+	if err := j.opt.SaveNotes(notes); err != nil {
 		return err
 	}
-	j.notes, j.unsaved = notes, false
+	j.notes, j.notesChanged = notes, false
 	r.lane = lane
 	return nil
 }
 
-// save makes the notes durable if they have changed.
-func (j *Journal) save() error {
-	if !j.unsaved || j.opt.Save == nil {
+// saveNotes makes the notes durable if they have changed.
+func (j *Journal) saveNotes() error {
+	if !j.notesChanged || j.opt.SaveNotes == nil {
 		return nil
 	}
-	err := j.opt.Save(j.notes)
-	j.unsaved = err != nil
+	err := j.opt.SaveNotes(j.notes)
+	j.notesChanged = err != nil
 	return err
 }
 
-// assign gives each lane the pieces that an earlier process has noted for it, and decides which
+// assignLanes gives each lane the pieces that an earlier process has noted for it, and decides which
 // lanes get the other pieces. This decision must be durable before any piece is handed out.
-func (j *Journal) assign() error {
+func (j *Journal) assignLanes() error {
 	jobs := make(map[string]Count)
-	for _, s := range j.old {
+	for _, s := range j.earlier {
 		for jobtype, c := range s.jobs {
 			sum := jobs[jobtype]
 			jobs[jobtype] = Count{sum.Jobs + c.Jobs, sum.Delayed + c.Delayed}
 		}
 	}
-	var back []piece
+	var back []lanePiece
 	if len(j.opt.Lanes) > 0 {
 		var err error
 		if back, err = j.route(jobs); err != nil {
@@ -69,16 +69,16 @@ func (j *Journal) assign() error {
 		}
 	}
 	j.mu.Lock()
-	j.segments, j.old, j.unknown = append(j.old, j.segments...), nil, 0
-	j.back = append(j.back, back...)
+	j.segments, j.earlier, j.earlierBytes = append(j.earlier, j.segments...), nil, 0
+	j.rereads = append(j.rereads, back...)
 	for jobtype, c := range jobs {
 		was := j.waiting[jobtype]
-		j.recount(jobtype, was, Count{was.Jobs + c.Jobs, was.Delayed + c.Delayed})
+		j.setCount(jobtype, was, Count{was.Jobs + c.Jobs, was.Delayed + c.Delayed})
 	}
 	gone := j.sweep()
 	j.mu.Unlock()
 	j.remove(gone)
-	if err := j.save(); err != nil {
+	if err := j.saveNotes(); err != nil {
 		j.opt.Log.Warn().Err(err).Msg("cannot note yet which store gets which part of the journal")
 	}
 	return nil
@@ -86,13 +86,13 @@ func (j *Journal) assign() error {
 
 // route returns the pieces that earlier processes have left, each with its lane. It leaves out
 // pieces that a store already has.
-func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
-	var notes []Note
-	var end, known Place // known is where the notes end: everything before it is in a note or in a store
-	if n := len(j.old); n > 0 {
-		end = Place{j.old[n-1].name, j.old[n-1].end}
+func (j *Journal) route(jobs map[string]Count) (back []lanePiece, err error) {
+	var notes []LaneNote
+	var end, known Position // known is where the notes end: everything before it is in a note or in a store
+	if n := len(j.earlier); n > 0 {
+		end = Position{j.earlier[n-1].name, j.earlier[n-1].readableTo}
 		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // without notes, the whole journal belongs to the first lane
-			notes = []Note{{Lane: j.opt.Lanes[0]}}
+			notes = []LaneNote{{Lane: j.opt.Lanes[0]}}
 		}
 	}
 	for i := range notes {
@@ -107,8 +107,8 @@ func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 				Msg("the journal may have jobs for a store that is not given; they wait for it")
 		}
 	}
-	slices.SortFunc(notes, func(a, b Note) int { return a.From.compare(b.From) })
-	for _, s := range j.old {
+	slices.SortFunc(notes, func(a, b LaneNote) int { return a.From.compare(b.From) })
+	for _, s := range j.earlier {
 		at := int64(0)
 		for _, n := range notes {
 			from, to := s.clip(n.From), s.clip(n.To)
@@ -118,29 +118,29 @@ func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 			if err := s.skip(at, from, jobs); err != nil {
 				return nil, err
 			}
-			back = append(back, piece{Range{s.name, from, to}, n.Lane})
+			back = append(back, lanePiece{Range{s.name, from, to}, n.Lane})
 			at = to
 		}
-		s.next = s.clip(known)
-		if err := s.skip(at, s.next, jobs); err != nil {
+		s.reservedTo = s.clip(known)
+		if err := s.skip(at, s.reservedTo, jobs); err != nil {
 			return nil, err
 		}
 	}
-	j.notes = j.tidy(notes, known)
-	j.unsaved = !slices.Equal(j.notes, j.opt.Notes)
+	j.notes = j.dropOldNotes(notes, known)
+	j.notesChanged = !slices.Equal(j.notes, j.opt.Notes)
 	return back, nil
 }
 
-// tidy returns the notes without those of removed segments, and joins adjacent ones. If there is
+// dropOldNotes returns the notes without those of removed segments, and joins adjacent ones. If there is
 // only one lane, it gets everything that follows.
-func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
+func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNote) {
 	if len(j.opt.Lanes) == 1 {
-		notes = append(notes, Note{j.opt.Lanes[0], known, Place{}})
+		notes = append(notes, LaneNote{j.opt.Lanes[0], known, Position{}})
 	}
-	slices.SortStableFunc(notes, func(a, b Note) int { return a.From.compare(b.From) })
+	slices.SortStableFunc(notes, func(a, b LaneNote) int { return a.From.compare(b.From) })
 	for _, n := range notes {
 		open := n.To.Segment == ""
-		if !open && (len(j.old) == 0 || n.To.Segment < j.old[0].name) {
+		if !open && (len(j.earlier) == 0 || n.To.Segment < j.earlier[0].name) {
 			continue
 		}
 		if last := len(tidy) - 1; last >= 0 && tidy[last].Lane == n.Lane && tidy[last].To == n.From {
@@ -153,12 +153,12 @@ func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 }
 
 // clip returns how many bytes of a segment are before a place.
-func (s *segment) clip(p Place) int64 {
+func (s *segment) clip(p Position) int64 {
 	switch cmp.Compare(s.name, p.Segment) {
 	case -1:
-		return s.end
+		return s.readableTo
 	case 0:
-		return min(p.Offset, s.end)
+		return min(p.Offset, s.readableTo)
 	}
 	return 0
 }
@@ -169,8 +169,8 @@ func (s *segment) skip(from, to int64, jobs map[string]Count) error {
 		return nil
 	}
 	s.finish(from, to)
-	return s.scan(from, to, func(_ int64, r record, f form) bool {
-		if f == whole {
+	return s.scan(from, to, func(_ int64, r record, f recordState) bool {
+		if f == recordWhole {
 			jobs[r.jobtype] = jobs[r.jobtype].plus(-r.count, r.due)
 		}
 		return true

@@ -17,7 +17,7 @@ func lanes(names ...string) func(*Options) {
 
 func laneOf(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	t.Helper()
-	r, err := j.Reserve(cancelled(t), lane, n, long)
+	r, err := j.Reserve(cancelled(t), lane, n, longTime)
 	if err != nil {
 		t.Fatalf("lane %s: %v", lane, err)
 	}
@@ -26,10 +26,10 @@ func laneOf(t *testing.T, j *Journal, lane string, n int) *Reservation {
 
 // TestLanes: only the lane to which a piece belongs reads it.
 func TestLanes(t *testing.T) {
-	var saved []Note
+	var saved []LaneNote
 	keep := func(o *Options) {
 		o.Notes = saved
-		o.Save = func(n []Note) error {
+		o.SaveNotes = func(n []LaneNote) error {
 			saved = slices.Clone(n)
 			return nil
 		}
@@ -61,7 +61,7 @@ func TestLanes(t *testing.T) {
 
 	j = open(t, d.boot(false, nil), lanes("t"), keep) // s is away
 	equal(t, "t", text(laneOf(t, j, "t", 9).Read()), "a-x:4")
-	if _, err := j.Reserve(cancelled(t), "t", 9, long); err == nil {
+	if _, err := j.Reserve(cancelled(t), "t", 9, longTime); err == nil {
 		t.Fatal("t gets what s may have")
 	}
 	add(t, j, batch("a-x", "5"))
@@ -70,13 +70,13 @@ func TestLanes(t *testing.T) {
 
 	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
 	equal(t, "s", text(laneOf(t, j, "s", 9).Read()), "a-x:1")
-	if _, err := j.Reserve(cancelled(t), "s", 9, long); err == nil {
+	if _, err := j.Reserve(cancelled(t), "s", 9, longTime); err == nil {
 		t.Fatal("s gets what t had when it was alone")
 	}
 }
 
-// partition is one of several stores that share a journal.
-type partition struct {
+// lanePartition is one of several stores that share a journal.
+type lanePartition struct {
 	naiveJournal
 	away bool
 }
@@ -95,20 +95,20 @@ func TestRandomLanes(t *testing.T) {
 					t.Logf("JOURNAL_SEED=%d", seed)
 				}
 			}()
-			partitions(t, rand.New(rand.NewPCG(seed, 2)))
+			testPartitions(t, rand.New(rand.NewPCG(seed, 2)))
 		}) {
 			return
 		}
 	}
 }
 
-func partitions(t *testing.T, r *rand.Rand) {
-	stores := make(map[string]*partition)
+func testPartitions(t *testing.T, r *rand.Rand) {
+	stores := make(map[string]*lanePartition)
 	names := []string{"s", "t", "u"}
 	for _, name := range names {
-		stores[name] = &partition{naiveJournal: naiveJournal{points: make(map[string]int64)}}
+		stores[name] = &lanePartition{naiveJournal: naiveJournal{points: make(map[string]int64)}}
 	}
-	var saved []Note
+	var saved []LaneNote
 	accepted := make(map[string]bool)
 	d := newDisk()
 	for life := range 8 {
@@ -122,7 +122,7 @@ func partitions(t *testing.T, r *rand.Rand) {
 		j := open(t, d, lanes(given...), func(o *Options) {
 			o.Notes, o.Segment = saved, int64(500+r.IntN(3000))
 			ready := false
-			o.Save = func(n []Note) error {
+			o.SaveNotes = func(n []LaneNote) error {
 				if frail && ready && r.IntN(10) == 0 {
 					return errors.New("cannot be saved")
 				}
@@ -161,13 +161,13 @@ func partitions(t *testing.T, r *rand.Rand) {
 }
 
 // step stores a piece in a random store. If frail is set, the store may become away meanwhile.
-func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[string]*partition, frail bool) {
+func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[string]*lanePartition, frail bool) {
 	name := given[r.IntN(len(given))]
 	s := stores[name]
 	if s.away {
 		return
 	}
-	res, err := j.Reserve(cancelled(t), name, 1+r.IntN(3), long)
+	res, err := j.Reserve(cancelled(t), name, 1+r.IntN(3), longTime)
 	if err != nil {
 		return
 	}

@@ -18,8 +18,8 @@ const maxRead = 4 << 20
 // Reservation is a piece that a lane has reserved at the front of the journal.
 type Reservation struct {
 	Range
-	j        *Journal
-	s        *segment
+	journal  *Journal
+	segment  *segment
 	reader   string // the lane that has reserved it
 	lane     string // the lane to which it belongs; "": any
 	entries  []Entry
@@ -55,24 +55,24 @@ func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.
 // reserve returns a reservation or, if there is nothing to reserve, a channel that is closed when
 // there may be.
 func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
-	j.reading.Lock()
-	defer j.reading.Unlock()
+	j.readMu.Lock()
+	defer j.readMu.Unlock()
 	for {
 		j.mu.Lock()
 		if j.closed {
 			j.mu.Unlock()
 			return nil, nil, ErrClosed
 		}
-		if len(j.old) > 0 {
+		if len(j.earlier) > 0 {
 			j.mu.Unlock()
-			if err := j.learn(); err != nil {
+			if err := j.readEarlier(); err != nil {
 				return nil, nil, err
 			}
 			j.mu.Lock()
 		}
 		j.expire()
-		r, to := j.front(lane)
-		news := j.news
+		r, to := j.nextPiece(lane)
+		news := j.readable
 		j.mu.Unlock()
 		if r == nil {
 			return nil, news, nil
@@ -82,38 +82,38 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			return nil, nil, err
 		}
 		if !own && r.hasJobs() {
-			err := j.save()
+			err := j.saveNotes()
 			if len(j.opt.Lanes) > 1 {
-				err = j.note(lane, r)
+				err = j.noteReservation(lane, r)
 			}
 			if err != nil {
 				return nil, nil, err
 			}
 		}
 		j.mu.Lock()
-		j.take(r, to)
+		j.reserveTo(r, to)
 		if r.hasJobs() {
 			r.reader, r.deadline = lane, time.Now().Add(timeout)
-			j.held = append(j.held, r)
+			j.reservations = append(j.reservations, r)
 			j.mu.Unlock()
 			return r, nil, nil
 		}
-		gone := j.finish(r.s, r.From, r.To) // the whole piece is damaged, and was set aside
+		gone := j.finish(r.segment, r.From, r.To) // the whole piece is damaged, and was set aside
 		j.mu.Unlock()
 		j.remove(gone)
 	}
 }
 
-// front returns where a lane's next reservation begins, and where it must end.
-func (j *Journal) front(lane string) (r *Reservation, to int64) {
-	for _, b := range j.back {
+// nextPiece returns where a lane's next reservation begins, and where it must end.
+func (j *Journal) nextPiece(lane string) (r *Reservation, to int64) {
+	for _, b := range j.rereads {
 		if b.lane == lane || b.lane == "" {
-			return &Reservation{j: j, s: j.segment(b.Segment), lane: b.lane, Range: Range{b.Segment, b.From, b.From}}, b.To
+			return &Reservation{journal: j, segment: j.segment(b.Segment), lane: b.lane, Range: Range{b.Segment, b.From, b.From}}, b.To
 		}
 	}
 	for _, s := range j.segments {
-		if s.next < s.end {
-			return &Reservation{j: j, s: s, Range: Range{s.name, s.next, s.next}}, s.end
+		if s.reservedTo < s.readableTo {
+			return &Reservation{journal: j, segment: s, Range: Range{s.name, s.reservedTo, s.reservedTo}}, s.readableTo
 		}
 	}
 	return nil, 0
@@ -128,18 +128,18 @@ func (j *Journal) segment(name string) *segment {
 	return nil
 }
 
-// take makes the next reservation begin where r ends. No other reservation has been taken since r
+// reserveTo makes the next reservation begin where r ends. No other reservation has been taken since r
 // began, because only one is read at a time.
-func (j *Journal) take(r *Reservation, to int64) {
-	for i := range j.back {
-		if b := &j.back[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
+func (j *Journal) reserveTo(r *Reservation, to int64) {
+	for i := range j.rereads {
+		if b := &j.rereads[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
 			if b.From = r.To; r.To == to {
-				j.back = slices.Delete(j.back, i, i+1)
+				j.rereads = slices.Delete(j.rereads, i, i+1)
 			}
 			return
 		}
 	}
-	r.s.next = r.To
+	r.segment.reservedTo = r.To
 }
 
 // read reads entries into a reservation.
@@ -147,11 +147,11 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 	var bytes int
 	var failed error
 	j.mu.Lock()
-	asides := len(j.aside) > 0
+	asides := len(j.asideJobs) > 0
 	j.mu.Unlock()
-	err := r.s.scan(r.From, to, func(at int64, rec record, f form) bool {
-		if f != whole {
-			if failed = j.setAside(r.s, at, int64(rec.size)); failed != nil {
+	err := r.segment.scan(r.From, to, func(at int64, rec record, f recordState) bool {
+		if f != recordWhole {
+			if failed = j.setAside(r.segment, at, int64(rec.size)); failed != nil {
 				return false
 			}
 			r.To = at + int64(rec.size)
@@ -192,14 +192,14 @@ func (r *Reservation) hasJobs() bool { return len(r.entries)+len(r.aside) > 0 }
 func (j *Journal) isAside(id job.ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	_, ok := j.aside[id]
+	_, ok := j.asideJobs[id]
 	return ok
 }
 
 // setAside copies a damaged piece of a segment to a file.
 func (j *Journal) setAside(s *segment, at, size int64) error {
-	name := fmt.Sprintf("%s-%d%s", s.id(), at, bad)
-	fresh, err := j.keep(name, size, func(to File) error { return s.copyTo(to, at, size) })
+	name := fmt.Sprintf("%s-%d%s", s.id(), at, badSuffix)
+	fresh, err := j.writeFile(name, size, func(to File) error { return s.copyTo(to, at, size) })
 	if fresh {
 		j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
 			Msg("part of the journal is damaged; its jobs are not run")
@@ -228,26 +228,26 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	if len(aside) == 0 {
 		return nil
 	}
-	name := string(aside[0].ID) + bad
-	_, err := r.j.keep(name, int64(len(copied)), func(to File) error {
+	name := string(aside[0].ID) + badSuffix
+	_, err := r.journal.writeFile(name, int64(len(copied)), func(to File) error {
 		_, err := to.WriteAt(copied, 0)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	r.j.mu.Lock()
-	r.j.noteAside(name, aside, cause)
-	r.j.mu.Unlock()
-	r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
+	r.journal.mu.Lock()
+	r.journal.noteAside(name, aside, cause)
+	r.journal.mu.Unlock()
+	r.journal.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
 		Msg("the store does not accept these jobs; they are not run")
 	r.entries, r.aside = left, append(r.aside, aside...)
 	return nil
 }
 
-// keep writes a file of lines that are not run, and counts it. fresh is false if the same file was
+// writeFile writes a file of lines that are not run, and counts it. fresh is false if the same file was
 // written before.
-func (j *Journal) keep(name string, size int64, write func(to File) error) (fresh bool, err error) {
+func (j *Journal) writeFile(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
 	if fresh = true; errors.Is(err, os.ErrExist) {
 		if j.fileHasSize(name, size) {
@@ -302,15 +302,15 @@ func (s *segment) copyTo(to File, at, size int64) error {
 // Sync records that the reserved piece is in a store. It returns ErrExpired if the reservation has
 // expired: then the piece will be read again.
 func (r *Reservation) Sync() error {
-	j := r.j
+	j := r.journal
 	j.mu.Lock()
 	j.expire()
-	if !j.drop(r) {
+	if !j.dropReservation(r) {
 		j.mu.Unlock()
 		return ErrExpired
 	}
 	for _, e := range r.aside {
-		r.s.setAside(span{e.End - 1, e.End}) // the job's record
+		r.segment.setAside(span{e.End - 1, e.End}) // the job's record
 		j.count(e.Jobtype, -1, e.Due)
 	}
 	for _, e := range r.entries {
@@ -321,7 +321,7 @@ func (r *Reservation) Sync() error {
 			}
 		}
 	}
-	gone := j.finish(r.s, r.From, r.To)
+	gone := j.finish(r.segment, r.From, r.To)
 	j.mu.Unlock()
 	j.remove(gone)
 	return nil
@@ -329,37 +329,37 @@ func (r *Reservation) Sync() error {
 
 // Cancel returns the reserved piece to the front.
 func (r *Reservation) Cancel() {
-	j := r.j
+	j := r.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.drop(r) {
+	if j.dropReservation(r) {
 		j.putBack(r)
 	}
 }
 
-func (j *Journal) drop(r *Reservation) bool {
-	i := slices.Index(j.held, r)
+func (j *Journal) dropReservation(r *Reservation) bool {
+	i := slices.Index(j.reservations, r)
 	if i < 0 {
 		return false
 	}
-	j.held = slices.Delete(j.held, i, i+1)
+	j.reservations = slices.Delete(j.reservations, i, i+1)
 	return true
 }
 
 func (j *Journal) putBack(r *Reservation) {
-	j.back = append(j.back, piece{r.Range, r.lane})
-	slices.SortFunc(j.back, func(a, b piece) int {
+	j.rereads = append(j.rereads, lanePiece{r.Range, r.lane})
+	slices.SortFunc(j.rereads, func(a, b lanePiece) int {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.From, b.From))
 	})
-	j.broadcast(&j.news)
+	j.broadcast(&j.readable)
 }
 
 // expire returns pieces to the front that were not synced in time.
 func (j *Journal) expire() {
 	now := time.Now()
-	for _, r := range slices.Clone(j.held) {
+	for _, r := range slices.Clone(j.reservations) {
 		if !now.Before(r.deadline) {
-			j.drop(r)
+			j.dropReservation(r)
 			j.putBack(r)
 		}
 	}
@@ -370,11 +370,11 @@ func (j *Journal) expire() {
 func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.held) == 0 {
+	if len(j.reservations) == 0 {
 		return nil, func() bool { return true }
 	}
-	first := j.held[0].deadline
-	for _, r := range j.held {
+	first := j.reservations[0].deadline
+	for _, r := range j.reservations {
 		if r.deadline.Before(first) {
 			first = r.deadline
 		}
@@ -386,7 +386,7 @@ func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 // finish records that a piece is in a store, and returns the segments that are no longer needed.
 func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	s.finish(from, to)
-	j.broadcast(&j.moved)
+	j.broadcast(&j.synced)
 	return j.sweep()
 }
 
@@ -395,8 +395,8 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 func (j *Journal) sweep() (removed []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
-		needed := len(kept) > 0 && kept[len(kept)-1] == j.segments[i-1] && j.segments[i-1].refused
-		if s.low < s.end || needed || i == len(j.segments)-1 {
+		needed := len(kept) > 0 && kept[len(kept)-1] == j.segments[i-1] && j.segments[i-1].endRefused
+		if s.storedTo < s.readableTo || needed || i == len(j.segments)-1 {
 			kept = append(kept, s)
 		} else {
 			removed = append(removed, s)
@@ -412,11 +412,11 @@ func (j *Journal) remove(segments []*segment) {
 	if len(segments) == 0 {
 		return
 	}
-	j.removing.Lock()
-	defer j.removing.Unlock()
-	j.doomed = append(j.doomed, segments...)
-	for len(j.doomed) > 0 {
-		s := j.doomed[0]
+	j.removeMu.Lock()
+	defer j.removeMu.Unlock()
+	j.toRemove = append(j.toRemove, segments...)
+	for len(j.toRemove) > 0 {
+		s := j.toRemove[0]
 		s.file.Close()
 		err := j.opt.Files.Remove(s.name)
 		if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -426,8 +426,8 @@ func (j *Journal) remove(segments []*segment) {
 			j.opt.Log.Warn().Err(err).Msg("cannot remove a segment that is in a store")
 			return
 		}
-		if j.doomed = j.doomed[1:]; j.opt.Gone != nil {
-			j.opt.Gone(s.name)
+		if j.toRemove = j.toRemove[1:]; j.opt.OnRemove != nil {
+			j.opt.OnRemove(s.name)
 		}
 	}
 }

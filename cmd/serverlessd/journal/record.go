@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	begin     = "#:Batch "
-	end       = "#:EndBatch\n"
-	timeForm  = "2006-01-02T15:04:05.000Z"
-	maxHeader = 4096 // bytes, newline included
+	batchHeader  = "#:Batch "
+	batchTrailer = "#:EndBatch\n"
+	timeLayout   = "2006-01-02T15:04:05.000Z"
+	maxHeader    = 4096 // bytes, newline included
 	// A request with more lines or bytes is written as several records. So no record is too large
 	// to be read again, and damage to one loses only a part.
 	maxLines = 1000
@@ -33,22 +33,22 @@ type record struct {
 	count   int
 	due     time.Time     // when the jobs are due, by this host's clock; zero: at once
 	delay   time.Duration // time from date to due, in whole milliseconds; 0 if due was given as a time
-	more    int           // how many records of the same request follow
+	extra   int           // how many records of the same request follow
 	salt    string        // of the segment
 	body    []byte        // lines, each with its newline
 
 	prev    string // name of the segment before; only in the first record of a segment
 	prevEnd int64  // where that segment ends
 
-	size   int  // bytes of the whole record
-	sealed bool // its checksum is right
+	size        int  // bytes of the whole record
+	hasChecksum bool // its checksum is right
 }
 
 // appendTo appends the record in the journal's format.
 func (r *record) appendTo(b []byte) []byte {
 	start := len(b)
-	b = append(b, begin+"date="...)
-	b = r.date.UTC().AppendFormat(b, timeForm)
+	b = append(b, batchHeader+"date="...)
+	b = r.date.UTC().AppendFormat(b, timeLayout)
 	b = append(b, ",bytes="...)
 	b = strconv.AppendInt(b, int64(len(r.body)), 10)
 	if r.jobtype != "" {
@@ -59,15 +59,15 @@ func (r *record) appendTo(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(r.count), 10)
 	if !r.due.IsZero() {
 		b = append(b, ",dt="...)
-		b = r.due.UTC().AppendFormat(b, timeForm)
+		b = r.due.UTC().AppendFormat(b, timeLayout)
 	}
 	if r.delay > 0 {
 		b = append(b, ",delay="...)
 		b = strconv.AppendInt(b, r.delay.Milliseconds(), 10)
 	}
-	if r.more > 0 {
+	if r.extra > 0 {
 		b = append(b, ",more="...)
-		b = strconv.AppendInt(b, int64(r.more), 10)
+		b = strconv.AppendInt(b, int64(r.extra), 10)
 	}
 	if r.prev != "" {
 		b = append(append(b, ",prev="...), r.prev...)
@@ -80,7 +80,7 @@ func (r *record) appendTo(b []byte) []byte {
 	crc := checksum(b[start:], r.body)
 	b = append(append(b, ",crc="...), crc...)
 	b = append(append(b, '\n'), r.body...)
-	return append(b, end...)
+	return append(b, batchTrailer...)
 }
 
 // checksum returns the checksum of a record as text.
@@ -90,58 +90,58 @@ func checksum(head, body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// form says what parse has found.
-type form int
+// recordState says what parse has found.
+type recordState int
 
 const (
-	whole  form = iota
-	short       // the record continues after the end of the bytes
-	broken      // the bytes are not a record
+	recordWhole  recordState = iota
+	recordShort              // the record continues after the end of the bytes
+	recordBroken             // the bytes are not a record
 )
 
 // parse reads the record at the beginning of b. The size of a broken record is what its own header
 // says, or 0.
-func parse(b []byte) (r record, f form) {
+func parse(b []byte) (r record, f recordState) {
 	if len(b) > 0 && b[0] != '#' {
 		return parseLine(b)
 	}
 	head, rest, ok := bytes.Cut(b[:min(len(b), maxHeader)], []byte{'\n'})
 	switch {
-	case !bytes.HasPrefix(b, []byte(begin)) && !bytes.HasPrefix([]byte(begin), b):
-		return r, broken
+	case !bytes.HasPrefix(b, []byte(batchHeader)) && !bytes.HasPrefix([]byte(batchHeader), b):
+		return r, recordBroken
 	case !ok && len(b) < maxHeader:
-		return r, short
+		return r, recordShort
 	case !ok, bytes.IndexByte(head, 0) >= 0: // zeros may have replaced fields, even the checksum
-		return r, broken
+		return r, recordBroken
 	}
 	bodyLen, crc, ok := r.parseHeader(head)
 	if !ok {
-		return r, broken
+		return r, recordBroken
 	}
 	start := len(b[:min(len(b), maxHeader)]) - len(rest)
-	if bodyLen > len(b)-start-len(end) {
-		r.size = start + bodyLen + len(end)
-		return r, short
+	if bodyLen > len(b)-start-len(batchTrailer) {
+		r.size = start + bodyLen + len(batchTrailer)
+		return r, recordShort
 	}
 	r.body = b[start : start+bodyLen : start+bodyLen]
-	if string(b[start+bodyLen:start+bodyLen+len(end)]) != end {
-		return record{}, broken
+	if string(b[start+bodyLen:start+bodyLen+len(batchTrailer)]) != batchTrailer {
+		return record{}, recordBroken
 	}
-	r.size = start + bodyLen + len(end)
+	r.size = start + bodyLen + len(batchTrailer)
 	lines := countLines(r.body)
 	switch {
 	case r.count >= 0 && r.count != lines,
 		crc != "" && crc != checksum(head[:len(head)-len(",crc=")-len(crc)], r.body):
-		return record{size: r.size}, broken
+		return record{size: r.size}, recordBroken
 	}
-	r.count, r.sealed = lines, crc != ""
-	return r, whole
+	r.count, r.hasChecksum = lines, crc != ""
+	return r, recordWhole
 }
 
 // parseHeader parses a header without its newline. A count of -1 means that the header has none.
 func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 	r.count, bodyLen = -1, -1
-	fields := string(head[len(begin):])
+	fields := string(head[len(batchHeader):])
 	for fields != "" {
 		field, rest, _ := strings.Cut(fields, ",")
 		key, value, found := strings.Cut(field, "=")
@@ -154,7 +154,7 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 		case "date":
 			r.date, _ = time.Parse(time.RFC3339Nano, value)
 		case "bytes":
-			bodyLen, err = natural(value)
+			bodyLen, err = parseNatural(value)
 		case "jobtype":
 			if r.jobtype = value; !validJobtype(value) {
 				return 0, "", false
@@ -162,22 +162,22 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 		case "id":
 			r.first, _ = job.ParseID(value)
 		case "count":
-			r.count, err = natural(value)
+			r.count, err = parseNatural(value)
 		case "dt":
 			r.due, _ = time.Parse(time.RFC3339Nano, value)
 		case "delay":
 			var ms int
-			ms, err = natural(value)
+			ms, err = parseNatural(value)
 			r.delay = time.Duration(ms) * time.Millisecond
 		case "more":
-			r.more, err = natural(value)
+			r.extra, err = parseNatural(value)
 		case "prev":
 			r.prev = value
 		case "salt":
 			r.salt = value
 		case "end":
 			var n int
-			n, err = natural(value)
+			n, err = parseNatural(value)
 			r.prevEnd = int64(n)
 		case "crc":
 			if crc = value; len(crc) != 8 {
@@ -192,29 +192,29 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 }
 
 // parseLine parses a line without a batch, `id|jobtype|payload`, or an empty line.
-func parseLine(b []byte) (r record, f form) {
+func parseLine(b []byte) (r record, f recordState) {
 	line, _, ok := bytes.Cut(b, []byte{'\n'})
 	if !ok {
-		return r, short
+		return r, recordShort
 	}
 	if len(line) == 0 {
-		return record{size: 1}, whole
+		return record{size: 1}, recordWhole
 	}
 	id, rest, ok := bytes.Cut(line, []byte{'|'})
 	jobtype, payload, ok2 := bytes.Cut(rest, []byte{'|'})
 	if !ok || !ok2 || !validJobtype(string(jobtype)) {
-		return r, broken
+		return r, recordBroken
 	}
 	r.size = len(line) + 1
 	r.jobtype = string(jobtype)
 	r.first, _ = job.ParseID(string(id))
 	r.body = b[r.size-1-len(payload) : r.size : r.size]
 	r.count = countLines(r.body)
-	return r, whole
+	return r, recordWhole
 }
 
 func validJobtype(s string) bool {
-	client, typ, ok := job.Split(s)
+	client, typ, ok := job.SplitJobtype(s)
 	return ok && job.CheckClient(client) == nil && job.CheckType(typ) == nil
 }
 
@@ -238,7 +238,7 @@ func linesOf(body []byte) func(yield func([]byte) bool) {
 	}
 }
 
-func natural(s string) (int, error) {
+func parseNatural(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 40)
 	return int(n), err
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	suffix = ".journal"
-	bad    = ".bad"
+	segmentSuffix = ".journal"
+	badSuffix     = ".bad"
 	// markEvery is the least distance, in bytes, between records of a segment whose offset is
 	// remembered.
 	markEvery = 64 << 10
@@ -28,17 +28,17 @@ type segment struct {
 	// salt is a random text in all records of this segment. Clients do not know it, so none of
 	// their lines can look like such a record. It is "" if an earlier version wrote the segment.
 	salt string
-	// refused says that bytes after the end were refused. On the disk, only the next segment says
+	// endRefused says that bytes after the end were refused. On the disk, only the next segment says
 	// so.
-	refused bool
+	endRefused bool
 
 	// The journal's mu guards the following.
-	end   int64 // everything before it may be read
-	next  int64 // nothing from here on has been reserved
-	low   int64 // everything before it is in a store
-	done  []span
-	aside []span // jobs that were set aside
-	marks []mark
+	readableTo    int64 // everything before it may be read
+	reservedTo    int64 // nothing from here on has been reserved
+	storedTo      int64 // everything before it is in a store
+	stored        []span
+	setAsideSpans []span // jobs that were set aside
+	marks         []mark
 
 	// The following are used for a segment of an earlier process, until its content is known.
 	loaded bool
@@ -50,57 +50,57 @@ type span struct{ from, to int64 }
 
 // mark is the offset of a record, and the first id in it.
 type mark struct {
-	at int64
-	id job.ID
+	offset int64
+	id     job.ID
 }
 
-func (s *segment) id() job.ID { return job.ID(strings.TrimSuffix(s.name, suffix)) }
+func (s *segment) id() job.ID { return job.ID(strings.TrimSuffix(s.name, segmentSuffix)) }
 
-func (s *segment) mark(at int64, id job.ID) {
-	if n := len(s.marks); id != "" && (n == 0 || at-s.marks[n-1].at >= markEvery) {
+func (s *segment) addMark(at int64, id job.ID) {
+	if n := len(s.marks); id != "" && (n == 0 || at-s.marks[n-1].offset >= markEvery) {
 		s.marks = append(s.marks, mark{at, id})
 	}
 }
 
 // finish records that a piece is in a store.
 func (s *segment) finish(from, to int64) {
-	s.done = append(s.done, span{from, to})
-	slices.SortFunc(s.done, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	joined := s.done[:1]
-	for _, d := range s.done[1:] {
+	s.stored = append(s.stored, span{from, to})
+	slices.SortFunc(s.stored, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	joined := s.stored[:1]
+	for _, d := range s.stored[1:] {
 		if last := &joined[len(joined)-1]; d.from <= last.to {
 			last.to = max(last.to, d.to)
 		} else {
 			joined = append(joined, d)
 		}
 	}
-	if s.done = joined; joined[0].from <= s.low {
-		s.low = max(s.low, joined[0].to)
-		s.done = joined[1:]
+	if s.stored = joined; joined[0].from <= s.storedTo {
+		s.storedTo = max(s.storedTo, joined[0].to)
+		s.stored = joined[1:]
 	}
 }
 
 // setAside records that a damaged piece will not be in a store.
 func (s *segment) setAside(piece span) {
-	if n := len(s.aside); n == 0 || s.aside[n-1] != piece {
-		s.aside = append(s.aside, piece)
+	if n := len(s.setAsideSpans); n == 0 || s.setAsideSpans[n-1] != piece {
+		s.setAsideSpans = append(s.setAsideSpans, piece)
 	}
 }
 
 // isStored reports whether the whole piece is in stores.
 func (s *segment) isStored(from, to int64) bool {
-	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
+	return to <= s.storedTo || slices.ContainsFunc(s.stored, func(d span) bool { return max(from, s.storedTo) >= d.from && to <= d.to })
 }
 
 // scan calls visit for everything between from and to, that is, for records and for the broken
 // pieces between them. It stops when visit returns false. visit may keep its arguments.
-func (s *segment) scan(from, to int64, visit func(at int64, r record, f form) bool) error {
+func (s *segment) scan(from, to int64, visit func(at int64, r record, f recordState) bool) error {
 	at := from
 	behind := false // the last piece was damaged, so at may be inside a record
 	var buf []byte  // the bytes of the file from at on
 	for at < to {
 		r, f := parse(buf)
-		if len(buf) == 0 || f == short && at+int64(len(buf)) < to {
+		if len(buf) == 0 || f == recordShort && at+int64(len(buf)) < to {
 			want := max(int64(readAhead), 2*int64(len(buf)), int64(r.size))
 			var err error
 			if buf, err = s.read(at, min(want, to-at)); err != nil {
@@ -108,10 +108,10 @@ func (s *segment) scan(from, to int64, visit func(at int64, r record, f form) bo
 			}
 			continue
 		}
-		if f == whole && behind && !s.hasSaltOf(&r) {
-			f = broken
+		if f == recordWhole && behind && !s.hasSaltOf(&r) {
+			f = recordBroken
 		}
-		if behind = f != whole; behind {
+		if behind = f != recordWhole; behind {
 			next, err := s.resume(at, to, int64(r.size))
 			if err != nil || !visit(at, record{size: int(next - at)}, f) {
 				return err
@@ -119,7 +119,7 @@ func (s *segment) scan(from, to int64, visit func(at int64, r record, f form) bo
 			at, buf = next, nil
 			continue
 		}
-		if !visit(at, r, whole) {
+		if !visit(at, r, recordWhole) {
 			return nil
 		}
 		at += int64(r.size)
@@ -129,13 +129,15 @@ func (s *segment) scan(from, to int64, visit func(at int64, r record, f form) bo
 }
 
 // hasSaltOf reports whether a record has the salt of this segment.
-func (s *segment) hasSaltOf(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
+func (s *segment) hasSaltOf(r *record) bool {
+	return r.hasChecksum && (s.salt == "" || r.salt == s.salt)
+}
 
-// learn reads the segment's salt.
-func (s *segment) learn() error {
-	return s.scan(0, s.end, func(_ int64, r record, f form) bool {
+// readSalt reads the segment's salt.
+func (s *segment) readSalt() error {
+	return s.scan(0, s.readableTo, func(_ int64, r record, f recordState) bool {
 		s.salt = r.salt
-		return f != whole
+		return f != recordWhole
 	})
 }
 
@@ -144,13 +146,13 @@ func (s *segment) learn() error {
 // broken record if the size in its header leads to its end.
 func (s *segment) resume(at, to, size int64) (int64, error) {
 	if s.salt == "" && size > 0 && at+size <= to {
-		if tail, err := s.read(at+size-int64(len(end)), int64(len(end))); err != nil {
+		if tail, err := s.read(at+size-int64(len(batchTrailer)), int64(len(batchTrailer))); err != nil {
 			return 0, err
-		} else if string(tail) == end {
+		} else if string(tail) == batchTrailer {
 			return at + size, nil
 		}
 	}
-	pattern := []byte(begin)
+	pattern := []byte(batchHeader)
 	for at++; at < to; {
 		buf, err := s.read(at, min(4*readAhead, to-at))
 		if err != nil {
@@ -183,8 +185,8 @@ func (s *segment) recordAt(at, to int64) (bool, error) {
 			return false, err
 		}
 		r, f := parse(buf)
-		if f != short || at+want >= to {
-			return f == whole && s.hasSaltOf(&r), nil
+		if f != recordShort || at+want >= to {
+			return f == recordWhole && s.hasSaltOf(&r), nil
 		}
 		if r.size > 0 && r.salt != s.salt {
 			return false, nil // the rest need not be read
@@ -215,17 +217,17 @@ func (s *segment) tail(size int64) (int64, error) {
 	complete := true  // the last request
 	var request int64 // where it begins
 	cut := size
-	err = s.scan(0, size, func(at int64, r record, f form) bool {
+	err = s.scan(0, size, func(at int64, r record, f recordState) bool {
 		switch {
-		case f == short && at+int64(r.size) == size:
+		case f == recordShort && at+int64(r.size) == size:
 			cut = at
-		case f != whole:
+		case f != recordWhole:
 			complete = true
 		default:
 			if complete {
 				request = at
 			}
-			complete = r.more == 0
+			complete = r.extra == 0
 		}
 		return true
 	})
@@ -233,8 +235,8 @@ func (s *segment) tail(size int64) (int64, error) {
 		return 0, err
 	}
 	if cut < size { // a record with an end mark was not cut short
-		last, err := s.read(max(0, size-int64(len(end))), min(size, int64(len(end))))
-		if err != nil || string(last) == end {
+		last, err := s.read(max(0, size-int64(len(batchTrailer))), min(size, int64(len(batchTrailer))))
+		if err != nil || string(last) == batchTrailer {
 			return size, err
 		}
 	}

@@ -15,9 +15,9 @@ func (f file) sync() error {
 	}
 }
 
-// exchange swaps the names of two files atomically. If there is no second file, or the file system
+// swapFiles swaps the names of two files atomically. If there is no second file, or the file system
 // cannot swap names, it renames the first.
-func exchange(from, to string) error {
+func swapFiles(from, to string) error {
 	if unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE) == nil {
 		return nil
 	}

@@ -7,5 +7,5 @@ import "os"
 // sync writes the content to the disk.
 func (f file) sync() error { return f.File.Sync() }
 
-// exchange renames the first file.
-func exchange(from, to string) error { return os.Rename(from, to) }
+// swapFiles renames the first file.
+func swapFiles(from, to string) error { return os.Rename(from, to) }

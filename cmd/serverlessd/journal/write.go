@@ -21,9 +21,9 @@ const maxGroup = 8 << 20
 // saltSize is the length of a salt, in characters of base 32.
 const saltSize = 12
 
-// request is a call of Append that waits to be written, and its result. Only the goroutine that
+// appendRequest is a call of Append that waits to be written, and its result. Only the goroutine that
 // holds turn changes it.
-type request struct {
+type appendRequest struct {
 	batches []Batch
 	size    int64 // approximate
 	receipt Receipt
@@ -40,7 +40,7 @@ type request struct {
 // Appends that wait are committed together, by the first of them that gets turn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	defer exitOnPanic()
-	r := &request{batches: batches, done: make(chan struct{})}
+	r := &appendRequest{batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
 		r.size += maxHeader / 16
 		for _, line := range b.Lines {
@@ -59,17 +59,17 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 	case <-ctx.Done():
 		j.withdraw(r)
 		return Receipt{}, ctx.Err()
-	case j.turn <- struct{}{}:
+	case j.commitTurn <- struct{}{}:
 		for !r.settled {
 			j.commitNext()
 		}
-		<-j.turn
+		<-j.commitTurn
 	}
 	return r.receipt, r.err
 }
 
 // exitOnPanic ends the process when an append panics. An HTTP server would recover the panic of a
-// request, and the other appends would wait for turn for ever.
+// request, and the other appends would wait for commitTurn for ever.
 func exitOnPanic() {
 	if e := recover(); e != nil {
 		what := fmt.Sprintf("the journal panicked: %v\n%s", e, debug.Stack())
@@ -80,7 +80,7 @@ func exitOnPanic() {
 
 // withdraw removes a cancelled request from the queue, unless a commit has taken it. Otherwise,
 // clients that try again would fill the memory while the disk hangs.
-func (j *Journal) withdraw(r *request) {
+func (j *Journal) withdraw(r *appendRequest) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if i := slices.Index(j.queue, r); i >= 0 {
@@ -91,11 +91,11 @@ func (j *Journal) withdraw(r *request) {
 // commitNext commits the next group. If there is no room for all of it, each request is committed
 // alone, so that none is refused because of another. The caller holds turn.
 func (j *Journal) commitNext() {
-	if j.shared {
+	if j.lastShared {
 		runtime.Gosched() // appends that are about to begin can join
 	}
 	group := j.nextGroup()
-	j.shared = len(group) > 1
+	j.lastShared = len(group) > 1
 	err := j.commit(group)
 	if len(group) > 1 && errors.Is(err, ErrFull) {
 		for i := range group {
@@ -108,10 +108,10 @@ func (j *Journal) commitNext() {
 }
 
 // settle tells the appends of a group how their commit ended. The caller holds turn.
-func (j *Journal) settle(group []*request, err error) {
+func (j *Journal) settle(group []*appendRequest, err error) {
 	j.mu.Lock()
 	if !errors.As(err, new(*largeError)) {
-		j.refusal, j.refusedAt = err, time.Now()
+		j.commitErr, j.commitErrAt = err, time.Now()
 	}
 	j.mu.Unlock()
 	for _, r := range group {
@@ -123,9 +123,9 @@ func (j *Journal) settle(group []*request, err error) {
 	}
 }
 
-// ordinarySize is the size, in bytes, of the largest request that counts as ordinary; others are
+// smallRequest is the size, in bytes, of the largest request that counts as ordinary; others are
 // large.
-const ordinarySize = 64 << 10
+const smallRequest = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
 // ordinary ones. It does not make the journal count as full, because a single client can send such
@@ -134,8 +134,8 @@ type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
 
-// refusalTime is how long the outcome of the last append says whether the journal refuses lines.
-const refusalTime = 5 * time.Second
+// commitErrTTL is how long the outcome of the last append says whether the journal refuses lines.
+const commitErrTTL = 5 * time.Second
 
 // Refuses returns why the last lines were refused, or nil if they were accepted. A large request
 // that was refused while an ordinary one had room does not count. If that was more than five
@@ -143,22 +143,22 @@ const refusalTime = 5 * time.Second
 // ordinary request.
 func (j *Journal) Refuses() error {
 	j.mu.Lock()
-	refusal, recent := j.refusal, time.Since(j.refusedAt) <= refusalTime
+	refusal, recent := j.commitErr, time.Since(j.commitErrAt) <= commitErrTTL
 	var removable int64 // how many bytes makeRoom can free
-	if len(j.old) == 0 && j.bytes() == 0 {
+	if len(j.earlier) == 0 && j.bytes() == 0 {
 		for _, s := range j.segments {
-			removable += s.end
+			removable += s.readableTo
 		}
 	}
 	j.mu.Unlock()
 	if recent {
 		return refusal
 	}
-	return j.spare(ordinarySize - removable)
+	return j.spare(smallRequest - removable)
 }
 
 // nextGroup takes the next requests from the queue.
-func (j *Journal) nextGroup() (group []*request) {
+func (j *Journal) nextGroup() (group []*appendRequest) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n, size := 0, int64(0)
@@ -173,7 +173,7 @@ func (j *Journal) nextGroup() (group []*request) {
 
 // commit makes a group's lines durable. After an error none of them is accepted. If the
 // disk is full, and room can be made, it is tried once more.
-func (j *Journal) commit(group []*request) error {
+func (j *Journal) commit(group []*appendRequest) error {
 	err := j.commitOnce(group)
 	if errors.Is(err, ErrNoSpace) && j.makeRoom() {
 		err = j.commitOnce(group)
@@ -181,13 +181,13 @@ func (j *Journal) commit(group []*request) error {
 	return err
 }
 
-func (j *Journal) commitOnce(group []*request) error {
+func (j *Journal) commitOnce(group []*appendRequest) error {
 	var size int64
 	for _, r := range group {
 		size += r.size
 	}
 	if err := j.room(size); err != nil {
-		if size > ordinarySize && j.room(ordinarySize) == nil {
+		if size > smallRequest && j.room(smallRequest) == nil {
 			return &largeError{err}
 		}
 		return err
@@ -197,19 +197,19 @@ func (j *Journal) commitOnce(group []*request) error {
 	j.buf = j.buf[:0]
 	now := j.opt.Now()
 	for _, r := range group {
-		r.receipt = Receipt{segment: s, span: span{from: s.end + int64(len(j.buf))}}
+		r.receipt = Receipt{segment: s, span: span{from: s.readableTo + int64(len(j.buf))}}
 		for i := range r.batches {
 			r.receipt.First = append(r.receipt.First, j.opt.IDs.Next(len(r.batches[i].Lines)))
 		}
 		marks = append(marks, mark{r.receipt.from, r.firstID()})
 		j.encode(r, now)
-		r.receipt.to = s.end + int64(len(j.buf))
+		r.receipt.to = s.readableTo + int64(len(j.buf))
 	}
 	failpoint.Point("journal: before write")
-	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
-		j.failed(err, "write")
+	if _, err := s.file.WriteAt(j.buf, s.readableTo); err != nil {
+		j.noteFailure(err, "write")
 		err = classify(err)
-		if s.file.Truncate(s.end) != nil || j.sync(s) != nil {
+		if s.file.Truncate(s.readableTo) != nil || j.sync(s) != nil {
 			j.endSegment()
 		}
 		return err
@@ -217,10 +217,10 @@ func (j *Journal) commitOnce(group []*request) error {
 	failpoint.Point("journal: written")
 	start := time.Now()
 	if err := j.sync(s); err != nil {
-		j.failed(err, "sync")
+		j.noteFailure(err, "sync")
 		// The kernel may have dropped the data that it could not write, and would then report
 		// success at the next sync. So this file is never written again.
-		_ = s.file.Truncate(s.end)
+		_ = s.file.Truncate(s.readableTo)
 		j.endSegment()
 		return classify(err)
 	}
@@ -230,9 +230,9 @@ func (j *Journal) commitOnce(group []*request) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, m := range marks {
-		s.mark(m.at, m.id)
+		s.addMark(m.offset, m.id)
 	}
-	s.end += int64(len(j.buf))
+	s.readableTo += int64(len(j.buf))
 	j.stats.Syncs++
 	j.stats.SyncTime += job.Milliseconds(elapsed)
 	for _, r := range group {
@@ -240,7 +240,7 @@ func (j *Journal) commitOnce(group []*request) error {
 			j.count(b.Jobtype, len(b.Lines), b.Due)
 		}
 	}
-	j.broadcast(&j.news)
+	j.broadcast(&j.readable)
 	if cap(j.buf) > 1<<20 {
 		j.buf = nil
 	}
@@ -260,14 +260,14 @@ func (j *Journal) sync(s *segment) error {
 // kept them.
 func (j *Journal) endSegment() {
 	j.mu.Lock()
-	j.current.refused = true
+	j.current.endRefused = true
 	j.mu.Unlock()
 	j.current = nil
-	_ = j.begin() // if this fails, the next append tries again
+	_ = j.beginSegments() // if this fails, the next append tries again
 }
 
 // firstID returns the id of the first line, or "" if there is none.
-func (r *request) firstID() job.ID {
+func (r *appendRequest) firstID() job.ID {
 	for i, b := range r.batches {
 		if len(b.Lines) > 0 {
 			return r.receipt.First[i]
@@ -277,7 +277,7 @@ func (r *request) firstID() job.ID {
 }
 
 // encode appends a request to the buffer, as one or more records of limited size.
-func (j *Journal) encode(r *request, date time.Time) {
+func (j *Journal) encode(r *appendRequest, date time.Time) {
 	more := 0
 	for _, b := range r.batches {
 		for at := 0; at < len(b.Lines); at += recordLines(b.Lines[at:]) {
@@ -294,7 +294,7 @@ func (j *Journal) encode(r *request, date time.Time) {
 			}
 			more--
 			rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[i].Add(at), count: n,
-				due: b.Due, delay: b.Delay, more: more, salt: j.current.salt, body: body}
+				due: b.Due, delay: b.Delay, extra: more, salt: j.current.salt, body: body}
 			j.buf = rec.appendTo(j.buf)
 			at += n
 		}
@@ -326,10 +326,10 @@ func (j *Journal) room(size int64) error {
 	if err := j.Spare(size); err != nil && (!j.makeRoom() || j.Spare(size) != nil) {
 		return err
 	}
-	if j.current != nil && (j.current.end+size <= j.opt.Segment || j.current.end <= maxHeader) {
+	if j.current != nil && (j.current.readableTo+size <= j.opt.Segment || j.current.readableTo <= maxHeader) {
 		return nil
 	}
-	return j.begin()
+	return j.beginSegments()
 }
 
 // At most 1/reserveShare of a disk is reserved for the stores.
@@ -354,11 +354,11 @@ func (j *Journal) spare(size int64) error {
 	return nil
 }
 
-// begin begins a new segment.
-func (j *Journal) begin() error {
-	err := j.beginOne()
+// beginSegments begins a new segment.
+func (j *Journal) beginSegments() error {
+	err := j.beginSegment()
 	if errors.Is(err, ErrFull) && j.makeRoom() {
-		err = j.beginOne()
+		err = j.beginSegment()
 	}
 	return err
 }
@@ -366,13 +366,13 @@ func (j *Journal) begin() error {
 // FreeDisk makes room if the disk has none for an ordinary append: it removes the segments if all
 // their lines are in stores. Otherwise, the last segment would keep its space until the next append.
 func (j *Journal) FreeDisk() {
-	if j.spare(ordinarySize) == nil {
+	if j.spare(smallRequest) == nil {
 		return
 	}
 	select {
-	case j.turn <- struct{}{}:
+	case j.commitTurn <- struct{}{}:
 		j.makeRoom()
-		<-j.turn
+		<-j.commitTurn
 	default: // an append makes room itself, and a closed journal needs none
 	}
 }
@@ -382,7 +382,7 @@ func (j *Journal) FreeDisk() {
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
 	gone := j.segments
-	if len(j.old) > 0 || slices.ContainsFunc(gone, func(s *segment) bool { return s.low < s.end }) {
+	if len(j.earlier) > 0 || slices.ContainsFunc(gone, func(s *segment) bool { return s.storedTo < s.readableTo }) {
 		gone = nil
 	}
 	if len(gone) > 0 {
@@ -394,19 +394,19 @@ func (j *Journal) makeRoom() bool {
 	return len(gone) > 0
 }
 
-func (j *Journal) beginOne() error {
+func (j *Journal) beginSegment() error {
 	j.current = nil // from now on, this is where the previous segment ends
-	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix, salt: rand.Text()[:saltSize]}
+	s := &segment{name: string(j.opt.IDs.Next(1)) + segmentSuffix, salt: rand.Text()[:saltSize]}
 	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}
 	j.mu.Lock()
 	if n := len(j.segments); n > 0 {
-		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].end
+		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].readableTo
 	}
 	j.mu.Unlock()
 	failpoint.Point("journal: before a segment")
 	f, err := j.opt.Files.Create(s.name)
 	if err != nil {
-		j.failed(err, "create")
+		j.noteFailure(err, "create")
 		return classify(err)
 	}
 	buf := rec.appendTo(nil)
@@ -418,12 +418,12 @@ func (j *Journal) beginOne() error {
 		err = j.opt.Files.Sync()
 	}
 	if err != nil {
-		j.failed(err, "begin")
+		j.noteFailure(err, "begin")
 		f.Close()
 		_ = j.opt.Files.Remove(s.name)
 		return classify(err)
 	}
-	s.file, s.end = f, int64(len(buf))
+	s.file, s.readableTo = f, int64(len(buf))
 	j.mu.Lock()
 	j.segments = append(j.segments, s)
 	gone := j.sweep()
@@ -433,7 +433,7 @@ func (j *Journal) beginOne() error {
 	return nil
 }
 
-func (j *Journal) failed(err error, action string) {
+func (j *Journal) noteFailure(err error, action string) {
 	j.opt.Log.Error().Err(err).Msg("journal: cannot " + action)
 	j.mu.Lock()
 	defer j.mu.Unlock()

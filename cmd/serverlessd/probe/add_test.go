@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-var idForm = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0-9a-hjkmnp-tv-z]{5}$`)
+var idPattern = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0-9a-hjkmnp-tv-z]{5}$`)
 
 // TestAdd: lines can be added in all documented ways, and the answers are right.
 func TestAdd(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	for _, c := range []struct {
 		name, path, body string
 		count            int
@@ -44,7 +44,7 @@ func TestAdd(t *testing.T) {
 				t.Fatalf("%s, want %d jobs", r, c.count)
 			}
 			for i, id := range ids {
-				if !idForm.MatchString(id.(string)) || i > 0 && id.(string) <= ids[i-1].(string) {
+				if !idPattern.MatchString(id.(string)) || i > 0 && id.(string) <= ids[i-1].(string) {
 					t.Errorf("id %v, behind %v", id, ids[max(0, i-1)])
 				}
 				if g := d.job(t, client, id.(string)); g.text("id") != id || g.text("type") == "" {
@@ -91,7 +91,7 @@ func TestAdd(t *testing.T) {
 // TestPayload: a payload with any bytes except newlines reaches the handler unchanged.
 func TestPayload(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	d.handler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
 	for name, payload := range map[string]string{
 		"text":          "hello world",
@@ -107,7 +107,7 @@ func TestPayload(t *testing.T) {
 		"a journal row": "1m8187qcq-6jne19-00000|a-b|x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			id := d.one(t, client, "raw", payload)
+			id := d.addOne(t, client, "raw", payload)
 			if got, want := d.awaitEnd(t, client, id, "ok"), fmt.Sprintf("%x0a", payload); got != want {
 				t.Errorf("the handler got %s, want %s", got, want)
 			}
@@ -118,7 +118,7 @@ func TestPayload(t *testing.T) {
 // TestBadAdds: all lines are accepted, or none.
 func TestBadAdds(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	add := "/" + client + "/job/a/add"
 	for _, c := range []struct {
 		name         string
@@ -180,7 +180,7 @@ func TestBadAdds(t *testing.T) {
 // TestDelay: a job waits until its time.
 func TestDelay(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	d.handler(t, client, "d", "sh", `exit 0`)
 	soon := time.Now().Add(time.Hour).UTC()
 	for _, c := range []struct{ name, query, state string }{

@@ -76,7 +76,7 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 func (c *client) expect(t testing.TB, status int, method, path, body string, more ...string) reply {
 	t.Helper()
 	r := c.ask(t, method, path, body, more...)
-	for end := time.Now().Add(patience); method == "GET" && status == 200 && r.text("error") == "store_unavailable" && time.Now().Before(end); {
+	for end := time.Now().Add(testTimeout); method == "GET" && status == 200 && r.text("error") == "store_unavailable" && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 		r = c.ask(t, method, path, body, more...)
 	}
@@ -108,8 +108,8 @@ func (c *client) expectError(t testing.TB, status int, code, method, path, body 
 
 var number atomic.Int64
 
-// tenant returns a client's name that no other test uses.
-func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
+// uniqueClient returns a client's name that no other test uses.
+func uniqueClient() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 
 // add adds lines and returns their ids.
 func (c *client) add(t testing.TB, client, typ, lines string) []string {
@@ -126,8 +126,8 @@ func (c *client) add(t testing.TB, client, typ, lines string) []string {
 	return ids
 }
 
-// one adds one line and returns the id of its job.
-func (c *client) one(t testing.TB, client, typ, payload string) string {
+// addOne adds one line and returns the id of its job.
+func (c *client) addOne(t testing.TB, client, typ, payload string) string {
 	t.Helper()
 	ids := c.add(t, client, typ, payload+"\n")
 	if len(ids) != 1 {
@@ -177,7 +177,7 @@ func (c *client) awaitCode(t *testing.T, client, id, code string) {
 	t.Helper()
 	until(t, id+" stops with "+code, func() error {
 		r := c.job(t, client, id)
-		if r.slow() {
+		if r.isSlow() {
 			t.Logf("its first run took all the time that it had: %s", r)
 		} else if r.text("code") != code {
 			return fmt.Errorf("%s", r)
@@ -186,9 +186,9 @@ func (c *client) awaitCode(t *testing.T, client, id, code string) {
 	})
 }
 
-// slow reports whether a job was abandoned after its first run because the machine was so busy that
+// isSlow reports whether a job was abandoned after its first run because the machine was so busy that
 // the run took longer than the shared daemon's --retry-for.
-func (r reply) slow() bool {
+func (r reply) isSlow() bool {
 	created, err1 := time.Parse(time.RFC3339, r.text("create_dt"))
 	done, err2 := time.Parse(time.RFC3339, r.text("done_dt"))
 	return r.text("state") == "abandoned" && r.json["tries"] == 1.0 && err1 == nil && err2 == nil && done.Sub(created) >= retryFor

@@ -80,7 +80,7 @@ type shared struct {
 	err error
 }
 
-var common shared
+var sharedProbe shared
 
 // retryFor is the shared daemon's --retry-for.
 const retryFor = 4 * time.Second
@@ -88,33 +88,33 @@ const retryFor = 4 * time.Second
 func sharing(t *testing.T) *daemon {
 	t.Helper()
 	t.Parallel()
-	common.once.Do(func() {
+	sharedProbe.once.Do(func() {
 		dir, err := os.MkdirTemp(probe.Dir, "shared")
 		if err != nil {
-			common.err = err
+			sharedProbe.err = err
 			return
 		}
-		common.daemon, common.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for="+retryFor.String(), "--sweep=200ms",
+		sharedProbe.daemon, sharedProbe.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for="+retryFor.String(), "--sweep=200ms",
 			"--max-line=4096", "--max-lines=1000", "--max-body=65536", "--max-result=1024", "--concurrency=12")
 	})
-	if common.err != nil {
-		t.Fatal(common.err)
+	if sharedProbe.err != nil {
+		t.Fatal(sharedProbe.err)
 	}
-	common.ready(t)
-	return common.daemon
+	sharedProbe.ready(t)
+	return sharedProbe.daemon
 }
 
 // until waits until a condition holds, and fails the test if it does not.
 func until(t *testing.T, name string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", patience, name, err)
+			t.Fatalf("not within %s: %s: %v", testTimeout, name, err)
 		}
 		time.Sleep(wait)
 	}

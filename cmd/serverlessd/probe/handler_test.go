@@ -8,7 +8,7 @@ import (
 // TestHandlers: valid handlers are accepted, and the API shows them and their versions.
 func TestHandlers(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	add := "/" + client + "/handler/add/h"
 	t.Run("unknown", func(t *testing.T) {
 		d.expectError(t, 404, "unknown_handler", "GET", "/"+client+"/handler/get/h", "")
@@ -33,7 +33,7 @@ func TestHandlers(t *testing.T) {
 		if r := d.expect(t, 200, "GET", "/"+client+"/handler/get/h", ""); r.text("body") != "exit 65" {
 			t.Errorf("the newest does not win: %s", r)
 		}
-		d.awaitEnd(t, client, d.one(t, client, "h", "x"), "failed")
+		d.awaitEnd(t, client, d.addOne(t, client, "h", "x"), "failed")
 	})
 	t.Run("all versions go", func(t *testing.T) {
 		r := d.expect(t, 200, "POST", "/"+client+"/handler/del/h/delete", "")
@@ -89,7 +89,7 @@ func TestHandlers(t *testing.T) {
 		d.expectError(t, 404, "unknown_handler", "GET", "/"+client+"/handler/get/h", "")
 	})
 	t.Run("jobs wait for a handler", func(t *testing.T) {
-		id := d.one(t, client, "later", "x")
+		id := d.addOne(t, client, "later", "x")
 		if r := d.job(t, client, id); r.text("state") != "waiting" {
 			t.Fatalf("%s", r)
 		}

@@ -57,7 +57,7 @@ func TestHTTPHandlers(t *testing.T) {
 	})
 	run := func(t *testing.T, path, lines, state string, options ...string) (client string, ids []string) {
 		t.Helper()
-		client = tenant()
+		client = uniqueClient()
 		ids = d.add(t, client, "h", lines)
 		d.handler(t, client, "h", "http", service.URL+path+"/"+client, options...)
 		for _, id := range ids {
@@ -84,9 +84,9 @@ func TestHTTPHandlers(t *testing.T) {
 		}
 	})
 	t.Run("another verb", func(t *testing.T) {
-		client := tenant()
+		client := uniqueClient()
 		d.expect(t, 200, "POST", "/"+client+"/handler/add/h?method=PUT", fmt.Sprintf(`{"lang":"http","body":"%s/ok/%s"}`, service.URL, client), "Content-Type: application/json")
-		d.awaitEnd(t, client, d.one(t, client, "h", "x"), "ok")
+		d.awaitEnd(t, client, d.addOne(t, client, "h", "x"), "ok")
 		mu.Lock()
 		defer mu.Unlock()
 		if c := calls["/ok/"+client]; len(c) != 1 || c[0].method != "PUT" {
@@ -110,17 +110,17 @@ func TestHTTPHandlers(t *testing.T) {
 	}
 	t.Run("nobody listens", func(t *testing.T) {
 		t.Parallel()
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "h", "http", "http://127.0.0.1:1/")
-		id := d.one(t, client, "h", "x")
+		id := d.addOne(t, client, "h", "x")
 		d.awaitEnd(t, client, id, "abandoned")
 	})
 	t.Run("link-local is never called", func(t *testing.T) {
 		t.Parallel()
-		client := tenant()
+		client := uniqueClient()
 		r := d.ask(t, "POST", "/"+client+"/handler/add/h", `{"lang":"http","body":"http://169.254.169.254/latest"}`, "Content-Type: application/json")
 		if r.status == 200 {
-			id := d.one(t, client, "h", "x")
+			id := d.addOne(t, client, "h", "x")
 			d.awaitEnd(t, client, id, "abandoned")
 		} else if r.status != 400 {
 			t.Errorf("%s", r)
@@ -160,7 +160,7 @@ func TestHTTPHandlers(t *testing.T) {
 // TestBadHTTP: invalid requests.
 func TestBadHTTP(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	addr := strings.TrimPrefix(d.base, "http://")
 	talk := func(t *testing.T, request string, close bool) string {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestBadHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testTimeout))
 		if _, err := io.WriteString(c, request); err != nil {
 			t.Fatal(err)
 		}

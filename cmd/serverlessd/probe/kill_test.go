@@ -31,8 +31,8 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// ledger returns a client's counts, added up over its types, and checks that they balance.
-func ledger(d *daemon, client string) (map[string]float64, error) {
+// readLedger returns a client's counts, added up over its types, and checks that they balance.
+func readLedger(d *daemon, client string) (map[string]float64, error) {
 	r, err := d.try("GET", "/"+client+"/state", "")
 	if err != nil || r.status != 200 {
 		return nil, errors.Join(err, fmt.Errorf("%s", r))
@@ -56,9 +56,9 @@ func ledger(d *daemon, client string) (map[string]float64, error) {
 	return sum, nil
 }
 
-// crash adds lines to daemons of one store, which are killed and started again. It checks that each
+// crashLoop adds lines to daemons of one store, which are killed and started again. It checks that each
 // acknowledged line has run, that none was ingested twice, and that the counts balance.
-func crash(t *testing.T, dirs []string, flags ...string) {
+func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -67,7 +67,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 	for i, dir := range dirs {
 		daemons[i] = startIn(t, dir, flags...)
 	}
-	who := tenant()
+	who := uniqueClient()
 	ran := filepath.Join(t.TempDir(), "ran")
 	if err := os.Mkdir(ran, 0o777); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 		}
 	})
 	until(t, "all that was accepted has run", func() error {
-		sum, err := ledger(daemons[0], who)
+		sum, err := readLedger(daemons[0], who)
 		if err != nil {
 			return err
 		}
@@ -165,15 +165,15 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 func TestKill(t *testing.T) {
 	t.Run("one daemon, SQLite", func(t *testing.T) {
 		t.Parallel()
-		crash(t, []string{t.TempDir()})
+		crashLoop(t, []string{t.TempDir()})
 	})
 	t.Run("two daemons, SQLite", func(t *testing.T) {
 		t.Parallel()
-		crash(t, []string{t.TempDir(), t.TempDir()}, "--store=sqlite:"+filepath.Join(t.TempDir(), "shared.db"))
+		crashLoop(t, []string{t.TempDir(), t.TempDir()}, "--store=sqlite:"+filepath.Join(t.TempDir(), "shared.db"))
 	})
 	t.Run("two daemons, MariaDB", func(t *testing.T) {
 		t.Parallel()
-		crash(t, []string{t.TempDir(), t.TempDir()}, "--store="+mariaURL(t, mariadbtest.Shared(t)))
+		crashLoop(t, []string{t.TempDir(), t.TempDir()}, "--store="+mariaURL(t, mariadbtest.Shared(t)))
 	})
 }
 
@@ -185,10 +185,10 @@ func TestDamage(t *testing.T) {
 	late := filepath.Join(t.TempDir(), "late")
 	store := "--store=sqlite:" + late + "/store.db" // the store is away until this directory exists
 	d := startAway(t, dir, store)
-	client := tenant()
-	first := d.one(t, client, "a", "first of all")
-	d.one(t, client, "a", "to be damaged")
-	last := d.one(t, client, "a", "last of all")
+	client := uniqueClient()
+	first := d.addOne(t, client, "a", "first of all")
+	d.addOne(t, client, "a", "to be damaged")
+	last := d.addOne(t, client, "a", "last of all")
 	d.Kill()
 	names, err := filepath.Glob(filepath.Join(dir, "journal", "*"))
 	if err != nil || len(names) == 0 {
@@ -239,13 +239,13 @@ func TestStoreAway(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	d := start(t, "--store="+mariaURL(t, db), "--lock-ttl=3s", "--retry-delay=100ms")
-	client := tenant()
+	client := uniqueClient()
 	d.handler(t, client, "a", "sh", `exit 0`)
-	d.awaitEnd(t, client, d.one(t, client, "a", "x"), "ok")
+	d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 	db.Kill()
 	var ids []string
 	for range 20 {
-		ids = append(ids, d.one(t, client, "a", "x"))
+		ids = append(ids, d.addOne(t, client, "a", "x"))
 	}
 	until(t, "reads say so", func() error {
 		r := d.ask(t, "GET", "/"+client+"/handler/get/a", "")
@@ -261,7 +261,7 @@ func TestStoreAway(t *testing.T) {
 	for _, id := range ids {
 		d.awaitEnd(t, client, id, "ok")
 	}
-	if sum, err := ledger(d, client); err != nil || sum["ok"] != 21 {
+	if sum, err := readLedger(d, client); err != nil || sum["ok"] != 21 {
 		t.Errorf("%v, %v", sum, err)
 	}
 }
@@ -271,10 +271,10 @@ func TestGloomWorkers(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "workers")
 	d := start(t, "--worker-addr=unix:"+socket, "--retry-delay=100ms", "--retry-for=2s")
-	client := tenant()
+	client := uniqueClient()
 	d.handler(t, client, "w", "gloom", "on other hosts")
-	text, object := d.one(t, client, "w", "no JSON"), d.one(t, client, "w", `{"n": 1}`)
-	bad := d.one(t, client, "w", `"bad"`)
+	text, object := d.addOne(t, client, "w", "no JSON"), d.addOne(t, client, "w", `{"n": 1}`)
+	bad := d.addOne(t, client, "w", `"bad"`)
 	if r := d.job(t, client, text); r.text("state") != "waiting" {
 		t.Errorf("without a worker: %s", r)
 	}

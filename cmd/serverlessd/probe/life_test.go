@@ -10,7 +10,7 @@ import (
 // TestRecord: job/get and state show a job correctly from its acceptance to its end.
 func TestRecord(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	t.Run("unknown", func(t *testing.T) {
 		for _, path := range []string{"/job/get/", "/job/result/"} {
 			d.expectError(t, 404, "unknown_job", "GET", "/"+client+path+"1m8187qcq-6jne19-00000", "")
@@ -19,7 +19,7 @@ func TestRecord(t *testing.T) {
 		d.expectError(t, 404, "unknown_job", "DELETE", "/"+client+"/job/get/1m8187qcq-6jne19-00000", "")
 		d.expectError(t, 404, "unknown_job", "POST", "/"+client+"/job/retry/1m8187qcq-6jne19-00000", "")
 	})
-	id := d.one(t, client, "r", "x")
+	id := d.addOne(t, client, "r", "x")
 	t.Run("waiting", func(t *testing.T) {
 		r := d.job(t, client, id)
 		for _, key := range []string{"id", "type", "state", "dt", "create_dt", "done_dt", "lock", "tries", "code", "exitcode", "truncated", "bad_lines"} {
@@ -38,8 +38,8 @@ func TestRecord(t *testing.T) {
 		}
 	})
 	t.Run("of another client", func(t *testing.T) {
-		d.expectError(t, 404, "unknown_job", "GET", "/"+tenant()+"/job/get/"+id, "")
-		d.expectError(t, 404, "unknown_job", "DELETE", "/"+tenant()+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "GET", "/"+uniqueClient()+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "DELETE", "/"+uniqueClient()+"/job/get/"+id, "")
 	})
 	t.Run("an end may not be retried before it is one", func(t *testing.T) {
 		if r := d.ask(t, "POST", "/"+client+"/job/retry/"+id, ""); r.status != 409 {
@@ -69,14 +69,14 @@ func TestRecord(t *testing.T) {
 		}
 	})
 	t.Run("deleted", func(t *testing.T) {
-		id := d.one(t, client, "gone", "x")
+		id := d.addOne(t, client, "gone", "x")
 		d.expect(t, 200, "DELETE", "/"+client+"/job/get/"+id, "")
 		d.expectError(t, 404, "unknown_job", "GET", "/"+client+"/job/get/"+id, "")
 	})
 	t.Run("running", func(t *testing.T) {
 		d.handler(t, client, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
 		go_ := t.TempDir() + "/go"
-		id := d.one(t, client, "run", go_)
+		id := d.addOne(t, client, "run", go_)
 		until(t, "runs", func() error {
 			if r := d.job(t, client, id); r.text("state") != "running" {
 				return fmt.Errorf("%s", r)
@@ -90,16 +90,16 @@ func TestRecord(t *testing.T) {
 	t.Run("retried until its time is over", func(t *testing.T) {
 		d.handler(t, client, "err", "sh", `exit 1`)
 		begin := time.Now()
-		id := d.one(t, client, "err", "x")
+		id := d.addOne(t, client, "err", "x")
 		d.awaitEnd(t, client, id, "abandoned")
 		r := d.job(t, client, id)
-		if n := r.json["tries"].(float64); n < 2 && !r.slow() || n > 25 || time.Since(begin) < time.Second {
+		if n := r.json["tries"].(float64); n < 2 && !r.isSlow() || n > 25 || time.Since(begin) < time.Second {
 			t.Errorf("after %s: %s", time.Since(begin), r)
 		}
 	})
 	t.Run("retry succeeds", func(t *testing.T) {
 		d.handler(t, client, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
-		id := d.one(t, client, "second", t.TempDir()+"/x")
+		id := d.addOne(t, client, "second", t.TempDir()+"/x")
 		d.awaitEnd(t, client, id, "ok")
 		if r := d.job(t, client, id); r.json["tries"] != 2.0 {
 			t.Errorf("%s", r)
@@ -110,11 +110,11 @@ func TestRecord(t *testing.T) {
 // TestBulk: operators list jobs and run them again.
 func TestBulk(t *testing.T) {
 	d := sharing(t)
-	client := tenant()
+	client := uniqueClient()
 	d.handler(t, client, "f", "sh", `exit 65`)
 	d.handler(t, client, "g", "sh", `exit 0`)
 	ids := d.add(t, client, "f", strings.Repeat("x\n", 25))
-	ok := d.one(t, client, "g", "x")
+	ok := d.addOne(t, client, "g", "x")
 	for _, id := range ids {
 		d.awaitEnd(t, client, id, "failed")
 	}
@@ -173,9 +173,9 @@ func TestBulk(t *testing.T) {
 func TestControl(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--start=false")
-	client := tenant()
+	client := uniqueClient()
 	d.handler(t, client, "a", "sh", `exit 0`)
-	id := d.one(t, client, "a", "x")
+	id := d.addOne(t, client, "a", "x")
 	d.expect(t, 200, "POST", "/"+client+"/job/a/add?wait=store", "y\n")
 	if r := d.job(t, client, id); r.text("state") != "waiting" {
 		t.Errorf("before /start: %s", r)
@@ -187,7 +187,7 @@ func TestControl(t *testing.T) {
 	if r := d.expect(t, 200, "POST", "/stop", ""); r.body != "Stopped.\n" {
 		t.Errorf("%q", r.body)
 	}
-	id = d.one(t, client, "a", "x")
+	id = d.addOne(t, client, "a", "x")
 	for _, path := range []string{"/", "/healthz", "/readyz", "/metrics"} {
 		d.expect(t, 200, "GET", path, "")
 	}
@@ -205,7 +205,7 @@ func TestControl(t *testing.T) {
 	}
 	select {
 	case <-d.Gone():
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("did not quit")
 	}
 	if code := d.State().ExitCode(); code != 0 {
@@ -220,7 +220,7 @@ func TestControl(t *testing.T) {
 func TestFair(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
-	a, b := tenant(), tenant()
+	a, b := uniqueClient(), uniqueClient()
 	for _, client := range []string{a, b} {
 		d.handler(t, client, "s", "sh", `sleep 0.02`)
 	}
@@ -247,7 +247,7 @@ func TestLast(t *testing.T) {
 		"php":    `fwrite(STDERR, "secret of $payload\n"); throw new Exception("broken $payload");`,
 	} {
 		d.handler(t, "c", lang, lang, body)
-		id := d.one(t, "c", lang, "x")
+		id := d.addOne(t, "c", lang, "x")
 		until(t, lang+" has run", func() error {
 			if r := d.job(t, "c", id); r.text("state") != "deferred" {
 				return fmt.Errorf("%s", r)
@@ -271,7 +271,7 @@ func TestLast(t *testing.T) {
 		}
 	}
 	d.handler(t, "c", "well", "sh", "echo fine >&2")
-	id := d.one(t, "c", "well", "x")
+	id := d.addOne(t, "c", "well", "x")
 	d.awaitEnd(t, "c", id, "ok")
 	if r := d.job(t, "c", id); r.json["last"] != nil {
 		t.Errorf("succeeded at once: %s", r)
@@ -293,7 +293,7 @@ func TestReadyKnowsHandlers(t *testing.T) {
 
 // TestRuns: each run of a job is shown with the same keys as the broker's runs.
 func TestRuns(t *testing.T) {
-	d, client := sharing(t), tenant()
+	d, client := sharing(t), uniqueClient()
 	d.handler(t, client, "r", "sh", `exit 0`)
 	d.handler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
 	at := func(id string) string {
@@ -310,10 +310,10 @@ func TestRuns(t *testing.T) {
 		}
 		return words
 	}
-	if got := at(d.one(t, client, "r", "1")); got != "1answered <nil> false;" {
+	if got := at(d.addOne(t, client, "r", "1")); got != "1answered <nil> false;" {
 		t.Errorf("at once: %s", got)
 	}
-	if got := at(d.one(t, client, "s", "1")); got != "1failed exit status 1\nno lucktrue;2answered <nil> true;" {
+	if got := at(d.addOne(t, client, "s", "1")); got != "1failed exit status 1\nno lucktrue;2answered <nil> true;" {
 		t.Errorf("at the second try: %s", got)
 	}
 }

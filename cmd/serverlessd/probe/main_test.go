@@ -12,8 +12,8 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
+// testTimeout bounds every wait for something that must happen.
+const testTimeout = 60 * time.Second
 
 var full = flag.Bool("full", false, "more kills, more jobs")
 
@@ -22,9 +22,9 @@ var probe = throwaway.Probe{Name: "serverlessd"}
 func TestMain(m *testing.M) {
 	os.Exit(probe.Main(12, func() (int, error) {
 		code := mariadbtest.Main(m)
-		if common.daemon == nil {
+		if sharedProbe.daemon == nil {
 			return code, nil
 		}
-		return code, common.Stop()
+		return code, sharedProbe.Stop()
 	}))
 }

@@ -10,13 +10,13 @@ import (
 // TestOperators: operators can make requests about all clients, and read a job's payload and a
 // handler's versions.
 func TestOperators(t *testing.T) {
-	d, client, other := sharing(t), tenant(), tenant()
+	d, client, other := sharing(t), uniqueClient(), uniqueClient()
 	for range 12 {
 		d.handler(t, client, "op", "sh", `echo "R: 200 old"`)
 	}
 	d.handler(t, client, "op", "sh", `echo "R: 400 no"`)
 	payload := "a|b \x00 " + strings.Repeat("x", 3000)
-	id := d.one(t, client, "op", payload)
+	id := d.addOne(t, client, "op", payload)
 	if r := d.expect(t, 200, "GET", "/"+client+"/job/payload/"+id, ""); r.body != payload || r.header.Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("%s %v", r, r.header)
 	}

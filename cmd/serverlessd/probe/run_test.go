@@ -57,9 +57,9 @@ func TestStatuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			client := tenant()
+			client := uniqueClient()
 			d.handler(t, client, "t", c.lang, c.body)
-			id := d.one(t, client, "t", c.payload)
+			id := d.addOne(t, client, "t", c.payload)
 			if c.code != "" {
 				d.awaitCode(t, client, id, c.code)
 			}
@@ -77,7 +77,7 @@ func TestStatuses(t *testing.T) {
 			if h := d.expect(t, 200, "GET", "/"+client+"/job/result/"+id, "").header.Get("job-status"); h != fmt.Sprint(c.status) {
 				t.Errorf("job-status %q, want %v", h, c.status)
 			}
-			if c.state == "abandoned" != (r.json["tries"].(float64) > 1 || r.slow()) {
+			if c.state == "abandoned" != (r.json["tries"].(float64) > 1 || r.isSlow()) {
 				t.Errorf("tries: %s", r)
 			}
 		})
@@ -94,26 +94,26 @@ func TestContexts(t *testing.T) {
 	} {
 		t.Run(c.lang+": before, beforeEach, afterEach", func(t *testing.T) {
 			t.Parallel()
-			client := tenant()
+			client := uniqueClient()
 			d.handler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
-			if got := d.awaitEnd(t, client, d.one(t, client, "g", "x"), "ok"); got != "b11" {
+			if got := d.awaitEnd(t, client, d.addOne(t, client, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("first %q, want b11", got)
 			}
-			if got := d.awaitEnd(t, client, d.one(t, client, "g", "x"), "ok"); got != "b122" {
+			if got := d.awaitEnd(t, client, d.addOne(t, client, "g", "x"), "ok"); got != "b122" {
 				t.Errorf("second %q, want b122", got)
 			}
-			other := tenant()
+			other := uniqueClient()
 			d.handler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each)
-			if got := d.awaitEnd(t, other, d.one(t, other, "g", "x"), "ok"); got != "b11" {
+			if got := d.awaitEnd(t, other, d.addOne(t, other, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("another client got %q, want b11", got)
 			}
 		})
 		t.Run(c.lang+": before fails", func(t *testing.T) {
 			t.Parallel()
-			client := tenant()
+			client := uniqueClient()
 			throw := map[string]string{"node": "throw new Error('no')", "python": "raise ValueError('no')", "php": "throw new Exception('no');"}[c.lang]
 			d.handler(t, client, "g", c.lang, c.body, "before="+throw)
-			id := d.one(t, client, "g", "x")
+			id := d.addOne(t, client, "g", "x")
 			d.awaitCode(t, client, id, "before_failed")
 			d.awaitEnd(t, client, id, "abandoned")
 			if r := d.job(t, client, id); r.json["exitcode"] != 500.0 {
@@ -128,32 +128,32 @@ func TestContexts(t *testing.T) {
 	} {
 		t.Run(lang+": environment", func(t *testing.T) {
 			t.Parallel()
-			client := tenant()
+			client := uniqueClient()
 			d.handler(t, client, "env", lang, body)
-			if got := d.awaitEnd(t, client, d.one(t, client, "env", "x"), "ok"); got != "clean" {
+			if got := d.awaitEnd(t, client, d.addOne(t, client, "env", "x"), "ok"); got != "clean" {
 				t.Errorf("%s", got)
 			}
 		})
 	}
 	t.Run("temporary files of another client", func(t *testing.T) {
 		t.Parallel()
-		a, b := tenant(), tenant()
+		a, b := uniqueClient(), uniqueClient()
 		d.handler(t, a, "w", "sh", `touch "$TMPDIR/mine"; echo "R: 200 $TMPDIR"`)
 		d.handler(t, b, "w", "sh", `echo "R: 200 $TMPDIR"`)
-		at, bt := d.awaitEnd(t, a, d.one(t, a, "w", "x"), "ok"), d.awaitEnd(t, b, d.one(t, b, "w", "x"), "ok")
+		at, bt := d.awaitEnd(t, a, d.addOne(t, a, "w", "x"), "ok"), d.awaitEnd(t, b, d.addOne(t, b, "w", "x"), "ok")
 		if at == "" || at == bt {
 			t.Errorf("temporary directories %q and %q", at, bt)
 		}
 	})
 	t.Run("killed with all it started", func(t *testing.T) {
 		t.Parallel()
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "slow", "sh", `(setsid sleep 1000 & echo $! >"$1.a"; wait) & sleep 1000 & echo $! >"$1.b"; wait`, `options={"timeout":"300ms"}`)
 		mark := t.TempDir() + "/pid"
 		if err := os.Chmod(strings.TrimSuffix(mark, "/pid"), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		id := d.one(t, client, "slow", mark)
+		id := d.addOne(t, client, "slow", mark)
 		d.awaitEnd(t, client, id, "abandoned")
 		if r := d.job(t, client, id); r.text("code") != "timeout" && r.json["exitcode"] != 500.0 {
 			t.Errorf("%s", r)
@@ -174,9 +174,9 @@ func TestContexts(t *testing.T) {
 	})
 	t.Run("processor time", func(t *testing.T) {
 		t.Parallel()
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
-		d.awaitEnd(t, client, d.one(t, client, "busy", "x"), "abandoned")
+		d.awaitEnd(t, client, d.addOne(t, client, "busy", "x"), "abandoned")
 	})
 }
 
@@ -184,9 +184,9 @@ func TestContexts(t *testing.T) {
 func TestFollowing(t *testing.T) {
 	d := sharing(t)
 	t.Run("J: lines", func(t *testing.T) {
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
-		id := d.one(t, client, "a", "x")
+		id := d.addOne(t, client, "a", "x")
 		d.awaitEnd(t, client, id, "ok")
 		until(t, "jobs", func() error {
 			if k := d.counts(t, client, "b"); k["added"] != 2.0 {
@@ -206,19 +206,19 @@ func TestFollowing(t *testing.T) {
 		}
 	})
 	t.Run("dropped on an error", func(t *testing.T) {
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "a", "sh", `echo "J: b|x"; exit 1`)
-		d.awaitEnd(t, client, d.one(t, client, "a", "x"), "abandoned")
+		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "abandoned")
 		if k := d.counts(t, client, "b"); k != nil {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("next", func(t *testing.T) {
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
 		d.handler(t, client, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
 		d.handler(t, client, "c", "sh", `echo "R: 200 <$1>"`)
-		d.awaitEnd(t, client, d.one(t, client, "a", "x"), "ok")
+		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 		until(t, "the chain", func() error {
 			r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=c&state=ok", "")
 			list, _ := r.json["jobs"].([]any)
@@ -234,10 +234,10 @@ func TestFollowing(t *testing.T) {
 		}
 	})
 	t.Run("newlines in data are a JSON string", func(t *testing.T) {
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
 		d.handler(t, client, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
-		d.awaitEnd(t, client, d.one(t, client, "a", "x"), "ok")
+		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 		until(t, "next", func() error {
 			if k := d.counts(t, client, "b"); k["ok"] != 1.0 {
 				return fmt.Errorf("%v", k)
@@ -251,9 +251,9 @@ func TestFollowing(t *testing.T) {
 		}
 	})
 	t.Run("long data is cut", func(t *testing.T) {
-		client := tenant()
+		client := uniqueClient()
 		d.handler(t, client, "a", "node", `return "x".repeat(5000)`)
-		id := d.one(t, client, "a", "x")
+		id := d.addOne(t, client, "a", "x")
 		if got := d.awaitEnd(t, client, id, "ok"); len(got) != 1024 {
 			t.Errorf("%d bytes, want 1024", len(got))
 		}

@@ -13,7 +13,7 @@ import (
 
 // TestUnique: each mode does what it says, and a key is freed when it should be.
 func TestUnique(t *testing.T) {
-	d, client := sharing(t), tenant()
+	d, client := sharing(t), uniqueClient()
 	add := func(status int, how, query, line string) string {
 		t.Helper()
 		r := d.expect(t, status, "POST", "/"+client+"/job/x/add?"+query, line)
@@ -67,13 +67,13 @@ func TestUnique(t *testing.T) {
 	})
 	h := add(201, "", "key=again&delay=1h", "h")
 	d.expectError(t, 409, "key_held", "POST", "/"+client+"/job/retry/"+g, "", h, "again")
-	if _, err := ledger(d, client); err != nil {
+	if _, err := readLedger(d, client); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestBadUnique(t *testing.T) {
-	d, client := sharing(t), tenant()
+	d, client := sharing(t), uniqueClient()
 	at := "/" + client + "/job/x/add?"
 	for query, words := range map[string]string{
 		"key=":                                   "invalid_value 256 0",
@@ -111,7 +111,7 @@ func TestUniqueKilled(t *testing.T) {
 			flags := []string{"--store=" + store(t)}
 			dir := t.TempDir()
 			first, second := startIn(t, dir, flags...), start(t, flags...)
-			client := tenant()
+			client := uniqueClient()
 			var mu sync.Mutex
 			made, answers, ids := map[string]int{}, 0, map[string]string{}
 			stop := make(chan struct{})

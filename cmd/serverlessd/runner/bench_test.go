@@ -19,14 +19,14 @@ func BenchmarkRun(b *testing.B) {
 		b.Run(l.lang, func(b *testing.B) { benchmark(b, handler(job.Source{Lang: l.lang, Body: l.echo})) })
 	}
 	b.Run("http", func(b *testing.B) {
-		url := web(b, func(w http.ResponseWriter, q *http.Request) { io.Copy(w, q.Body) })
-		benchmark(b, webHandler(url, job.Options{}))
+		url := startServer(b, func(w http.ResponseWriter, q *http.Request) { io.Copy(w, q.Body) })
+		benchmark(b, httpHandler(url, job.Options{}))
 	})
 	b.Run("http batch", func(b *testing.B) {
-		url := web(b, func(w http.ResponseWriter, q *http.Request) {
+		url := startServer(b, func(w http.ResponseWriter, q *http.Request) {
 			io.WriteString(w, "200\n200\n200\n200\n200\n200\n200\n200\n200\n200\n")
 		})
-		benchmark(b, webHandler(url, job.Options{Batch: true}))
+		benchmark(b, httpHandler(url, job.Options{Batch: true}))
 	})
 }
 

@@ -30,18 +30,18 @@ var pythonCheck string
 type compiler struct {
 	args func(o *Options, hook bool) []string
 	text func(source string, hook bool) string
-	// fault matches the line and the message in the command's output; nil: the whole output is the
+	// faultPattern matches the line and the message in the command's output; nil: the whole output is the
 	// message.
-	fault *regexp.Regexp
+	faultPattern *regexp.Regexp
 }
 
 func verbatim(source string, _ bool) string { return source }
 
 var compilers = map[string]compiler{
 	job.Shell: {
-		args:  func(*Options, bool) []string { return []string{"sh", "-n"} },
-		text:  func(source string, _ bool) string { s, _, _ := strings.Cut(source, "\x00"); return s + "\n" },
-		fault: regexp.MustCompile(`(?m)^[^:\n]*: (?:line )?(?P<line>\d+): (?P<text>.*)$`),
+		args:         func(*Options, bool) []string { return []string{"sh", "-n"} },
+		text:         func(source string, _ bool) string { s, _, _ := strings.Cut(source, "\x00"); return s + "\n" },
+		faultPattern: regexp.MustCompile(`(?m)^[^:\n]*: (?:line )?(?P<line>\d+): (?P<text>.*)$`),
 	},
 	job.Node: {
 		args: func(o *Options, _ bool) []string {
@@ -67,15 +67,15 @@ var compilers = map[string]compiler{
 			}
 			return "<?php return static function ($payload, $job) {" + source + "\n};"
 		},
-		fault: regexp.MustCompile(`(?m)^(?:PHP )?(?:Parse|Fatal) error: +(?P<text>.*) in .* on line (?P<line>\d+)$`),
+		faultPattern: regexp.MustCompile(`(?m)^(?:PHP )?(?:Parse|Fatal) error: +(?P<text>.*) in .* on line (?P<line>\d+)$`),
 	},
 }
 
 var phpTag = regexp.MustCompile(`^\s*<\?php\b`)
 
 const (
-	checksAtOnce = 4       // maximum number of checks at a time
-	checkSays    = 4 << 10 // maximum number of bytes of a check's output that are kept
+	maxChecks      = 4       // maximum number of checks at a time
+	maxCheckOutput = 4 << 10 // maximum number of bytes of a check's output that are kept
 )
 
 // ErrCheckBusy means that a source could not be checked in time.
@@ -88,11 +88,11 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.o.Start, ErrCheckBusy)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Start, ErrCheckBusy)
 	defer cancel()
 	select {
-	case r.checks <- struct{}{}:
-		defer func() { <-r.checks }()
+	case r.checkSlots <- struct{}{}:
+		defer func() { <-r.checkSlots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -118,11 +118,11 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 
 // check runs the compiler on a source, and returns the output and whether the source compiles.
 func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
-	out := &launch.Capture{Limit: checkSays}
-	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.o.Start/time.Second) + 1}}
+	out := &launch.Capture{Limit: maxCheckOutput}
+	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.options.Start/time.Second) + 1}}
 	p, err := launch.Start(launch.Command{
-		Args: c.args(&r.o, hook), Dir: "/", Env: []string{"PATH=" + r.o.Path, "HOME=/", "LANG=C.UTF-8"},
-		Stdin: []byte(c.text(source, hook)), Stderr: out, Guard: r.o.Guard, User: r.pool.user, Limits: limits,
+		Args: c.args(&r.options, hook), Dir: "/", Env: []string{"PATH=" + r.options.Path, "HOME=/", "LANG=C.UTF-8"},
+		Stdin: []byte(c.text(source, hook)), Stderr: out, Guard: r.options.Guard, User: r.pool.user, Limits: limits,
 	})
 	if err != nil {
 		return "", false, err
@@ -145,9 +145,9 @@ func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool
 
 // explain turns a compiler's output into "line N: what is wrong".
 func (c compiler) explain(said string) string {
-	if c.fault != nil {
-		if m := c.fault.FindStringSubmatch(said); m != nil {
-			return "line " + m[c.fault.SubexpIndex("line")] + ": " + m[c.fault.SubexpIndex("text")]
+	if c.faultPattern != nil {
+		if m := c.faultPattern.FindStringSubmatch(said); m != nil {
+			return "line " + m[c.faultPattern.SubexpIndex("line")] + ": " + m[c.faultPattern.SubexpIndex("text")]
 		}
 	}
 	return string(bytes.TrimSpace([]byte(said)))

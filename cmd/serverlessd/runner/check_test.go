@@ -85,8 +85,8 @@ func TestNoInterpreter(t *testing.T) {
 	}
 }
 
-// TestCheckTakesItsTime: a check that does not end in time is killed.
-func TestCheckTakesItsTime(t *testing.T) {
+// TestCheckTimeout: a check that does not end in time is killed.
+func TestCheckTimeout(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "php"), []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// key identifies the contexts that a job may use: jobs with equal keys may share a context.
-type key struct{ client, lang, eid string }
+// contextKey identifies the contexts that a job may use: jobs with equal keys may share a context.
+type contextKey struct{ client, lang, eid string }
 
-func keyOf(client string, h *job.Handler) key {
+func contextKeyOf(client string, h *job.Handler) contextKey {
 	eid := "eid " + h.EID
 	if h.EID == "" {
 		eid = "version " + h.Jobtype + " " + h.ID
 	}
-	return key{client, h.Lang, eid}
+	return contextKey{client, h.Lang, eid}
 }
 
 // interpreter starts the contexts of a language, and communicates with them.
@@ -34,85 +34,85 @@ type interpreter interface {
 	// args returns the command line of a context.
 	args(o *Options) []string
 	// open opens the files that a context inherits besides the pipe of its input.
-	open(c *process) ([]*os.File, error)
+	open(c *scriptContext) ([]*os.File, error)
 	// hello, hook and task return bytes for the input of a context. It answers each with a mark,
 	// whose number status interprets.
-	hello(c *process) []byte
-	hook(c *process, source string) []byte
-	task(c *process, b Batch, j Job) ([]byte, error)
+	greeting(c *scriptContext) []byte
+	hook(c *scriptContext, source string) []byte
+	task(c *scriptContext, b Batch, j Job) ([]byte, error)
 	// status returns the status for the number in a run's mark, and the data that the run gets if
 	// it has given none.
 	status(number int) (status int, data string)
 }
 
-// process is a context: an operating system process, its input and its output. One batch at a time
+// scriptContext is a context: an operating system process, its input and its output. One batch at a time
 // uses it.
-type process struct {
-	key
-	r           *Runner
-	interpreter interpreter
-	secret      string
-	dir         string
-	in          *os.File
-	out         *output
-	p           *launch.Process
-	sources     map[string]int  // the numbers of the sources that it already has
-	befores     map[string]bool // the sources of the hook "before" that it has run
-	payload     *os.File        // for sh, the standard input of its jobs
-	excess      atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
+type scriptContext struct {
+	contextKey
+	runner       *Runner
+	interpreter  interpreter
+	secret       string
+	dir          string
+	stdin        *os.File
+	output       *output
+	process      *launch.Process
+	sources      map[string]int  // the numbers of the sources that it already has
+	beforesRun   map[string]bool // the sources of the hook "before" that it has run
+	payloadFile  *os.File        // for sh, the standard input of its jobs
+	excessMemory atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
 
-	era     int // the era of the pool in which it began
-	jobs    int // run
-	cleared bool
-	broken  bool // the context must not be used again
-	expiry  *time.Timer
+	generation int // the era of the pool in which it began
+	jobs       int // run
+	isCleared  bool
+	unusable   bool // the context must not be used again
+	idleTimer  *time.Timer
 }
 
-// endPatience bounds how long a context may take to end by itself, and killPatience how long it may
+// endTimeout bounds how long a context may take to end by itself, and killTimeout how long it may
 // take to end once it is killed.
 const (
-	endPatience  = time.Second
-	killPatience = 10 * time.Second
+	endTimeout  = time.Second
+	killTimeout = 10 * time.Second
 )
 
-// startsAtOnce bounds how many processes are being started at a time. During a start the daemon has
+// maxStarts bounds how many processes are being started at a time. During a start the daemon has
 // twice as many files open for the process, and connections leave only a limited number of files
 // for this.
-const startsAtOnce = 4
+const maxStarts = 4
 
 // begin starts a context and waits until it is ready.
-func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fault) {
+func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scriptContext, *runFault) {
 	name := strconv.FormatUint(serial, 10)
-	c := &process{key: k, r: r, dir: filepath.Join(r.o.Dir, name), sources: make(map[string]int), befores: make(map[string]bool)}
+	c := &scriptContext{contextKey: k, runner: r, dir: filepath.Join(r.options.Dir, name), sources: make(map[string]int), beforesRun: make(map[string]bool)}
 	c.interpreter = interpreters[k.lang]
 	var random [16]byte
 	_, _ = rand.Read(random[:])
 	c.secret = hex.EncodeToString(random[:])
-	c.out = newOutput(c.secret, &r.o, r.o.Log.With().Str("client", k.client).Str("lang", k.lang).Logger())
-	r.starts <- struct{}{}
+	c.output = newOutput(c.secret, &r.options, r.options.Log.With().Str("client", k.client).Str("lang", k.lang).Logger())
+	r.startSlots <- struct{}{}
 	err := c.start(name)
-	<-r.starts
+	<-r.startSlots
 	if err != nil {
 		c.clear()
-		return nil, &fault{hostOr(codeContextFailed, err), err.Error()}
+		return nil, &runFault{hostOr(codeContextFailed, err), err.Error()}
 	}
-	if _, f := c.step(ctx, c.interpreter.hello(c), r.o.Start, 0); f != nil {
+	if _, f := c.step(ctx, c.interpreter.greeting(c), r.options.Start, 0); f != nil {
 		c.kill()
 		switch f.code {
 		case "":
 			return nil, f
 		case codeTimeout:
-			f.text = fmt.Sprintf("the context was not ready after %v", r.o.Start)
+			f.text = fmt.Sprintf("the context was not ready after %v", r.options.Start)
 		case codeContextDied:
-			f.text = "the context ended at its start" + f.text[len(died):]
+			f.text = "the context ended at its start" + f.text[len(diedReason):]
 		}
-		return nil, &fault{codeContextFailed, f.text}
+		return nil, &runFault{codeContextFailed, f.text}
 	}
 	return c, nil
 }
 
-func (c *process) start(name string) error {
-	who := c.r.pool.user
+func (c *scriptContext) start(name string) error {
+	who := c.runner.pool.user
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *process) start(name string) error {
 	if err != nil {
 		return err
 	}
-	c.in = in
+	c.stdin = in
 	defer theirs.Close()
 	files, err := c.interpreter.open(c)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *process) start(name string) error {
 			}
 		}
 	}
-	o := &c.r.o
+	o := &c.runner.options
 	limits := []launch.Limit{
 		{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: uint64(o.FileSize)}, {Resource: unix.RLIMIT_NOFILE, Max: uint64(o.Files)},
 	}
@@ -147,64 +147,64 @@ func (c *process) start(name string) error {
 	if who != nil { // the limit applies to all processes of the user together
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
 	}
-	c.p, err = launch.Start(launch.Command{
+	c.process, err = launch.Start(launch.Command{
 		Args: c.interpreter.args(o), Dir: c.dir,
 		Env:    []string{"PATH=" + o.Path, "HOME=" + c.dir, "TMPDIR=" + c.dir, "PWD=" + c.dir, "LANG=C.UTF-8"},
-		Stdout: c.out, Stderr: stderr{c.out}, Files: files,
+		Stdout: c.output, Stderr: stderr{c.output}, Files: files,
 		Guard: o.Guard, Name: "context-" + name, WatchGroup: true, User: who, Limits: limits,
 	})
 	if err == nil {
-		c.p.KillRest()
+		c.process.KillRest()
 	}
 	return err
 }
 
-const died = "the context ended before the job did"
+const diedReason = "the context ended before the job did"
 
 // step sends a frame to a context and waits for the mark that ends the step. The step may take at
 // most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the context
 // cannot be used again. A fault without a code means that ctx has ended.
-func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
-	defer func() { c.broken = c.broken || f != nil }()
+func (c *scriptContext) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m stepResult, f *runFault) {
+	defer func() { c.unusable = c.unusable || f != nil }()
 	deadline := time.Now().Add(limit)
-	meter := c.p.Meter()
+	meter := c.process.Meter()
 	check := time.NewTimer(limit)
 	if cpu > 0 {
 		check.Reset(min(limit, max(cpu/100, minCheck)))
 	}
 	defer check.Stop()
 	// So a context that does not read its input cannot block the write for longer.
-	_ = c.in.SetWriteDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
-	_, _ = c.in.Write(frame) // the wait below notices an error
+	_ = c.stdin.SetWriteDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = c.stdin.SetWriteDeadline(time.Unix(1, 0)) })
+	_, _ = c.stdin.Write(frame) // the wait below notices an error
 	stop()
 	for {
 		select {
-		case m = <-c.out.marks:
+		case m = <-c.output.results:
 			return m, m.fault
-		case <-c.p.Ended():
+		case <-c.process.Ended():
 			select {
-			case m = <-c.out.marks:
+			case m = <-c.output.results:
 				if m.fault != nil {
 					return m, m.fault
 				}
 			default:
 			}
-			if bytes := c.excess.Load(); bytes > 0 {
-				return m, &fault{codeMemory, fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.r.o.Memory)}
+			if bytes := c.excessMemory.Load(); bytes > 0 {
+				return m, &runFault{codeMemory, fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.Memory)}
 			}
-			return m, &fault{codeContextDied, died + c.cause()}
+			return m, &runFault{codeContextDied, diedReason + c.cause()}
 		case <-ctx.Done():
-			return m, &fault{}
+			return m, &runFault{}
 		case <-check.C:
 			left := time.Until(deadline)
 			if left <= 0 {
-				return m, &fault{codeTimeout, fmt.Sprintf("it took longer than %v", limit)}
+				return m, &runFault{codeTimeout, fmt.Sprintf("it took longer than %v", limit)}
 			}
 			used := time.Duration(0)
 			if cpu > 0 {
 				if used = meter.Used(); used >= cpu {
-					return m, &fault{codeCPU, fmt.Sprintf("it used more than %v of processor time", cpu)}
+					return m, &runFault{codeCPU, fmt.Sprintf("it used more than %v of processor time", cpu)}
 				}
 			}
 			check.Reset(nextCheck(left, cpu-used))
@@ -226,20 +226,20 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 }
 
 // cause describes how the process ended, and what it printed last.
-func (c *process) cause() string {
-	r := c.p.Result()
+func (c *scriptContext) cause() string {
+	r := c.process.Result()
 	s := fmt.Sprintf(" (exit status %d)", r.Code)
 	if r.Signal != 0 {
 		s = fmt.Sprintf(" (%s)", launch.SignalName(r.Signal))
 	}
-	if last := c.out.lastWords(); last != "" {
+	if last := c.output.stderrTail(); last != "" {
 		s += ": " + last
 	}
 	return s
 }
 
 // hook runs the source of a hook, which is before, beforeEach or afterEach.
-func (c *process) hook(ctx context.Context, what, source string, limit, cpu time.Duration) *fault {
+func (c *scriptContext) hook(ctx context.Context, what, source string, limit, cpu time.Duration) *runFault {
 	if source == "" {
 		return nil
 	}
@@ -255,22 +255,22 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 		if len(m.data) > 0 {
 			data = string(m.data)
 		}
-		return &fault{codeBefore, what + ": " + data}
+		return &runFault{codeBefore, what + ": " + data}
 	}
 	return nil
 }
 
 // run runs a job, whose frame or error task has returned. After a fault the context cannot be used
 // again. A fault without a code means that ctx has ended.
-func (c *process) run(ctx context.Context, b Batch, j Job, frame []byte, err error) (o job.Outcome, f *fault) {
+func (c *scriptContext) run(ctx context.Context, b Batch, j Job, frame []byte, err error) (o job.Outcome, f *runFault) {
 	start := time.Now()
 	if err != nil {
-		c.broken = true
-		f = &fault{codeContextFailed, err.Error()}
+		c.unusable = true
+		f = &runFault{codeContextFailed, err.Error()}
 		return f.outcome(), f
 	}
 	c.forgetErrors()
-	m, f := c.step(ctx, frame, c.r.timeout(b.Handler), c.r.cpu(b.Handler))
+	m, f := c.step(ctx, frame, c.runner.timeout(b.Handler), c.runner.cpu(b.Handler))
 	c.jobs++
 	if f != nil {
 		o = f.outcome()
@@ -278,7 +278,7 @@ func (c *process) run(ctx context.Context, b Batch, j Job, frame []byte, err err
 		o = c.outcome(&m)
 	}
 	o.Wall = time.Since(start)
-	if code, _ := job.Judge(o.Status); code != job.CodeOK || j.Tries > 1 {
+	if code, _ := job.CodeOf(o.Status); code != job.CodeOK || j.Tries > 1 {
 		o.Stderr = c.errors()
 	}
 	return o, f
@@ -286,33 +286,33 @@ func (c *process) run(ctx context.Context, b Batch, j Job, frame []byte, err err
 
 // forgetErrors drops what earlier steps have printed to standard error. It is not called before
 // the hello, because what a context prints at its start may explain why the hello is not answered.
-func (c *process) forgetErrors() {
-	c.p.Flush()
-	c.out.forget()
+func (c *scriptContext) forgetErrors() {
+	c.process.Flush()
+	c.output.forget()
 }
 
 // errors returns the end of what the step has printed to standard error. It first reads what is
 // still in the pipe.
-func (c *process) errors() []byte {
-	c.p.Flush()
-	return c.out.errors()
+func (c *scriptContext) errors() []byte {
+	c.process.Flush()
+	return c.output.errors()
 }
 
-func (c *process) outcome(m *mark) job.Outcome {
+func (c *scriptContext) outcome(m *stepResult) job.Outcome {
 	status, data := c.interpreter.status(m.number)
-	o := job.Outcome{Status: status, Data: m.data, Lines: m.lines, BadLines: m.bad}
+	o := job.Outcome{Status: status, Data: m.data, Lines: m.lines, BadLines: m.badLines}
 	if len(o.Data) == 0 {
 		o.Data = []byte(data)
 	}
-	if m.said != nil {
-		o.Status, o.Data = m.said.status, m.said.data
+	if m.statusLine != nil {
+		o.Status, o.Data = m.statusLine.status, m.statusLine.data
 	}
 	return o
 }
 
 // runContext runs a batch in a context.
 func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
-	c, f := r.pool.acquire(ctx, keyOf(b.Client, b.Handler))
+	c, f := r.pool.acquire(ctx, contextKeyOf(b.Client, b.Handler))
 	if f != nil {
 		if err := f.host(); err != nil {
 			return err
@@ -325,11 +325,11 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 	defer r.pool.release(c)
 	h := b.Handler
 	timeout, cpu := r.timeout(h), r.cpu(h)
-	if !c.befores[h.Before] {
-		if f = c.hook(ctx, "before", h.Before, r.o.Start, 0); f != nil {
-			c.broken = true
+	if !c.beforesRun[h.Before] {
+		if f = c.hook(ctx, "before", h.Before, r.options.Start, 0); f != nil {
+			c.unusable = true
 		} else {
-			c.befores[h.Before] = true
+			c.beforesRun[h.Before] = true
 		}
 	}
 	if f == nil {
@@ -350,7 +350,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 		}
 		frame, err := c.interpreter.task(c, b, j)
 		if launch.IsTemporary(err) {
-			c.broken = true
+			c.unusable = true
 			return err
 		}
 		to.Started(i)
@@ -367,46 +367,46 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 		}
 	}
 	if f := c.hook(ctx, "afterEach", h.AfterEach, timeout, cpu); f != nil && f.code != "" {
-		c.out.log.Warn().Str("type", b.Type).Str("reason", f.text).Msg("afterEach failed")
+		c.output.log.Warn().Str("type", b.Type).Str("reason", f.text).Msg("afterEach failed")
 	}
 	return nil
 }
 
 // kill kills a context and all processes that it has started. It may be called more than once.
-func (c *process) kill() {
-	c.broken = true
-	if c.cleared {
+func (c *scriptContext) kill() {
+	c.unusable = true
+	if c.isCleared {
 		return
 	}
-	if c.p != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	if c.process != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 		defer cancel()
-		c.p.Kill(ctx)
+		c.process.Kill(ctx)
 	}
 	c.clear()
 }
 
 // finish closes a context's input, so that the context ends by itself, and kills it if it does not.
-func (c *process) finish() {
-	if !c.broken {
-		c.in.Close()
+func (c *scriptContext) finish() {
+	if !c.unusable {
+		c.stdin.Close()
 		select {
-		case <-c.p.Ended():
-		case <-time.After(endPatience):
+		case <-c.process.Ended():
+		case <-time.After(endTimeout):
 		}
 	}
 	c.kill()
 }
 
 // clear closes and removes the files of a context.
-func (c *process) clear() {
-	c.cleared = true
-	for _, f := range []*os.File{c.in, c.payload} {
+func (c *scriptContext) clear() {
+	c.isCleared = true
+	for _, f := range []*os.File{c.stdin, c.payloadFile} {
 		if f != nil {
 			f.Close()
 		}
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
-		c.out.log.Warn().Err(err).Msg("a context's directory could not be removed")
+		c.output.log.Warn().Err(err).Msg("a context's directory could not be removed")
 	}
 }

@@ -49,14 +49,14 @@ func TestGlobals(t *testing.T) {
 		}
 		// A new version has a context of its own.
 		other := handler(h.Source)
-		if r.Warm("c", other) || text(one(t, r, other, "x")) != "200 2" {
+		if r.Warm("c", other) || text(runOne(t, r, other, "x")) != "200 2" {
 			t.Error("two versions share a context")
 		}
 	})
 }
 
-// TestEid: types and versions with the same eid share contexts, and the before of each runs once.
-func TestEid(t *testing.T) {
+// TestEID: types and versions with the same eid share contexts, and the before of each runs once.
+func TestEID(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		if l.lang == job.Shell {
 			l.more = `echo "R: 200 $n"`
@@ -77,7 +77,7 @@ func TestEid(t *testing.T) {
 		third := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global + "\n" + comment, Body: l.more})
 		third.Jobtype = "c-other"
 		for i, h := range []*job.Handler{first, second, third, first} {
-			if got, want := text(one(t, r, h, "")), []string{"200 1", "200 1", "200 2", "200 2"}[i]; got != want {
+			if got, want := text(runOne(t, r, h, "")), []string{"200 1", "200 1", "200 2", "200 2"}[i]; got != want {
 				t.Errorf("run %d: %q, want %q", i, got, want)
 			}
 		}
@@ -87,8 +87,8 @@ func TestEid(t *testing.T) {
 	})
 }
 
-// TestContextsThatDieIdle: a context that ends while it is idle is not used again.
-func TestContextsThatDieIdle(t *testing.T) {
+// TestIdleContextDeath: a context that ends while it is idle is not used again.
+func TestIdleContextDeath(t *testing.T) {
 	later := map[string]string{
 		job.Node:   `setTimeout(() => process.exit(1), 10); return String(process.pid)`,
 		job.Python: "import os, threading\nthreading.Timer(0.01, lambda: os._exit(1)).start()\nreturn str(os.getpid())",
@@ -101,23 +101,23 @@ func TestContextsThatDieIdle(t *testing.T) {
 		r := newRunner(t, nil)
 		h := handler(job.Source{Lang: l.lang, EID: "e", Body: later[l.lang]})
 		for range 2 {
-			o := one(t, r, h, "x")
+			o := runOne(t, r, h, "x")
 			eventually(t, "the context is dead", func() bool { return gone(string(o.Data)) })
 			eventually(t, "that is known", func() bool {
 				r.pool.mu.Lock()
 				defer r.pool.mu.Unlock()
-				return len(r.pool.idle) == 0 || !r.pool.idle[0].p.Running()
+				return len(r.pool.idle) == 0 || !r.pool.idle[0].process.Running()
 			})
 		}
-		if got := text(one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.echo}), "x")); got != "200 x" {
+		if got := text(runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.echo}), "x")); got != "200 x" {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-// TestBeforesThatFail: if before or beforeEach fails, the batch is not run. A failed before ends
+// TestFailingBefore: if before or beforeEach fails, the batch is not run. A failed before ends
 // the context; a failed beforeEach or afterEach does not. A failed afterEach changes no status.
-func TestBeforesThatFail(t *testing.T) {
+func TestFailingBefore(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
@@ -126,7 +126,7 @@ func TestBeforesThatFail(t *testing.T) {
 			job.Node: "return String(process.pid)", job.Python: "import os; return str(os.getpid())", job.PHP: "return (string) getmypid();",
 			job.Shell: `echo "R: 200 $$"`,
 		}[l.lang]
-		who := func() string { return text(one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: pid}), "")) }
+		who := func() string { return text(runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: pid}), "")) }
 		for _, c := range []struct {
 			what   string
 			change func(*job.Source)
@@ -146,7 +146,7 @@ func TestBeforesThatFail(t *testing.T) {
 			s := good
 			c.change(&s)
 			got := run(t, r, batch(handler(s), "a", "a"))
-			if len(got) != 2 || !alike(text(got[0]), c.want) || !alike(text(got[1]), c.want) {
+			if len(got) != 2 || !sameOutcome(text(got[0]), c.want) || !sameOutcome(text(got[1]), c.want) {
 				t.Errorf("%s: %q, want %q", c.what, texts(got), c.want)
 			}
 			stays := l.lang != job.Shell || !strings.Contains(c.what, "fails") // exit in a before ends the shell
@@ -169,10 +169,10 @@ func TestSlowStart(t *testing.T) {
 	program("python3", `sleep 2.5; exec /usr/bin/python3 "$@"`)
 	program("node", `sleep 1000`)
 	program("php", `echo "no licence" >&2; exit 9`)
-	path := func(o *Options) { o.Path, o.Start = bin+":/usr/bin:/bin", patience }
+	path := func(o *Options) { o.Path, o.Start = bin+":/usr/bin:/bin", testTimeout }
 	quick := job.Options{Timeout: job.Duration(4 * time.Second), CPU: job.Duration(500 * time.Millisecond)}
 	before := "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass\ntime.sleep(2)"
-	if got := text(one(t, newRunner(t, path), handler(job.Source{Lang: job.Python, Before: before, Body: "pass", Options: quick}), "")); got != "200" {
+	if got := text(runOne(t, newRunner(t, path), handler(job.Source{Lang: job.Python, Before: before, Body: "pass", Options: quick}), "")); got != "200" {
 		t.Errorf("slow: %q", got)
 	}
 	never := newRunner(t, func(o *Options) { path(o); o.Start = 100 * time.Millisecond })
@@ -184,12 +184,12 @@ func TestSlowStart(t *testing.T) {
 		{never, job.Node, "500 context_failed …100ms; 500 context_failed …100ms"},
 		{dies, job.PHP, "500 context_failed …no licence; 500 context_failed …no licence"},
 	} {
-		if got := texts(run(t, c.r, batch(handler(job.Source{Lang: c.lang, Body: "return"}), "a", "b"))); !alike(got, c.want) {
+		if got := texts(run(t, c.r, batch(handler(job.Source{Lang: c.lang, Body: "return"}), "a", "b"))); !sameOutcome(got, c.want) {
 			t.Errorf("%s: %q", c.lang, got)
 		}
 	}
 	none := newRunner(t, func(o *Options) { o.Path = "/no/such/directory" })
-	if got := text(one(t, none, handler(job.Source{Lang: job.Node, Body: "return"}), "")); !alike(got, "500 context_failed …'node'…") {
+	if got := text(runOne(t, none, handler(job.Source{Lang: job.Node, Body: "return"}), "")); !sameOutcome(got, "500 context_failed …'node'…") {
 		t.Errorf("missing: %q", got)
 	}
 	if never.Contexts()+dies.Contexts()+none.Contexts() != 0 {
@@ -197,9 +197,9 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestContextsThatAreEnded: when ctx ends, or at Kill, a job and its context are ended at once, and
+// TestEndedContexts: when ctx ends, or at Kill, a job and its context are ended at once, and
 // the end of the job is not reported.
-func TestContextsThatAreEnded(t *testing.T) {
+func TestEndedContexts(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for what, source := range map[string]job.Source{
@@ -229,16 +229,16 @@ func TestContextsThatAreEnded(t *testing.T) {
 				eventually(t, "there is no context", func() bool { return r.Contexts() == 0 })
 			}
 		}
-		if got := text(one(t, r, handler(job.Source{Lang: l.lang, Body: l.echo}), "on")); got != "200 on" {
+		if got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: l.echo}), "on")); got != "200 on" {
 			t.Errorf("after it: %q", got)
 		}
 	})
 }
 
-// TestHeld: when Held returns true, no other job begins, and the running one continues to its end.
-func TestHeld(t *testing.T) {
-	url := web(t, func(http.ResponseWriter, *http.Request) {})
-	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), webHandler(url, job.Options{})} {
+// TestLockLost: when Held returns true, no other job begins, and the running one continues to its end.
+func TestLockLost(t *testing.T) {
+	url := startServer(t, func(http.ResponseWriter, *http.Request) {})
+	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), httpHandler(url, job.Options{})} {
 		b := batch(h, "a", "b", "c", "d")
 		asked := 0
 		b.Held = func() bool { asked++; return asked == 2 }
@@ -248,9 +248,9 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestInputIsTheJobs: a process that a job has started cannot read the next job's payload from its
+// TestInputOfJobs: a process that a job has started cannot read the next job's payload from its
 // standard input.
-func TestInputIsTheJobs(t *testing.T) {
+func TestInputOfJobs(t *testing.T) {
 	eat := map[string]string{
 		job.Node:   `require("child_process").execSync("cat", { stdio: "inherit" })`,
 		job.Python: `import os; os.system("cat")`, job.PHP: `passthru("cat");`, job.Shell: `true`,
@@ -272,12 +272,12 @@ func TestPayloadFile(t *testing.T) {
 			r.pool.mu.Lock()
 			defer r.pool.mu.Unlock()
 			for c := range r.pool.processes {
-				c.payload.Close()
+				c.payloadFile.Close()
 			}
 		}
 	}}
 	r.Run(t.Context(), batch(h, "a", "b", "c"), to)
-	if got := texts(to.outcomes); !alike(got, "200; 500 context_failed …closed…") || strings.Contains(got, "at once") || to.started != 2 {
+	if got := texts(to.outcomes); !sameOutcome(got, "200; 500 context_failed …closed…") || strings.Contains(got, "at once") || to.started != 2 {
 		t.Errorf("%d started: %q", to.started, got)
 	}
 	if got := texts(run(t, r, batch(h, "c"))); got != "200" {

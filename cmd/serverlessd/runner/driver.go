@@ -40,7 +40,7 @@ type driver struct{ command func(o *Options) []string }
 
 func (d driver) args(o *Options) []string { return d.command(o) }
 
-func (driver) open(*process) ([]*os.File, error) { return nil, nil }
+func (driver) open(*scriptContext) ([]*os.File, error) { return nil, nil }
 
 // frame is the line of JSON before the bytes of a frame.
 type frame struct {
@@ -60,11 +60,13 @@ func (f frame) append(to, bytes []byte) []byte {
 	return append(to, bytes...)
 }
 
-func (driver) hello(c *process) []byte { return frame{Do: "hello", Secret: c.secret}.append(nil, nil) }
+func (driver) greeting(c *scriptContext) []byte {
+	return frame{Do: "hello", Secret: c.secret}.append(nil, nil)
+}
 
 // code appends a frame with a source, unless the context has the source, and returns the number of
 // the source. A hook is not compiled in the same way as a job.
-func (driver) code(c *process, do, source string) (number int, sent []byte) {
+func (driver) code(c *scriptContext, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]
 	if !known {
 		number = len(c.sources) + 1
@@ -74,12 +76,12 @@ func (driver) code(c *process, do, source string) (number int, sent []byte) {
 	return number, sent
 }
 
-func (d driver) hook(c *process, source string) []byte {
+func (d driver) hook(c *scriptContext, source string) []byte {
 	number, sent := d.code(c, "hook", source)
 	return frame{Do: "hook", Code: number}.append(sent, nil)
 }
 
-func (d driver) task(c *process, b Batch, j Job) ([]byte, error) {
+func (d driver) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
 	number, sent := d.code(c, "job", b.Handler.Body)
 	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(sent, j.Payload), nil
 }

@@ -13,10 +13,10 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestStartsTakeFewFiles: however many contexts are started at the same time, the daemon needs only
+// TestFilesOfStarts: however many contexts are started at the same time, the daemon needs only
 // a few more open files than when all of them are ready.
-func TestStartsTakeFewFiles(t *testing.T) {
-	const n, more = 40, 16 * startsAtOnce
+func TestFilesOfStarts(t *testing.T) {
+	const n, more = 40, 16 * maxStarts
 	open := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -31,7 +31,7 @@ func TestStartsTakeFewFiles(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				if o := one(t, r, h, string(rune('A'+i))); o.Status != 200 {
+				if o := runOne(t, r, h, string(rune('A'+i))); o.Status != 200 {
 					t.Errorf("context %d: %d %s %s", i, o.Status, o.Code, o.Data)
 				}
 			})

@@ -12,7 +12,7 @@ import (
 // content of such a folder is ever removed.
 const (
 	folderPrefix = "contexts-"
-	folderMark   = "serverlessd-contexts.mark"
+	markFile     = "serverlessd-contexts.mark"
 	folderText   = "Directories of handlers' processes. A later start of serverlessd removes them once their daemon has gone.\n"
 )
 
@@ -46,7 +46,7 @@ func markedFolder(parent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	mark := filepath.Join(dir, folderMark)
+	mark := filepath.Join(dir, markFile)
 	if err = os.WriteFile(mark, []byte(folderText), 0o600); err == nil {
 		err = os.Chmod(dir, 0o711)
 	}
@@ -59,13 +59,13 @@ func markedFolder(parent string) (string, error) {
 
 // removeFolder removes a folder that has the mark. It removes the mark last.
 func removeFolder(dir string) error {
-	mark := filepath.Join(dir, folderMark)
+	mark := filepath.Join(dir, markFile)
 	if text, err := os.ReadFile(mark); err != nil || string(text) != folderText {
 		return nil // another user owns the folder
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if e.Name() != folderMark {
+		if e.Name() != markFile {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}

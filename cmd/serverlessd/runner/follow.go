@@ -10,11 +10,11 @@ import (
 
 // followLines holds the J: lines of a run.
 type followLines struct {
-	lines []job.Line
-	bad   int
+	lines    []job.Line
+	badLines int
 }
 
-func (f *followLines) count() int { return len(f.lines) + f.bad }
+func (f *followLines) count() int { return len(f.lines) + f.badLines }
 
 // cutFollow returns what follows the J: of a line, and whether the line has one.
 func cutFollow(line []byte) (rest []byte, ok bool) {
@@ -25,8 +25,8 @@ func cutFollow(line []byte) (rest []byte, ok bool) {
 // It returns false if the line is not valid; the line then makes no job.
 func (f *followLines) add(rest []byte, max int) bool {
 	typ, payload, ok := bytes.Cut(rest, []byte("|"))
-	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTime(string(typ)) {
-		f.bad++
+	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTimestamp(string(typ)) {
+		f.badLines++
 		return false
 	}
 	f.lines = append(f.lines, job.Line{Type: string(typ), Payload: bytes.Clone(payload)})
@@ -34,13 +34,13 @@ func (f *followLines) add(rest []byte, max int) bool {
 }
 
 var (
-	dateForm   = regexp.MustCompile(`^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:?\d\d)?)?$`)
-	millisForm = regexp.MustCompile(`^\d{10,13}$`)
+	datePattern   = regexp.MustCompile(`^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:?\d\d)?)?$`)
+	millisPattern = regexp.MustCompile(`^\d{10,13}$`)
 )
 
-// isTime reports whether a type looks like a time. Lines of other programs may have a time in this
+// isTimestamp reports whether a type looks like a time. Lines of other programs may have a time in this
 // place.
-func isTime(s string) bool { return dateForm.MatchString(s) || millisForm.MatchString(s) }
+func isTimestamp(s string) bool { return datePattern.MatchString(s) || millisPattern.MatchString(s) }
 
 // status parses "STATUS[ data]".
 func status(line []byte) (status int, data []byte, ok bool) {

@@ -29,7 +29,7 @@ func GloomOutcome(body []byte, err error) job.Outcome {
 	if err == nil {
 		return o
 	}
-	o = fault{text: err.Error()}.outcome()
+	o = runFault{text: err.Error()}.outcome()
 	var refused *gloom.RefusedError
 	if errors.As(err, &refused) {
 		o.Code = codeRefused
@@ -45,7 +45,7 @@ func GloomOutcome(body []byte, err error) job.Outcome {
 	case failed.Final:
 		o.Status = http.StatusBadRequest
 	case failed.Later:
-		o.Status, o.RetryAfter = http.StatusContinue, max(failed.Delay, job.AtOnce)
+		o.Status, o.RetryAfter = http.StatusContinue, max(failed.Delay, job.MinRetryDelay)
 	}
 	return o
 }

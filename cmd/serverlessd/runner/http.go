@@ -20,23 +20,23 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// webIdle is how long an idle connection is kept. Common servers keep connections longer, so
+	// idleConnTimeout is how long an idle connection is kept. Common servers keep connections longer, so
 	// the runner closes them first: a request on a connection that the server is closing would
 	// fail.
-	webIdle = 4 * time.Second
-	// webIdleConns is how many idle connections are kept for a host.
-	webIdleConns = 256
+	idleConnTimeout = 4 * time.Second
+	// maxIdleConns is how many idle connections are kept for a host.
+	maxIdleConns = 256
 )
 
 func newClient(o Options) *http.Client {
 	dialer := net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
-		return mayDial(address, o.HTTPAllow)
+		return checkDial(address, o.HTTPAllow)
 	}}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true, DisableCompression: true,
-			IdleConnTimeout: webIdle, MaxIdleConnsPerHost: webIdleConns, MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout: idleConnTimeout, MaxIdleConnsPerHost: maxIdleConns, MaxResponseHeaderBytes: 64 << 10,
 		},
 	}
 }
@@ -44,9 +44,9 @@ func newClient(o Options) *http.Client {
 // translatedPrefixes holds the IPv6 prefixes of addresses whose last four bytes are an IPv4 address.
 var translatedPrefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
-// mayDial returns an error if a handler at a resolved address must not be called. Link-local
+// checkDial returns an error if a handler at a resolved address must not be called. Link-local
 // addresses are never dialed, because cloud providers serve the secrets of a machine there.
-func mayDial(address string, allow []netip.Prefix) error {
+func checkDial(address string, allow []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
@@ -73,26 +73,26 @@ func mayDial(address string, allow []netip.Prefix) error {
 
 // request sends a body to a handler and reads the reply. A fault without a code means that ctx has
 // ended.
-func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body []byte) (int, http.Header, []byte, *fault) {
+func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body []byte) (int, http.Header, []byte, *runFault) {
 	timeout := r.timeout(b.Handler)
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	method := cmp.Or(b.Handler.Method, http.MethodPost)
-	broken := func(err error) *fault {
+	broken := func(err error) *runFault {
 		var u *url.Error
 		var dial *net.OpError
 		switch {
 		case ctx.Err() != nil:
-			return &fault{}
+			return &runFault{}
 		case timed.Err() != nil:
-			return &fault{codeTimeout, fmt.Sprintf("%s took longer than %v", method, timeout)}
+			return &runFault{codeTimeout, fmt.Sprintf("%s took longer than %v", method, timeout)}
 		case errors.As(err, &u):
 			err = u.Err // the URL may contain a password
 		}
 		if errors.As(err, &dial) && dial.Op == "dial" {
-			return &fault{hostOr(codeConnection, err), err.Error()}
+			return &runFault{hostOr(codeConnection, err), err.Error()}
 		}
-		return &fault{codeConnection, err.Error()}
+		return &runFault{codeConnection, err.Error()}
 	}
 	req, err := http.NewRequestWithContext(timed, method, b.Handler.Body, bytes.NewReader(body))
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	header.Set("Content-Type", "application/octet-stream")
 	header.Set("User-Agent", "serverlessd")
 	header.Set("job-type", b.Type)
-	res, err := r.web.Do(req)
+	res, err := r.httpClient.Do(req)
 	if err != nil {
 		return 0, nil, nil, broken(err)
 	}
@@ -110,22 +110,22 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	if res.StatusCode == http.StatusSwitchingProtocols { // what follows is no reply, and reading it knows no deadline
 		return res.StatusCode, res.Header, nil, nil
 	}
-	reply, err := io.ReadAll(io.LimitReader(res.Body, r.o.Output+1))
+	reply, err := io.ReadAll(io.LimitReader(res.Body, r.options.Output+1))
 	if err != nil {
 		return 0, nil, nil, broken(err)
 	}
-	if int64(len(reply)) > r.o.Output {
-		return 0, nil, nil, &fault{codeOutput, fmt.Sprintf("the reply has more than %d bytes", r.o.Output)}
+	if int64(len(reply)) > r.options.Output {
+		return 0, nil, nil, &runFault{codeOutput, fmt.Sprintf("the reply has more than %d bytes", r.options.Output)}
 	}
 	return res.StatusCode, res.Header, reply, nil
 }
 
 // outcomeOfReply returns the outcome that a status and the headers of a reply stand for.
 func (r *Runner) outcomeOfReply(status int, header http.Header) job.Outcome {
-	o := job.Outcome{Status: status, RetryAfter: retryAfter(header.Get("Retry-After"), time.Now(), r.o.RetryFor)}
+	o := job.Outcome{Status: status, RetryAfter: retryAfter(header.Get("Retry-After"), time.Now(), r.options.RetryFor)}
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		o.Again = true
+		o.Retry = true
 	}
 	return o
 }
@@ -134,10 +134,10 @@ func (r *Runner) outcomeOfReply(status int, header http.Header) job.Outcome {
 // but not more than limit, or 0 if the header is invalid.
 func retryAfter(header string, now time.Time, limit time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return max(job.AtOnce, min(time.Duration(n)*time.Second, limit))
+		return max(job.MinRetryDelay, min(time.Duration(n)*time.Second, limit))
 	}
 	if at, err := http.ParseTime(header); err == nil {
-		return max(job.AtOnce, min(at.Sub(now), limit))
+		return max(job.MinRetryDelay, min(at.Sub(now), limit))
 	}
 	return 0
 }
@@ -162,11 +162,11 @@ func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) error {
 
 // runRequest runs a job. A fault means that the job has not ended: it could not begin on this host,
 // or ctx has ended.
-func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome, unended *fault) {
+func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome, unended *runFault) {
 	header := make(http.Header, 8)
 	header.Set("job-id", string(j.ID))
 	header.Set("job-try", strconv.Itoa(j.Tries))
-	status, replied, reply, f := r.request(ctx, b, header, line(j.Payload))
+	status, replied, reply, f := r.request(ctx, b, header, withNewline(j.Payload))
 	switch {
 	case f == nil:
 	case f.code == "", f.code == codeHost:
@@ -183,21 +183,21 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 	for l := range bytes.Lines(reply) {
 		if rest, ok := cutFollow(bytes.TrimSuffix(l, []byte("\n"))); !ok {
 			o.Data = append(o.Data, l...)
-		} else if jobs.count() == r.o.Lines {
+		} else if jobs.count() == r.options.Lines {
 			return r.tooManyLines().outcome(), nil
 		} else {
-			jobs.add(rest, r.o.MaxLine)
+			jobs.add(rest, r.options.MaxLine)
 		}
 	}
-	o.Lines, o.BadLines = jobs.lines, jobs.bad
+	o.Lines, o.BadLines = jobs.lines, jobs.badLines
 	return o, nil
 }
 
-func (r *Runner) tooManyLines() fault {
-	return fault{codeLines, fmt.Sprintf("the reply has more than %d J: lines", r.o.Lines)}
+func (r *Runner) tooManyLines() runFault {
+	return runFault{codeLines, fmt.Sprintf("the reply has more than %d J: lines", r.options.Lines)}
 }
 
-func line(payload []byte) []byte { return append(bytes.Clone(payload), '\n') }
+func withNewline(payload []byte) []byte { return append(bytes.Clone(payload), '\n') }
 
 // runBatch runs a batch with one request.
 func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
@@ -218,7 +218,7 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 		o.Wall = wall
 		to.Ended(i, o)
 	}
-	if code, _ := job.Judge(status); f != nil || code != job.CodeOK {
+	if code, _ := job.CodeOf(status); f != nil || code != job.CodeOK {
 		for i := range b.Jobs {
 			if f != nil {
 				end(i, f.outcome())
@@ -239,16 +239,16 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outcome {
 	outcomes := make([]job.Outcome, 0, n)
 	var jobs followLines
-	var f *fault
+	var f *runFault
 	for l := range bytes.Lines(reply) {
 		l = bytes.TrimSuffix(l, []byte("\n"))
 		if rest, ok := cutFollow(l); ok {
-			if jobs.count() == r.o.Lines {
+			if jobs.count() == r.options.Lines {
 				over := r.tooManyLines()
 				f = &over
 				break
 			}
-			jobs.add(rest, r.o.MaxLine)
+			jobs.add(rest, r.options.MaxLine)
 			continue
 		}
 		if len(outcomes) == n || bytes.HasPrefix(l, []byte("#")) {
@@ -256,16 +256,16 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		}
 		number, data, ok := status(bytes.TrimSuffix(l, []byte("\r")))
 		if !ok {
-			f = &fault{codeBadResponse, fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
+			f = &runFault{codeBadResponse, fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
 			break
 		}
 		o := r.outcomeOfReply(number, header)
-		o.Data, o.Lines, o.BadLines = bytes.Clone(data), jobs.lines, jobs.bad
+		o.Data, o.Lines, o.BadLines = bytes.Clone(data), jobs.lines, jobs.badLines
 		outcomes = append(outcomes, o)
 		jobs = followLines{}
 	}
 	if f == nil {
-		f = &fault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
+		f = &runFault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
 	}
 	if len(outcomes) > 0 { // lines after the last status belong to no job
 		outcomes[len(outcomes)-1].BadLines += jobs.count()

@@ -17,8 +17,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// web serves requests until the test ends.
-func web(t testing.TB, f http.HandlerFunc) (url string) {
+// startServer serves requests until the test ends.
+func startServer(t testing.TB, f http.HandlerFunc) (url string) {
 	s := httptest.NewServer(f)
 	t.Cleanup(func() {
 		s.CloseClientConnections()
@@ -27,7 +27,7 @@ func web(t testing.TB, f http.HandlerFunc) (url string) {
 	return s.URL
 }
 
-func webHandler(url string, o job.Options) *job.Handler {
+func httpHandler(url string, o job.Options) *job.Handler {
 	return handler(job.Source{Lang: job.HTTP, Body: url, Options: o})
 }
 
@@ -35,19 +35,19 @@ func TestRequests(t *testing.T) {
 	r := newRunner(t, nil)
 	var mu sync.Mutex
 	var got []string
-	url := web(t, func(w http.ResponseWriter, q *http.Request) {
+	url := startServer(t, func(w http.ResponseWriter, q *http.Request) {
 		body, _ := io.ReadAll(q.Body)
 		mu.Lock()
 		defer mu.Unlock()
 		got = append(got, fmt.Sprintf("%s %s %s %s %s %q", q.Method, q.URL, q.Header.Get("job-id"), q.Header.Get("job-type"), q.Header.Get("job-try"), body))
 		fmt.Fprintf(w, "J: u|1\nbody\nJ: bad\n of it")
 	})
-	h := webHandler(url+"/a?b=c", job.Options{})
+	h := httpHandler(url+"/a?b=c", job.Options{})
 	if s := texts(run(t, r, batch(h, "x", "y\x00\xff"))); s != "200 body\n of it [u|1] bad=1; 200 body\n of it [u|1] bad=1" {
 		t.Errorf("outcomes %q", s)
 	}
 	h.Method = "PUT"
-	one(t, r, h, "")
+	runOne(t, r, h, "")
 	want := `POST /a?b=c id-0 t 1 "x\n"; POST /a?b=c id-1 t 2 "y\x00\xff\n"; PUT /a?b=c id-0 t 1 "\n"`
 	if s := strings.Join(got, "; "); s != want {
 		t.Errorf("requests\n%s, want\n%s", s, want)
@@ -80,14 +80,14 @@ func TestReplies(t *testing.T) {
 		"500 output …":                       {200, "", strings.Repeat("x", 10_001)},
 		"200 " + strings.Repeat("x", 10_000): {200, "", strings.Repeat("x", 10_000)},
 	} {
-		url := web(t, func(w http.ResponseWriter, q *http.Request) {
+		url := startServer(t, func(w http.ResponseWriter, q *http.Request) {
 			if name, value, ok := strings.Cut(c.header, ": "); ok {
 				w.Header().Set(name, value)
 			}
 			w.WriteHeader(c.status)
 			io.WriteString(w, c.body)
 		})
-		if got := text(one(t, r, webHandler(url, job.Options{}), "x")); !alike(got, want) {
+		if got := text(runOne(t, r, httpHandler(url, job.Options{}), "x")); !sameOutcome(got, want) {
 			t.Errorf("%+v gave %.200q, want %.200q", c, got, want)
 		}
 	}
@@ -149,7 +149,7 @@ func TestBadServers(t *testing.T) {
 		"link-local, 6":             {"http://[fe80::1%25lo]/", job.Options{}, "500 connection_failed …link-local…"},
 		"link-local, as one number": {"http://2852039166/", job.Options{}, "500 connection_failed …"},
 	} {
-		if got := text(one(t, r, webHandler(c.url, c.o), "x")); !alike(got, c.want) {
+		if got := text(runOne(t, r, httpHandler(c.url, c.o), "x")); !sameOutcome(got, c.want) {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
 	}
@@ -179,13 +179,13 @@ func TestAllowedAddresses(t *testing.T) {
 		{"[64:ff9b::808:808]:80", nil, true},
 		{"224.0.0.1:80", nil, false},
 	} {
-		if err := mayDial(c.address, c.allow); (err == nil) != c.ok {
+		if err := checkDial(c.address, c.allow); (err == nil) != c.ok {
 			t.Errorf("%s with %v: %v", c.address, c.allow, err)
 		}
 	}
-	url := web(t, func(w http.ResponseWriter, q *http.Request) {})
+	url := startServer(t, func(w http.ResponseWriter, q *http.Request) {})
 	r := newRunner(t, func(o *Options) { o.HTTPAllow = prefixes("10.0.0.0/8") })
-	if got := text(one(t, r, webHandler(url, job.Options{}), "x")); !alike(got, "500 connection_failed …not in a network that --http-allow allows…") {
+	if got := text(runOne(t, r, httpHandler(url, job.Options{}), "x")); !sameOutcome(got, "500 connection_failed …not in a network that --http-allow allows…") {
 		t.Errorf("%q", got)
 	}
 }
@@ -207,39 +207,39 @@ func TestBatchReplies(t *testing.T) {
 		"J: u|1\nJ: u|1\nJ: u|1\nJ: u|1\n200\n200\n200": "500 lines …; 500 lines …; 500 lines …",
 	} {
 		var got string
-		url := web(t, func(w http.ResponseWriter, q *http.Request) {
+		url := startServer(t, func(w http.ResponseWriter, q *http.Request) {
 			lines, _ := io.ReadAll(q.Body)
 			got = fmt.Sprintf("%s %s %s %q", q.Method, q.Header.Get("job-type"), q.Header.Get("job-count"), lines)
 			w.WriteHeader(200)
 			io.WriteString(w, body)
 		})
-		if s := texts(run(t, r, batch(webHandler(url, job.Options{Batch: true}), "a", "b", "c"))); !alike(s, want) {
+		if s := texts(run(t, r, batch(httpHandler(url, job.Options{Batch: true}), "a", "b", "c"))); !sameOutcome(s, want) {
 			t.Errorf("%q gave %q, want %q", body, s, want)
 		}
 		if want := `POST t 3 "a\nb\nc\n"`; got != want {
 			t.Errorf("request %s, want %s", got, want)
 		}
 	}
-	url := web(t, func(w http.ResponseWriter, q *http.Request) {
+	url := startServer(t, func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Retry-After", "3")
 		w.WriteHeader(503)
 		io.WriteString(w, "200\n200\n200\n")
 	})
-	if s := texts(run(t, r, batch(webHandler(url, job.Options{Batch: true}), "a", "b"))); s != "503 after=3s; 503 after=3s" {
+	if s := texts(run(t, r, batch(httpHandler(url, job.Options{Batch: true}), "a", "b"))); s != "503 after=3s; 503 after=3s" {
 		t.Errorf("%q", s)
 	}
 }
 
-// TestRequestsThatAreEnded: when ctx ends, or at Kill, a request in progress is ended; the end of
+// TestEndedRequests: when ctx ends, or at Kill, a request in progress is ended; the end of
 // its job is not reported, and no other job begins.
-func TestRequestsThatAreEnded(t *testing.T) {
+func TestEndedRequests(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		r := newRunner(t, nil)
-		url := web(t, func(w http.ResponseWriter, q *http.Request) {
+		url := startServer(t, func(w http.ResponseWriter, q *http.Request) {
 			io.Copy(io.Discard, q.Body)
 			<-q.Context().Done()
 		})
-		b := batch(webHandler(url, job.Options{Batch: whole}), "a", "b")
+		b := batch(httpHandler(url, job.Options{Batch: whole}), "a", "b")
 		ctx, cancel := context.WithCancel(context.Background())
 		for what, end := range map[string]func(){"context": cancel, "Kill": r.Kill} {
 			to := &reportRecorder{t: t, onStart: func(int) { time.AfterFunc(time.Millisecond, end) }}
@@ -269,7 +269,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	s.Start()
 	defer s.Close()
-	run(t, newRunner(t, nil), batch(webHandler(s.URL, job.Options{}), make([]string, 50)...))
+	run(t, newRunner(t, nil), batch(httpHandler(s.URL, job.Options{}), make([]string, 50)...))
 	mu.Lock()
 	defer mu.Unlock()
 	if conns > 5 {

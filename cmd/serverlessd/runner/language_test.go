@@ -174,8 +174,8 @@ func TestReturns(t *testing.T) {
 			if strings.Contains(body, "stdout") { // such a body may break its context, so it gets one of its own
 				eid = body
 			}
-			got := text(one(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: eid}), "p|x"))
-			if !alike(got, want) {
+			got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: eid}), "p|x"))
+			if !sameOutcome(got, want) {
 				t.Errorf("%s\ngave %q, want %q", body, got, want)
 			}
 		}
@@ -207,7 +207,7 @@ func TestPayloads(t *testing.T) {
 				} else {
 					want = normalized(payload)
 				}
-				o := one(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: "all"}), payload)
+				o := runOne(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: "all"}), payload)
 				if got := collapsed(string(o.Data)); o.Status != 200 || got != collapsed(want) {
 					t.Errorf("%s of %.60q (%d bytes): %d %s, %d bytes %.100q", what, payload, len(payload), o.Status, o.Code, len(o.Data), o.Data)
 				}

@@ -51,7 +51,7 @@ func TestLimits(t *testing.T) {
 			c.Lang, c.EID = l.lang, "e"
 			to := &reportRecorder{t: t}
 			r.Run(context.Background(), batch(handler(c.Source), "x", "y"), to)
-			if len(to.outcomes) != 1 || to.started != 1 || !alike(text(to.outcomes[0]), c.want) {
+			if len(to.outcomes) != 1 || to.started != 1 || !sameOutcome(text(to.outcomes[0]), c.want) {
 				t.Errorf("%s: %d started, %q, want %q", c.what, to.started, texts(to.outcomes), c.want)
 			}
 			if r.Contexts() != 0 {
@@ -59,7 +59,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		limit := job.Source{Lang: l.lang, EID: "e", Body: fmt.Sprintf(flood, line, 100)}
-		if o := one(t, r, handler(limit), "x"); len(o.Lines) != 100 {
+		if o := runOne(t, r, handler(limit), "x"); len(o.Lines) != 100 {
 			t.Errorf("%d lines of 100, %d %s", len(o.Lines), o.Status, o.Code)
 		}
 	})
@@ -73,9 +73,9 @@ func spinningChild(l testLanguage) string {
 	}[l.lang]
 }
 
-// TestProcessorTimeIsTheJobsOwn: processor time that earlier jobs of a context have used does not
+// TestProcessorTime: processor time that earlier jobs of a context have used does not
 // count.
-func TestProcessorTimeIsTheJobsOwn(t *testing.T) {
+func TestProcessorTime(t *testing.T) {
 	burn := map[string]string{
 		job.Node:   `const u = process.cpuUsage(); while (process.cpuUsage(u).user + process.cpuUsage(u).system < 60000);`,
 		job.Python: "import time\nend = time.process_time() + 0.06\nwhile time.process_time() < end: pass",
@@ -101,18 +101,18 @@ func TestMemory(t *testing.T) {
 			job.Shell: `a=xxxxxxxxxx; while :; do a=$a$a; done`,
 		}[l.lang]
 		h := handler(job.Source{Lang: l.lang, EID: "e", Body: body})
-		if o := one(t, r, h, "x"); o.Status != 500 || o.Code != "" && o.Code != codeContextDied && o.Code != codeMemory {
+		if o := runOne(t, r, h, "x"); o.Status != 500 || o.Code != "" && o.Code != codeContextDied && o.Code != codeMemory {
 			t.Errorf("%.300s", text(o))
 		}
-		if got := text(one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.echo}), "on")); got != "200 on" {
+		if got := text(runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.echo}), "on")); got != "200 on" {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-// TestMemoryOfAll: memory outside an interpreter's heap counts, and so does the memory of processes
+// TestTotalMemory: memory outside an interpreter's heap counts, and so does the memory of processes
 // that it has started.
-func TestMemoryOfAll(t *testing.T) {
+func TestTotalMemory(t *testing.T) {
 	const child = `python3 -c "a = 'x' * 60000000; import time; time.sleep(1000)"`
 	for _, c := range []struct{ name, lang, body string }{
 		{"buffers", job.Node, `const a = []; for (let i = 0; i < 250; i++) a.push(Buffer.alloc(1 << 20, 1)); await new Promise(() => setInterval(() => a, 1000))`},
@@ -122,7 +122,7 @@ func TestMemoryOfAll(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRunner(t, func(o *Options) { o.Memory = 192 << 20 })
-			if o := one(t, r, handler(job.Source{Lang: c.lang, Body: c.body}), "x"); o.Status != 500 || o.Code != codeMemory {
+			if o := runOne(t, r, handler(job.Source{Lang: c.lang, Body: c.body}), "x"); o.Status != 500 || o.Code != codeMemory {
 				t.Errorf("%.300s", text(o))
 			}
 		})
@@ -133,14 +133,14 @@ func TestMemoryOfAll(t *testing.T) {
 func TestFilesAndCores(t *testing.T) {
 	r := newRunner(t, func(o *Options) { o.FileSize, o.Files = 1<<20, 50 })
 	body := `echo "R: 200 $(ulimit -c) $(ulimit -n) $(head -c 2000000 /dev/zero >big; wc -c <big | tr -d ' ')"`
-	if got := text(one(t, r, handler(job.Source{Lang: job.Shell, Body: body}), "x")); got != "200 0 50 1048576" {
+	if got := text(runOne(t, r, handler(job.Source{Lang: job.Shell, Body: body}), "x")); got != "200 0 50 1048576" {
 		t.Fatalf("%q", got)
 	}
 }
 
-// TestKilledWithAllTheyStarted: when a context ends, in order or not, all its children are killed,
+// TestKillDescendants: when a context ends, in order or not, all its children are killed,
 // even those in another process group, and its directory is removed.
-func TestKilledWithAllTheyStarted(t *testing.T) {
+func TestKillDescendants(t *testing.T) {
 	leave := map[string]string{
 		job.Node:   `const { spawn } = require("child_process"); for (const detached of [true, false]) console.log("J: pid|" + spawn("sleep", ["1000"], { detached, stdio: "inherit" }).pid)`,
 		job.Python: "import subprocess\nfor s in (True, False): print('J: pid|%d' % subprocess.Popen(['sleep', '1000'], start_new_session=s).pid)",
@@ -152,13 +152,13 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 		ends := map[string]func(r *Runner){
 			"Kill": func(r *Runner) { r.Kill() },
 			"death": func(r *Runner) {
-				one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.exits}), "")
+				runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.exits}), "")
 			},
 			"Close": func(r *Runner) { r.Close() },
 		}
 		for what, end := range ends {
 			r := newRunner(t, nil)
-			o := one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: leave[l.lang]}), "x")
+			o := runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: leave[l.lang]}), "x")
 			if len(o.Lines) != 2 {
 				t.Fatalf("%s: %s", what, text(o))
 			}
@@ -168,7 +168,7 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 				eventually(t, what+": process "+pid+" is gone", func() bool { return gone(pid) })
 			}
 			eventually(t, what+": its directory is gone", func() bool {
-				entries, _ := filepath.Glob(filepath.Join(r.o.Dir, "[0-9]*"))
+				entries, _ := filepath.Glob(filepath.Join(r.options.Dir, "[0-9]*"))
 				return len(entries) == 0
 			})
 		}

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	logLine = 1 << 10 // maximum number of bytes of a line that are logged
-	// lastSize is the number of bytes of a context's last output that the message about its death
+	maxLogLine = 1 << 10 // maximum number of bytes of a line that are logged
+	// tailSize is the number of bytes of a context's last output that the message about its death
 	// contains.
-	lastSize = 1 << 10
+	tailSize = 1 << 10
 )
 
-// mark is what a context prints at the end of a step: a line with the context's secret, a number,
+// stepResult is what a context prints at the end of a step: a line with the context's secret, a number,
 // and the size of the data that follow. Everything that was printed since the last mark belongs to
 // the step.
-type mark struct {
+type stepResult struct {
 	number int
 	data   []byte
-	fault  *fault // set if the step has printed something invalid or too much; the other fields are then zero
+	fault  *runFault // set if the step has printed something invalid or too much; the other fields are then zero
 	followLines
-	said *statusLine
+	statusLine *statusLine
 }
 
 // statusLine is the content of an R: line.
@@ -37,49 +37,49 @@ type statusLine struct {
 
 // output parses what a context prints. Only the goroutine that reads the pipe calls Write.
 type output struct {
-	secret []byte
-	max    int   // of J: payloads
-	lines  int   // maximum number of J: lines of a step
-	size   int64 // maximum size of a step's output, in bytes
-	log    zerolog.Logger
-	marks  chan mark // has room for one mark: a step begins only after the last mark was taken
+	secret   []byte
+	maxLine  int   // of J: payloads
+	maxLines int   // maximum number of J: lines of a step
+	maxSize  int64 // maximum size of a step's output, in bytes
+	log      zerolog.Logger
+	results  chan stepResult // has room for one mark: a step begins only after the last mark was taken
 
-	now  mark
-	line []byte // the kept part of the current line
-	want int    // how many bytes of the mark's data are still to come
+	current  stepResult
+	line     []byte // the kept part of the current line
+	dataLeft int    // how many bytes of the mark's data are still to come
 
-	mu   sync.Mutex // guards the following
-	left int64      // how many bytes may still come before the next mark
-	tail []byte     // the end of a step's standard error
+	mu        sync.Mutex // guards the following
+	bytesLeft int64      // how many bytes may still come before the next mark
+	tail      []byte     // the end of a step's standard error
 }
 
 func newOutput(secret string, o *Options, log zerolog.Logger) *output {
 	return &output{
-		secret: []byte(secret), max: o.MaxLine, lines: o.Lines, size: o.Output, log: log,
-		marks: make(chan mark, 1), left: o.Output,
+		secret: []byte(secret), maxLine: o.MaxLine, maxLines: o.Lines, maxSize: o.Output, log: log,
+		results: make(chan stepResult, 1), bytesLeft: o.Output,
 	}
 }
 
-// take counts n more bytes, and reports whether the step may print them.
-func (o *output) take(n int) bool {
+// takeBytes counts n more bytes, and reports whether the step may print them.
+func (o *output) takeBytes(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.left -= int64(n)
-	return o.left >= 0
+	o.bytesLeft -= int64(n)
+	return o.bytesLeft >= 0
 }
 
 // Write fails, which closes the pipe, when a step has printed too much, or an invalid mark.
 func (o *output) Write(p []byte) (int, error) {
-	if !o.take(len(p)) {
-		return 0, o.fail(codeOutput, "more than %d bytes were printed", o.size)
+	if !o.takeBytes(len(p)) {
+		return 0, o.fail(codeOutput, "more than %d bytes were printed", o.maxSize)
 	}
 	n := len(p)
 	for len(p) > 0 {
-		if o.want > 0 {
-			part := p[:min(o.want, len(p))]
-			o.now.data = append(o.now.data, part...)
+		if o.dataLeft > 0 {
+			part := p[:min(o.dataLeft, len(p))]
+			o.current.data = append(o.current.data, part...)
 			p = p[len(part):]
-			if o.want -= len(part); o.want > 0 {
+			if o.dataLeft -= len(part); o.dataLeft > 0 {
 				break
 			}
 			if err := o.ended(); err != nil {
@@ -103,9 +103,9 @@ func (o *output) Write(p []byte) (int, error) {
 
 // fail ends the step with a fault.
 func (o *output) fail(code, format string, args ...any) error {
-	f := fault{code, fmt.Sprintf(format, args...)}
+	f := runFault{code, fmt.Sprintf(format, args...)}
 	select {
-	case o.marks <- mark{fault: &f}:
+	case o.results <- stepResult{fault: &f}:
 	default: // no step waits
 	}
 	return fmt.Errorf("%s: %s", f.code, f.text)
@@ -118,11 +118,11 @@ func (o *output) keep(part []byte) {
 		head = min(head, len(part))
 		o.line, part = append(o.line, part[:head]...), part[head:]
 	}
-	limit := logLine
+	limit := maxLogLine
 	if bytes.HasPrefix(o.line, []byte("R: ")) {
 		limit = len(o.line) + len(part)
 	} else if _, ok := cutFollow(o.line); ok {
-		limit = o.max + job.MaxType + 16 // a longer line is bad whatever follows
+		limit = o.maxLine + job.MaxType + 16 // a longer line is bad whatever follows
 	}
 	o.line = append(o.line, part[:max(0, min(len(part), limit-len(o.line)))]...)
 }
@@ -137,14 +137,14 @@ func (o *output) endLine() error {
 	}
 	if rest, ok := bytes.CutPrefix(line, []byte("R: ")); ok {
 		if number, data, ok := status(rest); ok {
-			o.now.said = &statusLine{number, bytes.Clone(data)}
+			o.current.statusLine = &statusLine{number, bytes.Clone(data)}
 			return nil
 		}
 	} else if rest, ok := cutFollow(line); ok {
-		if o.now.count() == o.lines {
-			return o.fail(codeLines, "more than %d J: lines were printed", o.lines)
+		if o.current.count() == o.maxLines {
+			return o.fail(codeLines, "more than %d J: lines were printed", o.maxLines)
 		}
-		if o.now.add(rest, o.max) {
+		if o.current.add(rest, o.maxLine) {
 			return nil
 		}
 	} else if len(line) > 0 {
@@ -168,10 +168,10 @@ func (o *output) endStep(rest []byte) error {
 	if err != nil || err2 != nil || size < 0 {
 		return o.fail(codeContextDied, "the context printed a bad mark")
 	}
-	if int64(size) > o.size {
-		return o.fail(codeOutput, "the data have %d bytes; at most %d are allowed", size, o.size)
+	if int64(size) > o.maxSize {
+		return o.fail(codeOutput, "the data have %d bytes; at most %d are allowed", size, o.maxSize)
 	}
-	o.now.number, o.want = number, size
+	o.current.number, o.dataLeft = number, size
 	if size == 0 {
 		return o.ended()
 	}
@@ -180,12 +180,12 @@ func (o *output) endStep(rest []byte) error {
 
 func (o *output) ended() error {
 	o.mu.Lock()
-	o.left = o.size
+	o.bytesLeft = o.maxSize
 	o.mu.Unlock()
-	done := o.now
-	o.now = mark{}
+	done := o.current
+	o.current = stepResult{}
 	select {
-	case o.marks <- done:
+	case o.results <- done:
 		return nil
 	default:
 		return o.fail(codeContextDied, "the context printed an unexpected mark")
@@ -197,21 +197,21 @@ func (o *output) ended() error {
 type stderr struct{ *output }
 
 func (s stderr) Write(p []byte) (int, error) {
-	if !s.take(len(p)) {
-		return 0, s.fail(codeOutput, "more than %d bytes were printed", s.size)
+	if !s.takeBytes(len(p)) {
+		return 0, s.fail(codeOutput, "more than %d bytes were printed", s.maxSize)
 	}
 	s.mu.Lock()
 	s.tail = append(s.tail, p...)
-	s.tail = s.tail[max(0, len(s.tail)-job.StderrKept):]
+	s.tail = s.tail[max(0, len(s.tail)-job.MaxStderr):]
 	s.mu.Unlock()
-	s.log.Debug().Bytes("text", p[:min(len(p), logLine)]).Msg("a job printed an error")
+	s.log.Debug().Bytes("text", p[:min(len(p), maxLogLine)]).Msg("a job printed an error")
 	return len(p), nil
 }
 
-// lastWords returns the end of standard error as text.
-func (o *output) lastWords() string {
+// stderrTail returns the end of standard error as text.
+func (o *output) stderrTail() string {
 	tail := o.errors()
-	return string(bytes.ToValidUTF8(bytes.TrimSpace(tail[max(0, len(tail)-lastSize):]), []byte("\uFFFD")))
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(tail[max(0, len(tail)-tailSize):]), []byte("\uFFFD")))
 }
 
 // errors returns the end of what a step has printed to standard error.

@@ -20,10 +20,10 @@ func testOutput(size int64) *output {
 }
 
 // markText returns a mark as a short text.
-func markText(m mark) string {
-	s := fmt.Sprintf("%d %q %v bad=%d", m.number, m.data, m.lines, m.bad)
-	if m.said != nil {
-		s += fmt.Sprintf(" R %d %q", m.said.status, m.said.data)
+func markText(m stepResult) string {
+	s := fmt.Sprintf("%d %q %v bad=%d", m.number, m.data, m.lines, m.badLines)
+	if m.statusLine != nil {
+		s += fmt.Sprintf(" R %d %q", m.statusLine.status, m.statusLine.data)
 	}
 	if m.fault != nil {
 		s += " " + m.fault.code
@@ -70,7 +70,7 @@ func TestOutput(t *testing.T) {
 				rest = rest[n:]
 			}
 			select {
-			case m := <-o.marks:
+			case m := <-o.results:
 				if got := markText(m); got != want {
 					t.Errorf("%.80q cut %v: %.200s, want %.200s", in, cut, got, want)
 				}
@@ -91,7 +91,7 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 		for ; err == nil && n < 1<<31; n += len(chunk) {
 			_, err = o.Write(chunk)
 		}
-		if m := <-o.marks; m.fault == nil && begin == "" || n > 2<<20 || cap(o.line) > 3<<20 {
+		if m := <-o.results; m.fault == nil && begin == "" || n > 2<<20 || cap(o.line) > 3<<20 {
 			t.Errorf("after %q: %d bytes were taken, %d are held", begin, n, cap(o.line))
 		}
 	}
@@ -104,7 +104,7 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 			t.Fatal("standard error has no end")
 		}
 	}
-	if m := <-o.marks; m.fault == nil || m.fault.code != codeOutput || len(o.tail) > job.StderrKept {
+	if m := <-o.results; m.fault == nil || m.fault.code != codeOutput || len(o.tail) > job.MaxStderr {
 		t.Errorf("%s, %d bytes are held", markText(m), len(o.tail))
 	}
 }
@@ -125,21 +125,21 @@ func TestHostileOutput(t *testing.T) {
 			}
 			lines += strings.Count(part, "\n")
 		}
-		if len(o.marks) != 0 || o.now.count() > lines {
-			t.Fatalf("seed %d: %d marks, %d lines of %d make jobs", seed, len(o.marks), o.now.count(), lines)
+		if len(o.results) != 0 || o.current.count() > lines {
+			t.Fatalf("seed %d: %d marks, %d lines of %d make jobs", seed, len(o.results), o.current.count(), lines)
 		}
 		if _, err := o.Write([]byte("\nsecret 201 2\nok")); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if m := <-o.marks; m.number != 201 || string(m.data) != "ok" {
+		if m := <-o.results; m.number != 201 || string(m.data) != "ok" {
 			t.Fatalf("seed %d: %s", seed, markText(m))
 		}
 	}
 }
 
-// TestMarksNobodyAskedFor: an unexpected mark ends the context, because it shows that a job knows
+// TestUnexpectedMarks: an unexpected mark ends the context, because it shows that a job knows
 // the secret.
-func TestMarksNobodyAskedFor(t *testing.T) {
+func TestUnexpectedMarks(t *testing.T) {
 	o := testOutput(1 << 20)
 	if _, err := o.Write([]byte("secret 200 0\n")); err != nil {
 		t.Fatal(err)
@@ -159,11 +159,11 @@ func FuzzOutput(f *testing.F) {
 		if err2 == nil {
 			_, err2 = parts.Write(in[cut:])
 		}
-		if (err == nil) != (err2 == nil) || len(whole.marks) != len(parts.marks) {
+		if (err == nil) != (err2 == nil) || len(whole.results) != len(parts.results) {
 			t.Fatalf("whole: %v, cut: %v", err, err2)
 		}
-		if len(whole.marks) > 0 {
-			if a, b := markText(<-whole.marks), markText(<-parts.marks); a != b {
+		if len(whole.results) > 0 {
+			if a, b := markText(<-whole.results), markText(<-parts.results); a != b {
 				t.Fatalf("whole: %s\ncut: %s", a, b)
 			}
 		}

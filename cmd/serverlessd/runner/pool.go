@@ -13,23 +13,23 @@ import (
 
 // pool keeps idle contexts, and limits how many contexts there are.
 type pool struct {
-	r    *Runner
-	user *syscall.Credential // the user of contexts; nil: that of the daemon
+	runner *Runner
+	user   *syscall.Credential // the user of contexts; nil: that of the daemon
 
-	mu        sync.Mutex // guards the following
-	free      sync.Cond  // signals that count went down or idle went up
-	count     int        // how many contexts there are; an ending context counts until it is gone
-	ending    int        // how many contexts are ending
-	idle      []*process // the idle contexts, the most recently used at the end
-	processes map[*process]bool
-	serial    uint64
-	era       int // each Kill begins another era; contexts of earlier eras are not kept
-	closed    bool
+	mu         sync.Mutex       // guards the following
+	available  sync.Cond        // signals that count went down or idle went up
+	count      int              // how many contexts there are; an ending context counts until it is gone
+	ending     int              // how many contexts are ending
+	idle       []*scriptContext // the idle contexts, the most recently used at the end
+	processes  map[*scriptContext]bool
+	serial     uint64
+	generation int // each Kill begins another era; contexts of earlier eras are not kept
+	closed     bool
 }
 
 func newPool(r *Runner, user *syscall.Credential) *pool {
-	p := &pool{r: r, user: user, processes: make(map[*process]bool)}
-	p.free.L = &p.mu
+	p := &pool{runner: r, user: user, processes: make(map[*scriptContext]bool)}
+	p.available.L = &p.mu
 	return p
 }
 
@@ -55,12 +55,12 @@ func (p *pool) watch() {
 			continue
 		}
 		start := time.Now()
-		over := launch.MemoryOver(p.r.o.Memory)
+		over := launch.MemoryOver(p.runner.options.Memory)
 		wait = min(max(memoryPause, memoryShare*time.Since(start)), memoryPauseMax)
 		for _, c := range processes {
-			if bytes := over[c.p.Pid()]; bytes > 0 {
-				c.excess.Store(bytes)
-				c.p.SignalGroup(syscall.SIGKILL)
+			if bytes := over[c.process.Pid()]; bytes > 0 {
+				c.excessMemory.Store(bytes)
+				c.process.SignalGroup(syscall.SIGKILL)
 			}
 		}
 	}
@@ -68,21 +68,21 @@ func (p *pool) watch() {
 
 // acquire returns an idle context or a new one. If there are as many contexts as allowed, it
 // ends the one that has been idle for longest. A fault without a code means that ctx has ended.
-func (p *pool) acquire(ctx context.Context, k key) (*process, *fault) {
+func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runFault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.free.Broadcast()
+		p.available.Broadcast()
 	})()
 	p.mu.Lock()
 	for {
 		if p.closed || ctx.Err() != nil {
 			p.mu.Unlock()
-			return nil, &fault{}
+			return nil, &runFault{}
 		}
 		if at := p.find(k); at >= 0 {
 			c := p.remove(at)
-			if c.p.Running() {
+			if c.process.Running() {
 				p.mu.Unlock()
 				return c, nil
 			}
@@ -90,36 +90,36 @@ func (p *pool) acquire(ctx context.Context, k key) (*process, *fault) {
 			go p.end(c)
 			continue
 		}
-		if p.count < p.r.o.Contexts {
+		if p.count < p.runner.options.Contexts {
 			break
 		}
 		if len(p.idle) > 0 && p.ending == 0 {
 			p.ending++
 			go p.end(p.remove(0))
 		}
-		p.free.Wait()
+		p.available.Wait()
 	}
 	p.count++
 	p.serial++
-	serial, era := p.serial, p.era
+	serial, era := p.serial, p.generation
 	p.mu.Unlock()
-	c, f := p.r.begin(ctx, k, serial)
+	c, f := p.runner.begin(ctx, k, serial)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f != nil {
 		p.count--
-		p.free.Broadcast()
+		p.available.Broadcast()
 		return nil, f
 	}
-	c.era = era
+	c.generation = era
 	p.processes[c] = true
 	return c, nil
 }
 
 // find returns the index of the idle context for k that was used last, or -1. Callers hold mu.
-func (p *pool) find(k key) int {
+func (p *pool) find(k contextKey) int {
 	for at := len(p.idle) - 1; at >= 0; at-- {
-		if p.idle[at].key == k {
+		if p.idle[at].contextKey == k {
 			return at
 		}
 	}
@@ -127,33 +127,33 @@ func (p *pool) find(k key) int {
 }
 
 // remove takes the context at this index out of the idle ones. Callers hold mu.
-func (p *pool) remove(at int) *process {
+func (p *pool) remove(at int) *scriptContext {
 	c := p.idle[at]
-	c.expiry.Stop()
+	c.idleTimer.Stop()
 	p.idle = slices.Delete(p.idle, at, at+1)
 	return c
 }
 
 // release takes a context back, or ends it if it must not be used again.
-func (p *pool) release(c *process) {
+func (p *pool) release(c *scriptContext) {
 	p.mu.Lock()
-	if c.broken || p.closed || c.era != p.era || c.jobs >= p.r.o.ContextJobs {
+	if c.unusable || p.closed || c.generation != p.generation || c.jobs >= p.runner.options.ContextJobs {
 		p.ending++
 		p.mu.Unlock()
-		if c.broken {
+		if c.unusable {
 			p.end(c)
 		} else {
 			go p.end(c)
 		}
 		return
 	}
-	c.expiry = time.AfterFunc(p.r.o.Idle, func() { p.expire(c) })
+	c.idleTimer = time.AfterFunc(p.runner.options.Idle, func() { p.expire(c) })
 	p.idle = append(p.idle, c)
-	p.free.Broadcast()
+	p.available.Broadcast()
 	p.mu.Unlock()
 }
 
-func (p *pool) expire(c *process) {
+func (p *pool) expire(c *scriptContext) {
 	p.mu.Lock()
 	at := slices.Index(p.idle, c)
 	if at >= 0 {
@@ -168,17 +168,17 @@ func (p *pool) expire(c *process) {
 
 // end ends a context, which the caller has counted as ending. When it is gone, another one may
 // begin.
-func (p *pool) end(c *process) {
+func (p *pool) end(c *scriptContext) {
 	c.finish()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.processes, c)
 	p.count--
 	p.ending--
-	p.free.Broadcast()
+	p.available.Broadcast()
 }
 
-func (p *pool) warm(k key) bool {
+func (p *pool) warm(k contextKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.find(k) >= 0
@@ -193,14 +193,14 @@ func (p *pool) size() int {
 // drop ends all idle contexts. Busy ones are ended when they are put back.
 func (p *pool) drop() {
 	p.mu.Lock()
-	p.era++
+	p.generation++
 	idle := p.idle
 	p.idle = nil
 	p.ending += len(idle)
 	p.mu.Unlock()
 	for _, c := range idle {
-		c.expiry.Stop()
-		c.broken = true // so that the context is killed, without time to end by itself
+		c.idleTimer.Stop()
+		c.unusable = true // so that the context is killed, without time to end by itself
 		go p.end(c)
 	}
 }
@@ -213,8 +213,8 @@ func (p *pool) close() {
 	p.drop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free.Broadcast()
+	p.available.Broadcast()
 	for p.count > 0 {
-		p.free.Wait()
+		p.available.Wait()
 	}
 }

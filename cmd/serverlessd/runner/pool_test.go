@@ -57,7 +57,7 @@ func TestPool(t *testing.T) {
 			wg.Go(func() {
 				for range 5 {
 					h := handler(job.Source{Lang: job.Shell, EID: fmt.Sprint("e", i%7), Body: "true"})
-					if got := text(one(t, r, h, "")); got != "200" {
+					if got := text(runOne(t, r, h, "")); got != "200" {
 						t.Errorf("%q", got)
 					}
 					if n := r.Contexts(); n > 2 {
@@ -99,7 +99,7 @@ func TestOneContextEach(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, name := range []string{"1", "2"} {
 		wg.Go(func() {
-			if got := text(one(t, r, h, name)); got != "200" {
+			if got := text(runOne(t, r, h, name)); got != "200" {
 				t.Errorf("%q", got)
 			}
 		})

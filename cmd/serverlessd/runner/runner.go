@@ -99,15 +99,15 @@ type Reporter interface {
 
 // Runner runs batches. It is safe for concurrent use.
 type Runner struct {
-	o      Options
-	web    *http.Client
-	pool   *pool
-	checks chan struct{} // holds a value for each check in progress
-	starts chan struct{} // holds a value for each process that is being started
+	options    Options
+	httpClient *http.Client
+	pool       *pool
+	checkSlots chan struct{} // holds a value for each check in progress
+	startSlots chan struct{} // holds a value for each process that is being started
 
-	mu   sync.Mutex // guards the following
-	life context.Context
-	end  context.CancelFunc // ends life
+	mu     sync.Mutex // guards the following
+	ctx    context.Context
+	cancel context.CancelFunc // ends life
 }
 
 // New returns a runner. It returns an error for options that cannot work: a user that does not
@@ -125,9 +125,9 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	launch.KeepDescriptors()
-	r := &Runner{o: o, web: newClient(o), checks: make(chan struct{}, checksAtOnce), starts: make(chan struct{}, startsAtOnce)}
+	r := &Runner{options: o, httpClient: newClient(o), checkSlots: make(chan struct{}, maxChecks), startSlots: make(chan struct{}, maxStarts)}
 	r.pool = newPool(r, who)
-	r.life, r.end = context.WithCancel(context.Background())
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	go r.pool.watch()
 	return r, nil
 }
@@ -164,7 +164,7 @@ func credential(name string) (*syscall.Credential, error) {
 // launch.IsTemporary says. In that case, jobs that are not reported as ended have not run.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 	r.mu.Lock()
-	life := r.life
+	life := r.ctx
 	r.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,14 +186,16 @@ func (b Batch) mayBegin(ctx context.Context, i int) bool {
 
 // timeout and cpu return the limits of a handler's job.
 func (r *Runner) timeout(h *job.Handler) time.Duration {
-	return cmp.Or(time.Duration(h.Options.Timeout), r.o.Timeout)
+	return cmp.Or(time.Duration(h.Options.Timeout), r.options.Timeout)
 }
 func (r *Runner) cpu(h *job.Handler) time.Duration {
-	return cmp.Or(time.Duration(h.Options.CPU), r.o.CPU)
+	return cmp.Or(time.Duration(h.Options.CPU), r.options.CPU)
 }
 
 // Warm reports whether an idle context is ready for a client's handler.
-func (r *Runner) Warm(client string, h *job.Handler) bool { return r.pool.warm(keyOf(client, h)) }
+func (r *Runner) Warm(client string, h *job.Handler) bool {
+	return r.pool.warm(contextKeyOf(client, h))
+}
 
 // Contexts returns how many contexts there are.
 func (r *Runner) Contexts() int { return r.pool.size() }
@@ -202,8 +204,8 @@ func (r *Runner) Contexts() int { return r.pool.size() }
 // can still be used.
 func (r *Runner) Kill() {
 	r.mu.Lock()
-	r.end()
-	r.life, r.end = context.WithCancel(context.Background())
+	r.cancel()
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.mu.Unlock()
 	r.pool.drop()
 }
@@ -211,12 +213,12 @@ func (r *Runner) Kill() {
 // Close ends everything and waits until it is gone.
 func (r *Runner) Close() {
 	r.mu.Lock()
-	r.end()
+	r.cancel()
 	r.mu.Unlock()
 	r.pool.close()
-	r.web.CloseIdleConnections()
-	_ = os.Remove(filepath.Join(r.o.Dir, folderMark))
-	_ = os.Remove(r.o.Dir)
+	r.httpClient.CloseIdleConnections()
+	_ = os.Remove(filepath.Join(r.options.Dir, markFile))
+	_ = os.Remove(r.options.Dir)
 }
 
 // CheckError is an error of Check, with a code for the HTTP interface and the field concerned.
@@ -232,8 +234,8 @@ func (r *Runner) Check(ctx context.Context, s *job.Source) error {
 		return &CheckError{"missing_field", "lang", "the handler has no lang"}
 	case !slices.Contains(job.Languages, s.Lang):
 		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %.40q must be one of %s", s.Lang, strings.Join(job.Languages, ", "))}
-	case !slices.Contains(r.o.Languages, s.Lang):
-		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is disabled here; enabled are %s", s.Lang, strings.Join(r.o.Languages, ", "))}
+	case !slices.Contains(r.options.Languages, s.Lang):
+		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is disabled here; enabled are %s", s.Lang, strings.Join(r.options.Languages, ", "))}
 	case s.Body == "":
 		return &CheckError{"missing_field", "body", "the handler has no body"}
 	case s.Lang == job.HTTP:
@@ -257,15 +259,15 @@ func checkURL(body string) error {
 	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
 }
 
-// fault says why a run ended without an outcome of its handler.
-type fault struct{ code, text string }
+// runFault says why a run ended without an outcome of its handler.
+type runFault struct{ code, text string }
 
 // codeHost is the code of a fault that says why a run could not begin on this host for a time. Run
 // returns it as an error; it is never the code of an outcome.
 const codeHost = "host"
 
 // host returns the error of a fault with codeHost, or nil.
-func (f *fault) host() error {
+func (f *runFault) host() error {
 	if f.code != codeHost {
 		return nil
 	}
@@ -297,7 +299,7 @@ const (
 	codeRefused       = "refused"           // the broker will never accept the job
 )
 
-func (f fault) outcome() job.Outcome {
+func (f runFault) outcome() job.Outcome {
 	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text)}
 }
 

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const patience = 45 * time.Second
+const testTimeout = 45 * time.Second
 
 // newRunner starts a runner with all languages. Its limits are high; tests of a limit set that
 // limit themselves.
@@ -34,7 +34,7 @@ func newRunner(t testing.TB, change func(*Options)) *Runner {
 		t.Fatal(err)
 	}
 	t.Cleanup(guard.Close)
-	o := Options{Dir: t.TempDir(), Languages: job.Languages, Guard: guard, Start: patience, Timeout: patience, CPU: patience, Log: zerolog.Nop()}
+	o := Options{Dir: t.TempDir(), Languages: job.Languages, Guard: guard, Start: testTimeout, Timeout: testTimeout, CPU: testTimeout, Log: zerolog.Nop()}
 	if change != nil {
 		change(&o)
 	}
@@ -72,7 +72,7 @@ func (c *counter) next() int {
 
 // batch returns a batch that has a job for each of these payloads.
 func batch(h *job.Handler, payloads ...string) Batch {
-	client, typ, _ := job.Split(h.Jobtype)
+	client, typ, _ := job.SplitJobtype(h.Jobtype)
 	b := Batch{Client: client, Type: typ, Handler: h}
 	for i, payload := range payloads {
 		b.Jobs = append(b.Jobs, Job{ID: job.ID(fmt.Sprintf("id-%d", i)), Payload: []byte(payload), Tries: i + 1})
@@ -113,8 +113,8 @@ func run(t testing.TB, r *Runner, b Batch) []job.Outcome {
 	return to.outcomes
 }
 
-// one runs one job.
-func one(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
+// runOne runs one job.
+func runOne(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
 	t.Helper()
 	outcomes := run(t, r, batch(h, payload))
 	if len(outcomes) != 1 {
@@ -126,7 +126,7 @@ func one(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
 // text returns an outcome as a short text: "STATUS code data [type|payload …] bad=n".
 func text(o job.Outcome) string {
 	s := fmt.Sprint(o.Status)
-	if o.Again {
+	if o.Retry {
 		s += " again"
 	}
 	if o.Code != "" {
@@ -141,7 +141,7 @@ func text(o job.Outcome) string {
 	if o.BadLines > 0 {
 		s += fmt.Sprintf(" bad=%d", o.BadLines)
 	}
-	if o.RetryAfter == job.AtOnce {
+	if o.RetryAfter == job.MinRetryDelay {
 		s += " at once"
 	} else if o.RetryAfter != 0 {
 		s += fmt.Sprintf(" after=%v", o.RetryAfter)
@@ -157,17 +157,17 @@ func texts(outcomes []job.Outcome) string {
 	return strings.Join(s, "; ")
 }
 
-// alike reports whether got matches want, in which … stands for any text.
-func alike(got, want string) bool {
+// sameOutcome reports whether got matches want, in which … stands for any text.
+func sameOutcome(got, want string) bool {
 	parts := strings.Split(regexp.QuoteMeta(want), "…")
 	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(got)
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", patience, what)
+			t.Fatalf("not in %v: %s", testTimeout, what)
 		}
 	}
 }

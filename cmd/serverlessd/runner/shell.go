@@ -20,12 +20,12 @@ func (shell) args(*Options) []string { return []string{"sh", "/dev/fd/3"} }
 
 // open creates the file that is standard input for each job. The file has no name, so nobody can
 // replace it.
-func (shell) open(c *process) ([]*os.File, error) {
-	f, err := os.CreateTemp(c.r.o.Dir, "payload-")
+func (shell) open(c *scriptContext) ([]*os.File, error) {
+	f, err := os.CreateTemp(c.runner.options.Dir, "payload-")
 	if err != nil {
 		return nil, err
 	}
-	c.payload = f
+	c.payloadFile = f
 	return []*os.File{f}, os.Remove(f.Name())
 }
 
@@ -37,21 +37,21 @@ func quote(s string) string {
 
 // mark is a command that prints a mark with the exit status of the commands before it. The secret
 // is part of the command, and in no variable.
-func (shell) mark(c *process) string { return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n" }
+func (shell) mark(c *scriptContext) string { return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n" }
 
-func (s shell) hello(c *process) []byte { return []byte("exec 3<&-\n" + s.mark(c)) }
+func (s shell) greeting(c *scriptContext) []byte { return []byte("exec 3<&-\n" + s.mark(c)) }
 
-func (s shell) hook(c *process, source string) []byte {
+func (s shell) hook(c *scriptContext, source string) []byte {
 	return []byte("eval " + quote(source) + "\n" + s.mark(c))
 }
 
-func (s shell) task(c *process, b Batch, j Job) ([]byte, error) {
-	err := c.payload.Truncate(0)
+func (s shell) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
+	err := c.payloadFile.Truncate(0)
 	if err == nil {
-		_, err = c.payload.WriteAt(append(bytes.Clone(j.Payload), '\n'), 0)
+		_, err = c.payloadFile.WriteAt(append(bytes.Clone(j.Payload), '\n'), 0)
 	}
 	if err == nil {
-		_, err = c.payload.Seek(0, io.SeekStart) // needed on systems where opening the file again shares the offset
+		_, err = c.payloadFile.Seek(0, io.SeekStart) // needed on systems where opening the file again shares the offset
 	}
 	argument := "''"
 	if len(j.Payload) <= maxArgument {

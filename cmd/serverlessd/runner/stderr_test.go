@@ -34,14 +34,14 @@ func TestStderr(t *testing.T) {
 				t.Errorf("the next one: %q", got)
 			}
 		}
-		o := one(t, r, handler(job.Source{Lang: l.lang, Before: say.before, Body: say.body}), "x")
+		o := runOne(t, r, handler(job.Source{Lang: l.lang, Before: say.before, Body: say.body}), "x")
 		if o.Code != codeBefore || !strings.Contains(string(o.Stderr), "no start") {
 			t.Errorf("before: %s, %q", text(o), o.Stderr)
 		}
 	})
 	r := newRunner(t, nil)
-	o := one(t, r, handler(job.Source{Lang: job.Shell, Body: "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1"}), "x")
-	if len(o.Stderr) != job.StderrKept || !strings.HasSuffix(string(o.Stderr), "line 2999\n") {
+	o := runOne(t, r, handler(job.Source{Lang: job.Shell, Body: "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1"}), "x")
+	if len(o.Stderr) != job.MaxStderr || !strings.HasSuffix(string(o.Stderr), "line 2999\n") {
 		t.Errorf("%d bytes, …%q", len(o.Stderr), o.Stderr[max(0, len(o.Stderr)-30):])
 	}
 }

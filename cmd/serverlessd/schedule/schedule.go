@@ -16,8 +16,8 @@ const (
 	// quantum is the run time that a client gets per round, and that a batch pays in advance. It is
 	// short, so that the short batches of two waiting clients alternate.
 	quantum = 10 * time.Millisecond
-	// tie is the difference in age up to which two types count as equally old.
-	tie = 100 * time.Millisecond
+	// tieAge is the difference in age up to which two types count as equally old.
+	tieAge = 100 * time.Millisecond
 	// maxWarmTies is how many ties in a row a warm context may decide.
 	maxWarmTies = 4
 )
@@ -42,17 +42,17 @@ type Scheduler struct {
 	now     time.Time // when clients were last charged
 	running int
 	clients map[string]*client
-	ring    []*client // clients in the order of their turns; the first one has the turn
+	turns   []*client // clients in the order of their turns; the first one has the turn
 }
 
 // client is a client that has waiting jobs, running batches, or debts.
 type client struct {
-	name    string
-	credit  time.Duration  // below 0: a debt
-	running map[string]int // by jobtype
-	slots   int            // sum of running
-	fresh   bool           // the client has not had a turn yet
-	warm    int            // ties in a row that a warm context has decided
+	name      string
+	credit    time.Duration  // below 0: a debt
+	running   map[string]int // by jobtype
+	slots     int            // sum of running
+	hadNoTurn bool           // the client has not had a turn yet
+	warmTies  int            // ties in a row that a warm context has decided
 
 	// The following are used only during a selection.
 	waiting         bool
@@ -74,13 +74,13 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 	for {
 		least := time.Duration(-1) // the smallest debt of a client that may run
-		for at, c := range s.ring {
+		for at, c := range s.turns {
 			if c.oldest < 0 {
 				continue
 			}
 			if c.credit > 0 {
-				s.ring = append(slices.Clone(s.ring[at:]), s.ring[:at]...)
-				c.fresh = false
+				s.turns = append(slices.Clone(s.turns[at:]), s.turns[:at]...)
+				c.hadNoTurn = false
 				return c.choose(types)
 			}
 			if least < 0 || -c.credit < least {
@@ -90,14 +90,14 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 		if least < 0 {
 			return -1
 		}
-		s.round(least)
+		s.payDebt(least)
 	}
 }
 
 // updateClients adds clients that have waiting jobs, and forgets those that have neither waiting
 // jobs, nor running batches, nor debts.
 func (s *Scheduler) updateClients(types []Type) {
-	for _, c := range s.ring {
+	for _, c := range s.turns {
 		c.waiting, c.oldest, c.warmest = false, -1, -1
 	}
 	var fresh []*client
@@ -105,7 +105,7 @@ func (s *Scheduler) updateClients(types []Type) {
 	for at, t := range types {
 		c := s.clients[t.Client]
 		if c == nil {
-			c = s.enter(t.Client)
+			c = s.addClient(t.Client)
 			fresh = append(fresh, c)
 		}
 		if !c.waiting {
@@ -122,7 +122,7 @@ func (s *Scheduler) updateClients(types []Type) {
 			c.warmest = at
 		}
 	}
-	s.ring = slices.DeleteFunc(s.ring, func(c *client) bool {
+	s.turns = slices.DeleteFunc(s.turns, func(c *client) bool {
 		// If only one client is waiting, it delays no other, so old debts are forgiven.
 		gone := !c.waiting && c.slots == 0 && (c.credit >= 0 || waiting < 2)
 		if gone {
@@ -133,23 +133,23 @@ func (s *Scheduler) updateClients(types []Type) {
 		return gone
 	})
 	first := 0 // the new clients' place: after those that are new, too, but came earlier
-	for first < len(s.ring) && s.ring[first].fresh {
+	for first < len(s.turns) && s.turns[first].hadNoTurn {
 		first++
 	}
-	s.ring = slices.Insert(s.ring, first, fresh...)
+	s.turns = slices.Insert(s.turns, first, fresh...)
 }
 
-func (s *Scheduler) enter(name string) *client {
-	c := &client{name: name, credit: quantum, running: make(map[string]int), fresh: true, oldest: -1, warmest: -1}
+func (s *Scheduler) addClient(name string) *client {
+	c := &client{name: name, credit: quantum, running: make(map[string]int), hadNoTurn: true, oldest: -1, warmest: -1}
 	s.clients[name] = c
 	return c
 }
 
-// round gives all clients as many quanta as a client with this debt needs to have credit again. No
+// payDebt gives all clients as many quanta as a client with this debt needs to have credit again. No
 // client can save more than one quantum.
-func (s *Scheduler) round(debt time.Duration) {
+func (s *Scheduler) payDebt(debt time.Duration) {
 	gift := (debt/quantum + 1) * quantum
-	for _, c := range s.ring {
+	for _, c := range s.turns {
 		c.credit = min(c.credit+gift, quantum)
 	}
 }
@@ -157,11 +157,11 @@ func (s *Scheduler) round(debt time.Duration) {
 // choose returns the client's type that has waited longest, or a type with a warm context that has
 // waited about as long.
 func (c *client) choose(types []Type) int {
-	if c.warmest >= 0 && c.warmest != c.oldest && c.warm < maxWarmTies && types[c.oldest].Age-types[c.warmest].Age <= tie {
-		c.warm++
+	if c.warmest >= 0 && c.warmest != c.oldest && c.warmTies < maxWarmTies && types[c.oldest].Age-types[c.warmest].Age <= tieAge {
+		c.warmTies++
 		return c.warmest
 	}
-	c.warm = 0
+	c.warmTies = 0
 	return c.oldest
 }
 
@@ -170,9 +170,9 @@ func (s *Scheduler) JobsStarted(now time.Time, name, jobtype string) {
 	s.charge(now)
 	c := s.clients[name]
 	if c == nil {
-		c = s.enter(name)
-		c.fresh = false
-		s.ring = append(s.ring, c)
+		c = s.addClient(name)
+		c.hadNoTurn = false
+		s.turns = append(s.turns, c)
 	}
 	s.running++
 	c.slots++
@@ -198,7 +198,7 @@ func (s *Scheduler) JobsStopped(now time.Time, name, jobtype string) {
 // charge makes all clients pay for their run time since the last call.
 func (s *Scheduler) charge(now time.Time) {
 	if d := now.Sub(s.now); d > 0 {
-		for _, c := range s.ring {
+		for _, c := range s.turns {
 			c.credit -= time.Duration(c.slots) * d
 		}
 		s.now = now

@@ -11,9 +11,9 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "of the random worlds; 0: a new one each time")
 
-// worlds runs a test in n random worlds, or in a fifth of them with -short. The names of the
+// simulations runs a test in n random worlds, or in a fifth of them with -short. The names of the
 // subtests contain the seeds.
-func worlds(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
+func simulations(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
 	if testing.Short() {
 		n = n/5 + 1
@@ -33,26 +33,26 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return start.Add(d) }
 
-// world is a daemon that has only slots and batches, in virtual time.
-type world struct {
+// simulation is a daemon that has only slots and batches, in virtual time.
+type simulation struct {
 	*Scheduler
 	t       *testing.T
 	limits  Limits
 	now     time.Duration
 	running []batch
-	used    map[string]time.Duration // run time of ended batches, by client
+	runTime map[string]time.Duration // run time of ended batches, by client
 }
 
 type batch struct {
 	Type
-	began, ends time.Duration
+	startedAt, endsAt time.Duration
 }
 
-func newWorld(t *testing.T, limits Limits) *world {
-	return &world{Scheduler: New(limits), t: t, limits: limits, used: make(map[string]time.Duration)}
+func newSimulation(t *testing.T, limits Limits) *simulation {
+	return &simulation{Scheduler: New(limits), t: t, limits: limits, runTime: make(map[string]time.Duration)}
 }
 
-func (w *world) count(which func(batch) bool) (n int) {
+func (w *simulation) count(which func(batch) bool) (n int) {
 	for _, b := range w.running {
 		if which(b) {
 			n++
@@ -62,7 +62,7 @@ func (w *world) count(which func(batch) bool) (n int) {
 }
 
 // mayRun reports whether a batch of a type may run now, by counting.
-func (w *world) mayRun(t Type) bool {
+func (w *simulation) mayRun(t Type) bool {
 	client := w.count(func(b batch) bool { return b.Client == t.Client })
 	typ := w.count(func(b batch) bool { return b.Client == t.Client && b.Jobtype == t.Jobtype })
 	return (w.limits.Slots == 0 || len(w.running) < w.limits.Slots) &&
@@ -70,7 +70,7 @@ func (w *world) mayRun(t Type) bool {
 }
 
 // pick makes a selection, and checks what must hold for every selection.
-func (w *world) pick(types []Type) int {
+func (w *simulation) pick(types []Type) int {
 	w.t.Helper()
 	at := w.SelectJobtypeToRun(after(w.now), types)
 	if at < 0 {
@@ -83,38 +83,38 @@ func (w *world) pick(types []Type) int {
 		w.t.Fatalf("%+v was selected and may not run; running: %+v", types[at], w.running)
 	}
 	for _, other := range types {
-		if other.Client == types[at].Client && w.mayRun(other) && other.Age > types[at].Age && (!types[at].Warm || other.Age > types[at].Age+tie) {
+		if other.Client == types[at].Client && w.mayRun(other) && other.Age > types[at].Age && (!types[at].Warm || other.Age > types[at].Age+tieAge) {
 			w.t.Fatalf("%+v was selected though %+v has waited longer", types[at], other)
 		}
 	}
 	return at
 }
 
-func (w *world) start(t Type, length time.Duration) {
+func (w *simulation) start(t Type, length time.Duration) {
 	w.JobsStarted(after(w.now), t.Client, t.Jobtype)
-	w.running = append(w.running, batch{Type: t, began: w.now, ends: w.now + length})
+	w.running = append(w.running, batch{Type: t, startedAt: w.now, endsAt: w.now + length})
 }
 
 // stop ends the batch that ends first.
-func (w *world) stop() {
+func (w *simulation) stop() {
 	first := 0
 	for i, b := range w.running {
-		if b.ends < w.running[first].ends {
+		if b.endsAt < w.running[first].endsAt {
 			first = i
 		}
 	}
 	b := w.running[first]
 	w.running = slices.Delete(w.running, first, first+1)
-	w.now = b.ends
-	w.used[b.Client] += b.ends - b.began
+	w.now = b.endsAt
+	w.runTime[b.Client] += b.endsAt - b.startedAt
 	w.JobsStopped(after(w.now), b.Client, b.Jobtype)
 }
 
-// TestWorlds: clients appear and leave, with types that have all kinds of limits. The limits hold,
+// TestSimulations: clients appear and leave, with types that have all kinds of limits. The limits hold,
 // no usable slot stays free, and at the end no state is left.
-func TestWorlds(t *testing.T) {
-	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
-		w := newWorld(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})
+func TestSimulations(t *testing.T) {
+	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
+		w := newSimulation(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})
 		if w.limits.Slots+w.limits.ClientSlots == 0 {
 			w.limits.Slots, w.Scheduler = 3, New(Limits{Slots: 3})
 		}
@@ -140,13 +140,13 @@ func TestWorlds(t *testing.T) {
 			}
 			w.now += time.Duration(r.IntN(500)) * time.Millisecond
 			for i := range w.running {
-				w.running[i].ends = max(w.running[i].ends, w.now)
+				w.running[i].endsAt = max(w.running[i].endsAt, w.now)
 			}
 		}
 		for len(w.running) > 0 {
 			w.stop()
 		}
-		if at := w.pick(nil); at != -1 || len(w.clients) != 0 || len(w.ring) != 0 || w.Scheduler.running != 0 {
+		if at := w.pick(nil); at != -1 || len(w.clients) != 0 || len(w.turns) != 0 || w.Scheduler.running != 0 {
 			t.Fatalf("selected %d, %d clients are still known", at, len(w.clients))
 		}
 	})
@@ -155,9 +155,9 @@ func TestWorlds(t *testing.T) {
 // TestFairness: clients that all have a backlog, with batches of different lengths, get the same
 // run time, up to the length of a batch.
 func TestFairness(t *testing.T) {
-	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
+	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		slots := 1 + r.IntN(6)
-		w := newWorld(t, Limits{Slots: slots})
+		w := newSimulation(t, Limits{Slots: slots})
 		var types []Type
 		var longest time.Duration
 		length := make(map[string]time.Duration)
@@ -177,10 +177,10 @@ func TestFairness(t *testing.T) {
 		}
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for name := range length {
-			least, most = min(least, w.used[name]), max(most, w.used[name])
+			least, most = min(least, w.runTime[name]), max(most, w.runTime[name])
 		}
 		if most-least > 2*time.Duration(slots)*longest+4*quantum {
-			t.Fatalf("%d slots, batches of %v: run times are %v", slots, length, w.used)
+			t.Fatalf("%d slots, batches of %v: run times are %v", slots, length, w.runTime)
 		}
 	})
 }
@@ -188,8 +188,8 @@ func TestFairness(t *testing.T) {
 // TestNewcomer: when a client appears while others have backlogs, its first job gets the next free
 // slot. If two clients appear, the earlier one is first.
 func TestNewcomer(t *testing.T) {
-	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
-		w := newWorld(t, Limits{Slots: 1 + r.IntN(4)})
+	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
+		w := newSimulation(t, Limits{Slots: 1 + r.IntN(4)})
 		var old []Type
 		for c := range 1 + r.IntN(4) {
 			old = append(old, Type{Client: fmt.Sprint("old", c), Jobtype: "t", Age: time.Hour})
@@ -224,10 +224,10 @@ func TestNewcomer(t *testing.T) {
 	})
 }
 
-// TestLongBatchesArePaidForBeforeTheyEnd: a client that fills all slots for a long time
+// TestLongBatches: a client that fills all slots for a long time
 // is not served again before others.
-func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
-	w := newWorld(t, Limits{Slots: 2})
+func TestLongBatches(t *testing.T) {
+	w := newSimulation(t, Limits{Slots: 2})
 	long, short := Type{Client: "long", Jobtype: "t"}, Type{Client: "short", Jobtype: "t"}
 	for _, length := range []time.Duration{time.Second, time.Hour} {
 		w.pick([]Type{long})
@@ -242,10 +242,10 @@ func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 	}
 }
 
-// TestDebtsOfQuietTimes: run time that a client had while no other client waited does
+// TestQuietDebts: run time that a client had while no other client waited does
 // not count against it.
-func TestDebtsOfQuietTimes(t *testing.T) {
-	w := newWorld(t, Limits{Slots: 1})
+func TestQuietDebts(t *testing.T) {
+	w := newSimulation(t, Limits{Slots: 1})
 	a, b := Type{Client: "a", Jobtype: "t"}, Type{Client: "b", Jobtype: "t"}
 	for range 100 {
 		w.pick([]Type{a})
@@ -257,8 +257,8 @@ func TestDebtsOfQuietTimes(t *testing.T) {
 		w.start([]Type{a, b}[w.pick([]Type{a, b})], time.Second)
 		w.stop()
 	}
-	if w.used["a"] != 100*time.Minute+time.Second && w.used["a"] != 100*time.Minute+2*time.Second {
-		t.Fatalf("run times %v", w.used)
+	if w.runTime["a"] != 100*time.Minute+time.Second && w.runTime["a"] != 100*time.Minute+2*time.Second {
+		t.Fatalf("run times %v", w.runTime)
 	}
 }
 
@@ -269,12 +269,12 @@ func TestTies(t *testing.T) {
 		want []int         // the indexes that are selected one after the other; 0 is the cold type
 	}{
 		{"of one age", time.Second, []int{1, 1, 1, 1, 0, 1, 1, 1, 1, 0}},
-		{"nearly", time.Second - tie, []int{1, 1, 1, 1, 0, 1}},
-		{"younger", time.Second - tie - 1, []int{0, 0}},
+		{"nearly", time.Second - tieAge, []int{1, 1, 1, 1, 0, 1}},
+		{"younger", time.Second - tieAge - 1, []int{0, 0}},
 		{"older", time.Second + 1, []int{1, 1, 1, 1, 1, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, Limits{})
+			w := newSimulation(t, Limits{})
 			types := []Type{{Client: "a", Jobtype: "cold", Age: time.Second}, {Client: "a", Jobtype: "warm", Age: c.warm, Warm: true}}
 			var got []int
 			for range c.want {
@@ -291,7 +291,7 @@ func TestTies(t *testing.T) {
 
 // TestClockThatGoesBack: no client is charged when the time goes back.
 func TestClockThatGoesBack(t *testing.T) {
-	w := newWorld(t, Limits{Slots: 2})
+	w := newSimulation(t, Limits{Slots: 2})
 	a := Type{Client: "a", Jobtype: "t"}
 	w.now = time.Hour
 	w.pick([]Type{a})

@@ -20,7 +20,7 @@ type auditState struct {
 
 // audit compares the counts of the next few types with the jobs in the store. It does this in one
 // statement, so that the counts and the jobs are of the same moment.
-func (s *SQL) audit(ctx context.Context, _ Sweeping, swept *Swept) error {
+func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) error {
 	s.mu.Lock()
 	before := s.audited
 	s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping, swept *Swept) error {
 		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
 			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
 			" FROM (SELECT type, SUM(open) AS open, SUM(running) AS running FROM sq_counts WHERE type > ? GROUP BY type ORDER BY type LIMIT ?) c",
-			[]any{auditJobs, done, done, round.after, auditTypes}, func(r *sql.Rows) error {
+			[]any{auditJobs, endedLock, endedLock, round.after, auditTypes}, func(r *sql.Rows) error {
 				var jobtype string
 				var open, running int64
 				err := r.Scan(&jobtype, &open, &running)

@@ -80,7 +80,7 @@ func BenchmarkPick(b *testing.B) {
 			}
 			look = append(look, time.Since(start))
 			start = time.Now()
-			if _, err := s.Take(b.Context(), Taking{Sysid: sysid, Jobtype: fmt.Sprintf("client-%04d", i%1000), N: 10, TTL: ttl}); err != nil {
+			if _, err := s.Take(b.Context(), TakeRequest{Sysid: testSysid, Jobtype: fmt.Sprintf("client-%04d", i%1000), N: 10, TTL: testTTL}); err != nil {
 				b.Fatal(err)
 			}
 			take = append(take, time.Since(start))
@@ -99,15 +99,15 @@ func BenchmarkRun(b *testing.B) {
 		fill(b, s, b.N, 1)
 		b.ResetTimer()
 		for done := 0; done < b.N; {
-			taken, err := s.Take(b.Context(), Taking{Sysid: sysid, Jobtype: "client-0000", N: 100, TTL: ttl})
+			taken, err := s.Take(b.Context(), TakeRequest{Sysid: testSysid, Jobtype: "client-0000", N: 100, TTL: testTTL})
 			if err != nil || len(taken) == 0 {
 				b.Fatal(err, len(taken))
 			}
-			var ends []Ending
+			var ends []RunEnd
 			for _, j := range taken {
-				ends = append(ends, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200, Data: []byte("done")})
+				ends = append(ends, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeOK, Status: 200, Data: []byte("done")})
 			}
-			if _, err := s.End(b.Context(), sysid, ends); err != nil {
+			if _, err := s.End(b.Context(), testSysid, ends); err != nil {
 				b.Fatal(err)
 			}
 			done += len(taken)

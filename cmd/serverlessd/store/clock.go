@@ -3,9 +3,9 @@ package store
 import "time"
 
 const (
-	// settle is the longest time for which a store's clock must have run evenly before the store
+	// settleTime is the longest time for which a store's clock must have run evenly before the store
 	// believes that a job is as old as it looks.
-	settle = time.Hour
+	settleTime = time.Hour
 	// noteEvery is how often a daemon renews its note in the store, which says that the clock runs
 	// evenly.
 	noteEvery = time.Minute
@@ -17,18 +17,18 @@ var processStart = time.Now()
 // clock compares the store's clock with the monotonic clock of this process. Its fields of type
 // time.Duration, except ahead, are times of the monotonic clock.
 type clock struct {
-	monotonic  func() time.Duration // reads the monotonic clock
-	read       bool
-	ahead      time.Duration // the store's time since 1970 minus the monotonic time, when the clocks were last read
-	evenSince  time.Duration // the store's clock has run evenly since this time, as far as known
-	aheadSince time.Duration // this daemon itself has seen it run evenly since this time
-	noted      time.Duration // when the note in the store was last written
-	// sets is increased when rows may have times of a clock that was ahead: when the clock is read
-	// for the first time, and whenever it was set back. When setRight has searched all rows, it
-	// sets righted to the value that sets had at its start. searched is how far the search has
+	monotonic   func() time.Duration // reads the monotonic clock
+	known       bool
+	ahead       time.Duration // the store's time since 1970 minus the monotonic time, when the clocks were last read
+	evenSince   time.Duration // the store's clock has run evenly since this time, as far as known
+	aheadSince  time.Duration // this daemon itself has seen it run evenly since this time
+	noteWritten time.Duration // when the note in the store was last written
+	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is read
+	// for the first time, and whenever it was set back. When correctTimes has searched all rows, it
+	// sets setsSearched to the value that setBacks had at its start. searchedTo is how far the search has
 	// come.
-	sets, righted int
-	searched      place
+	setBacks, setsSearched int
+	searchedTo             rowPosition
 }
 
 // clockSteady reports whether the store's clock has run evenly for the duration long, or for settle
@@ -38,47 +38,47 @@ type clock struct {
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.
 func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
-	c := &t.s.clock
-	t.s.mu.Lock()
-	looked := c.read
-	t.s.mu.Unlock()
+	c := &t.store.clock
+	t.store.mu.Lock()
+	looked := c.known
+	t.store.mu.Unlock()
 	var credit time.Duration
 	if !looked {
 		var noted int64 // milliseconds since 1970
 		if err := t.one("SELECT value FROM sq_meta WHERE name = 'clock'", nil, &noted); err != nil {
 			return false, err
 		}
-		if t.now.Sub(time.UnixMilli(noted)).Abs() <= settle {
-			credit = settle
+		if t.now.Sub(time.UnixMilli(noted)).Abs() <= settleTime {
+			credit = settleTime
 		}
 	}
 	ahead := time.Duration(t.now.UnixNano()) - t.monotonic
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
 	switch {
-	case !c.read:
+	case !c.known:
 		c.evenSince, c.aheadSince = t.monotonic-credit, t.monotonic
-		c.sets++
+		c.setBacks++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
 		if ahead < c.ahead {
-			c.sets++
-			c.searched = place{}
+			c.setBacks++
+			c.searchedTo = rowPosition{}
 		}
 		c.evenSince, c.aheadSince = t.monotonic, t.monotonic
 	}
-	c.read, c.ahead = true, ahead
-	if t.monotonic-c.evenSince >= settle && (c.noted == 0 || t.monotonic-c.noted >= noteEvery) {
-		c.noted = t.monotonic
-		t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.s.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
+	c.known, c.ahead = true, ahead
+	if t.monotonic-c.evenSince >= settleTime && (c.noteWritten == 0 || t.monotonic-c.noteWritten >= noteEvery) {
+		c.noteWritten = t.monotonic
+		t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.store.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
 	}
-	return t.monotonic-c.evenSince >= min(long, settle), nil
+	return t.monotonic-c.evenSince >= min(long, settleTime), nil
 }
 
 // clockWatched reports whether this daemon itself has seen the store's clock run evenly for a ttl.
 // In this time every living daemon has renewed its locks, even if the clock was set before. The
 // note in the store is not enough, because the clock may have been set after it was written.
 func (t *tx) clockWatched(ttl time.Duration) bool {
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	return t.monotonic-t.s.clock.aheadSince >= ttl
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	return t.monotonic-t.store.clock.aheadSince >= ttl
 }

@@ -80,7 +80,7 @@ func TestClusterUndoes(t *testing.T) {
 	if c := counts(t, s, "a-b"); c.Waiting != want {
 		t.Errorf("%d jobs are counted, %d were ingested", c.Waiting, want)
 	}
-	if got := len(take(t, s, sysid, "a-b", int(want)+1, ttl)); got != int(want) {
+	if got := len(take(t, s, testSysid, "a-b", int(want)+1, testTTL)); got != int(want) {
 		t.Errorf("%d jobs are there, %d were ingested", got, want)
 	}
 }

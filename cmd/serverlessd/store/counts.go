@@ -25,10 +25,10 @@ func (t *tx) count(jobtype string) *Counts {
 
 // ended returns the count of jobs that ended with this code.
 func (c *Counts) ended(code string) *int64 {
-	switch job.Ended(code) {
+	switch job.StateOf(code) {
 	case job.Succeeded:
 		return &c.OK
-	case job.Fault:
+	case job.Failed:
 		return &c.Failed
 	case job.Expired:
 		return &c.Expired
@@ -52,8 +52,8 @@ func (t *tx) writeCounts() {
 		if *c == (Counts{}) {
 			continue
 		}
-		t.atEnd("INSERT INTO sq_counts (type, slot, "+strings.Join(countColumns, ", ")+") VALUES "+marks(2+len(countColumns))+
-			t.s.upsert("type, slot", nil, countColumns), append([]any{jobtype, t.s.slot}, c.stored()...)...)
+		t.atEnd("INSERT INTO sq_counts (type, slot, "+strings.Join(countColumns, ", ")+") VALUES "+placeholders(2+len(countColumns))+
+			t.store.upsert("type, slot", nil, countColumns), append([]any{jobtype, t.store.slot}, c.stored()...)...)
 	}
 }
 
@@ -87,9 +87,9 @@ func (s *SQL) Divide(ctx context.Context, counts map[string]Counts) error {
 				continue
 			}
 			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // undo what an attempt has done before a conflict
-			var oldest moment
-			err := one(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
-				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, &c.Deferred, &oldest)
+			var oldest sqlTime
+			err := queryOne(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
+				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, formatTime(now)}, &c.Deferred, &oldest)
 			if err != nil {
 				return err
 			}

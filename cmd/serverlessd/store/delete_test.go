@@ -23,7 +23,7 @@ func TestInterruptedDeletes(t *testing.T) {
 	}
 	defer s.Close()
 	ctx := t.Context()
-	if err := s.Reserve(ctx, sysid, ttl); err != nil {
+	if err := s.Reserve(ctx, testSysid, testTTL); err != nil {
 		t.Fatal(err)
 	}
 	var count atomic.Int64
@@ -37,16 +37,16 @@ func TestInterruptedDeletes(t *testing.T) {
 		return count.Swap(0) <= 0
 	}
 	long := strings.Repeat("x", 2000)
-	ends := func(jobtype string, endings ...Ending) job.ID {
+	ends := func(jobtype string, endings ...RunEnd) job.ID {
 		e := entry(jobtype, long)
 		ingest(t, s, e)
 		for _, ending := range endings {
-			ending.Run = take(t, s, sysid, jobtype, 1, ttl)[0].Run
-			equal(t, "ended", end(t, s, sysid, ending), "[true]")
+			ending.Run = take(t, s, testSysid, jobtype, 1, testTTL)[0].Run
+			checkEqual(t, "ended", end(t, s, testSysid, ending), "[true]")
 		}
 		return e.ID
 	}
-	fault := &Last{At: time.Now(), Code: job.CodeError}
+	fault := &LastRun{At: time.Now(), Code: job.CodeError}
 
 	t.Run("job", func(t *testing.T) {
 		for n := int64(1); ; n++ {
@@ -54,10 +54,10 @@ func TestInterruptedDeletes(t *testing.T) {
 			id := share(t, s, unique.Request{Period: unique.Window, Window: time.Hour}, keyedLine("a-deleted", "key"))[0].ID
 			more := interrupted(n, func() error { return s.Delete(ctx, id) })
 			_, err := s.Job(ctx, id)
-			fails(t, err, ErrUnknown)
+			checkError(t, err, ErrUnknown)
 			before.Added++
 			before.Deleted++
-			equal(t, "counts", counts(t, s, "a-deleted"), before)
+			checkEqual(t, "counts", counts(t, s, "a-deleted"), before)
 			if !more {
 				break
 			}
@@ -65,10 +65,10 @@ func TestInterruptedDeletes(t *testing.T) {
 	})
 	t.Run("result", func(t *testing.T) {
 		for n := int64(1); ; n++ {
-			id := ends("a-retried", Ending{Fate: Again, Code: job.CodeError, Last: fault}, Ending{Fate: Archive, Code: job.CodeOK, Status: 200, Data: []byte("old")})
+			id := ends("a-retried", RunEnd{Action: EndRetry, Code: job.CodeError, Last: fault}, RunEnd{Action: EndArchive, Code: job.CodeOK, Status: 200, Data: []byte("old")})
 			more := interrupted(n, func() error { return s.Retry(ctx, id) })
-			run := take(t, s, sysid, "a-retried", 1, ttl)[0].Run
-			end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200})
+			run := take(t, s, testSysid, "a-retried", 1, testTTL)[0].Run
+			end(t, s, testSysid, RunEnd{Run: run, Action: EndArchive, Code: job.CodeOK, Status: 200})
 			_, data, err := s.Result(ctx, id, 100)
 			if r := get(t, s, id); err != nil || len(data) > 0 || r.Last != nil || len(r.Runs) != 1 {
 				t.Errorf("DELETE %d: %v, result %q, last %v, runs %v", n, err, data, r.Last, r.Runs)
@@ -81,15 +81,15 @@ func TestInterruptedDeletes(t *testing.T) {
 	t.Run("purged", func(t *testing.T) {
 		for n := int64(1); ; n++ {
 			before := counts(t, s, "b-*")
-			ends("b-purged", Ending{Fate: Archive, Code: job.CodeOK, Status: 200})
+			ends("b-purged", RunEnd{Action: EndArchive, Code: job.CodeOK, Status: 200})
 			more := interrupted(n, func() error {
-				_, err := s.Sweep(ctx, Sweeping{RetryFor: ttl, KeepDone: -time.Minute, KeepUnrun: ttl, TTL: ttl, Limit: 10})
+				_, err := s.Sweep(ctx, SweepOptions{RetryFor: testTTL, KeepDone: -time.Minute, KeepUnrun: testTTL, TTL: testTTL, Limit: 10})
 				return err
 			})
 			before.Added++
 			before.OK++
-			equal(t, "counts of the rest", counts(t, s, "b-*"), before)
-			equal(t, "counts of the type", counts(t, s, "b-purged"), Counts{})
+			checkEqual(t, "counts of the rest", counts(t, s, "b-*"), before)
+			checkEqual(t, "counts of the type", counts(t, s, "b-purged"), Counts{})
 			if !more {
 				break
 			}
@@ -114,6 +114,6 @@ func TestInterruptedDeletes(t *testing.T) {
 		}
 		interrupted(1, func() error { return s.DropSchedule(ctx, key, false) })
 		_, _, err := s.Schedule(ctx, key)
-		fails(t, err, ErrUnknown)
+		checkError(t, err, ErrUnknown)
 	})
 }

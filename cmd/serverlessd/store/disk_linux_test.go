@@ -33,9 +33,9 @@ func TestSmallDisk(t *testing.T) {
 	for range 30 {
 		e.ID = ids.Next(1)
 		ingest(t, s, e)
-		run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
-		end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200})
-		w := lax
+		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		end(t, s, testSysid, RunEnd{Run: run, Action: EndArchive, Code: job.CodeOK, Status: 200})
+		w := laxSweep
 		w.KeepDone = 0
 		sweep(t, s, w)
 	}

@@ -10,14 +10,14 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// done is the lock of jobs that have ended. Locks that begin with __ do not expire.
-const done = "__done"
+// endedLock is the lock of jobs that have ended. Locks that begin with __ do not expire.
+const endedLock = "__done"
 
 // End implements Store.
-func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error) {
+func (s *SQL) End(ctx context.Context, sysid string, ends []RunEnd) (counted []bool, err error) {
 	err = s.transact(ctx, "end", func(t *tx) error {
 		counted = make([]bool, len(ends))
-		rows, err := t.holdAll(idsOf(ends, func(e *Ending) job.ID { return e.ID }))
+		rows, err := t.lockAll(idsOf(ends, func(e *RunEnd) job.ID { return e.ID }))
 		if err != nil {
 			return err
 		}
@@ -26,12 +26,12 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 			e := &ends[i]
 			h, ok := rows[e.ID]
 			switch {
-			case ok && e.Fate == GiveBack && h.fence == e.Fence+1:
+			case ok && e.Action == EndGiveBack && h.fence == e.Fence+1:
 				counted[i] = true // an earlier attempt of this call, whose answer was lost, has written it
 			case !ok || !h.isRun(e.Run):
-			case h.lock == done:
+			case h.lock == endedLock:
 				// An earlier attempt of this call, whose answer was lost, may have written it.
-				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
+				counted[i] = e.Action == EndArchive && h.code == e.Code && h.exitcode == e.Status
 			case h.lock == sysid || h.lock == "":
 				counted[i] = true
 				t.end(h, e, sysid)
@@ -52,7 +52,7 @@ func (t *tx) uncount(h lockedRow) *Counts {
 	switch h.lock {
 	case "":
 		c.Waiting--
-	case done:
+	case endedLock:
 		*c.ended(h.code)--
 	default:
 		c.Running--
@@ -60,24 +60,24 @@ func (t *tx) uncount(h lockedRow) *Counts {
 	return c
 }
 
-func (t *tx) end(h lockedRow, e *Ending, sysid string) {
+func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 	c := t.uncount(h)
-	switch e.Fate {
-	case Archive:
+	switch e.Action {
+	case EndArchive:
 		t.keepLast(sysid, e)
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
-			t.atEnd("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+marks(4)+
-				t.s.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
+			t.atEnd("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+placeholders(4)+
+				t.store.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
-	case Again:
+	case EndRetry:
 		t.keepLast(sysid, e)
 		c.Waiting++
-		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", at(t.now.Add(e.Delay)), e.Code, e.Status)
-	case GiveBack:
+		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", formatTime(t.now.Add(e.Delay)), e.Code, e.Status)
+	case EndGiveBack:
 		c.Waiting++
-		t.change(h, "`lock` = '', dt = ?, tries = tries - 1, fence = fence + 1", at(t.now))
+		t.change(h, "`lock` = '', dt = ?, tries = tries - 1, fence = fence + 1", formatTime(t.now))
 	}
 }
 
@@ -95,7 +95,7 @@ func (t *tx) archive(h lockedRow, code string, status int) {
 		exitcode = status
 	}
 	t.change(h, "`lock` = ?, dt = ?, done_dt = ?, code = ?, exitcode = COALESCE(?, exitcode)",
-		done, at(dtOfEnded(t.now)), at(t.now), code, exitcode)
+		endedLock, formatTime(dtOfEnded(t.now)), formatTime(t.now), code, exitcode)
 }
 
 // change is an update of rows that a transaction has locked.
@@ -126,9 +126,9 @@ func (t *tx) writeChanges() {
 	}
 }
 
-// free removes the lock of a job, which is then due at dt.
-func (t *tx) free(h lockedRow, dt time.Time, set string, args ...any) {
+// freeJob removes the lock of a job, which is then due at dt.
+func (t *tx) freeJob(h lockedRow, dt time.Time, set string, args ...any) {
 	c := t.uncount(h)
 	c.Waiting++
-	t.change(h, "`lock` = '', dt = ?"+set, append([]any{at(dt)}, args...)...)
+	t.change(h, "`lock` = '', dt = ?"+set, append([]any{formatTime(dt)}, args...)...)
 }

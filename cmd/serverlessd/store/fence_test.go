@@ -18,63 +18,63 @@ import (
 func TestRepeatedEnds(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		fate  Fate
+		fate  EndAction
 		since func(t *testing.T, s Store, id job.ID)
 		lock  string
 		tries int
 	}{
-		{"given back, taken", GiveBack, func(t *testing.T, s Store, _ job.ID) { take(t, s, sysid, "a-x", 1, ttl) }, sysid, 1},
-		{"given back, taken by another", GiveBack, func(t *testing.T, s Store, _ job.ID) { take(t, s, other, "a-x", 1, ttl) }, other, 1},
-		{"given back, taken, expired", GiveBack, func(t *testing.T, s Store, _ job.ID) {
-			take(t, s, other, "a-x", 1, gone)
-			sweep(t, s, lax)
+		{"given back, taken", EndGiveBack, func(t *testing.T, s Store, _ job.ID) { take(t, s, testSysid, "a-x", 1, testTTL) }, testSysid, 1},
+		{"given back, taken by another", EndGiveBack, func(t *testing.T, s Store, _ job.ID) { take(t, s, otherSysid, "a-x", 1, testTTL) }, otherSysid, 1},
+		{"given back, taken, expired", EndGiveBack, func(t *testing.T, s Store, _ job.ID) {
+			take(t, s, otherSysid, "a-x", 1, expiredTTL)
+			sweep(t, s, laxSweep)
 		}, "", 1},
-		{"given back", GiveBack, func(*testing.T, Store, job.ID) {}, "", 0},
-		{"archived, run again by hand, taken", Archive, func(t *testing.T, s Store, id job.ID) {
+		{"given back", EndGiveBack, func(*testing.T, Store, job.ID) {}, "", 0},
+		{"archived, run again by hand, taken", EndArchive, func(t *testing.T, s Store, id job.ID) {
 			if err := s.Retry(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			take(t, s, sysid, "a-x", 1, ttl)
-		}, sysid, 1},
-		{"to wait, taken", Again, func(t *testing.T, s Store, _ job.ID) { take(t, s, sysid, "a-x", 1, ttl) }, sysid, 2},
+			take(t, s, testSysid, "a-x", 1, testTTL)
+		}, testSysid, 1},
+		{"to wait, taken", EndRetry, func(t *testing.T, s Store, _ job.ID) { take(t, s, testSysid, "a-x", 1, testTTL) }, testSysid, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, s Store) {
-				if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+				if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 					t.Fatal(err)
 				}
 				e := entry("a-x", "1")
 				ingest(t, s, e)
-				old := take(t, s, sysid, "a-x", 1, ttl)[0].Run
-				ending := Ending{Run: old, Fate: c.fate, Code: job.CodeOK, Status: 200}
-				equal(t, "first", end(t, s, sysid, ending), "[true]")
+				old := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+				ending := RunEnd{Run: old, Action: c.fate, Code: job.CodeOK, Status: 200}
+				checkEqual(t, "first", end(t, s, testSysid, ending), "[true]")
 				c.since(t, s, e.ID)
 				before := counts(t, s, "a-x")
-				equal(t, "repeated", end(t, s, sysid, ending), fmt.Sprintf("[%t]", c.name == "given back"))
-				if _, err := s.Renew(t.Context(), sysid, ttl, []Run{old}); err != nil {
+				checkEqual(t, "repeated", end(t, s, testSysid, ending), fmt.Sprintf("[%t]", c.name == "given back"))
+				if _, err := s.Renew(t.Context(), testSysid, testTTL, []Run{old}); err != nil {
 					t.Fatal(err)
 				}
 				r := get(t, s, e.ID)
-				equal(t, "lock, tries", []any{r.Lock, r.Tries}, []any{c.lock, c.tries})
-				equal(t, "counts", counts(t, s, "a-x"), before)
+				checkEqual(t, "lock, tries", []any{r.Lock, r.Tries}, []any{c.lock, c.tries})
+				checkEqual(t, "counts", counts(t, s, "a-x"), before)
 			})
 		})
 	}
 }
 
-// cutter is a proxy before a server. Once it is armed, it cuts the connection instead of passing on
+// commitCutter is a proxy before a server. Once it is armed, it cuts the connection instead of passing on
 // the answer to the next COMMIT.
-type cutter struct {
+type commitCutter struct {
 	net.Listener
 	armed, cut atomic.Bool
 }
 
-func newCutter(t *testing.T, server string) *cutter {
+func newCommitCutter(t *testing.T, server string) *commitCutter {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{Listener: l}
+	c := &commitCutter{Listener: l}
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -88,7 +88,7 @@ func newCutter(t *testing.T, server string) *cutter {
 	return c
 }
 
-func (c *cutter) serve(client net.Conn, server string) {
+func (c *commitCutter) serve(client net.Conn, server string) {
 	defer client.Close()
 	to, err := net.Dial("tcp", server)
 	if err != nil {
@@ -127,21 +127,21 @@ func (c *cutter) serve(client net.Conn, server string) {
 // again, and then repeats the call. The new run keeps its lock.
 func TestLostCommit(t *testing.T) {
 	server := mariadbtest.Shared(t)
-	proxy := newCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
+	proxy := newCommitCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
 	s := openStore(t, fmt.Sprintf("mysql://root@%s/%s", proxy.Addr(), server.Database(t)))
 	e := entry("a-x", "1")
 	ingest(t, s, e)
-	old := take(t, s, sysid, "a-x", 1, ttl)[0].Run
-	back := []Ending{{Run: old, Fate: GiveBack}}
+	old := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+	back := []RunEnd{{Run: old, Action: EndGiveBack}}
 	proxy.armed.Store(true)
-	_, err := s.End(t.Context(), sysid, back)
-	fails(t, err, ErrAway)
-	equal(t, "cut", proxy.cut.Load(), true)
-	equal(t, "it was committed", get(t, s, e.ID).Tries, 0)
-	run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
-	if counted, err := s.End(t.Context(), sysid, back); err != nil || counted[0] {
+	_, err := s.End(t.Context(), testSysid, back)
+	checkError(t, err, ErrAway)
+	checkEqual(t, "cut", proxy.cut.Load(), true)
+	checkEqual(t, "it was committed", get(t, s, e.ID).Tries, 0)
+	run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+	if counted, err := s.End(t.Context(), testSysid, back); err != nil || counted[0] {
 		t.Errorf("the repeated give-back counted: %v, %v", counted, err)
 	}
-	equal(t, "what others can take", len(take(t, s, other, "a-x", 1, ttl)), 0)
-	equal(t, "the new run", end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
+	checkEqual(t, "what others can take", len(take(t, s, otherSysid, "a-x", 1, testTTL)), 0)
+	checkEqual(t, "the new run", end(t, s, testSysid, RunEnd{Run: run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
 }

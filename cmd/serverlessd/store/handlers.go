@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// keptVersions is how many versions of a handler are kept.
-const keptVersions = 10
+// maxVersions is how many versions of a handler are kept.
+const maxVersions = 10
 
 // PutHandler implements Store.
 func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
@@ -20,10 +20,10 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 	}
 	return s.transact(ctx, "put handler", func(t *tx) error {
 		var versions []string
-		var newest moment
-		err := t.eachRow("SELECT id, dt FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC"+s.locked(), []any{h.Jobtype}, func(r *sql.Rows) error {
+		var newest sqlTime
+		err := t.eachRow("SELECT id, dt FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC"+s.forUpdate(), []any{h.Jobtype}, func(r *sql.Rows) error {
 			var id string
-			var dt moment
+			var dt sqlTime
 			err := r.Scan(&id, &dt)
 			if versions = append(versions, id); len(versions) == 1 {
 				newest = dt
@@ -38,8 +38,8 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 		if !h.Time.After(newest.time()) {
 			h.Time = newest.time().Add(time.Millisecond)
 		}
-		t.atEnd("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+marks(5), h.ID, h.Jobtype, at(h.Time), h.Lang, data)
-		for _, id := range versions[min(len(versions), keptVersions-1):] {
+		t.atEnd("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+placeholders(5), h.ID, h.Jobtype, formatTime(h.Time), h.Lang, data)
+		for _, id := range versions[min(len(versions), maxVersions-1):] {
 			t.atEnd("DELETE FROM sq_handlers WHERE id = ?", id)
 		}
 		t.handlersChanged()
@@ -48,7 +48,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 }
 
 func (t *tx) handlersChanged() {
-	t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.s.upsert("name", nil, []string{"value"}))
+	t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.store.upsert("name", nil, []string{"value"}))
 }
 
 // DeleteHandler implements Store.
@@ -59,7 +59,7 @@ func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err err
 			return err
 		}
 		t.handlersChanged()
-		return t.settle(jobtype)
+		return t.settleRemainder(jobtype)
 	})
 	return n, err
 }
@@ -69,7 +69,7 @@ func (s *SQL) Handler(ctx context.Context, jobtype, id string) (h *job.Handler, 
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		h = nil
 		err := eachRow(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? AND (? = '' OR id = ?) ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype, id, id}, func(r *sql.Rows) error {
-			var dt moment
+			var dt sqlTime
 			var data []byte
 			h = &job.Handler{Jobtype: jobtype}
 			if err := r.Scan(&h.ID, &dt, &data); err != nil {
@@ -98,7 +98,7 @@ func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		list = nil
 		return eachRow(ctx, q, "SELECT id, dt, lang, LENGTH(data) FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC", []any{jobtype}, func(r *sql.Rows) error {
-			var dt moment
+			var dt sqlTime
 			var v Version
 			err := r.Scan(&v.ID, &dt, &v.Lang, &v.Bytes)
 			v.Time = dt.time()
@@ -113,7 +113,7 @@ func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err
 func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		ids, version = nil, 0
-		err := one(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, &version)
+		err := queryOne(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, &version)
 		if err != nil || version == since {
 			return err
 		}

@@ -13,7 +13,7 @@ func TestHandlers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		_, err := s.Handler(ctx, "a-x", "")
-		fails(t, err, ErrUnknown)
+		checkError(t, err, ErrUnknown)
 		var last *job.Handler
 		for i := range 12 {
 			h := &job.Handler{ID: string(ids.Next(1)), Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprint("echo ", i)}}
@@ -26,25 +26,25 @@ func TestHandlers(t *testing.T) {
 			last = h
 		}
 		got, err := s.Handler(ctx, "a-x", "")
-		equal(t, "newest", []any{got.Body, got.ID, got.Time, err}, []any{"echo 11", last.ID, last.Time, nil})
+		checkEqual(t, "newest", []any{got.Body, got.ID, got.Time, err}, []any{"echo 11", last.ID, last.Time, nil})
 		versions, err := s.Versions(ctx, "a-x")
 		if err != nil || len(versions) != 10 || versions[0].ID != last.ID || versions[0].Lang != job.Shell || versions[0].Bytes == 0 || !versions[9].Time.Before(versions[8].Time) {
 			t.Fatal(versions, err)
 		}
 		got, err = s.Handler(ctx, "a-x", versions[9].ID)
-		equal(t, "the oldest", []any{got.Body, err}, []any{"echo 2", nil})
+		checkEqual(t, "the oldest", []any{got.Body, err}, []any{"echo 2", nil})
 		_, err = s.Handler(ctx, "a-y", versions[9].ID)
-		fails(t, err, ErrUnknown)
+		checkError(t, err, ErrUnknown)
 		handlers, version, err := s.Handlers(ctx, -1)
-		equal(t, "all", []any{handlers, err}, []any{map[string]string{"a-x": last.ID}, nil})
+		checkEqual(t, "all", []any{handlers, err}, []any{map[string]string{"a-x": last.ID}, nil})
 		handlers, same, err := s.Handlers(ctx, version)
-		equal(t, "unchanged", []any{handlers == nil, same, err}, []any{true, version, nil})
+		checkEqual(t, "unchanged", []any{handlers == nil, same, err}, []any{true, version, nil})
 		n, err := s.DeleteHandler(ctx, "a-x")
-		equal(t, "deleted", []any{n, err}, []any{10, nil})
+		checkEqual(t, "deleted", []any{n, err}, []any{10, nil})
 		handlers, changed, err := s.Handlers(ctx, version)
-		equal(t, "after", []any{handlers != nil, len(handlers), changed != version, err}, []any{true, 0, true, nil})
+		checkEqual(t, "after", []any{handlers != nil, len(handlers), changed != version, err}, []any{true, 0, true, nil})
 		n, err = s.DeleteHandler(ctx, "a-x")
-		equal(t, "nothing left", []any{n, err}, []any{0, nil})
+		checkEqual(t, "nothing left", []any{n, err}, []any{0, nil})
 	})
 }
 
@@ -56,9 +56,9 @@ func TestManyTypes(t *testing.T) {
 		}
 		ingest(t, s, jobs...)
 		due, _, err := s.Waiting(t.Context())
-		equal(t, "types", []any{len(due), err}, []any{1234, nil})
-		equal(t, "taken", len(take(t, s, sysid, "a-0777", 9, ttl)), 1)
+		checkEqual(t, "types", []any{len(due), err}, []any{1234, nil})
+		checkEqual(t, "taken", len(take(t, s, testSysid, "a-0777", 9, testTTL)), 1)
 		due, _, err = s.Waiting(t.Context())
-		equal(t, "types", []any{len(due), err}, []any{1233, nil})
+		checkEqual(t, "types", []any{len(due), err}, []any{1233, nil})
 	})
 }

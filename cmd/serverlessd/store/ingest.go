@@ -33,7 +33,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 	var rows []row
 	err = s.transact(ctx, "ingest", func(t *tx) error {
 		point, rows = 0, nil
-		if err := t.one("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, &point); err != nil {
+		if err := t.one("SELECT place FROM sq_points WHERE segment = ?"+s.forUpdate(), []any{piece.Segment}, &point); err != nil {
 			return err
 		}
 		if point >= piece.To {
@@ -49,11 +49,11 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		if err := t.insert(rows); err != nil {
 			return err
 		}
-		t.atEnd("INSERT INTO sq_points (segment, place, dt) VALUES "+marks(3)+s.upsert("segment", []string{"place", "dt"}, nil),
-			piece.Segment, piece.To, at(t.now))
+		t.atEnd("INSERT INTO sq_points (segment, place, dt) VALUES "+placeholders(3)+s.upsert("segment", []string{"place", "dt"}, nil),
+			piece.Segment, piece.To, formatTime(t.now))
 		return nil
 	})
-	return point, s.singleOut(ctx, rows, err)
+	return point, s.findRefused(ctx, rows, err)
 }
 
 // clockAhead returns by how much the store's clock is ahead of the host's. It ignores small
@@ -61,10 +61,10 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 func (s *SQL) clockAhead(host, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := now.Sub(host); (d - s.distance).Abs() > maxJitter {
-		s.distance = d
+	if d := now.Sub(host); (d - s.storeAhead).Abs() > maxJitter {
+		s.storeAhead = d
 	}
-	return s.distance
+	return s.storeAhead
 }
 
 // translate makes a row of a journal's entry, and converts the host's times to the store's clock.
@@ -91,11 +91,11 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 // the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
-		n := t.s.atOnce(min(maxNames, len(rows)))
+		n := t.store.insertRows(min(maxNames, len(rows)))
 		part := rows[:n]
 		rows = rows[n:]
 		err := t.insertRows(part)
-		if err != nil && t.s.kind(err) == double {
+		if err != nil && t.store.kind(err) == kindDuplicate {
 			if part, err = t.missing(part); err == nil {
 				err = t.insertRows(part)
 			}
@@ -121,10 +121,10 @@ func (t *tx) insertRows(rows []row) error {
 		if len(r.payload) <= shortData {
 			data = nonNil(r.payload)
 		}
-		var created any = at(r.created)
+		var created any = formatTime(r.created)
 		dt := created
 		if !r.dt.Equal(r.created) {
-			dt = at(r.dt)
+			dt = formatTime(r.dt)
 		}
 		args = append(args, string(r.id), r.jobtype, dt, created, created, data)
 	}

@@ -34,16 +34,16 @@ func TestIngestionIsExactlyOnce(t *testing.T) {
 		put(0, 5)
 		put(2, 4)
 		put(4, 10)
-		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 10, Waiting: 10})
-		equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 100, ttl)), "0 1 2 3 4 5 6 7 8 9")
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 10, Waiting: 10})
+		checkEqual(t, "payloads", payloads(take(t, s, testSysid, "a-x", 100, testTTL)), "0 1 2 3 4 5 6 7 8 9")
 		point, err := s.Ingest(t.Context(), journal.Range{Segment: "seg", From: 90, To: 100}, jobs[9:], time.Now)
-		equal(t, "point", []any{point, err}, []any{100, nil})
+		checkEqual(t, "point", []any{point, err}, []any{100, nil})
 		// A copy of the journal with another name: jobs that are already in the store are not added
 		// again.
 		if _, err := s.Ingest(t.Context(), journal.Range{Segment: "copy", To: 100}, append(jobs, entry("a-x", "new")), time.Now); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "counts", counts(t, s, "a-x").Added, 10+1)
+		checkEqual(t, "counts", counts(t, s, "a-x").Added, 10+1)
 	})
 }
 
@@ -61,9 +61,9 @@ func TestDelay(t *testing.T) {
 		if next < 20*time.Minute || next > 40*time.Minute {
 			t.Fatalf("next in %s", next)
 		}
-		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 4, Waiting: 2, Deferred: 2})
-		equal(t, "due", payloads(take(t, s, sysid, "a-x", 9, ttl)), "old past")
-		equal(t, "state", get(t, s, soon.ID).State, job.Deferred)
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 4, Waiting: 2, Deferred: 2})
+		checkEqual(t, "due", payloads(take(t, s, testSysid, "a-x", 9, testTTL)), "old past")
+		checkEqual(t, "state", get(t, s, soon.ID).State, job.Deferred)
 		if due, _, err := s.Waiting(t.Context()); err != nil || len(due) != 0 {
 			t.Fatalf("%v, %v", due, err)
 		}
@@ -89,9 +89,9 @@ func TestHostClocks(t *testing.T) {
 	})
 }
 
-// TestAHostThatWasAhead: if the host's clock was ahead when a job was accepted, and was corrected
+// TestHostAhead: if the host's clock was ahead when a job was accepted, and was corrected
 // before the job is ingested, a delay is still as long as requested, and a due date is unchanged.
-func TestAHostThatWasAhead(t *testing.T) {
+func TestHostAhead(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		date := entry("a-x", "1")
 		date.Accepted = time.Now().Add(240 * time.Hour)
@@ -117,12 +117,12 @@ func TestForgottenSegments(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w := lax
+		w := laxSweep
 		w.Segments = []string{"gone", "unknown"}
 		sweep(t, s, w)
 		for segment, want := range map[string]int64{"gone": 0, "there": 1} {
 			point, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, nil, time.Now)
-			equal(t, segment, []any{point, err}, []any{want, nil})
+			checkEqual(t, segment, []any{point, err}, []any{want, nil})
 		}
 	})
 }
@@ -147,10 +147,10 @@ func TestIngestRefused(t *testing.T) {
 	if !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{piece[1].ID, piece[4].ID}) {
 		t.Fatalf("%v: %+v", err, refused)
 	}
-	equal(t, "written", counts(t, s, "a-x"), Counts{})
+	checkEqual(t, "written", counts(t, s, "a-x"), Counts{})
 	if before, err := s.Ingest(t.Context(), lines, []journal.Entry{piece[0], piece[2], piece[3]}, time.Now); err != nil || before != 0 {
 		t.Fatal(before, err)
 	}
-	equal(t, "written", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
-	equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 5, ttl)), "1 "+strings.Repeat("x", 5000))
+	checkEqual(t, "written", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
+	checkEqual(t, "payloads", payloads(take(t, s, testSysid, "a-x", 5, testTTL)), "1 "+strings.Repeat("x", 5000))
 }

@@ -12,20 +12,20 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// Keyed is a new job with its unique key. At most one job of a type holds a key.
-type Keyed struct {
+// KeyedEntry is a new job with its unique key. At most one job of a type holds a key.
+type KeyedEntry struct {
 	journal.Entry
 	Key string
 }
 
-// Shared says what Share has done with a line.
-type Shared struct {
-	ID  job.ID // the job that has the key now
-	How string // unique.Kept, Replaced or Extended; "": no job had the key
+// ShareResult says what Share has done with a line.
+type ShareResult struct {
+	ID      job.ID // the job that has the key now
+	Outcome string // unique.Kept, Replaced or Extended; "": no job had the key
 }
 
 // Made reports whether the line became a job.
-func (s Shared) Made() bool { return s.How == "" || s.How == unique.Replaced }
+func (s ShareResult) Made() bool { return s.Outcome == "" || s.Outcome == unique.Replaced }
 
 // errRaced means that another transaction has just taken a key. The transaction is repeated, and
 // then finds the job that has the key.
@@ -36,9 +36,9 @@ var errRaced = errors.New("another transaction has taken the key")
 // key, so that a later retry can find out whether the key is free.
 type key struct {
 	id        job.ID
-	during    unique.Period
+	period    unique.Period
 	expiresAt time.Time // of a window
-	present   bool      // whether the job exists
+	exists    bool      // whether the job exists
 	job       lockedRow
 }
 
@@ -47,12 +47,12 @@ func (k *key) holds(now time.Time) bool {
 	switch {
 	case k == nil:
 		return false
-	case k.during == unique.Window:
+	case k.period == unique.Window:
 		return now.Before(k.expiresAt)
-	case k.during == unique.Waiting:
-		return k.present && k.job.lock == ""
+	case k.period == unique.Waiting:
+		return k.exists && k.job.lock == ""
 	}
-	return k.present && k.job.lock != done
+	return k.exists && k.job.lock != endedLock
 }
 
 // holders returns, by name, the keys of a type for which the column holds is set. It locks their
@@ -64,12 +64,12 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 		for i, name := range args {
 			args[i] = []byte(name.(string)) // keys are compared byte by byte
 		}
-		err := t.eachRow("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.s.locked(),
+		err := t.eachRow("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.store.forUpdate(),
 			append([]any{jobtype}, args...), func(r *sql.Rows) error {
 				var name []byte
-				var until moment
+				var until sqlTime
 				k := &key{}
-				err := r.Scan(&name, (*string)(&k.id), &k.during, &until)
+				err := r.Scan(&name, (*string)(&k.id), &k.period, &until)
 				k.expiresAt = until.time()
 				found[string(name)] = k
 				ids = append(ids, k.id)
@@ -79,15 +79,15 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 			return nil, err
 		}
 	}
-	jobs, err := t.holdAll(ids)
+	jobs, err := t.lockAll(ids)
 	for _, k := range found {
-		k.job, k.present = jobs[k.id]
+		k.job, k.exists = jobs[k.id]
 	}
 	return found, err
 }
 
-// disclaim takes the keys away from these jobs.
-func (t *tx) disclaim(ids []job.ID) error {
+// deleteKeys takes the keys away from these jobs.
+func (t *tx) deleteKeys(ids []job.ID) error {
 	for text, args := range inLists(ids) {
 		if _, err := t.exec("UPDATE sq_keys SET holds = NULL WHERE id"+text, args...); err != nil {
 			return err
@@ -97,19 +97,19 @@ func (t *tx) disclaim(ids []job.ID) error {
 }
 
 // Share implements Store.
-func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Request, host func() time.Time) (shared []Shared, err error) {
+func (s *SQL) Share(ctx context.Context, lines []KeyedEntry, req unique.Request, host func() time.Time) (shared []ShareResult, err error) {
 	err = s.transact(ctx, "share", func(t *tx) error {
 		names := make(map[string][]string)
 		for _, l := range lines {
 			names[l.Jobtype] = append(names[l.Jobtype], l.Key)
 		}
-		c := keySharing{tx: t, ask: req, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
+		c := keySharing{tx: t, request: req, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
 		for jobtype, list := range names {
 			if c.holders[jobtype], err = t.holders(jobtype, list); err != nil {
 				return err
 			}
 		}
-		shared = make([]Shared, len(lines))
+		shared = make([]ShareResult, len(lines))
 		for i, l := range lines {
 			shared[i] = c.share(l)
 		}
@@ -124,53 +124,53 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, req unique.Request, host
 // keySharing is the state of a call of Share.
 type keySharing struct {
 	*tx
-	ask     unique.Request
+	request unique.Request
 	ahead   time.Duration              // how far the store's clock is ahead of the host's
 	holders map[string]map[string]*key // rows that hold their keys, by jobtype and key
 
 	rows     []row
 	keys     []any    // arguments of the new rows of sq_keys
-	free     []job.ID // jobs that must give up their keys
+	freeKeys []job.ID // jobs that must give up their keys
 	replaced []lockedRow
 }
 
 // share decides what is done with a line.
-func (c *keySharing) share(l Keyed) Shared {
+func (c *keySharing) share(l KeyedEntry) ShareResult {
 	k := c.holders[l.Jobtype][l.Key]
 	r := translate(l.Entry, c.ahead, c.now)
 	how := ""
 	if k.holds(c.now) {
-		waits := k.present && k.job.lock == ""
+		waits := k.exists && k.job.lock == ""
 		switch {
-		case waits && c.ask.Mode == unique.Replace:
+		case waits && c.request.Mode == unique.Replace:
 			how = unique.Replaced
 			c.replaced = append(c.replaced, k.job)
 			if k.job.dt.Before(r.dt) && !r.dt.After(c.now) {
 				r.dt = k.job.dt // it gets the place of the job that it replaces
 			}
-		case waits && c.ask.Mode == unique.Extend:
+		case waits && c.request.Mode == unique.Extend:
 			c.extend(k, r.dt)
-			return Shared{ID: k.id, How: unique.Extended}
+			return ShareResult{ID: k.id, Outcome: unique.Extended}
 		default:
-			return Shared{ID: k.id, How: unique.Kept}
+			return ShareResult{ID: k.id, Outcome: unique.Kept}
 		}
 	} else if k != nil {
-		c.free = append(c.free, k.id)
+		c.freeKeys = append(c.freeKeys, k.id)
 	}
 	c.rows = append(c.rows, r)
 	var until any
-	if c.ask.Period == unique.Window {
-		until = at(c.now.Add(c.ask.Window))
+	if c.request.Period == unique.Window {
+		until = formatTime(c.now.Add(c.request.Window))
 	}
-	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.Period), until)
+	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.request.Period), until)
 	// For a later line of the same request with the same key, this job is the holder, and is kept.
-	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: lockedRow{lock: string(l.ID)}}
-	return Shared{ID: l.ID, How: how}
+	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, exists: true, job: lockedRow{lock: string(l.ID)}}
+	return ShareResult{ID: l.ID, Outcome: how}
 }
 
 // write writes what share has decided.
 func (c *keySharing) write() error {
-	if err := c.disclaim(c.free); err != nil {
+	if err := c.deleteKeys(c.freeKeys); err != nil {
 		return err
 	}
 	for _, h := range c.replaced {
@@ -181,7 +181,7 @@ func (c *keySharing) write() error {
 	}
 	err := c.insertAll("INSERT INTO sq_keys (id, type, name, holds, during, until)", 6, c.keys)
 	switch {
-	case err != nil && c.s.kind(err) == double:
+	case err != nil && c.store.kind(err) == kindDuplicate:
 		return errRaced
 	case err != nil:
 		return err
@@ -192,23 +192,23 @@ func (c *keySharing) write() error {
 // extend delays the job that holds a key until due, but not beyond ask.Max after its submission.
 // The job never becomes due earlier than it was.
 func (c *keySharing) extend(k *key, due time.Time) {
-	if limit := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(limit) {
+	if limit := k.job.created.Add(c.request.Max); c.request.Max > 0 && due.After(limit) {
 		due = limit
 	}
 	if due.After(k.job.dt) {
 		k.job.dt = due
 		c.count(k.job.jobtype) // another job may now be the oldest of its type
-		c.change(k.job, "dt = ?", at(due))
+		c.change(k.job, "dt = ?", formatTime(due))
 	}
 }
 
-// reclaim gives a job that is to run again its key back. It returns ErrHeld, wrapped, if another
+// takeKeyAgain gives a job that is to run again its key back. It returns ErrHeld, wrapped, if another
 // job holds the key.
-func (t *tx) reclaim(h lockedRow) error {
+func (t *tx) takeKeyAgain(h lockedRow) error {
 	var name string
-	var until moment
+	var until sqlTime
 	lost := false
-	err := t.eachRow("SELECT name, until FROM sq_keys WHERE id = ? AND holds IS NULL"+t.s.locked(), []any{string(h.id)}, func(r *sql.Rows) error {
+	err := t.eachRow("SELECT name, until FROM sq_keys WHERE id = ? AND holds IS NULL"+t.store.forUpdate(), []any{string(h.id)}, func(r *sql.Rows) error {
 		lost = true
 		var b []byte
 		err := r.Scan(&b, &until)
@@ -225,24 +225,24 @@ func (t *tx) reclaim(h lockedRow) error {
 	if k := holders[name]; k.holds(t.now) {
 		return fmt.Errorf("%w: job %s holds %q", ErrHeld, k.id, name)
 	} else if k != nil {
-		if err := t.disclaim([]job.ID{k.id}); err != nil {
+		if err := t.deleteKeys([]job.ID{k.id}); err != nil {
 			return err
 		}
 	}
-	if _, err = t.exec("UPDATE sq_keys SET holds = 1 WHERE id = ?", string(h.id)); err != nil && t.s.kind(err) == double {
+	if _, err = t.exec("UPDATE sq_keys SET holds = 1 WHERE id = ?", string(h.id)); err != nil && t.store.kind(err) == kindDuplicate {
 		return errRaced
 	}
 	return err
 }
 
 // expireKeys removes keys whose window is over.
-func (s *SQL) expireKeys(ctx context.Context, want Sweeping, swept *Swept) error {
-	return s.sweeping(ctx, "lapse", swept, func(t *tx) error {
-		if ok, err := t.clockSteady(want.TTL, settle); err != nil || !ok {
+func (s *SQL) expireKeys(ctx context.Context, want SweepOptions, swept *SweepResult) error {
+	return s.sweepStep(ctx, "lapse", swept, func(t *tx) error {
+		if ok, err := t.clockSteady(want.TTL, settleTime); err != nil || !ok {
 			return err
 		}
 		var ids []job.ID
-		err := t.eachRow("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{at(t.now), want.Limit}, func(r *sql.Rows) error {
+		err := t.eachRow("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{formatTime(t.now), want.Limit}, func(r *sql.Rows) error {
 			var id job.ID
 			err := r.Scan((*string)(&id))
 			ids = append(ids, id)

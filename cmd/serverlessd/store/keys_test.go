@@ -13,7 +13,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func share(t *testing.T, s Store, req unique.Request, lines ...Keyed) []Shared {
+func share(t *testing.T, s Store, req unique.Request, lines ...KeyedEntry) []ShareResult {
 	t.Helper()
 	shared, err := s.Share(t.Context(), lines, req, time.Now)
 	if err != nil {
@@ -22,7 +22,9 @@ func share(t *testing.T, s Store, req unique.Request, lines ...Keyed) []Shared {
 	return shared
 }
 
-func keyedLine(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
+func keyedLine(jobtype, key string) KeyedEntry {
+	return KeyedEntry{Entry: entry(jobtype, key), Key: key}
+}
 
 // TestShare compares the store with a model of the rules for unique keys, in random sequences of
 // events.
@@ -70,29 +72,29 @@ func TestShare(t *testing.T) {
 				if req.Period == unique.Window {
 					req.Window = time.Hour
 				}
-				lines := make([]Keyed, 1+rng.IntN(4))
+				lines := make([]KeyedEntry, 1+rng.IntN(4))
 				for i := range lines {
 					lines[i] = keyedLine("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
 				}
 				got := share(t, s, req, lines...)
-				seen := map[string]Shared{}
+				seen := map[string]ShareResult{}
 				for i, l := range lines {
 					h := holder[l.Key]
-					want := Shared{ID: l.ID}
+					want := ShareResult{ID: l.ID}
 					switch {
-					case seen[l.Key].How == unique.Extended:
+					case seen[l.Key].Outcome == unique.Extended:
 						want = seen[l.Key]
 					case seen[l.Key].ID != "":
-						want = Shared{ID: seen[l.Key].ID, How: unique.Kept}
+						want = ShareResult{ID: seen[l.Key].ID, Outcome: unique.Kept}
 					case holds(h) && h.state == "waits" && req.Mode == unique.Replace:
-						want.How = unique.Replaced
+						want.Outcome = unique.Replaced
 						h.state = "gone"
 					case holds(h) && h.state == "waits" && req.Mode == unique.Extend:
-						want = Shared{ID: h.id, How: unique.Extended}
+						want = ShareResult{ID: h.id, Outcome: unique.Extended}
 					case holds(h):
-						want = Shared{ID: h.id, How: unique.Kept}
+						want = ShareResult{ID: h.id, Outcome: unique.Kept}
 					}
-					equal(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
+					checkEqual(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
 					seen[l.Key] = want
 					if want.Made() {
 						k := &known{id: l.ID, key: l.Key, while: req.Period, state: "waits"}
@@ -100,7 +102,7 @@ func TestShare(t *testing.T) {
 					}
 				}
 			case 2:
-				for _, j := range take(t, s, sysid, "c-t", 1+rng.IntN(3), ttl) {
+				for _, j := range take(t, s, testSysid, "c-t", 1+rng.IntN(3), testTTL) {
 					for _, k := range jobs {
 						if k.id == j.ID {
 							k.state, k.run = "runs", j.Run
@@ -109,11 +111,11 @@ func TestShare(t *testing.T) {
 				}
 			case 3:
 				if k := some("runs"); k != nil {
-					e := Ending{Run: k.run, Fate: Archive, Code: job.CodeOK, Status: 200}
+					e := RunEnd{Run: k.run, Action: EndArchive, Code: job.CodeOK, Status: 200}
 					if k.state = "ended"; rng.IntN(2) == 0 {
-						k.state, e.Fate, e.Code, e.Status = "waits", Again, job.CodeRetry, 100
+						k.state, e.Action, e.Code, e.Status = "waits", EndRetry, job.CodeRetry, 100
 					}
-					equal(t, "counted", end(t, s, sysid, e), []bool{true})
+					checkEqual(t, "counted", end(t, s, testSysid, e), []bool{true})
 				}
 			case 4:
 				if k := some("waits"); k != nil {
@@ -126,7 +128,7 @@ func TestShare(t *testing.T) {
 				if k := some("ended"); k != nil {
 					err := s.Retry(t.Context(), k.id)
 					if h := holder[k.key]; h != k && holds(h) {
-						fails(t, err, ErrHeld)
+						checkError(t, err, ErrHeld)
 						break
 					}
 					if err != nil {
@@ -141,7 +143,7 @@ func TestShare(t *testing.T) {
 		for _, k := range jobs {
 			states[k.state]++
 		}
-		equal(t, "the ledger", fmt.Sprint(c.Added, c.Waiting, c.Running, c.OK, c.Deleted),
+		checkEqual(t, "the ledger", fmt.Sprint(c.Added, c.Waiting, c.Running, c.OK, c.Deleted),
 			fmt.Sprint(len(jobs), states["waits"], states["runs"], states["ended"], states["gone"]))
 	})
 }
@@ -149,13 +151,13 @@ func TestShare(t *testing.T) {
 // TestShareAtOnce: if many clients add lines with the same keys at the same time, through two
 // daemons, one job is made for each key.
 func TestShareAtOnce(t *testing.T) {
-	places(t, func(t *testing.T, open func() Store) {
+	forEachStore(t, func(t *testing.T, open func() Store) {
 		two := [2]Store{open(), open()}
 		var mu sync.Mutex
 		made := map[string]int{}
 		var wg sync.WaitGroup
 		for i := range 24 {
-			var lines []Keyed
+			var lines []KeyedEntry
 			for n := range 5 {
 				lines = append(lines, keyedLine("c-t", fmt.Sprint((n+i)%5)))
 			}
@@ -174,8 +176,8 @@ func TestShareAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		equal(t, "jobs by key", made, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
-		equal(t, "jobs", counts(t, two[0], "c-t").Waiting, 5)
+		checkEqual(t, "jobs by key", made, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
+		checkEqual(t, "jobs", counts(t, two[0], "c-t").Waiting, 5)
 	})
 }
 
@@ -188,10 +190,10 @@ func TestShareTimes(t *testing.T) {
 		share(t, s, unique.Request{}, old)
 		share(t, s, unique.Request{}, keyedLine("c-t", "second"))
 		l := keyedLine("c-t", "first")
-		equal(t, "how", share(t, s, unique.Request{Mode: unique.Replace}, l)[0], Shared{ID: l.ID, How: unique.Replaced})
-		equal(t, "the line", payloads(take(t, s, sysid, "c-t", 2, ttl)), "first second")
+		checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.Replace}, l)[0], ShareResult{ID: l.ID, Outcome: unique.Replaced})
+		checkEqual(t, "the line", payloads(take(t, s, testSysid, "c-t", 2, testTTL)), "first second")
 
-		late := func(by time.Duration) Keyed {
+		late := func(by time.Duration) KeyedEntry {
 			l := keyedLine("c-t", "late")
 			l.Due, l.Delay = time.Now().Add(by), by
 			return l
@@ -201,20 +203,20 @@ func TestShareTimes(t *testing.T) {
 		for _, c := range []struct{ by, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			equal(t, "how", share(t, s, unique.Request{Mode: unique.Extend, Max: c.limit}, late(c.by))[0], Shared{ID: id, How: unique.Extended})
-			equal(t, "due", due(), c.want)
+			checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.Extend, Max: c.limit}, late(c.by))[0], ShareResult{ID: id, Outcome: unique.Extended})
+			checkEqual(t, "due", due(), c.want)
 		}
 	})
 }
 
-// TestKeysGo: a key is removed with its job, except a key with a window, which outlives its job and
+// TestKeysExpire: a key is removed with its job, except a key with a window, which outlives its job and
 // expires. A bulk retry skips jobs whose key another job has.
-func TestKeysGo(t *testing.T) {
+func TestKeysExpire(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		run := func(jobtype string) {
 			t.Helper()
-			for _, j := range take(t, s, sysid, jobtype, 10, ttl) {
-				end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200})
+			for _, j := range take(t, s, testSysid, jobtype, 10, testTTL) {
+				end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
 			}
 		}
 		window := unique.Request{Period: unique.Window, Window: time.Hour}
@@ -223,13 +225,13 @@ func TestKeysGo(t *testing.T) {
 		share(t, s, short, keyedLine("c-t", "short"))
 		share(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
-		at := lax
+		at := laxSweep
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
 		time.Sleep(5 * time.Millisecond)
-		equal(t, "purged", sweep(t, s, at).Purged, 3)
-		equal(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], Shared{ID: held, How: unique.Kept})
+		checkEqual(t, "purged", sweep(t, s, at).Purged, 3)
+		checkEqual(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], ShareResult{ID: held, Outcome: unique.Kept})
 		for _, key := range []string{"short", "live"} {
-			equal(t, "how", share(t, s, unique.Request{}, keyedLine("c-t", key))[0].How, "")
+			checkEqual(t, "how", share(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
 		}
 		run("c-t")
 		taken := share(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
@@ -237,8 +239,8 @@ func TestKeysGo(t *testing.T) {
 		again := share(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
-		equal(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")
-		fails(t, s.Retry(t.Context(), taken[0].ID), ErrHeld)
+		checkEqual(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")
+		checkError(t, s.Retry(t.Context(), taken[0].ID), ErrHeld)
 		if err := s.Retry(t.Context(), taken[0].ID); !strings.Contains(fmt.Sprint(err), string(again[0].ID)) {
 			t.Errorf("%v does not name %s", err, again[0].ID)
 		}

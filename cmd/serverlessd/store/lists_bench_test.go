@@ -45,7 +45,7 @@ func BenchmarkLists(b *testing.B) {
 		lists                []Query
 	}{
 		{"ended", "'__done'", "'3026-01-01 00:00:00.000'", "CASE WHEN i = 0 THEN 'failed' ELSE 'ok' END", 10, []Query{
-			{}, {State: job.Fault}, {Client: "client", State: job.Fault}, {Client: "client", Type: "0000", State: job.Fault}, {State: job.Running}, {State: job.Waiting}, {Client: "client", Type: "0003"},
+			{}, {State: job.Failed}, {Client: "client", State: job.Failed}, {Client: "client", Type: "0000", State: job.Failed}, {State: job.Running}, {State: job.Waiting}, {Client: "client", Type: "0003"},
 		}},
 		{"deferred", "''", "'2099-01-01 00:00:00.000'", "NULL", 1, []Query{{State: job.Deferred}, {State: job.Waiting}}},
 		{"waiting", "''", "'2026-01-01 00:00:00.000'", "NULL", 1000, []Query{{State: job.Waiting}}},

@@ -105,17 +105,17 @@ func (*mysqlDialect) schema() []string {
 }
 
 func (*mysqlDialect) now(ctx context.Context, q querier) (now time.Time, err error) {
-	err = one(ctx, q, "SELECT UTC_TIMESTAMP(3)", nil, (*moment)(&now))
+	err = queryOne(ctx, q, "SELECT UTC_TIMESTAMP(3)", nil, (*sqlTime)(&now))
 	return now, err
 }
 
 func (*mysqlDialect) begin(context.Context, *sql.DB) error { return nil }
-func (*mysqlDialect) date(now time.Time) time.Time         { return now }
+func (*mysqlDialect) scheduleTime(now time.Time) time.Time { return now }
 
 func (*mysqlDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
-func (*mysqlDialect) locked() string     { return " FOR UPDATE" }
+func (*mysqlDialect) forUpdate() string  { return " FOR UPDATE" }
 
-func (*mysqlDialect) byID() string { return " FORCE INDEX (PRIMARY)" }
+func (*mysqlDialect) idIndexHint() string { return " FORCE INDEX (PRIMARY)" }
 
 func (*mysqlDialect) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
@@ -129,19 +129,19 @@ var tooLarge = []uint16{1153, 1301}
 func (*mysqlDialect) kind(err error) kind {
 	switch n := mariadb.Number(err); {
 	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
-		return away
+		return kindAway
 	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
 		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of all errors that have no number of their own
-		return unfit
+		return kindTooLarge
 	case n == 1062:
-		return double
+		return kindDuplicate
 	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // another daemon has just created the table or the column
-		return conflict
+		return kindConflict
 	}
-	return unwell
+	return kindUnwell
 }
 
-func (*mysqlDialect) atOnce(rows int) int { return rows }
+func (*mysqlDialect) insertRows(rows int) int { return rows }
 
 // exec sends statements together, if the server permits that.
 func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {

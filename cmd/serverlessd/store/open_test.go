@@ -27,7 +27,7 @@ func TestAddresses(t *testing.T) {
 		t.Fatalf("%v %v", s, err)
 	}
 	_, err = s.Counts(t.Context(), "")
-	fails(t, err, ErrAway)
+	checkError(t, err, ErrAway)
 }
 
 // TestFileIsPrivate: no other user of the host can read the file of the jobs.
@@ -53,7 +53,7 @@ func TestFileIsPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = absent.Counts(t.Context(), "")
-	fails(t, err, ErrAway)
+	checkError(t, err, ErrAway)
 }
 
 // A file that was removed or replaced under a running daemon is no longer written: the data would be
@@ -72,16 +72,16 @@ func TestFileReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := s.Counts(t.Context(), "a-x")
-		fails(t, err, ErrUnwell)
+		checkError(t, err, ErrUnwell)
 		_, err = s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
-		fails(t, err, ErrUnwell)
+		checkError(t, err, ErrUnwell)
 		if !strings.Contains(err.Error(), "removed or replaced") {
 			t.Errorf("the reason is %v", err)
 		}
 		if err := os.Rename(away, path); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "the waiting", counts(t, s, "a-x").Waiting, 1)
+		checkEqual(t, "the waiting", counts(t, s, "a-x").Waiting, 1)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestWALRemoved(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		_, err := s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
-		fails(t, err, ErrUnwell)
+		checkError(t, err, ErrUnwell)
 		if !strings.Contains(err.Error(), "-wal was removed") {
 			t.Errorf("the reason is %v", err)
 		}
@@ -114,7 +114,7 @@ func TestWALRemoved(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the waiting", counts(t, openStore(t, "sqlite:"+path), "a-x").Waiting, 2)
+	checkEqual(t, "the waiting", counts(t, openStore(t, "sqlite:"+path), "a-x").Waiting, 2)
 }
 
 // TestInterruptedConnections: connections that are closed because their queries took too long do not
@@ -126,7 +126,7 @@ func TestInterruptedConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	Interrupt(t.Context(), s)
-	equal(t, "waiting", counts(t, s, "a-x").Waiting, 1)
+	checkEqual(t, "waiting", counts(t, s, "a-x").Waiting, 1)
 }
 
 // A WAL that was replaced counts as removed: the connections that are open have the old one. So does
@@ -153,7 +153,7 @@ func TestFilesBesideReplaced(t *testing.T) {
 				}
 				for range 2 {
 					_, err := s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
-					fails(t, err, ErrUnwell)
+					checkError(t, err, ErrUnwell)
 					if !strings.Contains(err.Error(), end+" was removed or replaced") {
 						t.Errorf("the reason is %v", err)
 					}
@@ -162,7 +162,7 @@ func TestFilesBesideReplaced(t *testing.T) {
 					t.Fatal(err)
 				}
 				ingest(t, s, entry("a-x", "put back"))
-				equal(t, "the waiting", counts(t, s, "a-x").Waiting, 2)
+				checkEqual(t, "the waiting", counts(t, s, "a-x").Waiting, 2)
 			}
 		}
 	}

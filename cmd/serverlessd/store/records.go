@@ -9,24 +9,24 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// records returns the beginning of a query for job records. tables is the text of its FROM clause,
+// recordQuery returns the beginning of a query for job records. tables is the text of its FROM clause,
 // in which j is the table of jobs.
-func records(tables string) string {
+func recordQuery(tables string) string {
 	return "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
 		" FROM " + tables + " LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "
 }
 
 func scanRecord(r *sql.Rows, now time.Time) (rec Record, err error) {
-	var dt, created, ended, first moment
+	var dt, created, ended, first sqlTime
 	var code sql.NullString
 	var exit, truncated, badLines sql.NullInt64
 	err = r.Scan((*string)(&rec.ID), &rec.Jobtype, &dt, &created, &ended, &rec.Lock, &rec.Tries, &code, &exit, &first, &truncated, &badLines)
-	rec.Due, rec.Created, rec.Done, rec.first = dt.time(), created.time(), ended.time(), first.time()
+	rec.Due, rec.Created, rec.Done, rec.firstStart = dt.time(), created.time(), ended.time(), first.time()
 	rec.Code, rec.Status = code.String, int(exit.Int64)
 	rec.Truncated, rec.BadLines = truncated.Int64 != 0, int(badLines.Int64)
 	switch {
-	case rec.Lock == done:
-		rec.State = job.Ended(rec.Code)
+	case rec.Lock == endedLock:
+		rec.State = job.StateOf(rec.Code)
 	case rec.Lock != "":
 		rec.State = job.Running
 	case rec.Due.After(now):
@@ -40,13 +40,13 @@ func scanRecord(r *sql.Rows, now time.Time) (rec Record, err error) {
 // Job implements Store.
 func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		if rec, err = record(ctx, q, now, id); err != nil {
+		if rec, err = findRecord(ctx, q, now, id); err != nil {
 			return err
 		}
 		if err := addLast(ctx, q, []*Record{rec}); err != nil {
 			return err
 		}
-		if err := one(ctx, q, "SELECT COALESCE("+payloadExpr("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
+		if err := queryOne(ctx, q, "SELECT COALESCE("+payloadExpr("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
 			&rec.Bytes, &rec.DataBytes); err != nil {
 			return err
 		}
@@ -55,8 +55,8 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 	return rec, err
 }
 
-func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Record, err error) {
-	err = eachRow(ctx, q, records("sq_jobs j")+"j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
+func findRecord(ctx context.Context, q querier, now time.Time, id job.ID) (found *Record, err error) {
+	err = eachRow(ctx, q, recordQuery("sq_jobs j")+"j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
 		rec, err := scanRecord(r, now)
 		found = &rec
 		return err
@@ -70,14 +70,14 @@ func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Re
 // Result implements Store.
 func (s *SQL) Result(ctx context.Context, id job.ID, limit int) (rec *Record, data []byte, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		rec, err = record(ctx, q, now, id)
+		rec, err = findRecord(ctx, q, now, id)
 		if err != nil {
 			return err
 		}
-		if rec.Lock != done {
+		if rec.Lock != endedLock {
 			return ErrNotDone
 		}
-		return one(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{limit, string(id)}, &data, &rec.DataBytes)
+		return queryOne(ctx, q, "SELECT CASE WHEN LENGTH(data) <= ? THEN data END, LENGTH(data) FROM sq_results WHERE id = ?", []any{limit, string(id)}, &data, &rec.DataBytes)
 	})
 	return rec, data, err
 }
@@ -91,12 +91,12 @@ func payloadExpr(function string) string {
 // Payload implements Store.
 func (s *SQL) Payload(ctx context.Context, id job.ID, limit int) (rec *Record, data []byte, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		if rec, err = record(ctx, q, now, id); err != nil {
+		if rec, err = findRecord(ctx, q, now, id); err != nil {
 			return err
 		}
 		size := payloadExpr("LENGTH")
 		var n sql.NullInt64 // the size is not null for an empty payload, for which SQLite's driver returns nil
-		err = one(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{limit, string(id)}, &data, &n)
+		err = queryOne(ctx, q, "SELECT CASE WHEN "+size+" <= ? THEN "+payloadExpr("")+" END, "+size+" FROM sq_jobs j WHERE j.id = ?", []any{limit, string(id)}, &data, &n)
 		if rec.Bytes = n.Int64; n.Valid && rec.Bytes == 0 {
 			data = []byte{}
 		}
@@ -107,7 +107,7 @@ func (s *SQL) Payload(ctx context.Context, id job.ID, limit int) (rec *Record, d
 
 // lockRow locks the row of a job and returns it.
 func (t *tx) lockRow(id job.ID) (lockedRow, error) {
-	rows, err := t.hold("id = ? AND type <> ?"+t.s.locked(), string(id), sysidType)
+	rows, err := t.lockRows("id = ? AND type <> ?"+t.store.forUpdate(), string(id), sysidType)
 	if err == nil && len(rows) == 0 {
 		err = ErrUnknown
 	}
@@ -124,7 +124,7 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 		switch {
 		case err != nil:
 			return err
-		case h.lock == done:
+		case h.lock == endedLock:
 			return ErrDone
 		case h.lock != "":
 			return ErrRunning
@@ -143,20 +143,20 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 			return err
 		case h.lock == "":
 			return ErrNotDone
-		case h.lock != done:
+		case h.lock != endedLock:
 			return ErrRunning
 		}
 		if err := t.retry([]lockedRow{h}); err != nil {
 			return err
 		}
-		return t.reclaim(h)
+		return t.takeKeyAgain(h)
 	})
 }
 
 // retry makes jobs wait as if they were new.
 func (t *tx) retry(rows []lockedRow) error {
 	for _, h := range rows {
-		t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
+		t.freeJob(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", formatTime(t.now))
 	}
 	for text, args := range inLists(idsOf(rows, func(h *lockedRow) job.ID { return h.id })) {
 		if err := t.deleteAll([]string{"sq_results", "sq_last", "sq_runs"}, "id"+text, args...); err != nil {
@@ -173,13 +173,13 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 		switch {
 		case err != nil:
 			return err
-		case h.lock == done:
+		case h.lock == endedLock:
 			return ErrDone
 		case h.lock != "":
 			return ErrRunning
 		case h.dt.After(t.now):
 			t.count(h.jobtype) // the counts stay the same, but the type may now have another oldest job
-			t.change(h, "dt = ?", at(t.now))
+			t.change(h, "dt = ?", formatTime(t.now))
 		}
 		return nil
 	})
@@ -207,15 +207,15 @@ func (q Query) condition(now time.Time) (sql string, args []any) {
 	switch q.State {
 	case "":
 	case job.Waiting:
-		and(lock+" = '' AND +j.dt <= ?", at(now))
+		and(lock+" = '' AND +j.dt <= ?", formatTime(now))
 	case job.Deferred:
-		and(lock+" = '' AND +j.dt > ?", at(now))
+		and(lock+" = '' AND +j.dt > ?", formatTime(now))
 	case job.Running:
-		and(lock+" <> '' AND "+lock+" <> ?", done)
+		and(lock+" <> '' AND "+lock+" <> ?", endedLock)
 	case job.Abandoned:
-		and(lock+" = ? AND +j.code NOT IN (?,?,?)", done, job.CodeOK, job.CodeFailed, job.CodeExpired)
+		and(lock+" = ? AND +j.code NOT IN (?,?,?)", endedLock, job.CodeOK, job.CodeFailed, job.CodeExpired)
 	default: // the state of an ended job follows from its code
-		and(lock+" = ? AND +j.code = ?", done, string(q.State))
+		and(lock+" = ? AND +j.code = ?", endedLock, string(q.State))
 	}
 	return sql, args
 }
@@ -265,12 +265,12 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 	where, args := want.condition(now)
 	tables := runningCondition
 	if want.State != job.Running {
-		tables = "sq_jobs j" + s.byID()
+		tables = "sq_jobs j" + s.idIndexHint()
 		from := want.After
 		if from == "" {
 			from = "~" // after all ids
 		}
-		err = one(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, (*string)(&next))
+		err = queryOne(ctx, q, "SELECT id FROM sq_jobs j"+s.idIndexHint()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, (*string)(&next))
 		where += " AND j.id >= ?"
 		args = append(args, string(next))
 	}
@@ -278,7 +278,7 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 		return "", err
 	}
 	n := 0
-	err = eachRow(ctx, q, records(tables)+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
+	err = eachRow(ctx, q, recordQuery(tables)+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
 		rec, err := scanRecord(r, now)
 		*list = append(*list, rec)
 		n++
@@ -315,12 +315,12 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 // "", in any ended state), and jobs whose unique key another job holds.
 func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 	for text, args := range inLists(idsOf(list, func(r *Record) job.ID { return r.ID })) {
-		rows, err := t.hold("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
-			" ORDER BY id"+t.s.locked(), append(args, done)...)
+		rows, err := t.lockRows("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
+			" ORDER BY id"+t.store.forUpdate(), append(args, endedLock)...)
 		if err != nil {
 			return n, err
 		}
-		rows = slices.DeleteFunc(rows, func(h lockedRow) bool { return state != "" && job.Ended(h.code) != state })
+		rows = slices.DeleteFunc(rows, func(h lockedRow) bool { return state != "" && job.StateOf(h.code) != state })
 		if err := t.retry(rows); err != nil {
 			return n, err
 		}

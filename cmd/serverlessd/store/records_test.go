@@ -18,24 +18,24 @@ func TestDeleteAndRetry(t *testing.T) {
 		ctx := t.Context()
 		a, b := entry("a-x", "1"), entry("a-x", strings.Repeat("2", 5000))
 		ingest(t, s, a, b)
-		fails(t, s.Retry(ctx, a.ID), ErrNotDone)
+		checkError(t, s.Retry(ctx, a.ID), ErrNotDone)
 		if err := s.Delete(ctx, a.ID); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, s.Delete(ctx, a.ID), ErrUnknown)
-		run := take(t, s, sysid, "a-x", 1, ttl)[0]
-		fails(t, s.Delete(ctx, b.ID), ErrRunning)
-		fails(t, s.Retry(ctx, b.ID), ErrRunning)
-		end(t, s, sysid, Ending{Run: run.Run, Fate: Archive, Code: job.CodeFailed, Status: 400, Data: []byte("no")})
-		fails(t, s.Delete(ctx, b.ID), ErrDone)
+		checkError(t, s.Delete(ctx, a.ID), ErrUnknown)
+		run := take(t, s, testSysid, "a-x", 1, testTTL)[0]
+		checkError(t, s.Delete(ctx, b.ID), ErrRunning)
+		checkError(t, s.Retry(ctx, b.ID), ErrRunning)
+		end(t, s, testSysid, RunEnd{Run: run.Run, Action: EndArchive, Code: job.CodeFailed, Status: 400, Data: []byte("no")})
+		checkError(t, s.Delete(ctx, b.ID), ErrDone)
 		if err := s.Retry(ctx, b.ID); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 1, Deleted: 1})
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 1, Deleted: 1})
 		r := get(t, s, b.ID)
-		equal(t, "as new", []any{r.State, r.Tries, r.Code, r.Status, r.Done.IsZero()}, []any{job.Waiting, 0, "", 0, true})
-		got := take(t, s, sysid, "a-x", 1, ttl)[0]
-		equal(t, "run again", []any{len(got.Payload), got.Tries, got.Age}, []any{5000, 1, time.Duration(0)})
+		checkEqual(t, "as new", []any{r.State, r.Tries, r.Code, r.Status, r.Done.IsZero()}, []any{job.Waiting, 0, "", 0, true})
+		got := take(t, s, testSysid, "a-x", 1, testTTL)[0]
+		checkEqual(t, "run again", []any{len(got.Payload), got.Tries, got.Age}, []any{5000, 1, time.Duration(0)})
 	})
 }
 
@@ -45,26 +45,26 @@ func TestHasten(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		late, again := entry("a-x", "late"), entry("a-x", "again")
-		late.Due = time.Now().Add(ttl)
+		late.Due = time.Now().Add(testTTL)
 		ingest(t, s, late, again)
-		run := take(t, s, sysid, "a-x", 2, ttl)
-		equal(t, "due", payloads(run), "again")
-		fails(t, s.Hasten(ctx, again.ID), ErrRunning)
-		end(t, s, sysid, Ending{Run: run[0].Run, Fate: Again, Code: job.CodeRetry, Status: 100, Delay: ttl})
-		equal(t, "before", counts(t, s, "a-x"), Counts{Added: 2, Deferred: 2})
+		run := take(t, s, testSysid, "a-x", 2, testTTL)
+		checkEqual(t, "due", payloads(run), "again")
+		checkError(t, s.Hasten(ctx, again.ID), ErrRunning)
+		end(t, s, testSysid, RunEnd{Run: run[0].Run, Action: EndRetry, Code: job.CodeRetry, Status: 100, Delay: testTTL})
+		checkEqual(t, "before", counts(t, s, "a-x"), Counts{Added: 2, Deferred: 2})
 		for _, id := range []job.ID{late.ID, again.ID, again.ID} {
 			if err := s.Hasten(ctx, id); err != nil {
 				t.Fatal(err)
 			}
 		}
-		equal(t, "after", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
+		checkEqual(t, "after", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
 		r := get(t, s, again.ID)
-		equal(t, "as it was, but for its time", []any{r.State, r.Tries, r.Code}, []any{job.Waiting, 1, job.CodeRetry})
-		run = take(t, s, sysid, "a-x", 2, ttl)
-		equal(t, "taken", len(run), 2)
-		end(t, s, sysid, Ending{Run: run[0].Run, Fate: Archive, Code: job.CodeOK, Status: 200})
-		fails(t, s.Hasten(ctx, run[0].ID), ErrDone)
-		fails(t, s.Hasten(ctx, ids.Next(1)), ErrUnknown)
+		checkEqual(t, "as it was, but for its time", []any{r.State, r.Tries, r.Code}, []any{job.Waiting, 1, job.CodeRetry})
+		run = take(t, s, testSysid, "a-x", 2, testTTL)
+		checkEqual(t, "taken", len(run), 2)
+		end(t, s, testSysid, RunEnd{Run: run[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
+		checkError(t, s.Hasten(ctx, run[0].ID), ErrDone)
+		checkError(t, s.Hasten(ctx, ids.Next(1)), ErrUnknown)
 	})
 }
 
@@ -95,23 +95,23 @@ func TestJobsOfAClient(t *testing.T) {
 			}
 			return b.String()
 		}
-		equal(t, "all", list(Query{}), "4310")
-		equal(t, "of a type", list(Query{Type: "x"}), "30")
-		equal(t, "first", list(Query{Limit: 2}), "43")
-		equal(t, "after", list(Query{After: entries[3].ID}), "10")
-		for _, j := range take(t, s, sysid, "a-x", 9, ttl) {
-			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeFailed, Status: 400})
+		checkEqual(t, "all", list(Query{}), "4310")
+		checkEqual(t, "of a type", list(Query{Type: "x"}), "30")
+		checkEqual(t, "first", list(Query{Limit: 2}), "43")
+		checkEqual(t, "after", list(Query{After: entries[3].ID}), "10")
+		for _, j := range take(t, s, testSysid, "a-x", 9, testTTL) {
+			end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeFailed, Status: 400})
 		}
-		equal(t, "waiting", list(Query{State: job.Waiting}), "41")
-		equal(t, "failed", list(Query{State: job.Fault}), "30")
-		equal(t, "running", list(Query{State: job.Running}), "")
-		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Fault, Limit: 1})
-		equal(t, "retried", []any{n, more, err}, []any{1, true, nil})
-		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Fault, Limit: 9})
-		equal(t, "retried", []any{n, more, err}, []any{1, false, nil})
-		equal(t, "waiting", list(Query{State: job.Waiting}), "4310")
+		checkEqual(t, "waiting", list(Query{State: job.Waiting}), "41")
+		checkEqual(t, "failed", list(Query{State: job.Failed}), "30")
+		checkEqual(t, "running", list(Query{State: job.Running}), "")
+		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 1})
+		checkEqual(t, "retried", []any{n, more, err}, []any{1, true, nil})
+		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})
+		checkEqual(t, "retried", []any{n, more, err}, []any{1, false, nil})
+		checkEqual(t, "waiting", list(Query{State: job.Waiting}), "4310")
 		some, err := s.Counts(t.Context(), "a")
-		equal(t, "counts of a client", []any{len(some), err}, []any{2, nil})
+		checkEqual(t, "counts of a client", []any{len(some), err}, []any{2, nil})
 	})
 }
 
@@ -120,7 +120,7 @@ func TestJobsOfAClient(t *testing.T) {
 func TestBoundedLists(t *testing.T) {
 	PartRows(t, 4) // a list examines 20 rows
 	eachStore(t, func(t *testing.T, s Store) {
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // the row of the sysid, which is not a job
+		if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil { // the row of the sysid, which is not a job
 			t.Fatal(err)
 		}
 		var entries []journal.Entry
@@ -128,10 +128,10 @@ func TestBoundedLists(t *testing.T) {
 			entries = append(entries, entry([]string{"a-x", "b-x"}[i%2], fmt.Sprint(i)))
 		}
 		ingest(t, s, entries[0], entries[1])
-		for _, j := range take(t, s, sysid, "a-x", 1, ttl) {
-			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeFailed, Status: 400})
+		for _, j := range take(t, s, testSysid, "a-x", 1, testTTL) {
+			end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeFailed, Status: 400})
 		}
-		equal(t, "taken", len(take(t, s, sysid, "b-x", 1, ttl)), 1)
+		checkEqual(t, "taken", len(take(t, s, testSysid, "b-x", 1, testTTL)), 1)
 		ingest(t, s, entries[2:]...)
 		list := func(q Query) (found string, asks int) {
 			t.Helper()
@@ -148,22 +148,22 @@ func TestBoundedLists(t *testing.T) {
 				}
 			}
 		}
-		for _, q := range []Query{{State: job.Fault}, {Client: "a", State: job.Fault}, {Client: "a", Type: "x", State: job.Fault}} {
+		for _, q := range []Query{{State: job.Failed}, {Client: "a", State: job.Failed}, {Client: "a", Type: "x", State: job.Failed}} {
 			found, asks := list(q)
-			equal(t, "failed", []any{found, asks}, []any{"0 ", 3})
+			checkEqual(t, "failed", []any{found, asks}, []any{"0 ", 3})
 		}
 		for _, q := range []Query{{State: job.Running}, {Client: "b", State: job.Running}} {
 			found, asks := list(q)
-			equal(t, "running", []any{found, asks}, []any{"1 ", 1})
+			checkEqual(t, "running", []any{found, asks}, []any{"1 ", 1})
 		}
 		found, asks := list(Query{})
-		equal(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), asks}, []any{45, true, true, 3})
+		checkEqual(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), asks}, []any{45, true, true, 3})
 		found, _ = list(Query{Client: "b"})
-		equal(t, "of a client", []any{len(strings.Fields(found)), strings.HasPrefix(found, "43 41 ")}, []any{22, true})
-		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Fault, Limit: 9})
-		equal(t, "retried, wherever it is", []any{n, more, err}, []any{1, false, nil})
-		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Fault, Limit: 9})
-		equal(t, "retried", []any{n, more, err}, []any{0, false, nil})
+		checkEqual(t, "of a client", []any{len(strings.Fields(found)), strings.HasPrefix(found, "43 41 ")}, []any{22, true})
+		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})
+		checkEqual(t, "retried, wherever it is", []any{n, more, err}, []any{1, false, nil})
+		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})
+		checkEqual(t, "retried", []any{n, more, err}, []any{0, false, nil})
 	})
 }
 
@@ -173,11 +173,11 @@ func TestPayload(t *testing.T) {
 		long := strings.Repeat("2\x00", 3000)
 		a, b, none := entry("a-x", "1\xff"), entry("a-x", long), entry("a-x", "")
 		ingest(t, s, a, b, none)
-		for _, j := range take(t, s, sysid, "a-x", 3, ttl) {
+		for _, j := range take(t, s, testSysid, "a-x", 3, testTTL) {
 			if j.NoPayload || j.Payload == nil {
 				t.Errorf("the payload of %s is lost", j.ID)
 			}
-			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200, Data: []byte("done")})
+			end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeOK, Status: 200, Data: []byte("done")})
 		}
 		for _, c := range []struct {
 			id   job.ID
@@ -188,13 +188,13 @@ func TestPayload(t *testing.T) {
 				t.Errorf("%.20q, %v, %v", got, rec, err)
 			}
 			rec, got, err = s.Payload(t.Context(), c.id, 1000)
-			equal(t, "a long one is not read", []any{rec.Bytes, got == nil, err}, []any{len(c.want), len(c.want) > 1000, nil})
+			checkEqual(t, "a long one is not read", []any{rec.Bytes, got == nil, err}, []any{len(c.want), len(c.want) > 1000, nil})
 			rec, got, err = s.Result(t.Context(), c.id, 3)
-			equal(t, "its result", []any{rec.DataBytes, got == nil, err}, []any{4, true, nil})
+			checkEqual(t, "its result", []any{rec.DataBytes, got == nil, err}, []any{4, true, nil})
 			r := get(t, s, c.id)
-			equal(t, "bytes", []any{r.Bytes, r.DataBytes}, []any{len(c.want), 4})
+			checkEqual(t, "bytes", []any{r.Bytes, r.DataBytes}, []any{len(c.want), 4})
 		}
 		_, _, err := s.Payload(t.Context(), ids.Next(1), math.MaxInt)
-		fails(t, err, ErrUnknown)
+		checkError(t, err, ErrUnknown)
 	})
 }

@@ -23,16 +23,16 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the database's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// singleOut finds the rows that make an insert too large, and returns a RefusedError. An err with
+// findRefused finds the rows that make an insert too large, and returns a RefusedError. An err with
 // another cause is returned unchanged.
-func (s *SQL) singleOut(ctx context.Context, rows []row, err error) error {
+func (s *SQL) findRefused(ctx context.Context, rows []row, err error) error {
 	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
 		return err
 	}
 	found := &RefusedError{}
 	tried := s.transact(ctx, "blame", func(t *tx) error {
 		found.IDs = nil
-		if err := t.try(rows, found); err != nil {
+		if err := t.tryRows(rows, found); err != nil {
 			return err
 		}
 		return errUndo
@@ -46,38 +46,38 @@ func (s *SQL) singleOut(ctx context.Context, rows []row, err error) error {
 	return found
 }
 
-// try inserts rows. If they are refused, it tries each half of them.
-func (t *tx) try(rows []row, found *RefusedError) error {
-	err := t.put(rows)
-	if err == nil || t.s.kind(err) != unfit {
+// tryRows inserts rows. If they are refused, it tries each half of them.
+func (t *tx) tryRows(rows []row, found *RefusedError) error {
+	err := t.putRows(rows)
+	if err == nil || t.store.kind(err) != kindTooLarge {
 		return err
 	}
 	if len(rows) == 1 {
 		// The cause may be the store: check that it accepts the same row with a short payload.
 		good := rows[0]
 		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), shortData+1)]
-		if err := t.put([]row{good}); err != nil {
+		if err := t.putRows([]row{good}); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnwell, err)
 		}
 		found.IDs, found.Err = append(found.IDs, rows[0].id), err
 		return nil
 	}
 	for half := range slices.Chunk(rows, (len(rows)+1)/2) {
-		if err := t.try(half, found); err != nil {
+		if err := t.tryRows(half, found); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// put inserts all rows or none.
-func (t *tx) put(rows []row) error {
+// putRows inserts all rows or none.
+func (t *tx) putRows(rows []row) error {
 	if _, err := t.exec("SAVEPOINT try"); err != nil {
 		return err
 	}
 	err := t.insert(rows)
 	if err == nil {
-		err = t.s.exec(t.ctx, t, t.statements)
+		err = t.store.exec(t.ctx, t, t.statements)
 	}
 	t.statements = nil
 	if err == nil {

@@ -7,14 +7,14 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// restType is the type that has the counts of a client's types that no longer have a job or a
+// remainderType is the type that has the counts of a client's types that no longer have a job or a
 // handler. Without it, the store would keep counts of every type that ever existed. No real type
 // has this name.
-const restType = "*"
+const remainderType = "*"
 
-// settle adds a type's counts to those of restType if the type has neither a job nor a handler any
+// settleRemainder adds a type's counts to those of remainderType if the type has neither a job nor a handler any
 // more.
-func (t *tx) settle(jobtype string) error {
+func (t *tx) settleRemainder(jobtype string) error {
 	left := false
 	err := t.one("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
 		[]any{jobtype, jobtype}, &left)
@@ -23,7 +23,7 @@ func (t *tx) settle(jobtype string) error {
 	}
 	var sum Counts
 	var slots []int
-	err = t.eachRow("SELECT slot, "+strings.Join(countColumns, ", ")+" FROM sq_counts WHERE type = ?"+t.s.locked(),
+	err = t.eachRow("SELECT slot, "+strings.Join(countColumns, ", ")+" FROM sq_counts WHERE type = ?"+t.store.forUpdate(),
 		[]any{jobtype}, func(r *sql.Rows) error {
 			var slot int
 			var c Counts
@@ -40,7 +40,7 @@ func (t *tx) settle(jobtype string) error {
 			return err
 		}
 	}
-	client, _, _ := job.Split(jobtype)
-	t.count(job.Jobtype(client, restType)).Sum(&sum)
+	client, _, _ := job.SplitJobtype(jobtype)
+	t.count(job.Jobtype(client, remainderType)).Sum(&sum)
 	return nil
 }

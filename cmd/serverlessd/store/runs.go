@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// runsKept is how many of the last runs of a job are kept.
-	runsKept = 16
+	// maxRuns is how many of the last runs of a job are kept.
+	maxRuns = 16
 	// longError is how many bytes of a run's error are kept.
 	longError = 1 << 10
 )
@@ -45,13 +45,13 @@ func outcomeOf(code string) string {
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var started any
 	if !r.Started.IsZero() {
-		started = at(r.Started)
+		started = formatTime(r.Started)
 	}
-	t.atEnd("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+marks(7)+
-		t.s.upsert("id, n", []string{"worker", "started", "took_ms", "outcome", "error"}, nil),
+	t.atEnd("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+placeholders(7)+
+		t.store.upsert("id, n", []string{"worker", "started", "took_ms", "outcome", "error"}, nil),
 		string(id), r.N, r.Worker, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
-	if r.N > runsKept {
-		t.atEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-runsKept)
+	if r.N > maxRuns {
+		t.atEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-maxRuns)
 	}
 }
 
@@ -59,13 +59,13 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 func (t *tx) lostRun(h lockedRow) {
 	r := PastRun{N: h.tries, Worker: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
 	if h.tries == 1 {
-		r.Started, r.Took = h.first, max(0, t.now.Sub(h.first))
+		r.Started, r.Took = h.firstStart, max(0, t.now.Sub(h.firstStart))
 	}
 	t.keepRun(h.id, r)
 }
 
 // pastRun returns the run that l and e describe.
-func (l *Last) pastRun(e *Ending, sysid string, now time.Time) PastRun {
+func (l *LastRun) pastRun(e *RunEnd, sysid string, now time.Time) PastRun {
 	ended := now.Add(-time.Since(l.At))
 	r := PastRun{N: e.Tries, Worker: sysid, Started: ended.Add(-l.Took), Took: l.Took, Outcome: outcomeOf(l.Code)}
 	if l.Code == job.CodeOK {
@@ -88,17 +88,17 @@ func (l *Last) pastRun(e *Ending, sysid string, now time.Time) PastRun {
 func addRuns(ctx context.Context, q querier, rec *Record) error {
 	rec.Runs = []PastRun{}
 	if rec.Tries == 1 && rec.Code == job.CodeOK {
-		rec.Runs = []PastRun{{N: 1, Started: rec.first, Took: max(0, rec.Done.Sub(rec.first)), Outcome: outcomeOf(job.CodeOK)}}
+		rec.Runs = []PastRun{{N: 1, Started: rec.firstStart, Took: max(0, rec.Done.Sub(rec.firstStart)), Outcome: outcomeOf(job.CodeOK)}}
 		return nil
 	}
 	if !rec.hasLast() {
 		return nil
 	}
 	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",
-		[]any{string(rec.ID), rec.Tries, runsKept}, func(r *sql.Rows) error {
+		[]any{string(rec.ID), rec.Tries, maxRuns}, func(r *sql.Rows) error {
 			var run PastRun
 			var elapsed int64
-			err := r.Scan(&run.N, &run.Worker, (*moment)(&run.Started), &elapsed, &run.Outcome, &run.Error)
+			err := r.Scan(&run.N, &run.Worker, (*sqlTime)(&run.Started), &elapsed, &run.Outcome, &run.Error)
 			run.Took = time.Duration(elapsed) * time.Millisecond
 			rec.Runs = append(rec.Runs, run)
 			return err

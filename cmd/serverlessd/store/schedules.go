@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	// settleAtOnce is the maximum number of schedules that a transaction settles. After madeAtOnce
+	// maxSettled is the maximum number of schedules that a transaction settles. After maxMade
 	// jobs, or madeBytes bytes of payloads, it leaves the rest to the next transaction.
-	settleAtOnce = 100
-	madeAtOnce   = 1000
-	madeBytes    = 8 << 20
+	maxSettled = 100
+	maxMade    = 1000
+	madeBytes  = 8 << 20
 	// never is the column wake of a schedule without a next due time.
 	never = "9999-12-31 00:00:00.000"
 )
 
-// Named is a schedule with its name. Its Schedule is nil if the store's record cannot be read.
-type Named struct {
+// NamedSchedule is a schedule with its name. Its Schedule is nil if the store's record cannot be read.
+type NamedSchedule struct {
 	schedule.Key
 	*schedule.Schedule
 }
 
-// Settled is the result of SettleSchedules.
-type Settled struct {
+// SettleResult is the result of SettleSchedules.
+type SettleResult struct {
 	Schedules  int // number of settled schedules; those that another daemon has locked are not settled
-	Made       []Follow
+	Made       []FollowJob
 	Skipped    map[string]int // by reason
 	Unreadable []schedule.Key
 }
 
 const scheduleColumns = "SELECT client, name, data FROM sq_schedules WHERE "
 
-func scanSchedule(r *sql.Rows) (n Named, err error) {
+func scanSchedule(r *sql.Rows) (n NamedSchedule, err error) {
 	var data sql.RawBytes
 	if err := r.Scan(&n.Client, &n.Name, &data); err != nil {
 		return n, err
@@ -47,7 +47,7 @@ func scanSchedule(r *sql.Rows) (n Named, err error) {
 }
 
 // schedule returns a schedule and locks its row. It returns nil if there is none.
-func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
+func (t *tx) schedule(key schedule.Key, lock string) (found *NamedSchedule, err error) {
 	err = t.eachRow(scheduleColumns+"client = ? AND name = ?"+lock, []any{key.Client, key.Name}, func(r *sql.Rows) error {
 		n, err := scanSchedule(r)
 		found = &n
@@ -56,27 +56,27 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	return found, err
 }
 
-// date returns the time that is compared with the due times of schedules.
-func (t *tx) date() time.Time { return t.s.date(t.now) }
+// scheduleTime returns the time that is compared with the due times of schedules.
+func (t *tx) date() time.Time { return t.store.scheduleTime(t.now) }
 
 // putSchedule writes a schedule at the end of the transaction.
 func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	wake, waits := never, ""
 	if w := s.Wake(t.date()); !w.IsZero() {
-		wake = at(w)
+		wake = formatTime(w)
 	}
 	if !s.Queued.IsZero() && !s.Paused {
 		waits = s.Before
 	}
-	t.atEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+marks(7)+
-		t.s.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
-		key.Client, key.Name, wake, at(t.date()), waits, s.FromFile, s.Encode())
+	t.atEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+placeholders(7)+
+		t.store.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
+		key.Client, key.Name, wake, formatTime(t.date()), waits, s.FromFile, s.Encode())
 }
 
 // PutSchedule implements Store.
 func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error {
 	return s.transact(ctx, "put schedule", func(t *tx) error {
-		old, err := t.schedule(key, s.locked())
+		old, err := t.schedule(key, s.forUpdate())
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 // DropSchedule implements Store.
 func (s *SQL) DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error {
 	return s.transact(ctx, "drop schedule", func(t *tx) error {
-		old, err := t.schedule(key, s.locked())
+		old, err := t.schedule(key, s.forUpdate())
 		switch {
 		case err != nil:
 			return err
@@ -126,7 +126,7 @@ func (s *SQL) DropSchedule(ctx context.Context, key schedule.Key, fromFile bool)
 }
 
 // Schedules implements Store.
-func (s *SQL) Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []Named, now time.Time, err error) {
+func (s *SQL) Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []NamedSchedule, now time.Time, err error) {
 	if client == "" {
 		return s.schedules(ctx, "(client, name) > (?, ?) ORDER BY client, name LIMIT ?", after.Client, after.Name, limit)
 	}
@@ -134,7 +134,7 @@ func (s *SQL) Schedules(ctx context.Context, client string, after schedule.Key, 
 }
 
 // Schedule implements Store.
-func (s *SQL) Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error) {
+func (s *SQL) Schedule(ctx context.Context, key schedule.Key) (n NamedSchedule, now time.Time, err error) {
 	list, now, err := s.schedules(ctx, "client = ? AND name = ?", key.Client, key.Name)
 	if err == nil && len(list) == 0 {
 		err = ErrUnknown
@@ -146,14 +146,14 @@ func (s *SQL) Schedule(ctx context.Context, key schedule.Key) (n Named, now time
 }
 
 // FileSchedules implements Store.
-func (s *SQL) FileSchedules(ctx context.Context) (list []Named, err error) {
+func (s *SQL) FileSchedules(ctx context.Context) (list []NamedSchedule, err error) {
 	list, _, err = s.schedules(ctx, "from_file = ?", true)
 	return list, err
 }
 
-func (s *SQL) schedules(ctx context.Context, condition string, args ...any) (list []Named, at time.Time, err error) {
+func (s *SQL) schedules(ctx context.Context, condition string, args ...any) (list []NamedSchedule, at time.Time, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		list, at = nil, s.date(now)
+		list, at = nil, s.scheduleTime(now)
 		return eachRow(ctx, q, scheduleColumns+condition, args, func(r *sql.Rows) error {
 			n, err := scanSchedule(r)
 			list = append(list, n)
@@ -166,14 +166,14 @@ func (s *SQL) schedules(ctx context.Context, condition string, args ...any) (lis
 // DueSchedules implements Store.
 func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Time, next time.Time, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, clock time.Time) error {
-		due, now, next = nil, s.date(clock), time.Time{}
+		due, now, next = nil, s.scheduleTime(clock), time.Time{}
 		known := make(map[schedule.Key]bool)
 		for _, c := range []struct{ condition, arg string }{
-			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", at(now)},
-			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // the row was written while the clock was ahead
-			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", done},
+			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", formatTime(now)},
+			{"s.seen > ? ORDER BY s.seen", formatTime(now.Add(time.Second))}, // the row was written while the clock was ahead
+			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", endedLock},
 		} {
-			err := eachRow(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.condition+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
+			err := eachRow(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.condition+" LIMIT ?", []any{c.arg, maxSettled}, func(r *sql.Rows) error {
 				var key schedule.Key
 				err := r.Scan(&key.Client, &key.Name)
 				if !known[key] {
@@ -186,19 +186,19 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 				return err
 			}
 		}
-		return one(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{at(now)}, (*moment)(&next))
+		return queryOne(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{formatTime(now)}, (*sqlTime)(&next))
 	})
 	return due, now, next, err
 }
 
 // SettleSchedules implements Store.
-func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (settled Settled, err error) {
+func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (settled SettleResult, err error) {
 	err = s.transact(ctx, "settle schedules", func(t *tx) error {
-		settled = Settled{Skipped: make(map[string]int)}
+		settled = SettleResult{Skipped: make(map[string]int)}
 		var rows []row
 		bytes := 0
 		for _, key := range keys {
-			if len(rows) >= madeAtOnce || bytes >= madeBytes {
+			if len(rows) >= maxMade || bytes >= madeBytes {
 				break
 			}
 			n, err := t.schedule(key, s.skipLocked())
@@ -215,10 +215,10 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			}
 			if n.Schedule == nil || err != nil {
 				settled.Unreadable = append(settled.Unreadable, key)
-				t.atEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.date()), key.Client, key.Name)
+				t.atEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, formatTime(t.date()), key.Client, key.Name)
 				continue
 			}
-			plan, err := t.settleSchedule(n, watched, max(1, min(settleAtOnce, madeBytes/(len(line.Payload)+1))))
+			plan, err := t.settleSchedule(n, watched, max(1, min(maxSettled, madeBytes/(len(line.Payload)+1))))
 			if err != nil {
 				return err
 			}
@@ -229,7 +229,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 				r := row{id: job.ID(made.JobID), jobtype: job.Jobtype(key.Client, line.Type), dt: t.now, created: t.now, payload: line.Payload}
 				rows = append(rows, r)
 				bytes += len(r.payload)
-				settled.Made = append(settled.Made, Follow{ID: r.id, Jobtype: r.jobtype, Payload: r.payload})
+				settled.Made = append(settled.Made, FollowJob{ID: r.id, Jobtype: r.jobtype, Payload: r.payload})
 			}
 			t.putSchedule(key, n.Schedule)
 		}
@@ -238,12 +238,12 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 	return settled, err
 }
 
-func (t *tx) settleSchedule(n *Named, watched time.Time, room int) (p schedule.Plan, err error) {
+func (t *tx) settleSchedule(n *NamedSchedule, watched time.Time, room int) (p schedule.Plan, err error) {
 	p = n.Settle(schedule.Conditions{
 		Now: t.date(), WatchedSince: watched, Room: room,
 		JobID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
 		IsLive: func(id string) (live bool) {
-			err = t.one("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, done}, &live)
+			err = t.one("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, endedLock}, &live)
 			return live
 		},
 	})

@@ -31,7 +31,7 @@ func putSchedule(t *testing.T, s Store, name, text string) {
 	}
 }
 
-func theSchedule(t *testing.T, s Store, name string) Named {
+func theSchedule(t *testing.T, s Store, name string) NamedSchedule {
 	t.Helper()
 	n, _, err := s.Schedule(t.Context(), schedule.Key{Client: "a", Name: name})
 	if err != nil {
@@ -40,13 +40,13 @@ func theSchedule(t *testing.T, s Store, name string) Named {
 	return n
 }
 
-// settle settles schedules like a daemon that has run for a long time. It tries again if the store
+// settleTime settles schedules like a daemon that has run for a long time. It tries again if the store
 // is slow, because the store then counts as away.
-func settle(t *testing.T, s Store) (made []Follow) {
+func settleTime(t *testing.T, s Store) (made []FollowJob) {
 	t.Helper()
 	for {
 		due, _, _, err := s.DueSchedules(t.Context())
-		var settled Settled
+		var settled SettleResult
 		if err == nil {
 			settled, err = s.SettleSchedules(t.Context(), due, time.Time{})
 		}
@@ -67,7 +67,7 @@ func settle(t *testing.T, s Store) (made []Follow) {
 // TestScheduledOnce: when many daemons settle the same schedules, one of them makes the job of a
 // due time, in the transaction that records it.
 func TestScheduledOnce(t *testing.T) {
-	places(t, func(t *testing.T, open func() Store) {
+	forEachStore(t, func(t *testing.T, open func() Store) {
 		t.Parallel()
 		const daemons, schedules = 4, 150
 		s := open()
@@ -93,7 +93,7 @@ func TestScheduledOnce(t *testing.T) {
 		for range daemons {
 			s := open()
 			wg.Go(func() {
-				for _, f := range settle(t, s) {
+				for _, f := range settleTime(t, s) {
 					mu.Lock()
 					made[f.ID]++
 					mu.Unlock()
@@ -115,7 +115,7 @@ func TestScheduledOnce(t *testing.T) {
 			for i := range sch.Last {
 				sch.Last[i].MadeAt = time.Time{}
 			}
-			equal(t, sch.Name, sch.Last, want)
+			checkEqual(t, sch.Name, sch.Last, want)
 			if wake := sch.Wake(now); !wake.IsZero() || n > 0 && len(want) > 0 && made[job.ID(want[0].JobID)] != 1 {
 				t.Fatalf("%s: %v, made %d times, due at %v", sch.Name, want, made[job.ID(want[0].JobID)], wake)
 			}
@@ -123,14 +123,14 @@ func TestScheduledOnce(t *testing.T) {
 		if n == 0 || n != len(made) {
 			t.Fatalf("%d due times, %d jobs", n, len(made))
 		}
-		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: int64(n), Waiting: int64(n)})
-		taken := take(t, s, sysid, "a-x", 1, ttl)
-		equal(t, "payload", payloads(taken), long)
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: int64(n), Waiting: int64(n)})
+		taken := take(t, s, testSysid, "a-x", 1, testTTL)
+		checkEqual(t, "payload", payloads(taken), long)
 	})
 }
 
-// TestScheduledBehindOneThatRuns: with overlap queue, a job is made when the job before has ended.
-func TestScheduledBehindOneThatRuns(t *testing.T) {
+// TestScheduledOverlap: with overlap queue, a job is made when the job before has ended.
+func TestScheduledOverlap(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return now }, nil)
 	defer s.Close()
@@ -138,14 +138,14 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 	at := func(seconds int, want int) {
 		t.Helper()
 		now = time.Date(2026, 6, 1, 12, 0, seconds, 0, time.UTC)
-		equal(t, fmt.Sprint("made at ", seconds), len(settle(t, s)), want)
+		checkEqual(t, fmt.Sprint("made at ", seconds), len(settleTime(t, s)), want)
 	}
 	at(10, 1)
-	run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
+	run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
 	at(20, 0)
 	at(25, 0)
 	at(30, 0)
-	end(t, s, sysid, Ending{Run: run, Code: "ok", Status: 200})
+	end(t, s, testSysid, RunEnd{Run: run, Code: "ok", Status: 200})
 	at(31, 1)
 	at(32, 0)
 	n := theSchedule(t, s, "q")
@@ -153,7 +153,7 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 	for _, r := range n.Last {
 		last = append(last, r.DueAt.Format("05")+r.MadeAt.Format(">05")+r.Skipped)
 	}
-	equal(t, "last", last, "[20>31 30>00waiting 10>10]")
+	checkEqual(t, "last", last, "[20>31 30>00waiting 10>10]")
 	s.Delete(t.Context(), job.ID(n.Before)) // the job has not ended, but no longer exists
 	at(40, 1)
 }
@@ -192,7 +192,7 @@ func TestScheduledClocks(t *testing.T) {
 		look(at)
 	}
 	slices.Sort(made)
-	equal(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
+	checkEqual(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
 }
 
 // TestScheduleKept: only the source of a schedule, HTTP or the file, can change it, and a changed
@@ -206,8 +206,8 @@ func TestScheduleKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		fails(t, s.PutSchedule(t.Context(), file, spec(t, text), false), ErrFromFile)
-		fails(t, s.DropSchedule(t.Context(), file, false), ErrFromFile)
+		checkError(t, s.PutSchedule(t.Context(), file, spec(t, text), false), ErrFromFile)
+		checkError(t, s.DropSchedule(t.Context(), file, false), ErrFromFile)
 		for i := range 5 {
 			putSchedule(t, s, fmt.Sprint("s", i), text)
 		}
@@ -227,11 +227,11 @@ func TestScheduleKept(t *testing.T) {
 		if list, err := s.FileSchedules(t.Context()); err != nil || len(list) != 1 || list[0].Key != file {
 			t.Errorf("%v, %v", list, err)
 		}
-		fails(t, s.DropSchedule(t.Context(), schedule.Key{Client: "a", Name: "x"}, false), ErrUnknown)
+		checkError(t, s.DropSchedule(t.Context(), schedule.Key{Client: "a", Name: "x"}, false), ErrUnknown)
 		if err := s.DropSchedule(t.Context(), file, true); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err = s.Schedule(t.Context(), file)
-		fails(t, err, ErrUnknown)
+		checkError(t, err, ErrUnknown)
 	})
 }

@@ -18,7 +18,7 @@ import (
 // TestSeveralDaemons: several daemons use one store at the same time. Every job ends once,
 // whichever daemon runs it, and the counts are right whatever has happened.
 func TestSeveralDaemons(t *testing.T) {
-	places(t, func(t *testing.T, open func() Store) {
+	forEachStore(t, func(t *testing.T, open func() Store) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		const daemons, jobs = 3, 60
@@ -31,7 +31,7 @@ func TestSeveralDaemons(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, uint64(d)))
 				owner := fmt.Sprintf("%ddaemo", d)
 				mine := job.NewIDs(owner, time.Now)
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 				defer cancel()
 				// again repeats an action that failed because of other daemons.
 				again := func(f func() error) {
@@ -63,19 +63,19 @@ func TestSeveralDaemons(t *testing.T) {
 					if left == 0 {
 						return
 					}
-					var taken []Taken
+					var taken []TakenJob
 					again(func() (err error) {
-						taken, err = s.Take(ctx, Taking{Sysid: owner, Jobtype: fmt.Sprintf("a-%d", r.IntN(3)), N: 1 + r.IntN(9), TTL: ttl})
+						taken, err = s.Take(ctx, TakeRequest{Sysid: owner, Jobtype: fmt.Sprintf("a-%d", r.IntN(3)), N: 1 + r.IntN(9), TTL: testTTL})
 						return err
 					})
-					var ends []Ending
+					var ends []RunEnd
 					for _, j := range taken {
-						e := Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200}
+						e := RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeOK, Status: 200}
 						switch r.IntN(6) {
 						case 0:
-							e = Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500}
+							e = RunEnd{Run: j.Run, Action: EndRetry, Code: job.CodeError, Status: 500}
 						case 1:
-							e = Ending{Run: j.Run, Fate: GiveBack}
+							e = RunEnd{Run: j.Run, Action: EndGiveBack}
 						}
 						ends = append(ends, e)
 					}
@@ -86,7 +86,7 @@ func TestSeveralDaemons(t *testing.T) {
 					})
 					mu.Lock()
 					for i, e := range ends {
-						if e.Fate == Archive && i < len(counted) && counted[i] {
+						if e.Action == EndArchive && i < len(counted) && counted[i] {
 							ended[e.ID]++
 						}
 					}
@@ -106,13 +106,13 @@ func TestSeveralDaemons(t *testing.T) {
 			c := counts(t, s, fmt.Sprintf("a-%d", i))
 			sum.Added, sum.OK = sum.Added+c.Added, sum.OK+c.OK
 		}
-		equal(t, "counts", sum, Counts{Added: daemons * jobs, OK: daemons * jobs})
-		equal(t, "the counts are off by", sweep(t, s, lax).Imbalance, 0)
+		checkEqual(t, "counts", sum, Counts{Added: daemons * jobs, OK: daemons * jobs})
+		checkEqual(t, "the counts are off by", sweep(t, s, laxSweep).Imbalance, 0)
 	})
 }
 
-// patience bounds every wait, even on a busy machine.
-const patience = 45 * time.Second
+// testTimeout bounds every wait, even on a busy machine.
+const testTimeout = 45 * time.Second
 
 // TestOutage: a server that is stopped, is killed or hangs counts as away. When it is back, it has
 // everything that was written.
@@ -135,13 +135,13 @@ func TestOutage(t *testing.T) {
 	} {
 		outage.begin()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := s.Take(ctx, Taking{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: ttl})
+		_, err := s.Take(ctx, TakeRequest{Sysid: testSysid, Jobtype: "a-x", N: 1, TTL: testTTL})
 		cancel()
 		if !errors.Is(err, ErrAway) {
 			t.Errorf("%s: %v", name, err)
 		}
 		outage.end()
-		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) {
 			if _, err = s.Counts(t.Context(), ""); err == nil {
 				break
 			} else if !errors.Is(err, ErrAway) || time.Now().After(deadline) {
@@ -149,7 +149,7 @@ func TestOutage(t *testing.T) {
 			}
 		}
 	}
-	equal(t, "counts", counts(t, s, "a-x").Added, 1)
+	checkEqual(t, "counts", counts(t, s, "a-x").Added, 1)
 }
 
 func launch(t *testing.T, server *mariadbtest.Server) {

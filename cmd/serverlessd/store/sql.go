@@ -33,22 +33,22 @@ type dialect interface {
 	now(ctx context.Context, q querier) (time.Time, error)
 	// begin is called when the tables exist, before they are used.
 	begin(ctx context.Context, write *sql.DB) error
-	// date returns the current time of the clock that schedules follow; now is the store's current
+	// scheduleTime returns the current time of the clock that schedules follow; now is the store's current
 	// time.
-	date(now time.Time) time.Time
+	scheduleTime(now time.Time) time.Time
 	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked. locked
 	// ends a SELECT that locks its rows and waits for rows that others have locked.
 	skipLocked() string
-	locked() string
-	// byID returns the index hint for a SELECT that must read the table in the order of ids. It
+	forUpdate() string
+	// idIndexHint returns the index hint for a SELECT that must read the table in the order of ids. It
 	// follows the table's name.
-	byID() string
+	idIndexHint() string
 	// upsert ends an INSERT. If a row with the key exists, the columns in set are set to the new
 	// values, and the new values are added to the columns in add.
 	upsert(key string, set []string, add []string) string
 	kind(err error) kind
-	// atOnce returns how many of the remaining rows the next INSERT should have.
-	atOnce(rows int) int
+	// insertRows returns how many of the remaining rows the next INSERT should have.
+	insertRows(rows int) int
 	// exec runs statements in as few round trips as possible.
 	exec(ctx context.Context, t *tx, list []statement) error
 }
@@ -66,11 +66,11 @@ type statement struct {
 type kind int
 
 const (
-	unwell   kind = iota // the database has a temporary problem: repeat the call later
-	unfit                // the data is too large, and always will be
-	double               // the key exists
-	conflict             // another transaction was in the way: repeat the transaction soon
-	away                 // the database does not answer: repeat the call later
+	kindUnwell    kind = iota // the database has a temporary problem: repeat the call later
+	kindTooLarge              // the data is too large, and always will be
+	kindDuplicate             // the key exists
+	kindConflict              // another transaction was in the way: repeat the transaction soon
+	kindAway                  // the database does not answer: repeat the call later
 )
 
 // SQL is a Store in a database.
@@ -82,11 +82,11 @@ type SQL struct {
 	writeDB, readDB *sql.DB    // nil: not open yet
 	ready           bool       // the tables exist
 
-	mu       sync.Mutex // guards the fields below
-	distance time.Duration
-	clock    clock
-	audited  auditState
-	heads    heads
+	mu         sync.Mutex // guards the fields below
+	storeAhead time.Duration
+	clock      clock
+	audited    auditState
+	heads      typeHeads
 }
 
 // Name returns the store's address without secrets.
@@ -129,7 +129,7 @@ func (s *SQL) connect(ctx context.Context) error {
 type tx struct {
 	*sql.Tx
 	ctx           context.Context
-	s             *SQL
+	store         *SQL
 	now           time.Time
 	monotonic     time.Duration // the monotonic time of this process when now was read
 	counts        map[string]*Counts
@@ -147,7 +147,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 			return err
 		}
 		defer inner.Rollback()
-		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*Counts), changesByText: make(map[string]*change)}
+		t := &tx{Tx: inner, ctx: ctx, store: s, counts: make(map[string]*Counts), changesByText: make(map[string]*change)}
 		if t.now, err = s.now(ctx, inner); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 			return err
 		}
 		failpoint.Point(name + ": after commit")
-		s.touch(t.counts)
+		s.dropHeads(t.counts)
 		return nil
 	})
 }
@@ -194,7 +194,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) == conflict:
+		case errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) == kindConflict:
 			met = err
 		default:
 			err = backoff.Permanent(err)
@@ -210,9 +210,9 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		return err
 	case ctx.Err() != nil && met != nil && !errors.Is(err, met):
 		return fmt.Errorf("%w: %w: %w", ErrAway, err, met)
-	case ctx.Err() != nil, errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) >= conflict:
+	case ctx.Err() != nil, errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) >= kindConflict:
 		return fmt.Errorf("%w: %w", ErrAway, err)
-	case s.kind(err) == unfit:
+	case s.kind(err) == kindTooLarge:
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
@@ -276,9 +276,9 @@ func (t *tx) deleteAll(tables []string, condition string, args ...any) error {
 
 // insertAll inserts rows. args holds the values of all rows, one row after the other.
 func (t *tx) insertAll(into string, columns int, args []any) error {
-	row := "," + marks(columns)
+	row := "," + placeholders(columns)
 	for len(args) > 0 {
-		n := t.s.atOnce(min(maxNames, len(args)/columns))
+		n := t.store.insertRows(min(maxNames, len(args)/columns))
 		if _, err := t.exec(into+" VALUES "+strings.Repeat(row, n)[1:], args[:n*columns]...); err != nil {
 			return err
 		}
@@ -302,8 +302,8 @@ func eachRow(ctx context.Context, q querier, text string, args []any, scan func(
 	return rows.Err()
 }
 
-// one reads a query's only row. If there is no row, the values in to stay as they are.
-func one(ctx context.Context, q querier, text string, args []any, to ...any) error {
+// queryOne reads a query's only row. If there is no row, the values in to stay as they are.
+func queryOne(ctx context.Context, q querier, text string, args []any, to ...any) error {
 	return eachRow(ctx, q, text, args, func(r *sql.Rows) error { return r.Scan(to...) })
 }
 
@@ -311,10 +311,12 @@ func (t *tx) eachRow(text string, args []any, scan func(*sql.Rows) error) error 
 	return eachRow(t.ctx, t, text, args, scan)
 }
 
-func (t *tx) one(text string, args []any, to ...any) error { return one(t.ctx, t, text, args, to...) }
+func (t *tx) one(text string, args []any, to ...any) error {
+	return queryOne(t.ctx, t, text, args, to...)
+}
 
-// marks returns n question marks in parentheses.
-func marks(n int) string {
+// placeholders returns n question marks in parentheses.
+func placeholders(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
@@ -332,7 +334,7 @@ func inLists[T ~string](names []T) iter.Seq2[string, []any] {
 			for i := range args {
 				args[i] = string(part[min(i, len(part)-1)])
 			}
-			if !yield(" IN "+marks(n), args) {
+			if !yield(" IN "+placeholders(n), args) {
 				return
 			}
 		}

@@ -30,8 +30,8 @@ type sqliteDialect struct {
 	clock func() time.Time // the host's
 	// boot identifies the clock that the function since reads. If it is "", the store's clock is
 	// the host's.
-	boot  string
-	since func() time.Duration
+	boot      string
+	sinceBoot func() time.Duration
 }
 
 // OpenAt opens a SQLite store for tests. now is the store's clock, and up, unless it is nil, the
@@ -124,7 +124,7 @@ func (*sqliteDialect) schema() []string {
 	}
 }
 
-func (l *sqliteDialect) date(time.Time) time.Time { return l.clock().UTC() }
+func (l *sqliteDialect) scheduleTime(time.Time) time.Time { return l.clock().UTC() }
 
 // errReplaced: what SQLite writes to a file without a name is lost with the last connection, and
 // connections that are opened later have another file.
@@ -149,24 +149,24 @@ func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 		return time.Time{}, errNoSHM
 	}
 	if l.boot == "" {
-		return l.date(time.Time{}), nil
+		return l.scheduleTime(time.Time{}), nil
 	}
-	zero := l.zero().UnixNano()
-	err := one(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, &zero)
-	return time.Unix(0, zero).Add(l.since()).UTC(), err
+	zero := l.clockZero().UnixNano()
+	err := queryOne(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, &zero)
+	return time.Unix(0, zero).Add(l.sinceBoot()).UTC(), err
 }
 
 // sideFile is a file that SQLite keeps beside the database as long as a connection is open.
 type sideFile struct {
 	path string
-	is   os.FileInfo // nil if there is none, because the file system has no WAL
+	info os.FileInfo // nil if there is none, because the file system has no WAL
 }
 
 // openSideFile returns the file that is open. SQLite follows links.
 func (l *sqliteDialect) openSideFile(end string) (b sideFile) {
 	if path, err := filepath.EvalSymlinks(l.path); err == nil {
 		b.path = path + end
-		b.is, _ = os.Stat(b.path)
+		b.info, _ = os.Stat(b.path)
 	}
 	return b
 }
@@ -174,17 +174,17 @@ func (l *sqliteDialect) openSideFile(end string) (b sideFile) {
 // gone reports whether the file has been removed or replaced since it was opened. A new connection
 // creates a file that is missing, but connections that have the old one use it further.
 func (b sideFile) gone() bool {
-	if b.is == nil {
+	if b.info == nil {
 		return false
 	}
 	is, err := os.Stat(b.path)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, b.is)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, b.info)
 }
 
 // begin starts the store's clock at the host's time, unless the clock has that time or a living
 // daemon uses it. It writes only if it must, because the disk may be full.
 func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
-	if l.wal.is == nil {
+	if l.wal.info == nil {
 		l.wal, l.shm = l.openSideFile("-wal"), l.openSideFile("-shm")
 	}
 	if l.boot == "" {
@@ -200,8 +200,8 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 		return err
 	}
 	known := false
-	err = one(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
-		[]any{l.boot, l.zero().UnixNano(), int64(maxJitter), sysidType, at(now)}, &known)
+	err = queryOne(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
+		[]any{l.boot, l.clockZero().UnixNano(), int64(maxJitter), sysidType, formatTime(now)}, &known)
 	if err != nil || known {
 		return err
 	}
@@ -209,19 +209,19 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", l.boot, id+" %"); err != nil {
 		return err
 	}
-	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", l.boot, l.zero().UnixNano()); err != nil {
+	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", l.boot, l.clockZero().UnixNano()); err != nil {
 		return err
 	}
 	return t.Commit()
 }
 
-// zero returns what the host's clock showed when since would have returned 0.
-func (l *sqliteDialect) zero() time.Time { return l.clock().Add(-l.since()) }
+// clockZero returns what the host's clock showed when since would have returned 0.
+func (l *sqliteDialect) clockZero() time.Time { return l.clock().Add(-l.sinceBoot()) }
 
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
-func (*sqliteDialect) locked() string     { return "" }
+func (*sqliteDialect) forUpdate() string  { return "" }
 
-func (*sqliteDialect) byID() string { return "" } // see condition
+func (*sqliteDialect) idIndexHint() string { return "" } // see condition
 
 func (*sqliteDialect) upsert(key string, set, add []string) string {
 	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
@@ -243,23 +243,23 @@ func assignments(set, add []string, value string) string {
 func (*sqliteDialect) kind(err error) kind {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
-		return unwell
+		return kindUnwell
 	}
 	switch e.Code() {
 	case lib.SQLITE_CONSTRAINT_PRIMARYKEY, lib.SQLITE_CONSTRAINT_UNIQUE:
-		return double
+		return kindDuplicate
 	}
 	switch e.Code() & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
-		return conflict
+		return kindConflict
 	case lib.SQLITE_TOOBIG:
-		return unfit
+		return kindTooLarge
 	}
-	return unwell
+	return kindUnwell
 }
 
-// atOnce returns a power of two, so that the number of different texts stays small.
-func (*sqliteDialect) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
+// insertRows returns a power of two, so that the number of different texts stays small.
+func (*sqliteDialect) insertRows(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
 
 func (*sqliteDialect) exec(ctx context.Context, t *tx, list []statement) error {
 	for _, s := range list {

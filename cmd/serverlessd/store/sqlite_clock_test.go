@@ -56,50 +56,50 @@ func TestHostIsSet(t *testing.T) {
 	off := func(s Store) time.Duration { return created(s, add(s, 0)).Sub(start.Add(up)).Round(time.Second) }
 
 	a := open()
-	reserve(a, sysid)
-	equal(t, "at first", off(a), time.Duration(0))
-	take(t, a, sysid, "a-x", 9, 9*time.Hour)
+	reserve(a, testSysid)
+	checkEqual(t, "at first", off(a), time.Duration(0))
+	take(t, a, testSysid, "a-x", 9, 9*time.Hour)
 	add(a, time.Hour)
 	for _, jump := range []time.Duration{100 * 24 * time.Hour, -200 * 24 * time.Hour, 100*24*time.Hour - time.Minute} {
 		set += jump
 		b := open() // a daemon that starts after the change
-		reserve(b, other)
+		reserve(b, otherSysid)
 		for _, s := range []Store{a, b} {
-			renew(s, sysid)
+			renew(s, testSysid)
 			up += 8 * time.Minute
-			equal(t, "taken too early", len(take(t, s, other, "a-x", 9, time.Hour)), 0)
-			equal(t, "ahead", sweep(t, s, lax), Swept{Ahead: set})
-			equal(t, "off", off(s), time.Duration(0))
-			equal(t, "at once", len(take(t, s, sysid, "a-x", 9, 9*time.Hour)), 1)
+			checkEqual(t, "taken too early", len(take(t, s, otherSysid, "a-x", 9, time.Hour)), 0)
+			checkEqual(t, "ahead", sweep(t, s, laxSweep), SweepResult{Ahead: set})
+			checkEqual(t, "off", off(s), time.Duration(0))
+			checkEqual(t, "at once", len(take(t, s, testSysid, "a-x", 9, 9*time.Hour)), 1)
 		}
-		equal(t, "lent", len(take(t, b, other, "a-x", 1, time.Hour)), 0)
-		if err := b.Leave(t.Context(), other); err != nil {
+		checkEqual(t, "lent", len(take(t, b, otherSysid, "a-x", 1, time.Hour)), 0)
+		if err := b.Leave(t.Context(), otherSysid); err != nil {
 			t.Fatal(err)
 		}
 		b.Close()
 	}
-	renew(a, sysid)
+	renew(a, testSysid)
 	up += 12*time.Minute + time.Second
-	equal(t, "after an hour", len(take(t, a, sysid, "a-x", 9, time.Hour)), 1)
+	checkEqual(t, "after an hour", len(take(t, a, testSysid, "a-x", 9, time.Hour)), 1)
 
 	putSchedule(t, a, "x", `{"cron":"@every 1h","job":{"type":"y"}}`)
 	set += time.Hour + time.Second
-	equal(t, "by schedule", len(settle(t, a)), 1)
-	equal(t, "the job of a schedule", len(take(t, a, sysid, "a-y", 9, time.Hour)), 1)
+	checkEqual(t, "by schedule", len(settleTime(t, a)), 1)
+	checkEqual(t, "the job of a schedule", len(take(t, a, testSysid, "a-y", 9, time.Hour)), 1)
 
-	if err := a.Leave(t.Context(), sysid); err != nil {
+	if err := a.Leave(t.Context(), testSysid); err != nil {
 		t.Fatal(err)
 	}
 	a.Close()
 	a = open()
-	equal(t, "after all have gone", off(a), set)
-	reserve(a, sysid)
+	checkEqual(t, "after all have gone", off(a), set)
+	reserve(a, testSysid)
 	set = 0
-	equal(t, "before the boot", off(a), time.Hour-59*time.Second)
+	checkEqual(t, "before the boot", off(a), time.Hour-59*time.Second)
 	a.Close()
 	bootID, booted = "two", up
 	a = open()
-	equal(t, "after the boot", off(a), time.Duration(0))
+	checkEqual(t, "after the boot", off(a), time.Duration(0))
 	set = time.Hour
-	equal(t, "set after the boot", off(a), time.Duration(0))
+	checkEqual(t, "set after the boot", off(a), time.Duration(0))
 }

@@ -50,7 +50,7 @@ type Store interface {
 	// Share adds jobs with unique keys, all of them or none, and returns what happened to each
 	// line. Of lines with the same key and type, only the first becomes a job. It returns a
 	// *RefusedError if a line is too large.
-	Share(ctx context.Context, lines []Keyed, req unique.Request, host func() time.Time) ([]Shared, error)
+	Share(ctx context.Context, lines []KeyedEntry, req unique.Request, host func() time.Time) ([]ShareResult, error)
 
 	// Reserve reserves a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
@@ -65,17 +65,17 @@ type Store interface {
 	// Waiting returns the types with due jobs, each with the age of the oldest job and a count up
 	// to 1,000. next is how long until the next deferred job is due (0: none within the hour).
 	// Waiting reads one job of each type.
-	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
+	Waiting(ctx context.Context) (due []DueType, next time.Duration, err error)
 	// Take locks up to N due jobs of a type, the oldest first. It stops after the job that makes
 	// the sum of the payloads reach Bytes.
-	Take(ctx context.Context, t Taking) ([]Taken, error)
+	Take(ctx context.Context, t TakeRequest) ([]TakenJob, error)
 	// End writes how runs ended, all in one transaction. counted says for each run whether its end
 	// counted: it does if the sysid still had the lock, or if no daemon had taken the job since.
-	End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error)
+	End(ctx context.Context, sysid string, ends []RunEnd) (counted []bool, err error)
 
 	// Sweep does a slice of each kind of maintenance, with at most Limit rows each. It returns what
 	// it has done, and whether more remains.
-	Sweep(ctx context.Context, s Sweeping) (Swept, error)
+	Sweep(ctx context.Context, s SweepOptions) (SweepResult, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
 	// Result returns a job's record and data, or ErrNotDone if the job has not ended. Payload
@@ -126,15 +126,15 @@ type Store interface {
 	// Schedules returns the schedules of a client, or of all clients if client is "", in the order
 	// of names, beginning after a key. Schedule returns one schedule, or ErrUnknown. FileSchedules
 	// returns all schedules that came from a file. now is the store's time.
-	Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []Named, now time.Time, err error)
-	Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error)
-	FileSchedules(ctx context.Context) ([]Named, error)
+	Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []NamedSchedule, now time.Time, err error)
+	Schedule(ctx context.Context, key schedule.Key) (n NamedSchedule, now time.Time, err error)
+	FileSchedules(ctx context.Context) ([]NamedSchedule, error)
 	// DueSchedules returns some of the schedules that must be settled now, and when the next one
 	// must be settled (zero: not known).
 	DueSchedules(ctx context.Context) (due []schedule.Key, now, next time.Time, err error)
 	// SettleSchedules makes the due jobs of these schedules, and records this in the same
 	// transaction. A due time before watched counts as missed.
-	SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (Settled, error)
+	SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (SettleResult, error)
 }
 
 // Run is a job that a daemon has taken.
@@ -144,15 +144,15 @@ type Run struct {
 	Fence int64 // increased with each run, and when a run is undone: no two runs of a job have the same Fence
 }
 
-// Due is a type that has due jobs.
-type Due struct {
+// DueType is a type that has due jobs.
+type DueType struct {
 	Jobtype string
 	Age     time.Duration // how long the oldest job has been due
 	Count   int           // number of jobs, at most 1,000; it may include deferred jobs
 }
 
-// Taking says which jobs Take is to lock.
-type Taking struct {
+// TakeRequest says which jobs Take is to lock.
+type TakeRequest struct {
 	Sysid, Jobtype string
 	N              int
 	Bytes          int // 0: any number
@@ -160,8 +160,8 @@ type Taking struct {
 	RetryFor       time.Duration // age after which a job is not run again
 }
 
-// Taken is a job that Take has locked.
-type Taken struct {
+// TakenJob is a job that Take has locked.
+type TakenJob struct {
 	Run
 	Jobtype string
 	Payload []byte
@@ -171,32 +171,32 @@ type Taken struct {
 	Age       time.Duration // time since the job's first run; 0 if this is the first run, or if the store's clock may have been set
 }
 
-// Fate says what happens to a job after a run.
-type Fate uint8
+// EndAction says what happens to a job after a run.
+type EndAction uint8
 
 // The fates.
 const (
-	Archive  Fate = iota // the job has ended
-	Again                // the job waits for Delay, and is then run again
-	GiveBack             // the run was not begun, and does not count as a try
+	EndArchive  EndAction = iota // the job has ended
+	EndRetry                     // the job waits for Delay, and is then run again
+	EndGiveBack                  // the run was not begun, and does not count as a try
 )
 
-// Ending says how a run ended.
-type Ending struct {
+// RunEnd says how a run ended.
+type RunEnd struct {
 	Run
-	Fate      Fate
+	Action    EndAction
 	Code      string
 	Status    int
 	Delay     time.Duration
-	Data      []byte // for Archive: the data to keep
+	Data      []byte // for EndArchive: the data to keep
 	Truncated bool
 	BadLines  int
-	Follow    []Follow // for Archive: jobs that are added in the same transaction, and are due at once
-	Last      *Last    // for Archive and Again: stored unless it is nil; the field Try is ignored in favour of Run's
+	Follow    []FollowJob // for EndArchive: jobs that are added in the same transaction, and are due at once
+	Last      *LastRun    // for EndArchive and EndRetry: stored unless it is nil; the field Try is ignored in favour of Run's
 }
 
-// Follow is a job that follows from the end of a run.
-type Follow struct {
+// FollowJob is a job that follows from the end of a run.
+type FollowJob struct {
 	ID      job.ID
 	Jobtype string
 	Payload []byte // without the newline
@@ -206,8 +206,8 @@ type Follow struct {
 // ahead, and counts as expired.
 const MaxTTL = 24 * time.Hour
 
-// Sweeping says what a Sweep is to do.
-type Sweeping struct {
+// SweepOptions says what a Sweep is to do.
+type SweepOptions struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
 	// TTL is the ttl of locks, at most MaxTTL. After the store's clock was set, no lock expires for
 	// TTL, and for an hour, or for its age limit if that is shorter, no job is abandoned, expires
@@ -222,10 +222,10 @@ type Sweeping struct {
 	Limit    int
 }
 
-// Swept says what a Sweep has done.
-type Swept struct {
+// SweepResult says what a Sweep has done.
+type SweepResult struct {
 	Freed, Abandoned, Expired, Purged int
-	Righted                           int // jobs whose times were corrected, because they came from a clock that was ahead
+	CorrectedTimes                    int // jobs whose times were corrected, because they came from a clock that was ahead
 	// Ahead is by how much the clock of schedules is ahead of the store's.
 	Ahead time.Duration
 	More  bool
@@ -233,12 +233,12 @@ type Swept struct {
 	// checks some types; Miscounted has those whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
-	Ended      []Ended  // abandoned or expired
-	Made       []Follow // the follow-on jobs of abandoned jobs
+	Ended      []SweptJob  // abandoned or expired
+	FollowJobs []FollowJob // the follow-on jobs of abandoned jobs
 }
 
-// Ended is a job that a Sweep has ended.
-type Ended struct {
+// SweptJob is a job that a Sweep has ended.
+type SweptJob struct {
 	Run
 	Jobtype, Code string
 }
@@ -258,9 +258,9 @@ type Record struct {
 	BadLines     int
 	Bytes        int64 // size of the payload; DataBytes is the size of the kept data; both are 0 in lists
 	DataBytes    int64
-	Last         *Last     // nil if all runs have succeeded, or if a Query did not set Last
+	Last         *LastRun  // nil if all runs have succeeded, or if a Query did not set Last
 	Runs         []PastRun // the last runs that have ended, the oldest first; empty in lists
-	first        time.Time // when the first run began
+	firstStart   time.Time // when the first run began
 }
 
 // Query selects jobs of a client, or of all clients.

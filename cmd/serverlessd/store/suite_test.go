@@ -18,9 +18,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
-// places runs a test on each kind of store. Each call of open opens the same store again, as
+// forEachStore runs a test on each kind of store. Each call of open opens the same store again, as
 // another daemon would.
-func places(t *testing.T, f func(t *testing.T, open func() Store)) {
+func forEachStore(t *testing.T, f func(t *testing.T, open func() Store)) {
 	opener := func(t *testing.T, address string) func() Store {
 		return func() Store {
 			s, err := Open(address)
@@ -41,14 +41,14 @@ func address(t testing.TB, server *mariadbtest.Server) string {
 
 // eachStore runs a test on one store of each kind.
 func eachStore(t *testing.T, f func(t *testing.T, s Store)) {
-	places(t, func(t *testing.T, open func() Store) { f(t, open()) })
+	forEachStore(t, func(t *testing.T, open func() Store) { f(t, open()) })
 }
 
 const (
-	sysid = "0aaaaa"
-	other = "zbbbbb"
-	ttl   = time.Hour
-	gone  = -time.Second // the ttl of locks that expire at once
+	testSysid  = "0aaaaa"
+	otherSysid = "zbbbbb"
+	testTTL    = time.Hour
+	expiredTTL = -time.Second // the ttl of locks that expire at once
 )
 
 var ids = job.NewIDs("0seven", time.Now)
@@ -68,16 +68,16 @@ func ingest(t *testing.T, s Store, jobs ...journal.Entry) {
 	}
 }
 
-func take(t *testing.T, s Store, owner, jobtype string, n int, ttl time.Duration) []Taken {
+func take(t *testing.T, s Store, owner, jobtype string, n int, ttl time.Duration) []TakenJob {
 	t.Helper()
-	taken, err := s.Take(t.Context(), Taking{Sysid: owner, Jobtype: jobtype, N: n, TTL: ttl})
+	taken, err := s.Take(t.Context(), TakeRequest{Sysid: owner, Jobtype: jobtype, N: n, TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return taken
 }
 
-func payloads(taken []Taken) string {
+func payloads(taken []TakenJob) string {
 	var list []string
 	for _, j := range taken {
 		list = append(list, string(j.Payload))
@@ -85,7 +85,7 @@ func payloads(taken []Taken) string {
 	return strings.Join(list, " ")
 }
 
-func end(t *testing.T, s Store, owner string, ends ...Ending) []bool {
+func end(t *testing.T, s Store, owner string, ends ...RunEnd) []bool {
 	t.Helper()
 	counted, err := s.End(t.Context(), owner, ends)
 	if err != nil {
@@ -117,7 +117,7 @@ func get(t *testing.T, s Store, id job.ID) Record {
 	return *r
 }
 
-func sweep(t *testing.T, s Store, w Sweeping) Swept {
+func sweep(t *testing.T, s Store, w SweepOptions) SweepResult {
 	t.Helper()
 	if w.Limit == 0 {
 		w.Limit = 1000
@@ -126,22 +126,22 @@ func sweep(t *testing.T, s Store, w Sweeping) Swept {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "jobs ended", len(swept.Ended), swept.Abandoned+swept.Expired)
-	swept.Ended, swept.Made = nil, nil
+	checkEqual(t, "jobs ended", len(swept.Ended), swept.Abandoned+swept.Expired)
+	swept.Ended, swept.FollowJobs = nil, nil
 	return swept
 }
 
-// lax removes nothing.
-var lax = Sweeping{RetryFor: ttl, KeepDone: ttl, KeepUnrun: ttl}
+// laxSweep removes nothing.
+var laxSweep = SweepOptions{RetryFor: testTTL, KeepDone: testTTL, KeepUnrun: testTTL}
 
-func equal(t *testing.T, what string, got, want any) {
+func checkEqual(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
 		t.Fatalf("%s: %.500s, want %.500s", what, got, want)
 	}
 }
 
-func fails(t *testing.T, err, want error) {
+func checkError(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("%v, want %v", err, want)

@@ -11,8 +11,8 @@ import (
 )
 
 // Sweep implements Store.
-func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping, *Swept) error{s.expireLocks, s.setRight, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
+func (s *SQL) Sweep(ctx context.Context, want SweepOptions) (swept SweepResult, err error) {
+	for _, f := range []func(context.Context, SweepOptions, *SweepResult) error{s.expireLocks, s.correctTimes, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
 		if err := f(ctx, want, &swept); err != nil {
 			return swept, err
 		}
@@ -20,9 +20,9 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 	return swept, nil
 }
 
-// sweeping runs one kind of maintenance in a transaction. If the transaction is rolled back,
+// sweepStep runs one kind of maintenance in a transaction. If the transaction is rolled back,
 // swept is as before.
-func (s *SQL) sweeping(ctx context.Context, name string, swept *Swept, f func(*tx) error) error {
+func (s *SQL) sweepStep(ctx context.Context, name string, swept *SweepResult, f func(*tx) error) error {
 	before := *swept
 	err := s.transact(ctx, name, func(t *tx) error {
 		*swept = before
@@ -36,21 +36,21 @@ func (s *SQL) sweeping(ctx context.Context, name string, swept *Swept, f func(*t
 
 // expireLocks frees the jobs of daemons that were lost or have left, and releases their sysids. It
 // lets locks expire by the clock only when this daemon has watched the clock for a ttl.
-func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) error {
-	return s.sweeping(ctx, "expire locks", swept, func(t *tx) error {
+func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepResult) error {
+	return s.sweepStep(ctx, "expire locks", swept, func(t *tx) error {
 		swept.Ahead = t.date().Sub(t.now).Round(maxJitter)
 		old, err := t.clockSteady(want.TTL, want.RetryFor)
 		if err != nil {
 			return err
 		}
-		expired, latest := longAgo, dtOfEnded(t.now)
+		expired, latest := longPast, dtOfEnded(t.now)
 		if t.clockWatched(want.TTL) {
 			expired, latest = t.now, t.now.Add(MaxTTL)
 		}
 		// Locks that begin with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
-			rows, err := t.hold("`lock` > ? AND `lock` < ? AND (dt <= ? OR dt > ?) ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
-				owners[0], owners[1], at(expired), at(latest), want.Limit)
+			rows, err := t.lockRows("`lock` > ? AND `lock` < ? AND (dt <= ? OR dt > ?) ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
+				owners[0], owners[1], formatTime(expired), formatTime(latest), want.Limit)
 			if err != nil {
 				return err
 			}
@@ -58,16 +58,16 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) erro
 			for _, h := range rows {
 				switch {
 				case h.jobtype == sysidType:
-					t.atEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
-				case old && t.now.Sub(h.first) > want.RetryFor:
+					t.atEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, formatTime(h.dt))
+				case old && t.now.Sub(h.firstStart) > want.RetryFor:
 					t.lostRun(h)
-					if err := t.abandon(h, want, job.CodeLockExpired, swept); err != nil {
+					if err := t.abandonJob(h, want, job.CodeLockExpired, swept); err != nil {
 						return err
 					}
 				default:
 					swept.Freed++
 					t.lostRun(h)
-					t.free(h, t.now, ", code = ?", job.CodeLockExpired)
+					t.freeJob(h, t.now, ", code = ?", job.CodeLockExpired)
 				}
 			}
 		}
@@ -75,30 +75,30 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping, swept *Swept) erro
 	})
 }
 
-// place is a position in the order of waiting rows, which is by dt and id.
-type place struct{ dt, id string }
+// rowPosition is a position in the order of waiting rows, which is by dt and id.
+type rowPosition struct{ dt, id string }
 
-// searchFactor limits a sweep: setRight examines at most searchFactor times as many waiting jobs as
+// searchFactor limits a sweep: correctTimes examines at most searchFactor times as many waiting jobs as
 // it may change.
 const searchFactor = 10
 
-// setRight corrects the times of jobs that were written while the store's clock was ahead, so that
+// correctTimes corrects the times of jobs that were written while the store's clock was ahead, so that
 // they wait no longer than requested. It searches for them once after the store was opened, and
 // after each time the clock was set back; each sweep does a slice of the search.
-func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
+func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	s.mu.Lock()
-	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.searched
+	sets, righted, from := s.clock.setBacks, s.clock.setsSearched, s.clock.searchedTo
 	s.mu.Unlock()
 	if sets == righted {
 		return nil
 	}
 	var late []job.ID
-	var to place
+	var to rowPosition
 	var more bool
 	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		late, to, more = nil, from, false
 		if to.dt == "" {
-			to.dt = at(now)
+			to.dt = formatTime(now)
 		}
 		seen := 0
 		return eachRow(ctx, q, lockedColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
@@ -111,7 +111,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 					late = append(late, h.id)
 				}
 				seen++
-				to, more = place{at(h.dt), string(h.id)}, seen == searchFactor*want.Limit
+				to, more = rowPosition{formatTime(h.dt), string(h.id)}, seen == searchFactor*want.Limit
 				return err
 			})
 	})
@@ -120,14 +120,14 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 	}
 	if len(late) > 0 {
 		err = s.transact(ctx, "set right", func(t *tx) error {
-			rows, err := t.holdAll(late)
+			rows, err := t.lockAll(late)
 			for _, h := range rows {
 				by := h.clockAhead(t.now, want.RetryFor)
 				if h.lock != "" || by <= 0 {
 					continue
 				}
-				back := func(then time.Time) string { return at(then.Add(-max(0, min(by, then.Sub(t.now))))) }
-				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", back(h.dt), back(h.created), back(h.first))
+				back := func(then time.Time) string { return formatTime(then.Add(-max(0, min(by, then.Sub(t.now))))) }
+				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", back(h.dt), back(h.created), back(h.firstStart))
 			}
 			return err
 		})
@@ -137,12 +137,12 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clock.sets == sets { // if it has changed, the clock was set back again, and the search begins anew
-		if s.clock.searched = to; !more {
-			s.clock.righted = sets
+	if s.clock.setBacks == sets { // if it has changed, the clock was set back again, and the search begins anew
+		if s.clock.searchedTo = to; !more {
+			s.clock.setsSearched = sets
 		}
 	}
-	swept.More, swept.Righted = swept.More || more && len(late) > 0, len(late)
+	swept.More, swept.CorrectedTimes = swept.More || more && len(late) > 0, len(late)
 	return nil
 }
 
@@ -150,17 +150,17 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping, swept *Swept) error {
 // times show it. A job cannot have been added or run in the future, and no retry is delayed for
 // longer than retryFor.
 func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
-	by := max(h.created.Sub(now), h.first.Sub(now))
+	by := max(h.created.Sub(now), h.firstStart.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
 		by = wait
 	}
 	return by
 }
 
-// abandon ends a job without a further run, and adds its follow-on job.
-func (t *tx) abandon(h lockedRow, want Sweeping, code string, swept *Swept) error {
+// abandonJob ends a job without a further run, and adds its follow-on job.
+func (t *tx) abandonJob(h lockedRow, want SweepOptions, code string, swept *SweepResult) error {
 	swept.Abandoned++
-	swept.end(h, code)
+	swept.addEnded(h, code)
 	*t.uncount(h).ended(code)++
 	t.archive(h, code, 0)
 	if want.Next == nil {
@@ -170,17 +170,17 @@ func (t *tx) abandon(h lockedRow, want Sweeping, code string, swept *Swept) erro
 	if next == "" {
 		return nil
 	}
-	follow := Follow{ID: want.NextID(), Jobtype: next}
-	swept.Made = append(swept.Made, follow)
+	follow := FollowJob{ID: want.NextID(), Jobtype: next}
+	swept.FollowJobs = append(swept.FollowJobs, follow)
 	return t.insert([]row{{id: follow.ID, jobtype: next, dt: t.now, created: t.now}})
 }
 
-func (s *Swept) end(h lockedRow, code string) {
-	s.Ended = append(s.Ended, Ended{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
+func (s *SweepResult) addEnded(h lockedRow, code string) {
+	s.Ended = append(s.Ended, SweptJob{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
 }
 
 // abandonUnhandled ends jobs whose type has had no handler for too long.
-func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, swept *Swept) error {
+func (s *SQL) abandonUnhandled(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	if want.Handled == nil {
 		return nil
 	}
@@ -198,14 +198,14 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, swept *Swept)
 		if err != nil || swept.Abandoned == limit {
 			break
 		}
-		err = s.sweeping(ctx, "abandon", swept, func(t *tx) error {
+		err = s.sweepStep(ctx, "abandon", swept, func(t *tx) error {
 			if ok, err := t.clockSteady(want.TTL, want.RetryFor); err != nil || !ok {
 				return err
 			}
-			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
-				jobtype, at(t.now.Add(-want.RetryFor)), limit-swept.Abandoned)
+			rows, err := t.lockRows("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+				jobtype, formatTime(t.now.Add(-want.RetryFor)), limit-swept.Abandoned)
 			for _, h := range rows {
-				if err := t.abandon(h, want, job.CodeNoHandler, swept); err != nil {
+				if err := t.abandonJob(h, want, job.CodeNoHandler, swept); err != nil {
 					return err
 				}
 			}
@@ -217,15 +217,15 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping, swept *Swept)
 }
 
 // expire ends jobs that have waited for too long without ever being run.
-func (s *SQL) expire(ctx context.Context, want Sweeping, swept *Swept) error {
-	return s.sweeping(ctx, "expire", swept, func(t *tx) error {
+func (s *SQL) expire(ctx context.Context, want SweepOptions, swept *SweepResult) error {
+	return s.sweepStep(ctx, "expire", swept, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepUnrun); err != nil || !ok {
 			return err
 		}
-		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
+		rows, err := t.lockRows("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), formatTime(t.now.Add(-want.KeepUnrun)), want.Limit)
 		swept.Expired, swept.More = len(rows), swept.More || len(rows) == want.Limit
 		for _, h := range rows {
-			swept.end(h, job.CodeExpired)
+			swept.addEnded(h, job.CodeExpired)
 			t.uncount(h).Expired++
 			t.archive(h, job.CodeExpired, 0)
 		}
@@ -233,14 +233,14 @@ func (s *SQL) expire(ctx context.Context, want Sweeping, swept *Swept) error {
 	})
 }
 
-// purge removes jobs that ended long ago. They are still counted: under restType if they were the
+// purge removes jobs that ended long ago. They are still counted: under remainderType if they were the
 // last jobs of their type.
-func (s *SQL) purge(ctx context.Context, want Sweeping, swept *Swept) error {
-	return s.sweeping(ctx, "purge", swept, func(t *tx) error {
+func (s *SQL) purge(ctx context.Context, want SweepOptions, swept *SweepResult) error {
+	return s.sweepStep(ctx, "purge", swept, func(t *tx) error {
 		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
 			return err
 		}
-		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(dtOfEnded(t.now).Add(-want.KeepDone)), want.Limit)
+		rows, err := t.lockRows("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), endedLock, formatTime(dtOfEnded(t.now).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping, swept *Swept) error {
 			types[h.jobtype] = true
 		}
 		for _, jobtype := range slices.Sorted(maps.Keys(types)) {
-			if err := t.settle(jobtype); err != nil {
+			if err := t.settleRemainder(jobtype); err != nil {
 				return err
 			}
 		}
@@ -262,7 +262,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping, swept *Swept) error {
 }
 
 // dropReadPoints drops the read points of segments that were removed.
-func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping, _ *Swept) error {
+func (s *SQL) dropReadPoints(ctx context.Context, want SweepOptions, _ *SweepResult) error {
 	if len(want.Segments) == 0 {
 		return nil
 	}

@@ -23,8 +23,8 @@ func TestSweepInPart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
 		ctx, cancel := context.WithCancel(t.Context())
-		w := lax
-		w.RetryFor, w.Limit = gone, 1000
+		w := laxSweep
+		w.RetryFor, w.Limit = expiredTTL, 1000
 		w.Handled = func(string) bool { return false }
 		w.Next = func(jobtype string) string {
 			if jobtype == "a-y" {
@@ -33,57 +33,57 @@ func TestSweepInPart(t *testing.T) {
 			return ""
 		}
 		swept, err := s.Sweep(ctx, w)
-		fails(t, err, context.Canceled)
-		equal(t, "ended", []int{len(swept.Ended), swept.Abandoned}, []int{1, 1})
-		equal(t, "type", swept.Ended[0].Jobtype, "a-x")
-		equal(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
-		equal(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Waiting: 1})
+		checkError(t, err, context.Canceled)
+		checkEqual(t, "ended", []int{len(swept.Ended), swept.Abandoned}, []int{1, 1})
+		checkEqual(t, "type", swept.Ended[0].Jobtype, "a-x")
+		checkEqual(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
+		checkEqual(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Waiting: 1})
 	})
 }
 
 func TestSweep(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "kills its daemon"), entry("a-y", "has no handler"), entry("a-z", "has one"))
-		take(t, s, sysid, "a-x", 1, gone)
-		w := lax
-		w.RetryFor = gone
+		take(t, s, testSysid, "a-x", 1, expiredTTL)
+		w := laxSweep
+		w.RetryFor = expiredTTL
 		w.Handled = func(jobtype string) bool { return jobtype != "a-y" }
 		w.Next = func(jobtype string) string {
 			return map[string]string{"a-x": "a-failed"}[jobtype]
 		}
 		w.NextID = func() job.ID { return ids.Next(1) }
-		equal(t, "abandoned", sweep(t, s, w), Swept{Abandoned: 2})
-		equal(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
-		equal(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Abandoned: 1})
-		equal(t, "a-failed", counts(t, s, "a-failed"), Counts{Added: 1, Waiting: 1})
+		checkEqual(t, "abandoned", sweep(t, s, w), SweepResult{Abandoned: 2})
+		checkEqual(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
+		checkEqual(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Abandoned: 1})
+		checkEqual(t, "a-failed", counts(t, s, "a-failed"), Counts{Added: 1, Waiting: 1})
 		list, _, err := s.Jobs(t.Context(), Query{Client: "a", State: job.Abandoned, Limit: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "codes", list[1].Code+" "+list[0].Code, "lock_expired no_handler")
+		checkEqual(t, "codes", list[1].Code+" "+list[0].Code, "lock_expired no_handler")
 
-		w = lax
-		w.KeepUnrun = gone
-		equal(t, "expired", sweep(t, s, w), Swept{Expired: 2})
-		equal(t, "a-z", counts(t, s, "a-z"), Counts{Added: 1, Expired: 1})
-		equal(t, "nothing to do", sweep(t, s, lax), Swept{})
+		w = laxSweep
+		w.KeepUnrun = expiredTTL
+		checkEqual(t, "expired", sweep(t, s, w), SweepResult{Expired: 2})
+		checkEqual(t, "a-z", counts(t, s, "a-z"), Counts{Added: 1, Expired: 1})
+		checkEqual(t, "nothing to do", sweep(t, s, laxSweep), SweepResult{})
 		h := &job.Handler{ID: string(ids.Next(1)), Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}}
 		if err := s.PutHandler(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
-		w = lax
+		w = laxSweep
 		w.KeepDone, w.Limit = 0, 3
-		equal(t, "purged", sweep(t, s, w), Swept{Purged: 3, More: true})
-		equal(t, "purged", sweep(t, s, w), Swept{Purged: 1})
+		checkEqual(t, "purged", sweep(t, s, w), SweepResult{Purged: 3, More: true})
+		checkEqual(t, "purged", sweep(t, s, w), SweepResult{Purged: 1})
 		counted, err := s.Counts(t.Context(), "a")
-		equal(t, "still counted", []any{counted, err}, []any{map[string]Counts{
+		checkEqual(t, "still counted", []any{counted, err}, []any{map[string]Counts{
 			"a-x": {Added: 1, Abandoned: 1}, "a-*": {Added: 3, Abandoned: 1, Expired: 2},
 		}, nil})
 		if _, err := s.DeleteHandler(t.Context(), "a-x"); err != nil {
 			t.Fatal(err)
 		}
 		counted, err = s.Counts(t.Context(), "a")
-		equal(t, "still counted", []any{counted, err}, []any{map[string]Counts{"a-*": {Added: 4, Abandoned: 2, Expired: 2}}, nil})
+		checkEqual(t, "still counted", []any{counted, err}, []any{map[string]Counts{"a-*": {Added: 4, Abandoned: 2, Expired: 2}}, nil})
 	})
 }
 
@@ -93,25 +93,25 @@ func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
 	defer s.Close()
-	if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+	if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 		t.Fatal(err)
 	}
 	ingest(t, s, entry("a-x", "1"))
-	run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
-	w := lax
-	w.RetryFor, w.TTL = 10*ttl, ttl
+	run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+	w := laxSweep
+	w.RetryFor, w.TTL = 10*testTTL, testTTL
 	sweep(t, s, w)
 	for range 2 {
-		ahead.Add(int64(2 * ttl))
+		ahead.Add(int64(2 * testTTL))
 		for range 2 {
-			equal(t, "swept", sweep(t, s, w), Swept{})
+			checkEqual(t, "swept", sweep(t, s, w), SweepResult{})
 		}
-		lost, err := s.Renew(t.Context(), sysid, ttl, []Run{run})
-		equal(t, "renewed", []any{len(lost), err}, []any{0, nil})
+		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
+		checkEqual(t, "renewed", []any{len(lost), err}, []any{0, nil})
 	}
-	ahead.Add(int64(2 * ttl))
+	ahead.Add(int64(2 * testTTL))
 	w.TTL = 10 * time.Millisecond
-	for end := time.Now().Add(patience); sweep(t, s, w).Freed == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); sweep(t, s, w).Freed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a lock that nobody renews does not expire")
 		}
@@ -132,28 +132,28 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 			return s
 		}
 		s := open()
-		w := lax
+		w := laxSweep
 		w.RetryFor, w.TTL = 6*time.Hour, time.Minute
 		for ; up < age; up += time.Minute {
 			sweep(t, s, w)
 		}
 		ingest(t, s, entry("a-x", "1"))
 		up += time.Second
-		run := take(t, s, sysid, "a-x", 1, time.Minute)[0].Run
-		if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
+		run := take(t, s, testSysid, "a-x", 1, time.Minute)[0].Run
+		if err := s.Reserve(t.Context(), testSysid, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		set = 30 * time.Minute
 		later := open()
 		for range 9 {
-			equal(t, "swept by a daemon that starts later", sweep(t, later, w).Freed, 0)
+			checkEqual(t, "swept by a daemon that starts later", sweep(t, later, w).Freed, 0)
 			up += 10 * time.Second
-			if lost, err := s.Renew(t.Context(), sysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
+			if lost, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
 				t.Fatal(lost, err)
 			}
 		}
 		up += time.Minute
-		equal(t, "once nobody renews", sweep(t, later, w).Freed, 1)
+		checkEqual(t, "once nobody renews", sweep(t, later, w).Freed, 1)
 	}
 }
 
@@ -171,9 +171,9 @@ func TestClockJumps(t *testing.T) {
 		return s
 	}
 	s := open()
-	w := Sweeping{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
+	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
 		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
-	pass := func(s Store, d time.Duration) (swept Swept) {
+	pass := func(s Store, d time.Duration) (swept SweepResult) {
 		for end := up + d; ; up += min(10*time.Minute, end-up) {
 			some := sweep(t, s, w)
 			swept.Freed, swept.Abandoned, swept.Expired, swept.Purged = swept.Freed+some.Freed, swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
@@ -182,24 +182,24 @@ func TestClockJumps(t *testing.T) {
 			}
 		}
 	}
-	none := fmt.Sprint(Swept{})
+	none := fmt.Sprint(SweepResult{})
 	for _, jobtype := range []string{"a-done", "a-run", "a-unrun", "a-none", "a-again", "a-again", "a-again", "a-again", "a-again", "a-again"} {
 		e := entry(jobtype, "1")
 		e.Accepted = time.Time{}
 		ingest(t, s, e)
 	}
-	equal(t, "ended", end(t, s, sysid, Ending{Run: take(t, s, sysid, "a-done", 1, ttl)[0].Run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
-	for _, j := range take(t, s, sysid, "a-again", 9, ttl) {
-		end(t, s, sysid, Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500})
+	checkEqual(t, "ended", end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-done", 1, testTTL)[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
+	for _, j := range take(t, s, testSysid, "a-again", 9, testTTL) {
+		end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndRetry, Code: job.CodeError, Status: 500})
 	}
 	pass(s, 70*time.Minute) // the store reads the clock
-	run := take(t, s, sysid, "a-run", 1, time.Minute)[0].Run
-	if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
+	run := take(t, s, testSysid, "a-run", 1, time.Minute)[0].Run
+	if err := s.Reserve(t.Context(), testSysid, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	// aged takes a job that has already run, and returns the age that the store reports.
 	aged := func(s Store) time.Duration {
-		taken, err := s.Take(t.Context(), Taking{Sysid: other, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
+		taken, err := s.Take(t.Context(), TakeRequest{Sysid: otherSysid, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
 		if err != nil || len(taken) != 1 {
 			t.Fatal(taken, err)
 		}
@@ -207,35 +207,35 @@ func TestClockJumps(t *testing.T) {
 	}
 	for _, jump := range []time.Duration{46 * day, -46 * day, 400 * day, -400 * day} {
 		set += jump
-		equal(t, "by a daemon that sees the jump", sweep(t, s, w), none)
-		equal(t, "by a daemon that starts after the jump", sweep(t, open(), w), none)
+		checkEqual(t, "by a daemon that sees the jump", sweep(t, s, w), none)
+		checkEqual(t, "by a daemon that starts after the jump", sweep(t, open(), w), none)
 		if jump > 0 {
-			equal(t, "age", []time.Duration{aged(s), aged(open())}, []time.Duration{0, 0})
+			checkEqual(t, "age", []time.Duration{aged(s), aged(open())}, []time.Duration{0, 0})
 		}
-		if _, err := s.Renew(t.Context(), sysid, time.Minute, []Run{run}); err != nil {
+		if _, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil {
 			t.Fatal(err)
 		}
 		up += 30 * time.Second
-		equal(t, "soon after", sweep(t, s, w), none)
+		checkEqual(t, "soon after", sweep(t, s, w), none)
 	}
-	equal(t, "expired locks of a daemon that no longer renews them, and four locks from a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
+	checkEqual(t, "expired locks of a daemon that no longer renews them, and four locks from a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
 	// The clock runs evenly; daemons start again within an hour, and the time passes in steps.
 	pass(s, 7*time.Hour)
-	equal(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
-	equal(t, "age", aged(s) > 6*time.Hour, true)
+	checkEqual(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
+	checkEqual(t, "age", aged(s) > 6*time.Hour, true)
 	up += 40 * time.Minute
 	s = open()
-	equal(t, "age after a start", aged(s) > 6*time.Hour, true)
-	equal(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
-	equal(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
+	checkEqual(t, "age after a start", aged(s) > 6*time.Hour, true)
+	checkEqual(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
+	checkEqual(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
 	// A daemon that starts after a long downtime does not trust the clock in its first hour.
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)
 	up += 50 * day
 	s = open()
-	equal(t, "at first", pass(s, 50*time.Minute).Expired, 0)
-	equal(t, "then", pass(s, 20*time.Minute).Expired, 1)
+	checkEqual(t, "at first", pass(s, 50*time.Minute).Expired, 0)
+	checkEqual(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
 // TestClockWasAhead: jobs that were written while the store's clock was ahead wait no longer than
@@ -254,7 +254,7 @@ func TestClockWasAhead(t *testing.T) {
 				return s
 			}
 			s := open()
-			w := Sweeping{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 2,
+			w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 2,
 				Handled: func(string) bool { return true }}
 			add := func(jobtype string, delay time.Duration) {
 				host := start.Add(up + set)
@@ -267,11 +267,11 @@ func TestClockWasAhead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			again := func(jobtype string, fate Fate) {
-				end(t, s, sysid, Ending{Run: take(t, s, sysid, jobtype, 1, time.Minute)[0].Run, Fate: fate, Code: job.CodeError, Status: 500, Delay: time.Minute})
+			again := func(jobtype string, fate EndAction) {
+				end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, jobtype, 1, time.Minute)[0].Run, Action: fate, Code: job.CodeError, Status: 500, Delay: time.Minute})
 			}
 			add("a-tried", 0)
-			again("a-tried", Again)
+			again("a-tried", EndRetry)
 			add("a-undone", 0)
 			for range 25 {
 				add("a-asked", 2*day)
@@ -283,11 +283,11 @@ func TestClockWasAhead(t *testing.T) {
 			add("a-later", time.Hour)
 			add("a-lost", 0)
 			add("a-failed", 0)
-			again("a-tried", Again)
-			again("a-failed", Again)
-			again("a-undone", GiveBack)
-			take(t, s, other, "a-lost", 1, time.Minute)
-			if err := s.Reserve(t.Context(), other, time.Minute); err != nil {
+			again("a-tried", EndRetry)
+			again("a-failed", EndRetry)
+			again("a-undone", EndGiveBack)
+			take(t, s, otherSysid, "a-lost", 1, time.Minute)
+			if err := s.Reserve(t.Context(), otherSysid, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			if seen {
@@ -307,20 +307,20 @@ func TestClockWasAhead(t *testing.T) {
 				c := counts(t, s, jobtype)
 				return fmt.Sprint(jobtype, " ", c.Waiting, c.Deferred, c.Running)
 			}
-			equal(t, "asked for", []string{waiting("a-asked"), waiting("a-later")}, []string{"a-asked 0 25 0", "a-later 0 1 0"})
+			checkEqual(t, "asked for", []string{waiting("a-asked"), waiting("a-later")}, []string{"a-asked 0 25 0", "a-later 0 1 0"})
 			pass(15 * time.Minute)
 			for _, jobtype := range []string{"a-fresh", "a-tried", "a-undone", "a-failed"} {
-				equal(t, "due", waiting(jobtype), jobtype+" 1 0 0")
+				checkEqual(t, "due", waiting(jobtype), jobtype+" 1 0 0")
 			}
 			pass(time.Hour)
-			equal(t, "in an hour", waiting("a-later"), "a-later 1 0 0")
-			equal(t, "locked", waiting("a-lost"), "a-lost 1 0 0")
-			if err := s.Reserve(t.Context(), other, time.Minute); err != nil {
+			checkEqual(t, "in an hour", waiting("a-later"), "a-later 1 0 0")
+			checkEqual(t, "locked", waiting("a-lost"), "a-lost 1 0 0")
+			if err := s.Reserve(t.Context(), otherSysid, time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "asked for", waiting("a-asked"), "a-asked 0 25 0")
+			checkEqual(t, "asked for", waiting("a-asked"), "a-asked 0 25 0")
 			pass(2 * day)
-			equal(t, "in two days", waiting("a-asked"), "a-asked 25 0 0")
+			checkEqual(t, "in two days", waiting("a-asked"), "a-asked 25 0 0")
 		})
 	}
 }
@@ -339,7 +339,7 @@ func TestAudit(t *testing.T) {
 		// round runs sweeps until all types have been audited.
 		round := func() (off int64, types []string) {
 			for range 4 {
-				swept := sweep(t, s, lax)
+				swept := sweep(t, s, laxSweep)
 				off, types = swept.Imbalance, append(types, swept.Miscounted...)
 			}
 			slices.Sort(types)
@@ -350,7 +350,7 @@ func TestAudit(t *testing.T) {
 			jobs = append(jobs, entry(fmt.Sprintf("a-%02d", i%20), "1"))
 		}
 		ingest(t, s, jobs...)
-		run := take(t, s, sysid, "a-07", 1, ttl)[0]
+		run := take(t, s, testSysid, "a-07", 1, testTTL)[0]
 		for _, c := range []struct {
 			name, change, back string
 			off                int64
@@ -360,18 +360,18 @@ func TestAudit(t *testing.T) {
 			{"a lost job", "UPDATE sq_jobs SET type = 'b-y' WHERE id = '" + string(jobs[19].ID) + "'",
 				"UPDATE sq_jobs SET type = 'a-19' WHERE id = '" + string(jobs[19].ID) + "'", 1, "[a-19]"},
 			{"a lost run", "UPDATE sq_jobs SET `lock` = '' WHERE id = '" + string(run.ID) + "'",
-				"UPDATE sq_jobs SET `lock` = '" + sysid + "' WHERE id = '" + string(run.ID) + "'", 2, "[a-07]"},
+				"UPDATE sq_jobs SET `lock` = '" + testSysid + "' WHERE id = '" + string(run.ID) + "'", 2, "[a-07]"},
 			{"a wrong count", "UPDATE sq_counts SET open = open + 5 WHERE type = 'a-03'", "UPDATE sq_counts SET open = open - 5 WHERE type = 'a-03'", 5, "[a-03]"},
 			{"two that look like none", "UPDATE sq_counts SET open = open + CASE type WHEN 'a-03' THEN 1 ELSE -1 END WHERE type IN ('a-03', 'a-18')",
 				"UPDATE sq_counts SET open = open - CASE type WHEN 'a-03' THEN 1 ELSE -1 END WHERE type IN ('a-03', 'a-18')", 2, "[a-03 a-18]"},
 		} {
 			change(c.change)
 			off, types := round()
-			equal(t, c.name, []any{off, types}, []any{c.off, c.types})
+			checkEqual(t, c.name, []any{off, types}, []any{c.off, c.types})
 			change(c.back)
 			round()
 			off, types = round()
-			equal(t, c.name+", and back", []any{off, types}, []any{0, "[]"})
+			checkEqual(t, c.name+", and back", []any{off, types}, []any{0, "[]"})
 		}
 	}
 	t.Run("sqlite", func(t *testing.T) {

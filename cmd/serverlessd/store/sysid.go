@@ -14,10 +14,10 @@ const sysidType = "queue.sysid"
 // Reserve implements Store.
 func (s *SQL) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
 	return s.transact(ctx, "reserve", func(t *tx) error {
-		now := at(t.now)
-		_, err := t.exec("INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt) VALUES "+marks(6),
-			sysid, sysidType, at(t.now.Add(ttl)), sysid, now, now)
-		if err != nil && s.kind(err) == double {
+		now := formatTime(t.now)
+		_, err := t.exec("INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt) VALUES "+placeholders(6),
+			sysid, sysidType, formatTime(t.now.Add(ttl)), sysid, now, now)
+		if err != nil && s.kind(err) == kindDuplicate {
 			return ErrTaken
 		}
 		return err
@@ -28,7 +28,7 @@ func (s *SQL) Reserve(ctx context.Context, sysid string, ttl time.Duration) erro
 func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error) {
 	err = s.transact(ctx, "renew", func(t *tx) error {
 		lost = nil
-		until := at(t.now.Add(ttl))
+		until := formatTime(t.now.Add(ttl))
 		n, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE id = ? AND `lock` = ?", until, sysid, sysid)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 		if n == 0 {
 			return ErrUnknown
 		}
-		rows, err := t.holdAll(idsOf(runs, func(r *Run) job.ID { return r.ID }))
+		rows, err := t.lockAll(idsOf(runs, func(r *Run) job.ID { return r.ID }))
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 // Leave implements Store.
 func (s *SQL) Leave(ctx context.Context, sysid string) error {
 	return s.transact(ctx, "leave", func(t *tx) error {
-		if _, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", at(longAgo), sysid, sysid); err != nil {
+		if _, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", formatTime(longPast), sysid, sysid); err != nil {
 			return err
 		}
 		_, err := t.exec("DELETE FROM sq_jobs WHERE id = ? AND type = ?", sysid, sysidType)

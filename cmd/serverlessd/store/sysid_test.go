@@ -11,45 +11,45 @@ import (
 func TestSysid(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
-		if err := s.Reserve(ctx, sysid, ttl); err != nil {
+		if err := s.Reserve(ctx, testSysid, testTTL); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, s.Reserve(ctx, sysid, ttl), ErrTaken)
+		checkError(t, s.Reserve(ctx, testSysid, testTTL), ErrTaken)
 		ingest(t, s, entry("a-x", "1"), entry("a-x", "2"), entry("a-x", "3"), entry("a-x", "4"))
-		mine, freed := take(t, s, sysid, "a-x", 1, ttl)[0], take(t, s, sysid, "a-x", 1, gone)[0]
-		sweep(t, s, lax)
-		lost := take(t, s, sysid, "a-x", 2, gone)[1]
-		sweep(t, s, lax)
-		equal(t, "others", len(take(t, s, other, "a-x", 2, ttl)), 2) // the job that was freed, and another one
-		ended := take(t, s, sysid, "a-x", 1, ttl)[0]
-		end(t, s, sysid, Ending{Run: ended.Run, Fate: Archive, Code: job.CodeOK, Status: 200})
+		mine, freed := take(t, s, testSysid, "a-x", 1, testTTL)[0], take(t, s, testSysid, "a-x", 1, expiredTTL)[0]
+		sweep(t, s, laxSweep)
+		lost := take(t, s, testSysid, "a-x", 2, expiredTTL)[1]
+		sweep(t, s, laxSweep)
+		checkEqual(t, "others", len(take(t, s, otherSysid, "a-x", 2, testTTL)), 2) // the job that was freed, and another one
+		ended := take(t, s, testSysid, "a-x", 1, testTTL)[0]
+		end(t, s, testSysid, RunEnd{Run: ended.Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
 		runs := []Run{mine.Run, freed.Run, lost.Run, ended.Run}
-		got, err := s.Renew(ctx, sysid, ttl, runs)
+		got, err := s.Renew(ctx, testSysid, testTTL, runs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "lost", len(got), 3)
+		checkEqual(t, "lost", len(got), 3)
 		for _, r := range got {
 			if r == mine.Run {
 				t.Fatal("lost what is locked")
 			}
 		}
-		equal(t, "the sysid is nobody's job", counts(t, s, "queue.sysid"), Counts{})
-		_, err = s.Job(ctx, job.ID(sysid))
-		fails(t, err, ErrUnknown)
-		if err := s.Leave(ctx, sysid); err != nil {
+		checkEqual(t, "the sysid is nobody's job", counts(t, s, "queue.sysid"), Counts{})
+		_, err = s.Job(ctx, job.ID(testSysid))
+		checkError(t, err, ErrUnknown)
+		if err := s.Leave(ctx, testSysid); err != nil {
 			t.Fatal(err)
 		}
-		sweep(t, s, lax)
+		sweep(t, s, laxSweep)
 		r := get(t, s, mine.ID)
-		equal(t, "given back", []any{r.State, r.Tries, r.Lock, r.Code}, []any{job.Waiting, 1, "", job.CodeLockExpired})
-		_, err = s.Renew(ctx, sysid, ttl, nil)
-		fails(t, err, ErrUnknown)
-		if err := s.Reserve(ctx, sysid, gone); err != nil {
+		checkEqual(t, "given back", []any{r.State, r.Tries, r.Lock, r.Code}, []any{job.Waiting, 1, "", job.CodeLockExpired})
+		_, err = s.Renew(ctx, testSysid, testTTL, nil)
+		checkError(t, err, ErrUnknown)
+		if err := s.Reserve(ctx, testSysid, expiredTTL); err != nil {
 			t.Fatal(err)
 		}
-		sweep(t, s, lax)
-		if err := s.Reserve(ctx, sysid, ttl); err != nil {
+		sweep(t, s, laxSweep)
+		if err := s.Reserve(ctx, testSysid, testTTL); err != nil {
 			t.Fatalf("an expired sysid is not forgotten: %v", err)
 		}
 	})
@@ -59,16 +59,16 @@ func TestSysid(t *testing.T) {
 // since.
 func TestRenewLocksAgain(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+		if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 			t.Fatal(err)
 		}
 		ingest(t, s, entry("a-x", "1"))
-		run := take(t, s, sysid, "a-x", 1, gone)[0].Run
-		sweep(t, s, lax)
-		lost, err := s.Renew(t.Context(), sysid, ttl, []Run{run})
-		equal(t, "lost", []any{lost, err}, []any{[]Run{}, nil})
-		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Running: 1})
-		equal(t, "nothing to take", len(take(t, s, other, "a-x", 1, ttl)), 0)
+		run := take(t, s, testSysid, "a-x", 1, expiredTTL)[0].Run
+		sweep(t, s, laxSweep)
+		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
+		checkEqual(t, "lost", []any{lost, err}, []any{[]Run{}, nil})
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Running: 1})
+		checkEqual(t, "nothing to take", len(take(t, s, otherSysid, "a-x", 1, testTTL)), 0)
 	})
 }
 
@@ -76,37 +76,37 @@ func TestRenewLocksAgain(t *testing.T) {
 // again.
 func TestRenewLeavesEndedRuns(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+		if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 			t.Fatal(err)
 		}
 		e := entry("a-x", "1")
 		ingest(t, s, e)
-		run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
-		end(t, s, sysid, Ending{Run: run, Fate: Again, Code: job.CodeRetry, Delay: time.Minute})
-		lost, err := s.Renew(t.Context(), sysid, ttl, []Run{run})
-		equal(t, "lost", []any{lost, err}, []any{[]Run{run}, nil})
+		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeRetry, Delay: time.Minute})
+		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
+		checkEqual(t, "lost", []any{lost, err}, []any{[]Run{run}, nil})
 		r := get(t, s, e.ID)
-		equal(t, "record", []any{r.State, r.Lock, r.Code}, []any{job.Deferred, "", job.CodeRetry})
-		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Deferred: 1})
+		checkEqual(t, "record", []any{r.State, r.Lock, r.Code}, []any{job.Deferred, "", job.CodeRetry})
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Deferred: 1})
 	})
 }
 
 // TestLeaveAfterKill: after a kill, the locks of the old sysid end at once, and the tries count.
 func TestLeaveAfterKill(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+		if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 			t.Fatal(err)
 		}
 		ingest(t, s, entry("a-x", "1"))
-		take(t, s, sysid, "a-x", 1, ttl)
-		if err := s.Leave(t.Context(), sysid); err != nil {
+		take(t, s, testSysid, "a-x", 1, testTTL)
+		if err := s.Leave(t.Context(), testSysid); err != nil {
 			t.Fatal(err)
 		}
-		sweep(t, s, lax)
-		got := take(t, s, other, "a-x", 1, ttl)
-		equal(t, "taken", payloads(got), "1")
-		equal(t, "try", got[0].Tries, 2)
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+		sweep(t, s, laxSweep)
+		got := take(t, s, otherSysid, "a-x", 1, testTTL)
+		checkEqual(t, "taken", payloads(got), "1")
+		checkEqual(t, "try", got[0].Tries, 2)
+		if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 			t.Fatal(err)
 		}
 	})

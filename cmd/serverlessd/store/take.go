@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	maxCount = 1000
-	horizon  = time.Hour
+	maxCount  = 1000
+	lookAhead = time.Hour
 )
 
 // Waiting implements Store.
-func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err error) {
+func (s *SQL) Waiting(ctx context.Context) (due []DueType, next time.Duration, err error) {
 	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		due, next = nil, 0
 		err := s.eachOpenType(ctx, q, func(jobtype string, oldest time.Time, open int64) {
 			if !oldest.After(now) {
-				due = append(due, Due{Jobtype: jobtype, Age: now.Sub(oldest), Count: int(min(open, maxCount))})
+				due = append(due, DueType{Jobtype: jobtype, Age: now.Sub(oldest), Count: int(min(open, maxCount))})
 			}
 		})
 		if err != nil {
 			return err
 		}
-		var first moment
-		err = one(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{at(now)}, &first)
-		if wait := first.time().Sub(now); !first.time().IsZero() && wait <= horizon {
+		var first sqlTime
+		err = queryOne(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{formatTime(now)}, &first)
+		if wait := first.time().Sub(now); !first.time().IsZero() && wait <= lookAhead {
 			next = wait
 		}
 		return err
@@ -38,7 +38,7 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 }
 
 // Take implements Store.
-func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
+func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err error) {
 	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
 		old, err := t.clockSteady(want.TTL, want.RetryFor)
@@ -46,11 +46,11 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 			return err
 		}
 		err = t.eachRow("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
-			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
-				var dt, first moment
+			[]any{want.Jobtype, formatTime(t.now), want.N}, func(r *sql.Rows) error {
+				var dt, first sqlTime
 				var data sql.RawBytes // SQLite's driver returns nil for an empty payload, too
 				var elsewhere bool
-				one := Taken{Jobtype: want.Jobtype}
+				one := TakenJob{Jobtype: want.Jobtype}
 				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data, &elsewhere); err != nil {
 					return err
 				}
@@ -71,9 +71,9 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		if taken, err = t.payloads(taken, want.Bytes); err != nil {
 			return err
 		}
-		for text, args := range inLists(idsOf(taken, func(j *Taken) job.ID { return j.ID })) {
+		for text, args := range inLists(idsOf(taken, func(j *TakenJob) job.ID { return j.ID })) {
 			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1, fence = fence + 1"+
-				" WHERE id"+text, append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, args...)...)
+				" WHERE id"+text, append([]any{want.Sysid, formatTime(t.now.Add(want.TTL)), formatTime(t.now)}, args...)...)
 			if err != nil {
 				return err
 			}
@@ -86,14 +86,14 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 	return taken, err
 }
 
-// readAtOnce is how many payloads are read before their bytes are counted.
-const readAtOnce = 16
+// maxRead is how many payloads are read before their bytes are counted.
+const maxRead = 16
 
 // payloads reads the payloads that have rows of their own. As soon as all payloads together have
 // maxBytes or more, it returns the jobs so far. If maxBytes is 0, it returns all jobs.
-func (t *tx) payloads(taken []Taken, maxBytes int) ([]Taken, error) {
+func (t *tx) payloads(taken []TakenJob, maxBytes int) ([]TakenJob, error) {
 	n, size := 0, 0
-	for part := range slices.Chunk(taken, readAtOnce) {
+	for part := range slices.Chunk(taken, maxRead) {
 		var long []job.ID
 		for i := range part {
 			if part[i].Payload == nil {
@@ -138,26 +138,26 @@ func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 
 // lockedRow is a row of sq_jobs that the transaction has locked.
 type lockedRow struct {
-	id       job.ID
-	jobtype  string
-	lock     string
-	dt       time.Time
-	created  time.Time
-	first    time.Time
-	tries    int
-	fence    int64
-	code     string
-	exitcode int
+	id         job.ID
+	jobtype    string
+	lock       string
+	dt         time.Time
+	created    time.Time
+	firstStart time.Time
+	tries      int
+	fence      int64
+	code       string
+	exitcode   int
 }
 
 const lockedColumns = "SELECT id, type, `lock`, dt, create_dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
 
 func scanLocked(r *sql.Rows) (h lockedRow, err error) {
-	var dt, created, first moment
+	var dt, created, first sqlTime
 	var code sql.NullString
 	var exit sql.NullInt64
 	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &created, &first, &h.tries, &h.fence, &code, &exit)
-	h.dt, h.created, h.first, h.code, h.exitcode = dt.time(), created.time(), first.time(), code.String, int(exit.Int64)
+	h.dt, h.created, h.firstStart, h.code, h.exitcode = dt.time(), created.time(), first.time(), code.String, int(exit.Int64)
 	return h, err
 }
 
@@ -166,8 +166,8 @@ func scanLocked(r *sql.Rows) (h lockedRow, err error) {
 // given back has one try less.
 func (h lockedRow) isRun(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
-// hold locks the rows that match a condition, and returns them.
-func (t *tx) hold(condition string, args ...any) (rows []lockedRow, err error) {
+// lockRows locks the rows that match a condition, and returns them.
+func (t *tx) lockRows(condition string, args ...any) (rows []lockedRow, err error) {
 	err = t.eachRow(lockedColumns+condition, args, func(r *sql.Rows) error {
 		h, err := scanLocked(r)
 		rows = append(rows, h)
@@ -176,13 +176,13 @@ func (t *tx) hold(condition string, args ...any) (rows []lockedRow, err error) {
 	return rows, err
 }
 
-// holdAll locks the rows with these ids, in the order of the ids.
-func (t *tx) holdAll(ids []job.ID) (map[job.ID]lockedRow, error) {
+// lockAll locks the rows with these ids, in the order of the ids.
+func (t *tx) lockAll(ids []job.ID) (map[job.ID]lockedRow, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, cmp.Compare[job.ID])
 	found := make(map[job.ID]lockedRow, len(ids))
 	for text, args := range inLists(ids) {
-		rows, err := t.hold("id"+text+" ORDER BY id"+t.s.locked(), args...)
+		rows, err := t.lockRows("id"+text+" ORDER BY id"+t.store.forUpdate(), args...)
 		if err != nil {
 			return nil, err
 		}

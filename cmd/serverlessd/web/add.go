@@ -15,8 +15,8 @@ import (
 
 const (
 	// storedWait is how long wait=store waits for a store.
-	storedWait = 30 * time.Second
-	maxYears   = 10 // the longest delay
+	storedWait  = 30 * time.Second
+	maxDueYears = 10 // the longest delay
 )
 
 func (s *Web) addAny(r *request) error {
@@ -62,7 +62,7 @@ func (s *Web) add(r *request) error {
 	if err != nil {
 		return err
 	}
-	a, receipt, err := s.take(r, due, delay, keyReq)
+	a, receipt, err := s.addLines(r, due, delay, keyReq)
 	if err != nil {
 		return err
 	}
@@ -84,18 +84,18 @@ func (s *Web) add(r *request) error {
 	return answer(r.w, a.status, a)
 }
 
-// take reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a addAnswer, receipt journal.Receipt, err error) {
+// addLines reads a body and adds its lines, to the journal or, with keys, to the store.
+func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a addReply, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
 	}
 	defer leave()
-	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, covers: r.covers}
+	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, checkType: r.covers}
 	if err := p.parse(body); err != nil {
 		return a, receipt, err
 	}
-	a = addAnswer{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
+	a = addReply{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
 		if s.queue.Unhandled(p.batches[i].Jobtype) {
@@ -113,7 +113,7 @@ func (s *Web) take(r *request, due time.Time, delay time.Duration, keyReq *keyRe
 }
 
 // append adds lines to the journal.
-func (s *Web) append(r *request, p *parser, a *addAnswer) (receipt journal.Receipt, err error) {
+func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receipt, err error) {
 	receipt, err = s.queue.Add(r.Context(), p.batches)
 	if err != nil && r.Context().Err() != nil {
 		return receipt, busy("journal_failed", "the disk took too long: the lines may have been accepted, or not")
@@ -121,7 +121,7 @@ func (s *Web) append(r *request, p *parser, a *addAnswer) (receipt journal.Recei
 	if err != nil {
 		return receipt, err
 	}
-	a.IDs = make(ids, 0, p.count*idRoom+1)
+	a.IDs = make(ids, 0, p.count*idSize+1)
 	for i, first := range receipt.First {
 		for n := range p.batches[i].Lines {
 			a.IDs.add(first.Add(n))
@@ -135,8 +135,8 @@ func (s *Web) append(r *request, p *parser, a *addAnswer) (receipt journal.Recei
 // requests.
 type ids []byte
 
-// idRoom is how many bytes an id takes in the JSON list.
-const idRoom = job.IDLen + len(`"",`)
+// idSize is how many bytes an id takes in the JSON list.
+const idSize = job.IDLen + len(`"",`)
 
 func (l *ids) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
 
@@ -149,8 +149,8 @@ func (l *ids) end() {
 // MarshalJSON implements json.Marshaler.
 func (l ids) MarshalJSON() ([]byte, error) { return l, nil }
 
-// addAnswer is the answer to an add.
-type addAnswer struct {
+// addReply is the answer to an add.
+type addReply struct {
 	OK     bool   `json:"ok"`
 	Count  int    `json:"count"` // of new jobs
 	ID     job.ID `json:"id,omitempty"`
@@ -179,7 +179,7 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 		}
 		due = now.Add(d)
 		if d > 0 && due.Before(now) {
-			due = now.AddDate(maxYears+1, 0, 0)
+			due = now.AddDate(maxDueYears+1, 0, 0)
 		}
 	case dt:
 		if due, err = parseTime(r.query.Get("dt")); err != nil {
@@ -187,20 +187,20 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 		}
 	}
 	switch {
-	case due.After(now.AddDate(maxYears, 0, 0)):
+	case due.After(now.AddDate(maxDueYears, 0, 0)):
 		field := "dt"
 		if r.query.Has("delay") {
 			field = "delay"
 		}
-		return due, invalid(field, "%s=%s is more than %d years from now", field, r.query.Get(field), maxYears)
+		return due, invalid(field, "%s=%s is more than %d years from now", field, r.query.Get(field), maxDueYears)
 	case !due.After(now):
 		return time.Time{}, nil
 	}
 	return due, nil
 }
 
-// timeForms holds the accepted forms of ISO 8601. Times without a zone are UTC.
-var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
+// timeLayouts holds the accepted forms of ISO 8601. Times without a zone are UTC.
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
 
 func parseTime(s string) (time.Time, error) {
 	if milliseconds.MatchString(s) {
@@ -208,7 +208,7 @@ func parseTime(s string) (time.Time, error) {
 			return time.UnixMilli(ms), nil
 		}
 	}
-	for _, form := range timeForms {
+	for _, form := range timeLayouts {
 		if t, err := time.Parse(form, s); err == nil {
 			return t, nil
 		}

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// shownAside is a file of jobs that were set aside, as it is shown in an answer.
-type shownAside struct {
+// asideView is a file of jobs that were set aside, as it is shown in an answer.
+type asideView struct {
 	File     string   `json:"file"`
 	Jobs     int      `json:"jobs"`
 	IDs      []string `json:"ids,omitempty"` // the ids of the first jobs
@@ -29,15 +29,15 @@ func (s *Web) asides(r *request) error {
 	if err != nil {
 		return err
 	}
-	out := make([]shownAside, 0, len(found))
+	out := make([]asideView, 0, len(found))
 	for i := range found {
-		out = append(out, showAside(&found[i]))
+		out = append(out, viewAside(&found[i]))
 	}
 	return answer(r.w, http.StatusOK, map[string]any{"items": out})
 }
 
-func showAside(a *journal.Aside) shownAside {
-	shown := shownAside{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged"}
+func viewAside(a *journal.AsideFile) asideView {
+	shown := asideView{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged"}
 	if len(a.Jobs) > 0 {
 		shown.Reason = "refused"
 	}
@@ -78,7 +78,7 @@ func (s *Web) putBack(r *request) error {
 	refused := make(map[string]string)
 	for _, name := range files {
 		n, err := s.queue.PutBack(r.Context(), name)
-		if jobs += n; err == nil || file == "" && errors.Is(err, journal.ErrNoAside) {
+		if jobs += n; err == nil || file == "" && errors.Is(err, journal.ErrNoAsideFile) {
 			continue // with all=true, another request may have put the file back meanwhile
 		}
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {

@@ -24,8 +24,8 @@ func (fullDiskQueue) Add(context.Context, []journal.Batch) (journal.Receipt, err
 	return journal.Receipt{}, fmt.Errorf("%w: 0 bytes are free", journal.ErrNoSpace)
 }
 
-func (fullDiskQueue) Asides() ([]journal.Aside, error) {
-	return []journal.Aside{
+func (fullDiskQueue) Asides() ([]journal.AsideFile, error) {
+	return []journal.AsideFile{
 		{File: "damage-12.bad", Bytes: 7},
 		{File: "gone.bad", Bytes: 20, Jobs: []journal.Entry{{ID: "gone"}}}, // another request puts it back after this list
 		{File: "large.bad", Bytes: 40, Jobs: []journal.Entry{{ID: "large"}}, Accepted: time.UnixMilli(0)},
@@ -40,7 +40,7 @@ func (fullDiskQueue) PutBack(_ context.Context, file string) (int, error) {
 	case "ready.bad":
 		return 2, nil
 	}
-	return 0, journal.ErrNoAside
+	return 0, journal.ErrNoAsideFile
 }
 
 // TestAside: jobs that were set aside are listed and put back over HTTP, but not by a page of

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// read returns the request's body, up to the allowed size. A large body occupies a place until
+// read returns the request's body, up to the allowed size. A large body occupies a buffer until
 // leave is called.
 func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	leave = func() {}
@@ -39,11 +39,11 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	}
 	from := http.MaxBytesReader(r.w, r.Body, limit)
 	if _, err = io.CopyN(&b, from, smallBody); err == nil {
-		if !s.places.take(r.Context(), r.client) {
+		if !s.bodyBuffers.acquire(r.Context(), r.client) {
 			r.w.Header().Set("Connection", "close")
-			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.places.limit, r.client)
+			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.bodyBuffers.limit, r.client)
 		}
-		leave = func() { s.places.leave(r.client) }
+		leave = func() { s.bodyBuffers.release(r.client) }
 		_, err = b.ReadFrom(from)
 	}
 	var over *http.MaxBytesError
@@ -69,22 +69,22 @@ const (
 
 // parser splits a body into batches of lines.
 type parser struct {
-	client   string
-	jobtype  string                     // the jobtype of lines outside batches
-	maxLine  int                        // maximum size of a line, in bytes
-	maxLines int                        // maximum number of lines in the body
-	covers   func(jobtype string) error // refuses a type
+	client    string
+	jobtype   string                     // the jobtype of lines outside batches
+	maxLine   int                        // maximum size of a line, in bytes
+	maxLines  int                        // maximum number of lines in the body
+	checkType func(jobtype string) error // refuses a type
 
-	at      int // line
-	batches []journal.Batch
-	count   int
+	lineNumber int // line
+	batches    []journal.Batch
+	count      int
 }
 
 // parse parses a whole body: if any part is wrong, none of it is accepted.
 func (p *parser) parse(body []byte) error {
 	for len(body) > 0 {
-		line, rest := cut(body)
-		p.at++
+		line, rest := cutLine(body)
+		p.lineNumber++
 		if !bytes.HasPrefix(line, []byte(directive)) {
 			if err := p.add(p.jobtype, line); err != nil {
 				return err
@@ -100,8 +100,8 @@ func (p *parser) parse(body []byte) error {
 	return nil
 }
 
-// cut returns the first line without its newline, and what follows.
-func cut(b []byte) (line, rest []byte) {
+// cutLine returns the first line without its newline, and what follows.
+func cutLine(b []byte) (line, rest []byte) {
 	if i := bytes.IndexByte(b, '\n'); i >= 0 {
 		return b[:i:i], b[i+1:]
 	}
@@ -113,12 +113,12 @@ func (p *parser) add(jobtype string, line []byte) error {
 		return nil
 	}
 	if len(line) > p.maxLine {
-		return fail(http.StatusRequestEntityTooLarge, "too_large", "line "+strconv.Itoa(p.at),
-			"line %d has %d bytes; at most %d are allowed (--max-line)", p.at, len(line), p.maxLine)
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "line "+strconv.Itoa(p.lineNumber),
+			"line %d has %d bytes; at most %d are allowed (--max-line)", p.lineNumber, len(line), p.maxLine)
 	}
 	if p.count == p.maxLines {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body",
-			"the body has more than %d lines (--max-lines); line %d is one too many", p.maxLines, p.at)
+			"the body has more than %d lines (--max-lines); line %d is one too many", p.maxLines, p.lineNumber)
 	}
 	last := len(p.batches) - 1
 	if last < 0 || p.batches[last].Jobtype != jobtype {
@@ -131,8 +131,8 @@ func (p *parser) add(jobtype string, line []byte) error {
 }
 
 func (p *parser) refuse(format string, args ...any) error {
-	f := fail(http.StatusBadRequest, "invalid_batch", "line "+strconv.Itoa(p.at), format, args...)
-	f.Reason = "line " + strconv.Itoa(p.at) + ": " + f.Reason
+	f := fail(http.StatusBadRequest, "invalid_batch", "line "+strconv.Itoa(p.lineNumber), format, args...)
+	f.Reason = "line " + strconv.Itoa(p.lineNumber) + ": " + f.Reason
 	return f
 }
 
@@ -153,17 +153,17 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	if size > 0 && lines[size-1] != '\n' {
 		return nil, p.refuse("bytes=%d does not end after a newline", size)
 	}
-	begin := p.at
+	begin := p.lineNumber
 	for len(lines) > 0 {
 		var line []byte
-		line, lines = cut(lines)
-		p.at++
+		line, lines = cutLine(lines)
+		p.lineNumber++
 		if err := p.add(jobtype, line); err != nil {
 			return nil, err
 		}
 	}
-	end, rest := cut(rest)
-	p.at++
+	end, rest := cutLine(rest)
+	p.lineNumber++
 	if string(bytes.TrimSuffix(end, []byte("\r"))) != batchEnd {
 		return nil, p.refuse("%q must follow the %d bytes of the batch that begins in line %d, but %.60q follows", batchEnd, size, begin, end)
 	}
@@ -183,7 +183,7 @@ func (p *parser) fields(text string) (size int, jobtype string, err error) {
 				return 0, "", p.refuse("bytes=%.40s is not a number of bytes", value)
 			}
 		case key == "jobtype":
-			if jobtype, err = p.typed(value); err != nil {
+			if jobtype, err = p.checkJobtype(value); err != nil {
 				return 0, "", err
 			}
 		case key != "date":
@@ -196,23 +196,23 @@ func (p *parser) fields(text string) (size int, jobtype string, err error) {
 	return size, jobtype, nil
 }
 
-// typed parses the jobtype of a batch, which may be a full one with its client or a bare type.
-func (p *parser) typed(value string) (string, error) {
-	client, typ, full := job.Split(value)
+// checkJobtype parses the jobtype of a batch, which may be a full one with its client or a bare type.
+func (p *parser) checkJobtype(value string) (string, error) {
+	client, typ, full := job.SplitJobtype(value)
 	if !full {
 		client, typ = p.client, value
 	}
 	if err := job.CheckClient(client); err != nil {
-		return "", fail(http.StatusBadRequest, "invalid_client", "jobtype", "line %d: %v", p.at, err)
+		return "", fail(http.StatusBadRequest, "invalid_client", "jobtype", "line %d: %v", p.lineNumber, err)
 	}
 	if err := job.CheckType(typ); err != nil {
-		return "", fail(http.StatusBadRequest, "invalid_type", "jobtype", "line %d: %v", p.at, err)
+		return "", fail(http.StatusBadRequest, "invalid_type", "jobtype", "line %d: %v", p.lineNumber, err)
 	}
 	if client != p.client {
 		return "", fail(http.StatusForbidden, "forbidden", "jobtype",
 			"line %d: jobtype=%s means client %q and type %q, but these are jobs of client %q; for its type %q write jobtype=%s",
-			p.at, value, client, typ, p.client, value, job.Jobtype(p.client, value))
+			p.lineNumber, value, client, typ, p.client, value, job.Jobtype(p.client, value))
 	}
 	jobtype := job.Jobtype(client, typ)
-	return jobtype, p.covers(jobtype)
+	return jobtype, p.checkType(jobtype)
 }

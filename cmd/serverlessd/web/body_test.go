@@ -14,7 +14,7 @@ import (
 // parseBody parses a body for the client acme and the type t, with at most five lines of at most ten
 // bytes.
 func parseBody(body string) (lines []string, err error) {
-	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, maxLines: 5, covers: func(string) error { return nil }}
+	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, maxLines: 5, checkType: func(string) error { return nil }}
 	err = p.parse([]byte(body))
 	for _, b := range p.batches {
 		for _, line := range b.Lines {

@@ -74,7 +74,7 @@ func (s *Web) state(r *request) error {
 		}
 		name := jobtype
 		if r.client != "" {
-			_, name, _ = job.Split(jobtype)
+			_, name, _ = job.SplitJobtype(jobtype)
 		}
 		out[name] = c
 	}

@@ -86,7 +86,7 @@ var queueErrors = []struct {
 	{store.ErrDone, http.StatusConflict, "done", ""},
 	{store.ErrNotDone, http.StatusConflict, "not_done", ""},
 	{store.ErrHeld, http.StatusConflict, "key_held", ""},
-	{journal.ErrNoAside, http.StatusNotFound, "unknown_file", "file"},
+	{journal.ErrNoAsideFile, http.StatusNotFound, "unknown_file", "file"},
 	{engine.ErrDamaged, http.StatusConflict, "damaged", "file"},
 	{store.ErrAway, http.StatusServiceUnavailable, "store_unavailable", ""},
 	{journal.ErrNoSpace, http.StatusInsufficientStorage, "journal_full", ""},

@@ -23,21 +23,21 @@ const (
 	recentPeriod = time.Minute
 )
 
-// endCounts says how many runs had ended by a moment, and how many of those had not succeeded.
-type endCounts struct {
+// endSample says how many runs had ended by a moment, and how many of those had not succeeded.
+type endSample struct {
 	at            time.Time
 	total, failed int64
 }
 
 // endHistory holds the counts of earlier calls of find, and since when each finding has existed.
 type endHistory struct {
-	ends   []endCounts
-	memory finding.Memory
+	samples []endSample
+	memory  finding.Memory
 }
 
 // find returns the findings, the worst first.
 func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
-	is := endCounts{at: now}
+	is := endSample{at: now}
 	for code, n := range l.Ended {
 		if code == "retry" {
 			continue
@@ -46,17 +46,17 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 			is.failed += n
 		}
 	}
-	for len(p.ends) > 0 && now.Sub(p.ends[0].at) > recentPeriod {
-		p.ends = p.ends[1:]
+	for len(p.samples) > 0 && now.Sub(p.samples[0].at) > recentPeriod {
+		p.samples = p.samples[1:]
 	}
-	p.ends = append(p.ends, is)
-	was := p.ends[0]
-	return p.memory.Note(judge(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
+	p.samples = append(p.samples, is)
+	was := p.samples[0]
+	return p.memory.Note(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
 }
 
-// judge returns the current findings. ended is how many runs ended in the last period, and bad how
+// findFindings returns the current findings. ended is how many runs ended in the last period, and bad how
 // many of those did not succeed.
-func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Look {
+func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Look {
 	found := finding.Look{}
 	daemon := func(severity, cause, text, advice string) {
 		found.Add(severity, "daemon", "daemon", cause, text, advice)

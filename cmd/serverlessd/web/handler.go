@@ -33,7 +33,7 @@ func (s *Web) putHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	leave() // the body must not occupy a place while the request waits for a store
+	leave() // the body must not occupy a buffer while the request waits for a store
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		if r.query.Has("lang") {
 			return invalid("lang", "a handler in JSON has its language in lang, not in the query")
@@ -71,14 +71,14 @@ func readSource(body []byte, to *job.Source) error {
 	if err := json.Unmarshal(body, &fields); errors.As(err, &syntax) {
 		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is not JSON: %v at byte %d", err, syntax.Offset)
 	} else if err != nil || fields == nil {
-		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but not an object: %s", clip(bytes.TrimSpace(body)))
+		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but not an object: %s", shortText(bytes.TrimSpace(body)))
 	}
 	for name := range fields {
 		if name == "method" {
 			return invalid(name, "the method of an http handler must be in the query: ?method=PUT")
 		}
 		if !slices.Contains(sourceNames, name) {
-			return invalid(clip([]byte(name)), "a handler has no key %.60q; its keys are %s", name, strings.Join(sourceNames, ", "))
+			return invalid(shortText([]byte(name)), "a handler has no key %.60q; its keys are %s", name, strings.Join(sourceNames, ", "))
 		}
 	}
 	for _, f := range []struct {
@@ -125,7 +125,7 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 		if err := d.Decode(to); err != nil {
 			var kind *json.UnmarshalTypeError
 			if errors.As(err, &kind) {
-				return invalid("options."+name, "options.%s: %s has the wrong type", name, clip(value))
+				return invalid("options."+name, "options.%s: %s has the wrong type", name, shortText(value))
 			}
 			return invalid("options."+name, "options.%s: %v", name, err)
 		}
@@ -170,7 +170,7 @@ func checkSource(s *job.Source) error {
 	return nil
 }
 
-func clip(b []byte) string {
+func shortText(b []byte) string {
 	if len(b) > 40 {
 		return string(b[:40]) + "…"
 	}
@@ -192,8 +192,8 @@ func unknownHandler(jobtype string) error {
 	return fail(http.StatusNotFound, "unknown_handler", "type", "there is no handler for %s", jobtype)
 }
 
-// shownHandler is a handler as it is shown in an answer.
-type shownHandler struct {
+// handlerView is a handler as it is shown in an answer.
+type handlerView struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
 	DT   string `json:"dt"`
@@ -208,13 +208,13 @@ func (s *Web) getHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	shown := shownHandler{h.ID, r.name, iso(h.Time), h.Source}
+	shown := handlerView{h.ID, r.name, iso(h.Time), h.Source}
 	shown.Method = cmp.Or(shown.Method, http.MethodPost)
 	return answer(r.w, http.StatusOK, shown)
 }
 
-// shownVersion is a version of a handler without its source, as it is shown in an answer.
-type shownVersion struct {
+// versionView is a version of a handler without its source, as it is shown in an answer.
+type versionView struct {
 	Type  string `json:"type,omitempty"` // client-type, in lists of all types
 	ID    string `json:"id"`
 	DT    string `json:"dt"`
@@ -231,9 +231,9 @@ func (s *Web) versions(r *request) error {
 	if len(list) == 0 {
 		return unknownHandler(r.jobtype)
 	}
-	out := make([]shownVersion, 0, len(list))
+	out := make([]versionView, 0, len(list))
 	for _, v := range list {
-		out = append(out, shownVersion{ID: v.ID, DT: iso(v.Time), Lang: v.Lang, Bytes: v.Bytes})
+		out = append(out, versionView{ID: v.ID, DT: iso(v.Time), Lang: v.Lang, Bytes: v.Bytes})
 	}
 	return answer(r.w, http.StatusOK, map[string]any{"versions": out})
 }
@@ -246,9 +246,9 @@ func (s *Web) handlers(r *request) error {
 	}
 	handlers := s.queue.Handlers()
 	out := struct {
-		Items  []shownVersion `json:"items"`
-		Cursor *string        `json:"cursor"`
-	}{Items: []shownVersion{}}
+		Items  []versionView `json:"items"`
+		Cursor *string       `json:"cursor"`
+	}{Items: []versionView{}}
 	for _, jobtype := range slices.Sorted(maps.Keys(handlers)) {
 		if jobtype <= r.query.Get("cursor") || !strings.Contains(jobtype, r.query.Get("part")) || !r.grant.Covers(jobtype) {
 			continue
@@ -258,7 +258,7 @@ func (s *Web) handlers(r *request) error {
 			break
 		}
 		h := handlers[jobtype]
-		out.Items = append(out.Items, shownVersion{Type: jobtype, ID: h.ID, DT: iso(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
+		out.Items = append(out.Items, versionView{Type: jobtype, ID: h.ID, DT: iso(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
 	}
 	return answer(r.w, http.StatusOK, out)
 }

@@ -16,8 +16,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// shownJob is a job as it is shown in an answer.
-type shownJob struct {
+// jobView is a job as it is shown in an answer.
+type jobView struct {
 	ID        job.ID    `json:"id"`
 	Type      string    `json:"type"`
 	State     job.State `json:"state"`
@@ -33,12 +33,12 @@ type shownJob struct {
 	Bytes     *int64    `json:"payload_bytes,omitempty"` // Bytes and DataBytes are missing in lists
 	DataBytes *int64    `json:"data_bytes,omitempty"`
 	// Last is set as soon as a run has not succeeded.
-	Last *shownLast `json:"last,omitempty"`
-	Runs []shownRun `json:"runs,omitzero"` // none in lists
+	Last *lastRunView `json:"last,omitempty"`
+	Runs []runView    `json:"runs,omitzero"` // none in lists
 }
 
-// shownRun is a run that has ended, with the same keys as the broker's runs.
-type shownRun struct {
+// runView is a run that has ended, with the same keys as the broker's runs.
+type runView struct {
 	N         int        `json:"n"`
 	Worker    *runWorker `json:"worker"`
 	StartedAt *string    `json:"started_at"`
@@ -52,20 +52,20 @@ type runWorker struct {
 	ID string `json:"id"`
 }
 
-func showRuns(runs []store.PastRun) []shownRun {
+func viewRuns(runs []store.PastRun) []runView {
 	if runs == nil {
 		return nil
 	}
-	list := make([]shownRun, len(runs))
+	list := make([]runView, len(runs))
 	for i, r := range runs {
-		list[i] = shownRun{r.N, orNull(runWorker{r.Worker}), isoOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
+		list[i] = runView{r.N, orNull(runWorker{r.Worker}), isoOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
 	}
 	return list
 }
 
-// shownLast is the last run as it is shown in an answer. Bytes of its data that are not UTF-8 are
+// lastRunView is the last run as it is shown in an answer. Bytes of its data that are not UTF-8 are
 // replaced.
-type shownLast struct {
+type lastRunView struct {
 	Try      int    `json:"try"`
 	At       string `json:"at"`
 	TookMS   int64  `json:"took_ms"`
@@ -75,22 +75,22 @@ type shownLast struct {
 	Stderr   string `json:"stderr"`
 }
 
-func showLast(l *store.Last) *shownLast {
+func viewLastRun(l *store.LastRun) *lastRunView {
 	if l == nil {
 		return nil
 	}
-	return &shownLast{
+	return &lastRunView{
 		Try: l.Try, At: iso(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code, ExitCode: orNull(l.Status),
 		Data: strings.ToValidUTF8(string(l.Data), "\uFFFD"), Stderr: strings.ToValidUTF8(string(l.Stderr), "\uFFFD"),
 	}
 }
 
-func show(rec *store.Record) shownJob {
-	_, typ, _ := job.Split(rec.Jobtype)
-	return shownJob{
+func viewJob(rec *store.Record) jobView {
+	_, typ, _ := job.SplitJobtype(rec.Jobtype)
+	return jobView{
 		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), DoneDT: isoOrNull(rec.Done), Lock: rec.Lock,
 		Tries: rec.Tries, Code: orNull(rec.Code), ExitCode: orNull(rec.Status), Truncated: rec.Truncated, BadLines: rec.BadLines,
-		Last: showLast(rec.Last), Runs: showRuns(rec.Runs),
+		Last: viewLastRun(rec.Last), Runs: viewRuns(rec.Runs),
 	}
 }
 
@@ -146,7 +146,7 @@ func (r *request) checkOwner(rec *store.Record, err error) error {
 	} else if err != nil {
 		return err
 	}
-	if client, _, _ := job.Split(rec.Jobtype); client != r.client {
+	if client, _, _ := job.SplitJobtype(rec.Jobtype); client != r.client {
 		return unknownJob(r.name)
 	}
 	return cmp.Or(r.covers(rec.Jobtype), err)
@@ -157,7 +157,7 @@ func (s *Web) getJob(r *request) error {
 	if err != nil {
 		return err
 	}
-	shown := show(rec)
+	shown := viewJob(rec)
 	shown.Bytes, shown.DataBytes = &rec.Bytes, &rec.DataBytes
 	return answer(r.w, http.StatusOK, shown)
 }
@@ -218,15 +218,15 @@ func (s *Web) payload(r *request) error {
 }
 
 // writeData answers a request with a job's result or payload. Large data is read from the store
-// only once the request has one of the places for large results. So clients that do not read their
-// results take places from each other, but use no more memory, and do not block the store.
+// only once the request has one of the buffers for large results. So clients that do not read their
+// results take buffers from each other, but use no more memory, and do not block the store.
 func (s *Web) writeData(r *request, id job.ID, data []byte, size int64, read func(context.Context, job.ID, int) (*store.Record, []byte, error)) (err error) {
 	if size > smallBody || len(data) > smallBody {
 		data = nil
-		if !s.unread.take(r.Context(), r.client) {
-			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.unread.limit, r.client)
+		if !s.resultBuffers.acquire(r.Context(), r.client) {
+			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.resultBuffers.limit, r.client)
 		}
-		defer s.unread.leave(r.client)
+		defer s.resultBuffers.release(r.client)
 		var rec *store.Record
 		rec, data, err = read(r.Context(), id, math.MaxInt)
 		if err := r.checkOwner(rec, err); err != nil { // it may have been removed meanwhile
@@ -245,7 +245,7 @@ const (
 	maxLast     = 100 // maximum number of jobs of a list with their last runs
 )
 
-var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
+var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Failed, job.Abandoned, job.Expired}
 
 // find parses a query for jobs.
 func (r *request) find() (q store.Query, err error) {
@@ -336,11 +336,11 @@ func (s *Web) listAll(r *request) error {
 // client.
 func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
 	out := struct {
-		Jobs  []shownJob `json:"jobs"`
-		After *job.ID    `json:"after"`
-	}{make([]shownJob, 0, len(recs)), orNull(next)}
+		Jobs  []jobView `json:"jobs"`
+		After *job.ID   `json:"after"`
+	}{make([]jobView, 0, len(recs)), orNull(next)}
 	for i := range recs {
-		shown := show(&recs[i])
+		shown := viewJob(&recs[i])
 		if r.client == "" {
 			shown.Type = recs[i].Jobtype
 		}
@@ -364,7 +364,7 @@ func (s *Web) retryAll(r *request) error {
 	states := []job.State{q.State}
 	switch q.State {
 	case "":
-		states = []job.State{job.Fault, job.Abandoned}
+		states = []job.State{job.Failed, job.Abandoned}
 	case job.Waiting, job.Deferred, job.Running:
 		return invalid("state", "state=%s: only jobs that have ended can run again", q.State)
 	}

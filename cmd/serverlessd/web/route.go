@@ -11,17 +11,17 @@ import (
 
 // The actions.
 var (
-	hello   = &action{methods: "GET", open: true, run: (*Web).hello}
-	file    = &action{methods: "GET", open: true, run: (*Web).file}
-	healthz = &action{methods: "GET", open: true, run: (*Web).healthz}
-	readyz  = &action{methods: "GET", open: true, run: (*Web).readyz}
-	metrics = &action{methods: "GET", open: true, run: (*Web).metrics}
-	start   = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).start}
-	stop    = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).stop}
-	quit    = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).quit}
-	states  = &action{methods: "GET", scope: Admin, run: (*Web).state}
-	asides  = &action{methods: "GET", scope: Admin, run: (*Web).asides}
-	putBack = &action{methods: "POST", query: "file,all", scope: Admin, run: (*Web).putBack}
+	indexAction = &action{methods: "GET", open: true, run: (*Web).hello}
+	file        = &action{methods: "GET", open: true, run: (*Web).file}
+	healthz     = &action{methods: "GET", open: true, run: (*Web).healthz}
+	readyz      = &action{methods: "GET", open: true, run: (*Web).readyz}
+	metrics     = &action{methods: "GET", open: true, run: (*Web).metrics}
+	start       = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).start}
+	stop        = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).stop}
+	quit        = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).quit}
+	states      = &action{methods: "GET", scope: Admin, run: (*Web).state}
+	asides      = &action{methods: "GET", scope: Admin, run: (*Web).asides}
+	putBack     = &action{methods: "POST", query: "file,all", scope: Admin, run: (*Web).putBack}
 
 	status       = &action{methods: "GET", scope: Admin, run: (*Web).status}
 	stats        = &action{methods: "GET", query: "types,part", scope: Admin, run: (*Web).stats}
@@ -31,23 +31,23 @@ var (
 	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, run: (*Web).handlers}
 	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, run: (*Web).schedules}
 
-	retryOfAll = &action{methods: "POST", query: "state,after,limit,all", scope: Submit, run: (*Web).retryAll}
+	retryEveryJob = &action{methods: "POST", query: "state,after,limit,all", scope: Submit, run: (*Web).retryAll}
 
-	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, typed: true, run: (*Web).add}
-	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, run: (*Web).addAny}
+	add      = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, needsType: true, run: (*Web).add}
+	addMixed = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, run: (*Web).addAny}
 
-	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, typed: true, run: (*Web).putHandler}
-	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, typed: true, run: (*Web).deleteHandler}
-	getHandler    = &action{methods: "GET", query: "id", scope: Handle, typed: true, run: (*Web).getHandler}
-	versions      = &action{methods: "GET", scope: Handle, typed: true, run: (*Web).versions}
+	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, needsType: true, run: (*Web).putHandler}
+	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, needsType: true, run: (*Web).deleteHandler}
+	getHandler    = &action{methods: "GET", query: "id", scope: Handle, needsType: true, run: (*Web).getHandler}
+	versions      = &action{methods: "GET", scope: Handle, needsType: true, run: (*Web).versions}
 
-	oneSchedule = &action{methods: "GET,PUT,DELETE", scope: Read, run: (*Web).getSchedule, others: map[string]*action{
+	oneSchedule = &action{methods: "GET,PUT,DELETE", scope: Read, run: (*Web).getSchedule, byMethod: map[string]*action{
 		http.MethodPut:    {methods: "GET,PUT,DELETE", body: true, scope: Submit, run: (*Web).putSchedule},
 		http.MethodDelete: {methods: "GET,PUT,DELETE", scope: Submit, run: (*Web).deleteSchedule},
 	}}
 	schedules = &action{methods: "GET", query: "limit,cursor", scope: Read, run: (*Web).schedules}
 
-	oneJob = &action{methods: "GET,DELETE", scope: Read, run: (*Web).getJob, others: map[string]*action{
+	oneJob = &action{methods: "GET,DELETE", scope: Read, run: (*Web).getJob, byMethod: map[string]*action{
 		http.MethodDelete: {methods: "GET,DELETE", scope: Submit, run: (*Web).deleteJob},
 	}}
 	result   = &action{methods: "GET", scope: Read, run: (*Web).result}
@@ -61,9 +61,9 @@ var (
 
 // topActions holds the actions of paths without a client.
 var topActions = map[string]*action{
-	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
-	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
-	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
+	"": indexAction, "healthz": healthz, "readyz": readyz, "metrics": metrics,
+	"start": start, "stop": stop, "quit": quit, "state": states, "add": addMixed, "aside": asides, "put-back": putBack,
+	"jobs": listAll, "retry": retryEveryJob, "handlers": handlers, "schedules": allSchedules,
 }
 
 // fixedActions holds the actions of whole paths: those that all daemons of Gloom have for
@@ -98,8 +98,8 @@ func route(r *request) *action {
 		return nil
 	}
 	a := routeOfClient(r, path[1:])
-	if a != nil && a.others[r.Method] != nil {
-		return a.others[r.Method]
+	if a != nil && a.byMethod[r.Method] != nil {
+		return a.byMethod[r.Method]
 	}
 	return a
 }

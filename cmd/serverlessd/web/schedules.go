@@ -26,7 +26,7 @@ func (s *Web) scheduleKey(r *request) (key schedule.Key, err error) {
 	return key, err
 }
 
-func (r *request) coversSchedule(n store.Named) error {
+func (r *request) coversSchedule(n store.NamedSchedule) error {
 	name := "*" // nil if it cannot be read
 	if n.Schedule != nil {
 		if line, err := job.ParseScheduled(n.Job, 1<<30); err == nil {
@@ -49,7 +49,7 @@ func (s *Web) putSchedule(r *request) error {
 	if err != nil {
 		return err
 	}
-	leave() // do not keep the place while waiting for a store
+	leave() // do not keep the buffer while waiting for a store
 	spec, err := schedule.Parse(body, func(text json.RawMessage) error {
 		line, err := job.ParseScheduled(text, s.opt.MaxLine)
 		if err == nil {
@@ -102,9 +102,9 @@ func (s *Web) deleteSchedule(r *request) error {
 	return answer(r.w, http.StatusOK, map[string]any{"deleted": 1})
 }
 
-// shownSchedule is a schedule as it is shown in a list. In a list for all clients, it also has the
+// scheduleView is a schedule as it is shown in a list. In a list for all clients, it also has the
 // name of its client.
-type shownSchedule struct {
+type scheduleView struct {
 	Client string `json:"client,omitempty"`
 	schedule.View
 }
@@ -130,14 +130,14 @@ func (s *Web) schedules(r *request) error {
 		return err
 	}
 	out := struct {
-		Items  []shownSchedule `json:"items"`
-		Cursor *string         `json:"cursor"`
-	}{Items: make([]shownSchedule, 0, len(list))}
+		Items  []scheduleView `json:"items"`
+		Cursor *string        `json:"cursor"`
+	}{Items: make([]scheduleView, 0, len(list))}
 	for _, n := range list {
 		if n.Schedule == nil { // the log names it
 			continue
 		}
-		shown := shownSchedule{View: n.View(n.Name, now)}
+		shown := scheduleView{View: n.View(n.Name, now)}
 		if r.client == "" {
 			shown.Client = n.Client
 		}

@@ -36,7 +36,7 @@ func (s *Web) status(r *request) error {
 		}
 	}
 	return answer(r.w, http.StatusOK, map[string]any{
-		"name": "serverlessd", "version": s.opt.Version, "uptime": time.Since(s.began).Seconds(), "scopes": scopes, "langs": s.opt.Languages,
+		"name": "serverlessd", "version": s.opt.Version, "uptime": time.Since(s.startedAt).Seconds(), "scopes": scopes, "langs": s.opt.Languages,
 		"limits": map[string]any{
 			"max_body": s.opt.MaxBody, "max_line": s.opt.MaxLine, "max_lines": s.opt.MaxLines, "journal_max": s.opt.JournalMax,
 			"concurrency": s.opt.Concurrency, "contexts": s.opt.Contexts, "max_connections": s.door.MaxConns(),
@@ -46,32 +46,32 @@ func (s *Web) status(r *request) error {
 
 // snapshotKey is the key of a cached answer of stats.
 type snapshotKey struct {
-	types int
-	part  string
-	grant *guard.Grant // a token may not cover all types
+	types      int
+	nameFilter string
+	grant      *guard.Grant // a token may not cover all types
 }
 
 // snapshotCache keeps the latest snapshot.
 type snapshotCache struct {
-	mu sync.Mutex // guards the fields below; also held while a snapshot is taken
-	at time.Time
+	mu      sync.Mutex // guards the fields below; also held while a snapshot is taken
+	takenAt time.Time
 	snapshot
-	past endHistory
+	endHistory endHistory
 }
 
 // snapshot is a snapshot of the daemon, with the handlers and the findings at that time.
 type snapshot struct {
-	engine *engine.Snapshot
-	has    map[string]*job.Handler
-	found  finding.List
+	engine   *engine.Snapshot
+	handlers map[string]*job.Handler
+	findings finding.List
 }
 
 // renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
 func (s *Web) renew(l *snapshotCache) {
-	if now := time.Now(); now.Sub(l.at) >= snapshotAge {
-		l.at = now
-		l.engine, l.has = s.queue.Snapshot(), s.queue.Handlers()
-		l.found = l.past.find(l.engine, l.has, s.queue.Health(), &s.opt, now)
+	if now := time.Now(); now.Sub(l.takenAt) >= snapshotAge {
+		l.takenAt = now
+		l.engine, l.handlers = s.queue.Snapshot(), s.queue.Handlers()
+		l.findings = l.endHistory.find(l.engine, l.handlers, s.queue.Health(), &s.opt, now)
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 
 // moments answers with the values of the last minutes, for the plots.
 func (s *Web) moments(r *request) error {
-	return answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.past.Lately()})
+	return answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.history.Lately()})
 }
 
 // visibleTo returns a function that reports whether a token may see a finding.
@@ -120,24 +120,24 @@ func (s *Web) findings(r *request) error {
 	}
 	s.snapshots.mu.Lock()
 	s.renew(&s.snapshots)
-	found := s.snapshots.found
+	found := s.snapshots.findings
 	s.snapshots.mu.Unlock()
 	return answer(r.w, http.StatusOK, found.Select(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
 }
 
-// shownSnapshot is a snapshot as it is shown in an answer.
-type shownSnapshot struct {
+// snapshotView is a snapshot as it is shown in an answer.
+type snapshotView struct {
 	*engine.Snapshot
 	Ledger *store.Counts `json:"ledger"` // summed over all types; null: not known
 	// CountedMS is the age of the ledger and of the counts of the types.
 	CountedMS  int64          `json:"counted_ms"`
-	Types      []shownType    `json:"types"`
+	Types      []typeView     `json:"types"`
 	AllTypes   int            `json:"all_types"` // how many types have the part in their names
 	Findings   []api.Finding  `json:"findings"`  // similar findings are folded into one
 	Severities api.Severities `json:"severities"`
 }
 
-type shownType struct {
+type typeView struct {
 	Type string  `json:"type"` // client-type
 	Lang *string `json:"lang"` // language of its handler; null: it has none
 	store.Counts
@@ -149,15 +149,15 @@ func (s *Web) stats(r *request) error {
 	if err != nil {
 		return err
 	}
-	key := snapshotKey{types: types, part: r.query.Get("part"), grant: r.grant}
-	if limit := job.MaxClient + 1 + job.MaxType; len(key.part) > limit {
-		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), limit)
+	key := snapshotKey{types: types, nameFilter: r.query.Get("part"), grant: r.grant}
+	if limit := job.MaxClient + 1 + job.MaxType; len(key.nameFilter) > limit {
+		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.nameFilter), limit)
 	}
 	s.snapshots.mu.Lock()
 	s.renew(&s.snapshots)
 	l := s.snapshots.snapshot
 	s.snapshots.mu.Unlock()
-	text, err := s.encoded.Get(l.engine, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
+	text, err := s.replyCache.Get(l.engine, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
 	if err != nil {
 		return err
 	}
@@ -168,9 +168,9 @@ func (s *Web) stats(r *request) error {
 }
 
 // show returns the part of the snapshot that the answer to a request with this key contains.
-func (s *snapshot) show(key snapshotKey) *shownSnapshot {
-	l, found := s.engine, s.found.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
-	out := &shownSnapshot{Snapshot: l, Types: []shownType{}, Findings: found.Items, Severities: found.Counts}
+func (s *snapshot) show(key snapshotKey) *snapshotView {
+	l, found := s.engine, s.findings.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
+	out := &snapshotView{Snapshot: l, Types: []typeView{}, Findings: found.Items, Severities: found.Counts}
 	if l.Types != nil {
 		var sum store.Counts
 		for _, c := range l.Types {
@@ -178,13 +178,13 @@ func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 		}
 		out.Ledger, out.CountedMS = &sum, time.Since(l.Counted).Milliseconds()
 	}
-	out.addTypes(key, l, s.has)
+	out.addTypes(key, l, s.handlers)
 	return out
 }
 
 // addTypes adds the types that the token covers and whose names contain the part. Only types with a
 // handler or jobs exist; those that need an operator most come first.
-func (out *shownSnapshot) addTypes(key snapshotKey, l *engine.Snapshot, handlers map[string]*job.Handler) {
+func (out *snapshotView) addTypes(key snapshotKey, l *engine.Snapshot, handlers map[string]*job.Handler) {
 	types := maps.Clone(l.Types)
 	if types == nil {
 		types = make(map[string]store.Counts)
@@ -196,17 +196,17 @@ func (out *shownSnapshot) addTypes(key snapshotKey, l *engine.Snapshot, handlers
 	}
 	for jobtype, c := range types {
 		h := handlers[jobtype]
-		if !strings.Contains(jobtype, key.part) || !key.grant.Covers(jobtype) {
+		if !strings.Contains(jobtype, key.nameFilter) || !key.grant.Covers(jobtype) {
 			continue
 		}
-		t := shownType{Type: jobtype, Counts: c}
+		t := typeView{Type: jobtype, Counts: c}
 		if h != nil {
 			t.Lang = &h.Lang
 		}
 		out.Types = append(out.Types, t)
 	}
-	slices.SortFunc(out.Types, func(a, b shownType) int {
-		lacks := func(t *shownType) int64 {
+	slices.SortFunc(out.Types, func(a, b typeView) int {
+		lacks := func(t *typeView) int64 {
 			if t.Lang == nil {
 				return t.Waiting
 			}

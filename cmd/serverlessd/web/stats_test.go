@@ -23,11 +23,11 @@ import (
 // countingQueue is a queue that counts the calls of Snapshot.
 type countingQueue struct {
 	awayQueue
-	looks int
+	snapshots int
 }
 
 func (q *countingQueue) Snapshot() *engine.Snapshot {
-	q.looks++
+	q.snapshots++
 	l := &engine.Snapshot{
 		Counted: time.Now(), Types: map[string]store.Counts{
 			"a-x": {Added: 9, Waiting: 5, Running: 1, OK: 3}, "a-none": {Added: 2, Waiting: 2}, "b-x": {Added: 7, OK: 7}, "a-old": {Added: 1, Failed: 1},
@@ -71,7 +71,7 @@ func TestStats(t *testing.T) {
 		}
 		return w.Body.String()
 	}
-	types := func(text string) (names string, v shownSnapshot) {
+	types := func(text string) (names string, v snapshotView) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
 			t.Fatal(err, text)
@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 		return names, v
 	}
 	s.renew(&s.snapshots)
-	s.snapshots.at = time.Now().Add(time.Hour) // the snapshot stays valid
+	s.snapshots.takenAt = time.Now().Add(time.Hour) // the snapshot stays valid
 	names, v := types(get("/v1/stats", "all", 200))
 	if names != "a-none a-x b-x a-old c-new " || v.AllTypes != 5 || v.Ledger.Waiting != 7 || v.Ledger.Added != 19 || v.Ended["ok"] != 10 {
 		t.Errorf("%s %+v", names, v)
@@ -93,8 +93,8 @@ func TestStats(t *testing.T) {
 	for range 99 {
 		get("/v1/stats", "all", 200)
 	}
-	if q.looks != 1 {
-		t.Errorf("%d snapshots for a hundred clients", q.looks)
+	if q.snapshots != 1 {
+		t.Errorf("%d snapshots for a hundred clients", q.snapshots)
 	}
 	if names, v := types(get("/v1/stats?types=2", "some", 200)); names != "a-none a-x " || v.AllTypes != 3 {
 		t.Errorf("with a token for some types: %s %d", names, v.AllTypes)

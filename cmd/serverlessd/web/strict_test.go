@@ -17,30 +17,30 @@ import (
 // callRecorder is a queue that records the calls that change it.
 type callRecorder struct {
 	awayQueue
-	did []string
+	calls []string
 }
 
 func (a *callRecorder) PutHandler(context.Context, *job.Handler) error {
-	a.did = append(a.did, "put handler")
+	a.calls = append(a.calls, "put handler")
 	return nil
 }
 
 func (a *callRecorder) DeleteHandler(context.Context, string) (int, error) {
-	a.did = append(a.did, "delete handler")
+	a.calls = append(a.calls, "delete handler")
 	return 1, nil
 }
 
 func (a *callRecorder) RetryAll(_ context.Context, q store.Query) (int, bool, error) {
-	a.did = append(a.did, "retry "+q.Type+" "+string(q.State))
+	a.calls = append(a.calls, "retry "+q.Type+" "+string(q.State))
 	return 1, false, nil
 }
 
 func (a *callRecorder) Jobs(context.Context, store.Query) ([]store.Record, job.ID, error) {
-	a.did = append(a.did, "list")
+	a.calls = append(a.calls, "list")
 	return nil, "", nil
 }
 
-func (a *callRecorder) Stop() { a.did = append(a.did, "stop") }
+func (a *callRecorder) Stop() { a.calls = append(a.calls, "stop") }
 
 func (*callRecorder) Unhandled(string) bool { return true }
 
@@ -100,7 +100,7 @@ func TestStrict(t *testing.T) {
 		}
 		r.Header.Set("Content-Type", c.kind)
 		s.ServeHTTP(w, r)
-		did := strings.Join(q.did, ", ")
+		did := strings.Join(q.calls, ", ")
 		says := w.Body.String() + did
 		if w.Code != int(c.status[0]-'0')*100 || !strings.Contains(says, c.says) && !strings.Contains(strings.ReplaceAll(says, `\"`, `"`), c.says) || w.Code != 200 && did != "" {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, w.Code, says)
@@ -122,8 +122,8 @@ func TestEncoded(t *testing.T) {
 			r, w := httptest.NewRequest("POST", "http://"+d.Addr().String()+path, strings.NewReader("true")), httptest.NewRecorder()
 			r.Header.Set("Content-Encoding", encoding)
 			s.ServeHTTP(w, r)
-			if w.Code != status || status == 415 && (len(q.did) > 0 || !strings.Contains(w.Body.String(), "must not be encoded")) {
-				t.Errorf("%s %q: %d %s %v", path, encoding, w.Code, w.Body, q.did)
+			if w.Code != status || status == 415 && (len(q.calls) > 0 || !strings.Contains(w.Body.String(), "must not be encoded")) {
+				t.Errorf("%s %q: %d %s %v", path, encoding, w.Code, w.Body, q.calls)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 }
 
 // share adds lines with unique keys.
-func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addAnswer) error {
+func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addReply) error {
 	own := keyReq.key == payloadKey
 	switch {
 	case p.count > 1 && !own:
@@ -87,14 +87,14 @@ func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addAnswer) err
 	case p.count > maxKeyed:
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines; at most %d are allowed with a key", p.count, maxKeyed)
 	}
-	lines := make([]store.Keyed, 0, p.count)
+	lines := make([]store.KeyedEntry, 0, p.count)
 	for _, b := range p.batches {
 		for _, line := range b.Lines {
 			key := keyReq.key
 			if own {
 				key = keyOf(line)
 			}
-			lines = append(lines, store.Keyed{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
+			lines = append(lines, store.KeyedEntry{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
 		}
 	}
 	shared, err := s.queue.Share(r.Context(), lines, keyReq.Request)
@@ -104,14 +104,14 @@ func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addAnswer) err
 		return err
 	}
 	a.Count, a.status = 0, http.StatusOK
-	a.IDs = make(ids, 0, len(shared)*idRoom+1)
+	a.IDs = make(ids, 0, len(shared)*idSize+1)
 	how := make([]*string, len(shared))
 	for i, one := range shared {
 		a.IDs.add(one.ID)
 		if one.Made() {
 			a.Count++
 		}
-		if how[i] = &shared[i].How; one.How == "" {
+		if how[i] = &shared[i].Outcome; one.Outcome == "" {
 			how[i], a.status = nil, http.StatusCreated
 		}
 	}

@@ -36,7 +36,7 @@ var ScopeNames = []string{"submit", "handler", "read", "admin"}
 // Queue is the queue on which requests act. The engine implements it.
 type Queue interface {
 	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
-	Share(ctx context.Context, lines []store.Keyed, keyReq unique.Request) ([]store.Shared, error)
+	Share(ctx context.Context, lines []store.KeyedEntry, keyReq unique.Request) ([]store.ShareResult, error)
 	Stored(ctx context.Context, r journal.Receipt) error
 	Job(ctx context.Context, id job.ID) (*store.Record, error)
 	Result(ctx context.Context, id job.ID, limit int) (*store.Record, []byte, error)
@@ -49,7 +49,7 @@ type Queue interface {
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
 	// Asides returns the files of jobs that were set aside. PutBack gives the jobs of a file to a
 	// store.
-	Asides() ([]journal.Aside, error)
+	Asides() ([]journal.AsideFile, error)
 	PutBack(ctx context.Context, file string) (jobs int, err error)
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
@@ -61,8 +61,8 @@ type Queue interface {
 	Snapshot() *engine.Snapshot
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error
 	DropSchedule(ctx context.Context, key schedule.Key) error
-	Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error)
-	Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error)
+	Schedule(ctx context.Context, key schedule.Key) (store.NamedSchedule, time.Time, error)
+	Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.NamedSchedule, time.Time, error)
 	// Unhandled reports whether a type has no handler, as far as this daemon knows.
 	Unhandled(jobtype string) bool
 	Health() error
@@ -88,25 +88,25 @@ type Options struct {
 
 // Web handles the requests of clients and operators.
 type Web struct {
-	queue     Queue
-	door      *door.Door
-	opt       Options
-	places    *places // limits large bodies that are being read
-	unread    *places // limits large results and payloads that are being written
-	snapshots snapshotCache
-	encoded   replies.Cache[snapshotKey] // encoded answers of stats
-	past      moments.Ring
-	began     time.Time
+	queue      Queue
+	door       *door.Door
+	opt        Options
+	bodyBuffers  *bufferPool // limits large bodies that are being read
+	resultBuffers *bufferPool // limits large results and payloads that are being written
+	snapshots  snapshotCache
+	replyCache replies.Cache[snapshotKey] // encoded answers of stats
+	history    moments.Ring
+	startedAt  time.Time
 }
 
 // New returns the HTTP handler for a door.
 func New(q Queue, d *door.Door, opt Options) *Web {
-	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies), unread: newPlaces(opt.MaxBodies), began: time.Now()}
+	return &Web{queue: q, door: d, opt: opt, bodyBuffers: newBufferPool(opt.MaxBodies), resultBuffers: newBufferPool(opt.MaxBodies), startedAt: time.Now()}
 }
 
 // Watch takes snapshots at intervals until stop is closed. So plots have data when the page is
 // opened, and the since of a finding is right.
-func (s *Web) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
+func (s *Web) Watch(stop <-chan struct{}) { s.history.Run(stop, s.moment) }
 
 // request is a request and what is known about it.
 type request struct {
@@ -120,16 +120,16 @@ type request struct {
 
 // action is what can be requested with a path.
 type action struct {
-	methods string // allowed methods, separated by commas
-	query   string // allowed parameters, separated by commas
-	body    bool   // whether a request has a body
-	scope   guard.Scope
-	open    bool // any client may request it, with any Host header
-	changes bool // it changes something although it may be requested with GET
-	typed   bool // its name is a type, which the token must cover
-	run     func(*Web, *request) error
-	// others holds the actions of this path that other methods request.
-	others map[string]*action
+	methods   string // allowed methods, separated by commas
+	query     string // allowed parameters, separated by commas
+	body      bool   // whether a request has a body
+	scope     guard.Scope
+	open      bool // any client may request it, with any Host header
+	changes   bool // it changes something although it may be requested with GET
+	needsType bool // its name is a type, which the token must cover
+	run       func(*Web, *request) error
+	// byMethod holds the actions of this path that other methods request.
+	byMethod map[string]*action
 }
 
 // ServeHTTP implements http.Handler.
@@ -161,7 +161,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err = req.checkClient()
-	if err == nil && a.typed {
+	if err == nil && a.needsType {
 		err = req.setJobtype()
 	}
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 func (r *request) strict(a *action) error {
 	for name, values := range r.query {
 		if !slices.Contains(strings.Split(a.query, ","), name) {
-			return invalid(clip([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, a.takes())
+			return invalid(shortText([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, a.queryText())
 		}
 		if len(values) > 1 {
 			return invalid(name, "%s is given %d times; it may be given once", name, len(values))
@@ -186,13 +186,13 @@ func (r *request) strict(a *action) error {
 	}
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		r.w.Header().Set("Connection", "close") // the rest is not read
-		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, a.takes())
+		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, a.queryText())
 	}
 	return nil
 }
 
-// takes returns a text that lists the parameters of an action.
-func (a *action) takes() string {
+// queryText returns a text that lists the parameters of an action.
+func (a *action) queryText() string {
 	if a.query == "" {
 		return "it takes none"
 	}

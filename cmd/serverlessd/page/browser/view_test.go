@@ -24,7 +24,7 @@ import (
 
 // TestBusy goes through all views and actions on one daemon, which has jobs in all states.
 func TestBusy(t *testing.T) {
-	w, ids := busy(t)
+	w, ids := startBusy(t)
 	for _, one := range []struct {
 		name string
 		test func(*testing.T, *world, map[string]string)
@@ -103,11 +103,11 @@ func readme(t *testing.T, w *world, _ map[string]string) {
 		time.Sleep(150 * time.Millisecond)
 	}
 	b.Shot(*picture)
-	small(t, *picture)
+	checkSize(t, *picture)
 }
 
-// small reduces a picture to its 256 most frequent colours.
-func small(t *testing.T, file string) {
+// checkSize reduces a picture to its 256 most frequent colours.
+func checkSize(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {

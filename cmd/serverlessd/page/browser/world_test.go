@@ -160,8 +160,8 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// leftover returns a directory whose journal has jobs that no store has yet.
-func leftover(t *testing.T, typ, lines string) (segment string, first string) {
+// leftOverSegment returns a directory whose journal has jobs that no store has yet.
+func leftOverSegment(t *testing.T, typ, lines string) (segment string, first string) {
 	t.Helper()
 	dir := t.TempDir()
 	w := start(t, dir, "--store=mysql://nobody:none@127.0.0.1:1/none")
@@ -174,11 +174,11 @@ func leftover(t *testing.T, typ, lines string) (segment string, first string) {
 	return found[0], first
 }
 
-// busy starts a daemon with jobs in all states, and returns the ids of the jobs that tests use.
-func busy(t *testing.T) (w *world, ids map[string]string) {
+// startBusy starts a daemon with jobs in all states, and returns the ids of the jobs that tests use.
+func startBusy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
-	from, first := leftover(t, "large", "a line that no store took\nanother\n")
+	from, first := leftOverSegment(t, "large", "a line that no store took\nanother\n")
 	for name, text := range map[string]string{"damage-12-34.bad": "not what was written", first + ".bad": ""} {
 		data := []byte(text)
 		if text == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// meter counts what this daemon does. The figures of stores and journal are read at each scrape.
-type meter struct {
+// metrics counts what this daemon does. The figures of stores and journal are read at each scrape.
+type metrics struct {
 	added, ingestedJobs, takenJobs, discarded prometheus.Counter
 	retries, badLines, sysidsLost, givenBack  prometheus.Counter
 	expiredLocks, purged, expired             prometheus.Counter
@@ -19,13 +19,13 @@ type meter struct {
 	waitTime, runTime                         prometheus.Histogram
 }
 
-func newMeter(r prometheus.Registerer) meter {
+func newMetrics(r prometheus.Registerer) metrics {
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "gloom_sq_" + name, Help: help})
 		r.MustRegister(c)
 		return c
 	}
-	m := meter{
+	m := metrics{
 		added:        counter("added_total", "Jobs accepted by this daemon, including follow-on jobs."),
 		ingestedJobs: counter("ingested_total", "Jobs that went from the journal to a store."),
 		takenJobs:    counter("taken_total", "Jobs taken to be run."),
@@ -53,23 +53,23 @@ func newMeter(r prometheus.Registerer) meter {
 }
 
 // observeCall notes how long a call to a store took.
-func (m *meter) observeCall(call string, began time.Time) {
+func (m *metrics) observeCall(call string, began time.Time) {
 	m.storeTime.WithLabelValues(call).Observe(time.Since(began).Seconds())
 }
 
-func (m *meter) observeEnd(end *store.Ending) {
-	switch end.Fate {
-	case store.GiveBack:
+func (m *metrics) observeEnd(end *store.RunEnd) {
+	switch end.Action {
+	case store.EndGiveBack:
 		m.givenBack.Inc()
 		return
-	case store.Again:
+	case store.EndRetry:
 		m.retries.Inc()
 	}
 	m.endedJobs.WithLabelValues(end.Code).Inc()
 	m.added.Add(float64(len(end.Follow)))
 }
 
-func (m *meter) observeSettled(s *store.Settled) {
+func (m *metrics) observeSettled(s *store.SettleResult) {
 	m.added.Add(float64(len(s.Made)))
 	m.dueTimes.WithLabelValues("made").Add(float64(len(s.Made)))
 	for why, n := range s.Skipped {
@@ -77,22 +77,22 @@ func (m *meter) observeSettled(s *store.Settled) {
 	}
 }
 
-func (m *meter) observeSweep(s *store.Swept) {
+func (m *metrics) observeSweep(s *store.SweepResult) {
 	m.expiredLocks.Add(float64(s.Freed))
 	m.expired.Add(float64(s.Expired))
 	m.purged.Add(float64(s.Purged))
 	m.endedJobs.WithLabelValues("abandoned").Add(float64(s.Abandoned))
-	m.added.Add(float64(len(s.Made)))
+	m.added.Add(float64(len(s.FollowJobs)))
 }
 
-// figure is a metric whose value is in a Snapshot.
-type figure struct {
+// gaugeDesc is a metric whose value is in a Snapshot.
+type gaugeDesc struct {
 	kind       prometheus.ValueType
 	name, help string
 	value      func(l *Snapshot) float64
 }
 
-var figures = []figure{
+var gaugeDescs = []gaugeDesc{
 	{prometheus.GaugeValue, "journal_bytes", "Bytes in the journal that no store has yet.", func(l *Snapshot) float64 { return float64(l.Journal.Bytes) }},
 	{prometheus.GaugeValue, "journal_jobs", "Jobs in the journal that no store has yet.", func(l *Snapshot) float64 { return float64(l.Journal.Jobs) }},
 	{prometheus.GaugeValue, "journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", func(l *Snapshot) float64 { return time.Duration(l.Journal.Age).Seconds() }},
@@ -122,7 +122,7 @@ func boolValue(value bool) float64 {
 }
 
 // collector collects the figures of stores, journal and slots.
-type collector struct{ e *Engine }
+type collector struct{ engine *Engine }
 
 // Describe implements prometheus.Collector. It describes nothing, because not all metrics are always
 // there.
@@ -130,11 +130,11 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	l := c.e.Snapshot()
+	l := c.engine.Snapshot()
 	tell := func(kind prometheus.ValueType, name, help string, v float64, labels prometheus.Labels) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("gloom_sq_"+name, help, nil, labels), kind, v)
 	}
-	for _, f := range figures {
+	for _, f := range gaugeDescs {
 		tell(f.kind, f.name, f.help, f.value(l), nil)
 	}
 	for i, s := range l.Stores {

@@ -8,34 +8,34 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Last says how the last run of a job ended. A job has a Last only after a run that did not
+// LastRun says how the last run of a job ended. A job has a LastRun only after a run that did not
 // succeed.
-type Last struct {
+type LastRun struct {
 	Try          int
-	At           time.Time // when the run ended; in an Ending, by this process's clock
+	At           time.Time // when the run ended; in a RunEnd, by this process's clock
 	Took         time.Duration
 	Code         string // code of the run: for an abandoned job it may be error
 	Status       int
-	Data, Stderr []byte // at most LastKept bytes each
+	Data, Stderr []byte // at most MaxLastData bytes each
 }
 
-// LastKept is how many bytes of Data and of Stderr are kept.
-const LastKept = job.StderrKept
+// MaxLastData is how many bytes of Data and of Stderr are kept.
+const MaxLastData = job.MaxStderr
 
 // keepLast writes how a run ended.
-func (t *tx) keepLast(sysid string, e *Ending) {
+func (t *tx) keepLast(sysid string, e *RunEnd) {
 	l := e.Last
 	if l == nil {
 		return
 	}
 	t.keepRun(e.ID, l.pastRun(e, sysid, t.now))
 	columns := []string{"tries", "dt", "took_ms", "code", "exitcode", "data", "stderr"}
-	t.atEnd("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+marks(8)+t.s.upsert("id", columns, nil),
-		string(e.ID), e.Tries, at(t.now.Add(-time.Since(l.At))), l.Took.Milliseconds(), l.Code, l.Status,
-		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
+	t.atEnd("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+placeholders(8)+t.store.upsert("id", columns, nil),
+		string(e.ID), e.Tries, formatTime(t.now.Add(-time.Since(l.At))), l.Took.Milliseconds(), l.Code, l.Status,
+		nonNil(l.Data[:min(len(l.Data), MaxLastData)]), nonNil(l.Stderr[max(0, len(l.Stderr)-MaxLastData):]))
 }
 
-// hasLast reports whether a job may have a Last: its row shows that a run did not succeed.
+// hasLast reports whether a job may have a LastRun: its row shows that a run did not succeed.
 func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
 // addLast reads how the last runs of jobs ended. A row with more tries than its job is out of date:
@@ -52,9 +52,9 @@ func addLast(ctx context.Context, q querier, recs []*Record) error {
 	for text, args := range inLists(ids) {
 		err := eachRow(ctx, q, "SELECT id, tries, dt, took_ms, code, exitcode, data, stderr FROM sq_last WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
-			var dt moment
+			var dt sqlTime
 			var elapsed int64
-			l := &Last{}
+			l := &LastRun{}
 			if err := r.Scan((*string)(&id), &l.Try, &dt, &elapsed, &l.Code, &l.Status, &l.Data, &l.Stderr); err != nil {
 				return err
 			}

@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestClientsApart: even with the same handler, version and eid, a client leaves nothing behind for
+// TestClientIsolation: even with the same handler, version and eid, a client leaves nothing behind for
 // another one: no global, environment variable, file, or line that makes a job.
-func TestClientsApart(t *testing.T) {
+func TestClientIsolation(t *testing.T) {
 	bodies := map[string][2]string{
 		job.Node: {
 			`globalThis.left = 1; process.env.LEFT = 1; require("fs").writeFileSync("left", "x"); require("fs").writeFileSync(process.env.TMPDIR + "/left2", "x"); process.stdout.write("J: u|unfin")`,
@@ -76,7 +76,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 			job.PHP:    `return shell_exec("env; ls -l /proc/self/fd /proc/\$PPID/fd");`,
 			job.Shell:  `echo "R: 200 $(env; ls -l /proc/self/fd /proc/$$/fd)"`,
 		}[l.lang]
-		got := text(one(t, r, handler(job.Source{Lang: l.lang, Body: strings.ReplaceAll(body, `\$`, `$`)}), "x"))
+		got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: strings.ReplaceAll(body, `\$`, `$`)}), "x"))
 		if !strings.Contains(got, "TMPDIR=") && l.lang != job.Shell || strings.Contains(got, "SECRET") || strings.Contains(got, "/dev/zero") {
 			t.Errorf("%s sees\n%s", l.lang, got)
 		}
@@ -108,7 +108,7 @@ func TestUser(t *testing.T) {
 		job.PHP:    `touch("f"); return posix_getuid() . $payload;`,
 		job.Shell:  `touch f && echo "R: 200 $(id -u)$(cat)"`,
 	} {
-		if got := text(one(t, r, handler(job.Source{Lang: lang, Body: body}), "x")); got != "200 65534x" {
+		if got := text(runOne(t, r, handler(job.Source{Lang: lang, Body: body}), "x")); got != "200 65534x" {
 			t.Errorf("%s: %q", lang, got)
 		}
 	}
@@ -131,7 +131,7 @@ func TestLeftovers(t *testing.T) {
 	if _, err := os.Stat(killed); !os.IsNotExist(err) {
 		t.Errorf("a killed daemon's folder is there: %v", err)
 	}
-	for _, path := range []string{"contexts/7", "journal/1", folderPrefix + "of-mine/7", filepath.Base(r.o.Dir) + "/" + folderMark} {
+	for _, path := range []string{"contexts/7", "journal/1", folderPrefix + "of-mine/7", filepath.Base(r.options.Dir) + "/" + markFile} {
 		if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
 			t.Error(err)
 		}

@@ -47,10 +47,10 @@ func testFailure(t *testing.T, address string, begin, over func()) {
 	if err := put(); err != nil {
 		t.Errorf("when it is over: %v", err)
 	}
-	equal(t, "a-x", counts(t, openStore(t, address), "a-x"), Counts{Added: 3, Waiting: 3})
+	checkEqual(t, "a-x", counts(t, openStore(t, address), "a-x"), Counts{Added: 3, Waiting: 3})
 }
 
-func TestPassingStates(t *testing.T) {
+func TestTemporaryFaults(t *testing.T) {
 	for _, c := range []struct{ name, begin, over string }{
 		{"a new column", "ALTER TABLE sq_jobs ADD COLUMN extra INT NOT NULL", "ALTER TABLE sq_jobs DROP COLUMN extra"},
 		{"a column that is gone", "ALTER TABLE sq_jobs RENAME COLUMN create_dt TO made", "ALTER TABLE sq_jobs RENAME COLUMN made TO create_dt"},
@@ -132,9 +132,9 @@ func TestPassingStates(t *testing.T) {
 	})
 }
 
-// TestTooLargeInAPassingState: a job that is too large is not set aside while the store also
+// TestTooLargeDuringFault: a job that is too large is not set aside while the store also
 // refuses other jobs.
-func TestTooLargeInAPassingState(t *testing.T) {
+func TestTooLargeDuringFault(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	name := server.Database(t)
 	s := openStore(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))

@@ -10,32 +10,32 @@ import (
 // because another daemon may have added as many jobs as it has taken.
 const headAge = time.Second
 
-// head says when the oldest open job of a type is due. Open jobs are those that wait or are
+// typeHead says when the oldest open job of a type is due. Open jobs are those that wait or are
 // deferred.
-type head struct {
+type typeHead struct {
 	oldest  time.Time
 	open    int64     // number of open jobs of the type
 	askedAt time.Time // when it was read from the store
 }
 
-// heads caches heads, because reading a thousand of them would make a pick too slow.
-type heads struct {
-	known   map[string]head
+// typeHeads caches heads, because reading a thousand of them would make a pick too slow.
+type typeHeads struct {
+	byType  map[string]typeHead
 	changes int64            // number of calls of touch
 	changed map[string]int64 // for each type, the value of changes at the last touch
 }
 
-func newHeads() heads {
-	return heads{known: make(map[string]head), changed: make(map[string]int64)}
+func newHeads() typeHeads {
+	return typeHeads{byType: make(map[string]typeHead), changed: make(map[string]int64)}
 }
 
-// touch drops the heads of types whose jobs a transaction has changed.
-func (s *SQL) touch(counts map[string]*Counts) {
+// dropHeads drops the heads of types whose jobs a transaction has changed.
+func (s *SQL) dropHeads(counts map[string]*Counts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heads.changes++
 	for jobtype := range counts {
-		delete(s.heads.known, jobtype)
+		delete(s.heads.byType, jobtype)
 		s.heads.changed[jobtype] = s.heads.changes
 	}
 }
@@ -58,17 +58,17 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 		return err
 	}
 	var ask, hits []string
-	var known []head
+	var known []typeHead
 	now := time.Now()
 	s.mu.Lock()
 	for jobtype := range s.heads.changed {
 		if open[jobtype] == 0 && s.heads.changed[jobtype] <= changes {
 			delete(s.heads.changed, jobtype)
-			delete(s.heads.known, jobtype)
+			delete(s.heads.byType, jobtype)
 		}
 	}
 	for jobtype, n := range open {
-		if h, ok := s.heads.known[jobtype]; ok && h.open == n && now.Sub(h.askedAt) < headAge {
+		if h, ok := s.heads.byType[jobtype]; ok && h.open == n && now.Sub(h.askedAt) < headAge {
 			hits, known = append(hits, jobtype), append(known, h)
 		} else {
 			ask = append(ask, jobtype)
@@ -82,7 +82,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 		err := eachRow(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
 			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type"+text+") t", args, func(r *sql.Rows) error {
 			var jobtype string
-			var oldest moment
+			var oldest sqlTime
 			if err := r.Scan(&jobtype, &oldest); err != nil || oldest.time().IsZero() {
 				return err
 			}
@@ -90,7 +90,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.heads.changed[jobtype] <= changes {
-				s.heads.known[jobtype] = head{oldest: oldest.time(), open: open[jobtype], askedAt: now}
+				s.heads.byType[jobtype] = typeHead{oldest: oldest.time(), open: open[jobtype], askedAt: now}
 			}
 			return nil
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 // Routes reads the notes from a file in the journal's directory. save replaces the file.
-func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
+func Routes(dir string) (notes []LaneNote, save func([]LaneNote) error, err error) {
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -23,12 +23,12 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	}
 	// replace needs a second file beside this one. Both are created now, while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
-		_ = replace(path, []Note{})
+		_ = replace(path, []LaneNote{})
 	}
 	if _, err := os.Stat(path + ".new"); errors.Is(err, os.ErrNotExist) {
 		_ = os.WriteFile(path+".new", bytes.Repeat([]byte{'\n'}, blockSize), 0o600)
 	}
-	return notes, func(notes []Note) error { return replace(path, notes) }, nil
+	return notes, func(notes []LaneNote) error { return replace(path, notes) }, nil
 }
 
 // blockSize is the unit in bytes to which the size of the files is rounded up.
@@ -56,7 +56,7 @@ func replace(path string, content any) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = exchange(path+".new", path)
+		err = swapFiles(path+".new", path)
 	}
 	if err != nil {
 		return err

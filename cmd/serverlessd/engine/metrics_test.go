@@ -32,7 +32,7 @@ func scrape(e *Engine, part string) (found []prometheus.Metric) {
 func TestScrapes(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	until(t, "the store is there", e.Health)
 	const scrapes = 50
@@ -47,7 +47,7 @@ func TestScrapes(t *testing.T) {
 	until(t, "it is ingested while jobs are counted", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		return e.journal.Left(ctx, id)
+		return e.journal.AwaitStored(ctx, id)
 	})
 	if n := len(s.counting.reached); n != 1 {
 		t.Errorf("%d counts for %d scrapes", n, scrapes)
@@ -66,7 +66,7 @@ func TestScrapes(t *testing.T) {
 func TestSnapshots(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
-	e := running(t, t.TempDir(), s)
+	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	until(t, "the store is there", e.Health)
 	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != "" || l.Stores[0].Sysid == "" || !l.HandsOut {
@@ -79,9 +79,9 @@ func TestSnapshots(t *testing.T) {
 		}
 		return nil
 	})
-	e.tally.mu.Lock()
-	e.tally.next = time.Now().Add(time.Hour) // no further count begins, as if the last one had been slow
-	e.tally.mu.Unlock()
+	e.countCache.mu.Lock()
+	e.countCache.nextCount = time.Now().Add(time.Hour) // no further count begins, as if the last one had been slow
+	e.countCache.mu.Unlock()
 	before := len(s.counting.reached)
 	for range 100 {
 		e.Snapshot()
@@ -92,7 +92,7 @@ func TestSnapshots(t *testing.T) {
 	if err := e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 65"}}); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, e, add(t, e, "a-x", "1")[0], job.Fault)
+	awaitState(t, e, add(t, e, "a-x", "1")[0], job.Failed)
 	until(t, "the end is counted", func() error {
 		l := e.Snapshot()
 		sum := func(counts []uint64) (n uint64) {

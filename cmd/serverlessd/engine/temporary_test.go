@@ -18,10 +18,10 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestPassingState: while the store refuses the journal's jobs for a time, nothing is set aside,
+// TestTemporaryFault: while the store refuses the journal's jobs for a time, nothing is set aside,
 // the daemon says why it is not ready, and the store's jobs run. When the store accepts jobs again,
 // everything recovers by itself.
-func TestPassingState(t *testing.T) {
+func TestTemporaryFault(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	do := func(text string) {
 		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
@@ -34,7 +34,7 @@ func TestPassingState(t *testing.T) {
 		}
 	}
 	var log throwaway.Log
-	e := runningTo(t, &log, dir, func(*Config) {}, sqlite(t, path))
+	e := startEngineTo(t, &log, dir, func(*Config) {}, sqlite(t, path))
 	defer e.Shutdown(context.Background())
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
@@ -42,7 +42,7 @@ func TestPassingState(t *testing.T) {
 	until(t, "all is well", e.Health)
 	e.Stop()
 	before := add(t, e, "a-x", "before")[0]
-	until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), before) })
+	until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), before) })
 	do("CREATE TRIGGER no BEFORE INSERT ON sq_jobs BEGIN SELECT RAISE(ABORT, 'another schema'); END")
 	during := add(t, e, "a-x", "1", "2")
 	why := func() error {
@@ -71,21 +71,21 @@ func TestPassingState(t *testing.T) {
 	}
 	do("DROP TRIGGER no")
 	for _, id := range during {
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	until(t, "all is well", e.Health)
 }
 
-// TestUnwellForTaking: a call that was refused and is no longer made does not keep the daemon
+// TestTakeRefused: a call that was refused and is no longer made does not keep the daemon
 // unhealthy.
-func TestUnwellForTaking(t *testing.T) {
+func TestTakeRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	e := running(t, t.TempDir(), sqlite(t, path))
+	e := startEngine(t, t.TempDir(), sqlite(t, path))
 	defer e.Shutdown(context.Background())
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
@@ -112,52 +112,52 @@ type smallPacketStore struct {
 	taking, renewing, ending atomic.Bool
 }
 
-var errTight = errors.New("larger than max_allowed_packet")
+var errPacketTooSmall = errors.New("larger than max_allowed_packet")
 
-func (s *smallPacketStore) Take(ctx context.Context, want store.Taking) ([]store.Taken, error) {
+func (s *smallPacketStore) Take(ctx context.Context, want store.TakeRequest) ([]store.TakenJob, error) {
 	if s.taking.Load() {
-		return nil, errTight
+		return nil, errPacketTooSmall
 	}
 	return s.Store.Take(ctx, want)
 }
 
 func (s *smallPacketStore) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
 	if s.renewing.Load() {
-		return nil, errTight
+		return nil, errPacketTooSmall
 	}
 	return s.Store.Renew(ctx, sysid, ttl, runs)
 }
 
-func (s *smallPacketStore) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
+func (s *smallPacketStore) End(ctx context.Context, sysid string, ends []store.RunEnd) ([]bool, error) {
 	if s.ending.Load() {
-		return nil, errTight
+		return nil, errPacketTooSmall
 	}
 	return s.Store.End(ctx, sysid, ends)
 }
 
-// TestTooSmall: if a store's packets are too small for the daemon's own records, the daemon says
+// TestSmallPackets: if a store's packets are too small for the daemon's own records, the daemon says
 // that the store is unhealthy, and continues once the packets are larger.
-func TestTooSmall(t *testing.T) {
+func TestSmallPackets(t *testing.T) {
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s := &smallPacketStore{Store: g.Store}
 	g.Store = s
-	e := runningAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Second }, g)
+	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Second }, g)
 	defer e.Shutdown(context.Background())
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
-	for name, refuses := range map[string]*atomic.Bool{taking: &s.taking, renewing: &s.renewing, "write how jobs ended": &s.ending} {
+	for name, refuses := range map[string]*atomic.Bool{actionTake: &s.taking, actionRenew: &s.renewing, "write how jobs ended": &s.ending} {
 		until(t, "all is well", e.Health)
 		refuses.Store(true)
 		id := add(t, e, "a-x", "1")[0]
 		until(t, "it is told", func() error {
-			if err := e.Health(); !errors.Is(err, errTight) || !strings.Contains(err.Error(), name) {
+			if err := e.Health(); !errors.Is(err, errPacketTooSmall) || !strings.Contains(err.Error(), name) {
 				return fmt.Errorf("health: %v", err)
 			}
 			return nil
 		})
 		refuses.Store(false)
-		reaches(t, e, id, job.Succeeded)
+		awaitState(t, e, id, job.Succeeded)
 	}
 	until(t, "all is well", e.Health)
 }
@@ -165,7 +165,7 @@ func TestTooSmall(t *testing.T) {
 // TestReadyKnowsTheJournal: a daemon that can accept no jobs is not ready, and says why.
 func TestReadyKnowsTheJournal(t *testing.T) {
 	dir := t.TempDir()
-	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	until(t, "it is ready", e.Health)
 	path := filepath.Join(dir, "journal")

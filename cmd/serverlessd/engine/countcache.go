@@ -18,29 +18,29 @@ const (
 
 // countCache holds the last count of the jobs, which scrapes and operators' pages share.
 type countCache struct {
-	mu      sync.Mutex              // guards the following
-	last    map[string]store.Counts // nil: there was no count, or the last one failed; the map is never changed
-	at      time.Time               // when it began
-	running chan struct{}           // closed when the current count ends; nil if none runs
-	next    time.Time               // no count begins before this time
+	mu        sync.Mutex              // guards the following
+	counts    map[string]store.Counts // nil: there was no count, or the last one failed; the map is never changed
+	countedAt time.Time               // when it began
+	running   chan struct{}           // closed when the current count ends; nil if none runs
+	nextCount time.Time               // no count begins before this time
 }
 
 // counts returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
 // It begins another one unless one is running or has just ended.
 func (e *Engine) counts() (map[string]store.Counts, time.Time) {
-	t := &e.tally
+	t := &e.countCache
 	t.mu.Lock()
-	if now := time.Now(); t.running == nil && !now.Before(t.next) && e.life.Err() == nil {
+	if now := time.Now(); t.running == nil && !now.Before(t.nextCount) && e.ctx.Err() == nil {
 		done := make(chan struct{})
 		t.running = done
 		go func() {
-			types, err := e.count(e.life, "", false)
+			types, err := e.count(e.ctx, "", false)
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			if t.last, t.at = types, now; err != nil {
-				t.last = nil // no log: the gauge of the store says that it is away
+			if t.counts, t.countedAt = types, now; err != nil {
+				t.counts = nil // no log: the gauge of the store says that it is away
 			}
-			t.running, t.next = nil, time.Now().Add(countShare*time.Since(now))
+			t.running, t.nextCount = nil, time.Now().Add(countShare*time.Since(now))
 			close(done)
 		}()
 	}
@@ -56,5 +56,5 @@ func (e *Engine) counts() (map[string]store.Counts, time.Time) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last, t.at
+	return t.counts, t.countedAt
 }

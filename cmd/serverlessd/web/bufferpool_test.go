@@ -17,10 +17,10 @@ import (
 )
 
 // TestSlowBodies: bodies that do not end keep no other client from adding, and do not keep their
-// own client from small adds. When they end, their places become free.
+// own client from small adds. When they end, their buffers become free.
 func TestSlowBodies(t *testing.T) {
 	const limit = 4
-	s := &Web{queue: awayQueue{}, places: newPlaces(limit), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: limit}}
+	s := &Web{queue: awayQueue{}, bodyBuffers: newBufferPool(limit), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: limit}}
 	add := func(client string, body io.Reader) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), client: client, name: "t"})
@@ -139,7 +139,7 @@ func (removedJobQueue) Payload(_ context.Context, id job.ID, limit int) (*store.
 	return &store.Record{ID: id, Jobtype: job.Jobtype("a", "t"), Bytes: smallBody + 1}, nil, nil
 }
 
-// TestRemovedMeanwhile: a job that is removed while its payload waits for a place is unknown.
+// TestRemovedMeanwhile: a job that is removed while its payload waits for a buffer is unknown.
 func TestRemovedMeanwhile(t *testing.T) {
 	s := New(removedJobQueue{}, nil, Options{MaxBodies: 2})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

@@ -1,0 +1,64 @@
+package web
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// smallBody is how many bytes of a body are read before it needs a buffer. So large bodies that come
+// slowly do not delay small ones.
+const smallBody = 64 << 10
+
+// bufferWait is how long a body or a result waits for a buffer.
+const bufferWait = time.Second
+
+// bufferPool limits how many large bodies or results are in memory. Each of them occupies a buffer. A
+// client may have half of the buffers.
+type bufferPool struct {
+	limit int
+
+	mu       sync.Mutex // guards the following
+	inUse    int
+	byClient map[string]int
+	freed    chan struct{} // closed and replaced when a buffer becomes free
+}
+
+func newBufferPool(limit int) *bufferPool {
+	return &bufferPool{limit: limit, byClient: make(map[string]int), freed: make(chan struct{})}
+}
+
+// acquire waits for a buffer, and reports whether it has got one in time.
+func (p *bufferPool) acquire(ctx context.Context, client string) bool {
+	ctx, cancel := context.WithTimeout(ctx, bufferWait)
+	defer cancel()
+	for {
+		p.mu.Lock()
+		free := p.inUse < p.limit && p.byClient[client] < (p.limit+1)/2
+		if free {
+			p.inUse++
+			p.byClient[client]++
+		}
+		freed := p.freed
+		p.mu.Unlock()
+		if free {
+			return true
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (p *bufferPool) release(client string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inUse--
+	if p.byClient[client]--; p.byClient[client] == 0 {
+		delete(p.byClient, client)
+	}
+	close(p.freed)
+	p.freed = make(chan struct{})
+}
