@@ -88,15 +88,15 @@ type Options struct {
 
 // Web handles the requests of clients and operators.
 type Web struct {
-	queue      Queue
-	door       *door.Door
-	opt        Options
-	bodyBuffers  *bufferPool // limits large bodies that are being read
+	queue         Queue
+	door          *door.Door
+	opt           Options
+	bodyBuffers   *bufferPool // limits large bodies that are being read
 	resultBuffers *bufferPool // limits large results and payloads that are being written
-	snapshots  snapshotCache
-	replyCache replies.Cache[snapshotKey] // encoded answers of stats
-	history    moments.Ring
-	startedAt  time.Time
+	snapshots     snapshotCache
+	replyCache    replies.Cache[snapshotKey] // encoded answers of stats
+	history       moments.Ring
+	startedAt     time.Time
 }
 
 // New returns the HTTP handler for a door.
