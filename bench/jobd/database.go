@@ -136,8 +136,8 @@ func (b *testDB) insert(ctx context.Context, conn *sql.Conn, rows int, target fu
 	return nil
 }
 
-// undone counts the served rows that have not ended correctly.
-func (b *testDB) undone(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
+// unfinishedRows counts the served rows that have not ended correctly.
+func (b *testDB) unfinishedRows(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+tableName+" WHERE target <> ? AND NOT (status = 'done' AND result = 'ok'"+
 		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", idle, answer).Scan(&n)
 	return n, err

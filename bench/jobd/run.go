@@ -125,7 +125,7 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()
 	}
-	r.Undone, err = b.undone(ctx, conn, answer)
+	r.Undone, err = b.unfinishedRows(ctx, conn, answer)
 	return r, err
 }
 
@@ -138,7 +138,7 @@ func (b *testDB) flushes(ctx context.Context) (n int64) {
 
 // bridgeRun is a bridge in this process, with workers or a launcher.
 type bridgeRun struct {
-	b       *bridge.Bridge
+	bridge  *bridge.Bridge
 	metrics *prometheus.Registry
 	workers []*gloom.Worker
 }
@@ -155,7 +155,7 @@ func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (
 	}
 	w := &bridgeRun{metrics: prometheus.NewRegistry()}
 	var err error
-	if w.b, err = bridge.Open(ctx, cfg, zerolog.Nop(), w.metrics); err != nil {
+	if w.bridge, err = bridge.Open(ctx, cfg, zerolog.Nop(), w.metrics); err != nil {
 		return nil, err
 	}
 	for i := range o.Targets {
@@ -165,7 +165,7 @@ func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (
 		g := &gloom.Worker{
 			Type: targetName(i), Concurrency: min(o.Concurrency, 500), Prefetch: min(o.Concurrency, 500),
 			Handler: func(context.Context, *gloom.Job) (any, error) { return answer, nil },
-			Options: []gloom.Option{gloom.Addrs(w.b.WorkerAddr()), gloom.TrustBodies()},
+			Options: []gloom.Option{gloom.Addrs(w.bridge.WorkerAddr()), gloom.TrustBodies()},
 		}
 		if err := g.Start(ctx); err != nil {
 			w.close()
@@ -203,7 +203,7 @@ func (w *bridgeRun) family(name string) []*dto.Metric {
 }
 
 func (w *bridgeRun) run(ctx context.Context, rows int) error {
-	w.b.Poll(nil)
+	w.bridge.Poll(nil)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for w.rowsEnded() < float64(rows) {
@@ -222,5 +222,5 @@ func (w *bridgeRun) close() {
 	for _, g := range w.workers {
 		g.Stop(ctx)
 	}
-	w.b.Shutdown(ctx)
+	w.bridge.Shutdown(ctx)
 }

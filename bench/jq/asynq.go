@@ -15,7 +15,7 @@ import (
 // once as our workers have slots.
 func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	opt := asynq.RedisClientOpt{Addr: s.redis.Addr(), PoolSize: o.Pushers + o.Workers*o.Slots}
-	b := newBook(o.Jobs)
+	b := newLedger(o.Jobs)
 	server := asynq.NewServer(opt, asynq.Config{Concurrency: o.Workers * o.Slots, LogLevel: asynq.FatalLevel, TaskCheckInterval: 5 * time.Millisecond})
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		p := t.Payload()

@@ -12,9 +12,9 @@ import (
 
 // servers holds the servers of a round.
 type servers struct {
-	master *jqtest.Server
-	redis  *redistest.Server
-	crews  []*workers
+	master  *jqtest.Server
+	redis   *redistest.Server
+	workers []*workers
 }
 
 // start starts what a system needs: a jq-master, a Redis or both.
@@ -52,7 +52,7 @@ func (s *servers) startMaster(ctx context.Context, o Options) error {
 }
 
 func (s *servers) close() {
-	for _, w := range s.crews {
+	for _, w := range s.workers {
 		w.close()
 	}
 	if s.master != nil {

@@ -23,8 +23,8 @@ func body(o Options) []byte {
 
 // measurePush enqueues one job at a time and waits until all are done.
 func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
-	b := newBook(o.Jobs)
-	w, err := hire(s.master.Addr, o, b)
+	b := newLedger(o.Jobs)
+	w, err := startWorkers(s.master.Addr, o, b)
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,13 @@ import (
 	"gloom/bench/proc"
 )
 
-// handedOut is how many of the waiting jobs a round hands out.
-const handedOut = 100_000
+// handedOutJobs is how many of the waiting jobs a round hands out.
+const handedOutJobs = 100_000
 
-// rest is the pause before the memory is measured. It is long enough for a master with
+// memoryPause is the pause before the memory is measured. It is long enough for a master with
 // a million jobs to return the memory that it no longer needs; with fewer jobs there is
 // less to return.
-const rest = 11 * time.Second
+const memoryPause = 11 * time.Second
 
 // measureWaiting fills a queue and measures the memory of a job in it. Then it hands jobs out
 // without and with constraints, and changes a constraint that matches all jobs into one
@@ -40,7 +40,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	if err := s.drop(0); err != nil {
 		return nil, err
 	}
-	time.Sleep(min(rest, time.Duration(o.Jobs)*rest/1_000_000))
+	time.Sleep(min(memoryPause, time.Duration(o.Jobs)*memoryPause/1_000_000))
 	after, err := proc.UsageOf(s.master.PID())
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 		if err := puts.Wait(); err != nil {
 			return rounds, err
 		}
-		r := Round{System: system, Jobs: min(handedOut, o.Jobs/4), Constraints: constraints,
+		r := Round{System: system, Jobs: min(handedOutJobs, o.Jobs/4), Constraints: constraints,
 			Memory: float64(after.RSS-before.RSS) / float64(o.Jobs), Fill: fill}
 		if err := s.measure(&r, func() error { return s.handOut(ctx, o, &r) }); err != nil {
 			return rounds, err
@@ -103,19 +103,19 @@ func (s *servers) operate(method string, i int, text string) error {
 
 // handOut has workers run r.Jobs of the waiting jobs, and then dismisses the workers.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
-	b := newBook(r.Jobs)
+	b := newLedger(r.Jobs)
 	b.anyJobs = true
 	start := time.Now()
-	w, err := hire(s.master.Addr, o, b)
+	w, err := startWorkers(s.master.Addr, o, b)
 	if err != nil {
 		return err
 	}
-	s.crews = append(s.crews, w) // kept, because a pushed job may still be on its way to these workers
+	s.workers = append(s.workers, w) // kept, because a pushed job may still be on its way to these workers
 	if err := b.wait(ctx); err != nil {
 		return err
 	}
 	r.Seconds = time.Since(start).Seconds()
-	return w.dismiss()
+	return w.unregister()
 }
 
 // stall returns the duration, in milliseconds, of the slowest of the requests that are made every

@@ -26,8 +26,8 @@ type workers struct {
 	done      chan struct{} // closed when the loop has ended
 }
 
-// hire registers workers with a master.
-func hire(addr string, o Options, b *ledger) (*workers, error) {
+// startWorkers registers workers with a master.
+func startWorkers(addr string, o Options, b *ledger) (*workers, error) {
 	loop, err := poll.New(time.Now())
 	if err != nil {
 		return nil, err
@@ -249,8 +249,8 @@ func (w *workers) close() {
 	<-w.done
 }
 
-// dismiss unregisters the workers, which still report the jobs that they have run.
-func (w *workers) dismiss() error {
+// unregister unregisters the workers, which still report the jobs that they have run.
+func (w *workers) unregister() error {
 	c, err := dial(w.addr)
 	if err != nil {
 		return err

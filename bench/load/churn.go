@@ -51,7 +51,7 @@ func (g *Generator) Churn(c Churn) error {
 func (c *churn) stop() {
 	c.stopped = true
 	for _, a := range c.absent {
-		c.back(a)
+		c.reconnect(a)
 	}
 	c.absent = nil
 }
@@ -70,7 +70,7 @@ func (c *churn) step(now int64) (next int64) {
 		}
 		c.absent[i] = c.absent[len(c.absent)-1]
 		c.absent = c.absent[:len(c.absent)-1]
-		c.back(a)
+		c.reconnect(a)
 	}
 	if s := c.workers; s != nil {
 		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
@@ -87,7 +87,7 @@ func (c *churn) step(now int64) (next int64) {
 	return next
 }
 
-func (c *churn) back(a absence) {
+func (c *churn) reconnect(a absence) {
 	if err := a.dial(); err != nil {
 		c.lane.faults.add(Disconnected, "coming back: %v", err)
 		return

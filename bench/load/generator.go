@@ -57,10 +57,10 @@ func New(cfg Config) (*Generator, error) {
 		l := g.lanes[i%len(g.lanes)]
 		w := &Worker{Index: i, lane: l, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
 		if cfg.Versatile && cfg.Types > 1 {
-			w.Type, w.Several = g.cfg.baseName()+"-", true
+			w.Type, w.ServesAll = g.cfg.baseName()+"-", true
 		}
 		if i >= cfg.Workers {
-			w.Type, w.Several, w.Prefetch = IdleType, false, 0
+			w.Type, w.ServesAll, w.Prefetch = IdleType, false, 0
 		}
 		l.workers = append(l.workers, w)
 	}

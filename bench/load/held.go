@@ -9,11 +9,11 @@ type heldJobs struct {
 }
 
 type heldJob struct {
-	due    int64
-	worker *Worker
-	life   int
-	job    Job
-	text   []byte // memory that job's slices point into, kept for the next job in this place
+	due        int64
+	worker     *Worker
+	connection int
+	job        Job
+	text       []byte // memory that job's slices point into, kept for the next job in this place
 }
 
 func (h *heldJobs) due() int64 { return h.ring[h.head].due }
@@ -28,7 +28,7 @@ func (h *heldJobs) push(due int64, w *Worker, job Job) {
 	}
 	p := &h.ring[(h.head+h.n)%len(h.ring)]
 	h.n++
-	p.due, p.worker, p.life = due, w, w.life
+	p.due, p.worker, p.connection = due, w, w.connections
 	p.text = append(append(append(p.text[:0], job.ID...), job.Reply...), job.Body...)
 	i, j := len(job.ID), len(job.ID)+len(job.Reply)
 	p.job = Job{ID: p.text[:i:i], Reply: p.text[i:j:j], Body: p.text[j:]}

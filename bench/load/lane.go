@@ -131,7 +131,7 @@ func (l *lane) hold(w *Worker, job Job) {
 func (l *lane) answerDue(now int64) {
 	for l.held.n > 0 && l.held.due() <= now {
 		h := l.held.pop()
-		if h.worker.life == h.life {
+		if h.worker.connections == h.connection {
 			h.worker.side.Answer(h.job)
 		}
 	}

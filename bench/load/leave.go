@@ -1,8 +1,8 @@
 package load
 
-// Vanish makes every submitter hang up at once, with a reset, even if it has unsent
+// DisconnectSubmitters makes every submitter hang up at once, with a reset, even if it has unsent
 // bytes.
-func (g *Generator) Vanish() error {
+func (g *Generator) DisconnectSubmitters() error {
 	return g.eachLane(func(l *lane) error {
 		for _, s := range l.submitters {
 			if s.side != nil && !s.disconnected {

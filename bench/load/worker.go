@@ -5,16 +5,16 @@ import "strings"
 // Worker echoes jobs. Its methods are called by its WorkSide, on the loop's
 // thread.
 type Worker struct {
-	Index    int
-	Type     string // the type that it serves, or the beginning of the names of its types
-	Several  bool   // it serves all types whose names begin with Type
-	Prefetch int    // jobs that it may have at a time; 0: joins without prefetch
+	Index     int
+	Type      string // the type that it serves, or the beginning of the names of its types
+	ServesAll bool   // it serves all types whose names begin with Type
+	Prefetch  int    // jobs that it may have at a time; 0: joins without prefetch
 
 	lane         *lane
 	side         WorkSide
 	ready        bool
 	disconnected bool // hung up on purpose
-	life         int  // counts connections, so that old jobs are not answered on new ones
+	connections  int  // counts connections, so that old jobs are not answered on new ones
 	unanswered   int  // answers the server has not acknowledged
 }
 
@@ -43,7 +43,7 @@ func (w *Worker) state() (index int, ready bool) { return w.Index, w.ready }
 
 func (w *Worker) dial() error {
 	w.disconnected = false
-	w.life++
+	w.connections++
 	w.side = w.lane.cfg.Protocol.Worker(w)
 	return w.side.Dial(w.lane.loop)
 }
@@ -58,11 +58,11 @@ func (w *Worker) Job(job Job) {
 	w.lane.hold(w, job)
 }
 
-// Owe counts an answer that the server must acknowledge.
-func (w *Worker) Owe() { w.unanswered++ }
+// CountAnswer counts an answer that the server must acknowledge.
+func (w *Worker) CountAnswer() { w.unanswered++ }
 
-// Paid counts the server's acknowledgement of an answer. It returns false if none was expected.
-func (w *Worker) Paid() bool {
+// AnswerAcked counts the server's acknowledgement of an answer. It returns false if none was expected.
+func (w *Worker) AnswerAcked() bool {
 	if w.unanswered == 0 {
 		return false
 	}
@@ -70,8 +70,8 @@ func (w *Worker) Paid() bool {
 	return true
 }
 
-// Owed returns the number of answers not yet acknowledged.
-func (w *Worker) Owed() int { return w.unanswered }
+// UnackedAnswers returns the number of answers not yet acknowledged.
+func (w *Worker) UnackedAnswers() int { return w.unanswered }
 
 // Misbehaved reports bytes that the protocol does not allow.
 func (w *Worker) Misbehaved(format string, args ...any) {
@@ -97,7 +97,7 @@ func (w *Worker) Lost(err error) {
 
 func (w *Worker) hangup(abort bool) {
 	w.disconnected = true
-	w.life++
+	w.connections++
 	w.unanswered = 0
 	if w.ready {
 		w.ready = false

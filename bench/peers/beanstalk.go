@@ -19,20 +19,20 @@ func (Beanstalk) Traits() load.Traits { return load.Traits{Acks: load.CountedAck
 func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
 	b := &beanSubmitter{s: s}
 	for _, name := range s.Types() {
-		b.uses = append(b.uses, []byte("use "+name+"\r\n"))
+		b.useCommands = append(b.useCommands, []byte("use "+name+"\r\n"))
 	}
 	reserve := append([]byte(nil), "watch "+replyTube+strconv.Itoa(s.Index)+"\r\nignore default\r\n"...)
 	for range beanAhead {
 		reserve = append(reserve, "reserve\r\n"...)
 	}
-	b.serverConn = serverConn{peer: s, greeting: b.uses[0], next: b.reply}
+	b.serverConn = serverConn{peer: s, greeting: b.useCommands[0], next: b.reply}
 	b.answers = serverConn{peer: s, greeting: reserve, next: b.reply}
 	return b
 }
 
 // Worker implements load.Protocol.
 func (Beanstalk) Worker(w *load.Worker) load.WorkSide {
-	b := &beanWorker{w: w, using: -1}
+	b := &beanWorker{w: w, usedTube: -1}
 	b.serverConn = serverConn{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), next: b.reply}
 	return b
 }
@@ -91,16 +91,16 @@ func appendDelete(out, id []byte) []byte {
 
 type beanSubmitter struct {
 	twoConns
-	s    *load.Submitter
-	uses [][]byte
-	typ  int // the tube in use
+	s           *load.Submitter
+	useCommands [][]byte
+	typ         int // the tube in use
 }
 
 func (b *beanSubmitter) Submit(typ int, priority int64, n load.Number) {
 	out := b.c.Out()
 	if typ != b.typ {
 		b.typ = typ
-		out = append(out, b.uses[typ]...)
+		out = append(out, b.useCommands[typ]...)
 	}
 	out = appendPut(out, priority, b.s.Body().Len())
 	out = b.s.Body().Append(out, n)
@@ -131,8 +131,8 @@ func (b *beanSubmitter) reply(in []byte) int {
 
 type beanWorker struct {
 	serverConn
-	w     *load.Worker
-	using int // the submitter whose tube is in use
+	w        *load.Worker
+	usedTube int // the submitter whose tube is in use
 }
 
 // Answer puts the echo, deletes the job and reserves the next one in one write.
@@ -143,8 +143,8 @@ func (b *beanWorker) Answer(job load.Job) {
 		return
 	}
 	out := b.c.Out()
-	if to := n.Submitter(); to != b.using {
-		b.using = to
+	if to := n.Submitter(); to != b.usedTube {
+		b.usedTube = to
 		out = append(out, "use "+replyTube...)
 		out = strconv.AppendInt(out, int64(to), 10)
 		out = append(out, "\r\n"...)

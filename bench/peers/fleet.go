@@ -24,10 +24,10 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 	if err != nil {
 		return nil, err
 	}
-	join := func() error { natstest.Close(nats); return nil }
+	stopAll := func() error { natstest.Close(nats); return nil }
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, join())
+			err = errors.Join(err, stopAll())
 		}
 	}()
 	flags := set.Flags
@@ -37,8 +37,8 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 		if err != nil {
 			return nil, err
 		}
-		stop, before := one.Ended, join
-		join = func() error { return errors.Join(stop(), before()) }
+		stop, before := one.Ended, stopAll
+		stopAll = func() error { return errors.Join(stop(), before()) }
 		switch {
 		case s == nil:
 			s = one
@@ -51,13 +51,13 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 			s.Others = append(s.Others, one.PID)
 		}
 	}
-	s.Ended = join
-	return s, awaitJoined(ctx)
+	s.Ended = stopAll
+	return s, waitToJoin(ctx)
 }
 
-// awaitJoined waits until brokers that were just started have received each other's heartbeats: two
-// heartbeats after the first one joins, 600 ms after its start.
-func awaitJoined(ctx context.Context) error {
+// waitToJoin waits for as long as brokers that were just started need to receive each other's
+// heartbeats: two heartbeats after the first one joins, 600 ms after its start.
+func waitToJoin(ctx context.Context) error {
 	select {
 	case <-time.After(2 * time.Second):
 		return nil

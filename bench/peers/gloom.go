@@ -145,21 +145,21 @@ func (g *gloomSubmitter) slow(p []byte) {
 
 type gloomWorker struct {
 	serverConn
-	w      *load.Worker
-	mid    []byte // the part of a job frame between id and body
-	withID bool   // answers must name their job
+	w        *load.Worker
+	afterID  []byte // the part of a job frame between id and body
+	namesJob bool   // answers must name their job
 }
 
 func newGloomWorker(w *load.Worker) *gloomWorker {
-	g := &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), withID: w.Prefetch > 0}
+	g := &gloomWorker{w: w, afterID: []byte(`","type":"` + w.Type + `","body":`), namesJob: w.Prefetch > 0}
 	join := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join",`...)
-	if w.Several {
+	if w.ServesAll {
 		join = append(join, `"types":["`+w.Type+`*"]`...)
-		g.mid = []byte(`","type":"` + w.Type)
+		g.afterID = []byte(`","type":"` + w.Type)
 	} else {
 		join = append(join, `"type":"`+w.Type+`"`...)
 	}
-	if g.withID {
+	if g.namesJob {
 		join = append(join, `,"prefetch":`...)
 		join = strconv.AppendInt(join, int64(w.Prefetch), 10)
 	}
@@ -177,7 +177,7 @@ func (g *gloomWorker) Answer(job load.Job) {
 	out := g.c.Out()
 	from := len(out)
 	out = append(out, answerTop...)
-	if g.withID {
+	if g.namesJob {
 		out = append(out, `"id":"`...)
 		out = append(out, job.ID...)
 		out = append(out, `",`...)
@@ -186,7 +186,7 @@ func (g *gloomWorker) Answer(job load.Job) {
 	out = append(out, job.Body...)
 	out = append(out, '}')
 	g.c.SetOut(closeFrame(out, from))
-	g.w.Owe()
+	g.w.CountAnswer()
 }
 
 func (g *gloomWorker) frame(in []byte) int {
@@ -197,7 +197,7 @@ func (g *gloomWorker) frame(in []byte) int {
 	if string(p) == okFrame {
 		g.ok()
 	} else if id, body, ok := g.job(p); ok {
-		g.handed(id, body)
+		g.takeJob(id, body)
 	} else {
 		g.slow(p)
 	}
@@ -206,11 +206,11 @@ func (g *gloomWorker) frame(in []byte) int {
 
 func (g *gloomWorker) job(p []byte) (id, body []byte, ok bool) {
 	const idEnd = len(jobOpen) + load.NumberLen
-	start := idEnd + len(g.mid)
-	if len(p) <= start+1 || string(p[:len(jobOpen)]) != jobOpen || !bytes.Equal(p[idEnd:start], g.mid) || p[len(p)-1] != '}' {
+	start := idEnd + len(g.afterID)
+	if len(p) <= start+1 || string(p[:len(jobOpen)]) != jobOpen || !bytes.Equal(p[idEnd:start], g.afterID) || p[len(p)-1] != '}' {
 		return nil, nil, false
 	}
-	if g.w.Several {
+	if g.w.ServesAll {
 		n := bytes.Index(p[start:], []byte(resultMid))
 		if n < 0 {
 			return nil, nil, false
@@ -221,20 +221,20 @@ func (g *gloomWorker) job(p []byte) (id, body []byte, ok bool) {
 }
 
 func (g *gloomWorker) serves(typ string) bool {
-	return typ == g.w.Type || g.w.Several && strings.HasPrefix(typ, g.w.Type)
+	return typ == g.w.Type || g.w.ServesAll && strings.HasPrefix(typ, g.w.Type)
 }
 
 func (g *gloomWorker) ok() {
 	switch {
 	case !g.w.Joined():
 		g.w.Ready()
-	case !g.w.Paid():
+	case !g.w.AnswerAcked():
 		g.w.Misbehaved("an ok that worker %d did not expect", g.w.Index)
 	}
 }
 
-func (g *gloomWorker) handed(id, body []byte) {
-	if !g.w.Joined() || !g.withID && g.w.Owed() > 0 {
+func (g *gloomWorker) takeJob(id, body []byte) {
+	if !g.w.Joined() || !g.namesJob && g.w.UnackedAnswers() > 0 {
 		g.w.Misbehaved("job %s came before the ok that worker %d expects", id, g.w.Index)
 	}
 	g.w.Job(load.Job{ID: id, Body: body})
@@ -251,7 +251,7 @@ func (g *gloomWorker) slow(p []byte) {
 	case m.OK != nil && *m.OK:
 		g.ok()
 	case m.Action == "job" && m.ID != nil && m.Type != nil && g.serves(*m.Type) && m.Body != nil:
-		g.handed(m.id(), m.Body)
+		g.takeJob(m.id(), m.Body)
 	default:
 		g.w.Misbehaved("frame %.80q to a worker of %s", p, g.w.Type)
 	}

@@ -53,7 +53,7 @@ func (g *gloomWorker) relayed(in []byte) int {
 	case start < len(submitOpen)-frameHead || !bytes.HasSuffix(p[:start], []byte(`"body":`)):
 		g.w.Misbehaved("frame %.80q to a worker", p)
 	default:
-		g.handed(nil, p[start:len(p)-1])
+		g.takeJob(nil, p[start:len(p)-1])
 	}
 	return used
 }

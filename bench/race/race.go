@@ -105,17 +105,17 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 	return r, errors.Join(err, srv.Stop())
 }
 
-// lacks holds the errors of servers that lack what an event needs.
-var lacks = []error{shape.ErrNoQueue, shape.ErrNoPrefetch, peers.ErrNoUnix}
+// missingFeatures holds the errors of servers that lack what an event needs.
+var missingFeatures = []error{shape.ErrNoQueue, shape.ErrNoPrefetch, peers.ErrNoUnix}
 
-// CannotTakePart reports whether the error says that a server lacks what an event needs, rather
+// LacksFeature reports whether the error says that a server lacks what an event needs, rather
 // than that it failed.
-func CannotTakePart(err error) bool {
-	return slices.ContainsFunc(lacks, func(known error) bool { return errors.Is(err, known) })
+func LacksFeature(err error) bool {
+	return slices.ContainsFunc(missingFeatures, func(known error) bool { return errors.Is(err, known) })
 }
 
 func reason(err error) string {
-	for _, known := range lacks {
+	for _, known := range missingFeatures {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

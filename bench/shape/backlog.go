@@ -32,7 +32,7 @@ func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round
 }
 
 func (s *session) backlog(ctx context.Context) (*result.Round, error) {
-	limit, cancel := context.WithTimeout(ctx, s.opt.Within)
+	limit, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
 	defer cancel()
 	if err := s.gen.ConnectSubmitters(limit); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 func smallOptions() shape.Options {
 	o := shape.Defaults()
-	o.Submitters, o.Window, o.Workers, o.Jobs, o.Grace, o.Within = 2, 4, 3, 200, 300*time.Millisecond, time.Second
+	o.Submitters, o.Window, o.Workers, o.Jobs, o.Grace, o.StepTimeout = 2, 4, 3, 200, 300*time.Millisecond, time.Second
 	return o
 }
 

@@ -29,12 +29,12 @@ type Options struct {
 	Rate     float64 // jobs per second of an open loop; 0: closed loop
 	Arrivals string  // arrivals in an open loop: constant or poisson
 
-	Duration time.Duration // duration of the measurement, unless Jobs is set
-	Warmup   time.Duration // time before the measurement, not counted; not used with Jobs
-	Jobs     int64         // measure exactly this number of jobs
-	Grace    time.Duration // wait for answers after the end, before they count as lost
-	Interval time.Duration // interval of samples; 0: none
-	Within   time.Duration // limit for every step without a set duration, such as connecting or draining
+	Duration    time.Duration // duration of the measurement, unless Jobs is set
+	Warmup      time.Duration // time before the measurement, not counted; not used with Jobs
+	Jobs        int64         // measure exactly this number of jobs
+	Grace       time.Duration // wait for answers after the end, before they count as lost
+	Interval    time.Duration // interval of samples; 0: none
+	StepTimeout time.Duration // limit for every step without a set duration, such as connecting or draining
 
 	OneCPU bool // server and generator share one processor
 	Unix   bool // use unix sockets, which needs a server that is started for the round
@@ -56,7 +56,7 @@ type Progress struct {
 func Defaults() Options {
 	return Options{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Lanes: 1, Seed: 1,
 		Arrivals: "constant", Duration: 5 * time.Second, Warmup: 500 * time.Millisecond, Grace: 10 * time.Second,
-		Within: 2 * time.Minute}
+		StepTimeout: 2 * time.Minute}
 }
 
 // Validate returns an error for the first option that is out of range; load.Config checks the

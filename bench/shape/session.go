@@ -77,7 +77,7 @@ func (s *session) close() error {
 
 // connect connects busy workers, then idle ones, then submitters.
 func (s *session) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opt.Within)
+	ctx, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
 	defer cancel()
 	s.report("connect", -1, 0, nil)
 	if err := s.gen.ConnectWorkers(ctx, 0, s.opt.Workers); err != nil {

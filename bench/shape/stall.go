@@ -86,7 +86,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 		{"metrics are scraped", func(ctx context.Context) error { return s.get(ctx, "/metrics") }},
 		{"types are listed", func(ctx context.Context) error { return s.get(ctx, "/v1/types") }},
 		{"jobs are listed", func(ctx context.Context) error { return s.get(ctx, "/v1/jobs") }},
-		{"their submitter vanishes", func(context.Context) error { return flood.Vanish() }},
+		{"their submitter vanishes", func(context.Context) error { return flood.DisconnectSubmitters() }},
 		{"a frame of 16 MiB trickles in", s.trickle},
 	} {
 		if err := s.disturb(ctx, start, d.name, d.fn); err != nil {
@@ -123,10 +123,10 @@ func (s *session) disturb(ctx context.Context, start time.Time, name string, fn 
 	if err != nil {
 		return err
 	}
-	limit, cancel := context.WithTimeout(ctx, s.opt.Within)
+	limit, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
 	defer cancel()
 	err = fn(limit)
-	if errors.Is(err, errNotThere) {
+	if errors.Is(err, errNotSupported) {
 		return nil
 	}
 	if err != nil {
@@ -163,13 +163,13 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// errNotThere says that the server does not have what a disturbance needs.
-var errNotThere = errors.New("not there")
+// errNotSupported says that the server does not have what a disturbance needs.
+var errNotSupported = errors.New("not there")
 
 // get requests a page repeatedly, for Duration.
 func (s *session) get(ctx context.Context, path string) error {
 	if s.srv.HTTPAddr == "" {
-		return errNotThere
+		return errNotSupported
 	}
 	for end := time.Now().Add(s.opt.Duration); time.Now().Before(end); {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.srv.HTTPAddr+path, nil)
@@ -185,7 +185,7 @@ func (s *session) get(ctx context.Context, path string) error {
 			return err
 		}
 		if resp.StatusCode == http.StatusNotFound {
-			return errNotThere
+			return errNotSupported
 		}
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("GET %s: %s", path, resp.Status)

@@ -57,7 +57,7 @@ func (s *session) measureJobs(ctx context.Context) error {
 		return err
 	}
 	s.report("measure", -1, 0, nil)
-	ctx, cancel := context.WithTimeout(ctx, s.opt.Within)
+	ctx, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
 	defer cancel()
 	end, err := s.gen.Answered(ctx)
 	if err != nil && ctx.Err() == nil {

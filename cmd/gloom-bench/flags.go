@@ -72,7 +72,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before a measurement, not counted")
 	f.Int64Var(&o.Jobs, "jobs", o.Jobs, "measure this number of jobs instead of a duration")
 	f.DurationVar(&o.Grace, "grace", o.Grace, "wait for late answers before they count as lost")
-	f.DurationVar(&o.Within, "within", o.Within, "limit for connecting, filling and draining")
+	f.DurationVar(&o.StepTimeout, "within", o.StepTimeout, "limit for connecting, filling and draining")
 	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, however fast the server is (0: closed loop)")
 	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrivals in an open loop: constant or poisson")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")

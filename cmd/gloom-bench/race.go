@@ -32,7 +32,7 @@ func raceCommand() *cobra.Command {
 private ports of the loopback interface, and runs the same shapes on all of them
 in turns. One table compares the results.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds, err := chosen(names)
+			kinds, err := kindsNamed(names)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	if err != nil {
 		return err
 	}
-	show(plan, newLive(out.quiet))
+	show(plan, newProgressLine(out.quiet))
 	file := newFile()
 	file.Sweep = sweep
 	if file.Runs, err = plan.Run(ctx); err != nil {
@@ -81,7 +81,7 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	return out.finish(file, style)
 }
 
-func chosen(names []string) ([]*peers.Kind, error) {
+func kindsNamed(names []string) ([]*peers.Kind, error) {
 	if names == nil {
 		return peers.Kinds(), nil
 	}
@@ -116,7 +116,7 @@ func show(p *race.Plan, l *progressLine) {
 		if done == steps {
 			l.done()
 		}
-		if err != nil && !race.CannotTakePart(err) {
+		if err != nil && !race.LacksFeature(err) {
 			fmt.Fprintf(os.Stderr, "%s, %s: %v\n", k.Title, e.Name, err)
 		}
 		if r != nil && len(r.Faults) > 0 {

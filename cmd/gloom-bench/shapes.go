@@ -134,7 +134,7 @@ func (s *shapeCommand) measure(ctx context.Context, to *target, out *output, o s
 	file := newFile()
 	run := &result.Run{Shape: s.name, Params: o.Params()}
 	file.Runs = []*result.Run{run}
-	live := newLive(out.quiet)
+	live := newProgressLine(out.quiet)
 	for i := range rounds {
 		o.Progress = live.round(fmt.Sprintf("round %d of %d", i+1, rounds))
 		srv, err := to.start(ctx, &o)

@@ -18,7 +18,7 @@ type progressLine struct {
 
 const barSteps = 1000
 
-func newLive(quiet bool) *progressLine {
+func newProgressLine(quiet bool) *progressLine {
 	if quiet || !cli.Terminal(os.Stderr) {
 		return &progressLine{}
 	}

@@ -25,7 +25,7 @@ type ledger struct {
 	closed  bool
 }
 
-func newBook(jobs int) *ledger {
+func newLedger(jobs int) *ledger {
 	return &ledger{
 		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), total: int64(jobs), done: make(chan struct{}),
 		latency: hdrhistogram.New(1, int64(10*time.Minute/time.Microsecond), 3),
