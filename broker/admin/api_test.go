@@ -444,14 +444,14 @@ func TestForget(t *testing.T) {
 		}
 	}
 	refused("", "in_use", "workers serve it")
-	refused("?jobs=true", "in_use", "workers serve it, 1 job runs")
+	refused("?jobs=true", "in_use", "workers serve it, 1 job is running")
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		b.Fail(now, worker, &broker.Failure{Reason: "no", NoRetry: true, Delay: -1})
 		b.Respond(now, worker, nil, []byte("1"), false)
 		b.RemovePeer(now, worker)
 		return b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("waits"), Type: []byte("mial"), Body: []byte("1"), Delay: time.Hour})
 	})
-	refused("", "not_empty", "1 job waits, 1 failed job is kept, 1 outcome is kept; ?jobs=true")
+	refused("", "not_empty", "1 job is waiting, 1 failed job is kept, 1 outcome is kept; ?jobs=true")
 	w.call("DELETE", "/v1/types/mial?jobs=maybe", "", 400)
 	w.call("POST", "/v1/types/mial/pause", "", 200)
 	refused("?jobs=true", "in_use", "it is paused")

@@ -94,7 +94,7 @@ func (o *Options) checkAddress(a *Address) error {
 }
 
 // Reachable is the reason why an unguarded address is refused.
-const Reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
+const Reachable = "can be reached from other hosts; set --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
 
 // Guarded reports whether clients of an address must have a token or a certificate; secure says
 // whether the address has TLS.

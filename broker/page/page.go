@@ -30,7 +30,7 @@
 // and notes), parts.js (places, badges, facts, dialogs, actions, Listing), table.js (tables and
 // chosen rows), plot.js, find.js, body.js (values as written), format.js (numbers, times, names),
 // api.js (requests to /v1), live.js (snapshots, series) with its sources events.js and poll.js,
-// verdict.js (whether all is well, and findings), html.js (elements, signals).
+// verdict.js (whether everything is healthy, and findings), html.js (elements, signals).
 package page
 
 import (

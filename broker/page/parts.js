@@ -44,7 +44,7 @@ export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${
 
 /** Says in words how many findings there are; the second element is the kind of badge. @param {{severe?: number, warning?: number}} n how many findings there are */
 export const verdict = ({ severe, warning }) => severe ? [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe']
-  : warning ? [warning === 1 ? 'One thing needs attention' : `${count(warning)} things need attention`, 'warning'] : ['All is well', 'ok'];
+  : warning ? [warning === 1 ? 'One thing needs attention' : `${count(warning)} things need attention`, 'warning'] : ['Everything is healthy', 'ok'];
 
 /** A view whose file is loaded when it is first shown.
  * @param {() => Promise<() => any>} load @param {any} [meanwhile] */

@@ -43,7 +43,7 @@ function rest(f, words) {
 /** @param {Finding[]} all @param {Words} words @param {boolean} [own] on the page of their subject */
 export const findingList = (all, words, own) => all.length > 0 && html`<ul class="findings">${all.map(f => card(f, words, own))}</ul>`;
 
-/** The heading that says whether all is well, and the findings. @param {any} note @param {Words} words */
+/** The heading that says whether everything is healthy, and the findings. @param {any} note @param {Words} words */
 export function found(note, words) {
   const [word, kind] = away.value ? [`Not known: the ${noun} is away`, 'severe'] : verdict(look.value.severities);
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1><p class="note">${note}</p></div>

@@ -241,7 +241,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			if !timeUp {
-				s.log.Warn().Msgf("the drain is over before all is done; given up: %s", left)
+				s.log.Warn().Msgf("the drain timeout has passed; given up: %s", left)
 			}
 			s.endJobs()
 			timeUp = true

@@ -108,8 +108,8 @@ func Uses(u *broker.TypeUse) string {
 		}
 	}
 	add("workers serve it", u.Workers)
-	count(u.Running, "job runs", "jobs run")
-	count(u.Waiting, "job waits", "jobs wait")
+	count(u.Running, "job is running", "jobs are running")
+	count(u.Waiting, "job is waiting", "jobs are waiting")
 	count(u.Letters, "failed job is kept", "failed jobs are kept")
 	count(u.Outcomes, "outcome is kept", "outcomes are kept")
 	add("it is paused", u.Paused)

@@ -111,7 +111,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	for _, a := range c.args[1:] {
 		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafe {
 			placeholder := strings.Trim(a, "{}")
-			return nil, &failure{text: fmt.Sprintf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s has it, too`, placeholder, v, strings.ToUpper(placeholder)), final: true}
+			return nil, &failure{text: fmt.Sprintf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s also has it`, placeholder, v, strings.ToUpper(placeholder)), final: true}
 		}
 		start.Args = append(start.Args, fill.Replace(a))
 	}
@@ -208,7 +208,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	case end.Code != 0:
 		f.text, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.contains(end.Code)
 	case end.OutputHeld:
-		f.text = fmt.Sprintf("the command has exited, but what it started kept its output open for %v", grace)
+		f.text = fmt.Sprintf("the command has exited, but processes that it started kept its output open for %v", grace)
 	default:
 		body, err := toBody(stdout.buf.Bytes(), c.output)
 		if err == nil {

@@ -62,7 +62,7 @@ func (l *connection) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")
 	f.BoolVar(&l.tls, "tls", false, "speak TLS; implied by the options below (GLOOM_TLS)")
 	f.StringVar(&l.ca, "tls-ca", "", "file of CA certificates to trust instead of the system's (GLOOM_TLS_CA)")
-	f.StringVar(&l.cert, "tls-cert", "", "file of our certificate (GLOOM_CLIENT_CERT)")
+	f.StringVar(&l.cert, "tls-cert", "", "file of the client certificate (GLOOM_CLIENT_CERT)")
 	f.StringVar(&l.key, "tls-key", "", "file of its key (GLOOM_CLIENT_KEY)")
 	f.StringVar(&l.serverName, "tls-server-name", "", "name that the broker's certificate must have (GLOOM_TLS_SERVER_NAME)")
 }
@@ -153,7 +153,7 @@ func contextNamed(name string) (*cli.File, error) {
 		}
 	}
 	if !ok {
-		f := cli.Usagef("%w", file.Errorf("", "there is no context %q", name))
+		f := cli.Usagef("%w", file.Errorf("", "unknown context %q", name))
 		if suggestions := cli.Suggest(name, file.Keys()); suggestions != "" {
 			return nil, f.Advise("did you mean %s?", suggestions)
 		}

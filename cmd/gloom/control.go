@@ -25,7 +25,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).Advise("%s", cmd.UseLine())
 		case len(args) > len(names):
-			return cli.Usagef("%s: one argument too many, %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
+			return cli.Usagef("%s: unexpected argument, %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
 		case empty >= 0:
 			return cli.Usagef("%s: argument %d, %s, is empty", cmd.Name(), empty+1, names[empty]).Advise("%s", cmd.UseLine())
 		}
@@ -199,7 +199,7 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 	if err := o.call(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}
-	t.note("the broker at %s drains", o.addr)
+	t.note("the broker at %s is draining", o.addr)
 	if !wait {
 		return nil
 	}
@@ -215,7 +215,7 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 		case err != nil:
 			return err
 		case !s.Draining: // a supervisor has restarted the broker
-			t.note("the broker has stopped, and another one runs at its address")
+			t.note("the broker has stopped, and another one is running at its address")
 			return nil
 		}
 		left := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),

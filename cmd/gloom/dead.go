@@ -195,7 +195,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 				return exactly("a type")(cmd, args)
 			}
 			if a.filter.Reason != "" || a.older > 0 {
-				return cli.Usagef("--reason and --older go with --all")
+				return cli.Usagef("--reason and --older need --all")
 			}
 			return atLeast("a type", "an id or --all")(cmd, args)
 		},

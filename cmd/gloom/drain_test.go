@@ -34,7 +34,7 @@ func TestDrainReplaced(t *testing.T) {
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "gloom"), "drain", "--wait")
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "GLOOM_HTTP_ADDR="+strings.TrimPrefix(srv.URL, "http://"))
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "1 running") || !strings.HasSuffix(string(out), "the broker has stopped, and another one runs at its address\n") {
+	if err != nil || !strings.Contains(string(out), "1 running") || !strings.HasSuffix(string(out), "the broker has stopped, and another one is running at its address\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

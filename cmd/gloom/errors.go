@@ -116,7 +116,7 @@ func errorText(code gloom.Code, reason, id string) string {
 func advice(c gloom.Code) string {
 	switch c {
 	case gloom.ErrUnauthorized:
-		return "give a token that the broker knows: --token or GLOOM_TOKEN"
+		return "set a token that the broker knows: --token or GLOOM_TOKEN"
 	case gloom.ErrForbidden:
 		return "the token's line in the broker's token file lacks this scope or type"
 	case gloom.ErrUnknownAction:
@@ -161,7 +161,7 @@ func reachHint(err error, extra string) string {
 	case errors.As(err, &record):
 		return notTLS
 	case strings.Contains(err.Error(), "remote error: tls: expired certificate"):
-		return "the broker takes --tls-cert for expired or not yet valid; its clock may be wrong"
+		return "the broker considers --tls-cert expired or not yet valid; its clock may be wrong"
 	case strings.Contains(err.Error(), "remote error: tls:"):
 		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
 	case strings.HasSuffix(err.Error(), "this is an HTTP server"):

@@ -26,7 +26,7 @@ func newExplain(t *tool) *cobra.Command {
 		Long: `Show the state of the job ID and when it entered it, its place in line, what it
 waits for, its attempts and age, its submitter and its worker. For a job that
 has ended, show its life, as far back as the broker's history reaches
-(--history); for a failed job that is kept, show its body, too.`,
+(--history); for a failed job that is kept, also show its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactly("an id"),

@@ -45,9 +45,9 @@ The exit status is 1 if a finding is severe.`,
 				case len(f.Items) > 0:
 					return describe(f, "")
 				case len(args) > 0: // the subject need not exist
-					return "nothing found about " + cli.Name(args[0]) + "\n"
+					return "no findings about " + cli.Name(args[0]) + "\n"
 				}
-				return "nothing found: all is well\n"
+				return "no findings: everything is healthy\n"
 			}); err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func newForget(t *tool) *cobra.Command {
 		ValidArgsFunction: t.completeType,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if yes && !jobs {
-				return cli.Usagef("--yes goes with --jobs")
+				return cli.Usagef("--yes needs --jobs")
 			}
 			return t.forget(args[0], jobs, yes)
 		},

@@ -83,7 +83,7 @@ func (l *limit) sets() bool { return l.concurrency.set || l.rate.set || l.burst.
 
 func (l *limit) ofType(ctx context.Context, typ string) error {
 	if l.remove {
-		return cli.Usagef("--remove goes with --group")
+		return cli.Usagef("--remove needs --group")
 	}
 	switch {
 	case l.concurrency.zero():

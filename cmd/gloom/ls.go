@@ -116,7 +116,7 @@ func printItems[T any](l *ls, emptyText string, tabled func(items []T, limit int
 		err = outputError(cli.PrintTable(l.out, func(width int) table.Writer { return tabled(items, width) }))
 	}
 	if more {
-		l.note("there are more than %d; --limit asks for more", l.limit)
+		l.note("there are more than %d; --limit lists more", l.limit)
 	}
 	return err
 }

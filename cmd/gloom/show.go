@@ -214,11 +214,11 @@ func errorParts(err error) (code, reason, id string) {
 	case err == nil:
 		return "", "", ""
 	case errors.As(err, &lost):
-		reason = "the connection was lost before the job was taken"
+		reason = "the connection was lost before the broker accepted the job"
 		if lost.Acked {
 			reason = "the connection was lost while the job was queued or running"
 		} else if lost.Sent {
-			reason = "the connection was lost; whether the job was taken is not known"
+			reason = "the connection was lost; it is not known whether the broker accepted the job"
 		}
 		if errors.As(lost.Cause, &refused) { // of the attach
 			reason += ", and its outcome cannot be read: " + refused.Reason

@@ -21,7 +21,7 @@ func TestErrorParts(t *testing.T) {
 		code, want string
 	}{
 		{gone, "unknown_id", gone.Reason},
-		{&gloom.LostError{ID: "a", Cause: errors.New("reset")}, "connection_lost", "before the job was taken"},
+		{&gloom.LostError{ID: "a", Cause: errors.New("reset")}, "connection_lost", "before the broker accepted"},
 		{&gloom.LostError{ID: "a", Acked: true, Cause: gone}, "connection_lost", "while the job was queued or running, and its outcome cannot be read: " + gone.Reason},
 	} {
 		code, reason, id := errorParts(c.err)

@@ -36,9 +36,9 @@ The exit status is 1 if one of the findings is severe.`,
 				return err
 			}
 			err = printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *doors.Status) string {
-				state := "serves"
+				state := "is serving"
 				if s.Draining {
-					state = "drains"
+					state = "is draining"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
 					span(s.UptimeSeconds), fieldTable(describeBroker(s)), describe(firstFindings(found, shownInStatus), ": gloom findings"))

@@ -139,7 +139,7 @@ func (st *stream) run(ctx context.Context) error {
 		at = u
 	}
 	if st.resume && at > 0 {
-		st.note("to go on%s: %s", st.sameInput(), st.resumeCommand(at))
+		st.note("to continue%s: %s", st.sameInput(), st.resumeCommand(at))
 	}
 	switch {
 	case err != nil:

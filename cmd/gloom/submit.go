@@ -202,7 +202,7 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	if !streaming {
 		for _, name := range []string{"ordered", "number", "records", "resubmit", "window", "reconnect", "id-prefix", "id-from-line", "resume", "from"} {
 			if cmd.Flags().Changed(name) {
-				return cli.Usagef("--%s goes with --lines", name)
+				return cli.Usagef("--%s needs --lines", name)
 			}
 		}
 	}

@@ -121,16 +121,16 @@ func TestTopOnTerminal(t *testing.T) {
 		}
 	}
 	x := onTerminal(t, b, "top", "--interval", "100ms")
-	x.awaitScreen(`(?s)2 types, 0 workers.*\(nobody\) a-type-wit….*\(nobody\) mail .*q quit .* sort by queued`)
+	x.awaitScreen(`(?s)2 types, 0 workers.*\(no worker\) a-type-….*\(no worker\) mail .*q quit .* sort by queued`)
 	x.tty.WriteString("\x1b[D")
 	x.awaitScreen(`sort by type`)
 	x.tty.WriteString("r")
-	x.awaitScreen(`(?s)\(nobody\) mail .*\(nobody\) a-type-wit…`)
+	x.awaitScreen(`(?s)\(no worker\) mail .*\(no worker\) a-type-…`)
 	x.screen.Resize(120, 12)
 	pty.Setsize(x.tty, &pty.Winsize{Cols: 120, Rows: 12})
-	x.awaitScreen(`\(nobody\) a-type-with-a-long-name `)
+	x.awaitScreen(`\(no worker\) a-type-with-a-long-name `)
 	b.Kill()
-	x.awaitScreen(`no news: no broker reached at`)
+	x.awaitScreen(`no update: no broker reached at`)
 	x.tty.WriteString("q")
 	if err := x.exit(); err != nil {
 		t.Errorf("top: %v", err)

@@ -323,7 +323,7 @@ func (s *screen) content() string {
 	case s.typing:
 		foot = "/" + cli.Clean(s.filter) + "▏  enter keeps the filter, esc drops it"
 	case s.trouble != nil:
-		foot = "no news: " + plain(classify(s.trouble))
+		foot = "no update: " + plain(classify(s.trouble))
 	case s.filter != "":
 		foot = "/" + cli.Clean(s.filter) + " (esc drops it)   " + foot
 	}

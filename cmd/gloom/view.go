@@ -264,7 +264,7 @@ func (r *row) label() string {
 	case r.Limits != api.Limits{}:
 		return "(limit) " + cli.Clean(r.Type)
 	case r.unserved:
-		return "(nobody) " + cli.Clean(r.Type)
+		return "(no worker) " + cli.Clean(r.Type)
 	}
 	return cli.Clean(r.Type)
 }

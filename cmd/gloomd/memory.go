@@ -48,7 +48,7 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 			continue
 		}
 		if *s.limit == 0 && s.flag != "dead-bytes" && cli.IsSet(f, "max-memory") {
-			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "is no limit, but --max-memory is one"}
+			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "means no limit, but --max-memory is one"}
 		}
 		sum += *s.limit
 		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.Bytes(*s.limit)))

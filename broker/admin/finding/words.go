@@ -18,9 +18,9 @@ func Many[N int | int64 | uint64](n N, what string) string {
 // Wait returns a clause that says how many jobs wait.
 func Wait[N int | int64 | uint64](n N) string {
 	if n == 1 {
-		return "1 job waits"
+		return "1 job is waiting"
 	}
-	return Many(n, "job") + " wait"
+	return Many(n, "job") + " are waiting"
 }
 
 // Through returns a sentence that says how soon n jobs will be done, "" if the rate is 0

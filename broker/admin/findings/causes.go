@@ -74,7 +74,7 @@ func (l *finder) broker() {
 			"please report it, with the version"))
 	}
 	if l.Draining {
-		find(api.Warning, "draining", fixedMessage("the broker drains: it takes no new jobs, and stops when all have ended",
+		find(api.Warning, "draining", fixedMessage("the broker is draining: it takes no new jobs, and stops when all have ended",
 			"clients continue with the broker that replaces it: start that one"))
 	}
 	if l.Lag >= minLag {
@@ -90,7 +90,7 @@ func (l *finder) broker() {
 	}
 	if g := &p.refusedConns; g.update(l.RefusedConns, l.Now, first) {
 		find(api.Severe, "turned_away", fixedMessage(finding.Many(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
-			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
+			"raise --max-conns and the limit on open files (TLS connections may also take up to an eighth of --max-memory), or see who opens so many"))
 	}
 	if g := &p.acceptErrors; g.update(l.AcceptErrors, l.Now, first) {
 		find(api.Severe, "unaccepted", fixedMessage(finding.Many(g.amount, "connection")+" recently failed to be accepted or served",
@@ -125,11 +125,11 @@ func (l *finder) fleet(f *Fleet) {
 			"give one of them another --fleet-name"))
 	case f.Away:
 		find("broker", "fleet_away", api.Severe, fixedMessage("the fleet is away: NATS does not answer, or refuses this broker or its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that need other brokers' workers wait",
-			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
+			"check whether the servers that --fleet names are running and can be reached; brokers join again by themselves"))
 	default:
 		for _, name := range f.LostBrokers {
 			find(name, "fleet_lost", api.Warning, fixedMessage("a broker of the fleet is lost: the jobs lent to it were requeued",
-				"see whether it runs and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
+				"check whether it is running and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
 		}
 		for _, name := range f.OtherVersions {
 			find(name, "fleet_version", api.Warning, fixedMessage("a broker of the fleet speaks another version of its messages: there is no lending with it",
@@ -254,7 +254,7 @@ func (l *finder) queue(t *Type, find func(severity, cause string, w message) *fi
 		if t.Overtaken {
 			advice = "others go first, because of a larger priority or their group's turn: see its jobs, or add workers"
 		}
-		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.StuckFor), span(t.UsualWait)), advice
+		return fmt.Sprintf("its oldest job has been waiting for %s; 19 of 20 jobs waited less than %s", span(t.StuckFor), span(t.UsualWait)), advice
 	}).AtOnce = true
 }
 
@@ -299,7 +299,7 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 		}
 		if t.Figures.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", finding.Wait(free), t.Figures.Workers),
+				return fmt.Sprintf("%s, and none is running: its %d workers have left, are running jobs of other types, or hold overdue runs", finding.Wait(free), t.Figures.Workers),
 					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
@@ -311,7 +311,7 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 			}
 			switch {
 			case t.peakJobs.isGrowing() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
-				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue grows", t.Rates.In, t.Rates.Out)
+				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue is growing", t.Rates.In, t.Rates.Out)
 			case known:
 				text += "; at the current rate they are done in " + span(drain)
 			default:

@@ -196,8 +196,8 @@ func TestOverlong(t *testing.T) {
 		found     int // the first second with the finding; 0: never
 		want      string
 	}{
-		"overtaken": {true, 0, 2, "19 of 20 waited less than 16µs; others go first"},
-		"not so":    {false, 0, 11, "19 of 20 waited less than 16µs; the runs before it take long"},
+		"overtaken": {true, 0, 2, "19 of 20 jobs waited less than 16µs; others go first"},
+		"not so":    {false, 0, 11, "19 of 20 jobs waited less than 16µs; the runs before it take long"},
 		"held back": {true, 1, 0, ""},
 	} {
 		s := newSeen(2, 0)
@@ -221,7 +221,7 @@ func TestHeld(t *testing.T) {
 	s := newSeen(2, 2)
 	s.after.Queued, s.Held = 1200, 1100
 	s.look()
-	if causes, first := s.look(); !slices.Equal(causes, []string{"group_limit"}) || !strings.Contains(first, "1,200 jobs wait: rules of groups hold 1,100 back; gloom groups --type") {
+	if causes, first := s.look(); !slices.Equal(causes, []string{"group_limit"}) || !strings.Contains(first, "1,200 jobs are waiting: rules of groups hold 1,100 back; gloom groups --type") {
 		t.Errorf("found %v %q", causes, first)
 	}
 }
@@ -241,7 +241,7 @@ func TestGrowing(t *testing.T) {
 		for second := range 40 {
 			s.after.Queued, s.after.Running = c.next(second), 2
 			_, first := s.look()
-			if second > 12 && strings.Contains(first, "the queue grows") != c.grows {
+			if second > 12 && strings.Contains(first, "the queue is growing") != c.grows {
 				t.Fatalf("%s: after %d s: %q", name, second, first)
 			}
 		}

@@ -149,8 +149,8 @@ func (o *Options) reason(err error) string {
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
 		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca and fleet-cert require"},
 		{nats.ErrPermissionViolation.Error(), "the user must be allowed to publish and subscribe on all subjects that begin with fleet-prefix"},
-		{nats.ErrAuthorization.Error(), "fleet-creds, or user:password@ in the URL, admit a broker"},
-		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, admit a broker"},
+		{nats.ErrAuthorization.Error(), "set fleet-creds, or user:password@ in the URL"},
+		{"Authorization Violation", "set fleet-creds, or user:password@ in the URL"},
 	} {
 		if strings.Contains(why, h.in) {
 			return why + " (" + h.text + ")"

@@ -49,7 +49,7 @@ func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, limit int, err er
 	}
 	f = &filter{typ: api.Name(r.PathValue("type")), state: in.State, id: in.ID, reason: in.Reason, older: time.Duration(in.Older) * time.Millisecond}
 	if f.state == "running" {
-		err = d.unsupportedError("way to cancel all that run", "gloom cancel ID... --running, where there is one for a single job")
+		err = d.unsupportedError("way to cancel all running jobs", "gloom cancel ID... --running, where there is one for a single job")
 	}
 	return f, r.URL.Query().Has("count"), in.Most, cmp.Or(err, d.check(in.Group, ""))
 }

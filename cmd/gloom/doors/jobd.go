@@ -29,7 +29,7 @@ func asJobd(d *Door) {
 	})
 	d.handle("POST /v1/types/{type}/pause", m.pause("pause"))
 	d.handle("POST /v1/types/{type}/resume", m.pause("resume"))
-	const rows = "rows belong to their application: UPDATE the status, then poke the target (the page, or jobctl poke)"
+	const rows = "rows belong to their application: UPDATE the status, then poke the target (on the web page, or with jobctl poke)"
 	d.unsupported("pause for all targets at once", "name one: gloom pause TARGET", "POST /v1/pause", "POST /v1/resume")
 	d.unsupported("change of rows", rows, "PATCH /v1/jobs/{id}", "POST /v1/types/{type}/jobs/cancel", "POST /v1/dead/{type}/retry", "POST /v1/dead/{type}/discard", "DELETE /v1/dead/{type}/{id}")
 	d.unsupported("limits, except the concurrency of a target", "jobctl set-target-concurrency sets it", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
@@ -239,7 +239,7 @@ func (m *jobd) cancel(*http.Request, string, bool) error {
 }
 
 func (m *jobd) retry(*http.Request, string, string) error {
-	return m.unsupportedError("retry for rows", "UPDATE its status to waiting, then poke the target (the page, or jobctl poke)")
+	return m.unsupportedError("retry for rows", "UPDATE its status to waiting, then poke the target (on the web page, or with jobctl poke)")
 }
 
 func (m *jobd) pause(verb string) answer {

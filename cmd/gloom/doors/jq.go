@@ -35,7 +35,7 @@ func asJQ(d *Door) {
 	d.handle("PATCH /v1/jobs/{id}", q.change)
 	d.handle("POST /v1/types/{type}/jobs/cancel", q.bulk("cancel"))
 	d.handle("POST /v1/dead/{type}/retry", q.bulk("retry"))
-	const rules = "a constraint does it, with concurrency 0 to hold jobs back: PUT /v1/constraints/ID, or the page at /"
+	const rules = "use a constraint, with concurrency 0 to hold jobs back: PUT /v1/constraints/ID, or the web page at /"
 	d.unsupported("pause for names", rules, "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume", "POST /v1/pause", "POST /v1/resume")
 	d.unsupported("limits of names", rules, "/v1/types/{type}", "PUT /v1/types/{type}/limits")
 	d.unsupported("groups", rules, "/v1/groups", "/v1/groups/{pattern}")

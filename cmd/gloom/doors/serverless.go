@@ -236,7 +236,7 @@ func slsPath(client, kind, id string) string {
 
 func (s *serverless) cancel(r *http.Request, id string, running bool) error {
 	if running {
-		return s.unsupportedError("way to cancel jobs that run", "the timeout of the handler ends them")
+		return s.unsupportedError("way to cancel running jobs", "the timeout of the handler ends them")
 	}
 	j, err := s.find(r, id, false)
 	if err != nil {

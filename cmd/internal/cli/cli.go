@@ -149,7 +149,7 @@ func checkTopic(cmd *cobra.Command, args []string) error {
 }
 
 func unknownCommand(in *cobra.Command, name string) error {
-	f := Usagef("there is no command %q", strings.TrimSpace(in.CommandPath()+" "+name))
+	f := Usagef("unknown command %q", strings.TrimSpace(in.CommandPath()+" "+name))
 	var names []string
 	for _, c := range in.Commands() {
 		if c.IsAvailableCommand() {
@@ -173,7 +173,7 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 	case cmd.HasAvailableSubCommands():
 		return unknownCommand(cmd, args[0])
 	default:
-		f = Usagef("one argument too many, %q", args[len(args)-1])
+		f = Usagef("unexpected argument, %q", args[len(args)-1])
 	}
 	return f.Advise("%s", cmd.UseLine())
 }

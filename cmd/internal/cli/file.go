@@ -121,9 +121,9 @@ func (f *File) check(options []string) error {
 	for _, k := range f.Keys() {
 		if !slices.Contains(options, k) {
 			if suggestions := Suggest(k, options); suggestions != "" {
-				return f.Errorf(k, "there is no option %q; did you mean %s?", k, suggestions)
+				return f.Errorf(k, "unknown option %q; did you mean %s?", k, suggestions)
 			}
-			return f.Errorf(k, "there is no option %q", k)
+			return f.Errorf(k, "unknown option %q", k)
 		}
 		if _, ok := flagText(f.values[k]); !ok {
 			return f.Errorf(k, "option %q must be a string, a number, true or false, or a list of strings", k)

@@ -101,14 +101,14 @@ func TestSettingsErrors(t *testing.T) {
 		{"PROG_YES=perhaps", "", "", `--yes "perhaps": must be true or false (from PROG_YES)`},
 		{"PROG_FRAC=half", "", "", `--frac "half": must be a number (from PROG_FRAC)`},
 		{"", "# a comment\n\ncolour = \"blue\"\n", "", `--colour "blue": must be one of red, green (from FILE:3)`},
-		{"", "number = 1\ncolor = \"red\"\n", "", `FILE:2: there is no option "color"; did you mean colour?`},
-		{"", "number = 1\nspeed = 1\n", "", `FILE:2: there is no option "speed"`},
-		{"", "config = \"x\"\n", "", `FILE:1: there is no option "config"`},
+		{"", "number = 1\ncolor = \"red\"\n", "", `FILE:2: unknown option "color"; did you mean colour?`},
+		{"", "number = 1\nspeed = 1\n", "", `FILE:2: unknown option "speed"`},
+		{"", "config = \"x\"\n", "", `FILE:1: unknown option "config"`},
 		{"", "yes = true\nnumber = [1]\n", "", `FILE:2: option "number" must be a string, a number, true or false, or a list of strings`},
 		{"", "[number]\nx = 1\n", "", `FILE:1: option "number" must be a string, a number, true or false, or a list of strings`},
 		{"", "yes = true\n\nnumber = \n", "", `FILE:3: `},
 		{"", "number = 1\nnumber = 2\n", "", `FILE:2: `},
-		{"", "[home]\nnumber = 1\n[away]\n\nnubmer = 1\n", "away", `FILE:5: there is no option "nubmer"; did you mean number?`},
+		{"", "[home]\nnumber = 1\n[away]\n\nnubmer = 1\n", "away", `FILE:5: unknown option "nubmer"; did you mean number?`},
 	} {
 		t.Run(c.env+c.file, func(t *testing.T) {
 			var env []string

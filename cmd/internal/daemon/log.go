@@ -83,7 +83,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	return l, nil
 }
 
-var errSlowOpen = errors.New("opening it takes long")
+var errSlowOpen = errors.New("opening it takes too long")
 
 // tryFile opens a file for writing, and closes it. If that takes longer than fileTimeout, it returns
 // errSlowOpen.

@@ -46,7 +46,7 @@ func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.
 			findings.Add(severity, "target", t.Target.Target, cause, text, advice)
 		}
 		if t.Manual > 0 {
-			findings.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", countRows(t.Manual, t.More, "wait")), "They start when the program that inserted them, or an operator, runs them.")
+			findings.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", countRows(t.Manual, t.More)), "They start when the program that inserted them, or an operator, runs them.")
 		}
 	}
 	return findings
@@ -54,7 +54,7 @@ func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.
 
 // finding returns the most severe finding about a target; severity is "" if there is none.
 func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, advice string) {
-	waits := countRows(t.Waiting, t.More, "wait")
+	waits := countRows(t.Waiting, t.More)
 	backlog, ended := t.Waiting+t.Queued, n.ok+n.fail
 	switch {
 	case t.Workers == 0 && t.Waiting > 0:
@@ -64,7 +64,7 @@ func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, 
 	case t.Workers == 0 && t.LeftAt != nil:
 		return "warning", "away", fmt.Sprintf("its last worker left %s ago", now.Sub(*t.LeftAt).Round(time.Second)), "No worker runs its rows. If that is intended, this finding ends after an hour."
 	case t.Paused && backlog > 0:
-		return "warning", "paused", "is paused, and " + countRows(backlog, t.More, "wait"), pausedAdvice
+		return "warning", "paused", "is paused, and " + countRows(backlog, t.More), pausedAdvice
 	case t.PausedBy > 0 && t.Paused:
 		return "info", "paused", "is paused", pausedAdvice
 	case t.PausedBy > 0:
@@ -82,18 +82,18 @@ func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, 
 		if t.Concurrency > 1 {
 			taken = fmt.Sprintf("all %d slots are taken", t.Concurrency)
 		}
-		return "info", "all_busy", taken + ", and " + countRows(backlog, t.More, "wait"), advice
+		return "info", "all_busy", taken + ", and " + countRows(backlog, t.More), advice
 	}
 	return "", "", "", ""
 }
 
-// countRows returns a number of rows and a verb in words.
-func countRows(n int, more bool, verb string) string {
+// countRows says how many rows are waiting; with more, at least that many.
+func countRows(n int, more bool) string {
 	switch {
 	case more:
-		return "at least " + strconv.Itoa(n) + " rows " + verb
+		return "at least " + strconv.Itoa(n) + " rows are waiting"
 	case n == 1:
-		return "1 row " + verb + "s"
+		return "1 row is waiting"
 	}
-	return strconv.Itoa(n) + " rows " + verb
+	return strconv.Itoa(n) + " rows are waiting"
 }

@@ -54,7 +54,7 @@ func (b *Bridge) submitRow(r *row) {
 		// A row that was given back may come again before its earlier job has left the broker.
 		early := failures == 0 && errors.Is(err, gloom.ErrIDExists)
 		if err != nil && !early && !errors.Is(err, gloom.ErrLost) {
-			b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker did not hand a row to our slots; submitting it again")
+			b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker did not hand a row to this daemon's slots; submitting it again")
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (b *Bridge) endLost(r *row, v writeResult) {
 func (b *Bridge) noteLost(r *row, v writeResult) {
 	if v.lostReason != "" {
 		b.metrics.lost.WithLabelValues().Inc()
-		b.log.Warn().Int64("id", r.ID).Str("why", v.lostReason).Msg("row is no longer ours")
+		b.log.Warn().Int64("id", r.ID).Str("why", v.lostReason).Msg("row no longer belongs to this daemon")
 	}
 }
 

@@ -296,6 +296,6 @@ func overloaded(format string, args ...any) *job.Fault {
 var (
 	errStandby  = &job.Fault{Code: job.Standby, Reason: "another master is active, or the store is away", RetryAfter: time.Second}
 	errStarting = &job.Fault{Code: job.Starting, Reason: "the master is reading the store", RetryAfter: time.Second}
-	errLinking  = &job.Fault{Code: job.Starting, Reason: "the jobs are on their way to the broker", RetryAfter: time.Second}
+	errLinking  = &job.Fault{Code: job.Starting, Reason: "the jobs are being submitted to the broker", RetryAfter: time.Second}
 	errDraining = &job.Fault{Code: job.Draining, Reason: "the master is stopping", RetryAfter: 5 * time.Second}
 )

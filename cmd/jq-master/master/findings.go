@@ -71,7 +71,7 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Loo
 		}
 	}
 	if !failing && s.Failed > 1 && 2*s.Failed > s.Ended {
-		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Failed, s.Ended), "Their messages tell why.")
+		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Failed, s.Ended), "Their messages say why.")
 	}
 	for _, k := range rules {
 		if k.Enabled && k.Blocked > 0 {

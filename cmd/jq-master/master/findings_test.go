@@ -24,8 +24,8 @@ func TestFindings(t *testing.T) {
 		"between requests": {s: name(NameStats{Served: true, Silence: maxSilence - 1, States: counts{job.Queued: 9}})},
 		"others work":      {s: name(NameStats{Served: true, Silence: time.Hour, States: counts{job.Queued: 9, job.Running: 1}})},
 		"nothing waits":    {s: name(NameStats{Served: true, Silence: time.Hour, States: counts{job.Done: 9}})},
-		"silent":           {s: name(NameStats{Served: true, Silence: 12 * time.Minute, States: counts{job.Queued: 25}}), want: "severe mail silent 25 jobs wait, and the workers that could take them have been silent for 12m0s"},
-		"unserved":         {s: name(NameStats{States: counts{job.Retrying: 1}}), want: "severe mail no_worker 1 job waits, and no worker serves the name"},
+		"silent":           {s: name(NameStats{Served: true, Silence: 12 * time.Minute, States: counts{job.Queued: 25}}), want: "severe mail silent 25 jobs are waiting, and the workers that could take them have been silent for 12m0s"},
+		"unserved":         {s: name(NameStats{States: counts{job.Retrying: 1}}), want: "severe mail no_worker 1 job is waiting, and no worker serves the name"},
 		"failing":          {s: name(NameStats{States: counts{job.Failed: 11, job.Done: 3}}), want: "warning mail failing 11 jobs ended with an error, 3 done"},
 		"failing lately":   {s: &Stats{Ended: 5, Failed: 3}, want: "warning master failing 3 of 5 jobs"},
 		"few failed":       {s: &Stats{Ended: 5, Failed: 2}},
@@ -39,7 +39,7 @@ func TestFindings(t *testing.T) {
 		"heavier":          {s: &Stats{Bytes: 880, Results: 1}, want: "warning master limit it has reached what --max-bytes leaves for jobs: 100 % New jobs are refused."},
 		"no other result":  {s: &Stats{Bytes: 1100}, want: "warning master limit it has reached what --max-bytes leaves for jobs: 125 % New jobs are refused."},
 		"no more results":  {s: &Stats{Bytes: 1100, Results: 1}, want: "severe master limit it holds 110 % of --max-bytes: new jobs and further results are refused Jobs that keep"},
-		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs wait At this rate they will be done in 10s. More"},
+		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs are waiting At this rate they will be done in 10s. More"},
 	} {
 		var said []string
 		for _, f := range findFindings(c.s, c.rules, limits) {

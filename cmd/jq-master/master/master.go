@@ -166,7 +166,7 @@ func (m *Master) Run(ctx context.Context) error {
 			continue
 		}
 		m.log.Error().Err(err).Msg("the master stops handing out jobs, and starts again from the store")
-		starting = &job.Fault{Code: job.Starting, Reason: fmt.Sprintf("the master reads the store again after a fault: %v", err), RetryAfter: time.Second}
+		starting = &job.Fault{Code: job.Starting, Reason: fmt.Sprintf("the master is reading the store again after a fault: %v", err), RetryAfter: time.Second}
 		m.setState(starting)
 		select {
 		case <-time.After(100 * time.Millisecond):

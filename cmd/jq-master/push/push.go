@@ -154,7 +154,7 @@ func (c *Client) Check(text, host string) *job.Fault {
 	}
 	if at, err := netip.ParseAddr(u.Hostname()); err == nil {
 		if err := c.check(at, host); err != nil {
-			return wrong("cannot be: %v", err)
+			return wrong("is not allowed: %v", err)
 		}
 	}
 	return nil

@@ -214,7 +214,7 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 
 // errUnexpectedAnswer is the error for an answer that no script gives. As without an answer, it is
 // unknown whether the script has run.
-var errUnexpectedAnswer = errors.New("redis: an answer that no script gives")
+var errUnexpectedAnswer = errors.New("redis: unexpected answer of a script")
 
 // read returns the answer of a script, and the refusals of its transitions. The answer is the seq
 // or, if mayBeKey is set, possibly the value of an idempotency key that was used before.

@@ -91,7 +91,7 @@ func (b *backend) setRefused(action string, err error) {
 	case err != nil:
 		b.log.Error().Err(err).Msg("cannot " + action + "; trying again")
 	default:
-		b.log.Info().Msg("it works again: " + action)
+		b.log.Info().Msg("recovered: " + action)
 	}
 }
 
@@ -108,9 +108,9 @@ func (b *backend) noteAnswer(err error) {
 	switch {
 	case (was == nil) == (err == nil):
 	case err != nil:
-		b.log.Warn().Err(err).Msg("the store is away; jobs wait")
+		b.log.Warn().Err(err).Msg("the store is away; jobs are waiting")
 	default:
-		b.log.Info().Msg("the store is there")
+		b.log.Info().Msg("the store is available")
 		signal(b.reachableAgain)
 		b.wakePick()
 	}
@@ -430,7 +430,7 @@ func (b *backend) sweepOnce() (more bool) {
 	b.clockAhead = swept.Ahead
 	b.mu.Unlock()
 	if set {
-		b.log.Warn().Stringer("ahead", swept.Ahead).Msg("the host's clock was set; the store's goes on as before, until all daemons of this store have stopped")
+		b.log.Warn().Stringer("ahead", swept.Ahead).Msg("the host's clock was set; the store's clock continues as before, until all daemons of this store have stopped")
 	}
 	if swept.Miscounted != nil {
 		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts of jobs are wrong")

@@ -39,8 +39,8 @@ type batch struct {
 
 var (
 	errLocksLost      = errors.New("the locks were lost")
-	errLeaving        = errors.New("the daemon stops")
-	errHandlersUnread = errors.New("the handlers have yet to be read")
+	errLeaving        = errors.New("the daemon is stopping")
+	errHandlersUnread = errors.New("the handlers have not been read yet")
 )
 
 func newBatch(e *Engine, c *candidate, sysid string, taken []store.TakenJob, at time.Time) *batch {

@@ -209,7 +209,7 @@ func TestPutBack(t *testing.T) {
 	s = sqlite(t, path)
 	s.Store = refusingStore{s.Store, grown}
 	e = startEngine(t, dir, s)
-	until(t, "the store is there", e.Health)
+	until(t, "the store is available", e.Health)
 	balances(2)
 	isAside("the store did not accept it;")
 	files, err := e.Asides()
@@ -247,7 +247,7 @@ func TestPutBack(t *testing.T) {
 	}
 	e = startEngine(t, dir, sqlite(t, path))
 	defer e.Shutdown(context.Background())
-	until(t, "the store is there", e.Health)
+	until(t, "the store is available", e.Health)
 	if _, err := e.PutBack(t.Context(), file); err != nil {
 		t.Error(err)
 	}

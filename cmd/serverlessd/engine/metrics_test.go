@@ -34,7 +34,7 @@ func TestScrapes(t *testing.T) {
 	s.counting = newGate()
 	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	until(t, "the store is there", e.Health)
+	until(t, "the store is available", e.Health)
 	const scrapes = 50
 	began := time.Now()
 	for range scrapes {
@@ -68,7 +68,7 @@ func TestSnapshots(t *testing.T) {
 	s.counting = newGate()
 	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	until(t, "the store is there", e.Health)
+	until(t, "the store is available", e.Health)
 	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != "" || l.Stores[0].Sysid == "" || !l.HandsOut {
 		t.Errorf("%+v", l)
 	}

@@ -57,7 +57,7 @@ func (e *Engine) Shutdown(ctx context.Context) {
 	drain, cancel := context.WithTimeout(ctx, e.cfg.Drain)
 	defer cancel()
 	if !e.waitIdle(drain) {
-		e.log.Warn().Stringer("drain", e.cfg.Drain).Msg("jobs still run: they are ended and given back")
+		e.log.Warn().Stringer("drain", e.cfg.Drain).Msg("jobs are still running: they are stopped and given back")
 		e.mu.Lock()
 		for t := range e.batches {
 			t.cancel(errLeaving)

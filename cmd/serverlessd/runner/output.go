@@ -169,7 +169,7 @@ func (o *output) endStep(rest []byte) error {
 		return o.fail(codeContextDied, "the context printed a bad mark")
 	}
 	if int64(size) > o.maxSize {
-		return o.fail(codeOutput, "the data have %d bytes; at most %d are allowed", size, o.maxSize)
+		return o.fail(codeOutput, "the data has %d bytes; at most %d are allowed", size, o.maxSize)
 	}
 	o.current.number, o.dataLeft = number, size
 	if size == 0 {

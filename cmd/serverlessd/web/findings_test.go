@@ -25,7 +25,7 @@ func TestFindings(t *testing.T) {
 	}{
 		"idle":           {},
 		"at work":        {l: engine.Snapshot{Types: types{"a-x": {Waiting: 3, Running: 2, OK: 9, Failed: 2}}, Batches: 1}},
-		"without one":    {l: engine.Snapshot{Types: types{"a-y": {Waiting: 2}}}, want: "severe a-y no_handler 2 jobs wait, and the type has no handler Once it has one, they run: POST /a/handler/add/y"},
+		"without one":    {l: engine.Snapshot{Types: types{"a-y": {Waiting: 2}}}, want: "severe a-y no_handler 2 jobs are waiting, and the type has no handler Once it has one, they run: POST /a/handler/add/y"},
 		"failing":        {l: engine.Snapshot{Types: types{"a-x": {OK: 2, Failed: 1, Abandoned: 1}}}, want: "warning a-x failing 2 jobs did not succeed, 2 did"},
 		"failing lately": {l: engine.Snapshot{Ended: map[string]int64{"ok": 104, "failed": 5, "retry": 90}}, want: "warning daemon failing 5 of 9 runs"},
 		"store away":     {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: gone.Error(), Away: true}}}, ready: gone, want: "severe s store is away: gone"},
@@ -38,7 +38,7 @@ func TestFindings(t *testing.T) {
 		"cannot write":   {l: engine.Snapshot{Journal: journal.Stats{Failures: 1}}, want: "severe journal journal 1 writes or syncs failed"},
 		"behind":         {l: engine.Snapshot{Journal: journal.Stats{Jobs: 7, Age: job.Milliseconds(2 * time.Minute)}}, want: "warning journal behind 7 jobs are in no store yet, the oldest for 2m0s"},
 		"full":           {l: engine.Snapshot{Journal: journal.Stats{Bytes: 900}}, want: "warning journal limit is close to --journal-max: 90 %"},
-		"busy":           {l: engine.Snapshot{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs wait At this rate they will be done in 10s. A larger"},
+		"busy":           {l: engine.Snapshot{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs are waiting At this rate they will be done in 10s. A larger"},
 	} {
 		var p endHistory
 		c.l.HandsOut = true

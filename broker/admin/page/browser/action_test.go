@@ -391,7 +391,7 @@ func TestDrain(t *testing.T) {
 	b.Press("Leave it")
 	b.Press("Drain")
 	b.Press("Drain and stop")
-	b.Sees("The broker drains")
+	b.Sees("The broker is draining")
 	select {
 	case <-w.srv.Asked():
 	case <-time.After(patience):

@@ -191,16 +191,16 @@ func TestManyFindings(t *testing.T) {
 	b.At("#/")
 	// On a busy machine there may also be the finding that an event loop was late.
 	b.Until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
-	b.Sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
+	b.Sees("things are wrong", "type-00: 30 jobs are waiting", "29 more like it")
 	if n := pagetest.Eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
 		t.Errorf("%d cards tell the same", n)
 	}
 	w.ask("POST", "/v1/types/type-05/pause", "{}")
-	b.Sees("type-05: 25 jobs wait: the type is paused", "28 more like it")
+	b.Sees("type-05: 25 jobs are waiting: the type is paused", "28 more like it")
 	pagetest.Eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
 	b.Sees("type-05 is resumed.", "29 more like it")
 	b.Press("29 more like it")
-	b.Sees("type-29: 1 job waits")
+	b.Sees("type-29: 1 job is waiting")
 	b.Accessible("open findings")
 	b.Theme("dark")
 	b.Accessible("open findings, dark", "color-contrast")
@@ -210,7 +210,7 @@ func TestManyFindings(t *testing.T) {
 	b.Press("Forget it")
 	b.Sees("type-29 is forgotten", "28 more like it")
 	b.Press("28 more like it")
-	b.Gone("type-28: 2 jobs wait")
+	b.Gone("type-28: 2 jobs are waiting")
 	if *shots != "" {
 		b.Shot(filepath.Join(*shots, "findings-320.png"))
 	}

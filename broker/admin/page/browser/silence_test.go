@@ -134,6 +134,6 @@ func TestRefused(t *testing.T) {
 		_ = s.Close()
 	}
 	b.Gone("The broker refuses")
-	b.Sees("All is well")
+	b.Sees("Everything is healthy")
 	b.Strict()
 }

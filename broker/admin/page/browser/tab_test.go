@@ -76,7 +76,7 @@ func TestRestart(t *testing.T) {
 	submit, http_ := w.srv.SubmitAddr().String(), w.srv.HTTPAddr().String()
 	_ = w.srv.Close()
 	b.Sees("The broker does not answer", "Trying again", "before", "Not known: the broker is away")
-	b.Gone("All is well")
+	b.Gone("Everything is healthy")
 	b.Until(`document.title.startsWith('away')`)
 	b.Accessible("away")
 	b.At("#/workers") // a view whose script has not been loaded yet

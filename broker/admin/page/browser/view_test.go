@@ -102,7 +102,7 @@ func TestCold(t *testing.T) {
 func TestLive(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.Sees("All is well", "No job has come and no worker has joined.")
+	b.Sees("Everything is healthy", "No job has come and no worker has joined.")
 	b.Accessible("empty")
 	w.submit(gloom.Job{Type: "mail"}, gloom.Job{Type: "mail"})
 	b.Sees("mail", "2 waiting", "no worker")

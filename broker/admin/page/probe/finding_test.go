@@ -280,7 +280,7 @@ func TestFindings(t *testing.T) {
 
 // calm is a pattern for the heading when nothing is wrong; it allows one finding, because the
 // machine may be slow.
-const calm = "All is well|One thing needs attention"
+const calm = "Everything is healthy|One thing needs attention"
 
 // finding is a finding that the page lists: its text, which begins with the severity, and its
 // advice.

@@ -143,7 +143,7 @@ func TestSlowNetwork(t *testing.T) {
 		go p.eventually(b.url(v.route))
 		p.until(v.name+": "+v.knows, func() bool {
 			text := p.textNow()
-			for _, lie := range []string{"All is well", "0 waiting", "No job", "No worker", "nothing waits", "None is kept", "no such"} {
+			for _, lie := range []string{"Everything is healthy", "0 waiting", "No job", "No worker", "nothing is waiting", "None is kept", "no such"} {
 				if strings.Contains(text, lie) {
 					t.Errorf("%s: before it knows, it says %q:\n%s", v.name, lie, text)
 					return true

@@ -11,7 +11,7 @@ import { columns } from './types.js';
 const drain = () => ask({
   title: 'Drain the broker?', danger: true, button: 'Drain and stop',
   body: html`<p>It accepts no more jobs, waits for its present jobs to end, and stops, as on SIGTERM. This cannot be undone.</p>`,
-  go: () => act(() => call('POST', '/v1/drain'), 'The broker drains, then stops.'),
+  go: () => act(() => call('POST', '/v1/drain'), 'The broker is draining and then stops.'),
 });
 
 export function below() {

@@ -1,4 +1,4 @@
-// The overview: whether all is well, and how many jobs wait and where.
+// The overview: whether everything is healthy, and how many jobs wait and where.
 import { html, painted, signal } from '../html.js';
 import { away, look, second } from '../live.js';
 import { count, rate, time, plural } from '../format.js';
@@ -11,7 +11,7 @@ const maxAtFirst = 8, all = signal(false);
 function verdict() {
   const v = look.value, { severe, warning: rest } = wrongs(), { items, more: untold = 0 } = v.findings;
   const list = /** @type {any[]} */ (all.value ? items : items.slice(0, maxAtFirst)), left = items.length + untold - list.reduce((n, f) => n + 1 + (f.alike ?? 0), 0);
-  let word = 'All is well', kind = 'ok', more = '';
+  let word = 'Everything is healthy', kind = 'ok', more = '';
   if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
   else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
   else if (severe) [word, kind, more] = [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe', rest ? `${count(rest)} more ${rest === 1 ? 'needs' : 'need'} attention; ` : ''];
@@ -35,7 +35,7 @@ export function overview() {
   const l = v.ledger;
   return html`${verdict()}
     <dl class="now">
-      <div><dt>Waiting</dt><dd>${count(l.queued)}</dd><dd class="note">${l.queued ? `oldest ${time(v.oldest_seconds)}` : 'nothing waits'}${l.delayed ? `, ${count(l.delayed)} delayed` : ''}</dd></div>
+      <div><dt>Waiting</dt><dd>${count(l.queued)}</dd><dd class="note">${l.queued ? `oldest ${time(v.oldest_seconds)}` : 'nothing is waiting'}${l.delayed ? `, ${count(l.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">on ${plural(v.workers, 'worker')}</dd></div>
       <div><dt>In</dt><dd>${rate(v.rates?.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
       <div><dt>Out</dt><dd>${rate(v.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>

@@ -126,7 +126,7 @@ export function type() {
       </div></header>
     ${findingList(found('type', t.type), true)}
     <dl class="now">
-      <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing waits'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
+      <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing is waiting'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(t.running)}</dd><dd class="note">${t.limits.concurrency ? `at most ${count(t.limits.concurrency)}` : 'no limit'}</dd></div>
       <div class=${unserved(t) ? 'bad' : ''}><dt>Workers</dt><dd>${count(t.workers)}</dd><dd class="note">${t.workers ? `${count(t.idle)} with room` : 'none has joined'}</dd></div>
       <div><dt>In</dt><dd>${rate(t.rates?.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>

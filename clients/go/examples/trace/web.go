@@ -42,7 +42,7 @@ func web(ctx context.Context, listen string, opts []gloom.Option) error {
 		<-ctx.Done()
 		_ = server.Shutdown(context.Background())
 	}()
-	log.Printf("web serves at http://%s/thumbnail?of=sea.jpg", listen)
+	log.Printf("web is listening at http://%s/thumbnail?of=sea.jpg", listen)
 	if err := server.ListenAndServe(); err != http.ErrServerClosed {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestActions(t *testing.T) {
 		return strings.Contains(said, `"paused":true`)
 	}
 	b := w.open("")
-	b.Sees("is paused, and 60 rows wait")
+	b.Sees("is paused, and 60 rows are waiting")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('.findings li')].find(e => e.innerText.includes('is paused')).querySelector('button').click()`)
 	b.Sees("report is resumed.")
 	b.Press("Undo")

@@ -23,7 +23,7 @@ func TestViews(t *testing.T) {
 		route string
 		sees  []string
 	}{
-		{"#/", []string{"One thing is wrong", "2 rows wait, and no worker serves it", "is paused, and 60 rows wait", "rows wait to be run by hand", "Does it keep up?", "Busiest targets"}},
+		{"#/", []string{"One thing is wrong", "2 rows are waiting, and no worker serves it", "is paused, and 60 rows are waiting", "rows are waiting to be run by hand", "Does it keep up?", "Busiest targets"}},
 		{"#/targets", []string{"report", "paused", "nobody", "no worker", "5 targets"}},
 		{"#/targets?part=hig", []string{"1/high", "1 target"}},
 		{"#/workers", []string{"web-1", "web-2", "1/high", "2 workers"}},
@@ -31,7 +31,7 @@ func TestViews(t *testing.T) {
 		{"#/target/mail?status=done", []string{"done", "failed", "Look again"}},
 		{"#/target/mail?status=fail", []string{"failed", "3"}},
 		{"#/target/mail?status=manual", []string{"manual"}},
-		{"#/target/report", []string{"is paused, and 60 rows wait", "Resume", "More"}},
+		{"#/target/report", []string{"is paused, and 60 rows are waiting", "Resume", "More"}},
 		{"#/target/nobody", []string{"no worker serves it", "waiting 2", "Poke"}},
 		{"#/target/nosuch", []string{"No worker serves this target"}},
 		{fmt.Sprintf("#/row/mail/%d", ids["fail"]), []string{"no such mailbox", "Exit code", "Its own columns", fmt.Sprintf("user%d@example.org", ids["fail"])}},
@@ -87,7 +87,7 @@ func TestReadme(t *testing.T) {
 	cold := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	cold.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	cold.Visit(w.url + "/")
-	cold.Sees("All is well", "Does it keep up?", "Busiest targets")
+	cold.Sees("Everything is healthy", "Does it keep up?", "Busiest targets")
 	cold.Until(`document.querySelector('.uplot canvas')`)
 	requests, size := cold.Heard()
 	drawn := pagetest.Eval[float64](cold, `return performance.getEntriesByName('first-contentful-paint')[0].startTime`)
@@ -115,7 +115,7 @@ func TestReadme(t *testing.T) {
 		w.poke("mail", "thumbnail", "report", "invoice")
 		time.Sleep(250 * time.Millisecond)
 	}
-	b.Sees("archive", "3 rows wait, and no worker serves it")
+	b.Sees("archive", "3 rows are waiting, and no worker serves it")
 	if *shots != "" {
 		file := filepath.Join(*shots, "readme-jobd.png")
 		b.Shot(file)
@@ -135,11 +135,11 @@ func TestLive(t *testing.T) {
 	b.Sees("One thing is wrong", "no worker is registered", "There is no target.")
 	b.Accessible("empty")
 	d := w.worker("one", "[targets]", "mail = 1")
-	b.Sees("All is well")
+	b.Sees("Everything is healthy")
 	w.row("mail", "waiting", "exec sleep 600")
 	w.row("mail", "waiting", "")
 	w.poke("mail")
-	b.Sees("its only slot is taken, and 1 row waits")
+	b.Sees("its only slot is taken, and 1 row is waiting")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
 	time.Sleep(time.Second) // requests that are in progress may end

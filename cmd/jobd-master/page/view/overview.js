@@ -15,7 +15,7 @@ export function overview() {
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the master…</p></div>`;
   return html`${found(`${atLeast(v.waiting, v.more)} waiting, ${count(v.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.targets, 'target')}`, words)}
     <dl class="now">
-      <div><dt>Waiting</dt><dd>${atLeast(v.waiting, v.more)}</dd><dd class="note">${v.waiting ? v.oldest ? `oldest ${time(Math.floor(lasted(v.oldest)))}` : 'rows of the tables' : 'nothing waits'}${v.queued ? `, ${count(v.queued)} accepted` : ''}</dd></div>
+      <div><dt>Waiting</dt><dd>${atLeast(v.waiting, v.more)}</dd><dd class="note">${v.waiting ? v.oldest ? `oldest ${time(Math.floor(lasted(v.oldest)))}` : 'rows of the tables' : 'nothing is waiting'}${v.queued ? `, ${count(v.queued)} accepted` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(v.running)}</dd><dd class="note">of ${plural(v.slots, 'slot')}</dd></div>
       <div><dt>In</dt><dd>${rate(current('in'))}<small> /s</small></dd><dd class="note">${count(v.accepted)} accepted so far</dd></div>
       <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(v.ok)} ended well</dd></div>

@@ -76,12 +76,12 @@ func TestCold(t *testing.T) {
 func TestLive(t *testing.T) {
 	w := start(t)
 	b := w.open("")
-	b.Sees("All is well", "There is no job.")
+	b.Sees("Everything is healthy", "There is no job.")
 	b.Accessible("empty")
 	w.job(`{"name":"mail","argument":{}}`)
 	b.Sees("One thing is wrong", "no worker serves the name")
 	worker := w.worker("one", 1, "*")
-	b.Sees("All is well")
+	b.Sees("Everything is healthy")
 	id := w.take(worker, 1)[0]
 	b.At("#/job/" + id)
 	b.Sees("run 1: running")
@@ -210,7 +210,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	enter("secret-a")
-	b.Sees("All is well")
+	b.Sees("Everything is healthy")
 	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`) {
 		t.Error("the token was kept")
 	}

@@ -16,7 +16,7 @@ export function overview() {
   const s = v.states, l = v.ledger, jobs = (/** @type {string} */ status, /** @type {any} */ text) => html`<a href=${to(['jobs'], { status })}>${text}</a>`;
   return html`${found(`${count(l.waiting)} waiting, ${count(l.running)} running, ${plural(v.workers, 'worker')}; ${v.durable ? 'jobs are kept in Redis' : 'jobs are in memory only: a restart loses them'}`, words)}
     <dl class="now">
-      <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(v.oldest_age)}` : 'nothing waits'}${s.retrying ? html`, ${jobs('retrying', `${count(s.retrying)} retrying`)}` : ''}</dd></div>
+      <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(v.oldest_age)}` : 'nothing is waiting'}${s.retrying ? html`, ${jobs('retrying', `${count(s.retrying)} retrying`)}` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">${v.slots ? `of ${plural(v.slots, 'slot')}` : 'no worker is registered'}</dd></div>
       <div><dt>In</dt><dd>${rate(current('in'))}<small> /s</small></dd><dd class="note">${count(l.enqueued)} since the start</dd></div>
       <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(l.done)} done</dd></div>

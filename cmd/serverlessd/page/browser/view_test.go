@@ -250,7 +250,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("a token that may not read the page is offered more:\n%s", b.Text())
 	}
 	enter("secret-r")
-	b.Sees("All is well", "There is no job and no handler.")
+	b.Sees("Everything is healthy", "There is no job and no handler.")
 	b.Accessible("empty")
 	b.At("#/handlers")
 	b.Sees("There is no handler.")
@@ -263,7 +263,7 @@ func TestTokens(t *testing.T) {
 	b.Visit(w.url + "/?again") // a reload clears the tab's memory, so the page asks for the token again
 	b.Sees("needs a token")
 	enter("secret-a")
-	b.Sees("All is well")
+	b.Sees("Everything is healthy")
 	b.At("#/handlers")
 	b.Press("Add a handler")
 	b.Fill("client", "acme")

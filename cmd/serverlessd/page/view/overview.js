@@ -16,7 +16,7 @@ export function overview() {
   const l = v.ledger ?? {}, lost = v.ledger && l.failed + l.abandoned, jobs = (/** @type {string} */ state, /** @type {any} */ text) => html`<a href=${to(['jobs'], { state })}>${text}</a>`;
   return html`${found(`${v.ledger ? `${count(l.waiting)} waiting, ${count(l.running)} running` : 'the jobs in the stores are not known'}; ${plural(v.journal.jobs, 'job')} in the journal`, words)}
     <dl class="now">
-      <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(l.oldest_ms / 1000)}` : 'nothing waits'}${l.deferred ? html`, ${jobs('deferred', `${count(l.deferred)} deferred`)}` : ''}</dd></div>
+      <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(l.oldest_ms / 1000)}` : 'nothing is waiting'}${l.deferred ? html`, ${jobs('deferred', `${count(l.deferred)} deferred`)}` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">${v.handing_out ? `${plural(v.batches, 'batch', 'batches')} here` : 'stopped here'}</dd></div>
       <div><dt>In</dt><dd>${rate(current('in'))}<small> /s</small></dd><dd class="note">${count(v.added)} since the start, here</dd></div>
       <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(l.ok)} OK, ever</dd></div>
