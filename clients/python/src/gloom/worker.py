@@ -93,9 +93,11 @@ class AsyncWorker:
         self._kind: Callable[..., JobBase] = AsyncJob
         self._start_run: Callable[[Any], None] = self._start_task
         self._tasks: set[asyncio.Task[Outcome]] = set()
-        # The task that keeps each socket joined, and the socket while it is connected.
+        # The task that keeps each socket joined, and the socket while it is connected;
+        # empty before the start.
         self._seats: dict[asyncio.Task[None], Socket | None] = {}
-        self._began = self._joined = self._leaving = False
+        self._news = asyncio.Event()  # set on a join, on leave, and at the end
+        self._joined = self._leaving = False
         self._aborted = ""  # when, and with what, connections were dropped
         self._refused: list[Exception] = []  # why sockets were given up
 
@@ -120,7 +122,8 @@ class AsyncWorker:
         try:
             await within(self._news.wait(), wait)
         except BaseException as err:
-            await self._end(0)
+            with contextlib.suppress(TimeoutError):
+                await self.stop(0)
             if isinstance(err, TimeoutError):
                 raise NotConnected(f"no broker joined within {wait:g} s") from None
             raise
@@ -137,27 +140,32 @@ class AsyncWorker:
     def leave(self) -> None:
         """Begin to stop, without waiting; like Worker.leave."""
         self._leaving = True
-        if self._began:
-            self._news.set()
-            for task, socket in self._seats.items():
-                if socket is not None:
-                    socket.leave()
-                else:
-                    task.cancel()  # it is connecting, or waiting to do so
+        self._news.set()
+        for task, socket in self._seats.items():
+            if socket is not None:
+                socket.leave()
+            else:
+                task.cancel()  # it is connecting, or waiting to do so
 
     async def stop(self, timeout: float | None = None) -> None:
         """Stop; like Worker.stop, but handlers' tasks are cancelled at the timeout."""
-        if not self._began:
+        if not self._seats:
             return
         timeout = self._stop_timeout if timeout is None else timeout
         self.leave()
-        if not await self._end(timeout):
+        try:
+            await asyncio.wait({self._over}, timeout=timeout)
+        finally:
+            if not self.done:
+                self._abort(f"after {timeout:g} s")
+        await asyncio.wait({self._over})
+        if self._aborted:
             raise TimeoutError(f"worker stopped {self._aborted}")
 
     @property
     def done(self) -> bool:
         """Whether the worker has ended: it was stopped, or refused permanently."""
-        return self._began and self._over.done()
+        return bool(self._seats) and self._over.done()
 
     @property
     def error(self) -> Exception | None:
@@ -168,18 +176,17 @@ class AsyncWorker:
         return self._refused[0]
 
     def _begin(self) -> None:
-        if self._began:
+        if self._seats:
             raise RuntimeError("the worker has already been started")
         if self._leaving:
             raise ClosedError("the worker has been stopped")
-        self._news = asyncio.Event()  # set on a join, on leave, and at the end
         sockets = 1 if self._prefetch else self._concurrency
-        for addr in [*self._options.addrs] * sockets:
-            self._seats[start(self._keep_joined(addr))] = None
+        addrs = [*self._options.addrs] * sockets
+        seats = [start(self._keep_joined(addr)) for addr in addrs]
         # Done when every socket has left or has been given up.
-        self._over = asyncio.gather(*self._seats, return_exceptions=True)
+        self._over = asyncio.gather(*seats, return_exceptions=True)
         self._over.add_done_callback(lambda _: self._news.set())
-        self._began = True
+        self._seats = dict.fromkeys(seats)
 
     async def _keep_joined(self, addr: str) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
@@ -213,17 +220,6 @@ class AsyncWorker:
         self._options.tell(Notice(Event.JOINED, addr))
         self._joined = True
         self._news.set()
-
-    async def _end(self, timeout: float) -> bool:
-        """Wait until all jobs are answered, or drop the rest at the timeout.  Returns
-        whether all were answered."""
-        try:
-            await asyncio.wait({self._over}, timeout=timeout)
-        finally:
-            if not self.done:
-                self._abort(f"after {timeout:g} s")
-        await asyncio.wait({self._over})
-        return not self._aborted
 
     def _abort(self, when: str) -> None:
         """Drop all connections and wait for no handler."""
@@ -395,7 +391,7 @@ class Worker:
         return self._core.error
 
     def _start_thread(self) -> None:
-        if self._core._leaving and not self._core._began:
+        if self._core._leaving and not self._core._seats:
             raise ClosedError("the worker has been stopped")
         self._thread.start()
 
@@ -412,7 +408,7 @@ class Worker:
 
     async def _finish(self) -> None:
         """End threads and processes, with the handlers that still run in them."""
-        if self._core._began and not self._core.done:
+        if self._core._seats and not self._core.done:
             self._core._abort("at its end")
         whole = self._core.done and not self._core._aborted
         if self._children is not None:
