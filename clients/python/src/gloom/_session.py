@@ -141,7 +141,7 @@ class Session(Link):
             super().on_error(error)
             return
         end = error
-        if code in errors.END_CODES or code == errors.TakenOver.code:
+        if (code, True) in errors.KINDS:
             end = errors.from_code(code, error.reason, id, ended=True, lost=error.lost)
         job = self.jobs.get(id)
         if job is not None and job.acked and end is not error:

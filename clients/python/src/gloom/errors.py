@@ -20,8 +20,8 @@ __all__ = [
 # fmt: on
 
 
-# The class for each code and whether it ends an accepted job.
-_KINDS: dict[tuple[str, bool], type["BrokerError"]] = {}
+#: The class for each code and whether it ends an accepted job.
+KINDS: dict[tuple[str, bool], type["BrokerError"]] = {}
 
 
 class GloomError(Exception):
@@ -101,7 +101,7 @@ class BrokerError(GloomError):
     def __init_subclass__(cls, code: str = "") -> None:
         if code:
             cls.code = code
-            _KINDS[code, issubclass(cls, JobError)] = cls
+            KINDS[code, issubclass(cls, JobError)] = cls
 
     def __init__(
         self, reason: str, id: str | None = None, code: str = "", lost: bool = False
@@ -231,14 +231,10 @@ def again(error: E) -> E:
     return twin
 
 
-#: Codes that can end a job that the broker had accepted.
-END_CODES = frozenset(code for code, ended in _KINDS if ended) - {TakenOver.code}
-
-
 def from_code(
     code: str, reason: str, id: str | None, ended: bool = False, lost: bool = False
 ) -> BrokerError:
     """The error for a code of the protocol, known here or not.  ended: it ends an
     accepted job, rather than refusing a request."""
-    kind = _KINDS.get((code, ended), JobError if ended else RefusedError)
+    kind = KINDS.get((code, ended), JobError if ended else RefusedError)
     return kind(reason, id, code, lost)
