@@ -381,7 +381,8 @@ class Connection(RepliesCase):
     def test_size_error_is_why_it_closes(self):
         a, b = self.submit("a"), self.submit("b")
         self.refuse("size_error")
-        self.link.lose(ConnectionResetError("closed"))
+        self.link.connection_lost(ConnectionResetError("closed"))
+        self.link.lose(self.link.lost.result())
         self.assertIsInstance(a.error, errors.SizeError)
         self.assertIsInstance(b.error.cause, errors.SizeError)
 

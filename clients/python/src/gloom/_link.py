@@ -233,7 +233,7 @@ class Link(asyncio.Protocol):
         if self.cause is None:
             where = " in the middle of a frame" if self._reader.partial else ""
             self.cause = exc or ConnectionResetError(f"closed by the broker{where}")
-        self.lost.set_result(self.cause)
+        self.lost.set_result(self.refusal or self.cause)
 
     def pause_writing(self) -> None:
         self.writable = False

@@ -157,7 +157,6 @@ class Session(Link):
     def lose(self, cause: Exception, keep: bool = False) -> None:
         """Fail everything pending, because the connection is gone.  If keep is set, kept
         jobs do not fail."""
-        cause = self.refusal or cause
         stayed, kept = {id(frame) for frame in self.unsent}, {}
         for job in list(self.jobs.values()):
             job.sent = job.acked or id(job.frame) not in stayed

@@ -61,7 +61,6 @@ class Socket(Link):
         if not self.joined:
             self.abort(TimeoutError(f"no answer to join within {limit:g} s"))
         cause = await asyncio.shield(self.lost)
-        cause = self.refusal or cause
         self.abandon(LostError(cause, self.addr))
         while self.running:
             self._finished.clear()
