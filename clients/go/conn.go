@@ -18,13 +18,13 @@ const (
 	readBuffer = 8 << 10
 	// maxUnsent is how many bytes may wait to be written before callers must wait.
 	maxUnsent = 1 << 20
-	// keepBuffer is the largest buffer that is kept for reuse, in bytes.
-	keepBuffer = 256 << 10
+	// maxKeptBuffer is the largest buffer that is kept for reuse, in bytes.
+	maxKeptBuffer = 256 << 10
 	// finalWriteTime is how long a connection is still read after a write has failed: the broker
 	// may have sent the reason.
 	finalWriteTime = 250 * time.Millisecond
-	// deadBeats is how many beats may pass without a byte from the broker.
-	deadBeats = 3
+	// maxSilentBeats is how many beats may pass without a byte from the broker.
+	maxSilentBeats = 3
 )
 
 // errFinished ends a connection that has nothing more to wait for.
@@ -33,81 +33,81 @@ var errFinished = errors.New("finished")
 // conn is a connection to a broker. One goroutine writes the frames that others append to a
 // buffer, so that one call sends many of them. Another goroutine reads frames.
 type conn struct {
-	conf *config
-	addr string
-	nc   net.Conn
-	user user
-	life context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
-	end  context.CancelCauseFunc
-	over chan struct{} // closed when everything on the connection has been notified of its end
+	conf   *config
+	addr   string
+	nc     net.Conn
+	client connClient
+	ctx    context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
+	end    context.CancelCauseFunc
+	ended  chan struct{} // closed when everything on the connection has been notified of its end
 
-	drained context.Context // ends when the broker has reported that it drains
-	drain   context.CancelFunc
+	drainedCtx context.Context // ends when the broker has reported that it drains
+	drain      context.CancelFunc
 
 	// The largest frames in each direction. Only the reply to hello changes them, before
 	// anything large is sent.
 	maxIn, maxOut int
 
-	mu      *condMutex // guards the fields below
-	out     []byte     // whole frames, not yet given to the writer
-	wake    sync.Cond  // the writer waits for frames, or for the end
-	mute    bool       // the output ends after out: the writer then shuts down its side
-	waiting fifo[request]
-	jobs    map[string]*Pending // for a submitter: the jobs pending here, by canonical id
-	written uint64              // number of the first request not given to the writer
-	bare    bool                // a detached job without ack has been sent since the last request with a reply
-	refusal *RefusedError       // why the broker is closing the connection
+	mu          *condMutex // guards the fields below
+	outBuf      []byte     // whole frames, not yet given to the writer
+	wake        sync.Cond  // the writer waits for frames, or for the end
+	outputEnds  bool       // the output ends after outBuf: the writer then shuts down its side
+	requests    fifo[request]
+	jobs        map[string]*Pending // for a submitter: the jobs pending here, by canonical id
+	written     uint64              // number of the first request not given to the writer
+	unconfirmed bool                // a detached job without ack has been sent since the last request with a reply
+	refusal     *RefusedError       // why the broker is closing the connection
 
 	// Used only by the reading goroutine.
-	in      []byte // what has arrived; frames have been cut from it up to cut
-	cut     int
-	decoder wire.ClientDecoder
-	frame   wire.Event
-	news    []notifier // notifiers to call after the current frame
+	inBuf         []byte // what has arrived; frames have been taken from it up to inPos
+	inPos         int
+	decoder       wire.ClientDecoder
+	frame         wire.Event
+	notifications []notifier // notifiers to call after the current frame
 }
 
 // notifier tells the program about the effect of a frame. notify is called without mu held.
 type notifier interface{ notify() }
 
-type call func()
+type notifyFunc func()
 
-func (f call) notify() { f() }
+func (f notifyFunc) notify() { f() }
 
-// user is what a connection serves. Its methods are called by the reading goroutine, with mu
-// held.
-type user interface {
-	// replied acts on the reply to a request; refusal is nil for ok. A silent submit counts as
+// connClient is what a connection serves. Its methods are called by the reading goroutine, with
+// mu held.
+type connClient interface {
+	// onReply acts on the reply to a request; refusal is nil for ok. A silent submit counts as
 	// accepted once a later frame proves that it was.
-	replied(r request, refusal *RefusedError) error
-	// event acts on a frame that only workers get.
-	event(*wire.Event) error
-	// finished reports whether nothing is left to wait for.
-	finished() bool
-	// gone is called when the connection has ended, and ends everything on it.
-	gone(*LostError)
+	onReply(r request, refusal *RefusedError) error
+	// onEvent acts on a frame that only workers get.
+	onEvent(*wire.Event) error
+	// isFinished reports whether nothing is left to wait for.
+	isFinished() bool
+	// onLoss is called when the connection has ended, and ends everything on it.
+	onLoss(*LostError)
 }
 
-// dial connects to a broker and starts to serve the connection, which ends when it fails or life
+// dial connects to a broker and starts to serve the connection, which ends when it fails or parent
 // ends. Then dial calls greet with mu held, and waits until greet's argument done has been called.
 // Both the connecting, which ends with ctx, and the wait are limited by the dial timeout.
-func (c *conn) dial(ctx, life context.Context, broker string, greet func(done func(error))) error {
-	soon, cancel := c.conf.timeout(ctx)
+func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done func(error))) error {
+	soon, cancel := c.conf.withTimeout(ctx)
 	defer cancel()
 	var err error
 	if c.nc, c.addr, err = c.conf.connect(soon, broker); err != nil {
 		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
-	c.wake.L, c.over = c.mu, make(chan struct{})
-	c.life, c.end = context.WithCancelCause(life)
-	c.drained, c.drain = context.WithCancel(context.Background())
-	context.AfterFunc(c.life, func() { c.nc.Close() }) // with TLS, Close may wait for the peer
+	c.wake.L, c.ended = c.mu, make(chan struct{})
+	c.ctx, c.end = context.WithCancelCause(parent)
+	c.drainedCtx, c.drain = context.WithCancel(context.Background())
+	context.AfterFunc(c.ctx, func() { c.nc.Close() }) // with TLS, Close may wait for the peer
 	if ctx.Err() != nil {
 		c.fail(ErrClosed)
 	}
 	go c.writeLoop()
 	go c.run()
-	soon, cancel = c.conf.timeout(c.life)
+	soon, cancel = c.conf.withTimeout(c.ctx)
 	defer cancel()
 	if err := await(soon, func(done func(error)) error {
 		c.mu.Lock()
@@ -116,8 +116,8 @@ func (c *conn) dial(ctx, life context.Context, broker string, greet func(done fu
 		return nil
 	}); err != nil {
 		c.fail(err)
-		<-c.over
-		return fmt.Errorf("gloom: connect to %s: %w", c.addr, c.lost().Cause)
+		<-c.ended
+		return fmt.Errorf("gloom: connect to %s: %w", c.addr, c.lostError().Cause)
 	}
 	return nil
 }
@@ -138,26 +138,26 @@ func await(ctx context.Context, ask func(done func(error)) error) error {
 
 // run handles frames until reading or handling one fails, and then ends the connection.
 func (c *conn) run() {
-	defer close(c.over)
+	defer close(c.ended)
 	var err error
 	for err == nil {
 		err = c.handle()
 	}
 	c.fail(err)
-	lost := c.lost()
+	lost := c.lostError()
 	c.mu.Lock()
-	for !c.waiting.empty() {
-		c.finishRequest(c.waiting.pop(), lost)
+	for !c.requests.empty() {
+		c.finishRequest(c.requests.pop(), lost)
 	}
-	c.out = nil
-	c.user.gone(lost)
+	c.outBuf = nil
+	c.client.onLoss(lost)
 	c.mu.Unlock()
 	c.runNotices()
 }
 
 // handle reads a frame and acts on it.
 func (c *conn) handle() error {
-	payload, err := c.next()
+	payload, err := c.nextFrame()
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (c *conn) handle() error {
 	}
 	c.mu.Lock()
 	err = c.receive(&c.frame)
-	if err == nil && c.user.finished() {
+	if err == nil && c.client.isFinished() {
 		err = errFinished
 	}
 	c.mu.Unlock()
@@ -177,11 +177,11 @@ func (c *conn) handle() error {
 }
 
 func (c *conn) runNotices() {
-	for i, n := range c.news {
+	for i, n := range c.notifications {
 		n.notify()
-		c.news[i] = nil
+		c.notifications[i] = nil
 	}
-	c.news = c.news[:0]
+	c.notifications = c.notifications[:0]
 }
 
 // fail ends the connection. The first cause stays, but a refusal from the broker takes
@@ -196,9 +196,9 @@ func (c *conn) fail(cause error) {
 	c.wake.Signal()
 }
 
-// lost returns why the connection failed.
-func (c *conn) lost() *LostError {
-	if lost, ok := context.Cause(c.life).(*LostError); ok {
+// lostError returns why the connection failed.
+func (c *conn) lostError() *LostError {
+	if lost, ok := context.Cause(c.ctx).(*LostError); ok {
 		return lost
 	}
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
@@ -211,20 +211,20 @@ func (c *conn) hello(then func(error)) {
 		return
 	}
 	hello := wire.AppendHello(nil, c.conf.token, c.conf.client, c.conf.heartbeat.Milliseconds())
-	c.send(hello, request{verb: wire.Hello, then: then})
+	c.send(hello, request{verb: wire.Hello, done: then})
 }
 
 // send sends a request. If the connection has failed, but run has not ended its requests yet, run
 // ends this one, too. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
-	c.bare = r.silent && (c.bare || r.job.detach)
-	c.waiting.push(r)
+	c.unconfirmed = r.silent && (c.unconfirmed || r.job.detach)
+	c.requests.push(r)
 	c.write(frame)
 }
 
 func (c *conn) write(frame []byte) {
-	if !c.mute {
-		c.out = append(c.out, frame...)
+	if !c.outputEnds {
+		c.outBuf = append(c.outBuf, frame...)
 		c.wake.Signal()
 	}
 }
@@ -232,17 +232,17 @@ func (c *conn) write(frame []byte) {
 // endOutput makes the writer shut down its side of the connection once all frames are written.
 // Frames from the broker are still read.
 func (c *conn) endOutput() {
-	c.mute = true
+	c.outputEnds = true
 	c.wake.Signal()
 }
 
-// full reports whether callers must wait before they append more.
-func (c *conn) full() bool { return len(c.out) >= maxUnsent }
+// isFull reports whether callers must wait before they append more.
+func (c *conn) isFull() bool { return len(c.outBuf) >= maxUnsent }
 
 func (c *conn) writeLoop() {
 	var buf []byte // written and reused in turn with c.out
-	for last := false; !last && c.life.Err() == nil; {
-		buf, last = c.take(buf)
+	for last := false; !last && c.ctx.Err() == nil; {
+		buf, last = c.takeOutput(buf)
 		_, err := c.nc.Write(buf)
 		if err == nil && last {
 			err = ErrClosed
@@ -257,41 +257,41 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take waits for frames and swaps the buffers: it returns the frames to be written, and keeps
+// takeOutput waits for frames and swaps the buffers: it returns the frames to be written, and keeps
 // wrote, the buffer written last, for reuse. If last is true, nothing is written after these
 // frames. It returns nothing if the connection has failed. It locks mu.
-func (c *conn) take(wrote []byte) (buf []byte, last bool) {
+func (c *conn) takeOutput(wrote []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.out) == 0 && !c.mute && c.life.Err() == nil {
+	for len(c.outBuf) == 0 && !c.outputEnds && c.ctx.Err() == nil {
 		c.wake.Wait()
 	}
-	if c.life.Err() != nil {
+	if c.ctx.Err() != nil {
 		return nil, false
 	}
-	if c.bare && !c.mute {
+	if c.unconfirmed && !c.outputEnds {
 		// The broker sends nothing about a detached job without ack that it accepted. The
 		// reply to a ping proves that no refusal will come.
 		c.send(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
-	if c.full() {
+	if c.isFull() {
 		c.mu.broadcast()
 	}
-	if cap(wrote) > keepBuffer {
+	if cap(wrote) > maxKeptBuffer {
 		wrote = nil
 	}
-	buf = c.out
-	c.out = wrote[:0]
-	c.written = c.waiting.tail
-	return buf, c.mute
+	buf = c.outBuf
+	c.outBuf = wrote[:0]
+	c.written = c.requests.tail
+	return buf, c.outputEnds
 }
 
-// next returns the payload of the next frame, valid until the next call. Memory grows with what
-// has arrived, not with what is announced. With a heartbeat, next fails if no byte arrives in
-// deadBeats heartbeats.
-func (c *conn) next() ([]byte, error) {
+// nextFrame returns the payload of the next frame, valid until the next call. Memory grows with
+// what has arrived, not with what is announced. With a heartbeat, nextFrame fails if no byte
+// arrives in maxSilentBeats heartbeats.
+func (c *conn) nextFrame() ([]byte, error) {
 	for {
-		rest := c.in[c.cut:]
+		rest := c.inBuf[c.inPos:]
 		payload, used, tooLarge := wire.SplitFrame(rest, c.maxIn)
 		switch {
 		case tooLarge != nil && string(rest[:wire.HeaderLen]) == "HTTP":
@@ -299,22 +299,22 @@ func (c *conn) next() ([]byte, error) {
 		case tooLarge != nil:
 			return nil, &ProtocolError{Reason: tooLarge.Reason}
 		case used > 0:
-			c.cut += used
+			c.inPos += used
 			return payload, nil
 		}
-		if len(rest) == 0 && cap(c.in) > keepBuffer {
-			c.in = nil
+		if len(rest) == 0 && cap(c.inBuf) > maxKeptBuffer {
+			c.inBuf = nil
 		}
-		if c.cut > 0 { // otherwise the start of a large frame would be copied at each read
-			c.in, c.cut = append(c.in[:0], rest...), 0
+		if c.inPos > 0 { // otherwise the start of a large frame would be copied at each read
+			c.inBuf, c.inPos = append(c.inBuf[:0], rest...), 0
 		}
-		c.in = slices.Grow(c.in, readBuffer)
-		quiet := deadBeats * c.conf.heartbeat
+		c.inBuf = slices.Grow(c.inBuf, readBuffer)
+		quiet := maxSilentBeats * c.conf.heartbeat
 		if quiet > 0 {
 			c.nc.SetReadDeadline(time.Now().Add(quiet))
 		}
-		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
-		c.in = c.in[:len(c.in)+n]
+		n, err := c.nc.Read(c.inBuf[len(c.inBuf):cap(c.inBuf)])
+		c.inBuf = c.inBuf[:len(c.inBuf)+n]
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
 		}

@@ -39,7 +39,7 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-func TestWaitingCallsEndWithTheConnection(t *testing.T) {
+func TestWaitingCallsAfterLoss(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	done := make(chan error, 2)
 	go func() { done <- s.Ping(within(t)) }()
@@ -78,7 +78,7 @@ func clogged(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, b
 	return s, first, newPeer(t, theirs)
 }
 
-func TestUnsentJobsSaySo(t *testing.T) {
+func TestUnsentJobs(t *testing.T) {
 	s, first, broker := clogged(t, newFake(t))
 	second := submit(t, s, gloom.Job{ID: "second"})
 	broker.close()
@@ -111,7 +111,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-func TestNothingIsSubmittedTwice(t *testing.T) {
+func TestNoDuplicateSubmit(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
 	p := submit(t, s, gloom.Job{ID: "a"})
@@ -123,7 +123,7 @@ func TestNothingIsSubmittedTwice(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
-func TestSubmitWaitsForABroker(t *testing.T) {
+func TestSubmitBeforeConnect(t *testing.T) {
 	f := newFake(t)
 	addr := f.addr()
 	f.ln.Close()
@@ -172,7 +172,7 @@ func TestFailover(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
-func TestDialTriesEveryAddress(t *testing.T) {
+func TestDialAddresses(t *testing.T) {
 	dead, alive := newFake(t), newFake(t)
 	dead.ln.Close()
 	s, err := gloom.Dial(within(t), gloom.Addrs(dead.addr(), alive.addr()))
@@ -187,7 +187,7 @@ func TestDialTriesEveryAddress(t *testing.T) {
 	}
 }
 
-func TestDrainingBrokerIsLeft(t *testing.T) {
+func TestDrainingBroker(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
 	if err != nil {
@@ -220,7 +220,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 	wantResult(t, a, "1")
 }
 
-func TestRetiredConnectionEndsWithItsLastJob(t *testing.T) {
+func TestRetiredConnection(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	var n notices
 	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick, n.option())
@@ -246,7 +246,7 @@ func TestRetiredConnectionEndsWithItsLastJob(t *testing.T) {
 }
 
 // The length that a frame announces is not allocated before its bytes arrive.
-func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
+func TestAnnouncedLength(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.MaxFrame(1<<30))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()
@@ -263,7 +263,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	}
 }
 
-func TestFrameTooLargeForUs(t *testing.T) {
+func TestFrameTooLarge(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.MaxFrame(1024))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.nc.Write([]byte{0xff, 0xff, 0xff, 0xff})
@@ -302,7 +302,7 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
-func TestJobThatWaitsForRoomMovesOn(t *testing.T) {
+func TestWaitingJobChangesBroker(t *testing.T) {
 	f := newFake(t)
 	s, _, broker := clogged(t, f)
 	big := gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}

@@ -49,11 +49,11 @@
 //	conn.handle      cuts a frame from the incoming bytes
 //	conn.receive     decides what each one is: the reply to the first waiting request,
 //	                 or, by its id, the end of a job
-//	session.replied  acts on a reply: the job is accepted, refused, or requested in another way
+//	session.onReply  acts on a reply: the job is accepted, refused, or requested in another way
 //	Pending.notify   frees the place in the window, and wakes those who wait
 //
 // A worker's connection is the same, with runs in place of jobs: socket.onJob gives a run to a
-// handler or to Take, socket.answer sends how it ended, and socket.replied acts on the reply.
+// handler or to Take, socket.answer sends how it ended, and socket.onReply acts on the reply.
 // One lock guards the state of a connection; a submitter's connections share it. Callbacks are
 // called without it.
 package gloom

@@ -15,7 +15,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // release returns a slice to buffers unless it is large: while slices are in use, the garbage
 // collector frees none of them.
 func release(buf *[]byte) {
-	if cap(*buf) <= keepBuffer {
+	if cap(*buf) <= maxKeptBuffer {
 		buffers.Put(buf)
 	}
 }

@@ -28,9 +28,9 @@ func TestRequestWhileClosing(t *testing.T) {
 	s.mu.Lock() // the connection waits for this before it ends its requests
 	sess := s.current
 	s.end(ErrClosed)
-	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, then: func(err error) { told <- err }})
+	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, done: func(err error) { told <- err }})
 	s.mu.Unlock()
-	defer func() { <-sess.over }()
+	defer func() { <-sess.ended }()
 	select {
 	case err := <-told:
 		if !errors.Is(err, ErrLost) || !errors.Is(err, ErrClosed) {
@@ -41,22 +41,22 @@ func TestRequestWhileClosing(t *testing.T) {
 	}
 }
 
-// TestLongFrameIsNotKept: the pool of buffers for frames keeps no large one. Its users would keep it
+// TestLongFrameBuffer: the pool of buffers for frames keeps no large one. Its users would keep it
 // from the garbage collector.
-func TestLongFrameIsNotKept(t *testing.T) {
+func TestLongFrameBuffer(t *testing.T) {
 	s, err := NewSubmitter(Addrs("127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	for range 10 {
-		s.TrySubmit(Job{Body: slices.Repeat([]byte("1"), 4*keepBuffer)})
+		s.TrySubmit(Job{Body: slices.Repeat([]byte("1"), 4*maxKeptBuffer)})
 		for range 3 {
 			runtime.GC()
 			s.TrySubmit(Job{})
 		}
 		buf := buffers.Get().(*[]byte)
-		if n := cap(*buf); n > keepBuffer {
+		if n := cap(*buf); n > maxKeptBuffer {
 			t.Fatalf("%d bytes are kept", n)
 		}
 		buffers.Put(buf)

@@ -12,37 +12,37 @@ func (s *Submitter) stayConnected() {
 	pause := s.conf.retry()
 	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
 	for {
-		except, over := "", s.life.Done()
+		except, over := "", s.ctx.Done()
 		if sess != nil {
-			except, over = sess.home, sess.over
+			except, over = sess.configuredAddr, sess.ended
 		}
 		next, err := s.tryAll(except)
 		switch {
-		case s.life.Err() != nil:
+		case s.ctx.Err() != nil:
 			return
 		case err == nil:
 			sess = next
-			drained := sess.drained.Done()
+			drained := sess.drainedCtx.Done()
 			if len(s.conf.addrs) == 1 {
 				drained = nil // there is no other broker
 			}
 			select {
 			case <-drained:
 				continue // its pending jobs stay on it
-			case <-sess.over:
+			case <-sess.ended:
 			}
 		case !pause(Notice{Event: EventFailed, Err: err}, over):
 			continue
 		}
-		if s.life.Err() != nil || s.leaving.Load() {
+		if s.ctx.Err() != nil || s.leaving.Load() {
 			return
 		}
 		s.mu.Lock()
 		if len(s.kept) > 0 { // only that broker can resume them
-			s.next = slices.Index(s.conf.addrs, sess.home)
+			s.nextAddr = slices.Index(s.conf.addrs, sess.configuredAddr)
 		}
 		s.mu.Unlock()
-		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done())
+		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lostError().Cause}, s.ctx.Done())
 		sess = nil
 	}
 }
@@ -53,14 +53,14 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 	var all error
 	refused := true
 	for range s.conf.addrs {
-		addr := s.conf.addrs[s.next]
-		s.next = (s.next + 1) % len(s.conf.addrs)
+		addr := s.conf.addrs[s.nextAddr]
+		s.nextAddr = (s.nextAddr + 1) % len(s.conf.addrs)
 		if addr == except {
 			continue
 		}
-		sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: addr}
-		sess.user = sess
-		err := sess.dial(s.life, s.life, addr, sess.hello)
+		sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, configuredAddr: addr}
+		sess.client = sess
+		err := sess.dial(s.ctx, s.ctx, addr, sess.hello)
 		if err == nil {
 			s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
 			s.adopt(sess)
@@ -89,15 +89,15 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 func (s *Submitter) adopt(sess *session) {
 	var ended []*Pending
 	s.mu.Lock()
-	if sess.life.Err() == nil {
+	if sess.ctx.Err() == nil {
 		if old := s.current; old != nil {
-			if old.retired = true; old.finished() {
+			if old.retired = true; old.isFinished() {
 				old.end(ErrClosed)
 			}
 		}
 		s.current, s.sessions = sess, append(s.sessions, sess)
 		for _, p := range s.kept {
-			if p.session.home == sess.home {
+			if p.session.configuredAddr == sess.configuredAddr {
 				p.err = sess.sendJob(p, p.kept.frame)
 			}
 			if p.err != nil {

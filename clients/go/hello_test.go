@@ -110,7 +110,7 @@ func TestNoAnswerToHello(t *testing.T) {
 	wantError(t, err, context.Canceled)
 }
 
-func TestSilentBrokerIsGivenUp(t *testing.T) {
+func TestSilentBroker(t *testing.T) {
 	f := newFake(t)
 	go func() {
 		broker := f.accept()

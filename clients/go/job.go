@@ -104,10 +104,10 @@ func (j *Job) Progress(v any) error {
 			return cause
 		case s.runs[r.key] != r:
 			return errors.New("gloom: job has been answered")
-		case s.full() || s.reports == maxReports:
+		case s.isFull() || s.unansweredProgress == maxUnansweredProgress:
 			return ErrWindowFull
 		}
-		s.reports++
+		s.unansweredProgress++
 		s.send(frame, request{verb: wire.Progress, key: r.key, run: r})
 		return nil
 	})

@@ -25,7 +25,7 @@ func attached(id, state string) string {
 	return fmt.Sprintf(`{"ok":true,"id":%q,"state":%q}`, id, state)
 }
 
-func TestKeptJobsSurviveTheirConnection(t *testing.T) {
+func TestKeptJobsReconnect(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
 	news := make(chan string, 1)
@@ -65,7 +65,7 @@ func TestKeptJobsSurviveTheirConnection(t *testing.T) {
 	}
 }
 
-func TestUnsentKeptJobsAreSent(t *testing.T) {
+func TestUnsentKeptJobs(t *testing.T) {
 	f := newFake(t)
 	s, first, broker := clogged(t, f)
 	second := submit(t, s, keep("second"))
@@ -80,7 +80,7 @@ func TestUnsentKeptJobsAreSent(t *testing.T) {
 }
 
 // An unsent job is not sent to a broker that accepts only smaller jobs.
-func TestUnsentKeptJobIsTooLargeForTheNextBroker(t *testing.T) {
+func TestUnsentKeptJobTooLarge(t *testing.T) {
 	f := newFake(t)
 	ours, theirs := net.Pipe()
 	var dials atomic.Int32
@@ -126,7 +126,7 @@ func TestUnsentKeptJobIsTooLargeForTheNextBroker(t *testing.T) {
 }
 
 // A broker that no longer knows a job may have run it: it is run again only on request.
-func TestKeptJobThatTheBrokerLost(t *testing.T) {
+func TestKeptJobLostByBroker(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
 	acked, sent, again := submit(t, s, keep("acked")), submit(t, s, keep("sent")), keep("again")
@@ -162,7 +162,7 @@ func TestKeptJobThatTheBrokerLost(t *testing.T) {
 }
 
 // The client does not go on asking a broker that neither has a job nor accepts it.
-func TestKeptJobThatIsNeitherThereNorTaken(t *testing.T) {
+func TestKeptJobRefused(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
 	again := keep("a")
@@ -183,7 +183,7 @@ func TestKeptJobThatIsNeitherThereNorTaken(t *testing.T) {
 }
 
 // Two clients that attach to one job in turn would fight for ever.
-func TestTakenOverIsLeftAlone(t *testing.T) {
+func TestTakenOver(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
 	a, b := submit(t, s, keep("a")), submit(t, s, keep("b"))
@@ -202,7 +202,7 @@ func TestTakenOverIsLeftAlone(t *testing.T) {
 	wantResult(t, b, "1")
 }
 
-func TestKeptJobsStayWithTheirBroker(t *testing.T) {
+func TestKeptJobsSameBroker(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
 	if err != nil {
@@ -230,7 +230,7 @@ func TestKeptJobsStayWithTheirBroker(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
-func TestDoLetsGoOfAKeptJobWhileAway(t *testing.T) {
+func TestDoAbandonsKeptJob(t *testing.T) {
 	f := newFake(t)
 	var n notices
 	s, broker := dial(t, f, n.option())
@@ -252,7 +252,7 @@ func TestDoLetsGoOfAKeptJobWhileAway(t *testing.T) {
 	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
 }
 
-func TestCloseEndsKeptJobs(t *testing.T) {
+func TestCloseWithKeptJobs(t *testing.T) {
 	f := newFake(t)
 	var n notices
 	s, broker := dial(t, f, n.option(), gloom.Backoff(time.Hour, time.Hour))

@@ -153,7 +153,7 @@ func TestLiveAttach(t *testing.T) {
 }
 
 // A broker that was restarted at the same address has forgotten all jobs.
-func TestLiveKeptJobsMeetANewBroker(t *testing.T) {
+func TestLiveKeptJobsNewBroker(t *testing.T) {
 	before, after := startBroker(t), startBroker(t)
 	var at atomic.Value
 	at.Store(before.SubmitAddr().String())

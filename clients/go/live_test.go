@@ -223,7 +223,7 @@ func TestLiveOptions(t *testing.T) {
 	}
 }
 
-func TestLiveDoLetsGo(t *testing.T) {
+func TestLiveDoAbandons(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter(gloom.Window(1))
 	for range 3 { // each takes the only place in the window
@@ -323,7 +323,7 @@ func TestLiveDrain(t *testing.T) {
 	do(t, s, gloom.Job{Type: "echo", Body: []byte("2")}, "2")
 }
 
-func TestLiveBrokerGoes(t *testing.T) {
+func TestLiveBrokerStops(t *testing.T) {
 	b := startBroker(t)
 	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		<-ctx.Done()

@@ -139,26 +139,26 @@ func (c *config) validate() error {
 		}
 	}
 	return cmp.Or(
-		wrongIf(len(c.addrs) == 0, "no broker address"),
-		wrongIf(c.dialTimeout <= 0, "dial timeout %v: must be above 0", c.dialTimeout),
-		wrongIf(c.maxFrame < 1024 || c.maxFrame > most, "max frame %d: must be 1024 … %d", c.maxFrame, most),
-		wrongIf(c.window < 1, "window %d: must be at least 1", c.window),
-		wrongIf(c.backoffBase <= 0 || c.backoffMax < c.backoffBase, "backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax),
-		wrongIf(c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), "heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat),
-		wrongIf(!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"),
+		errorIf(len(c.addrs) == 0, "no broker address"),
+		errorIf(c.dialTimeout <= 0, "dial timeout %v: must be above 0", c.dialTimeout),
+		errorIf(c.maxFrame < 1024 || c.maxFrame > most, "max frame %d: must be 1024 … %d", c.maxFrame, most),
+		errorIf(c.window < 1, "window %d: must be at least 1", c.window),
+		errorIf(c.backoffBase <= 0 || c.backoffMax < c.backoffBase, "backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax),
+		errorIf(c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), "heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat),
+		errorIf(!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"),
 	)
 }
 
-// wrongIf returns an error with the formatted text if wrong is set.
-func wrongIf(wrong bool, format string, args ...any) error {
+// errorIf returns an error with the formatted text if wrong is set.
+func errorIf(wrong bool, format string, args ...any) error {
 	if !wrong {
 		return nil
 	}
 	return fmt.Errorf("gloom: "+format, args...)
 }
 
-// timeout limits one step of connecting to a broker.
-func (c *config) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout limits one step of connecting to a broker.
+func (c *config) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.dialTimeout,
 		fmt.Errorf("no answer within %v: %w", c.dialTimeout, context.DeadlineExceeded))
 }

@@ -22,9 +22,9 @@ type Pending struct {
 	silent   bool // of Job.NoAck
 
 	// Guarded by owner.mu.
-	session *session // the last session whose table it was in
-	seq     uint64   // the number of its request there
-	kept    *kept    // nil if the job ends with its connection
+	session *session   // the last session whose table it was in
+	seq     uint64     // the number of its request there
+	kept    *keptState // nil if the job ends with its connection
 
 	acked bool // the broker has accepted the job; also valid once ack is closed
 
@@ -37,9 +37,9 @@ type Pending struct {
 // doneChan is a channel to be closed, created when it is first needed.
 type doneChan struct{ atomic.Value }
 
-var opened = make(chan struct{})
+var closedChan = make(chan struct{})
 
-func init() { close(opened) }
+func init() { close(closedChan) }
 
 func (d *doneChan) wait() <-chan struct{} {
 	if d.Load() == nil {
@@ -49,7 +49,7 @@ func (d *doneChan) wait() <-chan struct{} {
 }
 
 func (d *doneChan) release() {
-	if c := d.Swap(opened); c != nil && c != opened {
+	if c := d.Swap(closedChan); c != nil && c != closedChan {
 		close(c.(chan struct{}))
 	}
 }
@@ -101,13 +101,13 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 // Cancel cancels the job as Submitter.Cancel does, over the job's connection.
 func (p *Pending) Cancel(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
-		r := request{verb: wire.Cancel, key: p.key, job: p, then: done}
+		r := request{verb: wire.Cancel, key: p.key, job: p, done: done}
 		return p.owner.send(ctx, r, wire.AppendCancelRequest(nil, []byte(p.key)))
 	})
 }
 
-// taken announces that the broker has accepted the job. owner.mu must be held.
-func (p *Pending) taken() {
+// markAccepted announces that the broker has accepted the job. owner.mu must be held.
+func (p *Pending) markAccepted() {
 	if !p.acked {
 		p.acked = true
 		p.ack.release()

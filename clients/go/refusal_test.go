@@ -45,7 +45,7 @@ func outcome(err error) string {
 // Each case makes the requests of ask in order, has the broker send says, and lists the outcomes
 // in want. In ask, a is a job, a? a job with NoAck, a! a detached job, a!? a job that is both (a
 // ping follows it), -a a cancel, ~a a change and ^a an attach.
-func TestWhoseErrorItIs(t *testing.T) {
+func TestErrorAttribution(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ask  string
@@ -205,7 +205,7 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 	}
 }
 
-func TestOneIDTwice(t *testing.T) {
+func TestDuplicateID(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	a := submit(t, s, gloom.Job{ID: "a"})
 	_, err := s.Submit(within(t), gloom.Job{ID: "a"})
@@ -219,8 +219,8 @@ func TestOneIDTwice(t *testing.T) {
 	wantResult(t, again, "2")
 }
 
-// TestAJobEndsOnce: a broker that replies to a job once more after its end changes nothing.
-func TestAJobEndsOnce(t *testing.T) {
+// TestJobEndsOnce: a broker that replies to a job once more after its end changes nothing.
+func TestJobEndsOnce(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	a := submit(t, s, gloom.Job{ID: "a"})
 	d := submit(t, s, gloom.Job{ID: "d", Detach: true, NoAck: true})
@@ -255,7 +255,7 @@ func TestDetachedIDAgain(t *testing.T) {
 	wantResult(t, again, "1")
 }
 
-func TestAckTellsTheRefusal(t *testing.T) {
+func TestAckRefusal(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.send(errorFor("forbidden", "a"))
@@ -263,7 +263,7 @@ func TestAckTellsTheRefusal(t *testing.T) {
 	received(t, p.Acked(), "acked, for it has ended")
 }
 
-func TestQuietJobsAreProvenTaken(t *testing.T) {
+func TestNoAckAccepted(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	a, b := submit(t, s, gloom.Job{ID: "a", NoAck: true}), submit(t, s, gloom.Job{ID: "b", NoAck: true})
 	broker.send(resultFor("b", "1"))
@@ -278,7 +278,7 @@ func TestQuietJobsAreProvenTaken(t *testing.T) {
 	}
 }
 
-func TestQuietDetachedJobsAreConfirmedInBatches(t *testing.T) {
+func TestDetachedNoAckBatches(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.Window(64))
 	const jobs = 500
 	done := make(chan error, jobs)

@@ -39,24 +39,24 @@ func (r *Run) Answer(value any, err error) {
 func (r *Run) unwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
-	} else if r.socket.w.Unwanted != nil {
-		r.socket.news = append(r.socket.news, call(func() { r.socket.w.Unwanted(r, cause) }))
+	} else if r.socket.worker.Unwanted != nil {
+		r.socket.notifications = append(r.socket.notifications, notifyFunc(func() { r.socket.worker.Unwanted(r, cause) }))
 	}
 }
 
-func (r *Run) notify() { r.socket.w.Take(r) }
+func (r *Run) notify() { r.socket.worker.Take(r) }
 
 func newRun(s *socket, ev *wire.Event) *Run {
-	r := &Run{socket: s, key: string(ev.ID), ctx: s.life}
+	r := &Run{socket: s, key: string(ev.ID), ctx: s.ctx}
 	r.job = Job{
 		ID: wire.Value(ev.ID), Type: wire.Value(ev.Type),
 		Body: bytes.Clone(ev.Body), Headers: Headers(bytes.Clone(ev.Headers)), run: r,
 	}
-	if s.named {
+	if s.namesJobs {
 		r.name = []byte(r.key)
 	}
-	if s.w.Take == nil {
-		r.ctx, r.cancel = context.WithCancelCause(s.life)
+	if s.worker.Take == nil {
+		r.ctx, r.cancel = context.WithCancelCause(s.ctx)
 	}
 	return r
 }

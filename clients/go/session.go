@@ -11,10 +11,10 @@ import (
 
 // session is a submitter's connection to one broker.
 type session struct {
-	conn    // guarded by the owner's mu
-	owner   *Submitter
-	home    string // the configured address
-	retired bool   // it gets no new jobs, and ends with the last pending one
+	conn           // guarded by the owner's mu
+	owner          *Submitter
+	configuredAddr string // the configured address
+	retired        bool   // it gets no new jobs, and ends with the last pending one
 }
 
 // sendJob brings a job to this connection, unless its frame is too large; submit is the frame of
@@ -24,7 +24,7 @@ type session struct {
 // request is an attach again.
 func (s *session) sendJob(p *Pending, submit []byte) error {
 	r, frame := request{verb: wire.Submit, key: p.key, job: p, silent: p.silent}, submit
-	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.asked != 1) {
+	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.refusals != 1) {
 		r.verb, r.silent = wire.Attach, false
 		frame = wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
 	}
@@ -32,7 +32,7 @@ func (s *session) sendJob(p *Pending, submit []byte) error {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
 			Reason: fmt.Sprintf("frame of %d bytes, at most %d are allowed", size, s.maxOut)}
 	}
-	p.session, p.seq = s, s.waiting.tail
+	p.session, p.seq = s, s.requests.tail
 	s.jobs[p.key] = p
 	s.send(frame, r)
 	return nil
@@ -43,15 +43,15 @@ func (s *session) cancel(p *Pending) {
 	s.send(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
 }
 
-func (s *session) finished() bool {
-	return s.retired && len(s.jobs) == 0 && s.waiting.empty()
+func (s *session) isFinished() bool {
+	return s.retired && len(s.jobs) == 0 && s.requests.empty()
 }
 
-// gone ends the jobs pending here, in the order of submits. The next connection to the same
+// onLoss ends the jobs pending here, in the order of submits. The next connection to the same
 // broker may resume kept jobs of the current one.
-func (s *session) gone(lost *LostError) {
+func (s *session) onLoss(lost *LostError) {
 	o := s.owner
-	keeps := o.current == s && o.life.Err() == nil && !o.leaving.Load()
+	keeps := o.current == s && o.ctx.Err() == nil && !o.leaving.Load()
 	if o.current == s {
 		o.current = nil
 	}
@@ -64,15 +64,15 @@ func (s *session) gone(lost *LostError) {
 			s.endJob(p, nil, err)
 			continue
 		}
-		p.err, p.kept.lost, p.kept.asked = err, err, 0
+		p.err, p.kept.lost, p.kept.refusals = err, err, 0
 		o.kept = append(o.kept, p)
 	}
 	s.jobs = nil
 }
 
-func (s *session) event(*wire.Event) error { return nil }
+func (s *session) onEvent(*wire.Event) error { return nil }
 
-func (s *session) replied(r request, refusal *RefusedError) error {
+func (s *session) onReply(r request, refusal *RefusedError) error {
 	p := r.job
 	if refusal != nil && p != nil {
 		refusal.ID = p.id // the broker may have left it out
@@ -80,7 +80,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 	switch {
 	case r.verb == wire.Cancel:
 		// A job with the same id that was submitted after the cancel is another job.
-		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.waiting.head {
+		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.requests.head {
 			s.endJob(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
 	case p == nil || s.jobs[p.key] != p: // it has ended
@@ -92,28 +92,28 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 		s.endJob(p, nil, nil)
 	default:
 		if k := p.kept; k != nil {
-			if k.asked = 0; !k.again {
+			if k.refusals = 0; !k.resendable {
 				k.frame = nil
 			}
 		}
-		p.taken()
+		p.markAccepted()
 	}
 	return nil
 }
 
-// kept is what a job needs to outlive its connection.
-type kept struct {
-	frame    []byte     // the frame of its submit; nil if the job is only attached to
-	again    bool       // the submit may be sent again
-	unwanted bool       // it is to be cancelled
-	lost     *LostError // how the previous connection was lost, nil for the first one
-	asked    int        // how often this connection's broker has refused to attach it
+// keptState is what a job needs to outlive its connection.
+type keptState struct {
+	frame      []byte     // the frame of its submit; nil if the job is only attached to
+	resendable bool       // the submit may be sent again
+	unwanted   bool       // it is to be cancelled
+	lost       *LostError // how the previous connection was lost, nil for the first one
+	refusals   int        // how often this connection's broker has refused to attach it
 }
 
 // notResumed acts on the refusal of a request to resume a job.
 func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	k := p.kept
-	if s.life.Err() != nil {
+	if s.ctx.Err() != nil {
 		return // the job ends with this connection
 	}
 	if !k.lost.Sent {
@@ -122,8 +122,8 @@ func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	}
 	lost := *k.lost
 	lost.Cause = refusal
-	if k.asked == 0 && k.again && !k.unwanted && refusal.Code == ErrUnknownID || k.asked == 1 && refusal.Code == ErrIDExists {
-		k.asked++
+	if k.refusals == 0 && k.resendable && !k.unwanted && refusal.Code == ErrUnknownID || k.refusals == 1 && refusal.Code == ErrIDExists {
+		k.refusals++
 		if lost.Cause = s.sendJob(p, k.frame); lost.Cause == nil {
 			return
 		}

@@ -9,35 +9,35 @@ import (
 	"gloom/wire"
 )
 
-// maxReports is how many progress frames may be unanswered on a connection.
-const maxReports = 64
+// maxUnansweredProgress is how many progress frames may be unanswered on a connection.
+const maxUnansweredProgress = 64
 
 // socket is a worker's connection, with the runs out on it.
 type socket struct {
 	conn
-	w     *Worker
-	named bool      // joined with prefetch: answers carry ids
-	queue chan *Run // has room for the runs that may be out; nil for Take
+	worker    *Worker
+	namesJobs bool      // joined with prefetch: answers carry ids
+	queue     chan *Run // has room for the runs that may be out; nil for Take
 
 	// Guarded by mu.
-	runs    map[string]*Run // not yet answered, by canonical id
-	reports int             // progress frames that are not answered
-	leaving bool
-	left    bool // no more jobs will come
+	runs               map[string]*Run // not yet answered, by canonical id
+	unansweredProgress int             // progress frames that are not answered
+	leaving            bool
+	hasLeft            bool // no more jobs will come
 }
 
 // serveConn serves one connection until it ends and every handler has returned. Its result
 // says whether the worker had joined, and why the connection ended.
 func (w *Worker) serveConn(addr string) Notice {
 	s := &socket{
-		conn: conn{conf: w.conf, mu: new(condMutex)}, w: w,
-		named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
+		conn: conn{conf: w.conf, mu: new(condMutex)}, worker: w,
+		namesJobs: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
 	}
-	s.user = s
+	s.client = s
 	if w.Take == nil {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
-	err := s.dial(w.leaving, w.base, addr, func(done func(error)) {
+	err := s.dial(w.leavingCtx, w.baseCtx, addr, func(done func(error)) {
 		w.sockets.Store(s, nil)  // first, so that no change by Serve is missed
 		s.hello(func(error) {})  // a refusal ends the connection
 		s.join(func(err error) { // on the reading goroutine, before any job
@@ -51,19 +51,19 @@ func (w *Worker) serveConn(addr string) Notice {
 	if err != nil {
 		return Notice{Event: EventFailed, Addr: s.addr, Err: err}
 	}
-	defer context.AfterFunc(w.leaving, s.leave)()
+	defer context.AfterFunc(w.leavingCtx, s.leave)()
 	var all sync.WaitGroup
 	_, handlers := w.pool()
 	for range handlers {
 		all.Go(s.work)
 	}
-	<-s.over
+	<-s.ended
 	all.Wait()
-	return Notice{Event: EventLost, Addr: s.addr, Err: s.lost().Cause}
+	return Notice{Event: EventLost, Addr: s.addr, Err: s.lostError().Cause}
 }
 
-func (s *socket) gone(lost *LostError) {
-	s.w.sockets.Delete(s)
+func (s *socket) onLoss(lost *LostError) {
+	s.worker.sockets.Delete(s)
 	for _, r := range s.runs {
 		r.unwanted(lost)
 	}
@@ -74,15 +74,15 @@ func (s *socket) gone(lost *LostError) {
 }
 
 func (s *socket) join(then func(error)) {
-	v := s.w.serves.Load()
-	if v.Prefetch == 0 && s.w.Take != nil {
-		s.send(wire.AppendLeave(nil), request{verb: wire.Leave, then: then})
+	v := s.worker.serves.Load()
+	if v.Prefetch == 0 && s.worker.Take != nil {
+		s.send(wire.AppendLeave(nil), request{verb: wire.Leave, done: then})
 		return
 	}
 	s.send(wire.AppendJoin(nil, &wire.Request{
-		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
-		Prefetch: v.Prefetch, Cancel: true, WantHeaders: s.w.Headers,
-	}), request{verb: wire.Join, then: then})
+		Type: []byte(canonical(s.worker.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
+		Prefetch: v.Prefetch, Cancel: true, WantHeaders: s.worker.Headers,
+	}), request{verb: wire.Join, done: then})
 }
 
 // rejoin joins again, unless the socket is leaving, which a join would undo. It locks mu.
@@ -99,26 +99,26 @@ func (s *socket) rejoin() {
 func (s *socket) leave() {
 	s.mu.Lock()
 	s.leaving = true
-	s.send(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
+	s.send(wire.AppendLeave(nil), request{verb: wire.Leave, stops: true})
 	s.mu.Unlock()
-	for s.named {
+	for s.namesJobs {
 		select {
 		case r, waits := <-s.queue:
 			if !waits {
 				return // the connection is lost
 			}
-			s.giveBack(r)
+			s.release(r)
 		default:
 			return
 		}
 	}
 }
 
-func (s *socket) finished() bool {
-	return s.left && len(s.runs) == 0 && s.waiting.empty()
+func (s *socket) isFinished() bool {
+	return s.hasLeft && len(s.runs) == 0 && s.requests.empty()
 }
 
-func (s *socket) event(ev *wire.Event) error {
+func (s *socket) onEvent(ev *wire.Event) error {
 	switch ev.Kind {
 	case wire.EventJob:
 		return s.onJob(ev)
@@ -132,7 +132,7 @@ func (s *socket) event(ev *wire.Event) error {
 
 func (s *socket) onJob(ev *wire.Event) error {
 	switch {
-	case s.left:
+	case s.hasLeft:
 		return &ProtocolError{Reason: "job after the ok of leave"}
 	case s.queue != nil && len(s.runs) == cap(s.queue):
 		return &ProtocolError{Reason: fmt.Sprintf("job although %d are running, as many as were asked for", len(s.runs))}
@@ -141,8 +141,8 @@ func (s *socket) onJob(ev *wire.Event) error {
 	}
 	r := newRun(s, ev)
 	s.runs[r.key] = r
-	if s.leaving && s.named {
-		s.news = append(s.news, call(func() { s.giveBack(r) }))
+	if s.leaving && s.namesJobs {
+		s.notifications = append(s.notifications, notifyFunc(func() { s.release(r) }))
 	} else {
 		s.deliver(r)
 	}
@@ -150,27 +150,27 @@ func (s *socket) onJob(ev *wire.Event) error {
 }
 
 func (s *socket) deliver(r *Run) {
-	if s.w.Take != nil {
-		s.news = append(s.news, r)
+	if s.worker.Take != nil {
+		s.notifications = append(s.notifications, r)
 	} else {
 		s.queue <- r
 	}
 }
 
-func (s *socket) replied(r request, refusal *RefusedError) error {
+func (s *socket) onReply(r request, refusal *RefusedError) error {
 	switch r.verb {
 	case wire.Join, wire.Leave:
-		if r.last { // also if refused: then the socket closes once no run is out
-			s.left = true
+		if r.stops { // also if refused: then the socket closes once no run is out
+			s.hasLeft = true
 		} else if refusal != nil {
 			return refusal
 		}
 	case wire.Progress:
-		s.reports--
+		s.unansweredProgress--
 		s.mu.broadcast()
 	default:
 		if refusal != nil {
-			return s.refusedAnswer(r, refusal)
+			return s.onRefusedAnswer(r, refusal)
 		}
 	}
 	return nil
@@ -184,9 +184,9 @@ func (s *socket) work() {
 		var body []byte
 		err := context.Cause(r.ctx)
 		if err == nil { // otherwise it was cancelled while it waited
-			body, err = r.call(s.w.Handler)
+			body, err = r.call(s.worker.Handler)
 		}
-		if s.life.Err() == nil { // otherwise the run is lost
+		if s.ctx.Err() == nil { // otherwise the run is lost
 			s.answer(r, body, err, request{})
 		}
 		r.cancel(nil)
@@ -194,7 +194,7 @@ func (s *socket) work() {
 }
 
 // answer sends how a run ended, unless it has been answered or the connection is lost; then has
-// what refusedAnswer must know. It locks mu. It need not wait for room: there are at most as many
+// what onRefusedAnswer must know. It locks mu. It need not wait for room: there are at most as many
 // answers as runs.
 func (s *socket) answer(r *Run, body []byte, err error, then request) {
 	buf := buffers.Get().(*[]byte)
@@ -209,17 +209,17 @@ func (s *socket) answer(r *Run, body []byte, err error, then request) {
 	}
 }
 
-// giveBack releases a run that has not begun. It locks mu.
-func (s *socket) giveBack(r *Run) { s.answer(r, nil, Release(0), request{unbegun: true}) }
+// release releases a run that has not begun. It locks mu.
+func (s *socket) release(r *Run) { s.answer(r, nil, Release(0), request{notStarted: true}) }
 
-// refusedAnswer acts on the refusal of an answer, which leaves the run on this socket.
-func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
+// onRefusedAnswer acts on the refusal of an answer, which leaves the run on this socket.
+func (s *socket) onRefusedAnswer(r request, refusal *RefusedError) error {
 	switch {
 	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // the run is over anyway
-	case r.unbegun: // the broker does not know release, so the job must run
+	case r.notStarted: // the broker does not know release, so the job must run
 		s.runs[r.key] = r.run
 		s.deliver(r.run)
-	case r.again:
+	case r.replaces:
 		return refusal // closing the connection gives the job back
 	default:
 		err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
@@ -227,7 +227,7 @@ func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 			err = Fatal(err)
 		}
 		s.runs[r.key] = r.run
-		s.news = append(s.news, call(func() { s.answer(r.run, nil, err, request{again: true}) }))
+		s.notifications = append(s.notifications, notifyFunc(func() { s.answer(r.run, nil, err, request{replaces: true}) }))
 	}
 	return nil
 }

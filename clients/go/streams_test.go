@@ -58,11 +58,11 @@ func TestGoldenStreams(t *testing.T) {
 			}
 			for i, arrival := range arrivals {
 				in := make([]byte, 0, 1+i%64) // small, so that it must grow
-				f := conn{conf: new(config), nc: stream{from: arrival}, maxIn: c.MaxFrame, in: in}
+				f := conn{conf: new(config), nc: stream{from: arrival}, maxIn: c.MaxFrame, inBuf: in}
 				got, used := []string{}, 0
 				var payload []byte
 				var err error
-				for payload, err = f.next(); err == nil; payload, err = f.next() {
+				for payload, err = f.nextFrame(); err == nil; payload, err = f.nextFrame() {
 					got = append(got, string(payload))
 					used += 4 + len(payload)
 				}
@@ -71,8 +71,8 @@ func TestGoldenStreams(t *testing.T) {
 				}
 				var broken *ProtocolError
 				switch {
-				case c.Error == nil && (err != io.EOF || len(f.in)-f.cut != c.Rest):
-					t.Fatalf("arrival %d: %v, holds %d bytes; want the end, %d", i, err, len(f.in)-f.cut, c.Rest)
+				case c.Error == nil && (err != io.EOF || len(f.inBuf)-f.inPos != c.Rest):
+					t.Fatalf("arrival %d: %v, holds %d bytes; want the end, %d", i, err, len(f.inBuf)-f.inPos, c.Rest)
 				case c.Error != nil && !errors.As(err, &broken):
 					t.Fatalf("arrival %d: %v, want a protocol error", i, err)
 				case c.Error != nil:
@@ -99,9 +99,9 @@ func TestLongFrameInPieces(t *testing.T) {
 		return min(len(p), piece), nil
 	})
 	in := binary.BigEndian.AppendUint32(nil, size)
-	f := conn{conf: new(config), nc: stream{from: arrival}, maxIn: size, in: in}
-	if payload, err := f.next(); err != nil {
-		t.Errorf("%d of %d bytes in %v", len(f.in), size, limit)
+	f := conn{conf: new(config), nc: stream{from: arrival}, maxIn: size, inBuf: in}
+	if payload, err := f.nextFrame(); err != nil {
+		t.Errorf("%d of %d bytes in %v", len(f.inBuf), size, limit)
 	} else if len(payload) != size {
 		t.Errorf("%d bytes", len(payload))
 	}

@@ -20,14 +20,14 @@ import (
 type Submitter struct {
 	conf   *config
 	prefix string // prefix of generated ids: 50 random bits, to distinguish submitters
-	number atomic.Uint64
+	lastID atomic.Uint64
 	window chan struct{} // has one element per outstanding job
 
 	closing atomic.Bool // Drain, Leave or Close was called
 	leaving atomic.Bool // Leave was called
 
-	life context.Context // ends with Close
-	end  context.CancelCauseFunc
+	ctx context.Context // ends with Close
+	end context.CancelCauseFunc
 
 	mu       condMutex  // guards the fields below, and those of sessions and jobs that name it
 	sessions []*session // the current one, and others with pending jobs
@@ -36,7 +36,7 @@ type Submitter struct {
 	refused  bool       // every broker refused permanently in that attempt
 	kept     []*Pending // kept jobs of the previous session, all of one broker
 
-	next int // the address to try first; only the connecting goroutine uses it
+	nextAddr int // the address to try first; only the connecting goroutine uses it
 }
 
 // NewSubmitter returns a submitter that connects in the background. Submit waits for the
@@ -47,7 +47,7 @@ func NewSubmitter(opts ...Option) (*Submitter, error) {
 		return nil, err
 	}
 	s := &Submitter{conf: conf, prefix: strings.ToLower(rand.Text()[:10]) + "-", window: make(chan struct{}, conf.window)}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	s.ctx, s.end = context.WithCancelCause(context.Background())
 	go s.stayConnected()
 	return s, nil
 }
@@ -133,7 +133,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	if err != nil {
 		return err
 	}
-	return s.send(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)))
+	return s.send(ctx, request{verb: wire.Cancel, key: key, done: done}, wire.AppendCancelRequest(nil, []byte(key)))
 }
 
 // Change is what to change about a waiting job. Nil fields leave it as it is.
@@ -168,7 +168,7 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 			return &RefusedError{Code: ErrInvalidValue, ID: id, Reason: fmt.Sprintf("delay is %v: must not be negative", *c.Delay)}
 		}
 	}
-	return s.send(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r))
+	return s.send(ctx, request{verb: wire.Change, key: key, done: done}, wire.AppendChange(nil, &r))
 }
 
 // Attach takes over a kept job: one submitted with Keep and the same token that has not ended or
@@ -190,13 +190,13 @@ func (s *Submitter) attach(ctx context.Context, id string, progress func(json.Ra
 	if err != nil {
 		return nil, err
 	}
-	return s.start(ctx, &Pending{id: id, key: key, progress: progress, callback: notify, owner: s, kept: &kept{}}, nil, true)
+	return s.start(ctx, &Pending{id: id, key: key, progress: progress, callback: notify, owner: s, kept: &keptState{}}, nil, true)
 }
 
 // Ping waits for a reply from the broker.
 func (s *Submitter) Ping(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
-		return s.send(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil))
+		return s.send(ctx, request{verb: wire.Ping, done: done}, wire.AppendPingRequest(nil))
 	})
 }
 
@@ -214,7 +214,7 @@ func (s *Submitter) Drain(ctx context.Context) error {
 		case s.window <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return nil
 		}
 	}
@@ -236,7 +236,7 @@ func (s *Submitter) Leave(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, sess := range sessions {
-		_ = wait(ctx, sess.over)
+		_ = wait(ctx, sess.ended)
 	}
 }
 
@@ -255,7 +255,7 @@ func (s *Submitter) Close() error {
 func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, error), wait bool) (*Pending, error) {
 	if job.ID == "" {
 		var buf [32]byte
-		job.ID = string(strconv.AppendUint(append(buf[:0], s.prefix...), s.number.Add(1), 36))
+		job.ID = string(strconv.AppendUint(append(buf[:0], s.prefix...), s.lastID.Add(1), 36))
 	}
 	if err := job.validate(s.conf.trust); err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	defer release(buf)
 	*buf = appendSubmit((*buf)[:0], job, p.key)
 	if job.Keep > 0 {
-		p.kept = &kept{frame: slices.Clone(*buf), again: job.AtLeastOnce}
+		p.kept = &keptState{frame: slices.Clone(*buf), resendable: job.AtLeastOnce}
 	}
 	return s.start(ctx, p, *buf, wait)
 }
@@ -313,7 +313,7 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-s.life.Done():
+	case <-s.ctx.Done():
 		return ErrClosed
 	}
 }
@@ -339,9 +339,9 @@ func (s *Submitter) send(ctx context.Context, r request, frame []byte) error {
 // ready returns why a request cannot be sent on a connection, which may be nil: ErrNotConnected
 // and ErrWindowFull if it may be possible later. mu must be held.
 func (s *Submitter) ready(ctx context.Context, sess *session) error {
-	alive := sess != nil && sess.life.Err() == nil
+	alive := sess != nil && sess.ctx.Err() == nil
 	switch cause := context.Cause(ctx); {
-	case s.life.Err() != nil:
+	case s.ctx.Err() != nil:
 		return ErrClosed
 	case cause != nil && s.current != nil:
 		return cause
@@ -353,7 +353,7 @@ func (s *Submitter) ready(ctx context.Context, sess *session) error {
 		return s.lastErr
 	case !alive:
 		return ErrNotConnected
-	case sess.full():
+	case sess.isFull():
 		return ErrWindowFull
 	}
 	return nil

@@ -44,7 +44,7 @@ func TestSubmitAckResult(t *testing.T) {
 	}
 }
 
-func TestEveryOptionOfASubmit(t *testing.T) {
+func TestSubmitOptions(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	for _, c := range []struct {
 		job  gloom.Job
@@ -95,7 +95,7 @@ func TestResultsInAnyOrder(t *testing.T) {
 	wantResult(t, b, "2")
 }
 
-func TestIDsCompareByValue(t *testing.T) {
+func TestIDValues(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "é/\t"})
 	broker.send(`{"id":"\u00e9\/\u0009","ok":true}`, `{"body":1,"id":"\u00E9/\t"}`)
@@ -142,7 +142,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-func TestDoCancelsWhatItNoLongerWaitsFor(t *testing.T) {
+func TestDoCancels(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan error)
@@ -163,7 +163,7 @@ func TestDoCancelsWhatItNoLongerWaitsFor(t *testing.T) {
 	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
 }
 
-func TestResultWithItsOwnContext(t *testing.T) {
+func TestResultContext(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -199,7 +199,7 @@ func TestSubmitFunc(t *testing.T) {
 	wantError(t, received(t, got, "a").err, gloom.ErrJobFailed)
 }
 
-func TestSubmitFromACallback(t *testing.T) {
+func TestSubmitInCallback(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.Window(1))
 	next := make(chan error, 1)
 	err := s.SubmitFunc(within(t), gloom.Job{ID: "a"}, func(gloom.Result, error) {
@@ -254,7 +254,7 @@ func TestWindowBlocks(t *testing.T) {
 	}
 }
 
-func TestRefusedBeforeItIsSent(t *testing.T) {
+func TestInvalidSubmit(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.MaxFrame(2000))
 	for _, c := range []struct {
 		job  gloom.Job
@@ -333,7 +333,7 @@ func TestDrain(t *testing.T) {
 	broker.expectClose()
 }
 
-func TestDrainRunsOutOfTime(t *testing.T) {
+func TestDrainTimeout(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()

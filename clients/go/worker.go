@@ -62,19 +62,19 @@ type Worker struct {
 
 	conf *config
 
-	base    context.Context // of the handlers
-	abort   context.CancelCauseFunc
-	leaving context.Context // ends when Stop begins
-	leave   context.CancelFunc
-	joined  context.Context // ends when a socket has joined
-	join    context.CancelFunc
-	done    chan struct{} // closed when all sockets have ended
+	baseCtx    context.Context // of the handlers
+	abort      context.CancelCauseFunc
+	leavingCtx context.Context // ends when Stop begins
+	leave      context.CancelFunc
+	joinedCtx  context.Context // ends when a socket has joined
+	join       context.CancelFunc
+	done       chan struct{} // closed when all sockets have ended
 
 	serves  atomic.Pointer[Serving]
 	sockets sync.Map // of *socket: the connections that Serve changes
 
-	mu      sync.Mutex // guards the creation of done, and the fields below
-	refused []error    // why sockets were given up
+	mu         sync.Mutex // guards the creation of done, and the fields below
+	giveUpErrs []error    // why sockets were given up
 }
 
 // Serving is what a worker with Take serves.
@@ -87,8 +87,8 @@ type Serving struct {
 // For a moment, runs that the change excludes may still arrive; runs that are out stay out.
 func (w *Worker) Serve(v Serving) error {
 	err := cmp.Or(
-		wrongIf(len(v.Types) == 0, "a worker with Take needs at least one of Types"),
-		wrongIf(v.Prefetch < 0, "prefetch %d: must not be negative", v.Prefetch),
+		errorIf(len(v.Types) == 0, "a worker with Take needs at least one of Types"),
+		errorIf(v.Prefetch < 0, "prefetch %d: must not be negative", v.Prefetch),
 		checkNames("type", "", slices.Concat(v.Types, v.Except)...),
 	)
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-w.joined.Done():
+	case <-w.joinedCtx.Done():
 		return nil
 	case <-w.done:
 		return cmp.Or(w.Err(), ErrClosed)
@@ -164,10 +164,10 @@ func (w *Worker) Done() <-chan struct{} {
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.leaving == nil || w.leaving.Err() != nil {
+	if w.leavingCtx == nil || w.leavingCtx.Err() != nil {
 		return nil
 	}
-	return errors.Join(w.refused...)
+	return errors.Join(w.giveUpErrs...)
 }
 
 func (w *Worker) start(ctx context.Context) error {
@@ -175,13 +175,13 @@ func (w *Worker) start(ctx context.Context) error {
 	err = cmp.Or(
 		err,
 		checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...),
-		wrongIf(w.Type == "" && len(w.Types) == 0, "worker type is empty"),
-		wrongIf(w.Type != "" && len(w.Types) > 0, "worker has both a type and types"),
-		wrongIf(w.Type != "" && len(w.Except) > 0, "worker has except without types"),
-		wrongIf(w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"),
-		wrongIf(w.Take == nil && w.Handler == nil, "worker has no handler"),
-		wrongIf(w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"),
-		wrongIf(w.Prefetch > 0 && w.Prefetch < w.Concurrency, "prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency),
+		errorIf(w.Type == "" && len(w.Types) == 0, "worker type is empty"),
+		errorIf(w.Type != "" && len(w.Types) > 0, "worker has both a type and types"),
+		errorIf(w.Type != "" && len(w.Except) > 0, "worker has except without types"),
+		errorIf(w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != ""), "worker with Take has a handler, a concurrency or a single type"),
+		errorIf(w.Take == nil && w.Handler == nil, "worker has no handler"),
+		errorIf(w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"),
+		errorIf(w.Prefetch > 0 && w.Prefetch < w.Concurrency, "prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency),
 	)
 	if err != nil {
 		return err
@@ -193,9 +193,9 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	w.conf = conf
 	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // an earlier call of Serve has precedence
-	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
-	w.leaving, w.leave = context.WithCancel(context.Background())
-	w.joined, w.join = context.WithCancel(context.Background())
+	w.baseCtx, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
+	w.leavingCtx, w.leave = context.WithCancel(context.Background())
+	w.joinedCtx, w.join = context.WithCancel(context.Background())
 	w.done = make(chan struct{})
 
 	var all sync.WaitGroup
@@ -230,12 +230,12 @@ func (w *Worker) serve(addr string) {
 	for {
 		n := w.serveConn(addr)
 		switch {
-		case w.leaving.Err() != nil:
+		case w.leavingCtx.Err() != nil:
 			return
 		case n.Event == EventFailed && permanent(n.Err):
 			w.giveUp(n)
 			return
-		case pause(n, w.leaving.Done()):
+		case pause(n, w.leavingCtx.Done()):
 			return
 		}
 	}
@@ -244,8 +244,8 @@ func (w *Worker) serve(addr string) {
 // giveUp records why a broker refuses the worker, once for all its sockets.
 func (w *Worker) giveUp(n Notice) {
 	w.mu.Lock()
-	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == n.Err.Error() }) {
-		w.refused = append(w.refused, n.Err)
+	if !slices.ContainsFunc(w.giveUpErrs, func(e error) bool { return e.Error() == n.Err.Error() }) {
+		w.giveUpErrs = append(w.giveUpErrs, n.Err)
 	}
 	w.mu.Unlock()
 	n.Event = EventGivenUp

@@ -10,7 +10,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-func TestStopFinishesWhatRuns(t *testing.T) {
+func TestStopFinishesRuns(t *testing.T) {
 	f := newFake(t)
 	running, release := make(chan struct{}), make(chan struct{})
 	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
@@ -46,7 +46,7 @@ func TestStopFinishesWhatRuns(t *testing.T) {
 	}
 }
 
-func TestJobCrossesLeave(t *testing.T) {
+func TestJobDuringLeave(t *testing.T) {
 	f := newFake(t)
 	w := &gloom.Worker{Handler: echoes}
 	broker := work(t, f, w)
@@ -64,7 +64,7 @@ func TestJobCrossesLeave(t *testing.T) {
 
 // Jobs that wait for a handler when the worker stops are released, or handled if the
 // broker does not know release.
-func TestStopGivesBackWhatHasNotBegun(t *testing.T) {
+func TestStopReleasesWaitingJobs(t *testing.T) {
 	for says, knows := range map[string]bool{`{"ok":true}`: true, `{"error":"unknown_action","reason":"what?"}`: false} {
 		f := newFake(t)
 		running, finish := make(chan string, 3), make(chan struct{})
@@ -101,7 +101,7 @@ func TestStopGivesBackWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-func TestStopRunsOutOfTime(t *testing.T) {
+func TestStopTimeout(t *testing.T) {
 	f := newFake(t)
 	running := make(chan struct{})
 	cause := make(chan error, 1)
@@ -125,7 +125,7 @@ func TestStopRunsOutOfTime(t *testing.T) {
 	received(t, w.Done(), "the end of the worker")
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestRunContext(t *testing.T) {
 	f := newFake(t)
 	type key struct{}
 	value := make(chan any, 1)
@@ -155,7 +155,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestStartGivesUpWithItsContext(t *testing.T) {
+func TestStartContext(t *testing.T) {
 	f := newFake(t)
 	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Addrs(f.addr())}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)

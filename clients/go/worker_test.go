@@ -150,7 +150,7 @@ func TestWorkerErrors(t *testing.T) {
 }
 
 // Without Notify, the standard logger reports a panic and its stack.
-func TestPanicIsLogged(t *testing.T) {
+func TestPanicLog(t *testing.T) {
 	var logged strings.Builder
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
@@ -164,7 +164,7 @@ func TestPanicIsLogged(t *testing.T) {
 	}
 }
 
-func TestLongReasonIsCut(t *testing.T) {
+func TestLongReason(t *testing.T) {
 	broker := work(t, newFake(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		return nil, errors.New(strings.Repeat("é", 100_000))
 	}})
@@ -192,7 +192,7 @@ func TestCancelNotice(t *testing.T) {
 	}
 }
 
-func TestLostConnectionEndsTheRun(t *testing.T) {
+func TestLostConnectionDuringRun(t *testing.T) {
 	f := newFake(t)
 	running, cause := make(chan struct{}), make(chan error, 1)
 	broker := work(t, f, &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
@@ -248,7 +248,7 @@ func TestWorkerProgress(t *testing.T) {
 	broker.expect(`{"action":"respond","body":2}`)
 }
 
-func TestProgressIsBounded(t *testing.T) {
+func TestProgressLimit(t *testing.T) {
 	sent := make(chan int, 1)
 	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, j *gloom.Job) (any, error) {
 		n := 0
@@ -270,7 +270,7 @@ func TestProgressIsBounded(t *testing.T) {
 }
 
 // A job that arrives before the ok of leave must be answered as usual.
-func TestSlotsAreSockets(t *testing.T) {
+func TestSockets(t *testing.T) {
 	f := newFake(t)
 	w := &gloom.Worker{Handler: echoes, Concurrency: 3}
 	first := work(t, f, w)
@@ -374,7 +374,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestRefusedAnswerIsReplaced(t *testing.T) {
+func TestRefusedAnswer(t *testing.T) {
 	f := newFake(t)
 	broker := work(t, f, &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		if job.ID == "b" {
@@ -421,7 +421,7 @@ func TestWorkerBreaches(t *testing.T) {
 	}
 }
 
-func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+func TestHandlerGoexit(t *testing.T) {
 	f := newFake(t)
 	broker := work(t, f, &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		runtime.Goexit()
@@ -432,7 +432,7 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 	f.accept().expect(join)
 }
 
-func TestWorkersJoinAllBrokers(t *testing.T) {
+func TestWorkerJoinsAllBrokers(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	begin(t, one, &gloom.Worker{Handler: echoes}, gloom.Addrs(one.addr(), two.addr()))
 	defer two.ln.Close()
@@ -443,7 +443,7 @@ func TestWorkersJoinAllBrokers(t *testing.T) {
 	}
 }
 
-func TestWorkerRefusedForGood(t *testing.T) {
+func TestWorkerRefusedPermanently(t *testing.T) {
 	for _, code := range []string{"forbidden", "invalid_value", "unauthorized"} {
 		f := newFake(t)
 		w := &gloom.Worker{Type: "echo", Handler: echoes, Concurrency: 2,
@@ -460,7 +460,7 @@ func TestWorkerRefusedForGood(t *testing.T) {
 	}
 }
 
-func TestWorkerRefusedForNow(t *testing.T) {
+func TestWorkerRefusedTemporarily(t *testing.T) {
 	f := newFake(t)
 	begin(t, f, &gloom.Worker{Handler: echoes})
 	for range 3 {
@@ -512,7 +512,7 @@ func TestBadWorkers(t *testing.T) {
 	}
 }
 
-func TestOneIDOutTwice(t *testing.T) {
+func TestDuplicateIDOut(t *testing.T) {
 	f := newFake(t)
 	broker := work(t, f, &gloom.Worker{Prefetch: 4, Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
 		<-ctx.Done()
@@ -522,7 +522,7 @@ func TestOneIDOutTwice(t *testing.T) {
 	broker.expectClose()
 }
 
-func TestAnswersWaitForRoom(t *testing.T) {
+func TestAnswersWithoutRoom(t *testing.T) {
 	f := newFake(t)
 	const jobs = 32
 	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)

@@ -11,15 +11,15 @@ import (
 // request is a request to the broker. Replies come in the order of requests. A silent request
 // gets a reply only if it is refused.
 type request struct {
-	verb    wire.Verb
-	silent  bool        // "ack":false
-	again   bool        // for an answer: it replaces one that was refused
-	unbegun bool        // for a release: its run has not begun
-	last    bool        // for a leave: the worker stops
-	key     string      // the canonical id that a reply may carry, "" for none
-	job     *Pending    // the job of a submit, an attach, or a Pending's cancel
-	run     *Run        // of an answer
-	then    func(error) // called with the reply, without mu held
+	verb       wire.Verb
+	silent     bool        // "ack":false
+	replaces   bool        // for an answer: it replaces one that was refused
+	notStarted bool        // for a release: its run has not begun
+	stops      bool        // for a leave: the worker stops
+	key        string      // the canonical id that a reply may carry, "" for none
+	job        *Pending    // the job of a submit, an attach, or a Pending's cancel
+	run        *Run        // of an answer
+	done       func(error) // called with the reply, without mu held
 }
 
 // receive acts on a frame. An error with a job's id is either the reply to a request or the end
@@ -43,21 +43,21 @@ func (c *conn) receive(ev *wire.Event) error {
 	case wire.EventProgress:
 		if p := c.jobs[string(ev.ID)]; p != nil {
 			c.dropSilent(p.seq + 1)
-			p.taken()
+			p.markAccepted()
 			if body := bytes.Clone(ev.Body); p.progress != nil {
-				c.news = append(c.news, call(func() { p.progress(body) }))
+				c.notifications = append(c.notifications, notifyFunc(func() { p.progress(body) }))
 			}
 		}
 	default:
-		return c.user.event(ev)
+		return c.client.onEvent(ev)
 	}
 	return nil
 }
 
-// due returns the number of the first request that must have a reply, or tail.
-func (c *conn) due() uint64 {
-	n := c.waiting.head
-	for n != c.waiting.tail && c.waiting.at(n).silent {
+// firstWithReply returns the number of the first request that must have a reply, or tail.
+func (c *conn) firstWithReply() uint64 {
+	n := c.requests.head
+	for n != c.requests.tail && c.requests.at(n).silent {
 		n++
 	}
 	return n
@@ -66,36 +66,36 @@ func (c *conn) due() uint64 {
 // dropSilent removes silent submits before request n from the queue, up to a request that must have
 // a reply: a later frame proves that they were accepted.
 func (c *conn) dropSilent(n uint64) {
-	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
-		c.user.replied(c.waiting.pop(), nil)
+	for c.requests.head < n && c.requests.at(c.requests.head).silent {
+		c.client.onReply(c.requests.pop(), nil)
 	}
 }
 
 // reply removes request due from the queue and acts on its reply.
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.dropSilent(due)
-	r := c.waiting.pop()
+	r := c.requests.pop()
 	if refusal == nil {
 		c.finishRequest(r, nil)
 	} else if c.finishRequest(r, refusal); r.verb == wire.Hello {
 		return refusal
 	}
-	return c.user.replied(r, refusal)
+	return c.client.onReply(r, refusal)
 }
 
 // finishRequest passes on the reply to a request, or why there will be none.
 func (c *conn) finishRequest(r request, err error) {
-	if r.then != nil {
-		c.news = append(c.news, call(func() { r.then(err) }))
+	if r.done != nil {
+		c.notifications = append(c.notifications, notifyFunc(func() { r.done(err) }))
 	}
 }
 
 func (c *conn) accepted(ev *wire.Event) error {
-	due := c.due()
-	if due == c.waiting.tail {
+	due := c.firstWithReply()
+	if due == c.requests.tail {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
-	r := c.waiting.at(due)
+	r := c.requests.at(due)
 	if ev.ID != nil && r.key != string(ev.ID) {
 		return &ProtocolError{Reason: fmt.Sprintf("ok for id %q in place of %q", wire.Value(ev.ID), wire.Value([]byte(r.key)))}
 	}
@@ -110,20 +110,20 @@ func (c *conn) accepted(ev *wire.Event) error {
 // pending under its id, or the broker's reason for closing the connection.
 func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason, ID: wire.Value(ev.ID)}
-	code, due := refusal.Code, c.due()
+	code, due := refusal.Code, c.firstWithReply()
 	known, _ := wire.ParseCode(ev.Code)
-	ends := known.EndsJob()                                   // the code can end an accepted job
-	unproven := p != nil && p.seq >= c.waiting.head           // the silent submit of p may still be refused
-	replies, nameless := due != c.waiting.tail, c.jobs == nil // to a worker, all errors are replies
+	ends := known.EndsJob()                                    // the code can end an accepted job
+	unproven := p != nil && p.seq >= c.requests.head           // the silent submit of p may still be refused
+	replies, nameless := due != c.requests.tail, c.jobs == nil // to a worker, all errors are replies
 	if ev.ID == nil {
 		nameless = true
 		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
-			replies = replies && c.waiting.at(due).verb == wire.Hello
+			replies = replies && c.requests.at(due).verb == wire.Hello
 		}
 	} else if !nameless {
 		// What ends job p, or refuses its silent submit, is not the reply to a later request about the id.
 		ofJob := p != nil && p.seq < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
-		replies = replies && c.waiting.at(due).key == string(ev.ID) && !ofJob
+		replies = replies && c.requests.at(due).key == string(ev.ID) && !ofJob
 	}
 	switch {
 	case code == ErrDraining:
@@ -143,8 +143,8 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	case unproven:
 		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.
 		c.dropSilent(p.seq)
-		if r := c.waiting.pop(); !ends {
-			return c.user.replied(r, refusal)
+		if r := c.requests.pop(); !ends {
+			return c.client.onReply(r, refusal)
 		}
 	}
 	c.endJob(p, nil, &JobError{
@@ -164,5 +164,5 @@ func (c *conn) endJob(p *Pending, body []byte, err error) {
 	if p.err = err; err == nil {
 		p.result = Result{ID: p.id, Body: body}
 	}
-	c.news = append(c.news, p)
+	c.notifications = append(c.notifications, p)
 }
