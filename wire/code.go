@@ -39,10 +39,10 @@ const (
 )
 
 type codeInfo struct {
-	name  string
-	reach Reach
-	job   bool // the error is always about one job, whose id it carries
-	ends  bool // the error ends the accepted job whose id it carries
+	name     string
+	reach    Reach
+	namesJob bool // the error is always about one job, whose id it carries
+	endsJob  bool // the error ends the accepted job whose id it carries
 }
 
 // codes is the table of errors, which the broker and clients share.
@@ -54,18 +54,18 @@ var codes = [...]codeInfo{
 	InvalidAction: {name: "invalid_action"},
 	UnknownAction: {name: "unknown_action"},
 	InvalidState:  {name: "invalid_state"},
-	IDExists:      {name: "id_exists", job: true},
-	UnknownID:     {name: "unknown_id", job: true},
+	IDExists:      {name: "id_exists", namesJob: true},
+	UnknownID:     {name: "unknown_id", namesJob: true},
 	InvalidJSON:   {name: "invalid_json", reach: ReplyMayClose},
 	SizeError:     {name: "size_error", reach: ReplyAndClose},
 	Forbidden:     {name: "forbidden"},
 	Unauthorized:  {name: "unauthorized", reach: ReplyAndClose},
 	Overloaded:    {name: "overloaded", reach: ReplyMayClose},
-	Draining:      {name: "draining", ends: true},
-	JobFailed:     {name: "job_failed", job: true, ends: true},
-	Expired:       {name: "expired", job: true, ends: true},
-	Cancelled:     {name: "cancelled", job: true, ends: true},
-	TakenOver:     {name: "taken_over", job: true},
+	Draining:      {name: "draining", endsJob: true},
+	JobFailed:     {name: "job_failed", namesJob: true, endsJob: true},
+	Expired:       {name: "expired", namesJob: true, endsJob: true},
+	Cancelled:     {name: "cancelled", namesJob: true, endsJob: true},
+	TakenOver:     {name: "taken_over", namesJob: true},
 }
 
 func (c Code) info() *codeInfo {
@@ -83,11 +83,11 @@ func (c Code) Reach() Reach { return c.info().reach }
 
 // NamesJob reports whether the error is always about one job and carries its
 // id. Other codes carry an id when the refused request had a readable one.
-func (c Code) NamesJob() bool { return c.info().job }
+func (c Code) NamesJob() bool { return c.info().namesJob }
 
 // EndsJob reports whether the error, sent with the id of an accepted job, is
 // that job's last frame. Draining also refuses submits that were never accepted.
-func (c Code) EndsJob() bool { return c.info().ends }
+func (c Code) EndsJob() bool { return c.info().endsJob }
 
 // Codes returns every code, in the order of the table.
 func Codes() []Code {

@@ -6,7 +6,7 @@ import (
 	"gloom/wire"
 )
 
-func TestCodesAgreeWithGoldenTable(t *testing.T) {
+func TestCodesMatchGolden(t *testing.T) {
 	type row struct {
 		Name     string
 		Reach    string

@@ -114,7 +114,7 @@ func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
 }
 
 func (d *Decoder) join(f *fields, r *Request) (err *Error) {
-	if err = f.served(r); err != nil {
+	if err = f.servedTypes(r); err != nil {
 		return err
 	}
 	limit := d.MaxPrefetch
@@ -135,14 +135,14 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 	return err
 }
 
-// served reads what a join serves: one type, or lists of names and patterns.
-func (f *fields) served(r *Request) (err *Error) {
+// servedTypes reads what a join serves: one type, or lists of names and patterns.
+func (f *fields) servedTypes(r *Request) (err *Error) {
 	several := f.isSet(KeyTypes)
 	switch {
 	case f.isSet(KeyType) && several:
-		return refuse(InvalidValue, nil, "join takes type or types, not both: %s and %s", shown(f.raw(KeyType)), shown(f.raw(KeyTypes)))
+		return refuse(InvalidValue, nil, "join takes type or types, not both: %s and %s", quoteShort(f.raw(KeyType)), quoteShort(f.raw(KeyTypes)))
 	case f.isSet(KeyExcept) && !several:
-		return refuse(InvalidValue, nil, "except goes with types, not alone or with type: %s", shown(f.raw(KeyExcept)))
+		return refuse(InvalidValue, nil, "except goes with types, not alone or with type: %s", quoteShort(f.raw(KeyExcept)))
 	case several:
 		if r.Types, err = f.list(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.isSet(KeyExcept) {
 			return err
@@ -217,7 +217,7 @@ func (f *fields) headers(r *Request) *Error {
 	raw := f.raw(KeyHeaders)
 	switch {
 	case raw[0] != '{':
-		return refuse(InvalidType, r.ID, "headers must be an object, not %s", shown(raw))
+		return refuse(InvalidType, r.ID, "headers must be an object, not %s", quoteShort(raw))
 	case len(raw) > MaxHeaders:
 		return refuse(InvalidValue, r.ID, "headers must have at most %d bytes as sent, not %d", MaxHeaders, len(raw))
 	}

@@ -28,7 +28,7 @@ func TestMaxPrefetch(t *testing.T) {
 	}
 }
 
-func TestDefaultTypeMayChange(t *testing.T) {
+func TestDefaultTypeChange(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	for _, typ := range []string{"a", "", "bb", "a"} {
@@ -44,9 +44,9 @@ func TestDefaultTypeMayChange(t *testing.T) {
 	}
 }
 
-// TestSlicesPointIntoThePayload: an id or a type without escapes must point into the payload,
+// TestSlicesShareThePayload: an id or a type without escapes must point into the payload,
 // so that the broker's copy into a slab is the only copy.
-func TestSlicesPointIntoThePayload(t *testing.T) {
+func TestSlicesShareThePayload(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	payload := []byte(submitLine)
@@ -64,7 +64,7 @@ func TestSlicesPointIntoThePayload(t *testing.T) {
 	}
 }
 
-func TestEscapedNamesDoNotMixUp(t *testing.T) {
+func TestSeveralEscapedNames(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	long := strings.Repeat(`\u0061`, 1000)
@@ -101,8 +101,8 @@ func TestLongFailReason(t *testing.T) {
 	}
 }
 
-// TestReasonsStayShort: a reason repeats only a part of what a peer sent.
-func TestReasonsStayShort(t *testing.T) {
+// TestReasonLength: a reason repeats only a part of what a peer sent.
+func TestReasonLength(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	long := strings.Repeat("é", 5000)

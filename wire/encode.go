@@ -13,9 +13,9 @@ const (
 	jobType    = `","type":"`
 	jobBody    = `","body":`
 	jobHeaders = `","headers":`
-	thenBody   = `,"body":`
+	bodyKey    = `,"body":`
 	okState    = `","state":"`
-	onlyID     = `{"id":"`
+	okIDHead   = `{"id":"`
 	progress   = `","progress":`
 	okID       = `{"ok":true,"id":"`
 	cancelID   = `{"action":"cancel","id":"`
@@ -62,7 +62,7 @@ func AppendAttached(dst, id []byte, state string) []byte {
 func AppendJobHead(dst, id, typ, headers []byte, bodyLen int) []byte {
 	n := len(jobID) + len(id) + len(jobType) + len(typ) + len(jobBody)
 	if headers != nil {
-		n += len(jobHeaders) + len(headers) + len(thenBody) - len(jobBody)
+		n += len(jobHeaders) + len(headers) + len(bodyKey) - len(jobBody)
 	}
 	dst = slices.Grow(dst, HeaderLen+n)
 	n += bodyLen + 1
@@ -76,7 +76,7 @@ func AppendJobHead(dst, id, typ, headers []byte, bodyLen int) []byte {
 	}
 	dst = append(dst, jobHeaders...)
 	dst = append(dst, headers...)
-	return append(dst, thenBody...)
+	return append(dst, bodyKey...)
 }
 
 // AppendJob appends {"action":"job","id":…,"type":…,"headers":…,"body":…}, which hands a job to
@@ -111,17 +111,17 @@ func AppendProgress(dst, id, body []byte) []byte {
 }
 
 func appendIDHead(dst, id []byte, key string, bodyLen int) []byte {
-	n := len(onlyID) + len(id) + len(key)
+	n := len(okIDHead) + len(id) + len(key)
 	dst = slices.Grow(dst, HeaderLen+n)
 	n += bodyLen + 1
 	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	dst = append(dst, onlyID...)
+	dst = append(dst, okIDHead...)
 	dst = append(dst, id...)
 	return append(dst, key...)
 }
 
 func appendIDBody(dst, id []byte, key string, body []byte) []byte {
-	dst = slices.Grow(dst, HeaderLen+len(onlyID)+len(id)+len(key)+len(body)+1)
+	dst = slices.Grow(dst, HeaderLen+len(okIDHead)+len(id)+len(key)+len(body)+1)
 	dst = appendIDHead(dst, id, key, len(body))
 	dst = append(dst, body...)
 	return append(dst, BodyEnd)

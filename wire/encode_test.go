@@ -9,7 +9,7 @@ import (
 	"gloom/wire"
 )
 
-func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
+func TestHeadsMatchFrames(t *testing.T) {
 	id, typ := []byte("é\\\""), []byte("echo")
 	for _, size := range []int{1, 100, 255, 256, 65535, 70000} {
 		body := []byte(`"` + strings.Repeat("x", size) + `"`)
@@ -86,7 +86,7 @@ func TestEncodersAppend(t *testing.T) {
 	}
 }
 
-func TestErrorNeedsAReason(t *testing.T) {
+func TestErrorWithoutReason(t *testing.T) {
 	got := wire.AppendError(nil, wire.Expired, "", nil)
 	if string(got[wire.HeaderLen:]) != `{"error":"expired","reason":"expired"}` {
 		t.Errorf("%q", got)

@@ -94,7 +94,7 @@ func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 		ev.Kind, ev.Body = EventProgress, f.raw(KeyProgress)
 		return f.eventID(ev)
 	}
-	return fmt.Errorf("%w: %s", ErrUnknownFrame, shown(payload))
+	return fmt.Errorf("%w: %s", ErrUnknownFrame, quoteShort(payload))
 }
 
 func (d *ClientDecoder) error(f *fields, ev *Event) error {
@@ -123,7 +123,7 @@ func (d *ClientDecoder) error(f *fields, ev *Event) error {
 	if ev.Cause == CauseLater && f.isSet(KeyDelayMS) {
 		n, kind := parseInteger(f.raw(KeyDelayMS))
 		if kind != inRange || n < 0 {
-			return fmt.Errorf("delay_ms must be an integer of at least 0, not %s", shown(f.raw(KeyDelayMS)))
+			return fmt.Errorf("delay_ms must be an integer of at least 0, not %s", quoteShort(f.raw(KeyDelayMS)))
 		}
 		ev.DelayMS = n
 	}
@@ -149,7 +149,7 @@ func (d *ClientDecoder) action(f *fields, ev *Event) (err error) {
 		}
 		if f.isSet(KeyHeaders) {
 			if ev.Headers = f.raw(KeyHeaders); ev.Headers[0] != '{' {
-				return fmt.Errorf("headers must be an object, not %s", shown(ev.Headers))
+				return fmt.Errorf("headers must be an object, not %s", quoteShort(ev.Headers))
 			}
 		}
 		return f.eventID(ev)
@@ -160,12 +160,12 @@ func (d *ClientDecoder) action(f *fields, ev *Event) (err error) {
 		ev.Kind = EventPing
 		return nil
 	}
-	return fmt.Errorf("%w: action %s", ErrUnknownFrame, shown(f.raw(KeyAction)))
+	return fmt.Errorf("%w: action %s", ErrUnknownFrame, quoteShort(f.raw(KeyAction)))
 }
 
 func (d *ClientDecoder) ok(f *fields, ev *Event) (err error) {
 	if raw := f.raw(KeyOK); string(raw) != "true" {
-		return fmt.Errorf("ok must be true, not %s", shown(raw))
+		return fmt.Errorf("ok must be true, not %s", quoteShort(raw))
 	}
 	ev.Kind = EventOK
 	if f.isSet(KeyServer) {
@@ -207,7 +207,7 @@ func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
 		}
 		n, kind := parseInteger(f.raw(limit.key))
 		if kind != inRange || n < 0 || n > math.MaxInt {
-			return fmt.Errorf("%s must be an integer of at least 0, not %s", limit.key, shown(f.raw(limit.key)))
+			return fmt.Errorf("%s must be an integer of at least 0, not %s", limit.key, quoteShort(f.raw(limit.key)))
 		}
 		*limit.to = int(n)
 	}
@@ -226,10 +226,10 @@ func (f *fields) eventString(k Key) ([]byte, error) {
 		return nil, fmt.Errorf("%s is missing", k)
 	}
 	if raw[0] != '"' {
-		return nil, fmt.Errorf("%s must be a string, not %s", k, shown(raw))
+		return nil, fmt.Errorf("%s must be a string, not %s", k, quoteShort(raw))
 	}
 	content := raw[1 : len(raw)-1 : len(raw)-1]
-	if f.env.esc>>k&1 != 0 {
+	if f.env.escapedKeys>>k&1 != 0 {
 		content, _, _ = f.canonical(content)
 	}
 	return content, nil

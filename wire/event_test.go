@@ -8,7 +8,7 @@ import (
 	"gloom/wire"
 )
 
-func TestClientRefusesWhatIsNoReply(t *testing.T) {
+func TestInvalidReplies(t *testing.T) {
 	for payload, say := range map[string]string{
 		`{"ok":"true"}`:                                     "ok must be true",
 		`{"ok":false}`:                                      "ok must be true",
@@ -49,7 +49,7 @@ func TestClientRefusesWhatIsNoReply(t *testing.T) {
 	}
 }
 
-func TestClientKnowsWhatItDoesNotKnow(t *testing.T) {
+func TestUnknownReplies(t *testing.T) {
 	for _, payload := range []string{`{}`, `{"id":"a"}`, `{"body":1}`, `{"progress":1}`, `{"action":"dance","id":"a"}`, `{"hello":1}`} {
 		var d wire.ClientDecoder
 		var ev wire.Event
@@ -59,7 +59,7 @@ func TestClientKnowsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestEventIsNotLeftOver(t *testing.T) {
+func TestEventReuse(t *testing.T) {
 	var d wire.ClientDecoder
 	var ev wire.Event
 	for _, payload := range []string{
@@ -73,8 +73,8 @@ func TestEventIsNotLeftOver(t *testing.T) {
 	sameMeaning(t, eventMeaning(&ev), map[string]any{"kind": "ok"})
 }
 
-// TestErrorComesFirst: if a message has keys of several kinds of frames, the key error decides.
-func TestErrorComesFirst(t *testing.T) {
+// TestErrorPrecedence: if a message has keys of several kinds of frames, the key error decides.
+func TestErrorPrecedence(t *testing.T) {
 	var d wire.ClientDecoder
 	var ev wire.Event
 	if err := d.Decode([]byte(`{"ok":true,"id":"a","body":1,"action":"job","error":"expired","reason":"late"}`), &ev); err != nil || ev.Kind != wire.EventError {

@@ -19,7 +19,7 @@ func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
 
 // isSet reports whether a key is present and not null.
 func (f *fields) isSet(k Key) bool {
-	return f.env.present>>k&1 != 0 && f.payload[f.env.at[k].start] != 'n'
+	return f.env.present>>k&1 != 0 && f.payload[f.env.spans[k].start] != 'n'
 }
 
 func (f *fields) verb(port Port, r *Request) *Error {
@@ -28,10 +28,10 @@ func (f *fields) verb(port Port, r *Request) *Error {
 		return refuse(MissingField, nil, "a message needs action")
 	}
 	if raw[0] != '"' {
-		return refuse(InvalidType, nil, "action must be a string, not %s", shown(raw))
+		return refuse(InvalidType, nil, "action must be a string, not %s", quoteShort(raw))
 	}
 	action := raw[1 : len(raw)-1]
-	if f.env.esc>>KeyAction&1 != 0 {
+	if f.env.escapedKeys>>KeyAction&1 != 0 {
 		var complete bool
 		if action, complete = appendValue(nil, action, 0); !complete {
 			return f.loneSurrogate(KeyAction, r)
@@ -40,7 +40,7 @@ func (f *fields) verb(port Port, r *Request) *Error {
 	v := lookupVerb(action)
 	switch {
 	case v == 0:
-		return refuse(UnknownAction, nil, "no action %s on the %s", shown(raw), port)
+		return refuse(UnknownAction, nil, "no action %s on the %s", quoteShort(raw), port)
 	case v.On(port):
 		r.Verb = v
 		return nil
@@ -51,7 +51,7 @@ func (f *fields) verb(port Port, r *Request) *Error {
 }
 
 func (f *fields) loneSurrogate(k Key, r *Request) *Error {
-	return refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, shown(f.raw(k)))
+	return refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, quoteShort(f.raw(k)))
 }
 
 // id reads the id of a request whose verb requires one.
@@ -65,7 +65,7 @@ func (f *fields) id(r *Request) (err *Error) {
 
 // name reads an id or a type. The key must be present.
 func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
-	raw, escapes := f.raw(k), f.env.esc>>k&1 != 0
+	raw, escapes := f.raw(k), f.env.escapedKeys>>k&1 != 0
 	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
 		return raw[1 : n+1 : n+1], nil
 	}
@@ -75,18 +75,18 @@ func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
 // nameOf reads a JSON value as a name. label describes the value in errors.
 func (f *fields) nameOf(raw []byte, escapes bool, label string, r *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, shown(raw))
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, quoteShort(raw))
 	}
 	name := raw[1 : len(raw)-1 : len(raw)-1]
 	size := len(name)
 	if escapes {
 		var complete bool
 		if name, size, complete = f.canonical(name); !complete {
-			return nil, refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", label, shown(raw))
+			return nil, refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", label, quoteShort(raw))
 		}
 	}
 	if size > MaxName {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, shown(raw), size)
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort(raw), size)
 	}
 	return name, nil
 }
@@ -98,16 +98,16 @@ const fewNames = 64
 // list reads an array of min to max names. The key must be present. If all names must differ, a
 // repeated name is refused; otherwise it counts once, and the array may have up to ten times
 // max names, repetitions included.
-func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *Error) {
+func (f *fields) list(k Key, min, max int, distinct bool, r *Request) ([][]byte, *Error) {
 	raw := f.raw(k)
 	if raw[0] != '[' {
-		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, shown(raw))
+		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, quoteShort(raw))
 	}
 	var known map[string]bool // used for lists longer than fewNames
 	start, count, total := len(*f.names), 0, 0
 	label := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
-		end, escapes := f.element(raw, i)
+		end, escapes := f.nextElement(raw, i)
 		name, err := f.nameOf(raw[i:end], escapes, label, r)
 		if err != nil {
 			return nil, err
@@ -126,12 +126,12 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 		}
 		switch {
 		case !repeated && count == max, total == 10*max:
-			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, total+f.elements(raw, i))
+			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, total+f.countElements(raw, i))
 		case !repeated:
 			count++
 			*f.names = append(*f.names, name)
-		case differ:
-			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, shown(raw[i:end]))
+		case distinct:
+			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, quoteShort(raw[i:end]))
 		}
 		total++
 		if i = skipSpace(raw, end); raw[i] == ',' {
@@ -139,16 +139,16 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 		}
 	}
 	if count < min {
-		return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %s", k, min, max, shown(raw))
+		return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %s", k, min, max, quoteShort(raw))
 	}
 	list := (*f.names)[start:]
 	return list[:len(list):len(list)], nil
 }
 
-// elements counts the elements of a valid array from the element at i to the end.
-func (f *fields) elements(raw []byte, i int) (n int) {
+// countElements counts the elements of a valid array from the element at i to the end.
+func (f *fields) countElements(raw []byte, i int) (n int) {
 	for ; raw[i] != ']'; n++ {
-		i, _ = f.element(raw, i)
+		i, _ = f.nextElement(raw, i)
 		if i = skipSpace(raw, i); raw[i] == ',' {
 			i = skipSpace(raw, i+1)
 		}
@@ -156,9 +156,9 @@ func (f *fields) elements(raw []byte, i int) (n int) {
 	return n
 }
 
-// element returns the end of the element that begins at i in a valid array, and whether the
+// nextElement returns the end of the element that begins at i in a valid array, and whether the
 // element is a string with escapes.
-func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
+func (f *fields) nextElement(raw []byte, i int) (end int, escapes bool) {
 	if raw[i] != '"' {
 		end, _ = f.env.skipValue(raw, i, 1)
 		return end, false
@@ -183,10 +183,10 @@ func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
 	}
 	raw := f.raw(k)
 	if raw[0] != '"' {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string, not %s", k, shown(raw))
+		return nil, refuse(InvalidType, r.ID, "%s must be a string, not %s", k, quoteShort(raw))
 	}
 	text := raw[1 : len(raw)-1 : len(raw)-1]
-	if f.env.esc>>k&1 != 0 {
+	if f.env.escapedKeys>>k&1 != 0 {
 		var complete bool
 		if text, _, complete = f.canonical(text); !complete {
 			return nil, f.loneSurrogate(k, r)
@@ -197,7 +197,7 @@ func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
 
 // byValue resolves the escapes that are left in a canonical form.
 func (f *fields) byValue(k Key, text []byte) []byte {
-	if text == nil || f.env.esc>>k&1 == 0 {
+	if text == nil || f.env.escapedKeys>>k&1 == 0 {
 		return text
 	}
 	start := len(*f.scratch)
@@ -217,7 +217,7 @@ func (f *fields) priority(r *Request) (int64, *Error) {
 	n, kind := parseInteger(raw)
 	if kind != inRange {
 		return 0, refuse(InvalidType, r.ID, "priority must be an integer from %d to %d, not %s",
-			int64(math.MinInt64), int64(math.MaxInt64), shown(raw))
+			int64(math.MinInt64), int64(math.MaxInt64), quoteShort(raw))
 	}
 	return n, nil
 }
@@ -241,7 +241,7 @@ func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
 	case kind == inRange && n >= min && n <= max:
 		return n, nil
 	}
-	return 0, refuse(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, shown(raw))
+	return 0, refuse(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, quoteShort(raw))
 }
 
 // heartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
@@ -259,7 +259,7 @@ func (f *fields) heartbeat() (int64, *Error) {
 		return n, nil
 	}
 	return 0, refuse(code, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %s",
-		MinHeartbeatMS, MaxHeartbeatMS, shown(raw))
+		MinHeartbeatMS, MaxHeartbeatMS, quoteShort(raw))
 }
 
 func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
@@ -273,7 +273,7 @@ func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
 	case 'f':
 		return false, nil
 	}
-	return absent, refuse(InvalidType, r.ID, "%s must be true or false, not %s", k, shown(raw))
+	return absent, refuse(InvalidType, r.ID, "%s must be true or false, not %s", k, quoteShort(raw))
 }
 
 type integerKind uint8

@@ -39,7 +39,7 @@ func TestSplitFrameLimits(t *testing.T) {
 	}
 }
 
-func TestSplitFrameKeepsToItsFrame(t *testing.T) {
+func TestSplitFrameCapacity(t *testing.T) {
 	buf := append(frame([]byte("one")), frame([]byte("two"))...)
 	payload, used, err := wire.SplitFrame(buf, 10)
 	if err != nil || used != 7 || string(payload) != "one" {
@@ -136,9 +136,9 @@ func TestGoldenStreamsCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestDecoderForgetsEarlierFrames: a decoder that has read other frames, even invalid ones,
+// TestDecoderReuse: a decoder that has read other frames, even invalid ones,
 // must read each frame as a new decoder would.
-func TestDecoderForgetsEarlierFrames(t *testing.T) {
+func TestDecoderReuse(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		_, frames, _ := goldenStreamOf(t, port)
 		reused := wire.Decoder{DefaultType: "default"}

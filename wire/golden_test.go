@@ -227,7 +227,7 @@ func checkReason(t *testing.T, reason string) {
 	}
 }
 
-func TestGoldenNamesAreUnique(t *testing.T) {
+func TestGoldenNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range allGolden(t) {
 		if key := c.Port + "/" + c.Direction + "/" + c.Name; seen[key] {

@@ -51,9 +51,9 @@ func CheckName(label, value string) *Error {
 	case value == "":
 		return &Error{Code: InvalidType, Reason: label + " must not be empty"}
 	case len(value) > MaxName:
-		return refuse(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, shown([]byte(value)), len(value))
+		return refuse(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort([]byte(value)), len(value))
 	case !utf8.ValidString(value):
-		return refuse(InvalidType, nil, "%s must be UTF-8, not %s", label, shown([]byte(value)))
+		return refuse(InvalidType, nil, "%s must be UTF-8, not %s", label, quoteShort([]byte(value)))
 	}
 	return nil
 }

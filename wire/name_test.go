@@ -29,8 +29,8 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// TestSpellingsOfOneName: all spellings of an id must decode to the same bytes.
-func TestSpellingsOfOneName(t *testing.T) {
+// TestNameSpellings: all spellings of an id must decode to the same bytes.
+func TestNameSpellings(t *testing.T) {
 	value := "a\"\\/\b\f\n\r\t\x00é漢😀z"
 	plain, err := json.Marshal(value)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestSpellingsOfOneName(t *testing.T) {
 	}
 }
 
-func TestCheckNameAgreesWithTheDecoder(t *testing.T) {
+func TestCheckNameMatchesDecoder(t *testing.T) {
 	for _, value := range []string{"", "a", " ", "\x00", "é", strings.Repeat("x", 1024), strings.Repeat("x", 1025), strings.Repeat("é", 512), strings.Repeat("é", 513), strings.Repeat("\n", 1024), strings.Repeat("\n", 1025), "\xff", "a\xc3"} {
 		err := wire.CheckName("id", value)
 		if err != nil {

@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown is how many bytes of an invalid value a reason repeats.
-const maxShown = 64
+// maxQuoted is how many bytes of an invalid value a reason repeats.
+const maxQuoted = 64
 
-// shown returns an invalid value as reasons show it: as it was sent, but shortened and in valid
+// quoteShort returns an invalid value as reasons show it: as it was sent, but shortened and in valid
 // UTF-8.
-func shown(raw []byte) string {
-	if len(raw) <= maxShown {
+func quoteShort(raw []byte) string {
+	if len(raw) <= maxQuoted {
 		return strings.ToValidUTF8(string(raw), "\uFFFD")
 	}
-	end := maxShown
-	for end > maxShown-utf8.UTFMax && !utf8.RuneStart(raw[end]) {
+	end := maxQuoted
+	for end > maxQuoted-utf8.UTFMax && !utf8.RuneStart(raw[end]) {
 		end--
 	}
 	return strings.ToValidUTF8(string(raw[:end]), "\uFFFD") + "… (" + strconv.Itoa(len(raw)) + " bytes)"

@@ -9,11 +9,11 @@ import (
 // reused for other messages. It has only positions, so that it keeps no payload alive and costs
 // the collector nothing.
 type Envelope struct {
-	present uint64                // a bit per Key: the key is present
-	esc     uint64                // a bit per Key: the value is a string with escapes
-	at      [numKeys]span         // valid for keys that are present
-	stack   [MaxDepth / 64]uint64 // scratch: a bit per level, set for an object
-	tooDeep bool                  // scratch: the last skip failed because of its depth
+	present     uint64                // a bit per Key: the key is present
+	escapedKeys uint64                // a bit per Key: the value is a string with escapes
+	spans       [numKeys]span         // valid for keys that are present
+	stack       [MaxDepth / 64]uint64 // scratch: a bit per level, set for an object
+	tooDeep     bool                  // scratch: the last skip failed because of its depth
 }
 
 type span struct{ start, end uint32 }
@@ -29,7 +29,7 @@ func (e *Envelope) Scan(payload []byte) *Error {
 		return e.syntaxError(payload, ^at)
 	}
 	if !object {
-		return &Error{Code: InvalidType, Reason: "a message must be an object, not " + shown(trimSpace(payload))}
+		return &Error{Code: InvalidType, Reason: "a message must be an object, not " + quoteShort(trimSpace(payload))}
 	}
 	return nil
 }
@@ -60,12 +60,12 @@ func (e *Envelope) Raw(payload []byte, k Key) []byte {
 	if k >= numKeys || e.present>>k&1 == 0 {
 		return nil
 	}
-	s := e.at[k]
+	s := e.spans[k]
 	return payload[s.start:s.end:s.end]
 }
 
 func (e *Envelope) scan(p []byte) (at int, object bool) {
-	e.present, e.esc, e.tooDeep = 0, 0, false
+	e.present, e.escapedKeys, e.tooDeep = 0, 0, false
 	i := skipSpace(p, 0)
 	if i == len(p) {
 		return ^i, false
@@ -129,9 +129,9 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, flags uint64) {
 		}
 		flags |= s
 		if key < numKeys {
-			e.at[key] = span{uint32(start), uint32(i)}
+			e.spans[key] = span{uint32(start), uint32(i)}
 			e.present |= 1 << key
-			e.esc = e.esc&^(1<<key) | s&sawEscape<<key
+			e.escapedKeys = e.escapedKeys&^(1<<key) | s&sawEscape<<key
 		}
 		if i = skipSpace(p, i); i >= len(p) {
 			return ^i, 0
@@ -298,7 +298,7 @@ func (e *Envelope) syntaxError(p []byte, at int) *Error {
 	case p[at] >= utf8.RuneSelf && badUTF8(p) == at:
 		reason = "not utf-8 " + byteAt + ": " + strconv.QuoteToASCII(string(p[at:at+1]))
 	default:
-		reason = "not json " + byteAt + ": " + shown(p[at:])
+		reason = "not json " + byteAt + ": " + quoteShort(p[at:])
 	}
 	return &Error{Code: InvalidJSON, Reason: reason}
 }

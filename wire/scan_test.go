@@ -102,7 +102,7 @@ var scanSeeds = []string{
 
 const submitLine = `{"action":"submit","id":"a1","type":"echo","priority":5,"delay_ms":1,"body":{"text":"hello"}}`
 
-func TestScanAgreesWithEncodingJSON(t *testing.T) {
+func TestScanMatchesEncodingJSON(t *testing.T) {
 	var e wire.Envelope // reused, so that nothing may be left over from earlier messages
 	for _, seed := range scanSeeds {
 		checkScan(t, &e, []byte(seed))
@@ -112,9 +112,9 @@ func TestScanAgreesWithEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestScanAgreesOnDamagedMessages changes each byte of a message that uses the whole grammar,
+// TestScanDamagedMessages changes each byte of a message that uses the whole grammar,
 // and cuts it at each length.
-func TestScanAgreesOnDamagedMessages(t *testing.T) {
+func TestScanDamagedMessages(t *testing.T) {
 	message := []byte(` {"action":"submit" , "id":"\u00e9\\\"é","body":[1,-0.5e+3,true,false,null,{"":[{}]},"\ud83d\ude00漢字 and so on"],"\u0074ype":"x"}`)
 	var e wire.Envelope
 	step := 1
@@ -154,7 +154,7 @@ func TestScanStringsAtEveryOffset(t *testing.T) {
 	}
 }
 
-func TestScanCountsDepthFromTheMessage(t *testing.T) {
+func TestScanDepth(t *testing.T) {
 	var e wire.Envelope
 	for _, c := range []struct{ open, close string }{{"[", "]"}, {`{"a":`, "}"}, {`[{"a":`, "}]"}} {
 		perRepeat := depthOf([]byte(c.open + "1" + c.close))
@@ -192,7 +192,7 @@ func TestCheckBody(t *testing.T) {
 	}
 }
 
-func TestEveryKeyIsFoundInEverySpelling(t *testing.T) {
+func TestKeySpellings(t *testing.T) {
 	var e wire.Envelope
 	keys := knownKeys
 	if len(keys) < 24 {

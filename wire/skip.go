@@ -34,13 +34,13 @@ func skipSpace(p []byte, i int) int {
 	return i
 }
 
-// stops sets the high bit of each byte of x that is a quote, a backslash or a control
+// stringStops sets the high bit of each byte of x that is a quote, a backslash or a control
 // character. Only the lowest of these marks is certain: a borrow may leave false marks above
 // it.
 //
 // Flipping bit 1 swaps the quote (0x22) with the space (0x20), so that one
 // comparison with 0x21 finds control characters and the quote together.
-func stops(x uint64) uint64 {
+func stringStops(x uint64) uint64 {
 	low := (x ^ 0x02*ones) - 0x21*ones
 	backslash := (x ^ 0x5c*ones) - ones
 	return (low | backslash) &^ x & highs
@@ -57,7 +57,7 @@ func skipString(p []byte, i int) (end int, flags uint64) {
 		for len(p)-i >= 8 {
 			x := binary.LittleEndian.Uint64(p[i:])
 			high |= x
-			if m := stops(x); m != 0 {
+			if m := stringStops(x); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				goto stop
 			}
@@ -97,7 +97,7 @@ func skipAnyString(p []byte, i int) (end int, flags uint64) {
 		for short := min(i+longRun, len(p)-8); i <= short; i += 8 {
 			x := binary.LittleEndian.Uint64(p[i:])
 			high |= x
-			if m := stops(x); m != 0 {
+			if m := stringStops(x); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				goto stop
 			}
@@ -106,7 +106,7 @@ func skipAnyString(p []byte, i int) (end int, flags uint64) {
 			q := p[i : i+32]
 			x0, x1 := binary.LittleEndian.Uint64(q), binary.LittleEndian.Uint64(q[8:])
 			x2, x3 := binary.LittleEndian.Uint64(q[16:]), binary.LittleEndian.Uint64(q[24:])
-			if stops(x0)|stops(x1)|stops(x2)|stops(x3) != 0 {
+			if stringStops(x0)|stringStops(x1)|stringStops(x2)|stringStops(x3) != 0 {
 				break
 			}
 			high |= x0 | x1 | x2 | x3
