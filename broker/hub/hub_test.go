@@ -14,24 +14,24 @@ import (
 	"gloom/wire"
 )
 
-// side is a connection that the test owns.
-type side struct {
+// testPeer is a connection that the test owns.
+type testPeer struct {
 	t    *testing.T
 	conn *hub.Conn
 	sink *hub.Sink
 	port wire.Port
 	dec  wire.Decoder
 	// named reports that the worker's frames name their jobs.
-	named bool
-	mu    sync.Mutex
-	woke  int
+	named     bool
+	mu        sync.Mutex
+	wakeCount int
 }
 
-func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
-	s := &side{t: t, port: port, dec: wire.Decoder{DefaultType: "default"}}
+func open(t *testing.T, h *hub.Hub, port wire.Port) *testPeer {
+	s := &testPeer{t: t, port: port, dec: wire.Decoder{DefaultType: "default"}}
 	s.sink = h.NewSink(hub.SinkOwner{Wake: func() {
 		s.mu.Lock()
-		s.woke++
+		s.wakeCount++
 		s.mu.Unlock()
 	}})
 	s.conn = h.Open(port, s.sink, s, "test")
@@ -39,7 +39,7 @@ func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 }
 
 // step lets the hub carry out the frames in one step.
-func (s *side) step(h *hub.Hub, frames ...string) {
+func (s *testPeer) step(h *hub.Hub, frames ...string) {
 	s.t.Helper()
 	decs := make([]wire.Decoder, len(frames))
 	cmds := make([]hub.Command, len(frames))
@@ -53,7 +53,7 @@ func (s *side) step(h *hub.Hub, frames ...string) {
 }
 
 // steps lets the hub carry out commands in one step.
-func (s *side) steps(cmds []hub.Command) {
+func (s *testPeer) steps(cmds []hub.Command) {
 	for i := range cmds {
 		cmds[i].From = s.conn
 	}
@@ -61,7 +61,7 @@ func (s *side) steps(cmds []hub.Command) {
 }
 
 // expectOutput takes the output and compares its payloads with the expected ones.
-func (s *side) expectOutput(want ...string) {
+func (s *testPeer) expectOutput(want ...string) {
 	s.t.Helper()
 	var got []string
 	for _, o := range s.sink.Take() {
@@ -133,8 +133,8 @@ func TestWake(t *testing.T) {
 	for i := range 3 {
 		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1}`, i))
 	}
-	if s.woke != 0 || w.woke != 1 {
-		t.Errorf("woken %d and %d times, want 0 and 1", s.woke, w.woke)
+	if s.wakeCount != 0 || w.wakeCount != 1 {
+		t.Errorf("woken %d and %d times, want 0 and 1", s.wakeCount, w.wakeCount)
 	}
 	if w.sink.ClaimTake() {
 		t.Error("expected although a wake is under way")
@@ -144,13 +144,13 @@ func TestWake(t *testing.T) {
 		t.Error("not expected although no wake is under way")
 	}
 	s.step(h, `{"action":"submit","id":"x","body":1}`)
-	if w.woke != 1 {
-		t.Errorf("woken %d times, want 1: it said that it would come", w.woke)
+	if w.wakeCount != 1 {
+		t.Errorf("woken %d times, want 1: it said that it would come", w.wakeCount)
 	}
 	w.sink.Take()
 	s.step(h, `{"action":"submit","id":"y","body":1}`)
-	if w.woke != 2 {
-		t.Errorf("woken %d times, want 2", w.woke)
+	if w.wakeCount != 2 {
+		t.Errorf("woken %d times, want 2", w.wakeCount)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestStableBody(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	body := `"` + strings.Repeat("x", 200_000) + `"`
-	big := func(from *side, frame string) {
+	big := func(from *testPeer, frame string) {
 		t.Helper()
 		var c hub.Command
 		if err := from.dec.Decode([]byte(frame), from.port, false, &c.Req); err != nil {
@@ -170,7 +170,7 @@ func TestStableBody(t *testing.T) {
 		c.Stable = true
 		from.steps([]hub.Command{c})
 	}
-	gets := func(to *side, want string) {
+	gets := func(to *testPeer, want string) {
 		t.Helper()
 		if outs := to.sink.Take(); len(outs) != 1 {
 			t.Fatalf("%d outputs, want one", len(outs))
@@ -319,8 +319,8 @@ func peers(h *hub.Hub) (submitters int) {
 	return submitters
 }
 
-// TestOwed: an answer counts as owed to its submitter until it is written completely.
-func TestOwed(t *testing.T) {
+// TestUndeliveredAnswers: an answer counts as owed to its submitter until it is written completely.
+func TestUndeliveredAnswers(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
@@ -344,9 +344,9 @@ func TestOwed(t *testing.T) {
 	owes("written", 0)
 }
 
-// TestDismiss: no frame follows the error with which a worker is closed, and the worker's only
+// TestCloseAfterError: no frame follows the error with which a worker is closed, and the worker's only
 // job fails.
-func TestDismiss(t *testing.T) {
+func TestCloseAfterError(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
@@ -411,9 +411,9 @@ func TestUnread(t *testing.T) {
 	defer h.Close()
 	w := open(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default"}`)
-	var sides []*side
+	var sides []*testPeer
 	answers := 0
-	owe := func(s *side, bytes int) {
+	owe := func(s *testPeer, bytes int) {
 		t.Helper()
 		answers++
 		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
@@ -426,7 +426,7 @@ func TestUnread(t *testing.T) {
 			}
 		}
 	}
-	gone := func(s *side) bool { return h.Find(s.conn.Peer) == nil }
+	gone := func(s *testPeer) bool { return h.Find(s.conn.Peer) == nil }
 	for range 40 {
 		s := open(t, h, wire.SubmitPort)
 		sides = append(sides, s)
@@ -455,9 +455,9 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestUnreadOfEscapes: a frame that turns out longer than estimated counts with its real
+// TestUnreadEscapes: a frame that turns out longer than estimated counts with its real
 // length.
-func TestUnreadOfEscapes(t *testing.T) {
+func TestUnreadEscapes(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
@@ -477,16 +477,16 @@ func TestUnreadOfEscapes(t *testing.T) {
 	}
 }
 
-// TestUnreadOfLeaving: if a connection is to be closed after its output, that output still
+// TestUnreadOfClosing: if a connection is to be closed after its output, that output still
 // counts. Such a connection is cut before those that have little to read.
-func TestUnreadOfLeaving(t *testing.T) {
+func TestUnreadOfClosing(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
 	defer h.Close()
 	w, hoarder, small, other := open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort)
 	w.step(h, `{"action":"join","type":"default"}`)
 	w.sink.Take()
-	owe := func(s *side, id string, bytes int) {
+	owe := func(s *testPeer, id string, bytes int) {
 		s.step(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
 		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take()
@@ -502,12 +502,12 @@ func TestUnreadOfLeaving(t *testing.T) {
 	if out := hoarder.sink.Take(); len(out) != 1 || !out[0].Abort {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}
-	for name, s := range map[string]*side{"who has little to read": small, "who came last": other} {
+	for name, s := range map[string]*testPeer{"who has little to read": small, "who came last": other} {
 		if h.Find(s.conn.Peer) == nil {
 			t.Errorf("%s was closed", name)
 		}
 	}
-	for _, s := range []*side{hoarder, small, other} {
+	for _, s := range []*testPeer{hoarder, small, other} {
 		h.Remove(s.conn)
 	}
 	if m := h.Memory(); m.Unread != 0 {

@@ -57,9 +57,9 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}
 }
 
-// TestOutcomesInTurns: if many outcomes wait, one write has only some of them, because other
+// TestOutcomeTurns: if many outcomes wait, one write has only some of them, because other
 // connections are delayed while the core forgets those that were written.
-func TestOutcomesInTurns(t *testing.T) {
+func TestOutcomeTurns(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)

@@ -167,9 +167,9 @@ func (d *daemon) deaf(frames []byte) {
 	wg.Wait()
 }
 
-// TestInnocent: peers that hoard unfinished frames are closed, but a worker whose answer
+// TestOtherClientsUnharmed: peers that hoard unfinished frames are closed, but a worker whose answer
 // arrives in two pieces is not.
-func TestInnocent(t *testing.T) {
+func TestOtherClientsUnharmed(t *testing.T) {
 	d := start(t)
 	s, w := d.dial(d.submit), d.dial(d.worker)
 	w.send(`{"action":"join","type":"t"}`)

@@ -49,7 +49,7 @@ var bodies = []struct{ name, body string }{
 	{"array of 1 MiB", "[" + strings.Repeat("1.50, ", 175000) + "2]"},
 }
 
-func TestBodiesAreVerbatim(t *testing.T) {
+func TestBodiesVerbatim(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("body")
@@ -68,7 +68,7 @@ func TestBodiesAreVerbatim(t *testing.T) {
 	}
 }
 
-func TestBodyPlaces(t *testing.T) {
+func TestBodyPositions(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("place")

@@ -203,9 +203,9 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestCancelAgainstAnswer: if a cancel and an answer come at the same time, exactly one of them
+// TestCancelAnswerRace: if a cancel and an answer come at the same time, exactly one of them
 // wins.
-func TestCancelAgainstAnswer(t *testing.T) {
+func TestCancelAnswerRace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("race")

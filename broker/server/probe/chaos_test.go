@@ -22,11 +22,11 @@ func TestChaos(t *testing.T) {
 	workers := make(chan struct{})
 	go func() {
 		defer close(workers)
-		crew(t, 10, func(f *fiber, i int) { chaosWorker(f, b, rand.New(rand.NewPCG(seed, uint64(i))), typeOf, stop) })
+		runParallel(t, 10, func(f *parallelT, i int) { chaosWorker(f, b, rand.New(rand.NewPCG(seed, uint64(i))), typeOf, stop) })
 	}()
 	func() {
 		defer func() { close(stop); <-workers }()
-		crew(t, 6, func(f *fiber, i int) {
+		runParallel(t, 6, func(f *parallelT, i int) {
 			r := rand.New(rand.NewPCG(seed, uint64(100+i)))
 			for time.Now().Before(end) {
 				chaosSubmitter(f, b, r, typeOf)
@@ -62,7 +62,7 @@ func drainRest(t *testing.T, b *daemon, typ string) {
 	}
 }
 
-func chaosWorker(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) string, stop chan struct{}) {
+func chaosWorker(f *parallelT, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) string, stop chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -117,7 +117,7 @@ func chaosWorker(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) stri
 	}
 }
 
-func chaosSubmitter(f *fiber, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) string) {
+func chaosSubmitter(f *parallelT, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) string) {
 	s := b.submitter(f)
 	defer s.close()
 	open := map[string]string{} // by id: "sent" or "acked"

@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// tb has the methods of testing.TB that the tests need. *testing.T and *fiber implement it.
+// tb has the methods of testing.TB that the tests need. *testing.T and *parallelT implement it.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)

@@ -21,7 +21,7 @@ func TestCrowd(t *testing.T) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		crew(t, workers, func(f *fiber, i int) {
+		runParallel(t, workers, func(f *parallelT, i int) {
 			w := worker{&conn{f, ws[i].net, ws[i].in}}
 			for {
 				fr, err := w.next(patience)
@@ -44,7 +44,7 @@ func TestCrowd(t *testing.T) {
 		}
 		<-served
 	}()
-	crew(t, submitters, func(f *fiber, i int) {
+	runParallel(t, submitters, func(f *parallelT, i int) {
 		s := b.submitter(f)
 		open := map[string]string{} // by id: the answer that the job must get
 		acked := map[string]bool{}
@@ -75,14 +75,14 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// TestRaceForAnID: if many submitters use the same id at once, exactly one gets it.
-func TestRaceForAnID(t *testing.T) {
+// TestIDRace: if many submitters use the same id at once, exactly one gets it.
+func TestIDRace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("race")
 	const rivals, rounds = 8, 60
 	won := make([][]bool, rivals)
-	crew(t, rivals, func(f *fiber, i int) {
+	runParallel(t, rivals, func(f *parallelT, i int) {
 		s := b.submitter(f)
 		won[i] = make([]bool, rounds)
 		for n := range rounds {
@@ -118,7 +118,7 @@ func TestThousandConnects(t *testing.T) {
 	typ := name("thousand")
 	workers := make([]worker, peers)
 	begin := time.Now()
-	crew(t, dialers, func(f *fiber, d int) {
+	runParallel(t, dialers, func(f *parallelT, d int) {
 		for i := d; i < peers; i += dialers {
 			workers[i] = b.worker(t)
 			workers[i].send(`{"action":"join","type":%q}`, typ)
@@ -154,12 +154,12 @@ func TestThousandConnects(t *testing.T) {
 }
 
 // Many short connections leak no descriptors.
-func TestDescriptorsAreGivenBack(t *testing.T) {
+func TestDescriptorLeak(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	b.alive(t)
 	before := b.usage().Descriptors
-	crew(t, 4, func(f *fiber, i int) {
+	runParallel(t, 4, func(f *parallelT, i int) {
 		for n := range 150 {
 			s, w := b.submitter(f), b.worker(f)
 			w.join(name("fd"))
@@ -179,10 +179,10 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 	b.alive(t)
 }
 
-// TestFloodPastTheFileLimit: if more connections arrive than the daemon may have open files,
+// TestFileLimit: if more connections arrive than the daemon may have open files,
 // the daemon survives, keeps the connections that it has, and serves new ones once the flood is
 // over.
-func TestFloodPastTheFileLimit(t *testing.T) {
+func TestFileLimit(t *testing.T) {
 	t.Parallel()
 	b := startSpec(t, spec{files: 96})
 	typ := name("resident")

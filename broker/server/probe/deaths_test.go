@@ -85,8 +85,8 @@ func TestIdleWorkerLost(t *testing.T) {
 	})
 }
 
-// TestRequeuePlace: a lost worker's job is handed out before other jobs of its priority.
-func TestRequeuePlace(t *testing.T) {
+// TestRequeueOrder: a lost worker's job is handed out before other jobs of its priority.
+func TestRequeueOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("ahead of equals, behind its betters", func(t *testing.T) {
@@ -210,9 +210,9 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAnswerThenDeath: an answer that was sent counts, whatever happens to the worker
+// TestWorkerLostAfterAnswer: an answer that was sent counts, whatever happens to the worker
 // afterwards.
-func TestAnswerThenDeath(t *testing.T) {
+func TestWorkerLostAfterAnswer(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("last words")
@@ -323,7 +323,7 @@ func TestRandomDeaths(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		crew(t, workers, func(f *fiber, i int) {
+		runParallel(t, workers, func(f *parallelT, i int) {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for {
 				select {
@@ -348,7 +348,7 @@ func TestRandomDeaths(t *testing.T) {
 		})
 	}()
 	defer func() { close(stop); <-done }()
-	crew(t, 4, func(f *fiber, i int) {
+	runParallel(t, 4, func(f *parallelT, i int) {
 		s := b.submitter(f)
 		want := map[string]bool{}
 		for n := range jobs / 4 {

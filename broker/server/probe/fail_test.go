@@ -182,9 +182,9 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// TestLeaveAgainstDispatch: a worker leaves while jobs are handed out. It answers the jobs sent
+// TestLeaveDispatchRace: a worker leaves while jobs are handed out. It answers the jobs sent
 // before the ok of the leave, gets no job after that ok, and no run is wasted.
-func TestLeaveAgainstDispatch(t *testing.T) {
+func TestLeaveDispatchRace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("race")
@@ -193,7 +193,7 @@ func TestLeaveAgainstDispatch(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		crew(t, 3, func(f *fiber, _ int) {
+		runParallel(t, 3, func(f *parallelT, _ int) {
 			for {
 				select {
 				case <-stop:

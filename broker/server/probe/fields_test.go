@@ -255,9 +255,9 @@ func TestPorts(t *testing.T) {
 	checkReason(t, w.wantError("invalid_action"), "not_a_master")
 }
 
-// TestKeysOfOthers: a peer that asks for no new feature gets no new keys in frames, whatever
+// TestForeignKeys: a peer that asks for no new feature gets no new keys in frames, whatever
 // keys of other requests it sends.
-func TestKeysOfOthers(t *testing.T) {
+func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("foreign")

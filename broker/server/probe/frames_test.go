@@ -226,15 +226,15 @@ func TestAnnouncedLengths(t *testing.T) {
 	}
 }
 
-// TestRubbish: rubbish harms only the peer that sends it, however much it is.
-func TestRubbish(t *testing.T) {
+// TestGarbage: rubbish harms only the peer that sends it, however much it is.
+func TestGarbage(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("bystander")
 	s, w := b.submitter(t), b.joined(t, typ)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	crew(t, 8, func(f *fiber, i int) {
+	runParallel(t, 8, func(f *parallelT, i int) {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		seeds := []string{
 			`{"action":"submit","id":"g","type":"garbage","body":{"a":[1,2.5e3,"x\u00e9"]},"priority":5}`,

@@ -305,7 +305,7 @@ func TestHeartbeat(t *testing.T) {
 	})
 	t.Run("many", func(t *testing.T) {
 		t.Parallel()
-		crew(t, 100, func(f *fiber, i int) {
+		runParallel(t, 100, func(f *parallelT, i int) {
 			c := dial(f, []string{b.submitAddr, b.workerAddr}[i%2])
 			c.hello(fmt.Sprintf(`,"heartbeat_ms":%d`, 2000+i))
 			for range 3 {

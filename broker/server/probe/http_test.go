@@ -121,8 +121,8 @@ func frameErrors(samples map[string]float64) float64 {
 	return 0
 }
 
-// TestMetricLabelsAreBounded: only a bounded number of types become labels.
-func TestMetricLabelsAreBounded(t *testing.T) {
+// TestMetricLabelLimit: only a bounded number of types become labels.
+func TestMetricLabelLimit(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	s := b.submitter(t)

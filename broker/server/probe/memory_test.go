@@ -36,7 +36,7 @@ func (d *daemon) awaitMemory(t *testing.T, name string, base, peak, limit int64)
 	}
 }
 
-func TestMemoryComesBack(t *testing.T) {
+func TestMemoryReturned(t *testing.T) {
 	t.Parallel()
 	body := quote(strings.Repeat("m", 1000))
 	jobs := volume(60_000)
@@ -83,7 +83,7 @@ func TestMemoryComesBack(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			crew(t, len(ws), func(f *fiber, i int) {
+			runParallel(t, len(ws), func(f *parallelT, i int) {
 				for {
 					fr, err := ws[i].next(patience)
 					if err != nil {
@@ -185,7 +185,7 @@ func TestPartialFrames(t *testing.T) {
 }
 
 // An announced length costs no memory before its bytes arrive.
-func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
+func TestAnnouncedLengthMemory(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("bystander")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestIDsAreUnique(t *testing.T) {
+func TestUniqueIDs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("taken while queued", func(t *testing.T) {
@@ -98,7 +98,7 @@ var sameNames = []struct{ name, one, two string }{
 	{"html", `<&>`, `\u003c\u0026\u003e`},
 }
 
-func TestNamesAreComparedByValue(t *testing.T) {
+func TestNameValues(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range sameNames {
@@ -244,7 +244,7 @@ func tooLong(t *testing.T, c *conn, field string) {
 	}
 }
 
-func TestKeysAreCaseSensitive(t *testing.T) {
+func TestKeyCase(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range []struct{ name, payload, code string }{
@@ -276,9 +276,9 @@ func TestKeysAreCaseSensitive(t *testing.T) {
 	})
 }
 
-// TestDuplicateKeysFollowOneRule: if a key occurs twice, the same one of the two counts,
+// TestDuplicateKeys: if a key occurs twice, the same one of the two counts,
 // whichever key it is.
-func TestDuplicateKeysFollowOneRule(t *testing.T) {
+func TestDuplicateKeys(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	base := name("twice")

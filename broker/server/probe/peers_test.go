@@ -170,22 +170,22 @@ func until(t tb, name string, check func() error) {
 	}
 }
 
-// fiber is a part of a test that runs in a goroutine of its own. Fatalf ends only that
+// parallelT is a part of a test that runs in a goroutine of its own. Fatalf ends only that
 // goroutine.
-type fiber struct{ *testing.T }
+type parallelT struct{ *testing.T }
 
-func (f *fiber) Fatalf(format string, args ...any) {
+func (f *parallelT) Fatalf(format string, args ...any) {
 	f.T.Helper()
 	f.T.Errorf(format, args...)
 	runtime.Goexit()
 }
 
-// crew runs n fibers and waits for all of them.
-func crew(t *testing.T, n int, do func(f *fiber, i int)) {
+// runParallel runs do in n goroutines, and waits for all of them.
+func runParallel(t *testing.T, n int, do func(f *parallelT, i int)) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { do(&fiber{t}, i) })
+		wg.Go(func() { do(&parallelT{t}, i) })
 	}
 	wg.Wait()
 	if t.Failed() {

@@ -101,7 +101,7 @@ func TestPriorityOrder(t *testing.T) {
 }
 
 // 5,000 jobs are handed out in exactly the order of priority, then age.
-func TestThousandsInOrder(t *testing.T) {
+func TestThousandsOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	seed := rand.Uint64()

@@ -366,8 +366,8 @@ func TestReleaseByName(t *testing.T) {
 	})
 }
 
-// TestReleaseAtTheEnd: releases of runs that are overdue, or whose job has ended.
-func TestReleaseAtTheEnd(t *testing.T) {
+// TestReleaseAfterEnd: releases of runs that are overdue, or whose job has ended.
+func TestReleaseAfterEnd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("cancelled", func(t *testing.T) {
@@ -435,7 +435,7 @@ func TestReleaseAtTheEnd(t *testing.T) {
 		for i := range jobs {
 			s.submit(fmt.Sprintf("%s-%d", typ, i), typ, `1`)
 		}
-		crew(t, 4, func(f *fiber, n int) {
+		runParallel(t, 4, func(f *parallelT, n int) {
 			w := b.worker(f)
 			w.join(typ)
 			for i := range jobs {

@@ -159,9 +159,9 @@ func TestDefaultType(t *testing.T) {
 	})
 }
 
-// TestOrderOfFrames: the reply to a request comes before any frame that the request causes, as
+// TestFrameOrder: the reply to a request comes before any frame that the request causes, as
 // clients expect.
-func TestOrderOfFrames(t *testing.T) {
+func TestFrameOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("ack before the result", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestOrderOfFrames(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			f := &fiber{t}
+			f := &parallelT{t}
 			w := worker{&conn{f, w.net, w.in}}
 			for range rounds {
 				if fr, err := w.next(patience); err != nil || fr.kind() != "job" {

@@ -30,8 +30,8 @@ func slowReader(t tb, addr string) *conn {
 	return &conn{t, c, bufio.NewReader(c)}
 }
 
-// shout writes the same frame again and again, until the broker closes the connection.
-func shout(t *testing.T, c *conn, wire func(n int) []byte, limit int) {
+// flood writes the same frame again and again, until the broker closes the connection.
+func flood(t *testing.T, c *conn, wire func(n int) []byte, limit int) {
 	t.Helper()
 	end := time.Now().Add(2 * patience)
 	for n := range limit {
@@ -82,7 +82,7 @@ func TestSlowReaders(t *testing.T) {
 					}
 				}
 			}()
-			shout(t, slowReader(t, b.submitAddr), func(n int) []byte {
+			flood(t, slowReader(t, b.submitAddr), func(n int) []byte {
 				return pack(fmt.Sprintf(`{"action":"submit","id":"slow-%d","type":%q,"body":%s}`, n, typ, big))
 			}, 4000)
 			w.close()
@@ -90,11 +90,11 @@ func TestSlowReaders(t *testing.T) {
 		}},
 		{"submitter that never reads its errors", func(t *testing.T, b *daemon) {
 			batch := []byte(strings.Repeat(string(pack(`{"action":"frobnicate"}`)), 2000))
-			shout(t, slowReader(t, b.submitAddr), func(int) []byte { return batch }, 3000)
+			flood(t, slowReader(t, b.submitAddr), func(int) []byte { return batch }, 3000)
 		}},
 		{"worker that never reads its oks", func(t *testing.T, b *daemon) {
 			batch := []byte(strings.Repeat(string(pack(`{"action":"join","type":"slow"}`)), 2000))
-			shout(t, slowReader(t, b.workerAddr), func(int) []byte { return batch }, 3000)
+			flood(t, slowReader(t, b.workerAddr), func(int) []byte { return batch }, 3000)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestSlowReaders(t *testing.T) {
 			stop := make(chan struct{})
 			watched := make(chan int64, 1)
 			go func() {
-				f := &fiber{t}
+				f := &parallelT{t}
 				peak := int64(0)
 				defer func() { watched <- peak }()
 				s, w := submitter{&conn{f, s.net, s.in}}, worker{&conn{f, w.net, w.in}}
@@ -143,8 +143,8 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// TestDeafWorker: a worker that has stopped reading delays only its own job.
-func TestDeafWorker(t *testing.T) {
+// TestUnreadWorker: a worker that has stopped reading delays only its own job.
+func TestUnreadWorker(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ, other := name("unread"), name("other")

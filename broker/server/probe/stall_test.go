@@ -17,10 +17,10 @@ func (d *daemon) freeze(long time.Duration, do func()) {
 	time.Sleep(time.Until(end))
 }
 
-// TestTimeoutOfAStalledDaemon: the daemon reads an answer that arrived while its process was
+// TestStalledDaemonTimeout: the daemon reads an answer that arrived while its process was
 // stopped before it checks whether the run has timed out, so that no worker is blamed for the
 // stall. Runs without an answer time out soon after that.
-func TestTimeoutOfAStalledDaemon(t *testing.T) {
+func TestStalledDaemonTimeout(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)
@@ -72,8 +72,8 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 	}
 }
 
-// TestHelloToAStalledDaemon: a token that arrives while the daemon is stopped is not too late.
-func TestHelloToAStalledDaemon(t *testing.T) {
+// TestStalledDaemonHello: a token that arrives while the daemon is stopped is not too late.
+func TestStalledDaemonHello(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	c := dial(t, b.submitAddr)
@@ -85,9 +85,9 @@ func TestHelloToAStalledDaemon(t *testing.T) {
 	c.ping()
 }
 
-// TestPongsToAStalledDaemon: a peer that sends nothing but pongs does not count as silent while
+// TestStalledDaemonPongs: a peer that sends nothing but pongs does not count as silent while
 // the daemon sends no pings.
-func TestPongsToAStalledDaemon(t *testing.T) {
+func TestStalledDaemonPongs(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	for range 5 {
@@ -105,9 +105,9 @@ func TestPongsToAStalledDaemon(t *testing.T) {
 	}
 }
 
-// TestHeartbeatOfAStalledDaemon: after a stop (of a suspended or overloaded machine), the
+// TestStalledDaemonHeartbeat: after a stop (of a suspended or overloaded machine), the
 // daemon must read what has arrived before it considers a peer silent.
-func TestHeartbeatOfAStalledDaemon(t *testing.T) {
+func TestStalledDaemonHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	peers := map[string]*conn{"submit": b.submitter(t).conn, "work": b.worker(t).conn}

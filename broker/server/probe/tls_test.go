@@ -316,7 +316,7 @@ func TestTLS(t *testing.T) {
 			_ = dial(t, b.submitAddr).write([]byte{22, 3, 1, 2, 0, 1})
 		}
 		serve(t, s, w, typ)
-		crew(t, 20, func(f *fiber, _ int) {
+		runParallel(t, 20, func(f *parallelT, _ int) {
 			c, err := secure(b.submitAddr, conf)
 			if err != nil {
 				f.Fatalf("TLS: %v", err)
@@ -362,7 +362,7 @@ func TestMutualTLS(t *testing.T) {
 	serve(t, s, w, typ)
 }
 
-func TestCertificatesAreReadAgain(t *testing.T) {
+func TestCertificateReload(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	b := securely(t, ca.flags()...)

@@ -215,7 +215,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-func TestTokensAreReadAgain(t *testing.T) {
+func TestTokenReload(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, "old-1 submit,work\nkept-1 submit\n")
 	b := start(t, "--token-file="+path)

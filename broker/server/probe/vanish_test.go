@@ -19,7 +19,7 @@ var submitterEnds = []struct {
 	{"size_error", func(c *conn) { c.raw(announce(0x7fffffff)) }},
 }
 
-func TestSubmitterGone(t *testing.T) {
+func TestSubmitterLost(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range submitterEnds {
@@ -142,7 +142,7 @@ func TestSubmitterGone(t *testing.T) {
 
 // When a submitter with many queued jobs disconnects, the ids of the jobs are soon free, and no
 // other peer is delayed.
-func TestBigSubmitterGone(t *testing.T) {
+func TestLargeSubmitterLost(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	jobs := volume(100_000)
