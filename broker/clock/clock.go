@@ -72,9 +72,9 @@ func (c *Clock) Now() int64 {
 	return min(c.real()-c.lost.Load(), limit)
 }
 
-// Stands reports whether the clock stands still: during a pause, and while what arrived during
+// Paused reports whether the clock stands still: during a pause, and while what arrived during
 // the pause is being read.
-func (c *Clock) Stands() bool {
+func (c *Clock) Paused() bool {
 	limit := c.limit.Load()
 	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
 }

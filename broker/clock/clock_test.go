@@ -30,7 +30,7 @@ func TestClock(t *testing.T) {
 	t.Run("without a pause it is the system's", func(t *testing.T) {
 		c, next := start(), int64(pulse)
 		runs(c, &next, time.Hour)
-		if c.Now() != int64(time.Hour) || c.Stands() {
+		if c.Now() != int64(time.Hour) || c.Paused() {
 			t.Errorf("after an hour it says %v", time.Duration(c.Now()))
 		}
 	})
@@ -39,16 +39,16 @@ func TestClock(t *testing.T) {
 		runs(c, &next, 10*time.Second)
 		real += int64(time.Hour)
 		before := c.Now()
-		if !c.Stands() || before > int64(10*time.Second)+maxAhead {
+		if !c.Paused() || before > int64(10*time.Second)+maxAhead {
 			t.Errorf("it says %v", time.Duration(before))
 		}
 		next = real
 		runs(c, &next, CatchUp-1)
-		if c.Now() != before || !c.Stands() {
+		if c.Now() != before || !c.Paused() {
 			t.Error("it goes on before what has come is read")
 		}
 		runs(c, &next, 5*time.Second)
-		if d := time.Duration(c.Now() - before); c.Stands() || d < 4900*time.Millisecond || d > 5*time.Second {
+		if d := time.Duration(c.Now() - before); c.Paused() || d < 4900*time.Millisecond || d > 5*time.Second {
 			t.Errorf("in 5 s it has gone on by %v", d)
 		}
 	})

@@ -46,7 +46,7 @@ func (h *Hub) runTick(now int64) {
 // AfterReading calls a function once everything that has arrived by now is read. The call may be on
 // any goroutine. It is for code that concludes something from a peer's silence.
 func (h *Hub) AfterReading(fn func(now int64)) {
-	if h.ownClock != nil && h.ownClock.Stands() {
+	if h.ownClock != nil && h.ownClock.Paused() {
 		time.AfterFunc(clock.CatchUp, func() { h.AfterReading(fn) })
 		return
 	}
