@@ -92,7 +92,7 @@ type brokerRequest struct {
 // maxPending is the maximum number of jobs that may be on their way to the broker.
 const maxPending = 1 << 16
 
-func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
+func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
 	l := &brokerConn{broker: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), droppedRules: make(map[string]int), outdated: make(chan struct{})}
 	l.refusalLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
@@ -199,7 +199,7 @@ func (l *brokerConn) send(e *brokerRequest) {
 			l.sleep(resendPause)
 			continue
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
-			l.runCommand(func(c *machine) { c.onTooLong(e.id) })
+			l.runCommand(func(m *machine) { m.onTooLong(e.id) })
 		case e.submit != nil:
 			l.onResult(e.submit, nil, err)
 		default:
@@ -236,7 +236,7 @@ func (l *brokerConn) trySend(e *brokerRequest) (err error) {
 		err = l.submitter.ChangeFunc(l.ctx, id.String(), *e.change, func(err error) {
 			l.changed()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
-				l.runCommand(func(c *machine) { c.onGroupsRefused(id) })
+				l.runCommand(func(m *machine) { m.onGroupsRefused(id) })
 			}
 		})
 	case e.rule != nil:
@@ -361,7 +361,7 @@ func (l *brokerConn) onResult(s *submission, body []byte, err error) {
 		if wrong != nil {
 			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}
 		}
-		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, false) })
+		l.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // the broker refuses such jobs until there is a new connection
 			l.setDenied(err)
@@ -370,12 +370,12 @@ func (l *brokerConn) onResult(s *submission, body []byte, err error) {
 		if refused.Code != gloom.ErrIDExists {
 			l.refusalLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
-		l.runCommand(func(c *machine) { c.onNotAtBroker(s.id, s.bid) })
+		l.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
 		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
-		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
+		l.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
 	default:
-		l.runCommand(func(c *machine) { c.onNotAtBroker(s.id, s.bid) })
+		l.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
 	}
 }
 
@@ -415,7 +415,7 @@ func (l *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 				r.Answer(nil, gloom.Fatal(errors.New("not a job of JQ")))
 				return
 			}
-			l.runCommand(func(c *machine) { c.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, l.ownPrefix), brokerRun{r}) })
+			l.runCommand(func(m *machine) { m.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, l.ownPrefix), brokerRun{r}) })
 		},
 	}
 }

@@ -7,18 +7,18 @@ import (
 )
 
 // cancel ends a waiting job without an outcome; with force, also a running one.
-func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
-	tell := func(err error) { c.runAfterStep(func() { reply(err) }) }
-	r := c.jobs.Get(id)
+func (m *machine) cancel(id job.ID, force bool, reply func(error)) {
+	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
+	r := m.jobs.Get(id)
 	switch {
 	case r == nil || r.State == job.Cancelled:
 		tell(unknownJob(id))
 		return
-	case c.awayErr != nil:
-		tell(c.storeAway())
+	case m.awayErr != nil:
+		tell(m.storeAway())
 		return
 	case r.op != opNone && (force || r.State != job.Running):
-		r.addOnIdle(func() { c.cancel(id, force, reply) })
+		r.addOnIdle(func() { m.cancel(id, force, reply) })
 		return
 	case r.State.Ended():
 		tell(job.Refuse(job.NotCancelable, "", "the job has ended with status %v", r.State))
@@ -27,16 +27,16 @@ func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 		tell(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it anyway"))
 		return
 	}
-	c.cancelNow(r, reply)
+	m.cancelNow(r, reply)
 }
 
 // cancelVisible is cancel for operators, to whom cancelled jobs are visible.
-func (c *machine) cancelVisible(id job.ID, reply func(error)) {
-	if r := c.jobs.Get(id); r != nil && r.State == job.Cancelled {
-		c.runAfterStep(func() { reply(job.Refuse(job.WrongState, "", "the job is already cancelled")) })
+func (m *machine) cancelVisible(id job.ID, reply func(error)) {
+	if r := m.jobs.Get(id); r != nil && r.State == job.Cancelled {
+		m.runAfterStep(func() { reply(job.Refuse(job.WrongState, "", "the job is already cancelled")) })
 		return
 	}
-	c.cancel(id, false, func(err error) {
+	m.cancel(id, false, func(err error) {
 		if f, ok := err.(*job.Fault); ok && f.Code == job.NotCancelable {
 			err = job.Refuse(job.WrongState, "", "%s", f.Reason)
 		}
@@ -48,54 +48,54 @@ func unknownJob(id job.ID) *job.Fault {
 	return job.Refuse(job.UnknownJob, "", "there is no job %v", id)
 }
 
-func (c *machine) cancelNow(r *record, reply func(error)) {
+func (m *machine) cancelNow(r *record, reply func(error)) {
 	j := r.nextState()
-	j.State, j.Finished, j.Deadline = job.Cancelled, c.wallTime, 0
-	forget := c.wallTime + toMillis(c.KeepEnded)
+	j.State, j.Finished, j.Deadline = job.Cancelled, m.wallTime, 0
+	forget := m.wallTime + toMillis(m.KeepEnded)
 	u := r.currentRun()
 	if u != nil {
 		addAttempt(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
 	}
-	c.write(opCancel, r, j, forget, 0, func() {
-		c.ledger.Cancelled++
+	m.write(opCancel, r, j, forget, 0, func() {
+		m.ledger.Cancelled++
 		if u != nil {
 			w := u.worker
 			if w.cancelUntil == nil {
 				w.cancelUntil = make(map[job.ID]int64)
 			}
 			w.cancelUntil[r.ID] = u.deadline
-			c.leaveRun(r, u, nil)
-			c.addEnded(r, forget, 0)
-			c.replyAll(u.replies, notAssigned)
+			m.leaveRun(r, u, nil)
+			m.addEnded(r, forget, 0)
+			m.replyAll(u.replies, notAssigned)
 		} else {
-			c.addEnded(r, forget, 0)
-			c.withdraw(r)
+			m.addEnded(r, forget, 0)
+			m.withdraw(r)
 		}
-		c.expire()
-		c.runAfterStep(func() { reply(nil) })
+		m.expire()
+		m.runAfterStep(func() { reply(nil) })
 	})
 }
 
 // withdraw cancels a job at the broker, if the broker has it.
-func (c *machine) withdraw(r *record) {
+func (m *machine) withdraw(r *record) {
 	if r.submitted {
 		r.submitted = false
 		id := r.ID
-		c.tellBroker(func(b brokerLink) { b.cancel(id) })
+		m.tellBroker(func(b brokerLink) { b.cancel(id) })
 	}
 }
 
 // revive puts a failed or cancelled job back into the queue, with all its retries. A job that waits
 // for a retry may then run at once.
-func (c *machine) revive(id job.ID, reply func(error)) {
-	tell := func(err error) { c.runAfterStep(func() { reply(err) }) }
-	r := c.jobs.Get(id)
+func (m *machine) revive(id job.ID, reply func(error)) {
+	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
+	r := m.jobs.Get(id)
 	switch {
 	case r == nil:
 		tell(unknownJob(id))
 		return
 	case r.op != opNone:
-		r.addOnIdle(func() { c.revive(id, reply) })
+		r.addOnIdle(func() { m.revive(id, reply) })
 		return
 	case r.State != job.Failed && r.State != job.Cancelled && r.State != job.Retrying:
 		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only error, cancelled and retrying jobs can be retried", r.State))
@@ -103,16 +103,16 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	}
 	ended := r.State.Ended()
 	if ended {
-		if err := c.takeKeyAgain(r); err != nil {
+		if err := m.takeKeyAgain(r); err != nil {
 			tell(err)
 			return
 		}
-		if err := c.admits(1, 0); err != nil {
+		if err := m.admits(1, 0); err != nil {
 			tell(err)
 			return
 		}
-	} else if c.awayErr != nil {
-		tell(c.storeAway())
+	} else if m.awayErr != nil {
+		tell(m.storeAway())
 		return
 	}
 	j := r.nextState()
@@ -120,18 +120,18 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	if ended {
 		j.State, j.Retries, j.Finished = job.Queued, 0, 0
 	}
-	c.write(opRevive, r, j, 0, 0, func() {
+	m.write(opRevive, r, j, 0, 0, func() {
 		if ended {
-			c.timers.remove(r)
+			m.timers.remove(r)
 			if r.runInfo != nil {
 				r.runInfo.forget = 0
 			}
-			c.constraints.add(r, c.constraints.setFor(matchAll(c.constraints.enabled, &r.Attributes, nil)))
-			c.ledger.Revived++
-			c.submitWaiting(r)
+			m.constraints.add(r, m.constraints.setFor(matchAll(m.constraints.enabled, &r.Attributes, nil)))
+			m.ledger.Revived++
+			m.submitWaiting(r)
 		} else if r.submitted {
-			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, new(time.Duration)) })
+			m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, new(time.Duration)) })
 		}
-		c.runAfterStep(func() { reply(nil) })
+		m.runAfterStep(func() { reply(nil) })
 	})
 }

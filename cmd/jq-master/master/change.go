@@ -12,30 +12,30 @@ import (
 // changeConstraint sets the constraint with this id to n, or drops it if n is nil. It replies when the
 // change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are
 // those of Master.PutConstraint.
-func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
-	tell := func(err error) { c.runAfterStep(func() { reply(false, err) }) }
-	old := c.constraints.byID[id]
+func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
+	tell := func(err error) { m.runAfterStep(func() { reply(false, err) }) }
+	old := m.constraints.byID[id]
 	switch {
-	case c.awayErr == nil && c.changingConstraints:
-		c.waitingChanges = append(c.waitingChanges, func() { c.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
+	case m.awayErr == nil && m.changingConstraints:
+		m.waitingChanges = append(m.waitingChanges, func() { m.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
 		return
 	case n == nil && old == nil:
 		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
 		return
-	case c.awayErr != nil:
-		tell(c.storeAway())
+	case m.awayErr != nil:
+		tell(m.storeAway())
 		return
 	case (mustExist || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
 		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
 		return
-	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
-		tell(overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(c.constraints.byID)))
+	case old == nil && len(m.constraints.byID) >= m.MaxConstraints:
+		tell(overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(m.constraints.byID)))
 		return
 	}
 	var stored *job.Constraint
 	if n != nil {
 		patterns := (&constraint{Constraint: *n}).patterns()
-		for other, k := range c.constraints.byID {
+		for other, k := range m.constraints.byID {
 			if patterns > 0 && other != id {
 				patterns += k.patterns()
 			}
@@ -49,37 +49,37 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			stored.Version = old.Version + 1
 		}
 	}
-	c.changingConstraints = true
+	m.changingConstraints = true
 	written := func(err error) {
-		c.env.run(func() {
-			defer c.onChangeWritten()
+		m.env.run(func() {
+			defer m.onChangeWritten()
 			onDone := func() { reply(old == nil, nil) }
 			switch {
 			case err != nil:
-				tell(c.storeError(err))
+				tell(m.storeError(err))
 			case stored == nil:
 				if old.removed = true; old.Enabled {
-					c.dropRules(old)
+					m.dropRules(old)
 				}
-				delete(c.constraints.byID, id)
-				c.constraints.updateEnabled()
-				c.constraints.startSweep(nil, onDone)
+				delete(m.constraints.byID, id)
+				m.constraints.updateEnabled()
+				m.constraints.startSweep(nil, onDone)
 			case old != nil && old.hasSameRules(stored):
 				old.Constraint = *stored
 				if old.Enabled {
-					c.set(old)
+					m.set(old)
 				}
-				c.constraints.callAtEnd(onDone, len(c.bySeq))
+				m.constraints.callAtEnd(onDone, len(m.bySeq))
 			default:
-				c.constraints.startSweep(c.replace(stored, pick), onDone)
+				m.constraints.startSweep(m.replace(stored, pick), onDone)
 			}
 		})
 	}
-	c.runAfterStep(func() {
+	m.runAfterStep(func() {
 		if stored == nil {
-			c.env.store.DropConstraint(id, written)
+			m.env.store.DropConstraint(id, written)
 		} else {
-			c.env.store.PutConstraint(stored, written)
+			m.env.store.PutConstraint(stored, written)
 		}
 	})
 }
@@ -87,17 +87,17 @@ func (c *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs
 // the changes that have waited for this, because their If-Match refers to the constraint as it is
 // afterwards.
-func (c *machine) onChangeWritten() {
-	c.changingConstraints = false
-	for len(c.waitingChanges) > 0 && !c.changingConstraints {
-		next := c.waitingChanges[0]
-		c.waitingChanges = c.waitingChanges[1:]
+func (m *machine) onChangeWritten() {
+	m.changingConstraints = false
+	for len(m.waitingChanges) > 0 && !m.changingConstraints {
+		next := m.waitingChanges[0]
+		m.waitingChanges = m.waitingChanges[1:]
 		next()
 	}
 }
 
 // storeError returns the error for a request whose effect could not be written.
-func (c *machine) storeError(err error) error {
+func (m *machine) storeError(err error) error {
 	var unwritable *Unwritable
 	if errors.As(err, &unwritable) {
 		return job.Refuse(job.StoreUnavailable, "", "%v", err)
@@ -105,7 +105,7 @@ func (c *machine) storeError(err error) error {
 	if errors.Is(err, store.ErrFull) {
 		return unavailable(err)
 	}
-	c.env.fail(err)
+	m.env.fail(err)
 	return errStarting
 }
 
@@ -116,13 +116,13 @@ type Unwritable struct{ Err error }
 func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
 // replace sets a constraint in place of the one with the same id, if there is one.
-func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
-	c.constraints.lastNumber++
-	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupsOf(c.namespace, n.ID), number: c.constraints.lastNumber}
+func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
+	m.constraints.lastNumber++
+	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupsOf(m.namespace, n.ID), number: m.constraints.lastNumber}
 	if pick.per != nil {
 		k.buckets = make(map[bucket]int)
 	}
-	old := c.constraints.byID[n.ID]
+	old := m.constraints.byID[n.ID]
 	if old != nil {
 		old.removed = true
 	}
@@ -131,15 +131,15 @@ func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 		for _, what := range []byte("cr") {
 			was, is := old.hasRule(what), k.hasRule(what) && k.Enabled
 			if was && (!is || old.pattern(what) != k.pattern(what)) {
-				c.rule(ruleChange{pattern: old.pattern(what), drop: true})
+				m.rule(ruleChange{pattern: old.pattern(what), drop: true})
 			}
 		}
 	}
-	c.constraints.byID[n.ID] = k
+	m.constraints.byID[n.ID] = k
 	if k.Enabled {
-		c.set(k)
+		m.set(k)
 	}
-	c.constraints.updateEnabled()
+	m.constraints.updateEnabled()
 	return k
 }
 

@@ -14,14 +14,14 @@ import (
 // second is refused.
 func TestIfMatchAtOnce(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
+	m := w.c
 	held := &heldConstraintStore{Store: w.store}
-	c.env.store = held
+	m.env.store = held
 	var refused, other int
 	put := func(ifMatch uint64) {
 		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
-		w.step(c, func() {
-			c.changeConstraint(k.ID, k, selector{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
+		w.step(m, func() {
+			m.changeConstraint(k.ID, k, selector{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
 				var f *job.Fault
 				if errors.As(err, &f) && f.Code == job.PreconditionFailed {
 					refused++
@@ -35,10 +35,10 @@ func TestIfMatchAtOnce(t *testing.T) {
 	held.answer()
 	put(1)
 	put(1)
-	w.step(c, func() { c.changeConstraint("k", nil, selector{}, 1, false, func(bool, error) { refused++ }) })
+	w.step(m, func() { m.changeConstraint("k", nil, selector{}, 1, false, func(bool, error) { refused++ }) })
 	for held.answer() {
 	}
-	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changingConstraints {
+	if v := m.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || m.changingConstraints {
 		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)
 	}
 }
@@ -100,17 +100,17 @@ func (s *heldConstraintStore) answer() bool {
 func TestSlices(t *testing.T) {
 	const jobs = 50_000
 	w := newSimulation(t, 1)
-	c := w.c
+	m := w.c
 	long := append([]byte{0x81, 0xa1, 'x', 0xc6, 0, 1, 0, 0}, make([]byte, 1<<16)...)
 	for i := range jobs {
 		argument := []byte{0x80}
 		if i%1000 == 0 {
 			argument = long
 		}
-		r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Argument: argument}, Seq: uint64(i + 1), State: job.Queued})
+		r := m.newRecord(&job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Argument: argument}, Seq: uint64(i + 1), State: job.Queued})
 		r.submitted = true
 	}
-	c.submitIndex, c.allSubmitted = len(c.bySeq), true
+	m.submitIndex, m.allSubmitted = len(m.bySeq), true
 	told := 0
 	for _, id := range []string{"a", "b"} { // the second one restarts the sweep
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
@@ -118,12 +118,12 @@ func TestSlices(t *testing.T) {
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		c.constraints.startSweep(c.replace(k, pick), func() { told++ })
+		m.constraints.startSweep(m.replace(k, pick), func() { told++ })
 	}
-	c.afterStep = nil
+	m.afterStep = nil
 	reached := 0
 	for {
-		part := c.nextSlice(maxSliceCost)
+		part := m.nextSlice(maxSliceCost)
 		if part == nil {
 			break
 		}
@@ -136,15 +136,15 @@ func TestSlices(t *testing.T) {
 		}
 		reached += len(part.jobs)
 		part.match()
-		c.sweepSlice(part)
-		if n := len(c.afterStep); n > len(part.jobs)+len(c.constraints.onSweepEnd)+2 {
+		m.sweepSlice(part)
+		if n := len(m.afterStep); n > len(part.jobs)+len(m.constraints.onSweepEnd)+2 {
 			t.Fatalf("a slice of %d jobs leaves %d things to do", len(part.jobs), n)
 		}
 		w.broker.todo = nil
-		for _, f := range c.afterStep {
+		for _, f := range m.afterStep {
 			f()
 		}
-		c.afterStep = c.afterStep[:0]
+		m.afterStep = m.afterStep[:0]
 	}
 	for _, f := range w.broker.todo {
 		f()
@@ -152,7 +152,7 @@ func TestSlices(t *testing.T) {
 	if reached != jobs || told != 2 {
 		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, told)
 	}
-	for _, p := range c.bySeq {
+	for _, p := range m.bySeq {
 		if len(p.rec.groups.groups()) != 2 {
 			t.Fatalf("job %d is under %v", p.seq, p.rec.groups.groups())
 		}

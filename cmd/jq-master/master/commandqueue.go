@@ -48,9 +48,9 @@ func (m *Master) run(rounds int) {
 			return
 		}
 		m.mu.Lock()
-		c := m.machine
-		if c != nil {
-			c.setTime(m.clock())
+		mc := m.machine
+		if mc != nil {
+			mc.setTime(m.clock())
 		}
 		for _, o := range queue {
 			switch {
@@ -63,11 +63,11 @@ func (m *Master) run(rounds int) {
 		}
 		todo = append(todo, m.leftEffects...)
 		m.leftEffects = nil
-		if c != nil {
-			m.setAlarm(c)
-			todo = append(todo, c.afterStep...)
-			clear(c.afterStep)
-			c.afterStep = c.afterStep[:0]
+		if mc != nil {
+			m.setAlarm(mc)
+			todo = append(todo, mc.afterStep...)
+			clear(mc.afterStep)
+			mc.afterStep = mc.afterStep[:0]
 		}
 		m.mu.Unlock()
 		for _, f := range todo {
@@ -102,18 +102,18 @@ func (o *commandQueue) giveBack(queue []command) {
 }
 
 // queueStep queues f, which is skipped if the machine has ended.
-func (m *Master) queueStep(c *machine, f func()) { m.queueCommand(command{machine: c, run: f}) }
+func (m *Master) queueStep(mc *machine, f func()) { m.queueCommand(command{machine: mc, run: f}) }
 
 // runNow runs f at once and returns true; if the machine has ended, it only returns false.
-func (m *Master) runNow(c *machine, f func()) bool {
+func (m *Master) runNow(mc *machine, f func()) bool {
 	m.mu.Lock()
-	there := m.machine == c
+	there := m.machine == mc
 	left := false
 	if there {
-		c.setTime(m.clock())
+		mc.setTime(m.clock())
 		f()
-		m.setAlarm(c)
-		left = len(c.afterStep) > 0
+		m.setAlarm(mc)
+		left = len(mc.afterStep) > 0
 	}
 	m.mu.Unlock()
 	if left {

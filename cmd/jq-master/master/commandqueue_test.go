@@ -15,7 +15,7 @@ import (
 func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	keepAlive(m)
-	c := m.active.Load().machine
+	mc := m.active.Load().machine
 	const goroutines, commands = 8, 500
 	var at, left atomic.Int32
 	var last [goroutines]int
@@ -24,13 +24,13 @@ func TestCommandQueue(t *testing.T) {
 	for g := range goroutines {
 		callers.Go(func() {
 			for n := 1; n <= commands; n++ {
-				m.queueStep(c, func() {
+				m.queueStep(mc, func() {
 					if at.Add(1) != 1 || last[g] != n-1 {
 						t.Errorf("command %d of goroutine %d comes after %d, with others at it", n, g, last[g])
 					}
 					last[g] = n
 					at.Add(-1)
-					c.runAfterStep(func() {
+					mc.runAfterStep(func() {
 						if left.Add(1) != 1 {
 							t.Error("two goroutines do what is left to do")
 						}
@@ -39,7 +39,7 @@ func TestCommandQueue(t *testing.T) {
 					})
 					done.Done()
 				})
-				if n%10 == 0 && !m.runNow(c, func() {
+				if n%10 == 0 && !m.runNow(mc, func() {
 					if at.Load() != 0 {
 						t.Error("a command is being done meanwhile")
 					}
@@ -52,10 +52,10 @@ func TestCommandQueue(t *testing.T) {
 	callers.Wait()
 	done.Wait()
 	gone := make(chan struct{})
-	m.deactivate(c)
-	m.queueCommand(command{c, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
+	m.deactivate(mc)
+	m.queueCommand(command{mc, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
 	<-gone
-	if m.runNow(c, func() { t.Error("a machine that has ended was held") }) {
+	if m.runNow(mc, func() { t.Error("a machine that has ended was held") }) {
 		t.Error("it is reported to exist")
 	}
 }

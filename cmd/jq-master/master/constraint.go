@@ -283,10 +283,10 @@ type ruleChange struct {
 }
 
 // set sends the current rules of a constraint to the broker.
-func (c *machine) set(k *constraint) {
+func (m *machine) set(k *constraint) {
 	if k.Concurrency >= 0 {
 		n := k.Concurrency
-		c.rule(ruleChange{pattern: k.pattern('c'), concurrency: n})
+		m.rule(ruleChange{pattern: k.pattern('c'), concurrency: n})
 	}
 	if k.Rate <= 0 {
 		return
@@ -298,18 +298,18 @@ func (c *machine) set(k *constraint) {
 	case phaseOneToken:
 		rule.burst = 1
 	}
-	c.rule(rule)
+	m.rule(rule)
 }
 
-func (c *machine) rule(change ruleChange) {
-	c.tellBroker(func(b brokerLink) { b.setRule(change) })
+func (m *machine) rule(change ruleChange) {
+	m.tellBroker(func(b brokerLink) { b.setRule(change) })
 }
 
 // dropRules drops the rules that a constraint had.
-func (c *machine) dropRules(k *constraint) {
+func (m *machine) dropRules(k *constraint) {
 	for _, what := range []byte("cr") {
 		if k.hasRule(what) {
-			c.rule(ruleChange{pattern: k.pattern(what), drop: true})
+			m.rule(ruleChange{pattern: k.pattern(what), drop: true})
 		}
 	}
 }
@@ -317,9 +317,9 @@ func (c *machine) dropRules(k *constraint) {
 // emptyBuckets makes the buckets of a constraint begin without tokens, because after a restart it
 // is unknown how many were taken. A bucket has no token until the first one is due, and then at
 // most one until the bucket would be full.
-func (c *machine) emptyBuckets(k *constraint) {
+func (m *machine) emptyBuckets(k *constraint) {
 	if k.Rate > 0 {
-		k.phase, k.phaseAt = phaseEmpty, c.now+seconds(1/k.Rate)
+		k.phase, k.phaseAt = phaseEmpty, m.now+seconds(1/k.Rate)
 	}
 }
 
@@ -328,16 +328,16 @@ func seconds(s float64) int64 {
 }
 
 // refill lets constraints whose buckets began empty enter their next phase when it is due.
-func (c *machine) refill() {
-	for _, k := range c.constraints.byID {
-		if k.phase == phaseFull || c.now < k.phaseAt || !c.env.store.Holds() {
+func (m *machine) refill() {
+	for _, k := range m.constraints.byID {
+		if k.phase == phaseFull || m.now < k.phaseAt || !m.env.store.Holds() {
 			continue
 		}
 		if k.phase == phaseEmpty && k.Burst > 1 {
-			k.phase, k.phaseAt = phaseOneToken, c.now+seconds(float64(k.Burst-1)/k.Rate)
+			k.phase, k.phaseAt = phaseOneToken, m.now+seconds(float64(k.Burst-1)/k.Rate)
 		} else {
 			k.phase = phaseFull
 		}
-		c.set(k)
+		m.set(k)
 	}
 }

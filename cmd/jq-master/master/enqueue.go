@@ -36,8 +36,8 @@ func (e *enqueueRequest) match(list []*constraint) {
 }
 
 // enqueue adds jobs.
-func (c *machine) enqueue(e *enqueueRequest) {
-	if e.jobs[0].UniqueRequest != nil && !c.shareKey(e) {
+func (m *machine) enqueue(e *enqueueRequest) {
+	if e.jobs[0].UniqueRequest != nil && !m.shareKey(e) {
 		return
 	}
 	e.bytes = 0
@@ -48,43 +48,43 @@ func (c *machine) enqueue(e *enqueueRequest) {
 	if e.key != nil {
 		keys = int64(e.key.Size(len(e.jobs)))
 	}
-	err := c.admits(len(e.jobs), e.bytes+keys)
+	err := m.admits(len(e.jobs), e.bytes+keys)
 	if err == nil && keys > 0 {
-		err = c.admitsKey()
+		err = m.admitsKey()
 	}
-	c.rematch(e)
+	m.rematch(e)
 	for i := 0; err == nil && i < len(e.memberships); i++ {
-		if n := countRules(e.memberships[i]); n > c.maxGroups {
-			err = overloaded("constraints with %d limits apply to the job; the broker takes at most %d", n, c.maxGroups)
+		if n := countRules(e.memberships[i]); n > m.maxGroups {
+			err = overloaded("constraints with %d limits apply to the job; the broker takes at most %d", n, m.maxGroups)
 		}
 	}
 	if err != nil {
-		c.runAfterStep(func() { e.reply(nil, false, err) })
-		c.settleShare(e, nil, nil)
+		m.runAfterStep(func() { e.reply(nil, false, err) })
+		m.settleShare(e, nil, nil)
 		return
 	}
 	e.inStore = true
-	old := c.replacedJob(e.jobs[0])
-	c.jobsPending += len(e.jobs)
-	c.bytes += e.bytes
-	if c.keyBytes += keys; keys > 0 {
-		c.keysPending++
+	old := m.replacedJob(e.jobs[0])
+	m.jobsPending += len(e.jobs)
+	m.bytes += e.bytes
+	if m.keyBytes += keys; keys > 0 {
+		m.keysPending++
 	}
 	jobs := make([]*job.Job, len(e.jobs))
 	for i, n := range e.jobs {
-		c.seq++
-		jobs[i] = &job.Job{ID: c.newID(), Attributes: n.Attributes, Seq: c.seq, Enqueued: c.wallTime, State: job.Queued}
+		m.seq++
+		jobs[i] = &job.Job{ID: m.newID(), Attributes: n.Attributes, Seq: m.seq, Enqueued: m.wallTime, State: job.Queued}
 		if n.Delay > 0 {
-			jobs[i].Due = c.wallTime + toMillis(n.Delay)
+			jobs[i].Due = m.wallTime + toMillis(n.Delay)
 		}
 		if old != nil {
 			jobs[i].Enqueued = old.Enqueued
 		}
 	}
-	c.runAfterStep(func() {
-		c.env.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
-			c.env.runOr(func() { c.enqueued(e, jobs, old, ids, replayed, err) },
-				func() { e.reply(ids, replayed, c.refusal(err)) })
+	m.runAfterStep(func() {
+		m.env.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
+			m.env.runOr(func() { m.enqueued(e, jobs, old, ids, replayed, err) },
+				func() { e.reply(ids, replayed, m.refusal(err)) })
 		})
 	})
 }
@@ -94,34 +94,34 @@ func (c *machine) enqueue(e *enqueueRequest) {
 const fullTime = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.
-func (c *machine) rematch(e *enqueueRequest) {
-	if e.memberships == nil || !isSameSlice(e.list, c.constraints.enabled) {
-		e.match(c.constraints.enabled)
+func (m *machine) rematch(e *enqueueRequest) {
+	if e.memberships == nil || !isSameSlice(e.list, m.constraints.enabled) {
+		e.match(m.constraints.enabled)
 	}
 }
 
 // whyClosed returns why the master accepts no jobs at all, or nil.
-func (c *machine) whyClosed() error {
+func (m *machine) whyClosed() error {
 	switch {
-	case c.draining:
+	case m.draining:
 		return errDraining
-	case c.awayErr != nil:
-		return c.storeAway()
+	case m.awayErr != nil:
+		return m.storeAway()
 	}
 	return nil
 }
 
 // admits returns why there is no room for more jobs, or nil.
-func (c *machine) admits(jobs int, bytes int64) error {
-	if err := c.whyClosed(); err != nil {
+func (m *machine) admits(jobs int, bytes int64) error {
+	if err := m.whyClosed(); err != nil {
 		return err
 	}
 	switch {
-	case c.live()+jobs > c.MaxJobs:
-		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.usedBytes()+bytes > c.bytesForJobs():
-		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.usedBytes(), bytes, c.MaxBytes)
-		c.makeRoom(c.usedBytes() + bytes - c.bytesForJobs())
+	case m.live()+jobs > m.MaxJobs:
+		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", m.live(), jobs, m.MaxJobs)
+	case m.usedBytes()+bytes > m.bytesForJobs():
+		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", m.usedBytes(), bytes, m.MaxBytes)
+		m.makeRoom(m.usedBytes() + bytes - m.bytesForJobs())
 		return err
 	}
 	return nil
@@ -135,78 +135,78 @@ func (l *Limits) bytesForJobs() int64 { return l.MaxBytes - l.MaxBytes/8 }
 const minKeys = 10_000
 
 // admitsKey returns why there is no room for one more idempotency key, or nil.
-func (c *machine) admitsKey() error {
-	limit := max(c.MaxJobs, minKeys)
-	if n := c.keys.len() + c.keysPending; n >= limit {
+func (m *machine) admitsKey() error {
+	limit := max(m.MaxJobs, minKeys)
+	if n := m.keys.len() + m.keysPending; n >= limit {
 		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, minKeys)
 	}
 	return nil
 }
 
 // remember is called when the store has answered: it counts the idempotency key if it was stored.
-func (c *machine) remember(key *Key, jobs int, stored bool) {
+func (m *machine) remember(key *Key, jobs int, stored bool) {
 	if key == nil {
 		return
 	}
-	c.keysPending--
+	m.keysPending--
 	size := int64(key.Size(jobs))
 	if !stored {
-		c.keyBytes -= size
+		m.keyBytes -= size
 		return
 	}
-	c.keys.push(keyEntry{c.wallTime + toMillis(key.TTL), size})
+	m.keys.push(keyEntry{m.wallTime + toMillis(key.TTL), size})
 }
 
 // forgetKeys stops counting idempotency keys that have expired. The store itself drops them.
-func (c *machine) forgetKeys() {
-	for c.keys.len() > 0 && c.keys.first().until <= c.wallTime {
-		c.keyBytes -= c.keys.pop().size
+func (m *machine) forgetKeys() {
+	for m.keys.len() > 0 && m.keys.first().until <= m.wallTime {
+		m.keyBytes -= m.keys.pop().size
 	}
 }
 
 // admitsResult returns why there is no room for the result of a run, or nil. If there is no room,
 // it makes room for the worker's next try. If no other result is kept, a result is always admitted,
 // so that jobs can end.
-func (c *machine) admitsResult(r *record, o *job.Outcome) error {
+func (m *machine) admitsResult(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
-	if !o.Success || !r.KeepResult || c.usedBytes()+n <= c.MaxBytes || c.results == 0 && c.resultBytesPending == 0 {
+	if !o.Success || !r.KeepResult || m.usedBytes()+n <= m.MaxBytes || m.results == 0 && m.resultBytesPending == 0 {
 		return nil
 	}
-	err := overloaded("jobs, results and idempotency keys have %d bytes, and with the result's %d they would pass %d (max-bytes); send it again", c.usedBytes(), n, c.MaxBytes)
-	c.makeRoom(c.usedBytes() + n - c.MaxBytes)
+	err := overloaded("jobs, results and idempotency keys have %d bytes, and with the result's %d they would pass %d (max-bytes); send it again", m.usedBytes(), n, m.MaxBytes)
+	m.makeRoom(m.usedBytes() + n - m.MaxBytes)
 	return err
 }
 
-func (c *machine) enqueued(e *enqueueRequest, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
-	c.jobsPending -= len(e.jobs)
-	c.bytes -= e.bytes
-	c.remember(e.key, len(e.jobs), err == nil && !replayed)
+func (m *machine) enqueued(e *enqueueRequest, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
+	m.jobsPending -= len(e.jobs)
+	m.bytes -= e.bytes
+	m.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
-		c.fullErr, c.fullUntil = err, c.now+toMillis(fullTime)
-		c.makeRoom(16*e.bytes + c.endedBytes/16) // an estimate: the store does not say how much room it lacks
+		m.fullErr, m.fullUntil = err, m.now+toMillis(fullTime)
+		m.makeRoom(16*e.bytes + m.endedBytes/16) // an estimate: the store does not say how much room it lacks
 	}
-	err = c.refusal(err)
+	err = m.refusal(err)
 	var r *record
 	if err == nil && !replayed {
-		c.rematch(e)
+		m.rematch(e)
 		for i, j := range jobs {
-			r = c.newRecord(j)
-			c.constraints.add(r, c.constraints.setFor(e.memberships[i]))
-			c.ledger.Enqueued++
-			c.submitWaiting(r)
+			r = m.newRecord(j)
+			m.constraints.add(r, m.constraints.setFor(e.memberships[i]))
+			m.ledger.Enqueued++
+			m.submitWaiting(r)
 		}
 	}
 	onDone := func(error) { e.reply(ids, replayed, err) }
-	if c.settleShare(e, r, old); old == nil || r == nil {
-		c.runAfterStep(func() { onDone(nil) })
+	if m.settleShare(e, r, old); old == nil || r == nil {
+		m.runAfterStep(func() { onDone(nil) })
 		return
 	}
 	e.ids, e.unique = ids, unique.Replaced
-	c.cancelNow(old, onDone) // calls onDone later, without the lock
+	m.cancelNow(old, onDone) // calls onDone later, without the lock
 }
 
 // refusal returns the error for an enqueue that the store has refused.
-func (c *machine) refusal(err error) error {
+func (m *machine) refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -215,57 +215,57 @@ func (c *machine) refusal(err error) error {
 	case errors.Is(err, store.ErrKeyReused):
 		return job.Refuse(job.KeyReused, "", "this idempotency key was used with another body before")
 	}
-	c.env.fail(err)
+	m.env.fail(err)
 	return errStarting
 }
 
 // newRecord makes a record of a stored job, to which no constraint applies yet.
-func (c *machine) newRecord(j *job.Job) *record {
-	r := &record{Job: j, name: c.nameOf(j.Name), dueAt: c.monotonic + j.Due - c.wallTime}
+func (m *machine) newRecord(j *job.Job) *record {
+	r := &record{Job: j, name: m.nameOf(j.Name), dueAt: m.monotonic + j.Due - m.wallTime}
 	j.Name = r.name.text // all jobs with this name share one string
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
 	}
-	c.insert(r)
+	m.insert(r)
 	return r
 }
 
 // submitWaiting submits a waiting job to the broker.
-func (c *machine) submitWaiting(r *record) {
-	if i, _ := c.find(r.Seq); !c.allSubmitted && i >= c.submitIndex {
+func (m *machine) submitWaiting(r *record) {
+	if i, _ := m.find(r.Seq); !m.allSubmitted && i >= m.submitIndex {
 		return // submitSlice will submit it
 	}
-	age := c.wallTime - r.Enqueued
+	age := m.wallTime - r.Enqueued
 	if age < toMillis(freshAge) && (r.Unique == nil || r.Unique.Replaces.None()) {
 		age = 0
 	}
-	c.submit(r, toBrokerDuration(age))
+	m.submit(r, toBrokerDuration(age))
 }
 
 // freshAge is the age below which jobs are submitted in the order of enqueueing, so that the broker
 // need not know their age.
 const freshAge = time.Second
 
-func (c *machine) submit(r *record, age time.Duration) {
-	c.submissions++
-	r.submitted, r.handedOut, r.priorityStale, r.submission = true, false, false, c.submissions
+func (m *machine) submit(r *record, age time.Duration) {
+	m.submissions++
+	r.submitted, r.handedOut, r.priorityStale, r.submission = true, false, false, m.submissions
 	s := submission{
-		id: r.ID, bid: r.submission, typ: c.typeOf(r), priority: c.brokerPriority(r), age: age, groups: c.limitGroups(r.groups.groups()),
-		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + c.TimeoutGrace,
+		id: r.ID, bid: r.submission, typ: m.typeOf(r), priority: m.brokerPriority(r), age: age, groups: m.limitGroups(r.groups.groups()),
+		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + m.TimeoutGrace,
 	}
-	if !c.needsOwnWorker(r) {
+	if !m.needsOwnWorker(r) {
 		s.argument = r.Argument
 	}
-	s.delay = c.remainingWait(r)
+	s.delay = m.remainingWait(r)
 	if u := r.currentRun(); u != nil {
 		u.onlyThisWorker = true
 		// No retries at the broker: if the worker is lost, no other serves this type.
-		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.worker), topPriority, nil, 0, 0
+		s.typ, s.priority, s.groups, s.delay, s.retries = m.ownType(u.worker), topPriority, nil, 0, 0
 		if r.groups != nil {
-			s.groups = c.limitGroups(r.groups.runningGroups)
+			s.groups = m.limitGroups(r.groups.runningGroups)
 		}
 	}
-	c.tellBroker(func(b brokerLink) { b.submit(s) })
+	m.tellBroker(func(b brokerLink) { b.submit(s) })
 }
 
 // topPriority is the broker's priority of jobs that already run and are to be handed to their
@@ -274,14 +274,14 @@ const topPriority = int64(1)<<62 - 1
 
 // brokerPriority returns the priority of a job at the broker, where the largest is first. With
 // aging, a job that was enqueued c.Aging earlier is one priority ahead.
-func (c *machine) brokerPriority(r *record) int64 {
-	if c.Aging <= 0 {
+func (m *machine) brokerPriority(r *record) int64 {
+	if m.Aging <= 0 {
 		return -int64(r.Priority)
 	}
-	return -(int64(r.Priority)*toMillis(c.Aging) + r.Enqueued)
+	return -(int64(r.Priority)*toMillis(m.Aging) + r.Enqueued)
 }
 
-func (c *machine) storeAway() error { return unavailable(c.awayErr) }
+func (m *machine) storeAway() error { return unavailable(m.awayErr) }
 
 func unavailable(why error) *job.Fault {
 	return &job.Fault{Code: job.StoreUnavailable, Reason: why.Error(), RetryAfter: time.Second}

@@ -20,21 +20,21 @@ func code(err error) job.Code {
 // report again. When there is room again, all reports succeed.
 func TestResultsBounded(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	c.MaxBytes = 64 << 10
+	m := w.c
+	m.MaxBytes = 64 << 10
 	k := w.someWorker()
 	k.MaxJobs = 40
-	c.env.push = &pushRecorder{}
+	m.env.push = &pushRecorder{}
 	var runs []*record
 	for n := range 40 {
-		j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: uint64(n + 1), Enqueued: w.now}
+		j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: uint64(n + 1), Enqueued: w.now}
 		w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
-		w.step(c, func() {
-			c.load(j, 0, 0)
-			r := c.jobs.Get(j.ID)
+		w.step(m, func() {
+			m.load(j, 0, 0)
+			r := m.jobs.Get(j.ID)
 			r.submitted = true
-			c.linked = true
-			c.start(r, k, nil)
+			m.linked = true
+			m.start(r, k, nil)
 			runs = append(runs, r)
 		})
 	}
@@ -46,8 +46,8 @@ func TestResultsBounded(t *testing.T) {
 				continue
 			}
 			var told error
-			w.step(c, func() {
-				c.done(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
+			w.step(m, func() {
+				m.done(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
 			})
 			w.store.flush()
 			if told != nil {
@@ -56,8 +56,8 @@ func TestResultsBounded(t *testing.T) {
 				}
 				refused++
 			}
-			if c.usedBytes() > c.MaxBytes {
-				t.Fatalf("%d bytes are held of at most %d", c.usedBytes(), c.MaxBytes)
+			if m.usedBytes() > m.MaxBytes {
+				t.Fatalf("%d bytes are held of at most %d", m.usedBytes(), m.MaxBytes)
 			}
 		}
 		return left
@@ -71,22 +71,22 @@ func TestResultsBounded(t *testing.T) {
 		w.store.flush()
 		left = report()
 	}
-	if refused == 0 || c.ledger.Timeouts != 0 || c.ledger.Done != 40 {
-		t.Fatalf("refused %d times, %d timeouts, %d done", refused, c.ledger.Timeouts, c.ledger.Done)
+	if refused == 0 || m.ledger.Timeouts != 0 || m.ledger.Done != 40 {
+		t.Fatalf("refused %d times, %d timeouts, %d done", refused, m.ledger.Timeouts, m.ledger.Done)
 	}
 }
 
 // TestSingleLargeResult: there is always room for a result if no other result is kept.
 func TestSingleLargeResult(t *testing.T) {
-	c := newMachine(DefaultLimits(), 1)
-	c.MaxBytes = 10
+	m := newMachine(DefaultLimits(), 1)
+	m.MaxBytes = 10
 	r := &record{Job: &job.Job{Attributes: job.Attributes{KeepResult: true}}}
 	o := &job.Outcome{Success: true, Result: make([]byte, 11)}
-	if err := c.admitsResult(r, o); err != nil {
+	if err := m.admitsResult(r, o); err != nil {
 		t.Error(err)
 	}
-	c.results = 1
-	if err := c.admitsResult(r, o); code(err) != job.Overloaded {
+	m.results = 1
+	if err := m.admitsResult(r, o); code(err) != job.Overloaded {
 		t.Error(err)
 	}
 }

@@ -301,36 +301,36 @@ const (
 // stopped or swapped out) or its store was away does not count towards deadlines. Messages that
 // have arrived meanwhile are read before any deadline is judged. The first maxCommandGap of each stop does
 // count, so that a machine that is stopped again and again still judges deadlines, only late.
-func (c *machine) setTime(clock, wall, host int64) {
-	gap := clock - c.monotonic
-	stood := gap > toMillis(maxCommandGap) && c.monotonic != 0
+func (m *machine) setTime(clock, wall, host int64) {
+	gap := clock - m.monotonic
+	stood := gap > toMillis(maxCommandGap) && m.monotonic != 0
 	switch {
-	case c.awayErr != nil:
-		c.stoodStill += gap
+	case m.awayErr != nil:
+		m.stoodStill += gap
 	case stood:
-		c.stoodStill += gap - toMillis(maxCommandGap)
+		m.stoodStill += gap - toMillis(maxCommandGap)
 	}
-	if stood && c.now >= c.deadlinesFrom {
-		c.graceFrom = c.now
+	if stood && m.now >= m.deadlinesFrom {
+		m.graceFrom = m.now
 	}
-	c.monotonic, c.now, c.wallTime, c.hostTime = clock, clock-c.stoodStill, wall, host
+	m.monotonic, m.now, m.wallTime, m.hostTime = clock, clock-m.stoodStill, wall, host
 	if stood {
-		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+toMillis(readGrace), c.graceFrom+toMillis(maxReadGrace)))
+		m.deadlinesFrom = max(m.deadlinesFrom, min(m.now+toMillis(readGrace), m.graceFrom+toMillis(maxReadGrace)))
 	}
 }
 
 // runAfterStep makes f run after the step, without the lock.
-func (c *machine) runAfterStep(f func()) { c.afterStep = append(c.afterStep, f) }
+func (m *machine) runAfterStep(f func()) { m.afterStep = append(m.afterStep, f) }
 
 // tellBroker makes a call to the current broker after the step, without the lock.
-func (c *machine) tellBroker(call func(brokerLink)) {
-	line := c.env.broker
-	c.runAfterStep(func() { call(line) })
+func (m *machine) tellBroker(call func(brokerLink)) {
+	line := m.env.broker
+	m.runAfterStep(func() { call(line) })
 }
 
 // wallAt converts a monotonic time to a wall time, and monoAt does the reverse.
-func (c *machine) wallAt(now int64) int64  { return c.wallTime + now - c.now }
-func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wallTime }
+func (m *machine) wallAt(now int64) int64  { return m.wallTime + now - m.now }
+func (m *machine) monoAt(wall int64) int64 { return m.now + wall - m.wallTime }
 
 func toMillis(d time.Duration) int64 { return d.Milliseconds() }
 
@@ -362,18 +362,18 @@ func (r *record) nextState() *job.Job {
 }
 
 // replaceJob replaces a record's Job by the one that was written.
-func (c *machine) replaceJob(r *record, j *job.Job) {
-	c.countJob(r, -1)
+func (m *machine) replaceJob(r *record, j *job.Job) {
+	m.countJob(r, -1)
 	if j.Due != r.Due {
-		r.dueAt = c.monotonic + j.Due - c.wallTime
+		r.dueAt = m.monotonic + j.Due - m.wallTime
 	}
 	r.Job = j
-	c.countJob(r, 1)
+	m.countJob(r, 1)
 }
 
 // remainingWait returns how long a job still has to wait because of its delay or backoff.
-func (c *machine) remainingWait(r *record) time.Duration {
-	return toBrokerDuration(r.dueAt - c.monotonic)
+func (m *machine) remainingWait(r *record) time.Duration {
+	return toBrokerDuration(r.dueAt - m.monotonic)
 }
 
 // toBrokerDuration returns a number of milliseconds as a duration, limited to the range that the
@@ -383,22 +383,22 @@ func toBrokerDuration(milliseconds int64) time.Duration {
 }
 
 // countJob adds a job to all counts (by is 1), or subtracts it (-1).
-func (c *machine) countJob(r *record, delta int) {
-	c.counts[r.State] += delta
+func (m *machine) countJob(r *record, delta int) {
+	m.counts[r.State] += delta
 	if r.name.counts[r.State] += delta; !r.State.Ended() {
 		if r.name.unended += delta; r.name.unended == max(delta, 0) { // the first job of this name that has not ended was added, or the last one was removed
-			c.liveNames += delta
+			m.liveNames += delta
 		}
 	}
 	if delta > 0 && r.isWaiting() {
-		c.oldestWaiting = min(c.oldestWaiting, r.Seq)
+		m.oldestWaiting = min(m.oldestWaiting, r.Seq)
 	}
-	c.bytes += int64(delta) * r.size()
+	m.bytes += int64(delta) * r.size()
 	switch p := r.runInfo; {
 	case p != nil && p.drop != 0:
-		c.results += delta
+		m.results += delta
 	case r.State.Ended() && r.op != opForget:
-		c.endedBytes += int64(delta) * r.size()
+		m.endedBytes += int64(delta) * r.size()
 	}
 	if r.State == job.Running {
 		if g := r.groups; g != nil {
@@ -422,97 +422,97 @@ func (r *record) size() int64 {
 const fewNames, nameSize = 1000, 5 << 10
 
 // usedBytes returns the bytes that MaxBytes limits.
-func (c *machine) usedBytes() int64 {
-	return c.bytes + c.keyBytes + c.resultBytesPending + c.schedules.bytes + nameSize*int64(max(0, c.liveNames-fewNames))
+func (m *machine) usedBytes() int64 {
+	return m.bytes + m.keyBytes + m.resultBytesPending + m.schedules.bytes + nameSize*int64(max(0, m.liveNames-fewNames))
 }
 
 // balance returns the ledger with the jobs that wait and run now.
-func (c *machine) balance() Ledger {
-	l := c.ledger
-	l.Waiting, l.Running = uint64(c.counts[job.Queued]+c.counts[job.Retrying]), uint64(c.counts[job.Running])
+func (m *machine) balance() Ledger {
+	l := m.ledger
+	l.Waiting, l.Running = uint64(m.counts[job.Queued]+m.counts[job.Retrying]), uint64(m.counts[job.Running])
 	return l
 }
 
 // live returns how many jobs have not ended, including those on their way into the
 // store.
-func (c *machine) live() int {
-	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.jobsPending
+func (m *machine) live() int {
+	return m.counts[job.Queued] + m.counts[job.Running] + m.counts[job.Retrying] + m.jobsPending
 }
 
 // insert adds a stored job. While the store is being read, jobs may come in any order.
-func (c *machine) insert(r *record) {
-	c.jobs.Put(r.ID, r)
-	c.bySeq = append(c.bySeq, seqEntry{r.Seq, r})
-	for i := len(c.bySeq) - 1; !c.loading && i > 0 && c.bySeq[i-1].seq > c.bySeq[i].seq; i-- {
-		c.bySeq[i-1], c.bySeq[i] = c.bySeq[i], c.bySeq[i-1]
+func (m *machine) insert(r *record) {
+	m.jobs.Put(r.ID, r)
+	m.bySeq = append(m.bySeq, seqEntry{r.Seq, r})
+	for i := len(m.bySeq) - 1; !m.loading && i > 0 && m.bySeq[i-1].seq > m.bySeq[i].seq; i-- {
+		m.bySeq[i-1], m.bySeq[i] = m.bySeq[i], m.bySeq[i-1]
 	}
-	c.seq = max(c.seq, r.Seq)
-	c.countJob(r, 1)
+	m.seq = max(m.seq, r.Seq)
+	m.countJob(r, 1)
 }
 
 // nameOf returns the entry of a name, and creates it if necessary.
-func (c *machine) nameOf(text string) *jobName {
-	n := c.names[text]
+func (m *machine) nameOf(text string) *jobName {
+	n := m.names[text]
 	if n == nil {
 		n = &jobName{text: text}
-		c.names[text] = n
+		m.names[text] = n
 	}
 	return n
 }
 
 // remove removes a job from the machine.
-func (c *machine) remove(r *record) {
-	c.countJob(r, -1)
-	c.timers.remove(r)
-	c.constraints.remove(r)
-	c.releaseKey(r)
+func (m *machine) remove(r *record) {
+	m.countJob(r, -1)
+	m.timers.remove(r)
+	m.constraints.remove(r)
+	m.releaseKey(r)
 	if r.name.counts == [6]int{} {
-		delete(c.names, r.Name)
+		delete(m.names, r.Name)
 	}
-	c.jobs.Delete(r.ID)
-	if i, ok := c.find(r.Seq); ok {
-		c.bySeq[i].rec = nil
-		c.forgotten++
+	m.jobs.Delete(r.ID)
+	if i, ok := m.find(r.Seq); ok {
+		m.bySeq[i].rec = nil
+		m.forgotten++
 	}
-	if c.forgotten > 1024 && c.forgotten > len(c.bySeq)/2 {
-		c.compact()
+	if m.forgotten > 1024 && m.forgotten > len(m.bySeq)/2 {
+		m.compact()
 	}
 }
 
-func (c *machine) compact() {
-	kept := make([]seqEntry, 0, len(c.bySeq)-c.forgotten+1024)
-	linkedTo, sweep := 0, min(c.constraints.sweepIndex, 0)
-	for i, p := range c.bySeq {
+func (m *machine) compact() {
+	kept := make([]seqEntry, 0, len(m.bySeq)-m.forgotten+1024)
+	linkedTo, sweep := 0, min(m.constraints.sweepIndex, 0)
+	for i, p := range m.bySeq {
 		if p.rec != nil {
 			kept = append(kept, p)
 		}
-		if i < c.submitIndex {
+		if i < m.submitIndex {
 			linkedTo = len(kept)
 		}
-		if i < c.constraints.sweepIndex {
+		if i < m.constraints.sweepIndex {
 			sweep = len(kept)
 		}
 	}
-	c.bySeq, c.forgotten, c.submitIndex, c.constraints.sweepIndex = kept, 0, linkedTo, sweep
+	m.bySeq, m.forgotten, m.submitIndex, m.constraints.sweepIndex = kept, 0, linkedTo, sweep
 }
 
 // find returns the index in bySeq of a job's Seq and true, or the index of the next larger Seq and
 // false.
-func (c *machine) find(seq uint64) (int, bool) {
-	low, high := 0, len(c.bySeq)
+func (m *machine) find(seq uint64) (int, bool) {
+	low, high := 0, len(m.bySeq)
 	for low < high {
-		if mid := (low + high) / 2; c.bySeq[mid].seq < seq {
+		if mid := (low + high) / 2; m.bySeq[mid].seq < seq {
 			low = mid + 1
 		} else {
 			high = mid
 		}
 	}
-	return low, low < len(c.bySeq) && c.bySeq[low].seq == seq
+	return low, low < len(m.bySeq) && m.bySeq[low].seq == seq
 }
 
 // runWaiting calls the functions that wait for the end of a transition, until one of them begins
 // another transition.
-func (c *machine) runWaiting(r *record) {
+func (m *machine) runWaiting(r *record) {
 	if r.op != opNone || r.runInfo == nil || r.runInfo.onIdle == nil {
 		return
 	}
@@ -531,33 +531,33 @@ func (c *machine) runWaiting(r *record) {
 func (r *record) addOnIdle(f func()) { p := r.ensureRunInfo(); p.onIdle = append(p.onIdle, f) }
 
 // whenIdle calls f once no transition of the job is being written, provided that u is then its run.
-func (c *machine) whenIdle(r *record, u *run, f func()) {
+func (m *machine) whenIdle(r *record, u *run, f func()) {
 	switch {
 	case r.currentRun() != u:
 	case r.op == opNone:
 		f()
 	default:
-		r.addOnIdle(func() { c.whenIdle(r, u, f) })
+		r.addOnIdle(func() { m.whenIdle(r, u, f) })
 	}
 }
 
 // write replaces the job of a record with j, in the store. When the store has written it, j becomes
 // the record's Job, and write calls onDone. forget and drop are those of store.Move. If the write
 // fails, the machine ends, because it no longer knows what is stored.
-func (c *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
+func (m *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
 	was := r.Job
 	r.op = o
-	c.runAfterStep(func() {
-		c.env.store.Move(was, j, forget, drop, func(err error) {
-			c.env.run(func() {
+	m.runAfterStep(func() {
+		m.env.store.Move(was, j, forget, drop, func(err error) {
+			m.env.run(func() {
 				if err != nil {
-					c.env.fail(err)
+					m.env.fail(err)
 					return
 				}
 				r.op = opNone
-				c.replaceJob(r, j)
+				m.replaceJob(r, j)
 				onDone()
-				c.runWaiting(r)
+				m.runWaiting(r)
 			})
 		})
 	})

@@ -210,46 +210,46 @@ func (w *simulation) heal() {
 // the store is slow to forget them.
 func TestSurplus(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	c.MaxEnded = 10
-	w.step(c, func() {
+	m := w.c
+	m.MaxEnded = 10
+	w.step(m, func() {
 		for n := range 3 * maxStepRecords {
-			j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
-			c.load(j, w.now+toMillis(time.Hour), 0)
+			j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
+			m.load(j, w.now+toMillis(time.Hour), 0)
 		}
 	})
 	w.now += toMillis(2 * minEndedAge)
 	w.store.away = true
 	for range 5 {
-		w.step(c, c.expire)
+		w.step(m, m.expire)
 	}
 	w.store.away = false
 	w.store.flush()
-	if n := c.counts[job.Done]; n != c.MaxEnded || c.beingForgotten != 0 {
-		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, c.MaxEnded, c.beingForgotten)
+	if n := m.counts[job.Done]; n != m.MaxEnded || m.beingForgotten != 0 {
+		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, m.MaxEnded, m.beingForgotten)
 	}
 }
 
 // TestSurplusBytes: the bytes of ended jobs leave room for new jobs, but kept results do not.
 func TestSurplusBytes(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	c.MaxBytes = 100 << 10
-	w.step(c, func() {
+	m := w.c
+	m.MaxBytes = 100 << 10
+	w.step(m, func() {
 		for n := range 90 {
-			j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
+			j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
 			j.Argument = make([]byte, 1<<10)
 			drop := int64(0)
 			if n%3 == 0 {
 				j.Argument, j.Result, drop = j.Argument[:1<<9], make([]byte, 1<<9), never
 			}
-			c.load(j, never, drop)
+			m.load(j, never, drop)
 		}
 	})
-	w.step(c, c.expire)
+	w.step(m, m.expire)
 	w.store.flush()
-	if c.results != 30 || c.counts[job.Done] != 30+50 || c.endedBytes != 50<<10 || c.bytes != 80<<10 {
-		t.Fatalf("%d results and %d jobs are left, with %d of %d bytes without a result", c.results, c.counts[job.Done], c.endedBytes, c.bytes)
+	if m.results != 30 || m.counts[job.Done] != 30+50 || m.endedBytes != 50<<10 || m.bytes != 80<<10 {
+		t.Fatalf("%d results and %d jobs are left, with %d of %d bytes without a result", m.results, m.counts[job.Done], m.endedBytes, m.bytes)
 	}
 }
 
@@ -257,9 +257,9 @@ func TestSurplusBytes(t *testing.T) {
 // which are older, after the waiting ones.
 func TestLoadInAnyOrder(t *testing.T) {
 	const n = 1000
-	c := newMachine(DefaultLimits(), 1)
+	m := newMachine(DefaultLimits(), 1)
 	load := func(seq uint64, s job.State) {
-		c.load(&job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: "n"}, Seq: seq, State: s}, never, 0)
+		m.load(&job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: "n"}, Seq: seq, State: s}, never, 0)
 	}
 	for i := range uint64(n) {
 		load(n+1+i, job.Queued)
@@ -267,11 +267,11 @@ func TestLoadInAnyOrder(t *testing.T) {
 	for i := range uint64(n) {
 		load(n-i, job.Done)
 	}
-	if first := c.bySeq[0].seq; first != n+1 {
+	if first := m.bySeq[0].seq; first != n+1 {
 		t.Fatalf("the first job is %d: each one that was read later has moved all others", first)
 	}
-	c.loaded()
-	for i, p := range c.bySeq {
+	m.loaded()
+	for i, p := range m.bySeq {
 		if p.seq != uint64(i+1) || p.rec.Seq != p.seq {
 			t.Fatalf("place %d is of job %d", i, p.seq)
 		}
@@ -281,14 +281,14 @@ func TestLoadInAnyOrder(t *testing.T) {
 // TestOldest: the age of the oldest waiting job, and of the oldest with each name, is known behind
 // any number of ended jobs.
 func TestOldest(t *testing.T) {
-	c := newMachine(DefaultLimits(), 1)
-	c.wallTime = toMillis(time.Hour)
+	m := newMachine(DefaultLimits(), 1)
+	m.wallTime = toMillis(time.Hour)
 	seq := uint64(0)
 	load := func(name string, s job.State, age time.Duration) *record {
 		seq++
-		j := &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: name}, Seq: seq, State: s, Enqueued: c.wallTime - toMillis(age)}
-		c.load(j, never, 0)
-		return c.jobs.Get(j.ID)
+		j := &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: name}, Seq: seq, State: s, Enqueued: m.wallTime - toMillis(age)}
+		m.load(j, never, 0)
+		return m.jobs.Get(j.ID)
 	}
 	first := load("a", job.Done, 50*time.Minute)
 	for range 2 * maxListed {
@@ -297,24 +297,24 @@ func TestOldest(t *testing.T) {
 	load("b", job.Queued, 30*time.Minute)
 	load("b", job.Queued, 20*time.Minute)
 	load("c", job.Retrying, 10*time.Minute)
-	c.loaded()
+	m.loaded()
 	is := func(oldest, a, b, cc time.Duration) {
 		t.Helper()
-		ages := c.oldestOf()
-		if got := c.oldest(); got != oldest || ages[c.names["a"]] != a || ages[c.names["b"]] != b || ages[c.names["c"]] != cc {
-			t.Errorf("the oldest has waited for %v, those of the names for %v, %v, %v", got, ages[c.names["a"]], ages[c.names["b"]], ages[c.names["c"]])
+		ages := m.oldestOf()
+		if got := m.oldest(); got != oldest || ages[m.names["a"]] != a || ages[m.names["b"]] != b || ages[m.names["c"]] != cc {
+			t.Errorf("the oldest has waited for %v, those of the names for %v, %v, %v", got, ages[m.names["a"]], ages[m.names["b"]], ages[m.names["c"]])
 		}
 	}
 	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 	again := first.nextState()
 	again.State = job.Queued
-	c.replaceJob(first, again)
+	m.replaceJob(first, again)
 	is(50*time.Minute, 50*time.Minute, 0, 0) // the other names are behind too many jobs
 	done := first.nextState()
 	done.State = job.Done
-	c.replaceJob(first, done)
+	m.replaceJob(first, done)
 	for range 3 {
-		c.oldest()
+		m.oldest()
 	}
 	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 }
@@ -362,29 +362,29 @@ func TestSuspendedMachine(t *testing.T) {
 		times      int
 	}{{17 * time.Second, 0, 1}, {time.Hour, beatInterval, 3}, {2 * time.Second, 2 * beatInterval, 20}} {
 		w := newSimulation(t, 1)
-		c := w.c
+		m := w.c
 		k := w.someWorker()
 		k.Heartbeat = true
-		c.env.push = &pushRecorder{}
+		m.env.push = &pushRecorder{}
 		var r *record
-		w.step(c, func() {
+		w.step(m, func() {
 			r = w.addWaiting(10)
-			c.linked = true
-			c.start(r, k, nil)
+			m.linked = true
+			m.start(r, k, nil)
 		})
 		w.store.flush()
 		for range v.times {
 			w.now += toMillis(v.stood)
 			w.pass(0) // the alarm fires before the messages that have arrived are read
 			w.pass(v.ran)
-			if r.State != job.Running || c.workers[k.ID] != k {
-				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, c.workers[k.ID] == k)
+			if r.State != job.Running || m.workers[k.ID] != k {
+				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, m.workers[k.ID] == k)
 			}
-			w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: k.ID}, false) })
+			w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: k.ID}, false) })
 		}
-		w.pass(missedHeartbeats*c.Heartbeat + readGrace + 2*beatInterval)
+		w.pass(missedHeartbeats*m.Heartbeat + readGrace + 2*beatInterval)
 		w.store.flush()
-		if r.State == job.Running || c.workers[k.ID] != nil {
+		if r.State == job.Running || m.workers[k.ID] != nil {
 			t.Fatalf("%v: a silent worker is not lost", v)
 		}
 	}
@@ -396,16 +396,16 @@ func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newSimulation(t, 1)
-			c := w.c
-			c.env.push = &pushRecorder{}
+			m := w.c
+			m.env.push = &pushRecorder{}
 			k, other := w.someWorker(), w.someWorker()
 			k.Heartbeat = true
 			var lost, late *record
-			w.step(c, func() {
-				c.linked = true
+			w.step(m, func() {
+				m.linked = true
 				lost, late = w.addWaiting(1000), w.addWaiting(3)
-				c.start(lost, k, nil)
-				c.start(late, other, nil)
+				m.start(lost, k, nil)
+				m.start(late, other, nil)
 			})
 			w.store.flush()
 			rounds := 0
@@ -426,24 +426,24 @@ func TestStutter(t *testing.T) {
 // does not count towards the run's timeout.
 func TestSlowStart(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
+	m := w.c
 	k := w.someWorker()
 	k.Heartbeat = true
-	c.env.push = &pushRecorder{}
+	m.env.push = &pushRecorder{}
 	w.store.away = true // the machine has not noticed that the store is away
 	var r *record
-	w.step(c, func() { r = w.addWaiting(3); c.linked = true; c.start(r, k, nil) })
+	w.step(m, func() { r = w.addWaiting(3); m.linked = true; m.start(r, k, nil) })
 	w.elapse(2 * time.Second)
 	w.store.away = false
 	w.store.flush()
-	if left := r.runInfo.run.deadline - c.now; left != 3000+toMillis(c.TimeoutGrace) {
+	if left := r.runInfo.run.deadline - m.now; left != 3000+toMillis(m.TimeoutGrace) {
 		t.Fatalf("the run has %d ms", left)
 	}
-	w.step(c, func() { c.storeChanged(store.ErrAway) })
+	w.step(m, func() { m.storeChanged(store.ErrAway) })
 	w.pass(time.Hour)
-	w.step(c, func() { c.storeChanged(nil) })
-	w.pass(missedHeartbeats * c.Heartbeat / 2)
-	if r.State != job.Running || c.workers[k.ID] != k {
+	w.step(m, func() { m.storeChanged(nil) })
+	w.pass(missedHeartbeats * m.Heartbeat / 2)
+	if r.State != job.Running || m.workers[k.ID] != k {
 		t.Fatal("an hour without the store is the worker's")
 	}
 }
@@ -452,19 +452,19 @@ func TestSlowStart(t *testing.T) {
 // may last. The job is submitted again when it waits again.
 func TestBrokerGivesUp(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
+	m := w.c
 	k := w.someWorker()
 	w.store.away = true
 	var r *record
-	w.step(c, func() {
+	w.step(m, func() {
 		r = w.addWaiting(3)
-		c.linked, c.allSubmitted = true, true
-		c.start(r, k, naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}})
+		m.linked, m.allSubmitted = true, true
+		m.start(r, k, naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}})
 	})
-	w.step(c, func() { c.storeChanged(store.ErrAway) })
-	w.elapse(3*time.Second + c.TimeoutGrace + brokerGrace)
-	w.step(c, func() { c.storeChanged(nil) })
-	k.pausedUntil = c.now + 1000 // the worker leaves, so that the start is undone
+	w.step(m, func() { m.storeChanged(store.ErrAway) })
+	w.elapse(3*time.Second + m.TimeoutGrace + brokerGrace)
+	w.step(m, func() { m.storeChanged(nil) })
+	k.pausedUntil = m.now + 1000 // the worker leaves, so that the start is undone
 	w.store.away = false
 	for range 3 {
 		w.store.flush()

@@ -116,13 +116,13 @@ func (m *Master) clock() (now, wall, host int64) {
 }
 
 // setAlarm sets the timer to the time when the next work is due.
-func (m *Master) setAlarm(c *machine) {
-	next := c.next()
+func (m *Master) setAlarm(mc *machine) {
+	next := mc.next()
 	if next < m.alarmAt && m.alarm != nil {
 		m.alarmAt = next
-		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
+		m.alarm.Reset(time.Duration(max(next-mc.now, 0)) * time.Millisecond)
 	}
-	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweepIndex >= 0 { // checked after each command, and at each beat
+	if !mc.allSubmitted && m.opt.Store.Holds() || mc.constraints.sweepIndex >= 0 { // checked after each command, and at each beat
 		select {
 		case m.choresDue <- struct{}{}:
 		default:
@@ -136,11 +136,11 @@ func (m *Master) setAlarm(c *machine) {
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
 		m.mu.Lock()
-		c := m.machine
+		mc := m.machine
 		m.storeErr = away
 		m.mu.Unlock()
-		if c != nil {
-			m.queueStep(c, func() { c.storeChanged(away) })
+		if mc != nil {
+			m.queueStep(mc, func() { mc.storeChanged(away) })
 		}
 	})
 	starting := errStarting
@@ -192,13 +192,13 @@ func (m *Master) setState(why *job.Fault) {
 
 // serve runs the active master until ctx ends or there is an error.
 func (m *Master) serve(ctx context.Context) error {
-	c := newMachine(m.opt.Limits, m.opt.Seed)
-	c.namespace, c.prefix, c.once, c.schedules.readJob = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
+	mc := newMachine(m.opt.Limits, m.opt.Seed)
+	mc.namespace, mc.prefix, mc.once, mc.schedules.readJob = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
 	failed := make(chan error, 1)
-	c.env = environment{
+	mc.env = environment{
 		store: m.opt.Store, push: m.opt.Push,
-		run:   func(f func()) { m.queueStep(c, f) },
-		runOr: func(f, gone func()) { m.queueCommand(command{c, f, gone}) },
+		run:   func(f func()) { m.queueStep(mc, f) },
+		runOr: func(f, gone func()) { m.queueCommand(command{mc, f, gone}) },
 		fail: func(err error) {
 			select {
 			case failed <- err:
@@ -206,8 +206,8 @@ func (m *Master) serve(ctx context.Context) error {
 			}
 		},
 	}
-	c.setTime(m.clock())
-	if err := m.load(ctx, c); err != nil {
+	mc.setTime(m.clock())
+	if err := m.load(ctx, mc); err != nil {
 		return err
 	}
 	life, end := context.WithCancel(ctx)
@@ -215,70 +215,70 @@ func (m *Master) serve(ctx context.Context) error {
 	begin := sync.OnceFunc(func() { go m.keepFile(life) })
 	var brokerOutage outage
 	for {
-		line, err := m.connect(c)
+		line, err := m.connect(mc)
 		if err != nil {
 			return err
 		}
-		m.activate(c, line)
+		m.activate(mc, line)
 		begin()
-		again := m.drive(ctx, c, line, &brokerOutage, failed)
+		again := m.drive(ctx, mc, line, &brokerOutage, failed)
 		if again == nil {
 			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
 			m.mu.Lock()
-			c.setTime(m.clock())
-			c.forgetSubmissions()
-			c.env.broker = noBroker{}
+			mc.setTime(m.clock())
+			mc.forgetSubmissions()
+			mc.env.broker = noBroker{}
 			m.mu.Unlock()
 			line.close()
 			continue
 		}
-		m.flush(c)
-		m.deactivate(c)
+		m.flush(mc)
+		m.deactivate(mc)
 		line.close()
 		return again
 	}
 }
 
 // load reads the content of the store.
-func (m *Master) load(ctx context.Context, c *machine) error {
+func (m *Master) load(ctx context.Context, mc *machine) error {
 	start := time.Now()
 	err := m.opt.Store.Load(ctx, store.LoadHandlers{
-		Worker: c.loadWorker,
-		Key:    c.loadKey,
+		Worker: mc.loadWorker,
+		Key:    mc.loadKey,
 		Constraint: func(k *job.Constraint) error {
 			pick, fault := Compile(k)
 			if fault != nil {
 				return fmt.Errorf("it is invalid: %w", fault)
 			}
-			c.replace(k, pick)
+			mc.replace(k, pick)
 			return nil
 		},
 		Job: func(j *job.Job, forget, drop int64) {
-			if !j.State.Ended() && c.jobs.Len() == 0 {
-				c.constraints.updateEnabled()
+			if !j.State.Ended() && mc.jobs.Len() == 0 {
+				mc.constraints.updateEnabled()
 			}
-			c.load(j, forget, drop)
+			mc.load(j, forget, drop)
 		},
-		Schedule: c.loadSchedule,
-		Seq:      func(last uint64) { c.seq = max(c.seq, last) },
+		Schedule: mc.loadSchedule,
+		Seq:      func(last uint64) { mc.seq = max(mc.seq, last) },
 	})
 	if err != nil {
 		return err
 	}
-	c.setTime(m.clock())
-	c.loaded()
-	if n := c.jobs.Len(); n > 0 {
-		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Stringer("took", time.Since(start).Round(time.Millisecond)).Msg("the store is read")
+	mc.setTime(m.clock())
+	mc.loaded()
+	if n := mc.jobs.Len(); n > 0 {
+		m.log.Info().Int("jobs", n).Int("workers", len(mc.workers)).Stringer("took", time.Since(start).Round(time.Millisecond)).Msg("the store is read")
 	}
 	return nil
 }
 
-func (m *Master) connect(c *machine) (*brokerConn, error) {
+func (m *Master) connect(mc *machine) (*brokerConn, error) {
 	b, err := m.opt.Broker()
 	if err != nil {
 		return nil, err
 	}
-	line, err := openBrokerConn(b, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.queueStep(c, func() { f(c) }) }, m.log)
+	line, err := openBrokerConn(b, mc.ownPrefix(), m.opt.MaxJobs, func(f func(mc *machine)) { m.queueStep(mc, func() { f(mc) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}
@@ -286,36 +286,36 @@ func (m *Master) connect(c *machine) (*brokerConn, error) {
 }
 
 // activate makes the master serve requests.
-func (m *Master) activate(c *machine, line *brokerConn) {
+func (m *Master) activate(mc *machine, line *brokerConn) {
 	m.mu.Lock()
-	c.env.broker, c.maxGroups = line, line.broker.MaxGroups
+	mc.env.broker, mc.maxGroups = line, line.broker.MaxGroups
 	if m.machine == nil {
-		m.machine, m.inactiveFault = c, nil
-		m.active.Store(&activeMachine{c, make(chan struct{})})
-		c.awayErr = m.storeErr
+		m.machine, m.inactiveFault = mc, nil
+		m.active.Store(&activeMachine{mc, make(chan struct{})})
+		mc.awayErr = m.storeErr
 		m.alarmAt = never
-		m.alarm = time.AfterFunc(time.Hour, func() { m.onAlarm(c) })
+		m.alarm = time.AfterFunc(time.Hour, func() { m.onAlarm(mc) })
 	}
 	m.broker = line
-	m.setAlarm(c)
+	m.setAlarm(mc)
 	m.mu.Unlock()
 }
 
 // flush tells the store which results it can drop, and waits until that is sent.
-func (m *Master) flush(c *machine) {
+func (m *Master) flush(mc *machine) {
 	sent := make(chan struct{})
-	m.queueStep(c, func() {
-		c.flushFetched()
-		c.runAfterStep(func() { close(sent) })
+	m.queueStep(mc, func() {
+		mc.flushFetched()
+		mc.runAfterStep(func() { close(sent) })
 	})
 	<-sent
 }
 
 // deactivate makes the master refuse requests again, including those that are waiting.
-func (m *Master) deactivate(c *machine) {
+func (m *Master) deactivate(mc *machine) {
 	m.mu.Lock()
 	m.machine, m.broker = nil, nil
-	m.leftEffects, c.afterStep = append(m.leftEffects, c.afterStep...), nil
+	m.leftEffects, mc.afterStep = append(m.leftEffects, mc.afterStep...), nil
 	m.inactiveFault = errStarting
 	m.alarm.Stop()
 	close(m.active.Swap(nil).ended)
@@ -324,10 +324,10 @@ func (m *Master) deactivate(c *machine) {
 }
 
 // onAlarm does the work that is due.
-func (m *Master) onAlarm(c *machine) {
-	m.queueStep(c, func() {
+func (m *Master) onAlarm(mc *machine) {
+	m.queueStep(mc, func() {
 		m.alarmAt = never
-		c.tick()
+		mc.tick()
 	})
 }
 
@@ -336,7 +336,7 @@ const beatInterval = 200 * time.Millisecond
 
 // drive sends the machine its periodic commands until an error ends it. It returns nil when the
 // connection to the broker must be opened again.
-func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, brokerOutage *outage, failed <-chan error) error {
+func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, brokerOutage *outage, failed <-chan error) error {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
@@ -356,38 +356,38 @@ func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, broker
 			return nil
 		case <-drained:
 			drained = nil
-			m.queueStep(c, c.drain)
+			m.queueStep(mc, mc.drain)
 		case <-beat.C:
-			m.queueStep(c, func() { c.checkPeriodic(); c.refill(); c.resubmitRejected(); c.settleSchedules(); c.tick() })
+			m.queueStep(mc, func() { mc.checkPeriodic(); mc.refill(); mc.resubmitRejected(); mc.settleSchedules(); mc.tick() })
 		case <-second.C:
-			m.queueStep(c, func() { m.rates.sample(&c.ledger) })
+			m.queueStep(mc, func() { m.rates.sample(&mc.ledger) })
 			if brokerOutage.length(m.shouldYield(conn), boot.Since()) >= m.opt.BrokerWait {
 				return errYield
 			}
 		case <-m.choresDue:
-			m.doChores(c, conn)
+			m.doChores(mc, conn)
 		}
 	}
 }
 
 // doChores submits a slice of the jobs to the broker, or applies changed constraints to a slice of
 // them. Between slices other commands run.
-func (m *Master) doChores(c *machine, line *brokerConn) {
+func (m *Master) doChores(mc *machine, line *brokerConn) {
 	ahead, changes := line.backlog()
 	var part *sweepSlice
-	m.runNow(c, func() {
+	m.runNow(mc, func() {
 		if ahead <= maxStepRecords/2 {
-			c.submitSlice(maxStepRecords)
+			mc.submitSlice(maxStepRecords)
 		}
 		// The next slice waits until the broker has processed the last one. Otherwise slices would
 		// keep this process too busy to read requests.
-		if c.allSubmitted && ahead <= maxSliceCost/changeCost && changes == 0 {
-			part = c.nextSlice(maxSliceCost)
+		if mc.allSubmitted && ahead <= maxSliceCost/changeCost && changes == 0 {
+			part = mc.nextSlice(maxSliceCost)
 		}
 	})
 	if part != nil {
 		part.match()
-		m.runNow(c, func() { c.sweepSlice(part) })
+		m.runNow(mc, func() { mc.sweepSlice(part) })
 	}
 	if part != nil || ahead+changes > 0 { // let the broker and requests run
 		time.Sleep(time.Millisecond)

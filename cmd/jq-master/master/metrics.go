@@ -27,20 +27,20 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		gauge("active", "Whether this master is the active one of its namespace.", map[bool]float64{true: 1}[is])
 	}
 	m.mu.Lock()
-	c := m.machine
-	if c == nil {
+	mc := m.machine
+	if mc == nil {
 		m.mu.Unlock()
 		active(false)
 		return
 	}
-	l, more, counts := c.balance(), c.metrics, c.counts
-	workers, slots := len(c.workers), 0
-	for _, w := range c.workers {
+	l, more, counts := mc.balance(), mc.metrics, mc.counts
+	workers, slots := len(mc.workers), 0
+	for _, w := range mc.workers {
 		slots += w.MaxJobs
 	}
-	results, waiters, bytes, up := c.results, c.waiters, c.usedBytes(), c.awayErr == nil
-	keys := c.keys.len()
-	schedules, due := len(c.schedules.byName), maps.Clone(c.schedules.queued)
+	results, waiters, bytes, up := mc.results, mc.waiters, mc.usedBytes(), mc.awayErr == nil
+	keys := mc.keys.len()
+	schedules, due := len(mc.schedules.byName), maps.Clone(mc.schedules.queued)
 	m.mu.Unlock()
 
 	active(m.opt.Store.Holds())

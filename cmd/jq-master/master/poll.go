@@ -11,8 +11,8 @@ type poller struct {
 }
 
 // status returns a job as pushers see it. Unless peek is set, it fetches the result.
-func (c *machine) status(id job.ID, peek bool) (*Status, error) {
-	r := c.jobs.Get(id)
+func (m *machine) status(id job.ID, peek bool) (*Status, error) {
+	r := m.jobs.Get(id)
 	if r == nil || r.State == job.Cancelled {
 		return nil, unknownJob(id)
 	}
@@ -21,40 +21,40 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 		st.Result = r.Result
 		if !peek {
 			r.runInfo.fetching = true
-			st.Fetch = func(written bool) { c.env.run(func() { c.fetchedBy(r, written) }) }
+			st.Fetch = func(written bool) { m.env.run(func() { m.fetchedBy(r, written) }) }
 		}
 	}
 	return st, nil
 }
 
 // fetchedBy is called after a response with the result; written says whether all of it was sent.
-func (c *machine) fetchedBy(r *record, written bool) {
-	if c.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetching {
+func (m *machine) fetchedBy(r *record, written bool) {
+	if m.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetching {
 		return
 	}
 	if !written {
 		r.runInfo.fetching = false
 		return
 	}
-	c.metrics.fetched++
-	c.dropResult(r)
+	m.metrics.fetched++
+	m.dropResult(r)
 }
 
 // poll replies when a job has ended, at once if it already has.
-func (c *machine) poll(id job.ID, p *poller) {
-	r := c.jobs.Get(id)
+func (m *machine) poll(id job.ID, p *poller) {
+	r := m.jobs.Get(id)
 	switch {
 	case r == nil || r.State == job.Cancelled || r.State.Ended():
-		st, err := c.status(id, p.peek)
-		c.runAfterStep(func() { p.reply(st, err) })
-	case c.draining:
-		c.runAfterStep(func() { p.reply(nil, errDraining) })
-	case c.waiters >= c.MaxWaiters:
-		c.runAfterStep(func() {
-			p.reply(nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", c.MaxWaiters))
+		st, err := m.status(id, p.peek)
+		m.runAfterStep(func() { p.reply(st, err) })
+	case m.draining:
+		m.runAfterStep(func() { p.reply(nil, errDraining) })
+	case m.waiters >= m.MaxWaiters:
+		m.runAfterStep(func() {
+			p.reply(nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", m.MaxWaiters))
 		})
 	default:
-		c.waiters++
+		m.waiters++
 		h := r.ensureRunInfo()
 		h.pollers = append(h.pollers, p)
 	}
@@ -62,15 +62,15 @@ func (c *machine) poll(id job.ID, p *poller) {
 
 // endPoll ends a poll before the job has ended, and returns the job's current status. If ended is
 // true, the poll's reply is already on its way.
-func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
-	r := c.jobs.Get(id)
+func (m *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
+	r := m.jobs.Get(id)
 	if r == nil || r.runInfo == nil {
 		return nil, true
 	}
 	for i, o := range r.runInfo.pollers {
 		if o == p {
 			r.runInfo.pollers = append(r.runInfo.pollers[:i:i], r.runInfo.pollers[i+1:]...)
-			c.waiters--
+			m.waiters--
 			return &Status{Job: r.Job}, false
 		}
 	}
@@ -79,17 +79,17 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 
 // wakePollers answers all requests that wait for a job. All of them get the result. It counts as
 // fetched once a request without peek has received all of it.
-func (c *machine) wakePollers(r *record) {
+func (m *machine) wakePollers(r *record) {
 	pollers := r.runInfo.pollers
 	if len(pollers) == 0 {
 		return
 	}
 	r.runInfo.pollers = nil
-	c.waiters -= len(pollers)
+	m.waiters -= len(pollers)
 	if r.State == job.Cancelled {
 		err := unknownJob(r.ID)
 		for _, p := range pollers {
-			c.runAfterStep(func() { p.reply(nil, err) })
+			m.runAfterStep(func() { p.reply(nil, err) })
 		}
 		return
 	}
@@ -108,15 +108,15 @@ func (c *machine) wakePollers(r *record) {
 			if !p.peek {
 				r.runInfo.fetching = true
 				st.Fetch = func(ok bool) {
-					c.env.run(func() {
+					m.env.run(func() {
 						written = written || ok
 						if fetching--; fetching == 0 {
-							c.fetchedBy(r, written)
+							m.fetchedBy(r, written)
 						}
 					})
 				}
 			}
 		}
-		c.runAfterStep(func() { p.reply(st, nil) })
+		m.runAfterStep(func() { p.reply(st, nil) })
 	}
 }

@@ -33,39 +33,39 @@ func (w *worker) reserve() *puller {
 }
 
 // pull begins a request for jobs.
-func (c *machine) pull(w *worker, p *puller) {
+func (m *machine) pull(w *worker, p *puller) {
 	w.pullers = append(w.pullers, p)
-	c.updateServing(w)
+	m.updateServing(w)
 }
 
 // deliver adds a job to a request and returns true; if the request has ended, it returns false.
-func (p *puller) deliver(c *machine, h *job.Handout) bool {
+func (p *puller) deliver(m *machine, h *job.Handout) bool {
 	p.expected--
 	if p.closed {
 		return false
 	}
-	r := c.jobs.Get(h.ID)
+	r := m.jobs.Get(h.ID)
 	p.jobs, p.runs, p.records = append(p.jobs, *h), append(p.runs, r.runInfo.run), append(p.records, r)
-	p.deliverAll(c)
+	p.deliverAll(m)
 	return true
 }
 
 // notDelivered is called when a job on its way to a request will not arrive.
-func (p *puller) notDelivered(c *machine) {
+func (p *puller) notDelivered(m *machine) {
 	p.expected--
-	p.deliverAll(c)
+	p.deliverAll(m)
 }
 
 // deliverAll ends the wait of a request that has jobs, unless more are on their way.
-func (p *puller) deliverAll(c *machine) {
-	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || c.awayErr != nil) {
+func (p *puller) deliverAll(m *machine) {
+	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || m.awayErr != nil) {
 		p.ready = nil
-		c.runAfterStep(ready)
+		m.runAfterStep(ready)
 	}
 }
 
 // endPull ends a request and returns its jobs. If taken is false, their runs are undone instead.
-func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
+func (m *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	if p.closed {
 		return nil
 	}
@@ -76,8 +76,8 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 			break
 		}
 	}
-	w.lastSeen = c.now
-	c.updateServing(w)
+	w.lastSeen = m.now
+	m.updateServing(w)
 	var jobs []job.Handout
 	for i, r := range p.records {
 		switch u := p.runs[i]; {
@@ -85,18 +85,18 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 		case taken:
 			jobs = append(jobs, p.jobs[i])
 		default:
-			c.whenIdle(r, u, func() { c.undoRun(r) })
+			m.whenIdle(r, u, func() { m.undoRun(r) })
 		}
 	}
 	return jobs
 }
 
 // closePulls ends the requests of a worker that leaves.
-func (c *machine) closePulls(w *worker) {
+func (m *machine) closePulls(w *worker) {
 	for _, p := range w.pullers {
 		if ready := p.ready; ready != nil {
 			p.ready = nil
-			c.runAfterStep(ready)
+			m.runAfterStep(ready)
 		}
 	}
 }

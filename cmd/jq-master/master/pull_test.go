@@ -11,35 +11,35 @@ import (
 // does not wait for a job that is on its way.
 func TestPullMisses(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 2, Names: []string{"*"}}, runs: map[*record]struct{}{}}
-	c.workers[k.ID] = k
-	c.submitSlice(1)
-	c.linked = true
+	m := w.c
+	k := &worker{Worker: job.Worker{ID: m.newID(), MaxJobs: 2, Names: []string{"*"}}, runs: map[*record]struct{}{}}
+	m.workers[k.ID] = k
+	m.submitSlice(1)
+	m.linked = true
 	started := map[job.ID]func(error){}
-	c.env.store = &heldStartStore{Store: w.store, held: started}
+	m.env.store = &heldStartStore{Store: w.store, held: started}
 	var ready int
 	p := &puller{max: 2, ready: func() { ready++ }}
-	ids := []job.ID{c.newID(), c.newID()}
-	w.step(c, func() {
-		c.pull(k, p)
+	ids := []job.ID{m.newID(), m.newID()}
+	w.step(m, func() {
+		m.pull(k, p)
 		for i, id := range ids {
-			c.ledger.Enqueued++
-			r := c.newRecord(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
-			c.submitWaiting(r)
-			c.onHandout(k.ID, id, false, naiveRun{w.broker, &naiveJob{submission: submission{id: id}}})
+			m.ledger.Enqueued++
+			r := m.newRecord(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
+			m.submitWaiting(r)
+			m.onHandout(k.ID, id, false, naiveRun{w.broker, &naiveJob{submission: submission{id: id}}})
 		}
 	})
 	started[ids[0]](nil)
 	if ready != 0 || p.expected != 1 {
 		t.Fatalf("ready %d times with %d coming", ready, p.expected)
 	}
-	w.step(c, func() { c.storeChanged(store.ErrAway) })
+	w.step(m, func() { m.storeChanged(store.ErrAway) })
 	if ready != 1 {
 		t.Fatal("the first job waits for the store")
 	}
 	started[ids[1]](nil)
-	w.step(c, func() { c.storeChanged(nil) })
+	w.step(m, func() { m.storeChanged(nil) })
 	if p.expected != 0 || k.demand() != 1 {
 		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.expected, k.demand())
 	}

@@ -34,8 +34,8 @@ func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 // run in between.
 func (m *Master) walk(f *Filter, cursor uint64, budget int, visit func(*record) bool) (next uint64, err error) {
 	for more := true; budget > 0 && more; budget -= maxStepRecords {
-		next, err = readMachine(m, func(c *machine) (uint64, error) {
-			return c.walk(f, cursor, maxStepRecords, func(r *record) bool {
+		next, err = readMachine(m, func(mc *machine) (uint64, error) {
+			return mc.walk(f, cursor, maxStepRecords, func(r *record) bool {
 				more = visit(r)
 				return more
 			}), nil
@@ -50,14 +50,14 @@ func (m *Master) walk(f *Filter, cursor uint64, budget int, visit func(*record) 
 // walk calls visit for the jobs that a filter selects, newest first, beginning below a cursor (0
 // for the newest). It ends when visit returns false or budget records have been examined; a record
 // with a large argument counts as several. It returns the cursor to continue from, 0 at the end.
-func (c *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record) bool) uint64 {
-	i := len(c.bySeq)
+func (m *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record) bool) uint64 {
+	i := len(m.bySeq)
 	if cursor != 0 {
-		i, _ = c.find(cursor)
+		i, _ = m.find(cursor)
 	}
 	for i--; i >= 0; i-- {
 		budget--
-		r := c.bySeq[i].rec
+		r := m.bySeq[i].rec
 		if r != nil && f.Match != nil {
 			budget -= matchCost(r.Job) - 1
 		}
@@ -65,7 +65,7 @@ func (c *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record)
 			if i == 0 {
 				return 0
 			}
-			return c.bySeq[i].seq
+			return m.bySeq[i].seq
 		}
 	}
 	return 0
@@ -89,8 +89,8 @@ func (f *Filter) picks(r *record) bool {
 // Detail returns everything about a job.
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	var line *brokerConn
-	d, err := readMachine(m, func(c *machine) (*Detail, error) {
-		r := c.jobs.Get(id)
+	d, err := readMachine(m, func(mc *machine) (*Detail, error) {
+		r := mc.jobs.Get(id)
 		if r == nil {
 			return nil, unknownJob(id)
 		}
@@ -99,14 +99,14 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		d.HasResult = r.runInfo != nil && r.runInfo.drop != 0
 		switch {
 		case !r.isWaiting():
-		case c.awayErr != nil:
+		case mc.awayErr != nil:
 			d.WaitReason = "the store is away"
-		case c.draining:
+		case mc.draining:
 			d.WaitReason = "the master is stopping"
-		case c.remainingWait(r) > 0:
+		case mc.remainingWait(r) > 0:
 			d.WaitReason = "it is not due yet"
 		default:
-			switch served, silence := silenceOf(serversSeen(c.lastAsked()), r.Name, c.now); {
+			switch served, silence := silenceOf(serversSeen(mc.lastAsked()), r.Name, mc.now); {
 			case !served:
 				d.WaitReason = unserved
 			case silence >= maxSilence:
@@ -151,13 +151,13 @@ func (w *worker) lastAsked(now int64) int64 {
 
 // lastAsked returns, for each glob of names, the time at which a worker that serves it last asked
 // for jobs.
-func (c *machine) lastAsked() map[string]int64 {
+func (m *machine) lastAsked() map[string]int64 {
 	last := make(map[string]int64)
-	for _, w := range c.workers {
+	for _, w := range m.workers {
 		if w.removed || w.Leaving {
 			continue
 		}
-		at := w.lastAsked(c.now)
+		at := w.lastAsked(m.now)
 		for _, glob := range w.Names {
 			last[glob] = max(last[glob], at)
 		}
@@ -210,14 +210,14 @@ var (
 
 // PriorityAction returns the action that gives waiting jobs another priority.
 func PriorityAction(priority int32) Action {
-	return Action{isWaitingState, func(c *machine, id job.ID, reply func(error)) { c.reprioritize(id, priority, reply) }}
+	return Action{isWaitingState, func(m *machine, id job.ID, reply func(error)) { m.reprioritize(id, priority, reply) }}
 }
 
 func isWaitingState(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
 // Act applies an action to one job.
 func (m *Master) Act(ctx context.Context, act Action, id job.ID) error {
-	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { act.apply(c, id, reply) })
+	return do(context.WithoutCancel(ctx), m, func(mc *machine, reply func(error)) { act.apply(mc, id, reply) })
 }
 
 // BulkResult is the result of one call of Bulk.
@@ -234,7 +234,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 	t := BulkResult{Start: cursor}
 	if cursor == 0 {
 		var err error
-		if t.Start, err = readMachine(m, func(c *machine) (uint64, error) { return c.seq + 1, nil }); err != nil {
+		if t.Start, err = readMachine(m, func(mc *machine) (uint64, error) { return mc.seq + 1, nil }); err != nil {
 			return t, err
 		}
 	}
@@ -265,16 +265,16 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 // Workers returns at most limit workers, the oldest first, beginning after the worker with the id
 // after.
 func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
-	return readMachine(m, func(c *machine) ([]*WorkerView, error) {
+	return readMachine(m, func(mc *machine) ([]*WorkerView, error) {
 		views := []*WorkerView{}
-		workers := c.workersByAge()
+		workers := mc.workersByAge()
 		if !after.None() {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
 		}
 		for _, w := range workers[:min(len(workers), limit)] {
-			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), LastSeen: c.wallAt(w.lastSeen), PauseReason: w.pauseReason, Leaving: w.Leaving, Silent: c.now-w.lastAsked(c.now) >= maxSilence.Milliseconds()}
-			if c.now < w.pausedUntil {
-				v.PausedUntil = time.UnixMilli(c.wallAt(w.pausedUntil))
+			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), LastSeen: mc.wallAt(w.lastSeen), PauseReason: w.pauseReason, Leaving: w.Leaving, Silent: mc.now-w.lastAsked(mc.now) >= maxSilence.Milliseconds()}
+			if mc.now < w.pausedUntil {
+				v.PausedUntil = time.UnixMilli(mc.wallAt(w.pausedUntil))
 			}
 			views = append(views, v)
 		}
@@ -285,20 +285,20 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 // Stats returns counts and at most names of the busiest names. If there are more than manyNames
 // names, the counts of names may be a second old, because counting examines all of them.
 func (m *Master) Stats(names int) (*Stats, error) {
-	s, err := readMachine(m, func(c *machine) (*Stats, error) {
+	s, err := readMachine(m, func(mc *machine) (*Stats, error) {
 		s := &Stats{
-			States: states(&c.counts), Ledger: c.balance(), Workers: len(c.workers), Bytes: c.usedBytes(),
-			Results: c.results, Waiters: c.waiters, Durable: m.opt.Store.Durable(), Busy: c.counts[job.Running],
-			Oldest: c.oldest(), Wait: c.metrics.waitSeconds.buckets, Run: c.metrics.runSeconds.buckets,
+			States: states(&mc.counts), Ledger: mc.balance(), Workers: len(mc.workers), Bytes: mc.usedBytes(),
+			Results: mc.results, Waiters: mc.waiters, Durable: m.opt.Store.Durable(), Busy: mc.counts[job.Running],
+			Oldest: mc.oldest(), Wait: mc.metrics.waitSeconds.buckets, Run: mc.metrics.runSeconds.buckets,
 		}
 		s.EnqueuedRate, s.HandedOutRate, s.EndedRate = m.rates.perSecond()
 		s.Ended, s.Failed = m.rates.ended()
-		if c.awayErr != nil {
-			s.StoreError = c.awayErr.Error()
+		if mc.awayErr != nil {
+			s.StoreError = mc.awayErr.Error()
 		}
-		for _, w := range c.workers {
+		for _, w := range mc.workers {
 			s.Slots += w.MaxJobs
-			if c.now < w.pausedUntil {
+			if mc.now < w.pausedUntil {
 				s.Paused++
 			}
 		}
@@ -330,14 +330,14 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	var last map[string]int64
 	var now int64
 	var line *brokerConn
-	names, err := readMachine(m, func(c *machine) ([]counted, error) {
+	names, err := readMachine(m, func(mc *machine) ([]counted, error) {
 		line = m.broker
-		names := make([]counted, 0, len(c.names))
-		ages := c.oldestOf()
-		for _, n := range c.names {
+		names := make([]counted, 0, len(mc.names))
+		ages := mc.oldestOf()
+		for _, n := range mc.names {
 			names = append(names, counted{jobName: *n, oldest: ages[n]})
 		}
-		last, now = c.lastAsked(), c.now
+		last, now = mc.lastAsked(), mc.now
 		return names, nil
 	})
 	if err != nil {
@@ -412,45 +412,45 @@ func states(counts *[6]int) map[job.State]int {
 
 // oldest returns how long the oldest waiting job has waited. The next call begins its search at
 // this job.
-func (c *machine) oldest() (age time.Duration) {
-	c.eachWaiting(func(r *record) bool {
-		age, c.oldestWaiting = c.age(r), r.Seq
+func (m *machine) oldest() (age time.Duration) {
+	m.eachWaiting(func(r *record) bool {
+		age, m.oldestWaiting = m.age(r), r.Seq
 		return false
 	})
 	return age
 }
 
-func (c *machine) age(r *record) time.Duration {
-	return time.Duration(max(c.wallTime-r.Enqueued, 0)) * time.Millisecond
+func (m *machine) age(r *record) time.Duration {
+	return time.Duration(max(m.wallTime-r.Enqueued, 0)) * time.Millisecond
 }
 
 // eachWaiting calls f with waiting jobs, the oldest first, until f returns false or maxListed
 // records have been examined.
-func (c *machine) eachWaiting(f func(r *record) bool) {
-	from, _ := c.find(c.oldestWaiting)
+func (m *machine) eachWaiting(f func(r *record) bool) {
+	from, _ := m.find(m.oldestWaiting)
 	first := true
-	for _, p := range c.bySeq[from:min(len(c.bySeq), from+maxListed)] {
+	for _, p := range m.bySeq[from:min(len(m.bySeq), from+maxListed)] {
 		if r := p.rec; r != nil && r.isWaiting() {
 			if first = false; !f(r) {
 				return
 			}
 		} else if first {
-			c.oldestWaiting = p.seq + 1
+			m.oldestWaiting = p.seq + 1
 		}
 	}
 }
 
 // oldestOf returns the age of the oldest waiting job of each name. Names whose jobs
 // eachWaiting does not reach are missing.
-func (c *machine) oldestOf() map[*jobName]time.Duration {
+func (m *machine) oldestOf() map[*jobName]time.Duration {
 	ages, left := make(map[*jobName]time.Duration), 0
-	for _, n := range c.names {
+	for _, n := range m.names {
 		left += min(1, n.counts[job.Queued]+n.counts[job.Retrying])
 	}
 	if left > 0 {
-		c.eachWaiting(func(r *record) bool {
+		m.eachWaiting(func(r *record) bool {
 			if _, ok := ages[r.name]; !ok {
-				ages[r.name] = c.age(r)
+				ages[r.name] = m.age(r)
 				left--
 			}
 			return left > 0
@@ -459,9 +459,9 @@ func (c *machine) oldestOf() map[*jobName]time.Duration {
 	return ages
 }
 
-func (c *machine) viewConstraints(persisted bool) []*ConstraintView {
+func (m *machine) viewConstraints(persisted bool) []*ConstraintView {
 	views := []*ConstraintView{}
-	for _, k := range c.constraints.byID {
+	for _, k := range m.constraints.byID {
 		views = append(views, k.view(persisted))
 	}
 	slices.SortFunc(views, func(a, b *ConstraintView) int { return strings.Compare(a.ID, b.ID) })

@@ -16,47 +16,47 @@ import (
 // master's workers runs it. For the master the job has not ended: it is submitted again, and runs.
 func TestBrokerEnds(t *testing.T) {
 	lost := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
-	for name, ends := range map[string]func(c *machine, r *record, handOut func()){
-		"while it runs": func(c *machine, r *record, handOut func()) {
+	for name, ends := range map[string]func(m *machine, r *record, handOut func()){
+		"while it runs": func(m *machine, r *record, handOut func()) {
 			handOut()
-			c.onBrokerAnswer(r.ID, r.submission, lost, true)
+			m.onBrokerAnswer(r.ID, r.submission, lost, true)
 		},
-		"cancelled while it runs": func(c *machine, r *record, handOut func()) {
+		"cancelled while it runs": func(m *machine, r *record, handOut func()) {
 			handOut()
-			c.onNotAtBroker(r.ID, r.submission)
+			m.onNotAtBroker(r.ID, r.submission)
 		},
-		"before the hand-out is read": func(c *machine, r *record, handOut func()) {
-			c.onBrokerAnswer(r.ID, r.submission, lost, true)
-			handOut()
-		},
-		"while the master stood still": func(c *machine, r *record, handOut func()) {
-			c.deadlinesFrom = c.now + 1
-			c.onBrokerAnswer(r.ID, r.submission, lost, false)
+		"before the hand-out is read": func(m *machine, r *record, handOut func()) {
+			m.onBrokerAnswer(r.ID, r.submission, lost, true)
 			handOut()
 		},
-		"with a connection before": func(c *machine, r *record, handOut func()) {
+		"while the master stood still": func(m *machine, r *record, handOut func()) {
+			m.deadlinesFrom = m.now + 1
+			m.onBrokerAnswer(r.ID, r.submission, lost, false)
+			handOut()
+		},
+		"with a connection before": func(m *machine, r *record, handOut func()) {
 			bid := r.submission
-			c.forgetSubmissions()
-			c.submitSlice(1)
-			c.onBrokerAnswer(r.ID, bid, &job.Outcome{Success: true, Result: nilValue}, false)
-			c.onNotAtBroker(r.ID, bid)
+			m.forgetSubmissions()
+			m.submitSlice(1)
+			m.onBrokerAnswer(r.ID, bid, &job.Outcome{Success: true, Result: nilValue}, false)
+			m.onNotAtBroker(r.ID, bid)
 			handOut()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSimulation(t, 1)
-			c, k, pushed := w.c, w.someWorker(), &pushRecorder{}
-			c.env.push = pushed
-			w.step(c, func() { c.submitSlice(1); c.linked = true; c.updateServing(k) })
-			w.step(c, func() {
-				c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
+			m, k, pushed := w.c, w.someWorker(), &pushRecorder{}
+			m.env.push = pushed
+			w.step(m, func() { m.submitSlice(1); m.linked = true; m.updateServing(k) })
+			w.step(m, func() {
+				m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
 			})
 			w.store.flush()
-			r := c.bySeq[0].rec
+			r := m.bySeq[0].rec
 			w.broker.serveSome(1 << 20)
 			dead := naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}}
 			w.broker.jobs = map[job.ID]*naiveJob{}
-			w.step(c, func() { ends(c, r, func() { c.onHandout(k.ID, r.ID, false, dead) }) })
+			w.step(m, func() { ends(m, r, func() { m.onHandout(k.ID, r.ID, false, dead) }) })
 			w.store.flush()
 			w.broker.serveSome(1 << 20)
 			for _, answered := range pushed.answered {
@@ -94,13 +94,13 @@ func TestEarlyCommands(t *testing.T) {
 func TestClockWasAhead(t *testing.T) {
 	const day, minute = 24 * 3600_000, 60_000
 	w := newSimulation(t, 1)
-	c := w.c
-	n, wall := uint64(0), c.wallTime
+	m := w.c
+	n, wall := uint64(0), m.wallTime
 	load := func(j job.Job, forget, drop int64) *record {
 		n++
-		j.ID, j.Name, j.Seq = c.newID(), "n", n
-		c.load(&j, forget, drop)
-		return c.jobs.Get(j.ID)
+		j.ID, j.Name, j.Seq = m.newID(), "n", n
+		m.load(&j, forget, drop)
+		return m.jobs.Get(j.ID)
 	}
 	ahead := wall + day
 	for name, one := range map[string]struct {
@@ -110,21 +110,21 @@ func TestClockWasAhead(t *testing.T) {
 		"delayed":             {job.Job{Enqueued: ahead, Due: ahead + minute}, minute},
 		"delayed, in time":    {job.Job{Enqueued: wall - minute, Due: wall + 2*day}, 2 * day},
 		"at once":             {job.Job{Enqueued: ahead}, 0},
-		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: ahead}, toMillis(c.BackoffCap)},
+		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: ahead}, toMillis(m.BackoffCap)},
 		"retried, in time":    {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + 1000}, 1000},
 		"extended, in retry":  {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + day, Attributes: job.Attributes{Unique: &job.Unique{Key: "e"}}}, day},
 		"extended long after": {job.Job{Enqueued: ahead, Due: ahead + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
 	} {
-		if r := load(one.j, 0, 0); r.dueAt-c.monotonic != one.rest && (one.rest > 0 || r.dueAt > c.monotonic) {
-			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-c.monotonic, one.rest)
+		if r := load(one.j, 0, 0); r.dueAt-m.monotonic != one.rest && (one.rest > 0 || r.dueAt > m.monotonic) {
+			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-m.monotonic, one.rest)
 		}
 	}
-	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+toMillis(c.KeepEnded), 0)
+	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+toMillis(m.KeepEnded), 0)
 	if !r.Holds(wall+minute-1) || r.Holds(wall+minute) {
 		t.Error("the key is not held for a minute")
 	}
-	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: nilValue}, ahead+toMillis(c.KeepEnded), ahead+toMillis(c.ResultTTL))
-	if r.runInfo.drop != wall+toMillis(c.ResultTTL) || r.runInfo.forget != wall+toMillis(c.KeepEnded) {
+	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: nilValue}, ahead+toMillis(m.KeepEnded), ahead+toMillis(m.ResultTTL))
+	if r.runInfo.drop != wall+toMillis(m.ResultTTL) || r.runInfo.forget != wall+toMillis(m.KeepEnded) {
 		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.drop-wall, r.runInfo.forget-wall)
 	}
 }
@@ -198,27 +198,27 @@ func TestOldBrokerHandout(t *testing.T) {
 // because they may have changed.
 func TestOldRules(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
+	m := w.c
 	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 1, Enabled: true}
 	pick, fault := Compile(k)
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	c.replace(k, pick)
-	c.afterStep = nil
+	m.replace(k, pick)
+	m.afterStep = nil
 	look := func() int {
-		c.forgetSubmissions()
-		c.submitSlice(1)
-		c.refill()
-		c.now += toMillis(time.Minute)
-		c.refill()
-		return len(c.afterStep)
+		m.forgetSubmissions()
+		m.submitSlice(1)
+		m.refill()
+		m.now += toMillis(time.Minute)
+		m.refill()
+		return len(m.afterStep)
 	}
-	c.env.store = lapsedStore{w.store}
+	m.env.store = lapsedStore{w.store}
 	if n := look(); n > 0 {
 		t.Errorf("%d steps without the lease", n)
 	}
-	c.env.store = w.store
+	m.env.store = w.store
 	if look() < 2 {
 		t.Error("no rules with the lease")
 	}

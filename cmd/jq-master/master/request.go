@@ -14,7 +14,7 @@ type result[T any] struct {
 }
 
 // call runs a command and waits for its reply. If the machine ends first, call returns errStarting.
-func call[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
+func call[T any](ctx context.Context, m *Master, f func(mc *machine, reply func(T, error))) (v T, err error) {
 	told, dead, err := send(m, f)
 	if err != nil {
 		return v, err
@@ -30,9 +30,9 @@ func call[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T
 }
 
 // do is call for a command that replies with an error alone.
-func do(ctx context.Context, m *Master, f func(c *machine, reply func(error))) error {
-	_, err := call(ctx, m, func(c *machine, reply func(noValue, error)) {
-		f(c, func(err error) { reply(noValue{}, err) })
+func do(ctx context.Context, m *Master, f func(mc *machine, reply func(error))) error {
+	_, err := call(ctx, m, func(mc *machine, reply func(noValue, error)) {
+		f(mc, func(err error) { reply(noValue{}, err) })
 	})
 	return err
 }
@@ -49,7 +49,7 @@ func (m *Master) ifLeaseHeld(err error) error {
 
 // send queues a command. Its reply, of which there is at most one, arrives on the channel replies; the
 // channel dead is closed when the machine ends.
-func send[T any](m *Master, f func(c *machine, reply func(T, error))) (replies <-chan result[T], dead <-chan struct{}, err error) {
+func send[T any](m *Master, f func(mc *machine, reply func(T, error))) (replies <-chan result[T], dead <-chan struct{}, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +74,7 @@ func (m *Master) activeMachine() (*activeMachine, error) {
 }
 
 // readMachine runs a command that replies at once, from memory.
-func readMachine[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
+func readMachine[T any](m *Master, f func(mc *machine) (T, error)) (v T, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
 		return v, err
@@ -98,12 +98,12 @@ type noValue = struct{}
 func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueRequest{jobs: jobs, key: key}
 	e.match(m.enabledConstraints())
-	told, dead, err := send(m, func(c *machine, reply func([]job.ID, error)) {
+	told, dead, err := send(m, func(mc *machine, reply func([]job.ID, error)) {
 		e.reply = func(ids []job.ID, again bool, err error) {
 			replayed = again
 			reply(ids, err)
 		}
-		c.enqueue(e)
+		mc.enqueue(e)
 	})
 	if err != nil {
 		return nil, false, "", err
@@ -142,7 +142,7 @@ func (m *Master) enabledConstraints() []*constraint {
 // Status returns a job's status. Unless peek is set, it fetches the result, which only one request
 // can do.
 func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
-	st, err := readMachine(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
+	st, err := readMachine(m, func(mc *machine) (*Status, error) { return mc.status(id, peek) })
 	if err != nil {
 		st.putBack()
 		return nil, err
@@ -205,13 +205,13 @@ func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
 
 // Cancel ends a waiting job; with force, also a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
-	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(error)) { c.cancel(id, force, reply) })
+	return do(context.WithoutCancel(ctx), m, func(mc *machine, reply func(error)) { mc.cancel(id, force, reply) })
 }
 
 // Register registers a worker, and returns it as it is registered. It waits for the store's answer
 // even if the machine ends.
 func (m *Master) Register(w job.Worker) (*job.Worker, error) {
-	told, _, err := send(m, func(c *machine, reply func(*job.Worker, error)) { c.register(w, reply) })
+	told, _, err := send(m, func(mc *machine, reply func(*job.Worker, error)) { mc.register(w, reply) })
 	if err != nil {
 		return nil, err
 	}
@@ -221,10 +221,10 @@ func (m *Master) Register(w job.Worker) (*job.Worker, error) {
 
 // Unregister removes a worker. Its running jobs may still be answered.
 func (m *Master) Unregister(from job.Caller) error {
-	_, err := readMachine(m, func(c *machine) (noValue, error) {
-		w, err := c.findWorker(from, false)
+	_, err := readMachine(m, func(mc *machine) (noValue, error) {
+		w, err := mc.findWorker(from, false)
 		if err == nil {
-			c.removeWorker(w)
+			mc.removeWorker(w)
 		}
 		return noValue{}, err
 	})
@@ -233,12 +233,12 @@ func (m *Master) Unregister(from job.Caller) error {
 
 // Dismiss is Unregister for operators.
 func (m *Master) Dismiss(id job.ID) error {
-	_, err := readMachine(m, func(c *machine) (noValue, error) {
-		w := c.workers[id]
+	_, err := readMachine(m, func(mc *machine) (noValue, error) {
+		w := mc.workers[id]
 		if w == nil || w.removed || w.Leaving {
 			return noValue{}, job.Refuse(job.UnknownWorker, "", "there is no worker %v", id)
 		}
-		c.removeWorker(w)
+		mc.removeWorker(w)
 		return noValue{}, nil
 	})
 	return err
@@ -247,7 +247,7 @@ func (m *Master) Dismiss(id job.ID) error {
 // Known returns nil if the worker is registered or leaving, and an error otherwise. The call counts
 // as a sign of life.
 func (m *Master) Known(from job.Caller) error {
-	_, err := readMachine(m, func(c *machine) (*worker, error) { return c.findWorker(from, true) })
+	_, err := readMachine(m, func(mc *machine) (*worker, error) { return mc.findWorker(from, true) })
 	return err
 }
 
@@ -255,13 +255,13 @@ func (m *Master) Known(from job.Caller) error {
 func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
-	err := do(ctx, m, func(c *machine, reply func(error)) {
-		w, err := c.findWorker(from, true)
+	err := do(ctx, m, func(mc *machine, reply func(error)) {
+		w, err := mc.findWorker(from, true)
 		if err != nil {
-			c.runAfterStep(func() { reply(err) })
+			mc.runAfterStep(func() { reply(err) })
 			return
 		}
-		c.done(w, p, reply)
+		mc.done(w, p, reply)
 	})
 	if err != nil && ctx.Err() != nil && !isFault(err) {
 		if !m.opt.Store.Holds() {
@@ -276,12 +276,12 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 
 // Heartbeat handles a worker's heartbeat. It returns the worker's jobs that were cancelled.
 func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
-	return readMachine(m, func(c *machine) ([]job.ID, error) {
-		w, err := c.findWorker(from, false)
+	return readMachine(m, func(mc *machine) ([]job.ID, error) {
+		w, err := mc.findWorker(from, false)
 		if err != nil {
 			return nil, err
 		}
-		return c.heartbeat(w), nil
+		return mc.heartbeat(w), nil
 	})
 }
 
@@ -301,22 +301,22 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	p := &puller{max: limit, ready: func() { came <- struct{}{} }}
 	var of *machine
 	var dead <-chan struct{}
-	w, err := readMachine(m, func(c *machine) (*worker, error) {
-		w, err := c.findWorker(from, false)
+	w, err := readMachine(m, func(mc *machine) (*worker, error) {
+		w, err := mc.findWorker(from, false)
 		switch {
 		case err != nil:
 			return nil, err
 		case !w.Pulls():
 			return nil, job.Refuse(job.InvalidValue, "worker-id", "the worker %v has an address, to which jobs are pushed", from.ID)
-		case c.draining:
+		case mc.draining:
 			return nil, errDraining
-		case c.waiters >= c.MaxWaiters:
-			return nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", c.MaxWaiters)
+		case mc.waiters >= mc.MaxWaiters:
+			return nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", mc.MaxWaiters)
 		}
-		of, dead = c, m.active.Load().ended
-		c.waiters++
+		of, dead = mc, m.active.Load().ended
+		mc.waiters++
 		p.max = min(p.max, w.MaxJobs)
-		c.pull(w, p)
+		mc.pull(w, p)
 		return w, nil
 	})
 	if err != nil {
@@ -362,9 +362,9 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 // Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
 	var line *brokerConn
-	views, err := readMachine(m, func(c *machine) ([]*ConstraintView, error) {
+	views, err := readMachine(m, func(mc *machine) ([]*ConstraintView, error) {
 		line = m.broker
-		return c.viewConstraints(m.opt.Persisted), nil
+		return mc.viewConstraints(m.opt.Persisted), nil
 	})
 	m.addBlocked(line, views)
 	return views, err
@@ -404,8 +404,8 @@ func (m *Master) heldBack(line *brokerConn) (held map[string]int, slow bool, err
 // Constraint returns the constraint with this id.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
 	var line *brokerConn
-	v, err := readMachine(m, func(c *machine) (*ConstraintView, error) {
-		k := c.constraints.byID[id]
+	v, err := readMachine(m, func(mc *machine) (*ConstraintView, error) {
+		k := mc.constraints.byID[id]
 		if k == nil {
 			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
 		}
@@ -425,8 +425,8 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	if fault != nil {
 		return nil, false, fault
 	}
-	created, err = call(ctx, m, func(c *machine, reply func(bool, error)) {
-		c.changeConstraint(k.ID, k, pick, ifMatch, mustExist, reply)
+	created, err = call(ctx, m, func(mc *machine, reply func(bool, error)) {
+		mc.changeConstraint(k.ID, k, pick, ifMatch, mustExist, reply)
 	})
 	if err != nil {
 		return nil, false, err
@@ -437,8 +437,8 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 
 // DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
 func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
-	_, err := call(ctx, m, func(c *machine, reply func(bool, error)) {
-		c.changeConstraint(id, nil, selector{}, ifMatch, false, reply)
+	_, err := call(ctx, m, func(mc *machine, reply func(bool, error)) {
+		mc.changeConstraint(id, nil, selector{}, ifMatch, false, reply)
 	})
 	return err
 }

@@ -69,16 +69,16 @@ func TestEndDuringRequest(t *testing.T) {
 
 // keepAlive gives a master an active machine without a broker.
 func keepAlive(m *Master) {
-	c := newMachine(m.opt.Limits, 1)
-	c.env = environment{
+	mc := newMachine(m.opt.Limits, 1)
+	mc.env = environment{
 		store: m.opt.Store, broker: noBroker{},
-		run: func(f func()) { m.queueStep(c, f) }, runOr: func(f, gone func()) { m.queueCommand(command{c, f, gone}) },
+		run: func(f func()) { m.queueStep(mc, f) }, runOr: func(f, gone func()) { m.queueCommand(command{mc, f, gone}) },
 		fail: func(error) {},
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.machine, m.alarm, m.alarmAt = c, time.NewTimer(time.Hour), never
-	m.active.Store(&activeMachine{c, make(chan struct{})})
+	m.machine, m.alarm, m.alarmAt = mc, time.NewTimer(time.Hour), never
+	m.active.Store(&activeMachine{mc, make(chan struct{})})
 }
 
 // heldStore is a store that holds back its answers until a test releases them.
@@ -116,9 +116,9 @@ func TestClock(t *testing.T) {
 // jobs are forgotten, and its host's clock for due times.
 func TestTimeOfTheStore(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: foreignClockStore{store.NewMemory()}})
-	c := newMachine(m.opt.Limits, 1)
-	c.setTime(m.clock())
-	if host := c.scheduleTime(); c.wallTime != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {
-		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(c.wallTime), host)
+	mc := newMachine(m.opt.Limits, 1)
+	mc.setTime(m.clock())
+	if host := mc.scheduleTime(); mc.wallTime != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {
+		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(mc.wallTime), host)
 	}
 }

@@ -11,197 +11,197 @@ import (
 
 // onHandout is called when the broker hands out a job to a worker. alreadyRuns says that the
 // worker already runs the job, which was submitted again for this worker alone.
-func (c *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
-	w, r := c.workers[worker], c.jobs.Get(id)
+func (m *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
+	w, r := m.workers[worker], m.jobs.Get(id)
 	switch {
-	case r == nil && !alreadyRuns, !c.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
-		c.giveBack(h, resubmitPause)
+	case r == nil && !alreadyRuns, !m.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
+		m.giveBack(h, resubmitPause)
 		return
 	case r == nil || r.State.Ended() || alreadyRuns && r.State != job.Running:
-		c.runAfterStep(h.end)
+		m.runAfterStep(h.end)
 		return
 	case r.State == job.Running:
 		if u := r.runInfo.run; !alreadyRuns {
-			c.giveBack(h, resubmitPause)
+			m.giveBack(h, resubmitPause)
 		} else if u.brokerJob == nil && u.onlyThisWorker && u.worker == w {
 			u.brokerJob = h
 		} else {
-			c.runAfterStep(h.end)
+			m.runAfterStep(h.end)
 		}
 		return
 	case r.op != opNone:
-		r.addOnIdle(func() { c.onHandout(worker, id, alreadyRuns, h) })
+		r.addOnIdle(func() { m.onHandout(worker, id, alreadyRuns, h) })
 		return
 	}
 	r.handedOut = true
 	switch {
-	case w == nil || !w.mayTake(c):
-		c.giveBack(h, 0)
+	case w == nil || !w.mayTake(m):
+		m.giveBack(h, 0)
 		return
-	case c.remainingWait(r) > 0: // the broker has requeued the job without the master, and so without the backoff
-		c.giveBack(h, c.remainingWait(r))
+	case m.remainingWait(r) > 0: // the broker has requeued the job without the master, and so without the backoff
+		m.giveBack(h, m.remainingWait(r))
 		return
-	case len(w.runs) >= w.MaxJobs, c.now < w.exceptUntil[r.Name]:
-		c.giveBack(h, resubmitPause)
+	case len(w.runs) >= w.MaxJobs, m.now < w.exceptUntil[r.Name]:
+		m.giveBack(h, resubmitPause)
 		return
 	}
-	c.start(r, w, h)
+	m.start(r, w, h)
 }
 
-func (c *machine) giveBack(h brokerJob, delay time.Duration) {
-	c.ledger.Released++
-	c.runAfterStep(func() { h.release(delay) })
+func (m *machine) giveBack(h brokerJob, delay time.Duration) {
+	m.ledger.Released++
+	m.runAfterStep(func() { h.release(delay) })
 }
 
 // start begins an attempt. The worker gets the job when the attempt is written.
-func (c *machine) start(r *record, w *worker, h brokerJob) {
+func (m *machine) start(r *record, w *worker, h brokerJob) {
 	before := r.State
 	j := r.nextState()
 	j.State = job.Running
 	j.Attempt++
-	j.Worker, j.Started, j.Finished = w.ID, c.wallTime, 0
-	length := toMillis(r.Timeout.Duration() + c.TimeoutGrace)
-	j.Deadline = c.wallTime + length
-	u := &run{worker: w, brokerJob: h, handedAt: c.monotonic, startedAt: c.now, deadline: c.now + length, stateBefore: before}
+	j.Worker, j.Started, j.Finished = w.ID, m.wallTime, 0
+	length := toMillis(r.Timeout.Duration() + m.TimeoutGrace)
+	j.Deadline = m.wallTime + length
+	u := &run{worker: w, brokerJob: h, handedAt: m.monotonic, startedAt: m.now, deadline: m.now + length, stateBefore: before}
 	r.ensureRunInfo().run = u
-	c.write(opStart, r, j, 0, 0, func() { c.started(r, u) })
-	c.replaceJob(r, j)
-	c.ledger.HandedOut++
-	c.metrics.waitSeconds.add(float64(c.wallTime-max(r.Enqueued, r.Due)) / 1000)
+	m.write(opStart, r, j, 0, 0, func() { m.started(r, u) })
+	m.replaceJob(r, j)
+	m.ledger.HandedOut++
+	m.metrics.waitSeconds.add(float64(m.wallTime-max(r.Enqueued, r.Due)) / 1000)
 	w.runs[r] = struct{}{}
 	if w.Pulls() {
 		u.puller = w.reserve()
 	}
-	c.timers.set(r, u.deadline)
+	m.timers.set(r, u.deadline)
 }
 
 // started gives the job to its worker, unless the worker may no longer get it.
-func (c *machine) started(r *record, u *run) {
-	if c.now > u.startedAt { // the time that the store took does not count towards the timeout
-		u.deadline += c.now - u.startedAt
-		c.timers.set(r, u.deadline)
+func (m *machine) started(r *record, u *run) {
+	if m.now > u.startedAt { // the time that the store took does not count towards the timeout
+		u.deadline += m.now - u.startedAt
+		m.timers.set(r, u.deadline)
 	}
-	if w := u.worker; !w.available(c) || !w.Pulls() && c.now < w.pausedUntil {
+	if w := u.worker; !w.available(m) || !w.Pulls() && m.now < w.pausedUntil {
 		if u.puller != nil {
-			u.puller.notDelivered(c)
+			u.puller.notDelivered(m)
 		}
-		c.undoRun(r)
+		m.undoRun(r)
 		return
 	}
 	h := &job.Handout{
 		ID: r.ID, Name: r.Name, Argument: r.Argument, Timeout: r.Timeout, Attempt: r.Attempt,
-		Deadline: c.wallAt(u.deadline - toMillis(c.TimeoutGrace)),
+		Deadline: m.wallAt(u.deadline - toMillis(m.TimeoutGrace)),
 	}
 	if u.worker.Pulls() {
-		if u.delivered = u.puller.deliver(c, h); !u.delivered {
-			c.undoRun(r)
+		if u.delivered = u.puller.deliver(m, h); !u.delivered {
+			m.undoRun(r)
 		}
 		return
 	}
 	u.delivered = true
 	w := &u.worker.Worker
-	c.runAfterStep(func() {
-		c.env.push.Push(w, h, func(a Answer) { c.env.run(func() { c.onPushAnswer(r, u, h.Attempt, a) }) })
+	m.runAfterStep(func() {
+		m.env.push.Push(w, h, func(a Answer) { m.env.run(func() { m.onPushAnswer(r, u, h.Attempt, a) }) })
 	})
 }
 
 // undoRun undoes a run: the job keeps its place, and its attempt does not count.
-func (c *machine) undoRun(r *record) {
+func (m *machine) undoRun(r *record) {
 	u := r.runInfo.run
 	j := r.nextState()
 	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
-	c.ledger.Released++
-	c.write(opRelease, r, j, 0, 0, func() {
-		c.leaveRun(r, u, func(h brokerJob) { h.release(0) })
-		c.replyAll(u.replies, notAssigned)
+	m.ledger.Released++
+	m.write(opRelease, r, j, 0, 0, func() {
+		m.leaveRun(r, u, func(h brokerJob) { h.release(0) })
+		m.replyAll(u.replies, notAssigned)
 	})
 }
 
 // leaveRun removes the run from its worker, and calls answer to answer the broker's hand-out. A nil
 // answer means that the job has ended.
-func (c *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
+func (m *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
 	r.runInfo.run = nil
-	c.timers.remove(r)
+	m.timers.remove(r)
 	delete(u.worker.runs, r)
 	switch h := u.brokerJob; {
 	case h != nil:
 		if answer == nil || u.onlyThisWorker {
 			r.submitted = false
-			c.runAfterStep(h.end)
+			m.runAfterStep(h.end)
 			if answer != nil {
-				c.submitWaiting(r)
+				m.submitWaiting(r)
 			}
 			break
 		}
-		if r.submitted && c.monotonic-u.handedAt < toMillis(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
-			c.runAfterStep(func() { answer(h) })
+		if r.submitted && m.monotonic-u.handedAt < toMillis(r.Timeout.Duration()+m.TimeoutGrace+brokerGrace/2) {
+			m.runAfterStep(func() { answer(h) })
 			if r.stale {
-				c.regroup(r)
+				m.regroup(r)
 			}
 			break
 		}
 		// The broker has ended the job, or may have ended this run while the store or the
 		// master stood still: the job is submitted again.
-		c.runAfterStep(func() { h.release(resubmitPause) })
+		m.runAfterStep(func() { h.release(resubmitPause) })
 		r.submitted = true // the broker may still have the job
 		fallthrough
 	case r.submitted: // so that the broker would hand it to the worker again
-		c.withdraw(r)
+		m.withdraw(r)
 		fallthrough
 	default:
 		if answer != nil {
-			c.submitWaiting(r)
+			m.submitWaiting(r)
 		}
 	}
 	r.stale = false
-	c.updateServing(u.worker)
-	c.dismiss(u.worker)
+	m.updateServing(u.worker)
+	m.dismiss(u.worker)
 }
 
 // onPushAnswer is called with the outcome of a push.
-func (c *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
+func (m *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 	w := u.worker
 	current := r.runInfo != nil && r.runInfo.run == u && r.Attempt == attempt
 	if current && r.op != opNone {
 		if a.Kind == AnswerTaken {
-			c.markReachable(w)
+			m.markReachable(w)
 			return
 		}
-		r.addOnIdle(func() { c.onPushAnswer(r, u, attempt, a) })
+		r.addOnIdle(func() { m.onPushAnswer(r, u, attempt, a) })
 		return
 	}
-	c.metrics.pushes[a.Kind]++
+	m.metrics.pushes[a.Kind]++
 	if a.Kind < AnswerBroken {
-		c.markReachable(w)
+		m.markReachable(w)
 	}
 	switch a.Kind {
 	case AnswerUnknownName:
-		c.excludeName(w, r.Name)
+		m.excludeName(w, r.Name)
 	case AnswerBusy:
 		pause := a.RetryAfter
 		if pause <= 0 {
 			pause = firstPause
 		}
-		c.setPause(w, min(pause, maxPause), a.Reason)
+		m.setPause(w, min(pause, maxPause), a.Reason)
 	}
 	switch {
 	case !current || a.Kind == AnswerTaken:
 	case a.Kind == AnswerRefused || a.Kind == AnswerBroken:
-		c.fail(r, job.Other, a.Reason)
+		m.fail(r, job.Other, a.Reason)
 	default:
-		c.undoRun(r)
+		m.undoRun(r)
 	}
 	if a.Kind >= AnswerBroken {
-		c.markUnreachable(w, a.Reason)
+		m.markUnreachable(w, a.Reason)
 	}
 }
 
 var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to this worker: it has timed out, was cancelled, or is elsewhere")
 
 // done handles a worker's report of the end of a run.
-func (c *machine) done(w *worker, p *Report, answer reply) {
-	tell := func(err error) { c.runAfterStep(func() { answer(err) }) }
-	r := c.jobs.Get(p.Job)
+func (m *machine) done(w *worker, p *Report, answer reply) {
+	tell := func(err error) { m.runAfterStep(func() { answer(err) }) }
+	r := m.jobs.Get(p.Job)
 	if r == nil {
 		tell(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
 		return
@@ -212,22 +212,22 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	case mine && u.ended:
 		u.replies = append(u.replies, answer)
 	case mine && u.delivered && r.op == opNone:
-		if err := c.admitsResult(r, &p.Outcome); err != nil {
+		if err := m.admitsResult(r, &p.Outcome); err != nil {
 			// The worker reports again, and the run must not end before that.
-			u.deadline = max(u.deadline, c.now+missedHeartbeats*toMillis(c.Heartbeat))
-			c.timers.set(r, u.deadline)
+			u.deadline = max(u.deadline, m.now+missedHeartbeats*toMillis(m.Heartbeat))
+			m.timers.set(r, u.deadline)
 			tell(err)
 			return
 		}
 		u.ended = true
 		u.replies = append(u.replies, answer)
-		c.end(r, &p.Outcome, true)
+		m.end(r, &p.Outcome, true)
 	case mine && (u.delivered || r.op == opCancel || r.op == opRelease), u == nil && r.op != opNone:
-		r.addOnIdle(func() { c.done(w, p, answer) })
-	case c.hasReported(r, w.ID, p.Attempt):
+		r.addOnIdle(func() { m.done(w, p, answer) })
+	case m.hasReported(r, w.ID, p.Attempt):
 		tell(nil)
 	default:
-		c.ledger.Discarded++
+		m.ledger.Discarded++
 		delete(w.cancelUntil, r.ID)
 		tell(notAssigned)
 	}
@@ -235,7 +235,7 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 
 // hasReported reports whether the worker w has already reported the end of an attempt; 0 stands for
 // its last attempt.
-func (c *machine) hasReported(r *record, w job.ID, attempt int32) bool {
+func (m *machine) hasReported(r *record, w job.ID, attempt int32) bool {
 	for _, a := range slices.Backward(r.Attempts) {
 		if a.Worker == w && (attempt == 0 || attempt == a.Number) {
 			return a.Reported
@@ -244,33 +244,33 @@ func (c *machine) hasReported(r *record, w job.ID, attempt int32) bool {
 	return false
 }
 
-func (c *machine) replyAll(replies []reply, err error) {
+func (m *machine) replyAll(replies []reply, err error) {
 	for _, answer := range replies {
-		c.runAfterStep(func() { answer(err) })
+		m.runAfterStep(func() { answer(err) })
 	}
 }
 
 // fail ends a run that failed without a report from its worker.
-func (c *machine) fail(r *record, reason job.Reason, message string) {
-	c.end(r, &job.Outcome{Reason: reason, Retry: true, Message: message}, false)
+func (m *machine) fail(r *record, reason job.Reason, message string) {
+	m.end(r, &job.Outcome{Reason: reason, Retry: true, Message: message}, false)
 }
 
 // end writes how a run has ended. Then the job has ended, or waits for a retry.
-func (c *machine) end(r *record, o *job.Outcome, reported bool) {
+func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.runInfo.run
-	o = c.limitOutcome(o)
-	if len(o.Error) > 0 && c.usedBytes()+int64(len(o.Error)) > c.MaxBytes {
+	o = m.limitOutcome(o)
+	if len(o.Error) > 0 && m.usedBytes()+int64(len(o.Error)) > m.MaxBytes {
 		o.Error = nil
 		o.Message = truncate(o.Message, job.MaxMessage-len(noRoom)) + noRoom
 	}
 	j := r.nextState()
-	j.Finished, j.ReportedAt, j.Deadline = c.wallTime, o.ReportedAt, 0
+	j.Finished, j.ReportedAt, j.Deadline = m.wallTime, o.ReportedAt, 0
 	addAttempt(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message, Lost: o.Lost})
-	c.metrics.runSeconds.add(float64(c.wallTime-j.Started) / 1000)
+	m.metrics.runSeconds.add(float64(m.wallTime-j.Started) / 1000)
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
 		if o.Retry && r.Retries < r.MaxRetry {
-			c.retry(r, u, j)
+			m.retry(r, u, j)
 			return
 		}
 		j.State = job.Failed
@@ -284,25 +284,25 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 			}
 		}
 	}
-	forget := c.wallTime + toMillis(c.KeepEnded)
+	forget := m.wallTime + toMillis(m.KeepEnded)
 	var drop int64
 	arriving := int64(len(j.Result))
-	c.resultBytesPending += arriving
+	m.resultBytesPending += arriving
 	if j.Result != nil {
-		drop = c.wallTime + toMillis(c.ResultTTL)
+		drop = m.wallTime + toMillis(m.ResultTTL)
 		forget = max(forget, drop)
 	}
-	c.write(opEnd, r, j, forget, drop, func() {
-		c.resultBytesPending -= arriving
-		c.leaveRun(r, u, nil)
-		c.addEnded(r, forget, drop)
+	m.write(opEnd, r, j, forget, drop, func() {
+		m.resultBytesPending -= arriving
+		m.leaveRun(r, u, nil)
+		m.addEnded(r, forget, drop)
 		if r.State == job.Done {
-			c.ledger.Done++
+			m.ledger.Done++
 		} else {
-			c.ledger.Failed++
+			m.ledger.Failed++
 		}
-		c.expire()
-		c.replyAll(u.replies, nil)
+		m.expire()
+		m.replyAll(u.replies, nil)
 	})
 }
 
@@ -312,27 +312,27 @@ const noRoom = " [its error is left out: max-bytes is reached]"
 var nilValue = []byte{0xc0}
 
 // retry lets a failed job wait for its backoff.
-func (c *machine) retry(r *record, u *run, j *job.Job) {
+func (m *machine) retry(r *record, u *run, j *job.Job) {
 	j.State = job.Retrying
 	j.Retries++
-	d := c.backoff(int(j.Retries))
-	j.Due = c.wallTime + toMillis(d)
-	c.write(opEnd, r, j, 0, 0, func() {
-		c.ledger.Retries++
-		left := c.remainingWait(r)
-		c.leaveRun(r, u, func(h brokerJob) { h.retry(left) })
-		c.replyAll(u.replies, nil)
+	d := m.backoff(int(j.Retries))
+	j.Due = m.wallTime + toMillis(d)
+	m.write(opEnd, r, j, 0, 0, func() {
+		m.ledger.Retries++
+		left := m.remainingWait(r)
+		m.leaveRun(r, u, func(h brokerJob) { h.retry(left) })
+		m.replyAll(u.replies, nil)
 	})
 }
 
 // backoff returns a random wait before retry n (counted from 1), between half of a limit and all of
 // it. The limit doubles with each retry, up to BackoffCap.
-func (c *machine) backoff(n int) time.Duration {
-	d := c.BackoffCap
-	if n <= 40 && c.BackoffBase<<(n-1) < d && c.BackoffBase<<(n-1) > 0 {
-		d = c.BackoffBase << (n - 1)
+func (m *machine) backoff(n int) time.Duration {
+	d := m.BackoffCap
+	if n <= 40 && m.BackoffBase<<(n-1) < d && m.BackoffBase<<(n-1) > 0 {
+		d = m.BackoffBase << (n - 1)
 	}
-	return d/2 + time.Duration(c.rng.Int64N(int64(d-d/2)+1))
+	return d/2 + time.Duration(m.rng.Int64N(int64(d-d/2)+1))
 }
 
 // addAttempt adds the run that has just ended to the attempts of a job.
@@ -346,11 +346,11 @@ func addAttempt(j *job.Job, a *job.Attempt) {
 }
 
 // limitOutcome drops the parts of an outcome that are too long to be kept.
-func (c *machine) limitOutcome(o *job.Outcome) *job.Outcome {
+func (m *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 	b := *o
 	note := ""
-	if n := len(b.Error); n > c.MaxError {
-		note = fmt.Sprintf(" [its error of %d bytes is left out: at most %d are allowed (max-error)]", n, c.MaxError)
+	if n := len(b.Error); n > m.MaxError {
+		note = fmt.Sprintf(" [its error of %d bytes is left out: at most %d are allowed (max-error)]", n, m.MaxError)
 		b.Error = nil
 	}
 	b.Message = truncate(b.Message, job.MaxMessage-len(note)) + note

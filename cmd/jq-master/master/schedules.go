@@ -65,39 +65,39 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 }
 
 // scheduleTime returns the time by which schedules are due.
-func (c *machine) scheduleTime() time.Time { return time.UnixMilli(c.hostTime).UTC() }
+func (m *machine) scheduleTime() time.Time { return time.UnixMilli(m.hostTime).UTC() }
 
-func (c *machine) loadSchedule(name string, text []byte) error {
+func (m *machine) loadSchedule(name string, text []byte) error {
 	s, err := schedule.Decode(text)
 	if err != nil {
 		return err
 	}
-	n, err := c.schedules.readJob(s.Job)
+	n, err := m.schedules.readJob(s.Job)
 	if err != nil {
 		return err
 	}
-	c.schedules.set(name, &scheduled{}, s, n, c.scheduleTime())
+	m.schedules.set(name, &scheduled{}, s, n, m.scheduleTime())
 	return nil
 }
 
 // changeSchedule replaces a schedule by the result of change. change gets nil if the schedule does
 // not exist, returns nil to drop it, and returns its argument to change nothing.
-func (c *machine) changeSchedule(name string, n *NewJob, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
-	tell := func(err error) { c.runAfterStep(func() { reply(err) }) }
-	s := c.schedules.byName[name]
+func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
+	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
+	s := m.schedules.byName[name]
 	switch {
-	case c.awayErr != nil:
-		tell(c.storeAway())
+	case m.awayErr != nil:
+		tell(m.storeAway())
 		return
 	case s != nil && s.writing:
-		s.waiting = append(s.waiting, func() { c.changeSchedule(name, n, change, reply) })
+		s.waiting = append(s.waiting, func() { m.changeSchedule(name, n, change, reply) })
 		return
 	case s == nil:
 		s = &scheduled{}
 	}
 	now, err := change(s.Schedule)
 	if err == nil && n != nil && now != s.Schedule {
-		if err = c.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(c.schedules.byName) >= schedule.MaxSchedules {
+		if err = m.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(m.schedules.byName) >= schedule.MaxSchedules {
 			err = overloaded("there are %d schedules, and no more are allowed", schedule.MaxSchedules)
 		}
 	}
@@ -105,26 +105,26 @@ func (c *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 		tell(err)
 		return
 	}
-	c.schedules.byName[name] = s // other changes of the schedule then wait for this one
-	c.writeSchedule(name, s, now, n, nil, func(err error) {
+	m.schedules.byName[name] = s // other changes of the schedule then wait for this one
+	m.writeSchedule(name, s, now, n, nil, func(err error) {
 		if err != nil {
-			err = c.storeError(err)
+			err = m.storeError(err)
 		}
 		tell(err)
 	})
 }
 
 // writeSchedule stores a schedule with its due jobs, or drops it if now is nil.
-func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *NewJob, jobs []*job.Job, onDone func(error)) {
+func (m *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *NewJob, jobs []*job.Job, onDone func(error)) {
 	s.writing = true
 	written := func(err error) {
-		c.env.run(func() {
+		m.env.run(func() {
 			s.writing = false
 			if err == nil || s.Schedule == nil {
 				if err != nil {
 					now = nil
 				}
-				c.schedules.set(name, s, now, n, c.scheduleTime())
+				m.schedules.set(name, s, now, n, m.scheduleTime())
 			}
 			onDone(err)
 			waits := s.waiting
@@ -134,26 +134,26 @@ func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 			}
 		})
 	}
-	c.runAfterStep(func() {
+	m.runAfterStep(func() {
 		if now == nil {
-			c.env.store.DropSchedule(name, written)
+			m.env.store.DropSchedule(name, written)
 			return
 		}
-		c.env.store.PutSchedule(name, now.Encode(), jobs, written)
+		m.env.store.PutSchedule(name, now.Encode(), jobs, written)
 	})
 }
 
-func (c *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFile bool, reply func(error)) {
-	c.changeSchedule(name, n, func(old *schedule.Schedule) (*schedule.Schedule, error) {
+func (m *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFile bool, reply func(error)) {
+	m.changeSchedule(name, n, func(old *schedule.Schedule) (*schedule.Schedule, error) {
 		if old == nil {
-			s, err := schedule.New(spec, c.scheduleTime())
+			s, err := schedule.New(spec, m.scheduleTime())
 			s.FromFile = fromFile
 			return s, err
 		}
 		if old.FromFile && !fromFile {
 			return nil, errFromFile
 		}
-		s, err := old.Change(spec, fromFile, c.scheduleTime())
+		s, err := old.Change(spec, fromFile, m.scheduleTime())
 		if err == nil && s == nil {
 			s = old
 		}
@@ -161,8 +161,8 @@ func (c *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFi
 	}, reply)
 }
 
-func (c *machine) dropSchedule(name string, fromFile bool, reply func(error)) {
-	c.changeSchedule(name, nil, func(old *schedule.Schedule) (*schedule.Schedule, error) {
+func (m *machine) dropSchedule(name string, fromFile bool, reply func(error)) {
+	m.changeSchedule(name, nil, func(old *schedule.Schedule) (*schedule.Schedule, error) {
 		switch {
 		case old == nil:
 			return nil, unknownSchedule(name)
@@ -180,26 +180,26 @@ func unknownSchedule(name string) *job.Fault {
 }
 
 // isUnended reports whether there is a job with this id, given as text, that has not ended.
-func (c *machine) isUnended(id string) bool {
+func (m *machine) isUnended(id string) bool {
 	j, _ := job.ParseID(id)
-	r := c.jobs.Get(j)
+	r := m.jobs.Get(j)
 	return r != nil && !r.State.Ended()
 }
 
 // settleSchedules makes the jobs of due times if there is room for more jobs.
-func (c *machine) settleSchedules() {
-	l := c.schedules
-	if len(l.byName) == 0 || c.now < c.fullUntil || c.admits(1, 0) != nil {
+func (m *machine) settleSchedules() {
+	l := m.schedules
+	if len(l.byName) == 0 || m.now < m.fullUntil || m.admits(1, 0) != nil {
 		return
 	}
-	now := c.scheduleTime()
+	now := m.scheduleTime()
 	since, set := l.watch.Observe(now)
 	var due []string
 	for name, s := range l.byName {
 		if s.Schedule == nil || s.writing {
 			continue
 		}
-		if set || s.wakeAt <= c.hostTime || !s.Queued.IsZero() && !c.isUnended(s.Before) {
+		if set || s.wakeAt <= m.hostTime || !s.Queued.IsZero() && !m.isUnended(s.Before) {
 			due = append(due, name)
 		}
 	}
@@ -209,55 +209,55 @@ func (c *machine) settleSchedules() {
 		if made >= maxStepRecords || bytes >= maxMadeBytes {
 			break
 		}
-		n := c.settleSchedule(name, l.byName[name], now, since)
+		n := m.settleSchedule(name, l.byName[name], now, since)
 		made, bytes = made+n, bytes+n*len(l.byName[name].job.Argument)
 	}
 }
 
 // settleSchedule makes the due jobs of one schedule, and returns how many are on their way into the
 // store.
-func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
+func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
 	next := *s.Schedule
 	plan := next.Settle(schedule.Conditions{
-		Now: now, WatchedSince: since, Room: max(1, min(maxMadeJobs, maxMadeBytes/(len(s.job.Argument)+1))), IsLive: c.isUnended,
-		JobID: func(due time.Time) string { return job.ScheduledID(c.namespace, name, due).String() },
+		Now: now, WatchedSince: since, Room: max(1, min(maxMadeJobs, maxMadeBytes/(len(s.job.Argument)+1))), IsLive: m.isUnended,
+		JobID: func(due time.Time) string { return job.ScheduledID(m.namespace, name, due).String() },
 	})
 	if !plan.Changed {
-		c.schedules.set(name, s, s.Schedule, s.job, now)
+		m.schedules.set(name, s, s.Schedule, s.job, now)
 		return 0
 	}
 	e := &enqueueRequest{reply: func([]job.ID, bool, error) {}}
 	var jobs []*job.Job
 	for _, run := range plan.Made {
 		id, _ := job.ParseID(run.JobID)
-		if c.jobs.Get(id) != nil { // it was made before the clock was set back
+		if m.jobs.Get(id) != nil { // it was made before the clock was set back
 			continue
 		}
-		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: c.wallTime, State: job.Queued}
+		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: m.wallTime, State: job.Queued}
 		if s.job.Delay > 0 {
-			j.Due = c.wallTime + toMillis(s.job.Delay)
+			j.Due = m.wallTime + toMillis(s.job.Delay)
 		}
 		jobs, e.jobs = append(jobs, j), append(e.jobs, s.job)
 		e.bytes += int64(len(j.Argument))
 	}
-	if c.admits(len(jobs), e.bytes) != nil {
+	if m.admits(len(jobs), e.bytes) != nil {
 		return 0 // tried again at the next beat
 	}
 	for _, j := range jobs {
-		c.seq++
-		j.Seq = c.seq
+		m.seq++
+		j.Seq = m.seq
 	}
-	c.rematch(e)
-	c.jobsPending += len(jobs)
-	c.bytes += e.bytes
-	c.writeSchedule(name, s, &next, s.job, jobs, func(err error) {
-		c.enqueued(e, jobs, nil, nil, false, err)
+	m.rematch(e)
+	m.jobsPending += len(jobs)
+	m.bytes += e.bytes
+	m.writeSchedule(name, s, &next, s.job, jobs, func(err error) {
+		m.enqueued(e, jobs, nil, nil, false, err)
 		if err != nil {
 			return
 		}
-		c.schedules.queued["made"] += uint64(len(plan.Made))
+		m.schedules.queued["made"] += uint64(len(plan.Made))
 		for why, n := range plan.Skipped {
-			c.schedules.queued[why] += uint64(n)
+			m.schedules.queued[why] += uint64(n)
 		}
 	})
 	return len(jobs)
@@ -266,9 +266,9 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 // Schedules returns at most limit schedules in the order of their names, beginning after the name
 // after.
 func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
-	return readMachine(m, func(c *machine) (list []ScheduleView, _ error) {
-		for _, name := range slices.Sorted(maps.Keys(c.schedules.byName)) {
-			if s := c.schedules.byName[name]; name > after && s.Schedule != nil && len(list) < limit {
+	return readMachine(m, func(mc *machine) (list []ScheduleView, _ error) {
+		for _, name := range slices.Sorted(maps.Keys(mc.schedules.byName)) {
+			if s := mc.schedules.byName[name]; name > after && s.Schedule != nil && len(list) < limit {
 				list = append(list, ScheduleView{name, s.Schedule})
 			}
 		}
@@ -278,8 +278,8 @@ func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 
 // Schedule returns the schedule with this name.
 func (m *Master) Schedule(name string) (ScheduleView, error) {
-	return readMachine(m, func(c *machine) (ScheduleView, error) {
-		s := c.schedules.byName[name]
+	return readMachine(m, func(mc *machine) (ScheduleView, error) {
+		s := mc.schedules.byName[name]
 		if s == nil || s.Schedule == nil {
 			return ScheduleView{}, unknownSchedule(name)
 		}
@@ -293,12 +293,12 @@ func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spe
 	if err != nil {
 		return err
 	}
-	return do(ctx, m, func(c *machine, reply func(error)) { c.putSchedule(name, spec, n, fromFile, reply) })
+	return do(ctx, m, func(mc *machine, reply func(error)) { mc.putSchedule(name, spec, n, fromFile, reply) })
 }
 
 // DropSchedule drops a schedule. fromFile says that the schedule was in the file.
 func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) error {
-	return do(ctx, m, func(c *machine, reply func(error)) { c.dropSchedule(name, fromFile, reply) })
+	return do(ctx, m, func(mc *machine, reply func(error)) { mc.dropSchedule(name, fromFile, reply) })
 }
 
 // fileRetry is the pause before the master tries again to store the schedules of the file.

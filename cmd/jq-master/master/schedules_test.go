@@ -142,7 +142,7 @@ func TestScheduledWithoutRoom(t *testing.T) {
 // the file changes the schedules of the file.
 func TestChangesOfSchedules(t *testing.T) {
 	w := newClockwork(t)
-	c := w.c
+	m := w.c
 	var answers []string
 	note := func(err error) {
 		var f *job.Fault
@@ -156,33 +156,33 @@ func TestChangesOfSchedules(t *testing.T) {
 		s, _ := schedule.Parse([]byte(`{"cron":"@daily","job":1,"note":"`+note+`"}`), func(json.RawMessage) error { return nil })
 		return s
 	}
-	n, _ := c.schedules.readJob(nil)
+	n, _ := m.schedules.readJob(nil)
 	w.store.away = true // answers are held
-	w.step(c, func() { c.putSchedule("x", spec("1"), n, false, note) })
-	w.step(c, func() { c.putSchedule("x", spec("2"), n, false, note) })
-	w.step(c, func() { c.dropSchedule("x", false, note) })
-	w.step(c, func() { c.dropSchedule("x", false, note) })
-	w.step(c, func() { c.putSchedule("x", spec("3"), n, true, note) })
-	w.step(c, func() { c.putSchedule("x", spec("4"), n, false, note) })
+	w.step(m, func() { m.putSchedule("x", spec("1"), n, false, note) })
+	w.step(m, func() { m.putSchedule("x", spec("2"), n, false, note) })
+	w.step(m, func() { m.dropSchedule("x", false, note) })
+	w.step(m, func() { m.dropSchedule("x", false, note) })
+	w.step(m, func() { m.putSchedule("x", spec("3"), n, true, note) })
+	w.step(m, func() { m.putSchedule("x", spec("4"), n, false, note) })
 	w.store.away = false
 	w.store.flush()
 	if got := fmt.Sprint(answers); got != "[<nil> <nil> <nil> unknown_schedule <nil> from_file]" {
 		t.Errorf("answers: %s", got)
 	}
-	if s := c.schedules.byName["x"]; s.Note != "3" || !s.FromFile || s.writing || c.schedules.bytes != 2 {
-		t.Errorf("%+v, %d bytes", s, c.schedules.bytes)
+	if s := m.schedules.byName["x"]; s.Note != "3" || !s.FromFile || s.writing || m.schedules.bytes != 2 {
+		t.Errorf("%+v, %d bytes", s, m.schedules.bytes)
 	}
-	w.step(c, func() { c.dropSchedule("x", true, note) })
+	w.step(m, func() { m.dropSchedule("x", true, note) })
 	w.store.flush()
-	if len(c.schedules.byName) != 0 || c.schedules.bytes != 0 {
-		t.Errorf("%v, %d bytes", c.schedules.byName, c.schedules.bytes)
+	if len(m.schedules.byName) != 0 || m.schedules.bytes != 0 {
+		t.Errorf("%v, %d bytes", m.schedules.byName, m.schedules.bytes)
 	}
 	for i := range schedule.MaxSchedules {
-		c.schedules.byName[fmt.Sprint(i)] = &scheduled{}
+		m.schedules.byName[fmt.Sprint(i)] = &scheduled{}
 	}
 	answers = nil
-	w.step(c, func() { c.putSchedule("x", spec("5"), n, false, note) })
-	if got := fmt.Sprint(answers); got != "[overloaded]" || c.schedules.byName["x"] != nil {
+	w.step(m, func() { m.putSchedule("x", spec("5"), n, false, note) })
+	if got := fmt.Sprint(answers); got != "[overloaded]" || m.schedules.byName["x"] != nil {
 		t.Errorf("beyond the limit: %s", got)
 	}
 }

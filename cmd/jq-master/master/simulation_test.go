@@ -96,57 +96,57 @@ func (w *simulation) start() {
 	l := DefaultLimits()
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
 	l.Heartbeat = time.Second
-	c := newMachine(l, w.seed)
-	c.prefix, c.once = "jq.", "jq."
+	m := newMachine(l, w.seed)
+	m.prefix, m.once = "jq.", "jq."
 	if w.seed%2 == 0 { // Gloom workers may join the broker
-		c.once = "jq-once."
+		m.once = "jq-once."
 	}
-	c.newID = func() (id job.ID) {
+	m.newID = func() (id job.ID) {
 		w.ids++
 		binary.BigEndian.PutUint64(id[8:], w.ids)
 		return id
 	}
-	w.c, w.failure = c, nil
-	w.broker = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
-	c.env = environment{
+	w.c, w.failure = m, nil
+	w.broker = &naiveBroker{w: w, c: m, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
+	m.env = environment{
 		store: w.store, broker: w.broker, push: w,
-		run: func(f func()) { w.step(c, f) },
+		run: func(f func()) { w.step(m, f) },
 		runOr: func(f, gone func()) {
-			if !w.step(c, f) {
+			if !w.step(m, f) {
 				gone()
 			}
 		},
 		fail: func(err error) { w.failure = err },
 	}
-	c.setTime(w.now, w.now+w.set, w.now+w.set)
+	m.setTime(w.now, w.now+w.set, w.now+w.set)
 	err := w.memory.Load(context.Background(), store.LoadHandlers{
-		Worker:     c.loadWorker,
-		Key:        c.loadKey,
-		Constraint: func(k *job.Constraint) error { pick, _ := Compile(k); c.replace(k, pick); return nil },
-		Job:        c.load,
+		Worker:     m.loadWorker,
+		Key:        m.loadKey,
+		Constraint: func(k *job.Constraint) error { pick, _ := Compile(k); m.replace(k, pick); return nil },
+		Job:        m.load,
 		Schedule:   func(string, []byte) error { return nil }, // restart reads them
-		Seq:        func(last uint64) { c.seq = max(c.seq, last) },
+		Seq:        func(last uint64) { m.seq = max(m.seq, last) },
 	})
 	if err != nil {
 		w.fatalf("load: %v", err)
 	}
-	c.loaded()
+	m.loaded()
 }
 
-func (w *simulation) step(c *machine, f func()) bool {
-	if w.c != c {
+func (w *simulation) step(m *machine, f func()) bool {
+	if w.c != m {
 		return false
 	}
-	c.setTime(w.now, w.now+w.set, w.now+w.set)
+	m.setTime(w.now, w.now+w.set, w.now+w.set)
 	f()
 	w.depth++
 	defer func() { w.depth-- }()
 	if w.depth > 1 {
 		return true
 	}
-	for len(c.afterStep) > 0 {
-		todo := c.afterStep
-		c.afterStep = nil
+	for len(m.afterStep) > 0 {
+		todo := m.afterStep
+		m.afterStep = nil
 		for _, g := range todo {
 			g()
 		}
@@ -157,13 +157,13 @@ func (w *simulation) step(c *machine, f func()) bool {
 
 // check checks the invariants that hold after each command.
 func (w *simulation) check() {
-	c := w.c
-	l := c.balance()
+	mc := w.c
+	l := mc.balance()
 	if n := l.imbalance(); n != 0 {
-		w.fatalf("the ledger is out of balance by %d: %+v %v", n, l, c.counts)
+		w.fatalf("the ledger is out of balance by %d: %+v %v", n, l, mc.counts)
 	}
-	for i, r := range c.timers {
-		if r.runInfo.timerIndex != i || c.jobs.Get(r.ID) != r {
+	for i, r := range mc.timers {
+		if r.runInfo.timerIndex != i || mc.jobs.Get(r.ID) != r {
 			w.fatalf("timer %d is of job %v, which thinks it is %d", i, r.ID, r.runInfo.timerIndex)
 		}
 	}
@@ -171,7 +171,7 @@ func (w *simulation) check() {
 	var bytes, spent int64
 	running := map[*worker]int{}
 	results, waiters := 0, 0
-	for r := range c.jobs.All() {
+	for r := range mc.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
 		if r.State.Ended() && r.op != opForget && r.runInfo.drop == 0 {
@@ -186,7 +186,7 @@ func (w *simulation) check() {
 			w.fatalf("job %v is running without a run", r.ID)
 		}
 		if r.runInfo != nil {
-			if i := r.runInfo.timerIndex; i >= 0 && c.timers[i] != r {
+			if i := r.runInfo.timerIndex; i >= 0 && mc.timers[i] != r {
 				w.fatalf("job %v (%v) thinks it is timer %d", r.ID, r.State, i)
 			}
 			if r.runInfo.drop != 0 {
@@ -200,48 +200,48 @@ func (w *simulation) check() {
 		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == opNone {
 			w.fatalf("job %v runs without a deadline", r.ID)
 		}
-		if r.isWaiting() && r.op == opNone && c.linked && !r.submitted && !slices.ContainsFunc(c.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
+		if r.isWaiting() && r.op == opNone && mc.linked && !r.submitted && !slices.ContainsFunc(mc.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}
 	oldest := time.Duration(0)
-	if i := slices.IndexFunc(c.bySeq, func(p seqEntry) bool { return p.rec != nil && p.rec.isWaiting() }); i >= 0 && !c.loading {
-		oldest = c.age(c.bySeq[i].rec)
+	if i := slices.IndexFunc(mc.bySeq, func(p seqEntry) bool { return p.rec != nil && p.rec.isWaiting() }); i >= 0 && !mc.loading {
+		oldest = mc.age(mc.bySeq[i].rec)
 	}
-	if got := c.oldest(); got != oldest && !c.loading {
+	if got := mc.oldest(); got != oldest && !mc.loading {
 		w.fatalf("the oldest job has waited for %v, in truth for %v", got, oldest)
 	}
-	if counts != c.counts {
-		w.fatalf("counts %v, in truth %v", c.counts, counts)
+	if counts != mc.counts {
+		w.fatalf("counts %v, in truth %v", mc.counts, counts)
 	}
-	for _, k := range c.workers {
+	for _, k := range mc.workers {
 		if len(k.runs) != running[k] || len(k.runs) > k.MaxJobs && k.Name != "" {
 			w.fatalf("worker %v has %d runs, in truth %d of at most %d", k.ID, len(k.runs), running[k], k.MaxJobs)
 		}
 	}
-	if c.jobsPending == 0 && bytes != c.bytes {
-		w.fatalf("%d bytes, in truth %d", c.bytes, bytes)
+	if mc.jobsPending == 0 && bytes != mc.bytes {
+		w.fatalf("%d bytes, in truth %d", mc.bytes, bytes)
 	}
-	if spent != c.endedBytes {
-		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", c.endedBytes, spent)
+	if spent != mc.endedBytes {
+		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", mc.endedBytes, spent)
 	}
-	if results != c.results {
-		w.fatalf("%d results, in truth %d", c.results, results)
+	if results != mc.results {
+		w.fatalf("%d results, in truth %d", mc.results, results)
 	}
-	if waiters != c.waiters-w.pulling() {
-		w.fatalf("%d waiters, in truth %d and %d pulls", c.waiters, waiters, w.pulling())
+	if waiters != mc.waiters-w.pulling() {
+		w.fatalf("%d waiters, in truth %d and %d pulls", mc.waiters, waiters, w.pulling())
 	}
-	for r := range c.jobs.All() {
-		if r.State.Ended() || c.constraints.sweepIndex >= 0 {
+	for r := range mc.jobs.All() {
+		if r.State.Ended() || mc.constraints.sweepIndex >= 0 {
 			continue
 		}
-		if want := c.constraints.setFor(matchAll(c.constraints.enabled, &r.Attributes, nil)); !slices.Equal(want.groups(), r.groups.groups()) {
+		if want := mc.constraints.setFor(matchAll(mc.constraints.enabled, &r.Attributes, nil)); !slices.Equal(want.groups(), r.groups.groups()) {
 			w.fatalf("job %v is in the groups %q, not %q", r.ID, r.groups.groups(), want.groups())
 		}
 	}
-	for _, k := range c.constraints.byID {
+	for _, k := range mc.constraints.byID {
 		matching, runs := 0, 0
-		for r := range c.jobs.All() {
+		for r := range mc.jobs.All() {
 			if r.groups == nil {
 				continue
 			}

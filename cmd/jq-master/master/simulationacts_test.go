@@ -275,14 +275,14 @@ func (w *simulation) poll() {
 	if !ok {
 		return
 	}
-	c := w.c
+	m := w.c
 	p := &poller{peek: w.pick(2), reply: func(st *Status, err error) {
 		if st != nil && st.Fetch != nil {
 			st.Fetch(w.pick(2))
 		}
 	}}
-	w.step(c, func() { c.poll(e.id, p) })
+	w.step(m, func() { m.poll(e.id, p) })
 	if w.pick(2) {
-		w.step(c, func() { c.endPoll(e.id, p) })
+		w.step(m, func() { m.endPoll(e.id, p) })
 	}
 }

@@ -58,15 +58,15 @@ const (
 func matchCost(j *job.Job) int { return 1 + len(j.Argument)/512 }
 
 // nextSlice returns the next slice of the sweep, or nil if there is no sweep.
-func (c *machine) nextSlice(budget int) *sweepSlice {
-	s := c.constraints
+func (m *machine) nextSlice(budget int) *sweepSlice {
+	s := m.constraints
 	if s.sweepIndex < 0 {
 		return nil
 	}
 	p := &sweepSlice{list: s.enabled, sweeping: s.sweeping}
-	for ; s.sweepIndex < len(c.bySeq) && budget > 0; s.sweepIndex++ {
+	for ; s.sweepIndex < len(m.bySeq) && budget > 0; s.sweepIndex++ {
 		budget--
-		if r := c.bySeq[s.sweepIndex].rec; r != nil && !r.State.Ended() {
+		if r := m.bySeq[s.sweepIndex].rec; r != nil && !r.State.Ended() {
 			budget -= changeCost + len(p.sweeping)*matchCost(r.Job)
 			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, set: r.groups})
 		}
@@ -83,8 +83,8 @@ func (p *sweepSlice) match() {
 }
 
 // sweepSlice applies the current constraints to the jobs of a slice.
-func (c *machine) sweepSlice(p *sweepSlice) {
-	s := c.constraints
+func (m *machine) sweepSlice(p *sweepSlice) {
+	s := m.constraints
 	if !isSameSlice(p.list, s.enabled) {
 		return // the sweep has started over
 	}
@@ -94,7 +94,7 @@ func (c *machine) sweepSlice(p *sweepSlice) {
 	}
 	for i := range p.jobs {
 		r, found := p.jobs[i].rec, p.jobs[i].memberships
-		if c.jobs.Get(r.ID) != r || r.State.Ended() {
+		if m.jobs.Get(r.ID) != r || r.State.Ended() {
 			continue
 		}
 		if r.Priority != p.jobs[i].job.Priority { // the priority was changed after the match
@@ -103,14 +103,14 @@ func (c *machine) sweepSlice(p *sweepSlice) {
 		if r.groups != last.was || !slices.Equal(found, last.found) {
 			last.found, last.was, last.is = found, r.groups, s.updatedSet(r.groups, found)
 		}
-		c.regroupBy(r, last.is)
+		m.regroupBy(r, last.is)
 	}
-	if s.sweepIndex < len(c.bySeq) {
+	if s.sweepIndex < len(m.bySeq) {
 		return
 	}
 	s.sweepIndex, s.sweeping = -1, nil
 	for _, onDone := range s.onSweepEnd {
-		c.tellBroker(func(b brokerLink) { b.flush(onDone) })
+		m.tellBroker(func(b brokerLink) { b.flush(onDone) })
 	}
 	s.onSweepEnd = nil
 }
@@ -132,18 +132,18 @@ func (s *constraints) updatedSet(old *constraintSet, added []membership) *constr
 }
 
 // regroupBy makes g the set of a job.
-func (c *machine) regroupBy(r *record, g *constraintSet) {
+func (m *machine) regroupBy(r *record, g *constraintSet) {
 	was := r.groups
 	if was == g {
 		return
 	}
-	c.constraints.remove(r)
-	c.constraints.add(r, g)
+	m.constraints.remove(r)
+	m.constraints.add(r, g)
 	if slices.Equal(was.groups(), r.groups.groups()) {
 		return
 	}
 	if r.isWaiting() {
-		c.regroup(r)
+		m.regroup(r)
 	} else {
 		r.stale = true
 	}
@@ -151,22 +151,22 @@ func (c *machine) regroupBy(r *record, g *constraintSet) {
 
 // limitGroups cuts groups to the number that the broker takes. A new job with more groups is
 // refused, but a waiting job may get more when constraints are added.
-func (c *machine) limitGroups(groups []string) []string {
-	return groups[:min(len(groups), c.maxGroups)]
+func (m *machine) limitGroups(groups []string) []string {
+	return groups[:min(len(groups), m.maxGroups)]
 }
 
 // regroup sends the broker the groups of a waiting job, and its priority if that has changed.
-func (c *machine) regroup(r *record) {
+func (m *machine) regroup(r *record) {
 	if !r.submitted {
 		return
 	}
-	id, groups := r.ID, c.limitGroups(r.groups.groups())
+	id, groups := r.ID, m.limitGroups(r.groups.groups())
 	if groups == nil {
 		groups = []string{}
 	}
 	var priority *int64
 	if r.priorityStale {
-		priority = new(c.brokerPriority(r))
+		priority = new(m.brokerPriority(r))
 	}
-	c.tellBroker(func(b brokerLink) { b.change(id, groups, priority, nil) })
+	m.tellBroker(func(b brokerLink) { b.change(id, groups, priority, nil) })
 }

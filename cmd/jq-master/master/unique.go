@@ -21,105 +21,105 @@ type claim struct {
 
 // shareKey finds the job that holds the key of a new job, and does to it what the mode says. It
 // reports whether the new job is to be enqueued now.
-func (c *machine) shareKey(e *enqueueRequest) (goesOn bool) {
+func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	n := e.jobs[0]
-	if err := c.whyClosed(); err != nil {
-		c.runAfterStep(func() { e.reply(nil, false, err) })
+	if err := m.whyClosed(); err != nil {
+		m.runAfterStep(func() { e.reply(nil, false, err) })
 		return false
 	}
 	s := n.UniqueRequest
 	until := int64(0)
 	if s.Period == unique.Window {
-		until = c.wallTime + toMillis(s.Window)
+		until = m.wallTime + toMillis(s.Window)
 	}
 	n.Unique = &job.Unique{Key: s.Key, Period: s.Period, Until: until}
 	k := keyOf(&n.Attributes)
-	switch held := c.uniques[k]; {
+	switch held := m.uniques[k]; {
 	case held == nil:
-		c.uniques[k] = &claim{}
+		m.uniques[k] = &claim{}
 		return true
 	case held.rec == nil:
-		held.waiting = append(held.waiting, func() { c.enqueue(e) })
+		held.waiting = append(held.waiting, func() { m.enqueue(e) })
 		return false
 	case held.rec.op != opNone:
-		held.rec.addOnIdle(func() { c.enqueue(e) })
+		held.rec.addOnIdle(func() { m.enqueue(e) })
 		return false
-	case !held.rec.Holds(c.wallTime):
-		c.uniques[k] = &claim{replaced: held.rec}
+	case !held.rec.Holds(m.wallTime):
+		m.uniques[k] = &claim{replaced: held.rec}
 		return true
 	case s.Mode == unique.Replace && held.rec.isWaiting():
 		n.Unique.Replaces, n.Unique.ReplacesRev = held.rec.ID, held.rec.Rev+1
 		return true
 	case s.Mode == unique.Extend && held.rec.isWaiting():
-		c.postpone(held.rec, n, e)
+		m.postpone(held.rec, n, e)
 	default:
-		c.replyHolder(e, held.rec, unique.Kept)
+		m.replyHolder(e, held.rec, unique.Kept)
 	}
 	return false
 }
 
 // replyHolder replies to a pusher with the id of the job that holds the key.
-func (c *machine) replyHolder(e *enqueueRequest, r *record, mode string) {
+func (m *machine) replyHolder(e *enqueueRequest, r *record, mode string) {
 	e.unique = mode
 	ids := []job.ID{r.ID}
-	c.runAfterStep(func() { e.reply(ids, false, nil) })
+	m.runAfterStep(func() { e.reply(ids, false, nil) })
 }
 
 // postpone delays r, which holds the key: r becomes due when the delay of the new job n, counted
 // from now, has passed, but at most n.UniqueRequest.Max after r was enqueued. It never becomes due
 // earlier than it was.
-func (c *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
-	due := c.wallTime + toMillis(n.Delay)
+func (m *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
+	due := m.wallTime + toMillis(n.Delay)
 	if n.UniqueRequest.Max > 0 {
 		due = min(due, r.Enqueued+toMillis(n.UniqueRequest.Max))
 	}
-	if due <= c.wallTime+r.dueAt-c.monotonic {
-		c.replyHolder(e, r, unique.Extended)
+	if due <= m.wallTime+r.dueAt-m.monotonic {
+		m.replyHolder(e, r, unique.Extended)
 		return
 	}
 	j := r.nextState()
 	j.Due = due
-	c.write(opPostpone, r, j, 0, 0, func() {
+	m.write(opPostpone, r, j, 0, 0, func() {
 		if r.submitted {
-			id, delay := r.ID, c.remainingWait(r)
-			c.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
+			id, delay := r.ID, m.remainingWait(r)
+			m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
 		}
-		c.replyHolder(e, r, unique.Extended)
+		m.replyHolder(e, r, unique.Extended)
 	})
 }
 
 // replacedJob returns the job that a new one replaces, or nil. Commands about that job wait until
 // settleShare is called.
-func (c *machine) replacedJob(n *NewJob) *record {
+func (m *machine) replacedJob(n *NewJob) *record {
 	if n.UniqueRequest == nil || n.Unique.Replaces.None() {
 		return nil
 	}
-	old := c.jobs.Get(n.Unique.Replaces)
+	old := m.jobs.Get(n.Unique.Replaces)
 	old.op = opCancel
 	return old
 }
 
 // settleShare is called with the job that wanted a key when it has been stored, or with nil when it
 // was refused. The job that it replaces is cancelled only after that, so that no crash loses both.
-func (c *machine) settleShare(e *enqueueRequest, r, old *record) {
+func (m *machine) settleShare(e *enqueueRequest, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].UniqueRequest == nil {
 		return
 	}
 	k := keyOf(&e.jobs[0].Attributes)
-	held := c.uniques[k]
+	held := m.uniques[k]
 	switch {
 	case r != nil:
-		c.uniques[k] = &claim{rec: r}
+		m.uniques[k] = &claim{rec: r}
 	case held.rec != nil: // the key stays with the job that was to be replaced
-	case held.replaced != nil && c.jobs.Get(held.replaced.ID) == held.replaced:
-		c.uniques[k] = &claim{rec: held.replaced}
+	case held.replaced != nil && m.jobs.Get(held.replaced.ID) == held.replaced:
+		m.uniques[k] = &claim{rec: held.replaced}
 	default:
-		delete(c.uniques, k)
+		delete(m.uniques, k)
 	}
 	if old != nil {
 		old.op = opNone
 		if r == nil {
-			c.runWaiting(old)
+			m.runWaiting(old)
 		}
 	}
 	for _, f := range held.waiting {
@@ -130,13 +130,13 @@ func (c *machine) settleShare(e *enqueueRequest, r, old *record) {
 // restoreKey gives a stored job its key back. If several stored jobs have the same key, one that
 // holds the key now gets it, or else the one that was enqueued last. The others have released the
 // key.
-func (c *machine) restoreKey(r *record) {
-	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wallTime) {
+func (m *machine) restoreKey(r *record) {
+	if r.Unique == nil || r.State.Ended() && !r.Holds(m.wallTime) {
 		return
 	}
 	k := keyOf(&r.Attributes)
-	if held := c.uniques[k]; held == nil || isBetterHolder(r, held.rec, c.wallTime) {
-		c.uniques[k] = &claim{rec: r}
+	if held := m.uniques[k]; held == nil || isBetterHolder(r, held.rec, m.wallTime) {
+		m.uniques[k] = &claim{rec: r}
 	}
 }
 
@@ -149,12 +149,12 @@ func isBetterHolder(a, b *record, now int64) bool {
 
 // finishReplacing cancels the replaced jobs that the last master had not cancelled yet. It does not
 // cancel jobs that were cancelled and that an operator has revived since.
-func (c *machine) finishReplacing() {
-	for _, held := range c.uniques {
+func (m *machine) finishReplacing() {
+	for _, held := range m.uniques {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
-			old, rev := c.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
+			old, rev := m.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
 			if old != nil && old.isWaiting() && (rev == 0 || old.Rev == rev-1) {
-				c.cancelNow(old, func(error) {})
+				m.cancelNow(old, func(error) {})
 			}
 		}
 	}
@@ -162,15 +162,15 @@ func (c *machine) finishReplacing() {
 
 // takeKeyAgain gives the key back to an ended job that is to run again, unless another job holds
 // the key.
-func (c *machine) takeKeyAgain(r *record) error {
+func (m *machine) takeKeyAgain(r *record) error {
 	if r.Unique == nil {
 		return nil
 	}
 	k := keyOf(&r.Attributes)
-	held := c.uniques[k]
+	held := m.uniques[k]
 	switch {
-	case held == nil || held.rec == r || held.rec != nil && held.rec.op == opNone && !held.rec.Holds(c.wallTime):
-		c.uniques[k] = &claim{rec: r}
+	case held == nil || held.rec == r || held.rec != nil && held.rec.op == opNone && !held.rec.Holds(m.wallTime):
+		m.uniques[k] = &claim{rec: r}
 		return nil
 	case held.rec == nil:
 		return job.Refuse(job.WrongState, "", "another job, which is being stored, holds its unique key %q", k.key)
@@ -179,11 +179,11 @@ func (c *machine) takeKeyAgain(r *record) error {
 }
 
 // releaseKey releases the key of a job that is being forgotten.
-func (c *machine) releaseKey(r *record) {
+func (m *machine) releaseKey(r *record) {
 	if r.Unique == nil {
 		return
 	}
-	if k := keyOf(&r.Attributes); c.uniques[k] != nil && c.uniques[k].rec == r {
-		delete(c.uniques, k)
+	if k := keyOf(&r.Attributes); m.uniques[k] != nil && m.uniques[k].rec == r {
+		delete(m.uniques, k)
 	}
 }

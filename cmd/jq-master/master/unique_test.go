@@ -202,8 +202,8 @@ func TestPartialReplacement(t *testing.T) {
 	if a, b := w.c.jobs.Get(old.ID).State, w.c.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
 		t.Errorf("the old job is %v, the new one %v", a, b)
 	}
-	if c := w.c.uniques[uniqueKey{"n", "k"}]; c == nil || c.rec.ID != young.ID {
-		t.Errorf("the key is of %+v", c)
+	if m := w.c.uniques[uniqueKey{"n", "k"}]; m == nil || m.rec.ID != young.ID {
+		t.Errorf("the key is of %+v", m)
 	}
 }
 

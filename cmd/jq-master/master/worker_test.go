@@ -27,14 +27,14 @@ func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"some", "so*", "*"} {
 		t.Run(name, func(t *testing.T) {
 			w := newSimulation(t, 1)
-			c := w.c
+			m := w.c
 			k := w.someWorker()
 			pushed := &pushRecorder{}
-			c.env.push = pushed
-			w.step(c, func() { c.submitSlice(1); c.linked = true; c.updateServing(k) })
+			m.env.push = pushed
+			w.step(m, func() { m.submitSlice(1); m.linked = true; m.updateServing(k) })
 			for _, n := range []string{name, "something"} {
-				w.step(c, func() {
-					c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
+				w.step(m, func() {
+					m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
 				})
 			}
 			w.store.flush()
@@ -97,13 +97,13 @@ func TestCancelsLapse(t *testing.T) {
 // again and again.
 func TestFetchDuringOutage(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	w.step(c, func() { c.storeChanged(store.ErrAway); c.dropFetchedAt = w.now - 1 })
-	if at := c.next(); at <= w.now {
+	m := w.c
+	w.step(m, func() { m.storeChanged(store.ErrAway); m.dropFetchedAt = w.now - 1 })
+	if at := m.next(); at <= w.now {
 		t.Errorf("due since %d ms", w.now-at)
 	}
-	w.step(c, func() { c.storeChanged(nil) })
-	if at := c.next(); at > w.now {
+	w.step(m, func() { m.storeChanged(nil) })
+	if at := m.next(); at > w.now {
 		t.Errorf("not due before %d ms", at-w.now)
 	}
 }
@@ -111,17 +111,17 @@ func TestFetchDuringOutage(t *testing.T) {
 // TestBounded: an error that is too long is left out, and the message says so.
 func TestBounded(t *testing.T) {
 	long := strings.Repeat("é", job.MaxMessage)
-	c := newMachine(DefaultLimits(), 1)
+	m := newMachine(DefaultLimits(), 1)
 	for _, v := range []struct {
 		of         job.Outcome
 		size, kept int
 	}{
-		{job.Outcome{Message: "short", Error: make([]byte, c.MaxError)}, 5, c.MaxError},
+		{job.Outcome{Message: "short", Error: make([]byte, m.MaxError)}, 5, m.MaxError},
 		{job.Outcome{Message: "x" + long}, job.MaxMessage - 1, 0},
-		{job.Outcome{Message: long, Error: make([]byte, c.MaxError+1)}, job.MaxMessage, 0},
+		{job.Outcome{Message: long, Error: make([]byte, m.MaxError+1)}, job.MaxMessage, 0},
 	} {
-		got := c.limitOutcome(&v.of)
-		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > c.MaxError) {
+		got := m.limitOutcome(&v.of)
+		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > m.MaxError) {
 			t.Errorf("%d bytes, an error of %d: %d and %d: %.20s…%s", len(v.of.Message), len(v.of.Error), len(got.Message), len(got.Error), got.Message, got.Message[max(0, len(got.Message)-60):])
 		}
 	}
@@ -172,20 +172,20 @@ func TestGroupNames(t *testing.T) {
 // registered without heartbeats.
 func TestHeartbeatStops(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 1, Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
-	c.workers[k.ID] = k
+	m := w.c
+	k := &worker{Worker: job.Worker{ID: m.newID(), MaxJobs: 1, Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
+	m.workers[k.ID] = k
 	w.pass(time.Hour)
-	if c.workers[k.ID] != k {
+	if m.workers[k.ID] != k {
 		t.Fatal("a worker is lost that never sent a heartbeat")
 	}
-	w.step(c, func() {
-		if known, err := c.findWorker(job.Caller{ID: k.ID}, false); err == nil {
-			c.heartbeat(known)
+	w.step(m, func() {
+		if known, err := m.findWorker(job.Caller{ID: k.ID}, false); err == nil {
+			m.heartbeat(known)
 		}
 	})
-	w.pass((missedHeartbeats + 1) * c.Heartbeat)
-	if c.workers[k.ID] != nil {
+	w.pass((missedHeartbeats + 1) * m.Heartbeat)
+	if m.workers[k.ID] != nil {
 		t.Fatal("the worker is still there")
 	}
 }
@@ -193,12 +193,12 @@ func TestHeartbeatStops(t *testing.T) {
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out for ever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
-	c.MaxWorkers = 3
+	m := w.c
+	m.MaxWorkers = 3
 	register := func(g job.Worker) (id job.ID, told error) {
 		g.Name, g.MaxJobs = "w", 1
-		w.step(c, func() {
-			c.register(g, func(r *job.Worker, err error) {
+		w.step(m, func() {
+			m.register(g, func(r *job.Worker, err error) {
 				if told = err; err == nil {
 					id = r.ID
 				}
@@ -214,12 +214,12 @@ func TestSilentWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.elapse(silentAfter)
-	w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: alive}, false) })
+	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: alive}, false) })
 	if _, err := register(job.Worker{}); err != nil {
 		t.Fatal(err)
 	}
-	if c.workers[silent] != nil || c.workers[alive] == nil || c.workers[pushed] == nil {
-		t.Errorf("there are %v", c.workers)
+	if m.workers[silent] != nil || m.workers[alive] == nil || m.workers[pushed] == nil {
+		t.Errorf("there are %v", m.workers)
 	}
 	if _, err := register(job.Worker{}); code(err) != job.Overloaded {
 		t.Error(err)
@@ -230,24 +230,24 @@ func TestSilentWorkers(t *testing.T) {
 // worker that gets jobs pushed, runs a job or has an open request is not silent.
 func TestSilence(t *testing.T) {
 	w := newSimulation(t, 1)
-	c := w.c
+	m := w.c
 	register := func(g job.Worker) (k *worker) {
-		w.step(c, func() { c.register(g, func(r *job.Worker, err error) { k = c.workers[r.ID] }) })
+		w.step(m, func() { m.register(g, func(r *job.Worker, err error) { k = m.workers[r.ID] }) })
 		w.store.flush()
 		return k
 	}
 	register(job.Worker{URL: "http://there", Names: []string{"pushed*"}})
 	gone := register(job.Worker{Names: []string{"mail", "sms"}})
 	open := register(job.Worker{Names: []string{"sms"}})
-	w.step(c, func() { c.pull(open, &puller{max: 1, ready: func() {}}) })
+	w.step(m, func() { m.pull(open, &puller{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
 	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {
-		if served, since := silenceOf(serversSeen(c.lastAsked()), name, c.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
+		if served, since := silenceOf(serversSeen(m.lastAsked()), name, m.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
 			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
 		}
 	}
-	w.step(c, func() { _, _ = c.findWorker(job.Caller{ID: gone.ID}, false) })
-	if _, since := silenceOf(serversSeen(c.lastAsked()), "mail", c.now); since != 0 {
+	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: gone.ID}, false) })
+	if _, since := silenceOf(serversSeen(m.lastAsked()), "mail", m.now); since != 0 {
 		t.Errorf("silent for %v after a request", since)
 	}
 }
