@@ -142,7 +142,7 @@ func (f *fields) servedTypes(r *Request) (err *Error) {
 	case f.isSet(KeyType) && several:
 		return refuse(InvalidValue, nil, "join takes type or types, not both: %s and %s", quoteShort(f.raw(KeyType)), quoteShort(f.raw(KeyTypes)))
 	case f.isSet(KeyExcept) && !several:
-		return refuse(InvalidValue, nil, "except goes with types, not alone or with type: %s", quoteShort(f.raw(KeyExcept)))
+		return refuse(InvalidValue, nil, "except needs types, and cannot be given with type: %s", quoteShort(f.raw(KeyExcept)))
 	case several:
 		if r.Types, err = f.list(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.isSet(KeyExcept) {
 			return err

@@ -91,7 +91,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	if (o.Cert == "") != (o.Key == "") {
-		return invalid("fleet-cert", o.Cert, "certificate and key (fleet-key) go together")
+		return invalid("fleet-cert", o.Cert, "must be given together with fleet-key")
 	}
 	if o.Cert != "" {
 		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {

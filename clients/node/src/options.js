@@ -23,7 +23,7 @@ export class Options {
   constructor(options, port) {
     const known = Object.keys(defaults);
     for (const key of Object.keys(options)) {
-      if (!known.includes(key)) throw new TypeError(`no option ${key}: there are ${known.join(", ")}`);
+      if (!known.includes(key)) throw new TypeError(`unknown option ${key}; the options are ${known.join(", ")}`);
     }
     const set = { ...defaults, ...options };
     this.port = port;

@@ -462,7 +462,7 @@ function encodeSubmit(id, type, body, options) {
 
 function refuseUnknown(options, known) {
   for (const key of Object.keys(options)) {
-    if (!known.includes(key)) throw new TypeError(`no option ${key}: there are ${known.join(", ")}`);
+    if (!known.includes(key)) throw new TypeError(`unknown option ${key}; the options are ${known.join(", ")}`);
   }
 }
 

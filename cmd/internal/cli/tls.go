@@ -23,7 +23,7 @@ func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 		}
 	}
 	if (cert == "") != (key == "") {
-		return nil, fmt.Errorf("%[1]scert and %[1]skey go together", prefix)
+		return nil, fmt.Errorf("%[1]scert and %[1]skey must be given together", prefix)
 	}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)

@@ -70,7 +70,7 @@ def split_addr(addr: str) -> tuple[str, str, int, bool]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"address {addr!r}: IPv6 addresses want brackets")
+        raise ValueError(f"address {addr!r}: IPv6 addresses need brackets")
     if not colon or not (port.isascii() and port.isdigit()):
         want = "want host:port, tls://host:port or unix:/path"
         raise ValueError(f"address {addr!r}: {want}")

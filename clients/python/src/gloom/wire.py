@@ -154,7 +154,7 @@ def check_name(field: str, value: object) -> str:
     try:
         size = len(value.encode("utf-8"))
     except UnicodeEncodeError:
-        raise ValueError(f"{field} {value!r}: holds a lone surrogate") from None
+        raise ValueError(f"{field} {value!r}: contains an unpaired surrogate") from None
     if size > MAX_NAME:
         begin = f"{field} {value[:40] + '...'!r}"
         raise ValueError(f"{begin}: {size} bytes, at most {MAX_NAME}")

@@ -71,7 +71,7 @@ class AsyncWorker:
             (stop_timeout < 0, f"stop_timeout {stop_timeout}: must not be negative"),
             (low, f"prefetch {prefetch}: less than concurrency {concurrency}"),
             (not types, "type: an empty list"),
-            (excepted and not several, "except_: goes with a list of types"),
+            (excepted and not several, "except_: needs a list of types"),
         ):
             if wrong:
                 raise ValueError(why)
