@@ -57,7 +57,7 @@ var views = []struct {
 	{"#/submitters", []string{"No submitter is connected."}},
 	{"#/groups", []string{"acme", "40", "There is no rule"}},
 	{"#/groups?type=thumbnail", []string{"Groups of thumbnail", "customer-6", "of all types"}},
-	{"#/fleet", []string{"This broker is in no fleet"}},
+	{"#/fleet", []string{"This broker is not in a fleet"}},
 	{"#/dead", []string{"invoice", "Retry all"}},
 	{"#/dead/invoice", []string{"invoice-2", "no such address"}},
 	{"#/type/nosuch", []string{"No job or worker of this type", "Types with this in their name"}},
@@ -151,7 +151,7 @@ func TestTypeGroups(t *testing.T) {
 	b.At("#/type/report")
 	rows("acme 1 0")
 	b.At("#/groups?type=nosuch")
-	b.Sees("No job of this type that waits or runs is in a group.")
+	b.Sees("No waiting or running job of this type is in a group.")
 	b.Accessible("no groups of a type")
 	b.Strict()
 }

@@ -35,7 +35,7 @@ const retryChosen = some => act(() => each(some, d => call('POST', path(d, '/ret
 /** @param {any[]} some */
 const discardChosen = some => ask({
   title: `Discard ${plural(some.length, 'dead letter')}?`, danger: true, button: `Discard ${plural(some.length, 'dead letter')}`,
-  body: html`<p>Those that were chosen. Their bodies will be lost; this cannot be undone.</p>`,
+  body: html`<p>The selected ones. Their bodies will be lost; this cannot be undone.</p>`,
   go: () => act(() => each(some, d => call('DELETE', path(d))), n => `${plural(n, 'dead letter')} discarded.`).then(again),
 });
 
@@ -105,7 +105,7 @@ function ofType(/** @type {string} */ type) {
     <div class="filters">
       <label>Part of the reason <input value=${reason} onInput=${(/** @type {any} */ e) => refine({ reason: e.target.value })} /></label>
       <label>Part of the id <input value=${id} onInput=${(/** @type {any} */ e) => refine({ id: e.target.value })} /></label>
-      ${some.length > 0 ? html`<div class="actions">${button(`Retry ${n} chosen`, () => retryChosen(some))} ${button(`Discard ${n} chosen`, () => discardChosen(some), { danger: true })}</div>`
+      ${some.length > 0 ? html`<div class="actions">${button(`Retry ${n} selected`, () => retryChosen(some))} ${button(`Discard ${n} selected`, () => discardChosen(some), { danger: true })}</div>`
         : s.items.length > 0 && html`<div class="actions">${button('Retry all that match', () => retryAll(type, filter))} ${button('Discard all that match', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
     ${!reason && why.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${why.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: common(r) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}

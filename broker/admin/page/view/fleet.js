@@ -16,7 +16,7 @@ export function fleet() {
   const r = asked('/v1/fleet');
   const f = r.data;
   return html`<header class="bar"><h1>Fleet</h1>${f?.member && html`<span class="note">this broker is <b class="name">${f.name}</b></span> ${state(f)}`}</header>
-    ${waiting(r) ?? (!f.member ? empty('This broker is in no fleet.', html`<code>gloomd --fleet nats://…</code> joins one.`) : html`
+    ${waiting(r) ?? (!f.member ? empty('This broker is not in a fleet.', html`<code>gloomd --fleet nats://…</code> joins one.`) : html`
     ${f.nats.reason && html`<p class="holds">NATS is away: ${f.nats.reason}.</p>`}
     <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed, ${count(f.returned_total)} came back without a run, ${count(f.lost_total)} were lost with their borrower.</p>
     <section>${!f.brokers.length ? empty('No other broker sends heartbeats.', 'Jobs of types that no worker here serves wait.')

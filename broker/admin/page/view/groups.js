@@ -26,7 +26,7 @@ function rule(rules, r) {
 const put = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurrency: r.concurrency, rate: r.rate, burst: r.burst });
 
 /** @param {any} r */
-const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
+const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} was removed.`, () => put(r));
 
 /** All viewers that request this path share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
 const seen = (limit, type, every) => asked(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + enc(type)), every);
@@ -54,7 +54,7 @@ export function groups() {
       <span class="note">${type === undefined ? 'the busiest, and the rules for them' : html`the busiest, by their jobs of <a href=${to(['type', type])}>this type</a>; <a href="#/groups">of all types, and rules</a>`}</span>
       ${type === undefined && button('Add a rule', () => rule(r.data?.rules ?? []))}</header>
     ${waiting(r) ?? html`
-    <section>${!r.data.groups.length ? empty(`No job ${type === undefined ? '' : 'of this type '}that waits or runs is in a group.`, html`<code>gloom submit --group NAME …</code> puts one in.`)
+    <section>${!r.data.groups.length ? empty(`No waiting or running job ${type === undefined ? '' : 'of this type '}is in a group.`, html`<code>gloom submit --group NAME …</code> puts one in.`)
       : groupTable(r.data.groups, type)}
       ${r.data.groups.length >= maxListed && html`<p class="note">The ${maxListed} busiest are shown.</p>`}</section>
     ${type === undefined && html`<section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups have no limits of their own.')

@@ -107,7 +107,7 @@ export function job() {
     ${j.holds && html`<p class="holds">Why it waits: <b>${j.holds}</b>${j.held_by && ` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
       ${j.ahead !== undefined && (j.ahead > 0 || j.ahead_exact) && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
     ${!over && findingList([...found('type', j.type), ...j.groups.flatMap((/** @type {string} */ g) => found('group', g))])}
-    ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
+    ${j.unwanted && html`<p class="holds"><b>Nobody is waiting for it any more</b>; its worker has been told.</p>`}
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Age', time(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, time(j.in_state_seconds)],
       [j.state === 'running' ? 'Times out in' : j.state === 'delayed' && !(j.expires_seconds <= j.due_seconds) ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],

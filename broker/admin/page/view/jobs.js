@@ -59,7 +59,7 @@ const chosen = new Chosen(j => j.id, j => j.id);
 /** @param {any[]} some */
 const cancelChosen = some => ask({
   title: `Cancel ${plural(some.length, 'job')}?`, danger: true, button: `Cancel ${plural(some.length, 'job')}`,
-  body: html`<p>Those that were chosen. Their submitters and workers are told; this cannot be undone.</p>`,
+  body: html`<p>The selected ones. Their submitters and workers are told; this cannot be undone.</p>`,
   go: () => act(() => each(some, j => call('DELETE', '/v1/jobs/' + segment(j.id) + (j.state === 'running' ? '?running=true' : ''))), n => `${plural(n, 'job')} cancelled.`).then(again),
 });
 
@@ -94,7 +94,7 @@ export function jobs(fixed) {
       ${ended ? html`<label>Outcome <select value=${f.outcome} onChange=${set('outcome')}>${outcomes.map(v => html`<option key=${v} value=${v}>${v || 'any'}</option>`)}</select></label>`
         : html`<label>Older than, s <input type="number" min="0" step="any" value=${f.older} onInput=${set('older')} /></label>`}
       ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that match' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
-      ${some.length > 0 && button(`Cancel ${count(some.length)} chosen`, () => cancelChosen(some), { danger: true })}
+      ${some.length > 0 && button(`Cancel ${count(some.length)} selected`, () => cancelChosen(some), { danger: true })}
     </div>
     ${s.items.length ? table('Jobs', ended || !may('admin') ? shown : [chosen.column(s.items), ...shown], s.items, j => ended ? `${j.id} ${j.ended_at}` : j.id) : !s.busy && !s.error && empty(filtered ? 'No job matches.' : ended ? 'No job has ended yet, as far as is remembered.' : 'There are no jobs.',
       f.id && failed(f.id))}

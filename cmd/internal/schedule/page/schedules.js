@@ -12,7 +12,7 @@ const keys = ['cron', 'zone', 'job', 'catch_up', 'window_ms', 'overlap', 'paused
 const whole = s => ({ ...parse(s), raw: members(s) });
 
 /** @param {any} s */
-const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one waits', 'info')}</span>`;
+const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one is waiting', 'info')}</span>`;
 
 /** Returns the view of a daemon's schedules. list: the path of the list in /v1; path: returns the path of a schedule in /v1; route:
  * returns the parts of a schedule's address in the page; named: returns the schedule that such parts name; what: describes its job;
@@ -36,7 +36,7 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
   }
 
   const remove = (/** @type {any} */ s) => ask({
-    title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. The jobs that it has made stay.</p>`,
+    title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. The jobs that it has made are kept.</p>`,
     go: () => act(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
   });
 
@@ -61,7 +61,7 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
     const r = asked(path(id), 2000, read), s = r.data && { ...id, ...r.data };
     return html`<header class="bar"><h1 class="name">${route(id).join(' ')}</h1>${s && marks(s)}<a href=${to(['schedules'])}>all schedules</a>${s && html`<div class="actions">${buttons(s)}</div>`}</header>
       ${!s ? waiting(r) : html`${facts([['When', html`<code>${s.cron}</code> ${s.zone}`], ['Job', what(s)], ['Missed due times', { none: 'make no job', one: 'make one job', all: 'make a job each' }[/** @type {string} */ (s.catch_up)]],
-          ['While the previous job has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one waits' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
+          ['While the previous job has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one is waiting' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
         <section><h2>Due next</h2>${s.next.length && !s.paused ? html`<ul>${s.next.map((/** @type {string} */ t) => html`<li key=${t}>${moment(t)}</li>`)}</ul>` : html`<p class="note">Never${s.paused ? ' while it is paused' : ''}.</p>`}</section>
         <section><h2>Last</h2>${s.last.length ? html`<ul>${s.last.map((/** @type {any} */ x) => html`<li key=${x.due_at}>${came(s, x)}</li>`)}</ul>` : html`<p class="note">It has not been due yet.</p>`}</section>
         <section><h2>The job that it makes</h2>${shown(pretty(s.raw.job), 'Job')}</section>`}`;

@@ -32,7 +32,7 @@ function came(r) {
   const jobs = Object.values(r.jobs), ok = jobs.filter(j => j.result === 'ok').length, errors = Object.entries(r.errors), n = jobs.length - ok, on = r.running.length;
   const refused = errors.length > 0 && `${count(errors.length)} not run: ${errors.slice(0, 3).map(([id, why]) => `${id}, ${why}`).join('; ')}`;
   if (refused && !jobs.length && !on) throw new Error(refused);
-  return [ok && `${plural(ok, 'row')} ended well`, n && `${plural(n, 'row')} failed`, on && `${plural(on, 'row')} still ${on === 1 ? 'runs' : 'run'}`, refused].filter(Boolean).join('; ') + '.';
+  return [ok && `${plural(ok, 'row')} succeeded`, n && `${plural(n, 'row')} failed`, on && `${plural(on, 'row')} ${on === 1 ? 'is' : 'are'} still running`, refused].filter(Boolean).join('; ') + '.';
 }
 
 /** Runs rows of a target by hand: those with the given ids, or with ids that the user types.
@@ -41,7 +41,7 @@ export const byHand = (target, ids, then) => ask({
   title: ids ? `Run ${plural(ids.length, 'row')} by hand?` : 'Run rows by hand', button: 'Run',
   body: html`<p>One of the workers of <b class="name">${target}</b> runs ${ids ? html`<span class="id">${ids.slice(0, 20).join(', ')}${ids.length > 20 && ' …'}</span>` : 'them'}.
       Rows whose status is <code>manual</code> are run; one that waits, and rows of other targets, become <code>ignored</code>.</p>
-    ${!ids && html`<label>Ids, with spaces between them <input name="ids" required pattern="\\s*\\d{1,15}([\\s,]+\\d{1,15})*[\\s,]*" inputmode="numeric" autocomplete="off" /></label>`}`,
+    ${!ids && html`<label>Ids, separated by spaces <input name="ids" required pattern="\\s*\\d{1,15}([\\s,]+\\d{1,15})*[\\s,]*" inputmode="numeric" autocomplete="off" /></label>`}`,
   go: form => act(() => call('POST', path(target) + '/run', { ids: ids ?? String(form.get('ids')).match(/\d+/g)?.map(Number) }), came).then(then),
 });
 

@@ -18,9 +18,9 @@ export function overview() {
       <div><dt>Waiting</dt><dd>${atLeast(v.waiting, v.more)}</dd><dd class="note">${v.waiting ? v.oldest ? `oldest ${time(Math.floor(lasted(v.oldest)))}` : 'rows of the tables' : 'nothing is waiting'}${v.queued ? `, ${count(v.queued)} accepted` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(v.running)}</dd><dd class="note">of ${plural(v.slots, 'slot')}</dd></div>
       <div><dt>In</dt><dd>${rate(current('in'))}<small> /s</small></dd><dd class="note">${count(v.accepted)} accepted so far</dd></div>
-      <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(v.ok)} ended well</dd></div>
+      <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(v.ok)} succeeded</dd></div>
       <div class=${v.fail ? 'bad' : ''}><dt>Failed</dt><dd>${count(v.fail)}</dd><dd class="note">since their workers started</dd></div>
-      ${v.manual > 0 && html`<div><dt>By hand</dt><dd>${count(v.manual)}</dd><dd class="note">wait to be started</dd></div>`}
+      ${v.manual > 0 && html`<div><dt>By hand</dt><dd>${count(v.manual)}</dd><dd class="note">waiting to be started</dd></div>`}
     </dl>
     ${below()}`;
 }

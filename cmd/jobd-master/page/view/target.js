@@ -44,7 +44,7 @@ function rows(target, t) {
   return html`<section><h2>Rows</h2>
     <div class="filters"><div class="tabs" role="group" aria-label="Status">${tabs.map(([v, text, n]) => html`<button key=${v} type="button" aria-pressed=${String(status === v)}
         onClick=${() => refine({ status: v })}>${text}${t?.[n] > 0 && html` <span class="num">${atLeast(t[n], n === 'waiting' && t.more)}</span>`}</button>`)}</div>
-      ${picked.length > 0 && button(`Run ${count(picked.length)} chosen`, () => byHand(target, picked.map(r => r.id), () => { chosen.set(picked, false); listing.again(); }))}</div>
+      ${picked.length > 0 && button(`Run ${count(picked.length)} selected`, () => byHand(target, picked.map(r => r.id), () => { chosen.set(picked, false); listing.again(); }))}</div>
     ${s.items.length ? table('Rows', [...manual && may('admin') ? [chosen.column(s.items)] : [], ...columns.filter(c => c.name !== 'Priority' || s.items[0].priority !== null)], s.items, r => r.id) : !s.busy && !s.error && empty(`No rows of ${target} have this status.`)}
     ${listing.foot()}</section>`;
 }
@@ -55,7 +55,7 @@ export function target() {
   return html`<header class="bar"><h1 class="name">${name}</h1>${t && marks(t)}
       ${t && html`<div class="actions">${buttons(t)} ${t.workers > 0 && button('Run by hand', () => byHand(name, undefined, () => listing.again()))}</div>`}</header>
     ${t ? html`${findingList(t.findings, words, true)}
-      ${facts([['Waiting', t.known ? atLeast(t.waiting, t.more) : 'its workers do not tell'], ['Oldest that waits', t.oldest && time(Math.floor(lasted(t.oldest)))], ['To be run by hand', t.manual > 0 && count(t.manual)],
+      ${facts([['Waiting', t.known ? atLeast(t.waiting, t.more) : 'not reported by its workers'], ['Oldest waiting', t.oldest && time(Math.floor(lasted(t.oldest)))], ['To be run by hand', t.manual > 0 && count(t.manual)],
         ['Running', `${count(t.running)} of ${count(t.concurrency)}`], ['Accepted, not begun', count(t.queued)], ['Ended well, since its workers started', count(t.ok)], ['Failed', count(t.fail)], ['Its last worker left', t.left_at && moment(t.left_at)]])}
       ${t.at.length > 0 && html`<section><h2>Workers</h2>${workerTable(t.at)}</section>`}`
       : r.code === 404 ? html`<p class="holds">No worker serves this target, and none of its rows wait.</p>` : waiting(r)}

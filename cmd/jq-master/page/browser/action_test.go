@@ -161,7 +161,7 @@ func TestMany(t *testing.T) {
 	b.Press("queued 29") // the button also shows the count
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 29`)
 	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
-	b.Press("Cancel 2 chosen")
+	b.Press("Cancel 2 selected")
 	b.Press("Cancel 2 jobs")
 	b.Sees("2 jobs cancelled.")
 	b.Press("Cancel all that match")
@@ -213,7 +213,7 @@ func TestConstraints(t *testing.T) {
 	row("Turn on")
 	b.Sees("The constraint big is on.")
 	row("Remove")
-	b.Sees("The constraint big is gone.")
+	b.Sees("The constraint big was removed.")
 	b.Press("Undo")
 	b.Sees("Undone.", "big")
 	if v := w.ask("GET", "/v1/constraints/big", nil); v["rate"] != 2.5 || v["enabled"] != true {

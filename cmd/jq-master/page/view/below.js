@@ -26,5 +26,5 @@ export function below() {
         ${share('Workers', v.workers, limits.max_workers, count)}
         ${share('Connections', v.connections, limits.max_connections, count)}</div></section>
     </div>
-    ${s && html`<footer>${facts([['Version', s.version], ['Namespace', s.namespace], ['Up for', time(grown(s, s.uptime))], ['Results kept', count(v.results)], ['Requests that wait', count(v.waiters)]])}</footer>`}`;
+    ${s && html`<footer>${facts([['Version', s.version], ['Namespace', s.namespace], ['Up for', time(grown(s, s.uptime))], ['Results kept', count(v.results)], ['Waiting requests', count(v.waiters)]])}</footer>`}`;
 }

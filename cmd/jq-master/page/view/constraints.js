@@ -47,7 +47,7 @@ function remove(c) {
   act(async () => {
     was = members(await text('GET', path(c.id)));
     await call('DELETE', path(c.id));
-  }, `The constraint ${c.id} is gone.`, () => put(c.id, was));
+  }, `The constraint ${c.id} was removed.`, () => put(c.id, was));
 }
 
 /** @param {any} c @param {boolean} on */

@@ -95,7 +95,7 @@ async function many(what, picked, body) {
   const jobs = `${d.verb} ${plural(n, 'job')}`;
   ask({
     title: jobs + '?', danger: d.danger, button: jobs,
-    body: () => html`${what === 'priority' && priorityField(0)}<p>${picked.length ? 'The action applies to the chosen jobs. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    body: () => html`${what === 'priority' && priorityField(0)}<p>${picked.length ? 'The action applies to the selected jobs. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
     go: form => act(() => {
       const priority = what === 'priority' ? +String(form.get('priority')) : 0;
       if (picked.length) return each(picked, j => call('POST', path(j, what), what === 'priority' ? { priority } : {}));
@@ -117,7 +117,7 @@ export function jobs() {
   const deed = (/** @type {string} */ what) => {
     const d = deeds[what], fit = picked.filter(d.fits), word = what === 'priority' ? 'Priority of' : d.verb;
     if (picked.length ? !fit.length : status && !d.fits({ status })) return null;
-    return button(picked.length ? `${word} ${count(fit.length)} chosen` : `${word} all that match`, () => many(what, fit, body), { danger: d.danger });
+    return button(picked.length ? `${word} ${count(fit.length)} selected` : `${word} all that match`, () => many(what, fit, body), { danger: d.danger });
   };
   return html`<header class="bar"><h1>Jobs</h1>${worker && html`<span class="note">of the worker <span class="id">${worker}</span> <button type="button" class="small" onClick=${() => refine({ worker: '' })}>all workers</button></span>`}</header>
     <div>

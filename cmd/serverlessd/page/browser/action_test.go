@@ -47,7 +47,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.At("#/jobs?state=deferred&of=acme-greet")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
 	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
-	b.Press("Run 2 chosen now")
+	b.Press("Run 2 selected now")
 	b.Sees("2 jobs are due now.")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 1`)
 	for _, id := range hour {
@@ -71,7 +71,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Press("More")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 60`)
 	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
-	b.Press("Retry 2 chosen")
+	b.Press("Retry 2 selected")
 	b.Press("Retry 2 jobs")
 	b.Sees("2 jobs retried.")
 	w.until("all have failed again", func() bool {
@@ -94,7 +94,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.At("#/jobs?of=bulk-none&state=waiting")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
 	pagetest.Eval[any](b, `document.querySelector('.pick input').click()`)
-	b.Press("Cancel 3 chosen")
+	b.Press("Cancel 3 selected")
 	b.Press("Cancel 3 jobs")
 	b.Sees("3 jobs cancelled.", "No job matches.")
 	b.Strict()

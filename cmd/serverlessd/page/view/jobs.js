@@ -83,9 +83,9 @@ export function jobs() {
           onClick=${() => refine({ state: v })}>${v || 'all'}${v && n && !jobtype ? html` <span class="num">${count(n[v])}</span>` : ''}</button>`)}</div>
         <label>Client, or client-type <input name="of" value=${jobtype} spellcheck="false" autocomplete="off" placeholder="acme-greet" onInput=${(/** @type {any} */ e) => refine({ of: e.target.value.trim() })} /></label></div>
       ${s.items.length > 0 && html`<div class="actions">
-        ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again, with no tries used.'), { scope: 'submit' })}
-        ${later.length > 0 && button(`Run ${count(later.length)} chosen now`, () => act(() => each(later, hasten), n => `${plural(n, 'job')} ${n === 1 ? 'is' : 'are'} due now.`).then(again), { scope: 'submit' })}
-        ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
+        ${old.length > 0 && button(`Retry ${count(old.length)} selected`, () => many(old, 'Retry', retry, 'retried', 'They begin again, with no tries used.'), { scope: 'submit' })}
+        ${later.length > 0 && button(`Run ${count(later.length)} selected now`, () => act(() => each(later, hasten), n => `${plural(n, 'job')} ${n === 1 ? 'is' : 'are'} due now.`).then(again), { scope: 'submit' })}
+        ${young.length > 0 && button(`Cancel ${count(young.length)} selected`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
         ${!picked.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(jobtype, st), { scope: 'submit' })}</div>`}
     </div>
     ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(jobtype || st ? 'No job matches.' : 'There is no job.')}

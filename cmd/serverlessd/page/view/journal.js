@@ -44,7 +44,7 @@ export function journal() {
   const j = v.journal, r = j.aside_files ? asked(`/aside#${j.aside_files}.${v.ledger?.set_aside}`, 0) : { data: { items: [] } }, list = r.data?.items ?? [];
   const stop = () => ask({ title: 'Hand out no more jobs here?', danger: true, button: 'Stop', body: html`<p>Jobs that run here continue. New jobs are still accepted, and other daemons run them.</p>`, go: () => handOut(false) });
   return html`<header class="bar"><h1>Journal and stores</h1><span class="note">what was accepted, and no store has yet</span><div class="actions">${v.handing_out ? button('Stop', stop, { danger: true }) : button('Start', () => handOut(true), { first: true })}</div></header>
-    ${facts([['Jobs in the journal', count(j.jobs)], ['Bytes', bytes(j.bytes)], ['The oldest waits for', j.age_ms ? time(j.age_ms / 1000) : 'none waits'], ['Syncs', count(j.syncs)], ['A sync takes', j.syncs ? time(j.sync_ms / 1000 / j.syncs) : '–'],
+    ${facts([['Jobs in the journal', count(j.jobs)], ['Bytes', bytes(j.bytes)], ['The oldest has been waiting for', j.age_ms ? time(j.age_ms / 1000) : 'none is waiting'], ['Syncs', count(j.syncs)], ['A sync takes', j.syncs ? time(j.sync_ms / 1000 / j.syncs) : '–'],
       ['Writes and syncs that failed', count(j.failures)], ['Damaged', j.damaged_bytes ? bytes(j.damaged_bytes) : null]])}
     <section><h2>Stores</h2>${table('Stores', stores, v.stores, s => s.name)}</section>
     <section><h2>Set aside</h2>${list.length ? html`<div class="filters">${list.some((/** @type {any} */ f) => f.reason === 'refused') && button('Put all back', () => putBack('all=true'))}</div>${table('Set aside', files, list, f => f.file)}
