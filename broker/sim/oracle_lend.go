@@ -124,9 +124,7 @@ func (o *oracle) follow(c *command) {
 
 // allot sets how many jobs of this broker may be out on a borrower.
 func (o *oracle) allot(c *command) {
-	if w := o.peer(c.peer, true); w != nil && w.borrows {
-		w.room = c.room
-	}
+	o.peer(c.peer, true).room = c.room
 }
 
 // compareMoves checks that a fleet that looks only at what EachChange reports knows which types have

@@ -8,9 +8,6 @@ import (
 
 func (o *oracle) submit(c *command) {
 	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
 	switch {
 	case o.held[c.id] != nil:
 		o.refuse(s.number, broker.IDExists, c.id)
@@ -179,11 +176,7 @@ func (o *oracle) tooMany(added int) bool {
 }
 
 func (o *oracle) cancel(c *command) {
-	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
-	j := o.held[c.id]
+	s, j := o.peer(c.peer, false), o.held[c.id]
 	if j == nil || !o.reaches(s, j) || j.unwanted() || j.state == ended && j.owner != 0 {
 		o.refuse(s.number, broker.UnknownID, c.id)
 		return
@@ -210,7 +203,6 @@ func (o *oracle) change(c *command) {
 		if j != nil {
 			o.amend(j, c)
 		}
-	case s == nil:
 	case j == nil || !o.reaches(s, j) || j.state == ended || j.unwanted():
 		o.refuse(s.number, broker.UnknownID, c.id)
 	case j.state == running:

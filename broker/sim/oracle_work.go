@@ -10,9 +10,6 @@ import (
 
 func (o *oracle) join(c *command) {
 	w := o.peer(c.peer, true)
-	if w == nil {
-		return
-	}
 	next := oraclePeer{types: c.types, except: c.except, allow: c.allow}
 	if c.types == nil {
 		next.types = []string{c.typ}
@@ -32,16 +29,12 @@ func (o *oracle) join(c *command) {
 }
 
 func (o *oracle) credit(c *command) {
-	if w := o.peer(c.peer, true); w != nil {
-		w.credit = c.room
-	}
+	o.peer(c.peer, true).credit = c.room
 }
 
 func (o *oracle) leave(c *command) {
-	if w := o.peer(c.peer, true); w != nil {
-		w.left = true
-		o.ok(w.number, "")
-	}
+	o.peer(c.peer, true).left = true
+	o.ok(c.peer, "")
 }
 
 // runFor finds the run that a worker's frame names and replies ok. If there is none, it refuses
@@ -49,8 +42,6 @@ func (o *oracle) leave(c *command) {
 func (o *oracle) runFor(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {
-	case w == nil:
-		return nil, 0
 	case w.named:
 		i = slices.IndexFunc(w.out, func(r run) bool { return r.id == c.id })
 		if i < 0 {
