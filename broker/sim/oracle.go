@@ -54,7 +54,6 @@ type oracleJob struct {
 	at, since int64
 	state     jobState
 	until     int64 // when the delay, or the time for which the outcome is kept, ends
-	minOnly   bool  // the delay may last longer: a deadline before its end hides the core's choice
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int

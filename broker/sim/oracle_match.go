@@ -61,7 +61,7 @@ func (o *oracle) handOut() {
 		// type changes. Between these times it may miss that the rate allows a job, but not at
 		// a tick.
 		if k.rate > 0 {
-			_, clashed := o.observed.due(j.id)
+			_, clashed := o.observed.delay(j.id)
 			from, until := k.paced.opens(k.quota())
 			if from > o.now || (until > o.now || k.slow) && handed[k.name] >= len(o.observed.handed(k.name)) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true

@@ -227,12 +227,10 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	}
 	before := j.state
 	if c.delay >= 0 {
-		j.state, j.until, j.minOnly = delayed, o.now+int64(c.delay), false
+		j.state, j.until = delayed, o.now+int64(c.delay)
 	}
 	if j.state == delayed && j.until <= o.now {
-		if _, waits := o.observed.due(j.id); !waits || !j.minOnly {
-			j.state = queued
-		}
+		j.state = queued
 	}
 	if j.state != before {
 		j.since = o.now

@@ -153,7 +153,6 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 		o.expire(j)
 		return
 	}
-	j.minOnly = false
 	if delay < 0 && code != broker.JobLost {
 		delay = o.backoff(j)
 	}
@@ -195,7 +194,6 @@ func (o *oracle) release(c *command) {
 		o.expire(j)
 		return
 	}
-	j.minOnly = false
 	if o.requeue(j, int64(c.delay)); !begun {
 		k.Requeued--
 	}
@@ -213,31 +211,21 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	}
 	minDelay = min(minDelay, 24*time.Hour)
 	maxDelay := minDelay + minDelay/4
-	wait, found := o.observed.due(j.id)
-	deadline := j.expires != 0 && o.now+wait == j.expires
-	if !found || wait > int64(maxDelay) || wait < int64(minDelay) && !deadline {
+	wait, found := o.observed.delay(j.id)
+	if !found || wait > int64(maxDelay) || wait < int64(minDelay) {
 		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), minDelay, maxDelay)
-	}
-	if deadline { // the core's timer shows only the deadline
-		j.minOnly = true
-		return max(wait, int64(minDelay))
 	}
 	return wait
 }
 
 // gone handles a connection that is lost or is closed because of a frame that it sent.
 func (o *oracle) gone(c *command) {
-	for i, p := range o.peers {
-		if p.number != c.peer {
-			continue
-		}
-		o.peers = slices.Delete(o.peers, i, i+1)
-		if p.worker {
-			o.workerGone(p, c.reason)
-		} else {
-			o.submitterGone(p)
-		}
-		return
+	i := slices.IndexFunc(o.peers, func(p *oraclePeer) bool { return p.number == c.peer })
+	p := o.peers[i]
+	if o.peers = slices.Delete(o.peers, i, i+1); p.worker {
+		o.workerGone(p, c.reason)
+	} else {
+		o.submitterGone(p)
 	}
 }
 
