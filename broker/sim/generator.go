@@ -86,10 +86,10 @@ func (g *generator) next() *command {
 		c.id, c.flag = g.id(c.peer), c.verb == revoke && g.percent(50)
 	case join:
 		c.typ = g.typ()
-		if g.number("named") > 0 && g.percent(50) {
+		if g.number("named") > 0 && g.chance("named") {
 			c.prefetch = 1 + g.rng.IntN(6)
 		}
-		c.notices = g.number("notices") > 0 && g.percent(50)
+		c.notices = g.number("notices") > 0 && g.chance("notices")
 		c.wantHeaders = g.chance("headers")
 		if g.chance("several") {
 			c.typ, c.types = "", g.patterns()

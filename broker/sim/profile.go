@@ -57,9 +57,9 @@ func (n numbers) set(text string) {
 //
 // The others are chances in percent: that a command has the same time as the one before it
 // (sameTime), that a submit takes a new id (churn) or has an option (delay to groups), that a join
-// lists several types, that a change of a setting changes another one, too (extraSetting), that a
-// worker asks for prefetch (named) or notices, and that priorities are spread over all of int64
-// (wild).
+// lists several types, that a change of a setting changes another one, too (extraSetting), and that
+// a worker asks for prefetch (named) or notices. If wild is not 0, priorities are spread over all
+// of int64.
 const plainNumbers = `
 	submit=100 respond=70 join=25 gone=8 expelled=3 submitter=3 worker=5 tick=10
 	minSteps=40 maxSteps=200 ids=8 types=2 priorities=3 submitters=3 workers=3 ledgerEvery=1 maxGroups=0 sameTime=70 churn=0
@@ -215,7 +215,7 @@ var special = []kind{
 	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", nil},
 	{101, "lanes", rich, `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
 		ledgerEvery=8`, nil},
-	{103, "wild", rich, "wild=100 ids=60 churn=50 minSteps=200 maxSteps=400", nil},
+	{103, "wild", rich, "wild=1 ids=60 churn=50 minSteps=200 maxSteps=400", nil},
 	{107, "old letters", rich, `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
 		sameTime=80`, func(p *profile) {
 		p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
