@@ -86,10 +86,10 @@ func (g *generator) next() *command {
 		c.id, c.flag = g.id(c.peer), c.verb == revoke && g.percent(50)
 	case join:
 		c.typ = g.typ()
-		if g.number("named") > 0 && g.percent(50) {
+		if g.number("named") > 0 && g.chance("named") {
 			c.prefetch = 1 + g.rng.IntN(6)
 		}
-		c.notices = g.number("notices") > 0 && g.percent(50)
+		c.notices = g.number("notices") > 0 && g.chance("notices")
 		c.wantHeaders = g.chance("headers")
 		if g.chance("several") {
 			c.typ, c.types = "", g.patterns()
@@ -142,7 +142,7 @@ func (g *generator) next() *command {
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry, c.lost = g.percent(15), g.isBroker(c.peer) && g.percent(30)
+		c.noRetry, c.lost = g.percent(15), g.o.is(c.peer, borrowers|lenders) && g.percent(30)
 		if c.failDelay = -1; g.percent(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
@@ -270,7 +270,7 @@ func (g *generator) peer(v verb) int {
 	if from&(submitters|workers) != 0 {
 		switch n := g.rng.IntN(100); {
 		case n < 2:
-			if number := g.rng.IntN(g.peers+3) + 1; !g.isBroker(number) { // a peer that is lost, connected or unknown
+			if number := g.rng.IntN(g.peers+3) + 1; !g.o.is(number, borrowers|lenders) { // a peer that is lost, connected or unknown
 				return number
 			}
 		case n < 3:
@@ -295,10 +295,6 @@ func (g *generator) peer(v verb) int {
 		return 100000
 	}
 	return suitable[g.rng.IntN(len(suitable))]
-}
-
-func (g *generator) isBroker(number int) bool {
-	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.number == number && (p.borrows || p.lends) })
 }
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.below("ids")) }

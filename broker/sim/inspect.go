@@ -83,7 +83,7 @@ func (r *runner) compareJob(id string) error {
 	want := x
 	want.ID, want.Type, want.State, want.Priority, want.Keep = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
 	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
-	want.Age, want.InState, want.Due, want.Expires = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0
+	want.Age, want.InState, want.Due, want.Expires, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
 	want.Detached, want.Unwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
 	if due, set := j.due(); set {
 		want.Due = time.Duration(max(0, due-o.now))
@@ -103,6 +103,8 @@ func (r *runner) compareJob(id string) error {
 		if w := o.peer(j.worker, true); w.borrows {
 			want.Broker = fmt.Sprint(w.number)
 		}
+	case delayed:
+		want.DelayLeft = time.Duration(j.until - o.now)
 	case queued:
 		ahead, _ = total(o.jobs, func(k *oracleJob) bool { return k.state == queued && k.typ == j.typ && k.before(j) })
 	}

@@ -23,10 +23,10 @@ type observation struct {
 // job returns the core's description of a job.
 func (x *observation) job(id string) (broker.JobInfo, bool) { return x.core.Explain(x.now, []byte(id)) }
 
-// due returns the time until the timer of a delayed job fires, and whether there is such a job.
-func (x *observation) due(id string) (int64, bool) {
+// delay returns how long the delay of a delayed job still lasts, and whether there is such a job.
+func (x *observation) delay(id string) (int64, bool) {
 	i, found := x.job(id)
-	return int64(i.Due), found && i.State == "delayed"
+	return int64(i.DelayLeft), found && i.State == "delayed"
 }
 
 // held reports whether the core knows a job with this id that has not ended.

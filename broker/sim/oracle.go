@@ -54,7 +54,6 @@ type oracleJob struct {
 	at, since int64
 	state     jobState
 	until     int64 // when the delay, or the time for which the outcome is kept, ends
-	minOnly   bool  // the delay may last longer: a deadline before its end hides the core's choice
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int
@@ -280,12 +279,20 @@ func (o *oracle) do(c *command, x observation) {
 	}
 	o.commands++
 	clear(o.handed)
-	verbs[c.verb].do(o, c)
+	// A command of a peer that is not connected, or is of another kind, does nothing.
+	if from := verbs[c.verb].from; from == 0 || from == newcomers || from == lenders || o.is(c.peer, from) {
+		verbs[c.verb].do(o, c)
+	}
 	o.lineUp()
 	o.handOut()
 	o.updateTenants()
 	o.forgetGroups()
 	o.forgetTypes()
+}
+
+// is reports whether a peer is connected and of one of these kinds.
+func (o *oracle) is(number int, kinds sender) bool {
+	return slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.number == number && p.kind()&kinds != 0 })
 }
 
 // connect adds a connection: a submitter, a worker, or another broker.

@@ -44,7 +44,7 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 		return !o.left[j]
 	}
 	early, late, full := o.opens(j)
-	_, clashed := o.observed.due(j.id)
+	_, clashed := o.observed.delay(j.id)
 	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
 

@@ -42,11 +42,7 @@ func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 
 // attach carries out an attach: the frames of a kept job go to another connection from now on.
 func (o *oracle) attach(c *command) {
-	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
-	j := o.held[c.id]
+	s, j := o.peer(c.peer, false), o.held[c.id]
 	switch {
 	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted() && !j.revoked:
 		o.refuse(s.number, broker.UnknownID, c.id)

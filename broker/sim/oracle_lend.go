@@ -31,7 +31,7 @@ func (o *oracle) toEnd(w *oraclePeer) { w.position = o.number() }
 // clash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
 func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
-	j.state, j.until, j.minOnly = delayed, o.now+int64(broker.ClashDelay), false
+	j.state, j.until = delayed, o.now+int64(broker.ClashDelay)
 	o.setTimer(j)
 	o.toEnd(w)
 }
@@ -124,9 +124,7 @@ func (o *oracle) follow(c *command) {
 
 // allot sets how many jobs of this broker may be out on a borrower.
 func (o *oracle) allot(c *command) {
-	if w := o.peer(c.peer, true); w != nil && w.borrows {
-		w.room = c.room
-	}
+	o.peer(c.peer, true).room = c.room
 }
 
 // compareMoves checks that a fleet that looks only at what EachChange reports knows which types have

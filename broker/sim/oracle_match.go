@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 
 	"gloom/broker"
@@ -24,12 +23,9 @@ func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
-	late, closed, handed := map[string]bool{}, map[string]bool{}, maps.Clone(o.handed)
+	closed, handed := map[string]bool{}, o.handed
 	clear(o.left)
 	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it meets the jobs of fair types
-	for name, k := range o.types {
-		late[name] = k.slow && !o.ticking
-	}
 	for lapsed := 0; ; {
 		var k *oracleType
 		var w *oraclePeer
@@ -65,9 +61,9 @@ func (o *oracle) handOut() {
 		// type changes. Between these times it may miss that the rate allows a job, but not at
 		// a tick.
 		if k.rate > 0 {
-			_, clashed := o.observed.due(j.id)
+			_, clashed := o.observed.delay(j.id)
 			from, until := k.paced.opens(k.quota())
-			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= len(o.observed.handed(k.name)) && !(clashed && w.has(j.id)) {
+			if from > o.now || (until > o.now || k.slow) && handed[k.name] >= len(o.observed.handed(k.name)) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true
 				if until > o.now {
 					k.blocked = until

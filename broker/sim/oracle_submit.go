@@ -8,9 +8,6 @@ import (
 
 func (o *oracle) submit(c *command) {
 	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
 	switch {
 	case o.held[c.id] != nil:
 		o.refuse(s.number, broker.IDExists, c.id)
@@ -179,11 +176,7 @@ func (o *oracle) tooMany(added int) bool {
 }
 
 func (o *oracle) cancel(c *command) {
-	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
-	j := o.held[c.id]
+	s, j := o.peer(c.peer, false), o.held[c.id]
 	if j == nil || !o.reaches(s, j) || j.unwanted() || j.state == ended && j.owner != 0 {
 		o.refuse(s.number, broker.UnknownID, c.id)
 		return
@@ -210,7 +203,6 @@ func (o *oracle) change(c *command) {
 		if j != nil {
 			o.amend(j, c)
 		}
-	case s == nil:
 	case j == nil || !o.reaches(s, j) || j.state == ended || j.unwanted():
 		o.refuse(s.number, broker.UnknownID, c.id)
 	case j.state == running:
@@ -235,12 +227,10 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	}
 	before := j.state
 	if c.delay >= 0 {
-		j.state, j.until, j.minOnly = delayed, o.now+int64(c.delay), false
+		j.state, j.until = delayed, o.now+int64(c.delay)
 	}
 	if j.state == delayed && j.until <= o.now {
-		if _, waits := o.observed.due(j.id); !waits || !j.minOnly {
-			j.state = queued
-		}
+		j.state = queued
 	}
 	if j.state != before {
 		j.since = o.now

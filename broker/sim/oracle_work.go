@@ -10,9 +10,6 @@ import (
 
 func (o *oracle) join(c *command) {
 	w := o.peer(c.peer, true)
-	if w == nil {
-		return
-	}
 	next := oraclePeer{types: c.types, except: c.except, allow: c.allow}
 	if c.types == nil {
 		next.types = []string{c.typ}
@@ -32,16 +29,12 @@ func (o *oracle) join(c *command) {
 }
 
 func (o *oracle) credit(c *command) {
-	if w := o.peer(c.peer, true); w != nil {
-		w.credit = c.room
-	}
+	o.peer(c.peer, true).credit = c.room
 }
 
 func (o *oracle) leave(c *command) {
-	if w := o.peer(c.peer, true); w != nil {
-		w.left = true
-		o.ok(w.number, "")
-	}
+	o.peer(c.peer, true).left = true
+	o.ok(c.peer, "")
 }
 
 // runFor finds the run that a worker's frame names and replies ok. If there is none, it refuses
@@ -49,8 +42,6 @@ func (o *oracle) leave(c *command) {
 func (o *oracle) runFor(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {
-	case w == nil:
-		return nil, 0
 	case w.named:
 		i = slices.IndexFunc(w.out, func(r run) bool { return r.id == c.id })
 		if i < 0 {
@@ -162,7 +153,6 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 		o.expire(j)
 		return
 	}
-	j.minOnly = false
 	if delay < 0 && code != broker.JobLost {
 		delay = o.backoff(j)
 	}
@@ -204,7 +194,6 @@ func (o *oracle) release(c *command) {
 		o.expire(j)
 		return
 	}
-	j.minOnly = false
 	if o.requeue(j, int64(c.delay)); !begun {
 		k.Requeued--
 	}
@@ -222,31 +211,21 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	}
 	minDelay = min(minDelay, 24*time.Hour)
 	maxDelay := minDelay + minDelay/4
-	wait, found := o.observed.due(j.id)
-	deadline := j.expires != 0 && o.now+wait == j.expires
-	if !found || wait > int64(maxDelay) || wait < int64(minDelay) && !deadline {
+	wait, found := o.observed.delay(j.id)
+	if !found || wait > int64(maxDelay) || wait < int64(minDelay) {
 		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), minDelay, maxDelay)
-	}
-	if deadline { // the core's timer shows only the deadline
-		j.minOnly = true
-		return max(wait, int64(minDelay))
 	}
 	return wait
 }
 
 // gone handles a connection that is lost or is closed because of a frame that it sent.
 func (o *oracle) gone(c *command) {
-	for i, p := range o.peers {
-		if p.number != c.peer {
-			continue
-		}
-		o.peers = slices.Delete(o.peers, i, i+1)
-		if p.worker {
-			o.workerGone(p, c.reason)
-		} else {
-			o.submitterGone(p)
-		}
-		return
+	i := slices.IndexFunc(o.peers, func(p *oraclePeer) bool { return p.number == c.peer })
+	p := o.peers[i]
+	if o.peers = slices.Delete(o.peers, i, i+1); p.worker {
+		o.workerGone(p, c.reason)
+	} else {
+		o.submitterGone(p)
 	}
 }
 

@@ -17,8 +17,8 @@ type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
 	free map[int][][]byte
-	// held is how many bytes are lent, peak is the most that were lent at a time in this run, and
-	// returns is how often memory was returned.
+	// held is how many bytes are lent, peak is the most that were lent at a time, and returns is how
+	// often memory was returned, both in all runs.
 	held, peak int
 	returns    int
 }
@@ -73,5 +73,5 @@ func (p *poisonPages) settle() {
 		p.free[len(m)] = append(p.free[len(m)], m)
 	}
 	clear(p.lent)
-	p.back, p.held, p.peak, p.returns = p.back[:0], 0, 0, 0
+	p.back, p.held = p.back[:0], 0
 }

@@ -16,6 +16,11 @@ type profile struct {
 	// numbers are parameters by their names. That of a verb is its weight: how often it is chosen,
 	// compared with the others. The others are those of plainNumbers.
 	numbers numbers
+	options
+}
+
+// options are what numbers cannot say. Those of a kind replace those of its base unless they are nil.
+type options struct {
 	// bodies returns the length of a body.
 	bodies func(r *rand.Rand) int
 	// config sets limits.
@@ -57,9 +62,9 @@ func (n numbers) set(text string) {
 //
 // The others are chances in percent: that a command has the same time as the one before it
 // (sameTime), that a submit takes a new id (churn) or has an option (delay to groups), that a join
-// lists several types, that a change of a setting changes another one, too (extraSetting), that a
-// worker asks for prefetch (named) or notices, and that priorities are spread over all of int64
-// (wild).
+// lists several types, that a change of a setting changes another one, too (extraSetting), and that
+// a worker asks for prefetch (named) or notices. If wild is not 0, priorities are spread over all
+// of int64.
 const plainNumbers = `
 	submit=100 respond=70 join=25 gone=8 expelled=3 submitter=3 worker=5 tick=10
 	minSteps=40 maxSteps=200 ids=8 types=2 priorities=3 submitters=3 workers=3 ledgerEvery=1 maxGroups=0 sameTime=70 churn=0
@@ -87,7 +92,7 @@ func uniform(lo, hi int) func(*rand.Rand) int {
 func maybe(r *rand.Rand, n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
 
 func plain() profile {
-	p := profile{numbers: numbers{}, bodies: uniform(1, 40)}
+	p := profile{numbers: numbers{}, options: options{bodies: uniform(1, 40)}}
 	for _, v := range verbs {
 		p.numbers[v.name] = 0
 	}
@@ -115,153 +120,132 @@ func lending() profile {
 	return p
 }
 
-// kind is a kind of runs, made by changing the numbers of a base profile and then, unless change
-// is nil, other things. n is its share of the runs or, for a special kind, the number by which a
-// seed must be divisible.
+// kind is a kind of runs, made by changing a base profile. n is its share of the runs or, for a
+// special kind, the number by which a seed must be divisible.
 type kind struct {
 	n       uint64
 	name    string
 	base    func() profile
 	numbers string
-	change  func(p *profile)
+	options
 }
 
 func (k *kind) profile() profile {
 	p := k.base()
 	p.name = k.name
 	p.numbers.set(k.numbers)
-	if k.change != nil {
-		k.change(&p)
+	if k.bodies != nil {
+		p.bodies = k.bodies
 	}
+	if k.config != nil {
+		p.config = k.config
+	}
+	p.phase = k.phase
 	return p
 }
 
 // common are the kinds of short runs.
 var common = []kind{
-	{28, "plain", plain, "", nil},
-	{24, "rich", rich, "", nil},
-	{10, "prefetch", rich, "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) { c.Credit = int64(maybe(r, 150)) }
-	}},
-	{10, "time", rich, "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20", nil},
-	{6, "limits", rich, "pause=20 limit=30 tick=80", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) {
-			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(r, 8), maybe(r, 6), maybe(r, 5)
-			c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(maybe(r, 1200)), int64(maybe(r, 1000)), int64(maybe(r, 800))
-		}
-	}},
-	{6, "vanishing", rich, "submitters=6 gone=40 submitter=15 tick=8 ids=5", nil},
-	{5, "letters", rich, "revive=30 fail=90", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) {
-			c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
-			c.Retries = r.IntN(2)
-		}
-	}},
+	{28, "plain", plain, "", options{}},
+	{24, "rich", rich, "", options{}},
+	{10, "prefetch", rich, "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", options{config: func(r *rand.Rand, c *broker.Config) { c.Credit = int64(maybe(r, 150)) }}},
+	{10, "time", rich, "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20", options{}},
+	{6, "limits", rich, "pause=20 limit=30 tick=80", options{config: func(r *rand.Rand, c *broker.Config) {
+		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = maybe(r, 8), maybe(r, 6), maybe(r, 5)
+		c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(maybe(r, 1200)), int64(maybe(r, 1000)), int64(maybe(r, 800))
+	}}},
+	{6, "vanishing", rich, "submitters=6 gone=40 submitter=15 tick=8 ids=5", options{}},
+	{5, "letters", rich, "revive=30 fail=90", options{config: func(r *rand.Rand, c *broker.Config) {
+		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
+		c.Retries = r.IntN(2)
+	}}},
 	// At most one job fails at a time, because the oracle learns the reason, whose length
 	// counts, only from the letter.
-	{3, "letter bytes", plain, richWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) {
-			c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
-			c.Retries = r.IntN(2)
-		}
-	}},
-	{4, "types", rich, "types=10 join=60 pause=10 limit=10 forget=20", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) {
-			c.IdleTypes = r.IntN(3)
-			c.KeptTypes = r.IntN(c.IdleTypes + 1)
-			c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
-		}
-	}},
-	{8, "keep", rich, "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60", nil},
-	{8, "several", rich, "several=80 types=5 workers=5 join=40", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }
-	}},
-	{8, "groups", rich, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = maybe(r, 4) }
-	}},
-	{8, "fair", rich, "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50", nil},
-	{8, "lending", lending, "", nil},
+	{3, "letter bytes", plain, richWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", options{config: func(r *rand.Rand, c *broker.Config) {
+		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
+		c.Retries = r.IntN(2)
+	}}},
+	{4, "types", rich, "types=10 join=60 pause=10 limit=10 forget=20", options{config: func(r *rand.Rand, c *broker.Config) {
+		c.IdleTypes = r.IntN(3)
+		c.KeptTypes = r.IntN(c.IdleTypes + 1)
+		c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
+	}}},
+	{8, "keep", rich, "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60", options{}},
+	{8, "several", rich, "several=80 types=5 workers=5 join=40", options{config: func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }}},
+	{8, "groups", rich, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", options{config: func(r *rand.Rand, c *broker.Config) { c.MaxGroups = maybe(r, 4) }}},
+	{8, "fair", rich, "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50", options{}},
+	{8, "lending", lending, "", options{}},
 	{5, "rates", rich, `groups=50 maxGroups=1 ids=24 types=1 workers=2 rule=4 limit=6 pause=0 gone=1 submit=140 release=120
-		respond=30 join=40 minSteps=100 maxSteps=300 sameTime=60`, nil},
+		respond=30 join=40 minSteps=100 maxSteps=300 sameTime=60`, options{}},
 	// Queues of groups are used again and again, with more priorities than an empty queue keeps
 	// lanes for.
 	{4, "group lanes", plain, `groups=90 maxGroups=1 ids=60 types=1 priorities=9 submitters=1 workers=2 minSteps=150 maxSteps=300
-		gone=1 expelled=0`, func(p *profile) {
-		p.phase = func(step, _ int) string {
-			if step/30%2 == 1 {
-				return "submit=5 respond=400"
-			}
-			return "submit=400 respond=5"
+		gone=1 expelled=0`, options{phase: func(step, _ int) string {
+		if step/30%2 == 1 {
+			return "submit=5 respond=400"
 		}
-	}},
-	{3, "drain", rich, "", func(p *profile) {
-		p.phase = func(step, steps int) string {
-			switch {
-			case step > steps*3/4:
-				return "expel=10 drain=0"
-			case step > steps/2:
-				return "drain=10"
-			}
-			return ""
+		return "submit=400 respond=5"
+	}}},
+	{3, "drain", rich, "", options{phase: func(step, steps int) string {
+		switch {
+		case step > steps*3/4:
+			return "expel=10 drain=0"
+		case step > steps/2:
+			return "drain=10"
 		}
-	}},
-	{3, "spread", rich, "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300", nil},
-	{3, "many", rich, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", nil},
+		return ""
+	}}},
+	{3, "spread", rich, "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300", options{}},
+	{3, "many", rich, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", options{}},
 }
 
 // special are kinds of long runs.
 var special = []kind{
 	// Jobs with groups are lent, and some types are fair.
-	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", nil},
+	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", options{}},
 	{101, "lanes", rich, `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
-		ledgerEvery=8`, nil},
-	{103, "wild", rich, "wild=100 ids=60 churn=50 minSteps=200 maxSteps=400", nil},
+		ledgerEvery=8`, options{}},
+	{103, "wild", rich, "wild=1 ids=60 churn=50 minSteps=200 maxSteps=400", options{}},
 	{107, "old letters", rich, `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
-		sameTime=80`, func(p *profile) {
-		p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
-	}},
-	{211, "long", rich, "minSteps=2000 maxSteps=4000", nil},
-	{223, "big", rich, "", func(p *profile) {
-		p.bodies = func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] }
-		p.config = func(r *rand.Rand, c *broker.Config) {
+		sameTime=80`, options{config: func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }}},
+	{211, "long", rich, "minSteps=2000 maxSteps=4000", options{}},
+	{223, "big", rich, "", options{
+		bodies: func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] },
+		config: func(r *rand.Rand, c *broker.Config) {
 			c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
 			c.MaxBytes = 4 << 20
-		}
+		},
 	}},
 	// Bodies fill slabs. Most jobs end soon and a few stay, so that slabs are compacted.
 	{499, "slabs", rich, `ids=3000 churn=95 types=2 submitters=4 workers=3 minSteps=2500 maxSteps=3500 ledgerEvery=64 gone=2 expelled=1
-		pause=1 limit=1`, func(p *profile) {
-		p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
-		p.phase = func(step, steps int) string {
+		pause=1 limit=1`, options{
+		bodies: func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] },
+		phase: func(step, steps int) string {
 			if step < steps/3 {
 				return "submit=200 respond=10 cancel=5"
 			}
 			return "submit=60 respond=90 cancel=90"
-		}
+		},
 	}},
 	// Many jobs, which take several chunks of records, then few, so that chunks are given back.
 	{997, "crowd", rich, `ids=6000 churn=97 types=3 submitters=5 workers=5 minSteps=9000 maxSteps=10000 ledgerEvery=256
-		submitter=3`, func(p *profile) {
-		p.phase = func(step, steps int) string {
-			if step < steps/2 {
-				return "submit=400 respond=10 cancel=5 gone=0"
-			}
-			return "submit=50 respond=150 cancel=150 gone=3"
+		submitter=3`, options{phase: func(step, steps int) string {
+		if step < steps/2 {
+			return "submit=400 respond=10 cancel=5 gone=0"
 		}
-	}},
+		return "submit=50 respond=150 cancel=150 gone=3"
+	}}},
 	// A drain is cut short while there are more jobs than one step can end.
 	{401, "stop", rich, `ids=4000 churn=99 types=3 submitters=4 workers=4 minSteps=2500 maxSteps=3000 ledgerEvery=256 submit=900
-		gone=1 limit=60`, func(p *profile) {
-		p.phase = func(step, steps int) string {
-			if step > steps-100 {
-				return "expel=60"
-			}
-			return ""
+		gone=1 limit=60`, options{phase: func(step, steps int) string {
+		if step > steps-100 {
+			return "expel=60"
 		}
-	}},
+		return ""
+	}}},
 	// More deadlines are due at a time than one tick handles.
 	{983, "alarms", rich, `ids=3000 churn=98 types=2 submitters=3 workers=3 delay=90 expires=50 timeout=50 backoff=10
-		minSteps=3000 maxSteps=4000 ledgerEvery=64 submit=600 gone=0 expelled=0 limit=0 sameTime=97`, nil},
+		minSteps=3000 maxSteps=4000 ledgerEvery=64 submit=600 gone=0 expelled=0 limit=0 sameTime=97`, options{}},
 }
 
 // profileOf returns the profile for the run of a seed.

@@ -29,10 +29,8 @@ const traceLines = 60
 // Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
-	// Commands is how many commands were carried out, Peak the maximum number of bytes lent to the
-	// core at a time, and Returns how often memory was given back.
-	Commands, Peak, Returns int
-	// Profiles counts the runs of each kind.
+	// Commands is how many commands were carried out, Profiles counts the runs of each kind.
+	Commands int
 	Profiles map[string]int
 }
 
@@ -134,8 +132,6 @@ type runner struct {
 }
 
 func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
-	x.Peak = max(x.Peak, x.pages.peak)
-	x.Returns += x.pages.returns
 	x.pages.settle()
 	cfg.Pages = x.pages
 	r := &runner{x: x, p: p, driver: newDriver(cfg), oracle: newOracle(cfg), inner: rand.New(rand.NewPCG(cfg.Seed, 1))}

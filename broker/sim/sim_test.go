@@ -66,8 +66,8 @@ func TestSeeds(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			commands += x.Commands
-			returns += x.Returns
-			peak = max(peak, x.Peak)
+			returns += x.pages.returns
+			peak = max(peak, x.pages.peak)
 			for name, k := range x.Profiles {
 				profiles[name] += k
 			}
