@@ -19,6 +19,11 @@ const (
 	minDefault = 64 << 20
 )
 
+// typeMemory is roughly how many bytes a type takes that one job keeps in use: its record and its
+// queue, the figures that the page shows, a finding, and garbage. Types may take a quarter of
+// --max-memory, unless --max-types says otherwise.
+const typeMemory = 4 << 10
+
 // share is a limit that defaults to a part of --max-memory.
 type share struct {
 	flag  string
@@ -77,6 +82,9 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 		o.History = min(o.History, budget/4)
 	} else if o.History > budget/4 {
 		return &guard.OptionError{Flag: "history", Value: cli.Bytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
+	}
+	if !cli.IsSet(f, "max-types") {
+		o.MaxTypes = int(min(int64(o.MaxTypes), budget/4/typeMemory))
 	}
 	if !cli.IsSet(f, "max-inbound") {
 		o.MaxInbound = max(o.MaxInbound, frame)

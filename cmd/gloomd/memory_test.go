@@ -56,6 +56,28 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestTypes: types that are not limited fit in a quarter of a small budget.
+func TestTypes(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want int
+	}{
+		{"", 100_000},
+		{"--max-memory=2GiB", 100_000},
+		{"--max-memory=256MiB", 16_384},
+		{"--max-memory=64MiB", 4096},
+		{"--max-memory=256MiB --max-types=50000", 50_000},
+	} {
+		o, err := parse(t, strings.Fields(c.args)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.MaxTypes != c.want {
+			t.Errorf("%s: %d types, want %d", c.args, o.MaxTypes, c.want)
+		}
+	}
+}
+
 // TestHistory: the default is a quarter of a small budget, and a value that is set is kept.
 func TestHistory(t *testing.T) {
 	for args, want := range map[string]int64{"": 64 * mib, "--max-memory=128MiB": 32 * mib, "--max-memory=1GiB": 64 * mib, "--max-memory=1GiB --history=256MiB": 256 * mib, "--history=0": 0} {

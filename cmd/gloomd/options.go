@@ -36,7 +36,7 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.Size(&o.MaxTypeBytes, 0, maxBytes), "max-type-bytes", "maximum memory for the jobs of one type")
 	f.IntVar(&o.MaxSubmitterJobs, "max-submitter-jobs", o.MaxSubmitterJobs, "maximum number of jobs of one submitter")
 	f.Var(cli.Size(&o.MaxSubmitterBytes, 0, maxBytes), "max-submitter-bytes", "maximum memory for the jobs of one submitter")
-	f.IntVar(&o.MaxTypes, "max-types", o.MaxTypes, "maximum number of types in use or configured at a time")
+	f.IntVar(&o.MaxTypes, "max-types", o.MaxTypes, "maximum number of types in use or configured at a time; by default fewer if max-memory is below 1.6GiB")
 	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "maximum number of groups with jobs at a time")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0 means what the limit on open files allows")
 	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "maximum number of connections on the HTTP address; beyond it, the one that has been idle longest is closed")
