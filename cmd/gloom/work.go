@@ -390,14 +390,18 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 		}
 		switch n {
 		case 1:
+			time.Sleep(cli.OneStop)
+			for len(signals) > 0 {
+				<-signals
+			}
 			if r := reporter.running.Load(); r > 0 && !w.quiet {
 				w.note("no more jobs; waiting for %s, a second signal stops them", cli.Plural(int(r), "command"))
 			}
 			cancel()
 		case 2:
-			stopped, runCtx := context.WithCancel(context.Background())
-			runCtx()
-			go worker.Stop(stopped)
+			ended, end := context.WithCancel(context.Background())
+			end()
+			go worker.Stop(ended)
 		case 3:
 			close(kill)
 		}

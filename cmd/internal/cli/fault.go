@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // Exit statuses that mean the same in all programs.
@@ -72,6 +73,10 @@ func Report(stderr io.Writer, program string, err error) int {
 	return f.Code
 }
 
+// OneStop is how long signals to stop count as one: coreutils' timeout signals its command and then the
+// command's process group.
+const OneStop = 5 * time.Millisecond
+
 // UntilSignal returns a context that ends at Ctrl-C or SIGTERM; its cause is then a Fault. The next
 // signal ends the process. stop releases the context.
 func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
@@ -81,6 +86,7 @@ func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	go func() {
 		select {
 		case sig := <-signals:
+			time.Sleep(OneStop)
 			signal.Stop(signals)
 			if sig == syscall.SIGTERM {
 				cancel(Failf(ExitTerminated, "terminated"))

@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"gloom/cmd/internal/cli"
 )
 
 // Signals turns the signals of the process into channels and calls.
@@ -51,6 +54,7 @@ func Notify(reopen func()) *Signals {
 		}
 	}()
 	go func() {
+		var stopping <-chan time.Time
 		defer kill()
 		defer stop()
 		for {
@@ -63,11 +67,13 @@ func Notify(reopen func()) *Signals {
 					case hangup <- struct{}{}:
 					default: // the next reopen has not begun yet, and will see all changes
 					}
-				case s.Stop.Err() == nil:
-					stop()
-				default:
+				case stopping == nil:
+					stopping = time.After(cli.OneStop)
+				case s.Stop.Err() != nil:
 					kill()
 				}
+			case <-stopping:
+				stop()
 			case <-s.done:
 				return
 			}

@@ -47,3 +47,18 @@ func TestHangingReopen(t *testing.T) {
 		}
 	}
 }
+
+// TestOneStop: two signals at once, as coreutils' timeout sends them, are one stop.
+func TestOneStop(t *testing.T) {
+	s := Notify(func() {})
+	defer s.Close()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM} {
+		s.incoming <- sig
+	}
+	<-s.Stop.Done()
+	if s.Kill.Err() != nil {
+		t.Fatal("the second signal counts")
+	}
+	s.incoming <- syscall.SIGTERM
+	<-s.Kill.Done()
+}
