@@ -57,14 +57,12 @@ class JobBase:
         return f"{type(self).__name__}(id={self.id!r}, type={self.type!r})"
 
 
+@dataclass(eq=False, repr=False)
 class Job(JobBase):
     """A job for a handler that runs in a thread or a process."""
 
-    _report: Callable[[bytes], None]  # sends progress
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._ended = threading.Event()
+    _report: Callable[[bytes], None] = field(init=False)  # sends progress
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep for timeout seconds, or until nobody waits for this run any more;

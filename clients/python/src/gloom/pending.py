@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Callable, Generator, Self
 
 from ._options import OnProgress, logger
@@ -9,6 +10,7 @@ from .errors import Cancelled
 from .wire import Fields, Message
 
 
+@dataclass(eq=False, repr=False)
 class PendingJob:
     """What the two kinds of pending jobs share.
 
@@ -16,23 +18,18 @@ class PendingJob:
     then.  _reply, if a caller has asked for it, completes with the reply to the submit.
     """
 
-    sent: bool = False  # part of the submit may have left this process
-    acked: bool = False  # the broker is known to have accepted it
-    _end: Any
-    _reply: Any = None
+    _cancel: Callable[[str], None]
+    id: str
+    type: str | None  # None for the broker's default one
+    frame: bytes  # while it may have to be sent
+    options: InitVar[Fields]
+    _raw: bool
+    sent: bool = field(default=False, init=False)  # part of it may have left this process
+    acked: bool = field(default=False, init=False)  # the broker is known to have it
+    _end: Any = field(init=False)
+    _reply: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        cancel: Callable[[str], None],
-        id: str,
-        type: str | None,
-        frame: bytes,
-        options: Fields,
-        raw: bool,
-    ) -> None:
-        self.id = id
-        self.type = type  # None for the broker's default one
-        self.frame = frame  # while it may have to be sent
+    def __post_init__(self, options: Fields) -> None:
         #: The broker sends nothing about the job once it has accepted it.
         self.detached = bool(options.get("detach"))
         #: The job outlives its connection and can be attached to.
@@ -41,9 +38,8 @@ class PendingJob:
         self.again = self.kept and bool(options.get("at_least_once"))
         self.silent = not options.get("ack", True)  # sent with "ack":false
         self.on_progress: OnProgress | None = options.get("on_progress")
-        self._cancel = cancel
         own_raw = options.get("raw")
-        self._raw: bool = raw if own_raw is None else own_raw
+        self._raw = self._raw if own_raw is None else own_raw
 
     def cancel(self) -> bool:
         """Ask the broker to cancel the job; False if it has ended.
