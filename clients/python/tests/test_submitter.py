@@ -5,6 +5,7 @@ import concurrent.futures
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 import unittest
@@ -680,6 +681,33 @@ class Window(SubmitterCase):
                 jobs.submit("echo", 1)
         peer.send({"id": peer.take(), "body": 1}, {"id": peer.take(), "body": 2})
         self.assertEqual(others[1].result(PATIENCE), 2)
+
+    def test_interrupted_at_the_start_of_any_function(self):
+        thread = self.submitter()._thread
+        errors = []  # their tracebacks keep what the interrupted functions held
+        while True:
+            left = [len(errors)]
+
+            def interrupt(frame, event, arg):
+                left[0] -= 1
+                if left[0] < 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+
+            traced, called = sys.gettrace(), threading.Event()
+            try:
+                sys.settrace(interrupt)
+                thread.call(int)
+            except KeyboardInterrupt as err:
+                errors.append(err)
+            else:
+                break
+            finally:
+                sys.settrace(traced)
+            other = threading.Thread(target=thread.call, args=(called.set,), daemon=True)
+            other.start()
+            self.assertTrue(called.wait(PATIENCE), f"after {len(errors)} interrupts")
+        self.assertGreater(len(errors), 3)
 
     def test_drain_sends_the_job_of_an_interrupted_submit(self):
         jobs = self.submitter()

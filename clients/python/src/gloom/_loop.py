@@ -8,8 +8,7 @@ import functools
 import inspect
 import os
 import threading
-from typing import Any, Awaitable, Callable, Concatenate, Coroutine, Iterator
-from typing import ParamSpec, TypeVar
+from typing import Any, Awaitable, Callable, Concatenate, Coroutine, ParamSpec, TypeVar
 
 from ._options import logger
 from .errors import ClosedError
@@ -129,25 +128,25 @@ class LoopThread:
         if self._pid not in (0, os.getpid()):
             raise ClosedError("closed: this is a forked process")
 
-    @contextlib.contextmanager
-    def _while_running(self) -> Iterator[None]:
-        """Keep the loop from being stopped within the context."""
+    def _while_running(self, function: Callable[[], T]) -> T:
+        """Call a function, and keep the loop from being stopped meanwhile."""
         self.check_here()
         with self._lock:
             if not self._running:
                 raise ClosedError("closed")
-            yield
+            return function()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function in the loop soon; do nothing unless it runs."""
-        with contextlib.suppress(ClosedError), self._while_running():
-            self.loop.call_soon_threadsafe(function, *args)
+        with contextlib.suppress(ClosedError):
+            self._while_running(lambda: self.loop.call_soon_threadsafe(function, *args))
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in the loop and wait for its result."""
         self.check_outside()
-        with self._while_running():
-            result = asyncio.run_coroutine_threadsafe(work(), self.loop)
+        result = self._while_running(
+            lambda: asyncio.run_coroutine_threadsafe(work(), self.loop)
+        )
         try:
             return result.result()
         except concurrent.futures.CancelledError:
@@ -165,9 +164,13 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
-        with contextlib.suppress(ClosedError), self._while_running():
+
+        def end() -> None:
             self._running = False
             atexit.unregister(self.stop)
             self.loop.call_soon_threadsafe(self.loop.stop)
+
+        with contextlib.suppress(ClosedError):
+            self._while_running(end)
         if self._pid == os.getpid() and not self.inside:
             self._thread.join()
