@@ -24,8 +24,8 @@ class PendingJob:
     frame: bytes  # while it may have to be sent
     options: InitVar[Fields]
     _raw: bool
-    sent: bool = field(default=False, init=False)  # part of it may have left this process
-    acked: bool = field(default=False, init=False)  # the broker is known to have it
+    sent: bool = field(default=False, init=False)  # part may have left this process
+    acked: bool = field(default=False, init=False)  # the broker has accepted it
     _end: Any = field(init=False)
     _reply: Any = field(default=None, init=False)
 
