@@ -27,9 +27,9 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// raceTimes returns n, or less where every command is slow: under the race detector, or if each
+// scaleDown returns n, or less where every command is slow: under the race detector, or if each
 // command checks the invariants.
-func raceTimes(n, checked int) int {
+func scaleDown(n, checked int) int {
 	switch {
 	case Checking:
 		return checked
@@ -39,7 +39,7 @@ func raceTimes(n, checked int) int {
 	return n
 }
 
-func numbered(id []byte, n int) []byte {
+func putNumber(id []byte, n int) []byte {
 	binary.LittleEndian.PutUint64(id, uint64(n)*0x9e3779b97f4a7c15)
 	return id
 }
@@ -47,12 +47,12 @@ func numbered(id []byte, n int) []byte {
 // TestLostSubmitterSlices: when a submitter with very many jobs is lost, all counts change at
 // once, but the memory is freed in slices: no step frees more than its share.
 func TestLostSubmitterSlices(t *testing.T) {
-	n := raceTimes(1_000_000, 3000)
+	n := scaleDown(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
 	s := b.AddSubmitter()
 	id, body := make([]byte, 16), make([]byte, 100)
 	for i := range n {
-		sub := Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 200), Retries: -1, NoAck: true}
+		sub := Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 200), Retries: -1, NoAck: true}
 		if i%10 == 0 {
 			sub.Delay = 3600e9
 		}
@@ -60,8 +60,8 @@ func TestLostSubmitterSlices(t *testing.T) {
 	}
 	now := int64(n)
 	b.RemovePeer(now, s)
-	if b.JobCount() != 0 || b.total.Discarded != uint64(n) || b.bytes != 0 {
-		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.JobCount(), b.bytes, b.total.Discarded)
+	if b.JobCount() != 0 || b.totals.Discarded != uint64(n) || b.bytes != 0 {
+		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.JobCount(), b.bytes, b.totals.Discarded)
 	}
 	if b.unswept != n || b.jobs.Len() != n {
 		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unswept, b.jobs.Len())
@@ -71,7 +71,7 @@ func TestLostSubmitterSlices(t *testing.T) {
 	other := b.AddSubmitter()
 	for i := range 100 {
 		before := b.unswept
-		fx := b.Submit(now, other, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Retries: -1})
+		fx := b.Submit(now, other, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Retries: -1})
 		if len(fx) != 1 || fx[0].Op != OpOK {
 			t.Fatalf("id %d is not free: %+v", i, fx)
 		}
@@ -103,13 +103,13 @@ func TestLostSubmitterSlices(t *testing.T) {
 // another submitter is handed out within the next few commands.
 func TestLostSubmitterDelay(t *testing.T) {
 	for _, fair := range []bool{false, true} {
-		n := raceTimes(100_000, 2000)
+		n := scaleDown(100_000, 2000)
 		b := New(Config{Pages: &countingPages{}})
 		b.SetFair(0, []byte("echo"), fair)
 		s, other := b.AddSubmitter(), b.AddSubmitter()
 		id := make([]byte, 16)
 		for i := range n {
-			b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
+			b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		}
 		b.Submit(0, other, &Submission{ID: []byte("new"), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		b.RemovePeer(0, s)
@@ -137,11 +137,11 @@ func TestLostSubmitterDelay(t *testing.T) {
 func TestSubmitterReconnects(t *testing.T) {
 	b := New(Config{})
 	id := make([]byte, 16)
-	n := raceTimes(2000, 200)
+	n := scaleDown(2000, 200)
 	for round := range 50 {
 		s := b.AddSubmitter()
 		for i := range n {
-			b.Submit(0, s, &Submission{ID: numbered(id, round*n+i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
+			b.Submit(0, s, &Submission{ID: putNumber(id, round*n+i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		}
 		b.RemovePeer(0, s)
 		if b.unswept > 2*n {
@@ -153,7 +153,7 @@ func TestSubmitterReconnects(t *testing.T) {
 // TestLostSubmitterManyTypes: the jobs of a lost submitter are swept just as fast if they are of
 // very many types.
 func TestLostSubmitterManyTypes(t *testing.T) {
-	n := raceTimes(100_000, 500)
+	n := scaleDown(100_000, 500)
 	b := New(Config{IdleTypes: 10})
 	s := b.AddSubmitter()
 	for i := range n {
@@ -173,15 +173,15 @@ func TestLostSubmitterManyTypes(t *testing.T) {
 	if got := len(b.typesByName); got > 10 {
 		t.Errorf("%d types are remembered, at most 10", got)
 	}
-	if l := b.Forgotten(); l.Discarded+10 < uint64(n) || b.total.Discarded != uint64(n) {
-		t.Errorf("%d discarded in forgotten types, %d in all, want about %d", l.Discarded, b.total.Discarded, n)
+	if l := b.Forgotten(); l.Discarded+10 < uint64(n) || b.totals.Discarded != uint64(n) {
+		t.Errorf("%d discarded in forgotten types, %d in all, want about %d", l.Discarded, b.totals.Discarded, n)
 	}
 }
 
 // TestTypesBounded: types that come and go leave nothing behind, and no more are
 // admitted than allowed.
 func TestTypesBounded(t *testing.T) {
-	n := raceTimes(100_000, 3000)
+	n := scaleDown(100_000, 3000)
 	limit := 1000
 	if Checking {
 		limit = 300
@@ -204,8 +204,8 @@ func TestTypesBounded(t *testing.T) {
 	if len(b.holdings.All()) > 110 || len(b.queues.All()) > 110 {
 		t.Errorf("%d holdings and %d queues were made", len(b.holdings.All()), len(b.queues.All()))
 	}
-	if b.total.Answered != uint64(n) {
-		t.Errorf("%d answered, want %d", b.total.Answered, n)
+	if b.totals.Answered != uint64(n) {
+		t.Errorf("%d answered, want %d", b.totals.Answered, n)
 	}
 
 	// No more types than the limit may be in use at the same time.
@@ -228,7 +228,7 @@ func TestTypesBounded(t *testing.T) {
 // TestBytesPerQueuedJob measures the memory per job of two million queued jobs, each with a
 // body of 100 bytes and an id of 16.
 func TestBytesPerQueuedJob(t *testing.T) {
-	n := raceTimes(2_000_000, 5000)
+	n := scaleDown(2_000_000, 5000)
 	const goal = 250.0
 	for _, priorities := range []int{1, 10} {
 		runtime.GC()
@@ -239,7 +239,7 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		s := b.AddSubmitter()
 		id, body := make([]byte, 16), make([]byte, 100)
 		for i := range n {
-			b.Submit(int64(i), s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % priorities), Retries: -1, NoAck: true})
+			b.Submit(int64(i), s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % priorities), Retries: -1, NoAck: true})
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
@@ -267,13 +267,13 @@ func TestBytesPerQueuedJob(t *testing.T) {
 // TestDrainedBacklogMemory: once all jobs of a backlog have ended, its memory has been
 // returned.
 func TestDrainedBacklogMemory(t *testing.T) {
-	n := raceTimes(200_000, 4000)
+	n := scaleDown(200_000, 4000)
 	pages := &countingPages{}
 	b := New(Config{Pages: pages})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	id, body := make([]byte, 16), make([]byte, 100)
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 100), Retries: -1, NoAck: true})
+		b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 100), Retries: -1, NoAck: true})
 	}
 	full := pages.held
 	b.Join(0, w, &JoinRequest{Type: []byte("echo")})
@@ -284,7 +284,7 @@ func TestDrainedBacklogMemory(t *testing.T) {
 	if b.JobCount() != 0 || pages.held > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
 		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.JobCount())
 	}
-	if n := b.index.HeldBytes(); n > 2<<10+8 {
+	if n := b.jobIndex.HeldBytes(); n > 2<<10+8 {
 		t.Errorf("the empty index takes %d bytes, more than one segment", n)
 	}
 }
@@ -293,7 +293,7 @@ func TestDrainedBacklogMemory(t *testing.T) {
 // late, neither a tick nor the join of a worker ends more than its share of them. None of them
 // is handed out; the one job that has no deadline is.
 func TestManyDeadlinesAtOnce(t *testing.T) {
-	n := raceTimes(20_000, 2000)
+	n := scaleDown(20_000, 2000)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	for i := range n {

@@ -26,12 +26,12 @@ type Broker struct {
 	timings   container.Table[timing]
 	slabs     container.Slabs
 	bigBodies map[uint32][]byte // bodies kept by reference, by the number of the job's record
-	index     container.Index
+	jobIndex  container.Index
 
 	bigBytes int64
 	bytes    int64 // weight of all jobs held
 
-	total       Ledger
+	totals      Ledger
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of the long names of types
@@ -48,7 +48,7 @@ type Broker struct {
 	lastCreation   uint64                   // the number of the latest type or pool
 	poolBytes      int64                    // the sum of pool.bytes
 	lastIdleNumber uint64                   // the last idleNumber that was given
-	idle           container.Ring[idleLine] // the lines that have idle workers
+	idleLines      container.Ring[idleLine] // the lines that have idle workers
 
 	groups        container.Slots[group]
 	groupIndex    container.Index // finds groups by name; the values are group.number + 1
@@ -56,7 +56,7 @@ type Broker struct {
 	groupSetIndex container.Index // finds sets by groupSetKey; the values are groupSet.number + 1
 	groupsCounted int
 	groupNames    int64 // bytes of names of groups
-	limits        int64 // how many limits the arrays of all groups have room for
+	limitSlots    int64 // how many limits the arrays of all groups have room for
 	rules         map[string]*rule
 	wildcardRules ruleIndex // the rules whose patterns contain a *
 	ruleNumber    uint64
@@ -115,22 +115,22 @@ type Broker struct {
 	expelling bool
 	expelNext int // the number of the record from which Expel continues
 
-	dead deadLetters
+	deadLetters deadLetters
 
 	// overdueRuns counts overdue runs, and overdueBytes is their weight.
 	overdueRuns  int
 	overdueBytes int64
-	// stalled are the workers with overdue runs, ordered by when their first one became
+	// stalledWorkers are the workers with overdue runs, ordered by when their first one became
 	// overdue.
-	stalled container.Ring[worker]
+	stalledWorkers container.Ring[worker]
 	// outcomes counts kept outcomes, and outcomeBytes is their weight.
 	outcomes     int
 	outcomeBytes int64
 
-	// borrowed finds runs of other brokers' jobs by worker and id.
-	borrowed     container.Index
-	borrowedRuns int
-	scratch      []byte
+	// borrowedIndex finds runs of other brokers' jobs by worker and id.
+	borrowedIndex container.Index
+	borrowedRuns  int
+	scratch       []byte
 	// If trackIdle is set, changedLines lists the lines that have changed since the last call of
 	// EachChange.
 	trackIdle    bool
@@ -165,11 +165,11 @@ func New(cfg Config) *Broker {
 	b.jobs.Pages, b.timings.Pages, b.pairs.Pages, b.slabs.Pages, b.history.Pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	b.LimitHistory(cfg.History)
 	seed := maphash.MakeSeed()
-	b.index.Seed, b.groupIndex.Seed, b.groupSetIndex.Seed, b.borrowed.Seed = seed, seed, seed, seed
+	b.jobIndex.Seed, b.groupIndex.Seed, b.groupSetIndex.Seed, b.borrowedIndex.Seed = seed, seed, seed, seed
 	b.groupIndex.Equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.At(r-1).name, name) }
 	b.groupSetIndex.Equal = func(r uint32, key []byte) bool { return b.groupSets.At(r - 1).hasKey(key) }
-	b.index.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
-	b.borrowed.Equal = func(r uint32, key []byte) bool {
+	b.jobIndex.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
+	b.borrowedIndex.Equal = func(r uint32, key []byte) bool {
 		j := b.jobs.Get(r)
 		return b.timing(j).worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
@@ -226,7 +226,7 @@ func (b *Broker) end() []Effect {
 }
 
 // Totals returns the ledger of all types.
-func (b *Broker) Totals() Ledger { return b.total }
+func (b *Broker) Totals() Ledger { return b.totals }
 
 // BigBytes returns how many bytes of bodies are held by reference.
 func (b *Broker) BigBytes() int64 { return b.bigBytes }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// heapNow returns how many bytes Go's heap holds.
-func heapNow() int64 {
+// heapInUse returns how many bytes Go's heap holds.
+func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -19,7 +19,7 @@ func heapNow() int64 {
 // TestPriorityMemory: jobs of many priorities in many queues let lanes and heaps grow. When
 // the jobs have ended, all that memory is returned.
 func TestPriorityMemory(t *testing.T) {
-	before := heapNow()
+	before := heapInUse()
 	b := New(Config{IdleTypes: 10})
 	var subs []Peer
 	for range 20 {
@@ -27,8 +27,8 @@ func TestPriorityMemory(t *testing.T) {
 	}
 	n := 0
 	for _, p := range subs {
-		for typ := range raceTimes(100, 1) {
-			for prio := range raceTimes(193, 80) {
+		for typ := range scaleDown(100, 1) {
+			for prio := range scaleDown(193, 80) {
 				n++
 				b.Submit(0, p, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "t%d", typ), Body: []byte("1"), Priority: int64(prio)})
 			}
@@ -45,7 +45,7 @@ func TestPriorityMemory(t *testing.T) {
 	if m.Heaps > full.Heaps/100+1<<10 || m.Queues > full.Queues/100+1<<10 {
 		t.Errorf("queues and heaps keep %d and %d bytes of %d and %d", m.Queues, m.Heaps, full.Queues, full.Heaps)
 	}
-	if kept := heapNow() - before; kept > 8<<20 {
+	if kept := heapInUse() - before; kept > 8<<20 {
 		t.Errorf("%d bytes are kept after %d jobs have gone", kept, n)
 	}
 	runtime.KeepAlive(b)
@@ -74,7 +74,7 @@ func TestMaxBytes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const limit = 64 << 20
-			before := heapNow()
+			before := heapInUse()
 			b := New(Config{MaxBytes: limit})
 			p := b.AddSubmitter()
 			for n := 0; ; n++ {
@@ -84,7 +84,7 @@ func TestMaxBytes(t *testing.T) {
 					break
 				}
 			}
-			took := heapNow() - before
+			took := heapInUse() - before
 			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.JobCount(), took, float64(took)/limit, b.Memory())
 			if took > limit*5/4 {
 				t.Errorf("%d bytes are held, the limit is %d", took, limit)
@@ -101,7 +101,7 @@ func TestOverdueRunsCount(t *testing.T) {
 		b := New(c)
 		s, w := b.AddSubmitter(), b.AddWorker()
 		b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: 1 << 20})
-		now, n, runs := int64(0), 0, raceTimes(10_000, 300)
+		now, n, runs := int64(0), 0, scaleDown(10_000, 300)
 		for ; n < runs; n++ {
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
 			if b.Submit(now, s, &q)[0].Op == OpRefuse {
@@ -120,7 +120,7 @@ func TestOverdueRunsCount(t *testing.T) {
 			t.Fatalf("%+v: refused after %d jobs, though all that went before had ended", c, n)
 		}
 		// Now each overdue run is on a worker of its own that never answers.
-		for n = 0; n < raceTimes(10_000, 300); n++ {
+		for n = 0; n < scaleDown(10_000, 300); n++ {
 			w := b.AddWorker()
 			b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 10})
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
@@ -139,13 +139,13 @@ func TestOverdueRunsCount(t *testing.T) {
 // TestLostSubmitterRunning: when a submitter with very many running jobs is lost, its counts and the
 // ledger change at once, but the workers are notified in slices.
 func TestLostSubmitterRunning(t *testing.T) {
-	n := raceTimes(200_000, 1500)
+	n := scaleDown(200_000, 1500)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: n, Notices: true})
 	id := make([]byte, 16)
 	for i := range n {
-		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
+		b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
 	}
 	notified := map[string]bool{}
 	tell := func(fx []Effect) {
@@ -164,7 +164,7 @@ func TestLostSubmitterRunning(t *testing.T) {
 	// No notice is sent about a run that has ended in the meantime.
 	answered := 0
 	for i := range n / 2 {
-		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
+		if fx := b.Respond(0, w, putNumber(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
 			t.Fatalf("a discarded answer has effects %v", fx)
 		}
 		if !notified[string(id)] {
@@ -183,8 +183,8 @@ func TestLostSubmitterRunning(t *testing.T) {
 	if len(notified)+answered != n {
 		t.Errorf("%d runs told, %d answered before, want %d in all", len(notified), answered, n)
 	}
-	if b.total.Running != uint64(n-n/2) || b.total.Discarded != uint64(n/2) {
-		t.Errorf("ledger: %+v", b.total)
+	if b.totals.Running != uint64(n-n/2) || b.totals.Discarded != uint64(n/2) {
+		t.Errorf("ledger: %+v", b.totals)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestKeptBodyWeight(t *testing.T) {
 // TestStalledWorkersAreClosed: retries cannot pile up overdue runs without a bound: the worker
 // with most of them is closed, with an error.
 func TestStalledWorkersAreClosed(t *testing.T) {
-	limit := raceTimes(1000, 100)
+	limit := scaleDown(1000, 100)
 	b := New(Config{MaxJobs: limit})
 	s := b.AddSubmitter()
 	for n := range limit {

@@ -24,7 +24,7 @@ func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r, j := b.find(q.ID)
+	r, j := b.findJob(q.ID)
 	if r == 0 || !b.mayControl(sub, b.holdingOf(j), j) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
@@ -40,7 +40,7 @@ func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 // Amend is Change for an operator, for any waiting job. It returns why it was refused.
 func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
 	b.begin(now)
-	r, j := b.find(q.ID)
+	r, j := b.findJob(q.ID)
 	if r == 0 {
 		return b.end(), UnknownID, Reason{Why: NotWaiting}
 	}

@@ -71,8 +71,8 @@ func (s *letterList) find(number int) (block, i int) {
 	return block, i
 }
 
-// from returns the first letter with this number or a larger one, or nil.
-func (s *letterList) from(number int) *letter {
+// firstFrom returns the first letter with this number or a larger one, or nil.
+func (s *letterList) firstFrom(number int) *letter {
 	block, i := s.find(number)
 	if block == len(s.blocks) {
 		return nil
@@ -80,8 +80,8 @@ func (s *letterList) from(number int) *letter {
 	return s.blocks[block][i]
 }
 
-// before returns the last letter with a smaller number, or nil.
-func (s *letterList) before(number int) *letter {
+// lastBefore returns the last letter with a smaller number, or nil.
+func (s *letterList) lastBefore(number int) *letter {
 	block, i := s.find(number)
 	switch {
 	case i > 0:
@@ -148,7 +148,7 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 	}
 	if k.letters.n >= c.DeadLetters {
 		d.dropped++
-		d.drop(b, k, k.letters.from(0))
+		d.drop(b, k, k.letters.firstFrom(0))
 	}
 	d.lastNumber = l.Number
 	k.letters.add(l)
@@ -221,7 +221,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 		from = math.MaxInt
 	}
 	for n := 0; n < lookVisits && len(found) < limit; n++ {
-		l := k.letters.before(from)
+		l := k.letters.lastBefore(from)
 		if l == nil {
 			break
 		}
@@ -230,7 +230,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 			found = append(found, &l.DeadLetter)
 		}
 	}
-	if k.letters.before(from) == nil {
+	if k.letters.lastBefore(from) == nil {
 		return found, -1
 	}
 	return found, from
@@ -255,7 +255,7 @@ func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, b
 	b.begin(now)
 	k, l := b.findLetter(name, id, number)
 	if l != nil {
-		b.dead.drop(b, k, l)
+		b.deadLetters.drop(b, k, l)
 	}
 	return b.end(), l != nil
 }
@@ -268,7 +268,7 @@ func (b *Broker) findLetter(name, id []byte, number int) (*jobType, *letter) {
 		return nil, nil
 	}
 	if number != 0 {
-		if l := k.letters.from(number); l != nil && l.Number == number && string(l.ID) == string(id) {
+		if l := k.letters.firstFrom(number); l != nil && l.Number == number && string(l.ID) == string(id) {
 			return k, l
 		}
 		return k, nil
@@ -289,7 +289,7 @@ func (b *Broker) resubmit(k *jobType, l *letter) (Code, Reason) {
 	c, reason := b.admit(nil, &l.Submission, &x)
 	if c == 0 {
 		b.accept(nil, &l.Submission, &x)
-		b.dead.drop(b, k, l)
+		b.deadLetters.drop(b, k, l)
 	}
 	return c, reason
 }
@@ -304,7 +304,7 @@ type LetterWalk struct {
 	// that were refused. Reason is the reason of the first refusal.
 	Done, Refused int
 	Reason        Reason
-	begun         bool
+	started       bool
 	next, last    int // the numbers to continue from and to end at
 }
 
@@ -315,15 +315,15 @@ const maxWalkLetters = 64
 // Revive, or forgets them. It reports whether there is more to do.
 func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
 	b.begin(now)
-	if !w.begun {
-		w.begun, w.last = true, b.dead.lastNumber
+	if !w.started {
+		w.started, w.last = true, b.deadLetters.lastNumber
 	}
 	for n := 0; n < lookVisits; n++ {
 		k := b.typesByName[string(name)]
 		if k == nil {
 			return b.end(), false
 		}
-		l := k.letters.from(w.next)
+		l := k.letters.firstFrom(w.next)
 		if l == nil || l.Number > w.last || w.Limit > 0 && w.Done+w.Refused == w.Limit {
 			return b.end(), false
 		}
@@ -338,7 +338,7 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 		if again {
 			c, reason = b.resubmit(k, l)
 		} else {
-			b.dead.drop(b, k, l)
+			b.deadLetters.drop(b, k, l)
 		}
 		if c == 0 {
 			w.Done++
@@ -350,11 +350,11 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 }
 
 // DeadCount returns how many dead letters are kept, and their bytes.
-func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.bytes }
+func (b *Broker) DeadCount() (int, int64) { return b.deadLetters.byAge.Len(), b.deadLetters.bytes }
 
 // DeadDropped returns how many failed jobs were dropped from the dead letters, or never kept,
 // because DeadLetters or DeadBytes was reached.
-func (b *Broker) DeadDropped() uint64 { return b.dead.dropped }
+func (b *Broker) DeadDropped() uint64 { return b.deadLetters.dropped }
 
 // Since returns the time that has passed since t, on the core's clock.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

@@ -9,7 +9,7 @@ func (b *Broker) Drain() { b.draining = true }
 func (b *Broker) Draining() bool { return b.draining }
 
 // JobCount returns how many jobs are delayed, queued or running.
-func (b *Broker) JobCount() uint64 { return b.total.Delayed + b.total.Queued + b.total.Running }
+func (b *Broker) JobCount() uint64 { return b.totals.Delayed + b.totals.Queued + b.totals.Running }
 
 // maxExpelJobs bounds the jobs that one Expel ends.
 const maxExpelJobs = 1024
@@ -22,7 +22,7 @@ func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	n := 0
 	b.expelNext = b.jobs.Walk(b.expelNext, math.MaxInt, func(r uint32, j *job) bool {
 		if j.state != stFree && j.state <= stRunning && !b.abandoned(j) {
-			b.expel(r, j)
+			b.endExpelled(r, j)
 			n++
 		}
 		return n < maxExpelJobs
@@ -30,7 +30,7 @@ func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	return b.end(), b.expelNext >= 0
 }
 
-func (b *Broker) expel(r uint32, j *job) {
+func (b *Broker) endExpelled(r uint32, j *job) {
 	h := b.holdingOf(j)
 	if j.state == stRunning {
 		w := b.workerOf(j)

@@ -9,7 +9,7 @@ import (
 // otherwise nil, so that it reveals nothing about other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	sub := b.submitter(p)
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if sub == nil || r == 0 {
 		return nil
 	}
@@ -76,7 +76,7 @@ const (
 // Explain returns the state of the job with this id.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		return JobInfo{}, false
 	}
@@ -98,7 +98,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	if j.timing != 0 {
 		t := b.timing(j)
 		x.Releases = int(t.releases)
-		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
+		if x.Keep = time.Duration(t.keepTime); t.pos >= 0 {
 			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
 		if t.deadline != 0 && j.state != stEnded {
@@ -135,7 +135,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 // JobContent returns copies of the body and the headers (nil: none) of the job with this id.
 // For a kept outcome it returns the answer, nil if there is none.
 func (b *Broker) JobContent(id []byte) (body, headers []byte) {
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		return nil, nil
 	}
@@ -156,7 +156,7 @@ func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 		return HeldByRule
 	case k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency:
 		return HeldByConcurrency
-	case k.limits.Rate > 0 && k.timer >= 0:
+	case k.limits.Rate > 0 && k.timerPos >= 0:
 		return HeldByRate
 	case k.workers == k.borrowers && k.firstPair == 0:
 		return HeldForWorker

@@ -35,7 +35,7 @@ func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
 
 func (k *jobType) use() TypeUse {
 	return TypeUse{
-		Workers: k.workers+k.namingPools > 0, Paused: k.paused, HasSettings: k.hasSettings(), Running: int(k.Running) + int(k.borrowed),
+		Workers: k.workers+k.namingPools > 0, Paused: k.paused, HasSettings: k.hasSettings(), Running: int(k.Running) + int(k.borrowedRuns),
 		Waiting: int(k.Delayed + k.Queued), Letters: k.letters.n, Outcomes: int(k.outcomes),
 	}
 }
@@ -71,7 +71,7 @@ func (b *Broker) ForgetType(now int64, f *ForgetRequest) (fx []Effect, more bool
 		return b.end(), false
 	case f.next >= 0 && !f.Use.isUnused():
 		for n := 0; n < maxWalkLetters && k.letters.n > 0; n++ {
-			b.dead.drop(b, k, k.letters.from(0))
+			b.deadLetters.drop(b, k, k.letters.firstFrom(0))
 			f.Letters++
 		}
 		n := 0
@@ -109,6 +109,6 @@ func (b *Broker) discard(f *ForgetRequest, r uint32, j *job) {
 	l := &lastFrame{code: Cancelled, reason: Reason{Why: TypeForgotten}}
 	b.sendLastFrame(h, r, j, l)
 	b.countEnd(h, r, j, OutDiscarded, &l.reason, 0)
-	b.finish(h, r, j)
+	b.freeEnded(h, r, j)
 	f.Waiting++
 }

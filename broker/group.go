@@ -22,8 +22,8 @@ type group struct {
 	// counted reports that the group counts against MaxGroups.
 	counted bool
 	// shut reports that a rule lets no more of its jobs run.
-	shut  bool
-	timer int32 // in Broker.timers, or -1
+	shut     bool
+	timerPos int32 // in Broker.timers, or -1
 	// parked holds the parked heldQueues of the group, ordered by their best jobs.
 	// openPos is its position in Broker.openGroups, or -1.
 	parked  container.Heap
@@ -151,7 +151,7 @@ func (b *Broker) groupFor(name []byte) *group {
 	if g := b.findGroup(name); g != nil {
 		return g
 	}
-	g := &group{name: append([]byte(nil), name...), timer: -1, openPos: -1}
+	g := &group{name: append([]byte(nil), name...), timerPos: -1, openPos: -1}
 	g.parked = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
 	b.groupNames += int64(len(name))
 	g.number = b.groups.Add(g)
@@ -269,8 +269,8 @@ func (b *Broker) updateGroup(g *group) {
 		g.shut = true
 		for g.watchers.Len() > 0 {
 			k := g.watchers.First()
-			b.watch(k, nil)
-			b.touch(k)
+			b.watchGroups(k, nil)
+			b.markTouched(k)
 		}
 		b.rankOpenGroup(g)
 	case cause == nil && g.shut:
@@ -295,7 +295,7 @@ func (b *Broker) updateGroup(g *group) {
 		g.parked.Release()
 		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.number+1)
 		b.groupNames -= int64(len(g.name))
-		b.limits -= int64(cap(g.limits))
+		b.limitSlots -= int64(cap(g.limits))
 		b.groups.Drop(g.number)
 	}
 }
@@ -304,14 +304,14 @@ func (b *Broker) updateGroup(g *group) {
 func (b *Broker) setGroupTimer(g *group, at int64) {
 	switch {
 	case at == 0:
-		b.stopTimer(&g.timer)
-	case g.timer < 0 || int64(b.timers.At(int(g.timer)).A) != at:
-		b.startTimer(g.timer, g.number|groupTimer, at)
+		b.stopTimer(&g.timerPos)
+	case g.timerPos < 0 || int64(b.timers.At(int(g.timerPos)).A) != at:
+		b.startTimer(g.timerPos, g.number|groupTimer, at)
 	}
 }
 
 // groupBytes returns the size of all groups, with their sets, tenants and held queues.
 func (b *Broker) groupBytes() int64 {
-	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.groupSets.Len())*groupSetSize +
+	return int64(b.groups.Len())*groupSize + b.groupNames + b.limitSlots*int64(unsafe.Sizeof(limit{})) + int64(b.groupSets.Len())*groupSetSize +
 		int64(b.tenants.Len())*tenantSize + int64(b.held.Len())*heldQueuesSize
 }

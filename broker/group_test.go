@@ -11,7 +11,7 @@ import (
 // TestHeldBackCost: jobs that one group holds back cost other jobs nothing
 // once they have been found.
 func TestHeldBackCost(t *testing.T) {
-	n := raceTimes(30_000, 300)
+	n := scaleDown(30_000, 300)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
@@ -66,12 +66,12 @@ func TestUnusedHoldingMemory(t *testing.T) {
 		groups int
 		limit  int64 // bytes
 	}{
-		{"many", Config{IdleTypes: 10}, raceTimes(50_000, 300), maxUnusedBytes},
+		{"many", Config{IdleTypes: 10}, scaleDown(50_000, 300), maxUnusedBytes},
 		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
 		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, maxUnusedBytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := heapNow()
+			before := heapInUse()
 			b := New(c.cfg)
 			s, w := b.AddSubmitter(), b.AddWorker()
 			typ := []byte("t")
@@ -96,7 +96,7 @@ func TestUnusedHoldingMemory(t *testing.T) {
 			if _, counted := b.load(); counted > c.limit {
 				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.limit)
 			}
-			if kept := heapNow() - before; !Checking && !racing && kept > 2*c.limit+2<<20 {
+			if kept := heapInUse() - before; !Checking && !racing && kept > 2*c.limit+2<<20 {
 				t.Errorf("%d bytes are kept", kept)
 			}
 			runtime.KeepAlive(b)
@@ -106,8 +106,8 @@ func TestUnusedHoldingMemory(t *testing.T) {
 
 // TestGroupLifetimes: very many groups leave no memory behind.
 func TestGroupLifetimes(t *testing.T) {
-	n := raceTimes(50_000, 300)
-	before := heapNow()
+	n := scaleDown(50_000, 300)
+	before := heapInUse()
 	b := New(Config{MaxGroups: n})
 	b.SetRule(0, []byte("g*"), Rule{Concurrency: 1, Rate: 1e9})
 	b.SetFair(0, []byte("t"), true)
@@ -123,7 +123,7 @@ func TestGroupLifetimes(t *testing.T) {
 			t.Fatalf("a group too many: %+v", fx[0])
 		}
 		if round == 0 {
-			took := heapNow() - before
+			took := heapInUse() - before
 			_, counted := b.load()
 			t.Logf("a job with a group of its own takes %d bytes, %d are counted", took/int64(n), counted/int64(n))
 			if !Checking && took > counted*3/2 {
@@ -152,7 +152,7 @@ func TestGroupLifetimes(t *testing.T) {
 	if n := []int{b.groups.Len(), b.groupSets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.held.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
 		t.Errorf("groups, sets, queues, holdings, tenants, held queues, bytes and timers are left: %v", n)
 	}
-	if kept := heapNow() - before; kept > 8<<20 {
+	if kept := heapInUse() - before; kept > 8<<20 {
 		t.Errorf("%d bytes are kept", kept)
 	}
 }

@@ -144,7 +144,7 @@ func (b *Broker) unparkTenant(hq *heldQueues) {
 // mustOpenHeld reports whether parked queues of open groups must return to their lines: there is
 // an idle worker, or a fleet, which must learn of jobs that it could lend.
 func (b *Broker) mustOpenHeld() bool {
-	return b.openGroups.Len() > 0 && (b.trackIdle || b.idle.Len() > 0)
+	return b.openGroups.Len() > 0 && (b.trackIdle || b.idleLines.Len() > 0)
 }
 
 // openBestHeld finds the best job in all parked queues of open groups, and opens the held queues
@@ -153,5 +153,5 @@ func (b *Broker) openBestHeld() {
 	g := b.groups.At(b.openGroups.Top().Ref)
 	hq := b.held.At(g.parked.Top().Ref &^ refHeld)
 	b.moveHeld(hq, true)
-	b.touch(hq.kind)
+	b.markTouched(hq.kind)
 }

@@ -76,22 +76,22 @@ type historyEntry struct {
 	// prevRun is the position of the job's previous record: its latest run that did not end it.
 	// For a lost run, prevLost is the position of the previous lost run, of whatever job. 0
 	// means none.
-	prevRun, prevLost int64
-	limit             int64 // Reason.Limit
-	job, arrival      uint32
-	size, answer      uint32 // bytes of the body and of the answer
-	idLen, typeLen    uint16
-	brokerLen         uint16
-	attempts          uint16
-	groups            uint8
-	outcome           Outcome
-	why               Why
-	isRun             bool
-	brokerLost        bool // the broker that ran the job was lost, not only the run
+	prevRun, prevLost    int64
+	limit                int64 // Reason.Limit
+	job, arrival         uint32
+	bodySize, answerSize uint32 // bytes of the body and of the answer
+	idLen, typeLen       uint16
+	brokerLen            uint16
+	attempts             uint16
+	groups               uint8
+	outcome              Outcome
+	why                  Why
+	isRun                bool
+	brokerLost           bool // the broker that ran the job was lost, not only the run
 }
 
 // addRecord adds a record about job r. The caller fills the remaining fields: started, worker,
-// prevLost, answer, outcome, isRun and brokerLost.
+// prevLost, answerSize, outcome, isRun and brokerLost.
 func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *Reason) *historyEntry {
 	id, name, reasonText := b.id(j), h.kind.name, reason.Text
 	if len(reasonText) > maxReasonText {
@@ -121,7 +121,7 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 	}
 	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
-	x.why, x.limit, x.size = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
+	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
 	return x
 }
 
@@ -139,14 +139,14 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason
 		}
 	}
 	x := b.addRecord(h, r, j, broker, reason)
-	x.started, x.worker, x.prevLost, x.answer, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), outcome, false, false
+	x.started, x.worker, x.prevLost, x.answerSize, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), outcome, false, false
 }
 
 // recordRun records a run of job r that has stopped without ending the job.
 func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, lost bool) {
 	w := b.workerOf(j)
 	x := b.addRecord(h, r, j, w.name, &reason)
-	x.started, x.worker, x.prevLost, x.answer, x.outcome, x.isRun, x.brokerLost = b.stateSince(j), w.id, 0, 0, OutFailed, true, w.isBorrower && w.kind == nil
+	x.started, x.worker, x.prevLost, x.answerSize, x.outcome, x.isRun, x.brokerLost = b.stateSince(j), w.id, 0, 0, OutFailed, true, w.isBorrower && w.kind == nil
 	b.ensureTiming(r, j).lastRun = b.history.Last()
 	switch {
 	case lost:
@@ -240,7 +240,7 @@ func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 // Runs returns the remembered runs, at most 16 and the oldest first, of the job with this
 // id that has not ended.
 func (b *Broker) Runs(id []byte) (found []RunInfo) {
-	if r, j := b.find(id); r != 0 && j.timing != 0 {
+	if r, j := b.findJob(id); r != 0 && j.timing != 0 {
 		found = b.runsAt(b.timing(j).lastRun, nil)
 		slices.Reverse(found)
 	}
@@ -253,7 +253,7 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 	i := EndedInfo{
 		ID: bytes.Clone(text[:x.idLen]), Type: bytes.Clone(text[x.idLen : x.idLen+x.typeLen]),
 		Submitter: x.submitter, Outcome: x.outcome, Submitted: x.submitted, Started: x.started, Ended: x.ended,
-		Attempts: int(x.attempts), Size: int(x.size), AnswerSize: int(x.answer),
+		Attempts: int(x.attempts), Size: int(x.bodySize), AnswerSize: int(x.answerSize),
 	}
 	i.Reason = x.reason(x.eachGroup(names[x.brokerLen:], func(name []byte) {
 		i.Groups = append(i.Groups, bytes.Clone(name))

@@ -20,12 +20,12 @@ type holding struct {
 	queued, delayed, ended int
 	// bytes is the weight of its jobs, runBytes that of its running jobs.
 	bytes, runBytes int64
-	// dead reports that the submitter is lost: waiting jobs are abandoned and will be swept,
+	// isDead reports that the submitter is lost: waiting jobs are abandoned and will be swept,
 	// running jobs are unwanted.
-	dead bool
-	// keep reports that the jobs are kept. Such a holding outlives its submitter; then sub is
+	isDead bool
+	// isKept reports that the jobs are kept. Such a holding outlives its submitter; then sub is
 	// nil and owner says which submitters may attach.
-	keep       bool
+	isKept     bool
 	owner      uint64
 	origin     Peer                    // as in holdingKey
 	index      int                     // index in sub.holdings
@@ -43,7 +43,7 @@ type holdingKey struct {
 	origin Peer
 }
 
-func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h.origin} }
+func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.isKept, h.origin} }
 
 const (
 	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with the entries in the map and in the table
@@ -60,14 +60,14 @@ func (h *holding) jobCount() int { return h.jobs.n + h.runs.n }
 func (b *Broker) holdingOf(j *job) *holding { return b.holdings.At(j.holding) }
 
 // orphaned reports whether nobody waits for the jobs of the holding any more.
-func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.lost && !h.keep }
+func (h *holding) orphaned() bool { return h.isDead || h.sub != nil && h.sub.lost && !h.isKept }
 
 // holdingFor returns the holding of a submitter (nil for none) with these groups,
 // creating it if it does not exist.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
 	tenantOrigin := k.tenantOrigin(s, set, origin)
 	if s != nil {
-		if h := s.lastHolding; h != nil && h.kind == k && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.keep == keep && h.origin == origin {
+		if h := s.lastHolding; h != nil && h.kind == k && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.isKept == keep && h.origin == origin {
 			b.takeUnused(h)
 			return h
 		}
@@ -103,7 +103,7 @@ func (k *jobType) tenantOrigin(s *submitter, set *groupSet, origin Peer) Peer {
 }
 
 func (b *Broker) newHolding(key holdingKey) *holding {
-	h := &holding{sub: key.sub, queue: key.queue, kind: key.queue.kind, keep: key.keep, origin: key.origin}
+	h := &holding{sub: key.sub, queue: key.queue, kind: key.queue.kind, isKept: key.keep, origin: key.origin}
 	h.number = b.holdings.Add(h)
 	h.queue.holdings++
 	h.kind.holdings++
@@ -115,8 +115,8 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 // without a connection gets a holding of its own, since holdingsByKey lists none for such
 // jobs.
 func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
-	if !h.keep || h.sub != nil {
-		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
+	if !h.isKept || h.sub != nil {
+		return b.holdingFor(h.sub, h.kind, set, h.isKept, h.origin)
 	}
 	target := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.tenantOrigin(nil, set, h.origin)), true, h.origin})
 	target.owner = h.owner
@@ -194,7 +194,7 @@ func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
 func (b *Broker) releaseIfEmpty(h *holding) {
 	switch {
 	case h.jobCount() > 0:
-	case h.dead || h.keep && h.sub == nil:
+	case h.isDead || h.isKept && h.sub == nil:
 		b.dropHolding(h)
 	default:
 		if h.queue.ready == 0 {
@@ -258,7 +258,7 @@ func (b *Broker) dropHolding(h *holding) {
 		h.kind.holdings--
 		b.checkTypeUnused(h.kind)
 	}
-	if !h.dead && (h.sub != nil || !h.keep) {
+	if !h.isDead && (h.sub != nil || !h.isKept) {
 		b.unlistHolding(h)
 	}
 	b.holdings.Drop(h.number)
@@ -293,14 +293,14 @@ func (b *Broker) orphan(h *holding) {
 	h.sub = nil
 	switch {
 	case h.jobCount() == 0:
-		h.dead = true
+		h.isDead = true
 		b.dropHolding(h)
 		return
-	case h.keep:
+	case h.isKept:
 		return
 	}
 	k, waiting := h.kind, h.queued+h.delayed
-	for _, l := range [...]*Ledger{&k.Ledger, &b.total} {
+	for _, l := range [...]*Ledger{&k.Ledger, &b.totals} {
 		l.Queued -= uint64(h.queued)
 		l.Delayed -= uint64(h.delayed)
 		l.Discarded += uint64(waiting)
@@ -310,7 +310,7 @@ func (b *Broker) orphan(h *holding) {
 	k.bytes -= h.bytes - h.runBytes
 	b.bytes -= h.bytes - h.runBytes
 	h.bytes = h.runBytes
-	h.dead = true
+	h.isDead = true
 	h.origin = sub.id
 	b.unswept += waiting
 	if waiting > 0 {
@@ -323,7 +323,7 @@ func (b *Broker) orphan(h *holding) {
 
 // orphanKept orphans a holding if its jobs are kept and its submitter is lost.
 func (b *Broker) orphanKept(h *holding) {
-	if h.keep && h.sub != nil && h.sub.lost {
+	if h.isKept && h.sub != nil && h.sub.lost {
 		b.orphan(h)
 	}
 }
@@ -360,13 +360,13 @@ type sweepChore struct{ holding *holding }
 
 func (c sweepChore) step(b *Broker) (cost int, done bool) {
 	if r := c.holding.jobs.head; r != 0 {
-		b.sweep(c.holding, r, b.jobs.Get(r))
+		b.sweepJob(c.holding, r, b.jobs.Get(r))
 	}
 	return 1, c.holding.jobs.n == 0
 }
 
-// sweep frees one abandoned job of a dead holding.
-func (b *Broker) sweep(h *holding, r uint32, j *job) {
+// sweepJob frees one abandoned job of a dead holding.
+func (b *Broker) sweepJob(h *holding, r uint32, j *job) {
 	*h.counterOf(j.state)--
 	if j.state != stDelayed {
 		b.removeReady(h.queue, r, j)
@@ -375,6 +375,6 @@ func (b *Broker) sweep(h *holding, r uint32, j *job) {
 	b.unswept--
 	b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
 	b.removeFrom(&h.jobs, holdingLink, j)
-	b.free(r, j)
+	b.freeJob(r, j)
 	b.releaseIfEmpty(h)
 }

@@ -20,7 +20,7 @@ func (v *census) groups() {
 		}
 		for _, g := range h.queue.groupSet.groups {
 			running[g] += h.runs.n
-			if !h.dead {
+			if !h.isDead {
 				waiting[g] += h.queued + h.delayed
 			}
 		}
@@ -45,15 +45,15 @@ func (v *census) groups() {
 		}
 		must(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
 		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
-		must(g.counted == (g.waiting+g.running > 0 || g.ratesResetAt() > b.now || g.timer >= 0 && g.ratesResetAt() > 0), "group %q: counted %v", g.name, g.counted)
+		must(g.counted == (g.waiting+g.running > 0 || g.ratesResetAt() > b.now || g.timerPos >= 0 && g.ratesResetAt() > 0), "group %q: counted %v", g.name, g.counted)
 		must(g.counted || g.sets > 0, "group %q is in no set", g.name)
-		must(!g.counted || g.waiting+g.running > 0 || g.timer >= 0, "group %q has no jobs and no timer", g.name)
+		must(!g.counted || g.waiting+g.running > 0 || g.timerPos >= 0, "group %q has no jobs and no timer", g.name)
 		if g.counted {
 			counted++
 		}
 		cause, until := b.shutCause(g)
-		must(g.shut == (cause != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
-		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
+		must(g.shut == (cause != nil) || g.shut && g.timerPos >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
+		must(until == 0 || g.timerPos >= 0, "group %q is shut until %d, and has no timer", g.name, until)
 		v.heap("parked", &g.parked, v.position)
 		must((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
 		must(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)

@@ -26,10 +26,10 @@ func (b *Broker) checkInvariants() {
 	v.groups()
 	v.heap("timers", &b.timers, func(ref uint32) int32 {
 		if ref&typeTimer != 0 {
-			return b.types.At(ref &^ typeTimer).timer
+			return b.types.At(ref &^ typeTimer).timerPos
 		}
 		if ref&groupTimer != 0 {
-			return b.groups.At(ref &^ groupTimer).timer
+			return b.groups.At(ref &^ groupTimer).timerPos
 		}
 		return b.timings.Get(ref).pos
 	})
@@ -80,7 +80,7 @@ func (v *census) record(r uint32, j *job) {
 	if j.flags&flagIndexed != 0 {
 		v.held++
 		id := b.id(j)
-		must(b.index.Find(b.index.Hash(id), id) == r, "id %q does not lead to its record", id)
+		must(b.jobIndex.Find(b.jobIndex.Hash(id), id) == r, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
 		v.timing++
@@ -107,7 +107,7 @@ func (v *census) record(r uint32, j *job) {
 	}
 	v.weight += int64(j.weight)
 	v.bytes[f.kind] += int64(j.weight)
-	if f.sub != nil && !f.dead {
+	if f.sub != nil && !f.isDead {
 		s := v.subs[f.sub]
 		if s == nil {
 			s = &[2]int64{}
@@ -142,7 +142,7 @@ func (v *census) record(r uint32, j *job) {
 		v.ended[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(j.weight)
-		must(f.keep && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
+		must(f.isKept && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }
 
@@ -167,7 +167,7 @@ func (v *census) peers() {
 			must(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
 			unused := 0
 			for i, h := range s.holdings {
-				must(h.sub == s && !h.dead && h.index == i, "a submitter lists another's holding")
+				must(h.sub == s && !h.isDead && h.index == i, "a submitter lists another's holding")
 				unused += btoi(h.unusedLink.InRing())
 			}
 			must(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
@@ -204,7 +204,7 @@ func (v *census) peers() {
 func (v *census) memory() {
 	b := v.b
 	mustPass("slabs", b.slabs.Check(v.inSlab))
-	mustPass("index", b.index.Check(v.held))
+	mustPass("index", b.jobIndex.Check(v.held))
 	big := int64(0)
 	for r, body := range b.bigBodies {
 		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")
@@ -214,7 +214,7 @@ func (v *census) memory() {
 }
 
 func (v *census) letters() {
-	d := &v.b.dead
+	d := &v.b.deadLetters
 	n, bytes := 0, int64(0)
 	for _, k := range v.b.types.All() {
 		if k == nil {

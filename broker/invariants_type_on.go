@@ -20,7 +20,7 @@ func (v *census) kinds() {
 		must(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
 		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
-		must(int(k.borrowed) == v.borrowed[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowed, v.borrowed[k])
+		must(int(k.borrowedRuns) == v.borrowed[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowed[k])
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
@@ -39,7 +39,7 @@ func (v *census) kinds() {
 		must(k.ringLink.InRing() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.ringLink.InRing())
 		must(n == k.idle.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idle.Len(), n)
 	}
-	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
+	must(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
 	must(spare == b.unusedTypes() && dead == b.letterTypes.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.letterTypes.Len(), spare, dead)
 	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
@@ -158,7 +158,7 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 // blocked reports whether jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
 	return k.paused || k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency ||
-		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
+		k.limits.Rate > 0 && k.timerPos >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
 // queues checks that queues, tenants and held queues have the right counts and are where they belong.
@@ -178,7 +178,7 @@ func (v *census) queues() {
 	for _, k := range b.types.All() {
 		if k != nil {
 			heaps += k.line.Room() + k.idlePairs.Room()
-			must(k.contender < 0 || b.unfinished, "type %q is still a contender", k.name)
+			must(k.contenderPos < 0 || b.unfinished, "type %q is still a contender", k.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
@@ -220,8 +220,8 @@ func (v *census) queues() {
 		must((q.pos >= 0) == (q.ready > 0) && (q.ready > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.ready, q.pos)
 		if q.ready > 0 {
 			x, y := b.bestKey(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.number && (x.Ties(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
-			must(!q.inTurn() || q.held.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
+			must(y.Ref == q.number && (x.Ties(y) || q.waitsForTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
+			must(!q.waitsForTurn() || q.held.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.queue(q)
 		if t := q.tenant; t != nil {
@@ -266,7 +266,7 @@ func (v *census) queues() {
 			must(h.At(int(p.pos)).Ref == p.number|refHeld && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.kind.name)
 		}
 	}
-	must(b.unfinished || b.openGroups.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
+	must(b.unfinished || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
@@ -280,7 +280,7 @@ func (v *census) holdings() {
 		}
 		must(int(h.number) == number && b.types.Has(h.kind.number, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
 		if h.unusedLink.InRing() {
-			must(h.jobCount() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
+			must(h.jobCount() == 0 && !h.isDead, "an unused holding of type %q has jobs", h.kind.name)
 			unused[h.kind]++
 			unusedBytes += h.footprint()
 		} else {
@@ -298,7 +298,7 @@ func (v *census) holdings() {
 				if j.state == stRunning {
 					run += int64(j.weight)
 				}
-				if !b.abandoned(j) || !h.dead {
+				if !b.abandoned(j) || !h.isDead {
 					bytes += int64(j.weight)
 				}
 			}
@@ -306,8 +306,8 @@ func (v *census) holdings() {
 		}
 		must(count[stQueued]+count[stSpilled] == h.queued && count[stDelayed] == h.delayed && count[stEnded] == h.ended && h.ended == v.ended[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queued, h.delayed, h.ended, count)
 		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
-		must((!h.keep || h.origin != 0) && (!h.keep || !h.dead), "a holding of kept jobs is dead or has no origin")
-		if !h.dead && (h.sub != nil || !h.keep) {
+		must((!h.isKept || h.origin != 0) && (!h.isKept || !h.isDead), "a holding of kept jobs is dead or has no origin")
+		if !h.isDead && (h.sub != nil || !h.isKept) {
 			found++
 			must(b.holdingsByKey[h.key()] == h && (h.sub == nil || h.sub.holdings[h.index] == h), "a holding of type %q is not found", h.kind.name)
 		}

@@ -83,7 +83,7 @@ type timing struct {
 	timeout    int64 // of each run
 	backoff    int64
 	deadline   int64 // its deadline, 0 for none
-	keep       int64 // how long its outcome is kept, 0 for not at all
+	keepTime   int64 // how long its outcome is kept, 0 for not at all
 	lastRun    int64 // the position in the history of its latest run, 0 for none
 	job        uint32
 	pos        int32  // position in Broker.timers, -1 without a timer
@@ -144,8 +144,8 @@ func (b *Broker) headers(j *job) []byte {
 	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), uint32(j.headersLen))
 }
 
-// store copies id and headers, and the body if it is small, into the slabs for record r.
-func (b *Broker) store(r uint32, j *job, id, headers, body []byte, stable bool) {
+// storeJob copies id and headers, and the body if it is small, into the slabs for record r.
+func (b *Broker) storeJob(r uint32, j *job, id, headers, body []byte, stable bool) {
 	j.idLen, j.headersLen = uint16(len(id)), uint16(len(headers))
 	j.weight = uint32(len(id) + len(headers) + len(body) + JobOverhead)
 	if len(body) >= bigBody {
@@ -161,8 +161,8 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, stable bool) 
 	j.slab, j.offset = b.slabs.Add(r, id, headers, body)
 }
 
-// free releases the record and all memory of the job.
-func (b *Broker) free(r uint32, j *job) {
+// freeJob releases the record and all memory of the job.
+func (b *Broker) freeJob(r uint32, j *job) {
 	b.freeID(r, j)
 	b.stopTimerOf(j)
 	if j.timing != 0 {
@@ -186,12 +186,12 @@ func (b *Broker) bindID(r uint32, j *job, hash uint64, old uint32) {
 		b.freeID(old, b.jobs.Get(old))
 	}
 	j.flags |= flagIndexed
-	b.index.Insert(hash, r)
+	b.jobIndex.Insert(hash, r)
 }
 
 func (b *Broker) freeID(r uint32, j *job) {
 	if j.flags&flagIndexed != 0 {
-		b.index.Remove(b.index.Hash(b.id(j)), r)
+		b.jobIndex.Remove(b.jobIndex.Hash(b.id(j)), r)
 		j.flags &^= flagIndexed
 	}
 }
@@ -199,11 +199,11 @@ func (b *Broker) freeID(r uint32, j *job) {
 // PrefetchID says that a command with this id follows soon. It changes nothing. With a million jobs
 // most of a submit's time would be spent waiting for the memory of the index; after PrefetchID of
 // several ids the processor fetches it for all of them at the same time.
-func (b *Broker) PrefetchID(id []byte) { b.index.Prefetch(b.index.Hash(id)) }
+func (b *Broker) PrefetchID(id []byte) { b.jobIndex.Prefetch(b.jobIndex.Hash(id)) }
 
-// find returns the job that holds this id, or 0 and nil.
-func (b *Broker) find(id []byte) (uint32, *job) {
-	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
+// findJob returns the job that holds this id, or 0 and nil.
+func (b *Broker) findJob(id []byte) (uint32, *job) {
+	if r := b.jobIndex.Find(b.jobIndex.Hash(id), id); r != 0 {
 		if j := b.jobs.Get(r); !b.abandoned(j) {
 			return r, j
 		}

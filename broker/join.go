@@ -52,7 +52,7 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	}
 	w.room = max(1, q.Prefetch)
 	w.namesJobs = w.namesJobs || q.Prefetch > 0
-	w.notices, w.headers = q.Notices, q.Headers
+	w.wantsNotices, w.wantsHeaders = q.Notices, q.Headers
 	w.hasLeft = false
 	b.ok(p, nil)
 	b.offer(w)
@@ -101,9 +101,9 @@ func (b *Broker) offer(w *worker) {
 		b.enterIdle(w)
 	}
 	if w.pool != nil {
-		b.touchPool(w.pool)
+		b.markPoolTouched(w.pool)
 	} else {
-		b.touch(w.kind)
+		b.markTouched(w.kind)
 	}
 }
 
@@ -118,9 +118,9 @@ func (b *Broker) SetCredit(now int64, p Peer, bytes int64) []Effect {
 	return b.end()
 }
 
-// touch marks a type whose jobs, workers or limits have changed. The type is matched at the end
-// of the command, when everything that is due has happened, so that the best job goes first.
-func (b *Broker) touch(k *jobType) {
+// markTouched marks a type whose jobs, workers or limits have changed. The type is matched at the
+// end of the command, when everything that is due has happened, so that the best job goes first.
+func (b *Broker) markTouched(k *jobType) {
 	b.noteChange(&k.idleLine)
 	if !k.touched {
 		k.touched = true
@@ -128,7 +128,7 @@ func (b *Broker) touch(k *jobType) {
 	}
 }
 
-func (b *Broker) touchPool(p *pool) {
+func (b *Broker) markPoolTouched(p *pool) {
 	if !p.touched {
 		p.touched = true
 		b.touchedPools = append(b.touchedPools, p)

@@ -34,7 +34,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	k.workers++
 	k.borrowers++
 	b.unlistUnusedType(k)
-	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, notices: true, headers: true, isBorrower: true, name: name}
+	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
 	return p, b.end()
 }
 
@@ -95,7 +95,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	}
 	b.assign(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
-	b.borrowed.Insert(b.borrowed.Hash(key), r)
+	b.borrowedIndex.Insert(b.borrowedIndex.Hash(key), r)
 	return b.end(), outcomeNumber(r, j), 0
 }
 
@@ -162,13 +162,13 @@ func (b *Broker) BorrowedRuns() int { return b.borrowedRuns }
 // returnToLender ends a borrowed run that its worker has given back: the job returns to its lender.
 func (b *Broker) returnToLender(h *holding, r uint32, j *job, delay int64) {
 	b.toSubmitter(OpReturn, h, r, j).Delay = delay
-	b.finish(h, r, j)
+	b.freeEnded(h, r, j)
 }
 
 // runOf finds the job with this id that runs on a worker, or 0. A borrowed job is not in the
 // index of ids, so borrowedRunOn finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {
-	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
+	if r := b.jobIndex.Find(b.jobIndex.Hash(id), id); r != 0 {
 		if j := b.jobs.Get(r); j.state == stRunning && b.workerOf(j) == w {
 			return r
 		}
@@ -182,7 +182,7 @@ func (b *Broker) borrowedRunOn(w *worker, id []byte) uint32 {
 		return 0
 	}
 	key := b.borrowedKey(w, id)
-	return b.borrowed.Find(b.borrowed.Hash(key), key)
+	return b.borrowedIndex.Find(b.borrowedIndex.Hash(key), key)
 }
 
 func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
@@ -198,7 +198,7 @@ func (b *Broker) mayRunMore(k *jobType) bool {
 }
 
 // runningHere returns how many jobs of the type run here, borrowed ones included.
-func (k *jobType) runningHere() int { return int(k.Running) + int(k.borrowed) }
+func (k *jobType) runningHere() int { return int(k.Running) + int(k.borrowedRuns) }
 
 // Demand describes the waiting jobs of a type that could run but have no worker at this broker.
 type Demand struct {
@@ -210,7 +210,7 @@ type Demand struct {
 // Demand returns the jobs of a type that could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.limits.Rate > 0 && k.timerPos >= 0 {
 		return d
 	}
 	if d.Jobs = int(k.Queued); d.Jobs == 0 {
@@ -250,7 +250,7 @@ type Supply struct {
 // the limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
-	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timerPos >= 0 {
 		return 0
 	}
 	limit = math.MaxInt
@@ -313,7 +313,7 @@ func TypeMatcher(types, except [][]byte) func(typ []byte) bool {
 func (b *Broker) TrackIdle() { b.trackIdle = true }
 
 // ReportIdle makes EachChange report everything that has idle workers.
-func (b *Broker) ReportIdle() { b.idle.Each(b.noteChange) }
+func (b *Broker) ReportIdle() { b.idleLines.Each(b.noteChange) }
 
 // IdleChange describes a change of a type or of a set of workers: jobs or workers have been added or
 // removed, or workers have become idle. For a type, Set is 0; for workers that joined with

@@ -13,7 +13,7 @@ func TestLetterList(t *testing.T) {
 	var s letterList
 	var sorted []*letter
 	number := 0
-	for step := range raceTimes(200_000, 20_000) {
+	for step := range scaleDown(200_000, 20_000) {
 		grows := step/10_000%2 == 0
 		if n := rng.IntN(10); len(sorted) == 0 || grows && n < 8 || n < 2 {
 			number += 1 + rng.IntN(3)
@@ -38,8 +38,8 @@ func TestLetterList(t *testing.T) {
 				break
 			}
 		}
-		if step%16 == 0 && (s.from(at) != from || s.before(at) != before) || s.n != len(sorted) {
-			t.Fatalf("step %d: of %d letters, %d on the shelf, it finds %v and %v beside %d, not %v and %v", step, len(sorted), s.n, s.before(at), s.from(at), at, before, from)
+		if step%16 == 0 && (s.firstFrom(at) != from || s.lastBefore(at) != before) || s.n != len(sorted) {
+			t.Fatalf("step %d: of %d letters, %d on the shelf, it finds %v and %v beside %d, not %v and %v", step, len(sorted), s.n, s.lastBefore(at), s.firstFrom(at), at, before, from)
 		}
 		if len(s.blocks) > 4+4*len(sorted)/letterBlock {
 			t.Fatalf("step %d: %d blocks for %d letters", step, len(s.blocks), len(sorted))

@@ -66,7 +66,7 @@ func (x *bucket) undoTake(now, startedAt, step int64) {
 // type's timer.
 func (b *Broker) rateAllows(k *jobType) bool {
 	if wait := k.rateBucket.tat - k.leeway() - b.now; wait > 0 {
-		b.startTimer(k.timer, k.number|typeTimer, b.now+wait)
+		b.startTimer(k.timerPos, k.number|typeTimer, b.now+wait)
 		return false
 	}
 	return true

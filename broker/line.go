@@ -50,8 +50,8 @@ func (q *queue) heap() *container.Heap {
 	return &q.kind.line
 }
 
-// inTurn reports whether the queue is parked and belongs to a tenant.
-func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
+// waitsForTurn reports whether the queue is parked and belongs to a tenant.
+func (q *queue) waitsForTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
 func (b *Broker) rank(q *queue) {
@@ -70,7 +70,7 @@ func (b *Broker) rank(q *queue) {
 	x := b.bestKey(q)
 	x.Ref = q.number
 	moved := false
-	if q.inTurn() {
+	if q.waitsForTurn() {
 		moved = q.held.byBestJob.Put(q.bestJobPos, x)
 		x.B, x.C = q.tenant.lastTurn, 0
 	}
@@ -83,7 +83,7 @@ func (b *Broker) rank(q *queue) {
 func (b *Broker) unrank(q *queue) {
 	q.heap().Remove(q.pos)
 	q.pos = -1
-	if q.inTurn() {
+	if q.waitsForTurn() {
 		q.held.byBestJob.Remove(q.bestJobPos)
 		q.bestJobPos = -1
 	}
@@ -169,12 +169,12 @@ func (b *Broker) nextQueue(k *jobType) *queue {
 		if h.sub != nil && h.sub.lost {
 			b.orphan(h)
 		}
-		if h.dead {
+		if h.isDead {
 			b.skipAbandoned(q, h, r, j)
 			continue
 		}
 		if k.fair {
-			b.watch(k, q.groupSet)
+			b.watchGroups(k, q.groupSet)
 		}
 		return q
 	}
@@ -188,8 +188,8 @@ type watcher struct {
 	link  container.Link[jobType] // in group.watchers
 }
 
-// watch sets the groups that a fair type watches.
-func (b *Broker) watch(k *jobType, set *groupSet) {
+// watchGroups sets the groups that a fair type watches.
+func (b *Broker) watchGroups(k *jobType, set *groupSet) {
 	if k.watchedSet == set {
 		return
 	}

@@ -103,7 +103,7 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 // it visited.
 func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
-	if !h.dead {
+	if !h.isDead {
 		x.waiting = uint32(h.queued + h.delayed)
 		if h.queue.shutGroup() != nil {
 			x.held = uint32(h.queued)

@@ -10,9 +10,9 @@ import (
 	"gloom/broker"
 )
 
-// crowded returns a core with one queued job of each of n submitters, all of one type, with
+// crowdedCore returns a core with one queued job of each of n submitters, all of one type, with
 // increasing priorities.
-func crowded(n int, priority func(i int) int64) *broker.Broker {
+func crowdedCore(n int, priority func(i int) int64) *broker.Broker {
 	core := broker.New(broker.Config{})
 	for i := range n {
 		core.Submit(int64(i), core.AddSubmitter(), &broker.Submission{
@@ -31,7 +31,7 @@ func TestLooks(t *testing.T) {
 	const n = 50_000
 	r := rand.New(rand.NewPCG(1, 2))
 	priorities := make([]int64, n)
-	core := crowded(n, func(i int) int64 {
+	core := crowdedCore(n, func(i int) int64 {
 		priorities[i] = r.Int64N(50)
 		return priorities[i]
 	})

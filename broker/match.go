@@ -112,8 +112,8 @@ func (b *Broker) rankTouched() bool {
 			at := b.bestKey(q)
 			b.raiseKeys(k, at)
 			at.Ref = k.number
-			if k.contender >= 0 {
-				b.contenders.Fix(k.contender, at)
+			if k.contenderPos >= 0 {
+				b.contenders.Fix(k.contenderPos, at)
 			} else if k.idle.Len()+k.idlePairs.Len() > 0 {
 				b.contenders.Push(at)
 			}
@@ -123,7 +123,7 @@ func (b *Broker) rankTouched() bool {
 	return true
 }
 
-func (b *Broker) setContenderPos(number uint32, pos int32) { b.types.At(number).contender = pos }
+func (b *Broker) setContenderPos(number uint32, pos int32) { b.types.At(number).contenderPos = pos }
 
 // bestContender finds the contender with the best job, among those that have a job that may run
 // and a worker for it. It returns the queue of the job, the job's key and the worker. The queue
@@ -143,7 +143,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 		}
 		if w == nil {
 			b.contenders.Remove(0)
-			k.contender = -1
+			k.contenderPos = -1
 			b.checkTypeUnused(k)
 		} else if at.Ties(b.contenders.Top()) {
 			return q, at, w

@@ -14,7 +14,7 @@ func TestMemoryMatchesHeap(t *testing.T) {
 	if Checking {
 		t.Skip("what checks also takes memory")
 	}
-	size := func(n int) int { return raceTimes(n, n/10) }
+	size := func(n int) int { return scaleDown(n, n/10) }
 	long := func(i int) []byte { return fmt.Appendf(nil, "%0900d", i) }
 	submit := func(b *Broker, p Peer, i int, change func(s *Submission)) {
 		s := Submission{ID: fmt.Appendf(nil, "%016d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true}
@@ -184,11 +184,11 @@ func TestMemoryMatchesHeap(t *testing.T) {
 		}},
 	} {
 		t.Run(c.part, func(t *testing.T) {
-			before := heapNow()
+			before := heapInUse()
 			b := New(Config{Retries: 0, DeadLetters: 1 << 20, DeadBytes: 1 << 40, DeadAge: 1 << 60, IdleTypes: 1 << 20})
 			c.fill(b)
 			b.Tick(0)
-			took := heapNow() - before
+			took := heapInUse() - before
 			m := b.Memory()
 			t.Logf("the heap has %d bytes, Memory reports %.2f of them", took, float64(m.Total())/float64(took))
 			if total := m.Total(); float64(total) < 0.8*float64(took) || float64(total) > 1.2*float64(took) {

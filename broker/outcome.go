@@ -31,8 +31,8 @@ func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 	h := b.holdingOf(j)
 	b.sendLastFrame(h, r, j, l)
 	b.countEnd(h, r, j, outcomeOf(l.code), &l.reason, len(l.body))
-	if !h.keep {
-		b.finish(h, r, j)
+	if !h.isKept {
+		b.freeEnded(h, r, j)
 		return
 	}
 	b.countAgainstLimits(h, j, -1)
@@ -46,7 +46,7 @@ func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 	b.outcomeBytes += int64(j.weight)
 	t := b.timing(j)
 	t.stateSince, t.code, t.why = b.now, l.code, l.reason.Why
-	b.startTimer(t.pos, j.timing, b.now+t.keep)
+	b.startTimer(t.pos, j.timing, b.now+t.keepTime)
 }
 
 // sendLastFrame sends a job's last frame to the submitter of its holding, if there is one.
@@ -59,7 +59,7 @@ func (b *Broker) sendLastFrame(h *holding, r uint32, j *job, l *lastFrame) {
 		e.Op, e.Delay = OpEnd, l.delay
 		e.setCode(b, l.code, l.reason)
 	}
-	if h.keep {
+	if h.isKept {
 		e.Outcome = outcomeNumber(r, j)
 	}
 }
@@ -69,7 +69,7 @@ func outcomeNumber(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.ar
 // OutcomeOf returns the number of the kept outcome with this id, or 0, and the submitter to
 // which it is on its way, or 0.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		return 0, 0
 	}
@@ -91,7 +91,7 @@ func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
 	if l.code != 0 {
 		l.body, l.stable = []byte(l.reason.Text), true
 	}
-	b.store(r, j, b.id(j), nil, l.body, l.stable)
+	b.storeJob(r, j, b.id(j), nil, l.body, l.stable)
 	b.slabs.Drop(slab, off)
 }
 
@@ -115,7 +115,7 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	b.outcomeBytes -= int64(j.weight)
 	b.countAgainstLimits(h, j, -1)
 	b.removeFrom(&h.jobs, holdingLink, j)
-	b.free(r, j)
+	b.freeJob(r, j)
 	b.releaseIfEmpty(h)
 }
 
@@ -147,7 +147,7 @@ func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 // a kept one of the same owner without a connection.
 func (b *Broker) mayControl(s *submitter, h *holding, j *job) bool {
 	b.orphanKept(h)
-	return h.sub == s || j.flags&flagDetached != 0 || h.keep && h.sub == nil && h.owner == s.owner
+	return h.sub == s || j.flags&flagDetached != 0 || h.isKept && h.sub == nil && h.owner == s.owner
 }
 
 // Attach sends the frames of a kept job to submitter p from now on. room is how many more
@@ -160,7 +160,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if sub == nil {
 		return b.end()
 	}
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
@@ -168,7 +168,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	h := b.holdingOf(j)
 	b.orphanKept(h)
 	switch {
-	case !h.keep || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
+	case !h.isKept || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
 	case j.state == stEnded && h.sub != sub && len(b.body(r, j)) > room:

@@ -3,11 +3,11 @@ package broker
 func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	b.removeFrom(&w.runs, laneLink, j)
 	if w.overdueRuns--; w.overdueRuns == 0 {
-		b.stalled.Remove(&w.stalledLink)
+		b.stalledWorkers.Remove(&w.stalledLink)
 	}
 	b.overdueRuns--
 	b.overdueBytes -= int64(j.weight)
-	b.free(r, j)
+	b.freeJob(r, j)
 }
 
 // timeOutRun ends a run whose timeout has passed. The job continues without it, while the
@@ -26,7 +26,7 @@ func (b *Broker) timeOutRun(r uint32, j *job) {
 	b.stopRun(w, h, r, j)
 	if j.flags&flagBorrowed == 0 { // a borrowed run is counted by its home
 		k.Overdue++
-		b.total.Overdue++
+		b.totals.Overdue++
 	}
 	if unwanted {
 		b.finishUnwanted(h, r, j)
@@ -44,7 +44,7 @@ func (b *Broker) evictStalled() {
 		return
 	}
 	const candidates = 64
-	worst := b.stalled.First()
+	worst := b.stalledWorkers.First()
 	for w, n := worst.stalledLink.Next(), 1; w != nil && n < candidates; w, n = w.stalledLink.Next(), n+1 {
 		if w.overdueRuns > worst.overdueRuns {
 			worst = w
@@ -60,12 +60,12 @@ func (b *Broker) evictStalled() {
 func (b *Broker) addOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
 	j.state = stOverdue
-	b.store(r, j, id, nil, nil, false)
+	b.storeJob(r, j, id, nil, nil, false)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.overdueRuns++
 	b.overdueBytes += int64(j.weight)
 	if w.overdueRuns++; w.overdueRuns == 1 {
-		b.stalled.Push(&w.stalledLink, w)
+		b.stalledWorkers.Push(&w.stalledLink, w)
 	}
 	b.leaveIdle(w)
 }

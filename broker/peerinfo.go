@@ -26,7 +26,7 @@ type WorkerInfo struct {
 // StalledWorkers returns up to limit workers with overdue runs, in the order in which they first
 // became overdue.
 func (b *Broker) StalledWorkers(limit int) (found []WorkerInfo) {
-	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalledLink.Next() {
+	for w := b.stalledWorkers.First(); w != nil && len(found) < limit; w = w.stalledLink.Next() {
 		found = append(found, b.workerInfo(w))
 	}
 	return found

@@ -29,18 +29,18 @@ type worker struct {
 	// credit is how many more bytes of jobs it may be handed.
 	credit int64
 	// runs lists the jobs and overdue runs that are out on it, the oldest first.
-	runs        jobList
-	overdueRuns int
-	namesJobs   bool // the worker has joined with prefetch, so its answers carry ids
-	notices     bool // the worker wants cancel frames
-	headers     bool // the worker wants headers
-	hasLeft     bool
-	isBorrower  bool                   // the worker is another broker (AddBorrower)
-	name        string                 // the name of that broker
-	idleLink    container.Link[worker] // its place in idleLine.idle
-	idleNumber  uint64                 // orders idle workers, in all lines: the longest idle first
-	idleSince   int64                  // since when runs has been empty, if it is
-	// stalledLink links it in Broker.stalled while it has overdue runs.
+	runs         jobList
+	overdueRuns  int
+	namesJobs    bool // the worker has joined with prefetch, so its answers carry ids
+	wantsNotices bool // the worker wants cancel frames
+	wantsHeaders bool // the worker wants headers
+	hasLeft      bool
+	isBorrower   bool                   // the worker is another broker (AddBorrower)
+	name         string                 // the name of that broker
+	idleLink     container.Link[worker] // its place in idleLine.idle
+	idleNumber   uint64                 // orders idle workers, in all lines: the longest idle first
+	idleSince    int64                  // since when runs has been empty, if it is
+	// stalledLink links it in Broker.stalledWorkers while it has overdue runs.
 	stalledLink container.Link[worker]
 }
 
@@ -51,7 +51,7 @@ func (w *worker) hasRoom() bool {
 // idleLine is a line of workers with room: those that serve only one type, or those of a pool.
 type idleLine struct {
 	idle     container.Ring[worker]   // the longest idle first
-	ringLink container.Link[idleLine] // in Broker.idle, while a worker is in the line
+	ringLink container.Link[idleLine] // in Broker.idleLines, while a worker is in the line
 	kind     *jobType
 	pool     *pool // the line's pool, if it is not a type's
 	changed  bool  // the line is listed in Broker.changedLines
@@ -81,7 +81,7 @@ func (b *Broker) enterIdle(w *worker) {
 	}
 	l.idle.Insert(&w.idleLink, w, at)
 	if l.idle.Len() == 1 {
-		b.idle.Push(&l.ringLink, l)
+		b.idleLines.Push(&l.ringLink, l)
 	}
 	b.noteChange(l)
 }
@@ -92,7 +92,7 @@ func (b *Broker) leaveIdle(w *worker) {
 	}
 	l := w.lineOf()
 	if l.idle.Remove(&w.idleLink); l.idle.Len() == 0 {
-		b.idle.Remove(&l.ringLink)
+		b.idleLines.Remove(&l.ringLink)
 	}
 	b.noteChange(l)
 }
@@ -190,7 +190,7 @@ func (b *Broker) notifyUnwanted(r uint32, j *job) {
 	if j.flags&flagUnwanted != 0 {
 		return
 	}
-	if w := b.workerOf(j); w.notices {
+	if w := b.workerOf(j); w.wantsNotices {
 		b.toWorker(OpCancel, w, r, j)
 	}
 }

@@ -135,9 +135,9 @@ type pairing struct {
 	kind *jobType
 	pool *pool
 	// next is the index of the pool or type to continue from, pattern the index of the pattern.
-	// fits reports whether an earlier pattern matches.
+	// matched reports whether an earlier pattern matches.
 	next, pattern int
-	fits          bool
+	matched       bool
 }
 
 // startPairing starts a pairing.
@@ -164,17 +164,17 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		return 1, false
 	}
 	left := choreSteps
-	if tried, serves := g.try(p.typeSet, k.name, &left); tried {
+	if tried, serves := g.tryPatterns(p.typeSet, k.name, &left); tried {
 		if serves {
 			b.pairUp(k, p, false)
 		}
-		g.next, g.pattern, g.fits = g.next+1, 0, false
+		g.next, g.pattern, g.matched = g.next+1, 0, false
 	}
 	return 1 + choreSteps - left, false
 }
 
-// try tries patterns of s on a type's name, as many as fit in one step.
-func (g *pairing) try(s *typeSet, name []byte, steps *int) (done, serves bool) {
+// tryPatterns tries patterns of s on a type's name, as many as fit in one step.
+func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
 	for ; g.pattern < len(s.patterns)+len(s.exceptPatterns); g.pattern++ {
 		if *steps <= 0 {
@@ -183,13 +183,13 @@ func (g *pairing) try(s *typeSet, name []byte, steps *int) (done, serves bool) {
 		*steps -= 1 + len(name)/32
 		switch n := g.pattern - len(s.patterns); {
 		case n < 0 && s.patterns[g.pattern].Fits(value):
-			g.fits = true
+			g.matched = true
 			g.pattern = len(s.patterns) - 1
-		case n >= 0 && (!g.fits || s.exceptPatterns[n].Fits(value)):
+		case n >= 0 && (!g.matched || s.exceptPatterns[n].Fits(value)):
 			return true, false
 		}
 	}
-	return true, g.fits && !s.exceptNames[string(name)] && (s.allows == nil || s.allows(name))
+	return true, g.matched && !s.exceptNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
 // poolFor returns the pool for workers that join like this, creating it if it does not
@@ -263,7 +263,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 		b.unlistUnusedType(k)
 	}
 	k.idlePairs.Push(container.Entry{Ref: r})
-	b.touch(k)
+	b.markTouched(k)
 }
 
 // unpair removes a pair.

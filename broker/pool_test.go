@@ -63,7 +63,7 @@ func (x *poolTwin) handOut() (given []string) {
 // while workers of all kinds come, go and change the types that they serve.
 func TestPoolsAgainstTwin(t *testing.T) {
 	lists := []string{"a", "b", "a b", "a b c", "*", "a* b*", "ab* c", "a b c d e f", "*a", "* -b", "* -a* c", "a b -b"}
-	for seed := range uint64(raceTimes(400, 100)) {
+	for seed := range uint64(scaleDown(400, 100)) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		b := New(Config{IdleTypes: r.IntN(3)})
 		x := &poolTwin{paused: map[string]bool{}}
@@ -151,7 +151,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 // TestManyPatternsAtOnce: a worker that joins with a thousand long patterns while there are
 // very many types makes no command expensive, and serves all matching types in the end.
 func TestManyPatternsAtOnce(t *testing.T) {
-	types := raceTimes(10_000, 300)
+	types := scaleDown(10_000, 300)
 	b := New(Config{IdleTypes: types})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	long := strings.Repeat("x", 1000)

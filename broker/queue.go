@@ -240,7 +240,7 @@ const skipSteps = 64
 // later.
 func (b *Broker) skipAbandoned(q *queue, h *holding, r uint32, j *job) {
 	if j.state == stSpilled {
-		b.sweep(h, r, j)
+		b.sweepJob(h, r, j)
 		return
 	}
 	for n := 0; r != 0 && n < skipSteps; n++ {

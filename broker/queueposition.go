@@ -25,7 +25,7 @@ func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 	if b.sweepAll() {
 		return true
 	}
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		return false
 	}
@@ -58,8 +58,8 @@ func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 	return p.next < len(b.queues.All())
 }
 
-// comesBefore reports whether jobs of q come before the job with key x in queue mine. held is the
-// group that holds mine back, or nil.
+// comesBefore reports whether jobs of q come before the job with key x in queue own. held is the
+// group that holds own back, or nil.
 func (b *Broker) comesBefore(q *queue, x *container.Entry, own *queue, held *group, p *QueuePosition) bool {
 	best := b.bestKey(q)
 	otherTurn := q.tenant != own.tenant && best.A <= x.A

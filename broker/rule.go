@@ -153,7 +153,7 @@ func (b *Broker) applyRules(g *group) {
 			add(r)
 		}
 	}
-	b.limits += int64(cap(limits) - cap(g.limits))
+	b.limitSlots += int64(cap(limits) - cap(g.limits))
 	if g.limits = limits; g.sets > 0 || g.counted {
 		b.updateGroup(g)
 	}

@@ -19,7 +19,7 @@ func TestRuleIndex(t *testing.T) {
 		return string(b)
 	}
 	fits := 0
-	for range raceTimes(2000, 300) {
+	for range scaleDown(2000, 300) {
 		var rules []*rule
 		var x ruleIndex
 		for number := range rng.IntN(60) {

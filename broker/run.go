@@ -18,14 +18,14 @@ func (b *Broker) pastDeadline(j *job) bool {
 func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 	k := h.kind
 	if j.flags&flagBorrowed != 0 {
-		k.borrowed++
+		k.borrowedRuns++
 		b.borrowedRuns++
 	} else {
 		b.addWaitTime(k, b.now-b.stateSince(j))
 		k.Running++
-		b.total.Running++
+		b.totals.Running++
 		k.Dispatched++
-		b.total.Dispatched++
+		b.totals.Dispatched++
 	}
 	j.state = stRunning
 	t := b.ensureTiming(r, j)
@@ -40,16 +40,16 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 	}
 	e := b.toWorker(OpJob, w, r, j)
 	e.Type, e.Body, e.Stable = k.name, b.body(r, j), j.flags&flagBig != 0
-	if w.headers {
+	if w.wantsHeaders {
 		e.Headers = b.headers(j)
 	}
 	w.credit -= int64(len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Body))
 	e.CreditSpent = w.credit <= 0
 }
 
-// acknowledge begins a command for a worker's frame about a run, and replies ok. r is 0 if
+// beginReport begins a command for a worker's frame about a run, and replies ok. r is 0 if
 // there is no such run.
-func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
+func (b *Broker) beginReport(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
 		return nil, 0, nil
@@ -60,10 +60,10 @@ func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32,
 	return w, r, j
 }
 
-// takeRun is acknowledge for a frame that ends the run, and takes the run from the worker. r is
+// takeRun is beginReport for a frame that ends the run, and takes the run from the worker. r is
 // also 0 if nobody wants the run's outcome.
 func (b *Broker) takeRun(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
-	w, r, j = b.acknowledge(now, p, id)
+	w, r, j = b.beginReport(now, p, id)
 	if r == 0 || b.endIfUnwanted(w, r, j) {
 		return w, nil, 0, nil
 	}
@@ -114,7 +114,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 			code, reason = JobLost, b.reasonFor(WorkerLost, j, "")
 		case q.NoRetry && !q.Expelled:
 			code = JobFinal
-		case q.Delay >= 0 && !h.keep:
+		case q.Delay >= 0 && !h.isKept:
 			code = JobLater
 		}
 		b.failRun(r, j, code, reason, q.NoRetry, q.Delay)
@@ -150,7 +150,7 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
 		t.releases = uint16(min(int(t.releases)+1, math.MaxUint16))
 		h.kind.Releases++
-		b.total.Releases++
+		b.totals.Releases++
 	}
 	t.attempts--
 	switch {
@@ -166,7 +166,7 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 
 // Progress passes a worker's progress on to the submitter. It is refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Effect {
-	_, r, j := b.acknowledge(now, p, id)
+	_, r, j := b.beginReport(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
 		if h := b.holdingOf(j); h.sub != nil && !h.sub.lost {
 			e := b.toSubmitter(OpProgress, h, r, j)
@@ -229,7 +229,7 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 			outcome = OutCancelled
 		}
 		b.countEnd(h, r, j, outcome, &Reason{}, 0)
-		b.finish(h, r, j)
+		b.freeEnded(h, r, j)
 	}
 }
 
@@ -240,16 +240,16 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	h.runBytes -= int64(j.weight)
 	b.stopTimerOf(j)
 	if j.flags&flagBorrowed != 0 {
-		b.borrowed.Remove(b.borrowed.Hash(b.borrowedKey(w, b.id(j))), r)
-		h.kind.borrowed--
+		b.borrowedIndex.Remove(b.borrowedIndex.Hash(b.borrowedKey(w, b.id(j))), r)
+		h.kind.borrowedRuns--
 		b.borrowedRuns--
 	} else {
 		h.kind.Running--
-		b.total.Running--
+		b.totals.Running--
 		b.addRunTime(h.kind, b.now-b.stateSince(j))
 	}
 	b.uncountRun(h.queue.groupSet)
-	b.touch(h.kind)
+	b.markTouched(h.kind)
 }
 
 // failRun makes a job whose run has failed wait for a retry, or ends it with the given code.
@@ -258,7 +258,7 @@ func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry boo
 	k := h.kind
 	if noRetry || b.attempts(j) > j.retries {
 		if j.flags&flagBorrowed == 0 {
-			b.dead.add(b, k, r, j, reason)
+			b.deadLetters.add(b, k, r, j, reason)
 		} else if noRetry && code == JobFailed {
 			code = JobExpelled
 		}
@@ -280,7 +280,7 @@ func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry boo
 // requeue makes a job that was out wait for its next run.
 func (b *Broker) requeue(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
-	b.total.Requeued++
+	b.totals.Requeued++
 	b.waitUntil(h, r, j, b.now+max(delay, 0))
 }
 

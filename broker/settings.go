@@ -131,7 +131,7 @@ func (b *Broker) setType(t *TypeSetting) {
 		if k.runningHere() == 0 {
 			k.rateBucket.setAt-- // no job of the type is out, so a job that starts at this very time counts
 		}
-		b.stopTimer(&k.timer)
+		b.stopTimer(&k.timerPos)
 	}
 	if t.Paused != nil {
 		k.paused = *t.Paused
@@ -140,5 +140,5 @@ func (b *Broker) setType(t *TypeSetting) {
 		k.fair = fair
 		b.changeFairness(k)
 	}
-	b.touch(k)
+	b.markTouched(k)
 }

@@ -60,18 +60,18 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 // admission holds what admits has found and accept needs: the type (nil if it is not known), the
 // hash of the id, and the record of an abandoned job with the same id (0 if there is none).
 type admission struct {
-	kind *jobType
-	hash uint64
-	old  uint32
+	kind      *jobType
+	hash      uint64
+	abandoned uint32
 }
 
 // admit returns why a submission is refused, or 0, and fills in x.
 func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reason) {
-	x.hash = b.index.Hash(s.ID)
-	x.old = b.index.Find(x.hash, s.ID)
-	if x.old != 0 && !b.abandoned(b.jobs.Get(x.old)) {
-		if b.jobs.Get(x.old).state == stEnded {
-			return IDExists, Reason{Why: OutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.old))}
+	x.hash = b.jobIndex.Hash(s.ID)
+	x.abandoned = b.jobIndex.Find(x.hash, s.ID)
+	if x.abandoned != 0 && !b.abandoned(b.jobs.Get(x.abandoned)) {
+		if b.jobs.Get(x.abandoned).state == stEnded {
+			return IDExists, Reason{Why: OutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.abandoned))}
 		}
 		return IDExists, Reason{Why: IDInUse}
 	}
@@ -113,7 +113,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 		flags = flagDetached
 	}
 	r, j := b.newJob(h, s, flags)
-	b.bindID(r, j, x.hash, x.old)
+	b.bindID(r, j, x.hash, x.abandoned)
 	retries := int(s.Retries)
 	if retries < 0 {
 		retries = b.cfg.Retries
@@ -121,13 +121,13 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	j.retries = uint16(min(retries, maxRetries))
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
 		t := b.ensureTiming(r, j)
-		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
+		t.timeout, t.backoff, t.keepTime = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
 		if s.Expires > 0 {
 			t.deadline = b.now + int64(s.Expires)
 		}
 	}
 	k.Submitted++
-	b.total.Submitted++
+	b.totals.Submitted++
 	if sub != nil && !s.NoAck {
 		b.ok(sub.id, b.id(j))
 	}
@@ -146,7 +146,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
-	b.store(r, j, s.ID, s.Headers, s.Body, s.Stable)
+	b.storeJob(r, j, s.ID, s.Headers, s.Body, s.Stable)
 	j.weight += h.queue.groupSet.weight()
 	b.countAgainstLimits(h, j, +1)
 	return r, j
@@ -235,7 +235,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
 		return b.end()
@@ -259,7 +259,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
 		b.countEnd(h, r, j, OutCancelled, &Reason{}, 0)
-		b.finish(h, r, j)
+		b.freeEnded(h, r, j)
 	}
 	return b.end()
 }
@@ -269,7 +269,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 // NotProcessing. It returns UnknownID if no job has this id.
 func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
-	r, j := b.find(id)
+	r, j := b.findJob(id)
 	if r == 0 {
 		return b.end(), UnknownID
 	}
@@ -295,7 +295,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 	case b.unwanted(j):
 	default:
 		b.notifyUnwanted(r, j)
-		if j.flags |= flagUnwanted; h.keep {
+		if j.flags |= flagUnwanted; h.isKept {
 			j.flags |= flagRevoked
 		} else {
 			b.sendLastFrame(h, r, j, revokedFrame())
@@ -318,7 +318,7 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 	j.state = stDelayed
 	h.delayed++
 	h.kind.Delayed++
-	b.total.Delayed++
+	b.totals.Delayed++
 	b.countWaiting(h.queue.groupSet, +1)
 	t := b.ensureTiming(r, j)
 	t.stateSince, t.delayUntil = b.now, until
@@ -341,10 +341,10 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.addReady(h.queue, r, j)
 	h.queued++
 	h.kind.Queued++
-	b.total.Queued++
+	b.totals.Queued++
 	b.countWaiting(h.queue.groupSet, +1)
 	b.rank(h.queue)
-	b.touch(h.kind)
+	b.markTouched(h.kind)
 	if j.timing != 0 {
 		if t := b.timing(j); t.deadline != 0 {
 			b.startTimer(t.pos, j.timing, t.deadline)
@@ -361,14 +361,14 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	if j.state == stDelayed {
 		h.delayed--
 		h.kind.Delayed--
-		b.total.Delayed--
+		b.totals.Delayed--
 		return
 	}
 	b.removeReady(h.queue, r, j)
 	b.rank(h.queue)
 	h.queued--
 	h.kind.Queued--
-	b.total.Queued--
+	b.totals.Queued--
 }
 
 // countEnd counts and records the end of job j, before its body is freed. answer is the
@@ -378,14 +378,14 @@ func (b *Broker) countEnd(h *holding, r uint32, j *job, outcome Outcome, reason 
 		return
 	}
 	*h.kind.endCounter(outcome)++
-	*b.total.endCounter(outcome)++
+	*b.totals.endCounter(outcome)++
 	b.recordEnd(h, r, j, outcome, reason, answer)
 }
 
-// finish frees a job that has ended and is in no list any more.
-func (b *Broker) finish(h *holding, r uint32, j *job) {
+// freeEnded frees a job that has ended and is in no list any more.
+func (b *Broker) freeEnded(h *holding, r uint32, j *job) {
 	b.countAgainstLimits(h, j, -1)
-	b.free(r, j)
+	b.freeJob(r, j)
 	b.releaseIfEmpty(h)
 }
 

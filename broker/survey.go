@@ -81,15 +81,15 @@ type Survey struct {
 	now int64
 	// The numbers of the queue, the pair and the peer to continue from, and the index among
 	// that peer's holdings.
-	queue, pair, peer, holding int
-	types                      map[*jobType]surveyResult
+	nextQueue, nextPair, nextPeer, nextHolding int
+	types                                      map[*jobType]surveyResult
 }
 
 type surveyResult struct {
 	queued        bool
 	oldest        int64 // when its oldest queued job was submitted
 	workers, idle int
-	held          int // jobs that rules of groups hold back
+	heldBack      int // jobs that rules of groups hold back
 	submitters    int
 	lastSubmitter Peer // the submitter counted last
 }
@@ -110,9 +110,9 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		return true
 	}
 	n := 0
-	for ; n < lookVisits && s.queue < len(b.queues.All()); s.queue++ {
+	for ; n < lookVisits && s.nextQueue < len(b.queues.All()); s.nextQueue++ {
 		n++
-		q := b.queues.All()[s.queue]
+		q := b.queues.All()[s.nextQueue]
 		if q == nil || q.ready == 0 {
 			continue
 		}
@@ -122,11 +122,11 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			x.queued, x.oldest = true, at
 		}
 		if q.shutGroup() != nil {
-			x.held += q.ready
+			x.heldBack += q.ready
 		}
 		s.types[q.kind] = x
 	}
-	s.pair = b.pairs.Walk(s.pair, lookVisits-n, func(_ uint32, pair *pair) bool {
+	s.nextPair = b.pairs.Walk(s.nextPair, lookVisits-n, func(_ uint32, pair *pair) bool {
 		n++
 		if pair.inUse {
 			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
@@ -136,27 +136,27 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		return true
 	})
-	for n < lookVisits && s.peer < len(b.peers) {
+	for n < lookVisits && s.nextPeer < len(b.peers) {
 		n++
-		sub := b.peers[s.peer].sub
-		if sub == nil || sub.isLender || s.holding >= len(sub.holdings) {
-			s.peer, s.holding = s.peer+1, 0
+		sub := b.peers[s.nextPeer].sub
+		if sub == nil || sub.isLender || s.nextHolding >= len(sub.holdings) {
+			s.nextPeer, s.nextHolding = s.nextPeer+1, 0
 			continue
 		}
-		h := sub.holdings[s.holding]
+		h := sub.holdings[s.nextHolding]
 		if x := s.types[h.kind]; h.jobCount() > 0 && x.lastSubmitter != sub.id {
 			x.submitters, x.lastSubmitter = x.submitters+1, sub.id
 			s.types[h.kind] = x
 		}
-		s.holding++
+		s.nextHolding++
 	}
-	return s.queue < len(b.queues.All()) || s.pair >= 0 || s.peer < len(b.peers)
+	return s.nextQueue < len(b.queues.All()) || s.nextPair >= 0 || s.nextPeer < len(b.peers)
 }
 
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
 	x := s.types[t.kind]
-	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.held, x.submitters
+	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.heldBack, x.submitters
 	if x.queued {
 		t.Oldest = time.Duration(max(0, s.now-x.oldest))
 	}

@@ -90,8 +90,8 @@ func (b *Broker) recordTurn(t *tenant) {
 
 func (b *Broker) rankTenant(t *tenant) {
 	k := t.kind
-	if k.firstPair != 0 || k.contender >= 0 {
-		b.touch(k) // match again, as the next tenant may have an older job
+	if k.firstPair != 0 || k.contenderPos >= 0 {
+		b.markTouched(k) // match again, as the next tenant may have an older job
 	}
 	x := *t.line.Top()
 	rankEntry(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.lastTurn, Ref: t.number | refTenant, C: 1})
@@ -101,9 +101,9 @@ func (b *Broker) rankTenant(t *tenant) {
 // become fair or have stopped being fair. Until it is done, jobs of such a type may come in the
 // old order or in the new one.
 type fairnessChange struct {
-	active         bool
-	queue, holding int      // where to continue: all queues first, then all holdings
-	target         *holding // the holding that the jobs of holding move to
+	active                 bool
+	nextQueue, nextHolding int      // where to continue: all queues first, then all holdings
+	target                 *holding // the holding that the jobs of holding move to
 }
 
 // changeFairness starts a fairnessChange or, if one is in progress, starts it again from the
@@ -120,13 +120,13 @@ func (b *Broker) changeFairness(k *jobType) {
 
 func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 	switch {
-	case c.queue < len(b.queues.All()):
-		b.correctTenant(b.queues.All()[c.queue])
-		c.queue++
-	case c.holding >= len(b.holdings.All()):
+	case c.nextQueue < len(b.queues.All()):
+		b.correctTenant(b.queues.All()[c.nextQueue])
+		c.nextQueue++
+	case c.nextHolding >= len(b.holdings.All()):
 		c.active = false
-	case !c.moveOneJob(b, b.holdings.All()[c.holding]):
-		c.holding, c.target = c.holding+1, nil
+	case !c.moveOneJob(b, b.holdings.All()[c.nextHolding]):
+		c.nextHolding, c.target = c.nextHolding+1, nil
 	}
 	return 1, !c.active
 }
@@ -147,7 +147,7 @@ func (b *Broker) correctTenant(q *queue) {
 	}
 	if wasInLine {
 		b.rank(q)
-		b.touch(q.kind)
+		b.markTouched(q.kind)
 	}
 }
 
@@ -165,7 +165,7 @@ func (c *fairnessChange) moveOneJob(b *Broker, h *holding) bool {
 	if r == 0 {
 		r = h.runs.head
 	}
-	b.touch(h.kind)
+	b.markTouched(h.kind)
 	b.moveJob(r, b.jobs.Get(r), h, c.target)
 	return true
 }

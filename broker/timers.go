@@ -18,11 +18,11 @@ const Never = math.MaxInt64
 
 func (b *Broker) setTimerPos(ref uint32, pos int32) {
 	if ref&typeTimer != 0 {
-		b.types.At(ref &^ typeTimer).timer = pos
+		b.types.At(ref &^ typeTimer).timerPos = pos
 		return
 	}
 	if ref&groupTimer != 0 {
-		b.groups.At(ref &^ groupTimer).timer = pos
+		b.groups.At(ref &^ groupTimer).timerPos = pos
 		return
 	}
 	b.timings.Get(ref).pos = pos
@@ -59,7 +59,7 @@ func (b *Broker) Next() int64 {
 	if b.timers.Len() > 0 {
 		at = int64(b.timers.Top().A)
 	}
-	if d := b.dead.nextExpiry(int64(b.cfg.DeadAge)); d < at {
+	if d := b.deadLetters.nextExpiry(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
 	if (b.unfinished || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
@@ -82,7 +82,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 		b.setTimerPos(ref, -1)
 		switch {
 		case ref&typeTimer != 0:
-			b.touch(b.types.At(ref &^ typeTimer))
+			b.markTouched(b.types.At(ref &^ typeTimer))
 		case ref&groupTimer != 0:
 			b.updateGroup(b.groups.At(ref &^ groupTimer))
 		default:
@@ -91,7 +91,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	}
 	b.runChores(&b.notifications, tickSteps)
 	b.runChores(&b.cleanups, tickSteps)
-	b.dead.expireBefore(b, b.now-int64(b.cfg.DeadAge))
+	b.deadLetters.expireBefore(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()
 }
 
@@ -105,7 +105,7 @@ func (b *Broker) timerFired(t *timing) {
 	}
 	switch {
 	case b.abandoned(j):
-		b.sweep(h, r, j)
+		b.sweepJob(h, r, j)
 	case j.state == stRunning:
 		b.timeOutRun(r, j)
 	case j.state == stEnded:

@@ -11,14 +11,14 @@ import (
 type jobType struct {
 	// The fields that every job touches come first and lie side by side: with ten thousand
 	// types, the cost of a job depends on how many cache lines and pages it touches.
-	number    uint32
-	firstPair uint32 // the first pair in the list of the type's pairs
-	contender int32  // position in Broker.contenders, or -1
-	holdings  int32  // those in use
-	outcomes  uint32 // kept outcomes of its jobs
-	touched   bool   // the type is in Broker.touched
-	paused    bool
-	fair      bool // tenants take turns
+	number       uint32
+	firstPair    uint32 // the first pair in the list of the type's pairs
+	contenderPos int32  // position in Broker.contenders, or -1
+	holdings     int32  // those in use
+	outcomes     uint32 // kept outcomes of its jobs
+	touched      bool   // the type is in Broker.touched
+	paused       bool
+	fair         bool // tenants take turns
 	// line holds the queues that have ready jobs and are not parked or, in a fair type, their
 	// tenants, and open held queues; the best comes first. plainQueue has the jobs without
 	// groups.
@@ -41,14 +41,14 @@ type jobType struct {
 	letters     letterList
 
 	rateBucket bucket // what the rate limit has let through
-	timer      int32  // position of the rate's timer in Broker.timers, or -1
+	timerPos   int32  // position of the rate's timer in Broker.timers, or -1
 	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
 	// that run here.
-	borrowers, borrowed int32
-	unusedHoldings      int // how many of its holdings are in Broker.unusedHoldings
-	tenants             map[tenantKey]*tenant
-	held                map[*group]*heldQueues
-	parked              container.Ring[heldQueues] // the held queues that are parked
+	borrowers, borrowedRuns int32
+	unusedHoldings          int // how many of its holdings are in Broker.unusedHoldings
+	tenants                 map[tenantKey]*tenant
+	held                    map[*group]*heldQueues
+	parked                  container.Ring[heldQueues] // the held queues that are parked
 	// watchers link the type to the groups of its next job, which are watchedSet.
 	watchers   []watcher
 	watchedSet *groupSet
@@ -83,7 +83,7 @@ func (b *Broker) typeFor(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
 	}
-	k := &jobType{timer: -1, contender: -1}
+	k := &jobType{timerPos: -1, contenderPos: -1}
 	k.kind = k
 	k.name = slices.Clip(append(k.nameBuf[:0], name...))
 	k.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
@@ -116,7 +116,7 @@ func (k *jobType) inUse() bool {
 
 // isBusy reports whether the type is in use for other reasons than its limits and fairness.
 func (k *jobType) isBusy() bool {
-	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.namingPools > 0 || k.paused
+	return k.touched || k.contenderPos >= 0 || k.holdings > 0 || k.workers+k.namingPools > 0 || k.paused
 }
 
 // hasSettings reports whether the type has limits or is fair.
@@ -182,7 +182,7 @@ func (b *Broker) dropUnusedLetters() {
 	for c := b.cfg.MaxTypes; c > 0 && b.letterTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.letterTypes.First()
 		for k.letters.n > 0 {
-			b.dead.drop(b, k, k.letters.from(0))
+			b.deadLetters.drop(b, k, k.letters.firstFrom(0))
 		}
 	}
 }
@@ -193,13 +193,13 @@ func (b *Broker) isKept(k *jobType) bool { return int(k.number) < b.cfg.KeptType
 
 func (b *Broker) forgetType(k *jobType) {
 	b.unlistUnusedType(k)
-	b.stopTimer(&k.timer)
+	b.stopTimer(&k.timerPos)
 	b.forgotten.Add(&k.Ledger)
 	for k.unusedHoldings > 0 {
 		b.dropHolding(b.unusedHoldings.First())
 	}
 	k.line.Release()
-	b.watch(k, nil)
+	b.watchGroups(k, nil)
 	for k.firstPair != 0 {
 		b.unpair(k.firstPair)
 	}
