@@ -65,7 +65,7 @@ func (s *testPeer) expectOutput(want ...string) {
 	s.t.Helper()
 	var got []string
 	for _, o := range s.sink.Take() {
-		buf := reads(o.Conn, 0)
+		buf := readOutput(o.Conn, 0)
 		for len(buf) > 0 {
 			p, n, err := wire.SplitFrame(buf, 1<<30)
 			if err != nil || n == 0 {
@@ -86,17 +86,17 @@ func (s *testPeer) expectOutput(want ...string) {
 	}
 }
 
-// front returns the bytes that c's owner has to write next.
-func front(c *hub.Conn) []byte {
+// unwrittenOutput returns the bytes that c's owner has to write next.
+func unwrittenOutput(c *hub.Conn) []byte {
 	parts, _ := c.NextParts(make([][]byte, 0, 1000), math.MaxInt)
 	return bytes.Join(parts, nil)
 }
 
-// reads acts as if the peer of c had read what waits for it, except for the last unread bytes,
+// readOutput acts as if the peer of c had read what waits for it, except for the last unread bytes,
 // and returns what it read.
-func reads(c *hub.Conn, unread int) (got []byte) {
+func readOutput(c *hub.Conn, unread int) (got []byte) {
 	for c.UnreadBytes() > unread {
-		buf := front(c)
+		buf := unwrittenOutput(c)
 		buf = buf[:min(len(buf), c.UnreadBytes()-unread)]
 		got = append(got, buf...)
 		c.MarkWritten(len(buf))
@@ -179,7 +179,7 @@ func TestStableBody(t *testing.T) {
 		if len(parts) != 3 || len(parts[0]) > 200 || len(parts[2]) > 200 {
 			t.Fatalf("%d parts, want the body between two that are short", len(parts))
 		}
-		if got := reads(to.conn, 0); !bytes.HasSuffix(got, []byte(want)) {
+		if got := readOutput(to.conn, 0); !bytes.HasSuffix(got, []byte(want)) {
 			t.Errorf("got %.80q, want %.80q at its end", got, want)
 		}
 	}
@@ -207,12 +207,12 @@ func TestSlowReader(t *testing.T) {
 	if len(outs) != 1 || outs[0].Abort {
 		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
 	}
-	reads(w.conn, 0)
+	readOutput(w.conn, 0)
 	half := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
 		w.step(h, `{"action":"respond","body":`+half+`}`)
 		w.sink.Take()
-		reads(w.conn, 0)
+		readOutput(w.conn, 0)
 	}
 	s.step(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	respond()
@@ -254,26 +254,26 @@ func TestHeldBack(t *testing.T) {
 		if len(outs) != 1 || outs[0].Abort {
 			t.Fatalf("%+v", outs)
 		}
-		reads(s.conn, unsent)
+		readOutput(s.conn, unsent)
 	}
 	s.sink.Take()
-	reads(s.conn, 0)
+	readOutput(s.conn, 0)
 	hold(answer(9000), 9000)
-	reads(s.conn, 0)
+	readOutput(s.conn, 0)
 	hold(answer(9000), 9000)
-	reads(s.conn, 4000)
+	readOutput(s.conn, 4000)
 	hold(answer(9000), 9000)
 	if st := h.Stats(); st.Overflows != 0 {
 		t.Fatalf("%+v", st)
 	}
-	reads(s.conn, 4001)
+	readOutput(s.conn, 4001)
 	if outs := answer(1); len(outs) != 1 || !outs[0].Abort {
 		t.Errorf("%+v", outs)
 	}
 	if st := h.Stats(); st.Overflows != 1 {
 		t.Errorf("%+v", st)
 	}
-	if submitters := peers(h); submitters != 0 {
+	if submitters := submitterCount(h); submitters != 0 {
 		t.Errorf("the core still has %d submitters", submitters)
 	}
 }
@@ -302,7 +302,7 @@ func TestCreditRenewed(t *testing.T) {
 		if n := w.conn.UnreadBytes(); unsent(n) == n {
 			w.conn.MarkWritten(0)
 		}
-		reads(w.conn, unsent(w.conn.UnreadBytes()))
+		readOutput(w.conn, unsent(w.conn.UnreadBytes()))
 	}
 	s.step(h, large("a"), large("b"))
 	write(func(int) int { return 0 })
@@ -310,11 +310,11 @@ func TestCreditRenewed(t *testing.T) {
 	out("half of max-outbound was handed out", 3)
 	write(func(n int) int { return n })
 	out("nothing of it was taken", 3)
-	reads(w.conn, 1000)
+	readOutput(w.conn, 1000)
 	out("some of it was taken", 4)
 }
 
-func peers(h *hub.Hub) (submitters int) {
+func submitterCount(h *hub.Hub) (submitters int) {
 	h.View(func(b *broker.Broker, _ int64) { submitters, _ = b.Peers() })
 	return submitters
 }
@@ -338,9 +338,9 @@ func TestUndeliveredAnswers(t *testing.T) {
 	owes("appended", 15)
 	s.sink.Take()
 	owes("taken", 15)
-	reads(s.conn, 5)
+	readOutput(s.conn, 5)
 	owes("written in part", 5)
-	reads(s.conn, 0)
+	readOutput(s.conn, 0)
 	owes("written", 0)
 }
 
@@ -419,7 +419,7 @@ func TestUnread(t *testing.T) {
 		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
 		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take()
-		reads(w.conn, 0)
+		readOutput(w.conn, 0)
 		for _, o := range s.sink.Take() { // the system accepts nothing
 			if !o.Abort {
 				s.conn.MarkWritten(0)
@@ -465,12 +465,12 @@ func TestUnreadEscapes(t *testing.T) {
 		s.step(h, `{"action":"submit","id":"a","body":1}`)
 		w.step(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
 		w.sink.Take()
-		reads(w.conn, 0)
+		readOutput(w.conn, 0)
 		s.sink.Take()
 		if m, n := h.Memory(), s.conn.UnreadBytes(); m.Unread < int64(n) || n < 10_000 {
 			t.Errorf("%d bytes are unread in %d bytes of memory", n, m.Unread)
 		}
-		reads(s.conn, 0)
+		readOutput(s.conn, 0)
 		if m := h.Memory(); m.Unread != 0 {
 			t.Errorf("%d bytes are unread after all was read", m.Unread)
 		}
@@ -490,7 +490,7 @@ func TestUnreadOfClosing(t *testing.T) {
 		s.step(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
 		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take()
-		reads(w.conn, 0)
+		readOutput(w.conn, 0)
 		s.sink.Take()
 		s.conn.MarkWritten(0) // the system accepts nothing
 	}

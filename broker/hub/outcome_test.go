@@ -49,7 +49,7 @@ func TestOutcomeBeingWritten(t *testing.T) {
 			v.writing(s.conn, func(d time.Duration) { now += int64(d) })
 			other.step(h, `{"action":"submit","id":"a","body":2}`)
 			other.sink.Take()
-			got := string(reads(other.conn, 0))
+			got := string(readOutput(other.conn, 0))
 			if free := strings.Contains(got, `{"ok":true,"id":"a"}`); free != v.free || !free && !strings.Contains(got, "id_exists") {
 				t.Errorf("a submit under its id got %q, want it accepted: %t", got, v.free)
 			}
@@ -71,7 +71,7 @@ func TestOutcomeTurns(t *testing.T) {
 	}
 	s.sink.Take()
 	for written := 0; written < jobs; {
-		buf := front(s.conn)
+		buf := unwrittenOutput(s.conn)
 		n := bytes.Count(buf, []byte(`"body"`))
 		if n == 0 || n > limit {
 			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, limit)

@@ -485,7 +485,7 @@ func (x *twins) take(o *owner) {
 
 // compareTaken compares the output that p's owner has just taken with the twin's.
 func (x *twins) compareTaken(p *pair) []byte {
-	got := front(p.conn)
+	got := unwrittenOutput(p.conn)
 	if !bytes.Equal(got, p.shadow.out) {
 		x.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
 	}
@@ -501,7 +501,7 @@ func (x *twins) compareTaken(p *pair) []byte {
 // finish completes an owner's write. The output must not have changed meanwhile.
 func (x *twins) finish(o *owner) {
 	for _, w := range o.writing {
-		if got := front(w.pair.conn); !bytes.Equal(got, w.want) {
+		if got := unwrittenOutput(w.pair.conn); !bytes.Equal(got, w.want) {
 			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.pair.conn.Peer, got, w.want)
 		}
 		n := w.pair.shadow.held

@@ -17,8 +17,8 @@ import (
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	large := func(o *settings.Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
-	plain := begin(t, large)
-	secret := begin(t, func(o *settings.Options) { large(o); secure(t, o) })
+	plain := startServer(t, large)
+	secret := startServer(t, func(o *settings.Options) { large(o); secure(t, o) })
 	body := string(frame(`{"action":"submit","id":"csrf","type":"t","body":1}`))
 	worker := string(frame(`{"action":"join","type":"csrf"}`))
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI", "FOO", "foo"} {

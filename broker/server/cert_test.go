@@ -22,7 +22,7 @@ func secure(t *testing.T, o *settings.Options) {
 
 func dialTLS(t *testing.T, a net.Addr) *peer {
 	t.Helper()
-	p := dial(t, a).narrow()
+	p := dial(t, a).shrinkBuffers()
 	p.Conn = tls.Client(p.Conn, &tls.Config{InsecureSkipVerify: true})
 	return p
 }

@@ -44,7 +44,7 @@ func TestInputInPieces(t *testing.T) {
 	}
 	cut := 0
 	answers := func(limit int) []byte {
-		s := begin(t, nil)
+		s := startServer(t, nil)
 		lp := &loop{srv: s, batch: s.newBatch()}
 		lp.sink = s.hub.NewSink(hub.SinkOwner{Wake: func() {}})
 		p := lp.newConn(nullSource{}, wire.SubmitPort, "test")
@@ -114,7 +114,7 @@ func (nullSource) requestTurn() {}
 // TestRepliesAfterHalfClose: a peer that closes its sending side still gets the replies to its last frames.
 func TestRepliesAfterHalfClose(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
+	s := startServer(t, nil)
 	for range 50 {
 		p := dial(t, s.SubmitAddr())
 		p.send(`{"action":"ping"}`)
@@ -133,7 +133,7 @@ func TestRepliesAfterHalfClose(t *testing.T) {
 // TestLongReads: if a peer sends more than one read can take, everything is read.
 func TestLongReads(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
+	s := startServer(t, nil)
 	p := dial(t, s.SubmitAddr())
 	body := strings.Repeat("x", 3*readBufSize)
 	for range 20 {
@@ -149,7 +149,7 @@ func TestLongReads(t *testing.T) {
 // decoded when its connection closes does no harm.
 func TestBigFrames(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
+	s := startServer(t, nil)
 	giant := strings.Repeat("x", 2<<20)
 	var senders sync.WaitGroup
 	for i := range 3 {
@@ -217,7 +217,7 @@ func TestBigFrames(t *testing.T) {
 func TestLargestFrame(t *testing.T) {
 	t.Parallel()
 	const limit = 4 << 20
-	s := begin(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = limit, limit })
+	s := startServer(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = limit, limit })
 	p := dial(t, s.SubmitAddr())
 	head, tail := `{"action":"submit","id":"j","type":"t","body":"`, `"}`
 	giant := frame("%s%s%s", head, strings.Repeat("x", limit-len(head)-len(tail)), tail)
@@ -238,12 +238,12 @@ func TestLargestFrame(t *testing.T) {
 func TestInputInTurns(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
-		s := begin(t, func(o *settings.Options) {
+		s := startServer(t, func(o *settings.Options) {
 			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		p := reach(t, s, name)
+		p := dialTransport(t, s, name)
 		const n = 20 * maxTurnFrames
 		go func() {
 			var stream []byte

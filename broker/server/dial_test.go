@@ -15,8 +15,8 @@ import (
 // transports are the ways in which a peer can connect to a broker.
 var transports = []string{"plain", "TLS", "within the process"}
 
-// reach connects as a submitter, by one of the transports.
-func reach(t *testing.T, s *Server, transport string) *peer {
+// dialTransport connects as a submitter, by one of the transports.
+func dialTransport(t *testing.T, s *Server, transport string) *peer {
 	t.Helper()
 	switch transport {
 	case "plain":
@@ -24,10 +24,10 @@ func reach(t *testing.T, s *Server, transport string) *peer {
 	case "TLS":
 		return dialTLS(t, s.SubmitAddr())
 	}
-	return within(t, s, wire.SubmitPort)
+	return dialInProcess(t, s, wire.SubmitPort)
 }
 
-func within(t *testing.T, s *Server, port wire.Port) *peer {
+func dialInProcess(t *testing.T, s *Server, port wire.Port) *peer {
 	t.Helper()
 	c, err := s.Dial(port)
 	if err != nil {
@@ -41,8 +41,8 @@ func within(t *testing.T, s *Server, port wire.Port) *peer {
 // jobs end. After a drain no such connection is accepted.
 func TestDial(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *settings.Options) { o.MaxConns = 1 })
-	submitter, worker := within(t, s, wire.SubmitPort), within(t, s, wire.WorkerPort)
+	s := startServer(t, func(o *settings.Options) { o.MaxConns = 1 })
+	submitter, worker := dialInProcess(t, s, wire.SubmitPort), dialInProcess(t, s, wire.WorkerPort)
 	worker.send(`{"action":"join","type":"t"}`)
 	worker.want("ok", true)
 	for _, id := range []string{"a", "b"} {
@@ -76,15 +76,15 @@ func TestDial(t *testing.T) {
 // job to another worker.
 func TestDialGone(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
-	submitter, first := within(t, s, wire.SubmitPort), within(t, s, wire.WorkerPort)
+	s := startServer(t, nil)
+	submitter, first := dialInProcess(t, s, wire.SubmitPort), dialInProcess(t, s, wire.WorkerPort)
 	first.send(`{"action":"join","type":"t"}`)
 	first.want("ok", true)
 	submitter.send(`{"action":"submit","id":"a","type":"t","body":1}`)
 	submitter.want("ok", true)
 	first.want("id", "a")
 	_ = first.Close()
-	second := within(t, s, wire.WorkerPort)
+	second := dialInProcess(t, s, wire.WorkerPort)
 	second.send(`{"action":"join","type":"t"}`)
 	second.want("ok", true)
 	second.want("id", "a")
@@ -95,12 +95,12 @@ func TestDialGone(t *testing.T) {
 func TestReusedID(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
-		s := begin(t, func(o *settings.Options) {
+		s := startServer(t, func(o *settings.Options) {
 			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		submitter, worker := reach(t, s, name), within(t, s, wire.WorkerPort)
+		submitter, worker := dialTransport(t, s, name), dialInProcess(t, s, wire.WorkerPort)
 		worker.send(`{"action":"join","type":"t"}`)
 		worker.want("ok", true)
 		for begun, i := time.Now(), 0; i < 20 || time.Since(begun) < 250*time.Millisecond; i++ {

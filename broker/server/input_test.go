@@ -22,12 +22,12 @@ func TestBytesInCount(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	stream := append(append([]byte{}, ping...), submit...)
 	for _, name := range transports {
-		s := begin(t, func(o *settings.Options) {
+		s := startServer(t, func(o *settings.Options) {
 			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		p := reach(t, s, name)
+		p := dialTransport(t, s, name)
 		_, _ = p.Write(stream[:20000])
 		p.want("ok", true)
 		_, _ = p.Write(stream[20000:])
@@ -43,7 +43,7 @@ func TestBytesInCount(t *testing.T) {
 // handled.
 func TestBodyMemoryFreed(t *testing.T) {
 	const n, size = 8, 8 << 20
-	s := begin(t, func(o *settings.Options) { secure(t, o) })
+	s := startServer(t, func(o *settings.Options) { secure(t, o) })
 	submitter := dialTLS(t, s.SubmitAddr())
 	live := func() int64 {
 		var m runtime.MemStats
@@ -71,7 +71,7 @@ func TestBodyMemoryFreed(t *testing.T) {
 
 // TestClientNameCut: the name that a peer gives itself is cut if it is too long.
 func TestClientNameCut(t *testing.T) {
-	s := begin(t, nil)
+	s := startServer(t, nil)
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","client":"%s"}`, strings.Repeat("é", 1<<20))
 	p.want("ok", true)

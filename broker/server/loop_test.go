@@ -53,7 +53,7 @@ func TestReadDuringWrite(t *testing.T) {
 // TestFullSocket: a worker whose socket has accepted no byte of its output gets no further
 // job, because it may be lost.
 func TestFullSocket(t *testing.T) {
-	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
+	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
 	w, _ := pair(t, s, wire.WorkerPort)
 	lp, fd := w.loop, w.source.(*socket).fd
 	lp.beginTurn(w, 0)

@@ -108,7 +108,7 @@ func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	return c
 }
 
-// registerConn hands an accepted connection to a loop.
+// addConn hands an accepted connection to a loop.
 func (l *loops) addConn(s *Server, nc net.Conn, port wire.Port) error {
 	fd, err := duplicateFD(nc)
 	if err != nil {
@@ -153,9 +153,9 @@ const (
 	sweepPeriod = 3 * time.Second
 )
 
-// watch measures the lag, which is how long a loop takes to reach a task, and closes stalled
+// monitorLoops measures the lag, which is how long a loop takes to reach a task, and closes stalled
 // connections.
-func (s *Server) watch() {
+func (s *Server) monitorLoops() {
 	lag, sweep := time.NewTicker(lagPeriod), time.NewTicker(sweepPeriod)
 	defer lag.Stop()
 	defer sweep.Stop()

@@ -12,7 +12,7 @@ import (
 // may grow again once they are gone.
 func TestHistoryShrinks(t *testing.T) {
 	const mib = 1 << 20
-	s := begin(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
+	s := startServer(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
 	held := func() (m broker.Memory) {
 		s.trim()
 		s.Hub().View(func(c *broker.Broker, _ int64) { m = c.Memory() })

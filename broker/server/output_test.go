@@ -14,7 +14,7 @@ import (
 // pieces.
 func TestManyBigJobs(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
+	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	const n = maxParts/2 + 100
 	body := strings.Repeat("x", minBigFrame)
@@ -33,8 +33,8 @@ func TestManyBigJobs(t *testing.T) {
 // read, and no backlog of it is reported.
 func TestLateReader(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
-	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
+	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
+	submitter, worker := dial(t, s.SubmitAddr()).shrinkBuffers(), dial(t, s.WorkerAddr())
 	const n = 3
 	for i := range n {
 		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":1}`, i)
@@ -61,13 +61,13 @@ func TestLateReader(t *testing.T) {
 func TestFramesWhilePaused(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
-		s := begin(t, func(o *settings.Options) {
+		s := startServer(t, func(o *settings.Options) {
 			o.MaxOutbound = 1 << 20
 			if name == "TLS" {
 				secure(t, o)
 			}
 		})
-		submitter, worker := reach(t, s, name), within(t, s, wire.WorkerPort)
+		submitter, worker := dialTransport(t, s, name), dialInProcess(t, s, wire.WorkerPort)
 		submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
 		submitter.want("ok", true)
 		worker.send(`{"action":"join","type":"t"}`)

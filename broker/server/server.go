@@ -106,7 +106,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.wg.Go(func() { memory.GiveBack(s.Done(), s.largeDropped, s.trim) })
-	s.wg.Go(s.watch)
+	s.wg.Go(s.monitorLoops)
 	return s, nil
 }
 

@@ -84,7 +84,7 @@ func (l *lateListener) Close() error {
 // TestCloseWhileAccepting: a connection that is accepted at the last moment does not delay
 // Close.
 func TestCloseWhileAccepting(t *testing.T) {
-	s := begin(t, nil)
+	s := startServer(t, nil)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +117,8 @@ func TestCloseWhileAccepting(t *testing.T) {
 // drain until the drain's time limit has passed.
 func TestDrainWaitsForReaders(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
-	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
+	s := startServer(t, nil)
+	submitter, worker := dial(t, s.SubmitAddr()).shrinkBuffers(), dial(t, s.WorkerAddr())
 	submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
 	submitter.want("ok", true)
 	worker.send(`{"action":"join","type":"t"}`)

@@ -20,7 +20,7 @@ func TestBacklog(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
+	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
 	c, fd := pair(t, s, wire.SubmitPort)
 	if err := unix.SetsockoptInt(c.source.(*socket).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
 		t.Fatal(err)

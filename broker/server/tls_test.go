@@ -13,7 +13,7 @@ import (
 // nothing but their oks.
 func unreadTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
 	t.Helper()
-	s = begin(t, func(o *settings.Options) {
+	s = startServer(t, func(o *settings.Options) {
 		secure(t, o)
 		set(o)
 	})
@@ -68,7 +68,7 @@ func TestClosedWorkerTLS(t *testing.T) {
 func TestTLSMemoryLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 3
-	s := begin(t, func(o *settings.Options) {
+	s := startServer(t, func(o *settings.Options) {
 		secure(t, o)
 		o.MaxMemory = limit * tlsIdleBytes * 8
 	})

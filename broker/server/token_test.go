@@ -18,7 +18,7 @@ func TestUnauthorized(t *testing.T) {
 	if err := os.WriteFile(file, []byte("good submit mail\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := begin(t, func(o *settings.Options) { o.TokenFile = file })
+	s := startServer(t, func(o *settings.Options) { o.TokenFile = file })
 	for i, first := range []string{
 		`{"action":"ping"}`, `{"action":"hello"}`, `{"action":"hello","token":"bad"}`, `no json`,
 		`{"action":"hello","token":"good","client":"` + strings.Repeat("x", helloFrame) + `"}`,

@@ -23,7 +23,7 @@ func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 // allows, with headers if it asked for them.
 func TestSeveralTypes(t *testing.T) {
 	t.Parallel()
-	s := begin(t, withTokens(t, "any submit,work", "mails work mail-*,news"))
+	s := startServer(t, withTokens(t, "any submit,work", "mails work mail-*,news"))
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	submitter.send(`{"action":"hello","token":"any"}`)
 	submitter.want("ok", true)
@@ -67,7 +67,7 @@ func TestSeveralTypes(t *testing.T) {
 // change of its groups. A group beyond the limit is refused.
 func TestGroups(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *settings.Options) { o.MaxGroups = 2 })
+	s := startServer(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
 		fx, bad := c.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
@@ -94,7 +94,7 @@ func TestGroups(t *testing.T) {
 // need no id.
 func TestRefusedJoin(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *settings.Options) { o.MaxTypes = 1 })
+	s := startServer(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	worker.send(`{"action":"join","type":"t"}`)
 	worker.want("ok", true)
@@ -114,7 +114,7 @@ func TestRefusedJoin(t *testing.T) {
 // token.
 func TestHelloWithBadValue(t *testing.T) {
 	t.Parallel()
-	s := begin(t, withTokens(t, "good submit"))
+	s := startServer(t, withTokens(t, "good submit"))
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good","heartbeat_ms":5}`)
 	p.want("error", "invalid_value")

@@ -17,8 +17,8 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 45 * time.Second
 
-// begin starts a broker on free ports; set changes its options first.
-func begin(t *testing.T, set func(o *settings.Options)) *Server {
+// startServer starts a broker on free ports; set changes its options first.
+func startServer(t *testing.T, set func(o *settings.Options)) *Server {
 	t.Helper()
 	s, err := Start(options(set), zerolog.New(zerolog.NewTestWriter(t)))
 	if err != nil {
@@ -54,9 +54,9 @@ func dial(t *testing.T, a net.Addr) *peer {
 	return &peer{t, c}
 }
 
-// narrow makes p's receive buffer small, so that little of what p does not read fits into the
+// shrinkBuffers makes p's receive buffer small, so that little of what p does not read fits into the
 // system's buffers.
-func (p *peer) narrow() *peer {
+func (p *peer) shrinkBuffers() *peer {
 	p.t.Helper()
 	if c, ok := p.Conn.(interface{ SetReadBuffer(int) error }); ok {
 		if err := c.SetReadBuffer(64 << 10); err != nil {
