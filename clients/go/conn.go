@@ -76,7 +76,7 @@ func (f notifyFunc) notify() { f() }
 // connClient is what a connection serves. Its methods are called by the reading goroutine, with
 // mu held.
 type connClient interface {
-	// onReply acts on the reply to a request; refusal is nil for ok. A silent submit counts as
+	// onReply acts on the reply to a request; refusal is nil for ok. A submit without ack counts as
 	// accepted once a later frame proves that it was.
 	onReply(r request, refusal *RefusedError) error
 	// onEvent acts on a frame that only workers get.
@@ -217,7 +217,7 @@ func (c *conn) hello(then func(error)) {
 // send sends a request. If the connection has failed, but run has not ended its requests yet, run
 // ends this one, too. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
-	c.unconfirmed = r.silent && (c.unconfirmed || r.job.detach)
+	c.unconfirmed = r.noAck && (c.unconfirmed || r.job.detach)
 	c.requests.push(r)
 	c.write(frame)
 }

@@ -12,21 +12,21 @@ func (q *fifo[T]) push(v T) {
 		old := *q
 		q.ring = make([]T, max(8, 2*len(old.ring)))
 		for n := q.head; n != q.tail; n++ {
-			*q.at(n) = *old.at(n)
+			*q.get(n) = *old.get(n)
 		}
 	}
-	*q.at(q.tail) = v
+	*q.get(q.tail) = v
 	q.tail++
 }
 
-// at returns element n, which must be in the queue.
-func (q *fifo[T]) at(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
+// get returns element n, which must be in the queue.
+func (q *fifo[T]) get(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
 
 func (q *fifo[T]) empty() bool { return q.head == q.tail }
 
 // pop removes and returns the first element. The queue must not be empty.
 func (q *fifo[T]) pop() (first T) {
-	at := q.at(q.head)
+	at := q.get(q.head)
 	first, *at = *at, first
 	q.head++
 	return first

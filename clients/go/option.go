@@ -44,7 +44,7 @@ type config struct {
 	backoffBase time.Duration
 	backoffMax  time.Duration
 	notify      func(Notice)
-	trust       bool
+	trustBodies bool
 }
 
 // Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a unix socket.
@@ -106,7 +106,7 @@ func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = no
 
 // TrustBodies skips the check that bodies are JSON. A body that is not JSON breaks the
 // connection and everything pending on it, or is read as something else.
-func TrustBodies() Option { return func(c *config) { c.trust = true } }
+func TrustBodies() Option { return func(c *config) { c.trustBodies = true } }
 
 func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 	c := &config{

@@ -19,7 +19,7 @@ type Pending struct {
 	callback func(Result, error)   // of SubmitFunc, otherwise nil
 	owner    *Submitter            // one slot of its window is held until the job ends
 	detach   bool
-	silent   bool // of Job.NoAck
+	noAck    bool // of Job.NoAck
 
 	// Guarded by owner.mu.
 	session *session   // the last session whose table it was in

@@ -8,11 +8,11 @@ import (
 	"gloom/wire"
 )
 
-// request is a request to the broker. Replies come in the order of requests. A silent request
+// request is a request to the broker. Replies come in the order of requests. A request without ack
 // gets a reply only if it is refused.
 type request struct {
 	verb       wire.Verb
-	silent     bool        // "ack":false
+	noAck      bool        // "ack":false
 	replaces   bool        // for an answer: it replaces one that was refused
 	notStarted bool        // for a release: its run has not begun
 	stops      bool        // for a leave: the worker stops
@@ -24,7 +24,7 @@ type request struct {
 
 // receive acts on a frame. An error with a job's id is either the reply to a request or the end
 // of an accepted job. Two rules decide which. Replies come in the order of requests, so a reply
-// can only be for the first request that must have one, or for a silent one before it. And no
+// can only be for the first request that must have one, or for one without ack before it. And no
 // id is submitted on a connection while a job with that id is pending, so the error can be about
 // at most one job.
 func (c *conn) receive(ev *wire.Event) error {
@@ -32,17 +32,17 @@ func (c *conn) receive(ev *wire.Event) error {
 	case wire.EventPing:
 		c.write(wire.AppendPong(nil))
 	case wire.EventOK:
-		return c.accepted(ev)
+		return c.onOK(ev)
 	case wire.EventError:
-		return c.refused(ev, c.jobs[string(ev.ID)])
+		return c.onError(ev, c.jobs[string(ev.ID)])
 	case wire.EventResult:
 		if p := c.jobs[string(ev.ID)]; p != nil {
-			c.dropSilent(p.seq + 1)
+			c.acceptNoAck(p.seq + 1)
 			c.endJob(p, ev.Body, nil)
 		}
 	case wire.EventProgress:
 		if p := c.jobs[string(ev.ID)]; p != nil {
-			c.dropSilent(p.seq + 1)
+			c.acceptNoAck(p.seq + 1)
 			p.markAccepted()
 			if body := bytes.Clone(ev.Body); p.progress != nil {
 				c.notifications = append(c.notifications, notifyFunc(func() { p.progress(body) }))
@@ -57,23 +57,23 @@ func (c *conn) receive(ev *wire.Event) error {
 // firstWithReply returns the number of the first request that must have a reply, or tail.
 func (c *conn) firstWithReply() uint64 {
 	n := c.requests.head
-	for n != c.requests.tail && c.requests.at(n).silent {
+	for n != c.requests.tail && c.requests.get(n).noAck {
 		n++
 	}
 	return n
 }
 
-// dropSilent removes silent submits before request n from the queue, up to a request that must have
-// a reply: a later frame proves that they were accepted.
-func (c *conn) dropSilent(n uint64) {
-	for c.requests.head < n && c.requests.at(c.requests.head).silent {
+// acceptNoAck removes submits without ack before request n from the queue, up to a request that must
+// have a reply: a later frame proves that they were accepted.
+func (c *conn) acceptNoAck(n uint64) {
+	for c.requests.head < n && c.requests.get(c.requests.head).noAck {
 		c.client.onReply(c.requests.pop(), nil)
 	}
 }
 
 // reply removes request due from the queue and acts on its reply.
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
-	c.dropSilent(due)
+	c.acceptNoAck(due)
 	r := c.requests.pop()
 	if refusal == nil {
 		c.finishRequest(r, nil)
@@ -90,12 +90,12 @@ func (c *conn) finishRequest(r request, err error) {
 	}
 }
 
-func (c *conn) accepted(ev *wire.Event) error {
+func (c *conn) onOK(ev *wire.Event) error {
 	due := c.firstWithReply()
 	if due == c.requests.tail {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
-	r := c.requests.at(due)
+	r := c.requests.get(due)
 	if ev.ID != nil && r.key != string(ev.ID) {
 		return &ProtocolError{Reason: fmt.Sprintf("ok for id %q in place of %q", wire.Value(ev.ID), wire.Value([]byte(r.key)))}
 	}
@@ -106,24 +106,24 @@ func (c *conn) accepted(ev *wire.Event) error {
 	return c.reply(due, nil)
 }
 
-// refused acts on an error frame: it is the next reply, the refusal or the end of job p, which is
+// onError acts on an error frame: it is the next reply, the refusal or the end of job p, which is
 // pending under its id, or the broker's reason for closing the connection.
-func (c *conn) refused(ev *wire.Event, p *Pending) error {
+func (c *conn) onError(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason, ID: wire.Value(ev.ID)}
 	code, due := refusal.Code, c.firstWithReply()
 	known, _ := wire.ParseCode(ev.Code)
 	ends := known.EndsJob()                                    // the code can end an accepted job
-	unproven := p != nil && p.seq >= c.requests.head           // the silent submit of p may still be refused
+	unproven := p != nil && p.seq >= c.requests.head           // the submit of p, without ack, may still be refused
 	replies, nameless := due != c.requests.tail, c.jobs == nil // to a worker, all errors are replies
 	if ev.ID == nil {
 		nameless = true
 		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
-			replies = replies && c.requests.at(due).verb == wire.Hello
+			replies = replies && c.requests.get(due).verb == wire.Hello
 		}
 	} else if !nameless {
-		// What ends job p, or refuses its silent submit, is not the reply to a later request about the id.
+		// What ends job p, or refuses its submit without ack, is not the reply to a later request about the id.
 		ofJob := p != nil && p.seq < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
-		replies = replies && c.requests.at(due).key == string(ev.ID) && !ofJob
+		replies = replies && c.requests.get(due).key == string(ev.ID) && !ofJob
 	}
 	switch {
 	case code == ErrDraining:
@@ -142,7 +142,7 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
 	case unproven:
 		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.
-		c.dropSilent(p.seq)
+		c.acceptNoAck(p.seq)
 		if r := c.requests.pop(); !ends {
 			return c.client.onReply(r, refusal)
 		}

@@ -34,9 +34,9 @@ func (r *Run) Answer(value any, err error) {
 	r.socket.answer(r, body, err, request{})
 }
 
-// unwanted notifies the handler, or Unwanted, that nobody waits for the run any more. The
+// cancelUnwanted notifies the handler, or Unwanted, that nobody waits for the run any more. The
 // socket's mu must be held.
-func (r *Run) unwanted(cause error) {
+func (r *Run) cancelUnwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
 	} else if r.socket.worker.Unwanted != nil {
@@ -61,7 +61,7 @@ func newRun(s *socket, ev *wire.Event) *Run {
 	return r
 }
 
-func (r *Run) call(h Handler) (body []byte, err error) {
+func (r *Run) callHandler(h Handler) (body []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			p := &PanicError{ID: r.job.ID, Value: v, Stack: debug.Stack()}
@@ -113,7 +113,7 @@ func (s *socket) check(frame, body []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are allowed", size, s.maxOut))
 	}
-	if s.conf.trust {
+	if s.conf.trustBodies {
 		return nil
 	}
 	if err := wire.CheckBody("answer", body); err != nil {

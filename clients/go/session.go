@@ -23,9 +23,9 @@ type session struct {
 // refuses that because the id exists, the submit on the lost connection has arrived late: the last
 // request is an attach again.
 func (s *session) sendJob(p *Pending, submit []byte) error {
-	r, frame := request{verb: wire.Submit, key: p.key, job: p, silent: p.silent}, submit
+	r, frame := request{verb: wire.Submit, key: p.key, job: p, noAck: p.noAck}, submit
 	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.refusals != 1) {
-		r.verb, r.silent = wire.Attach, false
+		r.verb, r.noAck = wire.Attach, false
 		frame = wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
 	}
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {

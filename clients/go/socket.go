@@ -53,9 +53,9 @@ func (w *Worker) serveConn(addr string) Notice {
 	}
 	defer context.AfterFunc(w.leavingCtx, s.leave)()
 	var all sync.WaitGroup
-	_, handlers := w.pool()
+	_, handlers := w.poolSize()
 	for range handlers {
-		all.Go(s.work)
+		all.Go(s.runHandlers)
 	}
 	<-s.ended
 	all.Wait()
@@ -65,7 +65,7 @@ func (w *Worker) serveConn(addr string) Notice {
 func (s *socket) onLoss(lost *LostError) {
 	s.worker.sockets.Delete(s)
 	for _, r := range s.runs {
-		r.unwanted(lost)
+		r.cancelUnwanted(lost)
 	}
 	s.runs = nil
 	if s.queue != nil {
@@ -124,7 +124,7 @@ func (s *socket) onEvent(ev *wire.Event) error {
 		return s.onJob(ev)
 	case wire.EventCancel:
 		if r := s.runs[string(ev.ID)]; r != nil {
-			r.unwanted(ErrCancelled)
+			r.cancelUnwanted(ErrCancelled)
 		}
 	}
 	return nil
@@ -176,15 +176,15 @@ func (s *socket) onReply(r request, refusal *RefusedError) error {
 	return nil
 }
 
-// work runs jobs until the socket has ended. If a handler calls runtime.Goexit, the connection
+// runHandlers runs jobs until the socket has ended. If a handler calls runtime.Goexit, the connection
 // ends, so that the broker gets the job back.
-func (s *socket) work() {
+func (s *socket) runHandlers() {
 	defer s.fail(errors.New("handler ended its goroutine"))
 	for r := range s.queue {
 		var body []byte
 		err := context.Cause(r.ctx)
 		if err == nil { // otherwise it was cancelled while it waited
-			body, err = r.call(s.worker.Handler)
+			body, err = r.callHandler(s.worker.Handler)
 		}
 		if s.ctx.Err() == nil { // otherwise the run is lost
 			s.answer(r, body, err, request{})

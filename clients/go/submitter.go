@@ -257,11 +257,11 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		var buf [32]byte
 		job.ID = string(strconv.AppendUint(append(buf[:0], s.prefix...), s.lastID.Add(1), 36))
 	}
-	if err := job.validate(s.conf.trust); err != nil {
+	if err := job.validate(s.conf.trustBodies); err != nil {
 		return nil, err
 	}
 	p := &Pending{
-		id: job.ID, key: canonical(job.ID), detach: job.Detach, silent: job.NoAck,
+		id: job.ID, key: canonical(job.ID), detach: job.Detach, noAck: job.NoAck,
 		progress: job.OnProgress, callback: notify, owner: s,
 	}
 	buf := buffers.Get().(*[]byte)

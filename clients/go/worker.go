@@ -199,7 +199,7 @@ func (w *Worker) start(ctx context.Context) error {
 	w.done = make(chan struct{})
 
 	var all sync.WaitGroup
-	sockets, _ := w.pool()
+	sockets, _ := w.poolSize()
 	for _, addr := range conf.addrs {
 		for range sockets {
 			all.Go(func() { w.serve(addr) })
@@ -213,8 +213,8 @@ func (w *Worker) start(ctx context.Context) error {
 	return nil
 }
 
-// pool returns how many sockets a broker gets, and how many handlers share one.
-func (w *Worker) pool() (sockets, handlers int) {
+// poolSize returns how many sockets a broker gets, and how many handlers share one.
+func (w *Worker) poolSize() (sockets, handlers int) {
 	switch {
 	case w.Take != nil:
 		return 1, 0
