@@ -326,22 +326,22 @@ func (m *Machine) congested(p *peer) bool { return p.stream.bytes >= m.peerLimit
 // requestMissing asks for the messages up to a number that have not arrived.
 func (m *Machine) requestMissing(p *peer, number uint64) {
 	s := &p.stream
-	if number > s.received && s.highest <= s.received {
+	if number > s.received && s.highestUsed <= s.received {
 		m.stats.Gaps++
 		m.sendAck(p, true, false)
 	}
-	s.highest = max(s.highest, number)
+	s.highestUsed = max(s.highestUsed, number)
 }
 
 // requestAgain asks again, after a tick, for what is still missing.
 func (m *Machine) requestAgain(p *peer) {
 	s := &p.stream
-	if s.highest > s.received {
-		s.requests++
+	if s.highestUsed > s.received {
+		s.missingTicks++
 		m.sendAck(p, true, false)
 	}
 	// If heartbeats arrive but these messages do not, the messages never will.
-	if int64(s.requests)*tickInterval > lostAfter {
+	if int64(s.missingTicks)*tickInterval > lostAfter {
 		m.restartSession(p)
 	}
 }

@@ -37,7 +37,7 @@ func TestProgressSampled(t *testing.T) {
 		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Progress: true})
 	}
 	w.submitLent(t, jobs...)
-	w.deaf[0] = true
+	w.unreachable[0] = true
 	for i := range reports {
 		for _, j := range w.jobs {
 			w.reportProgress(j.to, j.id, fmt.Appendf(nil, "%0*d", 1<<20, i))
@@ -47,7 +47,7 @@ func TestProgressSampled(t *testing.T) {
 			t.Fatalf("after %d reports of 1 MiB by each of %d runs, %d MiB are held for their home", i+1, runs, n>>20)
 		}
 	}
-	w.deaf[0] = false
+	w.unreachable[0] = false
 	w.pass(2 * time.Second)
 	for _, j := range w.jobs {
 		if last := w.progress[string(j.id)]; !bytes.HasSuffix(last, fmt.Append(nil, reports-1)) {
@@ -124,7 +124,7 @@ func TestStreamBytes(t *testing.T) {
 		jobs = append(jobs, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
 	}
 	w.submitLent(t, jobs...)
-	w.deaf[0] = true
+	w.unreachable[0] = true
 	for _, j := range w.jobs {
 		w.respond(j.to, j.id, make([]byte, 1<<20))
 		w.pass(time.Millisecond)
@@ -132,7 +132,7 @@ func TestStreamBytes(t *testing.T) {
 			t.Fatalf("%d MiB are held, 16 may be", n>>20)
 		}
 	}
-	w.deaf[0], w.jobs, w.answers = false, nil, 0
+	w.unreachable[0], w.jobs, w.answers = false, nil, 0
 	w.pass(3 * time.Second)
 	w.answerJobs(t, runs)
 }

@@ -502,9 +502,9 @@ func (w *world) shake() {
 		x.handle(fx)
 	case n < 88:
 		a, b := w.rng.IntN(len(w.nodes)), w.rng.IntN(len(w.nodes))
-		w.sever([2]int{a, b}, w.rng.Int64N(int64(4*time.Second)))
+		w.cutLink([2]int{a, b}, w.rng.Int64N(int64(4*time.Second)))
 		if w.rng.IntN(2) == 0 {
-			x.deafen()
+			x.disconnect()
 		}
 	case n < 90:
 		x.freeze()
@@ -527,22 +527,22 @@ func (w *world) shake() {
 	}
 }
 
-// sever cuts the path from one broker to another, in that direction only.
-func (w *world) sever(link [2]int, d int64) {
+// cutLink cuts the path from one broker to another, in that direction only.
+func (w *world) cutLink(link [2]int, d int64) {
 	if w.cuts[link] == 0 {
 		w.cuts[link] = w.now
 		w.after(d, nil, func() { delete(w.cuts, link) })
 	}
 }
 
-// deafen cuts the path from NATS to x. Since x no longer gets TCP acks either, x's system soon
+// disconnect cuts the path from NATS to x. Since x no longer gets TCP acks either, x's system soon
 // stops sending.
-func (x *node) deafen() {
+func (x *node) disconnect() {
 	d := x.rng.Int64N(int64(4 * time.Second))
 	sendDelay := x.rng.Int64N(int64(500 * time.Millisecond))
 	for _, y := range x.nodes {
-		x.sever([2]int{y.number, x.number}, d+sendDelay)
-		x.after(sendDelay, nil, func() { x.sever([2]int{x.number, y.number}, d) })
+		x.cutLink([2]int{y.number, x.number}, d+sendDelay)
+		x.after(sendDelay, nil, func() { x.cutLink([2]int{x.number, y.number}, d) })
 	}
 }
 

@@ -17,8 +17,8 @@ type stream struct {
 	partial      []byte // parts of an item that is longer than a message
 	ackOwed      int    // messages received since we last sent an ack
 	ackOwedBytes int    // their bytes
-	highest      uint64 // the highest message number that the peer is known to have used
-	requests     int    // ticks for which something has been missing
+	highestUsed  uint64 // the highest message number that the peer is known to have used
+	missingTicks int    // ticks for which something has been missing
 }
 
 // batch holds the items of one or more messages.
@@ -135,7 +135,7 @@ func (s *stream) ack(number uint64, to *bufferPool) {
 // receive handles a message and returns the items that it completes.
 func (s *stream) receive(p *message) []byte {
 	s.received = p.number
-	s.requests = 0
+	s.missingTicks = 0
 	s.ackOwed++
 	s.ackOwedBytes += len(p.data)
 	if p.continues {

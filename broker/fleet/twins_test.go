@@ -15,16 +15,16 @@ import (
 
 // twins are two brokers, with submitters at the first one and workers at the second.
 type twins struct {
-	now        int64
-	delay      int64 // of messages
-	deaf       [2]bool
-	sendsLeft  [2]int // how many more messages it can send; negative: no limit
-	noListener bool   // NATS knows no listener on the second one's subject
-	maxMessage int    // bytes of a message; 0: no limit
-	cores      [2]*broker.Broker
-	machines   [2]*fleet.Machine
-	sent       [2][]fleet.Message
-	inFlight   []delivery
+	now         int64
+	delay       int64 // of messages
+	unreachable [2]bool
+	sendsLeft   [2]int // how many more messages it can send; negative: no limit
+	noListener  bool   // NATS knows no listener on the second one's subject
+	maxMessage  int    // bytes of a message; 0: no limit
+	cores       [2]*broker.Broker
+	machines    [2]*fleet.Machine
+	sent        [2][]fleet.Message
+	inFlight    []delivery
 
 	submitter broker.Peer
 	jobs      []assignment // jobs that workers were given
@@ -105,7 +105,7 @@ func (w *twins) pass(d time.Duration) {
 			for len(w.inFlight) > 0 && w.inFlight[0].at <= w.now {
 				x := w.inFlight[0]
 				w.inFlight = slices.Delete(w.inFlight, 0, 1)
-				if !w.deaf[x.to] {
+				if !w.unreachable[x.to] {
 					w.machines[x.to].Receive(w.now, x.data)
 					progress = true
 				}
@@ -239,13 +239,13 @@ func TestLostPeer(t *testing.T) {
 		maxTime time.Duration
 		flaps   time.Duration // how often the home connects to NATS again
 	}{
-		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms, 0},
+		{"deaf", func(w *twins) { w.unreachable[1] = true }, 1850 * ms, 0},
 		// The broker gets no TCP acks, so its system stops sending.
-		{"deaf, then mute", func(w *twins) { w.deaf[1], w.sendsLeft[1] = true, 1 }, 1850 * ms, 0},
-		{"deaf, then mute, and NATS flaps", func(w *twins) { w.deaf[1], w.sendsLeft[1] = true, 2 }, 1850 * ms, 700 * ms},
+		{"deaf, then mute", func(w *twins) { w.unreachable[1], w.sendsLeft[1] = true, 1 }, 1850 * ms, 0},
+		{"deaf, then mute, and NATS flaps", func(w *twins) { w.unreachable[1], w.sendsLeft[1] = true, 2 }, 1850 * ms, 700 * ms},
 		{"mute", func(w *twins) { w.sendsLeft[1] = 0 }, 1650 * ms, 0},
-		{"cut off", func(w *twins) { w.deaf[1], w.sendsLeft[1] = true, 0 }, 1650 * ms, 0},
-		{"killed", func(w *twins) { w.deaf[1], w.sendsLeft[1], w.noListener = true, 0, true }, 1150 * ms, 0},
+		{"cut off", func(w *twins) { w.unreachable[1], w.sendsLeft[1] = true, 0 }, 1650 * ms, 0},
+		{"killed", func(w *twins) { w.unreachable[1], w.sendsLeft[1], w.noListener = true, 0, true }, 1150 * ms, 0},
 	} {
 		var maxTime time.Duration
 		for w := range lentAtAnyMoment(t) {
@@ -299,14 +299,14 @@ func TestReconnect(t *testing.T) {
 		{"both", [2]bool{true, true}, 800 * time.Millisecond},
 	} {
 		for w := range lentAtAnyMoment(t) {
-			w.noListener, w.deaf = v.disconnected[1], v.disconnected
+			w.noListener, w.unreachable = v.disconnected[1], v.disconnected
 			for i, disconnected := range v.disconnected {
 				if disconnected {
 					w.sendsLeft[i] = 0
 				}
 			}
 			w.pass(v.outage)
-			w.noListener, w.deaf, w.sendsLeft = false, [2]bool{}, [2]int{-1, -1}
+			w.noListener, w.unreachable, w.sendsLeft = false, [2]bool{}, [2]int{-1, -1}
 			for i, disconnected := range v.disconnected {
 				if disconnected {
 					w.machines[i].Connected(w.now, 256<<10)
@@ -429,7 +429,7 @@ func TestLeave(t *testing.T) {
 				w.machines[1].Leave(w.now)
 			}
 			w.pass(10 * time.Millisecond)
-			w.deaf = [2]bool{true, true}
+			w.unreachable = [2]bool{true, true}
 			w.pass(3 * time.Second)
 			if w.machines[0].Up() != 0 {
 				t.Fatal("it is not lost")
@@ -447,7 +447,7 @@ func TestLeave(t *testing.T) {
 			if got := w.machines[0].Lost([]byte(`"other"`)); got != nil {
 				t.Errorf("lost, with workers for another type: %q", got)
 			}
-			w.deaf = [2]bool{}
+			w.unreachable = [2]bool{}
 			w.pass(3 * time.Second)
 			if got := w.machines[0].Lost(nil); got != nil {
 				t.Errorf("it is back, and lost: %q", got)
