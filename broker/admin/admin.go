@@ -67,8 +67,8 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	return a
 }
 
-// build holds buildMu while fn makes a piece of a long answer or of a long change.
-func (a *API) build(fn func()) {
+// buildPiece holds buildMu while fn makes a piece of a long answer or of a long change.
+func (a *API) buildPiece(fn func()) {
 	a.buildMu.Lock()
 	defer a.buildMu.Unlock() // a request that panics must not keep others out
 	fn()

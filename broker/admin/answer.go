@@ -168,7 +168,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	list.open("{\n  \"items\": ")
 	full := false
 	for rounds := 0; from >= 0 && limit > 0 && rounds < maxLooks && !full && r.Context().Err() == nil; rounds++ {
-		a.build(func() {
+		a.buildPiece(func() {
 			items, next := read(from, min(limit, itemsPerLook))
 			limit -= len(items)
 			before := list

@@ -32,8 +32,8 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// leaveDead leaves a failed job with a body behind.
-func leaveDead(w *world, id string, body []byte) {
+// makeDeadLetter makes a failed job with a body.
+func makeDeadLetter(w *world, id string, body []byte) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()
 		b.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Detach: true})
@@ -66,7 +66,7 @@ func TestBodiesVerbatim(t *testing.T) {
 	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
 	long := `"` + strings.Repeat("x", 16<<20) + `"`
 	for id, body := range map[string]string{"plain": `{"n": 1.0}`, "deep": deep, "long": long} {
-		leaveDead(w, id, []byte(body))
+		makeDeadLetter(w, id, []byte(body))
 		data := httpGet(t, w.url+"/v1/dead/t/"+id)
 		if !json.Valid(data) {
 			t.Errorf("%s: the answer of %d bytes is no JSON", id, len(data))
@@ -138,7 +138,7 @@ func TestLongListing(t *testing.T) {
 // checks, cost little memory, and are disconnected.
 func TestUnreadAnswers(t *testing.T) {
 	w := start(t, nil)
-	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
+	makeDeadLetter(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
 	before := resident(t)
 	var unread []net.Conn
 	for range 300 {
@@ -170,7 +170,7 @@ func TestUnreadAnswers(t *testing.T) {
 func TestUnreadAnswer(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
-	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
+	makeDeadLetter(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
 	c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	}
 }
 
-func (a *API) letters(typ []byte, from, limit int, q *broker.LetterFilter) (found []*broker.DeadLetter, next int) {
+func (a *API) findLetters(typ []byte, from, limit int, q *broker.LetterFilter) (found []*broker.DeadLetter, next int) {
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.DeadLetters(now, typ, from, limit, q) })
 	return found, next
 }
@@ -30,7 +30,7 @@ func (a *API) letters(typ []byte, from, limit int, q *broker.LetterFilter) (foun
 var letterKeys = []string{"id", "reason", "older"}
 
 func letterFilter(v url.Values) (*broker.LetterFilter, error) {
-	older, err := number(v, "older", wire.MaxDurationMS)
+	older, err := intParam(v, "older", wire.MaxDurationMS)
 	q := &broker.LetterFilter{ID: v.Get("id"), Older: time.Duration(older) * time.Millisecond}
 	if part := v.Get("reason"); part != "" {
 		q.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Of(r), part) }
@@ -49,7 +49,7 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return listing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
-		found, next := a.letters(n, from, limit, q)
+		found, next := a.findLetters(n, from, limit, q)
 		now := a.srv.Hub().Now()
 		for _, l := range found {
 			items = append(items, deadJob(l, now))
@@ -82,7 +82,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	for _, typ := range types {
 		for from := 0; from >= 0 && len(out.Items) < maxDead && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			a.build(func() { found, from = a.letters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
+			a.buildPiece(func() { found, from = a.findLetters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
 				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
 					out.Items = append(out.Items, deadJob(l, h.Now()))
@@ -94,9 +94,9 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// letter returns the failed job with the given number or, without a number, the oldest one
+// requestedLetter returns the failed job with the given number or, without a number, the oldest one
 // with the id.
-func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
+func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err error) {
 	n, err := nameParam(r, "type")
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	no, err := number(r.URL.Query(), "no", math.MaxInt-1)
+	no, err := intParam(r.URL.Query(), "no", math.MaxInt-1)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
 	}
 	for more := true; more && r.Context().Err() == nil; more = no == 0 && from >= 0 {
 		var found []*broker.DeadLetter
-		found, from = a.letters(n, from, limit, nil)
+		found, from = a.findLetters(n, from, limit, nil)
 		for _, l := range found {
 			if bytes.Equal(l.ID, id) && (no == 0 || l.Number == int(no)) {
 				letter = l
@@ -123,18 +123,18 @@ func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
 		}
 	}
 	if letter == nil {
-		return nil, noLetter(id)
+		return nil, noLetterError(id)
 	}
 	return letter, nil
 }
 
-func noLetter(id []byte) error {
+func noLetterError(id []byte) error {
 	return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
 }
 
 // getDeadJob shows the failed job that a retry would resubmit, with its body.
 func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
-	l, err := a.letter(r)
+	l, err := a.requestedLetter(r)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	if _, err := readBody(r); err != nil {
 		return err
 	}
-	l, err := a.letter(r)
+	l, err := a.requestedLetter(r)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	switch code {
 	case 0:
 	case broker.UnknownID:
-		return noLetter(l.ID)
+		return noLetterError(l.ID)
 	default:
 		return fail(http.StatusConflict, "refused", "%s", wording.Of(&reason))
 	}
@@ -170,7 +170,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 
 // discardDead drops the failed job that a retry would resubmit.
 func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
-	l, err := a.letter(r)
+	l, err := a.requestedLetter(r)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 		return fx
 	})
 	if !found {
-		return noLetter(l.ID)
+		return noLetterError(l.ID)
 	}
 	id := wire.Value(l.ID)
 	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", peerOf(r)).Msg("an operator discarded a failed job")
@@ -202,7 +202,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resu
 	if err != nil {
 		return err
 	}
-	v, limit, err := selection(r, letterKeys...)
+	v, limit, err := readSelection(r, letterKeys...)
 	if err != nil {
 		return err
 	}
@@ -214,14 +214,14 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resu
 	return a.handleMany(w, r, verb, v, func() (count int) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			found, from = a.letters(n, from, math.MaxInt, q)
+			found, from = a.findLetters(n, from, math.MaxInt, q)
 			count += len(found)
 		}
 		return count
 	}, func(out *api.Many) {
 		walk := broker.LetterWalk{LetterFilter: *q, Limit: limit}
 		for more := true; more && r.Context().Err() == nil; {
-			a.build(func() {
+			a.buildPiece(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 					fx, more = b.WalkLetters(now, n, &walk, resubmit)
 					return fx

@@ -52,7 +52,7 @@ func endOf(t timeline, x *broker.EndedInfo) api.End {
 
 func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 	return api.Ended{
-		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: values(x.Groups), Submitter: a.peer(x.Submitter, ""),
+		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: stringsOf(x.Groups), Submitter: a.peer(x.Submitter, ""),
 		Outcome: x.Outcome.String(), Reason: wording.Of(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
 	}
 }
@@ -107,7 +107,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
 	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
 		var found []broker.EndedInfo
-		a.build(func() {
+		a.buildPiece(func() {
 			a.srv.Hub().View(func(b *broker.Broker, now int64) {
 				found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
 				t = timelineAt(now)

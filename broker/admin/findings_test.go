@@ -138,9 +138,9 @@ func (s *stage) jobs(n int, fields string) *peer {
 	return p
 }
 
-// steadily repeats something until the stage is cleared. It runs concurrently with the
+// repeat repeats something until the stage is cleared. It runs concurrently with the
 // test, so it does not touch the undo list and makes its own connections.
-func (s *stage) steadily(step func(i int)) {
+func (s *stage) repeat(step func(i int)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -285,14 +285,14 @@ func TestFindings(t *testing.T) {
 		{"all fail", "failing", "TYP", nil, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
 			p := s.submitter()
-			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"retries":0}`, i) })
+			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"retries":0}`, i) })
 		}},
 		{"more fail than are answered", "failing", "TYP", nil, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
 			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"neither"}`)
 			s.answering(`"type":"TYP"`, `{"action":"respond","body":1}`)
 			p := s.submitter()
-			s.steadily(func(i int) {
+			s.repeat(func(i int) {
 				for k := range 3 {
 					_ = p.try(`{"action":"submit","id":"TYP-%d-%d","type":"TYP","body":1,"retries":0}`, i, k)
 				}
@@ -301,11 +301,11 @@ func TestFindings(t *testing.T) {
 		{"the same reason", "same_reason", "TYP", nil, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 			p := s.submitter()
-			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
+			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
 		{"workers that are lost", "failing", "TYP", nil, func(s *stage) {
 			s.jobs(1000, `,"retries":1000`)
-			s.steadily(func(int) {
+			s.repeat(func(int) {
 				c, err := net.Dial("tcp", s.srv.WorkerAddr().String())
 				if err != nil {
 					return
@@ -318,7 +318,7 @@ func TestFindings(t *testing.T) {
 		}},
 		{"deadlines", "expired", "TYP", nil, func(s *stage) {
 			p := s.submitter()
-			s.steadily(func(i int) {
+			s.repeat(func(i int) {
 				_ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"expires_ms":10}`, i)
 			})
 		}},
@@ -355,7 +355,7 @@ func TestFindings(t *testing.T) {
 		{"too many connections", "turned_away", "broker", func(o *settings.Options) { o.MaxConns = 2 }, func(s *stage) {
 			s.submitter()
 			s.submitter()
-			s.steadily(func(int) {
+			s.repeat(func(int) {
 				if c, err := net.Dial("tcp", s.srv.SubmitAddr().String()); err == nil {
 					_, _ = io.Copy(io.Discard, c)
 					_ = c.Close()
@@ -385,7 +385,7 @@ func TestFindings(t *testing.T) {
 		}},
 		{"refusals", "refused", "broker", func(o *settings.Options) { o.MaxJobs = 2 }, func(s *stage) {
 			p := s.submitter()
-			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
+			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
 		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
 			s.working(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)

@@ -15,14 +15,14 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Info()
 		out = api.Fleet{
-			Member: true, Name: x.Name, Epoch: epoch(x.Epoch), Alone: x.NameTaken,
+			Member: true, Name: x.Name, Epoch: formatEpoch(x.Epoch), Alone: x.NameTaken,
 			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL, Reason: x.Away},
 			Lent: x.Stats.Lent, Borrowed: x.Stats.Borrowed, Lends: x.Stats.Lends, Borrows: x.Stats.Borrows,
 			Returned: x.Stats.Returned, Lost: x.Stats.Lost, Late: x.Stats.Late, Brokers: []api.FleetBroker{},
 		}
 		for _, p := range x.Peers {
 			b := api.FleetBroker{
-				Name: p.Name, Epoch: epoch(p.Epoch), State: p.State, Version: p.Version, HeardMS: p.Heard.Seconds() * 1e3,
+				Name: p.Name, Epoch: formatEpoch(p.Epoch), State: p.State, Version: p.Version, HeardMS: p.Heard.Seconds() * 1e3,
 				Lent: p.Lent, Borrowed: p.Borrowed, Wants: []api.FleetWant{},
 			}
 			if p.RoundTrip > 0 {
@@ -30,7 +30,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 				b.RoundTripMS = &ms
 			}
 			for _, v := range p.Wants {
-				b.Wants = append(b.Wants, api.FleetWant{Types: values(v.Types), Places: v.Places})
+				b.Wants = append(b.Wants, api.FleetWant{Types: stringsOf(v.Types), Places: v.Places})
 			}
 			out.Brokers = append(out.Brokers, b)
 		}
@@ -39,7 +39,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func epoch(n uint64) string { return fmt.Sprintf("%016x", n) }
+func formatEpoch(n uint64) string { return fmt.Sprintf("%016x", n) }
 
 var (
 	descFleetUp       = desc("fleet_connected", "1 while NATS is connected.")

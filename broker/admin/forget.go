@@ -16,7 +16,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	discard, err := flagOf(r, "jobs")
+	discard, err := boolParam(r, "jobs")
 	if err != nil {
 		return err
 	}
@@ -24,12 +24,12 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	var known bool
 	h.View(func(b *broker.Broker, _ int64) { _, known = b.TypeUse(n) })
 	if !known {
-		return unknownType(n)
+		return unknownTypeError(n)
 	}
 	allowLongAnswer(w)
 	f := broker.ForgetRequest{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
-		a.build(func() {
+		a.buildPiece(func() {
 			h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 				fx, more = b.ForgetType(now, &f)
 				return fx

@@ -17,7 +17,7 @@ import (
 // getGroups shows all rules and the busiest groups, or the busiest of a type.
 func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	q, limit := r.URL.Query(), defaultPage
-	recent, err := flagOf(r, "lately")
+	recent, err := boolParam(r, "lately")
 	if err != nil {
 		return err
 	}

@@ -39,22 +39,22 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 			return nil, err
 		}
 	}
-	older, err := number(v, "older", wire.MaxDurationMS)
+	older, err := intParam(v, "older", wire.MaxDurationMS)
 	if err != nil {
 		return nil, err
 	}
 	q.Older = time.Duration(older) * time.Millisecond
-	submitter, err := number(v, "submitter", math.MaxInt64)
+	submitter, err := intParam(v, "submitter", math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
-	worker, err := number(v, "worker", math.MaxInt64)
+	worker, err := intParam(v, "worker", math.MaxInt64)
 	q.Submitter, q.Worker = broker.Peer(submitter), broker.Peer(worker)
 	return q, err
 }
 
-// number reads a key of the query; if it is absent, the result is 0.
-func number(v url.Values, key string, limit int64) (int64, error) {
+// intParam reads a key of the query; if it is absent, the result is 0.
+func intParam(v url.Values, key string, limit int64) (int64, error) {
 	s := v.Get(key)
 	if s == "" {
 		return 0, nil
@@ -66,8 +66,8 @@ func number(v url.Values, key string, limit int64) (int64, error) {
 	return n, nil
 }
 
-// flagOf reads a key of the query; if it is absent, the result is false.
-func flagOf(r *http.Request, key string) (bool, error) {
+// boolParam reads a key of the query; if it is absent, the result is false.
+func boolParam(r *http.Request, key string) (bool, error) {
 	switch v := r.URL.Query().Get(key); v {
 	case "", "false":
 		return false, nil
@@ -78,9 +78,9 @@ func flagOf(r *http.Request, key string) (bool, error) {
 	}
 }
 
-// selection reads which jobs a change applies to: a filter with the keys of a query, and how
+// readSelection reads which jobs a change applies to: a filter with the keys of a query, and how
 // many jobs may be changed, 0 for all. Without any filter the body must have all: true.
-func selection(r *http.Request, keys ...string) (v url.Values, limit int, err error) {
+func readSelection(r *http.Request, keys ...string) (v url.Values, limit int, err error) {
 	b, err := readBody(r, append(keys, "all", "most")...)
 	if err != nil {
 		return nil, 0, err
@@ -178,7 +178,7 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var part int
-		a.build(func() {
+		a.buildPiece(func() {
 			a.srv.Hub().View(func(b *broker.Broker, now int64) { part, from = b.CountJobs(now, from, q) })
 		})
 		n += part
@@ -188,7 +188,7 @@ func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 
 // cancelJobs cancels all matching jobs of a type, running ones only if the body selects them.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
-	v, limit, err := selection(r, filterKeys...)
+	v, limit, err := readSelection(r, filterKeys...)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	}, func(out *api.Many) {
 		left := cmp.Or(limit, math.MaxInt)
 		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
-			a.build(func() {
+			a.buildPiece(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 					var n int
 					fx, n, from = b.RevokeJobs(now, from, left, q)
@@ -229,7 +229,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 // handleMany changes everything that matches a filter and counts matches before and after, or
 // only counts.
 func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, filter url.Values, count func() int, walk func(*api.Many)) error {
-	countOnly, err := flagOf(r, "count")
+	countOnly, err := boolParam(r, "count")
 	if err != nil {
 		return err
 	}

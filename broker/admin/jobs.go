@@ -32,7 +32,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: values(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
+		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
 		Holds: wording.Holds(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
@@ -60,7 +60,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	withBody, err := flagOf(r, "body")
+	withBody, err := boolParam(r, "body")
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func unknownJob(id []byte) error {
+func unknownJobError(id []byte) error {
 	return fail(http.StatusNotFound, "unknown_id", "no job with the id %.64q is delayed, queued or running", wire.Value(id))
 }
 
@@ -123,7 +123,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	running, err := flagOf(r, "running")
+	running, err := boolParam(r, "running")
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	})
 	switch code {
 	case broker.UnknownID:
-		return unknownJob(id)
+		return unknownJobError(id)
 	case broker.NotProcessing:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true cancels it and drops its result", wire.Value(id))
 	}
@@ -188,7 +188,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	switch code {
 	case 0:
 	case broker.UnknownID:
-		return unknownJob(id)
+		return unknownJobError(id)
 	case broker.Overloaded:
 		return fail(http.StatusServiceUnavailable, "overloaded", "%s", wording.Of(&reason))
 	default:

@@ -176,7 +176,7 @@ func TestMemory(t *testing.T) {
 	}
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect { return b.RemovePeer(now, submitter) })
 	eventually(t, "what a submitter left is given back", func() bool { return part("jobs") < 8<<20 })
-	leaveDead(w, "dead", body)
+	makeDeadLetter(w, "dead", body)
 	if got := part("dead"); got < 1<<20 || got > 2<<20 {
 		t.Errorf("with a dead letter of 1 MiB dead takes %v bytes", got)
 	}

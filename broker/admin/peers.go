@@ -23,7 +23,7 @@ func typeParam(r *http.Request) ([]byte, error) {
 	return parseName("type", v)
 }
 
-func values(names [][]byte) []string {
+func stringsOf(names [][]byte) []string {
 	out := []string{}
 	for _, n := range names {
 		out = append(out, wire.Value(n))
@@ -51,7 +51,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 			x := &found[i]
 			v := api.Worker{
 				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.HasLeft,
-				IdleSeconds: x.Idle.Seconds(), Jobs: values(x.Jobs), Serves: values(x.Serves), UnreadBytes: a.unread(x.Peer),
+				IdleSeconds: x.Idle.Seconds(), Jobs: stringsOf(x.Jobs), Serves: stringsOf(x.Serves), UnreadBytes: a.unread(x.Peer),
 			}
 			if x.Type != nil {
 				v.Type = wire.Value(x.Type)
@@ -72,7 +72,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(typ, from, limit) })
 		for _, x := range found {
 			items = append(items, api.Submitter{
-				Peer: *a.peer(x.Peer, ""), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: values(x.Names), UnreadBytes: a.unread(x.Peer),
+				Peer: *a.peer(x.Peer, ""), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: stringsOf(x.Names), UnreadBytes: a.unread(x.Peer),
 			})
 		}
 		return items, next
@@ -94,7 +94,7 @@ func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 func (a *API) status(g *guard.Grant) api.Status {
 	o := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: scopesOf(g),
+		Version: o.Version, Links: parseLinks(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: scopesOf(g),
 		Limits: map[string]int64{
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes, "history": o.History,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
@@ -116,7 +116,7 @@ func (a *API) status(g *guard.Grant) api.Status {
 	return s
 }
 
-func links(values []string) []api.Link {
+func parseLinks(values []string) []api.Link {
 	out := []api.Link{}
 	for _, v := range values {
 		name, to, _ := strings.Cut(v, "=")

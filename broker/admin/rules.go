@@ -24,7 +24,7 @@ func ruleOf(g settings.GroupRule) api.Rule {
 	return r
 }
 
-func noRule(pattern []byte) *api.Error {
+func noRuleError(pattern []byte) *api.Error {
 	return fail(http.StatusNotFound, "unknown_rule", "there is no rule for groups like %.64q", wire.Value(pattern))
 }
 
@@ -70,7 +70,7 @@ func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
 	}
 	rule, ok := a.srv.Limits().Rule(string(pattern))
 	if !ok {
-		return noRule(pattern)
+		return noRuleError(pattern)
 	}
 	reply(w, http.StatusOK, ruleOf(rule))
 	return nil
@@ -85,7 +85,7 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	rule, _ := a.srv.Limits().Rule(string(pattern))
 	switch err := a.srv.Limits().DropRule(string(pattern)); {
 	case errors.Is(err, settings.ErrNoRule):
-		return noRule(pattern)
+		return noRuleError(pattern)
 	case err != nil:
 		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
 	}

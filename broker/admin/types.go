@@ -85,13 +85,13 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	}
 	t, ok := a.typeNamed(n)
 	if !ok {
-		return unknownType(n)
+		return unknownTypeError(n)
 	}
 	reply(w, http.StatusOK, t)
 	return nil
 }
 
-func unknownType(name []byte) error {
+func unknownTypeError(name []byte) error {
 	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there has been none lately", wire.Value(name))
 }
 
