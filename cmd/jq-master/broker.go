@@ -50,7 +50,7 @@ func (o *options) exclusive() bool { return o.broker.SubmitAddr == "" && o.worke
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	c := o.broker
 	lost := make(chan struct{})
-	once := sync.OnceFunc(func() { close(lost) })
+	closeLost := sync.OnceFunc(func() { close(lost) })
 	var reached atomic.Bool
 	c.OnNotice = func(side string, n gloom.Notice) {
 		if side == link.SubmitterSide {
@@ -58,7 +58,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		}
 		switch n.Event {
 		case gloom.EventLost:
-			once()
+			closeLost()
 		case gloom.EventGivenUp:
 			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection, and it is not tried again")
 		case gloom.EventFailed:

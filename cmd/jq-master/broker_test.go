@@ -111,11 +111,11 @@ func TestSocketWorkers(t *testing.T) {
 	try := func(t *testing.T, d *process) {
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{"n":18446744073709551615,"b":{"$bin":"AAE="}},"keep_result":true}`)
-		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"result":{"n":18446744073709551615,"b":{"$bin":"AAE="}}}`)
+		c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"result":{"n":18446744073709551615,"b":{"$bin":"AAE="}}}`)
 		id = c.enqueue(`{"name":"sock","argument":{"Fail":true,"Final":true}}`)
-		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error","message":"no luck"}`)
+		c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"error","message":"no luck"}`)
 		id = c.enqueue(`{"name":"sock","argument":{"Fail":true},"max_retry":1}`)
-		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error"}`)
+		c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"error"}`)
 		checkServed(t, c, "true")
 	}
 	t.Run("inside", func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestSocketWorkers(t *testing.T) {
 		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{}}`)
-		c.do("GET", "/job/"+id+"/polling?timeout=1", "").want(408)
+		c.do("GET", "/job/"+id+"/polling?timeout=1", "").wantStatus(408)
 		checkServed(t, c, "false")
 		worker := c.register(`{"name":"w","max_jobs":1}`)
 		if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
@@ -150,11 +150,11 @@ func TestSocketWorkers(t *testing.T) {
 func checkServed(t *testing.T, c *client, want string) {
 	t.Helper()
 	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
-	names, _ := c.do("GET", "/v1/stats?names=1", "").want(200).decode()["names"].([]any)
+	names, _ := c.do("GET", "/v1/stats?names=1", "").wantStatus(200).decode()["names"].([]any)
 	if len(names) != 1 || fmt.Sprint(names[0].(map[string]any)["served"]) != want {
 		t.Errorf("served is to be %s in %v", want, names)
 	}
-	c.do("POST", "/v1/jobs/"+id+"/cancel", "").want(204)
+	c.do("POST", "/v1/jobs/"+id+"/cancel", "").wantStatus(204)
 }
 
 // TestOnce: jobs with max_retry 0 are not for Gloom workers, which would run them before the
@@ -174,8 +174,8 @@ func TestOnce(t *testing.T) {
 				}
 				return j.Body, nil
 			}})
-			c.do("GET", "/job/"+often+"/polling?timeout=60", "").want(200)
-			c.do("GET", "/job/"+once, "").want(200).has(`{"status":"queued"}`)
+			c.do("GET", "/job/"+often+"/polling?timeout=60", "").wantStatus(200)
+			c.do("GET", "/job/"+once, "").wantStatus(200).has(`{"status":"queued"}`)
 			worker := c.register(`{"name":"w","max_jobs":1}`)
 			if got := c.pull(worker, 1); len(got) != 1 || got[0] != once {
 				t.Fatalf("pulled %v, want %s", got, once)
@@ -183,7 +183,7 @@ func TestOnce(t *testing.T) {
 			b.Close() // the broker loses the job, too
 			startShared(t, b)
 			d.ready()
-			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).want(204)
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).wantStatus(204)
 		})
 	}
 }
@@ -194,7 +194,7 @@ func TestBrokerRestarts(t *testing.T) {
 	b := startShared(t, nil)
 	d := start(t, brokerFlags(b)...)
 	c := d.client(t, jsonType)
-	c.do("PUT", "/v1/constraints/two", `{"match":{"field":"/name","op":"eq","value":"few"},"concurrency":2}`).want(201)
+	c.do("PUT", "/v1/constraints/two", `{"match":{"field":"/name","op":"eq","value":"few"},"concurrency":2}`).wantStatus(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
 	var ids []string
 	for n := range 12 {
@@ -216,7 +216,7 @@ func TestBrokerRestarts(t *testing.T) {
 	order := append([]string(nil), running...)
 	for len(running) > 0 || len(order) < len(ids) {
 		for _, id := range running {
-			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null}`, id), "worker-id", worker).want(204)
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null}`, id), "worker-id", worker).wantStatus(204)
 		}
 		running = nil
 		if len(order) < len(ids) {
@@ -259,13 +259,13 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 					text, err := io.ReadAll(r.Body)
 					return err == nil && strings.Contains(string(text), `"running"`)
 				})
-				c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":true,"message":"no luck"}`, id), "worker-id", worker).want(204)
+				c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":true,"message":"no luck"}`, id), "worker-id", worker).wantStatus(204)
 			}
 			if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
 				t.Fatalf("pulled %v, want %s again: %s", got, id, c.do("GET", "/job/"+id, "").text)
 			}
-			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":7}`, id), "worker-id", worker).want(204)
-			c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":7}`)
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":7}`, id), "worker-id", worker).wantStatus(204)
+			c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"done","result":7}`)
 		})
 	}
 }
@@ -287,7 +287,7 @@ func TestBrokerRefuses(t *testing.T) {
 	b := startSharedWith(t, nil, guarded)
 	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
-	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).want(201)
+	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).wantStatus(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
 	c.register(`{"name":"pushed to","max_jobs":1,"names":["other"],"url":"http://127.0.0.1:1/"}`) // so that the master always has a worker connection to the broker
 	for _, is := range [][2]string{{"admin", "forbidden"}, {"submit,admin", "forbidden"}, {"submit,work", "403 Forbidden"}} {
@@ -313,7 +313,7 @@ func TestBrokerRefuses(t *testing.T) {
 			t.Fatalf("pulled %v, want %s", got, id)
 		}
 		d.ready()
-		c.do("DELETE", "/job/"+held, "").want(204)
+		c.do("DELETE", "/job/"+held, "").wantStatus(204)
 	}
 }
 
@@ -353,17 +353,17 @@ func TestPartialToken(t *testing.T) {
 		defer r.Body.Close()
 		return r.StatusCode == 503
 	})
-	c.do("GET", "/job/"+other+"/polling?timeout=1", "").want(408)
+	c.do("GET", "/job/"+other+"/polling?timeout=1", "").wantStatus(408)
 	if len(runs) > 0 {
 		t.Error("a job at work was given out again")
 	}
 	close(goOn)
-	c.do("GET", "/job/"+long+"/polling?timeout=60", "").want(200)
+	c.do("GET", "/job/"+long+"/polling?timeout=60", "").wantStatus(200)
 	allow("jq.sock,jq.other")
 	if err := b.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	c.do("GET", "/job/"+other+"/polling?timeout=60", "").want(200)
+	c.do("GET", "/job/"+other+"/polling?timeout=60", "").wantStatus(200)
 	d.ready()
 }
 
@@ -374,8 +374,8 @@ func TestBrokerLimits(t *testing.T) {
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
 	c := start(t, brokerFlags(b)...).client(t, jsonType)
 	worker := c.register(`{"name":"w","max_jobs":2500}`)
-	ids := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)
-	ids = append(ids, c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 99)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)...)
+	ids := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).wantStatus(201).decode()["job_ids"].([]any)
+	ids = append(ids, c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 99)+`{"name":"n","argument":{}}]`).wantStatus(201).decode()["job_ids"].([]any)...)
 	ids = append(ids, c.enqueue(fmt.Sprintf(`{"name":"long","argument":{"a":%q}}`, strings.Repeat("a", 100<<10))))
 	got := map[any]bool{}
 	for len(got) < len(ids) {
@@ -405,11 +405,11 @@ func TestScrapes(t *testing.T) {
 	}))
 	defer front.Close()
 	c := start(t, append(brokerFlags(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
-	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).want(201)
+	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).wantStatus(201)
 	asked.Store(0)
 	start := time.Now()
 	for range 50 {
-		if !strings.Contains(c.do("GET", "/metrics", "").want(200).text, `gloom_jq_blocked{constraint="k"} 0`) {
+		if !strings.Contains(c.do("GET", "/metrics", "").wantStatus(200).text, `gloom_jq_blocked{constraint="k"} 0`) {
 			t.Fatal("the metrics lack the constraint")
 		}
 	}
@@ -445,8 +445,8 @@ func TestRulesFull(t *testing.T) {
 		return strings.Contains(c.do("GET", "/readyz", "").text, "1000 with a *")
 	})
 	id := c.enqueue(`{"name":"n","argument":{}}`)
-	c.do("POST", "/worker/jobs?wait=0.2", "", "worker-id", worker).want(204)
-	c.do("DELETE", "/v1/constraints/k", "").want(204)
+	c.do("POST", "/worker/jobs?wait=0.2", "", "worker-id", worker).wantStatus(204)
+	c.do("DELETE", "/v1/constraints/k", "").wantStatus(204)
 	if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
 		t.Fatalf("pulled %v, want %s", got, id)
 	}
@@ -473,19 +473,19 @@ func TestNamespaces(t *testing.T) {
 		c := clients[ns]
 		for i, id := range ids {
 			body, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/n", "op": "eq", "value": i}, "concurrency": 0, "rate": 1000})
-			c.do("PUT", path(id), string(body)).want(201)
+			c.do("PUT", path(id), string(body)).wantStatus(201)
 			jobs[ns+id] = c.enqueue(fmt.Sprintf(`{"name":"same","argument":{"n":%d},"priority":%d}`, i, i))
 		}
 		per, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/u", "op": "exists", "value": true}, "concurrency": 1, "rate": 1000, "per": "/argument/u"})
-		c.do("PUT", path("per"), string(per)).want(201)
+		c.do("PUT", path("per"), string(per)).wantStatus(201)
 	}
 	// Each master counts only its own jobs.
 	for _, ns := range spaces {
 		for i, id := range ids {
 			eventually(t, ns+" sees what its constraint holds back", func() bool {
-				return clients[ns].do("GET", path(id), "").want(200).get("blocked") == "1"
+				return clients[ns].do("GET", path(id), "").wantStatus(200).get("blocked") == "1"
 			})
-			if got := clients[ns].do("GET", "/v1/jobs/"+jobs[ns+id], "").want(200).decode()["blocked_by"]; fmt.Sprint(got) != fmt.Sprint([]string{id}) {
+			if got := clients[ns].do("GET", "/v1/jobs/"+jobs[ns+id], "").wantStatus(200).decode()["blocked_by"]; fmt.Sprint(got) != fmt.Sprint([]string{id}) {
 				t.Errorf("%s: job %d is held back by %v, want %.20q", ns, i, got, id)
 			}
 		}
@@ -497,7 +497,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	for _, ns := range spaces {
 		for _, id := range ids {
-			clients[ns].do("DELETE", path(id), "").want(204)
+			clients[ns].do("DELETE", path(id), "").wantStatus(204)
 			if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != jobs[ns+id] {
 				t.Errorf("%.20s has lifted %.20s and got %v, want %s", ns, id, got, jobs[ns+id])
 			}

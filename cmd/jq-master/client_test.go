@@ -81,8 +81,8 @@ type reply struct {
 	text    string // the body, converted to JSON
 }
 
-// want fails the test unless the reply has this status.
-func (r *reply) want(status int) *reply {
+// wantStatus fails the test unless the reply has this status.
+func (r *reply) wantStatus(status int) *reply {
 	r.t.Helper()
 	if r.status != status {
 		r.t.Fatalf("%s: status %d, want %d: %s", r.request, r.status, status, r.text)
@@ -223,13 +223,13 @@ func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
 // enqueue returns the id of a new job.
 func (c *client) enqueue(body string) string {
 	c.t.Helper()
-	return c.do("POST", "/job", body).want(201).get("job_id")
+	return c.do("POST", "/job", body).wantStatus(201).get("job_id")
 }
 
 // register returns the id of a new worker.
 func (c *client) register(body string) string {
 	c.t.Helper()
-	return c.do("POST", "/worker", body).want(201).get("worker_id")
+	return c.do("POST", "/worker", body).wantStatus(201).get("worker_id")
 }
 
 // pull takes jobs for a worker and returns their ids.
@@ -239,7 +239,7 @@ func (c *client) pull(worker string, max int) (ids []string) {
 	if r.status == http.StatusNoContent {
 		return nil
 	}
-	for _, j := range r.want(200).decode()["jobs"].([]any) {
+	for _, j := range r.wantStatus(200).decode()["jobs"].([]any) {
 		ids = append(ids, j.(map[string]any)["id"].(string))
 	}
 	return ids

@@ -55,17 +55,17 @@ type testSite struct {
 	id     atomic.Pointer[string] // of the worker
 	random func(int) int
 
-	mu       sync.Mutex // guards what follows
-	accepted map[int]acceptedJob
-	refused  map[int]bool // 503: not enqueued
-	runs     map[int]int
-	ended    map[int]bool // reported and answered 204
-	fetched  map[int]bool
-	next     int
-	wg       sync.WaitGroup // of pushers
-	reports  sync.WaitGroup
-	stop     chan struct{}
-	finished chan struct{} // reports give up
+	mu        sync.Mutex // guards what follows
+	accepted  map[int]acceptedJob
+	refused   map[int]bool // 503: not enqueued
+	runs      map[int]int
+	ended     map[int]bool // reported and answered 204
+	fetched   map[int]bool
+	nextIndex int
+	wg        sync.WaitGroup // of pushers
+	reports   sync.WaitGroup
+	stop      chan struct{}
+	finished  chan struct{} // reports give up
 }
 
 // acceptedJob is what a pusher knows about its job.
@@ -176,8 +176,8 @@ func (s *testSite) push() {
 		default:
 		}
 		s.mu.Lock()
-		n := s.next
-		s.next++
+		n := s.nextIndex
+		s.nextIndex++
 		s.mu.Unlock()
 		retry := s.random(2) * 100
 		var answer struct {
@@ -260,14 +260,14 @@ func (s *testSite) progress(more int) {
 	s.mu.Lock()
 	accepted, ended := len(s.accepted)+more, len(s.ended)+more
 	s.mu.Unlock()
-	s.until(fmt.Sprintf("%d more jobs end", more), func() bool {
+	s.waitUntil(fmt.Sprintf("%d more jobs end", more), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.accepted) >= accepted && len(s.ended) >= ended
 	})
 }
 
-func (s *testSite) until(name string, ok func() bool) {
+func (s *testSite) waitUntil(name string, ok func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -284,7 +284,7 @@ func (s *testSite) settle() {
 	s.t.Helper()
 	close(s.stop)
 	s.wg.Wait()
-	s.until("the master is ready", s.ready)
+	s.waitUntil("the master is ready", s.ready)
 	for n, job := range s.accepted {
 		var end struct {
 			Status string `json:"status"`
@@ -292,7 +292,7 @@ func (s *testSite) settle() {
 			Reason string `json:"message"`
 			Retry  int    `json:"retry_count"`
 		}
-		s.until(fmt.Sprintf("job %d has ended: %+v", n, end), func() bool {
+		s.waitUntil(fmt.Sprintf("job %d has ended: %+v", n, end), func() bool {
 			status := s.call("GET", "/job/"+job.id+"?peek=true", "", nil, &end)
 			if status == 404 {
 				s.t.Fatalf("job %d was accepted and is lost", n)
@@ -418,11 +418,11 @@ func TestRedisFaults(t *testing.T) {
 			s := newTestSite(t, "never")
 			s.progress(20)
 			f.begin(t, s.redis)
-			s.until("enqueueing is refused", func() bool {
+			s.waitUntil("enqueueing is refused", func() bool {
 				var body map[string]any
 				return s.call("POST", "/job", "", map[string]any{"name": "nobody", "argument": map[string]any{}}, &body) == 503
 			})
-			s.until("the master is not ready", func() bool { return !s.ready() })
+			s.waitUntil("the master is not ready", func() bool { return !s.ready() })
 			f.end(t, s.redis)
 			s.progress(20)
 			s.settle()
@@ -439,11 +439,11 @@ func TestRedisFlushed(t *testing.T) {
 	s.wg.Wait()
 	s.redis.Do(t, "FLUSHALL")
 	for _, job := range s.accepted {
-		s.until("the master forgets what Redis has lost", func() bool { return s.call("GET", "/job/"+job.id, "", nil, nil) == 404 })
+		s.waitUntil("the master forgets what Redis has lost", func() bool { return s.call("GET", "/job/"+job.id, "", nil, nil) == 404 })
 	}
 	close(s.finished)
 	s.reports.Wait()
-	s.until("the master is ready", s.ready)
+	s.waitUntil("the master is ready", s.ready)
 	s.register()
 	var job struct {
 		ID string `json:"job_id"`
@@ -452,7 +452,7 @@ func TestRedisFlushed(t *testing.T) {
 	if status := s.call("POST", "/job", "", body, &job); status != 201 {
 		t.Fatalf("enqueueing after all was flushed: status %d", status)
 	}
-	s.until("a job comes to the worker", func() bool {
+	s.waitUntil("a job comes to the worker", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.runs[1<<20] > 0
@@ -486,7 +486,7 @@ func TestTakeover(t *testing.T) {
 			s.mu.Lock()
 			s.master = standby
 			s.mu.Unlock()
-			s.until("the standby is ready", s.ready)
+			s.waitUntil("the standby is ready", s.ready)
 			first.Thaw()
 			s.progress(20)
 			if hangs && first.Ready(context.Background()) == nil {

@@ -14,10 +14,10 @@ import (
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)
-	c.do("PUT", "/v1/constraints/one", `{"match":{},"rate":1}`).want(201)
+	c.do("PUT", "/v1/constraints/one", `{"match":{},"rate":1}`).wantStatus(201)
 	names := map[string]bool{}
 	eventually(t, "a request is counted", func() bool {
-		text := c.do("GET", "/metrics", "").want(200).text
+		text := c.do("GET", "/metrics", "").wantStatus(200).text
 		for _, m := range regexp.MustCompile(`(?m)^(gloom_[a-z_]+)[{ ]`).FindAllStringSubmatch(text, -1) {
 			names[m[1]] = true
 		}

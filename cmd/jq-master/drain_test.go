@@ -19,13 +19,13 @@ func TestFetchedOnce(t *testing.T) {
 	if got := c.pull(worker, 1); len(got) != 1 {
 		t.Fatalf("pulled %v", got)
 	}
-	c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":"once"}`, id), "worker-id", worker).want(204)
-	c.do("GET", "/job/"+id, "").want(200).has(`{"result":"once"}`)
+	c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":"once"}`, id), "worker-id", worker).wantStatus(204)
+	c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"result":"once"}`)
 	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	c = start(t, "--redis", redis.URL()).client(t, jsonType)
-	c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null}`)
+	c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"done","result":null}`)
 }
 
 // TestStopAlone: a master whose Redis is down stops cleanly.

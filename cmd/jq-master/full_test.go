@@ -30,12 +30,12 @@ func TestMaxmemory(t *testing.T) {
 		worker := c.register(`{"name":"w","max_jobs":10}`)
 		for taken > 0 {
 			for _, id := range c.pull(worker, 10) {
-				c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":"`+strings.Repeat("y", 1<<10)+`"}`, "worker-id", worker).want(204)
-				c.do("GET", "/job/"+id, "").want(200)
+				c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":"`+strings.Repeat("y", 1<<10)+`"}`, "worker-id", worker).wantStatus(204)
+				c.do("GET", "/job/"+id, "").wantStatus(200)
 				taken--
 			}
 		}
-		c.do("DELETE", "/worker", "", "worker-id", worker).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", worker).wantStatus(204)
 	}
 	if taken = fill(); taken < 20 {
 		t.Fatalf("only %d jobs fit", taken)

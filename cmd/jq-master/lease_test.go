@@ -65,7 +65,7 @@ func TestLeaseLost(t *testing.T) {
 	go func() { waiting <- c.do("GET", "/job/"+job+"/polling?timeout=12", "") }()
 	go func() { waiting <- c.do("POST", "/worker/jobs?wait=12", "", "worker-id", idle) }()
 	gate.SetTarget("127.0.0.1:1")
-	c.do("GET", "/job/"+job, "").want(200) // within the lease, memory is up to date
+	c.do("GET", "/job/"+job, "").wantStatus(200) // within the lease, memory is up to date
 	over := time.Now().Add(leaseTerm)
 	eventually(t, "the master stands by", func() bool { return c.do("GET", "/job/"+job, "").status == 503 })
 	if time.Now().After(over.Add(time.Second)) {
@@ -74,7 +74,7 @@ func TestLeaseLost(t *testing.T) {
 	for name, r := range c.askAll(job, worker) {
 		t.Run(name, func(t *testing.T) {
 			if r.text == "" { // the reply to HEAD has no body
-				r.want(503)
+				r.wantStatus(503)
 				return
 			}
 			r.refused(503, "standby", "")
@@ -83,10 +83,10 @@ func TestLeaseLost(t *testing.T) {
 	for range cap(waiting) {
 		(<-waiting).refused(503, "standby", "")
 	}
-	c.do("GET", "/healthz", "").want(200)
+	c.do("GET", "/healthz", "").wantStatus(200)
 	gate.SetTarget(server.Addr())
 	d.ready()
-	c.do("GET", "/job/"+job, "").want(200)
+	c.do("GET", "/job/"+job, "").wantStatus(200)
 }
 
 // TestDeposed: a master is stopped until its lease has expired and another one has taken over. When
@@ -105,15 +105,15 @@ func TestDeposed(t *testing.T) {
 	time.Sleep(leaseTerm) // the lease of a stopped process expires in real time
 	second := start(t, "--redis", server.URL())
 	other := second.client(t, jsonType)
-	other.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":1}`, "worker-id", worker).want(204)
-	other.do("DELETE", "/worker", "", "worker-id", worker).want(204)
+	other.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":1}`, "worker-id", worker).wantStatus(204)
+	other.do("DELETE", "/worker", "", "worker-id", worker).wantStatus(204)
 	first.Signal(syscall.SIGCONT)
 	for name, r := range c.askAll(job, worker) {
 		if r.status != 503 {
 			t.Errorf("%s: %s", name, r.text)
 		}
 	}
-	other.do("GET", "/job/"+job, "").want(200).has(`{"status":"done","result":1}`)
+	other.do("GET", "/job/"+job, "").wantStatus(200).has(`{"status":"done","result":1}`)
 }
 
 // TestLostDuringOutage: if Redis was away and returns without its data, the master notices that the

@@ -37,8 +37,8 @@ func TestOwner(t *testing.T) {
 		by("other").do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).refused(404, "unknown_worker", "")
 		by("other").do("POST", "/done", done, "worker-id", worker).refused(404, "unknown_worker", "")
 		by("other").do("DELETE", "/worker", "", "worker-id", worker).refused(404, "unknown_worker", "")
-		by("mine").do("POST", "/worker/heartbeat", "", "worker-id", worker).want(200)
+		by("mine").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantStatus(200)
 	}
-	by("mine").do("POST", "/done", done, "worker-id", worker).want(204)
-	by("a").do("DELETE", "/v1/workers/"+worker, "").want(204)
+	by("mine").do("POST", "/done", done, "worker-id", worker).wantStatus(204)
+	by("a").do("DELETE", "/v1/workers/"+worker, "").wantStatus(204)
 }

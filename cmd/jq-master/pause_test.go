@@ -25,7 +25,7 @@ func TestPause(t *testing.T) {
 	thaw := time.AfterFunc(4*time.Second, func() { d.Signal(syscall.SIGCONT) })
 	defer thaw.Stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { c.do("POST", "/worker/heartbeat", "", "worker-id", worker).want(200) })
+	wg.Go(func() { c.do("POST", "/worker/heartbeat", "", "worker-id", worker).wantStatus(200) })
 	for _, id := range jobs {
 		wg.Go(func() {
 			if r := c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":1}`, "worker-id", worker); r.status != 204 {

@@ -130,9 +130,9 @@ func TestExamples(t *testing.T) {
 			}
 			c := d.client(t, msgpackType)
 			id := c.enqueue(`{"name":"greet","argument":{"whom":"you"},"keep_result":true}`)
-			c.do("GET", "/job/"+id+"/polling?timeout=40", "").want(200).has(`{"status":"done","result":"hello you"}`)
+			c.do("GET", "/job/"+id+"/polling?timeout=40", "").wantStatus(200).has(`{"status":"done","result":"hello you"}`)
 			other := c.enqueue(`{"name":"unknown","argument":{}}`)
-			c.do("GET", "/job/"+other, "").want(200).has(`{"status":"queued"}`)
+			c.do("GET", "/job/"+other, "").wantStatus(200).has(`{"status":"queued"}`)
 		})
 	}
 }

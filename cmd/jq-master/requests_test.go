@@ -31,35 +31,35 @@ func inBothEncodings(t *testing.T, d *process, test func(t *testing.T, c *client
 func TestJobLifecycle(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
-		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null}`).want(201)
+		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null}`).wantStatus(201)
 		id := r.get("job_id")
 		if at := r.header.Get("Location"); at != "/job/"+id {
 			t.Errorf("Location is %s", at)
 		}
-		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"queued","worker_id":null,"result":null,"error":null,"message":null,"reason":null,"retry_count":0,"name":"mail","finished_at":null}`)
-		c.do("GET", "/job/"+id+"/polling?timeout=0.05", "").want(408).has(`{"error":"timeout","status":"queued"}`)
+		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"queued","worker_id":null,"result":null,"error":null,"message":null,"reason":null,"retry_count":0,"name":"mail","finished_at":null}`)
+		c.do("GET", "/job/"+id+"/polling?timeout=0.05", "").wantStatus(408).has(`{"error":"timeout","status":"queued"}`)
 
 		w := c.register(`{"name":"w","max_jobs":2,"names":["mail"]}`)
-		jobs := c.do("POST", "/worker/jobs?max=2&wait=30", "", "worker-id", w).want(200).decode()["jobs"].([]any)
+		jobs := c.do("POST", "/worker/jobs?max=2&wait=30", "", "worker-id", w).wantStatus(200).decode()["jobs"].([]any)
 		text, _ := json.Marshal(jobs[0])
 		got := &reply{t, "the job", 200, nil, string(text)}
 		got.has(`{"id":"` + id + `","job_id":"` + id + `","name":"mail","argument":{"to":"x"},"timeout":30,"attempt":1}`)
-		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"running","worker_id":"` + w + `"}`)
+		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"running","worker_id":"` + w + `"}`)
 		c.do("DELETE", "/job/"+id, "").refused(409, "not_cancelable", "")
 
 		report := `{"job_id":"` + id + `","type":"success","finished_at":"2026-01-02T03:04:05.5","result":[1,{"$bin":"AQ=="}],"attempt":1.0}`
-		c.do("POST", "/done", report, "worker-id", w).want(204)
-		c.do("POST", "/done", report, "worker-id", w).want(204)
+		c.do("POST", "/done", report, "worker-id", w).wantStatus(204)
+		c.do("POST", "/done", report, "worker-id", w).wantStatus(204)
 		done := `{"status":"done","result":[1,{"$bin":"AQ=="}],"finished_at":"2026-01-02T03:04:05.500Z"}`
-		c.do("GET", "/job/"+id+"?peek=true", "").want(200).has(done)
-		c.do("HEAD", "/job/"+id, "").want(200)
-		c.do("HEAD", "/job/"+id+"/polling", "").want(200)
-		c.do("GET", "/job/"+id+"/polling?peek=1", "").want(200).has(done)
-		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"has_result":true,"status":"done"}`)
-		c.do("GET", "/job/"+id+"/polling", "").want(200).has(done)
-		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null,"name":"mail"}`)
+		c.do("GET", "/job/"+id+"?peek=true", "").wantStatus(200).has(done)
+		c.do("HEAD", "/job/"+id, "").wantStatus(200)
+		c.do("HEAD", "/job/"+id+"/polling", "").wantStatus(200)
+		c.do("GET", "/job/"+id+"/polling?peek=1", "").wantStatus(200).has(done)
+		c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"has_result":true,"status":"done"}`)
+		c.do("GET", "/job/"+id+"/polling", "").wantStatus(200).has(done)
+		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"done","result":null,"name":"mail"}`)
 		c.do("DELETE", "/job/"+id, "").refused(409, "not_cancelable", "")
-		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 		c.do("DELETE", "/worker", "", "worker-id", w).refused(404, "unknown_worker", "")
 	})
 }
@@ -73,33 +73,33 @@ func TestFailures(t *testing.T) {
 		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {
 			t.Fatalf("pulled %v, want %s", got, id)
 		}
-		c.do("POST", "/done", `{"id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":"no\u0000 way","error":{"code":7}}`, "worker-id", w).want(204)
-		c.do("GET", "/job/"+id+"/polling", "").want(200).has(`{"status":"error","error":{"code":7},"message":"no\u0000 way","reason":"other","result":null,"retry_count":0}`)
-		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"reason":"other"}`)
+		c.do("POST", "/done", `{"id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":"no\u0000 way","error":{"code":7}}`, "worker-id", w).wantStatus(204)
+		c.do("GET", "/job/"+id+"/polling", "").wantStatus(200).has(`{"status":"error","error":{"code":7},"message":"no\u0000 way","reason":"other","result":null,"retry_count":0}`)
+		c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"reason":"other"}`)
 
 		big := strings.Repeat("x", 70_000)
 		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 		c.pull(w, 1)
-		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).want(204)
-		st := c.do("GET", "/job/"+id, "").want(200).has(`{"status":"error","error":null,"reason":"timeout"}`)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).wantStatus(204)
+		st := c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"error","error":null,"reason":"timeout"}`)
 		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out: at most 65536 are allowed (max-error)]") && !strings.HasSuffix(m, "70003 bytes is left out: at most 65536 are allowed (max-error)]") {
 			t.Errorf("the message has %d bytes and ends with %s", len(m), m[len(m)-80:])
 		}
 
 		id = c.enqueue(`{"name":"f","argument":{}}`)
 		c.pull(w, 1)
-		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":""}`, "worker-id", w).want(204)
-		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"retrying","retry_count":1,"message":"","reason":"other"}`)
-		c.do("DELETE", "/job/"+id, "").want(204)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":""}`, "worker-id", w).wantStatus(204)
+		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"retrying","retry_count":1,"message":"","reason":"other"}`)
+		c.do("DELETE", "/job/"+id, "").wantStatus(204)
 		c.do("GET", "/job/"+id, "").refused(404, "unknown_job", "")
-		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"status":"cancelled"}`)
+		c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"status":"cancelled"}`)
 
 		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 		c.pull(w, 1)
-		c.do("DELETE", "/job/"+id+"?force=true", "").want(204)
-		c.do("POST", "/worker/heartbeat", "", "worker-id", w).want(200).has(`{"cancel":["` + id + `"]}`)
+		c.do("DELETE", "/job/"+id+"?force=true", "").wantStatus(204)
+		c.do("POST", "/worker/heartbeat", "", "worker-id", w).wantStatus(200).has(`{"cancel":["` + id + `"]}`)
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
-		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 }
 
@@ -114,19 +114,19 @@ func TestTimeouts(t *testing.T) {
 		for timeout, told := range given {
 			id := c.enqueue(`{"name":"t","argument":{},"timeout":` + timeout + `,"delay":3600}`)
 			ids[told] = id
-			c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).want(200).has(`{"cursor":null}`)
+			c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).wantStatus(200).has(`{"cursor":null}`)
 		}
 		c = again().client(t, jsonType)
 		for told, id := range ids {
-			c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"timeout":` + told + `}`)
-			if r := c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).want(200); len(r.decode()["jobs"].([]any)) != 1 || !strings.Contains(r.text, id) {
+			c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"timeout":` + told + `}`)
+			if r := c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).wantStatus(200); len(r.decode()["jobs"].([]any)) != 1 || !strings.Contains(r.text, id) {
 				t.Errorf("a matcher for %s picks %s", told, r.text)
 			}
 		}
 		w := c.register(`{"name":"w","max_jobs":100,"names":["u"]}`)
 		for told := range ids {
 			id := c.enqueue(`{"name":"u","argument":{},"timeout":` + told + `,"max_retry":0}`)
-			j, _ := json.Marshal(c.do("POST", "/worker/jobs?wait=30", "", "worker-id", w).want(200).decode()["jobs"].([]any)[0])
+			j, _ := json.Marshal(c.do("POST", "/worker/jobs?wait=30", "", "worker-id", w).wantStatus(200).decode()["jobs"].([]any)[0])
 			got := &reply{t, "the job", 200, nil, string(j)}
 			got.has(`{"id":"` + id + `","timeout":` + told + `}`)
 			deadline, err := time.Parse(time.RFC3339, got.get("deadline"))
@@ -134,7 +134,7 @@ func TestTimeouts(t *testing.T) {
 				t.Errorf("a timeout of %s has the deadline %s", told, got.get("deadline"))
 			}
 			if told == "0.25" || told == "0.001" {
-				c.do("GET", "/job/"+id+"/polling?timeout=30", "").want(200).has(`{"status":"error","reason":"timeout"}`)
+				c.do("GET", "/job/"+id+"/polling?timeout=30", "").wantStatus(200).has(`{"status":"error","reason":"timeout"}`)
 			}
 		}
 	}
@@ -169,12 +169,12 @@ func TestLateReport(t *testing.T) {
 	id := c.enqueue(`{"name":"n","argument":{},"timeout":0.5,"max_retry":1}`)
 	failed := `{"job_id":"` + id + `","type":"failure","reason":"other","should_retry":true,"message":"m"`
 	c.pull(w, 1)
-	c.do("POST", "/done", failed+`}`, "worker-id", w).want(204)
-	c.do("POST", "/done", failed+`}`, "worker-id", w).want(204)
+	c.do("POST", "/done", failed+`}`, "worker-id", w).wantStatus(204)
+	c.do("POST", "/done", failed+`}`, "worker-id", w).wantStatus(204)
 	c.pull(w, 1)
-	c.do("GET", "/job/"+id+"/polling?timeout=30", "").want(200).has(`{"status":"error","reason":"timeout"}`)
+	c.do("GET", "/job/"+id+"/polling?timeout=30", "").wantStatus(200).has(`{"status":"error","reason":"timeout"}`)
 	c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
-	c.do("POST", "/done", failed+`,"attempt":1}`, "worker-id", w).want(204)
+	c.do("POST", "/done", failed+`,"attempt":1}`, "worker-id", w).wantStatus(204)
 	c.do("POST", "/done", failed+`,"attempt":2}`, "worker-id", w).refused(409, "not_assigned", "")
 }
 
@@ -187,8 +187,8 @@ func TestMaxError(t *testing.T) {
 		for _, size := range []int{kept, kept + 200_000} {
 			id := c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 			c.pull(w, 1)
-			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":false,"message":"no","error":%q}`, id, strings.Repeat("x", size)), "worker-id", w).want(204)
-			st := c.do("GET", "/job/"+id, "").want(200)
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":false,"message":"no","error":%q}`, id, strings.Repeat("x", size)), "worker-id", w).wantStatus(204)
+			st := c.do("GET", "/job/"+id, "").wantStatus(200)
 			got, there := st.decode()["error"].(string)
 			if fits := size == kept && kept > 0; fits != (there && len(got) == size) || fits != there || fits != (st.get("message") == "no") {
 				t.Errorf("--max-error %s: an error of %d bytes is kept (%v) with %d: %s", flag, size, there, len(got), st.get("message"))
@@ -281,7 +281,7 @@ func TestBadInput(t *testing.T) {
 		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Idempotency-Key", strings.Repeat("k", 256)).refused(400, "invalid_value", "Idempotency-Key")
 		c.do("POST", "/job", `{"name":"a","argument":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`).refused(413, "too_large", "")
 		c.do("GET", "/job/"+nobody, "", "Accept", "text/plain").refused(406, "not_acceptable", "")
-		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 	for name, x := range map[string]struct{ bytes, code string }{
 		"cut short":    {"\x82\xa4name\xa1a", "invalid_body"},
@@ -338,16 +338,16 @@ func TestStrict(t *testing.T) {
 			c.do("POST", path, `{"all":1}`).refused(400, "invalid_type", "all")
 		}
 		for _, id := range ids {
-			c.do("GET", "/job/"+id, "").want(200).has(`{"status":"queued"}`)
+			c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"queued"}`)
 		}
-		if r := c.do("GET", "/v1/jobs?name=a", "").want(200); len(r.decode()["jobs"].([]any)) > 0 {
+		if r := c.do("GET", "/v1/jobs?name=a", "").wantStatus(200); len(r.decode()["jobs"].([]any)) > 0 {
 			t.Errorf("what was refused is there: %s", r.text)
 		}
 		w := c.register(`{"name":"w","max_jobs":1,"names":["none"],"version":7}`)
-		c.do("POST", "/worker/jobs?wait=0&x=1", "", "worker-id", w).want(204)
-		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
-		c.do("POST", "/v1/jobs/cancel", `{"all":true,"name":"`+name+`","match":{},"limit":2}`).want(200).has(`{"affected":2,"more":true}`)
-		c.do("POST", "/v1/jobs/cancel", `{"all":true}`).want(200).has(`{"affected":1,"more":false}`)
+		c.do("POST", "/worker/jobs?wait=0&x=1", "", "worker-id", w).wantStatus(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
+		c.do("POST", "/v1/jobs/cancel", `{"all":true,"name":"`+name+`","match":{},"limit":2}`).wantStatus(200).has(`{"affected":2,"more":true}`)
+		c.do("POST", "/v1/jobs/cancel", `{"all":true}`).wantStatus(200).has(`{"affected":1,"more":false}`)
 	})
 }
 
@@ -362,7 +362,7 @@ func TestEncodings(t *testing.T) {
 		{"application/x-msgpack", "application/x-msgpack"}, {"application/vnd.msgpack, application/json;q=0.5", "application/vnd.msgpack"}, {"application/json, text/plain, */*", jsonType},
 		{"application/msgpack;q=0.1, application/json", jsonType}, {"application/*", msgpackType}, {"application/*, application/msgpack;q=0", jsonType}, {"APPLICATION/JSON", jsonType},
 	} {
-		if got := c.do("GET", "/job/"+id, "", "Accept", x.accept).want(200).header.Get("Content-Type"); got != x.want {
+		if got := c.do("GET", "/job/"+id, "", "Accept", x.accept).wantStatus(200).header.Get("Content-Type"); got != x.want {
 			t.Errorf("Accept: %s gives %s, want %s", x.accept, got, x.want)
 		}
 	}
@@ -388,16 +388,16 @@ func TestEncodings(t *testing.T) {
 			t.Errorf("%s gives %s", path, r.header.Get("Content-Type"))
 		}
 	}
-	if r := d.client(t, msgpackType).do("POST", "/v1/jobs/query", "{}", "Accept", "*/*").want(200); r.header.Get("Content-Type") != msgpackType {
+	if r := d.client(t, msgpackType).do("POST", "/v1/jobs/query", "{}", "Accept", "*/*").wantStatus(200); r.header.Get("Content-Type") != msgpackType {
 		t.Errorf("a body in MessagePack gives %s", r.header.Get("Content-Type"))
 	}
-	if got := c.do("POST", "/job", body, "Accept", "").want(201).header.Get("Content-Type"); got != jsonType {
+	if got := c.do("POST", "/job", body, "Accept", "").wantStatus(201).header.Get("Content-Type"); got != jsonType {
 		t.Errorf("a body in JSON gives %s", got)
 	}
-	c.do("POST", "/job", body, "Content-Type", "Application/JSON; charset=utf-8").want(201)
+	c.do("POST", "/job", body, "Content-Type", "Application/JSON; charset=utf-8").wantStatus(201)
 	m := d.client(t, msgpackType)
 	for _, name := range []string{"", "application/x-msgpack", "application/vnd.msgpack"} {
-		m.do("POST", "/job", body, "Content-Type", name).want(201)
+		m.do("POST", "/job", body, "Content-Type", name).wantStatus(201)
 	}
 }
 
@@ -407,7 +407,7 @@ func TestVerbatim(t *testing.T) {
 	d := start(t)
 	c := d.client(t, msgpackType)
 	odd := "\xde\x00\x03" + "\xd9\x01k\xcd\x00\x05" + "\xc0\xca\x7f\xc0\x00\x00" + "\x93\x01\xff\xd4\x07!\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01"
-	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+odd+"\xabkeep_result\xc3")).want(201)
+	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+odd+"\xabkeep_result\xc3")).wantStatus(201)
 	came := make(chan []byte, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -425,8 +425,8 @@ func TestVerbatim(t *testing.T) {
 		t.Errorf("the worker got % x", pushed)
 	}
 	id := pack.Value(pushed).Field("job_id").Bytes()
-	c.send("POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+string(id)+"\xa4type\xa7success\xa6result"+odd), "worker-id", w).want(204)
-	st := c.do("GET", "/job/"+string(id), "").want(200)
+	c.send("POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+string(id)+"\xa4type\xa7success\xa6result"+odd), "worker-id", w).wantStatus(204)
+	st := c.do("GET", "/job/"+string(id), "").wantStatus(200)
 	if want := string(pack.AppendJSON(nil, []byte(odd))); !strings.Contains(st.text, want) {
 		t.Errorf("the result is %s, want %s", st.text, want)
 	}
@@ -438,14 +438,14 @@ func TestIdempotency(t *testing.T) {
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		key := "key of " + c.media
 		body := `{"name":"once","argument":{"n":1}}`
-		first := c.do("POST", "/job", body, "Idempotency-Key", key).want(201)
-		again := c.do("POST", "/job", body, "Idempotency-Key", key).want(201)
+		first := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
+		again := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
 		if first.text != again.text || first.header.Get("Idempotency-Replayed") != "" || again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
 			t.Errorf("%s, then %s, %v", first.text, again.text, again.header)
 		}
 		c.do("POST", "/job", `{"name":"once","argument":{"n":2}}`, "Idempotency-Key", key).refused(422, "idempotency_key_reused", "")
-		batch := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).want(201)
-		if same := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).want(201); same.text != batch.text {
+		batch := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201)
+		if same := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201); same.text != batch.text {
 			t.Errorf("%s, then %s", batch.text, same.text)
 		}
 		if ids := batch.decode()["job_ids"].([]any); len(ids) != 2 || ids[0] == ids[1] {
@@ -463,35 +463,35 @@ func TestOperators(t *testing.T) {
 		for i := range 5 {
 			ids = append(ids, c.enqueue(fmt.Sprintf(`{"name":%q,"argument":{"n":%d},"delay":3600}`, name, i)))
 		}
-		page := c.do("GET", "/v1/jobs?limit=3&name="+name, "").want(200).decode()
+		page := c.do("GET", "/v1/jobs?limit=3&name="+name, "").wantStatus(200).decode()
 		jobs := page["jobs"].([]any)
 		cursor, _ := page["cursor"].(string)
 		if len(jobs) != 3 || jobs[0].(map[string]any)["id"] != ids[4] || cursor == "" {
 			t.Fatalf("the first page is %v", page)
 		}
-		rest := c.do("GET", "/v1/jobs?limit=3&name="+name+"&cursor="+cursor, "").want(200).decode()
+		rest := c.do("GET", "/v1/jobs?limit=3&name="+name+"&cursor="+cursor, "").wantStatus(200).decode()
 		if jobs = rest["jobs"].([]any); len(jobs) != 2 || jobs[1].(map[string]any)["id"] != ids[0] || rest["cursor"] != nil {
 			t.Errorf("the second page is %v", rest)
 		}
-		some := c.do("POST", "/v1/jobs/query", `{"name":"`+name+`","match":{"field":"/argument/n","op":"ge","value":3}}`).want(200).decode()["jobs"].([]any)
+		some := c.do("POST", "/v1/jobs/query", `{"name":"`+name+`","match":{"field":"/argument/n","op":"ge","value":3}}`).wantStatus(200).decode()["jobs"].([]any)
 		if len(some) != 2 {
 			t.Errorf("a matcher picks %v", some)
 		}
-		c.do("GET", "/v1/jobs/"+ids[0], "").want(200).has(`{"id":"` + ids[0] + `","name":"` + name + `","argument":{"n":0},"status":"queued","attempts":[],"argument_bytes":4}`)
+		c.do("GET", "/v1/jobs/"+ids[0], "").wantStatus(200).has(`{"id":"` + ids[0] + `","name":"` + name + `","argument":{"n":0},"status":"queued","attempts":[],"argument_bytes":4}`)
 		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").refused(409, "wrong_state", "")
-		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").want(204)
+		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").wantStatus(204)
 		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").refused(409, "wrong_state", "")
-		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").want(204)
-		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued","limit":3}`).want(200).has(`{"affected":3,"more":true}`)
-		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued"}`).want(200).has(`{"affected":2,"more":false}`)
-		c.do("GET", "/v1/jobs?status=cancelled&name="+name+"&limit=500", "").want(200)
+		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").wantStatus(204)
+		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued","limit":3}`).wantStatus(200).has(`{"affected":3,"more":true}`)
+		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued"}`).wantStatus(200).has(`{"affected":2,"more":false}`)
+		c.do("GET", "/v1/jobs?status=cancelled&name="+name+"&limit=500", "").wantStatus(200)
 		c.do("POST", "/v1/jobs/query", `{"match":{"field":"x","op":"eq","value":1}}`).refused(400, "invalid_value", "match.field")
-		c.do("GET", "/v1/stats", "").want(200).has(`{"durable":false,"store_away":null}`)
+		c.do("GET", "/v1/stats", "").wantStatus(200).has(`{"durable":false,"store_away":null}`)
 		w := c.register(`{"name":"w","max_jobs":3,"names":["a","b*"],"heartbeat":true}`)
-		if text := c.do("GET", "/v1/workers", "").want(200).text; !strings.Contains(text, w) || !strings.Contains(text, `["a","b*"]`) {
+		if text := c.do("GET", "/v1/workers", "").wantStatus(200).text; !strings.Contains(text, w) || !strings.Contains(text, `["a","b*"]`) {
 			t.Errorf("the workers are %s", text)
 		}
-		c.do("DELETE", "/v1/workers/"+w, "").want(204)
+		c.do("DELETE", "/v1/workers/"+w, "").wantStatus(204)
 		c.do("POST", "/worker/heartbeat", "", "worker-id", w).refused(404, "unknown_worker", "")
 	})
 }
@@ -503,11 +503,11 @@ func TestBulk(t *testing.T) {
 	old := c.enqueue(`{"name":"old","argument":{},"delay":3600}`)
 	batch := "[" + strings.Repeat(`{"name":"new","argument":{}},`, 999) + `{"name":"new","argument":{}}]`
 	for range 11 { // one page examines 10,000
-		c.do("POST", "/jobs", batch).want(201)
+		c.do("POST", "/jobs", batch).wantStatus(201)
 	}
-	c.do("POST", "/v1/jobs/cancel", `{"name":"old"}`).want(200).has(`{"affected":1,"more":false}`)
-	c.do("POST", "/v1/jobs/retry", `{"status":"cancelled"}`).want(200).has(`{"affected":1,"more":false}`)
-	c.do("GET", "/job/"+old, "").want(200).has(`{"status":"queued"}`)
+	c.do("POST", "/v1/jobs/cancel", `{"name":"old"}`).wantStatus(200).has(`{"affected":1,"more":false}`)
+	c.do("POST", "/v1/jobs/retry", `{"status":"cancelled"}`).wantStatus(200).has(`{"affected":1,"more":false}`)
+	c.do("GET", "/job/"+old, "").wantStatus(200).has(`{"status":"queued"}`)
 }
 
 // TestConstraints: constraints are set, enforced, changed only in the version that the client
@@ -519,13 +519,13 @@ func TestConstraints(t *testing.T) {
 		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
 		at := "/v1/constraints/" + name
 		c.do("PUT", at, `{`+match+`,"concurrency":1}`, "If-Match", "*").refused(412, "precondition_failed", "")
-		r := c.do("PUT", at, `{`+match+`,"concurrency":1,"per":"/argument/user"}`).want(201).
+		r := c.do("PUT", at, `{`+match+`,"concurrency":1,"per":"/argument/user"}`).wantStatus(201).
 			has(`{"id":"` + name + `",` + match + `,"rate":null,"burst":null,"concurrency":1,"per":"/argument/user","enabled":true,"persisted":false}`)
 		tag := r.header.Get("ETag")
-		if got := c.do("GET", at, "").want(200).header.Get("ETag"); got != tag || tag == "" {
+		if got := c.do("GET", at, "").wantStatus(200).header.Get("ETag"); got != tag || tag == "" {
 			t.Errorf("ETag is %s, then %s", tag, got)
 		}
-		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).want(200).has(`{"rate":2.5,"burst":3,"concurrency":null,"per":null}`)
+		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).wantStatus(200).has(`{"rate":2.5,"burst":3,"concurrency":null,"per":null}`)
 		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).refused(412, "precondition_failed", "")
 		c.do("DELETE", at, "", "If-Match", tag).refused(412, "precondition_failed", "")
 		for _, x := range []struct{ body, code, field string }{
@@ -536,28 +536,28 @@ func TestConstraints(t *testing.T) {
 		} {
 			c.do("PUT", at, x.body).refused(400, x.code, x.field)
 		}
-		c.do("PUT", at, `{`+match+`,"rate":5e6}`).want(200).has(`{"burst":1000000}`)
-		c.do("PUT", at, `{`+match+`,"concurrency":0}`).want(200)
+		c.do("PUT", at, `{`+match+`,"rate":5e6}`).wantStatus(200).has(`{"burst":1000000}`)
+		c.do("PUT", at, `{`+match+`,"concurrency":0}`).wantStatus(200)
 		id := c.enqueue(`{"name":"` + name + `","argument":{}}`)
 		w := c.register(`{"name":"w","max_jobs":1,"names":["` + name + `"]}`)
-		c.do("POST", "/worker/jobs?wait=0.1", "", "worker-id", w).want(204)
+		c.do("POST", "/worker/jobs?wait=0.1", "", "worker-id", w).wantStatus(204)
 		eventually(t, "the job is seen to be held back", func() bool {
-			return strings.Contains(c.do("GET", "/v1/jobs/"+id, "").want(200).text, `"blocked_by":["`+name+`"]`)
+			return strings.Contains(c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).text, `"blocked_by":["`+name+`"]`)
 		})
 		eventually(t, "the constraint is seen to hold it back", func() bool {
-			return strings.Contains(c.do("GET", "/v1/constraints", "").want(200).text, `"blocked":1`)
+			return strings.Contains(c.do("GET", "/v1/constraints", "").wantStatus(200).text, `"blocked":1`)
 		})
 		eventually(t, "the metrics tell it", func() bool {
-			return strings.Contains(c.do("GET", "/metrics", "").want(200).text, `gloom_jq_blocked{constraint="`+name+`"} 1`)
+			return strings.Contains(c.do("GET", "/metrics", "").wantStatus(200).text, `gloom_jq_blocked{constraint="`+name+`"} 1`)
 		})
-		c.do("DELETE", at, "").want(204)
+		c.do("DELETE", at, "").wantStatus(204)
 		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {
 			t.Errorf("without its constraint the job does not run: %v", got)
 		}
-		c.do("POST", "/v1/constraints/test", `{`+match+`,"job":{"name":"`+name+`"}}`).want(200).has(`{"matches":true}`)
-		c.do("POST", "/v1/constraints/test", `{"match":{"not":{}},"job":{}}`).want(200).has(`{"matches":false}`)
+		c.do("POST", "/v1/constraints/test", `{`+match+`,"job":{"name":"`+name+`"}}`).wantStatus(200).has(`{"matches":true}`)
+		c.do("POST", "/v1/constraints/test", `{"match":{"not":{}},"job":{}}`).wantStatus(200).has(`{"matches":false}`)
 		c.do("POST", "/v1/constraints/test", `{"match":{},"job":{"priority":"x"}}`).refused(400, "invalid_type", "job.priority")
-		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 }
 
@@ -569,14 +569,14 @@ func TestConstraintIDs(t *testing.T) {
 		for _, id := range []string{"test", "query", "/", "a/b", "a//b", ".", "..", "../..", "a b", "{id}", "é"} {
 			at := "/v1/constraints/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 			marked := "/v1/constraints/" + api.Segment(id)
-			c.do("PUT", at, `{"match":{},"concurrency":1}`).want(201)
-			if got := c.do("GET", at, "").want(200).get("id"); got != id {
+			c.do("PUT", at, `{"match":{},"concurrency":1}`).wantStatus(201)
+			if got := c.do("GET", at, "").wantStatus(200).get("id"); got != id {
 				t.Errorf("%s is the constraint %q", at, got)
 			}
-			if got := c.do("GET", marked, "").want(200).get("id"); got != id {
+			if got := c.do("GET", marked, "").wantStatus(200).get("id"); got != id {
 				t.Errorf("%s is the constraint %q", marked, got)
 			}
-			c.do("DELETE", at, "").want(204)
+			c.do("DELETE", at, "").wantStatus(204)
 			c.do("GET", at, "").refused(404, "unknown_constraint", "")
 		}
 		c.do("POST", "/v1/constraints/other", `{}`).refused(405, "method_not_allowed", "")
@@ -617,7 +617,7 @@ func TestTokens(t *testing.T) {
 	}
 	c.token = ""
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml"} {
-		c.do("GET", path, "").want(200)
+		c.do("GET", path, "").wantStatus(200)
 	}
 }
 
@@ -699,5 +699,5 @@ func TestUnreadDetail(t *testing.T) {
 		t.Error("a further reply begins")
 	case <-time.After(time.Second):
 	}
-	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").want(200)
+	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").wantStatus(200)
 }

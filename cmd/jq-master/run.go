@@ -43,7 +43,7 @@ func run(o *options) error {
 	pusher := push.New(o.allow)
 	prefix := o.typePrefix()
 	m := master.Open(master.Options{
-		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.singleRunPrefix(prefix), Seed: rand.Uint64(), Log: log.Logger,
+		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, SingleRunPrefix: o.singleRunPrefix(prefix), Seed: rand.Uint64(), Log: log.Logger,
 		Broker: func() (master.Broker, error) { return o.openBroker(log.Logger) }, Shared: o.broker.SubmitAddr != "",
 		Schedules: o.file, ReadJob: web.ReadScheduledJob,
 		Persisted: o.redis != "" || o.constraints != "",

@@ -22,16 +22,16 @@ func TestSchedules(t *testing.T) {
 		name := "each night " + strings.ReplaceAll(c.media, "/", " ")
 		at := "/v1/schedules/" + strings.ReplaceAll(name, " ", "%20")
 		const job = `"job":{"name":"report","argument":{"a":{"$bin":"AAE="}},"delay":5}`
-		c.do("PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin",`+job+`,"window_ms":5000.0}`).want(200).
+		c.do("PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin",`+job+`,"window_ms":5000.0}`).wantStatus(200).
 			has(`{"name":"` + name + `",` + job + `,"cron":"0 3 * * 7","zone":"Europe/Berlin","catch_up":"none","window_ms":5000,"overlap":"allow","paused":false,"until":null,"from_file":false,"queued_at":null,"last":[]}`)
-		if next, _ := c.do("GET", at, "").want(200).decode()["next"].([]any); len(next) != 5 {
+		if next, _ := c.do("GET", at, "").wantStatus(200).decode()["next"].([]any); len(next) != 5 {
 			t.Errorf("%v comes next", next)
 		}
-		r := c.do("GET", "/v1/schedules?limit=1", "").want(200)
+		r := c.do("GET", "/v1/schedules?limit=1", "").wantStatus(200)
 		if items, _ := r.decode()["items"].([]any); len(items) != 1 || r.get("cursor") != name {
 			t.Errorf("%s", r.text)
 		}
-		c.do("GET", "/v1/schedules?limit=1&cursor=f", "").want(200).has(`{"items":[],"cursor":null}`)
+		c.do("GET", "/v1/schedules?limit=1&cursor=f", "").wantStatus(200).has(`{"items":[],"cursor":null}`)
 		for _, x := range []struct{ body, code, field string }{
 			{`{` + job + `}`, "missing_field", "cron"}, {`{"cron":"@daily"}`, "missing_field", "job"},
 			{`{"cron":"61 * * * *",` + job + `}`, "invalid_value", "cron"}, {`{"cron":"@daily",` + job + `,"zone":"Moon"}`, "invalid_value", "zone"},
@@ -44,7 +44,7 @@ func TestSchedules(t *testing.T) {
 		c.do("PUT", "/v1/schedules/"+strings.Repeat("x", 129), `{}`).refused(400, "invalid_value", "name")
 		c.do("GET", "/v1/schedules?limit=1001", "").refused(400, "invalid_value", "limit")
 		c.do("POST", at, `{}`).refused(405, "method_not_allowed", "")
-		c.do("DELETE", at, "").want(200).has(`{"deleted":1}`)
+		c.do("DELETE", at, "").wantStatus(200).has(`{"deleted":1}`)
 		c.do("DELETE", at, "").refused(404, "unknown_schedule", "")
 		c.do("GET", at, "").refused(404, "unknown_schedule", "")
 	})
@@ -76,17 +76,17 @@ func TestSchedulesOfAFile(t *testing.T) {
 	const other = `{"cron":"@hourly","job":{"name":"a","argument":{}}}`
 	c.do("PUT", "/v1/schedules/x", other).refused(409, "from_file", "name")
 	c.do("DELETE", "/v1/schedules/x", "").refused(409, "from_file", "name")
-	c.do("PUT", "/v1/schedules/y", other).want(200)
+	c.do("PUT", "/v1/schedules/y", other).wantStatus(200)
 	put(x + "paused = 1\n")
 	eventually(t, "the file is refused", func() bool {
 		return strings.Contains(d.Log.String(), "schedules.x: paused must be true or false, not 1")
 	})
-	c.do("GET", "/v1/schedules/x", "").want(200)
+	c.do("GET", "/v1/schedules/x", "").wantStatus(200)
 	put(strings.ReplaceAll(x, "schedules.x", "schedules.z"))
 	eventually(t, "the file is put again", func() bool {
 		return c.do("GET", "/v1/schedules/x", "").status == 404 && c.do("GET", "/v1/schedules/z", "").status == 200
 	})
-	c.do("GET", "/v1/schedules/y", "").want(200)
+	c.do("GET", "/v1/schedules/y", "").wantStatus(200)
 }
 
 // TestKillsBetweenDueTimes: masters with the same Redis are killed while they make the jobs of a

@@ -91,16 +91,16 @@ func TestTLS(t *testing.T) {
 	} {
 		worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + url + `"}`)
 		eventually(t, "the job is not sent to "+url, func() bool {
-			text := c.do("GET", "/v1/workers", "").want(200).text
+			text := c.do("GET", "/v1/workers", "").wantStatus(200).text
 			return strings.Contains(text, "certificate") && strings.Contains(text, why)
 		})
-		c.do("DELETE", "/worker", "", "worker-id", worker).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", worker).wantStatus(204)
 	}
-	c.do("GET", "/job/"+job, "").want(200).has(`{"status":"queued"}`)
+	c.do("GET", "/job/"+job, "").wantStatus(200).has(`{"status":"queued"}`)
 	worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + trusted.URL + `"}`)
 	<-pushed
-	c.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":7}`, "worker-id", worker).want(204)
-	c.do("GET", "/job/"+job+"/polling?timeout=60", "").want(200).has(`{"status":"done","result":7}`)
+	c.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":7}`, "worker-id", worker).wantStatus(204)
+	c.do("GET", "/job/"+job+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"done","result":7}`)
 
 	// All certificates are replaced after SIGHUP.
 	for _, name := range []string{"ca.pem", "server.pem", "server.key"} {

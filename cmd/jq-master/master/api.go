@@ -22,7 +22,7 @@ type NewJob struct {
 type Key = store.Key
 
 // KeyTTL is how long an idempotency key is remembered.
-const KeyTTL = store.KeyLife
+const KeyTTL = store.KeyTTL
 
 // Status is a job as pushers see it.
 type Status struct {

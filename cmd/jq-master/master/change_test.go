@@ -14,7 +14,7 @@ import (
 // second is refused.
 func TestIfMatchAtOnce(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	held := &heldConstraintStore{Store: w.store}
 	m.env.store = held
 	var refused, other int
@@ -50,7 +50,7 @@ func TestManyPatterns(t *testing.T) {
 	put := func(id, per string, enabled bool) (err error) {
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Per: per, Rate: 1, Burst: 1, Concurrency: 1, Enabled: enabled}
 		pick, _ := Compile(k)
-		w.step(w.c, func() { w.c.changeConstraint(k.ID, k, pick, 0, false, func(_ bool, e error) { err = e }) })
+		w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, pick, 0, false, func(_ bool, e error) { err = e }) })
 		w.store.flush()
 		return err
 	}
@@ -59,7 +59,7 @@ func TestManyPatterns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := put("more", "/name", true); code(err) != job.Overloaded || len(w.c.constraints.byID) != broker.MaxWildcardRules/2 {
+	if err := put("more", "/name", true); code(err) != job.Overloaded || len(w.machine.constraints.byID) != broker.MaxWildcardRules/2 {
 		t.Fatalf("one more: %v", err)
 	}
 	for _, v := range []struct {
@@ -78,19 +78,19 @@ func TestManyPatterns(t *testing.T) {
 // heldConstraintStore is a store that answers a change of a constraint only when answer is called.
 type heldConstraintStore struct {
 	store.Store
-	held []func(error)
+	pendingCalls []func(error)
 }
 
 func (s *heldConstraintStore) PutConstraint(_ *job.Constraint, done func(error)) {
-	s.held = append(s.held, done)
+	s.pendingCalls = append(s.pendingCalls, done)
 }
 
 func (s *heldConstraintStore) answer() bool {
-	if len(s.held) == 0 {
+	if len(s.pendingCalls) == 0 {
 		return false
 	}
-	done := s.held[0]
-	s.held = s.held[1:]
+	done := s.pendingCalls[0]
+	s.pendingCalls = s.pendingCalls[1:]
 	done(nil)
 	return true
 }
@@ -100,7 +100,7 @@ func (s *heldConstraintStore) answer() bool {
 func TestSlices(t *testing.T) {
 	const jobs = 50_000
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	long := append([]byte{0x81, 0xa1, 'x', 0xc6, 0, 1, 0, 0}, make([]byte, 1<<16)...)
 	for i := range jobs {
 		argument := []byte{0x80}
@@ -111,14 +111,14 @@ func TestSlices(t *testing.T) {
 		r.submitted = true
 	}
 	m.submitIndex, m.allSubmitted = len(m.bySeq), true
-	told := 0
+	replies := 0
 	for _, id := range []string{"a", "b"} { // the second one restarts the sweep
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
 		pick, fault := Compile(k)
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		m.constraints.startSweep(m.replace(k, pick), func() { told++ })
+		m.constraints.startSweep(m.replace(k, pick), func() { replies++ })
 	}
 	m.afterStep = nil
 	reached := 0
@@ -149,8 +149,8 @@ func TestSlices(t *testing.T) {
 	for _, f := range w.broker.todo {
 		f()
 	}
-	if reached != jobs || told != 2 {
-		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, told)
+	if reached != jobs || replies != 2 {
+		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, replies)
 	}
 	for _, p := range m.bySeq {
 		if len(p.rec.groups.groups()) != 2 {

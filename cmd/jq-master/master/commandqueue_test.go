@@ -17,7 +17,7 @@ func TestCommandQueue(t *testing.T) {
 	keepAlive(m)
 	mc := m.active.Load().machine
 	const goroutines, commands = 8, 500
-	var at, left atomic.Int32
+	var concurrent, left atomic.Int32
 	var last [goroutines]int
 	var callers, done sync.WaitGroup
 	done.Add(goroutines * commands * 2)
@@ -25,11 +25,11 @@ func TestCommandQueue(t *testing.T) {
 		callers.Go(func() {
 			for n := 1; n <= commands; n++ {
 				m.queueStep(mc, func() {
-					if at.Add(1) != 1 || last[g] != n-1 {
+					if concurrent.Add(1) != 1 || last[g] != n-1 {
 						t.Errorf("command %d of goroutine %d comes after %d, with others at it", n, g, last[g])
 					}
 					last[g] = n
-					at.Add(-1)
+					concurrent.Add(-1)
 					mc.runAfterStep(func() {
 						if left.Add(1) != 1 {
 							t.Error("two goroutines do what is left to do")
@@ -40,7 +40,7 @@ func TestCommandQueue(t *testing.T) {
 					done.Done()
 				})
 				if n%10 == 0 && !m.runNow(mc, func() {
-					if at.Load() != 0 {
+					if concurrent.Load() != 0 {
 						t.Error("a command is being done meanwhile")
 					}
 				}) {

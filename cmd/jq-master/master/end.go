@@ -184,8 +184,8 @@ func (m *machine) tick() {
 	}
 }
 
-// next returns the time at which tick has work to do.
-func (m *machine) next() int64 {
+// nextAlarm returns the time at which tick has work to do.
+func (m *machine) nextAlarm() int64 {
 	next := m.timers.next()
 	if m.dropFetchedAt != 0 && m.awayErr == nil {
 		next = min(next, m.dropFetchedAt)

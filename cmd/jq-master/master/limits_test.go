@@ -20,7 +20,7 @@ func code(err error) job.Code {
 // report again. When there is room again, all reports succeed.
 func TestResultsBounded(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	m.MaxBytes = 64 << 10
 	k := w.someWorker()
 	k.MaxJobs = 40
@@ -47,7 +47,7 @@ func TestResultsBounded(t *testing.T) {
 			}
 			var told error
 			w.step(m, func() {
-				m.done(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
+				m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
 			})
 			w.store.flush()
 			if told != nil {
@@ -97,36 +97,36 @@ func TestNamesCount(t *testing.T) {
 	w := newSimulation(t, 1)
 	var ids []job.ID
 	add := func(name string) (told error) {
-		w.step(w.c, func() {
-			w.c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, told = append(ids, enqueued...), err }})
+		w.step(w.machine, func() {
+			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, told = append(ids, enqueued...), err }})
 		})
 		w.store.flush()
 		return told
 	}
-	w.c.MaxJobs, w.c.MaxBytes = 1<<20, 8*nameSize // an eighth of max-bytes is for results
+	w.machine.MaxJobs, w.machine.MaxBytes = 1<<20, 8*nameSize // an eighth of max-bytes is for results
 	for i := range fewNames + 7 {
 		if err := add(fmt.Sprint(i)); err != nil {
 			t.Fatalf("name %d: %v", i, err)
 		}
 	}
-	if n := w.c.usedBytes(); n != 7*nameSize {
+	if n := w.machine.usedBytes(); n != 7*nameSize {
 		t.Fatalf("%d bytes are held", n)
 	}
 	if err := add("0"); err != nil {
 		t.Fatalf("one more job of a name: %v", err)
 	}
 	if err := add("x"); err != nil {
-		t.Fatalf("the limit is %d bytes, %d are held: %v", w.c.MaxBytes, w.c.usedBytes(), err)
+		t.Fatalf("the limit is %d bytes, %d are held: %v", w.machine.MaxBytes, w.machine.usedBytes(), err)
 	}
 	if err := add("y"); code(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	for _, id := range []job.ID{ids[1], ids[2]} {
-		w.step(w.c, func() { w.c.cancel(id, false, func(error) {}) })
+		w.step(w.machine, func() { w.machine.cancel(id, false, func(error) {}) })
 	}
 	w.store.flush()
 	if err := add("y"); err != nil {
-		t.Fatalf("%d bytes are held after two names have gone: %v", w.c.usedBytes(), err)
+		t.Fatalf("%d bytes are held after two names have gone: %v", w.machine.usedBytes(), err)
 	}
 }
 
@@ -137,41 +137,41 @@ func TestKeysCount(t *testing.T) {
 	n := 0
 	add := func() (told error) {
 		n++
-		w.step(w.c, func() {
-			w.c.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}}}},
+		w.step(w.machine, func() {
+			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}}}},
 				key: &store.Key{Name: fmt.Sprint("key", n), TTL: time.Hour}, reply: func(_ []job.ID, _ bool, err error) { told = err }})
 		})
 		w.store.flush()
 		return told
 	}
-	w.c.MaxJobs = 1 << 20
+	w.machine.MaxJobs = 1 << 20
 	if err := add(); err != nil {
 		t.Fatal(err)
 	}
-	size := w.c.keyBytes
-	if size != int64(len("key1")+32+16) || w.c.usedBytes() != size+1 {
-		t.Fatalf("a key counts %d bytes, with its job %d", size, w.c.usedBytes())
+	size := w.machine.keyBytes
+	if size != int64(len("key1")+32+16) || w.machine.usedBytes() != size+1 {
+		t.Fatalf("a key counts %d bytes, with its job %d", size, w.machine.usedBytes())
 	}
-	w.c.MaxBytes = size + 2
+	w.machine.MaxBytes = size + 2
 	if err := add(); code(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	w.crash()
-	if w.c.keyBytes != size || w.c.keys.len() != 1 {
-		t.Fatalf("after a restart %d keys count %d bytes", w.c.keys.len(), w.c.keyBytes)
+	if w.machine.keyBytes != size || w.machine.keys.len() != 1 {
+		t.Fatalf("after a restart %d keys count %d bytes", w.machine.keys.len(), w.machine.keyBytes)
 	}
-	w.c.MaxJobs = 10
+	w.machine.MaxJobs = 10
 	for range minKeys - 1 {
-		w.c.keys.push(keyEntry{w.now + toMillis(time.Minute), 1})
+		w.machine.keys.push(keyEntry{w.now + toMillis(time.Minute), 1})
 	}
 	if err := add(); code(err) != job.Overloaded {
 		t.Fatalf("key %d: %v", minKeys+1, err)
 	}
-	w.c.keys = fifo[keyEntry]{}
-	w.c.loadKey(w.now+toMillis(time.Minute), int(size))
-	w.c.keyBytes = size
+	w.machine.keys = fifo[keyEntry]{}
+	w.machine.loadKey(w.now+toMillis(time.Minute), int(size))
+	w.machine.keyBytes = size
 	w.pass(time.Hour)
-	if err := add(); err != nil || w.c.keyBytes != size || w.c.keys.len() != 1 {
-		t.Fatalf("%v; %d keys of %d bytes are counted", err, w.c.keys.len(), w.c.keyBytes)
+	if err := add(); err != nil || w.machine.keyBytes != size || w.machine.keys.len() != 1 {
+		t.Fatalf("%v; %d keys of %d bytes are counted", err, w.machine.keys.len(), w.machine.keyBytes)
 	}
 }

@@ -57,12 +57,12 @@ const (
 // only from setTime. It performs no side effects, but lists them in todo, in order.
 type machine struct {
 	Limits
-	env       environment
-	rng       *rand.Rand
-	newID     func() job.ID
-	namespace string // part of the names of groups at the broker
-	prefix    string // prefix of the types at the broker
-	once      string // prefix of the types of jobs with max_retry 0
+	env             environment
+	rng             *rand.Rand
+	newID           func() job.ID
+	namespace       string // part of the names of groups at the broker
+	prefix          string // prefix of the types at the broker
+	singleRunPrefix string // prefix of the types of jobs with max_retry 0
 
 	now           int64 // monotonic time in milliseconds; does not advance while the machine stands still or the store is away
 	wallTime      int64 // the store's clock, in milliseconds since 1970; it is never set, but may change with a new term

@@ -32,7 +32,7 @@ func (w *simulation) run(steps int) {
 		w.act()
 		w.settleDown()
 	}
-	w.heal()
+	w.repair()
 }
 
 func (w *simulation) pick(n int) bool { return w.rng.IntN(n) == 0 }
@@ -53,24 +53,24 @@ func (w *simulation) settleDown() {
 	if w.broker.match() {
 		w.broker.match()
 	}
-	w.step(w.c, func() { w.c.submitSlice(3) })
+	w.step(w.machine, func() { w.machine.submitSlice(3) })
 	w.sweep()
 	if w.failure != nil {
 		w.fatalf("the machine gave up: %v", w.failure)
 	}
-	if len(w.broker.todo) > 0 || w.c.constraints.sweepIndex >= 0 {
+	if len(w.broker.todo) > 0 || w.machine.constraints.sweepIndex >= 0 {
 		return
 	}
-	for r := range w.c.jobs.All() { // the broker must have the waiting jobs as the machine has them
+	for r := range w.machine.jobs.All() { // the broker must have the waiting jobs as the machine has them
 		b := w.broker.jobs[r.ID]
-		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.c.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
+		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.machine.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
 			continue
 		}
 		if !slices.Equal(b.groups, r.groups.groups()) {
 			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.groups.groups())
 		}
-		if b.priority != w.c.brokerPriority(r) {
-			w.fatalf("the broker has job %v with priority %d, not %d", r.ID, b.priority, w.c.brokerPriority(r))
+		if b.priority != w.machine.brokerPriority(r) {
+			w.fatalf("the broker has job %v with priority %d, not %d", r.ID, b.priority, w.machine.brokerPriority(r))
 		}
 	}
 }
@@ -79,14 +79,14 @@ func (w *simulation) settleDown() {
 func (w *simulation) elapse(d time.Duration) {
 	for end := w.now + toMillis(d); w.now < end; {
 		w.now = min(end, w.now+toMillis(beatInterval))
-		w.c.setTime(w.now, w.now+w.set, w.now+w.set)
+		w.machine.setTime(w.now, w.now+w.set, w.now+w.set)
 	}
 }
 
 func (w *simulation) pass(d time.Duration) {
 	w.broker.deliver()
 	w.elapse(d)
-	w.step(w.c, func() { w.c.checkPeriodic(); w.c.refill(); w.c.resubmitRejected(); w.c.tick() })
+	w.step(w.machine, func() { w.machine.checkPeriodic(); w.machine.refill(); w.machine.resubmitRejected(); w.machine.tick() })
 }
 
 func (w *simulation) jobs() []*expectedJob {
@@ -112,8 +112,8 @@ func (w *simulation) act() {
 		if e, ok := pickOne(w, w.jobs()); ok {
 			w.logf("revive %v", e.id)
 			e.revived = true // the job may not have been cancelled: a crash may have lost the cancellation
-			w.step(w.c, func() {
-				w.c.revive(e.id, func(err error) {
+			w.step(w.machine, func() {
+				w.machine.revive(e.id, func(err error) {
 					if err == nil {
 						w.logf("revived %v", e.id)
 						e.revived, e.ended, e.cancelled, e.failures = true, false, false, 0
@@ -125,7 +125,7 @@ func (w *simulation) act() {
 		if e, ok := pickOne(w, w.jobs()); ok {
 			priority := int32(w.rng.IntN(5) - 2)
 			w.logf("job %v gets priority %d", e.id, priority)
-			w.step(w.c, func() { w.c.reprioritize(e.id, priority, func(error) {}) })
+			w.step(w.machine, func() { w.machine.reprioritize(e.id, priority, func(error) {}) })
 		}
 	case n < 70:
 		w.constrain()
@@ -135,11 +135,11 @@ func (w *simulation) act() {
 		w.crash()
 	case n < 75:
 		w.logf("the broker is lost")
-		w.step(w.c, func() { w.c.forgetSubmissions() })
+		w.step(w.machine, func() { w.machine.forgetSubmissions() })
 		b := w.broker
-		w.broker = &naiveBroker{w: w, c: w.c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
+		w.broker = &naiveBroker{w: w, c: w.machine, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
 		b.todo = nil
-		w.c.env.broker = w.broker
+		w.machine.env.broker = w.broker
 		b.deliver() // the deadline is judged before the connection is read
 	case n < 80:
 		w.poll()
@@ -150,23 +150,23 @@ func (w *simulation) act() {
 	}
 }
 
-// heal lets everything work, and checks that all jobs end.
-func (w *simulation) heal() {
+// repair lets everything work, and checks that all jobs end.
+func (w *simulation) repair() {
 	w.healed = true
 	if w.store.away {
 		w.storeGoes()
 	}
 	for _, id := range []string{"k0", "k1"} {
-		w.step(w.c, func() { w.c.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
+		w.step(w.machine, func() { w.machine.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
 	}
 	w.register()
 	w.register()
 	ended := func() bool {
-		return w.c.counts[job.Queued]+w.c.counts[job.Running]+w.c.counts[job.Retrying] == 0
+		return w.machine.counts[job.Queued]+w.machine.counts[job.Running]+w.machine.counts[job.Retrying] == 0
 	}
 	for n := 0; !ended(); n++ {
 		if n > 20_000 {
-			for r := range w.c.jobs.All() {
+			for r := range w.machine.jobs.All() {
 				if !r.State.Ended() {
 					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.submitted, r.Attempt, r.Due-w.now, w.broker.jobs[r.ID])
 				}
@@ -174,12 +174,12 @@ func (w *simulation) heal() {
 			for id, v := range w.broker.workers {
 				w.t.Logf("%v %+v", id, v)
 			}
-			w.fatalf("jobs do not end: %v", w.c.counts)
+			w.fatalf("jobs do not end: %v", w.machine.counts)
 		}
 		w.store.flush()
 		w.broker.serveSome(10)
 		w.broker.match()
-		w.step(w.c, func() { w.c.submitSlice(3) })
+		w.step(w.machine, func() { w.machine.submitSlice(3) })
 		w.sweep()
 		for range 3 {
 			w.workerActs()
@@ -190,7 +190,7 @@ func (w *simulation) heal() {
 		}
 	}
 	for _, e := range w.jobs() {
-		r := w.c.jobs.Get(e.id)
+		r := w.machine.jobs.Get(e.id)
 		switch {
 		case r == nil:
 		case e.cancelled && !e.revived && r.State != job.Cancelled:
@@ -201,8 +201,8 @@ func (w *simulation) heal() {
 			w.fatalf("job %v ended as by one of the broker's own workers, which are none", e.id)
 		}
 	}
-	if w.c.jobsPending != 0 || len(w.c.rejected) > 0 {
-		w.fatalf("%d jobs are still to come, %d late", w.c.jobsPending, len(w.c.rejected))
+	if w.machine.jobsPending != 0 || len(w.machine.rejected) > 0 {
+		w.fatalf("%d jobs are still to come, %d late", w.machine.jobsPending, len(w.machine.rejected))
 	}
 }
 
@@ -210,7 +210,7 @@ func (w *simulation) heal() {
 // the store is slow to forget them.
 func TestSurplus(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	m.MaxEnded = 10
 	w.step(m, func() {
 		for n := range 3 * maxStepRecords {
@@ -233,7 +233,7 @@ func TestSurplus(t *testing.T) {
 // TestSurplusBytes: the bytes of ended jobs leave room for new jobs, but kept results do not.
 func TestSurplusBytes(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	m.MaxBytes = 100 << 10
 	w.step(m, func() {
 		for n := range 90 {
@@ -330,7 +330,7 @@ func TestSize(t *testing.T) {
 // TestOldBroker: requests of a step for one broker never go to the next broker.
 func TestOldBroker(t *testing.T) {
 	w := newSimulation(t, 1)
-	c, next := w.c, &naiveBroker{w: w}
+	c, next := w.machine, &naiveBroker{w: w}
 	c.submitWaiting(c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
 	c.submitSlice(2)
 	c.rule(ruleChange{pattern: "c:x"})
@@ -345,11 +345,11 @@ func TestOldBroker(t *testing.T) {
 
 // addWaiting adds a stored job.
 func (w *simulation) addWaiting(timeout float64) *record {
-	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: w.c.seq + 1, Enqueued: w.now}
+	j := &job.Job{ID: w.machine.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: w.machine.seq + 1, Enqueued: w.now}
 	w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
-	w.c.load(j, 0, 0)
-	w.c.afterStep = nil
-	r := w.c.jobs.Get(j.ID)
+	w.machine.load(j, 0, 0)
+	w.machine.afterStep = nil
+	r := w.machine.jobs.Get(j.ID)
 	r.submitted = true
 	return r
 }
@@ -362,7 +362,7 @@ func TestSuspendedMachine(t *testing.T) {
 		times      int
 	}{{17 * time.Second, 0, 1}, {time.Hour, beatInterval, 3}, {2 * time.Second, 2 * beatInterval, 20}} {
 		w := newSimulation(t, 1)
-		m := w.c
+		m := w.machine
 		k := w.someWorker()
 		k.Heartbeat = true
 		m.env.push = &pushRecorder{}
@@ -396,7 +396,7 @@ func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newSimulation(t, 1)
-			m := w.c
+			m := w.machine
 			m.env.push = &pushRecorder{}
 			k, other := w.someWorker(), w.someWorker()
 			k.Heartbeat = true
@@ -426,7 +426,7 @@ func TestStutter(t *testing.T) {
 // does not count towards the run's timeout.
 func TestSlowStart(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	k := w.someWorker()
 	k.Heartbeat = true
 	m.env.push = &pushRecorder{}
@@ -452,7 +452,7 @@ func TestSlowStart(t *testing.T) {
 // may last. The job is submitted again when it waits again.
 func TestBrokerGivesUp(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	k := w.someWorker()
 	w.store.away = true
 	var r *record
@@ -481,7 +481,7 @@ func TestClockIsSet(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, time.Hour, 20 * 365 * 24 * time.Hour} {
 		t.Run(set.String(), func(t *testing.T) {
 			w := newSimulation(t, 1)
-			c, k := w.c, w.someWorker()
+			c, k := w.machine, w.someWorker()
 			c.env.push, c.MaxEnded = &pushRecorder{}, 0
 			add := func(j job.Job) *record {
 				j.ID, j.Name, j.Seq = c.newID(), "n", c.seq+1

@@ -31,10 +31,10 @@ type Options struct {
 	// Prefix is the prefix of the types of jobs at the broker. Its last character makes sure that
 	// no pattern of another master matches these types.
 	Prefix string
-	// Once is the prefix of the types of jobs with max_retry 0. It is Prefix, unless Gloom workers
+	// SingleRunPrefix is the prefix of the types of jobs with max_retry 0. It is Prefix, unless Gloom workers
 	// may join. These must not be able to guess it: such a worker would run a job before the
 	// attempt is written, and after a crash the job would run again.
-	Once string
+	SingleRunPrefix string
 	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File
 	// ReadJob parses the job of a schedule.
@@ -97,27 +97,27 @@ func (m *Master) Namespace() string { return m.opt.Namespace }
 // bootTime is a reading of boot.Since, which is a system call, and the time by a cheaper clock,
 // which stands still while the host is suspended.
 type bootTime struct {
-	up time.Duration
-	at time.Time
+	uptime time.Duration
+	readAt time.Time
 }
 
 // clock returns the machine's time, the store's time and this host's time.
 func (m *Master) clock() (now, wall, host int64) {
 	t := time.Now()
 	r := m.bootReading.Load()
-	if r == nil || t.Sub(r.at) >= time.Millisecond {
-		r = &bootTime{up: boot.Since()}
+	if r == nil || t.Sub(r.readAt) >= time.Millisecond {
+		r = &bootTime{uptime: boot.Since()}
 		t = time.Now() // afterwards, so that the time in between is not counted twice
-		r.at = t
+		r.readAt = t
 		m.bootReading.Store(r)
 	}
-	up := r.up + t.Sub(r.at)
+	up := r.uptime + t.Sub(r.readAt)
 	return m.startedAt + toMillis(up-m.bootOffset), m.opt.Store.At(up), t.UnixMilli()
 }
 
 // setAlarm sets the timer to the time when the next work is due.
 func (m *Master) setAlarm(mc *machine) {
-	next := mc.next()
+	next := mc.nextAlarm()
 	if next < m.alarmAt && m.alarm != nil {
 		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-mc.now, 0)) * time.Millisecond)
@@ -193,7 +193,7 @@ func (m *Master) setState(why *job.Fault) {
 // serve runs the active master until ctx ends or there is an error.
 func (m *Master) serve(ctx context.Context) error {
 	mc := newMachine(m.opt.Limits, m.opt.Seed)
-	mc.namespace, mc.prefix, mc.once, mc.schedules.readJob = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
+	mc.namespace, mc.prefix, mc.singleRunPrefix, mc.schedules.readJob = m.opt.Namespace, m.opt.Prefix, m.opt.SingleRunPrefix, m.opt.ReadJob
 	failed := make(chan error, 1)
 	mc.env = environment{
 		store: m.opt.Store, push: m.opt.Push,

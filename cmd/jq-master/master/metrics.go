@@ -33,12 +33,12 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		active(false)
 		return
 	}
-	l, more, counts := mc.balance(), mc.metrics, mc.counts
+	l, ledger, counts := mc.balance(), mc.metrics, mc.counts
 	workers, slots := len(mc.workers), 0
 	for _, w := range mc.workers {
 		slots += w.MaxJobs
 	}
-	results, waiters, bytes, up := mc.results, mc.waiters, mc.usedBytes(), mc.awayErr == nil
+	results, waiters, bytes, resultCount := mc.results, mc.waiters, mc.usedBytes(), mc.awayErr == nil
 	keys := mc.keys.len()
 	schedules, due := len(mc.schedules.byName), maps.Clone(mc.schedules.queued)
 	m.mu.Unlock()
@@ -60,12 +60,12 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge("workers", "Workers that are registered.", float64(workers))
 	gauge("slots", "Jobs that all workers together can run at once.", float64(slots))
-	for kind, n := range more.pushes {
+	for kind, n := range ledger.pushes {
 		count("pushes_total", "Answers to pushes, by kind.", n, "answer", answerNames[kind])
 	}
 	gauge("results_kept", "Results that wait to be fetched.", float64(results))
-	count("results_fetched_total", "Results that were fetched.", more.fetched)
-	count("results_expired_total", "Results that expired before they were fetched.", more.expired)
+	count("results_fetched_total", "Results that were fetched.", ledger.fetched)
+	count("results_expired_total", "Results that expired before they were fetched.", ledger.expired)
 	gauge("waiters", "Requests that wait for the end of a job, or for a job.", float64(waiters))
 	gauge("bytes", "Bytes of arguments, results, errors and idempotency keys held.", float64(bytes))
 	gauge("idempotency_keys", "Idempotency keys that are remembered.", float64(keys))
@@ -82,10 +82,10 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	for _, k := range view {
 		gauge("blocked", "Jobs that a constraint holds back.", float64(k.Blocked), "constraint", k.ID)
 	}
-	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[up])
+	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[resultCount])
 	gauge("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.", float64(l.imbalance()))
-	to <- more.waitSeconds.metric("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
-	to <- more.runSeconds.metric("run_seconds", "How long attempts took.")
+	to <- ledger.waitSeconds.metric("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
+	to <- ledger.runSeconds.metric("run_seconds", "How long attempts took.")
 }
 
 // newDesc returns the description of a metric whose name begins with gloom_jq_.

@@ -11,13 +11,13 @@ import (
 // does not wait for a job that is on its way.
 func TestPullMisses(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	k := &worker{Worker: job.Worker{ID: m.newID(), MaxJobs: 2, Names: []string{"*"}}, runs: map[*record]struct{}{}}
 	m.workers[k.ID] = k
 	m.submitSlice(1)
 	m.linked = true
 	started := map[job.ID]func(error){}
-	m.env.store = &heldStartStore{Store: w.store, held: started}
+	m.env.store = &heldStartStore{Store: w.store, pendingStarts: started}
 	var ready int
 	p := &puller{max: 2, ready: func() { ready++ }}
 	ids := []job.ID{m.newID(), m.newID()}
@@ -48,12 +48,12 @@ func TestPullMisses(t *testing.T) {
 // heldStartStore is a store that holds back its answers when a job starts to run.
 type heldStartStore struct {
 	store.Store
-	held map[job.ID]func(error)
+	pendingStarts map[job.ID]func(error)
 }
 
 func (s *heldStartStore) Move(_, j *job.Job, _, _ int64, done func(error)) {
 	if j.State == job.Running {
-		s.held[j.ID] = done
+		s.pendingStarts[j.ID] = done
 		return
 	}
 	done(nil)

@@ -371,7 +371,7 @@ const maxAsked = 20
 
 // allowsGloomWorkers reports whether Gloom workers may serve jobs.
 func (m *Master) allowsGloomWorkers(line *brokerConn) bool {
-	return line != nil && m.opt.Once != m.opt.Prefix
+	return line != nil && m.opt.SingleRunPrefix != m.opt.Prefix
 }
 
 // isServed reports whether a Gloom worker serves a name.

@@ -45,7 +45,7 @@ func TestBrokerEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSimulation(t, 1)
-			m, k, pushed := w.c, w.someWorker(), &pushRecorder{}
+			m, k, pushed := w.machine, w.someWorker(), &pushRecorder{}
 			m.env.push = pushed
 			w.step(m, func() { m.submitSlice(1); m.linked = true; m.updateServing(k) })
 			w.step(m, func() {
@@ -76,7 +76,7 @@ func TestBrokerEnds(t *testing.T) {
 // due. The job keeps waiting.
 func TestEarlyCommands(t *testing.T) {
 	w := newSimulation(t, 1)
-	c, k := w.c, w.someWorker()
+	c, k := w.machine, w.someWorker()
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
 	c.ledger.Enqueued = 1
 	c.linked = true
@@ -94,7 +94,7 @@ func TestEarlyCommands(t *testing.T) {
 func TestClockWasAhead(t *testing.T) {
 	const day, minute = 24 * 3600_000, 60_000
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	n, wall := uint64(0), m.wallTime
 	load := func(j job.Job, forget, drop int64) *record {
 		n++
@@ -133,7 +133,7 @@ func TestClockWasAhead(t *testing.T) {
 // their groups.
 func TestRunsFirst(t *testing.T) {
 	w := newSimulation(t, 1)
-	c, busy, idle := w.c, w.someWorker(), w.someWorker()
+	c, busy, idle := w.machine, w.someWorker(), w.someWorker()
 	c.env.push = &pushRecorder{}
 	w.step(c, func() { c.linked = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
 	w.store.flush()
@@ -180,7 +180,7 @@ func TestRefusals(t *testing.T) {
 // the job.
 func TestOldBrokerHandout(t *testing.T) {
 	w := newSimulation(t, 1)
-	c, k := w.c, w.someWorker()
+	c, k := w.machine, w.someWorker()
 	c.env.store = lapsedStore{w.store}
 	c.ledger.Enqueued, c.ledger.Failed = 1, 1
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
@@ -198,7 +198,7 @@ func TestOldBrokerHandout(t *testing.T) {
 // because they may have changed.
 func TestOldRules(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 1, Enabled: true}
 	pick, fault := Compile(k)
 	if fault != nil {

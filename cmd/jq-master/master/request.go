@@ -261,7 +261,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 			mc.runAfterStep(func() { reply(err) })
 			return
 		}
-		mc.done(w, p, reply)
+		mc.report(w, p, reply)
 	})
 	if err != nil && ctx.Err() != nil && !isFault(err) {
 		if !m.opt.Store.Holds() {
@@ -297,9 +297,9 @@ const minPull = 100 * time.Millisecond
 func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time.Duration) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
-	came := make(chan struct{}, 1)
-	p := &puller{max: limit, ready: func() { came <- struct{}{} }}
-	var of *machine
+	delivered := make(chan struct{}, 1)
+	p := &puller{max: limit, ready: func() { delivered <- struct{}{} }}
+	var pulledFrom *machine
 	var dead <-chan struct{}
 	w, err := readMachine(m, func(mc *machine) (*worker, error) {
 		w, err := mc.findWorker(from, false)
@@ -313,7 +313,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 		case mc.waiters >= mc.MaxWaiters:
 			return nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", mc.MaxWaiters)
 		}
-		of, dead = mc, m.active.Load().ended
+		pulledFrom, dead = mc, m.active.Load().ended
 		mc.waiters++
 		p.max = min(p.max, w.MaxJobs)
 		mc.pull(w, p)
@@ -322,13 +322,13 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	if err != nil {
 		if w != nil { // the lease has just ended
 			cancel()
-			m.runNow(of, func() { of.waiters--; of.endPull(w, p, false) })
+			m.runNow(pulledFrom, func() { pulledFrom.waiters--; pulledFrom.endPull(w, p, false) })
 		}
 		return nil, err
 	}
 	timeout := false
 	select {
-	case <-came:
+	case <-delivered:
 		if limit > 1 {
 			t := time.NewTimer(lingerTime)
 			select {
@@ -344,16 +344,16 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	}
 	var jobs []job.Handout
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
-	m.runNow(of, func() {
-		of.waiters--
+	m.runNow(pulledFrom, func() {
+		pulledFrom.waiters--
 		holds := m.opt.Store.Holds()
-		jobs = of.endPull(w, p, !gone && holds)
+		jobs = pulledFrom.endPull(w, p, !gone && holds)
 		if !holds {
 			err = errStandby
-		} else if of.draining && len(jobs) == 0 {
+		} else if pulledFrom.draining && len(jobs) == 0 {
 			err = errDraining
 		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.removed) {
-			_, err = of.findWorker(from, false)
+			_, err = pulledFrom.findWorker(from, false)
 		}
 	})
 	return jobs, err

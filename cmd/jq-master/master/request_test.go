@@ -24,12 +24,12 @@ func TestEndDuringRequest(t *testing.T) {
 		{"reused", store.ErrKeyReused, job.KeyReused},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			held := &heldStore{Store: store.NewMemory(), asked: make(chan func(error), 1)}
+			held := &heldStore{Store: store.NewMemory(), pendingCalls: make(chan func(error), 1)}
 			m := Open(Options{Limits: DefaultLimits(), Store: held})
 			told := make(chan error, 1)
 			end := func() {
 				t.Helper()
-				answer := <-held.asked
+				answer := <-held.pendingCalls
 				m.deactivate(m.machine)
 				answer(v.answer)
 				select {
@@ -84,14 +84,14 @@ func keepAlive(m *Master) {
 // heldStore is a store that holds back its answers until a test releases them.
 type heldStore struct {
 	store.Store
-	asked chan func(error)
+	pendingCalls chan func(error)
 }
 
 func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, bool, error)) {
-	s.asked <- func(err error) { done([]job.ID{jobs[0].ID}, false, err) }
+	s.pendingCalls <- func(err error) { done([]job.ID{jobs[0].ID}, false, err) }
 }
 
-func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done }
+func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.pendingCalls <- done }
 
 // foreignClockStore is a store with a clock of its own, not this host's.
 type foreignClockStore struct{ *store.Memory }

@@ -198,8 +198,8 @@ func (m *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 
 var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to this worker: it has timed out, was cancelled, or is elsewhere")
 
-// done handles a worker's report of the end of a run.
-func (m *machine) done(w *worker, p *Report, answer reply) {
+// report handles a worker's report of the end of a run.
+func (m *machine) report(w *worker, p *Report, answer reply) {
 	tell := func(err error) { m.runAfterStep(func() { answer(err) }) }
 	r := m.jobs.Get(p.Job)
 	if r == nil {
@@ -223,7 +223,7 @@ func (m *machine) done(w *worker, p *Report, answer reply) {
 		u.replies = append(u.replies, answer)
 		m.end(r, &p.Outcome, true)
 	case mine && (u.delivered || r.op == opCancel || r.op == opRelease), u == nil && r.op != opNone:
-		r.addOnIdle(func() { m.done(w, p, answer) })
+		r.addOnIdle(func() { m.report(w, p, answer) })
 	case m.hasReported(r, w.ID, p.Attempt):
 		tell(nil)
 	default:

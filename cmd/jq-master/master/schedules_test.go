@@ -26,7 +26,7 @@ func newClockwork(t *testing.T) *scheduleWorld {
 }
 
 func (w *scheduleWorld) read() {
-	w.c.schedules.readJob = func(json.RawMessage) (*NewJob, error) {
+	w.machine.schedules.readJob = func(json.RawMessage) (*NewJob, error) {
 		return &NewJob{Attributes: job.Attributes{Name: "mail", Argument: []byte{0x80}, MaxRetry: 1, Timeout: 1}}, nil
 	}
 }
@@ -37,7 +37,7 @@ func (w *scheduleWorld) restart() {
 	w.read()
 	err := w.memory.Load(w.t.Context(), store.LoadHandlers{
 		Seq: func(uint64) {}, Key: func(int64, int) {}, Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {},
-		Constraint: func(*job.Constraint) error { return nil }, Schedule: w.c.loadSchedule,
+		Constraint: func(*job.Constraint) error { return nil }, Schedule: w.machine.loadSchedule,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -50,9 +50,9 @@ func (w *scheduleWorld) put(name, text string, fromFile bool) (told error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n, _ := w.c.schedules.readJob(nil)
+	n, _ := w.machine.schedules.readJob(nil)
 	told = errors.New("no answer")
-	w.step(w.c, func() { w.c.putSchedule(name, spec, n, fromFile, func(err error) { told = err }) })
+	w.step(w.machine, func() { w.machine.putSchedule(name, spec, n, fromFile, func(err error) { told = err }) })
 	w.store.flush()
 	return told
 }
@@ -61,17 +61,17 @@ func (w *scheduleWorld) put(name, text string, fromFile bool) (told error) {
 func (w *scheduleWorld) watch(d time.Duration) {
 	for range d / beatInterval {
 		w.now += toMillis(beatInterval)
-		w.step(w.c, w.c.settleSchedules)
+		w.step(w.machine, w.machine.settleSchedules)
 		w.store.flush()
 	}
 }
 
 func (w *scheduleWorld) last(name string) (list []string) {
 	w.t.Helper()
-	s := w.c.schedules.byName[name]
+	s := w.machine.schedules.byName[name]
 	for _, r := range slices.Backward(s.Last) {
 		text := fmt.Sprint(r.DueAt.Sub(s.Created).Seconds()) + r.Skipped
-		if id, _ := job.ParseID(r.JobID); r.Skipped == "" && w.c.jobs.Get(id) == nil {
+		if id, _ := job.ParseID(r.JobID); r.Skipped == "" && w.machine.jobs.Get(id) == nil {
 			text += "!"
 		}
 		list = append(list, text)
@@ -111,8 +111,8 @@ func TestScheduledJobs(t *testing.T) {
 	w.want("none", "[10 20 30 40missed 50missed 60 70]")
 	w.want("all", "[10 20 30 40 50 60 70]")
 	w.want("skip", "[10 20running 30running 40missed 50missed 60running 70running]")
-	if n := w.c.jobs.Len(); n != 5+7+1 || w.c.counts[job.Queued] != n || w.c.jobsPending != 0 {
-		t.Errorf("%d jobs, %v, %d on their way", n, w.c.counts, w.c.jobsPending)
+	if n := w.machine.jobs.Len(); n != 5+7+1 || w.machine.counts[job.Queued] != n || w.machine.jobsPending != 0 {
+		t.Errorf("%d jobs, %v, %d on their way", n, w.machine.counts, w.machine.jobsPending)
 	}
 	w.now -= 50_000 // the clock is set back
 	w.watch(60 * time.Second)
@@ -127,13 +127,13 @@ func TestScheduledWithoutRoom(t *testing.T) {
 	if err := w.put("x", tick+`}`, false); err != nil {
 		t.Fatal(err)
 	}
-	w.c.MaxJobs = 0
+	w.machine.MaxJobs = 0
 	w.watch(13 * time.Second)
 	w.want("x", "[]")
-	w.c.MaxJobs = 1
+	w.machine.MaxJobs = 1
 	w.watch(beatInterval)
 	w.want("x", "[10missed]")
-	w.c.MaxJobs = 40
+	w.machine.MaxJobs = 40
 	w.watch(7 * time.Second)
 	w.want("x", "[10missed 20]")
 }
@@ -142,7 +142,7 @@ func TestScheduledWithoutRoom(t *testing.T) {
 // the file changes the schedules of the file.
 func TestChangesOfSchedules(t *testing.T) {
 	w := newClockwork(t)
-	m := w.c
+	m := w.machine
 	var answers []string
 	note := func(err error) {
 		var f *job.Fault

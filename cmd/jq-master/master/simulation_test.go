@@ -34,7 +34,7 @@ type simulation struct {
 	ids  uint64
 	log  []string
 
-	c       *machine
+	machine *machine
 	memory  *store.Memory
 	store   *slowStore
 	broker  *naiveBroker
@@ -67,8 +67,8 @@ type simWorker struct {
 	pulls   bool
 	silent  bool
 	beats   bool
-	gone    bool
-	out     map[job.ID]int32 // attempts of the jobs that it has
+	removed bool
+	running map[job.ID]int32 // attempts of the jobs that it has
 	pending *puller
 }
 
@@ -97,16 +97,16 @@ func (w *simulation) start() {
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
 	l.Heartbeat = time.Second
 	m := newMachine(l, w.seed)
-	m.prefix, m.once = "jq.", "jq."
+	m.prefix, m.singleRunPrefix = "jq.", "jq."
 	if w.seed%2 == 0 { // Gloom workers may join the broker
-		m.once = "jq-once."
+		m.singleRunPrefix = "jq-once."
 	}
 	m.newID = func() (id job.ID) {
 		w.ids++
 		binary.BigEndian.PutUint64(id[8:], w.ids)
 		return id
 	}
-	w.c, w.failure = m, nil
+	w.machine, w.failure = m, nil
 	w.broker = &naiveBroker{w: w, c: m, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
 	m.env = environment{
 		store: w.store, broker: w.broker, push: w,
@@ -134,7 +134,7 @@ func (w *simulation) start() {
 }
 
 func (w *simulation) step(m *machine, f func()) bool {
-	if w.c != m {
+	if w.machine != m {
 		return false
 	}
 	m.setTime(w.now, w.now+w.set, w.now+w.set)
@@ -157,7 +157,7 @@ func (w *simulation) step(m *machine, f func()) bool {
 
 // check checks the invariants that hold after each command.
 func (w *simulation) check() {
-	mc := w.c
+	mc := w.machine
 	l := mc.balance()
 	if n := l.imbalance(); n != 0 {
 		w.fatalf("the ledger is out of balance by %d: %+v %v", n, l, mc.counts)
@@ -263,7 +263,7 @@ func (w *simulation) check() {
 // sweep runs a slice of a sweep, with other commands in between.
 func (w *simulation) sweep() {
 	var part *sweepSlice
-	w.step(w.c, func() { part = w.c.nextSlice(5) })
+	w.step(w.machine, func() { part = w.machine.nextSlice(5) })
 	if part == nil {
 		return
 	}
@@ -271,7 +271,7 @@ func (w *simulation) sweep() {
 		w.store.flush()
 	}
 	part.match()
-	w.step(w.c, func() { w.c.sweepSlice(part) })
+	w.step(w.machine, func() { w.machine.sweepSlice(part) })
 }
 
 func (w *simulation) pulling() int { return 0 }
@@ -389,7 +389,7 @@ func (b *naiveBroker) flush(onDone func())            { b.later(onDone) }
 
 // serveSome serves at most n of the pending requests, in order.
 func (b *naiveBroker) serveSome(n int) {
-	for ; n > 0 && len(b.todo) > 0 && b.w.c == b.c; n-- {
+	for ; n > 0 && len(b.todo) > 0 && b.w.machine == b.c; n-- {
 		f := b.todo[0]
 		b.todo = b.todo[1:]
 		f()
@@ -400,7 +400,7 @@ func (b *naiveBroker) serveSome(n int) {
 // deliver lets the machine read the hand-outs. They are on other connections than the submitter's
 // frames, so they may come a little later.
 func (b *naiveBroker) deliver() {
-	for ; len(b.pendingActs) > 0 && b.w.c == b.c; b.pendingActs = b.pendingActs[1:] {
+	for ; len(b.pendingActs) > 0 && b.w.machine == b.c; b.pendingActs = b.pendingActs[1:] {
 		b.pendingActs[0]()
 	}
 }

@@ -22,8 +22,8 @@ func (w *simulation) enqueue() {
 		}
 		jobs = append(jobs, n)
 	}
-	w.step(w.c, func() {
-		w.c.enqueue(&enqueueRequest{jobs: jobs, reply: func(ids []job.ID, _ bool, err error) {
+	w.step(w.machine, func() {
+		w.machine.enqueue(&enqueueRequest{jobs: jobs, reply: func(ids []job.ID, _ bool, err error) {
 			for i, id := range ids {
 				w.model[id] = &expectedJob{id: id, maxRetry: jobs[i].MaxRetry, name: jobs[i].Name}
 				w.logf("enqueued %v %+v", id, jobs[i].Attributes)
@@ -43,11 +43,11 @@ func (w *simulation) register() {
 	if w.healed {
 		g.URL, g.Names, g.Heartbeat = "http://127.0.0.1:1", nil, false
 	}
-	w.step(w.c, func() {
-		w.c.register(g, func(r *job.Worker, err error) {
+	w.step(w.machine, func() {
+		w.machine.register(g, func(r *job.Worker, err error) {
 			if err == nil {
 				w.logf("worker %v max %d pulls %v", r.ID, g.MaxJobs, g.URL == "")
-				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.pick(6), out: map[job.ID]int32{}})
+				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.pick(6), running: map[job.ID]int32{}})
 			}
 		})
 	})
@@ -69,7 +69,7 @@ func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) 
 		w.sent(s, e, h)
 	}
 	if kind == AnswerRefused || kind == AnswerBroken {
-		delete(s.out, h.ID)
+		delete(s.running, h.ID)
 	}
 	if w.pick(2) && !w.healed {
 		w.broker.later(func() { answered(Answer{Kind: kind}) })
@@ -82,7 +82,7 @@ func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) 
 // stored, but a crash lost the reply to its pusher.
 func (w *simulation) expect(h *job.Handout) *expectedJob {
 	if w.model[h.ID] == nil {
-		w.model[h.ID] = &expectedJob{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
+		w.model[h.ID] = &expectedJob{id: h.ID, name: h.Name, maxRetry: w.machine.jobs.Get(h.ID).MaxRetry}
 	}
 	return w.model[h.ID]
 }
@@ -98,12 +98,12 @@ func (w *simulation) sent(s *simWorker, e *expectedJob, h *job.Handout) {
 	if (e.cancelled || e.ended) && !e.revived || e.succeeded {
 		w.fatalf("job %v is pushed and had ended: %+v", e.id, *e)
 	}
-	s.out[h.ID] = h.Attempt
+	s.running[h.ID] = h.Attempt
 }
 
 func (w *simulation) workerActs() {
 	s, ok := pickOne(w, w.workers)
-	if !ok || s.gone {
+	if !ok || s.removed {
 		return
 	}
 	if s.silent && !w.healed {
@@ -112,18 +112,18 @@ func (w *simulation) workerActs() {
 	switch n := w.rng.IntN(20); {
 	case n == 0 && !w.healed:
 		w.logf("unregister %v", s.id)
-		s.gone = true
-		w.step(w.c, func() {
-			if k, err := w.c.findWorker(job.Caller{ID: s.id}, false); err == nil {
-				w.c.removeWorker(k)
+		s.removed = true
+		w.step(w.machine, func() {
+			if k, err := w.machine.findWorker(job.Caller{ID: s.id}, false); err == nil {
+				w.machine.removeWorker(k)
 			}
 		})
-		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })
+		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.running) == 0 && false })
 	case n < 4 && (s.beats || !w.healed): // a worker's first heartbeat obliges it to send more
-		w.step(w.c, func() {
-			if k, err := w.c.findWorker(job.Caller{ID: s.id}, false); err == nil {
-				for _, id := range w.c.heartbeat(k) {
-					delete(s.out, id)
+		w.step(w.machine, func() {
+			if k, err := w.machine.findWorker(job.Caller{ID: s.id}, false); err == nil {
+				for _, id := range w.machine.heartbeat(k) {
+					delete(s.running, id)
 				}
 			}
 		})
@@ -136,7 +136,7 @@ func (w *simulation) workerActs() {
 
 func (w *simulation) pull(s *simWorker) {
 	if s.pending != nil {
-		p, c := s.pending, w.c
+		p, c := s.pending, w.machine
 		s.pending = nil
 		taken := w.healed || !w.pick(4)
 		w.step(c, func() {
@@ -151,19 +151,19 @@ func (w *simulation) pull(s *simWorker) {
 		})
 		return
 	}
-	w.step(w.c, func() {
-		k, err := w.c.findWorker(job.Caller{ID: s.id}, false)
+	w.step(w.machine, func() {
+		k, err := w.machine.findWorker(job.Caller{ID: s.id}, false)
 		if err != nil {
 			return
 		}
 		s.pending = &puller{max: 1 + w.rng.IntN(2), ready: func() {}}
-		w.c.pull(k, s.pending)
+		w.machine.pull(k, s.pending)
 	})
 }
 
 func (w *simulation) report(s *simWorker) {
 	var ids []job.ID
-	for id := range s.out {
+	for id := range s.running {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
@@ -171,19 +171,19 @@ func (w *simulation) report(s *simWorker) {
 	if !ok {
 		return
 	}
-	attempt := s.out[id]
-	delete(s.out, id)
+	attempt := s.running[id]
+	delete(s.running, id)
 	o := job.Outcome{Success: w.healed || w.pick(2), Result: []byte{1}}
 	if !o.Success {
 		o = job.Outcome{Reason: job.Other, Retry: !w.pick(4), Message: "no", Error: []byte{0xa1, 'x'}}
 	}
-	c, e := w.c, w.model[id]
+	c, e := w.machine, w.model[id]
 	w.step(c, func() {
 		k, err := c.findWorker(job.Caller{ID: s.id}, true)
 		if err != nil {
 			return
 		}
-		c.done(k, &Report{Job: id, Attempt: attempt, Outcome: o}, func(err error) {
+		c.report(k, &Report{Job: id, Attempt: attempt, Outcome: o}, func(err error) {
 			w.logf("done %v attempt %d by %v success %v retry %v: %v", id, attempt, s.id, o.Success, o.Retry, err)
 			if err != nil {
 				return
@@ -208,8 +208,8 @@ func (w *simulation) cancelOne(force bool) {
 	if !ok {
 		return
 	}
-	w.step(w.c, func() {
-		w.c.cancel(e.id, force, func(err error) {
+	w.step(w.machine, func() {
+		w.machine.cancel(e.id, force, func(err error) {
 			w.logf("cancel %v force %v: %v", e.id, force, err)
 			if err == nil {
 				e.cancelled = true
@@ -221,7 +221,7 @@ func (w *simulation) cancelOne(force bool) {
 func (w *simulation) constrain() {
 	id := fmt.Sprintf("k%d", w.rng.IntN(2))
 	if w.pick(3) {
-		w.step(w.c, func() { w.c.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
+		w.step(w.machine, func() { w.machine.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
 		return
 	}
 	k := &job.Constraint{ID: id, Concurrency: int64(w.rng.IntN(4)) - 1, Enabled: !w.pick(4)}
@@ -237,7 +237,7 @@ func (w *simulation) constrain() {
 	if fault != nil {
 		w.fatalf("%v", fault)
 	}
-	w.step(w.c, func() { w.c.changeConstraint(k.ID, k, pick, 0, false, func(bool, error) {}) })
+	w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, pick, 0, false, func(bool, error) {}) })
 }
 
 func (w *simulation) storeGoes() {
@@ -247,7 +247,7 @@ func (w *simulation) storeGoes() {
 		err = store.ErrAway
 	}
 	w.logf("store away: %v", w.store.away)
-	w.step(w.c, func() { w.c.storeChanged(err) })
+	w.step(w.machine, func() { w.machine.storeChanged(err) })
 }
 
 // crash starts a new machine from the content of the store. Writes that have not reached the store
@@ -256,7 +256,7 @@ func (w *simulation) crash() {
 	w.logf("crash")
 	pending := w.store.pending
 	w.store.pending = nil
-	w.c = nil // requests that wait get no reply
+	w.machine = nil // requests that wait get no reply
 	for _, s := range w.workers {
 		s.pending = nil
 	}
@@ -275,7 +275,7 @@ func (w *simulation) poll() {
 	if !ok {
 		return
 	}
-	m := w.c
+	m := w.machine
 	p := &poller{peek: w.pick(2), reply: func(st *Status, err error) {
 		if st != nil && st.Fetch != nil {
 			st.Fetch(w.pick(2))

@@ -17,21 +17,21 @@ import (
 type modelJob struct {
 	id                job.ID
 	key               string
-	while             unique.Period
+	period            unique.Period
 	enqueuedAt, until int64
 	due               int64
 	state             job.State
 	seq               uint64
 }
 
-func (h *modelJob) waits() bool { return h.state == job.Queued || h.state == job.Retrying }
+func (h *modelJob) isWaiting() bool { return h.state == job.Queued || h.state == job.Retrying }
 
 func (h *modelJob) holds(now int64) bool {
-	switch h.while {
+	switch h.period {
 	case unique.Window:
 		return now < h.until && h.state != job.Cancelled
 	case unique.Waiting:
-		return h.waits()
+		return h.isWaiting()
 	}
 	return !h.state.Ended()
 }
@@ -41,7 +41,7 @@ func (h *modelJob) holds(now int64) bool {
 func TestUniqueKeys(t *testing.T) {
 	for seed := range uint64(40) {
 		w := newSimulation(t, seed)
-		w.c.MaxJobs = 1000
+		w.machine.MaxJobs = 1000
 		rng := rand.New(rand.NewPCG(seed, 7))
 		jobs, owner := map[job.ID]*modelJob{}, map[string]*modelJob{}
 		add := func() {
@@ -57,9 +57,9 @@ func TestUniqueKeys(t *testing.T) {
 			want, held := "", owner[key]
 			switch now := w.now; {
 			case held == nil || !held.holds(now):
-			case s.Mode == unique.Replace && held.waits():
+			case s.Mode == unique.Replace && held.isWaiting():
 				want = "replaced"
-			case s.Mode == unique.Extend && held.waits():
+			case s.Mode == unique.Extend && held.isWaiting():
 				want = "extended"
 				held.due = max(held.due, min(now+toMillis(n.Delay), held.enqueuedAt+toMillis(s.Max)))
 			default:
@@ -73,25 +73,25 @@ func TestUniqueKeys(t *testing.T) {
 				}
 				got = ids
 			}
-			w.step(w.c, func() { w.c.enqueue(e) })
+			w.step(w.machine, func() { w.machine.enqueue(e) })
 			w.settleStore()
 			if len(got) != 1 || e.unique != want {
 				w.fatalf("a job with %+v became %q %v, wanted %q beside %+v", s, e.unique, got, want, held)
 			}
 			if want == "kept" || want == "extended" {
-				if got[0] != held.id || w.c.jobs.Get(held.id).Due != held.due && want == "extended" {
-					w.fatalf("%s: %v, due %d, wanted %+v", want, got[0], w.c.jobs.Get(held.id).Due, held)
+				if got[0] != held.id || w.machine.jobs.Get(held.id).Due != held.due && want == "extended" {
+					w.fatalf("%s: %v, due %d, wanted %+v", want, got[0], w.machine.jobs.Get(held.id).Due, held)
 				}
 				return
 			}
-			h := &modelJob{id: got[0], key: key, while: s.Period, enqueuedAt: w.now, until: w.now + toMillis(s.Window)}
+			h := &modelJob{id: got[0], key: key, period: s.Period, enqueuedAt: w.now, until: w.now + toMillis(s.Window)}
 			if n.Delay > 0 {
 				h.due = w.now + toMillis(n.Delay)
 			}
 			if want == "replaced" {
 				h.enqueuedAt, held.state = held.enqueuedAt, job.Cancelled
 			}
-			h.seq = w.c.jobs.Get(h.id).Seq
+			h.seq = w.machine.jobs.Get(h.id).Seq
 			jobs[h.id], owner[key] = h, h
 		}
 		for range 150 {
@@ -103,7 +103,7 @@ func TestUniqueKeys(t *testing.T) {
 			switch rng.IntN(8) {
 			case 0:
 				w.now += int64(rng.IntN(8000))
-				w.step(w.c, func() {})
+				w.step(w.machine, func() {})
 			case 1:
 				w.start() // a new machine loads the content of the store
 				reown(jobs, owner, w.now)
@@ -117,7 +117,7 @@ func TestUniqueKeys(t *testing.T) {
 					break
 				}
 				var got error
-				w.step(w.c, func() { w.c.revive(pick.id, func(err error) { got = err }) })
+				w.step(w.machine, func() { w.machine.revive(pick.id, func(err error) { got = err }) })
 				w.settleStore()
 				other := owner[pick.key]
 				if held := other != nil && other != pick && other.holds(w.now); held != (got != nil) {
@@ -129,7 +129,7 @@ func TestUniqueKeys(t *testing.T) {
 				add()
 			}
 			for h := range maps.Values(jobs) {
-				if r := w.c.jobs.Get(h.id); r == nil || r.State != h.state {
+				if r := w.machine.jobs.Get(h.id); r == nil || r.State != h.state {
 					w.fatalf("%+v is %+v", h, r)
 				}
 			}
@@ -155,7 +155,7 @@ func (w *simulation) settleStore() { w.store.flush() }
 
 // force changes a job in the store, and starts a new machine from the store.
 func force(w *simulation, h *modelJob, rng *rand.Rand) {
-	r, forget := w.c.jobs.Get(h.id), int64(0)
+	r, forget := w.machine.jobs.Get(h.id), int64(0)
 	j := r.nextState()
 	fine := func(err error) {
 		if err != nil {
@@ -166,11 +166,11 @@ func force(w *simulation, h *modelJob, rng *rand.Rand) {
 	case h.state.Ended():
 		return
 	case rng.IntN(5) == 0:
-		w.step(w.c, func() { w.c.cancel(h.id, true, fine) })
+		w.step(w.machine, func() { w.machine.cancel(h.id, true, fine) })
 		w.settleStore()
 		h.state = job.Cancelled
 		return
-	case h.waits():
+	case h.isWaiting():
 		j.State, j.Attempt = job.Running, j.Attempt+1
 	case rng.IntN(3) == 0:
 		if j.State = job.Queued; j.Retries > 0 {
@@ -191,18 +191,18 @@ func force(w *simulation, h *modelJob, rng *rand.Rand) {
 // replacement.
 func TestPartialReplacement(t *testing.T) {
 	w := newSimulation(t, 1)
-	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
+	old := &job.Job{ID: w.machine.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
 		Name: "n", Argument: []byte{0x80}, Timeout: 1000, Unique: &job.Unique{Key: "k"}}}
-	young := &job.Job{ID: w.c.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
+	young := &job.Job{ID: w.machine.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
 	young.Unique = &job.Unique{Key: "k", Replaces: old.ID, ReplacesRev: 1}
 	w.memory.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
 	w.start()
-	w.step(w.c, func() {})
+	w.step(w.machine, func() {})
 	w.settleStore()
-	if a, b := w.c.jobs.Get(old.ID).State, w.c.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
+	if a, b := w.machine.jobs.Get(old.ID).State, w.machine.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
 		t.Errorf("the old job is %v, the new one %v", a, b)
 	}
-	if m := w.c.uniques[uniqueKey{"n", "k"}]; m == nil || m.rec.ID != young.ID {
+	if m := w.machine.uniques[uniqueKey{"n", "k"}]; m == nil || m.rec.ID != young.ID {
 		t.Errorf("the key is of %+v", m)
 	}
 }
@@ -217,18 +217,18 @@ func TestReviveAfterReplacement(t *testing.T) {
 			Delay:         time.Hour,
 			UniqueRequest: &job.UniqueRequest{Key: "k", Request: unique.Request{Period: unique.Window, Window: time.Second, Mode: unique.Replace}},
 		}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }}
-		w.step(w.c, func() { w.c.enqueue(e) })
+		w.step(w.machine, func() { w.machine.enqueue(e) })
 		w.settleStore()
 		return id
 	}
 	old := add()
 	add()
-	if s := w.c.jobs.Get(old).State; s != job.Cancelled {
+	if s := w.machine.jobs.Get(old).State; s != job.Cancelled {
 		t.Fatalf("the old job is %v", s)
 	}
 	w.elapse(2 * time.Second)
-	w.step(w.c, func() {
-		w.c.revive(old, func(err error) {
+	w.step(w.machine, func() {
+		w.machine.revive(old, func(err error) {
 			if err != nil {
 				t.Errorf("revive: %v", err)
 			}
@@ -237,7 +237,7 @@ func TestReviveAfterReplacement(t *testing.T) {
 	w.settleStore()
 	w.start()
 	w.settleStore()
-	if s := w.c.jobs.Get(old).State; s != job.Queued {
+	if s := w.machine.jobs.Get(old).State; s != job.Queued {
 		t.Errorf("the revived job is %v", s)
 	}
 }

@@ -61,21 +61,21 @@ func (w *worker) mayTake(m *machine) bool {
 // runs, must not run before the attempt is written, or has an argument that does not fit into a
 // frame of the broker.
 func (m *machine) needsOwnWorker(r *record) bool {
-	return r.State == job.Running || r.tooLong || r.MaxRetry == 0 && m.once != m.prefix
+	return r.State == job.Running || r.tooLong || r.MaxRetry == 0 && m.singleRunPrefix != m.prefix
 }
 
 // typeOf returns the type of a waiting job at the broker.
 func (m *machine) typeOf(r *record) string {
 	if r.MaxRetry == 0 || r.tooLong {
-		return m.once + r.Name
+		return m.singleRunPrefix + r.Name
 	}
 	return m.prefix + r.Name
 }
 
 // addTypes appends to names the types under which the broker has the jobs with this name.
 func (m *machine) addTypes(names []string, name string) []string {
-	if m.once != m.prefix {
-		names = append(names, m.once+name)
+	if m.singleRunPrefix != m.prefix {
+		names = append(names, m.singleRunPrefix+name)
 	}
 	return append(names, m.prefix+name)
 }

@@ -16,8 +16,8 @@ import (
 
 // someWorker adds a worker that may have two jobs.
 func (w *simulation) someWorker() *worker {
-	k := &worker{Worker: job.Worker{ID: w.c.newID(), MaxJobs: 2, URL: "http://there", Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
-	w.c.workers[k.ID] = k
+	k := &worker{Worker: job.Worker{ID: w.machine.newID(), MaxJobs: 2, URL: "http://there", Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
+	w.machine.workers[k.ID] = k
 	return k
 }
 
@@ -27,7 +27,7 @@ func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"some", "so*", "*"} {
 		t.Run(name, func(t *testing.T) {
 			w := newSimulation(t, 1)
-			m := w.c
+			m := w.machine
 			k := w.someWorker()
 			pushed := &pushRecorder{}
 			m.env.push = pushed
@@ -86,7 +86,7 @@ func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, answered func(Answer)
 func TestCancelsLapse(t *testing.T) {
 	w := newSimulation(t, 1)
 	k := w.someWorker()
-	k.cancelUntil = map[job.ID]int64{w.c.newID(): w.now + toMillis(time.Second), w.c.newID(): w.now + toMillis(time.Hour)}
+	k.cancelUntil = map[job.ID]int64{w.machine.newID(): w.now + toMillis(time.Second), w.machine.newID(): w.now + toMillis(time.Hour)}
 	w.pass(time.Minute)
 	if n := len(k.cancelUntil); n != 1 {
 		t.Fatalf("%d cancelled runs are noted, the time of one is over", n)
@@ -97,13 +97,13 @@ func TestCancelsLapse(t *testing.T) {
 // again and again.
 func TestFetchDuringOutage(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	w.step(m, func() { m.storeChanged(store.ErrAway); m.dropFetchedAt = w.now - 1 })
-	if at := m.next(); at <= w.now {
+	if at := m.nextAlarm(); at <= w.now {
 		t.Errorf("due since %d ms", w.now-at)
 	}
 	w.step(m, func() { m.storeChanged(nil) })
-	if at := m.next(); at > w.now {
+	if at := m.nextAlarm(); at > w.now {
 		t.Errorf("not due before %d ms", at-w.now)
 	}
 }
@@ -172,7 +172,7 @@ func TestGroupNames(t *testing.T) {
 // registered without heartbeats.
 func TestHeartbeatStops(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	k := &worker{Worker: job.Worker{ID: m.newID(), MaxJobs: 1, Names: []string{"*"}}, lastSeen: w.now, runs: map[*record]struct{}{}}
 	m.workers[k.ID] = k
 	w.pass(time.Hour)
@@ -193,7 +193,7 @@ func TestHeartbeatStops(t *testing.T) {
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out for ever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	m.MaxWorkers = 3
 	register := func(g job.Worker) (id job.ID, told error) {
 		g.Name, g.MaxJobs = "w", 1
@@ -230,7 +230,7 @@ func TestSilentWorkers(t *testing.T) {
 // worker that gets jobs pushed, runs a job or has an open request is not silent.
 func TestSilence(t *testing.T) {
 	w := newSimulation(t, 1)
-	m := w.c
+	m := w.machine
 	register := func(g job.Worker) (k *worker) {
 		w.step(m, func() { m.register(g, func(r *job.Worker, err error) { k = m.workers[r.ID] }) })
 		w.store.flush()

@@ -126,7 +126,7 @@ func (d *daemon) job(t testing.TB, name string, more ...any) string {
 // awaitStatus waits until a job has this status.
 func (d *daemon) awaitStatus(t testing.TB, id, status string) (r reply) {
 	t.Helper()
-	until(t, id+" is "+status, func() error {
+	waitUntil(t, id+" is "+status, func() error {
 		if r = d.ask(t, "GET", "/job/"+id+"?peek=true", nil); r.text("status") != status {
 			return fmt.Errorf("%s", r)
 		}
@@ -251,8 +251,8 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.pushes <- p
 }
 
-// next waits for a push.
-func (w *worker) next(t *testing.T) pushRequest {
+// nextPush waits for a push.
+func (w *worker) nextPush(t *testing.T) pushRequest {
 	t.Helper()
 	select {
 	case p := <-w.pushes:
@@ -263,8 +263,8 @@ func (w *worker) next(t *testing.T) pushRequest {
 	return pushRequest{}
 }
 
-// done reports a success. fail reports a failure.
-func (w *worker) done(t testing.TB, id string, result any) reply {
+// reportSuccess reports a success. reportFailure reports a failure.
+func (w *worker) reportSuccess(t testing.TB, id string, result any) reply {
 	t.Helper()
 	w.mu.Lock()
 	w.running--
@@ -272,7 +272,7 @@ func (w *worker) done(t testing.TB, id string, result any) reply {
 	return w.d.ask(t, "POST", "/done", object{"job_id": id, "type": "success", "result": result}, "worker-id: "+w.id)
 }
 
-func (w *worker) fail(t testing.TB, id string, retry bool) reply {
+func (w *worker) reportFailure(t testing.TB, id string, retry bool) reply {
 	t.Helper()
 	return w.d.ask(t, "POST", "/done", object{"job_id": id, "type": "failure", "reason": "other", "should_retry": retry, "message": "it broke", "error": object{"code": 7}}, "worker-id: "+w.id)
 }

@@ -48,7 +48,7 @@ func start(t *testing.T, flags ...string) *daemon {
 // ready waits until the daemon hands out jobs.
 func (d *daemon) ready(t *testing.T) {
 	t.Helper()
-	until(t, "ready", func() error {
+	waitUntil(t, "ready", func() error {
 		r, err := d.try("GET", "/readyz", nil)
 		if err != nil || r.status != 200 {
 			return errors.Join(err, fmt.Errorf("%s", r))
@@ -120,8 +120,8 @@ func endShared() error {
 	return err
 }
 
-// until waits until a condition holds, and fails the test if it does not.
-func until(t testing.TB, name string, check func() error) {
+// waitUntil waits until a condition holds, and fails the test if it does not.
+func waitUntil(t testing.TB, name string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(testTimeout)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {

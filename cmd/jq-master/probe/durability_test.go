@@ -12,13 +12,13 @@ import (
 
 // load enqueues jobs and runs them while something fails.
 type load struct {
-	mu       sync.Mutex
-	d        *daemon
-	accepted map[string]bool // the acknowledged jobs, by id; true for jobs with max_retry 0
-	runs     map[string]int
-	done     map[string]bool
-	stop     chan struct{}
-	wg       sync.WaitGroup
+	mu        sync.Mutex
+	d         *daemon
+	accepted  map[string]bool // the acknowledged jobs, by id; true for jobs with max_retry 0
+	runs      map[string]int
+	succeeded map[string]bool
+	stop      chan struct{}
+	wg        sync.WaitGroup
 }
 
 func (l *load) daemon() *daemon {
@@ -28,7 +28,7 @@ func (l *load) daemon() *daemon {
 }
 
 func startLoad(d *daemon, name string) *load {
-	l := &load{d: d, accepted: map[string]bool{}, runs: map[string]int{}, done: map[string]bool{}, stop: make(chan struct{})}
+	l := &load{d: d, accepted: map[string]bool{}, runs: map[string]int{}, succeeded: map[string]bool{}, stop: make(chan struct{})}
 	open := func() bool {
 		select {
 		case <-l.stop:
@@ -101,7 +101,7 @@ func (l *load) work(name string, idle chan struct{}) {
 				if err == nil && (r.status == 204 || r.status == 404 || r.status == 409) {
 					if r.status == 204 {
 						l.mu.Lock()
-						l.done[job] = true
+						l.succeeded[job] = true
 						l.mu.Unlock()
 					}
 					break
@@ -119,7 +119,7 @@ func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) 
 	close(l.stop)
 	l.wg.Wait()
 	for id, never := range l.accepted {
-		until(t, id+" ends", func() error {
+		waitUntil(t, id+" ends", func() error {
 			r, err := l.daemon().try("GET", "/job/"+id, nil)
 			if err != nil || r.status != 200 || r.text("status") != "done" && !(never && r.text("status") == "error") {
 				return fmt.Errorf("%s, %v", r, err)
@@ -136,12 +136,12 @@ func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) 
 			t.Errorf("%s with max_retry 0 has run %d times", id, l.runs[id])
 		}
 	}
-	for id := range l.done {
+	for id := range l.succeeded {
 		if r, err := l.d.try("GET", "/job/"+id, nil); err != nil || r.text("status") != "done" && l.accepted[id] {
 			t.Errorf("%s was reported and is %s, %v", id, r, err)
 		}
 	}
-	t.Logf("%d jobs, %d of them done by report", len(l.accepted), len(l.done))
+	t.Logf("%d jobs, %d of them done by report", len(l.accepted), len(l.succeeded))
 }
 
 func runWithFaults(t *testing.T, name string, flags []string, server *redistest.Server, happens func(l *load, rng *rand.Rand)) {
@@ -158,7 +158,7 @@ func runWithFaults(t *testing.T, name string, flags []string, server *redistest.
 		workers.Go(func() { l.work(name, idle) })
 	}
 	rounds := 3
-	if *full {
+	if *fullRun {
 		rounds = 25
 	}
 	for range rounds {
@@ -189,7 +189,7 @@ func TestDurability(t *testing.T) {
 		s, flags := redis(t)
 		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
 			standby := start(t, flags...)
-			until(t, "it stands by", func() error {
+			waitUntil(t, "it stands by", func() error {
 				r := standby.ask(t, "POST", "/job", object{"name": "x", "argument": object{}})
 				if r.status != 503 {
 					t.Fatalf("beside an active master: %s", r)
@@ -246,7 +246,7 @@ func TestDurability(t *testing.T) {
 		s := redistest.New(t, "--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb")
 		d, err := launch("--redis=" + s.URL())
 		if err == nil {
-			until(t, "not ready", func() error {
+			waitUntil(t, "not ready", func() error {
 				// The job may have ended by now.
 				if r, err := d.try("GET", "/readyz", nil); err == nil && r.status == 200 {
 					return fmt.Errorf("it is ready")

@@ -76,7 +76,7 @@ func TestConstraints(t *testing.T) {
 			if jobs := w.pull(t, "0.2", 1); jobs != nil {
 				t.Errorf("beyond the constraint: %v", jobs)
 			}
-			until(t, "counts", func() error {
+			waitUntil(t, "counts", func() error {
 				r := d.expect(t, 200, "GET", "/v1/constraints/"+id, nil)
 				if r.json["running"] != 2.0 || r.json["blocked"] != 1.0 || r.json["matching"] == nil {
 					return fmt.Errorf("%s", r)
@@ -86,7 +86,7 @@ func TestConstraints(t *testing.T) {
 			if r := d.expect(t, 200, "GET", "/v1/jobs/"+a2, nil); r.json["blocked_by"] == nil && !contains(r, id) {
 				t.Errorf("what blocks it: %s", r)
 			}
-			w.done(t, a1, 1)
+			w.reportSuccess(t, a1, 1)
 			if got := w.pullOne(t); got != a2 {
 				t.Errorf("third %s", got)
 			}
@@ -169,7 +169,7 @@ func TestOperators(t *testing.T) {
 		w := d.puller(t, 20, []string{name})
 		for _, id := range ids[:4] {
 			w.pullOne(t)
-			w.fail(t, id, true)
+			w.reportFailure(t, id, true)
 			d.awaitStatus(t, id, "error")
 		}
 		t.Run("by status and by matcher", func(t *testing.T) {
@@ -276,10 +276,10 @@ func TestRuns(t *testing.T) {
 			if got := w.pullOne(t); got != id {
 				t.Fatalf("took %s, wanted %s", got, id)
 			}
-			w.fail(t, id, true)
+			w.reportFailure(t, id, true)
 		}
 		w.pullOne(t)
-		w.done(t, id, 1)
+		w.reportSuccess(t, id, 1)
 		runs, _ := d.expect(t, 200, "GET", "/v1/jobs/"+id, nil).json["runs"].([]any)
 		words := ""
 		for i, r := range runs {
@@ -338,7 +338,7 @@ func TestPriority(t *testing.T) {
 				t.Fatalf("%s is taken, not job %d", got, want)
 			}
 			d.expect(t, 409, "POST", "/v1/jobs/"+got+"/priority", object{"priority": 1})
-			w.done(t, got, nil)
+			w.reportSuccess(t, got, nil)
 		}
 		if r := d.expect(t, 200, "GET", "/v1/jobs/"+late+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
 			t.Errorf("the job that came later: %s", r)

@@ -215,7 +215,7 @@ func TestFetch(t *testing.T) {
 			if got := w.pullOne(t); got != id {
 				t.Fatalf("took %s, want %s", got, id)
 			}
-			if r := w.done(t, id, object{"sum": 3}); r.status != 204 {
+			if r := w.reportSuccess(t, id, object{"sum": 3}); r.status != 204 {
 				t.Fatalf("done: %s", r)
 			}
 			return id
@@ -231,7 +231,7 @@ func TestFetch(t *testing.T) {
 			has(t, d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil), true)
 			d.expect(t, 200, "HEAD", "/job/"+id, nil)
 			has(t, d.expect(t, 200, "GET", "/job/"+id, nil), true)
-			until(t, "fetched", func() error {
+			waitUntil(t, "fetched", func() error {
 				if r := d.ask(t, "GET", "/job/"+id, nil); r.json["result"] != nil {
 					return fmt.Errorf("%s", r)
 				}
@@ -256,14 +256,14 @@ func TestFetch(t *testing.T) {
 					}
 				})
 			}
-			until(t, "five wait", func() error {
+			waitUntil(t, "five wait", func() error {
 				if r := d.expect(t, 200, "GET", "/v1/stats", nil); r.json["waiters"] == nil || r.json["waiters"].(float64) < 5 {
 					return fmt.Errorf("%v", r.json["waiters"])
 				}
 				return nil
 			})
 			w.pullOne(t)
-			w.done(t, id, "x")
+			w.reportSuccess(t, id, "x")
 			wg.Wait()
 		})
 		t.Run("408", func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestCancel(t *testing.T) {
 			if list, _ := r.json["cancel"].([]any); len(list) != 1 || list[0] != id {
 				t.Errorf("%s", r)
 			}
-			if r := w.done(t, id, 1); r.status != 409 && r.status != 404 {
+			if r := w.reportSuccess(t, id, 1); r.status != 409 && r.status != 404 {
 				t.Errorf("its outcome: %s", r)
 			}
 			d.expectError(t, 404, "unknown_job", "GET", "/job/"+id, nil)
@@ -314,7 +314,7 @@ func TestCancel(t *testing.T) {
 		t.Run("retrying", func(t *testing.T) {
 			id := d.job(t, name)
 			w.pullOne(t)
-			if r := w.fail(t, id, true); r.status != 204 {
+			if r := w.reportFailure(t, id, true); r.status != 204 {
 				t.Fatalf("%s", r)
 			}
 			d.expect(t, 204, "DELETE", "/job/"+id, nil)
@@ -323,7 +323,7 @@ func TestCancel(t *testing.T) {
 		t.Run("done", func(t *testing.T) {
 			id := d.job(t, name)
 			w.pullOne(t)
-			w.done(t, id, 1)
+			w.reportSuccess(t, id, 1)
 			d.expectError(t, 409, "not_cancelable", "DELETE", "/job/"+id, nil)
 		})
 	})

@@ -39,7 +39,7 @@ func TestUnique(t *testing.T) {
 		if b := add(200, "kept", "keep", object{"mode": "replace"}); b != a {
 			t.Errorf("one that runs: kept %s, wanted %s", b, a)
 		}
-		w.done(t, a, 1)
+		w.reportSuccess(t, a, 1)
 		b := add(201, "", "keep", object{"while": "waiting"})
 		c := add(200, "replaced", "keep", object{"mode": "replace"})
 		if c == b {
@@ -58,11 +58,11 @@ func TestUnique(t *testing.T) {
 		if taken := v.pullOne(t); taken != id {
 			t.Fatalf("took %s, wanted %s", taken, id)
 		}
-		v.done(t, id, 1)
+		v.reportSuccess(t, id, 1)
 		if f := add(200, "kept", "window", object{}, "name", own); f != id {
 			t.Errorf("a window keeps %s, wanted %s", f, id)
 		}
-		for taken := ""; taken != e; w.done(t, taken, 1) { // within its max_ms
+		for taken := ""; taken != e; w.reportSuccess(t, taken, 1) { // within its max_ms
 			taken = w.pullOne(t)
 		}
 	})
@@ -124,7 +124,7 @@ func TestUniqueKilled(t *testing.T) {
 	w := first.puller(t, 1, []string{"window"})
 	ended := first.expect(t, 201, "POST", "/job", windowed).text("job_id")
 	w.pullOne(t)
-	w.done(t, ended, 1)
+	w.reportSuccess(t, ended, 1)
 	second := start(t, flags...)
 
 	var mu sync.Mutex
@@ -157,7 +157,7 @@ func TestUniqueKilled(t *testing.T) {
 			}
 		})
 	}
-	until(t, "an answer", func() error {
+	waitUntil(t, "an answer", func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		if answers == 0 {

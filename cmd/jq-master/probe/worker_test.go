@@ -132,7 +132,7 @@ func TestPush(t *testing.T) {
 			name := uniqueName()
 			w := d.worker(t, 3, []string{name[:6] + "*" + name[6:]}, nil, "token", "w-secret")
 			id := d.job(t, name, "timeout", 7)
-			p := w.next(t)
+			p := w.nextPush(t)
 			if p.ID != id || p.JobID != id || p.Name != name || p.Timeout != 7 || p.Attempt != 1 || string(p.Argument) != "\x81\xa1n\x01" ||
 				p.auth != "Bearer w-secret" || !strings.Contains(p.kind, "msgpack") {
 				t.Errorf("%+v", p)
@@ -141,7 +141,7 @@ func TestPush(t *testing.T) {
 				t.Errorf("deadline %q", p.deadline)
 			}
 			d.awaitStatus(t, id, "running")
-			w.done(t, id, 1)
+			w.reportSuccess(t, id, 1)
 			d.awaitStatus(t, id, "done")
 		})
 		first := func(status int, header string) func(pushRequest) (int, string) {
@@ -168,14 +168,14 @@ func TestPush(t *testing.T) {
 				name := uniqueName()
 				w := d.worker(t, 1, []string{name}, first(c.answer, c.header))
 				id := d.job(t, name)
-				w.next(t)
+				w.nextPush(t)
 				if c.attempt > 0 {
-					if p := w.next(t); p.ID != id || p.Attempt != c.attempt {
+					if p := w.nextPush(t); p.ID != id || p.Attempt != c.attempt {
 						t.Errorf("%+v, want attempt %d", p, c.attempt)
 					}
 				}
-				until(t, "done", func() error {
-					if r := w.done(t, id, 1); r.status != 204 {
+				waitUntil(t, "done", func() error {
+					if r := w.reportSuccess(t, id, 1); r.status != 204 {
 						return fmt.Errorf("%s", r)
 					}
 					return nil
@@ -190,9 +190,9 @@ func TestPush(t *testing.T) {
 			name := uniqueName()
 			refuses := d.worker(t, 1, []string{name}, func(pushRequest) (int, string) { return 404, "" })
 			id := d.job(t, name)
-			refuses.next(t)
+			refuses.nextPush(t)
 			w := d.worker(t, 1, []string{name}, nil)
-			if p := w.next(t); p.ID != id || p.Attempt != 1 {
+			if p := w.nextPush(t); p.ID != id || p.Attempt != 1 {
 				t.Errorf("%+v", p)
 			}
 			select {
@@ -206,9 +206,9 @@ func TestPush(t *testing.T) {
 			name := uniqueName()
 			w := d.worker(t, 1, []string{name}, first(0, ""))
 			id := d.job(t, name, "timeout", 1)
-			w.next(t)
+			w.nextPush(t)
 			d.awaitStatus(t, id, "running")
-			if p := w.next(t); p.Attempt != 2 { // the timeout has ended the run
+			if p := w.nextPush(t); p.Attempt != 2 { // the timeout has ended the run
 				t.Errorf("%+v", p)
 			}
 		})
@@ -219,7 +219,7 @@ func TestPush(t *testing.T) {
 			_ = gone
 			id := d.job(t, name, "max_retry", 0)
 			w := d.worker(t, 1, []string{name}, nil)
-			if p := w.next(t); p.ID != id || p.Attempt != 1 {
+			if p := w.nextPush(t); p.ID != id || p.Attempt != 1 {
 				t.Errorf("%+v", p)
 			}
 		})
@@ -231,8 +231,8 @@ func TestPush(t *testing.T) {
 				d.job(t, name)
 			}
 			for range 30 {
-				p := w.next(t)
-				if r := w.done(t, p.ID, 1); r.status != 204 {
+				p := w.nextPush(t)
+				if r := w.reportSuccess(t, p.ID, 1); r.status != 204 {
 					t.Fatalf("%s", r)
 				}
 			}
@@ -284,7 +284,7 @@ func TestRetries(t *testing.T) {
 				if r := d.awaitStatus(t, id, "running"); r.json["retry_count"] != float64(n) {
 					t.Errorf("%s", r)
 				}
-				w.fail(t, id, true)
+				w.reportFailure(t, id, true)
 			}
 			r := d.awaitStatus(t, id, "error")
 			e, _ := r.json["error"].(object)
@@ -295,18 +295,18 @@ func TestRetries(t *testing.T) {
 		t.Run("should_retry false", func(t *testing.T) {
 			id := d.job(t, name)
 			w.pullOne(t)
-			w.fail(t, id, false)
+			w.reportFailure(t, id, false)
 			d.awaitStatus(t, id, "error")
 		})
 		t.Run("a failed job keeps its place", func(t *testing.T) {
 			id := d.job(t, name)
 			w.pullOne(t)
-			w.fail(t, id, true)
+			w.reportFailure(t, id, true)
 			if r := d.awaitStatus(t, id, "retrying"); r.text("message") != "it broke" {
 				t.Errorf("%s", r)
 			}
 			later := d.job(t, name, "delay", 0.4)
-			until(t, "both may run", func() error {
+			waitUntil(t, "both may run", func() error {
 				if r := d.expect(t, 200, "GET", "/job/"+later, nil); r.text("status") != "queued" {
 					return fmt.Errorf("%s", r)
 				}
@@ -315,8 +315,8 @@ func TestRetries(t *testing.T) {
 			if got := w.pullOne(t); got != id {
 				t.Errorf("took %s first, want %s", got, id)
 			}
-			w.done(t, id, 1)
-			w.done(t, w.pullOne(t), 1)
+			w.reportSuccess(t, id, 1)
+			w.reportSuccess(t, w.pullOne(t), 1)
 		})
 		t.Run("timeout", func(t *testing.T) {
 			id := d.job(t, name, "timeout", 1, "max_retry", 1)
@@ -331,7 +331,7 @@ func TestRetries(t *testing.T) {
 			if r.json["retry_count"] != 1.0 {
 				t.Errorf("%s", r)
 			}
-			if r := w.done(t, id, 1); r.status != 409 {
+			if r := w.reportSuccess(t, id, 1); r.status != 409 {
 				t.Errorf("%s", r)
 			}
 		})

@@ -42,17 +42,17 @@ type jobLoad struct {
 	seq      atomic.Uint64
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex
-	want    map[job.ID]job.Job // acknowledged
-	refused map[job.ID]bool    // enqueueings that failed
-	ended   int                // how many jobs have ended
+	mu       sync.Mutex
+	expected map[job.ID]job.Job // acknowledged
+	refused  map[job.ID]bool    // enqueueings that failed
+	ended    int                // how many jobs have ended
 }
 
 func startLoad(t *testing.T, r *Redis) *jobLoad {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	l := &jobLoad{t: t, r: r, returned: make(chan struct{}, 1), stop: make(chan struct{}),
-		want: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
+		expected: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
 	r.Watch(func(away error) {
 		if away != nil {
 			l.away.Add(1)
@@ -161,7 +161,7 @@ func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
 func (l *jobLoad) remember(j *job.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.want[j.ID] = *j
+	l.expected[j.ID] = *j
 	if j.State.Ended() {
 		l.ended++
 	}
@@ -198,7 +198,7 @@ func (l *jobLoad) settle() {
 	l.wg.Wait()
 	mustCall(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // this write follows the removal of refused jobs
 	got := load(l.t, l.r)
-	if diff := cmp.Diff(l.want, got.Jobs); diff != "" {
+	if diff := cmp.Diff(l.expected, got.Jobs); diff != "" {
 		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
 	}
 	for id := range l.refused {
@@ -209,7 +209,7 @@ func (l *jobLoad) settle() {
 	if n := metric(l.t, l.r, "gloom_jq_unreadable"); n != 0 {
 		l.t.Errorf("%v records are unreadable", n)
 	}
-	l.t.Logf("%d jobs, %d refused, away %d times", len(l.want), len(l.refused), l.away.Load())
+	l.t.Logf("%d jobs, %d refused, away %d times", len(l.expected), len(l.refused), l.away.Load())
 }
 
 func (l *jobLoad) wentAway(before int64) {

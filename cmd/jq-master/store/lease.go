@@ -81,7 +81,7 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 		case 2:
 			return nil, errors.New("this master cannot reach its broker, and gives way to one that can")
 		case 1:
-			t := &term{acked: uint64(n), lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+			t := &term{acked: uint64(n), lost: make(chan struct{}), stop: make(chan struct{}), writerDone: make(chan struct{})}
 			var name string
 			var end int64
 			if _, err := fmt.Sscanf(lease, "%s %s %d %d", &t.epoch, &name, &t.fence, &end); err != nil || name != r.name {
@@ -99,7 +99,7 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 		if !ok { // a later version may have written it, so wait until it expires
 			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
 		}
-		if !h.gone() {
+		if !h.hasEnded() {
 			return nil, fmt.Errorf("process %d on %s is the master", h.PID, h.host)
 		}
 		dead = lease
@@ -132,7 +132,7 @@ func (r *Redis) holdLease(ctx context.Context, t *term, fence uint64, length tim
 	asked := boot.Since()
 	now := r.clock.at(asked)
 	answer, err := holdScript.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
-		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyLife.Milliseconds()).Int64Slice()
+		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyTTL.Milliseconds()).Int64Slice()
 	if err == nil && len(answer) != 2 {
 		err = fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 	}

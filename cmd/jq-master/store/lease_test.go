@@ -37,8 +37,8 @@ func awaitLost(t *testing.T, r *Redis, want error) {
 // standbyStore is a store that waits for the lease.
 type standbyStore struct {
 	*Redis
-	told chan string
-	got  chan error
+	waitReasons   chan string
+	acquireResult chan error
 }
 
 func standby(t *testing.T, r *Redis) standbyStore { return standbyIf(t, r, able) }
@@ -48,14 +48,14 @@ func standbyIf(t *testing.T, r *Redis, able func() bool) standbyStore {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	w := standbyStore{r, make(chan string, 100), make(chan error, 1)}
-	go func() { w.got <- r.Acquire(ctx, able, func(why error) { w.told <- why.Error() }) }()
+	go func() { w.acquireResult <- r.Acquire(ctx, able, func(why error) { w.waitReasons <- why.Error() }) }()
 	return w
 }
 
 func (w standbyStore) acquired(t *testing.T) {
 	t.Helper()
 	select {
-	case err := <-w.got:
+	case err := <-w.acquireResult:
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestStandby(t *testing.T) {
 	acquire(t, first)
 	add(t, first, newJob(1))
 	second := standby(t, secondClient(t, first))
-	if why := <-second.told; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
+	if why := <-second.waitReasons; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("the standby says %q", why)
 	}
 	// A renewed lease is not free: the first store keeps it for longer than one term.
@@ -111,8 +111,8 @@ func TestYield(t *testing.T) {
 	unable := func() bool { return false }
 	first := open(t, shared)
 	acquire(t, first)
-	lame := standbyIf(t, secondClient(t, first), unable)
-	<-lame.told
+	unableStandby := standbyIf(t, secondClient(t, first), unable)
+	<-unableStandby.waitReasons
 	awaited := func(want bool) {
 		t.Helper()
 		for end := time.Now().Add(waitLimit); first.Awaited() != want; time.Sleep(10 * time.Millisecond) {
@@ -138,7 +138,7 @@ func TestYield(t *testing.T) {
 	}
 	second.acquired(t)
 	select {
-	case err := <-lame.got:
+	case err := <-unableStandby.acquireResult:
 		t.Fatalf("the one that could not serve took the lease: %v", err)
 	default:
 	}
@@ -146,8 +146,8 @@ func TestYield(t *testing.T) {
 	if err := second.Resign(context.Background()); err != nil { // now no standby that could serve is waiting
 		t.Fatal(err)
 	}
-	lame.acquired(t)
-	first = lame.Redis
+	unableStandby.acquired(t)
+	first = unableStandby.Redis
 	shared.Do(t, "DEL", first.keys.standbys)
 	shared.Do(t, "SET", first.keys.standbys, "no list") // a value of the wrong type must not disturb the masters
 	third := standby(t, secondClient(t, first))
@@ -247,7 +247,7 @@ func TestHolderGone(t *testing.T) {
 		"other boot":    {leaseHolder{p.host, process.Process{Boot: "another", PIDNamespace: p.PIDNamespace, PID: p.PID, Start: "1"}}, false},
 		"other space":   {leaseHolder{p.host, process.Process{Boot: p.Boot, PIDNamespace: "pid:[1]", PID: p.PID, Start: "1"}}, false},
 	} {
-		if got := c.p.gone(); got != c.gone {
+		if got := c.p.hasEnded(); got != c.gone {
 			t.Errorf("%s: gone is %t", name, got)
 		}
 		if q, ok := holderOf("e n 1 2 " + c.p.String()); !ok || q != c.p {
@@ -259,7 +259,7 @@ func TestHolderGone(t *testing.T) {
 	acquire(t, first)
 	cmd.Process.Kill()
 	deadline := time.Now().Add(waitLimit)
-	for !p.gone() { // a zombie counts as gone, so cmd.Wait is not needed
+	for !p.hasEnded() { // a zombie counts as gone, so cmd.Wait is not needed
 		if time.Now().After(deadline) {
 			t.Fatal("the killed process does not count as gone")
 		}
@@ -325,21 +325,21 @@ func TestUnusableLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	r := open(t, server)
-	news := make(chan error, 100)
-	r.Watch(func(why error) { news <- why })
+	changes := make(chan error, 100)
+	r.Watch(func(why error) { changes <- why })
 	acquire(t, r)
 	w := standby(t, secondClient(t, r))
-	<-w.told
+	<-w.waitReasons
 	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	for active, standby := "", ""; active == "" || standby == ""; {
 		why := ""
 		select {
-		case err := <-news:
+		case err := <-changes:
 			active = err.Error()
 			why = active
-		case standby = <-w.told:
+		case standby = <-w.waitReasons:
 			why = standby
-		case err := <-w.got:
+		case err := <-w.acquireResult:
 			t.Fatalf("the standby ended: %v", err)
 		case <-time.After(waitLimit):
 			t.Fatalf("the active master says %q, the standby %q", active, standby)
@@ -353,7 +353,7 @@ func TestUnusableLater(t *testing.T) {
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	select {
-	case why := <-news:
+	case why := <-changes:
 		if why != nil {
 			t.Errorf("it is back: %v", why)
 		}
@@ -372,7 +372,7 @@ func TestAcquireWaits(t *testing.T) {
 	server := redistest.New(t)
 	server.Stop()
 	w := standby(t, open(t, server))
-	<-w.told
+	<-w.waitReasons
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -409,8 +409,8 @@ func TestLoading(t *testing.T) {
 		t.Fatal(err)
 	}
 	loading := false
-	for len(w.told) > 0 {
-		loading = strings.Contains(<-w.told, "LOADING") || loading
+	for len(w.waitReasons) > 0 {
+		loading = strings.Contains(<-w.waitReasons, "LOADING") || loading
 	}
 	if !loading || strings.Contains(log.String(), "append-only") {
 		t.Errorf("it was seen loading: %v\n%s", loading, log.String())

@@ -117,12 +117,12 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 // already read. If a page was large or failed, the next one is half as long, otherwise up to twice
 // as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
-	from, skip := "-inf", int64(0)
+	score, skip := "-inf", int64(0)
 	for length := int64(loadPage); ; {
 		var members []redis.Z
 		var hashes []*redis.SliceCmd
 		err := r.retryRead(ctx, func() (err error) {
-			by := &redis.ZRangeBy{Min: from, Max: "+inf", Offset: skip, Count: length}
+			by := &redis.ZRangeBy{Min: score, Max: "+inf", Offset: skip, Count: length}
 			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, by).Result(); err == nil {
 				hashes, err = r.hashes(ctx, members)
 			}
@@ -136,8 +136,8 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 		}
 		last, bytes := int64(len(members)) < length, 0
 		for i, m := range members {
-			if at := strconv.FormatFloat(m.Score, 'f', -1, 64); at != from {
-				from, skip = at, 0
+			if at := strconv.FormatFloat(m.Score, 'f', -1, 64); at != score {
+				score, skip = at, 0
 			}
 			skip++
 			name := m.Member.(string)
@@ -204,7 +204,7 @@ func (r *Redis) unlist(j *job.Job, forget, drop int64) {
 
 // loadKeys reads the idempotency keys that are still valid, page by page.
 func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
-	latest := r.At(boot.Since()) + KeyLife.Milliseconds() // hold shortens those that end later
+	latest := r.At(boot.Since()) + KeyTTL.Milliseconds() // hold shortens those that end later
 	for at := int64(0); ; at += loadPage {
 		var names []redis.Z
 		var sizes []*redis.IntCmd

@@ -29,7 +29,7 @@ func (r *Redis) PutSchedule(name string, text []byte, jobs []*job.Job, f func(er
 		return
 	}
 	names, args := r.addJobs([]string{r.keys.schedules, r.keys.live}, []any{name, text}, jobs)
-	r.add(&op{transition: settleScript, keys: names, args: args, done: done(f)})
+	r.add(&op{transition: settleScript, keys: names, args: args, done: ignoreAnswer(f)})
 }
 
 // DropSchedule implements Store.
@@ -49,5 +49,5 @@ func (r *Redis) putField(hash, field string, value any, f func(error)) {
 	if hash != r.keys.workers && value != nil {
 		which = putNewScript
 	}
-	r.add(&op{transition: which, keys: []string{hash}, args: []any{field, text}, done: done(f)})
+	r.add(&op{transition: which, keys: []string{hash}, args: []any{field, text}, done: ignoreAnswer(f)})
 }

@@ -47,12 +47,12 @@ type Redis struct {
 	warnedOfEviction bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
 	usable           bool // whether Redis was ever usable; owned by Acquire
 
-	mu     sync.Mutex // guards the fields below; held only briefly
-	queue  []*op
-	wake   chan struct{} // wakes the writer; has room for one signal
-	away   error         // why enqueueing is refused; nil: it is allowed
-	term   *term         // the term of the last Acquire; nil before the first
-	closed bool          // Close was called
+	mu      sync.Mutex // guards the fields below; held only briefly
+	queue   []*op
+	wake    chan struct{} // wakes the writer; has room for one signal
+	awayErr error         // why enqueueing is refused; nil: it is allowed
+	term    *term         // the term of the last Acquire; nil before the first
+	closed  bool          // Close was called
 }
 
 // term lasts from an Acquire until the lease is lost or given back.
@@ -67,7 +67,7 @@ type term struct {
 	err          error
 	once         sync.Once
 	stop         chan struct{} // closed to end the writer, which then closes done
-	done         chan struct{}
+	writerDone   chan struct{}
 }
 
 // op is a transition on its way to Redis.
@@ -161,8 +161,8 @@ func (r *Redis) add(o *op) {
 		err = ErrClosed
 	case t.err != nil:
 		err = t.err
-	case r.away != nil && o.undo != nil:
-		err = r.away
+	case r.awayErr != nil && o.undo != nil:
+		err = r.awayErr
 	default:
 		r.queue = append(r.queue, o)
 	}
@@ -177,7 +177,7 @@ func (r *Redis) add(o *op) {
 	}
 }
 
-func done(f func(error)) func(any, error) { return func(_ any, err error) { f(err) } }
+func ignoreAnswer(f func(error)) func(any, error) { return func(_ any, err error) { f(err) } }
 
 // Enqueue implements Store.
 func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, error)) {
@@ -242,7 +242,7 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 func (r *Redis) setAside(key string, why error, f func(error)) {
 	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
 	r.noteUnreadable(name, fmt.Errorf("%w; it was renamed to this", why))
-	r.add(&op{transition: setAsideScript, keys: []string{key, name}, done: done(f)})
+	r.add(&op{transition: setAsideScript, keys: []string{key, name}, done: ignoreAnswer(f)})
 }
 
 // noteUnreadable counts a record that cannot be read, and logs its name.
@@ -267,19 +267,19 @@ func (r *Redis) Move(old, j *job.Job, forget, drop int64, f func(error)) {
 	}
 	args[0] = len(args) - 1
 	r.add(&op{
-		transition: moveScript, done: done(f), args: args,
+		transition: moveScript, done: ignoreAnswer(f), args: args,
 		keys: []string{r.keys.live, r.keys.ended, r.keys.results, r.keys.job(j.ID)},
 	})
 }
 
 // Fetch implements Store.
 func (r *Redis) Fetch(ids []job.ID, f func(error)) {
-	r.add(&op{transition: fetchScript, keys: r.jobs(ids, r.keys.results), done: done(f)})
+	r.add(&op{transition: fetchScript, keys: r.jobs(ids, r.keys.results), done: ignoreAnswer(f)})
 }
 
 // Forget implements Store.
 func (r *Redis) Forget(ids []job.ID, f func(error)) {
-	r.add(&op{transition: forgetScript, keys: r.jobs(ids, r.keys.ended, r.keys.results), done: done(f)})
+	r.add(&op{transition: forgetScript, keys: r.jobs(ids, r.keys.ended, r.keys.results), done: ignoreAnswer(f)})
 }
 
 func (r *Redis) jobs(ids []job.ID, before ...string) []string {

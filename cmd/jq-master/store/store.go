@@ -31,14 +31,14 @@ var (
 	ErrClosed = errors.New("the store is closed")
 )
 
-// KeyLife is how long an idempotency key is remembered.
-const KeyLife = 24 * time.Hour
+// KeyTTL is how long an idempotency key is remembered.
+const KeyTTL = 24 * time.Hour
 
 // Key is an idempotency key.
 type Key struct {
 	Name string        // includes the token and the path of its request
 	Body [32]byte      // hash of the request's body
-	TTL  time.Duration // at most KeyLife
+	TTL  time.Duration // at most KeyTTL
 }
 
 // Size returns how many bytes the key takes for a request with this number of jobs, without the

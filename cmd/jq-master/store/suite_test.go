@@ -438,13 +438,13 @@ func TestKeyOfTheFuture(t *testing.T) {
 	up := boot.Since()
 	now := time.Duration(r.At(up)) * time.Millisecond
 	r.clock.start(now+46*24*time.Hour, up)
-	key := &Key{Name: "k", TTL: KeyLife}
+	key := &Key{Name: "k", TTL: KeyTTL}
 	await(t, enqueueing(r, key, newJob(1)))
 	r.clock.start(now, up)
 	if err := r.Load(t.Context(), LoadHandlers{
 		Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {}, Seq: func(uint64) {},
 		Key: func(until int64, _ int) {
-			if until > r.At(boot.Since())+KeyLife.Milliseconds() {
+			if until > r.At(boot.Since())+KeyTTL.Milliseconds() {
 				t.Errorf("the key ends in %v", time.Duration(until)*time.Millisecond-now)
 			}
 		},
@@ -458,7 +458,7 @@ func TestKeyOfTheFuture(t *testing.T) {
 		t.Errorf("while it is remembered: %v", e)
 	}
 	up = boot.Since()
-	r.clock.start(time.Duration(r.At(up))*time.Millisecond+KeyLife, up)
+	r.clock.start(time.Duration(r.At(up))*time.Millisecond+KeyTTL, up)
 	if e := await(t, enqueueing(r, key, newJob(2))); e.replayed || e.err != nil {
 		t.Errorf("after its time: %v", e)
 	}

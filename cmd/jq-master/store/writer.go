@@ -25,13 +25,13 @@ const (
 // write sends the queued transitions until the term ends. Transitions that are queued during a
 // round trip go into the next one.
 func (r *Redis) write(t *term) {
-	defer close(t.done)
+	defer close(t.writerDone)
 	renew := time.NewTicker(leaseRenew)
 	defer renew.Stop()
 	for {
 		select {
 		case <-t.stop:
-			for round := r.next(); len(round) > 0; round = r.next() {
+			for round := r.nextRound(); len(round) > 0; round = r.nextRound() {
 				if again, err := r.send(t, round); err != nil {
 					r.abandon(t, again, ErrClosed)
 					return
@@ -47,7 +47,7 @@ func (r *Redis) write(t *term) {
 		case <-r.wake:
 		}
 		for {
-			round := r.next()
+			round := r.nextRound()
 			if len(round) == 0 {
 				break
 			}
@@ -65,8 +65,8 @@ func (r *Redis) write(t *term) {
 	}
 }
 
-// next takes the transitions of one round trip from the queue.
-func (r *Redis) next() []*op {
+// nextRound takes the transitions of one round trip from the queue.
+func (r *Redis) nextRound() []*op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, keys, bytes := 0, 0, 0
@@ -263,8 +263,8 @@ func lostError(k kind, err error) error {
 func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	why = fmt.Errorf("%w: %w", ErrAway, why)
 	r.mu.Lock()
-	first := r.away == nil
-	r.away = why
+	first := r.awayErr == nil
+	r.awayErr = why
 	queue, refused := withoutEnqueueings(r.queue)
 	r.queue = queue
 	r.mu.Unlock()
@@ -283,8 +283,8 @@ func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 
 func (r *Redis) setReachable() {
 	r.mu.Lock()
-	was := r.away
-	r.away = nil
+	was := r.awayErr
+	r.awayErr = nil
 	r.mu.Unlock()
 	if was != nil && r.onAway != nil {
 		r.onAway(nil)
@@ -342,5 +342,5 @@ func (r *Redis) finish(t *term, why error) {
 // end stops the writer of a term and waits for it.
 func (t *term) end() {
 	t.once.Do(func() { close(t.stop) })
-	<-t.done
+	<-t.writerDone
 }

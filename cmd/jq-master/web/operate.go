@@ -328,17 +328,17 @@ func (a *replyBuilder) cursor(k string, at uint64) {
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {
-	limit, after := x.count("limit", maxWorkers, 1, maxWorkers), job.ID{}
+	limit, afterID := x.count("limit", maxWorkers, 1, maxWorkers), job.ID{}
 	if text := x.query.Get("cursor"); text != "" {
 		var ok bool
-		if after, ok = job.ParseID(text); !ok {
+		if afterID, ok = job.ParseID(text); !ok {
 			x.noteFault(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
 		}
 	}
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	workers, err := x.Master.Workers(after, limit)
+	workers, err := x.Master.Workers(afterID, limit)
 	if err != nil {
 		return 0, err
 	}

@@ -51,7 +51,7 @@ func TestOne(t *testing.T) {
 	b.Sees("Cancel the running job?")
 	b.Press("Cancel the job")
 	// The note of the first cancel may still be there.
-	w.until("/v1/jobs/"+ids["running"], func(_ int, v map[string]any) bool { return v["status"] == "cancelled" })
+	w.waitUntil("/v1/jobs/"+ids["running"], func(_ int, v map[string]any) bool { return v["status"] == "cancelled" })
 	b.Sees("The job is cancelled.", "run 1: cancelled")
 	b.Strict()
 }
@@ -88,14 +88,14 @@ func TestPauseName(t *testing.T) {
 	b.At("#/names")
 	b.Press("Pause")
 	b.Sees("mail is paused.", "Resume")
-	w.until("/v1/jobs/"+id, func(_ int, v map[string]any) bool { return fmt.Sprint(v["blocked_by"]) == "[paused mail]" })
+	w.waitUntil("/v1/jobs/"+id, func(_ int, v map[string]any) bool { return fmt.Sprint(v["blocked_by"]) == "[paused mail]" })
 	b.Accessible("paused")
 	b.Press("Undo")
 	b.Sees("Undone.", "Pause")
 	b.Press("Pause")
 	b.Press("Resume")
 	b.Sees("mail is resumed.")
-	w.until("/v1/jobs/"+id, func(_ int, v map[string]any) bool { return fmt.Sprint(v["blocked_by"]) == "[]" })
+	w.waitUntil("/v1/jobs/"+id, func(_ int, v map[string]any) bool { return fmt.Sprint(v["blocked_by"]) == "[]" })
 	b.Strict()
 }
 
@@ -106,7 +106,7 @@ func TestFailing(t *testing.T) {
 	mailer := w.worker("mailer", 1, "mail")
 	for range 2 {
 		w.job(`{"name":"mail","argument":{},"max_retry":0}`)
-		w.done(mailer, w.take(mailer, 1)[0], failure)
+		w.reportDone(mailer, w.take(mailer, 1)[0], failure)
 	}
 	b := w.open("#/")
 	b.Sees("mail: 2 jobs ended with an error, 0 done", "Since the start: 2 enqueued")

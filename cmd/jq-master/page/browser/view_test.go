@@ -85,7 +85,7 @@ func TestLive(t *testing.T) {
 	id := w.take(worker, 1)[0]
 	b.At("#/job/" + id)
 	b.Sees("run 1: running")
-	w.done(worker, id, `{"type":"success"}`)
+	w.reportDone(worker, id, `{"type":"success"}`)
 	b.Sees("run 1: answered")
 	b.Forgive("net::ERR", "Failed to fetch")
 	w.d.Kill()
@@ -105,7 +105,7 @@ func TestPast(t *testing.T) {
 	time.Sleep(7 * time.Second) // one moment
 	worker := w.worker("one", 1, "sms")
 	w.job(`{"name":"sms","argument":{}}`)
-	w.done(worker, w.take(worker, 1)[0], `{"type":"success"}`)
+	w.reportDone(worker, w.take(worker, 1)[0], `{"type":"success"}`)
 	time.Sleep(9 * time.Second) // two more
 	b := w.open("")
 	b.Sees("3 waiting")
@@ -234,9 +234,9 @@ func TestHostile(t *testing.T) {
 		ids = append(ids, w.job(fmt.Sprintf(`{"name":%s,"argument":{%s:%s},"keep_result":true,"max_retry":0}`, said, said, said)))
 		id := w.take(worker, 1)[0]
 		if i%2 == 0 {
-			w.done(worker, id, fmt.Sprintf(`{"type":"success","result":%s}`, said))
+			w.reportDone(worker, id, fmt.Sprintf(`{"type":"success","result":%s}`, said))
 		} else {
-			w.done(worker, id, fmt.Sprintf(`{"type":"failure","reason":"other","should_retry":false,"message":%s,"error":%s}`, said, said))
+			w.reportDone(worker, id, fmt.Sprintf(`{"type":"failure","reason":"other","should_retry":false,"message":%s,"error":%s}`, said, said))
 		}
 		rule, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(text), "op": "eq", "value": text}, "concurrency": 1})
 		w.ask("PUT", "/v1/constraints/"+strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23", "<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "\u202e", "%E2%80%AE").Replace(text), string(rule))

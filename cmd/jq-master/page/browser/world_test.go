@@ -58,7 +58,7 @@ func start(t *testing.T, flags ...string) *world {
 	}
 	t.Cleanup(d.Kill)
 	w := &world{t, d, "http://" + d.Field("addr")}
-	w.until("/readyz", func(code int, _ map[string]any) bool { return code == 200 })
+	w.waitUntil("/readyz", func(code int, _ map[string]any) bool { return code == 200 })
 	return w
 }
 
@@ -105,8 +105,8 @@ func (w *world) ask(method, path string, body any, worker ...string) map[string]
 	return out
 }
 
-// until repeats a GET request until is returns true for the reply.
-func (w *world) until(path string, is func(code int, v map[string]any) bool) {
+// waitUntil repeats a GET request until is returns true for the reply.
+func (w *world) waitUntil(path string, is func(code int, v map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
 		code, v := w.try("GET", path, nil)
@@ -148,8 +148,8 @@ func (w *world) take(worker string, n int) (ids []string) {
 
 func list(v any) []any { l, _ := v.([]any); return l }
 
-// done sends a report of a job's end, in JSON without the id.
-func (w *world) done(worker, id, report string) {
+// reportDone sends a report of a job's end, in JSON without the id.
+func (w *world) reportDone(worker, id, report string) {
 	w.t.Helper()
 	w.ask("POST", "/done", fmt.Sprintf(`{"job_id":%q,%s`, id, report[1:]), worker)
 }
@@ -174,14 +174,14 @@ func startBusy(t *testing.T) (w *world, ids map[string]string) {
 		w.job(fmt.Sprintf(`{"name":"mail","argument":{"to":"user%d@example.org"}}`, i))
 	}
 	for _, id := range w.take(mailer, 3) {
-		w.done(mailer, id, `{"type":"success","result":null}`)
+		w.reportDone(mailer, id, `{"type":"success","result":null}`)
 	}
 	ids["done"] = w.job(`{"name":"mail","argument":{"to":"kept@example.org","n":9223372036854775809},"keep_result":true}`)
-	w.done(mailer, w.take(mailer, 1)[0], `{"type":"success","result":{"sent":18446744073709551615}}`)
+	w.reportDone(mailer, w.take(mailer, 1)[0], `{"type":"success","result":{"sent":18446744073709551615}}`)
 	ids["error"] = w.job(`{"name":"mail","argument":{"to":"nobody@example.org"},"max_retry":0}`)
-	w.done(mailer, w.take(mailer, 1)[0], failure)
+	w.reportDone(mailer, w.take(mailer, 1)[0], failure)
 	ids["retrying"] = w.job(`{"name":"sms","argument":{"to":"+49 30 1234"}}`)
-	w.done(mailer, w.take(mailer, 1)[0], `{"type":"failure","reason":"other","should_retry":true,"message":"gateway is busy"}`)
+	w.reportDone(mailer, w.take(mailer, 1)[0], `{"type":"failure","reason":"other","should_retry":true,"message":"gateway is busy"}`)
 	ids["running"] = w.job(`{"name":"thumbnail","argument":{"picture":1},"timeout":3600}`)
 	w.take(slow, 1)
 	w.ask("PUT", "/v1/constraints/per-user", `{"match":{"field":"/argument/user","op":"exists","value":true},"concurrency":0,"per":"/argument/user"}`)
@@ -193,6 +193,6 @@ func startBusy(t *testing.T) (w *world, ids map[string]string) {
 	ids["cancelled"] = w.job(`{"name":"report","argument":{"of":"all"}}`)
 	w.ask("POST", "/v1/jobs/"+ids["cancelled"]+"/cancel", nil)
 	w.ask("PUT", "/v1/schedules/nightly", `{"cron":"30 2 * * *","zone":"Europe/Berlin","job":{"name":"report","argument":{"of":"all","n":9223372036854775809}},"note":"for the boss"}`)
-	w.until("/v1/constraints/per-user", func(_ int, v map[string]any) bool { return v["blocked"] == 1. })
+	w.waitUntil("/v1/constraints/per-user", func(_ int, v map[string]any) bool { return v["blocked"] == 1. })
 	return w, ids
 }
