@@ -96,7 +96,7 @@ func (s *testSite) start(at string) {
 		s.t.Fatal(err)
 	}
 	s.daemons, s.addr = append(s.daemons, d), d.Field("addr")
-	s.until("the daemon answers", func() bool {
+	s.waitUntil("the daemon answers", func() bool {
 		if s.hasDied() {
 			return true
 		}
@@ -114,7 +114,7 @@ func (s *testSite) hasDied() bool { return !s.daemons[len(s.daemons)-1].Running(
 func (s *testSite) data() string { return filepath.Join(s.dir, s.name) }
 func (s *testSite) runs() string { return filepath.Join(s.dir, "runs") }
 
-func (s *testSite) until(what string, cond func() bool) {
+func (s *testSite) waitUntil(what string, cond func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(testTimeout); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -224,7 +224,7 @@ func runUntilDeath(s *testSite, at string) {
 	}
 	for number < 1000 && !s.hasDied() && add() { // pieces may be large, so it may take a while to pass the failpoint
 	}
-	s.until("the daemon dies", s.hasDied)
+	s.waitUntil("the daemon dies", s.hasDied)
 	s.start("-")
 	if !s.handler() {
 		t.Fatal("the handler is refused")
@@ -235,7 +235,7 @@ func runUntilDeath(s *testSite, at string) {
 		}
 	}
 	var c counts
-	s.until("all has run", func() bool {
+	s.waitUntil("all has run", func() bool {
 		var ok bool
 		c, ok = s.state()
 		return ok && c.Waiting+c.Deferred+c.Running == 0 && c.OK >= int64(len(accepted))
@@ -286,23 +286,23 @@ fi
 			if !s.post("POST", "/a/job/x", "1\n") {
 				t.Fatal("the job is refused")
 			}
-			s.until("the first run has begun", func() bool {
+			s.waitUntil("the first run has begun", func() bool {
 				_, err := os.Stat(first)
 				return err == nil
 			})
 			pid := s.daemons[0].PID()
 			guard := 0
-			s.until("the guard has its name", func() bool {
+			s.waitUntil("the guard has its name", func() bool {
 				guard = guardOf(pid)
 				return guard != 0
 			})
 			_ = syscall.Kill(pid, syscall.SIGSTOP) // a stopped daemon cannot start another guard
 			_ = syscall.Kill(guard, syscall.SIGKILL)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			s.until("the daemon is dead", s.hasDied)
+			s.waitUntil("the daemon is dead", s.hasDied)
 			s.start("-")
 			var text []byte
-			s.until("the job has run again", func() bool {
+			s.waitUntil("the job has run again", func() bool {
 				text, _ = os.ReadFile(s.runs())
 				return len(text) > 0
 			})
@@ -346,7 +346,7 @@ func TestIngestCommand(t *testing.T) {
 	if s.post("POST", "/a/job/x/add", "1\n2\n3\n") {
 		t.Log("acknowledged before the end")
 	}
-	s.until("the daemon dies", s.hasDied)
+	s.waitUntil("the daemon dies", s.hasDied)
 	if text, code := s.ingest("--store", "sqlite:"+filepath.Join(s.dir, "other.db")); code == 0 || !strings.Contains(text, "3 jobs are left") {
 		t.Fatalf("into a store that is not its own: %d %s", code, text)
 	}
@@ -356,7 +356,7 @@ func TestIngestCommand(t *testing.T) {
 		}
 	}
 	s.start("-")
-	s.until("the jobs are there", func() bool {
+	s.waitUntil("the jobs are there", func() bool {
 		c, ok := s.state()
 		return ok && c.Waiting == 3
 	})
@@ -376,7 +376,7 @@ func TestMovedDirectory(t *testing.T) {
 			if c.dies == "-" {
 				s.daemons[0].Kill()
 			}
-			s.until("the daemon ends", s.hasDied)
+			s.waitUntil("the daemon ends", s.hasDied)
 			from := s.data()
 			s.name = "moved"
 			if err := os.Rename(from, s.data()); err != nil {
@@ -387,7 +387,7 @@ func TestMovedDirectory(t *testing.T) {
 				t.Fatalf("%d %s", code, text)
 			}
 			s.start("-")
-			s.until("the jobs are there", func() bool {
+			s.waitUntil("the jobs are there", func() bool {
 				counts, ok := s.state() // jobs may be counted twice until the journal has asked the store
 				return ok && counts.Waiting == 3
 			})
@@ -433,7 +433,7 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.until("the others are dead, and due times go on", func() bool {
+			s.waitUntil("the others are dead, and due times go on", func() bool {
 				n := len(schedule.Last)
 				look("/a/schedule/tick", &schedule)
 				return sites[1].hasDied() && sites[2].hasDied() && n > 0 && len(schedule.Last) > n

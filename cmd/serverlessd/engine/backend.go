@@ -326,7 +326,7 @@ func (b *backend) renew() bool {
 	sysid := b.sysid
 	runs := make([]store.Run, 0, len(b.runsInHand))
 	for _, r := range b.runsInHand {
-		if r.sysid == sysid && !r.lost {
+		if r.sysid == sysid && !r.lockLost {
 			runs = append(runs, r.Run)
 		}
 	}
@@ -354,8 +354,8 @@ func (b *backend) renew() bool {
 	taken := 0
 	for _, l := range lost {
 		// A run that has ended meanwhile has no lock any more.
-		if r := b.runsInHand[l.ID]; r != nil && r.Run == l && !r.ended {
-			r.lost = true
+		if r := b.runsInHand[l.ID]; r != nil && r.Run == l && !r.endQueued {
+			r.lockLost = true
 			taken++
 		}
 	}

@@ -13,11 +13,11 @@ import (
 // run is a job that this daemon has taken.
 type run struct {
 	store.TakenJob
-	sysid   string
-	takenAt time.Time
-	batch   *batch
-	ended   bool // its end is queued; ended and lost are guarded by the mutex of its backend
-	lost    bool // the lock was lost: another daemon may have the job
+	sysid     string
+	takenAt   time.Time
+	batch     *batch
+	endQueued bool // its end is queued; endQueued and lockLost are guarded by the mutex of its backend
+	lockLost  bool // the lock was lost: another daemon may have the job
 }
 
 // age returns how long ago the job's first run began.

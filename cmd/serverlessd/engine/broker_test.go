@@ -43,7 +43,7 @@ func TestBrokerAway(t *testing.T) {
 	first := add(t, a, "a-x", "1")[0]
 	awaitState(t, a, first, job.Running)
 	s.Close()
-	until(t, "it is noticed", func() error {
+	waitUntil(t, "it is noticed", func() error {
 		if a.link.Health() == nil {
 			return errors.New("all is well")
 		}
@@ -54,7 +54,7 @@ func TestBrokerAway(t *testing.T) {
 	}
 	second := add(t, a, "a-x", "2")[0]
 	awaitState(t, a, second, job.Running)
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return a.PutHandler(t.Context(), &job.Handler{Jobtype: "a-g", Source: job.Source{Lang: job.Gloom, Body: "-"}})
 	})
 	if err := a.Health(); err == nil {
@@ -93,7 +93,7 @@ func TestLostDuringTake(t *testing.T) {
 	lost := b.currentSysid()
 	b.loseSysid(lost)
 	close(s.taking.open)
-	until(t, "it runs with another sysid", func() error {
+	waitUntil(t, "it runs with another sysid", func() error {
 		rec, err := e.Job(t.Context(), id)
 		if err == nil && (rec.State != job.Running || rec.Lock == lost) {
 			err = errors.New(rec.Lock + " " + string(rec.State))

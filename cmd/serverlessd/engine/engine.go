@@ -60,7 +60,7 @@ type Engine struct {
 	mayStillRun map[string]map[job.ID]bool // jobs that were given up and may still run at Gloom workers, by jobtype
 	probeCount  int                        // probes at the broker, for all jobtypes
 	hostErrors  map[string]hostError       // why jobs could not begin on this host, by language
-	idle        chan struct{}              // closed when the daemon leaves and no batch is left
+	idleCh      chan struct{}              // closed when the daemon leaves and no batch is left
 }
 
 // Open starts an engine. It does not wait for stores that are away.
@@ -75,7 +75,7 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, err
 // start starts the engine with stores, which it owns from then on.
 func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
-		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idleCh: make(chan struct{}),
 		batches: make(map[*batch]struct{}),
 		workers: make(map[string]*typeWorkers), mayStillRun: make(map[string]map[job.ID]bool), hostErrors: make(map[string]hostError), metrics: newMetrics(r),
 		scheduler: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),

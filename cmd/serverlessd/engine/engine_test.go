@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // testTimeout bounds every wait, even on a busy machine.
 const testTimeout = 45 * time.Second
 
-func until(t *testing.T, name string, check func() error) {
+func waitUntil(t *testing.T, name string, check func() error) {
 	t.Helper()
 	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		err := check()
@@ -62,7 +62,7 @@ type gatedStore struct {
 	away             atomic.Bool  // every call fails
 	failLeave        atomic.Int32 // how many of the next calls of Leave fail
 	leaves           atomic.Int32
-	taken            atomic.Int32 // jobs
+	takeCalls        atomic.Int32 // jobs
 	largest          atomic.Int64 // maximum number of bytes that one Take has returned
 }
 
@@ -93,7 +93,7 @@ func (g *gatedStore) Counts(ctx context.Context, client string) (map[string]stor
 
 func (g *gatedStore) Take(ctx context.Context, t store.TakeRequest) ([]store.TakenJob, error) {
 	taken, err := g.Store.Take(ctx, t)
-	g.taken.Add(int32(len(taken)))
+	g.takeCalls.Add(int32(len(taken)))
 	size := int64(0)
 	for i := range taken {
 		size += int64(len(taken[i].Payload))
@@ -113,7 +113,7 @@ func (g *gatedStore) Leave(ctx context.Context, sysid string) error {
 	return g.Store.Leave(ctx, sysid)
 }
 
-func (g *gatedStore) gone() error {
+func (g *gatedStore) awayError() error {
 	if g.away.Load() {
 		return store.ErrAway
 	}
@@ -121,56 +121,56 @@ func (g *gatedStore) gone() error {
 }
 
 func (g *gatedStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return 0, err
 	}
 	return g.Store.Ingest(ctx, piece, jobs, host)
 }
 
 func (g *gatedStore) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return err
 	}
 	return g.Store.Reserve(ctx, sysid, ttl)
 }
 
 func (g *gatedStore) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return nil, err
 	}
 	return g.Store.Renew(ctx, sysid, ttl, runs)
 }
 
 func (g *gatedStore) Waiting(ctx context.Context) ([]store.DueType, time.Duration, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return nil, 0, err
 	}
 	return g.Store.Waiting(ctx)
 }
 
 func (g *gatedStore) End(ctx context.Context, sysid string, ends []store.RunEnd) ([]bool, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return nil, err
 	}
 	return g.Store.End(ctx, sysid, ends)
 }
 
 func (g *gatedStore) Sweep(ctx context.Context, s store.SweepOptions) (store.SweepResult, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return store.SweepResult{}, err
 	}
 	return g.Store.Sweep(ctx, s)
 }
 
 func (g *gatedStore) Job(ctx context.Context, id job.ID) (*store.Record, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return nil, err
 	}
 	return g.Store.Job(ctx, id)
 }
 
 func (g *gatedStore) Handlers(ctx context.Context, since int64) (map[string]string, int64, error) {
-	if err := g.gone(); err != nil {
+	if err := g.awayError(); err != nil {
 		return nil, 0, err
 	}
 	return g.Store.Handlers(ctx, since)
@@ -244,7 +244,7 @@ func TestLargePayloads(t *testing.T) {
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.JournalMax = line, 1<<30 }, s)
 	defer e.Shutdown(context.Background())
 	for jobtype, size := range map[string]int{"a-x": 10_000, "b-x": 1} {
-		until(t, "there is a handler", func() error {
+		waitUntil(t, "there is a handler", func() error {
 			return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Shell, Body: "exit 0", Options: job.Options{BatchSize: size}}})
 		})
 	}
@@ -252,7 +252,7 @@ func TestLargePayloads(t *testing.T) {
 	ids := add(t, e, "a-x", slices.Repeat([]string{strings.Repeat("x", line)}, n)...)
 	ids = append(ids, add(t, e, "b-x", "1")...)
 	for _, id := range ids {
-		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
+		waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	e.Start()
 	for _, id := range ids {
@@ -270,7 +270,7 @@ func TestTakenDuringShutdown(t *testing.T) {
 	s := sqlite(t, path)
 	s.taking = newGate()
 	e := startEngine(t, t.TempDir(), s)
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	ids := add(t, e, "a-x", "1", "2")
@@ -280,7 +280,7 @@ func TestTakenDuringShutdown(t *testing.T) {
 		defer close(done)
 		e.Shutdown(context.Background())
 	}()
-	until(t, "it stops", func() error {
+	waitUntil(t, "it stops", func() error {
 		if _, err := e.Add(t.Context(), nil); !errors.Is(err, ErrDraining) {
 			return errors.New("it takes jobs")
 		}
@@ -318,7 +318,7 @@ func TestOldSysids(t *testing.T) {
 	}
 	s.failLeave.Store(2)
 	e := startEngine(t, dir, s)
-	until(t, "the job is freed", func() error {
+	waitUntil(t, "the job is freed", func() error {
 		rec, err := e.Job(t.Context(), entry.ID)
 		if err == nil && rec.State != job.Waiting {
 			err = fmt.Errorf("%+v", rec)
@@ -342,7 +342,7 @@ func TestStateDuringCount(t *testing.T) {
 	e := startEngine(t, t.TempDir(), fast, slow)
 	defer e.Shutdown(context.Background())
 	for _, b := range e.backends {
-		until(t, "the stores are there", b.checkReachable)
+		waitUntil(t, "the stores are there", b.checkReachable)
 	}
 	type answer struct {
 		types map[string]store.Counts
@@ -356,7 +356,7 @@ func TestStateDuringCount(t *testing.T) {
 	awaitClosed(t, "the slow store counts", slow.counting.reached)
 	var got int64
 	n := 0
-	until(t, "the fast store has jobs", func() error {
+	waitUntil(t, "the fast store has jobs", func() error {
 		add(t, e, "a-x", "1")
 		n++
 		types, err := fast.Store.Counts(t.Context(), "")
@@ -377,7 +377,7 @@ func TestStateDuringCount(t *testing.T) {
 func TestLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, path))
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: `echo "no $1" >&2; exit 3`}})
 	})
 	id := add(t, e, "a-x", "luck")[0]
@@ -389,7 +389,7 @@ func TestLastRun(t *testing.T) {
 			t.Fatalf("%+v, %+v", rec, l)
 		}
 	}
-	until(t, "it has run", func() error {
+	waitUntil(t, "it has run", func() error {
 		if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Deferred {
 			return fmt.Errorf("%+v, %v", rec, err)
 		}
@@ -408,13 +408,13 @@ func TestLostPayload(t *testing.T) {
 	path, ran := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))
 	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ran)}})
 	})
 	e.Stop()
 	ids := add(t, e, "a-x", strings.Repeat("x", 2000), strings.Repeat("x", 3000), "x")
 	for _, id := range ids {
-		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
+		waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
 	if err != nil {

@@ -41,7 +41,7 @@ func TestEventsOfSweeps(t *testing.T) {
 	want := map[string]bool{
 		"ended a-lost 1 lock_expired": true, "ended a-nobody 0 no_handler": true, "ended a-old 0 expired": true, "added a-next 0 ": true,
 	}
-	until(t, "all is told", func() error {
+	waitUntil(t, "all is told", func() error {
 		text, err := os.ReadFile(filepath.Join(dir, "events.log"))
 		if err != nil {
 			return err

@@ -95,14 +95,14 @@ func TestFullDisk(t *testing.T) {
 			e = open(true)
 			defer func() { e.Shutdown(context.Background()) }()
 			e.Stop()
-			until(t, "all has gone to the stores", func() error {
+			waitUntil(t, "all has gone to the stores", func() error {
 				if left := e.journal.Stats().Jobs; left > 0 {
 					return fmt.Errorf("%d are left", left)
 				}
 				return nil
 			})
-			until(t, "adds are taken again", func() error { return addOne(t, e) })
-			until(t, "all is well", e.Health)
+			waitUntil(t, "adds are taken again", func() error { return addOne(t, e) })
+			waitUntil(t, "all is well", e.Health)
 			types, err := e.State(t.Context(), "")
 			if err != nil || types["a-x"].Added != int64(n)+1 {
 				t.Errorf("%d jobs were added: %+v, %v", n+1, types, err)
@@ -117,7 +117,7 @@ func TestFullDiskOfTheStore(t *testing.T) {
 	dir := smallDisk(t, 8<<20)
 	path := filepath.Join(dir, "store.db")
 	e := startEngine(t, dir, sqlite(t, path))
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
@@ -129,7 +129,7 @@ func TestFullDiskOfTheStore(t *testing.T) {
 	e.Shutdown(context.Background())
 	e = startEngine(t, dir, sqlite(t, path))
 	defer func() { e.Shutdown(context.Background()) }()
-	until(t, "it is told", func() error {
+	waitUntil(t, "it is told", func() error {
 		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "I/O") {
 			return fmt.Errorf("health: %v", err)
 		}
@@ -138,15 +138,15 @@ func TestFullDiskOfTheStore(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "adds are taken again", func() error { return addOne(t, e) })
-	until(t, "all has run", func() error {
+	waitUntil(t, "adds are taken again", func() error { return addOne(t, e) })
+	waitUntil(t, "all has run", func() error {
 		types, err := e.State(t.Context(), "")
 		if c := types["a-x"]; err == nil && c.OK != int64(n)+1 {
 			err = fmt.Errorf("%+v", c)
 		}
 		return err
 	})
-	until(t, "all is well", e.Health)
+	waitUntil(t, "all is well", e.Health)
 }
 
 // TestDrainedJournalFreesItsDisk: on a full disk the journal does not keep the space of jobs that
@@ -155,7 +155,7 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	dir := smallDisk(t, 4<<20)
 	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
@@ -165,7 +165,7 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all has gone to the store", func() error {
+	waitUntil(t, "all has gone to the store", func() error {
 		if left := e.journal.Stats().Jobs; left > 0 {
 			return fmt.Errorf("%d are left", left)
 		}
@@ -173,7 +173,7 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	})
 	fill(t, dir)
 	e.Start()
-	until(t, "it has run", func() error {
+	waitUntil(t, "it has run", func() error {
 		types, err := e.State(t.Context(), "")
 		if c := types["a-x"]; err == nil && c.OK != 1 {
 			err = fmt.Errorf("%+v", c)
@@ -190,20 +190,20 @@ func TestFullDiskOfContexts(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	e := startEngineTo(t, &log, dir, func(*Config) {}, s)
 	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
 	id := add(t, e, "a-x", strings.Repeat("x", 10_000))[0]
-	until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
+	waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	fill(t, dir)
 	e.journal.FreeDisk()
 	filler := fill(t, dir)
 	e.Start()
 	told := func() int { return strings.Count(log.String(), "jobs cannot begin on this host") }
-	until(t, "it was tried twice", func() error {
-		if err := e.hostHealth(); told() == 0 || err == nil || !strings.Contains(err.Error(), "no space") || s.taken.Load() < 2 {
-			return fmt.Errorf("told %d times, taken %d times: %v", told(), s.taken.Load(), err)
+	waitUntil(t, "it was tried twice", func() error {
+		if err := e.hostHealth(); told() == 0 || err == nil || !strings.Contains(err.Error(), "no space") || s.takeCalls.Load() < 2 {
+			return fmt.Errorf("told %d times, taken %d times: %v", told(), s.takeCalls.Load(), err)
 		}
 		return nil
 	})
@@ -217,14 +217,14 @@ func TestFullDiskOfContexts(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it has run", func() error {
+	waitUntil(t, "it has run", func() error {
 		rec, err := e.Job(t.Context(), id)
 		if err == nil && (rec.State != job.Succeeded || rec.Tries != 1) {
 			err = fmt.Errorf("%s after %d tries", rec.State, rec.Tries)
 		}
 		return err
 	})
-	until(t, "all is well", e.Health)
+	waitUntil(t, "all is well", e.Health)
 	if n := told(); n != 1 {
 		t.Errorf("told %d times:\n%s", n, log.String())
 	}

@@ -24,7 +24,7 @@ import (
 // addGloomHandler adds a handler for Gloom workers and, if does is not nil, connects a worker.
 func addGloomHandler(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
 	t.Helper()
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Gloom, Body: "on workers", Options: options}})
 	})
 	if does != nil {
@@ -75,8 +75,8 @@ func TestBrokerRefusal(t *testing.T) {
 			addGloomHandler(t, e, "a-x", job.Options{}, worker)
 			id := add(t, e, "a-x", strings.Repeat("x", 100<<10))[0]
 			rec := awaitState(t, e, id, job.Abandoned)
-			if rec.Tries != 1 || rec.Status != 500 || s.taken.Load() > 10 {
-				t.Errorf("%+v, taken %d times", rec, s.taken.Load())
+			if rec.Tries != 1 || rec.Status != 500 || s.takeCalls.Load() > 10 {
+				t.Errorf("%+v, taken %d times", rec, s.takeCalls.Load())
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	e.Stop()
 	ids := add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...)
 	for _, id := range ids {
-		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
+		waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	e.Start()
 	for range limit { // as many jobs as the limit allows run at the same time
@@ -195,7 +195,7 @@ func TestRunsThatOutliveTheirConnection(t *testing.T) {
 			})
 			addGloomHandler(t, e, "a-y", job.Options{}, echoHandler)
 			ids := add(t, e, "a-x", "1", "1")
-			until(t, "both run", func() error {
+			waitUntil(t, "both run", func() error {
 				if n := running.Load(); n < limit {
 					return fmt.Errorf("%d run", n)
 				}
@@ -242,7 +242,7 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 	})
 	addGloomHandler(t, e, "a-y", job.Options{}, echoHandler)
 	ids := add(t, e, "a-x", "1", "1", "2", "2")
-	until(t, "the first ones run", func() error {
+	waitUntil(t, "the first ones run", func() error {
 		if n := running.Load(); n < limit {
 			return fmt.Errorf("%d run", n)
 		}
@@ -368,7 +368,7 @@ func TestLongJobs(t *testing.T) {
 		return nil, nil
 	})
 	add(t, e, "a-x", slices.Repeat([]string{"1"}, workers-1)...)
-	until(t, "all but one of them work", func() error {
+	waitUntil(t, "all but one of them work", func() error {
 		if n := running.Load(); n < workers-1 {
 			return fmt.Errorf("%d run", n)
 		}

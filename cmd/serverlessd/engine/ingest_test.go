@@ -45,7 +45,7 @@ func TestRefusedLines(t *testing.T) {
 	defer e.Shutdown(context.Background())
 	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
 	after := add(t, e, "a-x", "4")
-	until(t, "all has left the journal", func() error {
+	waitUntil(t, "all has left the journal", func() error {
 		if left := e.journal.Stats().Jobs; left > 0 {
 			return fmt.Errorf("%d are left", left)
 		}
@@ -63,7 +63,7 @@ func TestRefusedLines(t *testing.T) {
 	if err != nil || len(kept) != 1 || e.journal.Stats().Bad != 1 {
 		t.Errorf("kept %v, %v, %+v", kept, err, e.journal.Stats())
 	}
-	until(t, "the counts are right", func() error {
+	waitUntil(t, "the counts are right", func() error {
 		types, err := e.State(t.Context(), "a")
 		if c := types["a-x"]; err == nil && (c.Added != 4 || c.SetAside != 1) {
 			err = errors.New("not yet")
@@ -105,7 +105,7 @@ func TestSetAsideFile(t *testing.T) {
 	defer e.Shutdown(context.Background())
 	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
 	for _, id := range ids {
-		until(t, "it has left the journal", func() error { return e.journal.AwaitStored(t.Context(), id) })
+		waitUntil(t, "it has left the journal", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	if away.asked.Load() != 2 {
 		t.Fatal("the store was not away")
@@ -138,7 +138,7 @@ func TestReadPointsDropped(t *testing.T) {
 	}
 	e := startEngine(t, dir, sqlite(t, path))
 	ingested := func(id job.ID) {
-		until(t, "it is ingested", func() error {
+		waitUntil(t, "it is ingested", func() error {
 			_, err := e.backends[0].store.Job(t.Context(), id)
 			return err
 		})
@@ -156,7 +156,7 @@ func TestReadPointsDropped(t *testing.T) {
 		}
 		return place
 	}
-	until(t, "the point of the first is dropped", func() error {
+	waitUntil(t, "the point of the first is dropped", func() error {
 		if now := segments(); len(first) != 1 || len(now) != 1 || now[0] == first[0] {
 			return fmt.Errorf("segments %v, then %v", first, now)
 		}
@@ -180,7 +180,7 @@ func TestPutBack(t *testing.T) {
 	e := startEngine(t, dir, s)
 	ids := add(t, e, "a-x", "more than ten bytes", "small", "as many as the first")
 	for _, id := range ids {
-		until(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
+		waitUntil(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
 	balances := func(aside int64) {
 		t.Helper()
@@ -209,7 +209,7 @@ func TestPutBack(t *testing.T) {
 	s = sqlite(t, path)
 	s.Store = refusingStore{s.Store, grown}
 	e = startEngine(t, dir, s)
-	until(t, "the store is available", e.Health)
+	waitUntil(t, "the store is available", e.Health)
 	balances(2)
 	isAside("the store did not accept it;")
 	files, err := e.Asides()
@@ -247,7 +247,7 @@ func TestPutBack(t *testing.T) {
 	}
 	e = startEngine(t, dir, sqlite(t, path))
 	defer e.Shutdown(context.Background())
-	until(t, "the store is available", e.Health)
+	waitUntil(t, "the store is available", e.Health)
 	if _, err := e.PutBack(t.Context(), file); err != nil {
 		t.Error(err)
 	}

@@ -157,7 +157,7 @@ func TestClockIsSet(t *testing.T) {
 // addBlockingHandler adds a handler whose jobs run until a file exists.
 func addBlockingHandler(t *testing.T, e *Engine, jobtype, file string) {
 	t.Helper()
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{
 			Lang: job.Shell, Body: fmt.Sprintf("echo $JOB_TRY >>%s.tries; while [ ! -e %s ]; do sleep 0.05; done", file, file),
 		}})
@@ -167,7 +167,7 @@ func addBlockingHandler(t *testing.T, e *Engine, jobtype, file string) {
 func awaitState(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
 	t.Helper()
 	var rec *store.Record
-	until(t, "the job is "+string(want), func() (err error) {
+	waitUntil(t, "the job is "+string(want), func() (err error) {
 		if rec, err = e.Job(t.Context(), id); err == nil && rec.State != want {
 			err = fmt.Errorf("%+v", rec)
 		}
@@ -186,7 +186,7 @@ func TestStoreOutage(t *testing.T) {
 	first := add(t, e, "a-x", "1")[0]
 	awaitState(t, e, first, job.Running)
 	s.away.Store(true)
-	until(t, "it is noticed", func() error {
+	waitUntil(t, "it is noticed", func() error {
 		if e.Health() == nil {
 			return errors.New("all is well")
 		}
@@ -202,7 +202,7 @@ func TestStoreOutage(t *testing.T) {
 	if _, err := e.Job(t.Context(), first); !errors.Is(err, store.ErrAway) {
 		t.Errorf("what the store has: %v", err)
 	}
-	until(t, "the run has ended", func() error {
+	waitUntil(t, "the run has ended", func() error {
 		if e.backends[0].allWritten() {
 			return errors.New("no end is to be written")
 		}
@@ -233,13 +233,13 @@ func TestLostSysid(t *testing.T) {
 	if err := s.Store.Leave(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it has another", func() error {
+	waitUntil(t, "it has another", func() error {
 		if now := e.backends[0].currentSysid(); now == "" || now == old {
 			return fmt.Errorf("sysid %q", now)
 		}
 		return nil
 	})
-	until(t, "it runs again", func() error {
+	waitUntil(t, "it runs again", func() error {
 		if tries, err := os.ReadFile(file + ".tries"); err != nil || !strings.Contains(string(tries), "2\n") {
 			return fmt.Errorf("%q, %v", tries, err)
 		}
@@ -255,21 +255,21 @@ func TestLostSysid(t *testing.T) {
 
 // TestOneStoreAway: a store that is away delays only its own jobs.
 func TestOneStoreAway(t *testing.T) {
-	there, away := sqlite(t, filepath.Join(t.TempDir(), "there.db")), sqlite(t, filepath.Join(t.TempDir(), "away.db"))
+	reachable, unreachable := sqlite(t, filepath.Join(t.TempDir(), "there.db")), sqlite(t, filepath.Join(t.TempDir(), "away.db"))
 	file := filepath.Join(t.TempDir(), "go")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e := startEngine(t, t.TempDir(), there, away)
+	e := startEngine(t, t.TempDir(), reachable, unreachable)
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	e.Stop()
 	// Both stores get jobs.
 	var of [2]job.ID
-	until(t, "both have jobs", func() error {
+	waitUntil(t, "both have jobs", func() error {
 		id := add(t, e, "a-x", "1")[0]
-		until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
-		for i, s := range []*gatedStore{there, away} {
+		waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
+		for i, s := range []*gatedStore{reachable, unreachable} {
 			if _, err := s.Job(t.Context(), id); err == nil {
 				of[i] = id
 			}
@@ -279,8 +279,8 @@ func TestOneStoreAway(t *testing.T) {
 		}
 		return nil
 	})
-	away.away.Store(true)
-	until(t, "it is noticed", func() error {
+	unreachable.away.Store(true)
+	waitUntil(t, "it is noticed", func() error {
 		if e.Health() == nil {
 			return errors.New("all is well")
 		}
@@ -295,7 +295,7 @@ func TestOneStoreAway(t *testing.T) {
 		t.Errorf("what it may have: %v", err)
 	}
 	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
-	away.away.Store(false)
+	unreachable.away.Store(false)
 	awaitState(t, e, of[1], job.Succeeded)
 }
 

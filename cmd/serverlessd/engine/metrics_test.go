@@ -34,7 +34,7 @@ func TestScrapes(t *testing.T) {
 	s.counting = newGate()
 	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	until(t, "the store is available", e.Health)
+	waitUntil(t, "the store is available", e.Health)
 	const scrapes = 50
 	began := time.Now()
 	for range scrapes {
@@ -44,7 +44,7 @@ func TestScrapes(t *testing.T) {
 		t.Errorf("%d scrapes took %s", scrapes, elapsed)
 	}
 	id := add(t, e, "a-x", "1")[0]
-	until(t, "it is ingested while jobs are counted", func() error {
+	waitUntil(t, "it is ingested while jobs are counted", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		return e.journal.AwaitStored(ctx, id)
@@ -53,7 +53,7 @@ func TestScrapes(t *testing.T) {
 		t.Errorf("%d counts for %d scrapes", n, scrapes)
 	}
 	close(s.counting.open)
-	until(t, "there are figures", func() error {
+	waitUntil(t, "there are figures", func() error {
 		if n := len(scrape(e, `"gloom_sq_jobs"`)); n != 10 {
 			return errors.New("no jobs")
 		}
@@ -68,12 +68,12 @@ func TestSnapshots(t *testing.T) {
 	s.counting = newGate()
 	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
-	until(t, "the store is available", e.Health)
+	waitUntil(t, "the store is available", e.Health)
 	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != "" || l.Stores[0].Sysid == "" || !l.HandsOut {
 		t.Errorf("%+v", l)
 	}
 	close(s.counting.open)
-	until(t, "the jobs are counted", func() error {
+	waitUntil(t, "the jobs are counted", func() error {
 		if e.Snapshot().Types == nil {
 			return errors.New("not counted")
 		}
@@ -93,7 +93,7 @@ func TestSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitState(t, e, add(t, e, "a-x", "1")[0], job.Failed)
-	until(t, "the end is counted", func() error {
+	waitUntil(t, "the end is counted", func() error {
 		l := e.Snapshot()
 		sum := func(counts []uint64) (n uint64) {
 			for _, c := range counts {

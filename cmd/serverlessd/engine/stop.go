@@ -37,9 +37,9 @@ func (e *Engine) isLeaving() bool {
 func (e *Engine) checkIdle() {
 	if e.leaving && !e.picking && len(e.batches) == 0 {
 		select {
-		case <-e.idle:
+		case <-e.idleCh:
 		default:
-			close(e.idle)
+			close(e.idleCh)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (e *Engine) Shutdown(ctx context.Context) {
 
 func (e *Engine) waitIdle(ctx context.Context) bool {
 	select {
-	case <-e.idle:
+	case <-e.idleCh:
 		return true
 	case <-ctx.Done():
 		return false

@@ -36,13 +36,13 @@ func TestTemporaryFault(t *testing.T) {
 	var log throwaway.Log
 	e := startEngineTo(t, &log, dir, func(*Config) {}, sqlite(t, path))
 	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
-	until(t, "all is well", e.Health)
+	waitUntil(t, "all is well", e.Health)
 	e.Stop()
 	before := add(t, e, "a-x", "before")[0]
-	until(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), before) })
+	waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), before) })
 	do("CREATE TRIGGER no BEFORE INSERT ON sq_jobs BEGIN SELECT RAISE(ABORT, 'another schema'); END")
 	during := add(t, e, "a-x", "1", "2")
 	why := func() error {
@@ -51,9 +51,9 @@ func TestTemporaryFault(t *testing.T) {
 		}
 		return nil
 	}
-	until(t, "it is told", why)
+	waitUntil(t, "it is told", why)
 	e.Start()
-	until(t, "what the store has runs", func() error {
+	waitUntil(t, "what the store has runs", func() error {
 		if err := why(); err != nil {
 			t.Fatalf("not told any more: %v", err)
 		}
@@ -73,7 +73,7 @@ func TestTemporaryFault(t *testing.T) {
 	for _, id := range during {
 		awaitState(t, e, id, job.Succeeded)
 	}
-	until(t, "all is well", e.Health)
+	waitUntil(t, "all is well", e.Health)
 }
 
 // TestTakeRefused: a call that was refused and is no longer made does not keep the daemon
@@ -87,14 +87,14 @@ func TestTakeRefused(t *testing.T) {
 	defer db.Close()
 	e := startEngine(t, t.TempDir(), sqlite(t, path))
 	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	if _, err := db.Exec("CREATE TRIGGER no BEFORE UPDATE ON sq_jobs WHEN old.type = 'a-x' BEGIN SELECT RAISE(ABORT, 'not now'); END"); err != nil {
 		t.Fatal(err)
 	}
 	id := add(t, e, "a-x", "1")[0]
-	until(t, "it is told", func() error {
+	waitUntil(t, "it is told", func() error {
 		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "take jobs") {
 			return errors.Join(errors.New("health"), err)
 		}
@@ -103,7 +103,7 @@ func TestTakeRefused(t *testing.T) {
 	if err := e.Delete(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all is well", e.Health)
+	waitUntil(t, "all is well", e.Health)
 }
 
 // smallPacketStore is a store whose packets are too small for some calls.
@@ -143,14 +143,14 @@ func TestSmallPackets(t *testing.T) {
 	g.Store = s
 	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Second }, g)
 	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
+	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	for name, refuses := range map[string]*atomic.Bool{actionTake: &s.taking, actionRenew: &s.renewing, "write how jobs ended": &s.ending} {
-		until(t, "all is well", e.Health)
+		waitUntil(t, "all is well", e.Health)
 		refuses.Store(true)
 		id := add(t, e, "a-x", "1")[0]
-		until(t, "it is told", func() error {
+		waitUntil(t, "it is told", func() error {
 			if err := e.Health(); !errors.Is(err, errPacketTooSmall) || !strings.Contains(err.Error(), name) {
 				return fmt.Errorf("health: %v", err)
 			}
@@ -159,7 +159,7 @@ func TestSmallPackets(t *testing.T) {
 		refuses.Store(false)
 		awaitState(t, e, id, job.Succeeded)
 	}
-	until(t, "all is well", e.Health)
+	waitUntil(t, "all is well", e.Health)
 }
 
 // TestReadyKnowsTheJournal: a daemon that can accept no jobs is not ready, and says why.
@@ -167,7 +167,7 @@ func TestReadyKnowsTheJournal(t *testing.T) {
 	dir := t.TempDir()
 	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
-	until(t, "it is ready", e.Health)
+	waitUntil(t, "it is ready", e.Health)
 	path := filepath.Join(dir, "journal")
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
@@ -185,5 +185,5 @@ func TestReadyKnowsTheJournal(t *testing.T) {
 	if _, err := e.Add(t.Context(), lines); err != nil {
 		t.Error(err)
 	}
-	until(t, "it is ready again", e.Health)
+	waitUntil(t, "it is ready again", e.Health)
 }

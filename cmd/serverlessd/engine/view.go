@@ -72,7 +72,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.KeyedEntry, req unique
 }
 
 // Stored waits until a store has all jobs of a receipt, or ctx is done. It returns
-// journal.ErrAside if no store will ever take them.
+// journal.ErrSetAside if no store will ever take them.
 func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	e.ingestNow()
 	return e.journal.Stored(ctx, r)

@@ -19,7 +19,7 @@ const (
 // queueEnding queues an ending for write.
 func (b *backend) queueEnding(end *queuedEnding) {
 	b.mu.Lock()
-	end.run.ended = true
+	end.run.endQueued = true
 	b.queue = append(b.queue, end)
 	b.mu.Unlock()
 	signal(b.endingsQueued)

@@ -107,7 +107,7 @@ func (j *Journal) Aside(name string) (a AsideFile, err error) {
 		}
 		i := 0
 		for line := range linesOf(r.body) {
-			a.Jobs = append(a.Jobs, r.entry(r.first.Add(i), line, at))
+			a.Jobs = append(a.Jobs, r.entry(r.firstID.Add(i), line, at))
 			i++
 		}
 		return true

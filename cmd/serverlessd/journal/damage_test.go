@@ -89,7 +89,7 @@ func TestDamage(t *testing.T) {
 			i.data = c.change(i.data, ends)
 			damaged := slices.Clone(i.data)
 			for round := range 2 { // the lines are read but not synced, so that the next read returns them again
-				d = d.boot(false, nil)
+				d = d.restart(false, nil)
 				j := open(t, d)
 				equal(t, "cut", j.Stats().Cut > 0, c.cut && round == 0)
 				add(t, j, batch("a-x", "+"))
@@ -162,7 +162,7 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 			j.Close()
 			i := d.names[j.Segments()[0]]
 			i.data = c.change(i.data)
-			j = open(t, d.boot(false, nil))
+			j = open(t, d.restart(false, nil))
 			got := text(readRest(t, j))
 			equal(t, "lines", strings.ReplaceAll(got, "a-x:"+strings.Join(forged, " a-x:"), "all"), c.want)
 			equal(t, "cut off", j.Stats().Cut > 0, c.cut)
@@ -201,7 +201,7 @@ func TestUnreadable(t *testing.T) {
 				}
 				if when != "between two" {
 					j.Close()
-					d = d.boot(false, nil)
+					d = d.restart(false, nil)
 				}
 				unreadable := func(yes bool) {
 					d.mu.Lock()
@@ -242,7 +242,7 @@ func TestUnreadable(t *testing.T) {
 				if when == "until the next start" {
 					j.Close()
 					before = "" // no store has recorded it
-					d = d.boot(false, nil)
+					d = d.restart(false, nil)
 					j = open(t, d)
 				}
 				equal(t, "lines", before+read(), want)
@@ -263,7 +263,7 @@ func TestMissingEnd(t *testing.T) {
 	j.Close()
 	i := d.names[j.Segments()[1]]
 	i.data = i.data[:len(i.data)-100]
-	j = open(t, d.boot(false, nil))
+	j = open(t, d.restart(false, nil))
 	equal(t, "damaged", j.Stats().Damaged, 100)
 	equal(t, "lines", len(readRest(t, j)), 2)
 }
@@ -309,7 +309,7 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 				equal(t, "lines", lines(reserve(t, j, 100, longTime).Read()), c.want)
 				equal(t, "set aside", len(d.badFiles()), c.bad)
 				j.Close()
-				d = d.boot(false, nil)
+				d = d.restart(false, nil)
 			}
 		})
 	}
@@ -326,7 +326,7 @@ func TestTextForm(t *testing.T) {
 	given := id.Add(100)
 	d.names[name].data = append(d.names[name].data, fmt.Sprintf(
 		"%s|a-y|with|bars\nno-id|b-x|new\n\n#:Batch date=2026-01-02,bytes=9,jobtype=c-x\none\n\ntwo\n#:EndBatch\n#:Batch bytes=2,jobtype=c-y,dt=2026-01-02T03:04:05Z\nz\n#:EndBatch\n", given)...)
-	j = open(t, d.boot(false, nil))
+	j = open(t, d.restart(false, nil))
 	got := readRest(t, j)
 	equal(t, "lines", text(got), "a-x:ours a-y:with|bars b-x:new c-x:one c-x:two c-y:z")
 	equal(t, "id that was given", got[1].ID, given)
@@ -455,7 +455,7 @@ func testLosses(t *testing.T, r *rand.Rand) {
 			n.unsure[line] = true
 		}
 		n.pending = nil
-		d = d.boot(r.IntN(2) == 0, r)
+		d = d.restart(r.IntN(2) == 0, r)
 	}
 	j := open(t, d)
 	for j.Stats().Jobs > 0 {
@@ -480,7 +480,7 @@ func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *
 	segments := j.Segments()
 	_, err := j.Append(t.Context(), batches)
 	d.mu.Lock()
-	off, told := d.poweredOff, d.last == nil
+	off, told := d.poweredOff, d.lastErr == nil
 	d.mu.Unlock()
 	if now := j.Segments(); len(now) > 0 && (len(segments) == 0 || now[len(now)-1] != segments[len(segments)-1]) {
 		for _, line := range n.pending {
@@ -554,7 +554,7 @@ func TestDamagedIsNotStored(t *testing.T) {
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrAside, nil})
+	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrSetAside, nil})
 }
 
 // TestSetAside: lines that a store does not accept are copied once, in the journal's format, and
@@ -583,7 +583,7 @@ func TestSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "waiting", len(j.Waiting()), 0)
-	equal(t, "stored", []error{j.Stored(t.Context(), taken), j.Stored(t.Context(), part)}, []error{nil, ErrAside})
+	equal(t, "stored", []error{j.Stored(t.Context(), taken), j.Stored(t.Context(), part)}, []error{nil, ErrSetAside})
 	kept := d.badFiles()
 	equal(t, "files", len(kept), 1)
 	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
@@ -611,7 +611,7 @@ func TestSetAsideBeforeAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, j, batch("a-x", "3", "too large"))
-	j = open(t, d.boot(false, nil))
+	j = open(t, d.restart(false, nil))
 	r = reserve(t, j, 100, longTime)
 	equal(t, "read", text(r.Read()), "a-x:1 a-x:3 a-x:too large")
 	if err := r.SetAside([]job.ID{r.Read()[0].ID, r.Read()[1].ID, r.Read()[2].ID}, errors.New("too large")); err != nil {

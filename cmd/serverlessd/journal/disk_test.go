@@ -31,7 +31,7 @@ type disk struct {
 	free       int // bytes; 0: no limit
 	poweredOff bool
 	syncs      int
-	last       error // the error of the last change that was not a removal
+	lastErr    error // the error of the last change that was not a removal
 }
 
 type inode struct{ data, synced []byte }
@@ -40,9 +40,9 @@ func newDisk() *disk {
 	return &disk{names: make(map[string]*inode), durable: make(map[string]*inode)}
 }
 
-// boot returns the directory as the next start sees it: after a power loss, or after only the
+// restart returns the directory as the next start sees it: after a power loss, or after only the
 // program has died.
-func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
+func (d *disk) restart(powerLost bool, r *rand.Rand) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.poweredOff = true
@@ -104,7 +104,7 @@ func (d *disk) do(op, name string) (err error) {
 		err = d.fail(op, name)
 	}
 	if op != "remove" {
-		d.last = err
+		d.lastErr = err
 	}
 	return err
 }

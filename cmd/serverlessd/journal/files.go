@@ -46,9 +46,9 @@ var ErrLocked = errors.New("another daemon uses this directory")
 
 // directory implements Files with a directory of the file system.
 type directory struct {
-	path string
-	lock *flock.Flock
-	held os.FileInfo // describes the file that is locked
+	path     string
+	lock     *flock.Flock
+	lockInfo os.FileInfo // describes the file that is locked
 }
 
 // Directory returns dir/journal, which it creates if necessary, and locks dir.
@@ -63,7 +63,7 @@ func Directory(dir string) (Files, error) {
 		err = fmt.Errorf("%s: %w", dir, ErrLocked)
 	}
 	if err == nil {
-		d.held, err = d.lock.Stat()
+		d.lockInfo, err = d.lock.Stat()
 	}
 	if err != nil {
 		d.lock.Close()
@@ -76,7 +76,7 @@ var errLockTaken = errors.New("the file lock was replaced, and another daemon us
 
 // checkLock returns errLockTaken if the lock file was removed, and another process has made one.
 func (d *directory) checkLock() error {
-	if is, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(is, d.held) {
+	if is, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(is, d.lockInfo) {
 		return errLockTaken
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestFullDiskDrains(t *testing.T) {
 			d.mu.Unlock()
 			if restart {
 				j.Close()
-				d = d.boot(false, nil)
+				d = d.restart(false, nil)
 				j = open(t, d)
 			}
 			if err := put(); !errors.Is(err, ErrFull) {
@@ -46,7 +46,7 @@ func TestFullDiskDrains(t *testing.T) {
 			}
 			equal(t, "lines", len(readRest(t, j)), 3)
 			j.Close()
-			equal(t, "damaged", open(t, d.boot(false, nil)).Stats().Damaged, 0)
+			equal(t, "damaged", open(t, d.restart(false, nil)).Stats().Damaged, 0)
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 			}
 		}
 	}
-	d = d.boot(false, nil)
+	d = d.restart(false, nil)
 	j = open(t, d, failing("b", "a")) // another lane gets the remaining lines
 	r, err := j.Reserve(cancelled(t), "a", 100, longTime)
 	if err != nil {

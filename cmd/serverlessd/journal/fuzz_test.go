@@ -20,13 +20,13 @@ func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(
 // FuzzScan: for any bytes in a segment, a scan ends and covers every byte once, and a complete
 // record has the same bytes when it is encoded again.
 func FuzzScan(f *testing.F) {
-	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2,
+	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", firstID: job.NewIDs("0seven", time.Now).Next(1), count: 2,
 		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, extra: 1, body: []byte("one\ntwo\x00\xff\n")}
-	first := record{first: r.first, prev: "p", prevEnd: 7}
+	first := record{firstID: r.firstID, prev: "p", prevEnd: 7}
 	good := first.appendTo(nil)
 	good = r.appendTo(good)
 	r.salt = "SALT"
-	salted := (&record{first: r.first, salt: r.salt}).appendTo(nil)
+	salted := (&record{firstID: r.firstID, salt: r.salt}).appendTo(nil)
 	salted = r.appendTo(salted)
 	f.Add(good)
 	f.Add(append(salted, good[1:]...))
@@ -51,7 +51,7 @@ func FuzzScan(f *testing.F) {
 				t.Fatalf("%d lines, told %d", n, r.count)
 			}
 			again, f := parse(r.appendTo(nil))
-			if f != recordWhole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
+			if f != recordWhole || again.jobtype != r.jobtype || again.firstID != r.firstID || again.count != r.count || !bytes.Equal(again.body, r.body) ||
 				again.extra != r.extra || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
 				if len(r.prev)+len(r.salt) < maxHeader/2 { // if they are longer, the header may become too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
@@ -71,14 +71,14 @@ func FuzzScan(f *testing.F) {
 
 // TestShortRecords: a record that is cut off anywhere is parsed as short, never as broken or whole.
 func TestShortRecords(t *testing.T) {
-	r := record{date: time.Now(), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
+	r := record{date: time.Now(), jobtype: "a-x", firstID: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
 	good := r.appendTo(nil)
 	for n := range good {
 		if _, f := parse(good[:n]); f != recordShort {
 			t.Fatalf("%d bytes of %d are %d", n, len(good), f)
 		}
 	}
-	if got, f := parse(append(good, "x"...)); f != recordWhole || got.size != len(good) || fmt.Sprint(got.first, got.jobtype) != fmt.Sprint(r.first, r.jobtype) {
+	if got, f := parse(append(good, "x"...)); f != recordWhole || got.size != len(good) || fmt.Sprint(got.firstID, got.jobtype) != fmt.Sprint(r.firstID, r.jobtype) {
 		t.Fatalf("%d %+v", f, got)
 	}
 }

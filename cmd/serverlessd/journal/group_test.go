@@ -156,7 +156,7 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 		}
 	}
 	equal(t, "close", <-closed, nil)
-	equal(t, "lines", len(readRest(t, open(t, d.boot(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
+	equal(t, "lines", len(readRest(t, open(t, d.restart(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
 }
 
 // TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost,
@@ -204,7 +204,7 @@ func TestLossesOfGroups(t *testing.T) {
 		wg.Wait()
 		j.Close()
 		last := make(map[byte]string)
-		for _, e := range readRest(t, open(t, d.boot(powerLost, r))) {
+		for _, e := range readRest(t, open(t, d.restart(powerLost, r))) {
 			line := string(e.Payload)
 			c := line[0] - '0'
 			if line <= last[c] || refused[c][line] {

@@ -22,8 +22,8 @@ var (
 	ErrFailed  = errors.New("the journal could not be written")
 	ErrClosed  = errors.New("the journal is closed")
 	ErrExpired = errors.New("the reservation is over: others may read its lines")
-	// ErrAside is returned by Stored.
-	ErrAside = errors.New("some lines are in no store, because they were damaged or no store accepts them; *.bad files in the journal's directory have copies")
+	// ErrSetAside is returned by Stored.
+	ErrSetAside = errors.New("some lines are in no store, because they were damaged or no store accepts them; *.bad files in the journal's directory have copies")
 )
 
 // Batch holds lines of one type that are accepted together.
@@ -263,10 +263,10 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	s.jobs, s.marks = make(map[string]Count), nil
 	err = s.scan(0, s.readableTo, func(at int64, r record, f recordState) bool {
 		if f == recordWhole {
-			s.addMark(at, r.first)
+			s.addMark(at, r.firstID)
 			s.jobs[r.jobtype] = s.jobs[r.jobtype].plus(r.count, r.due)
-			if r.first != "" && r.count > 0 {
-				j.opt.IDs.Raise(r.first.Add(r.count - 1))
+			if r.firstID != "" && r.count > 0 {
+				j.opt.IDs.Raise(r.firstID.Add(r.count - 1))
 			}
 		}
 		return true
@@ -405,9 +405,9 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	}
 	j.mu.Unlock()
 	unread := s.scan(from, to, func(at int64, r record, f recordState) bool {
-		n, ok := id.Since(r.first)
+		n, ok := id.Since(r.firstID)
 		if f != recordWhole || r.count == 0 || !ok {
-			return f != recordWhole || r.first <= id
+			return f != recordWhole || r.firstID <= id
 		}
 		if n < r.count {
 			for line := range linesOf(r.body) {
@@ -479,7 +479,7 @@ type Receipt struct {
 	span
 }
 
-// Stored waits until all lines of a request are in a store or were set aside. It returns ErrAside
+// Stored waits until all lines of a request are in a store or were set aside. It returns ErrSetAside
 // if some were set aside.
 func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	if r.segment == nil {
@@ -493,7 +493,7 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err == nil && slices.ContainsFunc(r.segment.setAsideSpans, func(s span) bool { return s.from < r.to && r.from < s.to }) {
-		return ErrAside
+		return ErrSetAside
 	}
 	return err
 }

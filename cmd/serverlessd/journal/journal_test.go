@@ -371,7 +371,7 @@ func TestFailedSync(t *testing.T) {
 				add(t, j, batch("a-x", "2"))
 				equal(t, "segments", len(j.Segments()), 2)
 				for range 3 { // any part of the write may reach the disk
-					j2 := open(t, d.boot(power, rand.New(rand.NewPCG(1, 2))))
+					j2 := open(t, d.restart(power, rand.New(rand.NewPCG(1, 2))))
 					equal(t, "lines", text(readRest(t, j2)), "a-x:1 a-x:2")
 				}
 			})
@@ -517,7 +517,7 @@ func TestLargeRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, size := range []int{1, 200_000, 1_000_000, 1_055_000} {
-		cut := d.boot(false, nil)
+		cut := d.restart(false, nil)
 		for _, i := range cut.names {
 			i.data = i.data[:len(i.data)-size]
 		}

@@ -48,7 +48,7 @@ func TestLanes(t *testing.T) {
 	}
 	j.Close()
 
-	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
+	j = open(t, d.restart(false, nil), lanes("s", "t"), keep)
 	equal(t, "waiting", j.Stats().Jobs, 3)
 	third := laneOf(t, j, "t", 9)
 	equal(t, "t", text(third.Read()), "a-x:3")
@@ -59,7 +59,7 @@ func TestLanes(t *testing.T) {
 	equal(t, "s", text(laneOf(t, j, "s", 9).Read()), "a-x:1")
 	j.Close()
 
-	j = open(t, d.boot(false, nil), lanes("t"), keep) // s is away
+	j = open(t, d.restart(false, nil), lanes("t"), keep) // s is away
 	equal(t, "t", text(laneOf(t, j, "t", 9).Read()), "a-x:4")
 	if _, err := j.Reserve(cancelled(t), "t", 9, longTime); err == nil {
 		t.Fatal("t gets what s may have")
@@ -68,7 +68,7 @@ func TestLanes(t *testing.T) {
 	equal(t, "t", text(laneOf(t, j, "t", 9).Read()), "a-x:5")
 	j.Close()
 
-	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
+	j = open(t, d.restart(false, nil), lanes("s", "t"), keep)
 	equal(t, "s", text(laneOf(t, j, "s", 9).Read()), "a-x:1")
 	if _, err := j.Reserve(cancelled(t), "s", 9, longTime); err == nil {
 		t.Fatal("s gets what t had when it was alone")
@@ -146,7 +146,7 @@ func testPartitions(t *testing.T, r *rand.Rand) {
 			step(t, r, j, given, stores, frail)
 		}
 		j.Close()
-		d = d.boot(r.IntN(2) == 0, r)
+		d = d.restart(r.IntN(2) == 0, r)
 	}
 	seen := make(map[string]bool)
 	for _, name := range names {

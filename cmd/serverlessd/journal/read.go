@@ -23,7 +23,7 @@ type Reservation struct {
 	reader   string // the lane that has reserved it
 	lane     string // the lane to which it belongs; "": any
 	entries  []Entry
-	aside    []Entry // jobs that were set aside
+	setAside []Entry // jobs that were set aside
 	deadline time.Time
 }
 
@@ -161,7 +161,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 			return false
 		}
 		bytes += len(rec.body)
-		id := rec.first
+		id := rec.firstID
 		if id == "" && rec.count > 0 {
 			id = j.opt.IDs.Next(rec.count)
 		}
@@ -169,7 +169,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 		for line := range linesOf(rec.body) {
 			e := rec.entry(id.Add(i), line, at)
 			if i++; asides && j.isAside(e.ID) {
-				r.aside = append(r.aside, e)
+				r.setAside = append(r.setAside, e)
 			} else {
 				r.entries = append(r.entries, e)
 			}
@@ -185,7 +185,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 
 // hasJobs reports whether a reservation has jobs. Jobs that were set aside count, because the store
 // must still record that it has the piece.
-func (r *Reservation) hasJobs() bool { return len(r.entries)+len(r.aside) > 0 }
+func (r *Reservation) hasJobs() bool { return len(r.entries)+len(r.setAside) > 0 }
 
 // isAside reports whether a job was set aside before. If the rest of its piece was not stored at
 // that time, the whole piece is read again, by this process or the next.
@@ -222,7 +222,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 			continue
 		}
 		aside = append(aside, e)
-		rec := record{date: e.Accepted, jobtype: e.Jobtype, first: e.ID, count: 1, due: e.Due, delay: e.Delay, body: append(slices.Clip(e.Payload), '\n')}
+		rec := record{date: e.Accepted, jobtype: e.Jobtype, firstID: e.ID, count: 1, due: e.Due, delay: e.Delay, body: append(slices.Clip(e.Payload), '\n')}
 		copied = rec.appendTo(copied)
 	}
 	if len(aside) == 0 {
@@ -241,7 +241,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	r.journal.mu.Unlock()
 	r.journal.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
 		Msg("the store does not accept these jobs; they are not run")
-	r.entries, r.aside = left, append(r.aside, aside...)
+	r.entries, r.setAside = left, append(r.setAside, aside...)
 	return nil
 }
 
@@ -309,7 +309,7 @@ func (r *Reservation) Sync() error {
 		j.mu.Unlock()
 		return ErrExpired
 	}
-	for _, e := range r.aside {
+	for _, e := range r.setAside {
 		r.segment.setAside(span{e.End - 1, e.End}) // the job's record
 		j.count(e.Jobtype, -1, e.Due)
 	}

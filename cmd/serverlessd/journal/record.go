@@ -29,7 +29,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type record struct {
 	date    time.Time // when it was accepted; zero: unknown
 	jobtype string    // "" in the record that begins a segment
-	first   job.ID    // "" if the record has none
+	firstID job.ID    // "" if the record has none
 	count   int
 	due     time.Time     // when the jobs are due, by this host's clock; zero: at once
 	delay   time.Duration // time from date to due, in whole milliseconds; 0 if due was given as a time
@@ -54,7 +54,7 @@ func (r *record) appendTo(b []byte) []byte {
 	if r.jobtype != "" {
 		b = append(append(b, ",jobtype="...), r.jobtype...)
 	}
-	b = append(append(b, ",id="...), r.first...)
+	b = append(append(b, ",id="...), r.firstID...)
 	b = append(b, ",count="...)
 	b = strconv.AppendInt(b, int64(r.count), 10)
 	if !r.due.IsZero() {
@@ -160,7 +160,7 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 				return 0, "", false
 			}
 		case "id":
-			r.first, _ = job.ParseID(value)
+			r.firstID, _ = job.ParseID(value)
 		case "count":
 			r.count, err = parseNatural(value)
 		case "dt":
@@ -207,7 +207,7 @@ func parseLine(b []byte) (r record, f recordState) {
 	}
 	r.size = len(line) + 1
 	r.jobtype = string(jobtype)
-	r.first, _ = job.ParseID(string(id))
+	r.firstID, _ = job.ParseID(string(id))
 	r.body = b[r.size-1-len(payload) : r.size : r.size]
 	r.count = countLines(r.body)
 	return r, recordWhole

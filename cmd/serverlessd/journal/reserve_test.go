@@ -67,7 +67,7 @@ func TestFullAtTheStart(t *testing.T) {
 	add(t, j, batch("a-x", strings.Repeat("x", 100<<10)))
 	refuses(j, false)
 	j.Close()
-	d.disk, d.free = d.boot(false, nil), 100<<10
+	d.disk, d.free = d.restart(false, nil), 100<<10
 	j = start()
 	refuses(j, true)
 	equal(t, "lines", len(readRest(t, j)), 1)

@@ -293,7 +293,7 @@ func (j *Journal) encode(r *appendRequest, date time.Time) {
 				body = append(append(body, line...), '\n')
 			}
 			more--
-			rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[i].Add(at), count: n,
+			rec := record{date: date, jobtype: b.Jobtype, firstID: r.receipt.First[i].Add(at), count: n,
 				due: b.Due, delay: b.Delay, extra: more, salt: j.current.salt, body: body}
 			j.buf = rec.appendTo(j.buf)
 			at += n
@@ -311,14 +311,14 @@ func recordLines(lines [][]byte) (n int) {
 	return n
 }
 
-// full reports whether size more bytes would exceed the limit on waiting bytes.
-func (j *Journal) full(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
+// isFull reports whether size more bytes would exceed the limit on waiting bytes.
+func (j *Journal) isFull(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
 
 // room makes sure that there is room for size more bytes and a segment to which they can be
 // written.
 func (j *Journal) room(size int64) error {
 	j.mu.Lock()
-	waits, full := j.bytes(), j.full(size)
+	waits, full := j.bytes(), j.isFull(size)
 	j.mu.Unlock()
 	if full {
 		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.Max)
@@ -397,7 +397,7 @@ func (j *Journal) makeRoom() bool {
 func (j *Journal) beginSegment() error {
 	j.current = nil // from now on, this is where the previous segment ends
 	s := &segment{name: string(j.opt.IDs.Next(1)) + segmentSuffix, salt: rand.Text()[:saltSize]}
-	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}
+	rec := record{date: j.opt.Now(), firstID: s.id(), salt: s.salt}
 	j.mu.Lock()
 	if n := len(j.segments); n > 0 {
 		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].readableTo

@@ -195,7 +195,7 @@ func TestDelay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := d.expect(t, 200, "POST", "/"+client+"/job/d/add"+c.query, "x")
 			id := r.json["ids"].([]any)[0].(string)
-			until(t, c.state, func() error {
+			waitUntil(t, c.state, func() error {
 				if g := d.job(t, client, id); g.text("state") != c.state {
 					return fmt.Errorf("%s", g)
 				}

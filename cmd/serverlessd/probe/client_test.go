@@ -163,7 +163,7 @@ func (c *client) job(t testing.TB, client, id string) reply {
 // awaitEnd waits until a job has ended in this state, and returns its data.
 func (c *client) awaitEnd(t *testing.T, client, id, state string) (data string) {
 	t.Helper()
-	until(t, id+" ends "+state, func() error {
+	waitUntil(t, id+" ends "+state, func() error {
 		if r := c.job(t, client, id); r.text("state") != state {
 			return fmt.Errorf("%s", r)
 		}
@@ -175,7 +175,7 @@ func (c *client) awaitEnd(t *testing.T, client, id, state string) (data string) 
 // awaitCode waits until a job has this code, which says why the job last stopped.
 func (c *client) awaitCode(t *testing.T, client, id, code string) {
 	t.Helper()
-	until(t, id+" stops with "+code, func() error {
+	waitUntil(t, id+" stops with "+code, func() error {
 		r := c.job(t, client, id)
 		if r.isSlow() {
 			t.Logf("its first run took all the time that it had: %s", r)

@@ -64,7 +64,7 @@ func startAway(t *testing.T, dir string, flags ...string) *daemon {
 // ready waits until the store can be reached.
 func (d *daemon) ready(t *testing.T) {
 	t.Helper()
-	until(t, "ready", func() error {
+	waitUntil(t, "ready", func() error {
 		r, err := d.try("GET", "/readyz", "")
 		if err != nil || r.status != 200 {
 			return fmt.Errorf("%s, %v", r, err)
@@ -104,8 +104,8 @@ func sharing(t *testing.T) *daemon {
 	return sharedProbe.daemon
 }
 
-// until waits until a condition holds, and fails the test if it does not.
-func until(t *testing.T, name string, check func() error) {
+// waitUntil waits until a condition holds, and fails the test if it does not.
+func waitUntil(t *testing.T, name string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(testTimeout)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {

@@ -146,7 +146,7 @@ func TestHTTPHandlers(t *testing.T) {
 	t.Run("a bad line spoils itself and what follows", func(t *testing.T) {
 		client, ids := run(t, "/badbatch", "a\nb\nc\n", "", `options={"batch":true,"batchSize":10}`)
 		d.awaitEnd(t, client, ids[0], "ok")
-		until(t, "the others are tried again", func() error {
+		waitUntil(t, "the others are tried again", func() error {
 			for _, id := range ids[1:] {
 				if r := d.job(t, client, id); r.json["tries"].(float64) < 1 || r.text("state") == "waiting" && r.json["exitcode"] != 500.0 {
 					return fmt.Errorf("%s", r)

@@ -67,12 +67,12 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	for i, dir := range dirs {
 		daemons[i] = startIn(t, dir, flags...)
 	}
-	who := uniqueClient()
+	tenant := uniqueClient()
 	ran := filepath.Join(t.TempDir(), "ran")
 	if err := os.Mkdir(ran, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	daemons[0].handler(t, who, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ran))
+	daemons[0].handler(t, tenant, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ran))
 	var mu sync.Mutex
 	current := make([]*client, len(dirs))
 	for i, d := range daemons {
@@ -95,7 +95,7 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 				first := sent
 				sent += 2
 				mu.Unlock()
-				r, err := c.try("POST", "/"+who+"/job/k/add", fmt.Sprintf("%d\n%d\n", first, first+1))
+				r, err := c.try("POST", "/"+tenant+"/job/k/add", fmt.Sprintf("%d\n%d\n", first, first+1))
 				if err == nil && r.status == 200 {
 					var ids struct{ IDs []string }
 					_ = json.Unmarshal([]byte(r.body), &ids)
@@ -110,7 +110,7 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 		})
 	}
 	rounds := 3
-	if *full {
+	if *fullRun {
 		rounds = 30
 	}
 	for range rounds {
@@ -131,30 +131,30 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 			}
 		}
 	})
-	until(t, "all that was accepted has run", func() error {
-		sum, err := readLedger(daemons[0], who)
+	waitUntil(t, "all that was accepted has run", func() error {
+		sum, err := readLedger(daemons[0], tenant)
 		if err != nil {
 			return err
 		}
 		for payload, id := range acked {
 			if _, err := os.Stat(filepath.Join(ran, payload)); err != nil {
-				r, _ := daemons[0].try("GET", "/"+who+"/job/get/"+id, "")
+				r, _ := daemons[0].try("GET", "/"+tenant+"/job/get/"+id, "")
 				return fmt.Errorf("%s was accepted and has not run: %v: %s", payload, sum, r)
 			}
 		}
-		k := daemons[0].counts(t, who, "k")
+		k := daemons[0].counts(t, tenant, "k")
 		if k["waiting"].(float64)+k["running"].(float64)+k["deferred"].(float64) > 0 {
 			return fmt.Errorf("%v", k)
 		}
 		return nil
 	})
 	// Lines of an add without an answer may have run, too.
-	k, child := daemons[0].counts(t, who, "k"), daemons[0].counts(t, who, "child")
+	k, child := daemons[0].counts(t, tenant, "k"), daemons[0].counts(t, tenant, "child")
 	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sent) || child["added"] != k["ok"] {
 		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sent, k, child)
 	}
 	for payload, id := range acked {
-		if r := daemons[0].job(t, who, id); r.text("state") != "ok" {
+		if r := daemons[0].job(t, tenant, id); r.text("state") != "ok" {
 			t.Fatalf("%s: %s", payload, r)
 		}
 	}
@@ -247,7 +247,7 @@ func TestStoreAway(t *testing.T) {
 	for range 20 {
 		ids = append(ids, d.addOne(t, client, "a", "x"))
 	}
-	until(t, "reads say so", func() error {
+	waitUntil(t, "reads say so", func() error {
 		r := d.ask(t, "GET", "/"+client+"/handler/get/a", "")
 		if r.status != 503 || r.text("error") != "store_unavailable" {
 			return fmt.Errorf("%s", r)

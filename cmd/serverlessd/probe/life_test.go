@@ -77,7 +77,7 @@ func TestRecord(t *testing.T) {
 		d.handler(t, client, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
 		go_ := t.TempDir() + "/go"
 		id := d.addOne(t, client, "run", go_)
-		until(t, "runs", func() error {
+		waitUntil(t, "runs", func() error {
 			if r := d.job(t, client, id); r.text("state") != "running" {
 				return fmt.Errorf("%s", r)
 			}
@@ -248,7 +248,7 @@ func TestLast(t *testing.T) {
 	} {
 		d.handler(t, "c", lang, lang, body)
 		id := d.addOne(t, "c", lang, "x")
-		until(t, lang+" has run", func() error {
+		waitUntil(t, lang+" has run", func() error {
 			if r := d.job(t, "c", id); r.text("state") != "deferred" {
 				return fmt.Errorf("%s", r)
 			}

@@ -15,7 +15,7 @@ import (
 // testTimeout bounds every wait for something that must happen.
 const testTimeout = 60 * time.Second
 
-var full = flag.Bool("full", false, "more kills, more jobs")
+var fullRun = flag.Bool("full", false, "more kills, more jobs")
 
 var probe = throwaway.Probe{Name: "serverlessd"}
 

@@ -83,7 +83,7 @@ func TestOperators(t *testing.T) {
 	if r := d.expect(t, 200, "GET", "/v1/status", ""); fmt.Sprint(r.json["scopes"]) != "[submit handler read admin]" {
 		t.Errorf("%s", r)
 	}
-	until(t, "the jobs are counted", func() error {
+	waitUntil(t, "the jobs are counted", func() error {
 		r := d.expect(t, 200, "GET", "/v1/stats"+query("types", "1", "part", client+"-op"), "")
 		types, _ := r.json["types"].([]any)
 		if len(types) != 1 {

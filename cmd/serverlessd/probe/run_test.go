@@ -158,7 +158,7 @@ func TestContexts(t *testing.T) {
 		if r := d.job(t, client, id); r.text("code") != "timeout" && r.json["exitcode"] != 500.0 {
 			t.Errorf("%s", r)
 		}
-		until(t, "its processes are gone", func() error {
+		waitUntil(t, "its processes are gone", func() error {
 			for _, f := range []string{".a", ".b"} {
 				pid, err := os.ReadFile(mark + f)
 				if err != nil {
@@ -188,7 +188,7 @@ func TestFollowing(t *testing.T) {
 		d.handler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
 		id := d.addOne(t, client, "a", "x")
 		d.awaitEnd(t, client, id, "ok")
-		until(t, "jobs", func() error {
+		waitUntil(t, "jobs", func() error {
 			if k := d.counts(t, client, "b"); k["added"] != 2.0 {
 				return fmt.Errorf("%v", k)
 			}
@@ -219,7 +219,7 @@ func TestFollowing(t *testing.T) {
 		d.handler(t, client, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
 		d.handler(t, client, "c", "sh", `echo "R: 200 <$1>"`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
-		until(t, "the chain", func() error {
+		waitUntil(t, "the chain", func() error {
 			r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=c&state=ok", "")
 			list, _ := r.json["jobs"].([]any)
 			if len(list) != 1 {
@@ -238,7 +238,7 @@ func TestFollowing(t *testing.T) {
 		d.handler(t, client, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
 		d.handler(t, client, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
-		until(t, "next", func() error {
+		waitUntil(t, "next", func() error {
 			if k := d.counts(t, client, "b"); k["ok"] != 1.0 {
 				return fmt.Errorf("%v", k)
 			}

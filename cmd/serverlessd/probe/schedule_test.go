@@ -92,7 +92,7 @@ func TestSchedulesOfAFile(t *testing.T) {
 		}
 		return text
 	}
-	until(t, "the file is put", func() error {
+	waitUntil(t, "the file is put", func() error {
 		if got := names(); got != "x " {
 			return errors.New(got)
 		}
@@ -113,7 +113,7 @@ func TestSchedulesOfAFile(t *testing.T) {
 	}
 	write(file, x+"paused = 1\n")
 	hup()
-	until(t, "the file is refused", func() error {
+	waitUntil(t, "the file is refused", func() error {
 		if text := d.Log.String(); !strings.Contains(text, "schedules.acme.x: paused must be true or false, not 1") {
 			return errors.New("it is not")
 		}
@@ -124,7 +124,7 @@ func TestSchedulesOfAFile(t *testing.T) {
 	}
 	write(file, strings.ReplaceAll(x, "acme.x", "acme.z"))
 	hup()
-	until(t, "the file is put again", func() error {
+	waitUntil(t, "the file is put again", func() error {
 		if got := names(); got != "y z " {
 			return errors.New(got)
 		}

@@ -43,7 +43,7 @@ func TestUnique(t *testing.T) {
 	d.expect(t, 200, "DELETE", "/"+client+"/job/get/"+c, "")
 	e := add(201, "", "key=k&while=window&for_ms=600000", "4")
 	d.handler(t, client, "x", "sh", "true")
-	until(t, "it has run", func() error {
+	waitUntil(t, "it has run", func() error {
 		if r := d.job(t, client, e); r.text("state") != "ok" {
 			return fmt.Errorf("%s", r)
 		}
@@ -59,7 +59,7 @@ func TestUnique(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	g := add(201, "", "key=again", "g")
-	until(t, "it has run", func() error {
+	waitUntil(t, "it has run", func() error {
 		if r := d.job(t, client, g); r.text("state") != "ok" {
 			return fmt.Errorf("%s", r)
 		}
@@ -145,7 +145,7 @@ func TestUniqueKilled(t *testing.T) {
 					}
 				})
 			}
-			until(t, "a hundred answers", func() error {
+			waitUntil(t, "a hundred answers", func() error {
 				mu.Lock()
 				defer mu.Unlock()
 				if answers < 100 {

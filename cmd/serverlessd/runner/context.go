@@ -112,27 +112,27 @@ func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scrip
 }
 
 func (c *scriptContext) start(name string) error {
-	who := c.runner.pool.user
+	user := c.runner.pool.user
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return err
 	}
-	theirs, in, err := os.Pipe()
+	childFiles, stdinReader, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	c.stdin = in
-	defer theirs.Close()
+	c.stdin = stdinReader
+	defer childFiles.Close()
 	files, err := c.interpreter.open(c)
 	if err != nil {
 		return err
 	}
-	files = append([]*os.File{theirs}, files...)
-	if who != nil {
-		if err := os.Chown(c.dir, int(who.Uid), int(who.Gid)); err != nil {
+	files = append([]*os.File{childFiles}, files...)
+	if user != nil {
+		if err := os.Chown(c.dir, int(user.Uid), int(user.Gid)); err != nil {
 			return err
 		}
 		for _, f := range files {
-			if err := f.Chown(int(who.Uid), int(who.Gid)); err != nil {
+			if err := f.Chown(int(user.Uid), int(user.Gid)); err != nil {
 				return err
 			}
 		}
@@ -144,14 +144,14 @@ func (c *scriptContext) start(name string) error {
 	if c.lang != job.Node { // Node reserves much more memory than it uses
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(o.Memory)})
 	}
-	if who != nil { // the limit applies to all processes of the user together
+	if user != nil { // the limit applies to all processes of the user together
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
 	}
 	c.process, err = launch.Start(launch.Command{
 		Args: c.interpreter.args(o), Dir: c.dir,
 		Env:    []string{"PATH=" + o.Path, "HOME=" + c.dir, "TMPDIR=" + c.dir, "PWD=" + c.dir, "LANG=C.UTF-8"},
 		Stdout: c.output, Stderr: stderr{c.output}, Files: files,
-		Guard: o.Guard, Name: "context-" + name, WatchGroup: true, User: who, Limits: limits,
+		Guard: o.Guard, Name: "context-" + name, WatchGroup: true, User: user, Limits: limits,
 	})
 	if err == nil {
 		c.process.KillRest()

@@ -26,7 +26,7 @@ func TestGlobals(t *testing.T) {
 			job.PHP:    func(w string) string { return fmt.Sprintf("file_put_contents('%s', '%s ', FILE_APPEND);", log, w) },
 			job.Shell:  func(w string) string { return fmt.Sprintf("printf '%s ' >>'%s'", w, log) },
 		}[l.lang]
-		body := l.more
+		body := l.incrementGlobal
 		if l.lang == job.Shell { // a job's own variables are lost with its subshell
 			body = `echo "R: 200 $((n + each))"`
 		}
@@ -59,22 +59,22 @@ func TestGlobals(t *testing.T) {
 func TestEID(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		if l.lang == job.Shell {
-			l.more = `echo "R: 200 $n"`
+			l.incrementGlobal = `echo "R: 200 $n"`
 			l.global = "n=$((n + 1))"
 		} else {
 			l.global = map[string]string{
 				job.Node: "globalThis.n = (globalThis.n || 0) + 1", job.Python: "n = globals().get('n', 0) + 1", job.PHP: "$n = ($n ?? 0) + 1;",
 			}[l.lang]
-			l.more = map[string]string{job.Node: "return String(n)", job.Python: "return str(n)", job.PHP: `return (string) $GLOBALS["n"];`}[l.lang]
+			l.incrementGlobal = map[string]string{job.Node: "return String(n)", job.Python: "return str(n)", job.PHP: `return (string) $GLOBALS["n"];`}[l.lang]
 		}
 		r := newRunner(t, nil)
 		comment := map[string]string{job.Node: "//", job.PHP: "//"}[l.lang]
 		if comment == "" {
 			comment = "#"
 		}
-		first := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global, Body: l.more})
-		second := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global, Body: comment + "\n" + l.more})
-		third := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global + "\n" + comment, Body: l.more})
+		first := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global, Body: l.incrementGlobal})
+		second := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global, Body: comment + "\n" + l.incrementGlobal})
+		third := handler(job.Source{Lang: l.lang, EID: "e", Before: l.global + "\n" + comment, Body: l.incrementGlobal})
 		third.Jobtype = "c-other"
 		for i, h := range []*job.Handler{first, second, third, first} {
 			if got, want := text(runOne(t, r, h, "")), []string{"200 1", "200 1", "200 2", "200 2"}[i]; got != want {
@@ -102,7 +102,7 @@ func TestIdleContextDeath(t *testing.T) {
 		h := handler(job.Source{Lang: l.lang, EID: "e", Body: later[l.lang]})
 		for range 2 {
 			o := runOne(t, r, h, "x")
-			eventually(t, "the context is dead", func() bool { return gone(string(o.Data)) })
+			eventually(t, "the context is dead", func() bool { return processEnded(string(o.Data)) })
 			eventually(t, "that is known", func() bool {
 				r.pool.mu.Lock()
 				defer r.pool.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // TestFilesOfStarts: however many contexts are started at the same time, the daemon needs only
 // a few more open files than when all of them are ready.
 func TestFilesOfStarts(t *testing.T) {
-	const n, more = 40, 16 * maxStarts
+	const n, extra = 40, 16 * maxStarts
 	open := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -56,7 +56,7 @@ func TestFilesOfStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	low := limit
-	low.Cur = uint64(ready + more)
+	low.Cur = uint64(ready + extra)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}

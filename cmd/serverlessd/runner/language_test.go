@@ -13,16 +13,16 @@ type testLanguage struct {
 	lang string
 	// returns holds the outcome of each body for the payload "p|x"; … stands for the interpreter's
 	// message.
-	returns map[string]string
-	echo    string // returns the payload
-	print   string // prints the payload, and a newline
-	global  string // a before that sets the global n to 1
-	more    string // adds 1 to the global n, and returns it
-	raw     string // returns the hexadecimal bytes of the raw payload
-	fails   string // says "broken" and fails
-	exits   string // ends the context
-	hangs   string
-	spins   string
+	returns         map[string]string
+	echo            string // returns the payload
+	print           string // prints the payload, and a newline
+	global          string // a before that sets the global n to 1
+	incrementGlobal string // adds 1 to the global n, and returns it
+	raw             string // returns the hexadecimal bytes of the raw payload
+	fails           string // says "broken" and fails
+	exits           string // ends the context
+	hangs           string
+	spins           string
 }
 
 var testLanguages = []testLanguage{
@@ -57,7 +57,7 @@ var testLanguages = []testLanguage{
 			`process.stdout.write("J: u|unfinished")`:                             "200 [u|unfinished]",
 			`process.stdout.write = null; return 200`:                             "200",
 		},
-		echo: `return payload`, print: `console.log(payload)`, global: `n = 1`, more: `n++; return String(n)`,
+		echo: `return payload`, print: `console.log(payload)`, global: `n = 1`, incrementGlobal: `n++; return String(n)`,
 		raw: `return job.raw.toString("hex")`, fails: `console.log("said"); throw new Error("broken")`, exits: `console.error("last words"); process.exit(3)`,
 		hangs: `await new Promise(() => {})`, spins: `for (;;);`,
 	},
@@ -95,7 +95,7 @@ var testLanguages = []testLanguage{
 			`import sys; sys.stdout.close()`:                                              "200",
 			`import os; os.fork(); return 200`:                                            "200",
 		},
-		echo: `return payload`, print: `print(payload)`, global: `n = 1`, more: "global n\nn += 1\nreturn str(n)",
+		echo: `return payload`, print: `print(payload)`, global: `n = 1`, incrementGlobal: "global n\nn += 1\nreturn str(n)",
 		raw: `return job["raw"].hex()`, fails: `print("said"); raise Exception("broken")`, exits: `import os, sys; print("last words", file=sys.stderr, flush=True); os._exit(3)`,
 		hangs: `import time; time.sleep(1e6)`, spins: "while True: pass",
 	},
@@ -126,7 +126,7 @@ var testLanguages = []testLanguage{
 			`return isset($this) || class_exists("self") ? 500 : 200;`:                             "200",
 			`try { return self::$secret; } catch (Error $e) { return 201; }`:                       "201",
 		},
-		echo: `return $payload;`, print: `echo $payload, "\n";`, global: `$n = 1;`, more: `$GLOBALS["n"]++; return (string) $GLOBALS["n"];`,
+		echo: `return $payload;`, print: `echo $payload, "\n";`, global: `$n = 1;`, incrementGlobal: `$GLOBALS["n"]++; return (string) $GLOBALS["n"];`,
 		raw: `return bin2hex($job["raw"]);`, fails: `echo "said\n"; throw new Exception("broken");`, exits: `fwrite(STDERR, "last words"); exit(3);`,
 		hangs: `sleep(1000000);`, spins: `for (;;);`,
 	},
@@ -150,7 +150,7 @@ var testLanguages = []testLanguage{
 			`printf 'J: u|unfinished'`:                              "200 [u|unfinished]",
 			`echo "R: 200 $(ls /proc/self/fd | wc -l | tr -d ' ')"`: "200 4", // descriptors 0, 1 and 2, and that of the directory listing
 		},
-		echo: `echo "R: 200 $1"`, print: `echo "$1"`, global: `n=1`, more: "",
+		echo: `echo "R: 200 $1"`, print: `echo "$1"`, global: `n=1`, incrementGlobal: "",
 		raw: `echo "R: 200 $(head -c -1 | od -An -v -tx1 | tr -d ' \n')"`, fails: `echo said; exit 1`, exits: `echo "last words" >&2; kill -9 $$`,
 		hangs: `sleep 1000000`, spins: `while :; do :; done`,
 	},

@@ -165,7 +165,7 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 			end(r)
 			for _, line := range o.Lines {
 				pid := strings.TrimSpace(string(line.Payload))
-				eventually(t, what+": process "+pid+" is gone", func() bool { return gone(pid) })
+				eventually(t, what+": process "+pid+" is gone", func() bool { return processEnded(pid) })
 			}
 			eventually(t, what+": its directory is gone", func() bool {
 				entries, _ := filepath.Glob(filepath.Join(r.options.Dir, "[0-9]*"))
@@ -175,7 +175,7 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 	})
 }
 
-func gone(pid string) bool {
+func processEnded(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	return err != nil || strings.HasPrefix(rest, "Z")

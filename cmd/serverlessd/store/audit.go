@@ -11,11 +11,11 @@ const (
 	auditJobs  = 10_000 // if a type has more waiting jobs, they are not compared
 )
 
-// auditState is the progress of the audits. after is the last type, in the order of names, whose
+// auditState is the progress of the audits. lastType is the last type, in the order of names, whose
 // counts have been compared.
 type auditState struct {
-	after            string
-	miscounted, last int64 // differences between counts and jobs: in this round through all types, and in the last one
+	lastType                   string
+	miscounted, lastMiscounted int64 // differences between counts and jobs: in this round through all types, and in the last one
 }
 
 // audit compares the counts of the next few types with the jobs in the store. It does this in one
@@ -32,7 +32,7 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
 			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
 			" FROM (SELECT type, SUM(open) AS open, SUM(running) AS running FROM sq_counts WHERE type > ? GROUP BY type ORDER BY type LIMIT ?) c",
-			[]any{auditJobs, endedLock, endedLock, round.after, auditTypes}, func(r *sql.Rows) error {
+			[]any{auditJobs, endedLock, endedLock, round.lastType, auditTypes}, func(r *sql.Rows) error {
 				var jobtype string
 				var open, running int64
 				err := r.Scan(&jobtype, &open, &running)
@@ -40,7 +40,7 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 					swept.Miscounted = append(swept.Miscounted, jobtype)
 				}
 				swept.Imbalance += max(open, -open) + max(running, -running)
-				round.after = max(round.after, jobtype)
+				round.lastType = max(round.lastType, jobtype)
 				return err
 			})
 	})
@@ -49,9 +49,9 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 		return err
 	}
 	if round.miscounted += swept.Imbalance; types < auditTypes {
-		round = auditState{last: round.miscounted}
+		round = auditState{lastMiscounted: round.miscounted}
 	}
-	swept.Imbalance = max(round.miscounted, round.last)
+	swept.Imbalance = max(round.miscounted, round.lastMiscounted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.audited = round

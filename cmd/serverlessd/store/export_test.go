@@ -14,7 +14,7 @@ import (
 // OpenOn opens a SQLite store as Open does, on a host with these clocks: one that counts the time
 // since boot, and one that people may set.
 func OpenOn(path, boot string, host func() time.Time, since func() time.Duration) Store {
-	s := newSQL(&sqliteDialect{path: path, clock: host, boot: boot, sinceBoot: since})
+	s := newSQL(&sqliteDialect{path: path, clock: host, bootID: boot, sinceBoot: since})
 	s.clock.monotonic = since
 	return s
 }

@@ -28,18 +28,18 @@ type sqliteDialect struct {
 	wal   sideFile         // holds what is not yet in the file
 	shm   sideFile         // holds the locks that all processes with the file share
 	clock func() time.Time // the host's
-	// boot identifies the clock that the function since reads. If it is "", the store's clock is
+	// bootID identifies the clock that the function since reads. If it is "", the store's clock is
 	// the host's.
-	boot      string
+	bootID    string
 	sinceBoot func() time.Duration
 }
 
 // OpenAt opens a SQLite store for tests. now is the store's clock, and up, unless it is nil, the
 // monotonic clock of the daemon.
-func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
+func OpenAt(path string, now func() time.Time, uptime func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: now})
-	if up != nil {
-		s.clock.monotonic = up
+	if uptime != nil {
+		s.clock.monotonic = uptime
 	}
 	return s
 }
@@ -139,20 +139,20 @@ var errNoWAL = errors.New("the file with its name and -wal was removed or replac
 var errNoSHM = errors.New("the file with its name and -shm was removed or replaced; put it back, or stop all processes that use the store and start them again")
 
 func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
-	if (sideFile{l.path, l.file}).gone() {
+	if (sideFile{l.path, l.file}).isReplaced() {
 		return time.Time{}, errReplaced
 	}
-	if l.wal.gone() {
+	if l.wal.isReplaced() {
 		return time.Time{}, errNoWAL
 	}
-	if l.shm.gone() {
+	if l.shm.isReplaced() {
 		return time.Time{}, errNoSHM
 	}
-	if l.boot == "" {
+	if l.bootID == "" {
 		return l.scheduleTime(time.Time{}), nil
 	}
 	zero := l.clockZero().UnixNano()
-	err := queryOne(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, &zero)
+	err := queryOne(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.bootID}, &zero)
 	return time.Unix(0, zero).Add(l.sinceBoot()).UTC(), err
 }
 
@@ -171,9 +171,9 @@ func (l *sqliteDialect) openSideFile(end string) (b sideFile) {
 	return b
 }
 
-// gone reports whether the file has been removed or replaced since it was opened. A new connection
+// isReplaced reports whether the file has been removed or replaced since it was opened. A new connection
 // creates a file that is missing, but connections that have the old one use it further.
-func (b sideFile) gone() bool {
+func (b sideFile) isReplaced() bool {
 	if b.info == nil {
 		return false
 	}
@@ -187,7 +187,7 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	if l.wal.info == nil {
 		l.wal, l.shm = l.openSideFile("-wal"), l.openSideFile("-shm")
 	}
-	if l.boot == "" {
+	if l.bootID == "" {
 		return nil
 	}
 	t, err := write.BeginTx(ctx, nil)
@@ -201,15 +201,15 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	}
 	known := false
 	err = queryOne(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
-		[]any{l.boot, l.clockZero().UnixNano(), int64(maxJitter), sysidType, formatTime(now)}, &known)
+		[]any{l.bootID, l.clockZero().UnixNano(), int64(maxJitter), sysidType, formatTime(now)}, &known)
 	if err != nil || known {
 		return err
 	}
-	id, _, _ := strings.Cut(l.boot, " ")
-	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", l.boot, id+" %"); err != nil {
+	id, _, _ := strings.Cut(l.bootID, " ")
+	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", l.bootID, id+" %"); err != nil {
 		return err
 	}
-	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", l.boot, l.clockZero().UnixNano()); err != nil {
+	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", l.bootID, l.clockZero().UnixNano()); err != nil {
 		return err
 	}
 	return t.Commit()

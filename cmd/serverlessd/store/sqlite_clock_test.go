@@ -16,11 +16,11 @@ import (
 // was rebooted.
 func TestHostIsSet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	var set, up, booted time.Duration
+	var set, uptime, booted time.Duration
 	start, bootID := time.Now(), "one"
-	host := func() time.Time { return start.Add(up + set) }
+	host := func() time.Time { return start.Add(uptime + set) }
 	open := func() Store {
-		s := OpenOn(path, bootID+" time", host, func() time.Duration { return up - booted })
+		s := OpenOn(path, bootID+" time", host, func() time.Duration { return uptime - booted })
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -53,7 +53,7 @@ func TestHostIsSet(t *testing.T) {
 		}
 		return r.Created
 	}
-	off := func(s Store) time.Duration { return created(s, add(s, 0)).Sub(start.Add(up)).Round(time.Second) }
+	off := func(s Store) time.Duration { return created(s, add(s, 0)).Sub(start.Add(uptime)).Round(time.Second) }
 
 	a := open()
 	reserve(a, testSysid)
@@ -66,7 +66,7 @@ func TestHostIsSet(t *testing.T) {
 		reserve(b, otherSysid)
 		for _, s := range []Store{a, b} {
 			renew(s, testSysid)
-			up += 8 * time.Minute
+			uptime += 8 * time.Minute
 			checkEqual(t, "taken too early", len(take(t, s, otherSysid, "a-x", 9, time.Hour)), 0)
 			checkEqual(t, "ahead", sweep(t, s, laxSweep), SweepResult{Ahead: set})
 			checkEqual(t, "off", off(s), time.Duration(0))
@@ -79,7 +79,7 @@ func TestHostIsSet(t *testing.T) {
 		b.Close()
 	}
 	renew(a, testSysid)
-	up += 12*time.Minute + time.Second
+	uptime += 12*time.Minute + time.Second
 	checkEqual(t, "after an hour", len(take(t, a, testSysid, "a-x", 9, time.Hour)), 1)
 
 	putSchedule(t, a, "x", `{"cron":"@every 1h","job":{"type":"y"}}`)
@@ -97,7 +97,7 @@ func TestHostIsSet(t *testing.T) {
 	set = 0
 	checkEqual(t, "before the boot", off(a), time.Hour-59*time.Second)
 	a.Close()
-	bootID, booted = "two", up
+	bootID, booted = "two", uptime
 	a = open()
 	checkEqual(t, "after the boot", off(a), time.Duration(0))
 	set = time.Hour

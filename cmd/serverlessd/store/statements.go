@@ -11,9 +11,9 @@ import (
 // statementDriver opens connections to SQLite that keep their prepared statements, because parsing
 // a statement takes about as long as running it.
 type statementDriver struct {
-	driver sqlite.Driver
-	name   string
-	kept   driver.Conn // of keep
+	driver   sqlite.Driver
+	name     string
+	keptConn driver.Conn // of keep
 }
 
 // keep opens a connection that stays open until the pool is closed, and that nothing uses. The pool
@@ -27,16 +27,16 @@ func (k *statementDriver) keep() error {
 	if _, err := c.(connection).ExecContext(context.Background(), "SELECT 1 FROM sqlite_schema LIMIT 1", nil); err != nil {
 		return errors.Join(err, c.Close())
 	}
-	k.kept = c
+	k.keptConn = c
 	return nil
 }
 
 // Close implements io.Closer for sql.DB.
 func (k *statementDriver) Close() error {
-	if k.kept == nil {
+	if k.keptConn == nil {
 		return nil
 	}
-	return k.kept.Close()
+	return k.keptConn.Close()
 }
 
 // Driver and Connect implement driver.Connector.
@@ -72,7 +72,7 @@ const maxKept = 256
 
 type prepared struct {
 	driver.Stmt
-	busy bool // whether its rows are being read
+	inUse bool // whether its rows are being read
 }
 
 // statement returns the prepared statement of a text, or nil if it is in use.
@@ -86,7 +86,7 @@ func (c *statementConn) statement(ctx context.Context, text string) (*prepared, 
 		}
 		p = &prepared{Stmt: s}
 		c.statements[text] = p
-	case p != nil && p.busy:
+	case p != nil && p.inUse:
 		return nil, nil
 	}
 	return p, nil
@@ -122,7 +122,7 @@ func (c *statementConn) QueryContext(ctx context.Context, text string, args []dr
 	if err != nil {
 		return nil, err
 	}
-	p.busy = true
+	p.inUse = true
 	return &statementRows{r, p}, nil
 }
 
@@ -134,7 +134,7 @@ type statementRows struct {
 
 // Close implements driver.Rows.
 func (r *statementRows) Close() error {
-	r.statement.busy = false
+	r.statement.inUse = false
 	return r.Rows.Close()
 }
 

@@ -87,22 +87,22 @@ const searchFactor = 10
 // after each time the clock was set back; each sweep does a slice of the search.
 func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	s.mu.Lock()
-	sets, righted, from := s.clock.setBacks, s.clock.setsSearched, s.clock.searchedTo
+	sets, righted, fromRow := s.clock.setBacks, s.clock.setsSearched, s.clock.searchedTo
 	s.mu.Unlock()
 	if sets == righted {
 		return nil
 	}
 	var late []job.ID
-	var to rowPosition
+	var toRow rowPosition
 	var more bool
 	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		late, to, more = nil, from, false
-		if to.dt == "" {
-			to.dt = formatTime(now)
+		late, toRow, more = nil, fromRow, false
+		if toRow.dt == "" {
+			toRow.dt = formatTime(now)
 		}
 		seen := 0
 		return eachRow(ctx, q, lockedColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
-			[]any{to.dt, to.dt, to.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
+			[]any{toRow.dt, toRow.dt, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(late) == want.Limit; more {
 					return nil
 				}
@@ -111,7 +111,7 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 					late = append(late, h.id)
 				}
 				seen++
-				to, more = rowPosition{formatTime(h.dt), string(h.id)}, seen == searchFactor*want.Limit
+				toRow, more = rowPosition{formatTime(h.dt), string(h.id)}, seen == searchFactor*want.Limit
 				return err
 			})
 	})
@@ -138,7 +138,7 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.clock.setBacks == sets { // if it has changed, the clock was set back again, and the search begins anew
-		if s.clock.searchedTo = to; !more {
+		if s.clock.searchedTo = toRow; !more {
 			s.clock.setsSearched = sets
 		}
 	}

@@ -124,21 +124,21 @@ func TestClockIsSet(t *testing.T) {
 func TestClockIsSetBeforeTheStart(t *testing.T) {
 	for _, age := range []time.Duration{0, 2 * time.Hour} {
 		path := filepath.Join(t.TempDir(), "store.db")
-		var set, up time.Duration
+		var set, uptime time.Duration
 		start := time.Now()
 		open := func() Store {
-			s := OpenAt(path, func() time.Time { return start.Add(up + set) }, func() time.Duration { return up })
+			s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
 			t.Cleanup(func() { s.Close() })
 			return s
 		}
 		s := open()
 		w := laxSweep
 		w.RetryFor, w.TTL = 6*time.Hour, time.Minute
-		for ; up < age; up += time.Minute {
+		for ; uptime < age; uptime += time.Minute {
 			sweep(t, s, w)
 		}
 		ingest(t, s, entry("a-x", "1"))
-		up += time.Second
+		uptime += time.Second
 		run := take(t, s, testSysid, "a-x", 1, time.Minute)[0].Run
 		if err := s.Reserve(t.Context(), testSysid, time.Minute); err != nil {
 			t.Fatal(err)
@@ -147,12 +147,12 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 		later := open()
 		for range 9 {
 			checkEqual(t, "swept by a daemon that starts later", sweep(t, later, w).Freed, 0)
-			up += 10 * time.Second
+			uptime += 10 * time.Second
 			if lost, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
 				t.Fatal(lost, err)
 			}
 		}
-		up += time.Minute
+		uptime += time.Minute
 		checkEqual(t, "once nobody renews", sweep(t, later, w).Freed, 1)
 	}
 }
@@ -163,10 +163,10 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
-	var set, up time.Duration
+	var set, uptime time.Duration
 	start := time.Now()
 	open := func() Store {
-		s := OpenAt(path, func() time.Time { return start.Add(up + set) }, func() time.Duration { return up })
+		s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -174,10 +174,10 @@ func TestClockJumps(t *testing.T) {
 	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
 		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
 	pass := func(s Store, d time.Duration) (swept SweepResult) {
-		for end := up + d; ; up += min(10*time.Minute, end-up) {
+		for end := uptime + d; ; uptime += min(10*time.Minute, end-uptime) {
 			some := sweep(t, s, w)
 			swept.Freed, swept.Abandoned, swept.Expired, swept.Purged = swept.Freed+some.Freed, swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
-			if up == end {
+			if uptime == end {
 				return swept
 			}
 		}
@@ -215,7 +215,7 @@ func TestClockJumps(t *testing.T) {
 		if _, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil {
 			t.Fatal(err)
 		}
-		up += 30 * time.Second
+		uptime += 30 * time.Second
 		checkEqual(t, "soon after", sweep(t, s, w), none)
 	}
 	checkEqual(t, "expired locks of a daemon that no longer renews them, and four locks from a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
@@ -223,7 +223,7 @@ func TestClockJumps(t *testing.T) {
 	pass(s, 7*time.Hour)
 	checkEqual(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
 	checkEqual(t, "age", aged(s) > 6*time.Hour, true)
-	up += 40 * time.Minute
+	uptime += 40 * time.Minute
 	s = open()
 	checkEqual(t, "age after a start", aged(s) > 6*time.Hour, true)
 	checkEqual(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
@@ -232,7 +232,7 @@ func TestClockJumps(t *testing.T) {
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)
-	up += 50 * day
+	uptime += 50 * day
 	s = open()
 	checkEqual(t, "at first", pass(s, 50*time.Minute).Expired, 0)
 	checkEqual(t, "then", pass(s, 20*time.Minute).Expired, 1)
@@ -246,10 +246,10 @@ func TestClockWasAhead(t *testing.T) {
 	for _, seen := range []bool{true, false} {
 		t.Run(fmt.Sprint("seen=", seen), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
-			var set, up time.Duration
+			var set, uptime time.Duration
 			start := time.Now()
 			open := func() Store {
-				s := OpenAt(path, func() time.Time { return start.Add(up + set) }, func() time.Duration { return up })
+				s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
 				t.Cleanup(func() { s.Close() })
 				return s
 			}
@@ -257,7 +257,7 @@ func TestClockWasAhead(t *testing.T) {
 			w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 2,
 				Handled: func(string) bool { return true }}
 			add := func(jobtype string, delay time.Duration) {
-				host := start.Add(up + set)
+				host := start.Add(uptime + set)
 				e := journal.Entry{ID: ids.Next(1), Jobtype: jobtype, Payload: []byte("1"), Accepted: host, End: 1}
 				if delay > 0 {
 					e.Due = host.Add(delay)
@@ -276,7 +276,7 @@ func TestClockWasAhead(t *testing.T) {
 			for range 25 {
 				add("a-asked", 2*day)
 			}
-			up += 2 * time.Minute
+			uptime += 2 * time.Minute
 			sweep(t, s, w)
 			set = 3 * day
 			add("a-fresh", 0)
@@ -297,7 +297,7 @@ func TestClockWasAhead(t *testing.T) {
 				s = open()
 			}
 			pass := func(d time.Duration) {
-				for end := up + d; up < end; up += min(5*time.Minute, end-up) {
+				for end := uptime + d; uptime < end; uptime += min(5*time.Minute, end-uptime) {
 					for swept := sweep(t, s, w); swept.More; swept = sweep(t, s, w) {
 					}
 				}

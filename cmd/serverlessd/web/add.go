@@ -77,7 +77,7 @@ func (s *Web) add(r *request) error {
 		defer cancel()
 		err := s.queue.Stored(ctx, receipt)
 		stored := err == nil
-		if a.Stored = &stored; errors.Is(err, journal.ErrAside) {
+		if a.Stored = &stored; errors.Is(err, journal.ErrSetAside) {
 			a.Reason = err.Error()
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *k
 func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receipt, err error) {
 	receipt, err = s.queue.Add(r.Context(), p.batches)
 	if err != nil && r.Context().Err() != nil {
-		return receipt, busy("journal_failed", "the disk took too long: the lines may have been accepted, or not")
+		return receipt, unavailable("journal_failed", "the disk took too long: the lines may have been accepted, or not")
 	}
 	if err != nil {
 		return receipt, err

@@ -18,7 +18,7 @@ import (
 // awayQueue is a queue whose store is away.
 type awayQueue struct {
 	Queue
-	asked chan struct{} // closed when a caller waits for the store
+	waiting chan struct{} // closed when a caller waits for the store
 }
 
 func (awayQueue) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, err error) {
@@ -31,14 +31,14 @@ func (awayQueue) Add(_ context.Context, batches []journal.Batch) (r journal.Rece
 func (awayQueue) Unhandled(string) bool { return false }
 
 func (a awayQueue) Stored(ctx context.Context, _ journal.Receipt) error {
-	a.asked <- struct{}{}
+	a.waiting <- struct{}{}
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 // TestWaitTakesNoBuffer: requests that wait for a store do not keep others from adding.
 func TestWaitTakesNoBuffer(t *testing.T) {
-	s := &Web{queue: awayQueue{asked: make(chan struct{})}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
+	s := &Web{queue: awayQueue{waiting: make(chan struct{})}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/acme/add/t", strings.NewReader(strings.Repeat("a", 2*smallBody)))
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), query: query, client: "acme", name: "t"})
@@ -47,7 +47,7 @@ func TestWaitTakesNoBuffer(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- add(ctx, url.Values{"wait": {"store"}}) }()
 	select {
-	case <-s.queue.(awayQueue).asked:
+	case <-s.queue.(awayQueue).waiting:
 	case err := <-ended:
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestStored(t *testing.T) {
 	for want, err := range map[string]error{
 		`"stored":true}`:  nil,
 		`"stored":false}`: context.DeadlineExceeded,
-		`"stored":false,"reason":"` + journal.ErrAside.Error() + `"}`: journal.ErrAside,
+		`"stored":false,"reason":"` + journal.ErrSetAside.Error() + `"}`: journal.ErrSetAside,
 	} {
 		s := &Web{queue: storedQueue{err: err}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
 		w := httptest.NewRecorder()

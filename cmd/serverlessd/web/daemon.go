@@ -34,7 +34,7 @@ func (s *Web) healthz(r *request) error { return text(r.w, "ok") }
 
 func (s *Web) readyz(r *request) error {
 	if err := s.queue.Health(); err != nil {
-		return busy("not_ready", "%v", err)
+		return unavailable("not_ready", "%v", err)
 	}
 	return text(r.w, "ok")
 }

@@ -29,8 +29,8 @@ func fail(status int, code, field, format string, args ...any) *apiError {
 	return &apiError{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
 }
 
-// busy returns an error for a state that will pass, so that the client can try again.
-func busy(code, format string, args ...any) *apiError {
+// unavailable returns an error for a state that will pass, so that the client can try again.
+func unavailable(code, format string, args ...any) *apiError {
 	return fail(http.StatusServiceUnavailable, code, "", format, args...)
 }
 

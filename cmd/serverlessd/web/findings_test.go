@@ -15,7 +15,7 @@ import (
 // TestFindings: each problem is found, and a healthy daemon has no findings.
 func TestFindings(t *testing.T) {
 	type types = map[string]store.Counts
-	gone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}
+	errGone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}
 	opt := &Options{JournalMax: 1000, Concurrency: 2}
 	begin := time.Unix(1_700_000_000, 0)
 	for what, c := range map[string]struct {
@@ -28,10 +28,10 @@ func TestFindings(t *testing.T) {
 		"without one":    {l: engine.Snapshot{Types: types{"a-y": {Waiting: 2}}}, want: "severe a-y no_handler 2 jobs are waiting, and the type has no handler Once it has one, they run: POST /a/handler/add/y"},
 		"failing":        {l: engine.Snapshot{Types: types{"a-x": {OK: 2, Failed: 1, Abandoned: 1}}}, want: "warning a-x failing 2 jobs did not succeed, 2 did"},
 		"failing lately": {l: engine.Snapshot{Ended: map[string]int64{"ok": 104, "failed": 5, "retry": 90}}, want: "warning daemon failing 5 of 9 runs"},
-		"store away":     {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: gone.Error(), Away: true}}}, ready: gone, want: "severe s store is away: gone"},
-		"store refuses":  {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: gone.Error()}}}, want: "severe s store refuses something: gone"},
-		"broker away":    {l: engine.Snapshot{Broker: gone}, ready: gone, want: "severe daemon broker_away the broker is away: gone"},
-		"not ready":      {ready: gone, want: "severe daemon not_ready is not ready: gone"},
+		"store away":     {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: errGone.Error(), Away: true}}}, ready: errGone, want: "severe s store is away: gone"},
+		"store refuses":  {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: errGone.Error()}}}, want: "severe s store refuses something: gone"},
+		"broker away":    {l: engine.Snapshot{Broker: errGone}, ready: errGone, want: "severe daemon broker_away the broker is away: gone"},
+		"not ready":      {ready: errGone, want: "severe daemon not_ready is not ready: gone"},
 		"off":            {l: engine.Snapshot{Imbalance: -1}, want: "severe daemon imbalance the counts of the stores are off by -1"},
 		"set aside":      {l: engine.Snapshot{Types: types{"a-x": {SetAside: 2}}, Journal: journal.Stats{Bad: 1}}, want: "warning journal set_aside 2 jobs were set aside, which no store would take"},
 		"damaged":        {l: engine.Snapshot{Journal: journal.Stats{Bad: 1}}, want: "warning journal set_aside 1 files are set aside"},

@@ -10,12 +10,12 @@ import (
 
 // oneJob: each action on a job takes effect and is reported, and so is a refusal.
 func oneJob(t *testing.T, w *world, ids map[string]string) {
-	b := w.open(at("acme", ids["failed"]))
+	b := w.open(jobPath("acme", ids["failed"]))
 	b.Press("Retry")
 	b.Sees("The job is retried.")
 	w.awaitState("acme", ids["failed"], "failed") // again
 	late := w.add("acme", "report", "late\n", "")[0]
-	b.At(at("acme", late))
+	b.At(jobPath("acme", late))
 	b.Press("Cancel")
 	b.Sees("Cancel the job?")
 	b.Accessible("a dialog")
@@ -26,7 +26,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Press("Leave it")
 	b.Sees("There is no job with this id, or it has been forgotten.")
 	soon := w.add("acme", "report", "soon\n", "")[0]
-	b.At(at("acme", soon))
+	b.At(jobPath("acme", soon))
 	b.Press("Cancel")
 	b.Press("Cancel the job")
 	b.Sees("The job is cancelled.")
@@ -34,7 +34,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 		t.Errorf("the job is %s", got)
 	}
 	hour := w.add("acme", "greet", "hour\n", "&delay=1h")
-	b.At(at("acme", hour[0]))
+	b.At(jobPath("acme", hour[0]))
 	b.Sees("it is not due until")
 	b.Press("Run now")
 	b.Sees("The job is due now.")
@@ -42,7 +42,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Press("Duplicate")
 	b.Press("Duplicate it")
 	b.Sees("It is added.")
-	b.Until(`location.hash !== $0 && document.body.innerText.includes('hello hour')`, at("acme", hour[0]))
+	b.Until(`location.hash !== $0 && document.body.innerText.includes('hello hour')`, jobPath("acme", hour[0]))
 	hour = append(w.add("acme", "greet", "hour\n", "&delay=1h"), w.add("acme", "greet", "hour\n", "&delay=1h")...)
 	b.At("#/jobs?state=deferred&of=acme-greet")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
@@ -74,7 +74,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Retry 2 selected")
 	b.Press("Retry 2 jobs")
 	b.Sees("2 jobs retried.")
-	w.until("all have failed again", func() bool {
+	w.waitUntil("all have failed again", func() bool {
 		return strings.Contains(fmt.Sprint(w.ask("GET", "/bulk/state", "")["types"]), "failed:60")
 	})
 	w.handler("bulk", "no", "exit 0")
@@ -88,7 +88,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Sees("Retry 1 failed job?")
 	b.Press("Retry them")
 	b.Sees("1 job retried.")
-	w.until("it has failed again", func() bool {
+	w.waitUntil("it has failed again", func() bool {
 		return strings.Contains(fmt.Sprint(w.ask("GET", "/acme/state", "")["types"]), "failed:1")
 	})
 	b.At("#/jobs?of=bulk-none&state=waiting")
@@ -185,7 +185,7 @@ func journal(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Put back")
 	b.Sees("2 jobs put back.")
 	b.Gone("Put all back")
-	w.until("the store has them", func() bool {
+	w.waitUntil("the store has them", func() bool {
 		return strings.Contains(fmt.Sprint(w.ask("GET", "/acme/state", "")["types"].(map[string]any)["large"]), "waiting:2")
 	})
 	b.Press("Stop")

@@ -29,7 +29,7 @@ func TestBusy(t *testing.T) {
 		name string
 		test func(*testing.T, *world, map[string]string)
 	}{
-		{"Cold", cold}, {"Views", views}, {"Keyboard", keyboard}, {"Quiet", quiet}, {"Readme", readme},
+		{"Cold", cold}, {"Views", views}, {"Keyboard", keyboard}, {"Quiet", testQuiet}, {"Readme", readme},
 		{"Job", oneJob}, {"Jobs", manyJobs}, {"Handlers", handlers}, {"Schedules", schedules}, {"Journal", journal}, {"Foreign", foreign}, {"Hostile", harmless},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, &world{t, w.d, w.url}, ids) })
@@ -54,12 +54,12 @@ func views(t *testing.T, w *world, ids map[string]string) {
 		{"#/journal", []string{"store.db", "there", "refused", "larger than the database allows", "damaged", "Put back", "cannot be read"}},
 		{"#/schedules", []string{"nightly", "30 2 * * *", "acme-report"}},
 		{"#/schedules/acme/nightly", []string{"for the boss", "Due next", "9223372036854775809"}},
-		{at("acme", ids["ok"]), []string{"run 1: answered", "world", "hello world"}},
-		{at("acme", ids["failed"]), []string{"run 1: failed", "550 no such mailbox", `"n": 9223372036854775809`, "Its standard error", "Retry"}},
-		{at("acme", ids["deferred"]), []string{"the gateway is busy", "it is tried again at", "Cancel"}},
-		{at("acme", ids["running"]), []string{"run 1: running", "holiday.mp4"}},
-		{at("acme", ids["waiting"]), []string{"its type has no handler", "add one", "Cancel"}},
-		{at("umbrella", ids["other"]), []string{`"sent": 18446744073709551615`}},
+		{jobPath("acme", ids["ok"]), []string{"run 1: answered", "world", "hello world"}},
+		{jobPath("acme", ids["failed"]), []string{"run 1: failed", "550 no such mailbox", `"n": 9223372036854775809`, "Its standard error", "Retry"}},
+		{jobPath("acme", ids["deferred"]), []string{"the gateway is busy", "it is tried again at", "Cancel"}},
+		{jobPath("acme", ids["running"]), []string{"run 1: running", "holiday.mp4"}},
+		{jobPath("acme", ids["waiting"]), []string{"its type has no handler", "add one", "Cancel"}},
+		{jobPath("umbrella", ids["other"]), []string{`"sent": 18446744073709551615`}},
 		{"#/job/acme/nosuch", []string{"There is no job with this id"}},
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
@@ -165,8 +165,8 @@ func keyboard(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// quiet: a hidden tab sends no requests.
-func quiet(t *testing.T, w *world, _ map[string]string) {
+// testQuiet: a hidden tab sends no requests.
+func testQuiet(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("")
 	b.Sees("Types with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
@@ -178,7 +178,7 @@ func quiet(t *testing.T, w *world, _ map[string]string) {
 		t.Errorf("a hidden tab has made %d requests", after-before)
 	}
 	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
-	w.until("it looks again", func() bool { after, _ := b.Heard(); return after > before })
+	w.waitUntil("it looks again", func() bool { after, _ := b.Heard(); return after > before })
 }
 
 // foreign: a page of another site cannot act through a visitor's browser, and a page under a
@@ -309,7 +309,7 @@ func harmless(t *testing.T, w *world, _ map[string]string) {
 		if strings.HasPrefix(first, "\u202e") || len(first) > 100 {
 			first = first[len("\u202e"):6]
 		}
-		b.At(at("evil", id))
+		b.At(jobPath("evil", id))
 		b.Until(`document.querySelector('pre')`)
 		b.Sees(first, "run 1: ")
 		check(hostile[i])

@@ -74,7 +74,7 @@ func start(t *testing.T, dir string, flags ...string) *world {
 // ready waits until the daemon is ready.
 func (w *world) ready() *world {
 	w.t.Helper()
-	w.until("it is ready", func() bool { code, _ := w.try("GET", "/readyz", ""); return code == 200 })
+	w.waitUntil("it is ready", func() bool { code, _ := w.try("GET", "/readyz", ""); return code == 200 })
 	return w
 }
 
@@ -110,8 +110,8 @@ func (w *world) ask(method, path, body string) (out map[string]any) {
 	return out
 }
 
-// until waits until a condition holds, and fails the test if it does not.
-func (w *world) until(what string, is func() bool) {
+// waitUntil waits until a condition holds, and fails the test if it does not.
+func (w *world) waitUntil(what string, is func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -149,7 +149,7 @@ func (w *world) state(client, id string) string {
 // awaitState waits until a job has this state.
 func (w *world) awaitState(client, id, state string) {
 	w.t.Helper()
-	w.until(id+" is "+state, func() bool { return w.state(client, id) == state })
+	w.waitUntil(id+" is "+state, func() bool { return w.state(client, id) == state })
 }
 
 // open opens the page in a new profile.
@@ -218,4 +218,4 @@ func startBusy(t *testing.T) (w *world, ids map[string]string) {
 	return w, ids
 }
 
-func at(client, id string) string { return "#/job/" + client + "/" + url.PathEscape(id) }
+func jobPath(client, id string) string { return "#/job/" + client + "/" + url.PathEscape(id) }
