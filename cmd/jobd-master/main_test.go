@@ -129,10 +129,10 @@ typo_key = 1
 		t.Fatal(got)
 	}
 	w.Expect(`[2]`) // pings
-	thief := peertest.Dial(t, p.addr)
-	thief.Write(`[0,{"no":9,"type":"status","password":"gu3ss"}]|[2]|`)
-	thief.Expect(`[1,{"no":9,"error":"invalid password"}]`)
-	thief.ExpectEnd()
+	wrongPassword := peertest.Dial(t, p.addr)
+	wrongPassword.Write(`[0,{"no":9,"type":"status","password":"gu3ss"}]|[2]|`)
+	wrongPassword.Expect(`[1,{"no":9,"error":"invalid password"}]`)
+	wrongPassword.ExpectEnd()
 
 	get := func(path string) string {
 		t.Helper()
@@ -225,11 +225,11 @@ func TestQuietByDefault(t *testing.T) {
 func TestUnfinishedMessages(t *testing.T) {
 	const limit = 48 << 20
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))
-	innocent := peertest.Dial(t, p.addr)
-	innocent.WriteRaw(`[0,{"no":1,"type":"po`)
+	bystander := peertest.Dial(t, p.addr)
+	bystander.WriteRaw(`[0,{"no":1,"type":"po`)
 	part := strings.Repeat("x", 1<<20)
 	var wg sync.WaitGroup
-	hoard := func(first string, pieces int) {
+	sendPieces := func(first string, pieces int) {
 		wg.Go(func() {
 			sock, err := net.Dial("tcp", p.addr)
 			if err != nil {
@@ -248,9 +248,9 @@ func TestUnfinishedMessages(t *testing.T) {
 			_, _ = io.Copy(io.Discard, sock) // until it is
 		})
 	}
-	hoard(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`+"\x04"+`[1,{"no":1,"data":"`, 400)
+	sendPieces(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`+"\x04"+`[1,{"no":1,"data":"`, 400)
 	for range 32 {
-		hoard(`[0,{"no":1,"type":"`, 15)
+		sendPieces(`[0,{"no":1,"type":"`, 15)
 	}
 	peak := int64(0)
 	done := make(chan struct{})
@@ -270,8 +270,8 @@ func TestUnfinishedMessages(t *testing.T) {
 			}
 		}
 	}
-	innocent.WriteRaw(`ke","data":{"targets":["y"]}}]` + "\x04")
-	innocent.Expect(`[1,{"no":1,"data":"ok"}]`)
+	bystander.WriteRaw(`ke","data":{"targets":["y"]}}]` + "\x04")
+	bystander.Expect(`[1,{"no":1,"data":"ok"}]`)
 	t.Logf("%d MiB at most", peak>>20)
 	if maxBytes := limit + limit/4 + 64<<20; peak > int64(maxBytes) {
 		t.Errorf("%d bytes resident, more than %d", peak, maxBytes)

@@ -243,13 +243,13 @@ func TestCommandLine(t *testing.T) {
 // TestLateDatabase: a daemon that waits for its database says so to its clients, and
 // can be stopped.
 func TestLateDatabase(t *testing.T) {
-	out, done, come := &throwaway.Log{}, make(chan error, 1), make(chan struct{})
+	out, done, online := &throwaway.Log{}, make(chan error, 1), make(chan struct{})
 	engine := controltest.New("any")
 	open := func(ctx context.Context, _ config.Worker, log zerolog.Logger, _ prometheus.Registerer, waits func(error)) (control.Daemon, error) {
 		log.Info().Msg("opening")
 		waits(errors.New("no route to the database"))
 		select {
-		case <-come:
+		case <-online:
 			return engine, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -270,7 +270,7 @@ func TestLateDatabase(t *testing.T) {
 			t.Errorf("%s: %+v, %v", path, r, err)
 		}
 	}
-	close(come)
+	close(online)
 	peertest.Until(t, "the same connection is served", func() bool {
 		return client.Ask(`[0,{"no":2,"type":"poll","data":{"targets":["any"]}}]`) == `[1,{"no":2,"data":"ok"}]`
 	})
@@ -280,7 +280,7 @@ func TestLateDatabase(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	come = make(chan struct{})
+	online = make(chan struct{})
 	go func() { done <- run(&cfg, open, out) }()
 	peertest.Until(t, "the daemon opens again", func() bool { return strings.Count(out.String(), "opening") == 2 })
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {

@@ -76,10 +76,10 @@ func (v *testClient) get(path string) (string, error) {
 // closed to make room for a new one; a connection that waits for its answer is not.
 func TestConnectionLimit(t *testing.T) {
 	release := make(chan struct{})
-	var at atomic.Pointer[Door]
+	var current atomic.Pointer[Door]
 	d := startDoor(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
-			_, _ = at.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}})
+			_, _ = current.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}})
 			Wait(w)
 			<-release
 		}
@@ -88,7 +88,7 @@ func TestConnectionLimit(t *testing.T) {
 		}
 		fmt.Fprint(w, overLimit(r))
 	})
-	at.Store(d)
+	current.Store(d)
 	busy := connect(t, d)
 	answered := make(chan string)
 	go func() {
@@ -127,7 +127,7 @@ func TestConnectionLimit(t *testing.T) {
 // are and wherever they stop: before the first byte, in a handshake, in the head of a request, or
 // without reading a public answer.
 func TestSlowClients(t *testing.T) {
-	dir, large := t.TempDir(), make([]byte, 1<<20)
+	dir, largeBody := t.TempDir(), make([]byte, 1<<20)
 	if err := throwaway.Certs(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestSlowClients(t *testing.T) {
 					w.WriteHeader(err.(*Refusal).Status)
 				case r.URL.Path == "/open":
 					for range 64 {
-						if _, err := w.Write(large); err != nil {
+						if _, err := w.Write(largeBody); err != nil {
 							return
 						}
 					}

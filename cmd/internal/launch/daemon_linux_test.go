@@ -361,7 +361,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	for code := range 50 {
 		r := run(t, job, fmt.Sprint(code))
 		var pid int
-		fmt.Sscan(r.out, &pid)
+		fmt.Sscan(r.stdout, &pid)
 		if r.Code != code || pid == 0 {
 			t.Fatalf("%+v", r)
 		}

@@ -45,7 +45,7 @@ func start(t *testing.T, c Command) *Process {
 // output is how a process ended, with its output.
 type output struct {
 	Result
-	out, err string
+	stdout, stderr string
 }
 
 func run(t *testing.T, args ...string) output {
@@ -62,8 +62,8 @@ func runCommand(t *testing.T, c Command) output {
 	}
 	c.Stderr = err
 	o := output{Result: result(t, start(t, c))}
-	o.out, _ = out.Text()
-	o.err, _ = err.Text()
+	o.stdout, _ = out.Text()
+	o.stderr, _ = err.Text()
 	return o
 }
 
@@ -145,8 +145,8 @@ func TestCommandSettings(t *testing.T) {
 		Args: []string{job}, Dir: dir,
 		Env: append(os.Environ(), "LAUNCH_REPLACED=new", "LAUNCH_ADDED=a b=c"),
 	})
-	if r.out != dir+"\nyes new a b=c\nend\n" {
-		t.Fatalf("%q", r.out)
+	if r.stdout != dir+"\nyes new a b=c\nend\n" {
+		t.Fatalf("%q", r.stdout)
 	}
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<14) // more than a pipe holds
 	var back bytes.Buffer
@@ -175,7 +175,7 @@ func TestCommandLookup(t *testing.T) {
 		"directory":       {Args: []string{"./job"}, Dir: filepath.Dir(path)},
 		"a relative PATH": {Args: []string{"job"}, Dir: filepath.Dir(path), Env: []string{"PATH=.:/bin"}},
 	} {
-		if r := runCommand(t, c); r.out != "found\n" {
+		if r := runCommand(t, c); r.stdout != "found\n" {
 			t.Errorf("by %s: %+v", name, r)
 		}
 	}
@@ -290,11 +290,11 @@ func TestSignalNames(t *testing.T) {
 
 func TestExitWithOpenPipe(t *testing.T) {
 	r := run(t, script(t, `echo before; (sleep 1000; echo late) & echo $! >&2; exit 4`))
-	if r.Code != 4 || r.out != "before\n" {
+	if r.Code != 4 || r.stdout != "before\n" {
 		t.Fatalf("%+v", r)
 	}
 	var pid int
-	fmt.Sscan(r.err, &pid)
+	fmt.Sscan(r.stderr, &pid)
 	if isGone(pid) {
 		t.Fatal("the descendant was killed")
 	}
@@ -326,7 +326,7 @@ func TestLingering(t *testing.T) {
 		t.Error("a signal was delivered to a group whose id may be somebody else's")
 	}
 	quick := runCommand(t, Command{Args: []string{script(t, `(sleep 0.1; echo late) & exit 0`)}, Linger: time.Minute})
-	if quick.Result != (Result{}) || quick.out != "late\n" {
+	if quick.Result != (Result{}) || quick.stdout != "late\n" {
 		t.Fatalf("%+v", quick)
 	}
 }
@@ -334,7 +334,7 @@ func TestLingering(t *testing.T) {
 func TestChattyDescendant(t *testing.T) {
 	r := run(t, script(t, `yes & echo $! >&2; exit 0`))
 	var pid int
-	fmt.Sscan(r.err, &pid)
+	fmt.Sscan(r.stderr, &pid)
 	eventually(t, "the descendant dies of its closed pipe", func() bool { return isGone(pid) })
 }
 
@@ -358,8 +358,8 @@ func TestFullOutputClosesPipe(t *testing.T) {
 func TestOutputBeforeExitIsKept(t *testing.T) {
 	// A pipe full of output, written by a process that ends at once.
 	for range 50 {
-		if r := run(t, "head", "-c", "65536", "/dev/zero"); len(r.out) != 65536 {
-			t.Fatalf("%d bytes", len(r.out))
+		if r := run(t, "head", "-c", "65536", "/dev/zero"); len(r.stdout) != 65536 {
+			t.Fatalf("%d bytes", len(r.stdout))
 		}
 	}
 }
@@ -405,14 +405,14 @@ func TestTextAtEveryLimit(t *testing.T) {
 func TestBlockingOutputs(t *testing.T) {
 	// A program that gets EAGAIN on its standard output may lose output.
 	r := run(t, "grep", "flags", "/proc/self/fdinfo/1", "/proc/self/fdinfo/2")
-	for line := range strings.Lines(r.out) {
+	for line := range strings.Lines(r.stdout) {
 		var flags int
 		fmt.Sscanf(line[strings.Index(line, "flags:")+6:], "%o", &flags)
 		if flags&syscall.O_NONBLOCK != 0 {
-			t.Fatalf("not blocking: %q", r.out)
+			t.Fatalf("not blocking: %q", r.stdout)
 		}
 	}
-	if strings.Count(r.out, "\n") != 2 {
+	if strings.Count(r.stdout, "\n") != 2 {
 		t.Fatalf("%+v", r)
 	}
 }

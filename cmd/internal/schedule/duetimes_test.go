@@ -59,9 +59,9 @@ func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 // is a repetition.
 const walkBefore = 26 * time.Hour
 
-// walk finds the due times by reading the clocks each minute: a time is due when they
+// walkClocks finds the due times by reading the clocks each minute: a time is due when they
 // show it for the first time, or have skipped it.
-func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
+func walkClocks(text string, from time.Time, shown []time.Time) (due []time.Time) {
 	fits := matches(text)
 	last := shown[0]
 	for i, clock := range shown {
@@ -111,7 +111,7 @@ func TestTimesMatchWalk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := walk(text, from, shown)
+			want := walkClocks(text, from, shown)
 			var got []time.Time
 			for at := times.next(from); !at.IsZero() && !at.After(to); at = times.next(at) {
 				got = append(got, at)

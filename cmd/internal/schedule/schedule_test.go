@@ -36,8 +36,8 @@ func newTestDoor(t *testing.T, change func(*Spec)) *testDoor {
 	return w
 }
 
-// at advances the time to this many seconds after noon, and settles the schedule.
-func (w *testDoor) at(seconds float64) {
+// settleAt advances the time to this many seconds after noon, and settles the schedule.
+func (w *testDoor) settleAt(seconds float64) {
 	w.t.Helper()
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))
 	since, _ := w.watch.Observe(now)
@@ -72,7 +72,7 @@ func (w *testDoor) at(seconds float64) {
 	}
 }
 
-func (w *testDoor) want(made string, skipped string) {
+func (w *testDoor) expect(made string, skipped string) {
 	w.t.Helper()
 	if got := strings.Join(w.jobs, " "); got != made {
 		w.t.Errorf("made %s, want %s", got, made)
@@ -84,7 +84,7 @@ func (w *testDoor) want(made string, skipped string) {
 
 func (w *testDoor) watching(from, to float64) {
 	for s := from; s <= to; s += 0.5 {
-		w.at(s)
+		w.settleAt(s)
 	}
 }
 
@@ -103,8 +103,8 @@ func TestCatchUp(t *testing.T) {
 		w := newTestDoor(t, func(s *Spec) { s.CatchUp, s.WindowMS = c.catchUp, c.window })
 		w.watching(0.5, 12)
 		w.room = 2
-		w.at(50.5)
-		w.want(c.made, c.skipped)
+		w.settleAt(50.5)
+		w.expect(c.made, c.skipped)
 	}
 }
 
@@ -112,12 +112,12 @@ func TestCatchUp(t *testing.T) {
 // of any length is handled at once.
 func TestManyMissed(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", catchUpAll, maxWindow.Milliseconds() })
-	w.at(5000.5)
+	w.settleAt(5000.5)
 	if n := len(w.jobs); n != MaxCatchUp+1 || w.jobs[0] != "4000>5000.5" || w.jobs[n-1] != "5000>5000.5" {
 		t.Errorf("%d: %s … %s", n, w.jobs[0], w.jobs[n-1])
 	}
 	w = newTestDoor(t, func(s *Spec) { s.Cron = "* * * * *" })
-	w.at(20 * 365 * 86400)
+	w.settleAt(20 * 365 * 86400)
 	if len(w.jobs) != 1 || len(w.s.Last) != maxPast {
 		t.Errorf("%v, %+v", w.jobs, w.s.Last)
 	}
@@ -134,20 +134,20 @@ func TestOverlap(t *testing.T) {
 		w.ids["10"] = false
 		if overlap != overlapQueue {
 			w.watching(32.5, 41)
-			w.want(want[0], want[1])
+			w.expect(want[0], want[1])
 			continue
 		}
-		w.want("10>10", "[waiting:1]")
+		w.expect("10>10", "[waiting:1]")
 		w.watching(32.5, 41)
-		w.want("10>10 20>32.5", "[waiting:1]") // due time 40 waits for the job of 20
+		w.expect("10>10 20>32.5", "[waiting:1]") // due time 40 waits for the job of 20
 		w.ids["20"] = false
-		w.at(41.5)
-		w.want("10>10 20>32.5 40>41.5", "[waiting:1]")
+		w.settleAt(41.5)
+		w.expect("10>10 20>32.5 40>41.5", "[waiting:1]")
 	}
 	// The limit on overlaps applies to jobs that are caught up, too.
 	w := newTestDoor(t, func(s *Spec) { s.Overlap, s.CatchUp = overlapSkip, catchUpAll })
-	w.at(50)
-	w.want("10>50", "[running:4]")
+	w.settleAt(50)
+	w.expect("10>50", "[running:4]")
 }
 
 // TestClockSetBack: when the clock is set back, no job is made twice, and due times that the clock
@@ -157,14 +157,14 @@ func TestClockSetBack(t *testing.T) {
 	w.watching(0.5, 21)
 	w.watching(100_000, 100_011) // a day ahead
 	const made = "10>10 20>20 99990>100000 100000>100000 100010>100010"
-	w.want(made, "[missed:999]")
+	w.expect(made, "[missed:999]")
 	w.watching(5, 41) // the clock is right again
-	w.want(made+" 30>30 40>40", "[missed:999]")
+	w.expect(made+" 30>30 40>40", "[missed:999]")
 	w.watching(99_981, 100_021) // the clock is ahead again; no daemon ran from 50 on
-	w.want(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
+	w.expect(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
 	w = newTestDoor(t, func(*Spec) {}) // created at noon by a clock that was ahead
 	w.watching(-100_000, -99_985)
-	w.want("-99990>-99990", "[]")
+	w.expect("-99990>-99990", "[]")
 }
 
 // TestGaps: the clock was ahead several times, by different lengths. After each correction no due
@@ -178,22 +178,22 @@ func TestGaps(t *testing.T) {
 	w.watching(21, 31)
 	w.watching(100_000, 100_001) // ahead by more
 	w.watching(31, 41)
-	w.want("10>10 1000>1000 20>20 500>500 30>30 100000>100000 40>40", "[missed:1145]")
+	w.expect("10>10 1000>1000 20>20 500>500 30>30 100000>100000 40>40", "[missed:1145]")
 	if next := w.s.Next(noon.Add(495 * time.Second)); !next[0].Equal(noon.Add(510 * time.Second)) {
 		t.Errorf("500 is done, and the next is %v", next[0])
 	}
 	w = newTestDoor(t, func(s *Spec) { s.Cron = "@every 1h" })
-	w.at(1)
-	w.at(4000) // ahead of the hour
-	w.at(2)
+	w.settleAt(1)
+	w.settleAt(4000) // ahead of the hour
+	w.settleAt(2)
 	w.watching(3595.3, 3602) // the hour comes, between two looks
-	w.want("3600>3600.3", "[missed:1]")
+	w.expect("3600>3600.3", "[missed:1]")
 	w = newTestDoor(t, func(*Spec) {})
 	w.watching(0.5, 11)
 	w.watching(-1000, -989) // before the creation
 	w.watching(-100_000, -99_989)
 	w.watching(11, 21)
-	w.want("10>10 -990>-990 -99990>-99990 20>20", "[]")
+	w.expect("10>10 -990>-990 -99990>-99990 20>20", "[]")
 	w = newTestDoor(t, func(*Spec) {})
 	for i := range 2 * maxGaps { // the clock goes back and forth
 		w.watching(float64(i)*20+0.5, float64(i)*20+20)
@@ -248,7 +248,7 @@ func TestRandomClocks(t *testing.T) {
 		for range 12 {
 			from := at
 			for range 60 {
-				w.at(at)
+				w.settleAt(at)
 				at += 0.5
 			}
 			for due := (math.Floor(from/10) + 1) * 10; due <= at-0.5; due += 10 {
@@ -292,22 +292,22 @@ func TestChange(t *testing.T) {
 		t.Error("the same spec is a change")
 	}
 	change(func(s *Spec) { s.Note = "x" }, 15)
-	w.at(20.5)
-	w.want("10>20.5 20>20.5", "[]")
+	w.settleAt(20.5)
+	w.expect("10>20.5 20>20.5", "[]")
 	change(func(s *Spec) { s.Cron = "@every 7s" }, 50) // 49, then 56
-	w.at(58)
+	w.settleAt(58)
 	change(func(s *Spec) { s.Paused = true }, 58.5)
-	w.at(70)
+	w.settleAt(70)
 	if len(w.s.Next(noon)) != 0 || !w.s.Wake(noon).IsZero() {
 		t.Error("it is paused, and something is due")
 	}
 	change(func(s *Spec) { s.Paused = false }, 71)
-	w.at(78)
+	w.settleAt(78)
 	change(func(s *Spec) { s.Until = noon.Add(84 * time.Second) }, 79)
-	w.at(100)
+	w.settleAt(100)
 	change(func(s *Spec) { s.Until = noon.Add(time.Hour) }, 101)
-	w.at(106)
-	w.want("10>20.5 20>20.5 56>58 77>78 84>100 105>106", "[]")
+	w.settleAt(106)
+	w.expect("10>20.5 20>20.5 56>58 77>78 84>100 105>106", "[]")
 	next := w.s.Next(noon.Add(106 * time.Second))
 	if len(next) != maxNext || !next[0].Equal(noon.Add(112*time.Second)) {
 		t.Errorf("next: %v", next)

@@ -589,9 +589,9 @@ func TestLook(t *testing.T) {
 	f := start(t, "")
 	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
 	old, silent := f.worker("old", "z"), f.worker("mute", "x")
-	looks := make(chan *master.Snapshot, 2)
+	snapshots := make(chan *master.Snapshot, 2)
 	for range 2 {
-		go func() { looks <- f.master.Snapshot() }()
+		go func() { snapshots <- f.master.Snapshot() }()
 	}
 	const table = `"table":"db/app.jobs","trouble":"","manual":0,"bounds":[1,2],"runs":[1,2,3]`
 	answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
@@ -600,8 +600,8 @@ func TestLook(t *testing.T) {
 	request(t, silent)
 	answer(t, old, `"type":"status"`, `"data":{"targets":{"z":{"paused":false,"concurrency":2,"length":3}},"jobPromisesCount":4}`)
 	answer(t, a, `"type":"waiting"`, `"data":{"waiting":[{"target":"x","rows":7,"more":true,"oldest":"1970-01-01T00:10:00Z"},{"target":"lost","rows":1,"more":false,"oldest":null}],"manual":[{"target":"y","rows":2,"more":false,"oldest":null}]}`)
-	l := <-looks
-	if l != <-looks {
+	l := <-snapshots
+	if l != <-snapshots {
 		t.Error("two have looked at a time")
 	}
 	b.Quiet()
@@ -640,11 +640,11 @@ func TestLook(t *testing.T) {
 			a.Expect(`[2]`)
 			b.Expect(`[2]`)
 		}
-		go func() { looks <- f.master.Snapshot() }()
+		go func() { snapshots <- f.master.Snapshot() }()
 		answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":2}]}`)
 		answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
 		answer(t, a, `"type":"waiting"`, `"error":"too slow"`)
-		l = <-looks
+		l = <-snapshots
 		x := l.Targets[slices.IndexFunc(l.Targets, func(x master.Target) bool { return x.Target.Target == "x" })]
 		if x.Waiting != c.waiting || l.Workers[0].CountError != c.uncounted {
 			t.Errorf("after %v: %d wait, uncounted %q", c.after, x.Waiting, l.Workers[0].CountError)
@@ -711,15 +711,15 @@ func TestServedTargets(t *testing.T) {
 func TestReportedTargets(t *testing.T) {
 	f := startWith(t, "", 20*time.Second)
 	a, b := f.worker("a", "x"), f.worker("b", "x")
-	looks := make(chan *master.Snapshot)
-	go func() { looks <- f.master.Snapshot() }()
+	snapshots := make(chan *master.Snapshot)
+	go func() { snapshots <- f.master.Snapshot() }()
 	var many []string
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf(`{"target":"%d"}`, i))
 	}
 	answer(t, a, `"type":"look"`, `"data":{"targets":[`+strings.Join(many, ",")+`]}`)
 	answer(t, b, `"type":"look"`, `"data":{"targets":[{"target":"x"}]}`)
-	l := <-looks
+	l := <-snapshots
 	if n := len(l.Targets); n != 1+100+1 || n != len(l.Workers[0].Targets)+len(l.Workers[1].Targets) {
 		t.Errorf("%d targets", n)
 	}

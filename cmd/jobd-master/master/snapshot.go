@@ -192,15 +192,15 @@ func (m *Master) selfReports(workers []workerRef) []workerCall {
 	answers := make([]workerCall, len(workers))
 	for _, typ := range []string{"look", "status"} {
 		var calls []workerCall
-		var at []int
+		var workerIndex []int
 		for i, w := range workers {
 			if w.noOverview.Load() == (typ == "status") {
-				calls, at = append(calls, workerCall{worker: w}), append(at, i)
+				calls, workerIndex = append(calls, workerCall{worker: w}), append(workerIndex, i)
 			}
 		}
 		m.callAll(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
 		for i, c := range calls {
-			if answers[at[i]] = c; typ == "look" && isUnknownRequest(c.err) {
+			if answers[workerIndex[i]] = c; typ == "look" && isUnknownRequest(c.err) {
 				c.worker.noOverview.Store(true)
 			}
 		}
@@ -260,12 +260,12 @@ func (l *Snapshot) addRuns(report overview.Daemon) {
 // count asks one worker of each table for the counts of waiting rows; m.snapshots.mu is held.
 func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Target) {
 	var calls []workerCall
-	var at []int
+	var workerIndex []int
 	done := make(map[string]bool)
 	for i, w := range l.Workers {
 		if w.table != "" && w.Trouble == "" && !done[w.table] {
 			done[w.table] = true
-			at = append(at, i)
+			workerIndex = append(workerIndex, i)
 			calls = append(calls, workerCall{worker: workers[i]})
 			l.tableWorkers = append(l.tableWorkers, workers[i])
 		}
@@ -276,7 +276,7 @@ func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Ta
 	m.snapshots.tableCounts = make(map[string]tableCount, len(calls))
 	room := maxTargets / targetBytes
 	for i, c := range calls {
-		w := &l.Workers[at[i]]
+		w := &l.Workers[workerIndex[i]]
 		now := tableCount{at: l.At}
 		if c.err == nil {
 			c.err = json.Unmarshal(c.answer, &now.counts)

@@ -393,7 +393,7 @@ func (b *Bridge) giveBack(id int64) {
 func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.metrics.rowsEnded.WithLabelValues(b.label(r.Target), outcome).Inc()
+	b.metrics.endedRows.WithLabelValues(b.label(r.Target), outcome).Inc()
 	if b.inBroker[r.ID] == r {
 		delete(b.inBroker, r.ID)
 	}

@@ -100,9 +100,9 @@ func touch(t *testing.T, dir, name string) {
 	}
 }
 
-// hoard makes the daemon accept more rows of a target than it has places, as it does when rows
+// fillTarget makes the daemon accept more rows of a target than it has places, as it does when rows
 // end as fast as they are read.
-func (f *fixture) hoard(target string) {
+func (f *fixture) fillTarget(target string) {
 	f.withMachine(func() { f.machine.SetEndsPerFetch(target, 1) })
 }
 
@@ -496,7 +496,7 @@ func TestDatabaseOutage(t *testing.T) {
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2, 3)
-	f.hoard("a")
+	f.fillTarget("a")
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
 	f.await(store.Accepted, 3)

@@ -79,7 +79,7 @@ func TestUnansweredCommits(t *testing.T) {
 
 func testUnansweredCommits(t *testing.T, reply []byte) {
 	server := mariadbtest.Shared(t)
-	c := &crash{testSite: newSite(t, server), orphans: "fail"}
+	c := &crash{testSite: newTestSite(t, server), orphans: "fail"}
 	const n = 150
 	port, cuts := startCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")

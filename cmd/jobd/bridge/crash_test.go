@@ -33,7 +33,7 @@ type crash struct {
 }
 
 func newCrash(t *testing.T, orphans string) *crash {
-	s := newSite(t, mariadbtest.Shared(t))
+	s := newTestSite(t, mariadbtest.Shared(t))
 	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_14")
 	s.exec("INSERT INTO jobs (target, status) VALUES ('b', 'manual'), ('b', 'manual')")
 	return &crash{testSite: s, orphans: orphans}

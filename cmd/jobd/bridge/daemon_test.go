@@ -125,7 +125,7 @@ const ownersTable = `CREATE TABLE jobs (
   KEY status_target_idx (status, target, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
-func newSite(t *testing.T, server *mariadbtest.Server) *testSite {
+func newTestSite(t *testing.T, server *mariadbtest.Server) *testSite {
 	t.Helper()
 	s := &testSite{t: t, server: server, name: server.Database(t), dir: t.TempDir()}
 	db, err := server.Open(s.name)

@@ -100,7 +100,7 @@ func (b *Bridge) countAccepted(rows []store.Row, source string) []queue.Row {
 		if b.guard == nil {
 			b.fields[r.ID] = r.Fields
 		}
-		b.metrics.accepted.WithLabelValues(b.label(r.Target), source).Inc()
+		b.metrics.acceptedRows.WithLabelValues(b.label(r.Target), source).Inc()
 	}
 	if e := b.log.Debug(); e.Enabled() && len(rows) > 0 {
 		ids := make([]int64, len(rows))

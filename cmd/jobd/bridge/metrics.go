@@ -11,10 +11,10 @@ import (
 // metrics are the counters and histograms of a bridge. The labels of targets are bounded by
 // maxTargets.
 type metrics struct {
-	accepted, lost, settled, rowsEnded *prometheus.CounterVec
-	transactions                       *prometheus.CounterVec
-	fetchTime, writeTime, runTime      prometheus.Histogram
-	writeRows                          prometheus.Histogram
+	acceptedRows, lostRows, settledRows, endedRows *prometheus.CounterVec
+	transactions                                   *prometheus.CounterVec
+	fetchTime, writeTime, runTime                  prometheus.Histogram
+	writeRows                                      prometheus.Histogram
 }
 
 // maxTargets is the maximum number of labels for targets; all other targets share one.
@@ -29,10 +29,10 @@ func newMetrics() *metrics {
 	}
 	quick := prometheus.ExponentialBuckets(0.0005, 2, 15)
 	return &metrics{
-		accepted:     counter("rows_accepted_total", "Rows taken from the table, by poll or by hand.", "target", "by"),
-		rowsEnded:    counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
-		lost:         counter("rows_lost_total", "Rows that no longer belonged to this daemon when it wrote them."),
-		settled:      counter("rows_settled_total", "Rows of dead daemons that were settled, by outcome.", "outcome"),
+		acceptedRows: counter("rows_accepted_total", "Rows taken from the table, by poll or by hand.", "target", "by"),
+		endedRows:    counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
+		lostRows:     counter("rows_lost_total", "Rows that no longer belonged to this daemon when it wrote them."),
+		settledRows:  counter("rows_settled_total", "Rows of dead daemons that were settled, by outcome.", "outcome"),
 		transactions: counter("transactions_total", "Transactions with the database, by outcome.", "kind", "outcome"),
 		fetchTime:    histogram("fetch_seconds", "Time to accept a page of rows.", quick),
 		writeTime:    histogram("write_seconds", "Time to write a batch of rows.", quick),
@@ -79,7 +79,7 @@ var (
 )
 
 func (c collector) vectors() []prometheus.Collector {
-	return []prometheus.Collector{c.accepted, c.rowsEnded, c.lost, c.settled, c.transactions, c.fetchTime, c.writeTime, c.writeRows, c.runTime}
+	return []prometheus.Collector{c.acceptedRows, c.endedRows, c.lostRows, c.settledRows, c.transactions, c.fetchTime, c.writeTime, c.writeRows, c.runTime}
 }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {

@@ -22,7 +22,7 @@ import (
 // dies, none runs twice.
 func TestDatabaseFaults(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
-	c := &crash{testSite: newSite(t, server), orphans: "fail"}
+	c := &crash{testSite: newTestSite(t, server), orphans: "fail"}
 	const n = 300
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_300")
 	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.name + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.name + ".* TO app@localhost")
@@ -115,7 +115,7 @@ func TestOutageLongerThanLease(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, server)
+			s := newTestSite(t, server)
 			s.exec("CREATE OR REPLACE USER app@'127.0.0.1'; GRANT ALL ON " + s.name + ".* TO app@'127.0.0.1'; CREATE OR REPLACE USER app@localhost; GRANT ALL ON " + s.name + ".* TO app@localhost")
 			job := "#!/bin/sh\nwhile [ ! -e " + s.dir + "/go ]; do sleep 0.02; done\necho out $1\n"
 			if err := os.WriteFile(filepath.Join(s.dir, "job"), []byte(job), 0o755); err != nil {
@@ -189,7 +189,7 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 // TestWithoutCompanionTable: without the companion table rows run, but rows of dead daemons are
 // not settled.
 func TestWithoutCompanionTable(t *testing.T) {
-	s := newSite(t, mariadbtest.Shared(t))
+	s := newTestSite(t, mariadbtest.Shared(t))
 	for _, host := range []string{"localhost", "127.0.0.1"} {
 		s.exec(fmt.Sprintf("CREATE USER p%s@'%s'; GRANT SELECT, UPDATE ON %s.jobs TO p%[1]s@'%[2]s'", s.name, host, s.name))
 		t.Cleanup(func() { s.db.Exec(fmt.Sprintf("DROP USER p%s@'%s'", s.name, host)) })
@@ -218,7 +218,7 @@ func TestWithoutCompanionTable(t *testing.T) {
 }
 
 func TestOpenFails(t *testing.T) {
-	s := newSite(t, mariadbtest.Shared(t))
+	s := newTestSite(t, mariadbtest.Shared(t))
 	for name, change := range map[string]func(*config.Worker){
 		"no table":  func(c *config.Worker) { c.MySQL.Table = "nope" },
 		"no server": func(c *config.Worker) { c.MySQL.Port = 1 },
@@ -246,7 +246,7 @@ func TestOpenFails(t *testing.T) {
 // there. An error of the database itself ends the daemon.
 func TestLateDatabase(t *testing.T) {
 	server := mariadbtest.New(t)
-	site := newSite(t, server)
+	site := newTestSite(t, server)
 	site.exec("INSERT INTO jobs (target) VALUES ('a'), ('a')")
 	cfg := site.config("late", "fail", 1)
 	wrong := cfg

@@ -19,8 +19,8 @@ func (b *Bridge) Overview() overview.Daemon {
 	for i, t := range targets {
 		row := overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
 		if i < maxTargets {
-			row.Accepted = counted(b.metrics.accepted, t.Name, "poll") + counted(b.metrics.accepted, t.Name, "hand")
-			row.OK, row.Fail = counted(b.metrics.rowsEnded, t.Name, "ok"), counted(b.metrics.rowsEnded, t.Name, "fail")
+			row.Accepted = counted(b.metrics.acceptedRows, t.Name, "poll") + counted(b.metrics.acceptedRows, t.Name, "hand")
+			row.OK, row.Fail = counted(b.metrics.endedRows, t.Name, "ok"), counted(b.metrics.endedRows, t.Name, "fail")
 		}
 		l.Targets = append(l.Targets, row)
 	}

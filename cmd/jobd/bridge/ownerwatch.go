@@ -22,7 +22,7 @@ type ownerWatch struct {
 
 type sighting struct {
 	heartbeat int64
-	since     time.Time
+	firstSeen time.Time
 	leaseLeft time.Duration // what was left of the lease when the heartbeat was first seen
 }
 
@@ -37,11 +37,11 @@ func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(stor
 	for _, o := range owners {
 		s, ok := w.sightings[o.Token]
 		if !ok || s.heartbeat != o.Beat {
-			s = sighting{heartbeat: o.Beat, since: now, leaseLeft: o.LeaseLeft}
+			s = sighting{heartbeat: o.Beat, firstSeen: now, leaseLeft: o.LeaseLeft}
 		}
 		seen[o.Token] = s
 		switch {
-		case o.Settling, isGone(o.Process), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
+		case o.Settling, isGone(o.Process), now.Sub(s.firstSeen) >= max(s.leaseLeft, w.minSilence):
 			dead = append(dead, o)
 		case o.Expired():
 			undecided++

@@ -178,8 +178,8 @@ func (b *Bridge) keepSlots(rows map[int64]string) {
 
 // noteSettled counts settled rows, and polls the targets of those that wait again.
 func (b *Bridge) noteSettled(sum store.SettleResult) {
-	b.metrics.settled.WithLabelValues("returned").Add(float64(sum.Requeued))
-	b.metrics.settled.WithLabelValues("failed").Add(float64(len(sum.Failed)))
+	b.metrics.settledRows.WithLabelValues("returned").Add(float64(sum.Requeued))
+	b.metrics.settledRows.WithLabelValues("failed").Add(float64(len(sum.Failed)))
 	if len(sum.Targets) > 0 {
 		b.withMachine(func() { b.machine.Poll(sum.Targets) })
 	}

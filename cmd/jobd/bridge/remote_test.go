@@ -82,7 +82,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 	defer l.Close()
 	var mu sync.Mutex
 	var conns []net.Conn
-	var allowed, came atomic.Int64
+	var allowed, connected atomic.Int64
 	allowed.Store(2)
 	go func() { // before the broker
 		for {
@@ -90,7 +90,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if came.Add(1) > allowed.Load() {
+			if connected.Add(1) > allowed.Load() {
 				c.Close()
 				continue
 			}
@@ -116,7 +116,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 		return n
 	}
 	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
-	came.Store(0)
+	connected.Store(0)
 	allowed.Store(1)
 	mu.Lock()
 	for _, c := range conns {
@@ -604,7 +604,7 @@ func TestStopWithRemoteRows(t *testing.T) {
 			cfg.ShutdownTimeout = 50 * time.Millisecond
 			f := startBridge(t, storetest.NewTable(), cfg)
 			f.insert(store.Waiting, "a", 1, 2, 3)
-			f.hoard("a")
+			f.fillTarget("a")
 			f.Poll(nil)
 			f.await(store.Running, 1, 2)
 			f.await(store.Accepted, 3)

@@ -25,7 +25,7 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 		} {
 			t.Run(orphans+"/"+strings.ReplaceAll(point, ": ", "-"), func(t *testing.T) {
 				t.Parallel()
-				c := &crash{testSite: newSite(t, mariadbtest.Shared(t)), orphans: orphans}
+				c := &crash{testSite: newTestSite(t, mariadbtest.Shared(t)), orphans: orphans}
 				c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_20")
 				s := newRestartableBroker(t)
 				var mu sync.Mutex

@@ -165,7 +165,7 @@ func (b *Bridge) endLost(r *row, v writeResult) {
 
 func (b *Bridge) noteLost(r *row, v writeResult) {
 	if v.lostReason != "" {
-		b.metrics.lost.WithLabelValues().Inc()
+		b.metrics.lostRows.WithLabelValues().Inc()
 		b.log.Warn().Int64("id", r.ID).Str("why", v.lostReason).Msg("row no longer belongs to this daemon")
 	}
 }

@@ -24,12 +24,12 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 
 	// Rows that have not begun are given back at once; running rows get time.
 	stopCtx, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
-	b.waitUntil(stopCtx, b.idle)
+	b.waitUntil(stopCtx, b.isIdle)
 	cancel()
 	b.endRunning(ctx)
 	err := b.waitUntil(ctx, func() bool {
 		unwritten, _ := b.writer.backlog()
-		return unwritten == 0 && b.idle()
+		return unwritten == 0 && b.isIdle()
 	})
 	if err != nil {
 		unwritten, _ := b.writer.backlog()
@@ -100,8 +100,8 @@ func (b *Bridge) stopAccepting() {
 	b.applyEffects()
 }
 
-// idle reports whether no row is running or being fetched.
-func (b *Bridge) idle() bool {
+// isIdle reports whether no row is running or being fetched.
+func (b *Bridge) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.inBroker) == 0 && !b.fetching && b.manualCalls == 0
@@ -129,7 +129,7 @@ func (b *Bridge) waitUntil(ctx context.Context, ok func() bool) error {
 
 // endRunning sends SIGTERM to running processes, then SIGKILL.
 func (b *Bridge) endRunning(ctx context.Context) {
-	if b.idle() {
+	if b.isIdle() {
 		return
 	}
 	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout has passed: running jobs are told to end")

@@ -116,7 +116,7 @@ func TestGracefulStop(t *testing.T) {
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
 	f.insert(store.Manual, "b", 5, 6)
-	f.hoard("a")
+	f.fillTarget("a")
 	f.Poll(nil)
 	type answer struct {
 		got   map[int64]control.Outcome
@@ -227,7 +227,7 @@ func TestAbruptStops(t *testing.T) {
 			table := storetest.NewTable()
 			f := startBridge(t, table, cfg)
 			f.insert(store.Waiting, "a", 1, 2)
-			f.hoard("a")
+			f.fillTarget("a")
 			f.Poll(nil)
 			f.await(store.Running, 1)
 			f.await(store.Accepted, 2)
@@ -365,7 +365,7 @@ func TestRowsGivenBackByPeer(t *testing.T) {
 	cfg.Name = "other"
 	startBridge(t, table, cfg)
 	leaving.insert(store.Waiting, "a", 1, 2)
-	leaving.hoard("a")
+	leaving.fillTarget("a")
 	leaving.Poll(nil)
 	leaving.await(store.Running, 1)
 	leaving.await(store.Accepted, 2)

@@ -23,9 +23,9 @@ import (
 // scriptedStore is a store whose writes succeed or fail as a test demands.
 type scriptedStore struct {
 	store.Store
-	mu    sync.Mutex
-	write func(store.Batch) (store.WriteResult, error)
-	seen  []store.Batch
+	mu      sync.Mutex
+	write   func(store.Batch) (store.WriteResult, error)
+	batches []store.Batch
 }
 
 func (o *scriptedStore) Token() int64 { return 7 }
@@ -33,7 +33,7 @@ func (o *scriptedStore) Token() int64 { return 7 }
 func (o *scriptedStore) Write(_ context.Context, b store.Batch) (store.WriteResult, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.seen = append(o.seen, b)
+	o.batches = append(o.batches, b)
 	return o.write(b)
 }
 
@@ -103,10 +103,10 @@ func TestWriterBatches(t *testing.T) {
 		<-ch
 	}
 	// The first changes are written at once, the others together.
-	if len(o.seen) > 6 {
-		t.Errorf("%d transactions", len(o.seen))
+	if len(o.batches) > 6 {
+		t.Errorf("%d transactions", len(o.batches))
 	}
-	for _, b := range o.seen {
+	for _, b := range o.batches {
 		if len(b.Finish) > writeRows {
 			t.Errorf("%d rows at once", len(b.Finish))
 		}
@@ -366,7 +366,7 @@ func TestUnreadableSpool(t *testing.T) {
 	}
 	cancel()
 	<-ended
-	for _, b := range o.seen {
+	for _, b := range o.batches {
 		held := 0
 		for _, f := range b.Finish {
 			held += len(f.Stdout)

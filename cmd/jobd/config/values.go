@@ -28,17 +28,17 @@ type reader struct {
 type Faults struct {
 	List     []string
 	warnings []string // about ignored keys
-	first    error
+	firstErr error
 }
 
-func (f *Faults) Error() string { return f.first.Error() }
-func (f *Faults) Unwrap() error { return f.first }
+func (f *Faults) Error() string { return f.firstErr.Error() }
+func (f *Faults) Unwrap() error { return f.firstErr }
 
 // All returns all faults and warnings, for the person who corrects the file.
 func (f *Faults) All() []string { return append(slices.Clone(f.List), f.warnings...) }
 
 func (r *reader) err() error {
-	if r.faults.first == nil {
+	if r.faults.firstErr == nil {
 		return nil
 	}
 	return &r.faults
@@ -64,8 +64,8 @@ func (r *reader) fail(key, format string, args ...any) {
 // failAt records an error in a line. The line is 0 if it is not known.
 func (r *reader) failAt(line int, format string, args ...any) {
 	err := fmt.Errorf(format, args...)
-	if r.faults.first == nil {
-		r.faults.first = err
+	if r.faults.firstErr == nil {
+		r.faults.firstErr = err
 	}
 	at := r.path
 	if line > 0 {

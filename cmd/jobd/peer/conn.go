@@ -60,7 +60,7 @@ type Conn struct {
 	unfinished *unfinishedBudget // shared by the connections of the server; nil if dialled
 
 	// These belong to the reading goroutine.
-	in         eot.Splitter
+	input      eot.Splitter
 	protocol   protocolCheck
 	maxMessage int
 	authorized bool
@@ -71,7 +71,7 @@ type Conn struct {
 
 	mu              sync.Mutex
 	changed         *sync.Cond // signalled when out, writing, pending or closed has changed
-	out             []byte     // to be written
+	output          []byte     // to be written
 	writing         int        // bytes that the writer has taken and not yet written
 	pending         int        // requests whose handlers have not returned
 	closed          bool
@@ -99,9 +99,9 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	if !dialled && opt.AllowLocalhost && c.remote.Addr().IsLoopback() {
 		c.authorized = true
 	}
-	c.in.Max = opt.MaxMessage
+	c.input.Max = opt.MaxMessage
 	if !c.authorized {
-		c.in.Max = min(opt.MaxMessage, unauthorizedMax)
+		c.input.Max = min(opt.MaxMessage, unauthorizedMax)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
 	c.acceptedAt = time.Now()
@@ -126,7 +126,7 @@ func (c *Conn) Trust(max int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unlimitedUnread = true
-	c.in.Max = max
+	c.input.Max = max
 }
 
 // Close ends the connection at once.
@@ -226,7 +226,7 @@ func (c *Conn) run() {
 
 func (c *Conn) read() error {
 	defer func() {
-		if c.in = (eot.Splitter{}); c.unfinished != nil {
+		if c.input = (eot.Splitter{}); c.unfinished != nil {
 			c.unfinished.update(c, 0)
 		}
 	}()
@@ -239,7 +239,7 @@ func (c *Conn) read() error {
 				c.log.Warn().Msg("the peer speaks HTTP or TLS: closing the connection")
 				return errForeign
 			}
-			c.in.Feed(buf[:n])
+			c.input.Feed(buf[:n])
 			if err := c.handleMessages(); err != nil {
 				return err
 			}
@@ -250,7 +250,7 @@ func (c *Conn) read() error {
 		if givenUp {
 			return errRefused
 		}
-		if now := c.in.Held(); now != held && c.unfinished != nil {
+		if now := c.input.Held(); now != held && c.unfinished != nil {
 			c.unfinished.update(c, now)
 			held = now
 		}
@@ -278,7 +278,7 @@ func (c *Conn) refuse(why string) {
 func (c *Conn) waitReadable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && !c.refused && !c.unlimitedUnread && len(c.out)+c.writing > unreadMax {
+	for !c.closed && !c.refused && !c.unlimitedUnread && len(c.output)+c.writing > unreadMax {
 		c.changed.Wait()
 	}
 	switch {
@@ -296,7 +296,7 @@ func (c *Conn) handleMessages() error {
 		if err := c.waitReadable(); err != nil {
 			return err
 		}
-		payload, ok, err := c.in.Next()
+		payload, ok, err := c.input.Next()
 		if err != nil {
 			c.log.Warn().Err(err).Msg("closing the connection")
 			c.send(eot.Message{Kind: eot.Response, Error: err.Error()})
@@ -345,7 +345,7 @@ func (c *Conn) request(m eot.Message) error {
 			return errRefused
 		}
 		c.authorized = true
-		c.in.Max = c.maxMessage
+		c.input.Max = c.maxMessage
 	}
 	c.hasRequested.Store(true)
 	c.log.Debug().Str("type", clipText(m.Type)).Stringer("no", m.No).Msg("request")

@@ -22,10 +22,10 @@ func (c *Conn) enqueue(message []byte) {
 	if c.closed {
 		return
 	}
-	if len(c.out) == 0 {
-		c.out = message
+	if len(c.output) == 0 {
+		c.output = message
 	} else {
-		c.out = append(c.out, message...)
+		c.output = append(c.output, message...)
 	}
 	c.changed.Broadcast()
 }
@@ -38,15 +38,15 @@ func (c *Conn) write() {
 		c.mu.Lock()
 		c.writing = 0
 		c.changed.Broadcast()
-		for len(c.out) == 0 && !c.closed {
+		for len(c.output) == 0 && !c.closed {
 			c.changed.Wait()
 		}
 		if c.closed {
 			c.mu.Unlock()
 			return
 		}
-		out := c.out
-		c.out, c.writing = nil, len(out)
+		out := c.output
+		c.output, c.writing = nil, len(out)
 		c.mu.Unlock()
 		for len(out) > 0 {
 			n := min(len(out), writeChunk)
@@ -85,7 +85,7 @@ func (c *Conn) drain() {
 func (c *Conn) flush(enough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && (len(c.out)+c.writing > 0 || !enough()) {
+	for !c.closed && (len(c.output)+c.writing > 0 || !enough()) {
 		c.changed.Wait()
 	}
 }
@@ -100,7 +100,7 @@ func (c *Conn) Flush(ctx context.Context) {
 	})()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && ctx.Err() == nil && (c.pending > 0 || len(c.out)+c.writing > 0) {
+	for !c.closed && ctx.Err() == nil && (c.pending > 0 || len(c.output)+c.writing > 0) {
 		c.changed.Wait()
 	}
 }

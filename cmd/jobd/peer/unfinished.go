@@ -13,7 +13,7 @@ type unfinishedBudget struct {
 
 	mu      sync.Mutex // guards the fields below
 	freed   sync.Cond
-	held    map[*Conn]heldBytes
+	byConn  map[*Conn]heldBytes
 	total   int // bytes held
 	closing int // bytes held by connections that are being closed
 	started int
@@ -25,7 +25,7 @@ type heldBytes struct {
 }
 
 func newUnfinished(limit int) *unfinishedBudget {
-	u := &unfinishedBudget{limit: limit, held: make(map[*Conn]heldBytes)}
+	u := &unfinishedBudget{limit: limit, byConn: make(map[*Conn]heldBytes)}
 	u.freed.L = &u.mu
 	return u
 }
@@ -38,7 +38,7 @@ func (u *unfinishedBudget) update(c *Conn, bytes int) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for bytes > 0 && u.total > u.limit && !u.held[c].closing {
+	for bytes > 0 && u.total > u.limit && !u.byConn[c].closing {
 		u.freed.Wait()
 	}
 }
@@ -46,7 +46,7 @@ func (u *unfinishedBudget) update(c *Conn, bytes int) {
 func (u *unfinishedBudget) findHoarders(c *Conn, bytes int) (hoarders []*Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	h, known := u.held[c]
+	h, known := u.byConn[c]
 	if !known {
 		u.started++
 		h.started = u.started
@@ -58,20 +58,20 @@ func (u *unfinishedBudget) findHoarders(c *Conn, bytes int) (hoarders []*Conn) {
 	}
 	h.bytes = bytes
 	if bytes > 0 {
-		u.held[c] = h
+		u.byConn[c] = h
 	} else {
-		delete(u.held, c)
+		delete(u.byConn, c)
 	}
 	for u.total-u.closing > u.limit {
 		var largest *Conn
-		for c, h := range u.held {
-			if m := u.held[largest]; !h.closing && (largest == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.started < m.started) {
+		for c, h := range u.byConn {
+			if m := u.byConn[largest]; !h.closing && (largest == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.started < m.started) {
 				largest = c
 			}
 		}
-		h := u.held[largest]
+		h := u.byConn[largest]
 		h.closing = true
-		u.held[largest] = h
+		u.byConn[largest] = h
 		u.closing += h.bytes
 		hoarders = append(hoarders, largest)
 	}

@@ -30,8 +30,8 @@ func TestReadersWait(t *testing.T) {
 		if waits {
 			t.Error("60 bytes are held of 100, and a connection waits")
 		}
-		if u.total != 60 || u.closing != 0 || len(u.held) != 1 {
-			t.Errorf("%d bytes of %d connections, %d of them closing", u.total, len(u.held), u.closing)
+		if u.total != 60 || u.closing != 0 || len(u.byConn) != 1 {
+			t.Errorf("%d bytes of %d connections, %d of them closing", u.total, len(u.byConn), u.closing)
 		}
 	})
 }

@@ -165,8 +165,8 @@ func targetsOf(wants []AcceptRequest) []string {
 // over them all, which costs more than everything else. So an Accept continues where the last one
 // ended, but not for longer than maxPositionAge: rows with lower ids may wait again.
 type readPosition struct {
-	from  int64     // where to continue; 0 is the lowest id
-	since time.Time // when a read last began at the lowest id
+	fromID int64     // where to continue; 0 is the lowest id
+	since  time.Time // when a read last began at the lowest id
 }
 
 const maxPositionAge = 100 * time.Millisecond
@@ -195,10 +195,10 @@ func (s *SQL) notePosition(wants []AcceptRequest, next map[string]readPosition) 
 type targetReader struct {
 	AcceptRequest
 	readPosition
-	minID int64 // ids below it were not read; 0 if all were
-	rows  []Row // read and locked, not taken yet
-	room  int   // how many more rows may be read
-	full  bool  // the last part had as many rows as were asked for
+	minID     int64 // ids below it were not read; 0 if all were
+	rows      []Row // read and locked, not taken yet
+	room      int   // how many more rows may be read
+	exhausted bool  // the last part had as many rows as were asked for
 }
 
 // readWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
@@ -211,10 +211,10 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 	sources := make([]*targetReader, len(wants))
 	sum := 0
 	for i, want := range wants {
-		sources[i] = &targetReader{AcceptRequest: want, room: min(want.Rows, limit), full: true}
+		sources[i] = &targetReader{AcceptRequest: want, room: min(want.Rows, limit), exhausted: true}
 		if !s.table().hasPrio {
 			sources[i].readPosition = s.lastPosition(want.Target)
-			sources[i].minID = sources[i].from
+			sources[i].minID = sources[i].fromID
 		}
 		sum += sources[i].room
 	}
@@ -224,7 +224,7 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 			share = (limit - len(rows) + len(left) - 1) / len(left)
 		}
 		for _, src := range left {
-			if len(src.rows) == 0 && src.full && src.room > 0 {
+			if len(src.rows) == 0 && src.exhausted && src.room > 0 {
 				if err := s.readShare(ctx, tx, src, share, limit); err != nil {
 					return nil, nil, nil, err
 				}
@@ -243,11 +243,11 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 	slices.SortFunc(rows, byRowID)
 	truncated, next = make(map[string]bool), make(map[string]readPosition)
 	for _, src := range sources {
-		truncated[src.Target] = src.full || len(src.rows) > 0
+		truncated[src.Target] = src.exhausted || len(src.rows) > 0
 		if len(src.rows) > 0 {
-			src.from = src.rows[0].ID
+			src.fromID = src.rows[0].ID
 		}
-		if src.full && src.from > 0 {
+		if src.exhausted && src.fromID > 0 {
 			next[src.Target] = src.readPosition
 		}
 	}
@@ -258,7 +258,7 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 // the first limit.
 func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, share, limit int) (err error) {
 	if s.table().hasPrio && src.room < limit {
-		src.rows, src.full, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
+		src.rows, src.exhausted, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
 		src.room = 0
 		slices.SortFunc(src.rows, byRowID)
 	} else {
@@ -273,13 +273,13 @@ func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, shar
 // goes back to the lowest id.
 func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit int) (err error) {
 	lock := " FOR UPDATE" + s.skipLocked
-	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.from, math.MaxInt64, limit, lock); err != nil {
+	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.fromID, math.MaxInt64, limit, lock); err != nil {
 		return err
 	}
 	src.room -= limit
 	if n := len(src.rows); n > 0 {
-		if src.from = src.rows[n-1].ID + 1; src.from < 0 { // there is no larger id
-			src.from, src.room = 0, 0
+		if src.fromID = src.rows[n-1].ID + 1; src.fromID < 0 { // there is no larger id
+			src.fromID, src.room = 0, 0
 		}
 	}
 	if len(src.rows) < limit && src.minID > 0 {
@@ -290,7 +290,7 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit
 		src.rows = append(lower, src.rows...)
 		src.readPosition, src.room = readPosition{}, 0
 	}
-	src.full = len(src.rows) == limit
+	src.exhausted = len(src.rows) == limit
 	return nil
 }
 

@@ -394,11 +394,11 @@ func (s *SQL) queryIDs(ctx context.Context, query string) ([]int64, error) {
 func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids []int64, sum *SettleResult, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part SettleResult
-	var freed []int64
+	var freedClaims []int64
 	var names []string
 	reason, _ := s.table().stderr.cutToFit(orphans.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		part, freed, names = SettleResult{Failed: make(map[int64]string)}, nil, nil
+		part, freedClaims, names = SettleResult{Failed: make(map[int64]string)}, nil, nil
 		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
 			s.table().claims, primaryKeyHint, joinIDs(ids), o.Token, s.skipLocked))
 		if err != nil || len(claims) == 0 {
@@ -440,14 +440,14 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 			return err
 		}
 		rows.Close()
-		if freed, err = s.deletedClaims(ctx, tx, claims, locked); err != nil {
+		if freedClaims, err = s.deletedClaims(ctx, tx, claims, locked); err != nil {
 			return err
 		}
 		for id := range locked {
-			freed = append(freed, id)
+			freedClaims = append(freedClaims, id)
 		}
-		slices.Sort(freed)
-		p.freeClaims = freed
+		slices.Sort(freedClaims)
+		p.freeClaims = freedClaims
 		part.Requeued = len(p.giveBack) + len(p.giveBackManual) + len(p.requeue) + len(p.requeueManual)
 		failpoint.Point("settle: rows locked")
 		return s.writePlan(ctx, tx, 0, &p)
@@ -455,13 +455,13 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 	if err != nil {
 		return 0, err
 	}
-	s.forgetSightings(freed, nil)
+	s.forgetSightings(freedClaims, nil)
 	sum.Requeued += part.Requeued
 	maps.Copy(sum.Failed, part.Failed)
 	for _, name := range names {
 		targets[name] = true
 	}
-	return len(freed), nil
+	return len(freedClaims), nil
 }
 
 // deletedClaims returns the claims whose rows were deleted.

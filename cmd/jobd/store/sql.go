@@ -71,7 +71,7 @@ type claim struct {
 }
 
 // conditionSighting is when a possibly temporary condition of a row was first and last seen.
-type conditionSighting struct{ since, last time.Time }
+type conditionSighting struct{ firstSeen, lastSeen time.Time }
 
 // isPermanent reports whether a condition of a row has been seen long enough to be permanent.
 func (s *SQL) isPermanent(id int64) bool {
@@ -79,12 +79,12 @@ func (s *SQL) isPermanent(id int64) bool {
 	defer s.mu.Unlock()
 	now := time.Now()
 	seen, ok := s.sightings[id]
-	if !ok || now.Sub(seen.last) > s.opt.ConfirmAfter {
-		seen.since = now
+	if !ok || now.Sub(seen.lastSeen) > s.opt.ConfirmAfter {
+		seen.firstSeen = now
 	}
-	seen.last = now
+	seen.lastSeen = now
 	s.sightings[id] = seen
-	return now.Sub(seen.since) >= s.opt.ConfirmAfter
+	return now.Sub(seen.firstSeen) >= s.opt.ConfirmAfter
 }
 
 // forgetSightings forgets the sightings of rows, except those that are still watched.

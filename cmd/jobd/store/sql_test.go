@@ -39,12 +39,12 @@ const ownersTable = `CREATE TABLE jobs (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
 type sqlTable struct {
-	server *mariadbtest.Server
-	name   string
-	db     *sql.DB
-	fields bool
-	old    bool // treat the server as one that cannot skip locked rows
-	log    *bytes.Buffer
+	server    *mariadbtest.Server
+	name      string
+	db        *sql.DB
+	fields    bool
+	oldSchema bool // treat the server as one that cannot skip locked rows
+	log       *bytes.Buffer
 }
 
 func newSQLTable(t *testing.T) *sqlTable { return newTableOn(t, mariadbtest.Shared(t)) }
@@ -90,7 +90,7 @@ func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	if s.old {
+	if s.oldSchema {
 		store.Wait()
 	} else if !store.PassesOver() {
 		t.Fatal("the server can pass over locked rows, and is not asked to")

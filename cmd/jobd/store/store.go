@@ -99,7 +99,7 @@ type WriteResult struct {
 	Busy   []int64          // rows that are locked or, for now, missing: try again
 	Failed map[int64]error  // rows that the database refuses even with a short result: a retry may fail, too
 
-	done []Batch // results of the transactions that succeeded
+	written []Batch // results of the transactions that succeeded
 }
 
 // Owner is an incarnation of a daemon.

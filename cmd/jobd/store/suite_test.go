@@ -32,7 +32,7 @@ func onBoth(t *testing.T, f func(t *testing.T, table testTable)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
 	t.Run("old sql", func(t *testing.T) {
 		table := newSQLTable(t)
-		table.old = true
+		table.oldSchema = true
 		f(t, table)
 	})
 	t.Run("memory", func(t *testing.T) { f(t, memoryTable{storetest.NewTable()}) })

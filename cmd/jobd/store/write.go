@@ -29,7 +29,7 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 	b.Finish = s.fitFinals(b.Finish)
 	for part := range b.parts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
-			for _, b := range w.done {
+			for _, b := range w.written {
 				s.noteWritten(b)
 			}
 			return w, err
@@ -213,7 +213,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		return err
 	}
 	s.renumber(todo.claimsNumber)
-	w.done = append(w.done, b)
+	w.written = append(w.written, b)
 	for id, why := range lost {
 		if why == claimGone {
 			todo.freeClaims = append(todo.freeClaims, id)

@@ -19,9 +19,9 @@ const timeout = 20 * time.Second
 
 // Client is one plain connection.
 type Client struct {
-	t    testing.TB
-	sock *net.TCPConn
-	in   *bufio.Reader
+	t      testing.TB
+	sock   *net.TCPConn
+	reader *bufio.Reader
 }
 
 // Dial connects to a daemon; the connection is closed with the test.
@@ -57,7 +57,7 @@ func (c *Client) WriteRaw(text string) {
 func (c *Client) Read() string {
 	c.t.Helper()
 	_ = c.sock.SetReadDeadline(time.Now().Add(timeout))
-	message, err := c.in.ReadString(4)
+	message, err := c.reader.ReadString(4)
 	if err != nil {
 		c.t.Fatalf("no message: %v (after %q)", err, message)
 	}
@@ -110,7 +110,7 @@ func (c *Client) Reset() {
 func (c *Client) ExpectEnd() {
 	c.t.Helper()
 	_ = c.sock.SetReadDeadline(time.Now().Add(timeout))
-	rest, err := io.ReadAll(c.in)
+	rest, err := io.ReadAll(c.reader)
 	if err != nil && !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
 		c.t.Fatalf("not closed: %v", err)
 	}
@@ -124,7 +124,7 @@ func (c *Client) ExpectEndAfterPings() {
 	c.t.Helper()
 	for {
 		_ = c.sock.SetReadDeadline(time.Now().Add(timeout))
-		message, err := c.in.ReadString(4)
+		message, err := c.reader.ReadString(4)
 		switch {
 		case err == nil && message == "[2]\x04":
 		case err != nil && message == "" && !errors.Is(err, os.ErrDeadlineExceeded):

@@ -197,7 +197,7 @@ func TestHostile(t *testing.T) {
 	w.exec("UPDATE app."+w.table+" SET recipient = ?", harm)
 	w.poke(hostile...)
 	for _, id := range ids {
-		w.until(id, "done")
+		w.waitUntil(id, "done")
 	}
 	b := w.open("#/targets")
 	harmless := func(where string) {

@@ -154,8 +154,8 @@ func (w *world) row(target, status, does string) int {
 	return lastID
 }
 
-// until waits for a row's status.
-func (w *world) until(id int, status string) {
+// waitUntil waits for a row's status.
+func (w *world) waitUntil(id int, status string) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
 		var got string
@@ -240,9 +240,9 @@ func startBusy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]
 	ids["running"] = w.row("pdf", "waiting", "exec sleep 600")
 	w.poke("mail", "pdf")
 	for _, id := range []int{ids["ok"], ids["fail"]} {
-		w.until(id, "done")
+		w.waitUntil(id, "done")
 	}
-	w.until(ids["running"], "running")
+	w.waitUntil(ids["running"], "running")
 	for range 3 {
 		w.row("pdf", "waiting", "")
 	}

@@ -120,7 +120,7 @@ type job struct {
 	row     Row
 	arrival uint64
 	running bool // no longer in its target's queue
-	again   *Row
+	rerun   *Row
 }
 
 // New returns a machine without targets.
@@ -239,7 +239,7 @@ func (m *Machine) Accept(rows []Row) {
 		}
 		if j := m.jobs[row.ID]; j != nil {
 			if j.running {
-				j.again = &row
+				j.rerun = &row
 			}
 			continue // still queued: it runs only once
 		}
@@ -298,8 +298,8 @@ func (m *Machine) Done(id int64) bool {
 	if t := m.targets[j.row.Target]; t != nil {
 		t.running--
 	}
-	if j.again != nil {
-		m.Accept([]Row{*j.again})
+	if j.rerun != nil {
+		m.Accept([]Row{*j.rerun})
 	}
 	return true
 }
@@ -316,9 +316,9 @@ func (m *Machine) Stop() {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) { // all are running
-		if j := m.jobs[id]; j.again != nil {
-			m.giveBack(*j.again)
-			j.again = nil
+		if j := m.jobs[id]; j.rerun != nil {
+			m.giveBack(*j.rerun)
+			j.rerun = nil
 		}
 	}
 }

@@ -18,7 +18,7 @@ type simulation struct {
 	seed uint64
 
 	m     *Machine
-	n     *naive
+	n     *naiveMachine
 	limit int // of a page
 
 	table   map[int64]*tableRow
@@ -40,11 +40,11 @@ type tableRow struct {
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	rng := rand.New(rand.NewPCG(seed, 6))
 	w := &simulation{
-		t: t, rng: rng, seed: seed, m: New(), n: &naive{}, limit: rng.IntN(8),
+		t: t, rng: rng, seed: seed, m: New(), n: &naiveMachine{}, limit: rng.IntN(8),
 		table: map[int64]*tableRow{}, running: map[int64]bool{}, ended: map[int64]bool{},
 	}
 	w.m.FetchBegins = rng.IntN(2) == 0
-	w.n.begins = w.m.FetchBegins
+	w.n.fetchBegins = w.m.FetchBegins
 	for i := range 1 + rng.IntN(4) {
 		w.add(fmt.Sprint("t", i), 1+rng.IntN(5))
 	}
@@ -184,7 +184,7 @@ func (w *simulation) step() {
 		}
 	case 14:
 		w.m.Resume()
-		w.n.held = false
+		w.n.fetchFailed = false
 	default:
 		w.progress()
 	}
@@ -233,7 +233,7 @@ func (w *simulation) answer() {
 		w.note("fetch %v fails", names)
 		w.m.FetchFailed(names)
 		w.n.recordFetch()
-		w.n.held = true
+		w.n.fetchFailed = true
 		w.n.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 		return
 	}
@@ -357,7 +357,7 @@ func (w *simulation) finish() {
 	w.settle()
 	for range 100_000 {
 		w.m.Resume()
-		w.n.held = false
+		w.n.fetchFailed = false
 		w.settle()
 		if w.fetch == nil && len(w.running) == 0 {
 			break

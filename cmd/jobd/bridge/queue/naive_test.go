@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// naive is the machine written so that it can be checked by reading: plain
+// naiveMachine is the machine written so that it can be checked by reading: plain
 // lists, searched from the front every time.
-type naive struct {
-	targets  []naiveTarget
-	rows     []naiveRow // queued and running, in the order of arrival
-	fetching bool
-	held     bool
-	stopped  bool
-	begins   bool
-	start    []Row
-	release  []int64
-	undo     []Row
+type naiveMachine struct {
+	targets     []naiveTarget
+	rows        []naiveRow // queued and running, in the order of arrival
+	fetching    bool
+	fetchFailed bool
+	stopped     bool
+	fetchBegins bool
+	start       []Row
+	release     []int64
+	undo        []Row
 }
 
 type naiveTarget struct {
@@ -42,7 +42,7 @@ type naiveRow struct {
 	repeats []Row
 }
 
-func (n *naive) target(name string) *naiveTarget {
+func (n *naiveMachine) target(name string) *naiveTarget {
 	for i := range n.targets {
 		if n.targets[i].name == name {
 			return &n.targets[i]
@@ -51,7 +51,7 @@ func (n *naive) target(name string) *naiveTarget {
 	return nil
 }
 
-func (n *naive) row(id int64) *naiveRow {
+func (n *naiveMachine) row(id int64) *naiveRow {
 	for i := range n.rows {
 		if n.rows[i].ID == id {
 			return &n.rows[i]
@@ -60,7 +60,7 @@ func (n *naive) row(id int64) *naiveRow {
 	return nil
 }
 
-func (n *naive) count(target string, running bool) int {
+func (n *naiveMachine) count(target string, running bool) int {
 	c := 0
 	for _, r := range n.rows {
 		if r.Target == target && r.running == running {
@@ -70,7 +70,7 @@ func (n *naive) count(target string, running bool) int {
 	return c
 }
 
-func (n *naive) eachTarget(names []string, f func(*naiveTarget)) {
+func (n *naiveMachine) eachTarget(names []string, f func(*naiveTarget)) {
 	for i := range n.targets {
 		if names == nil || slices.Contains(names, n.targets[i].name) {
 			f(&n.targets[i])
@@ -78,12 +78,12 @@ func (n *naive) eachTarget(names []string, f func(*naiveTarget)) {
 	}
 }
 
-func (n *naive) recordFetch() {
+func (n *naiveMachine) recordFetch() {
 	n.fetching = false
 	n.eachTarget(nil, func(t *naiveTarget) { t.fetching = 0 })
 }
 
-func (n *naive) accept(rows []Row) {
+func (n *naiveMachine) accept(rows []Row) {
 	for _, r := range rows {
 		old := n.row(r.ID)
 		switch {
@@ -104,7 +104,7 @@ func (n *naive) accept(rows []Row) {
 	}
 }
 
-func (n *naive) done(id int64) bool {
+func (n *naiveMachine) done(id int64) bool {
 	r := n.row(id)
 	if r == nil || !r.running {
 		return false
@@ -116,7 +116,7 @@ func (n *naive) done(id int64) bool {
 }
 
 // stop lists the released rows per target, best first, as the machine does.
-func (n *naive) stop() {
+func (n *naiveMachine) stop() {
 	n.stopped = true
 	for _, t := range n.targets {
 		for best := n.best(t.name); best != nil; best = n.best(t.name) {
@@ -132,7 +132,7 @@ func (n *naive) stop() {
 	}
 }
 
-func (n *naive) best(target string) *naiveRow {
+func (n *naiveMachine) best(target string) *naiveRow {
 	var best *naiveRow
 	for i := range n.rows {
 		r := &n.rows[i]
@@ -143,7 +143,7 @@ func (n *naive) best(target string) *naiveRow {
 	return best
 }
 
-func (n *naive) next() Effects {
+func (n *naiveMachine) next() Effects {
 	e := Effects{Start: n.start, Release: n.release, Undo: n.undo}
 	n.start, n.release, n.undo = nil, nil, nil
 	if n.stopped {
@@ -155,7 +155,7 @@ func (n *naive) next() Effects {
 			e.Start = append(e.Start, best.Row)
 		}
 	}
-	if n.fetching || n.held {
+	if n.fetching || n.fetchFailed {
 		return e
 	}
 	for i := range n.targets {
@@ -169,7 +169,7 @@ func (n *naive) next() Effects {
 		room := t.limit + 2*t.backlog() - n.count(t.name, true) - n.count(t.name, false)
 		if n.fetching && t.wantsFetch && !t.paused && room > 0 {
 			t.wantsFetch = false
-			if n.begins {
+			if n.fetchBegins {
 				t.fetching = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
 			}
 			e.Fetch = append(e.Fetch, FetchRequest{t.name, room, t.fetching})
