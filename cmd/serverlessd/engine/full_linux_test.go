@@ -207,7 +207,7 @@ func TestFullDiskOfContexts(t *testing.T) {
 		}
 		return nil
 	})
-	until(t, "all reasons are told", func() error {
+	waitUntil(t, "all reasons are told", func() error {
 		_, _ = e.Add(t.Context(), []journal.Batch{{Jobtype: "a-y", Lines: [][]byte{[]byte("y")}}})
 		if err := e.Health(); e.journal.Refuses() == nil || err == nil || !strings.Contains(err.Error(), "cannot begin on this host") || !strings.Contains(err.Error(), e.journal.Refuses().Error()) {
 			return fmt.Errorf("%v", err)
