@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"gloom/cmd/internal/cli"
 )
 
 // TestUnreadCount: what is said of lost lines does not count as written for the caller, since a
@@ -13,7 +16,7 @@ import (
 func TestUnreadCount(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()
-	u := unread{cli.NewOutlet(w, time.Millisecond)}
+	u := unread(w, time.Millisecond)
 	told := false
 	go func() {
 		time.Sleep(20 * time.Millisecond) // meanwhile lines are lost
@@ -27,5 +30,46 @@ func TestUnreadCount(t *testing.T) {
 	}
 	if !told {
 		t.Error("no line was lost")
+	}
+}
+
+// slowReader counts the lines that reach it, and the lines that it is told were lost.
+type slowReader struct{ lines, lost atomic.Int64 }
+
+func (s *slowReader) Write(text []byte) (int, error) {
+	time.Sleep(100 * time.Microsecond) // meanwhile lines are lost
+	for l := range strings.Lines(string(text)) {
+		var n int64
+		if _, err := fmt.Sscanf(strings.ReplaceAll(l, ",", ""), "gloom: lost %d", &n); err == nil {
+			s.lost.Add(n)
+		} else {
+			s.lines.Add(1)
+		}
+	}
+	return len(text), nil
+}
+
+// TestUnreadSum: every line is written or told to be lost, once, however many jobs write at a time.
+func TestUnreadSum(t *testing.T) {
+	to := &slowReader{}
+	u := unread(to, 10*time.Microsecond)
+	const writers, each = 8, 500
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range each {
+				_, _ = u.Write([]byte("a line\n"))
+				runtime.Gosched()
+			}
+		})
+	}
+	all.Wait()
+	ends := 0
+	for ; ends == 0 || u.Lost() > 0; ends++ { // until a line was written that tells of the lost ones
+		_, _ = u.Write([]byte("the end\n"))
+		time.Sleep(time.Millisecond)
+	}
+	if sum := int(to.lines.Load() + to.lost.Load()); sum < writers*each || sum > writers*each+ends {
+		t.Errorf("%d lines and %d lost ones are %d, not %d", to.lines.Load(), to.lost.Load(), sum, writers*each)
 	}
 }

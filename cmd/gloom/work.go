@@ -87,7 +87,7 @@ const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve 
   gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {
-	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: unread{cli.NewOutlet(t.err, readerPatience)}}
+	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: unread(t.err, readerPatience)}
 	cmd := &cobra.Command{
 		Use:     "work TYPE... [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
 		Short:   "Serve jobs with a command",
@@ -147,16 +147,13 @@ type work struct {
 // stopped reading.
 const readerPatience = time.Second
 
-// unread writes to standard error, and says how many lines were lost before.
-type unread struct{ *cli.Outlet }
-
-func (u unread) Write(text []byte) (int, error) {
-	size := len(text) // without what is put before it
-	if n := u.Lost(); n > 0 {
-		text = append(fmt.Appendf(nil, "gloom: lost %s, because nobody read standard error\n", cli.Plural(int(n), "line")), text...)
+// unread returns an outlet for standard error, which says how many lines were lost before.
+func unread(to io.Writer, patience time.Duration) *cli.Outlet {
+	o := cli.NewOutlet(to, patience)
+	o.Before = func(lines int64) string {
+		return fmt.Sprintf("gloom: lost %s, because nobody read standard error\n", cli.Plural(int(lines), "line"))
 	}
-	_, _ = u.Outlet.Write(text)
-	return size, nil
+	return o
 }
 
 // note is like tool.note, but does not wait if nobody reads standard error.

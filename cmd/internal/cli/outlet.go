@@ -20,6 +20,10 @@ type Outlet struct {
 	timeout time.Duration
 	lost    atomic.Int64 // lines since the last one that was written
 
+	// Before returns what is written before the first line after lost ones. It is set before the
+	// first Write, and may be nil.
+	Before func(lost int64) string
+
 	mu       sync.Mutex
 	lines    chan []byte // to the goroutine, which starts with the first line
 	results  chan error  // from the goroutine: one error or nil for each line
@@ -34,7 +38,8 @@ func NewOutlet(to io.Writer, timeout time.Duration) *Outlet {
 	return &Outlet{w: to, timeout: timeout}
 }
 
-// Lost returns how many lines were lost since the last one that was written.
+// Lost returns how many lines were lost since the last one that was written. Other lines may be lost or
+// written before the caller's next one: only Before gets the exact number.
 func (o *Outlet) Lost() int64 { return o.lost.Load() }
 
 // start starts the goroutine, which never ends; o.mu is held.
@@ -64,13 +69,16 @@ func (o *Outlet) Write(line []byte) (int, error) {
 			return len(line), nil
 		}
 	}
-	wait := o.timeout
+	wait, text := o.timeout, bytes.Clone(line)
 	if o.reported = o.lost.Load(); o.reported > 0 {
 		wait = min(wait, resumeTimeout)
+		if o.Before != nil {
+			text = append([]byte(o.Before(o.reported)), text...)
+		}
 	}
 	o.timer.Reset(wait)
 	defer o.timer.Stop()
-	o.lines <- bytes.Clone(line) // does not block: the goroutine waits for it
+	o.lines <- text // does not block: the goroutine waits for it
 	select {
 	case err := <-o.results:
 		o.writeEnded(err)
