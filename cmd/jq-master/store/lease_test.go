@@ -416,3 +416,23 @@ func TestLoading(t *testing.T) {
 		t.Errorf("it was seen loading: %v\n%s", loading, log.String())
 	}
 }
+
+// TestRenewalOfAStrangeKey: a renewal that fails because a key has the wrong type has not renewed
+// the lease, since a script that fails keeps what it has written.
+func TestRenewalOfAStrangeKey(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	term := r.current()
+	before, err := r.client.Get(t.Context(), r.keys.lease).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.Do(t, "SET", r.keys.idems, "no set")
+	if err := r.hold(t.Context(), term, term.fence+1, leaseTerm); kindOf(err) != faulty {
+		t.Errorf("renewed: %v", err)
+	}
+	if after, err := r.client.Get(t.Context(), r.keys.lease).Result(); err != nil || after != before {
+		t.Errorf("the lease was %q, and is %q, %v", before, after, err)
+	}
+}

@@ -13,11 +13,12 @@ if string.sub(lease, 1, #ARGV[1]) ~= ARGV[1] then
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- This fails here if the key is of another type, and not after the lease was written.
+local ended = redis.call('ZRANGE', KEYS[3], '-inf', ARGV[5], 'BYSCORE', 'LIMIT', 0, 1000)
 local number, process = string.match(lease, '^%S+ %S+ (%d+) %d+ (.*)')
 if tonumber(number) <= tonumber(ARGV[3]) then
   redis.call('SET', KEYS[1], string.format('%s%s %d %s', ARGV[1], ARGV[3], now + ARGV[4], process))
 end
-local ended = redis.call('ZRANGE', KEYS[3], '-inf', ARGV[5], 'BYSCORE', 'LIMIT', 0, 1000)
 if #ended > 0 then
   redis.call('DEL', unpack(ended))
   redis.call('ZREM', KEYS[3], unpack(ended))
