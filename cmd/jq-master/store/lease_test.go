@@ -417,9 +417,9 @@ func TestLoading(t *testing.T) {
 	}
 }
 
-// TestRenewalOfAStrangeKey: a renewal that fails because a key has the wrong type has not renewed
+// TestRenewalOfStrangeKey: a renewal that fails because a key has the wrong type has not renewed
 // the lease, since a script that fails keeps what it has written.
-func TestRenewalOfAStrangeKey(t *testing.T) {
+func TestRenewalOfStrangeKey(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)
@@ -429,7 +429,7 @@ func TestRenewalOfAStrangeKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared.Do(t, "SET", r.keys.idems, "no set")
-	if err := r.hold(t.Context(), term, term.fence+1, leaseTerm); kindOf(err) != faulty {
+	if err := r.holdLease(t.Context(), term, term.fence+1, leaseTerm); kindOf(err) != kindFaulty {
 		t.Errorf("renewed: %v", err)
 	}
 	if after, err := r.client.Get(t.Context(), r.keys.lease).Result(); err != nil || after != before {

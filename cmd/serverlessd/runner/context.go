@@ -94,7 +94,7 @@ func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scrip
 	<-r.startSlots
 	if err != nil {
 		c.clear()
-		return nil, &runFault{hostOr(codeContextFailed, err), err.Error()}
+		return nil, faultOf(codeContextFailed, err)
 	}
 	if _, f := c.step(ctx, c.interpreter.greeting(c), r.options.Start, 0); f != nil {
 		c.kill()
@@ -106,7 +106,7 @@ func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scrip
 		case codeContextDied:
 			f.text = "the context ended at its start" + f.text[len(diedReason):]
 		}
-		return nil, &runFault{codeContextFailed, f.text}
+		return nil, &runFault{code: codeContextFailed, text: f.text}
 	}
 	return c, nil
 }
@@ -191,20 +191,20 @@ func (c *scriptContext) step(ctx context.Context, frame []byte, limit, cpu time.
 			default:
 			}
 			if bytes := c.excessMemory.Load(); bytes > 0 {
-				return m, &runFault{codeMemory, fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.Memory)}
+				return m, &runFault{code: codeMemory, text: fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.Memory)}
 			}
-			return m, &runFault{codeContextDied, diedReason + c.cause()}
+			return m, &runFault{code: codeContextDied, text: diedReason + c.cause()}
 		case <-ctx.Done():
 			return m, &runFault{}
 		case <-check.C:
 			left := time.Until(deadline)
 			if left <= 0 {
-				return m, &runFault{codeTimeout, fmt.Sprintf("it took longer than %v", limit)}
+				return m, &runFault{code: codeTimeout, text: fmt.Sprintf("it took longer than %v", limit)}
 			}
 			used := time.Duration(0)
 			if cpu > 0 {
 				if used = meter.Used(); used >= cpu {
-					return m, &runFault{codeCPU, fmt.Sprintf("it used more than %v of processor time", cpu)}
+					return m, &runFault{code: codeCPU, text: fmt.Sprintf("it used more than %v of processor time", cpu)}
 				}
 			}
 			check.Reset(nextCheck(left, cpu-used))
@@ -255,20 +255,15 @@ func (c *scriptContext) hook(ctx context.Context, what, source string, limit, cp
 		if len(m.data) > 0 {
 			data = string(m.data)
 		}
-		return &runFault{codeBefore, what + ": " + data}
+		return &runFault{code: codeBefore, text: what + ": " + data}
 	}
 	return nil
 }
 
-// run runs a job, whose frame or error task has returned. After a fault the context cannot be used
-// again. A fault without a code means that ctx has ended.
-func (c *scriptContext) run(ctx context.Context, b Batch, j Job, frame []byte, err error) (o job.Outcome, f *runFault) {
+// run runs a job, whose frame task has returned. After a fault the context cannot be used again. A
+// fault without a code means that ctx has ended.
+func (c *scriptContext) run(ctx context.Context, b Batch, j Job, frame []byte) (o job.Outcome, f *runFault) {
 	start := time.Now()
-	if err != nil {
-		c.unusable = true
-		f = &runFault{codeContextFailed, err.Error()}
-		return f.outcome(), f
-	}
 	c.forgetErrors()
 	m, f := c.step(ctx, frame, c.runner.timeout(b.Handler), c.runner.cpu(b.Handler))
 	c.jobs++
@@ -314,13 +309,10 @@ func (c *scriptContext) outcome(m *stepResult) job.Outcome {
 func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 	c, f := r.pool.acquire(ctx, contextKeyOf(b.Client, b.Handler))
 	if f != nil {
-		if err := f.host(); err != nil {
-			return err
-		}
 		if f.code != "" {
 			b.failAll(f.outcome(), to)
 		}
-		return nil
+		return f.host
 	}
 	defer r.pool.release(c)
 	h := b.Handler
@@ -349,14 +341,20 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 			break
 		}
 		frame, err := c.interpreter.task(c, b, j)
-		if launch.IsTemporary(err) {
+		var o job.Outcome
+		if err != nil {
 			c.unusable = true
-			return err
+			f = faultOf(codeContextFailed, err)
+			o = f.outcome()
 		}
-		to.Started(i)
-		o, f := c.run(ctx, b, j, frame, err)
+		if f == nil || f.code != "" {
+			to.Started(i)
+		}
+		if f == nil {
+			o, f = c.run(ctx, b, j, frame)
+		}
 		if f != nil && f.code == "" {
-			return nil
+			return f.host
 		}
 		if f != nil {
 			c.kill() // the context ends before the job is reported, because the job may then run again

@@ -85,14 +85,14 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 		case ctx.Err() != nil:
 			return &runFault{}
 		case timed.Err() != nil:
-			return &runFault{codeTimeout, fmt.Sprintf("%s took longer than %v", method, timeout)}
+			return &runFault{code: codeTimeout, text: fmt.Sprintf("%s took longer than %v", method, timeout)}
 		case errors.As(err, &u):
 			err = u.Err // the URL may contain a password
 		}
 		if errors.As(err, &dial) && dial.Op == "dial" {
-			return &runFault{hostOr(codeConnection, err), err.Error()}
+			return faultOf(codeConnection, err)
 		}
-		return &runFault{codeConnection, err.Error()}
+		return &runFault{code: codeConnection, text: err.Error()}
 	}
 	req, err := http.NewRequestWithContext(timed, method, b.Handler.Body, bytes.NewReader(body))
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 		return 0, nil, nil, broken(err)
 	}
 	if int64(len(reply)) > r.options.Output {
-		return 0, nil, nil, &runFault{codeOutput, fmt.Sprintf("the reply has more than %d bytes", r.options.Output)}
+		return 0, nil, nil, &runFault{code: codeOutput, text: fmt.Sprintf("the reply has more than %d bytes", r.options.Output)}
 	}
 	return res.StatusCode, res.Header, reply, nil
 }
@@ -152,7 +152,7 @@ func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) error {
 		start := time.Now()
 		o, f := r.runRequest(ctx, b, j)
 		if f != nil {
-			return f.host()
+			return f.host
 		}
 		o.Wall = time.Since(start)
 		to.Ended(i, o)
@@ -169,7 +169,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 	status, replied, reply, f := r.request(ctx, b, header, withNewline(j.Payload))
 	switch {
 	case f == nil:
-	case f.code == "", f.code == codeHost:
+	case f.code == "":
 		return o, f
 	default:
 		return f.outcome(), nil
@@ -194,7 +194,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 }
 
 func (r *Runner) tooManyLines() runFault {
-	return runFault{codeLines, fmt.Sprintf("the reply has more than %d J: lines", r.options.Lines)}
+	return runFault{code: codeLines, text: fmt.Sprintf("the reply has more than %d J: lines", r.options.Lines)}
 }
 
 func withNewline(payload []byte) []byte { return append(bytes.Clone(payload), '\n') }
@@ -210,8 +210,8 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 	header := make(http.Header, 8)
 	header.Set("job-count", strconv.Itoa(len(b.Jobs)))
 	status, replied, reply, f := r.request(ctx, b, header, body)
-	if f != nil && (f.code == "" || f.code == codeHost) {
-		return f.host()
+	if f != nil && f.code == "" {
+		return f.host
 	}
 	wall := time.Since(start)
 	end := func(i int, o job.Outcome) {
@@ -256,7 +256,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		}
 		number, data, ok := status(bytes.TrimSuffix(l, []byte("\r")))
 		if !ok {
-			f = &runFault{codeBadResponse, fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
+			f = &runFault{code: codeBadResponse, text: fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
 			break
 		}
 		o := r.outcomeOfReply(number, header)
@@ -265,7 +265,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		jobs = followLines{}
 	}
 	if f == nil {
-		f = &runFault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
+		f = &runFault{code: codeNoResponse, text: fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
 	}
 	if len(outcomes) > 0 { // lines after the last status belong to no job
 		outcomes[len(outcomes)-1].BadLines += jobs.count()

@@ -103,7 +103,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 // fail ends the step with a fault.
 func (o *output) fail(code, format string, args ...any) error {
-	f := runFault{code, fmt.Sprintf(format, args...)}
+	f := runFault{code: code, text: fmt.Sprintf(format, args...)}
 	select {
 	case o.results <- stepResult{fault: &f}:
 	default: // no step waits

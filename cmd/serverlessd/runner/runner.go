@@ -259,27 +259,20 @@ func checkURL(body string) error {
 	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
 }
 
-// runFault says why a run ended without an outcome of its handler.
-type runFault struct{ code, text string }
-
-// codeHost is the code of a fault that says why a run could not begin on this host for a time. Run
-// returns it as an error; it is never the code of an outcome.
-const codeHost = "host"
-
-// host returns the error of a fault with codeHost, or nil.
-func (f *runFault) host() error {
-	if f.code != codeHost {
-		return nil
-	}
-	return errors.New(f.text)
+// runFault says why a run ended without an outcome of its handler. Without a code the run has not ended:
+// host says why it could not begin on this host for a time, or ctx has ended.
+type runFault struct {
+	code, text string
+	host       error
 }
 
-// hostOr returns codeHost if err is about a state of this host that passes, otherwise code.
-func hostOr(code string, err error) string {
+// faultOf returns the fault of an error before a run: with host if it is about a state of this host
+// that passes, otherwise with the code.
+func faultOf(code string, err error) *runFault {
 	if launch.IsTemporary(err) {
-		return codeHost
+		return &runFault{host: err}
 	}
-	return code
+	return &runFault{code: code, text: err.Error()}
 }
 
 // Codes of outcomes that the handler did not give.
