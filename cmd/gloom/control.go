@@ -25,7 +25,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).Advise("%s", cmd.UseLine())
 		case len(args) > len(names):
-			return cli.Usagef("%s: unexpected argument, %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
+			return cli.Usagef("%s: unexpected argument %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
 		case empty >= 0:
 			return cli.Usagef("%s: argument %d, %s, is empty", cmd.Name(), empty+1, names[empty]).Advise("%s", cmd.UseLine())
 		}

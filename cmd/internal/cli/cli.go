@@ -173,7 +173,7 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 	case cmd.HasAvailableSubCommands():
 		return unknownCommand(cmd, args[0])
 	default:
-		f = Usagef("unexpected argument, %q", args[len(args)-1])
+		f = Usagef("unexpected argument %q", args[len(args)-1])
 	}
 	return f.Advise("%s", cmd.UseLine())
 }

@@ -55,7 +55,7 @@ func TestExecute(t *testing.T) {
 		{"run --wait long", 2, "prog: --wait \"long\": must be a time such as 1m30s, 5s or 200ms\nhint: prog run --help shows the options\n"},
 		{"run --nubmer 1", 2, "prog: unknown flag: --nubmer\nhint: did you mean --number?\n"},
 		{"run -x", 2, "prog: unknown shorthand flag: 'x' in -x\nhint: prog run --help shows the options\n"},
-		{"run extra", 2, "prog: unexpected argument, \"extra\"\nhint: prog run [flags]\n"},
+		{"run extra", 2, "prog: unexpected argument \"extra\"\nhint: prog run [flags]\n"},
 		{"man", 2, "prog: man needs an argument\nhint: prog man DIR\n"},
 		{"rnu", 2, "prog: unknown command \"prog rnu\"\nhint: did you mean run?\n"},
 		{"dead lits", 2, "prog: unknown command \"prog dead lits\"\nhint: did you mean list?\n"},
