@@ -57,10 +57,10 @@ func (c *Connector) Packet() int64 { return c.packet.Load() }
 // connection may not be larger.
 func (c *Connector) MinPacket() int64 { return c.minPacket.Load() }
 
-// Alone reports whether each statement of a transaction must be sent alone, because a server of a
+// SingleStatements reports whether each statement of a transaction must be sent alone, because a server of a
 // Galera cluster was met. If such a server undoes a transaction for one of another node between two
 // statements that came together, it executes the second outside the transaction and reports success.
-func (c *Connector) Alone() bool { return c.cluster.Load() }
+func (c *Connector) SingleStatements() bool { return c.cluster.Load() }
 
 // Open returns a pool with a limit on its connections.
 func (c *Connector) Open(connections int) *sql.DB {

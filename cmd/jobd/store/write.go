@@ -365,7 +365,7 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+s.table().stdout.placeholder()+
 			", stderr = "+s.table().stderr.placeholder()+", time_finished = ?", group.ids, group.args()...)
 	}
-	if len(texts) > 1 && !s.connector.Alone() {
+	if len(texts) > 1 && !s.connector.SingleStatements() {
 		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
 	}
 	for i, text := range texts {

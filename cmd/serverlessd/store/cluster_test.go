@@ -23,7 +23,7 @@ import (
 func TestClusterUndoes(t *testing.T) {
 	const provider = "/usr/lib/galera/libgalera_smm.so"
 	if _, err := os.Stat(provider); err != nil {
-		t.Skip("galera-4 is not installed")
+		t.Fatalf("%v: install the Debian package galera-4 (make deps)", err)
 	}
 	server := mariadbtest.New(t, "--wsrep-on=ON", "--wsrep-provider="+provider, "--wsrep-cluster-address=gcomm://", "--wsrep-new-cluster",
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-node-address=127.0.0.1",

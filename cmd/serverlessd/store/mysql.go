@@ -146,7 +146,7 @@ func (*mysqlDialect) insertRows(rows int) int { return rows }
 // exec sends statements together, if the server permits that.
 func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
 	limit := min(maxText, int(m.link.MinPacket())-packetHead)
-	if m.link.Alone() {
+	if m.link.SingleStatements() {
 		limit = 0
 	}
 	var text strings.Builder
