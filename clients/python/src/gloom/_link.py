@@ -96,28 +96,22 @@ class Link(asyncio.Protocol):
         if self.writable and self._out_size > _BATCH:
             self._write()  # so that writing is paused in time
 
-    def close(self, cause: Exception) -> None:
-        """Send waiting frames, then close; this cause becomes the result of lost."""
-        if self.cause is not None:
-            return
-        self._write()
-        self.cause = cause
-        if self._transport is not None:
-            self._transport.close()
-
     @property
     def idle(self) -> bool:
         """Whether no job and no request is pending."""
         return not self.jobs and not self._requests
 
     def retire(self, why: str) -> None:
-        """Close as soon as it is idle."""
+        """Close as soon as it is idle and the waiting frames are sent."""
         self._retired = why
         self._close_idle()
 
     def _close_idle(self) -> None:
-        if self._retired and self.idle:
-            self.close(ClosedError(self._retired))
+        if self._retired and self.idle and self.cause is None:
+            self._write()
+            self.cause = ClosedError(self._retired)
+            if self._transport is not None:
+                self._transport.close()
 
     def end_output(self) -> None:
         """Shut down this side of the connection; frames from the broker are still read."""
