@@ -99,7 +99,7 @@ class AsyncWorker:
         self._news = asyncio.Event()  # set on a join, on leave, and at the end
         self._joined = self._leaving = False
         self._aborted = ""  # when, and with what, connections were dropped
-        self._refused: list[Exception] = []  # why sockets were given up
+        self._refusal: Exception | None = None  # the first that gave up a socket
 
     async def run(self, handle_signals: bool = True) -> None:
         """Serve jobs; like Worker.run.  Cancelling the task has the effect of leave."""
@@ -171,9 +171,7 @@ class AsyncWorker:
     def error(self) -> Exception | None:
         """Why the worker is done: None before that, and after leave or stop; else the
         first refusal by a broker."""
-        if self._leaving or not self._refused or not self.done:
-            return None
-        return self._refused[0]
+        return self._refusal if self.done and not self._leaving else None
 
     def _begin(self) -> None:
         if self._seats:
@@ -206,7 +204,7 @@ class AsyncWorker:
             if self._leaving:
                 return
             if hopeless(cause):
-                self._refused.append(cause)
+                self._refusal = self._refusal or cause
                 self._options.tell(Notice(Event.GIVEN_UP, addr, cause))
                 return
             if socket.joined:
