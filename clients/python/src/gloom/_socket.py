@@ -47,7 +47,8 @@ class Socket(Link):
         if self._leaving:
             return
         self._leaving = True
-        self.ask(wire.request("leave"), self._leave_replied)
+        # It has left, even if the broker replies with an error.
+        self.ask(wire.request("leave"), lambda _: self.retire("left"))
         queue, self._queue = self._queue, deque()
         for run in queue:
             self._send_answer(run, _RELEASE, begun=False)
@@ -109,9 +110,6 @@ class Socket(Link):
         _raise(error)
         self.joined = True
         self._worker._on_joined(self.addr)
-
-    def _leave_replied(self, error: Exception | None) -> None:
-        self.retire("left")  # even on an error
 
     # Runs and their answers.
 
