@@ -243,12 +243,11 @@ class AsyncWorker:
 
         def done(_: object) -> None:
             self._tasks.discard(task)
-            if task.cancelled():
-                # Cancelled, perhaps before it began.
-                job._socket.finish(job, failed("cancelled"))
-            else:
+            outcome = failed("cancelled")  # perhaps before it began
+            if not task.cancelled():
                 error = task.exception()
-                job._socket.finish(job, verdict(error) if error else task.result())
+                outcome = verdict(error) if error else task.result()
+            job._socket.finish(job, outcome)
 
         task.add_done_callback(done)
         job._on_end = lambda cause: task.cancel()
