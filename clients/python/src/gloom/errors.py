@@ -32,13 +32,12 @@ class ProtocolError(GloomError):
     """The broker violated the protocol; the connection is dropped."""
 
 
+@dataclass(eq=False, repr=False)
 class FrameTooLarge(ProtocolError):
     """A frame from the broker is larger than the limit.  size and limit are in bytes."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(size, limit)
-        self.size = size
-        self.limit = limit
+    size: int
+    limit: int
 
     def __str__(self) -> str:
         return f"frame of {self.size} bytes, at most {self.limit}"
