@@ -8,7 +8,7 @@ from unittest import mock
 import support  # noqa: F401  (finds the package)
 
 from gloom._link import Backoff
-from gloom._options import Options, local_socket, millis, split_addr
+from gloom._options import Event, Notice, Options, local_socket, millis, split_addr
 
 
 class Durations(unittest.TestCase):
@@ -79,7 +79,7 @@ class Waits(unittest.TestCase):
         """The limits from which the next waits are drawn."""
         self.drawn = []
         for _ in range(times):
-            backoff.wait()
+            backoff.failed("broker:1", OSError("refused"))
         return self.drawn
 
     def backoff(self, base, most):
@@ -91,7 +91,23 @@ class Waits(unittest.TestCase):
         patch = mock.patch("random.uniform", uniform)
         patch.start()
         self.addCleanup(patch.stop)
-        return Backoff((base, most))
+        self.notices = []
+        return Backoff(self.options(base, most, self.notices.append))
+
+    def options(self, base, most, notify):
+        return Options((), "submit", 9998, backoff=(base, most), notify=notify)
+
+    def lost(self, backoff, lasted):
+        """Lose a connection that lasted so long; returns the limit of the next wait."""
+        self.drawn = []
+        link, cause = mock.Mock(addr="broker:1", made=100.0), ConnectionResetError("reset")
+        link._loop.time.return_value = link.made + lasted
+        link.lost.result.return_value = cause
+        waits = backoff.lost(link)
+        self.assertEqual(self.drawn, [waits])
+        want = Notice(Event.LOST, "broker:1", cause, waits)
+        self.assertEqual(self.notices[-1], want)
+        return waits
 
     def test_doubles_up_to_the_most(self):
         backoff = self.backoff(0.1, 0.5)
@@ -100,13 +116,13 @@ class Waits(unittest.TestCase):
     def test_begins_anew_after_a_connection_that_lasted(self):
         backoff = self.backoff(0.1, 0.5)
         self.limits(backoff, 3)
-        backoff.lasted(0.4)
-        self.assertEqual(self.limits(backoff, 1), [0.5])
-        backoff.lasted(0.5)
-        self.assertEqual(self.limits(backoff, 2), [0.1, 0.2])
+        self.assertEqual(self.lost(backoff, 0.25), 0.5)
+        self.assertEqual(self.lost(backoff, 0.5), 0.1)
+        self.assertEqual(self.limits(backoff, 1), [0.2])
 
     def test_random(self):
-        waits = {Backoff((0.1, 1.0)).wait() for _ in range(50)}
+        options, error = self.options(0.1, 1.0, lambda _: None), OSError("refused")
+        waits = {Backoff(options).failed("broker:1", error) for _ in range(50)}
         self.assertGreater(len(waits), 40)
         self.assertTrue(all(0 <= wait <= 0.1 for wait in waits))
 

@@ -3,7 +3,6 @@ reestablished when lost."""
 
 import asyncio
 import threading
-import time
 from collections import deque
 from typing import Callable
 
@@ -127,14 +126,12 @@ class Connector:
             self._task = start(self._run())
 
     async def _run(self) -> None:
-        tell, addrs = self._options.tell, self._options.addrs
-        backoff = Backoff(self._options.backoff)
+        addrs = self._options.addrs
+        backoff = Backoff(self._options)
         old: Session | None = None  # the connection that is draining or lost
-        since = 0.0  # when it was made
         while True:
             tried = await self._try_all(old)
             if isinstance(tried, Session):
-                since = time.monotonic()
                 self._adopt(tried)
                 if old is not None:
                     old.retire("nothing pending")  # pending jobs stay there
@@ -147,17 +144,13 @@ class Connector:
                     if self.session is not None and isinstance(tried, RefusedError):
                         self.session.lose(tried)
                     self.wake()
-                patience = backoff.wait()
-                tell(Notice(Event.FAILED, ", ".join(addrs), tried, patience))
+                patience = backoff.failed(", ".join(addrs), tried)
                 if old is None:
                     await asyncio.sleep(patience)
                     continue
             await asyncio.wait({old.lost}, timeout=patience)
             if old.lost.done():
-                backoff.lasted(time.monotonic() - since)
-                wait = backoff.wait()
-                tell(Notice(Event.LOST, old.addr, old.lost.result(), wait))
-                await asyncio.sleep(wait)
+                await asyncio.sleep(backoff.lost(old))
                 if old.jobs:  # kept ones: the broker still has them
                     self._next = addrs.index(old.addr)
                 old = None

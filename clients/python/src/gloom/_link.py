@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple, cast
 
 from . import errors, wire
 from ._loop import within
-from ._options import FRAME_SLACK, Options, split_addr
+from ._options import FRAME_SLACK, Event, Notice, Options, split_addr
 from .errors import BrokerError, ClosedError, GloomError, ProtocolError, RefusedError
 from .wire import FrameReader, Message
 
@@ -64,6 +64,7 @@ class Link(asyncio.Protocol):
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: asyncio.Transport | None = None
         self._out_size = 0
+        self.made = 0.0  # when it was connected, by the loop's clock
         self._last_byte = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -198,6 +199,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.made = self._loop.time()
         _links.add(self)
         if self.cause is not None:
             self._transport.abort()
@@ -338,19 +340,22 @@ class Backoff:
     reconnect at once.
     """
 
-    def __init__(self, limits: tuple[float, float]) -> None:
-        self._base, self._most = limits
+    def __init__(self, options: Options) -> None:
+        self._base, self._most = options.backoff
         self._limit = self._base
+        self._tell = options.tell
 
-    def wait(self) -> float:
-        """Seconds to wait now; the next limit is twice as large."""
+    def failed(self, addr: str, error: Exception, event: Event = Event.FAILED) -> float:
+        """Tell of a failed attempt; returns the seconds to wait before the next one."""
         seconds = random.uniform(0.0, self._limit)
         self._limit = min(self._limit * 2, self._most)
+        self._tell(Notice(event, addr, error, seconds))
         return seconds
 
-    def lasted(self, seconds: float) -> None:
-        """Record how long a connection lasted.  Only one that lasted at least as long
-        as the longest wait resets the limit, so a broker that hangs up at once is not
-        tried more often."""
-        if seconds >= self._most:
+    def lost(self, link: Link) -> float:
+        """Tell of a lost connection, in the same way.  Only one that lasted at least as
+        long as the longest wait resets the limit, so a broker that hangs up at once is
+        not tried more often."""
+        if link._loop.time() - link.made >= self._most:
             self._limit = self._base
+        return self.failed(link.addr, link.lost.result(), Event.LOST)

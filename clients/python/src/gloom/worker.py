@@ -6,7 +6,6 @@ import concurrent.futures
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any, Awaitable, Callable, Iterator, Self, Unpack, cast
 
@@ -188,9 +187,9 @@ class AsyncWorker:
 
     async def _keep_joined(self, addr: str) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        backoff = Backoff(self._options.backoff)
+        backoff = Backoff(self._options)
         while not self._leaving:
-            socket, since = Socket(self, addr), time.monotonic()
+            socket = Socket(self, addr)
             try:
                 await socket.open()
             except Exception as err:
@@ -207,11 +206,7 @@ class AsyncWorker:
                 self._refusal = self._refusal or cause
                 self._options.tell(Notice(Event.GIVEN_UP, addr, cause))
                 return
-            if socket.joined:
-                backoff.lasted(time.monotonic() - since)
-            event = Event.LOST if socket.joined else Event.FAILED
-            wait = backoff.wait()
-            self._options.tell(Notice(event, addr, cause, wait))
+            wait = backoff.lost(socket) if socket.joined else backoff.failed(addr, cause)
             await asyncio.sleep(wait)
 
     def _on_joined(self, addr: str) -> None:
