@@ -39,8 +39,8 @@ class Connector:
         #: Why the last attempt to reach any broker failed: a RefusedError when all
         #: refuse permanently, else NotConnected.
         self._error: Exception | None = None
-        # Admitted jobs that have yet to be sent, and their bytes.
-        self._inbox: list[PendingJob] = []
+        # Admitted jobs that are to be sent, and their bytes.  Each send begins a new inbox.
+        self.inbox: deque[PendingJob] = deque()
         self._unsent = 0
         self.outstanding = 0  # admitted jobs that have not ended
         self._turns: deque[asyncio.Future[None]] = deque()  # one for each waiting task
@@ -61,7 +61,7 @@ class Connector:
             if full or not self.session.writable:
                 return False
             self.outstanding += 1
-            self._inbox.append(job)
+            self.inbox.append(job)
             self._unsent += len(job.frame)
             return True
 
@@ -209,13 +209,13 @@ class Connector:
     def send(self) -> None:
         """Send the jobs that were admitted since the last call."""
         with self._lock:
-            jobs, self._inbox = self._inbox, []
+            jobs, self.inbox = self.inbox, deque()
             unsent, self._unsent = self._unsent, 0
         if unsent >= MAX_UNSENT:
             self.wake()
-        for job in jobs:
-            assert self.session is not None  # or it would not have been admitted
-            self.session.submit(job)
+        while jobs:
+            assert self.session is not None  # or they would not have been admitted
+            self.session.submit(jobs.popleft())
 
     def ask(self, verb: str, id: str | None, fields: Fields, done: Done) -> None:
         """Send a request about a job on the connection where it is pending, else on

@@ -237,7 +237,7 @@ class Submitter:
     @like(AsyncSubmitter.__init__)
     def __init__(self, *addrs: str, **settings: Any) -> None:
         self._core = AsyncSubmitter(*addrs, **settings)
-        self._sending = False  # whether the loop has been asked to send admitted jobs
+        self._asked: object = None  # the last inbox that the loop was asked to send
         self._thread = LoopThread("gloom-submitter", self._core.close)
         self._thread.start()
         self._thread.call(self._core._connector.begin)
@@ -265,27 +265,18 @@ class Submitter:
 
     def _send(self, made: _Made, wait: float | None) -> Pending:
         pending = Pending(self._ask_cancel, *made)
-        thread, core = self._thread, self._core
+        thread, connector = self._thread, self._core._connector
         thread.check_here()
-        if not core._connector.enter(pending):
+        if not connector.enter(pending):
             if thread.inside:  # a callback cannot wait
-                core._connector.give_up(0)
-            thread.run(lambda: core._send(pending, wait))
+                connector.give_up(0)
+            thread.run(lambda: self._core._send(pending, wait))
         elif thread.inside:
-            self._send_all()
-        elif not self._sending:
-            try:
-                self._sending = True
-                thread.call(self._send_all)  # if closed meanwhile, the job fails
-            except BaseException:  # such as KeyboardInterrupt
-                self._sending = False
-                thread.call(self._send_all)  # other threads may rely on it
-                raise
+            connector.send()
+        elif self._asked is not (inbox := connector.inbox):
+            thread.call(connector.send)  # if closed meanwhile, the job fails
+            self._asked = inbox  # not before: the call may be interrupted
         return pending
-
-    def _send_all(self) -> None:
-        self._sending = False
-        self._core._connector.send()
 
     @like(AsyncSubmitter.do)
     def do(self, *args: Any, wait: float | None = None, **options: Any) -> Any:
