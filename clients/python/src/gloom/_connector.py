@@ -260,10 +260,9 @@ class Connector:
                     session.end_output()
                 await asyncio.wait([session.lost for session in kept], timeout=wait)
         finally:
-            lost = [session.lost for session in self._sessions]
-            for session in list(self._sessions):
+            for session in self._sessions:
                 session.abort(ClosedError("closed"))
-            if lost:
-                await asyncio.wait(lost)
+            if self._sessions:
+                await asyncio.wait([session.lost for session in self._sessions])
             if self.session is not None:
                 self.session.lose(ClosedError("closed"))
