@@ -39,8 +39,14 @@ class Processes:
 
     def run(self, job: Job) -> Outcome:
         """Have a child run the handler for a job whose body is RawJSON."""
+        me = threading.get_ident()
         try:
-            child = self._child()
+            child = self._children.get(me)
+            if child is None or not child.process.is_alive():
+                with self._lock:
+                    if self._closed:
+                        raise EOFError("the worker was stopped")
+                    child = self._children[me] = _Child(*self._what)
         except (EOFError, OSError) as err:
             return failed(f"no process could be started: {err}")
         try:
@@ -60,15 +66,6 @@ class Processes:
             end = child.process.kill if kill else child.pipe.close
             end()
             child.process.join()
-
-    def _child(self) -> "_Child":
-        child = self._children.get(threading.get_ident())
-        if child is None or not child.process.is_alive():
-            with self._lock:
-                if self._closed:
-                    raise EOFError("the worker was stopped")
-                child = self._children[threading.get_ident()] = _Child(*self._what)
-        return child
 
 
 class _Child:
