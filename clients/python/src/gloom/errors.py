@@ -225,7 +225,6 @@ def again(error: E) -> E:
     """Return a copy of a stored error, to be raised: raising the original would add a
     traceback to it each time, and so keep frames of other callers alive."""
     twin = copy.copy(error)
-    twin.__traceback__ = None
     twin.__cause__ = error.__cause__
     return twin
 
