@@ -274,8 +274,13 @@ class Submitter:
         elif thread.inside:
             connector.send()
         elif self._asked is not (inbox := connector.inbox):
-            thread.call(connector.send)  # if closed meanwhile, the job fails
-            self._asked = inbox  # not before: the call may be interrupted
+            try:
+                self._asked = inbox
+                thread.call(connector.send)  # if closed meanwhile, the job fails
+            except BaseException:  # such as KeyboardInterrupt
+                self._asked = None
+                thread.call(connector.send)  # other threads may rely on it
+                raise
         return pending
 
     @like(AsyncSubmitter.do)
