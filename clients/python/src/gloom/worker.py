@@ -196,10 +196,8 @@ class AsyncWorker:
                 cause = err
             else:
                 self._seats[task] = socket
-                try:
-                    cause = await socket.serve()
-                finally:
-                    self._seats[task] = None
+                cause = await socket.serve()
+                self._seats[task] = None
             if self._leaving:
                 return
             if hopeless(cause):
