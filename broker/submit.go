@@ -57,7 +57,7 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	return b.end()
 }
 
-// admission holds what admits has found and accept needs: the type (nil if it is not known), the
+// admission holds what admit has found and accept needs: the type (nil if it is not known), the
 // hash of the id, and the record of an abandoned job with the same id (0 if there is none).
 type admission struct {
 	kind      *jobType

@@ -49,7 +49,7 @@ type chunk[T any] struct {
 	free   uint16
 	unused uint16 // this record and all with a larger number have never been used
 	live   uint16
-	// listed reports that the chunk is in Table.open.
+	// listed reports that the chunk is in Table.withRoom.
 	listed bool
 }
 

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// pending serves requests before the engine is open: they are answered with the reason for
+// pendingEngine serves requests before the engine is open: they are answered with the reason for
 // the wait as an error.
 type pendingEngine struct {
 	mu     sync.Mutex // guards the fields below

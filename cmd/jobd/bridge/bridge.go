@@ -377,7 +377,7 @@ func (b *Bridge) applyEffects() {
 	}
 }
 
-// changeGiveBack returns an accepted row to the table; b.mu is held.
+// giveBack returns an accepted row to the table; b.mu is held.
 func (b *Bridge) giveBack(id int64) {
 	delete(b.fields, id)
 	if b.manualRows[id] {

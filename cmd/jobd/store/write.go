@@ -16,8 +16,8 @@ const (
 	// rows locked longer.
 	batchRows  = 256
 	batchBytes = 1 << 20
-	// maxStatementRows is the size of a final update without its outputs.
-	maxStatementRows = 512
+	// statementSize is the size of a final update without its outputs, in bytes.
+	statementSize = 512
 )
 
 // Write implements Store. It uses as many transactions as needed.
@@ -48,7 +48,7 @@ func (b Batch) parts() func(func(Batch) bool) {
 			part.Return, b.Return = cutList(b.Return, &room)
 			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
 			for room > 0 && len(b.Finish) > 0 {
-				size := escapedLen(b.Finish[0].Stdout) + escapedLen(b.Finish[0].Stderr) + maxStatementRows
+				size := escapedLen(b.Finish[0].Stdout) + escapedLen(b.Finish[0].Stderr) + statementSize
 				if bytes > 0 && bytes+size > batchBytes {
 					break
 				}
@@ -71,7 +71,7 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 
 // fitFinals returns the finals with outputs that fit their columns and one packet.
 func (s *SQL) fitFinals(finals []Result) []Result {
-	packet := s.connector.Packet() - maxStatementRows
+	packet := s.connector.Packet() - statementSize
 	fitted := make([]Result, len(finals))
 	for i, f := range finals {
 		fitted[i] = s.table().fitResult(f, packet)
@@ -169,7 +169,7 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 // minOutput is the fewest bytes of an output that are worth a try.
 const minOutput = 256
 
-// substring is like fit, but the size may be 0.
+// substring is like cutToFit, but the size may be 0.
 func (c column) substring(s string) string {
 	if int64(len(s)) <= c.bytes {
 		return s

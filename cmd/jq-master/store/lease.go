@@ -189,8 +189,8 @@ func (r *Redis) check(ctx context.Context) error {
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
 		return unusableError{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
 	}
-	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warnedOfEviction { // aof_enabled is also 0 while Redis loads the file
-		r.warnedOfEviction = true
+	if info["aof_enabled"] == "0" && info["loading"] == "0" && !r.warnedOfNoAOF { // aof_enabled is also 0 while Redis loads the file
+		r.warnedOfNoAOF = true
 		r.opt.Log.Warn().Msg("redis has no append-only file: when it stops, jobs are lost; set appendonly yes")
 	}
 	return nil

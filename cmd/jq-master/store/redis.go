@@ -36,16 +36,16 @@ type Options struct {
 
 // Redis is a Store in Redis 7 or later, and a prometheus.Collector.
 type Redis struct {
-	opt              Options
-	client           *redis.Client
-	keys             keys
-	metrics          metrics
-	name             string      // unique name of this store in the lease
-	holder           leaseHolder // describes this process in the lease, for people and for masters on this host
-	onAway           func(error)
-	clock            clock
-	warnedOfEviction bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
-	usable           bool // whether Redis was ever usable; owned by Acquire
+	opt           Options
+	client        *redis.Client
+	keys          keys
+	metrics       metrics
+	name          string      // unique name of this store in the lease
+	holder        leaseHolder // describes this process in the lease, for people and for masters on this host
+	onAway        func(error)
+	clock         clock
+	warnedOfNoAOF bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
+	usable        bool // whether Redis was ever usable; owned by Acquire
 
 	mu      sync.Mutex // guards the fields below; held only briefly
 	queue   []*op

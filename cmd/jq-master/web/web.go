@@ -454,7 +454,7 @@ var noSniff = []string{"nosniff"}
 // flush passes everything that was written to the operating system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
-// fieldReader returns the fields of the request's body, which must be a map with no others.
+// form returns the fields of the request's body, which must be a map with no others.
 func (x *exchange) form(names ...string) fieldReader {
 	v := x.value()
 	if x.fault != nil {

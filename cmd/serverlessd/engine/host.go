@@ -15,8 +15,8 @@ const hostPause = time.Second
 
 // hostError is why jobs of a language could not begin on this host, such as a full disk.
 type hostError struct {
-	err   error
-	since time.Time
+	err    error
+	lastAt time.Time
 }
 
 // noteHost records why jobs of a language could not begin on this host, and logs it once.
@@ -25,7 +25,7 @@ func (e *Engine) noteHost(lang string, err error) {
 	was := e.hostErrors[lang]
 	e.hostErrors[lang] = hostError{err, time.Now()}
 	e.mu.Unlock()
-	if time.Since(was.since) > 2*hostPause {
+	if time.Since(was.lastAt) > 2*hostPause {
 		e.log.Error().Err(err).Str("lang", lang).Msg("jobs cannot begin on this host; they are given back, and tried again")
 	}
 }
@@ -35,7 +35,7 @@ func (e *Engine) noteHost(lang string, err error) {
 func (e *Engine) hostRests(lang string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return time.Since(e.hostErrors[lang].since) < hostPause
+	return time.Since(e.hostErrors[lang].lastAt) < hostPause
 }
 
 // hostHealth returns why jobs could not begin on this host a moment ago, or nil.
@@ -44,7 +44,7 @@ func (e *Engine) hostHealth() error {
 	defer e.mu.Unlock()
 	var all []error
 	for _, lang := range slices.Sorted(maps.Keys(e.hostErrors)) {
-		if s := e.hostErrors[lang]; time.Since(s.since) < 2*hostPause { // after hostPause they are tried again
+		if s := e.hostErrors[lang]; time.Since(s.lastAt) < 2*hostPause { // after hostPause they are tried again
 			all = append(all, fmt.Errorf("jobs of lang %s cannot begin on this host: %w", lang, s.err))
 		}
 	}

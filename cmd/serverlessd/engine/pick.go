@@ -93,7 +93,7 @@ type batchPlan struct {
 	size, batches int
 }
 
-// batchPlan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
+// plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
 // e.picking.
 func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*batchPlan) {
 	e.mu.Lock()

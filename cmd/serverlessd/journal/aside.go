@@ -75,7 +75,7 @@ func (j *Journal) Asides() (found []AsideFile, err error) {
 	return found, nil
 }
 
-// AsideFile reads one of the files of jobs that were set aside.
+// Aside reads one of the files of jobs that were set aside.
 func (j *Journal) Aside(name string) (a AsideFile, err error) {
 	id, ok := strings.CutSuffix(name, badSuffix)
 	if !ok || strings.ContainsAny(id, "/\\") {

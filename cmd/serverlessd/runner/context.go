@@ -35,7 +35,7 @@ type interpreter interface {
 	args(o *Options) []string
 	// open opens the files that a context inherits besides the pipe of its input.
 	open(c *scriptContext) ([]*os.File, error)
-	// hello, hook and task return bytes for the input of a context. It answers each with a mark,
+	// greeting, hook and task return bytes for the input of a context. It answers each with a mark,
 	// whose number status interprets.
 	greeting(c *scriptContext) []byte
 	hook(c *scriptContext, source string) []byte
@@ -61,7 +61,7 @@ type scriptContext struct {
 	payloadFile  *os.File        // for sh, the standard input of its jobs
 	excessMemory atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
 
-	generation int // the era of the pool in which it began
+	generation int // of the pool when it began
 	jobs       int // run
 	isCleared  bool
 	unusable   bool // the context must not be used again
@@ -116,17 +116,17 @@ func (c *scriptContext) start(name string) error {
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return err
 	}
-	childFiles, stdinReader, err := os.Pipe()
+	childStdin, stdin, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	c.stdin = stdinReader
-	defer childFiles.Close()
+	c.stdin = stdin
+	defer childStdin.Close()
 	files, err := c.interpreter.open(c)
 	if err != nil {
 		return err
 	}
-	files = append([]*os.File{childFiles}, files...)
+	files = append([]*os.File{childStdin}, files...)
 	if user != nil {
 		if err := os.Chown(c.dir, int(user.Uid), int(user.Gid)); err != nil {
 			return err

@@ -23,7 +23,7 @@ type pool struct {
 	idle       []*scriptContext // the idle contexts, the most recently used at the end
 	processes  map[*scriptContext]bool
 	serial     uint64
-	generation int // each Kill begins another era; contexts of earlier eras are not kept
+	generation int // each Kill begins another one; contexts of earlier ones are not kept
 	closed     bool
 }
 
@@ -101,7 +101,7 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 	}
 	p.count++
 	p.serial++
-	serial, era := p.serial, p.generation
+	serial, generation := p.serial, p.generation
 	p.mu.Unlock()
 	c, f := p.runner.begin(ctx, k, serial)
 	p.mu.Lock()
@@ -111,7 +111,7 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 		p.available.Broadcast()
 		return nil, f
 	}
-	c.generation = era
+	c.generation = generation
 	p.processes[c] = true
 	return c, nil
 }

@@ -56,7 +56,7 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *NamedSchedule, err 
 	return found, err
 }
 
-// scheduleTime returns the time that is compared with the due times of schedules.
+// date returns the time that is compared with the due times of schedules.
 func (t *tx) date() time.Time { return t.store.scheduleTime(t.now) }
 
 // putSchedule writes a schedule at the end of the transaction.
