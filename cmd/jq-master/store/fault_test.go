@@ -15,7 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
 	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/jq-master/job"
@@ -561,6 +563,32 @@ func TestKindOfScriptFault(t *testing.T) {
 		if err := client.Eval(t.Context(), growingShebang+text, nil).Err(); err == nil || kindOf(err) != kindFaulty {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// TestReadsRefused: while Redis lets a master take the lease, but not read its jobs, the log says why.
+func TestReadsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	var log throwaway.Log
+	r, err := Open(Options{URL: server.URL(), Namespace: "refused", Log: zerolog.New(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	server.Do(t, "ACL", "SETUSER", "default", "-hgetall")
+	acquire(t, r)
+	loaded := make(chan error, 1)
+	go func() {
+		loaded <- r.Load(context.Background(), LoadHandlers{Seq: func(uint64) {}})
+	}()
+	eventually(t, "the log says why", func() bool { return strings.Contains(log.String(), "hgetall") })
+	server.Do(t, "ACL", "SETUSER", "default", "+@all")
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "trying again"); n != 1 {
+		t.Errorf("it is said %d times: %s", n, log.String())
 	}
 }
 

@@ -272,13 +272,18 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	return answers, nil
 }
 
-// retryRead repeats a read until Redis answers or the lease is lost.
+// retryRead repeats a read until Redis answers or the lease is lost. It logs why Redis does not answer, since
+// a renewal of the lease may succeed meanwhile.
 func (r *Redis) retryRead(ctx context.Context, read func() error) error {
-	wait := newBackoff()
+	wait, logged := newBackoff(), ""
 	for {
 		err := read()
 		if err == nil || kindOf(err) != kindAway {
 			return err
+		}
+		if err.Error() != logged {
+			logged = err.Error()
+			r.opt.Log.Warn().Err(err).Msg("redis refuses to be read; trying again")
 		}
 		select {
 		case <-ctx.Done():
