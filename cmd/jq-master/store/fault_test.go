@@ -538,6 +538,8 @@ func TestKindOf(t *testing.T) {
 		"UNREADABLE jq:idem:x is a hash that has no ids":                            kindFaulty,
 		"ERR value is not an integer or out of range script: 0a, on @user_script:9": kindFaulty,
 		"ERR ACL failure in script: User u may not script: 0a, on @user_script:9":   kindAway,
+		"ERR Protocol error: invalid bulk length":                                   kindFaulty,
+		"ERR Protocol error: unauthenticated bulk length":                           kindAway,
 		"ERR upstream failure":                                                      kindAway, // what proxies say
 		"ERR Connection refused":                                                    kindAway,
 		"ERR server closed connection":                                              kindAway,

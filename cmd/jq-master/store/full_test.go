@@ -49,3 +49,22 @@ func TestFull(t *testing.T) {
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	add(t, next, newJob(4))
 }
+
+// TestTooLongForRedis: what Redis does not take because of its proto-max-bulk-len fails, and does not
+// keep anything else from being stored.
+func TestTooLongForRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := open(t, server)
+	acquire(t, r)
+	j, other := newJob(1), newJob(2)
+	add(t, r, j, other)
+	server.Do(t, "CONFIG", "SET", "proto-max-bulk-len", "1mb")
+	j = moveTo(t, r, j, started(j), 0, 0)
+	long := ended(j, job.Done)
+	long.Result = make([]byte, 2<<20)
+	if err := await(t, func(f func(error)) { r.Move(j, long, 1, 0, f) }); err == nil || errors.Is(err, ErrAway) {
+		t.Fatalf("a result of 2 MiB: %v", err)
+	}
+	moveTo(t, r, other, started(other), 0, 0)
+}
