@@ -215,7 +215,7 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 	ended := err == nil && j.State == "ended" && j.Body == nil
 	switch {
 	case status(err) == http.StatusNotFound || ended && j.Outcome == "failed":
-		raw, err := t.findDead(ctx, id, cmp.Or(err, noBody(id, &j)))
+		raw, err := t.findDead(ctx, id, cmp.Or(err, noBodyError(id, &j)))
 		if err != nil {
 			return err
 		}
@@ -230,15 +230,15 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	case ended && (j.Outcome != "answered" || j.KeepMS == 0):
-		return noBody(id, &j)
+		return noBodyError(id, &j)
 	case j.Body != nil:
 		return t.printJSON(j.Body)
 	}
 	return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
 }
 
-// noBody returns an error: neither a body nor an answer is kept of a job that has ended.
-func noBody(id string, j *api.Job) error {
+// noBodyError says that neither the body nor the answer of an ended job is kept.
+func noBodyError(id string, j *api.Job) error {
 	if j.Outcome == "answered" {
 		return cli.Failf(cli.ExitFailed, "%.200q was answered, and the answer is not kept (submit with keep_ms to keep it)", id)
 	}

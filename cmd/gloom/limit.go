@@ -53,9 +53,9 @@ func newLimit(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.setFair = cmd.Flags().Changed("fair")
 			if l.group != "" {
-				return l.ofGroup(cmd.Context())
+				return l.runGroup(cmd.Context())
 			}
-			return l.ofType(cmd.Context(), args[0])
+			return l.runType(cmd.Context(), args[0])
 		},
 	}
 	f := cmd.Flags()
@@ -79,9 +79,9 @@ type limit struct {
 	remove      bool
 }
 
-func (l *limit) sets() bool { return l.concurrency.set || l.rate.set || l.burst.set }
+func (l *limit) hasLimits() bool { return l.concurrency.set || l.rate.set || l.burst.set }
 
-func (l *limit) ofType(ctx context.Context, typ string) error {
+func (l *limit) runType(ctx context.Context, typ string) error {
 	if l.remove {
 		return cli.Usagef("--remove needs --group")
 	}
@@ -99,10 +99,10 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 	path := "/v1/types/" + api.Segment(typ)
 	var state api.Type
 	err := o.call(ctx, http.MethodGet, path, nil, &state)
-	if err != nil && !(status(err) == http.StatusNotFound && (l.sets() || l.setFair)) {
+	if err != nil && !(status(err) == http.StatusNotFound && (l.hasLimits() || l.setFair)) {
 		return err
 	}
-	if l.sets() {
+	if l.hasLimits() {
 		if l.concurrency.set {
 			state.Limits.Concurrency = int(l.concurrency.n)
 		}
@@ -121,11 +121,11 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.Name(typ), cmp.Or(setOn(&state), "no limits"))
+	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.Name(typ), cmp.Or(rulesOf(&state), "no limits"))
 	return outputError(err)
 }
 
-func (l *limit) ofGroup(ctx context.Context) error {
+func (l *limit) runGroup(ctx context.Context) error {
 	if l.setFair {
 		return cli.Usagef("--fair is for a type, not for a group")
 	}
@@ -138,7 +138,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	o := l.conn.operator()
 	path := "/v1/groups/" + api.Segment(l.group)
 	if l.remove {
-		if l.sets() {
+		if l.hasLimits() {
 			return cli.Usagef("--remove and limits cannot be used together")
 		}
 		if err := o.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
@@ -149,10 +149,10 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	}
 	var rule api.Rule
 	err := o.call(ctx, http.MethodGet, path, nil, &rule)
-	if err != nil && !(status(err) == http.StatusNotFound && l.sets()) {
+	if err != nil && !(status(err) == http.StatusNotFound && l.hasLimits()) {
 		return err
 	}
-	if l.sets() {
+	if l.hasLimits() {
 		if l.concurrency.set {
 			rule.Concurrency = l.concurrency.value()
 		}

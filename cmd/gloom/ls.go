@@ -130,7 +130,7 @@ func (l *ls) typeTable(items []api.Type, limit int) table.Writer {
 		sum.Cancelled += g.Cancelled
 		sum.Expired += g.Expired
 		sum.Discarded += g.Discarded
-		hasNotes = hasNotes || setOn(&items[i]) != ""
+		hasNotes = hasNotes || rulesOf(&items[i]) != ""
 	}
 	w := cli.Table(
 		cli.Column{Name: "TYPE", Left: true, Max: limit}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
@@ -145,13 +145,13 @@ func (l *ls) typeTable(items []api.Type, limit int) table.Writer {
 		x := &items[i]
 		g := &x.Ledger
 		w.AppendRow(table.Row{cli.Clean(x.Type), x.Workers, g.Submitted, g.Delayed, g.Queued, g.Running,
-			g.Answered, g.Failed, g.Cancelled, g.Expired, g.Discarded, setOn(x)})
+			g.Answered, g.Failed, g.Cancelled, g.Expired, g.Discarded, rulesOf(x)})
 	}
 	return w
 }
 
-// setOn describes what is set for a type.
-func setOn(x *api.Type) string {
+// rulesOf describes the rules that are set for a type: paused, fair, limits.
+func rulesOf(x *api.Type) string {
 	var s []string
 	if x.Paused {
 		s = append(s, "paused")

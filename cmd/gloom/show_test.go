@@ -41,9 +41,9 @@ func TestStoppedInOrder(t *testing.T) {
 		}
 		defer out.Close()
 		s := &submit{tool: &tool{out: out, err: out}, ordered: true, number: true, quiet: true, resume: resume}
-		st := &stream{submit: s, show: newShow(s, nil), places: make(chan struct{}, 9), outcomes: make(chan lineResult, 9), again: make(chan line, 9), room: make(chan struct{}, 1)}
+		st := &stream{submit: s, show: newShow(s, nil), unprinted: make(chan struct{}, 9), outcomes: make(chan lineResult, 9), retry: make(chan line, 9), room: make(chan struct{}, 1)}
 		for _, seq := range []int{4, 0, 2, 3} {
-			st.places <- struct{}{}
+			st.unprinted <- struct{}{}
 			st.outcomes <- lineResult{line: line{seq: seq, number: seq + 1}, Result: gloom.Result{Body: []byte(strconv.Itoa(seq))}}
 		}
 		ctx, stop := context.WithCancel(t.Context())

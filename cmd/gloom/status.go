@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,12 +20,13 @@ import (
 const shownInStatus = 10
 
 func newStatus(t *tool) *cobra.Command {
-	var asJSON bool
+	var asJSON, allLimits bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the broker is healthy, and how many jobs it has",
 		Long: `Show the broker as a whole: its version, peers, the ledger of all jobs since it
-started, its limits, and what keeps jobs from moving (see gloom findings).
+started, the limits of which half or more is used, and what keeps jobs from
+moving (see gloom findings). --limits shows all limits.
 
 The exit status is 1 if one of the findings is severe.`,
 		Example: `  gloom status
@@ -41,7 +43,7 @@ The exit status is 1 if one of the findings is severe.`,
 					state = "is draining"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
-					span(s.UptimeSeconds), fieldTable(describeBroker(s)), describe(firstFindings(found, shownInStatus), ": gloom findings"))
+					span(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describe(firstFindings(found, shownInStatus), ": gloom findings"))
 			})
 			if err != nil {
 				return err
@@ -50,6 +52,7 @@ The exit status is 1 if one of the findings is severe.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&allLimits, "limits", false, "show all limits")
 	return cmd
 }
 
@@ -61,7 +64,7 @@ func peers(s *doors.Status) string {
 	return cli.Plural(s.Workers, "worker") + ", " + cli.Plural(s.Submitters, "submitter")
 }
 
-func describeBroker(s *doors.Status) []field {
+func describeBroker(s *doors.Status, allLimits bool) []field {
 	g := s.Ledger
 	n := func(v uint64) string { return humanize.Comma(int64(v)) }
 	f := []field{
@@ -81,21 +84,34 @@ func describeBroker(s *doors.Status) []field {
 	if s.Imbalance != 0 {
 		f = append(f, field{"IMBALANCE", fmt.Sprintf("%d: a bug in %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
 	}
-	var names []string
-	for name := range s.Limits {
-		names = append(names, name)
+	return append(f, describeLimits(s, allLimits)...)
+}
+
+// describeLimits describes the limits of which at least half is used, or all.
+func describeLimits(s *doors.Status, all bool) []field {
+	used := map[string]int64{
+		"max_jobs":   int64(s.Ledger.Queued + s.Ledger.Delayed + s.Ledger.Running),
+		"max_bytes":  s.StoreBytes,
+		"max_types":  int64(s.Types),
+		"dead_bytes": s.DeadBytes,
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		v := s.Limits[name]
-		shown := humanize.Comma(v)
+	var f []field
+	for _, name := range slices.Sorted(maps.Keys(s.Limits)) {
+		limit := s.Limits[name]
+		shown := humanize.Comma(limit)
 		switch {
-		case v == 0:
+		case limit == 0:
 			shown = "none"
 		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "history", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
-			shown = bytesOf(v)
+			shown = bytesOf(limit)
 		}
-		f = append(f, field{strings.ReplaceAll(name, "_", "-"), shown})
+		high := limit > 0 && used[name] >= limit-limit/2
+		if high {
+			shown += fmt.Sprintf(" (%d%% used)", int(100*float64(used[name])/float64(limit)))
+		}
+		if high || all {
+			f = append(f, field{strings.ReplaceAll(name, "_", "-"), shown})
+		}
 	}
 	return f
 }

@@ -64,11 +64,11 @@ type stream struct {
 	fail context.CancelCauseFunc
 	lost func(*gloom.LostError)
 
-	// places holds an element for each line that is read and not printed. The other channels have
+	// unprinted holds an element for each line that is read and not printed. The other channels have
 	// the same capacity, so that sending on them never blocks.
-	places   chan struct{}
-	outcomes chan lineResult
-	again    chan line
+	unprinted chan struct{}
+	outcomes  chan lineResult
+	retry     chan line // to submit again, before further lines
 
 	lines chan line
 	total chan int // gets the number of jobs at the end of the input
@@ -109,7 +109,7 @@ func (s *submit) stream(ctx context.Context, count func() int, next func() ([]by
 	if s.ordered {
 		places *= heldBack
 	}
-	st.places, st.outcomes, st.again = make(chan struct{}, places), make(chan lineResult, places), make(chan line, places)
+	st.unprinted, st.outcomes, st.retry = make(chan struct{}, places), make(chan lineResult, places), make(chan line, places)
 	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
 	r := &reconnects{submit: s, show: st.show, giveUp: fail}
 	st.lost = r.jobLost
@@ -128,7 +128,7 @@ func (st *stream) run(ctx context.Context) error {
 	st.show.start()
 	defer st.warnNoWorkers(ctx, st.show.note)()
 	n, err := st.print(ctx)
-	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.places)
+	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.unprinted)
 	if err == nil {
 		err = st.show.flush()
 	}
@@ -150,7 +150,7 @@ func (st *stream) run(ctx context.Context) error {
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
 			f := *why // a copy, because other goroutines may be reading the cause
-			f.Err = fmt.Errorf("%w; %s not answered", why.Err, countIs(left, "job"))
+			f.Err = fmt.Errorf("%w; %s not answered", why.Err, countVerb(left, "job"))
 			return &f
 		}
 		return cause
@@ -160,8 +160,8 @@ func (st *stream) run(ctx context.Context) error {
 	return nil
 }
 
-// countIs returns a number of things with its verb: "1 job is", "2 jobs are".
-func countIs(n int, noun string) string {
+// countVerb returns a count and its verb: "1 job is", "2 jobs are".
+func countVerb(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun + " is"
 	}
@@ -213,7 +213,7 @@ func (st *stream) read(ctx context.Context) {
 		l := line{seq: seq, number: number, attach: st.attach}
 		seq++
 		select {
-		case st.places <- struct{}{}:
+		case st.unprinted <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
@@ -241,10 +241,10 @@ func (st *stream) submitAll(ctx context.Context) {
 	for {
 		var l line
 		select {
-		case l = <-st.again:
+		case l = <-st.retry:
 		default:
 			select {
-			case l = <-st.again:
+			case l = <-st.retry:
 			case l = <-st.lines:
 			case <-ctx.Done():
 				return
@@ -348,7 +348,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 				return err
 			}
 			st.open.printed(o.number, errors.Is(o.err, gloom.ErrLost))
-			<-st.places
+			<-st.unprinted
 		}
 	}
 	tick, stop := st.show.tick()
@@ -411,7 +411,7 @@ func closeSubmitter(ctx context.Context, jobs *gloom.Submitter) {
 // resubmits submits a line again if --resubmit or the error permits it, and reports whether it did.
 func (st *stream) resubmits(o lineResult) bool {
 	if st.tryOther(&o) {
-		st.again <- o.line
+		st.retry <- o.line
 		return true
 	}
 	var refused *gloom.RefusedError
@@ -431,7 +431,7 @@ func (st *stream) resubmits(o lineResult) bool {
 		default:
 		}
 	}
-	st.again <- o.line
+	st.retry <- o.line
 	return true
 }
 

@@ -452,12 +452,12 @@ func (t *workReporter) reportsFailure(typ string, now time.Time) (hidden int, ok
 	return hidden, true
 }
 
-// brokerState is the state of a broker's connections. Each kind of failure is reported once, until one
-// of them has joined again.
+// brokerState is the state of a broker's connections. Each kind of failure is reported once, until
+// a connection has joined again.
 type brokerState struct {
-	before       bool
+	hasJoined    bool // at least once
 	lost, failed bool
-	givenUp      bool // up
+	givenUp      bool
 }
 
 func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
@@ -511,14 +511,14 @@ func (t *workReporter) notice(n gloom.Notice) {
 	}
 	switch n.Event {
 	case gloom.EventJoined:
-		if !b.before || b.lost || b.failed {
+		if !b.hasJoined || b.lost || b.failed {
 			suffix := ""
-			if b.before {
+			if b.hasJoined {
 				suffix = "again "
 			}
 			t.notef("serving %s %sat %s, %d at a time", t.names(), suffix, n.Addr, t.jobs)
 		}
-		*b = brokerState{before: true, givenUp: b.givenUp}
+		*b = brokerState{hasJoined: true, givenUp: b.givenUp}
 	case gloom.EventLost:
 		if !b.lost {
 			t.notef("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
