@@ -55,7 +55,7 @@ func TestCommandWritesItsFigures(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	for _, change := range []func(*Options){
 		func(o *Options) { o.Mode = "fast" }, func(o *Options) { o.Rows = 0 }, func(o *Options) { o.Targets = -1 },
 		func(o *Options) { o.Mode, o.Command = ModeLaunch, "" },

@@ -10,7 +10,7 @@ type Churn struct {
 	Workers    float64       // workers that end per second: closed or reset, idle or busy
 	Submitters float64       // submitters that end per second, with jobs outstanding
 	Steady     int           // submitters that stay; their jobs must all be answered
-	Away       time.Duration // the longest time that a peer stays away
+	MaxAway    time.Duration // the longest time that a peer stays away
 }
 
 type churn struct {
@@ -124,8 +124,8 @@ func (c *churn) endSubmitter(now int64) int64 {
 
 func (c *churn) disconnect(now int64, dial func() error, resume func()) int64 {
 	returnAt := now
-	if c.Away > 0 {
-		returnAt += c.rng.Int64N(int64(c.Away))
+	if c.MaxAway > 0 {
+		returnAt += c.rng.Int64N(int64(c.MaxAway))
 	}
 	c.absent = append(c.absent, absence{returnAt, dial, resume})
 	return returnAt

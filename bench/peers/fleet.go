@@ -37,7 +37,7 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 		if err != nil {
 			return nil, err
 		}
-		stop, before := one.Ended, stopAll
+		stop, before := one.Shutdown, stopAll
 		stopAll = func() error { return errors.Join(stop(), before()) }
 		switch {
 		case s == nil:
@@ -48,16 +48,16 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 			s.WorkAddr += "," + one.WorkAddr
 		}
 		if i > 0 {
-			s.Others = append(s.Others, one.PID)
+			s.OtherPIDs = append(s.OtherPIDs, one.PID)
 		}
 	}
-	s.Ended = stopAll
-	return s, waitToJoin(ctx)
+	s.Shutdown = stopAll
+	return s, waitForHeartbeats(ctx)
 }
 
-// waitToJoin waits for as long as brokers that were just started need to receive each other's
-// heartbeats: two heartbeats after the first one joins, 600 ms after its start.
-func waitToJoin(ctx context.Context) error {
+// waitForHeartbeats waits two seconds, so that brokers that were just started know each other. That
+// takes them two heartbeats after the first one joins, 600 ms after its start.
+func waitForHeartbeats(ctx context.Context) error {
 	select {
 	case <-time.After(2 * time.Second):
 		return nil
@@ -68,7 +68,7 @@ func waitToJoin(ctx context.Context) error {
 
 // CPU returns the processor time that all of the server's processes have taken.
 func (s *Server) CPU() (sum time.Duration, err error) {
-	for _, pid := range append([]int{s.PID}, s.Others...) {
+	for _, pid := range append([]int{s.PID}, s.OtherPIDs...) {
 		d, err := proc.CPU(pid)
 		if err != nil {
 			return 0, err

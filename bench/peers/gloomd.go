@@ -88,7 +88,7 @@ func startAnnounced(ctx context.Context, set Settings, path string, args []strin
 		submit, work = r.SubmitAddr, r.WorkerAddr
 	}
 	return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: submit, WorkAddr: work,
-		HTTPAddr: r.HTTPAddr, PID: d.PID(), Ended: stop}, nil
+		HTTPAddr: r.HTTPAddr, PID: d.PID(), Shutdown: stop}, nil
 }
 
 func commandLine(path string, args []string) string {

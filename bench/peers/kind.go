@@ -20,17 +20,17 @@ type Server struct {
 	WorkAddr   string        // several, separated by commas: workers connect to them in turn
 	HTTPAddr   string        // of gloomd, "" when unknown
 	PID        int           // 0 when unknown
-	Others     []int         // further processes of it, whose time counts
+	OtherPIDs  []int         // its other processes, whose processor time counts too
 	Build      *result.Build // how a gloomd that was started here was built
-	Ended      func() error  // ends it; nil for one that was found running
+	Shutdown   func() error  // ends it; nil for one that was found running
 }
 
 // Stop ends a server that was started; one that was found running continues.
 func (s *Server) Stop() error {
-	if s.Ended == nil {
+	if s.Shutdown == nil {
 		return nil
 	}
-	return s.Ended()
+	return s.Shutdown()
 }
 
 // Settings holds the settings with which a server is started.

@@ -59,7 +59,7 @@ func (p debianServer) start(ctx context.Context, set Settings) (*Server, error) 
 		return nil, err
 	}
 	return &Server{Version: version(ctx, path, p.version), Command: commandLine(path, args), Protocol: p.protocol,
-		SubmitAddr: addr, WorkAddr: addr, PID: s.PID(), Ended: func() error { s.Close(); return nil }}, nil
+		SubmitAddr: addr, WorkAddr: addr, PID: s.PID(), Shutdown: func() error { s.Close(); return nil }}, nil
 }
 
 func (p debianServer) find() (string, error) {

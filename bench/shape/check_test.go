@@ -16,8 +16,8 @@ func smallOptions() shape.Options {
 	return o
 }
 
-// Each fault of a server is found, counted exactly, and reported under its name.
-func TestLiesAreFound(t *testing.T) {
+// TestServerFaults: each fault of a server is found, counted exactly, and reported under its name.
+func TestServerFaults(t *testing.T) {
 	type faults = map[string]int64
 	for name, c := range map[string]struct {
 		liar *liar

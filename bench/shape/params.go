@@ -96,7 +96,7 @@ func (o *Options) Params() result.Params {
 		p.Seconds = o.Duration.Seconds()
 	}
 	if c := o.Churn; c != nil {
-		p.Churn = &result.Churn{Workers: c.Workers, Submitters: c.Submitters, Steady: c.Steady, AwayMS: c.Away.Milliseconds()}
+		p.Churn = &result.Churn{Workers: c.Workers, Submitters: c.Submitters, Steady: c.Steady, AwayMS: c.MaxAway.Milliseconds()}
 	}
 	return p
 }

@@ -22,7 +22,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 		}
 		for _, p := range x.Peers {
 			b := api.FleetBroker{
-				Name: p.Name, Epoch: formatEpoch(p.Epoch), State: p.State, Version: p.Version, HeardMS: p.Heard.Seconds() * 1e3,
+				Name: p.Name, Epoch: formatEpoch(p.Epoch), State: p.State, Version: p.Version, HeardMS: p.SinceHeartbeat.Seconds() * 1e3,
 				Lent: p.Lent, Borrowed: p.Borrowed, Wants: []api.FleetWant{},
 			}
 			if p.RoundTrip > 0 {

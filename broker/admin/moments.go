@@ -17,7 +17,7 @@ func (a *API) recordMoments(stop <-chan struct{}) {
 		if i%int(moments.Period/glancePeriod) == 0 {
 			var l broker.Ledger
 			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
-			a.moments.Note(moments.Moment{Moment: api.Moment{
+			a.moments.Add(moments.Moment{Moment: api.Moment{
 				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: endedJobs(&l), Failed: l.Failed,
 				Queued: l.Queued, Running: l.Running,
 			}})
@@ -33,7 +33,7 @@ func (a *API) recordMoments(stop <-chan struct{}) {
 
 // recentMoments returns the sums of the last minutes, oldest first.
 func (a *API) recentMoments() []api.Moment {
-	moments := a.moments.Lately()
+	moments := a.moments.Recent()
 	out := make([]api.Moment, len(moments))
 	for i := range moments {
 		out[i] = moments[i].Moment

@@ -25,7 +25,7 @@ type PeerInfo struct {
 	State          string
 	Version        uint64
 	RoundTrip      time.Duration // the round trip of the last heartbeat, 0 if not known yet
-	Heard          time.Duration // time since its last heartbeat
+	SinceHeartbeat time.Duration // time since its last heartbeat
 	Lent, Borrowed int
 	// Wants are up to infoWants types and patterns that it has idle workers for, with
 	// the number of places.
@@ -46,7 +46,7 @@ func (m *Machine) Info() Info {
 	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, NameTaken: m.nameTaken, Stats: m.stats}
 	for _, p := range m.peersByName {
 		v := PeerInfo{
-			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), Heard: time.Duration(m.now - p.heardAt),
+			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), SinceHeartbeat: time.Duration(m.now - p.heardAt),
 			Lent: p.lent, Borrowed: p.borrowed,
 		}
 		if p.connected {
@@ -69,7 +69,7 @@ func (m *Machine) Info() Info {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.otherVersions)) {
 		f := m.otherVersions[name]
-		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, Heard: time.Duration(m.now - f.heardAt)})
+		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, SinceHeartbeat: time.Duration(m.now - f.heardAt)})
 	}
 	return x
 }

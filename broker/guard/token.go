@@ -50,7 +50,7 @@ func (g *Grant) Covers(typ string) bool {
 // CoversName is like Covers, but takes a name in canonical form.
 func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
-// Tokens holds the grants in force. If File is "" and Only was not called, no token is required.
+// Tokens holds the grants in force. If File is "" and UseOnly was not called, no token is required.
 type Tokens struct {
 	// File is the path of a file with a line for each grant, or "".
 	File string
@@ -72,9 +72,9 @@ func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 
 // Required reports whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
 
-// Only makes the given token the only valid one, with all scopes for all types. File must be
+// UseOnly makes the given token the only valid one, with all scopes for all types. File must be
 // "".
-func (t *Tokens) Only(token string) {
+func (t *Tokens) UseOnly(token string) {
 	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
 }
 
@@ -197,8 +197,8 @@ func Bearer(header string) string {
 	return strings.TrimSpace(header[len(scheme):])
 }
 
-// Hold waits for TokenDelay, or until ctx is done.
-func Hold(ctx context.Context) {
+// DelayRefusal waits for TokenDelay, or until ctx is done.
+func DelayRefusal(ctx context.Context) {
 	t := time.NewTimer(TokenDelay)
 	defer t.Stop()
 	select {

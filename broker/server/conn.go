@@ -188,8 +188,8 @@ func (c *conn) startHeartbeat() {
 			c.srv.hub.Send(c.hubConn, pingFrame)
 			due += interval * ((now-due)/interval + 1)
 		}
-		// The last byte may have arrived between two pings. Then the silence becomes too long
-		// between two pings.
+		// The last byte may have arrived between two pings, so the limit of silence may be reached
+		// between two pings, too.
 		if over <= now { // nothing is being read
 			over = due
 		}

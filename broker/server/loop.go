@@ -51,7 +51,7 @@ type loop struct {
 	parts   [][]byte // its capacity is the number of pieces that are written at a time
 
 	pace         writePace
-	endRoundTask func() // endRound as a value, made once
+	endRoundTask func() // l.endRound as a func value, which is allocated once
 }
 
 // readPart says that loop.readBuf[from:to] was read from connection c.

@@ -40,7 +40,7 @@ func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Gr
 	if g = s.tokens.Find([]byte(token)); g == nil {
 		s.tokenFailed(peer)
 		if token != "" {
-			guard.Hold(ctx)
+			guard.DelayRefusal(ctx)
 		}
 	}
 	return g, g != nil

@@ -7,20 +7,20 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Many returns a number of things: "1 job", "3 jobs".
-func Many[N int | int64 | uint64](n N, what string) string {
+// Plural returns a count of things: "1 job", "3 jobs".
+func Plural[N int | int64 | uint64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return humanize.Comma(int64(n)) + " " + what + "s"
 }
 
-// Wait returns a clause that says how many jobs wait.
-func Wait[N int | int64 | uint64](n N) string {
+// JobsWaiting returns a clause: "1 job is waiting", "3 jobs are waiting".
+func JobsWaiting[N int | int64 | uint64](n N) string {
 	if n == 1 {
 		return "1 job is waiting"
 	}
-	return Many(n, "job") + " are waiting"
+	return Plural(n, "job") + " are waiting"
 }
 
 // Through returns a sentence that says how soon n jobs will be done, "" if the rate is 0

@@ -85,19 +85,19 @@ func (l *finder) broker() {
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.update(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixedMessage(finding.Many(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
+		find(api.Severe, "refused", fixedMessage(finding.Plural(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
 	}
 	if g := &p.refusedConns; g.update(l.RefusedConns, l.Now, first) {
-		find(api.Severe, "turned_away", fixedMessage(finding.Many(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
+		find(api.Severe, "turned_away", fixedMessage(finding.Plural(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may also take up to an eighth of --max-memory), or see who opens so many"))
 	}
 	if g := &p.acceptErrors; g.update(l.AcceptErrors, l.Now, first) {
-		find(api.Severe, "unaccepted", fixedMessage(finding.Many(g.amount, "connection")+" recently failed to be accepted or served",
+		find(api.Severe, "unaccepted", fixedMessage(finding.Plural(g.amount, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
 	if g := &p.unauthorized; g.update(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixedMessage(finding.Many(g.amount, "wrong or missing token")+" received lately",
+		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.amount, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if l.Certificate != "" {
@@ -146,7 +146,7 @@ func (l *finder) unserved(t *Type, find func(severity, cause string, w message) 
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := finding.Wait(t.Figures.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
+		text, advice := finding.JobsWaiting(t.Figures.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
 		if f == nil {
 			return text, advice
 		}
@@ -213,7 +213,7 @@ func (l *finder) jobType(t *Type) {
 		find(failureFinding(t)).AtOnce = true
 	}
 	if g := &t.releases; g.amount >= minReleases && g.isRecent(l.Now) {
-		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Many(g.amount, "job")+" of it without running them",
+		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Plural(g.amount, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
 	}
 	if t.SameReason >= minFailures {
@@ -237,7 +237,7 @@ func (l *finder) queue(t *Type, find func(severity, cause string, w message) *fi
 	held := min(uint64(t.Held), t.Figures.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
-			return finding.Wait(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
+			return finding.JobsWaiting(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
 				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
@@ -267,7 +267,7 @@ func failureFinding(t *Type) (severity, cause string, w message) {
 	if t.AnsweredSince {
 		return api.Warning, "failing", fixedMessage("more of its runs fail than succeed: "+humanize.Comma(int64(t.ExcessFailures))+" more since that began", advice)
 	}
-	return api.Severe, "failing", fixedMessage("all of its runs fail: "+finding.Many(t.ExcessFailures, "failure")+", and none was answered since the first", advice)
+	return api.Severe, "failing", fixedMessage("all of its runs fail: "+finding.Plural(t.ExcessFailures, "failure")+", and none was answered since the first", advice)
 }
 
 // stopped reports why no job of a type is handed out, and returns false if jobs are handed out.
@@ -276,7 +276,7 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 	switch c := t.Figures.Limits.Concurrency; {
 	case t.Figures.Paused:
 		find(api.Warning, "paused", func() (string, string) {
-			return finding.Wait(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
+			return finding.JobsWaiting(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
 		})
 	case t.Figures.Workers == 0 && (l.Fleet == nil || t.Figures.Running == 0):
 		l.unserved(t, find)
@@ -284,11 +284,11 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 		return true // rules of groups hold all of them back
 	case c > 0 && t.Figures.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
-			return fmt.Sprintf("%s: the type has reached its concurrency, %d", finding.Wait(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s: the type has reached its concurrency, %d", finding.JobsWaiting(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
 		})
 	case t.Figures.Limits.Rate > 0 && t.Figures.Idle > 0:
 		find(api.Warning, "type_rate", func() (string, string) {
-			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.Wait(free), t.Figures.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.JobsWaiting(free), t.Figures.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
 		})
 	case t.Figures.Idle > 0:
 		return false
@@ -299,15 +299,15 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 		}
 		if t.Figures.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none is running: its %d workers have left, are running jobs of other types, or hold overdue runs", finding.Wait(free), t.Figures.Workers),
+				return fmt.Sprintf("%s, and none is running: its %d workers have left, are running jobs of other types, or hold overdue runs", finding.JobsWaiting(free), t.Figures.Workers),
 					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
 		}
 		find(api.Warning, "all_busy", func() (string, string) {
-			text := fmt.Sprintf("%s: all %d workers are busy", finding.Wait(free), t.Figures.Workers)
+			text := fmt.Sprintf("%s: all %d workers are busy", finding.JobsWaiting(free), t.Figures.Workers)
 			if t.Figures.Workers == 0 {
-				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", finding.Wait(free), t.Figures.Running)
+				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", finding.JobsWaiting(free), t.Figures.Running)
 			}
 			switch {
 			case t.peakJobs.isGrowing() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
@@ -346,7 +346,7 @@ func (l *finder) group(g *api.Group) {
 		return
 	}
 	l.find(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
-		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, finding.Many(g.Held, "job"), g.Running),
+		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, finding.Plural(g.Held, "job"), g.Running),
 			"if the limit is too low, change the rule (gloom limit --group)"
 	})
 }
@@ -357,7 +357,7 @@ func (l *finder) client(c *Client) {
 		x.Number, x.Address, x.Worker, x.AtOnce = c.Number, c.Address, c.Worker, true
 	}
 	if c.Overdue > 0 {
-		find("overdue", float64(c.Overdue), fixedMessage(finding.Many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
+		find("overdue", float64(c.Overdue), fixedMessage(finding.Plural(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
 			"check whether it hangs, or restart it"))
 	}
 	if c.Unread >= minUnread && c.UnreadFor >= finding.Grace {

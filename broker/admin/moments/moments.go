@@ -47,8 +47,8 @@ type Ring struct {
 	old  [window]Histograms // the histograms of the last moments
 }
 
-// Note adds a moment.
-func (r *Ring) Note(m Moment) {
+// Add adds a moment.
+func (r *Ring) Add(m Moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ring[r.n%maxMoments] = m
@@ -71,7 +71,7 @@ func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, kn
 		if m, h, ok := look(); ok {
 			m.UnixMS = time.Now().UnixMilli()
 			r.addTimes(&m, h)
-			r.Note(m)
+			r.Add(m)
 		}
 	}
 }
@@ -121,8 +121,8 @@ func quantile(bounds []float64, counts []uint64, q float64) *float64 {
 	return nil
 }
 
-// Lately returns the last minutes, oldest first.
-func (r *Ring) Lately() []Moment {
+// Recent returns the last minutes, oldest first.
+func (r *Ring) Recent() []Moment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []Moment{}

@@ -14,7 +14,7 @@ import (
 func TestRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Ring
-		if got := r.Lately(); got == nil || len(got) > 0 {
+		if got := r.Recent(); got == nil || len(got) > 0 {
 			t.Errorf("at first %v", got)
 		}
 		n, stop, done := uint64(0), make(chan struct{}), make(chan struct{})
@@ -28,7 +28,7 @@ func TestRing(t *testing.T) {
 		time.Sleep(99*Period + time.Second)
 		close(stop)
 		<-done
-		got := r.Lately()
+		got := r.Recent()
 		if len(got) != maxMoments || got[0].Queued != 39 || got[maxMoments-1].Queued != 99 {
 			t.Fatalf("%d moments, %+v to %+v", len(got), got[0], got[len(got)-1])
 		}
@@ -67,7 +67,7 @@ func TestTimes(t *testing.T) {
 		<-done
 		const sums = `{"unix_ms":0,"submitted":0,"ended":0,"failed":0,"queued":0,"running":0`
 		want := []string{`}`, `}`, `,"wait50":0.55,"wait95":0.95}`, `,"wait50":0.55,"wait95":0.95,"run50":10,"run95":10}`, `,"run50":10,"run95":10}`, `}`}
-		for i, m := range r.Lately() {
+		for i, m := range r.Recent() {
 			m.UnixMS = 0
 			if got, err := json.Marshal(m); err != nil || string(got) != sums+want[i] {
 				t.Errorf("moment %d: %s %v, want %s at the end", i, got, err, want[i])

@@ -137,7 +137,7 @@ func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes [
 func NewOn(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
 	if opt.Password != "" {
-		d.tokens.Only(opt.Password)
+		d.tokens.UseOnly(opt.Password)
 	}
 	d.limiter = &connLimiter{Listener: ln, max: opt.MaxConns}
 	return d
@@ -219,7 +219,7 @@ func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 	d.Unauthorized.Add(1)
 	d.log.Warn().Str("peer", r.RemoteAddr).Msg("a missing or unknown token was refused")
 	if token != "" {
-		guard.Hold(r.Context())
+		guard.DelayRefusal(r.Context())
 	}
 	return nil, false
 }

@@ -62,19 +62,18 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// spy is called with each directory that is synced; nil except in tests.
-var spy atomic.Pointer[func(dir string)]
+// syncObserver is called with each directory that is synced; nil except in tests.
+var syncObserver atomic.Pointer[func(dir string)]
 
-// Spy sets a function that is called with each directory that is synced, until off is called. It
-// is for tests.
-func Spy(f func(dir string)) (stop func()) {
-	spy.Store(&f)
-	return func() { spy.Store(nil) }
+// ObserveSyncs makes SyncDir call f with each directory, until stop is called. It is for tests.
+func ObserveSyncs(f func(dir string)) (stop func()) {
+	syncObserver.Store(&f)
+	return func() { syncObserver.Store(nil) }
 }
 
 // SyncDir syncs the names in a directory to the disk.
 func SyncDir(dir string) error {
-	if f := spy.Load(); f != nil {
+	if f := syncObserver.Load(); f != nil {
 		(*f)(dir)
 	}
 	d, err := os.Open(dir)

@@ -54,7 +54,7 @@ func (l *groupWatcher) stop() {
 	if l != nil {
 		_ = l.process.Kill()
 		_, _ = l.process.Wait()
-		theReaper().reaped(l.process.Pid)
+		orphanReaper().reaped(l.process.Pid)
 		l.pipe.Close()
 	}
 }

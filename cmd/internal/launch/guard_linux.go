@@ -357,7 +357,7 @@ func (g *Guard) needsRestart() bool {
 		case err == nil && status.Stopped():
 			g.stop()
 		default:
-			theReaper().reaped(g.pid)
+			orphanReaper().reaped(g.pid)
 			g.pid = 0
 			g.pipe.Close()
 			defer g.mu.Unlock()

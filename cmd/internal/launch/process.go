@@ -40,10 +40,10 @@ type Process struct {
 	reaped   bool       // its id, and that of its group, may belong to other processes now
 }
 
-// forks returns the channel of functions that one locked thread, which never ends, calls. All forking
+// forkThread returns a channel of functions, which one locked thread calls; it never ends. All forking
 // is done there, because the kernel sends the parent-death signal when the forking thread ends, not
 // when the process does.
-var forks = sync.OnceValue(func() chan func() {
+var forkThread = sync.OnceValue(func() chan func() {
 	calls := make(chan func())
 	go func() {
 		runtime.LockOSThread()
@@ -57,9 +57,9 @@ var forks = sync.OnceValue(func() chan func() {
 // fork starts a process on that thread.
 func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, err error) {
 	done := make(chan struct{})
-	forks() <- func() {
+	forkThread() <- func() {
 		defer close(done)
-		theReaper().forking(func() (pid int) {
+		orphanReaper().forking(func() (pid int) {
 			if process, err = os.StartProcess(path, args, attr); err == nil {
 				pid = process.Pid
 			}
@@ -128,7 +128,7 @@ func Start(c Command) (_ *Process, err error) {
 			_ = p.process.Kill()
 			c.Guard.removeProcess(p.process.Pid)
 			_, _ = p.process.Wait()
-			theReaper().reaped(p.process.Pid)
+			orphanReaper().reaped(p.process.Pid)
 			return nil, startError(name, "", err)
 		}
 	}
@@ -268,7 +268,7 @@ func (p *Process) wait() {
 		p.reaped = true
 	}
 	p.mu.Unlock()
-	theReaper().reaped(p.process.Pid)
+	orphanReaper().reaped(p.process.Pid)
 	if p.stdin != nil {
 		p.stdin.SetWriteDeadline(time.Unix(1, 0))
 		<-p.stdinDone

@@ -87,7 +87,7 @@ func MemoryOver(int64) map[int]int64 { return nil }
 // Mark returns "".
 func Mark(owner string) string { return "" }
 
-func theReaper() noReaper { return noReaper{} }
+func orphanReaper() noReaper { return noReaper{} }
 
 type noReaper struct{}
 

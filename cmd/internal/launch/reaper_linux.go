@@ -16,8 +16,8 @@ type reaper struct {
 	pids map[int]bool
 }
 
-// theReaper returns the process's reaper, or nil if the process adopts no orphans.
-var theReaper = sync.OnceValue(func() *reaper {
+// orphanReaper returns the process's reaper, or nil if the process adopts no orphans.
+var orphanReaper = sync.OnceValue(func() *reaper {
 	if !reapsOrphans() {
 		return nil
 	}

@@ -65,16 +65,16 @@ func KindOf(number uint16) Kind {
 	switch {
 	case slices.Contains(conflicts, number):
 		return Conflict
-	case slices.Contains(absences, number), ofProxy(number):
+	case slices.Contains(absences, number), isProxyError(number):
 		return Away
 	}
 	return Refused
 }
 
-// ofProxy reports whether a proxy in front of the server sends this number: that of a client that
-// has lost its server, or one of ProxySQL's own. In neither case is it known whether the server has
-// executed the statement.
-func ofProxy(number uint16) bool {
+// isProxyError reports whether this number comes from a proxy in front of the server: it is that of
+// a client that has lost its server, or one of ProxySQL's own. In neither case is it known whether
+// the server has executed the statement.
+func isProxyError(number uint16) bool {
 	return number >= 2000 && number < 3000 || number >= 9000 && number < 10000
 }
 

@@ -52,7 +52,7 @@ func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 }
 
 func (s *Server) moments(*http.Request) (any, error) {
-	return api.List[moments.Moment]{Items: s.history.Lately()}, nil
+	return api.List[moments.Moment]{Items: s.history.Recent()}, nil
 }
 
 // stats holds the sums of a Look, its findings, and the busiest targets.

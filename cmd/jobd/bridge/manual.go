@@ -111,7 +111,7 @@ func (b *Bridge) manualAccepted() {
 	b.manualCalls--
 }
 
-// removeAwait ends the wait of a call. Its jobs continue.
+// removeAwait removes the channel on which a call waited for these results. The jobs continue.
 func (b *Bridge) removeAwait(ids []int64, results chan<- manualResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

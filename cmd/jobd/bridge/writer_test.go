@@ -299,7 +299,7 @@ func TestSpooledOutputIsUncut(t *testing.T) {
 // directory, survive a power failure.
 func TestSpoolSyncsDirectories(t *testing.T) {
 	var synced []string
-	defer durable.Spy(func(dir string) { synced = append(synced, dir) })()
+	defer durable.ObserveSyncs(func(dir string) { synced = append(synced, dir) })()
 	top := t.TempDir()
 	dir := filepath.Join(top, "var", "spool")
 	sp, err := newSpool(dir, "t")

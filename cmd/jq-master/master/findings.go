@@ -60,9 +60,9 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Loo
 		switch {
 		case waiting == 0:
 		case !n.Served:
-			name(api.Severe, n, "no_worker", finding.Wait(waiting)+", and no worker serves the name", "Start one that serves it, or check the names that the workers serve.")
+			name(api.Severe, n, "no_worker", finding.JobsWaiting(waiting)+", and no worker serves the name", "Start one that serves it, or check the names that the workers serve.")
 		case n.Silence >= maxSilence && n.States[job.Running] == 0:
-			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.Wait(waiting), n.Silence.Round(time.Second)),
+			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.JobsWaiting(waiting), n.Silence.Round(time.Second)),
 				"They pull, and have not asked for jobs: they hang or are gone. Restart them.")
 		}
 		if bad > 1 && bad >= n.States[job.Done] {
@@ -102,7 +102,7 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Loo
 		reach("what --max-bytes leaves for jobs", s.Bytes, limits.bytesForJobs())
 	}
 	if n := s.Ledger.Waiting; s.Slots > 0 && s.Busy >= s.Slots && n > 0 {
-		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.Wait(n)), finding.Through(n, s.EndedRate)+"More workers would help.")
+		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.JobsWaiting(n)), finding.Through(n, s.EndedRate)+"More workers would help.")
 	}
 	return found
 }

@@ -354,8 +354,8 @@ func (w *simulation) addWaiting(timeout float64) *record {
 	return r
 }
 
-// TestSuspendedMachine: time in which the machine stands still does not count towards deadlines, even if
-// it stands still again and again, and messages that arrived meanwhile are read first.
+// TestSuspendedMachine: time during which the machine is suspended does not count towards deadlines,
+// even if it is suspended repeatedly. Messages that arrived meanwhile are read first.
 func TestSuspendedMachine(t *testing.T) {
 	for _, v := range []struct {
 		stood, ran time.Duration
@@ -390,8 +390,8 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 }
 
-// TestStutter: a machine that is stopped again and again still judges deadlines, however short the
-// time between the stops.
+// TestStutter: a machine that is suspended repeatedly still enforces deadlines, however short the
+// time between two suspensions.
 func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {

@@ -150,7 +150,7 @@ func getFindings(x *exchange) (int, error) {
 }
 
 func getMoments(x *exchange) (int, error) {
-	moments := x.moments.Lately()
+	moments := x.moments.Recent()
 	x.object(1)
 	x.key("items")
 	x.array(len(moments))

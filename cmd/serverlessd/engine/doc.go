@@ -1,7 +1,7 @@
 // Package engine runs the daemon: it brings jobs from the journal to a store, takes due jobs from
 // there to the runner or to Gloom workers, and writes how they ended to the store.
 //
-// # The way of a job
+// # How a job flows through the files
 //
 //	web/body.go   splits a request into lines
 //	view.go       Add appends them to the journal; when they are synced, the client gets its
@@ -10,7 +10,7 @@
 //	pick.go       asks the stores what is due, has package schedule choose types for the
 //	              free slots, and takes (locks) jobs of these types
 //	batch.go      the jobs of a slot: the runner runs them one after the other
-//	gloom.go      or each of them is a job of the broker, for Gloom workers
+//	gloom.go      or, for types that Gloom workers serve, each is submitted to the broker
 //	ending.go     judges an outcome: the job ends, runs again later, or is given back
 //	write.go      writes endings to the store, with the jobs that follow them
 //

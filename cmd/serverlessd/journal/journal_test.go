@@ -453,7 +453,7 @@ func TestConcurrentAppends(t *testing.T) {
 func TestParentsAreDurable(t *testing.T) {
 	root := t.TempDir()
 	var synced []string
-	defer durable.Spy(func(dir string) { synced = append(synced, dir) })()
+	defer durable.ObserveSyncs(func(dir string) { synced = append(synced, dir) })()
 	files, err := Directory(filepath.Join(root, "new", "parents", "data"))
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		sum.Sum(&c)
 		if c.Waiting > 0 && handlers[jobtype] == nil {
 			client, typ, _ := strings.Cut(jobtype, "-")
-			found.Add(api.Severe, "type", jobtype, "no_handler", finding.Wait(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
+			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
 		}
 		if bad := c.Failed + c.Abandoned; bad > 1 && bad >= c.OK {
 			failing = true
@@ -119,7 +119,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/limit), "Beyond it, new jobs are refused.")
 	}
 	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {
-		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.Wait(sum.Waiting)),
+		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.JobsWaiting(sum.Waiting)),
 			finding.Through(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}
 	return found

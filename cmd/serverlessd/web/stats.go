@@ -100,7 +100,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 
 // moments answers with the values of the last minutes, for the plots.
 func (s *Web) moments(r *request) error {
-	return answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.history.Lately()})
+	return answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.history.Recent()})
 }
 
 // visibleTo returns a function that reports whether a token may see a finding.
