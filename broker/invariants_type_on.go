@@ -79,7 +79,7 @@ func (v *census) pools() {
 				must(p.readyPairs.At(int(x.pos)).Ref == r, "a pair is out of place")
 				must(p.idle.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
 				best, ready := v.best(k)
-				must(v.blocked(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
+				must(v.blocked(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than the key that its pool has", k.name)
 			}
 			must(v.blocked(k) || k.line.Len() == 0 || p.idle.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
 			n++

@@ -49,8 +49,8 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 }
 
 // Types calls fn for up to limit types. from is 0 at first, then the place that the last call
-// returned. It returns the place to continue from, or -1 at the end. Even before the end, it
-// may call fn less often than limit, or not at all. fn must not keep its arguments.
+// returned. It returns the place to continue from, or -1 at the end. One call may call fn
+// fewer times than limit, even never, before the end is reached. fn must not keep its arguments.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
 		if k := b.types.All()[from]; k != nil {

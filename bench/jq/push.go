@@ -13,7 +13,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// body returns a job in MessagePack. Its number comes last, so that only four bytes change.
+// body returns a job in MessagePack. The number of the job comes last, so that bodies differ only
+// in the last four bytes.
 func body(o Options) []byte {
 	b := append([]byte("\x82\xa4name\xa5bench\xa8argument\x82\xa3pad"), 0xda)
 	b = binary.BigEndian.AppendUint16(b, uint16(o.Body))

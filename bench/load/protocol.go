@@ -55,7 +55,7 @@ type WorkSide interface {
 // Job is a job that a worker got. The slices are valid until Worker.Job returns; a job kept for
 // later must be copied.
 type Job struct {
-	ID    []byte // what the answer must name, if the protocol requires that
-	Reply []byte // where the answer goes, if the protocol requires that
+	ID    []byte // the id that the answer must contain; empty if the protocol needs none
+	Reply []byte // the address for the answer; empty if the protocol needs none
 	Body  []byte
 }

@@ -54,9 +54,8 @@ type drawer struct {
 	err   error
 }
 
-// must returns a function that returns its first argument, and keeps the error in d unless d has
-// one already. With the figures of a result file there is no error, so callers need not check each
-// call.
+// must returns a function that strips the error from a pair of results and keeps the first such
+// error in d. The figures of a result file cause no error, so callers need not check each call.
 func must[T any](d *drawer) func(T, error) T {
 	return func(x T, err error) T {
 		if d.err == nil {

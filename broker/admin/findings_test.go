@@ -72,7 +72,7 @@ func (p *peer) try(format string, args ...any) error {
 
 func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
-// worker joins with these keys and takes jobs that it does not answer.
+// worker adds a worker whose join has these keys, and which answers no jobs.
 func (s *stage) worker(join string) *peer {
 	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.typed(join))
 }

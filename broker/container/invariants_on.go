@@ -27,7 +27,7 @@ func (h *Heap) Check(pos func(ref uint32) int32) error {
 	return nil
 }
 
-// Room returns how many of Bytes are this heap's.
+// Room returns the share of this heap in Bytes.
 func (h *Heap) Room() (n int64) {
 	for _, c := range h.chunks {
 		n += int64(len(c)) * entrySize

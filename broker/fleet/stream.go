@@ -11,7 +11,7 @@ type stream struct {
 	// unacked are the messages that the peer has not acked.
 	unacked  []message
 	inFlight int // bytes in unacked
-	bytes    int // total of batches and unacked
+	bytes    int // bytes in batches and in unacked
 
 	received     uint64 // number of the last message that was received in order
 	partial      []byte // parts of an item that is longer than a message

@@ -30,7 +30,7 @@ type outbox struct {
 	unwritten    []piece
 	firstWritten int
 	hasOutcomes  bool   // unwritten contains kept outcomes
-	writeLimit   uint64 // if so, up to which position one write may go
+	writeLimit   uint64 // if hasOutcomes, the position at which one write must end
 
 	// Only the owner writes these, any goroutine may read them. They are positions in the
 	// stream: its end when the owner last looked, how far it is written and, if hasOutcomes,

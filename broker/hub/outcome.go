@@ -29,7 +29,7 @@ func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 	})
 }
 
-// setWriteLimit sets up to which position the owner may write at once.
+// setWriteLimit sets the position at which the next write of the owner must end.
 func (o *outbox) setWriteLimit() {
 	o.writeLimit = o.takenEnd
 	if len(o.marks) > maxWriteOutcomes {

@@ -95,8 +95,8 @@ func (d *driver) do(c *command) {
 	d.note(verbs[c.verb].core(d, c))
 }
 
-// all carries out a command of the core that handles a bounded number of things, until there are
-// no more.
+// all repeats a command of the core that handles a bounded number of things at a time, until
+// nothing is left.
 func (d *driver) all(once func() (fx effects, more bool)) effects {
 	for more := true; more; {
 		var fx effects

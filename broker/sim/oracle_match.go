@@ -25,7 +25,7 @@ func (o *oracle) handOut() {
 	}
 	closed, handed := map[string]bool{}, o.handed
 	clear(o.left)
-	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it meets the jobs of fair types
+	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it looks at the jobs of fair types
 	for lapsed := 0; ; {
 		var k *oracleType
 		var w *oraclePeer
@@ -83,8 +83,7 @@ func (o *oracle) handOut() {
 	}
 }
 
-// expireMet ends jobs that the core has met past their deadlines. of selects the types whose
-// jobs it ends.
+// expireMet ends the jobs of the selected types that the core has looked at after their deadlines.
 func (o *oracle) expireMet(selects func(k *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.state == queued && selects(o.types[j.typ]) && o.lapsed(j) && !o.observed.held(j.id) {

@@ -90,8 +90,8 @@ func (r *rateState) giveBack(j *oracleJob, now int64) {
 	}
 }
 
-// change changes the rate. The number of jobs that may start at once stays, but is at most the
-// new burst.
+// change changes the rate. The number of jobs that may start at once stays the same, unless
+// the new burst is smaller.
 func (r *rateState) change(now int64, from, to *broker.Rule) {
 	remaining := func(until int64) int64 {
 		used := float64(max(0, until-now)) / float64(stepOf(from.Rate))

@@ -17,8 +17,8 @@ type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
 	free map[int][][]byte
-	// held is how many bytes are lent, peak is the most that were lent at a time, and returns is how
-	// often memory was returned, both in all runs.
+	// held is how many bytes are lent now. peak is the largest value of held, and returns is how often
+	// memory was returned, both over all runs.
 	held, peak int
 	returns    int
 }

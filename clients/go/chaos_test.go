@@ -58,8 +58,8 @@ func (c *cutter) budget() int64 {
 	return c.rng.Int64N(20_000)
 }
 
-// rest stops cutting connections, and returns the number of those that were cut.
-func (c *cutter) rest() (cuts int) {
+// stopCutting stops cutting connections, and returns how many were cut.
+func (c *cutter) stopCutting() (cuts int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calm = true
@@ -126,7 +126,7 @@ func TestKeptJobsThroughCuts(t *testing.T) {
 			t.Errorf("job %d was answered %d times", i, n)
 		}
 	}
-	cuts := cut.rest()
+	cuts := cut.stopCutting()
 	t.Logf("%d connections", cuts)
 	if cuts < 50 {
 		t.Error("too little was tried")
@@ -186,7 +186,7 @@ func TestChaos(t *testing.T) {
 		}
 		submitted.Add(1)
 	}
-	subCuts, workCuts := sub.rest(), work.rest()
+	subCuts, workCuts := sub.stopCutting(), work.stopCutting()
 	if err := s.Drain(within(t)); err != nil {
 		t.Fatal(err)
 	}

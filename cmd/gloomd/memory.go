@@ -41,8 +41,8 @@ func memoryShares(o *settings.Options) []share {
 	}
 }
 
-// settleMemory gives each limit that is not set its share of the part of --max-memory that the
-// set limits leave, but at least a quarter of its full share. The default of --max-memory is what
+// settleMemory divides --max-memory, less the limits that are set, among the limits that are not.
+// Each of these gets at least a quarter of its full share. The default of --max-memory is what
 // the host allows, or what the set limits need.
 func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64

@@ -52,7 +52,7 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.Size(&o.DeadBytes, 0, maxBytes), "dead-bytes", "maximum memory for the failed jobs of all types; 0 keeps none")
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
 	f.Var(cli.Size(&o.History, 0, maxBytes), "history", "maximum memory for the history of ended jobs, up to a quarter of max-memory; 0 keeps none")
-	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "how many of the busiest types have their own rates of the last day; the others share a row")
+	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "for how many of the busiest types the rates of the last day are kept; those of the others are added up")
 	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits on types and groups (TOML); SIGHUP reads it again")
 	f.IntVar(&o.Loops, "loops", o.Loops, "event loops (0: one, or on eight processors and more one for every four)")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")

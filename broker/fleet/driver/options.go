@@ -164,7 +164,7 @@ func (o *Options) reason(err error) string {
 	return why
 }
 
-// isCut reports whether err is that of a connection that was closed without a word.
+// isCut reports whether err means that the other end closed the connection without a message.
 func isCut(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -114,7 +114,7 @@ class Peer:
         return data
 
     def at_end(self) -> bool:
-        """Wait for the end of the stream; False when a message comes."""
+        """Wait for the end of the stream; False if a message arrives instead."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionError:

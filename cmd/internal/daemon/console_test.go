@@ -160,7 +160,7 @@ func silentFifo(t *testing.T) (name string, f *os.File) {
 }
 
 // TestSlowLogFile: a log file that cannot be opened because nobody reads the pipe does
-// not hold up the start. The console tells of it, and a later reader gets later lines.
+// not hold up the start. The console reports it, and a reader that comes later gets the later lines.
 func TestSlowLogFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "log")

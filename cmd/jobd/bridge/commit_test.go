@@ -9,8 +9,8 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// startCutter is a proxy in front of the database. Instead of passing on the answer to every third
-// commit, it cuts the connection or, if reply is set, answers with that.
+// startCutter starts a proxy in front of the database. Instead of passing on the answer to every
+// third commit, the proxy cuts the connection or, if reply is set, sends reply.
 func startCutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -31,7 +31,7 @@ func (p *fetchPace) observeEnd(target string, stayed time.Duration) {
 	p.avgStay[target] = max(stayed, 1)
 }
 
-// endsPerFetch returns how many rows end in one place of a target during a fetch.
+// endsPerFetch returns how many rows end in one slot of a target during a fetch.
 func (p *fetchPace) endsPerFetch(target string) float64 {
 	if duration := p.avgStay[target]; duration > 0 {
 		return float64(max(min(p.lastFetch, p.previousFetch), minFetch)) / float64(duration)

@@ -121,12 +121,12 @@ func TestYield(t *testing.T) {
 			}
 		}
 	}
-	// dead adds a standby that was able to serve, and that died while Redis's clock was ahead by an
-	// hour.
-	dead := func() { shared.Do(t, "ZADD", first.keys.standbys, time.Now().Add(time.Hour).UnixMilli(), "dead") }
+	// addDead adds a standby that was able to serve, and that died while Redis's clock was ahead by
+	// an hour.
+	addDead := func() { shared.Do(t, "ZADD", first.keys.standbys, time.Now().Add(time.Hour).UnixMilli(), "dead") }
 	before := lease(t, first)
 	for end := time.Now().Add(waitLimit); lease(t, first) == before && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		dead()
+		addDead()
 	}
 	if first.Awaited() {
 		t.Error("a standby that could not serve, or is dead, is waited for")
@@ -142,7 +142,7 @@ func TestYield(t *testing.T) {
 		t.Fatalf("the one that could not serve took the lease: %v", err)
 	default:
 	}
-	dead()
+	addDead()
 	if err := second.Resign(context.Background()); err != nil { // now no standby that could serve is waiting
 		t.Fatal(err)
 	}

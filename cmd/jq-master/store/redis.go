@@ -78,8 +78,8 @@ type op struct {
 	done func(answer any, err error)
 	// notJoined says that the script may not make other transitions in the same call.
 	notJoined bool
-	// undo undoes this enqueueing. It is nil for all other transitions: these are sent again
-	// instead.
+	// undo is the transition that undoes an enqueue. It is nil for all others: these are sent
+	// again instead.
 	undo *op
 }
 

@@ -130,6 +130,6 @@ type LoadHandlers struct {
 	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
 	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil
 	Key        func(until int64, size int)          // is called for idempotency keys in the order of until; size is in bytes
-	Job        func(j *job.Job, forget, drop int64) // forget and drop are those of Move
+	Job        func(j *job.Job, forget, drop int64) // forget and drop: see Move
 	Seq        func(last uint64)                    // the largest Seq that any job has had
 }

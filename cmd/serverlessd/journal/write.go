@@ -340,7 +340,7 @@ const reserveShare = 16
 // because only then can the journal free any.
 func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
-		return nil // a write will tell
+		return nil // the write fails if there is no room
 	}
 	return j.spare(size)
 }

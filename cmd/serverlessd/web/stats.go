@@ -112,7 +112,7 @@ func visibleTo(grant *guard.Grant) func(*api.Finding) bool {
 // an answer of stats.
 const maxFound, maxFolded = 1000, 20
 
-// findings answers with the findings.
+// findings answers a request for the findings.
 func (s *Web) findings(r *request) error {
 	limit, err := r.number("limit", maxFound, 1, maxFound)
 	if err != nil {

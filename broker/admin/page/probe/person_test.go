@@ -322,7 +322,7 @@ func (p *person) awaitNoText(pattern string) {
 	p.until(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.text()) })
 }
 
-// clickOn waits until a thing is there and enabled, and makes the person click on it.
+// clickOn waits until an element exists and is enabled, and makes the person click on it.
 func (p *person) clickOn(role, name string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
@@ -411,7 +411,7 @@ func (p *person) paste() {
 	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }
 
-// focused returns the thing that has the keyboard focus.
+// focused returns the element that has the keyboard focus.
 func (p *person) focused() *thing {
 	p.t.Helper()
 	var last *thing
