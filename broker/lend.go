@@ -136,8 +136,8 @@ func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Eff
 	return b.end()
 }
 
-// Follow sets whether lender p wants progress of a run.
-func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
+// WantProgress sets whether lender p wants progress of a run.
+func (b *Broker) WantProgress(p Peer, run uint64, wanted bool) {
 	if r, j := b.borrowedRun(p, run); r != 0 {
 		if j.flags &^= flagProgress; wanted {
 			j.flags |= flagProgress

@@ -134,20 +134,20 @@ func TestVerbsAndPorts(t *testing.T) {
 		if v.String() == "none" {
 			t.Errorf("verb %d has no name", v)
 		}
-		if v.On(wire.SubmitPort) {
+		if v.AllowedOn(wire.SubmitPort) {
 			submitter++
 		}
-		if v.On(wire.WorkerPort) {
+		if v.AllowedOn(wire.WorkerPort) {
 			worker++
 		}
-		if !v.On(wire.SubmitPort) && !v.On(wire.WorkerPort) {
+		if !v.AllowedOn(wire.SubmitPort) && !v.AllowedOn(wire.WorkerPort) {
 			t.Errorf("%v is on no port", v)
 		}
 	}
 	if submitter != 7 || worker != 9 {
 		t.Errorf("%d verbs for submitters, %d for workers", submitter, worker)
 	}
-	if v := wire.Verb(99); v.String() != "none" || v.On(wire.SubmitPort) {
+	if v := wire.Verb(99); v.String() != "none" || v.AllowedOn(wire.SubmitPort) {
 		t.Error("verb 99 is something")
 	}
 }

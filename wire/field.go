@@ -41,7 +41,7 @@ func (f *fields) verb(port Port, r *Request) *Error {
 	switch {
 	case v == 0:
 		return refuse(UnknownAction, nil, "no action %s on the %s", quoteShort(raw), port)
-	case v.On(port):
+	case v.AllowedOn(port):
 		r.Verb = v
 		return nil
 	case port == WorkerPort:

@@ -47,8 +47,8 @@ func (v Verb) String() string {
 	return verbNames[0]
 }
 
-// On reports whether a port accepts the verb.
-func (v Verb) On(p Port) bool {
+// AllowedOn reports whether a port accepts the verb.
+func (v Verb) AllowedOn(p Port) bool {
 	switch v {
 	case Submit, Cancel, Change, Attach:
 		return p == SubmitPort

@@ -81,7 +81,7 @@ func (s *Submitter) submit(intended int64) bool {
 		typ = int((s.seq + int64(s.Index)) % int64(cfg.Types))
 	}
 	if cfg.Priorities > 1 {
-		priority = int64(mix(uint64(n)) % uint64(cfg.Priorities))
+		priority = int64(mix64(uint64(n)) % uint64(cfg.Priorities))
 	}
 	s.seq++
 	if s.traits.Acks != NoAcks {
@@ -92,8 +92,8 @@ func (s *Submitter) submit(intended int64) bool {
 	return true
 }
 
-// mix spreads numbers evenly (the finaliser of splitmix64).
-func mix(x uint64) uint64 {
+// mix64 spreads numbers evenly (the finaliser of splitmix64).
+func mix64(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31

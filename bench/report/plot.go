@@ -150,7 +150,7 @@ var (
 	}
 )
 
-func stroke(kind string, i int) draw.LineStyle {
+func lineStyle(kind string, i int) draw.LineStyle {
 	if kind == ourServer {
 		return draw.LineStyle{Color: blue, Width: vg.Points(2.2)}
 	}
@@ -167,13 +167,13 @@ func (t siTicks) Ticks(low, high float64) []plot.Tick {
 	ticks := t.Ticker.Ticks(low, high)
 	for i := range ticks {
 		if ticks[i].Label != "" {
-			ticks[i].Label = si(ticks[i].Value, t.unit)
+			ticks[i].Label = formatSI(ticks[i].Value, t.unit)
 		}
 	}
 	return ticks
 }
 
-func si(x float64, u result.Unit) string {
+func formatSI(x float64, u result.Unit) string {
 	switch u {
 	case result.Nanoseconds:
 		return humanize.SIWithDigits(x/1e9, 2, "s")
@@ -254,7 +254,7 @@ func (d *drawer) curves(shape string, runs []*result.Run) {
 	c := newChart(capital(shape)+": latency over the share of jobs", load(&runs[0].Params, len(runs[0].Rounds)))
 	c.X.Label.Text, c.Y.Label.Text = "share of jobs, %", "latency"
 	c.Y.Scale, c.Y.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.Nanoseconds}
-	c.X.Tick.Marker = nines(4)
+	c.X.Tick.Marker = ninesTicks(4)
 	c.Add(plotter.NewGrid())
 	for i, r := range runs {
 		points := must[plotter.XYs](d)(curve(r))
@@ -265,7 +265,7 @@ func (d *drawer) curves(shape string, runs []*result.Run) {
 		if d.err != nil {
 			return
 		}
-		line.LineStyle = stroke(r.Server.Kind, i)
+		line.LineStyle = lineStyle(r.Server.Kind, i)
 		c.Add(line)
 		c.name(r.Server.Title, line)
 	}
@@ -291,7 +291,7 @@ func curve(r *result.Run) (plotter.XYs, error) {
 	return points, nil
 }
 
-func nines(n int) plot.ConstantTicks {
+func ninesTicks(n int) plot.ConstantTicks {
 	ticks := plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: math.Log10(2), Label: "50"}}
 	for i := 1; i <= n; i++ {
 		label := "90"
@@ -314,7 +314,7 @@ func (d *drawer) sweep(f *result.File) {
 		}
 		first := f.Runs[0]
 		c := newChart(capital(metricName(m, f.Runs))+" over "+f.Sweep+", medians and quartiles",
-			load(&first.Params, len(first.Rounds), varied(f.Sweep)...))
+			load(&first.Params, len(first.Rounds), sweptParameters(f.Sweep)...))
 		c.X.Label.Text = f.Sweep
 		c.Y.Min = 0
 		c.X.Scale, c.X.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.PerSecond}
@@ -333,7 +333,7 @@ func (d *drawer) sweep(f *result.File) {
 			if d.err != nil {
 				return
 			}
-			line.LineStyle = stroke(kind, i)
+			line.LineStyle = lineStyle(kind, i)
 			bars.LineStyle.Color, dots.Color, dots.Shape = line.Color, line.Color, plotutil.Shape(i)
 			c.Add(line, dots, bars)
 			c.name(title, line, dots)

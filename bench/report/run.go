@@ -54,7 +54,7 @@ func header(w io.Writer, f *result.File, s Style) {
 	}
 	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
 		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
-	if n := noise(f); n >= interferedShare {
+	if n := interference(f); n >= interferedShare {
 		text += fmt.Sprintf(" Other programs kept %.1f processors busy during the runs: CPU per job is more reliable than jobs per second.", n)
 	}
 	fmt.Fprintln(w, text)
@@ -64,8 +64,8 @@ func header(w io.Writer, f *result.File, s Style) {
 // interferedShare is the number of processors busy with other programs at which a report warns.
 const interferedShare = 0.15
 
-// noise returns how many processors other programs kept busy, as the median of all rounds.
-func noise(f *result.File) float64 {
+// interference returns how many processors other programs kept busy, as the median of all rounds.
+func interference(f *result.File) float64 {
 	var v []float64
 	for _, r := range f.Runs {
 		v = append(v, result.Noise.Values(r)...)

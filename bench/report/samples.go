@@ -91,7 +91,7 @@ func (d *drawer) timeline(r *result.Run) {
 			if d.err != nil {
 				return
 			}
-			line.LineStyle = stroke(ourServer, 0)
+			line.LineStyle = lineStyle(ourServer, 0)
 			c.Add(plotter.NewGrid(), line)
 			d.save(c, fmt.Sprintf("%s %d %s over time", r.Shape, i+1, m.name))
 		}

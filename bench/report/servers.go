@@ -25,8 +25,8 @@ func columns(runs []*result.Run) []*result.Metric {
 	return []*result.Metric{result.Rate, result.ServerCPU, result.P50, result.P99, result.RSS}
 }
 
-// decisive returns the columns that decide a race.
-func decisive(runs []*result.Run) []*result.Metric {
+// decidingMetrics returns the columns that decide a race.
+func decidingMetrics(runs []*result.Run) []*result.Metric {
 	switch {
 	case anyHas(runs, result.Fill):
 		return []*result.Metric{result.Rate, result.JobMemory}
@@ -78,13 +78,13 @@ func sweep(param string, runs []*result.Run) *grid {
 		x, _ := r.Params.Value(param)
 		return grouped(strconv.FormatFloat(x, 'f', -1, 64))
 	})
-	g.footnotes = append([]string{"The other parameters: " + load(&runs[0].Params, len(runs[0].Rounds), varied(param)...)}, g.footnotes...)
+	g.footnotes = append([]string{"The other parameters: " + load(&runs[0].Params, len(runs[0].Rounds), sweptParameters(param)...)}, g.footnotes...)
 	return g
 }
 
-// varied returns the parameters that a sweep varies: besides the types also the workers, because
+// sweptParameters returns the parameters that a sweep varies: besides the types also the workers, because
 // each type needs one.
-func varied(sweep string) []string {
+func sweptParameters(sweep string) []string {
 	if sweep == "types" {
 		return []string{sweep, "workers"}
 	}
@@ -148,7 +148,7 @@ func standings(f *result.File) *grid {
 		if ourRun == nil || len(ourRun.Rounds) == 0 || len(runs) < 2 {
 			continue
 		}
-		for _, m := range decisive(runs) {
+		for _, m := range decidingMetrics(runs) {
 			cols = append(cols, column{runs, ourRun, m})
 			g.head = append(g.head, name+", "+metricName(m, runs))
 		}

@@ -58,7 +58,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
-	if err := s.pass(ctx, "warm up", s.opt.Warmup, nil); err != nil {
+	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
 		return nil, err
 	}
 	start := time.Now()

@@ -89,7 +89,7 @@ func (s *session) measureTime(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	if err := s.pass(ctx, "warm up", s.opt.Warmup, nil); err != nil {
+	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
 		return err
 	}
 	a, err := s.meter()
@@ -101,7 +101,7 @@ func (s *session) measureTime(ctx context.Context) error {
 		return err
 	}
 	total := hdrhistogram.New(1, from.Latency.HighestTrackableValue(), 3)
-	if err := s.pass(ctx, "measure", s.opt.Duration, total); err != nil {
+	if err := s.runFor(ctx, "measure", s.opt.Duration, total); err != nil {
 		return err
 	}
 	to, err := s.gen.Take(false)
@@ -141,9 +141,9 @@ func (s *session) prepare() error {
 	})
 }
 
-// pass lets the load run for a time. If total is given, it records latencies, takes the samples
+// runFor lets the load run for a time. If total is given, it records latencies, takes the samples
 // that the options ask for, and adds to total all latencies except those since the last report.
-func (s *session) pass(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
+func (s *session) runFor(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
 	start := time.Now()
 	end := time.NewTimer(d)
 	defer end.Stop()

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// Cached calls use with a directory of the user's cache that all packages share. The directory is
+// WithCacheDir calls use with a directory of the user's cache that all packages share. The directory is
 // for files that take long to make and are always the same. Only one process has it at a time, so
 // use must copy what the caller needs later.
-func Cached(use func(dir string) error) error {
+func WithCacheDir(use func(dir string) error) error {
 	cache, err := os.UserCacheDir()
 	if err != nil { // no home
 		cache = os.TempDir()

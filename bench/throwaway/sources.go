@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// Sources makes all files of this module inputs of the running test. go test reuses a cached
+// TrackSources makes all files of this module inputs of the running test. go test reuses a cached
 // result while a test's inputs are unchanged, and it tracks only the files that the test itself
 // opens, not the sources of programs that the test builds and starts. In TestMain, before the
-// first test has begun, Sources has no effect. Start calls it.
-func Sources() { sources() }
+// first test has begun, TrackSources has no effect. Start calls it.
+func TrackSources() { trackSources() }
 
-var sources = sync.OnceFunc(func() {
+var trackSources = sync.OnceFunc(func() {
 	if flag.Lookup("test.v") == nil {
 		return
 	}

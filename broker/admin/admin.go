@@ -81,7 +81,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, e.Status, e)
 		return
 	}
-	a.mux.ServeHTTP(w, api.Marked(r))
+	a.mux.ServeHTTP(w, api.MarkSlashes(r))
 }
 
 // publicPaths is the set of paths that reveal nothing about jobs: anybody may request them, with any

@@ -108,8 +108,8 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 	return names
 }
 
-// Up returns the number of other brokers to which jobs may be lent.
-func (m *Machine) Up() (n int) {
+// CountUp returns the number of other brokers to which jobs may be lent.
+func (m *Machine) CountUp() (n int) {
 	for _, p := range m.peersByName {
 		if p.connected && !p.draining {
 			n++
@@ -118,8 +118,8 @@ func (m *Machine) Up() (n int) {
 	return n
 }
 
-// Wanting returns the names of other brokers that have idle workers for a type.
-func (m *Machine) Wanting(typ []byte) (names []string) {
+// BrokersWanting returns the names of other brokers that have idle workers for a type.
+func (m *Machine) BrokersWanting(typ []byte) (names []string) {
 	for _, p := range m.peersByName {
 		if p.connected && !p.draining && p.wants.places(typ) > 0 {
 			names = append(names, p.name)
@@ -128,8 +128,8 @@ func (m *Machine) Wanting(typ []byte) (names []string) {
 	return names
 }
 
-// Foreign returns the names of brokers that use another version.
-func (m *Machine) Foreign() []string { return slices.Sorted(maps.Keys(m.otherVersions)) }
+// OtherVersions returns the names of brokers that use another version.
+func (m *Machine) OtherVersions() []string { return slices.Sorted(maps.Keys(m.otherVersions)) }
 
 // NameTaken reports whether another broker has this one's name.
 func (m *Machine) NameTaken() bool { return m.nameTaken }

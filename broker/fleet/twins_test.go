@@ -386,7 +386,7 @@ func TestOtherVersions(t *testing.T) {
 	w.submit("1", `"mail"`, []byte("1"))
 	w.answerJobs(t, 1)
 	w.pass(3 * time.Second)
-	if names := m.Foreign(); len(names) != 0 {
+	if names := m.OtherVersions(); len(names) != 0 {
 		t.Errorf("it is gone, and %v are named", names)
 	}
 }
@@ -403,7 +403,7 @@ func TestScopedWorker(t *testing.T) {
 	if n := w.machines[0].Info().Stats.Items - before; n > 6 {
 		t.Errorf("in 10 s it was offered a job that it may not have %d times", n)
 	}
-	if names := w.machines[0].Wanting([]byte(`"print"`)); names != nil {
+	if names := w.machines[0].BrokersWanting([]byte(`"print"`)); names != nil {
 		t.Errorf("%q want it", names)
 	}
 	w.submit("2", `"mail"`, []byte("1"))
@@ -431,7 +431,7 @@ func TestLeave(t *testing.T) {
 			w.pass(10 * time.Millisecond)
 			w.unreachable = [2]bool{true, true}
 			w.pass(3 * time.Second)
-			if w.machines[0].Up() != 0 {
+			if w.machines[0].CountUp() != 0 {
 				t.Fatal("it is not lost")
 			}
 			want := []string{"1"}

@@ -208,8 +208,8 @@ func (s *Server) AskDrain() {
 	s.Drain()
 }
 
-// Asked returns a channel that receives a value when AskDrain is called.
-func (s *Server) Asked() <-chan struct{} { return s.drainRequested }
+// DrainAsked returns a channel that receives a value when AskDrain is called.
+func (s *Server) DrainAsked() <-chan struct{} { return s.drainRequested }
 
 // drainPoll is how often a drain checks whether all jobs have ended.
 const drainPoll = 10 * time.Millisecond

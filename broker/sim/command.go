@@ -118,7 +118,7 @@ var verbs = [numVerbs]struct {
 	unwant: {"unwant", lenders, (*oracle).unwant, func(d *driver, c *command) effects {
 		return d.core.MarkUnwanted(c.now, d.peer(c), d.run(c.run), c.flag)
 	}},
-	follow:   {"follow", lenders, (*oracle).follow, func(d *driver, c *command) effects { d.core.Follow(d.peer(c), d.run(c.run), c.flag); return nil }},
+	follow:   {"follow", lenders, (*oracle).follow, func(d *driver, c *command) effects { d.core.WantProgress(d.peer(c), d.run(c.run), c.flag); return nil }},
 	giveBack: {"return", borrowers, (*oracle).release, (*driver).release},
 }
 

@@ -110,7 +110,7 @@ func (r *runner) compareLedgers() error {
 	got.outcomes, got.outcomeBytes = b.Outcomes()
 	got.letters, got.letterBytes = b.DeadCount()
 	got.submitters, got.workers = b.Peers()
-	if err := differ("the whole", want, got); err != nil {
+	if err := checkEqual("the whole", want, got); err != nil {
 		return err
 	}
 	// The last type of each connected submitter may still count as in use. So may types with
@@ -146,7 +146,7 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 	want.Limits = broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}
 	want.Ledger = k.Ledger
 	want.Delayed, want.Queued, want.Running = uint64(o.in(delayed, k.name)), uint64(o.in(queued, k.name)), uint64(o.in(running, k.name))
-	return differ("type "+k.name, want, info)
+	return checkEqual("type "+k.name, want, info)
 }
 
 // compareNext checks that the core asks for a tick in time, and not for a tick that it does not

@@ -37,7 +37,7 @@ func (r *runner) comparePeers() error {
 			slices.SortFunc(want.Jobs, bytes.Compare)
 			slices.SortFunc(x.Jobs, bytes.Compare)
 		}
-		if err := differ(fmt.Sprintf("worker p%d", w.number), want, x); err != nil {
+		if err := checkEqual(fmt.Sprintf("worker p%d", w.number), want, x); err != nil {
 			return err
 		}
 	}
@@ -46,15 +46,15 @@ func (r *runner) comparePeers() error {
 		if want.Jobs, want.Bytes = total(o.jobs, ownedBy(number)); o.peer(number, false) == nil {
 			return fmt.Errorf("an unknown submitter is listed: %+v", x)
 		}
-		if err := differ(fmt.Sprintf("submitter p%d", number), want, x); err != nil {
+		if err := checkEqual(fmt.Sprintf("submitter p%d", number), want, x); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// differ returns an error if what the core tells about something is not what is expected.
-func differ(name string, want, got any) error {
+// checkEqual returns an error if what the core tells about something is not what is expected.
+func checkEqual(name string, want, got any) error {
 	if reflect.DeepEqual(want, got) {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (r *runner) compareJob(id string) error {
 	if changes := len(o.rules) > 0 || o.types[j.typ].fair; !changes && (exact != (x.State == "queued" && p.Exact()) || ahead != p.Ahead) {
 		return fmt.Errorf("job %q has %d jobs ahead, got %d, exact %v", id, ahead, p.Ahead, p.Exact())
 	}
-	return differ("job "+id, want, x)
+	return checkEqual("job "+id, want, x)
 }
 
 // compareLetters compares the dead letters of every type.
@@ -135,7 +135,7 @@ func (r *runner) compareLetters() error {
 			want.ID, want.Type, want.Body, want.Headers, want.Groups = []byte(l.id), []byte(l.typ), l.body, l.headers, namesOf(l.groups)
 			want.Priority, want.Retries, want.Timeout, want.Backoff = l.priority, int32(l.retries), l.timeout, l.backoff
 			want.Attempts, want.Submitted, want.Failed, want.Number = l.attempts, l.at, l.failed, l.number
-			if err := differ("dead letter "+l.id, want, x); err != nil {
+			if err := checkEqual("dead letter "+l.id, want, x); err != nil {
 				return err
 			}
 		}

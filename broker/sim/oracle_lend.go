@@ -28,9 +28,9 @@ func (w *oraclePeer) has(id string) bool {
 // toEnd moves a worker to the end of the line.
 func (o *oracle) toEnd(w *oraclePeer) { w.position = o.number() }
 
-// clash handles a job that should go to a worker which runs a borrowed job with the same id:
+// delayClash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
-func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
+func (o *oracle) delayClash(w *oraclePeer, j *oracleJob) {
 	j.state, j.until = delayed, o.now+int64(broker.ClashDelay)
 	o.setTimer(j)
 	o.toEnd(w)

@@ -72,7 +72,7 @@ func (o *oracle) handOut() {
 			}
 		}
 		if w.has(j.id) { // a borrowed one
-			o.clash(w, j)
+			o.delayClash(w, j)
 			continue
 		}
 		if k.rate > 0 {

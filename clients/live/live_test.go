@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // TestClients runs each scenario with each client.
 func TestClients(t *testing.T) {
-	throwaway.Sources()
+	throwaway.TrackSources()
 	for _, l := range languages {
 		t.Run(l.Name, func(t *testing.T) {
 			for _, s := range scenarios {

@@ -38,7 +38,7 @@ func toBody(data []byte, form string) (json.RawMessage, error) {
 			return nil, notJSON(v)
 		}
 	}
-	return quote(string(chomp(data))), nil
+	return quote(string(trimLineEnd(data))), nil
 }
 
 // notJSON returns an error that says where JSON is invalid.
@@ -60,8 +60,8 @@ func quote(s string) json.RawMessage {
 	return b
 }
 
-// chomp removes one line end.
-func chomp(b []byte) []byte {
+// trimLineEnd removes one line end.
+func trimLineEnd(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n"))
 	return bytes.TrimSuffix(b, []byte("\r"))
 }

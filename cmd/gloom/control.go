@@ -16,9 +16,9 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// exactly accepts one argument for each name; errors use these names. It refuses an empty one,
+// exactArgs accepts one argument for each name; errors use these names. It refuses an empty one,
 // which may come from a shell variable that is not set.
-func exactly(names ...string) cobra.PositionalArgs {
+func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		empty := slices.Index(args, "")
 		switch {
@@ -37,14 +37,14 @@ func exactly(names ...string) cobra.PositionalArgs {
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		padded := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
-		return exactly(slices.Concat(names, padded)...)(cmd, args)
+		return exactArgs(slices.Concat(names, padded)...)(cmd, args)
 	}
 }
 
 // atMost is like exactly, but the last argument may be left out.
 func atMost(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		return exactly(names[:min(len(names), max(len(args), len(names)-1))]...)(cmd, args)
+		return exactArgs(names[:min(len(names), max(len(args), len(names)-1))]...)(cmd, args)
 	}
 }
 
@@ -72,7 +72,7 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Name(args[0])
 	} else if t.conn.door == "" {
-		return exactly("a type")(cmd, args)
+		return exactArgs("a type")(cmd, args)
 	}
 	var now api.Type
 	if err := t.conn.operator().call(cmd.Context(), http.MethodPost, path, struct{}{}, &now); err != nil {

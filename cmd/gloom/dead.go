@@ -138,7 +138,7 @@ func newDeadShow(t *tool) *cobra.Command {
 		Short: "Show a job that failed, body included",
 		Example: `  gloom dead show mail 8fk2-17
   gloom dead show mail 8fk2-17 --body | gloom submit mail - --json`,
-		Args:              exactly("a type", "an id"),
+		Args:              exactArgs("a type", "an id"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return printOne(cmd.Context(), t, deadPath(args[0], args[1]), asJSON, func(d *api.DeadJob) string {
@@ -192,7 +192,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 		Use: verb + " TYPE ID... | " + verb + " TYPE --all", Short: short, Long: long, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if a.all {
-				return exactly("a type")(cmd, args)
+				return exactArgs("a type")(cmd, args)
 			}
 			if a.filter.Reason != "" || a.older > 0 {
 				return cli.Usagef("--reason and --older need --all")

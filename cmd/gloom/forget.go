@@ -31,7 +31,7 @@ func newForget(t *tool) *cobra.Command {
 		Long:  forgetLong,
 		Example: `  gloom forget mial
   gloom forget test --jobs --yes`,
-		Args:              exactly("a type"),
+		Args:              exactArgs("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if yes && !jobs {

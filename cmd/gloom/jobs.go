@@ -196,7 +196,7 @@ its headers and its body or, if it has ended and its outcome is kept, the
 answer. --body prints only the body, as it is.`,
 		Example: `  gloom job weekly
   gloom job weekly --body | jq .`,
-		Args: exactly("an id"),
+		Args: exactArgs("an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if body {
 				return t.jobBody(cmd.Context(), args[0])
@@ -285,7 +285,7 @@ func newPurge(t *tool) *cobra.Command {
 		Short:             "Cancel all jobs of a type, or those that match",
 		Long:              purgeLong,
 		Example:           purgeExample,
-		Args:              exactly("a type"),
+		Args:              exactArgs("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			noun := "waiting job"

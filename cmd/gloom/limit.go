@@ -41,7 +41,7 @@ func newLimit(t *tool) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case !cmd.Flags().Changed("group"):
-				return exactly("a type")(cmd, args)
+				return exactArgs("a type")(cmd, args)
 			case l.group == "":
 				return cli.Usagef("--group is empty")
 			case len(args) > 0:

@@ -164,7 +164,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 		return nil
 	case o.err != nil:
 		v.clearBar()
-		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.CleanText(brief(o.err)))
+		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.CleanText(failureText(o.err)))
 		return err
 	}
 	if v.number {
@@ -232,8 +232,8 @@ func errorParts(err error) (code, reason, id string) {
 	return "invalid_line", err.Error(), ""
 }
 
-// brief returns the text of a failure, to be printed after a line number.
-func brief(err error) string {
+// failureText returns the text of a failure, to be printed after a line number.
+func failureText(err error) string {
 	code, reason, _ := errorParts(err)
 	if code == "invalid_line" {
 		return reason

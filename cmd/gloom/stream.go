@@ -474,7 +474,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		case long:
 			return nil, errLongLine
 		}
-		return chomp(data), nil
+		return trimLineEnd(data), nil
 	}
 }
 

@@ -128,13 +128,13 @@ var topColumns = []column{
 	{"RUNNING", "running", 7, func(r *row) string { return count(r.Running) }, func(a, b *row) int { return cmp.Compare(a.Running, b.Running) }},
 	{"WORKERS", "workers", 7, func(r *row) string { return count(uint64(r.Workers)) }, func(a, b *row) int { return cmp.Compare(a.Workers, b.Workers) }},
 	{"IDLE", "idle", 5, func(r *row) string { return count(uint64(r.Idle)) }, func(a, b *row) int { return cmp.Compare(a.Idle, b.Idle) }},
-	{"IN/S", "in", 6, func(r *row) string { return rateOr(r.In) }, func(a, b *row) int { return cmp.Compare(known(a.In), known(b.In)) }},
-	{"OUT/S", "out", 6, func(r *row) string { return rateOr(r.Out) }, func(a, b *row) int { return cmp.Compare(known(a.Out), known(b.Out)) }},
-	{"P99 WAIT", "wait", 8, func(r *row) string { return spanOr(known(r.Wait), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(known(a.Wait), known(b.Wait)) }},
+	{"IN/S", "in", 6, func(r *row) string { return rateOr(r.In) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.In), valueOrUnknown(b.In)) }},
+	{"OUT/S", "out", 6, func(r *row) string { return rateOr(r.Out) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.Out), valueOrUnknown(b.Out)) }},
+	{"P99 WAIT", "wait", 8, func(r *row) string { return spanOr(valueOrUnknown(r.Wait), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.Wait), valueOrUnknown(b.Wait)) }},
 }
 
-// known returns a value, or -1 if it is not known.
-func known(v *float64) float64 {
+// valueOrUnknown returns a value, or -1 if it is not known.
+func valueOrUnknown(v *float64) float64 {
 	if v == nil {
 		return -1
 	}
@@ -278,8 +278,8 @@ func (v *view) summary(addr string) []string {
 	}
 	var in, out float64
 	for i := range v.Types {
-		in += max(0, known(v.Types[i].In))
-		out += max(0, known(v.Types[i].Out))
+		in += max(0, valueOrUnknown(v.Types[i].In))
+		out += max(0, valueOrUnknown(v.Types[i].Out))
 	}
 	if s.Rates != nil {
 		in, out = s.Rates.In, s.Rates.Out

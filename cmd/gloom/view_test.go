@@ -71,7 +71,7 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("got %+v", v)
 	}
 	for _, r := range v.Types {
-		if got := [2]float64{known(r.In), known(r.Out)}; got != want[r.Type] {
+		if got := [2]float64{valueOrUnknown(r.In), valueOrUnknown(r.Out)}; got != want[r.Type] {
 			t.Errorf("%s: in and out per second %v, want %v", r.Type, got, want[r.Type])
 		}
 	}

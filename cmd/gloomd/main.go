@@ -73,7 +73,7 @@ func run(opt settings.Options) error {
 	srv.ServeHTTP(admin.New(srv, log.Audit))
 	announce(srv, log)
 	select {
-	case <-srv.Asked():
+	case <-srv.DrainAsked():
 	case <-signals.Stop.Done():
 	}
 	return drain(srv, log.Logger, opt.DrainTimeout, signals)

@@ -94,7 +94,7 @@ func (s *Server) Open(database string) (*sql.DB, error) {
 
 // create makes the data directory, as a copy of one that the same programs made before.
 func (s *Server) create(install string) error {
-	err := throwaway.Cached(func(cache string) error {
+	err := throwaway.WithCacheDir(func(cache string) error {
 		program, err := os.Stat(install)
 		if err != nil {
 			return err

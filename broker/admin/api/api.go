@@ -278,7 +278,7 @@ type Job struct {
 type Run struct {
 	N      int   `json:"n"` // the number of the run, from 1; a run that was given back is not counted
 	Worker *Peer `json:"worker"`
-	// StartedAt is as in End.
+	// StartedAt: see End.StartedAt.
 	StartedAt string `json:"started_at"`
 	RanMS     int64  `json:"ran_ms"`
 	// Outcome is answered, failed, lost (with its worker), timed_out or released (given

@@ -16,7 +16,7 @@ const mark = "\xff"
 
 // Segment escapes any name as one segment of a path.
 func Segment(name string) string {
-	if alone(name) {
+	if needsMark(name) {
 		name = mark + name
 	}
 	return url.PathEscape(name)
@@ -24,15 +24,15 @@ func Segment(name string) string {
 
 // Name is the inverse of Segment, for a segment that has been unescaped.
 func Name(segment string) string {
-	if name := strings.TrimPrefix(segment, mark); alone(name) {
+	if name := strings.TrimPrefix(segment, mark); needsMark(name) {
 		return name
 	}
 	return segment
 }
 
-// Marked returns r with the mark before each segment "%2F" of its path, so that http.ServeMux takes it
+// MarkSlashes returns r with the mark before each segment "%2F" of its path, so that http.ServeMux takes it
 // for a name even if the client has not put the mark there.
-func Marked(r *http.Request) *http.Request {
+func MarkSlashes(r *http.Request) *http.Request {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
 	slashes := false
 	for i, part := range parts {
@@ -50,8 +50,8 @@ func Marked(r *http.Request) *http.Request {
 	return &out
 }
 
-// alone reports whether a name without the mark is no segment of a path.
-func alone(name string) bool { return name == "." || name == ".." || name == "/" }
+// needsMark reports whether a name, as it is, cannot be a segment of a path.
+func needsMark(name string) bool { return name == "." || name == ".." || name == "/" }
 
 // NewRequest makes a request to a broker. Unless nil, in is its JSON body; unless empty,
 // token is its bearer token.

@@ -461,7 +461,7 @@ type Health struct {
 // Health returns what is wrong with the fleet.
 func (d *Driver) Health() (x Health) {
 	d.hub.View(func(*broker.Broker, int64) {
-		x.NameTaken, x.Foreign, x.Lost, x.Up = d.machine.NameTaken(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
+		x.NameTaken, x.Foreign, x.Lost, x.Up = d.machine.NameTaken(), d.machine.OtherVersions(), d.machine.Lost(nil), d.machine.CountUp()
 	})
 	x.Away, _, x.Why = d.isAway()
 	x.Since = time.Unix(0, d.since.Load())
@@ -532,7 +532,7 @@ func (d *Driver) WhyNotLent(typ []byte) (why string) {
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
 		lost = d.machine.Lost(typ)
-		switch wanting := d.machine.Wanting(typ); {
+		switch wanting := d.machine.BrokersWanting(typ); {
 		case away && connected && d.maxPayload.Load() == 0:
 			why = "the fleet is away: NATS is connected, but " + reason
 		case away && connected:

@@ -17,7 +17,7 @@ import (
 // command runs a command and returns its output.
 func command(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
-	throwaway.Sources()
+	throwaway.TrackSources()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()

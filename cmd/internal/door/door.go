@@ -184,9 +184,9 @@ func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 // Secure reports whether the address has TLS.
 func (d *Door) Secure() bool { return d.address.Secure }
 
-// Guarded reports whether requests need a token, Guards whether this one does.
+// Guarded reports whether requests need a token, RequiresToken whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
-func (d *Door) Guards(r *http.Request) bool {
+func (d *Door) RequiresToken(r *http.Request) bool {
 	return d.tokens.Required() && !(d.opt.Local && isLocal(r))
 }
 

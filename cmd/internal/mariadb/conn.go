@@ -5,10 +5,10 @@ import (
 	"database/sql/driver"
 )
 
-// Once returns the connection in a form that database/sql closes when a transaction on it could not
+// CloseIfUnended returns the connection in a form that database/sql closes when a transaction on it could not
 // be ended. Otherwise the BEGIN of the next user would commit the rest of that transaction. The
 // connection must be one of go-sql-driver/mysql.
-func Once(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
+func CloseIfUnended(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
 
 // connection is the interface of a connection that database/sql uses.
 type connection interface {

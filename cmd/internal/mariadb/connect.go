@@ -81,7 +81,7 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return Once(conn), nil
+	return CloseIfUnended(conn), nil
 }
 
 func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {

@@ -92,7 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(w, r, nil) // the mux would redirect it
 		return
 	}
-	s.mux.ServeHTTP(w, api.Marked(r))
+	s.mux.ServeHTTP(w, api.MarkSlashes(r))
 }
 
 // open serves a path that reveals nothing about rows, to any client.
@@ -111,7 +111,7 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !strings.Contains(r.Header.Get("Accept"), "text/html"):
 		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "\"/\" is only the page, which is served to clients that accept text/html"})
-	case s.Door.Guards(r):
+	case s.Door.RequiresToken(r):
 		page.Site.Index(w, r, []byte(`{"guarded":true}`))
 	default:
 		page.Site.Visit(w, r, s, map[string]string{"status": "/v1/status", "look": "/v1/stats", "history": "/v1/moments"})

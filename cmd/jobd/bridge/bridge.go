@@ -288,7 +288,7 @@ func (b *Bridge) startSlots(target string, slots int) {
 			Type: typ, Handler: b.runInSlot,
 			// A slot's process has no time limit here; the bridge ends it.
 			StopTimeout: 1000 * time.Hour,
-			Options:     b.link.Worker(side(typ, connection)),
+			Options:     b.link.Worker(connectionName(typ, connection)),
 		}
 	})
 }
@@ -299,14 +299,14 @@ func (b *Bridge) stopSlots(target string) {
 		stop()
 		delete(b.stopSlotsOf, target)
 		for n := range maxConcurrency / link.MaxSlots {
-			b.link.Forget(side(b.typeOf(target), n+1))
+			b.link.Forget(connectionName(b.typeOf(target), n+1))
 		}
 	}
 }
 
-// side returns the name under which the link logs one of a target's connections and keeps its
+// connectionName returns the name under which the link logs one of a target's connections and keeps its
 // health.
-func side(typ string, connection int) string {
+func connectionName(typ string, connection int) string {
 	if connection == 1 {
 		return typ
 	}

@@ -119,7 +119,7 @@ const (
 // could not be reached (true) or has refused (false).
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
-		opt.Claims = companion(opt.MySQL.Table)
+		opt.Claims = companionTable(opt.MySQL.Table)
 	}
 	link, err := newConnector(opt.MySQL)
 	if err != nil {

@@ -63,8 +63,8 @@ func split(name string) (database, tableName string) {
 	return "", name
 }
 
-// companion returns the default name of the companion table, in the same database as the table.
-func companion(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
+// companionTable returns the default name of the companion table, in the same database as the table.
+func companionTable(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
 
 func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, error) {
 	database, tableName := split(name)

@@ -117,8 +117,8 @@ func (m *machine) admits(jobs int, bytes int64) error {
 		return err
 	}
 	switch {
-	case m.live()+jobs > m.MaxJobs:
-		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", m.live(), jobs, m.MaxJobs)
+	case m.unended()+jobs > m.MaxJobs:
+		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", m.unended(), jobs, m.MaxJobs)
 	case m.usedBytes()+bytes > m.bytesForJobs():
 		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", m.usedBytes(), bytes, m.MaxBytes)
 		m.makeRoom(m.usedBytes() + bytes - m.bytesForJobs())

@@ -433,9 +433,9 @@ func (m *machine) balance() Ledger {
 	return l
 }
 
-// live returns how many jobs have not ended, including those on their way into the
+// unended returns how many jobs have not ended, including those on their way into the
 // store.
-func (m *machine) live() int {
+func (m *machine) unended() int {
 	return m.counts[job.Queued] + m.counts[job.Running] + m.counts[job.Retrying] + m.jobsPending
 }
 

@@ -22,7 +22,7 @@ var errYield = errors.New("the broker is away, and a standby reaches one")
 
 // shouldYield reports whether a standby reaches its broker now and this master does not.
 func (m *Master) shouldYield(line *brokerConn) bool {
-	return m.opt.Shared && !line.broker.IsReachable() && m.opt.Store.Awaited()
+	return m.opt.Shared && !line.broker.IsReachable() && m.opt.Store.HasWaitingStandby()
 }
 
 // outage measures how long shouldYield has been true.

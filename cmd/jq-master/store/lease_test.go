@@ -115,7 +115,7 @@ func TestYield(t *testing.T) {
 	<-unableStandby.waitReasons
 	awaited := func(want bool) {
 		t.Helper()
-		for end := time.Now().Add(waitLimit); first.Awaited() != want; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(waitLimit); first.HasWaitingStandby() != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the holder does not learn that a standby could serve: %t", want)
 			}
@@ -128,7 +128,7 @@ func TestYield(t *testing.T) {
 	for end := time.Now().Add(waitLimit); lease(t, first) == before && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		addDead()
 	}
-	if first.Awaited() {
+	if first.HasWaitingStandby() {
 		t.Error("a standby that could not serve, or is dead, is waited for")
 	}
 	second := standby(t, secondClient(t, first))

@@ -251,8 +251,8 @@ func (m *Memory) Err() error { return nil }
 // Holds implements Store; no other master has this Memory.
 func (m *Memory) Holds() bool { return true }
 
-// Awaited implements Store; no other master has this Memory.
-func (m *Memory) Awaited() bool { return false }
+// HasWaitingStandby implements Store; no other master has this Memory.
+func (m *Memory) HasWaitingStandby() bool { return false }
 
 // Watch implements Store; a Memory is never away.
 func (m *Memory) Watch(func(error)) {}

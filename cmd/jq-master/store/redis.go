@@ -146,8 +146,8 @@ func (r *Redis) Holds() bool {
 	return t != nil && int64(boot.Since()) < t.expiresAt.Load()
 }
 
-// Awaited implements Store.
-func (r *Redis) Awaited() bool {
+// HasWaitingStandby implements Store.
+func (r *Redis) HasWaitingStandby() bool {
 	t := r.current()
 	return t != nil && t.standbyWaits.Load() && r.Holds()
 }

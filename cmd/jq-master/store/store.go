@@ -116,9 +116,9 @@ type Store interface {
 	// Holds reports whether this master certainly still has the lease: less than the length of a
 	// lease has passed since the last successful renewal was sent.
 	Holds() bool
-	// Awaited reports whether another master that could serve was waiting for the lease when the
+	// HasWaitingStandby reports whether another master that could serve was waiting for the lease when the
 	// lease was last renewed.
-	Awaited() bool
+	HasWaitingStandby() bool
 	// Resign gives the lease back.
 	Resign(ctx context.Context) error
 	Close() error

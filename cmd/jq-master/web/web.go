@@ -129,7 +129,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.newEndpoint("none", nil).ServeHTTP(w, r) // the mux itself would redirect the request
 		return
 	}
-	s.mux.ServeHTTP(w, api.Marked(r))
+	s.mux.ServeHTTP(w, api.MarkSlashes(r))
 }
 
 // plainOperations returns a GET operation for a handler that reveals nothing about jobs. Any client may call

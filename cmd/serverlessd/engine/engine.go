@@ -160,7 +160,7 @@ func (e *Engine) Health() error {
 	for _, b := range e.backends {
 		all = append(all, b.health())
 	}
-	all = append(all, e.journal.Refuses())
+	all = append(all, e.journal.LastRefusal())
 	if e.handlers.handledFunc() == nil {
 		all = append(all, errHandlersUnread)
 	}

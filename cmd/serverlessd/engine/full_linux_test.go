@@ -209,7 +209,7 @@ func TestFullDiskOfContexts(t *testing.T) {
 	})
 	waitUntil(t, "all reasons are told", func() error {
 		_, _ = e.Add(t.Context(), []journal.Batch{{Jobtype: "a-y", Lines: [][]byte{[]byte("y")}}})
-		if err := e.Health(); e.journal.Refuses() == nil || err == nil || !strings.Contains(err.Error(), "cannot begin on this host") || !strings.Contains(err.Error(), e.journal.Refuses().Error()) {
+		if err := e.Health(); e.journal.LastRefusal() == nil || err == nil || !strings.Contains(err.Error(), "cannot begin on this host") || !strings.Contains(err.Error(), e.journal.LastRefusal().Error()) {
 			return fmt.Errorf("%v", err)
 		}
 		return nil

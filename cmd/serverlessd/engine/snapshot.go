@@ -51,8 +51,8 @@ func (e *Engine) Snapshot() *Snapshot {
 		Added: number(e.metrics.added), Retries: number(e.metrics.retries), Ended: make(map[string]int64),
 		Journal: e.journal.Stats(), Contexts: e.runner.Contexts(),
 	}
-	l.Times.Bounds, l.Times.Wait = times(e.metrics.waitTime)
-	_, l.Times.Run = times(e.metrics.runTime)
+	l.Times.Bounds, l.Times.Wait = histogramBuckets(e.metrics.waitTime)
+	_, l.Times.Run = histogramBuckets(e.metrics.runTime)
 	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.batchesAtWork()
@@ -80,9 +80,9 @@ func number(c prometheus.Counter) int64 {
 	return int64(value.Counter.GetValue())
 }
 
-// times returns the buckets of a histogram. Each bucket counts the values above the previous bound;
+// histogramBuckets returns the buckets of a histogram. Each bucket counts the values above the previous bound;
 // the last counts those above all bounds.
-func times(h prometheus.Histogram) (bounds []float64, counts []uint64) {
+func histogramBuckets(h prometheus.Histogram) (bounds []float64, counts []uint64) {
 	var value dto.Metric
 	_ = h.Write(&value)
 	before := uint64(0)

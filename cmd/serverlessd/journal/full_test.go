@@ -62,11 +62,11 @@ func TestRequestLargerThanRest(t *testing.T) {
 		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 600_000))}); !errors.Is(err, ErrFull) {
 			t.Fatalf("too large: %v", err)
 		}
-		equal(t, "refuses", j.Refuses() != nil, c.refuses)
+		equal(t, "refuses", j.LastRefusal() != nil, c.refuses)
 		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 2_000))}); errors.Is(err, ErrFull) != c.refuses {
 			t.Errorf("an ordinary one: %v", err)
 		}
-		equal(t, "refuses", j.Refuses() != nil, c.refuses)
+		equal(t, "refuses", j.LastRefusal() != nil, c.refuses)
 	}
 }
 

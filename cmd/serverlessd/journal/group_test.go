@@ -88,7 +88,7 @@ func TestNoRoomForOne(t *testing.T) {
 				t.Errorf("large: %v", errs[2])
 			}
 			equal(t, "the others", slices.Delete(errs, 2, 3), []error{nil, nil, nil})
-			equal(t, "full", j.Refuses(), nil)
+			equal(t, "full", j.LastRefusal(), nil)
 			equal(t, "lines", text(readRest(t, j)), "a-x:first a-x:held up a-x:one a-x:two")
 		})
 	}

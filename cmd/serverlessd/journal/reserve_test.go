@@ -55,7 +55,7 @@ func TestFullAtTheStart(t *testing.T) {
 	}
 	refuses := func(j *Journal, want bool) {
 		t.Helper()
-		if err := j.Refuses(); errors.Is(err, ErrNoSpace) != want {
+		if err := j.LastRefusal(); errors.Is(err, ErrNoSpace) != want {
 			t.Errorf("with %d bytes free: %v", d.free, err)
 		}
 	}

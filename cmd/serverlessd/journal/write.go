@@ -137,11 +137,11 @@ func (e *largeError) Unwrap() error { return e.error }
 // commitErrTTL is how long the outcome of the last append says whether the journal refuses lines.
 const commitErrTTL = 5 * time.Second
 
-// Refuses returns why the last lines were refused, or nil if they were accepted. A large request
+// LastRefusal returns why the last lines were refused, or nil if they were accepted. A large request
 // that was refused while an ordinary one had room does not count. If that was more than five
 // seconds ago, or there were no lines yet, it returns an error only if the disk has no room for an
 // ordinary request.
-func (j *Journal) Refuses() error {
+func (j *Journal) LastRefusal() error {
 	j.mu.Lock()
 	refusal, recent := j.commitErr, time.Since(j.commitErrAt) <= commitErrTTL
 	var removable int64 // how many bytes makeRoom can free

@@ -182,8 +182,8 @@ func (s *snapshot) show(key snapshotKey) *snapshotView {
 	return out
 }
 
-// addTypes adds the types that the token covers and whose names contain the part. Only types with a
-// handler or jobs exist; those that need an operator most come first.
+// addTypes adds the types that the token covers and whose names contain the part. These are
+// the types with a handler or with jobs; those that need an operator most come first.
 func (out *snapshotView) addTypes(key snapshotKey, l *engine.Snapshot, handlers map[string]*job.Handler) {
 	types := maps.Clone(l.Types)
 	if types == nil {

@@ -393,7 +393,7 @@ func TestDrain(t *testing.T) {
 	b.Press("Drain and stop")
 	b.Sees("The broker is draining")
 	select {
-	case <-w.srv.Asked():
+	case <-w.srv.DrainAsked():
 	case <-time.After(patience):
 		t.Error("the broker was not asked to drain")
 	}

@@ -115,8 +115,7 @@ func TestPast(t *testing.T) {
 			t.Errorf("%s was not known before the page was opened", k)
 		}
 	}
-	// known returns the age of the oldest sample, in seconds, from which on the plot has the number
-	// of waiting jobs without a gap.
+	// known returns how many seconds the plot of waiting jobs goes back without a gap.
 	known := func() float64 {
 		return pagetest.Eval[float64](b, `const { series: s } = await import('/live.js');
 			let i = s.t.length;
