@@ -39,11 +39,11 @@ func shapes() []*shapeCommand {
 
 	churn := shape.Defaults()
 	churn.Duration, churn.WorkTime = 10*time.Second, time.Millisecond
-	churn.Churn = &load.Churn{Workers: 50, Submitters: 5, Steady: 2, Away: 50 * time.Millisecond}
+	churn.Churn = &load.Churn{Workers: 50, Submitters: 5, Steady: 2, MaxAway: 50 * time.Millisecond}
 
 	soak := churn
 	soak.Duration, soak.Interval, soak.Submitters, soak.Workers, soak.Window = 10*time.Minute, 10*time.Second, 20, 200, 16
-	soak.Churn = &load.Churn{Workers: 20, Submitters: 2, Steady: 10, Away: time.Second}
+	soak.Churn = &load.Churn{Workers: 20, Submitters: 2, Steady: 10, MaxAway: time.Second}
 
 	fanout := shape.Defaults()
 	fanout.Types, fanout.Workers, fanout.Idle, fanout.Rate = 100, 100, 10_000, 5_000
@@ -118,7 +118,7 @@ func (s *shapeCommand) command() *cobra.Command {
 		f.Float64Var(&o.Churn.Workers, "worker-ends", c.Workers, "workers that go or die per second")
 		f.Float64Var(&o.Churn.Submitters, "submitter-ends", c.Submitters, "submitters that go or die per second")
 		f.IntVar(&o.Churn.Steady, "steady-submitters", c.Steady, "submitters that stay")
-		f.DurationVar(&o.Churn.Away, "away", c.Away, "longest absence of a peer that left")
+		f.DurationVar(&o.Churn.MaxAway, "away", c.MaxAway, "longest absence of a peer that left")
 	}
 	return cmd
 }
