@@ -5,27 +5,26 @@ When a child dies, only the job that it was running fails.
 
 import contextlib
 import multiprocessing
-import multiprocessing.connection
 import os
 import pickle
 import queue
 import signal
 import threading
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any, Callable
 
 from .body import RawJSON
 from .errors import GloomError
 from .job import Job, Outcome, execute, failed, verdict
 
-_Handler = Callable[[Job], Any]
-_Pipe = multiprocessing.connection.Connection
+Handler = Callable[[Job], Any]
 
 
 class Processes:
     """One child for each calling thread, started when first needed and then reused."""
 
-    def __init__(self, handler: _Handler, raw: bool) -> None:
+    def __init__(self, handler: Handler, raw: bool) -> None:
         try:
             pickle.dumps(handler)
         except Exception as err:
@@ -108,7 +107,7 @@ class _Child:
             self.pipe.send(message)
 
 
-def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
+def _main(pipe: Connection, other: Connection, handler: Handler, raw: bool) -> None:
     """Run in the child: one thread reads the pipe, the main thread runs jobs."""
     other.close()
     # Ctrl-C reaches the whole process group; the parent stops the children.

@@ -13,14 +13,13 @@ from . import _trace, wire
 from ._link import Backoff, hopeless
 from ._loop import LoopThread, start, within
 from ._options import Event, Notice, Options, Settings
-from ._processes import Processes
+from ._processes import Handler, Processes
 from ._socket import Socket
 from .errors import ClosedError, NotConnected
 from .job import AsyncJob, Job, JobBase, Outcome, answer, execute, failed, verdict
 from .wire import names
 
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
-Handler = Callable[[Job], Any]
 
 
 @contextlib.contextmanager
