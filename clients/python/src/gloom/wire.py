@@ -14,12 +14,11 @@ from .body import RawJSON, decode, encode, skip, value_at
 from .errors import FrameTooLarge, ProtocolError, SizeError
 
 HEADER = struct.Struct(">I")
-HEADER_LEN = HEADER.size
 
 MAX_FRAME = 16 * 1024 * 1024  # bytes of a payload, unless set otherwise
 MAX_NAME = 1024  # UTF-8 bytes of an id or a type
 MAX_MS = 31_536_000_000  # the largest duration, a year
-MAX_BACKOFF_MS = MAX_KEEP_MS = 86_400_000  # a day
+MAX_BACKOFF_MS = 86_400_000  # a day
 MAX_RETRIES = 1000
 
 Fields = Mapping[str, Any]  # of a frame, or the options that they are made from
@@ -41,14 +40,14 @@ class FrameReader:
         buffer, start = self._buffer, 0
         buffer += data
         try:
-            while len(buffer) - start >= HEADER_LEN:
+            while len(buffer) - start >= HEADER.size:
                 (size,) = HEADER.unpack_from(buffer, start)
                 if size > self.max_frame:
                     raise FrameTooLarge(size, self.max_frame)
-                end = start + HEADER_LEN + size
+                end = start + HEADER.size + size
                 if len(buffer) < end:
                     return
-                begin, start = start + HEADER_LEN, end
+                begin, start = start + HEADER.size, end
                 yield bytes(memoryview(buffer)[begin:end])
         finally:
             del buffer[:start]
@@ -185,7 +184,7 @@ def request(action: str, **fields: object) -> bytes:
 
 def check_size(frame: bytes, limit: int, id: str) -> None:
     """Raise SizeError if the payload of a frame about a job is larger than the limit."""
-    size = len(frame) - HEADER_LEN
+    size = len(frame) - HEADER.size
     if size > limit:
         raise SizeError(f"frame of {size} bytes, at most {limit} are allowed", id)
 
