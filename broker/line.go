@@ -122,7 +122,7 @@ func rankEntry(h *container.Heap, pos int32, n int, x container.Entry) {
 // maxExamined bounds the jobs and queues that one command examines without handing a job out.
 const maxExamined = 1024
 
-// mayExamine counts one of the maxExamined, and returns false if none is left.
+// mayExamine counts an examination, and returns false if the command has made maxExamined already.
 func (b *Broker) mayExamine() bool {
 	b.unfinished = b.unfinished || b.examined == maxExamined
 	if !b.unfinished {

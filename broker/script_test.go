@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, commands := play(t, string(text))
+			got, commands := runScript(t, string(text))
 			if commands == 0 {
 				t.Fatalf("%s has no commands", file)
 			}
@@ -49,8 +49,8 @@ func TestScripts(t *testing.T) {
 
 const indent = "    "
 
-// play runs a script. It returns the script with the actual effects and the number of commands.
-func play(t *testing.T, text string) (string, int) {
+// runScript runs a script. It returns the script with the actual effects and the number of commands.
+func runScript(t *testing.T, text string) (string, int) {
 	var out strings.Builder
 	s := &script{names: map[broker.Peer]string{}, peers: map[string]broker.Peer{}}
 	commands := 0

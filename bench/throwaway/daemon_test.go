@@ -79,7 +79,7 @@ func TestEndsBeforeItIsUp(t *testing.T) {
 	}
 }
 
-func TestNotThere(t *testing.T) {
+func TestMissingProgram(t *testing.T) {
 	d, err := Start(exec.Command("/no/such/program"), "is up")
 	if err == nil || d.Running() {
 		t.Error("a program that does not exist is started")

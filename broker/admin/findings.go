@@ -24,7 +24,7 @@ const (
 	comparedReasons = 16
 )
 
-// getFindings answers with the findings.
+// getFindings answers a request for the findings.
 func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 	_, limit, err := page(r)
 	if err != nil {

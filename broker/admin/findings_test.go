@@ -64,7 +64,7 @@ func (p *peer) send(format string, args ...any) *peer {
 	return p
 }
 
-// try is send on a connection that may be lost.
+// try sends a frame, like send, but returns an error if the connection is lost.
 func (p *peer) try(format string, args ...any) error {
 	_, err := p.Write(frame(p.s.typed(format), args...))
 	return err

@@ -66,7 +66,7 @@ type offer struct {
 	receivedAt int64
 	places     int // granted and not filled
 	grantedAt  int64
-	// reservations are these places by sets of workers, until they expire.
+	// reservations holds these places, by set of workers, until they expire.
 	reservations []broker.Supply
 	isListed     bool // in borrowSide.reservations
 }

@@ -11,8 +11,8 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// flat removes the indents of lines.
-func flat(text []byte) []byte {
+// removeIndents removes the indents of lines.
+func removeIndents(text []byte) []byte {
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimLeft(line, " \t")
@@ -66,13 +66,13 @@ func TestSite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if filepath.Ext(name) == ".js" && filepath.Dir(name) != "lib" {
-				want = flat(uncommented(want))
+				want = removeIndents(uncommented(want))
 			} else if name == "style.css" {
 				plots, err := os.ReadFile("lib/uPlot.min.css")
 				if err != nil {
 					t.Fatal(err)
 				}
-				want = append(flat(want), plots...)
+				want = append(removeIndents(want), plots...)
 			}
 			if got := pagetest.Get(site, "GET", "/"+name); name != "lib/VERSIONS" && got.Body.String() != string(want) {
 				t.Errorf("%s: status %d, %d bytes, want %d", name, got.Code, got.Body.Len(), len(want))

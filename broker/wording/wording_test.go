@@ -8,9 +8,9 @@ import (
 	"gloom/broker/wording"
 )
 
-// TestWords: there is a text for every reason of the core, and for everything that a job waits
+// TestEveryReasonHasText: there is a text for every reason of the core, and for everything that a job waits
 // for.
-func TestWords(t *testing.T) {
+func TestEveryReasonHasText(t *testing.T) {
 	for why := broker.SeeText + 1; why <= broker.EmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Limit: 4, Text: "t"}
 		for _, x := range []*broker.BadSetting{{Pattern: []byte("p"), Reason: r}, {Type: []byte("t"), Reason: r}} {

@@ -52,10 +52,10 @@ func TestWaitingCallsAfterLoss(t *testing.T) {
 	}
 }
 
-// clogged returns a submitter whose writer is blocked in writing job "first", which its
+// newCloggedSubmitter returns a submitter whose writer is blocked in writing job "first", which its
 // broker does not read further, so that later jobs stay in the client. The next
 // connection is to the fake.
-func clogged(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
+func newCloggedSubmitter(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	var dials atomic.Int32
@@ -79,7 +79,7 @@ func clogged(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, b
 }
 
 func TestUnsentJobs(t *testing.T) {
-	s, first, broker := clogged(t, newFake(t))
+	s, first, broker := newCloggedSubmitter(t, newFake(t))
 	second := submit(t, s, gloom.Job{ID: "second"})
 	broker.close()
 	if got := outcome(resultError(t, first)); got != "lost, sent" {
@@ -304,7 +304,7 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 
 func TestWaitingJobChangesBroker(t *testing.T) {
 	f := newFake(t)
-	s, _, broker := clogged(t, f)
+	s, _, broker := newCloggedSubmitter(t, f)
 	big := gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}
 	submit(t, s, big)
 	_, err := s.TrySubmit(big)

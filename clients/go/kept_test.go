@@ -67,7 +67,7 @@ func TestKeptJobsReconnect(t *testing.T) {
 
 func TestUnsentKeptJobs(t *testing.T) {
 	f := newFake(t)
-	s, first, broker := clogged(t, f)
+	s, first, broker := newCloggedSubmitter(t, f)
 	second := submit(t, s, keep("second"))
 	broker.close()
 	if got := outcome(resultError(t, first)); got != "lost, sent" {

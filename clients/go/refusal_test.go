@@ -42,8 +42,8 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// Each case makes the requests of ask in order, has the broker send says, and lists the outcomes
-// in want. In ask, a is a job, a? a job with NoAck, a! a detached job, a!? a job that is both (a
+// Each case makes the requests in ask, in order; then the broker sends the frames in says. want lists
+// the outcomes. In ask, a is a job, a? a job with NoAck, a! a detached job, a!? a job that is both (a
 // ping follows it), -a a cancel, ~a a change and ^a an attach.
 func TestErrorAttribution(t *testing.T) {
 	for _, c := range []struct {

@@ -255,8 +255,8 @@ func (v *view) table(width int, sorted string, l tableStyle) []string {
 	return lines
 }
 
-// label returns a type's name with a mark for what is set on it. The mark comes first, so that a
-// long name does not push it out.
+// label returns a type's name with a mark if it is paused, limited or unserved. The mark comes
+// first, so that a long name does not push it out.
 func (r *row) label() string {
 	switch {
 	case r.Paused:

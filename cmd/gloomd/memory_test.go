@@ -104,7 +104,7 @@ func TestMemoryErrors(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}
-			if flag := blamed(t, err); flag != c.flag {
+			if flag := blamedOption(t, err); flag != c.flag {
 				t.Errorf("blames --%s, not --%s", flag, c.flag)
 			}
 		})

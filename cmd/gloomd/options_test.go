@@ -109,8 +109,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// blamed returns the option that an error is about.
-func blamed(t *testing.T, err error) string {
+// blamedOption returns the option that an error is about.
+func blamedOption(t *testing.T, err error) string {
 	t.Helper()
 	var fault *cli.Fault
 	if !errors.As(err, &fault) || fault.Code != cli.ExitUsage {
@@ -171,7 +171,7 @@ func TestErrors(t *testing.T) {
 				t.Setenv(k, v)
 			}
 			_, err := parse(t, c.args...)
-			if flag := blamed(t, err); flag != c.flag {
+			if flag := blamedOption(t, err); flag != c.flag {
 				t.Errorf("blames --%s, not --%s: %v", flag, c.flag, err)
 			}
 			for _, s := range c.want {

@@ -21,7 +21,7 @@ func TestPlainTable(t *testing.T) {
 	}
 }
 
-func TestFancyTable(t *testing.T) {
+func TestTableStyles(t *testing.T) {
 	want := "TARGET  CONCURRENCY  LENGTH  PAUSED\n" +
 		"w1/low            1       0  no\n" +
 		"größe            10     123  yes\n"

@@ -296,9 +296,9 @@ func TestBadInput(t *testing.T) {
 	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
 }
 
-// TestStrict: a request of a pusher or operator with an unknown field is refused, has no effect,
+// TestUnknownFields: a request of a pusher or operator with an unknown field is refused, has no effect,
 // and the error names that field and the known ones. Workers may send any fields.
-func TestStrict(t *testing.T) {
+func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "strict-" + c.media[len("application/"):]

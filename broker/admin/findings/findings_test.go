@@ -248,9 +248,9 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestInTime: a lasting condition is reported within two seconds, whenever the last
+// TestFoundWithinTwoSeconds: a lasting condition is reported within two seconds, whenever the last
 // snapshot was.
-func TestInTime(t *testing.T) {
+func TestFoundWithinTwoSeconds(t *testing.T) {
 	for ms := range 1000 {
 		var s findings.State
 		look := func(at time.Duration, queued uint64) int {

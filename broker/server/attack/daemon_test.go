@@ -23,7 +23,7 @@ import (
 	_ "gloom/broker/admin" // part of gloomd, so a change of it makes these tests run again
 )
 
-var full = flag.Bool("full", false, "attack for longer, with more peers")
+var full = flag.Bool("full", false, "attack for scaleTime, with more peers")
 
 const (
 	mib      = 1 << 20

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// enough returns how many things of this size together exceed maxMemory or, in the full attack, ten
+// countToExceed returns how many things of this size together exceed maxMemory or, in the full attack, ten
 // times as many.
-func enough(size int) int {
+func countToExceed(size int) int {
 	n := maxMemory/size + 1
 	if *full {
 		n *= 10
@@ -19,8 +19,8 @@ func enough(size int) int {
 	return n
 }
 
-// longer returns d or, in the full attack, eight times d.
-func longer(d time.Duration) time.Duration {
+// scaleTime returns d or, in the full attack, eight times d.
+func scaleTime(d time.Duration) time.Duration {
 	if *full {
 		d *= 8
 	}
@@ -38,7 +38,7 @@ func TestMemory(t *testing.T) {
 	}{
 		{"frames around jobs", func(d *daemon) {
 			p := d.dial(d.submit)
-			for i := range enough(len(junk)) {
+			for i := range countToExceed(len(junk)) {
 				p.send(`{"junk":"%s","action":"submit","id":"p%d","type":"pinned","body":"%s"}`, junk, i, body)
 				p.want(`{`)
 			}
@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
 			w.want(`{"ok":true}`)
-			for i := range enough(len(junk)) {
+			for i := range countToExceed(len(junk)) {
 				p.send(`{"junk":"%s","action":"submit","id":"d%d","type":"pinned","body":"%s"}`, junk, i, body)
 				p.want(`{"ok":true`)
 				w.want(`{"action":"job"`)
@@ -60,7 +60,7 @@ func TestMemory(t *testing.T) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
 			w.want(`{"ok":true}`)
-			for i := range enough(len(junk)) {
+			for i := range countToExceed(len(junk)) {
 				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
@@ -78,7 +78,7 @@ func TestMemory(t *testing.T) {
 		}},
 		{"errors not read, again and again", func(d *daemon) {
 			var wg sync.WaitGroup
-			end := time.Now().Add(longer(3 * time.Second))
+			end := time.Now().Add(scaleTime(3 * time.Second))
 			zeros := make([]byte, 1*mib)
 			for range 32 {
 				wg.Go(func() {
@@ -101,7 +101,7 @@ func TestMemory(t *testing.T) {
 			w := d.dial(d.worker)
 			w.send(`{"action":"join","type":"big"}`)
 			w.want(`{"ok":true}`)
-			for i := range enough(len(junk)) {
+			for i := range countToExceed(len(junk)) {
 				p := d.dial(d.submit)
 				p.send(`{"action":"submit","id":"b%d","type":"big","body":1}`, i)
 				p.want(`{"ok":true`)
@@ -122,19 +122,19 @@ func TestMemory(t *testing.T) {
 		}},
 		{"unfinished frames", func(d *daemon) {
 			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk)
-			for range enough(len(junk)) {
+			for range countToExceed(len(junk)) {
 				d.dial(d.submit).try(frame[:len(frame)-1])
 			}
 		}},
 		{"many small unfinished frames", func(d *daemon) {
 			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk[:100<<10])
-			for range enough(100 << 10) {
+			for range countToExceed(100 << 10) {
 				d.dial(d.submit).try(frame[:len(frame)-1])
 			}
 		}},
 		{"jobs that time out at workers who do not read", func(d *daemon) {
 			p := d.dial(d.submit)
-			for i := range enough(8 * mib) {
+			for i := range countToExceed(8 * mib) {
 				w := d.dial(d.worker)
 				w.send(`{"action":"join","type":"late"}`)
 				p.send(`{"action":"submit","id":"l%d","type":"late","body":"%s","timeout_ms":1,"retries":0}`, i, junk[:8*mib])
@@ -156,7 +156,7 @@ func TestMemory(t *testing.T) {
 // deaf lets many peers send the same bytes again and again for some time and read nothing.
 func (d *daemon) deaf(frames []byte) {
 	var wg sync.WaitGroup
-	end := time.Now().Add(longer(3 * time.Second))
+	end := time.Now().Add(scaleTime(3 * time.Second))
 	for range 40 {
 		p := d.dial(d.submit)
 		wg.Go(func() {

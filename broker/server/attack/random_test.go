@@ -90,7 +90,7 @@ func TestRandom(t *testing.T) {
 	t.Logf("again with: go test ./broker/server/attack -run TestRandom -seed %d", base)
 	d := start(t)
 	d.checkBounded(func() {
-		end := time.Now().Add(longer(6 * time.Second))
+		end := time.Now().Add(scaleTime(6 * time.Second))
 		var wg sync.WaitGroup
 		for i := range 24 {
 			rng := rand.New(rand.NewPCG(base, uint64(i)))

@@ -51,7 +51,7 @@ func TestTurns(t *testing.T) {
 							}
 						}()
 					}
-					if p50 := d.pings(longer(time.Second)); *full && p50 > c.limit {
+					if p50 := d.pings(scaleTime(time.Second)); *full && p50 > c.limit {
 						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.limit)
 					}
 				})

@@ -14,8 +14,8 @@ import (
 // fails because the machine is busy.
 var patience = scaled(20 * time.Second)
 
-// volume returns n or, if the daemon runs under the race detector, a smaller number.
-func volume(n int) int {
+// scaledCount returns n or, if the daemon runs under the race detector, a smaller number.
+func scaledCount(n int) int {
 	if throwaway.Race {
 		return n / 5
 	}

@@ -39,7 +39,7 @@ func (d *daemon) awaitMemory(t *testing.T, name string, base, peak, limit int64)
 func TestMemoryReturned(t *testing.T) {
 	t.Parallel()
 	body := quote(strings.Repeat("m", 1000))
-	jobs := volume(60_000)
+	jobs := scaledCount(60_000)
 	fill := func(t *testing.T, b *daemon, s submitter, typ string) (peak int64) {
 		acks := make(chan error, 1)
 		go func() {

@@ -120,7 +120,7 @@ func TestThousandsOrder(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 3))
-			jobs := volume(5000)
+			jobs := scaledCount(5000)
 			typ := name("order")
 			s := b.submitter(t)
 			type entry struct {

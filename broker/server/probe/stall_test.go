@@ -24,10 +24,10 @@ func TestStalledDaemonTimeout(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)
-	b := securely(t, append(ca.flags(), "--submit-addr=tcp://"+submit, "--worker-addr=tcp://"+work, "--worker-addr=127.0.0.1:0")...)
+	b := startTLS(t, append(ca.flags(), "--submit-addr=tcp://"+submit, "--worker-addr=tcp://"+work, "--worker-addr=127.0.0.1:0")...)
 	for port, dialled := range map[string]func() *conn{
 		"plain": func() *conn { return dial(t, work) },
-		"TLS":   func() *conn { return secured(t, b.workerAddr, &tls.Config{RootCAs: ca.pool}) },
+		"TLS":   func() *conn { return mustDialTLS(t, b.workerAddr, &tls.Config{RootCAs: ca.pool}) },
 	} {
 		t.Run(port, func(t *testing.T) {
 			const workers, spread = 60, 5 * ms

@@ -97,8 +97,8 @@ func (a *authority) caFile() string {
 	return a.write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// secure connects with TLS. A failed handshake may show only on the first read.
-func secure(addr string, conf *tls.Config) (*conn, error) {
+// dialTLS connects with TLS. A failed handshake may show only on the first read.
+func dialTLS(addr string, conf *tls.Config) (*conn, error) {
 	d := &net.Dialer{Timeout: patience}
 	c, err := tls.DialWithDialer(d, "tcp", addr, conf)
 	if err != nil {
@@ -107,9 +107,9 @@ func secure(addr string, conf *tls.Config) (*conn, error) {
 	return &conn{net: c, in: bufio.NewReader(c)}, nil
 }
 
-func secured(t *testing.T, addr string, conf *tls.Config) *conn {
+func mustDialTLS(t *testing.T, addr string, conf *tls.Config) *conn {
 	t.Helper()
-	c, err := secure(addr, conf)
+	c, err := dialTLS(addr, conf)
 	if err != nil {
 		t.Fatalf("TLS to %s: %v", addr, err)
 	}
@@ -121,7 +121,7 @@ func secured(t *testing.T, addr string, conf *tls.Config) *conn {
 // checkShut checks that the listener at addr refuses a client with this configuration.
 func checkShut(t *testing.T, addr string, conf *tls.Config) {
 	t.Helper()
-	c, err := secure(addr, conf)
+	c, err := dialTLS(addr, conf)
 	if err != nil {
 		return
 	}
@@ -134,9 +134,9 @@ func checkShut(t *testing.T, addr string, conf *tls.Config) {
 	}
 }
 
-// securely starts a daemon that may serve HTTP with TLS. Unlike start, it does not check the
+// startTLS starts a daemon that may serve HTTP with TLS. Unlike start, it does not check the
 // ledger at the end, because it could not read it.
-func securely(t *testing.T, flags ...string) *daemon {
+func startTLS(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(spec{flags: flags})
 	if err != nil {
@@ -158,10 +158,10 @@ func securely(t *testing.T, flags ...string) *daemon {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	b := securely(t, ca.flags()...)
+	b := startTLS(t, ca.flags()...)
 	conf := &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12}
 	typ := name("tls")
-	s, w := submitter{secured(t, b.submitAddr, conf)}, worker{secured(t, b.workerAddr, conf)}
+	s, w := submitter{mustDialTLS(t, b.submitAddr, conf)}, worker{mustDialTLS(t, b.workerAddr, conf)}
 	w.join(typ)
 	t.Run("round trip", func(t *testing.T) {
 		for range 20 {
@@ -170,7 +170,7 @@ func TestTLS(t *testing.T) {
 	})
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {
-			c := secured(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version})
+			c := mustDialTLS(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version})
 			c.ping()
 		})
 	}
@@ -188,21 +188,21 @@ func TestTLS(t *testing.T) {
 		s.wantResult(id, body)
 	})
 	t.Run("frames in pieces", func(t *testing.T) {
-		c := secured(t, b.submitAddr, conf)
+		c := mustDialTLS(t, b.submitAddr, conf)
 		for _, one := range pack(`{"action":"ping"}`) {
 			c.raw([]byte{one})
 		}
 		c.ok()
 	})
 	t.Run("many frames at once", func(t *testing.T) {
-		c := secured(t, b.workerAddr, conf)
+		c := mustDialTLS(t, b.workerAddr, conf)
 		c.raw([]byte(strings.Repeat(string(pack(`{"action":"ping"}`)), 2000)))
 		for range 2000 {
 			c.ok()
 		}
 	})
 	t.Run("errors and closing", func(t *testing.T) {
-		c := secured(t, b.submitAddr, conf)
+		c := mustDialTLS(t, b.submitAddr, conf)
 		c.send(`{"action":"submit"}`)
 		c.wantError("missing_field")
 		c.raw(announce(0x7fffffff))
@@ -223,23 +223,23 @@ func TestTLS(t *testing.T) {
 	} {
 		t.Run("worker lost: "+d.name, func(t *testing.T) {
 			typ := name("tls")
-			w := worker{secured(t, b.workerAddr, conf)}
+			w := worker{mustDialTLS(t, b.workerAddr, conf)}
 			w.join(typ)
 			s := submitter{&conn{t, s.net, s.in}}
 			id := s.fresh(typ, `1`)
 			w.wantJob(id)
 			d.end(w.conn)
-			successor := worker{secured(t, b.workerAddr, conf)}
+			successor := worker{mustDialTLS(t, b.workerAddr, conf)}
 			successor.join(typ)
 			successor.wantJob(id)
 			successor.respond(`2`)
 			s.wantResult(id, `2`)
 		})
 		t.Run("submitter gone: "+d.name, func(t *testing.T) {
-			gone := submitter{secured(t, b.submitAddr, conf)}
+			gone := submitter{mustDialTLS(t, b.submitAddr, conf)}
 			id := gone.fresh(name("tls"), `1`)
 			d.end(gone.conn)
-			next := submitter{secured(t, b.submitAddr, conf)}
+			next := submitter{mustDialTLS(t, b.submitAddr, conf)}
 			until(t, "the id is free", func() error {
 				next.put(id, name("tls"), `1`, "")
 				if f := next.recv(); f.kind() != "ack" {
@@ -250,7 +250,7 @@ func TestTLS(t *testing.T) {
 		})
 	}
 	t.Run("heartbeats", func(t *testing.T) {
-		c := secured(t, b.workerAddr, conf)
+		c := mustDialTLS(t, b.workerAddr, conf)
 		c.hello(`,"heartbeat_ms":2000`) // two beats are longer than any stall of the test's process
 		beat(t, c)
 		c.send(`{"action":"pong"}`)
@@ -283,7 +283,7 @@ func TestTLS(t *testing.T) {
 		}
 	})
 	t.Run("a client that trusts another authority", func(t *testing.T) {
-		if _, err := secure(b.submitAddr, &tls.Config{RootCAs: newAuthority(t).pool}); err == nil {
+		if _, err := dialTLS(b.submitAddr, &tls.Config{RootCAs: newAuthority(t).pool}); err == nil {
 			t.Error("the handshake went well: whose certificate is this?")
 		}
 		serve(t, s, w, typ)
@@ -317,7 +317,7 @@ func TestTLS(t *testing.T) {
 		}
 		serve(t, s, w, typ)
 		runParallel(t, 20, func(f *parallelT, _ int) {
-			c, err := secure(b.submitAddr, conf)
+			c, err := dialTLS(b.submitAddr, conf)
 			if err != nil {
 				f.Fatalf("TLS: %v", err)
 			}
@@ -331,10 +331,10 @@ func TestTLS(t *testing.T) {
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca, foreign := newAuthority(t), newAuthority(t)
-	b := securely(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
+	b := startTLS(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
 	mine := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.client()}}
 	typ := name("mutual")
-	s, w := submitter{secured(t, b.submitAddr, mine)}, worker{secured(t, b.workerAddr, mine)}
+	s, w := submitter{mustDialTLS(t, b.submitAddr, mine)}, worker{mustDialTLS(t, b.workerAddr, mine)}
 	w.join(typ)
 	serve(t, s, w, typ)
 	expired, err := tls.X509KeyPair(ca.issue(time.Now().Add(-time.Hour)))
@@ -365,15 +365,15 @@ func TestMutualTLS(t *testing.T) {
 func TestCertificateReload(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	b := securely(t, ca.flags()...)
+	b := startTLS(t, ca.flags()...)
 	conf := &tls.Config{RootCAs: ca.pool}
 	number := func() *big.Int {
-		c := secured(t, b.submitAddr, conf)
+		c := mustDialTLS(t, b.submitAddr, conf)
 		defer c.close()
 		return c.net.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber
 	}
 	typ := name("reload")
-	s, w := submitter{secured(t, b.submitAddr, conf)}, worker{secured(t, b.workerAddr, conf)}
+	s, w := submitter{mustDialTLS(t, b.submitAddr, conf)}, worker{mustDialTLS(t, b.workerAddr, conf)}
 	w.join(typ)
 	before := number()
 	_ = ca.flags() // write new files under the same names
@@ -424,13 +424,13 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)
-	b := securely(t, append(ca.flags(), "--token-file="+tokenFile(t, "tok submit,work\n"),
+	b := startTLS(t, append(ca.flags(), "--token-file="+tokenFile(t, "tok submit,work\n"),
 		"--submit-addr=tcp://"+submit, "--worker-addr=tcp://"+work, "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
 	conf := &tls.Config{RootCAs: ca.pool}
-	s := submitter{secured(t, b.submitAddr, conf)}
+	s := submitter{mustDialTLS(t, b.submitAddr, conf)}
 	s.hello(`,"token":"tok"`)
 	s.ping()
-	bad := secured(t, b.workerAddr, conf)
+	bad := mustDialTLS(t, b.workerAddr, conf)
 	bad.send(`{"action":"ping"}`)
 	bad.wantError("unauthorized")
 	bad.wantEOF()
@@ -442,7 +442,7 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	serve(t, plain, w, typ)
 	checkShut(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
-		b := securely(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
+		b := startTLS(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
 		var ready map[string]any
 		if err := json.Unmarshal([]byte(b.Ready), &ready); err != nil {
 			t.Fatal(err)

@@ -145,7 +145,7 @@ func TestSubmitterLost(t *testing.T) {
 func TestLargeSubmitterLost(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	jobs := volume(100_000)
+	jobs := scaledCount(100_000)
 	typ := name("heap")
 	s := b.submitter(t)
 	acks := make(chan error, 1)

@@ -95,8 +95,8 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 	})
 }
 
-// pages returns a page of a listing that has the jobs of several states, one state after another. A
-// place in it begins with the index of the state.
+// pages returns a page of a listing that has the jobs of several states, one state after another.
+// Its cursor begins with the index of the state.
 func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string, ended bool, as func(*job) T) (any, error) {
 	at, cursor, _ := strings.Cut(d.from(r), " ")
 	n, _ := strconv.Atoi(at) // 0 at the start

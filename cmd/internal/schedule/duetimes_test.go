@@ -46,8 +46,8 @@ func matches(text string) func(clock time.Time) bool {
 	}
 }
 
-// clocks returns the clock times of a zone, for each minute from one time to another.
-func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
+// clockTimes returns the clock times of a zone, for each minute from one time to another.
+func clockTimes(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	for t := from; !t.After(to); t = t.Add(time.Minute) {
 		_, offset := t.In(zone).Zone()
 		shown = append(shown, t.Add(time.Duration(offset)*time.Second))
@@ -105,7 +105,7 @@ func TestTimesMatchWalk(t *testing.T) {
 		}
 		day, _ := time.Parse("2006-01-02", s.day)
 		from, to := day.Add(-24*time.Hour), day.Add(36*time.Hour)
-		shown := clocks(zone, from.Add(-walkBefore), to)
+		shown := clockTimes(zone, from.Add(-walkBefore), to)
 		for _, text := range texts {
 			times, err := parseCron(text, zone, from)
 			if err != nil {

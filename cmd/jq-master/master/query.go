@@ -140,8 +140,8 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 
 const unserved = "no worker serves its name"
 
-// lastAsked returns the time at which the worker last asked for jobs. This is now if it has an open
-// request, runs a job, or gets its jobs pushed.
+// lastAsked returns the time at which the worker last asked for jobs: the current time if it has an
+// open request, runs a job, or gets its jobs pushed.
 func (w *worker) lastAsked(now int64) int64 {
 	if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() {
 		return w.lastSeen

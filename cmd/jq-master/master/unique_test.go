@@ -106,11 +106,11 @@ func TestUniqueKeys(t *testing.T) {
 				w.step(w.machine, func() {})
 			case 1:
 				w.start() // a new machine loads the content of the store
-				reown(jobs, owner, w.now)
+				assignKeys(jobs, owner, w.now)
 			case 2, 3:
 				if pick != nil {
 					force(w, pick, rng)
-					reown(jobs, owner, w.now)
+					assignKeys(jobs, owner, w.now)
 				}
 			case 4:
 				if pick == nil || pick.state != job.Cancelled && pick.state != job.Failed {
@@ -137,8 +137,8 @@ func TestUniqueKeys(t *testing.T) {
 	}
 }
 
-// reown determines who holds each key, as a master does at its start.
-func reown(jobs map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
+// assignKeys determines who holds each key, as a master does at its start.
+func assignKeys(jobs map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
 	clear(owner)
 	for _, h := range jobs {
 		is := owner[h.key]

@@ -60,7 +60,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCodeOf(t *testing.T) {
 	for status, want := range map[int]struct {
 		code string
 		kept int

@@ -14,7 +14,7 @@ var idPattern = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}
 
 // TestAdd: lines can be added in all documented ways, and the answers are right.
 func TestAdd(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	for _, c := range []struct {
 		name, path, body string
@@ -90,7 +90,7 @@ func TestAdd(t *testing.T) {
 
 // TestPayload: a payload with any bytes except newlines reaches the handler unchanged.
 func TestPayload(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.handler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
 	for name, payload := range map[string]string{
@@ -117,7 +117,7 @@ func TestPayload(t *testing.T) {
 
 // TestBadAdds: all lines are accepted, or none.
 func TestBadAdds(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	add := "/" + client + "/job/a/add"
 	for _, c := range []struct {
@@ -179,7 +179,7 @@ func TestBadAdds(t *testing.T) {
 
 // TestDelay: a job waits until its time.
 func TestDelay(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.handler(t, client, "d", "sh", `exit 0`)
 	soon := time.Now().Add(time.Hour).UTC()

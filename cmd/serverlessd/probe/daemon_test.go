@@ -85,7 +85,7 @@ var sharedProbe shared
 // retryFor is the shared daemon's --retry-for.
 const retryFor = 4 * time.Second
 
-func sharing(t *testing.T) *daemon {
+func sharedDaemon(t *testing.T) *daemon {
 	t.Helper()
 	t.Parallel()
 	sharedProbe.once.Do(func() {

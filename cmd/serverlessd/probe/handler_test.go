@@ -7,7 +7,7 @@ import (
 
 // TestHandlers: valid handlers are accepted, and the API shows them and their versions.
 func TestHandlers(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	add := "/" + client + "/handler/add/h"
 	t.Run("unknown", func(t *testing.T) {

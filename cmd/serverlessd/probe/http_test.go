@@ -15,7 +15,7 @@ import (
 
 // TestHTTPHandlers: each answer of a service that runs jobs has the documented effect.
 func TestHTTPHandlers(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	type call struct {
 		method, body string
 		header       http.Header
@@ -159,7 +159,7 @@ func TestHTTPHandlers(t *testing.T) {
 
 // TestBadHTTP: invalid requests.
 func TestBadHTTP(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	addr := strings.TrimPrefix(d.base, "http://")
 	talk := func(t *testing.T, request string, close bool) string {

@@ -9,7 +9,7 @@ import (
 
 // TestRecord: job/get and state show a job correctly from its acceptance to its end.
 func TestRecord(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	t.Run("unknown", func(t *testing.T) {
 		for _, path := range []string{"/job/get/", "/job/result/"} {
@@ -109,7 +109,7 @@ func TestRecord(t *testing.T) {
 
 // TestBulk: operators list jobs and run them again.
 func TestBulk(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.handler(t, client, "f", "sh", `exit 65`)
 	d.handler(t, client, "g", "sh", `exit 0`)
@@ -293,7 +293,7 @@ func TestReadyKnowsHandlers(t *testing.T) {
 
 // TestRuns: each run of a job is shown with the same keys as the broker's runs.
 func TestRuns(t *testing.T) {
-	d, client := sharing(t), uniqueClient()
+	d, client := sharedDaemon(t), uniqueClient()
 	d.handler(t, client, "r", "sh", `exit 0`)
 	d.handler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
 	at := func(id string) string {

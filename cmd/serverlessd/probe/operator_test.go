@@ -10,7 +10,7 @@ import (
 // TestOperators: operators can make requests about all clients, and read a job's payload and a
 // handler's versions.
 func TestOperators(t *testing.T) {
-	d, client, other := sharing(t), uniqueClient(), uniqueClient()
+	d, client, other := sharedDaemon(t), uniqueClient(), uniqueClient()
 	for range 12 {
 		d.handler(t, client, "op", "sh", `echo "R: 200 old"`)
 	}

@@ -9,7 +9,7 @@ import (
 
 // TestStatuses: the status of a job's handler decides what happens to the job.
 func TestStatuses(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	for _, c := range []struct {
 		name, lang, body, payload string
 		state, code               string
@@ -86,7 +86,7 @@ func TestStatuses(t *testing.T) {
 
 // TestContexts: a context keeps what it should from job to job, and other jobs cannot see it.
 func TestContexts(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	for _, c := range []struct{ lang, before, each, body, after string }{
 		{"node", "n = 0; own = 'b'", "n += 10", "n++; return own + n", "n += 100"},
 		{"python", "n = 0\nown = 'b'", "n += 10", "global n\nn += 1\nreturn own + str(n)", "n += 100"},
@@ -182,7 +182,7 @@ func TestContexts(t *testing.T) {
 
 // TestFollowing: jobs that a run prints, and follow-on jobs, run.
 func TestFollowing(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	t.Run("J: lines", func(t *testing.T) {
 		client := uniqueClient()
 		d.handler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)

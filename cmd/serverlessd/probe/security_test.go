@@ -52,7 +52,7 @@ func TestTokens(t *testing.T) {
 
 // TestForeign: no web page of another site can change anything.
 func TestForeign(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	client := uniqueClient()
 	handler := `{"lang":"sh","body":"exit 0"}`
 	for _, c := range []struct{ name, header string }{
@@ -87,7 +87,7 @@ func TestLangs(t *testing.T) {
 
 // TestPrivate: no other user of the host can read the daemon's files.
 func TestPrivate(t *testing.T) {
-	d := sharing(t)
+	d := sharedDaemon(t)
 	d.expect(t, 200, "POST", "/"+uniqueClient()+"/job/a/add?wait=store", "x")
 	err := filepath.WalkDir(d.dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -13,7 +13,7 @@ import (
 
 // TestUnique: each mode does what it says, and a key is freed when it should be.
 func TestUnique(t *testing.T) {
-	d, client := sharing(t), uniqueClient()
+	d, client := sharedDaemon(t), uniqueClient()
 	add := func(status int, how, query, line string) string {
 		t.Helper()
 		r := d.expect(t, status, "POST", "/"+client+"/job/x/add?"+query, line)
@@ -73,7 +73,7 @@ func TestUnique(t *testing.T) {
 }
 
 func TestBadUnique(t *testing.T) {
-	d, client := sharing(t), uniqueClient()
+	d, client := sharedDaemon(t), uniqueClient()
 	at := "/" + client + "/job/x/add?"
 	for query, words := range map[string]string{
 		"key=":                                   "invalid_value 256 0",

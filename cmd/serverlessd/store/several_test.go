@@ -33,8 +33,8 @@ func TestSeveralDaemons(t *testing.T) {
 				mine := job.NewIDs(owner, time.Now)
 				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 				defer cancel()
-				// again repeats an action that failed because of other daemons.
-				again := func(f func() error) {
+				// repeatWhileAway repeats an action that failed because of other daemons.
+				repeatWhileAway := func(f func() error) {
 					for {
 						err := f()
 						if err == nil {
@@ -51,7 +51,7 @@ func TestSeveralDaemons(t *testing.T) {
 					entries = append(entries, journal.Entry{ID: mine.Next(1), Jobtype: fmt.Sprintf("a-%d", i%3), Payload: []byte("p"), Accepted: time.Now(), End: int64(i + 1)})
 				}
 				for at := 0; at < jobs; at += 30 {
-					again(func() error {
+					repeatWhileAway(func() error {
 						_, err := s.Ingest(ctx, journal.Range{Segment: owner, From: int64(at), To: int64(at + 30)}, entries[at:at+30], time.Now)
 						return err
 					})
@@ -64,7 +64,7 @@ func TestSeveralDaemons(t *testing.T) {
 						return
 					}
 					var taken []TakenJob
-					again(func() (err error) {
+					repeatWhileAway(func() (err error) {
 						taken, err = s.Take(ctx, TakeRequest{Sysid: owner, Jobtype: fmt.Sprintf("a-%d", r.IntN(3)), N: 1 + r.IntN(9), TTL: testTTL})
 						return err
 					})
@@ -80,7 +80,7 @@ func TestSeveralDaemons(t *testing.T) {
 						ends = append(ends, e)
 					}
 					var counted []bool
-					again(func() (err error) {
+					repeatWhileAway(func() (err error) {
 						counted, err = s.End(ctx, owner, ends)
 						return err
 					})

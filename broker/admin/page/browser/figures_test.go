@@ -17,10 +17,10 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestDrawn measures the time of a first visit until the figures are drawn, until they are
+// TestFirstVisitTime measures the time of a first visit until the figures are drawn, until they are
 // visible, and until the plots are drawn, too. For comparison it measures a document of a
 // kilobyte of plain text, which shows the time that Chromium itself needs.
-func TestDrawn(t *testing.T) {
+func TestFirstVisitTime(t *testing.T) {
 	w := busy(t)
 	visits := 1
 	if *long {
@@ -59,8 +59,8 @@ func TestDrawn(t *testing.T) {
 		visits, spread("/drawn"), spread("/"+seen), spread("/plots"), spread("/lib/preact.LICENSE"+seen))
 }
 
-// TestHundred measures what a hundred browsers with open pages cost a broker.
-func TestHundred(t *testing.T) {
+// TestHundredOpenPages measures what a hundred browsers with open pages cost a broker.
+func TestHundredOpenPages(t *testing.T) {
 	if !*long {
 		t.Skip("it measures for half a minute, and fails for nothing: with -long")
 	}

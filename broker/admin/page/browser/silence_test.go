@@ -22,8 +22,8 @@ type gate struct {
 	net.Listener
 }
 
-// behind puts a gate in front of the broker, and replaces the world's url with that of the gate.
-func behind(w *world) *gate {
+// placeGate puts a gate in front of the broker, and replaces the world's url with that of the gate.
+func placeGate(w *world) *gate {
 	w.t.Helper()
 	host, err := url.Parse(w.url)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g *gate) pass(to, from net.Conn) {
 // shown as running.
 func TestFrozen(t *testing.T) {
 	w := start(t, nil)
-	g := behind(w)
+	g := placeGate(w)
 	b := w.open("")
 	w.submit(gloom.Job{Type: "before"})
 	b.Sees("before")

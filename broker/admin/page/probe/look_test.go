@@ -78,8 +78,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestStill: nothing moves if the person prefers reduced motion.
-func TestStill(t *testing.T) {
+// TestReducedMotion: nothing moves if the person prefers reduced motion.
+func TestReducedMotion(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)

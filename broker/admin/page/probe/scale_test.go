@@ -99,8 +99,8 @@ func TestMillion(t *testing.T) {
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
 }
 
-// TestHundred opens the stream of events a hundred times, and reports the cost.
-func TestHundred(t *testing.T) {
+// TestHundredStreams opens the stream of events a hundred times, and reports the cost.
+func TestHundredStreams(t *testing.T) {
 	inFull(t)
 	b := busy(t)
 	for range 100 {

@@ -100,8 +100,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestStrict tries to run a script that the policy forbids.
-func TestStrict(t *testing.T) {
+// TestForbiddenScript tries to run a script that the policy forbids.
+func TestForbiddenScript(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)

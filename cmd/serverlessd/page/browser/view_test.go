@@ -29,15 +29,15 @@ func TestBusy(t *testing.T) {
 		name string
 		test func(*testing.T, *world, map[string]string)
 	}{
-		{"Cold", cold}, {"Views", views}, {"Keyboard", keyboard}, {"Quiet", testQuiet}, {"Readme", readme},
-		{"Job", oneJob}, {"Jobs", manyJobs}, {"Handlers", handlers}, {"Schedules", schedules}, {"Journal", journal}, {"Foreign", foreign}, {"Hostile", harmless},
+		{"Cold", checkFirstVisit}, {"Views", checkViews}, {"Keyboard", keyboard}, {"Quiet", testQuiet}, {"Readme", readme},
+		{"Job", oneJob}, {"Jobs", manyJobs}, {"Handlers", handlers}, {"Schedules", schedules}, {"Journal", journal}, {"Foreign", foreign}, {"Hostile", checkHostileTexts},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, &world{t, w.d, w.url}, ids) })
 	}
 }
 
-// views opens every view, in both themes and in all widths.
-func views(t *testing.T, w *world, ids map[string]string) {
+// checkViews opens every view, in both themes and in all widths.
+func checkViews(t *testing.T, w *world, ids map[string]string) {
 	b := w.open("")
 	b.Forgive("404 (Not Found)") // views of things that do not exist
 	for _, v := range []struct {
@@ -73,8 +73,8 @@ func views(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// cold checks what a first visit loads.
-func cold(t *testing.T, w *world, _ map[string]string) {
+// checkFirstVisit checks what a first visit loads.
+func checkFirstVisit(t *testing.T, w *world, _ map[string]string) {
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no request is repeated
 	b.Visit(w.url + "/")
@@ -280,8 +280,8 @@ var hostile = []string{
 	"\u202eturned", `../../v1/stats?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 4000),
 }
 
-// harmless shows hostile texts in every place where a client or a handler chooses the text.
-func harmless(t *testing.T, w *world, _ map[string]string) {
+// checkHostileTexts shows hostile texts in every place where a client or a handler chooses the text.
+func checkHostileTexts(t *testing.T, w *world, _ map[string]string) {
 	w.handler("evil", "ok", `read line; printf 'R: 200 %s\n' "$line"`)
 	w.handler("evil", "no", `read line; printf '%s\n' "$line" >&2; printf 'R: 400 %s\n' "$line"`)
 	var ids []string
