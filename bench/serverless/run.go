@@ -78,7 +78,8 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	return r, err
 }
 
-// count begins to measure a round's time and processor time; counted ends that.
+// count begins to measure a round's time and processor time, and returns the function that ends the
+// measurement.
 func (d *daemon) count(r *Round) (counted func()) {
 	cpu, _ := proc.CPU(d.server.PID())
 	ownCPU, machine, start := proc.OwnCPU(), proc.Machine(), time.Now()

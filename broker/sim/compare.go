@@ -113,8 +113,8 @@ func (r *runner) compareLedgers() error {
 	if err := checkEqual("the whole", want, got); err != nil {
 		return err
 	}
-	// The last type of each connected submitter may still count as in use. So may types with
-	// jobs that are still to be swept.
+	// The last type of each connected submitter may still count as in use. So may types whose
+	// jobs are not swept yet.
 	if maxTypes := o.cfg.IdleTypes + len(o.peers); unused > maxTypes && o.vanished == 0 {
 		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, maxTypes)
 	}

@@ -43,8 +43,8 @@ func (g *generator) number(name string) int  { return g.p.numbers.get(name) }
 func (g *generator) chance(name string) bool { return g.percent(g.number(name)) }
 func (g *generator) below(name string) int   { return g.rng.IntN(g.number(name)) }
 
-// lasting returns a random duration with the chance of a number, otherwise 0.
-func (g *generator) lasting(name string) time.Duration {
+// maybeDuration returns 0 or, with the chance that the profile has under this name, a random duration.
+func (g *generator) maybeDuration(name string) time.Duration {
 	if g.chance(name) {
 		return g.duration()
 	}
@@ -385,7 +385,7 @@ func (g *generator) submit(c *command) {
 	case g.percent(60):
 		c.priority = int64(g.below("priorities")) - int64(g.number("priorities")/3)
 	}
-	c.delay, c.timeout = g.lasting("delay"), g.lasting("timeout")
+	c.delay, c.timeout = g.maybeDuration("delay"), g.maybeDuration("timeout")
 	if g.chance("backoff") {
 		c.backoff = []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second, 20 * time.Hour, broker.MaxBackoff}[g.rng.IntN(5)]
 	}
@@ -397,7 +397,7 @@ func (g *generator) submit(c *command) {
 		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
 	c.detach, c.quiet, c.progress = g.chance("detach"), g.chance("quiet"), g.chance("progressed")
-	c.age = g.lasting("age")
+	c.age = g.maybeDuration("age")
 	if g.chance("headers") {
 		c.headers = noise[g.step : g.step+2+g.rng.IntN(9)]
 	}
@@ -405,6 +405,6 @@ func (g *generator) submit(c *command) {
 		c.groups = g.groups()
 	}
 	if !c.detach {
-		c.keep = g.lasting("keep")
+		c.keep = g.maybeDuration("keep")
 	}
 }

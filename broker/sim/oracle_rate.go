@@ -49,8 +49,8 @@ type rateState struct {
 	set    int64
 }
 
-// start is the start of a job or, if job is nil, what all earlier starts counted together when
-// the rate was changed. It counts as a time between minCost and maxCost.
+// start is the start of a job. If job is nil, it stands for all starts before the latest change of
+// the rate. It counts as a time between minCost and maxCost.
 type start struct {
 	job                  *oracleJob
 	at, minCost, maxCost int64

@@ -103,7 +103,7 @@ func cancelRunning(w *world) {
 	s.awaitBegun(tag)
 	s.wantDone(s.do(agent.Command{Do: "cancel", ID: "a"}))
 	s.wantFailure(tag, "job", "cancelled")
-	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "a" })
+	w.awaitEvent(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "a" })
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
 }
 
@@ -114,7 +114,7 @@ func timeouts(w *world) {
 	none := 0
 	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &none})
 	s.wantFailure(tag, "job", "job_failed")
-	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
+	w.awaitEvent(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
 	// Its worker has answered in the end, and takes further jobs.
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
 }

@@ -227,12 +227,12 @@ func show(e agent.Event) string {
 func (w *world) worker(options agent.Options) *agent.Agent {
 	w.Helper()
 	a := w.start("worker", options)
-	w.told(a, "joined", func(e agent.Event) bool { return e.Joined })
+	w.awaitEvent(a, "joined", func(e agent.Event) bool { return e.Joined })
 	return a
 }
 
-// told waits until a worker's program reports this.
-func (w *world) told(a *agent.Agent, what string, is func(agent.Event) bool) {
+// awaitEvent waits until a worker's program reports an event for which is returns true.
+func (w *world) awaitEvent(a *agent.Agent, what string, is func(agent.Event) bool) {
 	w.Helper()
 	late := time.After(patience)
 	for {

@@ -198,7 +198,7 @@ func twoBrokers(w *world) {
 	first, second := w.broker(), w.broker()
 	work := workers("echo")(first, second)
 	a := w.worker(work)
-	w.told(a, "that it joined the second broker", func(e agent.Event) bool { return e.Joined })
+	w.awaitEvent(a, "that it joined the second broker", func(e agent.Event) bool { return e.Joined })
 	for _, srv := range []*server.Server{first, second} {
 		if r, err := w.jobs(srv).Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`1`)}); err != nil || string(r.Body) != `1` {
 			w.Errorf("%s, %v", r.Body, err)
@@ -244,7 +244,7 @@ func workerStops(w *world) {
 	for _, tag := range tags[:2] {
 		s.wantAnswer(tag, begins)
 	}
-	w.told(a, "that it left", func(e agent.Event) bool { return e.Left })
+	w.awaitEvent(a, "that it left", func(e agent.Event) bool { return e.Left })
 	if err := a.Wait(patience); err != nil {
 		w.Errorf("the worker ended with %v", err)
 	}

@@ -65,7 +65,7 @@ func TestUnreadSum(t *testing.T) {
 	}
 	all.Wait()
 	ends := 0
-	for ; ends == 0 || u.Lost() > 0; ends++ { // until a line was written that tells of the lost ones
+	for ; ends == 0 || u.Lost() > 0; ends++ { // until a line with the number of lost lines was written
 		_, _ = u.Write([]byte("the end\n"))
 		time.Sleep(time.Millisecond)
 	}

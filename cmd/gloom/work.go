@@ -179,8 +179,8 @@ var (
 	shellScript = regexp.MustCompile(`^-[A-Za-z]*c`)
 )
 
-// checkTemplate refuses placeholders that may be more than data: submitters choose ids, and so
-// would choose commands. It judges by position, since there are more interpreters than anybody
+// checkTemplate refuses placeholders where the command may run their values as code, because
+// submitters choose the ids. It judges by position, since there are more interpreters than anybody
 // could list: a part of an argument, or an argument right after an option, may be a script.
 func checkTemplate(args []string) error {
 	runs := "" // the program whose operands are scripts

@@ -31,7 +31,7 @@ type Options struct {
 	// Name identifies a broker of the fleet; "" uses the host's name and the port of
 	// submitters.
 	Name string
-	// Prefix begins the subjects of the fleet.
+	// Prefix is the prefix of all subjects of the fleet.
 	Prefix string
 	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are the
 	// client certificate that they may require.

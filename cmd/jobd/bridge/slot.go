@@ -176,8 +176,8 @@ const launchPause = time.Second
 
 var errRevoked = errors.New("it was stopped because the database is away")
 
-// runProcess runs a row's process. again says why the row is to run again: the process was not
-// started, or it was killed because others may soon run the row.
+// runProcess runs a row's process. If again is not nil, the row must run again, and again says why:
+// the process was not started, or it was killed because other daemons may soon run the row.
 func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {

@@ -58,7 +58,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock() // locked after Own, so that the machine knows the rows that Own returned, or soon will
+	b.mu.Lock() // after OwnClaims, so that the machine knows the rows that it has returned, or soon will
 	due := s.check(claimed, now, b.machine.HasRow)
 	b.mu.Unlock()
 	if len(due) == 0 {

@@ -114,7 +114,7 @@ def _kind(values: dict[str, Any]) -> str | None:
 
 
 def read(payload: bytes) -> Message:
-    """Read a frame of the broker; ProtocolError for what is no message at all."""
+    """Read a frame of the broker; raise ProtocolError if it is not a message."""
     values, text = decode(payload)
     if not isinstance(values, dict):
         raise ProtocolError("the frame's JSON is not an object")
