@@ -95,7 +95,7 @@ type lane struct {
 }
 
 const (
-	queueSize = int64(unsafe.Sizeof(queue{})) + 96 // with the entries in the map and in the table
+	queueSize = int64(unsafe.Sizeof(queue{})) + 96 // 96: its entries in the map and in the table
 	laneSize  = int64(unsafe.Sizeof(lane{}))
 	spillSize = int64(unsafe.Sizeof(spillHeaps{}))
 )

@@ -1,8 +1,8 @@
 package load
 
-// outstanding holds the jobs that one submitter waits for. A job takes a free place (slot) and
-// that place's next turn. Its number contains both, so every answer is judged exactly
-// without a map: that turn must be the one that holds the place.
+// outstanding holds the jobs that one submitter waits for. A job takes a free slot, and a
+// turn that counts how often the slot has been taken. Its number contains both, so every answer is
+// judged exactly without a map: its turn must be the current one of its slot.
 type outstanding struct {
 	sub   uint32
 	slots []slot

@@ -498,7 +498,7 @@ func TestUnreadOfClosing(t *testing.T) {
 	owe(hoarder, "h", limit-(24<<10))
 	h.CloseWith(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
 	hoarder.sink.Take()
-	owe(other, "o", 40<<10) // this output must not reuse the memory of the hoarder's
+	owe(other, "o", 40<<10) // this output must not reuse the memory of the hoarder's output
 	if out := hoarder.sink.Take(); len(out) != 1 || !out[0].Abort {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}

@@ -22,7 +22,7 @@ type generator struct {
 	now   int64
 	peers int // how many numbers of peers are used
 	fresh int // how many ids besides the common ones are used
-	loans int // how many numbers of borrows are used
+	loans int // how many different numbers borrowed runs have
 }
 
 // noise is the text from which bodies are cut.

@@ -14,7 +14,7 @@ type cuttableProxy struct {
 
 	mu      sync.Mutex
 	cond    *sync.Cond
-	blocked [2]bool // whether the direction to the server is cut, and that from it
+	blocked [2]bool // whether bytes to the server are blocked, and bytes from it
 	closed  bool
 }
 

@@ -220,8 +220,8 @@ func bench(ctx context.Context, jobs *gloom.Submitter, c agent.Command) error {
 	return failed
 }
 
-// told is a body that tells the handler what to do.
-type told struct {
+// instructions is the body of a job that tells the handler what to do.
+type instructions struct {
 	Fail       string          `json:"fail"`
 	Fatal      string          `json:"fatal"`
 	RetryAfter int             `json:"retry_after"`
@@ -237,7 +237,7 @@ type told struct {
 func work(o agent.Options, opts []gloom.Option) {
 	var released sync.Map
 	handler := func(ctx context.Context, job *gloom.Job) (any, error) {
-		var t told
+		var t instructions
 		json.Unmarshal(job.Body, &t) // a body that is not an object leaves t empty
 		if t.Progress != nil {
 			if err := job.Progress(t.Progress); err != nil {

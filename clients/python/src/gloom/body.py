@@ -88,7 +88,7 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
 
 
 def decode(data: bytes) -> tuple[Any, str]:
-    """Decode bytes of exactly one JSON value, ProtocolError if they are not that.
+    """Decode exactly one JSON value; raise ProtocolError for any other bytes.
     Returns the value and its text."""
     try:
         text = data.decode("utf-8")

@@ -89,7 +89,7 @@ class Message:
         return RawJSON._trusted(found.encode("utf-8"))
 
     def string(self, key: str) -> str:
-        """The string value of a key; ProtocolError if it is not a string."""
+        """The string value of a key. Raises ProtocolError if it is not a string."""
         value = self.values.get(key)
         if not isinstance(value, str):
             raise ProtocolError(f"{self.kind} frame: {key} is not a string")
