@@ -140,7 +140,7 @@ type work struct {
 	verbose    bool
 	quiet      bool
 
-	log io.Writer // standard error, where nobody may read any more
+	log io.Writer // standard error, whose reader may have gone
 }
 
 // readerPatience is how long jobs and signals wait for a reader of standard error who has just

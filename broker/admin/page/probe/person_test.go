@@ -294,7 +294,7 @@ func (p *person) expect(name string, is func() bool) {
 	}
 }
 
-// await waits until there is a thing with this role and a name that matches, and returns it.
+// await waits for an element with this role and a name that matches, and returns it.
 func (p *person) await(role, name string) (x *thing) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
