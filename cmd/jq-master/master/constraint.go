@@ -79,8 +79,8 @@ type constraints struct {
 	sets        map[string]*constraintSet
 	lastNumber  uint64
 	enabled     []*constraint                 // the enabled ones, by id; the slice is replaced, never changed
-	enabledCopy atomic.Pointer[[]*constraint] // a copy of list for readers without the lock
-	sweeping    []*constraint                 // the constraints of list that the sweep applies; this slice is never changed either
+	enabledCopy atomic.Pointer[[]*constraint] // a copy of enabled for readers without the lock
+	sweeping    []*constraint                 // the constraints of enabled that the sweep applies; this slice is never changed either
 	sweepIndex  int                           // index in machine.bySeq of the next job of the sweep; -1: there is no sweep
 	onSweepEnd  []func()                      // functions to be called when the sweep ends
 	keyBuffer   []byte                        // buffer for the key of a set
