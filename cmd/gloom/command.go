@@ -64,6 +64,9 @@ type failure struct {
 	delay   time.Duration
 }
 
+// errGivenBack is in the error of a run whose job is given back.
+var errGivenBack = gloom.Release(0)
+
 // serve is the handler of a worker.
 func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	c.running.Add(1)
@@ -79,7 +82,7 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	err := errors.New(reason)
 	switch {
 	case f.release:
-		return nil, fmt.Errorf("%w: %w", err, gloom.Release(0))
+		return nil, fmt.Errorf("%w: %w", err, errGivenBack)
 	case f.final:
 		return nil, gloom.Fatal(err)
 	case f.delay >= 0:

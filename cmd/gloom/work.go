@@ -467,23 +467,25 @@ func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
 		start := time.Now()
 		v, err := h(ctx, job)
 		elapsed := time.Since(start).Round(time.Millisecond)
-		if err == nil {
-			t.ok.Add(1)
-		} else {
-			t.failed.Add(1)
-		}
 		switch {
+		case errors.Is(err, errGivenBack):
+			t.reportFailure(job, "was given back", err, elapsed)
 		case err != nil:
-			t.reportFailure(job, err, elapsed)
-		case t.verbose:
-			t.note("job %s of type %s answered in %v", cli.Name(job.ID), cli.Name(job.Type), elapsed)
+			t.failed.Add(1)
+			t.reportFailure(job, "failed", err, elapsed)
+		default:
+			t.ok.Add(1)
+			if t.verbose {
+				t.note("job %s of type %s answered in %v", cli.Name(job.ID), cli.Name(job.Type), elapsed)
+			}
 		}
 		return v, err
 	}
 }
 
-// reportFailure reports a failed run: every one with -v, some of each type without, none with -q alone.
-func (t *workReporter) reportFailure(job *gloom.Job, err error, elapsed time.Duration) {
+// reportFailure reports a run without an answer and how it ended: every one with -v, some of each type
+// without, none with -q alone.
+func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elapsed time.Duration) {
 	suffix := ""
 	if !t.verbose {
 		if t.quiet {
@@ -498,7 +500,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, err error, elapsed time.Dur
 		}
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	t.note("job %s of type %s failed after %v: %s%s", cli.Name(job.ID), cli.Name(job.Type), elapsed, cli.Clean(plain(errors.New(first))), suffix)
+	t.note("job %s of type %s %s after %v: %s%s", cli.Name(job.ID), cli.Name(job.Type), how, elapsed, cli.Clean(plain(errors.New(first))), suffix)
 }
 
 func (t *workReporter) notice(n gloom.Notice) {
