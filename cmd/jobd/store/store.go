@@ -151,8 +151,8 @@ type SettleResult struct {
 type Store interface {
 	// Accept accepts waiting rows, the lowest ids first, at most limit of them; 0 leaves the
 	// number to the store. If rows have a priority, it accepts the best of the first limit rows
-	// of each target. A row that this incarnation has claimed already does not begin. Like AcceptManual it returns ErrFenced, and accepts nothing, if this
-	// incarnation is settled.
+	// of each target. A row that this incarnation has claimed already does not begin. Like
+	// AcceptManual it returns ErrFenced, and accepts nothing, if this incarnation is settled.
 	Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error)
 
 	// AcceptManual accepts the manual rows with these ids whose target is served. Other manual
