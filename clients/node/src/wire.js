@@ -73,7 +73,14 @@ export function encode(fields) {
 function stringify(value) {
   const text = JSON.stringify(value);
   if (text === undefined) throw new TypeError(`a ${typeof value} cannot be expressed in JSON`);
+  if (text.includes("null")) JSON.stringify(value, finite); // stringify writes NaN as null
   return text;
+}
+
+/** Lets JSON.stringify refuse numbers that JSON does not have. */
+function finite(_, value) {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} cannot be expressed in JSON`);
+  return value;
 }
 
 /**

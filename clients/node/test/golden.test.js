@@ -86,6 +86,18 @@ test("codes that end a job are known", () => {
   for (const { name, ends_job } of cases("codes")) assert.equal(ENDS.has(name), ends_job, name);
 });
 
+test("numbers that JSON does not have are refused, not sent as null", () => {
+  for (const [body, number] of /** @type {[unknown, string][]} */ ([
+    [NaN, "NaN"],
+    [{ a: [1, -Infinity] }, "-Infinity"],
+    [[new RawJSON("1e999")], "Infinity"],
+  ])) {
+    assert.throws(() => encode({ body }), { name: "TypeError", message: `${number} cannot be expressed in JSON` });
+  }
+  const written = encode({ body: { a: null, b: [undefined], c: "null" } }).subarray(4).toString();
+  assert.equal(written, '{"body":{"a":null,"b":[null],"c":"null"}}');
+});
+
 test("raw JSON is JSON, and passes as it is", () => {
   const text = ' {"price": 1.10, "id": 1E400, "big": 123456789012345678901234567890} ';
   assert.ok(String(encode({ body: new RawJSON(text) })).endsWith(`{"body":${text}}`));
