@@ -70,6 +70,7 @@ const (
 	HeldByConcurrency
 	HeldByRate
 	HeldForWorker     // no worker serves its type
+	HeldByLeaving     // all workers that serve its type have left
 	HeldByBusyWorkers // all workers of its type are busy
 )
 
@@ -160,6 +161,8 @@ func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 		return HeldByRate
 	case k.workers == k.borrowers && k.firstPair == 0:
 		return HeldForWorker
+	case !b.hasWorkers(k):
+		return HeldByLeaving
 	}
 	return HeldByBusyWorkers
 }

@@ -157,7 +157,7 @@ func btoi(is bool) int {
 
 func (v *census) peers() {
 	b := v.b
-	joined, borrowers := map[*jobType]int{}, map[*jobType]int{}
+	joined, borrowers, leavers := map[*jobType]int{}, map[*jobType]int{}, map[*jobType]int{}
 	for i := range b.peers {
 		if s := b.peers[i].sub; s != nil {
 			have := v.subs[s]
@@ -179,6 +179,7 @@ func (v *census) peers() {
 		if w.kind != nil {
 			joined[w.kind]++
 			borrowers[w.kind] += btoi(w.isBorrower)
+			leavers[w.kind] += btoi(w.hasLeft)
 		}
 		must(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
 		n, over := 0, 0
@@ -198,6 +199,7 @@ func (v *census) peers() {
 	}
 	for k, n := range joined {
 		must(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers, but has %d and %d", k.name, k.workers, k.borrowers, n, borrowers[k])
+		must(int(k.leavers) == leavers[k], "type %q counts %d workers that have left, but has %d", k.name, k.leavers, leavers[k])
 	}
 }
 

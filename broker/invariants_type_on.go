@@ -50,11 +50,12 @@ func (v *census) kinds() {
 func (v *census) pools() {
 	b := v.b
 	n := 0
-	workers := map[*pool]int{}
+	workers, leavers := map[*pool]int{}, map[*pool]int{}
 	for i := range b.peers {
 		if w := b.peers[i].wrk; w != nil && w.pool != nil {
 			must(w.kind == nil, "a worker serves a type and a pool")
 			workers[w.pool]++
+			leavers[w.pool] += btoi(w.hasLeft)
 		}
 	}
 	for _, k := range b.types.All() {
@@ -94,6 +95,7 @@ func (v *census) pools() {
 		}
 		must(p.ringLink.InRing() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.ringLink.InRing())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
+		must(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
 		v.heap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
 		for r, prev := p.firstPair, uint32(0); r != 0; {

@@ -62,6 +62,9 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 // leaveType removes the worker from its type or pool.
 func (b *Broker) leaveType(w *worker) {
 	b.leaveIdle(w)
+	if w.hasLeft {
+		w.countLeaver(-1)
+	}
 	if k := w.kind; k != nil {
 		k.workers--
 		if w.isBorrower {
@@ -77,11 +80,24 @@ func (b *Broker) leaveType(w *worker) {
 	w.kind, w.pool = nil, nil
 }
 
+// countLeaver adds n to the workers of its type or pool that have left.
+func (w *worker) countLeaver(n int) {
+	switch {
+	case w.kind != nil:
+		w.kind.leavers += int32(n)
+	case w.pool != nil:
+		w.pool.leavers += n
+	}
+}
+
 // Leave makes worker p get no more jobs until it joins again.
 func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
-		w.hasLeft = true
+		if !w.hasLeft {
+			w.hasLeft = true
+			w.countLeaver(1)
+		}
 		b.leaveIdle(w)
 		b.ok(p, nil)
 	}

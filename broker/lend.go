@@ -275,7 +275,27 @@ func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Suppl
 // because pairing is not done yet.
 func (b *Broker) IsServed(typ []byte) bool {
 	k := b.typesByName[string(typ)]
-	return b.unpaired > 0 || k != nil && (k.firstPair != 0 || k.workers > k.borrowers)
+	return b.unpaired > 0 || k != nil && b.hasWorkers(k)
+}
+
+// maxPoolVisits bounds how many pools hasWorkers visits.
+const maxPoolVisits = 64
+
+// hasWorkers reports whether workers of this broker serve a type and have not left. If the
+// workers of many pools have left, it takes those of the others to be there.
+func (b *Broker) hasWorkers(k *jobType) bool {
+	if k.workers > k.borrowers+k.leavers {
+		return true
+	}
+	r := k.firstPair
+	for n := 0; r != 0 && n < maxPoolVisits; n++ {
+		x := b.pairs.Get(r)
+		if p := b.pools.At(x.pool); p.workers > p.leavers {
+			break
+		}
+		r = x.kindNext
+	}
+	return r != 0
 }
 
 // freePlaces returns how many jobs, up to limit, the workers in a line have room for, not counting

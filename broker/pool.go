@@ -26,6 +26,7 @@ type pool struct {
 	key      string
 	typeSet  *typeSet
 	workers  int
+	leavers  int // workers that have left
 	idleLine
 	readyPairs container.Heap // pairs, by the best job of their type; the other pairs are in the heaps of their types
 	firstPair  uint32         // the first pair in the list of the pool's pairs

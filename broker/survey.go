@@ -18,7 +18,7 @@ type TypeInfo struct {
 	Limits TypeLimits
 	Paused bool
 	Fair   bool // tenants take turns
-	// Workers is the number of workers, Idle the number of those with room. Until
+	// Workers is the number of workers that have not left, Idle the number of those with room. Until
 	// Survey.Complete has been called, both count only workers that serve just this type, and
 	// Oldest, Held and Submitters are 0.
 	Workers    int
@@ -34,7 +34,7 @@ type TypeInfo struct {
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.isKept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: int(k.workers - k.borrowers), Idle: b.idleWorkers(k),
+		Workers: int(k.workers - k.borrowers - k.leavers), Idle: b.idleWorkers(k),
 		Bytes: k.bytes, Dead: k.letters.n, kind: k,
 	}
 }
@@ -131,7 +131,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		if pair.inUse {
 			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
 			x := s.types[k]
-			x.workers, x.idle = x.workers+p.workers, x.idle+p.idle.Len()
+			x.workers, x.idle = x.workers+p.workers-p.leavers, x.idle+p.idle.Len()
 			s.types[k] = x
 		}
 		return true

@@ -37,6 +37,7 @@ type jobType struct {
 	// unusedLink links the type in a ring of unused types (see unusedRing).
 	unusedLink  container.Link[jobType]
 	workers     int32 // workers that joined with this type alone
+	leavers     int32 // those of them that have left
 	namingPools int32 // pools that name the type
 	letters     letterList
 

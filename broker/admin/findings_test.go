@@ -270,7 +270,7 @@ func TestFindings(t *testing.T) {
 			s.awaitRun("TYP-other")
 			s.jobs(2, "")
 		}},
-		{"all left", "workers_away", "TYP", nil, func(s *stage) {
+		{"all left", "no_worker", "TYP", nil, func(s *stage) {
 			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
 			eventually(s.t, "it has left", func() bool { // otherwise this worker would get a job
 				items := s.call("GET", s.typed("/v1/workers?type=TYP"), "", 200)["items"].([]any)

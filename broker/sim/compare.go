@@ -135,7 +135,7 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 		}
 	}
 	for _, w := range o.peers {
-		if w.joined && !w.borrows && w.serves(k.name) {
+		if w.joined && !w.left && !w.borrows && w.serves(k.name) {
 			if want.Workers++; w.free() {
 				want.Idle++
 			}

@@ -69,7 +69,7 @@ func namesOf(list []string) (names [][]byte) {
 }
 
 // compareJob compares what can be read about the job with an id. Of the core's description it
-// adopts what is not compared: why a job waits, and how it ended.
+// adopts what is not compared: why a job waits, except for workers, and how it ended.
 func (r *runner) compareJob(id string) error {
 	o, d := r.oracle, r.driver
 	x, found := d.core.Explain(o.now, []byte(id))
@@ -106,6 +106,9 @@ func (r *runner) compareJob(id string) error {
 	case delayed:
 		want.DelayLeft = time.Duration(j.until - o.now)
 	case queued:
+		if x.Hold >= broker.HeldForWorker {
+			want.Hold = o.holdForWorkers(j.typ)
+		}
 		ahead, _ = total(o.jobs, func(k *oracleJob) bool { return k.state == queued && k.typ == j.typ && k.before(j) })
 	}
 	if j.state != ended {
@@ -116,6 +119,20 @@ func (r *runner) compareJob(id string) error {
 		return fmt.Errorf("job %q has %d jobs ahead, got %d, exact %v", id, ahead, p.Ahead, p.Exact())
 	}
 	return checkEqual("job "+id, want, x)
+}
+
+// holdForWorkers returns what a job waits for that nothing else holds back.
+func (o *oracle) holdForWorkers(typ string) broker.Hold {
+	hold := broker.HeldForWorker
+	for _, w := range o.peers {
+		if w.joined && !w.borrows && w.serves(typ) {
+			if !w.left {
+				return broker.HeldByBusyWorkers
+			}
+			hold = broker.HeldByLeaving
+		}
+	}
+	return hold
 }
 
 // compareLetters compares the dead letters of every type.

@@ -168,6 +168,8 @@ func Holds(x *broker.JobInfo) string {
 		return fmt.Sprintf("the limit of %g jobs a second of its type", x.Limits.Rate)
 	case broker.HeldForWorker:
 		return "no worker has joined its type"
+	case broker.HeldByLeaving:
+		return "all workers of its type have left"
 	case broker.HeldByBusyWorkers:
 		return "all workers of its type are busy"
 	}

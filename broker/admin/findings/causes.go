@@ -299,7 +299,7 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 		}
 		if t.Figures.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none is running: its %d workers have left, are running jobs of other types, or hold overdue runs", finding.JobsWaiting(free), t.Figures.Workers),
+				return fmt.Sprintf("%s, and none is running: its %d workers are running jobs of other types or hold overdue runs", finding.JobsWaiting(free), t.Figures.Workers),
 					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
