@@ -61,8 +61,8 @@ func (b *backend) nextEndings() []*queuedEnding {
 }
 
 // writeAll writes endings. If the store refuses them together, it writes them one by one, so that
-// no ending waits for another. An ending that is refused alone, too, is written without its data
-// or, if that is refused, also without the jobs that follow.
+// no ending waits for another. If an ending is refused alone, too, its data is halved until the store
+// accepts it or, if it refuses the ending even without data, the jobs that follow are left out.
 func (b *backend) writeAll(ends []*queuedEnding) error {
 	err := b.writeOnce(ends)
 	if err == nil || errors.Is(err, store.ErrAway) || b.engine.ctx.Err() != nil {
@@ -77,24 +77,29 @@ func (b *backend) writeAll(ends []*queuedEnding) error {
 		return nil
 	}
 	less := *ends[0] // a copy, because after other errors the complete ending is tried again
-	if len(less.Data) > 0 {
-		less.Data, less.Truncated = nil, true
-		if err = b.writeShortened(&less, "the store refuses a job's data; the job ended without it"); err == nil {
-			return nil
+	for {
+		for len(less.Data) > 0 {
+			less.Data, less.Truncated = less.Data[:len(less.Data)/2], true
+			if err = b.writeShortened(&less); err == nil || errors.Is(err, store.ErrAway) {
+				return err
+			}
+		}
+		if len(less.Follow) == 0 {
+			return err
+		}
+		less = *ends[0]
+		less.BadLines, less.Follow = less.BadLines+len(less.Follow), nil
+		if err = b.writeShortened(&less); err == nil || errors.Is(err, store.ErrAway) {
+			return err
 		}
 	}
-	if len(less.Follow) > 0 && !errors.Is(err, store.ErrAway) {
-		less.BadLines += len(less.Follow)
-		less.Follow = nil
-		err = b.writeShortened(&less, "the store refuses the jobs that follow a job; it ended without them")
-	}
-	return err
 }
 
-func (b *backend) writeShortened(end *queuedEnding, msg string) error {
+func (b *backend) writeShortened(end *queuedEnding) error {
 	err := b.writeOnce([]*queuedEnding{end})
 	if err == nil {
-		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Msg(msg)
+		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Int("data_bytes", len(end.Data)).Int("follow_jobs", len(end.Follow)).
+			Msg("the store refuses all that a run left behind; the job ended with this much of it")
 	}
 	return err
 }

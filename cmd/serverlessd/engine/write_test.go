@@ -11,11 +11,14 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// pickyStore is a store that refuses data and follow-on jobs that begin with an x.
+// pickyStore is a store that refuses data and follow-on jobs that begin with an x, and data of more
+// than pickyLimit bytes.
 type pickyStore struct {
 	store.Store
 	wrote []string
 }
+
+const pickyLimit = 10
 
 func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bool, error) {
 	var wrote []string
@@ -25,7 +28,7 @@ func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bo
 				return nil, errors.New("data too long")
 			}
 		}
-		if len(e.Data) > 0 && e.Data[0] == 'x' {
+		if len(e.Data) > pickyLimit || len(e.Data) > 0 && e.Data[0] == 'x' {
 			return nil, errors.New("data too long")
 		}
 		wrote = append(wrote, fmt.Sprintf("%d %s %d", e.Tries, e.Data, len(e.Follow)))
@@ -34,13 +37,14 @@ func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bo
 	return make([]bool, len(ends)), nil
 }
 
-// TestRefusedEndings: an ending that the store refuses does not delay others.
+// TestRefusedEndings: an ending that the store refuses does not delay others. Of data that is too
+// large, the beginning is kept.
 func TestRefusedEndings(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]
 	s := &pickyStore{Store: b.store}
 	b.store = s
-	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}} {
+	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}, {"0123456789ABCDE", "a"}} {
 		r := &run{TakenJob: store.TakenJob{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}
 		b.runsInHand[r.ID] = r
 		b.queueEnding(&queuedEnding{run: r, RunEnd: store.RunEnd{
@@ -50,7 +54,7 @@ func TestRefusedEndings(t *testing.T) {
 	if err := b.writeAll(b.nextEndings()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"0 a 1", "1  1", "2  0", "3  0", "4 b 1"}; !slices.Equal(s.wrote, want) {
+	if want := []string{"0 a 1", "1  1", "2 a 0", "3  0", "4 b 1", "5 0123456 1"}; !slices.Equal(s.wrote, want) {
 		t.Errorf("wrote %q, want %q", s.wrote, want)
 	}
 	if len(b.queue) > 0 || len(b.runsInHand) > 0 {
