@@ -6,16 +6,22 @@ import (
 	"syscall"
 )
 
-// WithCacheDir calls use with a directory of the user's cache that all packages share. The directory is
-// for files that take long to make and are always the same. Only one process has it at a time, so
-// use must copy what the caller needs later.
-func WithCacheDir(use func(dir string) error) error {
+// CacheDir returns a directory of the user's cache that all packages share. It is for files that take
+// long to make and are always the same.
+func CacheDir(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil { // no home
 		cache = os.TempDir()
 	}
-	dir := filepath.Join(cache, "gloom-throwaway")
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	dir := filepath.Join(cache, "gloom-throwaway", name)
+	return dir, os.MkdirAll(dir, 0o777)
+}
+
+// WithCacheDir calls use with a CacheDir. Only one process has a directory at a time, so use must copy
+// what may change later.
+func WithCacheDir(name string, use func(dir string) error) error {
+	dir, err := CacheDir(name)
+	if err != nil {
 		return err
 	}
 	lock, err := os.Open(dir)

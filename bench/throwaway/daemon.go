@@ -16,7 +16,7 @@ import (
 // set, and returns its path. It is linked once for all packages that use it.
 func Build(dir, name string, race bool) (path string, err error) {
 	path = filepath.Join(dir, name)
-	return path, WithCacheDir(func(cache string) error {
+	return path, WithCacheDir("build-"+name, func(cache string) error {
 		built := filepath.Join(cache, name)
 		// -buildvcs=false leaves the commit out of the program, so that it need not be
 		// linked again after every commit. It then reports the version devel.

@@ -94,27 +94,41 @@ func (s *Server) Open(database string) (*sql.DB, error) {
 
 // create makes the data directory, as a copy of one that the same programs made before.
 func (s *Server) create(install string) error {
-	err := throwaway.WithCacheDir(func(cache string) error {
-		program, err := os.Stat(install)
-		if err != nil {
-			return err
-		}
-		empty := filepath.Join(cache, fmt.Sprintf("mariadb-%d-%d", program.ModTime().UnixNano(), os.Getuid()))
-		if _, err := os.Stat(empty); err != nil {
-			if err := s.install(install, empty); err != nil {
-				return err
-			}
-		}
-		if out, err := exec.Command("cp", "-a", empty, filepath.Join(s.Dir, "data")).CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, throwaway.Tail(out))
-		}
-		return nil
-	})
+	empty, err := s.emptyData(install)
 	if err != nil {
 		return err
 	}
+	if out, err := exec.Command("cp", "-a", empty, filepath.Join(s.Dir, "data")).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, throwaway.Tail(out))
+	}
 	s.port, err = throwaway.FreePort()
 	return err
+}
+
+// cacheName is the directory of the cache in which data directories are made. A finished one never
+// changes, so nobody waits for another process to copy it.
+const cacheName = "mariadb"
+
+// emptyData returns a data directory without databases of users, and makes it if there is none.
+func (s *Server) emptyData(install string) (dir string, err error) {
+	program, err := os.Stat(install)
+	if err != nil {
+		return "", err
+	}
+	cache, err := throwaway.CacheDir(cacheName)
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(cache, fmt.Sprintf("%d-%d", program.ModTime().UnixNano(), os.Getuid()))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	return dir, throwaway.WithCacheDir(cacheName, func(string) error {
+		if _, err := os.Stat(dir); err == nil { // another process made it meanwhile
+			return nil
+		}
+		return s.install(install, dir)
+	})
 }
 
 func (s *Server) install(program, dir string) error {

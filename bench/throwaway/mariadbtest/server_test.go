@@ -3,6 +3,9 @@ package mariadbtest
 import (
 	"os"
 	"testing"
+	"time"
+
+	"gloom/bench/throwaway"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
@@ -49,5 +52,31 @@ func TestDataSurvivesStopAndKill(t *testing.T) {
 	var n int
 	if err := db.QueryRow("SELECT COUNT(*) FROM x").Scan(&n); err != nil || n != 1 {
 		t.Fatalf("%d rows, %v", n, err)
+	}
+}
+
+// TestCopiesAtTheSameTime: a server whose data directory need only be copied waits for nobody.
+func TestCopiesAtTheSameTime(t *testing.T) {
+	s := Shared(t)
+	found, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = throwaway.WithCacheDir(cacheName, func(string) error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.emptyData(found.install)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Error("it waits for the lock")
+			return nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
