@@ -26,10 +26,11 @@ the systems alternate. asynq and bullmq do the same jobs with the same Redis.
 
 --load push (the default) enqueues one job at a time over as many connections as
 there are pushers; workers report pushed jobs as done at once. --load batch
-enqueues 1,000 jobs at a time. --load waiting makes a queue of --jobs jobs, hands some
-out of it without and with constraints, and changes a constraint that matches all
-of them to match half of them, while requests are made every millisecond;
-with Redis the master is then killed, and another one reads the queue.
+enqueues 1,000 jobs at a time. --load waiting makes a queue of --jobs jobs,
+hands some out of it without and with constraints, and changes a constraint that
+matches all of them to match half of them, while requests are made every
+millisecond; with Redis the master is then killed, and another one reads the
+queue.
 
 Each job is checked: enqueued once, run once, done once.`,
 		Args: cobra.NoArgs,

@@ -28,14 +28,16 @@ func Command() *cobra.Command {
 		Long: `serverless starts a serverlessd on a throw-away directory for each measurement.
 
 lone, add and batch add lines for --time: one client with a line at a time, as
-many as --clients, and these with --lines in a request. Every answer means that the
-lines are on the disk; no handler runs them; the store is filled at the same time.
-The result of lone also says how long a single fdatasync takes on the same disk.
-first is the time from the answer to the start of the job, for a type without
-other jobs. http, node, python and sh measure how fast a handler that does
-nothing runs --jobs waiting jobs (sh: a tenth of them, since each is a process).
+many as --clients, and these with --lines in a request. Every answer means that
+the lines are on the disk; no handler runs them; the store is filled at the same
+time. The result of lone also says how long a single fdatasync takes on the same
+disk. first is the time from the answer to the start of the job, for a type
+without other jobs. http, node, python and sh measure how fast a handler that
+does nothing runs --jobs waiting jobs (sh: a tenth of them, since each is a
+process).
 
-At the end all lines are counted: if one is lost or added twice, the exit status is 1.`,
+At the end all lines are counted: if one is lost or added twice, the exit status
+is 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()

@@ -49,10 +49,18 @@ interface, a new one for every round.`,
 	cmd.AddGroup(
 		&cobra.Group{ID: "shapes", Title: "Shapes of load:"},
 		&cobra.Group{ID: "reading", Title: "Comparing and reading:"},
+		&cobra.Group{ID: "parts", Title: "Doors and clients:"},
+		&cobra.Group{ID: "other", Title: "Other:"},
 	)
+	cmd.SetHelpCommandGroupID("other")
+	cmd.SetCompletionCommandGroupID("other")
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), fleetCommand(), sweepCommand(), reportCommand(), relayCommand(), jobd.Command(), jq.Command(), serverless.Command(), clients.Command())
+	for _, c := range []*cobra.Command{jobd.Command(), jq.Command(), serverless.Command(), clients.Command()} {
+		c.GroupID = "parts"
+		cmd.AddCommand(c)
+	}
+	cmd.AddCommand(raceCommand(), fleetCommand(), sweepCommand(), reportCommand(), relayCommand())
 	return cmd
 }

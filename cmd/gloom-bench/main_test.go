@@ -12,10 +12,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"gloom/bench/peers"
 	"gloom/bench/result"
 	"gloom/bench/throwaway"
+	"gloom/cmd/internal/cli"
 )
 
 // asProgram is the variable that makes the test binary run the program, which is how the relay is
@@ -226,6 +228,31 @@ func silentServer(t *testing.T) string {
 		}
 	}()
 	return l.Addr().String()
+}
+
+// TestHelp checks that the help of every command fits a terminal of 80 columns, and that the help of
+// gloom-bench puts every command into a group.
+func TestHelp(t *testing.T) {
+	names := []string{""}
+	for _, c := range root().Commands() {
+		names = append(names, c.Name())
+	}
+	for _, name := range names {
+		var out strings.Builder
+		cmd := root()
+		cmd.SetOut(&out)
+		if status := cli.Execute(cmd, append(strings.Fields(name), "--help"), &out); status != 0 {
+			t.Errorf("%s --help: exit status %d: %s", name, status, out.String())
+		}
+		for l := range strings.Lines(out.String()) {
+			if utf8.RuneCountInString(strings.TrimRight(l, "\n")) > 80 {
+				t.Errorf("%s --help: wider than 80: %s", name, l)
+			}
+		}
+		if strings.Contains(out.String(), "Additional Commands:") {
+			t.Errorf("%s --help: commands without a group:\n%s", name, out.String())
+		}
+	}
 }
 
 func TestBadFlags(t *testing.T) {

@@ -18,9 +18,10 @@ func relayCommand() *cobra.Command {
 	var submit, work string
 	var direct bool
 	cmd := &cobra.Command{
-		Use:   "relay",
-		Short: "run the relay, which shows the limit for a broker",
-		Args:  cobra.NoArgs,
+		Use:     "relay",
+		Short:   "run the relay, which shows the limit for a broker",
+		GroupID: "reading",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(relayGC)
 			r, err := relay.Start(submit, work, direct)

@@ -57,20 +57,20 @@ func shapes() []*shapeCommand {
 	return []*shapeCommand{
 		{name: "throughput", short: "as many jobs as possible, with a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
 		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
-			long: `Jobs leave at a fixed rate, regardless of the server. A job's latency counts from
-the moment it should have left: a server that stalls cannot hide the jobs that
-would have come meanwhile.`,
+			long: `Jobs leave at a fixed rate, regardless of the server. A job's latency counts
+from the moment it should have left: a server that stalls cannot hide the jobs
+that would have come meanwhile.`,
 			check: needRate},
 		{name: "backlog", short: "fill the queue, measure its memory, drain it", rounds: 3, options: backlog, run: shape.Backlog},
 		{name: "churn", short: "workers and submitters that connect, leave and die", rounds: 1, options: churn, run: shape.Steady},
 		{name: "soak", short: "churn for a long time, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
 		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
-		{name: "stall", short: "the latency of jobs at a fixed rate while other peers try to block the broker", rounds: 1, options: stall,
+		{name: "stall", short: "the latency of a fixed rate while peers try to block the broker", rounds: 1, options: stall,
 			run: shape.Stall, check: needRate,
 			long: `A probe of a type of its own submits at a fixed rate while, one after the other,
-a submitter queues --jobs jobs of another type and vanishes, metrics and jobs are
-asked for over HTTP, and a frame of 16 MiB trickles in. The worst latency of the
-probe's jobs is how long the broker stalled.`},
+a submitter queues --jobs jobs of another type and vanishes, metrics and jobs
+are asked for over HTTP, and a frame of 16 MiB trickles in. The worst latency of
+the probe's jobs is how long the broker stalled.`},
 		{name: "prefetch", short: "several jobs out per worker connection", rounds: 3, options: prefetch, run: shape.Steady},
 	}
 }

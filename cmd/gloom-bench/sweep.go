@@ -22,9 +22,9 @@ func sweepCommand() *cobra.Command {
 	base := shape.Defaults()
 	cmd := &cobra.Command{
 		Use: "sweep --over NAME --values N,N,…", Short: "one parameter with several values: how the cost grows", GroupID: "reading", Args: cobra.NoArgs,
-		Long: `sweep measures the throughput shape (or with --rate an open loop, or over backlog
-the backlog shape) at several values of one parameter, rounds interleaved.
-gloom-bench report --plots draws the result.`,
+		Long: `sweep measures the throughput shape (or with --rate an open loop, or over
+backlog the backlog shape) at several values of one parameter, rounds
+interleaved. gloom-bench report --plots draws the result.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kinds, err := kindsNamed(names)
 			if err != nil {

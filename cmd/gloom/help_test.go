@@ -11,7 +11,7 @@ import (
 )
 
 // TestHelp checks that the help of every command fits a terminal of 80 columns and has an example
-// of that command.
+// of that command, and that the help of gloom puts every command into a group.
 func TestHelp(t *testing.T) {
 	var walk func(c *cobra.Command)
 	n := 0
@@ -26,6 +26,9 @@ func TestHelp(t *testing.T) {
 		root.SetOut(&out)
 		if status := cli.Execute(root, append(path, "--help"), &out); status != 0 || out.Len() == 0 {
 			t.Errorf("%v --help exits with %d, and says %d bytes", path, status, out.Len())
+		}
+		if strings.Contains(out.String(), "Additional Commands:") {
+			t.Errorf("%v --help: commands without a group:\n%s", path, out.String())
 		}
 		for l := range strings.Lines(out.String()) {
 			if utf8.RuneCountInString(strings.TrimRight(l, "\n")) > 80 {

@@ -51,6 +51,9 @@ const rootExample = `  gloomd &
   gloom work -j 4 shout -- tr a-z A-Z &
   gloom submit shout 'hello, world'`
 
+// otherGroup is the group of the commands that are not about brokers.
+const otherGroup = "Other:"
+
 func newRoot() *cobra.Command {
 	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
@@ -73,6 +76,7 @@ func newRoot() *cobra.Command {
 		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t), newAttach(t)}},
 		{"Inspect:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newFindings(t), newStatus(t), newPing(t)}},
 		{"Control:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newForget(t), newDrain(t)}},
+		{otherGroup, []*cobra.Command{newVersion(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.cmds {
@@ -80,7 +84,8 @@ func newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(newVersion(t))
+	root.SetHelpCommandGroupID(otherGroup)
+	root.SetCompletionCommandGroupID(otherGroup)
 	finish(root)
 	return root
 }

@@ -20,7 +20,7 @@ type targetsArg struct {
 func (a *app) workerCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		{
-			Use: "list-targets", Short: "List the targets, their queues and whether they are paused", Args: noArgs,
+			Use: "list-targets", Short: "List the targets, their queues, and which are paused", Args: noArgs,
 			RunE: a.action(forWorker, func([]string) error { return a.listTargets() }),
 		}, {
 			Use: "poll TARGET...", Short: "Let the worker fetch waiting jobs of these targets",

@@ -20,8 +20,8 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
-const help = `jobd-master knows which jobd serves which target. Applications and jobctl send it
-polls, run-manual and send-signal, and it passes them on.
+const help = `jobd-master knows which jobd serves which target. Applications and jobctl send
+it polls, run-manual and send-signal, and it passes them on.
 
 --check reads the configuration and lists all errors with their lines.
 

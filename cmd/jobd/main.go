@@ -9,18 +9,18 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
-const help = `jobd runs the rows of a MySQL or MariaDB table as jobs. It launches a command for
-each row, as many at once for each target as its configuration allows, and
-writes the result into the row. jobctl polls, pauses and inspects it; jobd-master
-passes requests on to many of them.
+const help = `jobd runs the rows of a MySQL or MariaDB table as jobs. It launches a command
+for each row, as many at once for each target as its configuration allows, and
+writes the result into the row. jobctl polls, pauses and inspects it;
+jobd-master passes requests on to many of them.
 
 --check reads the configuration and lists all errors with their lines.
 
 Signals: SIGTERM and SIGINT stop it when running jobs have ended, at most
 shutdown_timeout later; a second one stops at once. SIGHUP opens log_file again.
 
-Exit status: 0 after a stop; 1 if it cannot start, the configuration is wrong, or
-a second signal cut the stop short.`
+Exit status: 0 after a stop; 1 if it cannot start, the configuration is wrong,
+or a second signal cut the stop short.`
 
 func main() {
 	bridge.Main()

@@ -31,8 +31,8 @@ Without --redis jobs are in memory only: a restart loses them. Without --broker
 the broker that decides the order runs inside this process.
 
 Every option is also an environment variable (--max-jobs is GLOOM_JQ_MAX_JOBS)
-and a key of the file that --config names (TOML: max-jobs = 1000). A flag overrides
-the environment, and the environment overrides the file.
+and a key of the file that --config names (TOML: max-jobs = 1000). A flag
+overrides the environment, and the environment overrides the file.
 
 Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
 reloads tokens, certificates and the schedules file.

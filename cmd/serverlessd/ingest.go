@@ -17,8 +17,8 @@ func ingestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ingest DIR", Short: "Bring the jobs in the journal of a lost daemon to a store", Args: cobra.ExactArgs(1),
 		Long: `Brings the jobs that a daemon accepted, but had not yet given to its store, into
-that store, where other daemons find them. DIR is what that daemon's --dir was; no
-daemon may be using it. Doing it twice does no harm.`,
+that store, where other daemons find them. DIR is what that daemon's --dir was;
+no daemon may be using it. Doing it twice does no harm.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(stores) == 0 {
 				stores = []string{engine.OwnStore(args[0])}

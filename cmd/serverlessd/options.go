@@ -29,8 +29,8 @@ has them, and runs each with the handler of its type until it succeeds, fails
 for good or is out of time.
 
 Every option is also an environment variable (--max-body is GLOOM_SQ_MAX_BODY)
-and a key of the file that --config names (TOML: max-body = "1MiB"). A flag overrides
-the environment, and the environment overrides the file.
+and a key of the file that --config names (TOML: max-body = "1MiB"). A flag
+overrides the environment, and the environment overrides the file.
 
 Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
 reloads tokens, certificates and the schedules file.
@@ -79,7 +79,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
 	o.door.Flags(f)
 	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, without --store, the store; only one daemon at a time can use it")
-	f.StringArrayVar(&o.Stores, "store", o.Stores, "where jobs are kept: sqlite:PATH, mysql://USER:PASSWORD@HOST:PORT/DATABASE; may be given several times")
+	f.StringArrayVar(&o.Stores, "store", o.Stores, "where jobs are kept: sqlite:PATH or mysql://USER:PASS@HOST:PORT/DB; may be given several times")
 	span := func(to *time.Duration, name, usage string) { f.Var((*job.Duration)(to), name, usage) }
 	span(&o.LockTTL, "lock-ttl", "how long a taken job is reserved for a daemon that sends no sign of life")
 	span(&o.Sweep, "sweep", "pause between checks for expired locks and old jobs")

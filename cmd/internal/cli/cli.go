@@ -86,8 +86,12 @@ func Prepare(root *cobra.Command) {
 	walkCommands(root, func(c *cobra.Command) {
 		c.Flags().SortFlags = false
 		c.PersistentFlags().SortFlags = false
-		if c.Name() == "help" && c.Parent() == root {
-			c.Args = checkTopic
+		switch {
+		case c.Parent() != root:
+		case c.Name() == "help":
+			c.Short, c.Args = "Show the help of a command", checkTopic
+		case c.Name() == "completion":
+			c.Short = "Print the script that lets a shell complete commands"
 		}
 		if !c.Runnable() && c.HasSubCommands() {
 			c.Args, c.RunE = cobra.ArbitraryArgs, runGroup
