@@ -89,7 +89,7 @@ func describe(f *api.Findings, look string) string {
 		x := &f.Items[i]
 		since := ""
 		if at, err := time.Parse(time.RFC3339, x.Since); err == nil {
-			since = ", for " + span(max(0, time.Since(at).Seconds()))
+			since = " (for " + span(max(0, time.Since(at).Seconds())) + ")"
 		}
 		fmt.Fprintf(&b, "%s%s\n    %s\n", headline(x), since, cli.Clean(x.Advice))
 	}

@@ -48,7 +48,7 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 		nats += ": " + cli.Clean(f.NATS.Reason)
 	}
 	if f.NATS.Connected {
-		nats = fmt.Sprintf("%s, for %s", cli.Clean(f.NATS.URL), span(f.NATS.Seconds))
+		nats = fmt.Sprintf("%s, connected for %s", cli.Clean(f.NATS.URL), span(f.NATS.Seconds))
 	}
 	b.WriteString(fieldTable([]field{
 		{"NATS", nats},

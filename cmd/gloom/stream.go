@@ -126,7 +126,7 @@ func (st *stream) run(ctx context.Context) error {
 	go st.read(ctx)
 	go st.submitAll(ctx)
 	st.show.start()
-	defer st.warnNoWorkers(ctx, st.show.note)()
+	defer st.tellWhy(ctx, "", st.show.note)()
 	n, err := st.print(ctx)
 	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.unprinted)
 	if err == nil {

@@ -345,23 +345,65 @@ func (s *submit) printed() string {
 	return formAuto
 }
 
-// unservedAfter is the time after which a waiting user is told that no worker serves the type.
-const unservedAfter = 2 * time.Second
+// A user who waits is told why after tellAfter, then at growing intervals up to tellEvery.
+const (
+	tellAfter = 2 * time.Second
+	tellEvery = time.Minute
+)
 
-// warnNoWorkers warns, if it can ask the operators' side, that jobs wait because no worker serves
-// their type.
-func (s *submit) warnNoWorkers(ctx context.Context, note func(format string, args ...any)) (stop func()) {
+// tellWhy tells a user who waits, if it can ask the operators' side, that no worker serves the type.
+// On a terminal it continues with what the job id is waiting for; without an id it does not.
+func (s *submit) tellWhy(ctx context.Context, id string, note func(format string, args ...any)) (stop func()) {
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
 	}
-	t := time.AfterFunc(unservedAfter, func() {
-		var typ api.Type
-		err := s.conn.operator().call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
-		if err == nil && typ.Unserved() {
-			note("no worker serves %s yet; waiting for one", cli.Name(s.job.Type))
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		told := ""
+		for pause := tellAfter; ; pause = min(2*pause, tellEvery) {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			var typ api.Type
+			var j api.Job
+			text, o, goOn := "", s.conn.operator(), id != "" && cli.Terminal(s.err)
+			if o.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved() {
+				text = "no worker serves " + cli.Name(s.job.Type) + " yet; waiting for one"
+			} else if goOn && o.call(ctx, http.MethodGet, "/v1/jobs/"+api.Segment(id), nil, &j) == nil {
+				text = whyWaiting(&j)
+			}
+			if text != "" && text != told {
+				note("%s", text)
+				told = text
+			}
+			if !goOn {
+				return
+			}
 		}
-	})
-	return func() { t.Stop() }
+	}()
+	return cancel
+}
+
+// whyWaiting says how the last run of a job that is retried failed, or what a job that has not run
+// is waiting for; "" if there is nothing to say.
+func whyWaiting(j *api.Job) string {
+	if n := len(j.Runs); n > 0 && j.State != "ended" {
+		x, limit := &j.Runs[n-1], ""
+		if j.Retries >= 0 {
+			limit = fmt.Sprintf(" of at most %d", j.Retries+1)
+		}
+		ending := cmp.Or(map[string]string{"failed": "failed", "timed_out": "timed out", "lost": "was lost with its worker"}[x.Outcome], "was given back")
+		if x.Error != "" {
+			ending += ": " + cli.Clean(x.Error)
+		}
+		return fmt.Sprintf("run %d%s %s; the job is retried", x.N, limit, ending)
+	}
+	if j.State == "queued" && j.Holds != "" {
+		return "waiting: " + cli.Clean(j.Holds)
+	}
+	return ""
 }
 
 // submitOne submits a single job.
@@ -402,7 +444,7 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer s.warnNoWorkers(ctx, s.note)()
+	defer s.tellWhy(ctx, p.ID(), s.note)()
 	r, err := p.Result(ctx)
 	select {
 	case <-p.Done():

@@ -194,6 +194,24 @@ func TestPurgeAsks(t *testing.T) {
 	x.awaitScreen(`cancelled 2 jobs; 0 left that match`)
 }
 
+// TestSubmitTellsWhy: on a terminal submit tells why the answer takes so long.
+func TestSubmitTellsWhy(t *testing.T) {
+	b := someBroker(t)
+	w := onTerminal(t, b, "work", "mail", "--", "sh", "-c", "echo disk full >&2; exit 3")
+	w.expect(0, `gloom: serving mail`)
+	x := onTerminal(t, b, "submit", "mail", "x", "--retries", "1", "--backoff", "1h")
+	x.expect(0, `gloom: run 1 of at most 2 failed: exit status 3: disk full; the job is retried\r\n`)
+	if p := onTerminal(t, b, "pause", "mail"); p.exit() != nil {
+		t.Fatalf("pause: %s", p.text())
+	}
+	x = onTerminal(t, b, "submit", "mail", "x")
+	x.expect(0, `gloom: waiting: its type is paused\r\n`)
+	if p := onTerminal(t, b, "resume", "mail"); p.exit() != nil {
+		t.Fatalf("resume: %s", p.text())
+	}
+	x.expect(0, `gloom: run \d of at most 4 failed: exit status 3`)
+}
+
 func TestBarOnTerminal(t *testing.T) {
 	b := someBroker(t)
 	w := onTerminal(t, b, "work", "-j", "2", "shout", "--", "tr", "a-z", "A-Z")
