@@ -105,9 +105,14 @@ func (m *machine) storeError(err error) error {
 	if errors.Is(err, store.ErrFull) {
 		return unavailable(err)
 	}
+	if errors.Is(err, store.ErrTooLong) {
+		return tooLong(err)
+	}
 	m.env.fail(err)
 	return errStarting
 }
+
+func tooLong(err error) error { return job.Refuse(job.TooLarge, "", "%v", err) }
 
 // Unwritable is the error for a constraint that could not be written to its file. The store has not
 // changed.

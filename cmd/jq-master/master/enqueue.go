@@ -212,6 +212,8 @@ func (m *machine) refusal(err error) error {
 		return nil
 	case errors.Is(err, store.ErrAway), errors.Is(err, store.ErrFull):
 		return unavailable(err)
+	case errors.Is(err, store.ErrTooLong):
+		return tooLong(err)
 	case errors.Is(err, store.ErrKeyReused):
 		return job.Refuse(job.KeyReused, "", "this idempotency key was used with another body before")
 	}

@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,5 +174,68 @@ func TestKeysCount(t *testing.T) {
 	w.pass(time.Hour)
 	if err := add(); err != nil || w.machine.keyBytes != size || w.machine.keys.len() != 1 {
 		t.Fatalf("%v; %d keys of %d bytes are counted", err, w.machine.keys.len(), w.machine.keyBytes)
+	}
+}
+
+// shortStore is a store that does not take long values.
+type shortStore struct{ store.Store }
+
+const maxShort = 1000
+
+func (s shortStore) Enqueue(jobs []*job.Job, key *store.Key, done func([]job.ID, bool, error)) {
+	if len(jobs[0].Argument) > maxShort {
+		done(nil, false, store.ErrTooLong)
+		return
+	}
+	s.Store.Enqueue(jobs, key, done)
+}
+
+func (s shortStore) Move(old, j *job.Job, forget, drop int64, done func(error)) {
+	if len(j.Result) > maxShort {
+		done(store.ErrTooLong)
+		return
+	}
+	s.Store.Move(old, j, forget, drop, done)
+}
+
+// TestTooLongForStore: an argument that the store does not take is refused, and of a result that it does
+// not take the job says so. The master serves on.
+func TestTooLongForStore(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.env.store = shortStore{m.env.store}
+	m.env.push = &pushRecorder{}
+	k := w.someWorker()
+	k.MaxJobs = 1
+	var refused error
+	long := &NewJob{Attributes: job.Attributes{Name: "n", Timeout: 5, Argument: make([]byte, maxShort+1)}}
+	w.step(m, func() {
+		e := &enqueueRequest{jobs: []*NewJob{long}, reply: func(_ []job.ID, _ bool, err error) { refused = err }}
+		m.enqueue(e)
+	})
+	w.store.flush()
+	if code(refused) != job.TooLarge {
+		t.Errorf("a long argument: %v", refused)
+	}
+	j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: 9, Enqueued: w.now}
+	w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+	var r *record
+	w.step(m, func() {
+		m.load(j, 0, 0)
+		r = m.jobs.Get(j.ID)
+		r.submitted, m.linked = true, true
+		m.start(r, k, nil)
+	})
+	w.store.flush()
+	told := fmt.Errorf("no answer")
+	w.step(m, func() {
+		m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, maxShort+1)}}, func(err error) { told = err })
+	})
+	w.store.flush()
+	if told != nil || r.State != job.Done || r.Result != nil || !strings.Contains(r.Message, "1001 bytes is left out") || m.results != 0 {
+		t.Errorf("a long result: %v, %v, result %v, message %q, %d results", told, r.State, r.Result, r.Message, m.results)
+	}
+	if w.failure != nil {
+		t.Errorf("the master stops: %v", w.failure)
 	}
 }

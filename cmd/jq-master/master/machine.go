@@ -1,6 +1,8 @@
 package master
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -542,14 +544,22 @@ func (m *machine) whenIdle(r *record, u *run, f func()) {
 }
 
 // write replaces the job of a record with j, in the store. When the store has written it, j becomes
-// the record's Job, and write calls onDone. forget and drop are those of store.Move. If the write
-// fails, the machine ends, because it no longer knows what is stored.
+// the record's Job, and write calls onDone. forget and drop are those of store.Move. A result that is too
+// long for the store is left out. If the write fails otherwise, the machine ends, because it no longer
+// knows what is stored.
 func (m *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
 	was := r.Job
 	r.op = o
 	m.runAfterStep(func() {
 		m.env.store.Move(was, j, forget, drop, func(err error) {
 			m.env.run(func() {
+				if errors.Is(err, store.ErrTooLong) && len(j.Result) > 0 {
+					without := *j
+					without.Result = nil
+					without.Message = fmt.Sprintf("the result of %d bytes is left out: %v", len(j.Result), err)
+					m.write(o, r, &without, forget, 0, onDone)
+					return
+				}
 				if err != nil {
 					m.env.fail(err)
 					return

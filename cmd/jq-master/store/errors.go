@@ -2,8 +2,10 @@ package store
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,7 +29,24 @@ var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "ful
 // reason says so with inScript. Any other code, such as LOADING, READONLY or NOSCRIPT, and any text of
 // a proxy, which may begin with ERR, too, means that Redis cannot serve anybody at the moment, or
 // refuses to serve this client: it is away.
-var faultyPrefixes = []string{"WRONGTYPE ", "UNREADABLE ", "ERR Protocol error: invalid "}
+var faultyPrefixes = []string{"WRONGTYPE ", "UNREADABLE ", protocolError}
+
+const protocolError = "ERR Protocol error: invalid "
+
+// isProtocolError reports whether Redis could not read a command.
+func isProtocolError(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), protocolError)
+}
+
+// errUnread means that Redis could not read a call, and closed the connection. A long value of one of
+// its transitions may be the cause.
+var errUnread = errors.New("redis could not read a call")
+
+// isReset reports whether the connection was closed, with or without an answer.
+func isReset(err error) bool {
+	return errors.Is(err, errUnread) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
 
 const inScript = ", on @user_script:" // Redis and Valkey add the script and its line
 

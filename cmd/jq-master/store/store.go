@@ -20,6 +20,9 @@ var (
 	// ErrFull means that the store has no room. Only Enqueue, PutConstraint and PutSchedule return
 	// it; they have then changed nothing.
 	ErrFull = errors.New("the store is full")
+	// ErrTooLong means that the store does not take a value of this length. Only transitions with a
+	// value of 1 MiB or more return it; they have then changed nothing.
+	ErrTooLong = errors.New("the store does not take a value of this length")
 	// ErrFenced means that another master has the lease.
 	ErrFenced = errors.New("another master has taken over")
 	// ErrLost means that the store was replaced or has lost data: its epoch has changed, or a job

@@ -131,11 +131,7 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 // recover makes sure that commands sent on broken connections can no longer take effect, undoes
 // the enqueueings that were refused meanwhile, and sends the rest of the round again.
 func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
-	t.fence++
-	// The timeout is short, because a server that hangs has already cost much time.
-	soon, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := r.renew(soon, t)
+	err := r.fenceOff(t)
 	if err == nil {
 		err = r.load(context.Background())
 	}
@@ -147,7 +143,80 @@ func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 			return round, err
 		}
 	}
-	return r.send(t, round)
+	return r.resend(t, round)
+}
+
+// fenceOff raises the fencing number, so that commands sent on broken connections can no longer take
+// effect.
+func (r *Redis) fenceOff(t *term) error {
+	t.fence++
+	// The timeout is short, because a server that hangs has already cost much time.
+	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := r.renew(soon, t)
+	if isReset(err) { // the pool may have given the connection that Redis has just closed
+		err = r.renew(soon, t)
+	}
+	return err
+}
+
+// resend sends again what was not answered. A transition with a long value goes alone, because Redis
+// closes the connection at a value that is longer than its proto-max-bulk-len. If it does so each time,
+// although it answers otherwise, the value is too long.
+func (r *Redis) resend(t *term, round []*op) ([]*op, error) {
+	for len(round) > 0 {
+		long := slices.IndexFunc(round, (*op).isLong)
+		if long != 0 {
+			n := len(round)
+			if long > 0 {
+				n = long
+			}
+			if again, err := r.send(t, round[:n]); err != nil {
+				return append(again, round[n:]...), err
+			}
+			round = round[n:]
+			continue
+		}
+		wait := newBackoff()
+		for resets := 1; ; resets++ {
+			again, err := r.send(t, round[:1])
+			if err == nil {
+				break
+			}
+			if !isReset(err) {
+				return append(again, round[1:]...), err
+			}
+			pauseFor(t.stop, wait)
+			if failed := r.fenceOff(t); failed != nil {
+				return round, failed
+			}
+			if resets == maxResets {
+				r.metrics.errors.WithLabelValues(kindNames[kindFaulty]).Inc()
+				round[0].done(nil, fmt.Errorf("%w: redis closed the connection %d times at %d bytes (proto-max-bulk-len): %w", ErrTooLong, resets, round[0].longest(), err))
+				break
+			}
+		}
+		round = round[1:]
+	}
+	return nil, nil
+}
+
+// maxResets is how often a transition that was sent alone may break the connection.
+const maxResets = 3
+
+// minBulk is the lowest proto-max-bulk-len that Redis can be set to.
+const minBulk = 1 << 20
+
+// isLong reports whether Redis may be set to refuse a value of the transition.
+func (o *op) isLong() bool { return o.longest() >= minBulk }
+
+func (o *op) longest() (n int) {
+	for _, a := range o.args {
+		if raw, ok := a.([]byte); ok {
+			n = max(n, len(raw))
+		}
+	}
+	return n
 }
 
 // load loads the scripts into Redis.
@@ -191,6 +260,9 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 			if err == nil {
 				o.done(answer, nil)
 				continue
+			}
+			if isProtocolError(err) && slices.ContainsFunc(ops, (*op).isLong) {
+				err = fmt.Errorf("%w: %s", errUnread, err) // resend finds out which of them is faulty
 			}
 			k := kindOf(err)
 			r.metrics.errors.WithLabelValues(kindNames[k]).Inc()
