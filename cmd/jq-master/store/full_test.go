@@ -1,15 +1,10 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/jq-master/job"
@@ -117,41 +112,4 @@ func checkTooLong(long bool, err error) error {
 		return fmt.Errorf("a value that is too long: %w", err)
 	}
 	return nil
-}
-
-// resetHook answers calls that have a long value like a connection that breaks.
-type resetHook struct{ redis.Hook }
-
-func (h resetHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, all []redis.Cmder) error {
-		for _, c := range all {
-			for _, a := range c.Args() {
-				if raw, ok := a.([]byte); ok && len(raw) >= 1<<20 {
-					for _, c := range all {
-						c.SetErr(&net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET})
-					}
-					return all[0].Err()
-				}
-			}
-		}
-		return next(ctx, all)
-	}
-}
-
-// TestResetByValue: a value at which the connection breaks each time is refused.
-func TestResetByValue(t *testing.T) {
-	t.Parallel()
-	r := open(t, shared)
-	r.client.AddHook(resetHook{scriptHook{}})
-	r.Watch(func(away error) { t.Errorf("the store is away: %v", away) })
-	acquire(t, r)
-	j, other := newJob(1), newJob(2)
-	add(t, r, j, other)
-	j = moveTo(t, r, j, started(j), 0, 0)
-	long := ended(j, job.Done)
-	long.Result = make([]byte, 1<<20)
-	if err := checkTooLong(true, await(t, func(f func(error)) { r.Move(j, long, 1, 0, f) })); err != nil {
-		t.Error(err)
-	}
-	moveTo(t, r, j, ended(j, job.Failed), 1, 0)
 }

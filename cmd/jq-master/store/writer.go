@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -131,7 +132,14 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 // recover makes sure that commands sent on broken connections can no longer take effect, undoes
 // the enqueueings that were refused meanwhile, and sends the rest of the round again.
 func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
-	err := r.fenceOff(t)
+	t.fence++
+	// The timeout is short, because a server that hangs has already cost much time.
+	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := r.renew(soon, t)
+	if isReset(err) { // the pool may have given the connection that Redis has just closed
+		err = r.renew(soon, t)
+	}
 	if err == nil {
 		err = r.load(context.Background())
 	}
@@ -143,66 +151,34 @@ func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 			return round, err
 		}
 	}
-	return r.resend(t, round)
+	return r.send(t, r.refuseTooLong(soon, round))
 }
 
-// fenceOff raises the fencing number, so that commands sent on broken connections can no longer take
-// effect.
-func (r *Redis) fenceOff(t *term) error {
-	t.fence++
-	// The timeout is short, because a server that hangs has already cost much time.
-	soon, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := r.renew(soon, t)
-	if isReset(err) { // the pool may have given the connection that Redis has just closed
-		err = r.renew(soon, t)
+// refuseTooLong ends the transitions that have a value longer than Redis's proto-max-bulk-len, and
+// returns the others. At such a value Redis closes the connection, so it must not be sent again. A
+// Redis that does not allow CONFIG GET does not tell its limit: then nothing is refused.
+func (r *Redis) refuseTooLong(ctx context.Context, round []*op) []*op {
+	if !slices.ContainsFunc(round, (*op).isLong) {
+		return round
 	}
-	return err
-}
-
-// resend sends again what was not answered. A transition with a long value goes alone, because Redis
-// closes the connection at a value that is longer than its proto-max-bulk-len. If it does so each time,
-// although it answers otherwise, the value is too long.
-func (r *Redis) resend(t *term, round []*op) ([]*op, error) {
-	for len(round) > 0 {
-		long := slices.IndexFunc(round, (*op).isLong)
-		if long != 0 {
-			n := len(round)
-			if long > 0 {
-				n = long
-			}
-			if again, err := r.send(t, round[:n]); err != nil {
-				return append(again, round[n:]...), err
-			}
-			round = round[n:]
-			continue
-		}
-		wait := newBackoff()
-		for resets := 1; ; resets++ {
-			again, err := r.send(t, round[:1])
-			if err == nil {
-				break
-			}
-			if !isReset(err) {
-				return append(again, round[1:]...), err
-			}
-			pauseFor(t.stop, wait)
-			if failed := r.fenceOff(t); failed != nil {
-				return round, failed
-			}
-			if resets == maxResets {
-				r.metrics.errors.WithLabelValues(kindNames[kindFaulty]).Inc()
-				round[0].done(nil, fmt.Errorf("%w: redis closed the connection %d times at %d bytes (proto-max-bulk-len): %w", ErrTooLong, resets, round[0].longest(), err))
-				break
-			}
-		}
-		round = round[1:]
+	config, _ := r.client.ConfigGet(ctx, bulkLimit).Result()
+	limit, err := strconv.Atoi(config[bulkLimit])
+	if err != nil {
+		return round
 	}
-	return nil, nil
+	return slices.DeleteFunc(round, func(o *op) bool {
+		n := o.longest()
+		if n <= limit {
+			return false
+		}
+		r.metrics.errors.WithLabelValues(kindNames[kindFaulty]).Inc()
+		o.done(nil, fmt.Errorf("%w: it has %d bytes, and %s is %d", ErrTooLong, n, bulkLimit, limit))
+		return true
+	})
 }
 
-// maxResets is how often a transition that was sent alone may break the connection.
-const maxResets = 3
+// bulkLimit is the setting of Redis that limits the length of a value, in bytes.
+const bulkLimit = "proto-max-bulk-len"
 
 // minBulk is the lowest proto-max-bulk-len that Redis can be set to.
 const minBulk = 1 << 20
@@ -262,7 +238,7 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 				continue
 			}
 			if isProtocolError(err) && slices.ContainsFunc(ops, (*op).isLong) {
-				err = fmt.Errorf("%w: %s", errUnread, err) // resend finds out which of them is faulty
+				err = fmt.Errorf("%w: %s", errUnread, err) // refuseTooLong finds out which of them is too long
 			}
 			k := kindOf(err)
 			r.metrics.errors.WithLabelValues(kindNames[k]).Inc()
