@@ -20,6 +20,29 @@ from gloom import Event, RawJSON
 FAST = (0.001, 0.01)
 
 
+def interrupted(function, errors):
+    """Interrupt a call at the start of function number len(errors) that it calls; returns
+    whether it called so many."""
+    left = [len(errors)]
+
+    def interrupt(frame, event, arg):
+        left[0] -= 1
+        if left[0] < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    traced = sys.gettrace()
+    try:
+        sys.settrace(interrupt)
+        function()
+    except KeyboardInterrupt as err:
+        errors.append(err)
+        return True
+    finally:
+        sys.settrace(traced)
+    return False
+
+
 class SubmitterCase(unittest.TestCase):
     def setUp(self):
         self.broker = FakeBroker()
@@ -685,29 +708,40 @@ class Window(SubmitterCase):
     def test_interrupted_at_the_start_of_any_function(self):
         thread = self.submitter()._thread
         errors = []  # their tracebacks keep what the interrupted functions held
-        while True:
-            left = [len(errors)]
-
-            def interrupt(frame, event, arg):
-                left[0] -= 1
-                if left[0] < 0:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-
-            traced, called = sys.gettrace(), threading.Event()
-            try:
-                sys.settrace(interrupt)
-                thread.call(int)
-            except KeyboardInterrupt as err:
-                errors.append(err)
-            else:
-                break
-            finally:
-                sys.settrace(traced)
+        while interrupted(lambda: thread.call(int), errors):
+            called = threading.Event()
             other = threading.Thread(target=thread.call, args=(called.set,), daemon=True)
             other.start()
             self.assertTrue(called.wait(PATIENCE), f"after {len(errors)} interrupts")
         self.assertGreater(len(errors), 3)
+
+    def test_an_interrupted_close_can_be_repeated(self):
+        errors = []
+        while True:
+            jobs = self.submitter()
+            more = interrupted(jobs.close, errors)
+            other = threading.Thread(target=jobs.close, daemon=True)
+            other.start()
+            other.join(PATIENCE)
+            self.assertFalse(other.is_alive(), f"at function {len(errors)}")
+            self.assertTrue(jobs._thread.loop.is_closed())
+            if not more:
+                break
+        self.assertGreater(len(errors), 3)
+
+    def test_an_interrupted_submit_takes_no_place_in_the_window(self):
+        jobs = self.submitter(window=1)
+        jobs.connect()
+        peer = self.broker.accept()
+        connector = jobs._core._connector
+        with mock.patch.object(connector, "inbox") as inbox:
+            inbox.__len__.return_value = 0
+            inbox.append.side_effect = KeyboardInterrupt
+            with self.assertRaises(KeyboardInterrupt):
+                jobs.submit("echo", 1)
+        self.assertEqual(jobs.outstanding, 0)
+        jobs.submit("echo", 2, wait=0)
+        self.assertEqual(peer.expect("submit")["body"], 2)
 
     def test_drain_sends_the_job_of_an_interrupted_submit(self):
         jobs = self.submitter()

@@ -42,7 +42,7 @@ class Connector:
         # Admitted jobs that are to be sent, and their bytes.  Each send begins a new inbox.
         self.inbox: deque[PendingJob] = deque()
         self._unsent = 0
-        self.outstanding = 0  # admitted jobs that have not ended
+        self._out = 0  # jobs that left the inbox and have not ended
         self._turns: deque[asyncio.Future[None]] = deque()  # one for each waiting task
         self._next = 0
         self._sessions: set[Session] = set()
@@ -60,10 +60,14 @@ class Connector:
             full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
             if full or not self.session.writable:
                 return False
-            self.outstanding += 1
-            self.inbox.append(job)
+            self.inbox.append(job)  # counts it, so an interrupt leaves no half
             self._unsent += len(job.frame)
             return True
+
+    @property
+    def outstanding(self) -> int:
+        """The number of admitted jobs that have not ended."""
+        return self._out + len(self.inbox)
 
     def ready(self, patient: bool) -> bool:
         """Whether there is a connection.  Raises the error of the last attempt to make
@@ -209,6 +213,7 @@ class Connector:
     def send(self) -> None:
         """Send the jobs that were admitted since the last call."""
         with self._lock:
+            self._out += len(self.inbox)
             jobs, self.inbox = self.inbox, deque()
             unsent, self._unsent = self._unsent, 0
         if unsent >= MAX_UNSENT:
@@ -234,7 +239,7 @@ class Connector:
     def freed(self) -> None:
         """Stop counting one job against the window."""
         with self._lock:
-            self.outstanding -= 1
+            self._out -= 1
         if self._turns:
             self.wake(all=self._shut)
 

@@ -164,13 +164,13 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
-
-        def end() -> None:
-            self._running = False
-            atexit.unregister(self.stop)
-            self.loop.call_soon_threadsafe(self.loop.stop)
-
-        with contextlib.suppress(ClosedError):
-            self._while_running(end)
+        self.call(self._end)  # in its own thread no interrupt leaves half of that
         if self._pid == os.getpid() and not self.inside:
             self._thread.join()
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._running:
+                self._running = False
+                atexit.unregister(self.stop)
+                self.loop.stop()
