@@ -1304,6 +1304,13 @@ class Async(unittest.IsolatedAsyncioTestCase):
                     await task
                 peer.ok(id)
 
+    async def test_do_tells_the_time_that_it_was_given(self):
+        async with self.submitter() as jobs:
+            with mock.patch("gloom.submitter.time") as time:
+                time.monotonic.side_effect = 0.0, 0.2
+                with self.assertRaisesRegex(TimeoutError, "^timed out after 0.21 s$"):
+                    await jobs.do("echo", wait=0.21)
+
     async def test_awaiting_task_is_not_the_job(self):
         async with self.submitter() as jobs:
             job = await jobs.submit("echo")

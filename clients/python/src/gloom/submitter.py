@@ -123,6 +123,8 @@ class AsyncSubmitter:
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             return await within(asyncio.shield(pending._end), left)
+        except TimeoutError:
+            raise TimeoutError(f"timed out after {wait:g} s") from None
         finally:
             pending.cancel()
 
