@@ -162,9 +162,8 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 
 // drop forgets a letter of a type.
 func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
-	b.unlistUnusedType(k)
 	k.letters.remove(l)
-	b.checkTypeUnused(k)
+	b.reviewUse(k)
 	d.byAge.Remove(&l.ageLink)
 	d.bytes -= l.weight()
 }

@@ -107,7 +107,7 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	h.number = b.holdings.Add(h)
 	h.queue.holdings++
 	h.kind.holdings++
-	b.unlistUnusedType(h.kind)
+	b.reviewUse(h.kind)
 	return h
 }
 
@@ -207,7 +207,7 @@ func (b *Broker) releaseIfEmpty(h *holding) {
 		b.unusedHoldings.Push(&h.unusedLink, h)
 		b.unusedBytes += h.footprint()
 		h.kind.holdings--
-		b.checkTypeUnused(h.kind)
+		b.reviewUse(h.kind)
 		for limit := b.unusedLimit(); b.unusedBytes > limit; {
 			b.dropHolding(b.unusedHoldings.First())
 		}
@@ -219,7 +219,7 @@ func (b *Broker) takeUnused(h *holding) {
 	if h.unusedLink.InRing() {
 		b.unlistUnusedHolding(h)
 		h.kind.holdings++
-		b.unlistUnusedType(h.kind)
+		b.reviewUse(h.kind)
 	}
 }
 
@@ -256,7 +256,7 @@ func (b *Broker) dropHolding(h *holding) {
 		b.unlistUnusedHolding(h)
 	} else {
 		h.kind.holdings--
-		b.checkTypeUnused(h.kind)
+		b.reviewUse(h.kind)
 	}
 	if !h.isDead && (h.sub != nil || !h.isKept) {
 		b.unlistHolding(h)

@@ -24,7 +24,7 @@ func (v *census) kinds() {
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
-		must(k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
+		must((k.unusedIn != nil) == !k.inUse() && k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
 		if k.unusedLink.InRing() && k.letters.n == 0 {
 			spare++
 		} else if k.unusedLink.InRing() {

@@ -48,7 +48,7 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	if w.pool = set; set == nil {
 		w.kind = b.typeFor(q.Type)
 		w.kind.workers++
-		b.unlistUnusedType(w.kind)
+		b.reviewUse(w.kind)
 	}
 	w.room = max(1, q.Prefetch)
 	w.namesJobs = w.namesJobs || q.Prefetch > 0
@@ -70,7 +70,7 @@ func (b *Broker) leaveType(w *worker) {
 		if w.isBorrower {
 			k.borrowers--
 		}
-		b.checkTypeUnused(k)
+		b.reviewUse(k)
 	}
 	if p := w.pool; p != nil {
 		if p.workers--; p.workers == 0 {

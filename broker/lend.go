@@ -33,7 +33,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	k := b.typeFor(typ)
 	k.workers++
 	k.borrowers++
-	b.unlistUnusedType(k)
+	b.reviewUse(k)
 	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
 	return p, b.end()
 }

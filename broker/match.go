@@ -44,7 +44,7 @@ func (b *Broker) matchTypes() bool {
 			return false
 		}
 		k.touched = false
-		b.checkTypeUnused(k)
+		b.reviewUse(k)
 	}
 	b.touched = b.touched[:0]
 	return true
@@ -118,7 +118,7 @@ func (b *Broker) rankTouched() bool {
 				b.contenders.Push(at)
 			}
 		}
-		b.checkTypeUnused(k)
+		b.reviewUse(k)
 	}
 	return true
 }
@@ -144,7 +144,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 		if w == nil {
 			b.contenders.Remove(0)
 			k.contenderPos = -1
-			b.checkTypeUnused(k)
+			b.reviewUse(k)
 		} else if at.Ties(b.contenders.Top()) {
 			return q, at, w
 		} else {

@@ -206,7 +206,7 @@ func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	s := newTypeSet(key, q.Allows)
 	newTypes := 0
 	for name := range s.names {
-		if k := b.typesByName[name]; (k == nil || k.unusedLink.InRing()) && s.serves([]byte(name)) {
+		if k := b.typesByName[name]; (k == nil || k.unusedIn != nil) && s.serves([]byte(name)) {
 			newTypes++
 		}
 	}
@@ -261,7 +261,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	p.pairCount++
 	if named {
 		k.namingPools++
-		b.unlistUnusedType(k)
+		b.reviewUse(k)
 	}
 	k.idlePairs.Push(container.Entry{Ref: r})
 	b.markTouched(k)
@@ -294,7 +294,7 @@ func (b *Broker) unpair(r uint32) {
 	}
 	if x.byName {
 		k.namingPools--
-		b.checkTypeUnused(k)
+		b.reviewUse(k)
 	}
 	p.pairCount--
 	b.pairs.Put(r)

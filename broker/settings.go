@@ -101,7 +101,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 // type, and 0 otherwise.
 func (b *Broker) addedTypes(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
-	if k == nil || k.unusedLink.InRing() {
+	if k == nil || k.unusedIn != nil {
 		return +1
 	}
 	if limits, fair := t.applied(k); k.hasSettings() && !k.isBusy() && limits == (TypeLimits{}) && !fair {
@@ -124,7 +124,6 @@ func (t *TypeSetting) applied(k *jobType) (TypeLimits, bool) {
 
 func (b *Broker) setType(t *TypeSetting) {
 	k := b.typeFor(t.Name)
-	b.unlistUnusedType(k)
 	limits, fair := t.applied(k)
 	if t.Limits != nil {
 		k.limits, k.rateBucket = limits, bucket{setAt: b.now}
@@ -141,4 +140,5 @@ func (b *Broker) setType(t *TypeSetting) {
 		b.changeFairness(k)
 	}
 	b.markTouched(k)
+	b.reviewUse(k)
 }

@@ -34,7 +34,8 @@ type jobType struct {
 	name    []byte
 	nameBuf [27]byte // holds the name if it fits
 	bytes   int64
-	// unusedLink links the type in a ring of unused types (see unusedRing).
+	// unusedIn is the ring of unused types that the type is in, nil while it is in use.
+	unusedIn    *container.Ring[jobType]
 	unusedLink  container.Link[jobType]
 	workers     int32 // workers that joined with this type alone
 	leavers     int32 // those of them that have left
@@ -98,7 +99,7 @@ func (b *Broker) typeFor(name []byte) *jobType {
 	if len(b.poolsByKey) > 0 {
 		b.startPairing(&pairing{kind: k})
 	}
-	b.checkTypeUnused(k)
+	b.reviewUse(k)
 	return k
 }
 
@@ -126,7 +127,7 @@ func (k *jobType) hasSettings() bool { return k.fair || k.limits != (TypeLimits{
 // typeExceedsLimit reports whether using the type would exceed the limit on types in use. k is
 // nil if the type is not known.
 func (b *Broker) typeExceedsLimit(k *jobType) bool {
-	return (k == nil || k.unusedLink.InRing()) && b.typesExceedLimit(1)
+	return (k == nil || k.unusedIn != nil) && b.typesExceedLimit(1)
 }
 
 // typesExceedLimit reports whether the limit forbids this number of further types in use.
@@ -142,36 +143,29 @@ func (b *Broker) tooManyTypes() Reason {
 	return Reason{Why: TooManyTypes, Limit: int64(b.cfg.MaxTypes)}
 }
 
-// unlistUnusedType and checkTypeUnused maintain the rings of unused types. At the end of a
-// command only Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of
-// the others.
-func (b *Broker) unlistUnusedType(k *jobType) {
-	if k.unusedLink.InRing() {
-		b.unusedRing(k).Remove(&k.unusedLink)
-	}
-}
-
-func (b *Broker) checkTypeUnused(k *jobType) {
-	if k.holdings == 0 {
-		b.listUnusedType(k)
-	}
-}
-
-func (b *Broker) listUnusedType(k *jobType) {
-	if !k.unusedLink.InRing() && !k.inUse() {
-		b.unusedRing(k).Push(&k.unusedLink, k)
-	}
-}
-
-// unusedRing returns the ring that an unused type belongs in.
-func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
+// reviewUse puts a type that may have become used or unused where it belongs: unused types are in
+// one of three rings. At the end of a command only Config.IdleTypes of them are remembered.
+// Broker.forgotten adds up the counts of the others.
+func (b *Broker) reviewUse(k *jobType) {
+	var ring *container.Ring[jobType]
 	switch {
+	case k.inUse():
 	case k.letters.n > 0:
-		return &b.letterTypes
+		ring = &b.letterTypes
 	case b.isKept(k):
-		return &b.keptTypes
+		ring = &b.keptTypes
+	default:
+		ring = &b.spareTypes
 	}
-	return &b.spareTypes
+	if ring == k.unusedIn {
+		return
+	}
+	if k.unusedIn != nil {
+		k.unusedIn.Remove(&k.unusedLink)
+	}
+	if k.unusedIn = ring; ring != nil {
+		ring.Push(&k.unusedLink, k)
+	}
 }
 
 // unusedTypes returns how many unused types have no dead letters.
@@ -193,7 +187,7 @@ func (b *Broker) dropUnusedLetters() {
 func (b *Broker) isKept(k *jobType) bool { return int(k.number) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
-	b.unlistUnusedType(k)
+	k.unusedIn.Remove(&k.unusedLink)
 	b.stopTimer(&k.timerPos)
 	b.forgotten.Add(&k.Ledger)
 	for k.unusedHoldings > 0 {
