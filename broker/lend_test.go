@@ -179,8 +179,8 @@ func TestExplainLent(t *testing.T) {
 		if _, err := b.Pause(1, typ, v.paused); err != nil {
 			t.Fatal(err)
 		}
-		if x, _ := b.Explain(1, []byte("waits")); wording.Holds(&x) != v.want {
-			t.Errorf("%+v, paused %v: it waits for %q, want %q", v.limits, v.paused, wording.Holds(&x), v.want)
+		if x, _ := b.Explain(1, []byte("waits")); wording.WaitingFor(&x) != v.want {
+			t.Errorf("%+v, paused %v: it waits for %q, want %q", v.limits, v.paused, wording.WaitingFor(&x), v.want)
 		}
 		if offered := b.Demand(typ).Jobs > 0; offered != (v.limits.Concurrency == 0) {
 			t.Errorf("%+v, paused %v: it is offered: %v", v.limits, v.paused, offered)

@@ -139,7 +139,7 @@ func (s *script) effect(e *broker.Effect) string {
 		if e.ID != nil {
 			fmt.Fprintf(&l, " %s", e.ID)
 		}
-		fmt.Fprintf(&l, ": %s", wording.Of(e.Reason))
+		fmt.Fprintf(&l, ": %s", wording.Reason(e.Reason))
 	default:
 		fmt.Fprintf(&l, "op %d", e.Op)
 	}

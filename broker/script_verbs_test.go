@@ -14,58 +14,58 @@ import (
 
 // verbArgs holds the parts of a line: plain words in order, and options of the form key=value.
 type verbArgs struct {
-	args []string
-	opts map[string]string
-	used map[string]bool
+	args     []string
+	opts     map[string]string
+	usedOpts map[string]bool
 }
 
-func split(line string) *verbArgs {
-	w := &verbArgs{opts: map[string]string{}, used: map[string]bool{}}
+func parseVerbLine(line string) *verbArgs {
+	a := &verbArgs{opts: map[string]string{}, usedOpts: map[string]bool{}}
 	for _, f := range strings.Fields(line) {
 		if k, v, ok := strings.Cut(f, "="); ok {
-			w.opts[k] = v
+			a.opts[k] = v
 		} else {
-			w.args = append(w.args, f)
+			a.args = append(a.args, f)
 		}
 	}
-	return w
+	return a
 }
 
-// at returns plain word number i, or "" if there are fewer.
-func (w *verbArgs) at(i int) string {
-	if i < len(w.args) {
-		return w.args[i]
+// arg returns plain word number i, or "" if there are fewer.
+func (a *verbArgs) arg(i int) string {
+	if i < len(a.args) {
+		return a.args[i]
 	}
 	return ""
 }
 
-func (w *verbArgs) bytes(i int) []byte {
-	if s := w.at(i); s != "" {
+func (a *verbArgs) bytes(i int) []byte {
+	if s := a.arg(i); s != "" {
 		return []byte(s)
 	}
 	return nil
 }
 
-// flag reports whether a word is among the plain words, beginning with number n.
-func (w *verbArgs) flag(n int, name string) bool {
-	for i := n; i < len(w.args); i++ {
-		if w.args[i] == name {
+// hasFlag reports whether a word is among the plain words, beginning with number n.
+func (a *verbArgs) hasFlag(n int, name string) bool {
+	for i := n; i < len(a.args); i++ {
+		if a.args[i] == name {
 			return true
 		}
 	}
 	return false
 }
 
-func (w *verbArgs) opt(name, fallback string) string {
-	w.used[name] = true
-	if v, ok := w.opts[name]; ok {
+func (a *verbArgs) opt(name, fallback string) string {
+	a.usedOpts[name] = true
+	if v, ok := a.opts[name]; ok {
 		return v
 	}
 	return fallback
 }
 
-func (w *verbArgs) float(name string) float64 {
-	f, err := strconv.ParseFloat(w.opt(name, "0"), 64)
+func (a *verbArgs) float(name string) float64 {
+	f, err := strconv.ParseFloat(a.opt(name, "0"), 64)
 	if err != nil {
 		panic(err)
 	}
@@ -73,8 +73,8 @@ func (w *verbArgs) float(name string) float64 {
 }
 
 // list splits the value of an option at its commas; it returns nil if the option is absent.
-func (w *verbArgs) list(name string) (list [][]byte) {
-	if values := w.opt(name, ""); values != "" {
+func (a *verbArgs) list(name string) (list [][]byte) {
+	if values := a.opt(name, ""); values != "" {
 		for _, part := range strings.Split(values, ",") {
 			list = append(list, []byte(part))
 		}
@@ -82,24 +82,24 @@ func (w *verbArgs) list(name string) (list [][]byte) {
 	return list
 }
 
-func (w *verbArgs) changing(id int) *broker.ChangeRequest {
-	c := &broker.ChangeRequest{ID: w.bytes(id), Delay: w.duration("delay", -1), Groups: w.list("groups")}
-	_, c.SetPriority = w.opts["priority"]
-	_, c.SetGroups = w.opts["groups"]
-	c.Priority = w.number("priority", 0)
+func (a *verbArgs) changeRequest(id int) *broker.ChangeRequest {
+	c := &broker.ChangeRequest{ID: a.bytes(id), Delay: a.duration("delay", -1), Groups: a.list("groups")}
+	_, c.SetPriority = a.opts["priority"]
+	_, c.SetGroups = a.opts["groups"]
+	c.Priority = a.number("priority", 0)
 	return c
 }
 
-func (w *verbArgs) number(name string, fallback int64) int64 {
-	n, err := strconv.ParseInt(w.opt(name, strconv.FormatInt(fallback, 10)), 10, 64)
+func (a *verbArgs) number(name string, fallback int64) int64 {
+	n, err := strconv.ParseInt(a.opt(name, strconv.FormatInt(fallback, 10)), 10, 64)
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
 	return n
 }
 
-func (w *verbArgs) duration(name string, fallback time.Duration) time.Duration {
-	d, err := time.ParseDuration(w.opt(name, fallback.String()))
+func (a *verbArgs) duration(name string, fallback time.Duration) time.Duration {
+	d, err := time.ParseDuration(a.opt(name, fallback.String()))
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
@@ -113,25 +113,25 @@ func (s *script) do(line string) (err error) {
 			err = fmt.Errorf("%v", e)
 		}
 	}()
-	w := split(line)
+	w := parseVerbLine(line)
 	s.since = s.now
 	if s.core == nil {
 		s.configure(w)
-		if w.at(0) == "config" {
-			return w.unused()
+		if w.arg(0) == "config" {
+			return w.checkOpts()
 		}
 	}
-	do := verbs[w.at(0)]
+	do := verbs[w.arg(0)]
 	if do == nil {
-		return fmt.Errorf("unknown verb %q", w.at(0))
+		return fmt.Errorf("unknown verb %q", w.arg(0))
 	}
 	do(s, int64(s.now), w)
-	return w.unused()
+	return w.checkOpts()
 }
 
-func (w *verbArgs) unused() error {
-	for name := range w.opts {
-		if !w.used[name] {
+func (a *verbArgs) checkOpts() error {
+	for name := range a.opts {
+		if !a.usedOpts[name] {
 			return fmt.Errorf("unknown option %q", name)
 		}
 	}
@@ -174,53 +174,55 @@ func init() {
 		"submitter": func(s *script, _ int64, w *verbArgs) { s.introduce(w, s.core.AddSubmitter) },
 		"worker":    func(s *script, _ int64, w *verbArgs) { s.introduce(w, s.core.AddWorker) },
 		"submit": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Submit(now, s.peer(w.at(1)), s.submission(w, w.at(2), w.at(3))))
+			s.note(s.core.Submit(now, s.peer(w.arg(1)), s.submission(w, w.arg(2), w.arg(3))))
 		},
 		// flood SUBMITTER PREFIX COUNT TYPE makes COUNT quiet submits.
 		"flood": func(s *script, now int64, w *verbArgs) {
-			n, err := strconv.Atoi(w.at(3))
+			n, err := strconv.Atoi(w.arg(3))
 			if err != nil {
 				panic(err)
 			}
 			for i := range n {
-				sub := s.submission(w, fmt.Sprintf("%s%d", w.at(2), i+1), w.at(4))
+				sub := s.submission(w, fmt.Sprintf("%s%d", w.arg(2), i+1), w.arg(4))
 				sub.NoAck = true
-				s.note(s.core.Submit(now, s.peer(w.at(1)), sub))
+				s.note(s.core.Submit(now, s.peer(w.arg(1)), sub))
 			}
 		},
-		"cancel": func(s *script, now int64, w *verbArgs) { s.note(s.core.Cancel(now, s.peer(w.at(1)), w.bytes(2))) },
+		"cancel": func(s *script, now int64, w *verbArgs) { s.note(s.core.Cancel(now, s.peer(w.arg(1)), w.bytes(2))) },
 		"join": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Join(now, s.peer(w.at(1)), &broker.JoinRequest{
+			s.note(s.core.Join(now, s.peer(w.arg(1)), &broker.JoinRequest{
 				Type: w.bytes(2), Types: w.list("types"), Except: w.list("except"),
-				Prefetch: int(w.number("prefetch", 0)), Notices: w.flag(2, "notices"), Headers: w.flag(2, "headers"),
+				Prefetch: int(w.number("prefetch", 0)), Notices: w.hasFlag(2, "notices"), Headers: w.hasFlag(2, "headers"),
 			}))
 		},
 		"respond": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Respond(now, s.peer(w.at(1)), w.bytes(2), body(w, `"done"`), false))
+			s.note(s.core.Respond(now, s.peer(w.arg(1)), w.bytes(2), body(w, `"done"`), false))
 		},
 		"progress": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Progress(now, s.peer(w.at(1)), w.bytes(2), body(w, `50`), false))
+			s.note(s.core.Progress(now, s.peer(w.arg(1)), w.bytes(2), body(w, `50`), false))
 		},
 		// fail WORKER [ID] …; an ID of - stands for none.
 		"fail": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Fail(now, s.peer(w.at(1)), &broker.Failure{
-				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.flag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),
+			s.note(s.core.Fail(now, s.peer(w.arg(1)), &broker.Failure{
+				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.hasFlag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),
 			}))
 		},
 		"release": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Release(now, s.peer(w.at(1)), &broker.ReleaseRequest{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
+			s.note(s.core.Release(now, s.peer(w.arg(1)), &broker.ReleaseRequest{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
 		},
-		"change": func(s *script, now int64, w *verbArgs) { s.note(s.core.Change(now, s.peer(w.at(1)), w.changing(2))) },
+		"change": func(s *script, now int64, w *verbArgs) {
+			s.note(s.core.Change(now, s.peer(w.arg(1)), w.changeRequest(2)))
+		},
 		"amend": func(s *script, now int64, w *verbArgs) {
-			fx, c, reason := s.core.Amend(now, w.changing(1))
+			fx, c, reason := s.core.Amend(now, w.changeRequest(1))
 			s.note(fx)
 			if c != 0 {
-				s.printf("refused: %s: %s", codes[c], wording.Of(&reason))
+				s.printf("refused: %s: %s", codes[c], wording.Reason(&reason))
 			}
 		},
-		"leave":    func(s *script, now int64, w *verbArgs) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
-		"gone":     func(s *script, now int64, w *verbArgs) { s.note(s.core.RemovePeer(now, s.peer(w.at(1)))) },
-		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.ExpelPeer(now, s.peer(w.at(1)), w.at(2))) },
+		"leave":    func(s *script, now int64, w *verbArgs) { s.note(s.core.Leave(now, s.peer(w.arg(1)))) },
+		"gone":     func(s *script, now int64, w *verbArgs) { s.note(s.core.RemovePeer(now, s.peer(w.arg(1)))) },
+		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.ExpelPeer(now, s.peer(w.arg(1)), w.arg(2))) },
 		"wait":     (*script).wait,
 		// late moves the clock without a tick, as if the timer were late.
 		"late": func(s *script, _ int64, w *verbArgs) { s.now += pause(w); s.since = s.now },
@@ -259,7 +261,7 @@ func init() {
 			}
 		},
 		"fair": func(s *script, now int64, w *verbArgs) {
-			s.configured(s.core.SetFair(now, w.bytes(1), !w.flag(2, "off")))
+			s.configured(s.core.SetFair(now, w.bytes(1), !w.hasFlag(2, "off")))
 		},
 		"drain": func(s *script, _ int64, _ *verbArgs) { s.core.Drain() },
 		"expel": func(s *script, now int64, _ *verbArgs) {
@@ -270,7 +272,7 @@ func init() {
 			}
 		},
 		"revoke": func(s *script, now int64, w *verbArgs) {
-			fx, c := s.core.Revoke(now, w.bytes(1), w.flag(2, "running"))
+			fx, c := s.core.Revoke(now, w.bytes(1), w.hasFlag(2, "running"))
 			s.note(fx)
 			if c != 0 {
 				s.printf("refused: %s", codes[c])
@@ -280,17 +282,17 @@ func init() {
 			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2), 0)
 			s.note(fx)
 			if c != 0 {
-				s.printf("refused: %s: %s", codes[c], wording.Of(&reason))
+				s.printf("refused: %s: %s", codes[c], wording.Reason(&reason))
 			}
 		},
 		"forget": func(s *script, now int64, w *verbArgs) {
-			f := broker.ForgetRequest{Name: w.bytes(1), Discard: w.flag(2, "discard")}
+			f := broker.ForgetRequest{Name: w.bytes(1), Discard: w.hasFlag(2, "discard")}
 			for more := true; more; {
 				var fx []broker.Effect
 				fx, more = s.core.ForgetType(now, &f)
 				s.note(fx)
 			}
-			s.printf("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(wording.Uses(&f.Use), "nothing"))
+			s.printf("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(wording.TypeUse(&f.Use), "nothing"))
 		},
 		"dead": func(s *script, _ int64, w *verbArgs) {
 			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
@@ -300,7 +302,7 @@ func init() {
 				if len(l.Groups) > 0 {
 					line += fmt.Sprintf(", groups %s, headers %s", l.Groups, l.Headers)
 				}
-				s.printf("%s: %s", line, wording.Of(&l.Reason))
+				s.printf("%s: %s", line, wording.Reason(&l.Reason))
 			}
 		},
 		"explain": (*script).explain,
@@ -327,7 +329,7 @@ func init() {
 }
 
 func pause(w *verbArgs) time.Duration {
-	d, err := time.ParseDuration(w.at(1))
+	d, err := time.ParseDuration(w.arg(1))
 	if err != nil {
 		panic(err)
 	}
@@ -336,7 +338,7 @@ func pause(w *verbArgs) time.Duration {
 
 func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
 	s.note(fx)
-	if err := wording.AsError(bad); err != nil {
+	if err := wording.SettingErrorOf(bad); err != nil {
 		s.printf("refused: %v", err)
 	}
 }
@@ -348,7 +350,7 @@ func (s *script) submission(w *verbArgs, id, typ string) *broker.Submission {
 		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
 		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
 		Groups: w.list("groups"), Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),
-		Detach: w.flag(4, "detach"), NoAck: w.flag(4, "quiet"), Progress: w.flag(4, "progress"),
+		Detach: w.hasFlag(4, "detach"), NoAck: w.hasFlag(4, "quiet"), Progress: w.hasFlag(4, "progress"),
 	}
 }
 
@@ -391,7 +393,7 @@ func (s *script) explain(now int64, w *verbArgs) {
 		}
 		line += fmt.Sprintf(", %d ahead", p.Ahead)
 	}
-	if holds := wording.Holds(&x); holds != "" {
+	if holds := wording.WaitingFor(&x); holds != "" {
 		line += ": " + holds
 	}
 	s.printf("%s", line)
@@ -400,7 +402,7 @@ func (s *script) explain(now int64, w *verbArgs) {
 
 func (s *script) runs(runs []broker.RunInfo) {
 	for _, r := range runs {
-		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, wording.Of(&r.Reason))
+		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, wording.Reason(&r.Reason))
 	}
 }
 
@@ -417,7 +419,7 @@ func (s *script) history(now int64, w *verbArgs) {
 		found, from = s.core.Ended(now, from, 2, &q)
 		for _, x := range found {
 			s.printf("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.Outcome,
-				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Of(&x.Reason))
+				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Reason(&x.Reason))
 			s.runs(x.Runs)
 		}
 	}
@@ -425,7 +427,7 @@ func (s *script) history(now int64, w *verbArgs) {
 
 func (s *script) ledger(_ int64, w *verbArgs) {
 	l := s.core.Totals()
-	if name := w.at(1); name != "" {
+	if name := w.arg(1); name != "" {
 		t, _, found := s.core.Type(w.bytes(1))
 		if !found {
 			s.printf("unknown type")

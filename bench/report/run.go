@@ -25,7 +25,7 @@ func Write(w io.Writer, f *result.File, s Style) {
 		faults(w, f, s)
 		return
 	}
-	if g := standings(f); g != nil {
+	if g := comparisonTable(f); g != nil {
 		g.write(w, s)
 	}
 	for _, name := range shapes(f) {

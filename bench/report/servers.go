@@ -123,10 +123,10 @@ func medians(title, param, absent string, metrics []*result.Metric, runs []*resu
 	return g
 }
 
-// standings returns the table that compares gloomd: for every other server and decisive metric, by
-// what factor gloomd is better (above 1) or worse, and whether that is more than noise; nil if
-// gloomd was not measured.
-func standings(f *result.File) *grid {
+// comparisonTable returns the table that compares gloomd: for every other server and decisive
+// metric, by what factor gloomd is better (above 1) or worse, and whether that is more than noise;
+// nil if gloomd was not measured.
+func comparisonTable(f *result.File) *grid {
 	g := &grid{title: "Gloomd against …", head: []string{""}}
 	type column struct {
 		runs   []*result.Run
@@ -162,7 +162,7 @@ func standings(f *result.File) *grid {
 			cell := "–"
 			for _, r := range c.runs {
 				if r.Server.Kind == k {
-					cell = standing(c.m, c.ourRun, r)
+					cell = comparisonCell(c.m, c.ourRun, r)
 				}
 			}
 			cells = append(cells, cell)
@@ -177,9 +177,9 @@ func standings(f *result.File) *grid {
 // alpha is the accepted probability of reporting noise as a difference.
 const alpha = 0.05
 
-// standing says by what factor gloomd's metric is better than another server's, and whether that is
-// more than noise, by benchstat's test.
-func standing(m *result.Metric, ourRun, other *result.Run) string {
+// comparisonCell says by what factor gloomd's metric is better than another server's, and whether
+// that is more than noise, by benchstat's test.
+func comparisonCell(m *result.Metric, ourRun, other *result.Run) string {
 	x, y := m.Values(ourRun), m.Values(other)
 	if len(x) == 0 || len(y) == 0 || median(x) <= 0 || median(y) <= 0 {
 		return "–"

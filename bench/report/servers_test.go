@@ -34,7 +34,7 @@ func TestStanding(t *testing.T) {
 		"too few":      {result.Rate, []float64{1000, 2000, 3000}, []float64{1, 2, 3}, "1000.00 × ~"},
 		"none":         {result.Rate, nil, []float64{1}, "–"},
 	} {
-		if got := standing(c.m, run(c.m, c.ours), run(c.m, c.other)); got != c.want {
+		if got := comparisonCell(c.m, run(c.m, c.ours), run(c.m, c.other)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -89,7 +89,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 		{"their submitter vanishes", func(context.Context) error { return flood.DisconnectSubmitters() }},
 		{"a frame of 16 MiB trickles in", s.trickle},
 	} {
-		if err := s.disturb(ctx, start, d.name, d.fn); err != nil {
+		if err := s.runDisturbance(ctx, start, d.name, d.fn); err != nil {
 			return nil, fmt.Errorf("while %s: %w", d.name, err)
 		}
 	}
@@ -116,8 +116,8 @@ func (s *session) flood() (*load.Generator, error) {
 	return load.New(cfg)
 }
 
-// disturb runs one disturbance and records the probe's latency during it and shortly after.
-func (s *session) disturb(ctx context.Context, start time.Time, name string, fn func(context.Context) error) error {
+// runDisturbance runs one disturbance and records the probe's latency during it and shortly after.
+func (s *session) runDisturbance(ctx context.Context, start time.Time, name string, fn func(context.Context) error) error {
 	s.report(name, -1, 0, nil)
 	from, err := s.gen.Take(true)
 	if err != nil {

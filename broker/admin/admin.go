@@ -59,16 +59,16 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a.mux.HandleFunc("GET /{$}", a.index)
 	go a.recordMoments(srv.Done())
 	if srv.Options().Pprof {
-		a.mux.HandleFunc("GET /debug/pprof/", a.authorized(route{serve: noError(pprof.Index)}))
-		a.mux.HandleFunc("GET /debug/pprof/profile", a.authorized(route{serve: noError(pprof.Profile)}))
-		a.mux.HandleFunc("GET /debug/pprof/symbol", a.authorized(route{serve: noError(pprof.Symbol)}))
-		a.mux.HandleFunc("GET /debug/pprof/trace", a.authorized(route{serve: noError(pprof.Trace)}))
+		a.mux.HandleFunc("GET /debug/pprof/", a.authorized(route{serve: withoutError(pprof.Index)}))
+		a.mux.HandleFunc("GET /debug/pprof/profile", a.authorized(route{serve: withoutError(pprof.Profile)}))
+		a.mux.HandleFunc("GET /debug/pprof/symbol", a.authorized(route{serve: withoutError(pprof.Symbol)}))
+		a.mux.HandleFunc("GET /debug/pprof/trace", a.authorized(route{serve: withoutError(pprof.Trace)}))
 	}
 	return a
 }
 
-// buildPiece holds buildMu while fn makes a piece of a long answer or of a long change.
-func (a *API) buildPiece(fn func()) {
+// withBuildLock holds buildMu while fn makes a piece of a long answer or of a long change.
+func (a *API) withBuildLock(fn func()) {
 	a.buildMu.Lock()
 	defer a.buildMu.Unlock() // a request that panics must not keep others out
 	fn()
@@ -88,7 +88,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Host.
 var publicPaths = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
-func noError(h http.HandlerFunc) handler {
+func withoutError(h http.HandlerFunc) handler {
 	return func(_ *API, w http.ResponseWriter, r *http.Request) error {
 		h(w, r)
 		return nil

@@ -28,7 +28,7 @@ type slowWriter struct {
 }
 
 func newSlowWriter(w http.ResponseWriter) slowWriter {
-	head(w, http.StatusOK)
+	writeHeader(w, http.StatusOK)
 	return slowWriter{w, http.NewResponseController(w)}
 }
 
@@ -45,33 +45,33 @@ func (w slowWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-func head(w http.ResponseWriter, status int) {
+func writeHeader(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 }
 
-// indented returns v as indented JSON. Values from clients, such as headers, are not escaped
+// marshalIndented returns v as indented JSON. Values from clients, such as headers, are not escaped
 // for HTML.
-func indented(v any, prefix string) ([]byte, error) {
+func marshalIndented(v any, prefix string) ([]byte, error) {
 	return json.MarshalIndentWithOption(v, prefix, "  ", json.DisableHTMLEscape())
 }
 
 // reply sends a short answer.
 func reply(w http.ResponseWriter, status int, v any) {
-	data, err := indented(v, "")
+	data, err := marshalIndented(v, "")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	head(w, status)
+	writeHeader(w, status)
 	_, _ = w.Write(append(data, '\n'))
 }
 
 // replyWith sends v, an object, with one more key whose value is sent verbatim. If the
 // answer would be too long, it sends v without that key.
 func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
-	data, err := indented(v, "")
+	data, err := marshalIndented(v, "")
 	if err != nil {
 		return err
 	}
@@ -102,22 +102,22 @@ type array struct {
 	items int
 }
 
-// open appends the text that precedes the array and begins the array; close ends it.
-func (a *array) open(head string) {
+// begin appends the text that precedes the array and begins the array; close ends it.
+func (a *array) begin(head string) {
 	a.buf = append(append(a.buf, head...), '[')
 	a.items = 0
 }
 
-func (a *array) close(tail string) {
+func (a *array) end(tail string) {
 	if a.items > 0 {
 		a.buf = append(a.buf, "\n  "...)
 	}
 	a.buf = append(append(a.buf, ']'), tail...)
 }
 
-// item adds an item. It returns false if the item does not fit.
-func (a *array) item(v any) bool {
-	data, err := indented(v, "    ")
+// add adds an item. It returns false if the item does not fit.
+func (a *array) add(v any) bool {
+	data, err := marshalIndented(v, "    ")
 	separator := ",\n    "
 	if a.items == 0 {
 		separator = separator[1:]
@@ -133,7 +133,7 @@ func (a *array) item(v any) bool {
 // fill adds n more items, or as many as fit, and sends full buffers. It returns an error if
 // the client has gone.
 func (a *array) fill(w io.Writer, n int, item func(i int) any) error {
-	for i := 0; i < n && a.item(item(i)); i++ {
+	for i := 0; i < n && a.add(item(i)); i++ {
 		if len(a.buf) >= minReadBytes/2 {
 			if err := a.send(w); err != nil {
 				return err
@@ -160,20 +160,20 @@ const maxLooks = 1024
 // up to limit items, perhaps fewer, beginning at the position from, and the position after them,
 // or -1 at the end. The answer has that position under the given key.
 func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, read func(from, limit int) (items []T, next int)) error {
-	from, limit, err := page(r)
+	from, limit, err := pageParams(r)
 	if err != nil {
 		return err
 	}
 	out, list := newSlowWriter(w), array{left: maxAnswer - minReadBytes}
-	list.open("{\n  \"items\": ")
+	list.begin("{\n  \"items\": ")
 	full := false
 	for rounds := 0; from >= 0 && limit > 0 && rounds < maxLooks && !full && r.Context().Err() == nil; rounds++ {
-		a.buildPiece(func() {
+		a.withBuildLock(func() {
 			items, next := read(from, min(limit, itemsPerLook))
 			limit -= len(items)
 			before := list
 			for i := range items {
-				if full = !list.item(&items[i]); full {
+				if full = !list.add(&items[i]); full {
 					// None of these items is sent. The next page begins with them, because the
 					// position of a single item may have changed by then.
 					list, next = before, from
@@ -192,7 +192,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	if from >= 0 {
 		tail = fmt.Sprintf(",\n  %q: %d\n}\n", key, from)
 	}
-	list.close(tail)
+	list.end(tail)
 	_ = list.send(out)
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
-		No: l.Number, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Of(&l.Reason), Priority: l.Priority,
+		No: l.Number, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Reason(&l.Reason), Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
@@ -33,7 +33,7 @@ func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 	older, err := intParam(v, "older", wire.MaxDurationMS)
 	q := &broker.LetterFilter{ID: v.Get("id"), Older: time.Duration(older) * time.Millisecond}
 	if part := v.Get("reason"); part != "" {
-		q.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Of(r), part) }
+		q.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Reason(r), part) }
 	}
 	return q, err
 }
@@ -82,7 +82,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	for _, typ := range types {
 		for from := 0; from >= 0 && len(out.Items) < maxDead && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			a.buildPiece(func() { found, from = a.findLetters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
+			a.withBuildLock(func() { found, from = a.findLetters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
 				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
 					out.Items = append(out.Items, deadJob(l, h.Now()))
@@ -160,7 +160,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return noLetterError(l.ID)
 	default:
-		return fail(http.StatusConflict, "refused", "%s", wording.Of(&reason))
+		return fail(http.StatusConflict, "refused", "%s", wording.Reason(&reason))
 	}
 	id := wire.Value(l.ID)
 	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", peerOf(r)).Msg("an operator retried a failed job")
@@ -221,13 +221,13 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resu
 	}, func(out *api.Many) {
 		walk := broker.LetterWalk{LetterFilter: *q, Limit: limit}
 		for more := true; more && r.Context().Err() == nil; {
-			a.buildPiece(func() {
+			a.withBuildLock(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 					fx, more = b.WalkLetters(now, n, &walk, resubmit)
 					return fx
 				})
 			})
 		}
-		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, wording.Of(&walk.Reason)
+		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, wording.Reason(&walk.Reason)
 	})
 }

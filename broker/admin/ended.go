@@ -32,7 +32,7 @@ func (a *API) runsOf(t timeline, runs []broker.RunInfo) (out []api.Run) {
 		x := &runs[i]
 		out = append(out, api.Run{
 			N: x.Run, Worker: a.peer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
-			Outcome: x.Outcome.String(), Error: wording.Of(&x.Reason), BrokerLost: x.BrokerLost,
+			Outcome: x.Outcome.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
 		})
 	}
 	return out
@@ -53,7 +53,7 @@ func endOf(t timeline, x *broker.EndedInfo) api.End {
 func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 	return api.Ended{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: stringsOf(x.Groups), Submitter: a.peer(x.Submitter, ""),
-		Outcome: x.Outcome.String(), Reason: wording.Of(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
+		Outcome: x.Outcome.String(), Reason: wording.Reason(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
 	}
 }
 
@@ -107,7 +107,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
 	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
 		var found []broker.EndedInfo
-		a.buildPiece(func() {
+		a.withBuildLock(func() {
 			a.srv.Hub().View(func(b *broker.Broker, now int64) {
 				found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
 				t = timelineAt(now)

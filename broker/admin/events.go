@@ -27,13 +27,13 @@ const (
 	eventPeriod = time.Second
 )
 
-// encodedLook returns the part of a snapshot that events carry, as JSON.
-func (a *API) encodedLook(w *snapshot) []byte {
-	if !w.takenAt.Equal(w.encodedAt) {
+// encodeLook returns the part of a snapshot that events carry, as JSON.
+func (a *API) encodeLook(snap *snapshot) []byte {
+	if !snap.takenAt.Equal(snap.encodedAt) {
 		v := api.Look{
-			Draining: a.srv.Draining(), Types: len(w.rows), Dead: w.total.Dead,
-			Ledger: w.total.Ledger, Rates: w.total.Rates, Oldest: w.total.OldestSeconds,
-			Wait: w.stats.Wait[:], Run: w.stats.Run[:], Top: []api.Type{},
+			Draining: a.srv.Draining(), Types: len(snap.rows), Dead: snap.total.Dead,
+			Ledger: snap.total.Ledger, Rates: snap.total.Rates, Oldest: snap.total.OldestSeconds,
+			Wait: snap.stats.Wait[:], Run: snap.stats.Run[:], Top: []api.Type{},
 		}
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) {
 			total := b.Totals()
@@ -46,15 +46,15 @@ func (a *API) encodedLook(w *snapshot) []byte {
 		v.Conns = a.srv.Counts().Conns
 		v.MemoryBytes += m.Total() + a.ratesHeld.Load()
 		v.UnreadBytes = m.Unread
-		v.FailedHour = w.day.total.short.failed(int(time.Hour/time.Minute), w.day.total)
-		v.Findings = w.findings.List(finding.Query{Fold: true}, topFindings)
-		for _, x := range w.busiest(topTypes) {
+		v.FailedHour = snap.day.total.short.failed(int(time.Hour/time.Minute), snap.day.total)
+		v.Findings = snap.findings.List(finding.Query{Fold: true}, topFindings)
+		for _, x := range snap.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}
-		w.encoded, _ = json.Marshal(&v)
-		w.encodedAt = w.takenAt
+		snap.encoded, _ = json.Marshal(&v)
+		snap.encodedAt = snap.takenAt
 	}
-	return w.encoded
+	return snap.encoded
 }
 
 // getEvents streams snapshots as server-sent events. Slow readers get fewer of them.
@@ -91,7 +91,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	for {
 		var data []byte
-		a.withSnapshot(func(w *snapshot) { data = a.encodedLook(w) })
+		a.withSnapshot(func(w *snapshot) { data = a.encodeLook(w) })
 		if time.Since(judged) >= keepAlivePeriod {
 			if _, err := a.checkAccess(r); err != nil {
 				return nil // the client's token was revoked
@@ -123,7 +123,7 @@ func send(w http.ResponseWriter, ctl *http.ResponseController, event string, dat
 // getSorted answers with the matching types, sorted. Its cursor is a position in the sorted
 // list, which changes over time.
 func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
-	from, limit, err := page(r)
+	from, limit, err := pageParams(r)
 	if err != nil {
 		return err
 	}

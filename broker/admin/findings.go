@@ -26,7 +26,7 @@ const (
 
 // getFindings answers a request for the findings.
 func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
-	_, limit, err := page(r)
+	_, limit, err := pageParams(r)
 	if err != nil {
 		return err
 	}
@@ -40,16 +40,16 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 }
 
 // updateFindings derives the findings of the snapshot that was just taken.
-func (a *API) updateFindings(w *snapshot) {
+func (a *API) updateFindings(snap *snapshot) {
 	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
 	b := findings.Broker{
-		Now: w.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
+		Now: snap.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
 		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, RefusedConns: n.RefusedConns,
 		AcceptErrors: n.AcceptErrors,
 		MaxTypeJobs:  int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
-	b.Certificate, b.CertificateInvalid = a.srv.CertificateWarning(w.takenAt)
+	b.Certificate, b.CertificateInvalid = a.srv.CertificateWarning(snap.takenAt)
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Health()
 		b.Fleet = &findings.Fleet{
@@ -77,7 +77,7 @@ func (a *API) updateFindings(w *snapshot) {
 		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, RefusesNothing: true},
 	}
 	held := 0
-	for _, x := range w.rows {
+	for _, x := range snap.rows {
 		held += x.figures.Held
 	}
 	if held > 0 {
@@ -88,13 +88,13 @@ func (a *API) updateFindings(w *snapshot) {
 		}
 	}
 	b.Clients = a.clientsNearLimit(&b, m.Unread, jobs, bytes)
-	a.updateLosses(w)
+	a.updateLosses(snap)
 	reasons := maxSuspectTypes
 	b.Types = func(yield func(*findings.Type) bool) {
-		for _, x := range w.rows {
+		for _, x := range snap.rows {
 			t := &x.figures
 			t.Figures, t.Rates = &x.Type, &x.rates
-			if t.SameReason, t.RecentFailures = 0, 0; reasons > 0 && t.IsFailing(w.takenAt) {
+			if t.SameReason, t.RecentFailures = 0, 0; reasons > 0 && t.IsFailing(snap.takenAt) {
 				reasons--
 				a.sameReason(t)
 			}
@@ -103,7 +103,7 @@ func (a *API) updateFindings(w *snapshot) {
 			}
 		}
 	}
-	w.findings.Update(&b)
+	snap.findings.Update(&b)
 }
 
 // clientsNearLimit returns the figures of clients that are near a limit, do not read, or leave
@@ -152,11 +152,11 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 }
 
 // updateLosses records the jobs that workers were running when they were lost.
-func (a *API) updateLosses(w *snapshot) {
+func (a *API) updateLosses(snap *snapshot) {
 	failed := false
-	for _, x := range w.rows {
+	for _, x := range snap.rows {
 		x.figures.LostJob, x.figures.LostWorkers = "", 0
-		failed = failed || w.takenAt.Sub(x.figures.FailedAt) <= findings.FailingFor
+		failed = failed || snap.takenAt.Sub(x.figures.FailedAt) <= findings.FailingFor
 	}
 	if !failed {
 		return
@@ -164,7 +164,7 @@ func (a *API) updateLosses(w *snapshot) {
 	var lost []broker.Losses
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, minLostWorkers) })
 	for _, x := range lost {
-		if row := w.rows[string(x.Type)]; row != nil && x.Workers > row.figures.LostWorkers {
+		if row := snap.rows[string(x.Type)]; row != nil && x.Workers > row.figures.LostWorkers {
 			row.figures.LostJob, row.figures.LostWorkers = wire.Value(x.ID), x.Workers
 		}
 	}
@@ -183,7 +183,7 @@ func (a *API) sameReason(t *findings.Type) {
 	for _, d := range last {
 		if time.Duration(now-d.Failed) <= findings.FailingFor {
 			t.RecentFailures++
-			reason := wording.Of(&d.Reason)
+			reason := wording.Reason(&d.Reason)
 			if count[reason]++; count[reason] > t.SameReason {
 				t.SameReason, t.Reason = count[reason], reason
 			}

@@ -29,7 +29,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	allowLongAnswer(w)
 	f := broker.ForgetRequest{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
-		a.buildPiece(func() {
+		a.withBuildLock(func() {
 			h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 				fx, more = b.ForgetType(now, &f)
 				return fx
@@ -37,7 +37,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	out := api.Forgotten{Type: wire.Value(n), Discarded: f.Waiting, Dead: f.Letters, Outcomes: f.Outcomes}
-	why := wording.Uses(&f.Use)
+	why := wording.TypeUse(&f.Use)
 	if why == "" || discard {
 		a.log.Info().Str("type", out.Type).Bool("forgotten", why == "").Int("discarded", f.Waiting).Int("dead", f.Letters).
 			Int("outcomes", f.Outcomes).Str("peer", peerOf(r)).Msg("an operator forgot a type, or discarded what it held")

@@ -63,18 +63,18 @@ func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) 
 	list, head := array{left: maxAnswer - minReadBytes}, "{\n  \"groups\": "
 	if rules {
 		rules := a.srv.Limits().Rules()
-		list.open("{\n  \"rules\": ")
+		list.begin("{\n  \"rules\": ")
 		if err := list.fill(out, len(rules), func(i int) any { return ruleOf(rules[i]) }); err != nil {
 			return err
 		}
-		list.close("")
+		list.end("")
 		head = ",\n  \"groups\": "
 	}
-	list.open(head)
+	list.begin(head)
 	if err := list.fill(out, len(groups), func(i int) any { return groupOf(&groups[i]) }); err != nil {
 		return err
 	}
-	list.close("\n}\n")
+	list.end("\n}\n")
 	return list.send(out)
 }
 
@@ -115,47 +115,47 @@ const (
 
 // groupsOf returns the busiest groups of a type ("" for all jobs), from a new snapshot if
 // one is due. It returns false if there is no shared snapshot of them.
-func (w *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
+func (snap *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 	now := time.Now()
-	seen, known := w.groups[typ]
-	if !known && (typ != "" && w.rows[typ] == nil || len(w.groups) >= maxGroupLists) {
+	seen, known := snap.groups[typ]
+	if !known && (typ != "" && snap.rows[typ] == nil || len(snap.groups) >= maxGroupLists) {
 		return seen, false
 	}
-	if seen.askedAt = now; w.groups == nil {
-		w.groups = map[string]groupsSnapshot{}
+	if seen.askedAt = now; snap.groups == nil {
+		snap.groups = map[string]groupsSnapshot{}
 	}
-	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
-		w.takeGroups(a, now)
+	if snap.groups[typ] = seen; !now.Before(snap.groupsNext) {
+		snap.takeGroups(a, now)
 	} else if seen.encoded == nil {
 		return seen, false // the next snapshot will include this list
 	}
-	return w.groups[typ], true
+	return snap.groups[typ], true
 }
 
 // takeGroups takes snapshots of the groups that were requested recently.
-func (w *snapshot) takeGroups(a *API, now time.Time) {
+func (snap *snapshot) takeGroups(a *API, now time.Time) {
 	l := broker.GroupLook{Limit: maxListedGroups}
-	for typ, seen := range w.groups {
+	for typ, seen := range snap.groups {
 		if now.Sub(seen.askedAt) > moments.Period {
-			delete(w.groups, typ)
+			delete(snap.groups, typ)
 		} else {
 			l.Types = append(l.Types, []byte(typ))
 		}
 	}
 	a.lookGroups(&l)
 	for _, typ := range l.Types {
-		seen, buf := w.groups[string(typ)], bytes.Buffer{}
+		seen, buf := snap.groups[string(typ)], bytes.Buffer{}
 		seen.groups = l.Infos(typ)
 		_ = a.writeGroups(&buf, len(typ) == 0, seen.groups)
 		seen.encoded = buf.Bytes()
-		w.groups[string(typ)] = seen
+		snap.groups[string(typ)] = seen
 	}
-	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), maxGroupsPeriod))
+	snap.groupsNext = now.Add(min(max(lookPeriod, lookPause*time.Since(now)), maxGroupsPeriod))
 }
 
 // dropGroups makes the next request take new snapshots, since a change has made the last ones stale.
-func (w *snapshot) dropGroups() {
-	w.mu.Lock()
-	w.nextAt, w.groupsNext = time.Time{}, time.Time{}
-	w.mu.Unlock()
+func (snap *snapshot) dropGroups() {
+	snap.mu.Lock()
+	snap.nextAt, snap.groupsNext = time.Time{}, time.Time{}
+	snap.mu.Unlock()
 }

@@ -9,7 +9,7 @@ import (
 // ownHost reports whether the Host of a request is a name or address of this broker.
 func (a *API) ownHost(host string) bool {
 	opt := a.srv.Options()
-	return opt.OwnHost(host, opt.HTTPAddr, a.srv.HTTPAddr())
+	return opt.IsOwnHost(host, opt.HTTPAddr, a.srv.HTTPAddr())
 }
 
 func foreignHostError(host string) *api.Error {

@@ -25,7 +25,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request) {
 	if !f.Guarded {
 		s := a.status(nil)
 		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
-		a.withSnapshot(func(w *snapshot) { f.Look = a.encodedLook(w) })
+		a.withSnapshot(func(w *snapshot) { f.Look = a.encodeLook(w) })
 	}
 	data, err := json.Marshal(&f) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {

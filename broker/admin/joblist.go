@@ -178,7 +178,7 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var part int
-		a.buildPiece(func() {
+		a.withBuildLock(func() {
 			a.srv.Hub().View(func(b *broker.Broker, now int64) { part, from = b.CountJobs(now, from, q) })
 		})
 		n += part
@@ -214,7 +214,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	}, func(out *api.Many) {
 		left := cmp.Or(limit, math.MaxInt)
 		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
-			a.buildPiece(func() {
+			a.withBuildLock(func() {
 				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 					var n int
 					fx, n, from = b.RevokeJobs(now, from, left, q)

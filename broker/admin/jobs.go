@@ -33,7 +33,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
 		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
-		Holds: wording.Holds(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
+		Holds: wording.WaitingFor(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
@@ -48,7 +48,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 	}
 	if x.State == "ended" {
 		if j.Outcome = x.Outcome.String(); x.Outcome != broker.OutAnswered {
-			j.Reason = wording.Of(&x.Reason)
+			j.Reason = wording.Reason(&x.Reason)
 			j.Bytes = len(j.Reason)
 		}
 	}
@@ -190,7 +190,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return unknownJobError(id)
 	case broker.Overloaded:
-		return fail(http.StatusServiceUnavailable, "overloaded", "%s", wording.Of(&reason))
+		return fail(http.StatusServiceUnavailable, "overloaded", "%s", wording.Reason(&reason))
 	default:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only waiting jobs can be changed", wire.Value(id))
 	}

@@ -93,8 +93,8 @@ type typeSum struct {
 	paused int
 }
 
-// gauge adds the values that can decrease.
-func (t *typeSum) gauge(i *broker.TypeInfo) {
+// addGauges adds the values that can decrease.
+func (t *typeSum) addGauges(i *broker.TypeInfo) {
 	t.Workers += i.Workers
 	t.Idle += i.Idle
 	t.Bytes += i.Bytes
@@ -106,9 +106,9 @@ func (t *typeSum) gauge(i *broker.TypeInfo) {
 	}
 }
 
-// sums reads all types. Counters are read in one piece, so that no job is counted twice and
+// sumByLabel reads all types. Counters are read in one piece, so that no job is counted twice and
 // no counter appears to fall.
-func (c *collector) sums() map[string]*typeSum {
+func (c *collector) sumByLabel() map[string]*typeSum {
 	h := c.srv.Hub()
 	survey := takeSurvey(h)
 	other := &typeSum{}
@@ -124,7 +124,7 @@ func (c *collector) sums() map[string]*typeSum {
 			other.stats.Add(s)
 		}
 		survey.Complete(t)
-		x.gauge(t)
+		x.addGauges(t)
 	}
 	h.View(func(b *broker.Broker, _ int64) {
 		other.Ledger, other.stats = b.Totals(), *b.OtherStats()
@@ -138,7 +138,7 @@ func (c *collector) sums() map[string]*typeSum {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for name, t := range c.sums() {
+	for name, t := range c.sumByLabel() {
 		collectType(ch, name, t)
 	}
 	c.collectCore(ch)

@@ -22,7 +22,7 @@ func (a *API) recordMoments(stop <-chan struct{}) {
 				Queued: l.Queued, Running: l.Running,
 			}})
 		}
-		a.keepFresh()
+		a.refreshIfStale()
 		select {
 		case <-stop:
 			return

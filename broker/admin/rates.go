@@ -63,17 +63,17 @@ func newRates() *rates {
 }
 
 // add adds the current counts.
-func (x *rates) add(at time.Time, c counts, s *broker.TypeStats) {
-	if c.in < x.latestCounts.in { // the type was forgotten, and its counts began at 0 again
-		x.latestCounts, x.stats = counts{}, broker.TypeStats{}
-		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latestCounts, x.stats, x.latestCounts, x.stats
+func (r *rates) add(at time.Time, c counts, s *broker.TypeStats) {
+	if c.in < r.latestCounts.in { // the type was forgotten, and its counts began at 0 again
+		r.latestCounts, r.stats = counts{}, broker.TypeStats{}
+		r.short.base, r.short.stats, r.long.base, r.long.stats = r.latestCounts, r.stats, r.latestCounts, r.stats
 	}
-	x.short.advance(at.Unix()/60, x)
-	if x.long.advance(at.Unix()/int64(longStep/time.Second), x) {
-		x.busy -= x.busy / 16
+	r.short.advance(at.Unix()/60, r)
+	if r.long.advance(at.Unix()/int64(longStep/time.Second), r) {
+		r.busy -= r.busy / 16
 	}
-	x.busy += c.in - x.latestCounts.in
-	x.latestCounts, x.stats = c, *s
+	r.busy += c.in - r.latestCounts.in
+	r.latestCounts, r.stats = c, *s
 }
 
 // advance begins a step with the latest counts. It returns false, and does nothing, if that step has

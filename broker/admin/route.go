@@ -179,7 +179,7 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 		return nil, fail(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
 	}
 	if reads {
-		if guard.OfForeignPage(r) {
+		if guard.IsCrossSite(r) {
 			return nil, fail(http.StatusForbidden, "forbidden_origin", "requests from pages of another origin are refused")
 		}
 		return g, nil
@@ -216,8 +216,8 @@ const (
 	maxPage     = 1000
 )
 
-// page reads the start and the length of the requested page of a listing.
-func page(r *http.Request) (from, limit int, err error) {
+// pageParams reads the start and the length of the requested page of a listing.
+func pageParams(r *http.Request) (from, limit int, err error) {
 	limit = defaultPage
 	q := r.URL.Query()
 	if v := q.Get("limit"); v != "" {

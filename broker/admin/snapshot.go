@@ -17,10 +17,10 @@ import (
 
 const (
 	// lookPeriod is the minimum time between two snapshots of all types. If snapshots are slow, it
-	// grows to lookShare times what one takes, up to slowPeriod.
+	// grows to lookPause times what one takes, up to slowPeriod.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
-	lookShare  = 50
+	lookPause  = 50
 	// glancePeriod is the interval of snapshots without a request; if snapshots are slow, it
 	// grows up to moments.Period. So a condition that lasts long enough for a finding appears in
 	// two consecutive snapshots.
@@ -64,10 +64,10 @@ type row struct {
 }
 
 // update adds a new snapshot of a type and updates its rates.
-func (x *row) update(now time.Time, t *api.Type) {
-	if passed := now.Sub(x.takenAt).Seconds(); !x.takenAt.IsZero() && passed > 0 {
+func (r *row) update(now time.Time, t *api.Type) {
+	if passed := now.Sub(r.takenAt).Seconds(); !r.takenAt.IsZero() && passed > 0 {
 		weight := 1.0
-		if x.hasRates {
+		if r.hasRates {
 			weight = -math.Expm1(-passed / smoothing.Seconds())
 		}
 		move := func(rate *float64, old, new uint64) {
@@ -78,21 +78,21 @@ func (x *row) update(now time.Time, t *api.Type) {
 				*rate = 0
 			}
 		}
-		move(&x.rates.In, x.Ledger.Submitted, t.Ledger.Submitted)
-		move(&x.rates.Out, x.Ledger.Ended(), t.Ledger.Ended())
-		move(&x.rates.Failed, x.Ledger.Failed, t.Ledger.Failed)
-		x.hasRates = true
+		move(&r.rates.In, r.Ledger.Submitted, t.Ledger.Submitted)
+		move(&r.rates.Out, r.Ledger.Ended(), t.Ledger.Ended())
+		move(&r.rates.Failed, r.Ledger.Failed, t.Ledger.Failed)
+		r.hasRates = true
 	}
-	name := x.Type.Type
-	x.Type, x.takenAt = *t, now
-	if x.Type.Type = name; x.hasRates {
-		x.Rates = &x.rates
+	name := r.Type.Type
+	r.Type, r.takenAt = *t, now
+	if r.Type.Type = name; r.hasRates {
+		r.Rates = &r.rates
 	}
 }
 
 // clone returns a copy that the caller may keep.
-func (x *row) clone() api.Type {
-	t := x.Type
+func (r *row) clone() api.Type {
+	t := r.Type
 	if t.Rates != nil {
 		rates := *t.Rates
 		t.Rates = &rates
@@ -102,57 +102,57 @@ func (x *row) clone() api.Type {
 
 // withSnapshot calls fn with the current snapshot, after taking a new one if it is due. fn must not
 // keep its argument.
-func (a *API) withSnapshot(fn func(w *snapshot)) {
-	w := &a.snapshot
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if start := time.Now(); !start.Before(w.nextAt) {
-		w.refresh(a, start)
-		w.nextAt = start.Add(min(max(lookPeriod, lookShare*w.took), slowPeriod))
+func (a *API) withSnapshot(fn func(snap *snapshot)) {
+	snap := &a.snapshot
+	snap.mu.Lock()
+	defer snap.mu.Unlock()
+	if start := time.Now(); !start.Before(snap.nextAt) {
+		snap.refresh(a, start)
+		snap.nextAt = start.Add(min(max(lookPeriod, lookPause*snap.took), slowPeriod))
 	}
-	fn(w)
+	fn(snap)
 }
 
-// keepFresh takes snapshots when no client asks for one, so that a finding begins when its
+// refreshIfStale takes snapshots when no client asks for one, so that a finding begins when its
 // condition begins, not at the next request.
-func (a *API) keepFresh() {
-	w := &a.snapshot
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now := time.Now(); now.Sub(w.takenAt) >= min(max(lookPeriod, lookShare*w.took), moments.Period) {
-		w.refresh(a, now)
+func (a *API) refreshIfStale() {
+	snap := &a.snapshot
+	snap.mu.Lock()
+	defer snap.mu.Unlock()
+	if now := time.Now(); now.Sub(snap.takenAt) >= min(max(lookPeriod, lookPause*snap.took), moments.Period) {
+		snap.refresh(a, now)
 	}
 }
 
-func (w *snapshot) refresh(a *API, now time.Time) {
+func (snap *snapshot) refresh(a *API, now time.Time) {
 	h := a.srv.Hub()
 	survey := takeSurvey(h)
-	if now.Sub(w.groupsNext) > moments.Period {
-		w.groups = nil // not requested lately
+	if now.Sub(snap.groupsNext) > moments.Period {
+		snap.groups = nil // not requested lately
 	}
-	if w.rows == nil {
-		w.rows, w.day = map[string]*row{}, dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
+	if snap.rows == nil {
+		snap.rows, snap.day = map[string]*row{}, dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	}
 	maxTypes := a.srv.Options().HistoryTypes
 	from := 0
-	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
+	h.View(func(b *broker.Broker, _ int64) { snap.stats = *b.OtherStats() })
 	var sum api.Type
 	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
 		survey.Complete(t)
-		x := w.rows[string(t.Name)]
+		x := snap.rows[string(t.Name)]
 		if x == nil {
 			x = &row{Type: api.Type{Type: wire.Value(t.Name)}}
-			w.rows[string(t.Name)] = x
+			snap.rows[string(t.Name)] = x
 		}
 		seen := apiType(t)
-		if !w.takenAt.IsZero() {
-			x.figures.Update(&x.Type, &seen, now, survey.Time()-w.coreTime)
+		if !snap.takenAt.IsZero() {
+			x.figures.Update(&x.Type, &seen, now, survey.Time()-snap.coreTime)
 		}
-		w.day.add(now, x, &x.Type, &seen, s, maxTypes)
+		snap.day.add(now, x, &x.Type, &seen, s, maxTypes)
 		x.figures.Held, x.figures.UsualWait, x.figures.MeanRun = t.Held, usualWait(&s.Wait), meanRun(&s.Run, s.RunSum)
 		x.update(now, &seen)
 		if t.Kept {
-			w.stats.Add(s)
+			snap.stats.Add(s)
 		}
 		sum.OldestSeconds = max(sum.OldestSeconds, seen.OldestSeconds)
 		sum.Dead += seen.Dead
@@ -160,21 +160,21 @@ func (w *snapshot) refresh(a *API, now time.Time) {
 	for from >= 0 {
 		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
 	}
-	for name, x := range w.rows {
+	for name, x := range snap.rows {
 		if x.takenAt != now {
-			delete(w.rows, name)
+			delete(snap.rows, name)
 		}
 	}
 	h.View(func(b *broker.Broker, _ int64) {
 		total := b.Totals()
 		sum.Ledger = ledger(&total)
 	})
-	w.total.update(now, &sum)
-	w.day.end(now, &sum.Ledger, &w.stats)
-	a.ratesHeld.Store(w.day.bytes())
-	w.takenAt, w.coreTime, w.lists = now, survey.Time(), map[order][]*row{}
-	a.updateFindings(w)
-	w.took = time.Since(now)
+	snap.total.update(now, &sum)
+	snap.day.end(now, &sum.Ledger, &snap.stats)
+	a.ratesHeld.Store(snap.day.bytes())
+	snap.takenAt, snap.coreTime, snap.lists = now, survey.Time(), map[order][]*row{}
+	a.updateFindings(snap)
+	snap.took = time.Since(now)
 }
 
 // order selects types by a filter, and says how to sort them.
@@ -205,12 +205,12 @@ var orders = map[string]func(x, y *row) int{
 const orderNames = "type, queued, delayed, running, oldest, workers, idle, failed, dead, in, out"
 
 // sorted returns the types whose names contain the filter, sorted.
-func (w *snapshot) sorted(o order) []*row {
-	if found, ok := w.lists[o]; ok {
+func (snap *snapshot) sorted(o order) []*row {
+	if found, ok := snap.lists[o]; ok {
 		return found
 	}
-	found := make([]*row, 0, len(w.rows))
-	for _, x := range w.rows {
+	found := make([]*row, 0, len(snap.rows))
+	for _, x := range snap.rows {
 		if o.filter == "" || strings.Contains(strings.ToLower(x.Type.Type), o.filter) {
 			found = append(found, x)
 		}
@@ -225,17 +225,17 @@ func (w *snapshot) sorted(o order) []*row {
 		}
 		return c
 	})
-	if len(w.lists) < maxLists {
-		w.lists[o] = found
+	if len(snap.lists) < maxLists {
+		snap.lists[o] = found
 	}
 	return found
 }
 
 // busiest returns the n types with the most queued jobs; among equals, those with more running
 // jobs come first.
-func (w *snapshot) busiest(n int) []*row {
+func (snap *snapshot) busiest(n int) []*row {
 	var top []*row
-	for _, x := range w.rows {
+	for _, x := range snap.rows {
 		i, _ := slices.BinarySearchFunc(top, x, func(x, y *row) int {
 			return cmp.Or(cmp.Compare(y.Queued, x.Queued), cmp.Compare(y.Running, x.Running),
 				cmp.Compare(y.Dispatched, x.Dispatched), cmp.Compare(x.Type.Type, y.Type.Type))

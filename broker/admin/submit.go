@@ -48,7 +48,7 @@ func isRawBody(r *http.Request) bool {
 
 // postJob submits a job, and waits for its answer if requested.
 func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
-	wait, err := waitOf(r)
+	wait, err := waitParam(r)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		err = http.NewResponseController(w).Flush()
 	} else {
 		out.State = "answered"
-		data, _ := indented(out, "")
+		data, _ := marshalIndented(out, "")
 		err = sendWith(w, data, "body", answer)
 	}
 	// An outcome is not acknowledged if the wait timed out or the client hung up.
@@ -119,7 +119,7 @@ func (a *API) stateOf(id string) (state string) {
 	return state
 }
 
-func waitOf(r *http.Request) (time.Duration, error) {
+func waitParam(r *http.Request) (time.Duration, error) {
 	v := r.URL.Query().Get("wait")
 	if v == "" {
 		return 0, nil

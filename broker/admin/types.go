@@ -83,7 +83,7 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, ok := a.typeNamed(n)
+	t, ok := a.findType(n)
 	if !ok {
 		return unknownTypeError(n)
 	}
@@ -95,9 +95,9 @@ func unknownTypeError(name []byte) error {
 	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there has been none lately", wire.Value(name))
 }
 
-// typeNamed returns the current state of a type. Its rates, and sums that would take long to
+// findType returns the current state of a type. Its rates, and sums that would take long to
 // compute, are from the last snapshot.
-func (a *API) typeNamed(name []byte) (api.Type, bool) {
+func (a *API) findType(name []byte) (api.Type, bool) {
 	var t broker.TypeInfo
 	var ok bool
 	h := a.srv.Hub()
@@ -138,7 +138,7 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	return a.change(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 			fx, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
-			err = wording.AsError(bad)
+			err = wording.SettingErrorOf(bad)
 			return fx
 		})
 		return err
@@ -191,7 +191,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Even
 	}
 	event.Str("type", wire.Value(n)).Str("peer", peerOf(r)).Msg("an operator " + action)
 	a.snapshot.dropGroups()
-	t, _ := a.typeNamed(n)
+	t, _ := a.findType(n)
 	reply(w, http.StatusOK, t)
 	return nil
 }

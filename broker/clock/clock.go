@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	pulse    = 50 * time.Millisecond
-	maxAhead = int64(100 * time.Millisecond)
+	pulseInterval = 50 * time.Millisecond
+	maxAhead      = int64(100 * time.Millisecond)
 )
 
-// CatchUp is how long the clock still stands after a pause, so that what arrived during the
+// CatchUpTime is how long the clock still stands after a pause, so that what arrived during the
 // pause can be read.
-const CatchUp = 20 * time.Millisecond
+const CatchUpTime = 20 * time.Millisecond
 
 // Clock is a monotonic clock that stands still while the process does: while the process is
 // stopped, gets no processor or is throttled. The broker measures all time by it, so no peer is
@@ -22,7 +22,7 @@ const CatchUp = 20 * time.Millisecond
 // delays and ages therefore last longer by the length of such pauses.
 //
 // The clock stops maxAhead after the last pulse. The first pulse after a pause leaves it
-// stopped for another CatchUp, in which everything that arrived during the pause is read. The
+// stopped for another CatchUpTime, in which everything that arrived during the pause is read. The
 // pulse after that lets it run. So the clock advances by at least maxAhead with every two
 // pulses: in a process that stops again and again, deadlines are late but do come.
 //
@@ -38,16 +38,16 @@ type Clock struct {
 	stopped atomic.Bool
 }
 
-// Run returns a clock that begins at 0 and runs until Stop is called.
-func Run() *Clock {
+// Start returns a clock that begins at 0 and runs until Stop is called.
+func Start() *Clock {
 	start := time.Now()
 	c := newClock(func() int64 { return int64(time.Since(start)) })
 	c.pulses = time.AfterFunc(math.MaxInt64, func() {
-		if next := c.beat(); !c.stopped.Load() {
+		if next := c.pulse(); !c.stopped.Load() {
 			c.pulses.Reset(next)
 		}
 	})
-	c.pulses.Reset(pulse)
+	c.pulses.Reset(pulseInterval)
 	return c
 }
 
@@ -79,17 +79,17 @@ func (c *Clock) Paused() bool {
 	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
 }
 
-// beat carries out one pulse, and returns the time until the next one.
-func (c *Clock) beat() time.Duration {
+// pulse carries out one pulse, and returns the time until the next one.
+func (c *Clock) pulse() time.Duration {
 	now := c.real() - c.lost.Load()
 	if over := now - c.limit.Load(); over > 0 {
 		if !c.catchingUp.Swap(true) {
-			return CatchUp
+			return CatchUpTime
 		}
 		c.lost.Add(over)
 		now -= over
 	}
 	c.limit.Store(now + maxAhead)
 	c.catchingUp.Store(false)
-	return pulse
+	return pulseInterval
 }

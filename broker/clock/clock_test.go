@@ -21,21 +21,21 @@ func TestClock(t *testing.T) {
 			}
 			real = max(real, *next)
 			before := c.Now()
-			*next = real + int64(c.beat())
+			*next = real + int64(c.pulse())
 			if now := c.Now(); now < before {
 				t.Fatalf("it went back from %d to %d", before, now)
 			}
 		}
 	}
 	t.Run("without a pause it is the system's", func(t *testing.T) {
-		c, next := start(), int64(pulse)
+		c, next := start(), int64(pulseInterval)
 		runs(c, &next, time.Hour)
 		if c.Now() != int64(time.Hour) || c.Paused() {
 			t.Errorf("after an hour it says %v", time.Duration(c.Now()))
 		}
 	})
 	t.Run("a pause does not count", func(t *testing.T) {
-		c, next := start(), int64(pulse)
+		c, next := start(), int64(pulseInterval)
 		runs(c, &next, 10*time.Second)
 		real += int64(time.Hour)
 		before := c.Now()
@@ -43,7 +43,7 @@ func TestClock(t *testing.T) {
 			t.Errorf("it says %v", time.Duration(before))
 		}
 		next = real
-		runs(c, &next, CatchUp-1)
+		runs(c, &next, CatchUpTime-1)
 		if c.Now() != before || !c.Paused() {
 			t.Error("it goes on before what has come is read")
 		}
@@ -62,7 +62,7 @@ func TestClock(t *testing.T) {
 			{10 * time.Millisecond, time.Second, 0.04},
 			{time.Second, 10 * time.Second, 0.09},
 		} {
-			c, next := start(), int64(pulse)
+			c, next := start(), int64(pulseInterval)
 			for range 1000 {
 				runs(c, &next, v.runs)
 				real += int64(v.stops)

@@ -500,7 +500,7 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 		b = m.newReport(itemFail, run.borrower, keepPlace, e.ID)
 		b.uint(failureOf[e.Code])
 		b.int(e.Delay)
-		b.str(wording.Of(e.Reason))
+		b.str(wording.Reason(e.Reason))
 	}
 	m.sendItem(p, b)
 }

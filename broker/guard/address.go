@@ -23,11 +23,11 @@ type Address struct {
 	Secure        bool   // with TLS
 }
 
-// Addresses splits the addresses of an option. With a certificate, "host:port" has TLS,
+// ParseAddresses splits the addresses of an option. With a certificate, "host:port" has TLS,
 // unless another address asks for TLS by name ("tls://"); "tcp://host:port" and
 // "unix:/path" have none. Where operators or a door's clients connect, "https://" is the same
 // as "tls://", and "http://" the same as "tcp://".
-func (o *Options) Addresses(flag, values string) ([]Address, error) {
+func (o *Options) ParseAddresses(flag, values string) ([]Address, error) {
 	var addresses []Address
 	certificate := o.TLSCert != ""
 	byName := strings.Contains(","+values, ",tls://") && flag != "http-addr"
@@ -87,14 +87,14 @@ func (o *Options) checkAddress(a *Address) error {
 			a.network = "tcp4"
 		}
 	}
-	if o.Insecure || o.Guarded(a.Secure) || loopback(host) {
+	if o.Insecure || o.Guarded(a.Secure) || isLoopback(host) {
 		return nil
 	}
-	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), Reachable}
+	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), UnguardedReason}
 }
 
-// Reachable is the reason why an unguarded address is refused.
-const Reachable = "can be reached from other hosts; set --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
+// UnguardedReason is the reason why an unguarded address is refused.
+const UnguardedReason = "can be reached from other hosts; set --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
 
 // Guarded reports whether clients of an address must have a token or a certificate; secure says
 // whether the address has TLS.
@@ -109,10 +109,10 @@ func (o *Options) Exposed(a Address) bool {
 		return false
 	}
 	host, _, err := net.SplitHostPort(a.addr)
-	return err == nil && !loopback(host)
+	return err == nil && !isLoopback(host)
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
 	}
@@ -163,7 +163,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	}
 	u := &unixListener{UnixListener: l.(*net.UnixListener), path: path}
 	u.SetUnlinkOnClose(false)
-	if u.made, err = os.Lstat(path); err != nil {
+	if u.created, err = os.Lstat(path); err != nil {
 		_ = u.UnixListener.Close()
 		return nil, err
 	}
@@ -174,15 +174,15 @@ func ListenUnix(path string) (net.Listener, error) {
 // as the socket of a successor.
 type unixListener struct {
 	*net.UnixListener
-	path string
-	made os.FileInfo
-	once sync.Once
+	path    string
+	created os.FileInfo
+	once    sync.Once
 }
 
 // Close implements net.Listener.
 func (u *unixListener) Close() error {
 	u.once.Do(func() {
-		if is, err := os.Lstat(u.path); err == nil && os.SameFile(is, u.made) {
+		if is, err := os.Lstat(u.path); err == nil && os.SameFile(is, u.created) {
 			_ = os.Remove(u.path)
 		}
 	})

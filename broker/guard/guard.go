@@ -84,9 +84,9 @@ type Certificates struct {
 	current atomic.Pointer[tls.Config]
 }
 
-// Certificates reads the certificates that the options name. It returns nil and no error if
+// LoadCertificates reads the certificates that the options name. It returns nil and no error if
 // they name none. Warning is logged whenever certificates are read.
-func (o *Options) Certificates(log zerolog.Logger) (*Certificates, error) {
+func (o *Options) LoadCertificates(log zerolog.Logger) (*Certificates, error) {
 	if o.TLSCert == "" {
 		return nil, nil
 	}
@@ -106,9 +106,9 @@ func (c *Certificates) Load() error {
 	return err
 }
 
-// soon is how long before its end a certificate is warned about, unless it is valid for less than ten
-// times as long: then it is a tenth of that.
-const soon = 14 * 24 * time.Hour
+// warnBefore is how long before its end a certificate is warned about, unless it is valid for less
+// than ten times as long: then it is a tenth of that.
+const warnBefore = 14 * 24 * time.Hour
 
 // Warning says why the certificate is not valid now, or not for long; "" if it is. c may be nil.
 func (c *Certificates) Warning(now time.Time) (text string, invalid bool) {
@@ -121,7 +121,7 @@ func (c *Certificates) Warning(now time.Time) (text string, invalid bool) {
 		return "the TLS certificate expired at " + leaf.NotAfter.Format(time.RFC3339), true
 	case now.Before(leaf.NotBefore):
 		return "the TLS certificate is not valid before " + leaf.NotBefore.Format(time.RFC3339), true
-	case left < min(soon, leaf.NotAfter.Sub(leaf.NotBefore)/10):
+	case left < min(warnBefore, leaf.NotAfter.Sub(leaf.NotBefore)/10):
 		return "the TLS certificate expires at " + leaf.NotAfter.Format(time.RFC3339), false
 	}
 	return "", false

@@ -54,7 +54,7 @@ func TestCertificateWarning(t *testing.T) {
 			}
 		}
 		var log bytes.Buffer
-		certs, err := o.Certificates(zerolog.New(&log))
+		certs, err := o.LoadCertificates(zerolog.New(&log))
 		if err != nil {
 			t.Fatal(name, err)
 		}

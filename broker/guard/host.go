@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// OwnHost reports whether the Host of a request names the HTTP address itself. addr is the address
+// IsOwnHost reports whether the Host of a request names the HTTP address itself. addr is the address
 // as configured, bound the one that the system has bound. Without this check, a web page could
 // point its own host name at our address, and the browser would let the page read our answers.
-func (o *Options) OwnHost(host, addr string, bound net.Addr) bool {
+func (o *Options) IsOwnHost(host, addr string, bound net.Addr) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
@@ -33,9 +33,9 @@ func (o *Options) OwnHost(host, addr string, bound net.Addr) bool {
 	})
 }
 
-// OfForeignPage reports whether a browser sends a request on behalf of a page of another site. A
+// IsCrossSite reports whether a browser sends a request on behalf of a page of another site. A
 // link that the user follows is not such a request, but a frame in the page is.
-func OfForeignPage(r *http.Request) bool {
+func IsCrossSite(r *http.Request) bool {
 	dest := r.Header.Get("Sec-Fetch-Dest")
 	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && (dest == "document" || dest == "")
 	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && !link

@@ -8,11 +8,11 @@ import (
 )
 
 // ErrorLog logs the errors that http.Server reports about peers.
-func ErrorLog(log zerolog.Logger) *stdlog.Logger { return stdlog.New(warnings{log}, "", 0) }
+func ErrorLog(log zerolog.Logger) *stdlog.Logger { return stdlog.New(warnWriter{log}, "", 0) }
 
-type warnings struct{ log zerolog.Logger }
+type warnWriter struct{ log zerolog.Logger }
 
-func (w warnings) Write(p []byte) (int, error) {
+func (w warnWriter) Write(p []byte) (int, error) {
 	w.log.Warn().Str("from", "http").Msg(strings.TrimSpace(string(p)))
 	return len(p), nil
 }

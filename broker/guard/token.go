@@ -57,11 +57,11 @@ type Tokens struct {
 	// Scopes are the names of the scopes, at most eight. The first name is Scope 1, the second
 	// Scope 2, the third Scope 4, and so on.
 	Scopes []string
-	// Typed allows a line to list the types that it covers.
-	Typed bool
-	// Untyped holds the scopes that always apply to all types. A line with only such scopes must
-	// not list types.
-	Untyped Scope
+	// AllowTypes allows a line to list the types that it covers.
+	AllowTypes bool
+	// UntypedScopes holds the scopes that always apply to all types. A line with only such scopes
+	// must not list types.
+	UntypedScopes Scope
 
 	grants atomic.Pointer[[]Grant]
 }
@@ -123,7 +123,7 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	var out []Grant
 	lines := map[[sha256.Size]byte]int{}
 	form, maxFields := "TOKEN SCOPES", 2
-	if t.Typed {
+	if t.AllowTypes {
 		form, maxFields = "TOKEN SCOPES [TYPES]", 3
 	}
 	sc := bufio.NewScanner(bytes.NewReader(data))
@@ -158,7 +158,7 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 			}
 			typesHash := sha256.Sum256([]byte(f[2]))
 			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(typesHash[:])
-			if g.Scopes&^t.Untyped == 0 && !g.All {
+			if g.Scopes&^t.UntypedScopes == 0 && !g.All {
 				return nil, fmt.Errorf("line %d: %s applies to all types and cannot be limited to %q; leave the types out", n, f[1], f[2])
 			}
 		}

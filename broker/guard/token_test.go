@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	submit Scope = 1 << iota
-	work
-	admin
+	submitScope Scope = 1 << iota
+	workScope
+	adminScope
 )
 
-func brokers() *Tokens {
-	return &Tokens{Scopes: []string{"submit", "work", "admin"}, Typed: true, Untyped: admin}
+func brokerTokens() *Tokens {
+	return &Tokens{Scopes: []string{"submit", "work", "admin"}, AllowTypes: true, UntypedScopes: adminScope}
 }
 
 func TestParseTokens(t *testing.T) {
@@ -24,7 +24,7 @@ func TestParseTokens(t *testing.T) {
 		"  w0rker work # behind\n" +
 		"0wner submit,work,admin *\n" +
 		"to#ken work mail#1 #behind\n"
-	got, err := brokers().parse([]byte(file))
+	got, err := brokerTokens().parse([]byte(file))
 	if err != nil || len(got) != 4 {
 		t.Fatalf("%d grants, %v", len(got), err)
 	}
@@ -32,8 +32,8 @@ func TestParseTokens(t *testing.T) {
 		scopes      Scope
 		fits, fails string
 	}{
-		{submit, "mail thumb-x thumb-", "mail2 other"}, {work, "mail other", ""},
-		{submit | work | admin, "mail other", ""}, {work, "mail#1", "mail mail#2"},
+		{submitScope, "mail thumb-x thumb-", "mail2 other"}, {workScope, "mail other", ""},
+		{submitScope | workScope | adminScope, "mail other", ""}, {workScope, "mail#1", "mail mail#2"},
 	} {
 		g := got[i]
 		if g.Scopes != c.scopes || g.All != (c.fails == "") {
@@ -64,7 +64,7 @@ func TestParseTokens(t *testing.T) {
 		{"token #submit\n", "got 1 fields"},
 		{"token submit " + strings.Repeat("x", 1<<17), "too long"},
 	} {
-		if g, err := brokers().parse([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.says) {
+		if g, err := brokerTokens().parse([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%.30q gives %d grants and %v, want an error with %q", c.file, len(g), err, c.says)
 		}
 	}
@@ -85,7 +85,7 @@ func TestGlobs(t *testing.T) {
 		{"[a]?", "[a]?", "ab"},
 		{`\"`, `\"`, `\ "`},
 	} {
-		grants, err := brokers().parse([]byte("token work " + c.glob))
+		grants, err := brokerTokens().parse([]byte("token work " + c.glob))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestReloadTokens(t *testing.T) {
 		}
 	}
 	write("one submit a\ntwo work\n")
-	k := brokers()
+	k := brokerTokens()
 	k.File = file
 	if err := k.Load(); err != nil {
 		t.Fatal(err)

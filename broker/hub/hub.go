@@ -97,7 +97,7 @@ func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
 	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{MaxBytes: maxSpareBytes}, closing: map[*Conn]struct{}{}, closedConns: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
 	if h.clock == nil {
-		h.ownClock = clock.Run()
+		h.ownClock = clock.Start()
 		h.clock = h.ownClock.Now
 	}
 	if h.cfg.Fatal == nil {

@@ -108,7 +108,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
-			reason = wording.Of(e.Reason)
+			reason = wording.Reason(e.Reason)
 		case broker.OpJob:
 			if e.CreditSpent {
 				c.creditSpent.Store(true)

@@ -47,7 +47,7 @@ func (h *Hub) runTick(now int64) {
 // any goroutine. It is for code that concludes something from a peer's silence.
 func (h *Hub) AfterReading(fn func(now int64)) {
 	if h.ownClock != nil && h.ownClock.Paused() {
-		time.AfterFunc(clock.CatchUp, func() { h.AfterReading(fn) })
+		time.AfterFunc(clock.CatchUpTime, func() { h.AfterReading(fn) })
 		return
 	}
 	now := h.clock()

@@ -95,7 +95,7 @@ func (w *twin) apply(fx []broker.Effect) {
 		case broker.OpCancel:
 			f = wire.AppendCancel(nil, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
-			reason := wording.Of(e.Reason)
+			reason := wording.Reason(e.Reason)
 			f = wire.AppendError(nil, twinCodes[e.Code], reason, e.ID)
 			switch e.Code {
 			case broker.JobLost:

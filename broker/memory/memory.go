@@ -21,13 +21,13 @@ type Pages struct{}
 // mappedBytes counts the bytes that the process holds in such pages.
 var mappedBytes atomic.Int64
 
-// If more than populateShare times n bytes are mapped, Get takes its n bytes from the system at
+// If more than populateFactor times n bytes are mapped, Get takes its n bytes from the system at
 // once. To take them page by page, when they are first written to, costs three times as much.
-const populateShare = 16
+const populateFactor = 16
 
 func (Pages) Get(n int) []byte {
 	flags := unix.MAP_ANON | unix.MAP_PRIVATE
-	if mappedBytes.Add(int64(n)) > populateShare*int64(n) {
+	if mappedBytes.Add(int64(n)) > populateFactor*int64(n) {
 		flags |= unix.MAP_POPULATE
 	}
 	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, flags)
@@ -43,19 +43,20 @@ func (Pages) Put(m []byte) {
 }
 
 const (
-	givePeriod = 5 * time.Second
-	minGive    = 16 << 20
-	// dropPause is the shortest time between two collections that are caused by dropped frames,
-	// so that a client that begins large frames and disconnects cannot keep the collector busy.
-	dropPause = 100 * time.Millisecond
+	returnInterval = 5 * time.Second
+	minReturn      = 16 << 20
+	// minCollectPause is the shortest time between two collections that are caused by dropped
+	// frames, so that a client that begins large frames and disconnects cannot keep the collector
+	// busy.
+	minCollectPause = 100 * time.Millisecond
 )
 
-// GiveBack returns unused memory to the system until stop is closed. The collector would keep
-// that memory until something else is allocated. trim is called every givePeriod to free what is
+// ReturnUnused returns unused memory to the system until stop is closed. The collector would keep
+// that memory until something else is allocated. trim is called every returnInterval to free what is
 // kept for reuse; a value on dropped says that much memory has just become garbage.
-func GiveBack(stop, dropped <-chan struct{}, trim func()) {
-	before := heap()
-	t := time.NewTicker(givePeriod)
+func ReturnUnused(stop, dropped <-chan struct{}, trim func()) {
+	before := readHeapSize()
+	t := time.NewTicker(returnInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -66,13 +67,13 @@ func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(dropPause):
+			case <-time.After(minCollectPause):
 			}
 			continue
 		case <-t.C:
 		}
 		trim()
-		after := heap()
+		after := readHeapSize()
 		if after.idle(before) {
 			debug.FreeOSMemory()
 		}
@@ -84,7 +85,7 @@ func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 // that were live at the last collection, and everything allocated since the start.
 type heapSize struct{ free, objects, live, allocated uint64 }
 
-func heap() heapSize {
+func readHeapSize() heapSize {
 	m := []metrics.Sample{
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"},
@@ -99,7 +100,7 @@ func heap() heapSize {
 // collection before it keeps another one busy for longer.
 func (h heapSize) idle(before heapSize) bool {
 	spare := h.free + h.objects - min(h.live, h.objects)
-	return h.allocated-before.allocated < minGive && spare >= max(minGive, h.live/4)
+	return h.allocated-before.allocated < minReturn && spare >= max(minReturn, h.live/4)
 }
 
 // ballast is never touched, so it occupies no physical memory. The collector runs when as many
@@ -113,29 +114,29 @@ const (
 	minHeap = 32 << 20
 )
 
-// Pace sets how often the collector runs: less often than by default if the heap is small, and
+// SetPace sets how often the collector runs: less often than by default if the heap is small, and
 // more often if the process would otherwise exceed budget, in bytes (0 is no budget). It is for
 // programs that do nothing but run the broker, and does not override GOGC or GOMEMLIMIT in the
 // environment.
-func Pace(budget int64) {
+func SetPace(budget int64) {
 	paceOnce.Do(func() {
 		if os.Getenv("GOGC") == "" {
 			ballast = make([]byte, ballastSize)
 		}
 		if budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
-			(&sentinel{budget}).adjust()
+			(&gcSentinel{budget}).adjust()
 		}
 	})
 }
 
 var paceOnce sync.Once
 
-// sentinel becomes garbage with every collection, so its finalizer shows that one has run.
-type sentinel struct{ budget int64 }
+// gcSentinel becomes garbage with every collection, so its finalizer shows that one has run.
+type gcSentinel struct{ budget int64 }
 
 // adjust sets the collector's memory limit to the part of the budget that mapped pages do not
 // use.
-func (s *sentinel) adjust() {
+func (s *gcSentinel) adjust() {
 	debug.SetMemoryLimit(int64(len(ballast)) + max(minHeap, s.budget-mappedBytes.Load()))
-	runtime.SetFinalizer(&sentinel{s.budget}, (*sentinel).adjust)
+	runtime.SetFinalizer(&gcSentinel{s.budget}, (*gcSentinel).adjust)
 }

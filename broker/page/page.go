@@ -24,7 +24,7 @@
 //     (events.js) or a repeated request (poll.js), with GET /v1/moments for the last minutes
 //     (gloom/broker/admin/moments). Both pause in hidden tabs. The source's function "sample"
 //     makes the columns of the plots (plot.js) from a snapshot.
-//   - Its tests use pagetest.Site for the files, and the tabs of pagetest for the views.
+//   - Its tests use pagetest.CheckSite for the files, and the tabs of pagetest for the views.
 //
 // The modules, each with a comment of its own: page.js (the frame around the views, with dialogs
 // and notes), parts.js (places, badges, facts, dialogs, actions, Listing), table.js (tables and
@@ -57,10 +57,10 @@ import (
 )
 
 //go:embed index.html icon.svg *.css *.js lib
-var parts embed.FS
+var kitFiles embed.FS
 
-// types are the content types of the files; a file with another extension is not served.
-var types = map[string]string{
+// contentTypes are the content types of the files; a file with another extension is not served.
+var contentTypes = map[string]string{
 	".html":    "text/html; charset=utf-8",
 	".css":     "text/css; charset=utf-8",
 	".js":      "text/javascript; charset=utf-8",
@@ -73,8 +73,8 @@ var types = map[string]string{
 type Daemon struct {
 	Title string // of the window
 	Noun  string // what the daemon is, such as "broker"
-	// Without is the text, in HTML, for browsers without JavaScript.
-	Without string
+	// NoScript is the text, in HTML, for browsers without JavaScript.
+	NoScript string
 	// Views holds app.js and the files that it imports, except those of the kit.
 	Views fs.FS
 	// Shared holds files that several daemons share but not all; nil for none.
@@ -84,9 +84,9 @@ type Daemon struct {
 // folders returns where the files are.
 func (d *Daemon) folders() []fs.FS {
 	if d.Shared == nil {
-		return []fs.FS{parts, d.Views}
+		return []fs.FS{kitFiles, d.Views}
 	}
-	return []fs.FS{parts, d.Shared, d.Views}
+	return []fs.FS{kitFiles, d.Shared, d.Views}
 }
 
 // Site is the page of one daemon.
@@ -98,17 +98,17 @@ type Site struct {
 
 // file is a file in the form in which it is sent.
 type file struct {
-	mime, tag     string
-	content, gzip []byte
+	contentType, etag string
+	content, gzipped  []byte
 }
 
 // New returns the page of a daemon. It panics if two files have the same name.
 func New(d Daemon) *Site {
 	s := &Site{daemon: d, visits: make(chan struct{}, maxVisits)}
-	s.files = sync.OnceValue(s.pack)
+	s.files = sync.OnceValue(s.buildFiles)
 	known := map[string]bool{}
 	for _, in := range d.folders() {
-		for name := range names(in) {
+		for name := range fileNames(in) {
 			if known[name] {
 				panic(fmt.Sprintf("page: there are two files %s", name))
 			}
@@ -118,11 +118,11 @@ func New(d Daemon) *Site {
 	return s
 }
 
-// names returns the names of the files that are served.
-func names(in fs.FS) map[string]bool {
+// fileNames returns the names of the files that are served.
+func fileNames(in fs.FS) map[string]bool {
 	seen := map[string]bool{}
 	_ = fs.WalkDir(in, ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && types[path.Ext(name)] != "" {
+		if err == nil && !d.IsDir() && contentTypes[path.Ext(name)] != "" {
 			seen[name] = true
 		}
 		return err
@@ -133,19 +133,19 @@ func names(in fs.FS) map[string]bool {
 // Paths returns the paths of all files, sorted, without "/".
 func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
 
-// indents matches indents, which are removed to save half a kilobyte on a first visit.
-var indents = regexp.MustCompile(`(?m)^[ \t]+`)
+// indentPattern matches indents, which are removed to save half a kilobyte on a first visit.
+var indentPattern = regexp.MustCompile(`(?m)^[ \t]+`)
 
-// comments matches the comment lines of a script.
-var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
+// commentPattern matches the comment lines of a script.
+var commentPattern = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
 
-// casts matches the type casts within a line of a script (JSDoc comments).
-var casts = regexp.MustCompile(`/\*\* @type ([^*\n]|\*[^/\n])*\*/ ?`)
+// castPattern matches the type casts within a line of a script (JSDoc comments).
+var castPattern = regexp.MustCompile(`/\*\* @type ([^*\n]|\*[^/\n])*\*/ ?`)
 
-func (s *Site) pack() map[string]*file {
+func (s *Site) buildFiles() map[string]*file {
 	m := map[string]*file{}
 	for _, in := range s.daemon.folders() {
-		for name := range names(in) {
+		for name := range fileNames(in) {
 			data, err := fs.ReadFile(in, name)
 			if err != nil {
 				panic(err) // they are embedded
@@ -154,13 +154,13 @@ func (s *Site) pack() map[string]*file {
 			case name == "index.html":
 				data = s.document(data)
 			case path.Ext(name) == ".js" && path.Dir(name) != "lib":
-				data = indents.ReplaceAll(casts.ReplaceAll(comments.ReplaceAll(data, nil), nil), nil)
+				data = indentPattern.ReplaceAll(castPattern.ReplaceAll(commentPattern.ReplaceAll(data, nil), nil), nil)
 			case name == "style.css": // one request less
-				plots, _ := parts.ReadFile("lib/uPlot.min.css")
-				data = append(indents.ReplaceAll(data, nil), plots...)
+				plots, _ := kitFiles.ReadFile("lib/uPlot.min.css")
+				data = append(indentPattern.ReplaceAll(data, nil), plots...)
 			}
 			sum := sha256.Sum256(data)
-			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:6]), content: data, gzip: compress(data, gzip.BestCompression)}
+			m["/"+name] = &file{contentType: contentTypes[path.Ext(name)], etag: hex.EncodeToString(sum[:6]), content: data, gzipped: compress(data, gzip.BestCompression)}
 		}
 	}
 	return m
@@ -170,18 +170,19 @@ func (s *Site) pack() map[string]*file {
 // that the first view needs.
 func (s *Site) document(text []byte) []byte {
 	var preload strings.Builder
-	for _, name := range s.needed() {
+	for _, name := range s.importedScripts() {
 		fmt.Fprintf(&preload, "<link rel=\"modulepreload\" href=\"%s\">\n", name)
 	}
 	return []byte(strings.NewReplacer("{title}", html.EscapeString(s.daemon.Title), "{noun}", html.EscapeString(s.daemon.Noun),
-		"{without}", s.daemon.Without, "{preload}\n", preload.String()).Replace(string(text)))
+		"{without}", s.daemon.NoScript, "{preload}\n", preload.String()).Replace(string(text)))
 }
 
-// imports matches the static imports of a script.
-var imports = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
+// importPattern matches the static imports of a script.
+var importPattern = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
 
-// needed returns the scripts that app.js imports, directly or not, the direct imports first.
-func (s *Site) needed() []string {
+// importedScripts returns the scripts that app.js imports, directly or not, the direct imports
+// first.
+func (s *Site) importedScripts() []string {
 	files := []string{"app.js"}
 	for i := 0; i < len(files); i++ {
 		var data []byte
@@ -190,7 +191,7 @@ func (s *Site) needed() []string {
 				data = found
 			}
 		}
-		for _, m := range imports.FindAllSubmatch(data, -1) {
+		for _, m := range importPattern.FindAllSubmatch(data, -1) {
 			if name := path.Join(path.Dir(files[i]), string(m[1])); !slices.Contains(files, name) {
 				files = append(files, name)
 			}
@@ -199,9 +200,9 @@ func (s *Site) needed() []string {
 	return files[1:]
 }
 
-// policy lets the page load and run only files of the daemon itself, and forbids showing it in
-// another page.
-const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// contentPolicy lets the page load and run only files of the daemon itself, and forbids showing it
+// in another page.
+const contentPolicy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // ServeHTTP serves the page's files. They hold no secrets: /v1 decides who may see jobs.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -215,11 +216,11 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page accepts only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	h, compressed := head(w, r, f.mime)
+	h, compressed := setHeaders(w, r, f.contentType)
 	h.Set("Cache-Control", "no-cache") // browsers revalidate each time, with the ETag
-	data, tag := f.content, f.tag
+	data, tag := f.content, f.etag
 	if compressed {
-		data, tag = f.gzip, f.tag+"z"
+		data, tag = f.gzipped, f.etag+"z"
 	}
 	h.Set("ETag", `"`+tag+`"`)
 	if strings.Contains(r.Header.Get("If-None-Match"), h.Get("ETag")) {
@@ -227,32 +228,32 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	send(w, r, data)
+	writeBody(w, r, data)
 }
 
-// send writes the whole file as the reply. It offers no ranges: the files are small, and the extra
-// headers would slow down a first visit.
-func send(w http.ResponseWriter, r *http.Request, data []byte) {
+// writeBody writes the whole file as the reply. It offers no ranges: the files are small, and the
+// extra headers would slow down a first visit.
+func writeBody(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(data)
 	}
 }
 
-// nothing is the placeholder in index.html for the data that a visit begins with.
-var nothing = []byte(">null</template>")
+// dataPlaceholder is the placeholder in index.html for the data that a visit begins with.
+var dataPlaceholder = []byte(">null</template>")
 
 // Index serves the document with the data that a visit begins with: JSON without "<" and
 // "&".
-func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
+func (s *Site) Index(w http.ResponseWriter, r *http.Request, initial []byte) {
 	f := s.files()["/index.html"]
-	h, compressed := head(w, r, f.mime)
+	h, compressed := setHeaders(w, r, f.contentType)
 	h.Set("Cache-Control", "no-store")
-	data := bytes.Replace(f.content, nothing, slices.Concat([]byte(">"), first, []byte("</template>")), 1)
+	data := bytes.Replace(f.content, dataPlaceholder, slices.Concat([]byte(">"), initial, []byte("</template>")), 1)
 	if compressed {
 		data = compress(data, gzip.DefaultCompression)
 	}
-	send(w, r, data)
+	writeBody(w, r, data)
 }
 
 // visitTimeout is how long a document waits for the data that is served with it. If collecting the
@@ -291,7 +292,7 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, req
 			req.URL, _ = url.Parse(requests[name]) // they are constants
 			req.Method, req.RequestURI, req.Body, req.ContentLength = http.MethodGet, requests[name], http.NoBody, 0
 			req.Header = http.Header{"Accept": {"application/json"}}
-			got := reply{header: http.Header{}, status: http.StatusOK}
+			got := replyRecorder{header: http.Header{}, status: http.StatusOK}
 			if h.ServeHTTP(&got, req); got.status != http.StatusOK {
 				answers <- []byte("null")
 				return
@@ -309,23 +310,23 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, req
 	s.Index(w, r, first)
 }
 
-// reply collects a handler's answer.
-type reply struct {
+// replyRecorder collects a handler's answer.
+type replyRecorder struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (r *reply) Header() http.Header         { return r.header }
-func (r *reply) WriteHeader(status int)      { r.status = status }
-func (r *reply) Write(p []byte) (int, error) { return r.body.Write(p) }
+func (r *replyRecorder) Header() http.Header         { return r.header }
+func (r *replyRecorder) WriteHeader(status int)      { r.status = status }
+func (r *replyRecorder) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-// head sets the headers of all answers, and reports whether this answer is to be
+// setHeaders sets the headers of all answers, and reports whether this answer is to be
 // compressed.
-func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, compressed bool) {
+func setHeaders(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, compressed bool) {
 	h = w.Header()
-	if mime == types[".html"] || r.URL.Path == "/worker.js" { // the type of files with a policy of their own
-		h.Set("Content-Security-Policy", policy)
+	if mime == contentTypes[".html"] || r.URL.Path == "/worker.js" { // the type of files with a policy of their own
+		h.Set("Content-Security-Policy", contentPolicy)
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
 	}

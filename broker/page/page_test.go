@@ -11,8 +11,8 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// removeIndents removes the indents of lines.
-func removeIndents(text []byte) []byte {
+// withoutIndents removes the indents of lines.
+func withoutIndents(text []byte) []byte {
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimLeft(line, " \t")
@@ -20,8 +20,8 @@ func removeIndents(text []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// uncommented returns a script with each comment line emptied, and without types in lines.
-func uncommented(script []byte) []byte {
+// withoutComments returns a script with each comment line emptied, and without types in lines.
+func withoutComments(script []byte) []byte {
 	lines := strings.Split(string(script), "\n")
 	inComment := false
 	for i, line := range lines {
@@ -44,17 +44,17 @@ func uncommented(script []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-func daemon(views fstest.MapFS) page.Daemon {
+func testDaemon(views fstest.MapFS) page.Daemon {
 	views["app.js"] = &fstest.MapFile{Data: []byte("// One view.\nimport { start } from './page.js';\nimport { all } from './view/all.js';\nstart({ views: { '': { name: 'All', draw: all } } });\n")}
 	views["view/all.js"] = &fstest.MapFile{Data: []byte("import { table } from '../table.js';\nexport const all = () => table('All', [], [], x => x);\n")}
-	return page.Daemon{Title: "A <daemon>", Noun: "daemon", Without: "<code>it</code> tells.", Views: views}
+	return page.Daemon{Title: "A <daemon>", Noun: "daemon", NoScript: "<code>it</code> tells.", Views: views}
 }
 
 // TestSite: the daemon's files and the kit's are served from one folder, unchanged but for
 // comments, types and indents.
 func TestSite(t *testing.T) {
-	site := page.New(daemon(fstest.MapFS{}))
-	pagetest.Site(t, site)
+	site := page.New(testDaemon(fstest.MapFS{}))
+	pagetest.CheckSite(t, site)
 	for _, pattern := range []string{"*.css", "*.js", "*.svg", "lib/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
@@ -66,13 +66,13 @@ func TestSite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if filepath.Ext(name) == ".js" && filepath.Dir(name) != "lib" {
-				want = removeIndents(uncommented(want))
+				want = withoutIndents(withoutComments(want))
 			} else if name == "style.css" {
 				plots, err := os.ReadFile("lib/uPlot.min.css")
 				if err != nil {
 					t.Fatal(err)
 				}
-				want = append(removeIndents(want), plots...)
+				want = append(withoutIndents(want), plots...)
 			}
 			if got := pagetest.Get(site, "GET", "/"+name); name != "lib/VERSIONS" && got.Body.String() != string(want) {
 				t.Errorf("%s: status %d, %d bytes, want %d", name, got.Code, got.Body.Len(), len(want))
@@ -94,5 +94,5 @@ func TestSecondCopy(t *testing.T) {
 			t.Error("a second table.js was taken")
 		}
 	}()
-	page.New(daemon(fstest.MapFS{"table.js": {Data: []byte("//")}}))
+	page.New(testDaemon(fstest.MapFS{"table.js": {Data: []byte("//")}}))
 }

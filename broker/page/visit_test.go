@@ -16,7 +16,7 @@ import (
 // TestVisit: the document contains the data that the visitor may request, or no data if a part of
 // it is refused or late.
 func TestVisit(t *testing.T) {
-	site := page.New(daemon(fstest.MapFS{}))
+	site := page.New(testDaemon(fstest.MapFS{}))
 	hang, hanging := make(chan struct{}), new(atomic.Int32)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "here" || r.Method != "GET" || r.Header.Get("Accept") != "application/json" || r.Header.Get("If-None-Match") != "" {

@@ -23,14 +23,14 @@ import (
 // without a bound, and not report when output is written.
 type Poller struct {
 	epoll *netpoll.Poller
-	// mark is an event descriptor. The system reports events in order, so mark's event comes
+	// markFD is an event descriptor. The system reports events in order, so mark's event comes
 	// after those of all descriptors that were ready when mark was written to.
-	mark int
+	markFD int
 	// turn is held by the goroutine that handles an event or a task.
-	turn   sync.Mutex
-	run    queue.Func   // runTask
-	mu     sync.RWMutex // guards closed; epoll must not be used once closed is set
-	closed bool
+	turn     sync.Mutex
+	taskFunc queue.Func   // runTask
+	mu       sync.RWMutex // guards closed; epoll must not be used once closed is set
+	closed   bool
 }
 
 // Events is a set of events on a descriptor.
@@ -49,12 +49,12 @@ func Open() (*Poller, error) {
 		return nil, err
 	}
 	p := &Poller{epoll: epoll}
-	p.run = p.runTask
-	if p.mark, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+	p.taskFunc = p.runTask
+	if p.markFD, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return nil, errors.Join(err, epoll.Close())
 	}
-	if err := epoll.AddRead(&netpoll.PollAttachment{FD: p.mark}, true); err != nil {
-		return nil, errors.Join(err, unix.Close(p.mark), epoll.Close())
+	if err := epoll.AddRead(&netpoll.PollAttachment{FD: p.markFD}, true); err != nil {
+		return nil, errors.Join(err, unix.Close(p.markFD), epoll.Close())
 	}
 	return p, nil
 }
@@ -105,18 +105,18 @@ func (p *Poller) Do(f func()) bool {
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
+	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.taskFunc, f) == nil
 }
 
-// Mark returns the descriptor whose event Wait reports after SendMark.
-func (p *Poller) Mark() int { return p.mark }
+// MarkFD returns the descriptor whose event Wait reports after SendMark.
+func (p *Poller) MarkFD() int { return p.markFD }
 
-// SendMark makes Wait report an event of the descriptor Mark. Any goroutine may call it.
+// SendMark makes Wait report an event of the descriptor MarkFD. Any goroutine may call it.
 func (p *Poller) SendMark() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if !p.closed {
-		_, _ = unix.Write(p.mark, binary.NativeEndian.AppendUint64(nil, 1))
+		_, _ = unix.Write(p.markFD, binary.NativeEndian.AppendUint64(nil, 1))
 	}
 }
 
@@ -154,6 +154,6 @@ func (p *Poller) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	_ = unix.Close(p.mark)
+	_ = unix.Close(p.markFD)
 	_ = p.epoll.Close()
 }

@@ -80,14 +80,14 @@ func (s *Server) open(name string, activated map[string][]net.Listener, values s
 		a, tcp := ln.Addr().(*net.TCPAddr)
 		secure := tcp && s.certs != nil && !strings.HasPrefix(name, "plain-")
 		if tcp && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.Guarded(secure) {
-			return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, guard.Reachable)
+			return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, guard.UnguardedReason)
 		}
 		add(ln, secure)
 	}
 	if len(activated[name]) > 0 || values == "" {
 		return nil
 	}
-	addresses, err := s.opt.Addresses(name+"-addr", values)
+	addresses, err := s.opt.ParseAddresses(name+"-addr", values)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (lp *loop) run() {
 
 // onReady is called with each event.
 func (lp *loop) onReady(fd int, ev poll.Events) {
-	if fd == lp.poller.Mark() {
+	if fd == lp.poller.MarkFD() {
 		lp.step()
 		lp.group.markReached()
 		return

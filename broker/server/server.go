@@ -80,13 +80,13 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), drainRequested: make(chan struct{}, 1), largeDropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
-	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
-	s.tokens.Untyped = admin | watch
+	s.tokens.File, s.tokens.Scopes, s.tokens.AllowTypes = opt.TokenFile, scopeNames, true
+	s.tokens.UntypedScopes = admin | watch
 	if err := guard.Reload(&s.tokens, nil, log); err != nil {
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if s.certs, err = s.opt.Certificates(log); err != nil {
+	if s.certs, err = s.opt.LoadCertificates(log); err != nil {
 		return nil, err
 	}
 	// Connections of operators must not use up the files that peers need.
@@ -105,7 +105,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		_ = s.Close()
 		return nil, err
 	}
-	s.wg.Go(func() { memory.GiveBack(s.Done(), s.largeDropped, s.trim) })
+	s.wg.Go(func() { memory.ReturnUnused(s.Done(), s.largeDropped, s.trim) })
 	s.wg.Go(s.monitorLoops)
 	return s, nil
 }

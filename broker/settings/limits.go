@@ -114,11 +114,11 @@ func (l *Limits) DropRule(pattern string) error {
 	if r, ok := l.file.Groups[pattern]; ok {
 		return l.setRule(pattern, r)
 	}
-	return l.configure(&broker.Settings{Drop: [][]byte{[]byte(pattern)}})
+	return l.apply(&broker.Settings{Drop: [][]byte{[]byte(pattern)}})
 }
 
 func (l *Limits) setRule(pattern string, r broker.Rule) error {
-	return l.configure(&broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(pattern), Rule: r}}})
+	return l.apply(&broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(pattern), Rule: r}}})
 }
 
 // SetTypeLimits sets the limits of a type until the process ends.
@@ -138,7 +138,7 @@ func (l *Limits) setType(set map[string]bool, t broker.TypeSetting) error {
 	if !set[name] && len(set) >= l.maxTypes {
 		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, and no more are allowed (max-types)", len(set))}
 	}
-	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
+	if err := l.apply(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err
 	}
 	set[name] = true
@@ -181,17 +181,17 @@ func (l *Limits) Load(f FileLimits) error {
 			s.Types = append(s.Types, t)
 		}
 	}
-	err := l.configure(&s)
+	err := l.apply(&s)
 	if err == nil {
 		l.file = f
 	}
 	return err
 }
 
-func (l *Limits) configure(s *broker.Settings) (err error) {
+func (l *Limits) apply(s *broker.Settings) (err error) {
 	l.hub.Do(func(b *broker.Broker, now int64) []broker.Effect {
 		fx, refused := b.Configure(now, s)
-		err = wording.AsError(refused)
+		err = wording.SettingErrorOf(refused)
 		return fx
 	})
 	return err

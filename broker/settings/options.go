@@ -155,7 +155,7 @@ func (o *Options) Validate() error {
 		checkRange("max-http-conns", o.MaxHTTPConns, 1, 1<<16),
 		checkRange("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
 		checkRange("max-unread", o.MaxUnread, 0, maxBytes),
-		checkRange("max-inbound", o.MaxInbound, 1<<10, maxBytes), o.checkInbound(),
+		checkRange("max-inbound", o.MaxInbound, 1<<10, maxBytes), o.checkMaxInbound(),
 		checkRange("max-job-groups", o.MaxJobGroups, 0, 1<<12),
 		checkRange("max-prefetch", o.MaxPrefetch, 1, 1<<20),
 		checkRange("retries", o.Retries, 0, wire.MaxRetries),
@@ -166,7 +166,7 @@ func (o *Options) Validate() error {
 		checkRange("history", o.History, 0, maxBytes),
 		checkRange("history-types", o.HistoryTypes, 0, 1<<20),
 		checkRange("loops", o.Loops, 0, 256),
-		o.checkType(), o.checkLinks(), o.CheckTLS(),
+		o.checkDefaultType(), o.checkPageLinks(), o.CheckTLS(),
 	}
 	o.Fleet.Insecure = o.Insecure
 	checks = append(checks, o.Fleet.Validate())
@@ -179,7 +179,7 @@ func (o *Options) Validate() error {
 	return err
 }
 
-func (o *Options) checkInbound() error {
+func (o *Options) checkMaxInbound() error {
 	if o.MaxInbound < int64(o.MaxFrame) {
 		return &guard.OptionError{Flag: "max-inbound", Value: fmt.Sprint(o.MaxInbound),
 			Reason: fmt.Sprintf("must be at least max-frame, %d, or a frame of that size could never arrive whole", o.MaxFrame)}
@@ -187,7 +187,7 @@ func (o *Options) checkInbound() error {
 	return nil
 }
 
-func (o *Options) checkType() error {
+func (o *Options) checkDefaultType() error {
 	if len(o.DefaultType) > wire.MaxName {
 		return &guard.OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
 			Reason: fmt.Sprintf("has %d bytes; at most %d are allowed", len(o.DefaultType), wire.MaxName)}
@@ -195,7 +195,7 @@ func (o *Options) checkType() error {
 	return nil
 }
 
-func (o *Options) checkLinks() error {
+func (o *Options) checkPageLinks() error {
 	for _, v := range o.PageLinks {
 		name, to, _ := strings.Cut(v, "=")
 		u, err := url.Parse(to)
@@ -214,7 +214,7 @@ func (o *Options) addresses() (addresses []guard.Address, err error) {
 		if l.flag == "http-addr" && l.values == "" {
 			continue
 		}
-		a, err := o.Addresses(l.flag, l.values)
+		a, err := o.ParseAddresses(l.flag, l.values)
 		if err != nil {
 			return nil, err
 		}

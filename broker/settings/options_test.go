@@ -11,8 +11,8 @@ import (
 	"gloom/broker/guard"
 )
 
-// certificate writes a certificate and its key to files, and returns their paths.
-func certificate(t *testing.T) (cert, key string) {
+// writeCertificate writes a certificate and its key to files, and returns their paths.
+func writeCertificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := throwaway.Certs(dir); err != nil {
@@ -22,8 +22,8 @@ func certificate(t *testing.T) (cert, key string) {
 }
 
 func TestValidate(t *testing.T) {
-	cert, key := certificate(t)
-	other, _ := certificate(t)
+	cert, key := writeCertificate(t)
+	other, _ := writeCertificate(t)
 	if o := Default(); o.Validate() != nil {
 		t.Fatalf("the defaults: %v", o.Validate())
 	}

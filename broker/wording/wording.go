@@ -53,8 +53,8 @@ var reasons = [...]string{
 	broker.EmptyRule:             "a rule needs concurrency or rate",
 }
 
-// Of puts a reason of the core into words.
-func Of(r *broker.Reason) string {
+// Reason puts a reason of the core into words.
+func Reason(r *broker.Reason) string {
 	if r.Why == broker.SeeText {
 		return r.Text
 	}
@@ -94,8 +94,8 @@ func Of(r *broker.Reason) string {
 	return string(append(buf, rest...))
 }
 
-// Uses describes what keeps a type from being forgotten; it is "" if nothing does.
-func Uses(u *broker.TypeUse) string {
+// TypeUse describes what keeps a type from being forgotten; it is "" if nothing does.
+func TypeUse(u *broker.TypeUse) string {
 	var parts []string
 	add := func(s string, set bool) {
 		if set {
@@ -130,8 +130,8 @@ func (e *SettingError) Error() string {
 	return e.Reason
 }
 
-// AsError returns why the core refused a setting, as a *SettingError, or nil if x is nil.
-func AsError(x *broker.BadSetting) error {
+// SettingErrorOf returns why the core refused a setting, as a *SettingError, or nil if x is nil.
+func SettingErrorOf(x *broker.BadSetting) error {
 	if x == nil {
 		return nil
 	}
@@ -146,18 +146,18 @@ func AsError(x *broker.BadSetting) error {
 	case broker.BurstWithoutRate:
 		e.Reason = fmt.Sprintf("burst is %d, but there is no rate", x.Burst)
 	default:
-		e.Reason = Of(&x.Reason)
+		e.Reason = Reason(&x.Reason)
 	}
 	return e
 }
 
-// Holds describes what a waiting job waits for; it is "" for other jobs.
-func Holds(x *broker.JobInfo) string {
+// WaitingFor describes what a waiting job waits for; it is "" for other jobs.
+func WaitingFor(x *broker.JobInfo) string {
 	switch x.Hold {
 	case broker.HeldByDelay:
-		return "its delay or backoff, for " + rounded(x.DelayLeft)
+		return "its delay or backoff, for " + formatDuration(x.DelayLeft)
 	case broker.HeldBeyondDeadline:
-		return fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", rounded(x.DelayLeft), rounded(x.Expires))
+		return fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", formatDuration(x.DelayLeft), formatDuration(x.Expires))
 	case broker.HeldByPause:
 		return "its type is paused"
 	case broker.HeldByRule:
@@ -176,8 +176,8 @@ func Holds(x *broker.JobInfo) string {
 	return ""
 }
 
-// rounded formats a duration for people.
-func rounded(d time.Duration) string {
+// formatDuration formats a duration for people.
+func formatDuration(d time.Duration) string {
 	unit := time.Millisecond
 	if d > time.Minute {
 		unit = time.Second

@@ -14,13 +14,13 @@ func TestEveryReasonHasText(t *testing.T) {
 	for why := broker.SeeText + 1; why <= broker.EmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Limit: 4, Text: "t"}
 		for _, x := range []*broker.BadSetting{{Pattern: []byte("p"), Reason: r}, {Type: []byte("t"), Reason: r}} {
-			if s := wording.AsError(x).Error(); s == "" || s == `type "t": ` || strings.Contains(s, "%!") {
+			if s := wording.SettingErrorOf(x).Error(); s == "" || s == `type "t": ` || strings.Contains(s, "%!") {
 				t.Errorf("%d is %q", why, s)
 			}
 		}
 	}
 	for hold := broker.HeldByDelay; hold <= broker.HeldByBusyWorkers; hold++ {
-		if s := wording.Holds(&broker.JobInfo{Hold: hold}); s == "" || strings.Contains(s, "%!") {
+		if s := wording.WaitingFor(&broker.JobInfo{Hold: hold}); s == "" || strings.Contains(s, "%!") {
 			t.Errorf("the hold %d is %q", hold, s)
 		}
 	}
@@ -36,7 +36,7 @@ func TestEveryReasonHasText(t *testing.T) {
 		{broker.Reason{Why: broker.TooManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
 		{broker.Reason{Why: broker.TimedOut, Have: 2, Limit: 50}, "run 2 passed its timeout_ms of 50"},
 	} {
-		if got := wording.Of(&c.r); got != c.want {
+		if got := wording.Reason(&c.r); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

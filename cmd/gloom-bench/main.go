@@ -23,7 +23,7 @@ var errFaults = cli.Failf(cli.ExitFailed, "the server made errors: see the fault
 func main() {
 	bridge.Main() // runs the guard of jobd's mode launch, if this process was started as one
 	ctx, stop := cli.UntilSignal(context.Background())
-	if !cli.Colours(os.Stdout) {
+	if !cli.HasColours(os.Stdout) {
 		text.DisableColors()
 	}
 	cmd := root()

@@ -19,7 +19,7 @@ type progressLine struct {
 const barSteps = 1000
 
 func newProgressLine(quiet bool) *progressLine {
-	if quiet || !cli.Terminal(os.Stderr) {
+	if quiet || !cli.IsTerminal(os.Stderr) {
 		return &progressLine{}
 	}
 	return &progressLine{bar: progressbar.NewOptions(barSteps,

@@ -135,7 +135,7 @@ func (o *operator) call(ctx context.Context, method, path string, in, out any) e
 func decode(data []byte, out any) error {
 	if json.Unmarshal(data, out) != nil {
 		return cli.Failf(cli.ExitFailed, "cannot decode the answer: %.60q", data).
-			Advise("is this a gloomd, of a version that fits this tool? --http-addr names another address")
+			SetHint("is this a gloomd, of a version that fits this tool? --http-addr names another address")
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	}
 	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")
 	if o.flag == "--door" {
-		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).Advise("%s", atDoor.Replace(hint))
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).SetHint("%s", atDoor.Replace(hint))
 	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
@@ -164,7 +164,7 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		why, hint = "this is not an HTTP server", "this may be the address for submitters or workers, or need TLS: --http-addr, --tls"
 	}
-	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, why).Advise("%s", hint)
+	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, why).SetHint("%s", hint)
 }
 
 // refused returns the fault for a reply that is not a success.

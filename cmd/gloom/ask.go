@@ -12,8 +12,8 @@ import (
 
 // confirm makes the user confirm on the terminal what cannot be undone.
 func (t *tool) confirm(ctx context.Context, question string) error {
-	if !cli.Terminal(os.Stdin) {
-		return cli.Usagef("%s standard input is not a terminal", question).Advise("--yes does it without asking")
+	if !cli.IsTerminal(os.Stdin) {
+		return cli.Usagef("%s standard input is not a terminal", question).SetHint("--yes does it without asking")
 	}
 	fmt.Fprintf(t.err, "gloom: %s [y/N] ", question)
 	line, err := await(ctx, func() (string, error) {

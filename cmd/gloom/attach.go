@@ -41,7 +41,7 @@ func newAttach(t *tool) *cobra.Command {
 			case file && ids == "":
 				return cli.Usagef("--ids needs a file, or - for standard input")
 			case !file && len(args) == 0:
-				return cli.Usagef("attach needs an id, or --ids").Advise("gloom attach ID")
+				return cli.Usagef("attach needs an id, or --ids").SetHint("gloom attach ID")
 			case !file && slices.Contains(args, ""):
 				return cli.Usagef("attach: argument %d, an id, is empty", slices.Index(args, "")+1)
 			}

@@ -77,7 +77,7 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 	case status(err) == http.StatusConflict && t.conn.door == "":
 		return cli.Failf(cli.ExitFailed, "%.200q is running: only waiting jobs can be changed", id)
 	case err == nil:
-		t.note("changed %s", cli.Name(id))
+		t.note("changed %s", cli.QuoteName(id))
 	}
 	return err
 }

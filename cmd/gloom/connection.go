@@ -135,7 +135,7 @@ func contextNamed(name string) (*cli.File, error) {
 		return nil, cli.Usagef("--context: %w", err)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.Usagef("--context %s: there is no file %s", name, path).Advise("gloom help flags shows an example of it")
+		return nil, cli.Usagef("--context %s: there is no file %s", name, path).SetHint("gloom help flags shows an example of it")
 	}
 	file, err := cli.ReadFile(path)
 	if err != nil {
@@ -155,9 +155,9 @@ func contextNamed(name string) (*cli.File, error) {
 	if !ok {
 		f := cli.Usagef("%w", file.Errorf("", "unknown context %q", name))
 		if suggestions := cli.Suggest(name, file.Keys()); suggestions != "" {
-			return nil, f.Advise("did you mean %s?", suggestions)
+			return nil, f.SetHint("did you mean %s?", suggestions)
 		}
-		return nil, f.Advise("it has %s", strings.Join(file.Keys(), ", "))
+		return nil, f.SetHint("it has %s", strings.Join(file.Keys(), ", "))
 	}
 	return table, nil
 }

@@ -23,11 +23,11 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		empty := slices.Index(args, "")
 		switch {
 		case len(args) < len(names):
-			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).Advise("%s", cmd.UseLine())
+			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).SetHint("%s", cmd.UseLine())
 		case len(args) > len(names):
-			return cli.Usagef("%s: unexpected argument %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
+			return cli.Usagef("%s: unexpected argument %q", cmd.Name(), args[len(names)]).SetHint("%s", cmd.UseLine())
 		case empty >= 0:
-			return cli.Usagef("%s: argument %d, %s, is empty", cmd.Name(), empty+1, names[empty]).Advise("%s", cmd.UseLine())
+			return cli.Usagef("%s: argument %d, %s, is empty", cmd.Name(), empty+1, names[empty]).SetHint("%s", cmd.UseLine())
 		}
 		return nil
 	}
@@ -70,7 +70,7 @@ func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	path, target := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {
-		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Name(args[0])
+		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.QuoteName(args[0])
 	} else if t.conn.door == "" {
 		return exactArgs("a type")(cmd, args)
 	}
@@ -134,10 +134,10 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
-			t.note("cancelled %s", cli.Name(id))
+			t.note("cancelled %s", cli.QuoteName(id))
 		case status(err) == http.StatusConflict && t.conn.door == "":
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
-				Advise("gloom explain ID shows who that is; --running cancels it all the same")
+				SetHint("gloom explain ID shows who that is; --running cancels it all the same")
 		}
 		return err
 	})
@@ -152,7 +152,7 @@ func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused er
 		return nil
 	case errors.Is(err, gloom.ErrUnknownID) && status(refused) == http.StatusForbidden:
 		return cli.Failf(cli.ExitFailed, "no job %.200q that this token may %s", id, command).
-			Advise("a token with the scope admin reaches every job")
+			SetHint("a token with the scope admin reaches every job")
 	}
 	return refused
 }

@@ -33,7 +33,7 @@ them again, and discard them.`,
 			if len(args) > 0 {
 				f = cli.Usagef("dead: unknown command %q", args[0])
 			}
-			return f.Advise("gloom dead ls, show, retry or discard")
+			return f.SetHint("gloom dead ls, show, retry or discard")
 		},
 		Args: cobra.ArbitraryArgs,
 	}
@@ -94,7 +94,7 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(le
 	}
 	if st.DeadDropped > 0 {
 		defer l.note("%s not kept for lack of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
-			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.Bytes(st.Limits["dead_bytes"]))
+			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.FormatBytes(st.Limits["dead_bytes"]))
 	}
 	var letters []letter
 	for _, typ := range types {
@@ -117,7 +117,7 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(le
 
 // deadTable returns a table of failed jobs.
 func (l *ls) deadTable(items []api.DeadJob, limit int) table.Writer {
-	w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(limit, 24)}, cli.Column{Name: "ID", Left: true},
+	w := cli.NewTable(cli.Column{Name: "TYPE", Left: true, Max: min(limit, 24)}, cli.Column{Name: "ID", Left: true},
 		cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
 		cli.Column{Name: "REASON", Left: true, Max: min(limit, 200)})
 	for i := range items {
@@ -160,7 +160,7 @@ func describeDead(d *api.DeadJob) string {
 	for l := range strings.Lines(d.Reason) {
 		lines = append(lines, cli.Clean(strings.TrimRight(l, "\n")))
 	}
-	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.Name(d.ID), cli.Name(d.Type), span(d.FailedSeconds)) +
+	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.QuoteName(d.ID), cli.QuoteName(d.Type), span(d.FailedSeconds)) +
 		fieldTable([]field{
 			{"reason", strings.Join(lines, "\n            ")},
 			{"runs", fmt.Sprint(d.Attempts)},
@@ -278,7 +278,7 @@ func (t *tool) forEach(ids []string, fn func(id string) error) error {
 			if f.Code != cli.ExitFailed {
 				return err
 			}
-			err = cli.Quiet(cli.Report(t.err, "gloom", err))
+			err = cli.SilentExit(cli.Report(t.err, "gloom", err))
 		}
 		first = cmp.Or(first, err)
 	}

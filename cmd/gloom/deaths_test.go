@@ -68,7 +68,7 @@ func awaitCommandsEnd(t *testing.T, signal syscall.Signal, limit time.Duration) 
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		if _, state := process.StartOf(pid); state == "" || state == "Z" {
+		if _, state := process.StartTime(pid); state == "" || state == "Z" {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -60,7 +60,7 @@ func classify(err error) error {
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := errorParts(err)
 		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
-			Advise("gloom ping shows whether the broker is back")
+			SetHint("gloom ping shows whether the broker is back")
 	case unreachable(err):
 		f = cli.Failf(exitUnreachable, "%s", plain(err))
 		f.Hint = reachHint(err, "")
@@ -87,7 +87,7 @@ func noBroker(addrs []string, flag string, err error) error {
 		}
 	}
 	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, cause(err)).
-		Advise("%s", reachHint(err, " --"+flag+" names another address"))
+		SetHint("%s", reachHint(err, " --"+flag+" names another address"))
 }
 
 func refusalStatus(c gloom.Code) int {
@@ -104,7 +104,7 @@ func refusalStatus(c gloom.Code) int {
 func errorText(code gloom.Code, reason, id string) string {
 	s := string(code)
 	if id != "" {
-		s = fmt.Sprintf("job %.200s: %s", cli.Name(id), code)
+		s = fmt.Sprintf("job %.200s: %s", cli.QuoteName(id), code)
 	}
 	if reason != "" {
 		s += ": " + reason

@@ -44,7 +44,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 				state += "; its outcome is kept"
 			}
 			if j.End != nil {
-				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Name(j.ID), cli.Name(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letterHint(ctx, j))
+				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letterHint(ctx, j))
 			}
 		}
 		if j.Unwanted {
@@ -54,7 +54,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if err != nil {
 			found = &api.Findings{} // show the job without them
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Name(j.ID), cli.Name(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(findingsAbout(found, j), ""))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(findingsAbout(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
 		raw, err := t.findDead(ctx, id, err)
@@ -172,7 +172,7 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 		return nil, err
 	}
 	if len(found.Items) == 0 {
-		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("gloom jobs --ended lists what is remembered")
+		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).SetHint("gloom jobs --ended lists what is remembered")
 		if t.conn.door == "" {
 			f.Hint += "; --history of gloomd says how much that may be"
 		}

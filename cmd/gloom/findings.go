@@ -45,7 +45,7 @@ The exit status is 1 if a finding is severe.`,
 				case len(f.Items) > 0:
 					return describe(f, "")
 				case len(args) > 0: // the subject need not exist
-					return "no findings about " + cli.Name(args[0]) + "\n"
+					return "no findings about " + cli.QuoteName(args[0]) + "\n"
 				}
 				return "no findings: everything is healthy\n"
 			}); err != nil {
@@ -71,7 +71,7 @@ func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *ap
 // severe returns exit status 1 if a finding is severe.
 func severe(f *api.Findings) error {
 	if slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Severity == api.Severe }) {
-		return cli.Quiet(cli.ExitFailed)
+		return cli.SilentExit(cli.ExitFailed)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func describe(f *api.Findings, look string) string {
 
 // headline describes a finding in one line.
 func headline(x *api.Finding) string {
-	subject := x.Kind + " " + cli.Name(x.Subject)
+	subject := x.Kind + " " + cli.QuoteName(x.Subject)
 	switch {
 	case x.Kind == x.Subject:
 		subject = x.Kind

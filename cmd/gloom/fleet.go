@@ -58,7 +58,7 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 	if len(f.Brokers) == 0 {
 		return b.String()
 	}
-	w := cli.Table(cli.Column{Name: "BROKER", Left: true, Max: 40}, cli.Column{Name: "EPOCH", Left: true}, cli.Column{Name: "STATE", Left: true},
+	w := cli.NewTable(cli.Column{Name: "BROKER", Left: true, Max: 40}, cli.Column{Name: "EPOCH", Left: true}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "ROUND TRIP"}, cli.Column{Name: "LENT"}, cli.Column{Name: "BORROWED"}, cli.Column{Name: "WANTS", Left: true, Max: 40})
 	for i := range f.Brokers {
 		p := &f.Brokers[i]

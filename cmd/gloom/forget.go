@@ -57,7 +57,7 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 	if errors.As(err, &r) && r.Code == "not_empty" {
 		why, _, _ := strings.Cut(r.Reason, ";")
 		if !jobs {
-			return cli.Failf(cli.ExitFailed, "%s", why).Advise("--jobs discards what it holds first")
+			return cli.Failf(cli.ExitFailed, "%s", why).SetHint("--jobs discards what it holds first")
 		}
 		if !yes {
 			if err := t.confirm(ctx, fmt.Sprintf("%s. Discard all of it, and forget the type at %s?", cli.Clean(why), o.addr)); err != nil {
@@ -69,7 +69,7 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 	if err != nil {
 		return err
 	}
-	t.note("forgot %s; discarded: %s, %s, %s", cli.Name(typ), cli.Plural(out.Discarded, "waiting job"),
+	t.note("forgot %s; discarded: %s, %s, %s", cli.QuoteName(typ), cli.Plural(out.Discarded, "waiting job"),
 		cli.Plural(out.Dead, "failed job"), cli.Plural(out.Outcomes, "kept outcome"))
 	return nil
 }

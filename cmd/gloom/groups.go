@@ -41,7 +41,7 @@ only jobs of that type count.`,
 			case l.json:
 				return t.printJSON(g.raw)
 			case typ != "" && len(g.value.Groups) == 0:
-				t.note("no jobs of %s in groups", cli.Name(typ))
+				t.note("no jobs of %s in groups", cli.QuoteName(typ))
 				return nil
 			}
 			return t.listGroups(&g.value)
@@ -60,14 +60,14 @@ func (t *tool) listGroups(g *api.Groups) error {
 		return nil
 	}
 	rules := func(limit int) table.Writer {
-		w := cli.Table(cli.Column{Name: "RULE", Left: true, Max: limit}, cli.Column{Name: "LIMITS", Left: true})
+		w := cli.NewTable(cli.Column{Name: "RULE", Left: true, Max: limit}, cli.Column{Name: "LIMITS", Left: true})
 		for i := range g.Rules {
 			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), ruleText(&g.Rules[i])})
 		}
 		return w
 	}
 	groups := func(limit int) table.Writer {
-		w := cli.Table(cli.Column{Name: "GROUP", Left: true, Max: limit}, cli.Column{Name: "WAITING"},
+		w := cli.NewTable(cli.Column{Name: "GROUP", Left: true, Max: limit}, cli.Column{Name: "WAITING"},
 			cli.Column{Name: "HELD"}, cli.Column{Name: "RUNNING"})
 		for _, x := range g.Groups {
 			w.AppendRow(table.Row{cli.Clean(x.Group), x.Waiting, x.Held, x.Running})

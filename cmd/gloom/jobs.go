@@ -29,7 +29,7 @@ type jobFilter struct {
 }
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
-	f.Var(cli.Choice(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
+	f.Var(cli.ChoiceFlag(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
 	f.Var((*nonEmptyFlag)(&q.id), "id", "only jobs whose id contains this")
 	f.Var((*nonEmptyFlag)(&q.group), "group", "only jobs of this group")
 	f.Var(&q.older, "older", "only jobs submitted at least this long ago: 90s, 2h")
@@ -136,7 +136,7 @@ func newJobs(t *tool) *cobra.Command {
 	f := cmd.Flags()
 	q.flags(f, "queued", "delayed", "running", "ended")
 	f.BoolVar(&ended, "ended", false, "list jobs that have ended, the latest first")
-	f.Var(cli.Choice(&q.outcome, "answered", "failed", "cancelled", "expired", "discarded"), "outcome", "only ended jobs with this outcome: answered, failed, cancelled, expired, discarded")
+	f.Var(cli.ChoiceFlag(&q.outcome, "answered", "failed", "cancelled", "expired", "discarded"), "outcome", "only ended jobs with this outcome: answered, failed, cancelled, expired, discarded")
 	f.BoolVar(&failed, "failed", false, "the same as --ended --outcome failed")
 	f.StringVar(&q.since, "since", "", "only jobs that ended within this time (90s, 24h), or after a time such as 2026-01-31T08:00:00Z")
 	f.Uint64Var(&q.submitter, "submitter", 0, "only jobs of the connection with this number (gloom ls submitters --json)")
@@ -147,7 +147,7 @@ func newJobs(t *tool) *cobra.Command {
 }
 
 func (l *ls) jobTable(items []api.Job, limit int) table.Writer {
-	w := cli.Table(
+	w := cli.NewTable(
 		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "AGE"}, cli.Column{Name: "PRIORITY"}, cli.Column{Name: "RUNS"},
 		cli.Column{Name: "NOTE", Left: true, Max: limit},
@@ -170,7 +170,7 @@ func (l *ls) jobTable(items []api.Job, limit int) table.Writer {
 
 // endedTable returns a table of jobs that have ended.
 func (l *ls) endedTable(items []api.Ended, limit int) table.Writer {
-	w := cli.Table(
+	w := cli.NewTable(
 		cli.Column{Name: "ENDED", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40},
 		cli.Column{Name: "OUTCOME", Left: true}, cli.Column{Name: "WAITED"}, cli.Column{Name: "RAN"}, cli.Column{Name: "RUNS"},
 		cli.Column{Name: "REASON", Left: true, Max: limit},
@@ -334,7 +334,7 @@ func (t *tool) changeMany(c *bulkChange) (*api.Many, error) {
 	if !c.yes {
 		// Change no more jobs than the user has agreed to.
 		limit = out.Before
-		if err := t.confirm(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.noun), cli.Name(c.typ), c.filterText, o.addr)); err != nil {
+		if err := t.confirm(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.noun), cli.QuoteName(c.typ), c.filterText, o.addr)); err != nil {
 			return nil, err
 		}
 	}

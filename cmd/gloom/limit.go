@@ -88,10 +88,10 @@ func (l *limit) runType(ctx context.Context, typ string) error {
 	switch {
 	case l.concurrency.zero():
 		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
-			Advise("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(shellWord(typ)))
+			SetHint("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(shellWord(typ)))
 	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
 		return cli.Usagef("--rate 0: must be above 0, or none").
-			Advise("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(shellWord(typ)))
+			SetHint("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(shellWord(typ)))
 	case l.burst.zero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
@@ -121,7 +121,7 @@ func (l *limit) runType(ctx context.Context, typ string) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.Name(typ), cmp.Or(rulesOf(&state), "no limits"))
+	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.QuoteName(typ), cmp.Or(rulesOf(&state), "no limits"))
 	return outputError(err)
 }
 
@@ -144,7 +144,7 @@ func (l *limit) runGroup(ctx context.Context) error {
 		if err := o.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
 			return err
 		}
-		l.note("groups %s: the rule is gone", cli.Name(l.group))
+		l.note("groups %s: the rule is gone", cli.QuoteName(l.group))
 		return nil
 	}
 	var rule api.Rule
@@ -167,14 +167,14 @@ func (l *limit) runGroup(ctx context.Context) error {
 			rule.Burst = nil
 		}
 		if rule.Concurrency == nil && rule.Rate == nil && rule.Burst == nil {
-			return cli.Usagef("none of the limits of groups %s would be left", cli.Name(l.group)).
-				Advise("--remove removes the rule")
+			return cli.Usagef("none of the limits of groups %s would be left", cli.QuoteName(l.group)).
+				SetHint("--remove removes the rule")
 		}
 		if err := o.call(ctx, http.MethodPut, path, rule.RuleLimits, &rule); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.Name(l.group), ruleText(&rule))
+	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.QuoteName(l.group), ruleText(&rule))
 	return outputError(err)
 }
 

@@ -43,9 +43,9 @@ func newLs(t *tool) *cobra.Command {
 			}
 			err := cli.Usagef("ls: must be types, workers or submitters, got %q", kind)
 			if suggestions := cli.Suggest(kind, cmd.ValidArgs); suggestions != "" {
-				return err.Advise("did you mean %s?", suggestions)
+				return err.SetHint("did you mean %s?", suggestions)
 			}
-			return err.Advise("gloom jobs lists jobs, gloom groups lists groups")
+			return err.SetHint("gloom jobs lists jobs, gloom groups lists groups")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch strings.Join(args, "") {
@@ -132,7 +132,7 @@ func (l *ls) typeTable(items []api.Type, limit int) table.Writer {
 		sum.Discarded += g.Discarded
 		hasNotes = hasNotes || rulesOf(&items[i]) != ""
 	}
-	w := cli.Table(
+	w := cli.NewTable(
 		cli.Column{Name: "TYPE", Left: true, Max: limit}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
 		cli.Column{Name: "DELAYED", Hide: sum.Delayed == 0 && !l.all}, cli.Column{Name: "QUEUED"}, cli.Column{Name: "RUNNING"},
 		cli.Column{Name: "ANSWERED"}, cli.Column{Name: "FAILED"},
@@ -184,7 +184,7 @@ func limited(l api.Limits) string {
 }
 
 func (l *ls) workerTable(items []doors.Worker, limit int) table.Writer {
-	w := cli.Table(
+	w := cli.NewTable(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
 	)
@@ -219,7 +219,7 @@ func (l *ls) workerTable(items []doors.Worker, limit int) table.Writer {
 
 func (l *ls) submitterTable(items []api.Submitter, limit int) table.Writer {
 	unread := slices.ContainsFunc(items, func(x api.Submitter) bool { return x.UnreadBytes > 0 })
-	w := cli.Table(
+	w := cli.NewTable(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
 		cli.Column{Name: "UNREAD", Hide: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
 	)

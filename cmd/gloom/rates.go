@@ -36,7 +36,7 @@ func (p *top) printHistory(ctx context.Context) error {
 	for i := range types {
 		names = append(names, types[i].Type)
 	}
-	w := cli.Table(
+	w := cli.NewTable(
 		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "IN/S", Left: true}, cli.Column{Name: "FAILED/S", Left: true},
 		cli.Column{Name: "QUEUED", Left: true}, cli.Column{Name: "P95 WAIT", Left: true},
 	)

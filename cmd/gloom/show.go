@@ -42,8 +42,8 @@ type outcomePrinter struct {
 const drawPace = 100 * time.Millisecond
 
 func newShow(s *submit, count func() int) *outcomePrinter {
-	v := &outcomePrinter{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.Terminal(s.err)}
-	v.shared = v.terminal && cli.Terminal(s.out)
+	v := &outcomePrinter{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.IsTerminal(s.err)}
+	v.shared = v.terminal && cli.IsTerminal(s.out)
 	if v.terminal && !s.quiet {
 		v.total = count()
 		v.bar = newBar(s, v.total)
@@ -365,7 +365,7 @@ func (r *reconnects) notice(n gloom.Notice) {
 		if r.timer == nil {
 			r.timer = time.AfterFunc(r.reconnect, func() {
 				r.giveUp(cli.Failf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, why).
-					Advise("--reconnect sets how long to try"))
+					SetHint("--reconnect sets how long to try"))
 			})
 		}
 	}

@@ -155,7 +155,7 @@ func (st *stream) run(ctx context.Context) error {
 		}
 		return cause
 	case n.failed > 0:
-		return cli.Quiet(cli.ExitFailed)
+		return cli.SilentExit(cli.ExitFailed)
 	}
 	return nil
 }
@@ -187,9 +187,9 @@ func (st *stream) lostWith(n counts, cause error) error {
 		}
 	}
 	if st.attach {
-		return f.Advise("the broker keeps their outcomes: attach again")
+		return f.SetHint("the broker keeps their outcomes: attach again")
 	}
-	return f.Advise("--resubmit submits again the jobs that were lost with the connection; they may run twice")
+	return f.SetHint("--resubmit submits again the jobs that were lost with the connection; they may run twice")
 }
 
 // read reads lines and makes jobs of them.
@@ -298,7 +298,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 // name returns the name of a line in messages.
 func (s *submit) name(l line) string {
 	if s.attach {
-		return fmt.Sprintf("job %.200s", cli.Name(l.id))
+		return fmt.Sprintf("job %.200s", cli.QuoteName(l.id))
 	}
 	return "line " + strconv.Itoa(l.number)
 }

@@ -173,9 +173,9 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(args) == 0:
-		return cli.Usagef("submit needs a type").Advise("gloom submit TYPE BODY")
+		return cli.Usagef("submit needs a type").SetHint("gloom submit TYPE BODY")
 	case len(args) > 2:
-		return cli.Usagef("expected a type and a body, got %d arguments", len(args)).Advise("quote a body that contains spaces")
+		return cli.Usagef("expected a type and a body, got %d arguments", len(args)).SetHint("quote a body that contains spaces")
 	case args[0] == "":
 		return cli.Usagef("the type is empty")
 	case streaming && len(args) > 1:
@@ -191,9 +191,9 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	case s.from < 1:
 		return cli.Usagef("--from %d: must be at least 1", s.from)
 	case streaming && s.resume && s.job.Keep <= 0:
-		return cli.Usagef("--resume needs --keep: other jobs end with their connection").Advise("--keep 1h")
+		return cli.Usagef("--resume needs --keep: other jobs end with their connection").SetHint("--keep 1h")
 	case streaming && s.resume && s.job.ID == "" && s.idPrefix == "" && !s.idFromLine:
-		return cli.Usagef("--resume needs ids that are the same the next time").Advise("--id-prefix PREFIX, or --id-from-line")
+		return cli.Usagef("--resume needs ids that are the same the next time").SetHint("--id-prefix PREFIX, or --id-from-line")
 	case streaming && s.job.ID != "" && !strings.Contains(s.job.ID, "{line}"):
 		return cli.Usagef("--id %q: with --lines it needs {line}, so that ids differ", s.job.ID)
 	case cmd.Flags().Changed("retries") && (s.retries < 0 || s.retries > 1000):
@@ -368,9 +368,9 @@ func (s *submit) tellWhy(ctx context.Context, id string, note func(format string
 			}
 			var typ api.Type
 			var j api.Job
-			text, o, goOn := "", s.conn.operator(), id != "" && cli.Terminal(s.err)
+			text, o, goOn := "", s.conn.operator(), id != "" && cli.IsTerminal(s.err)
 			if o.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved() {
-				text = "no worker serves " + cli.Name(s.job.Type) + " yet; waiting for one"
+				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one"
 			} else if goOn && o.call(ctx, http.MethodGet, "/v1/jobs/"+api.Segment(id), nil, &j) == nil {
 				text = whyWaiting(&j)
 			}

@@ -73,7 +73,7 @@ func newTop(t *tool) *cobra.Command {
 	f.DurationVar(&p.since, "since", 0, "show the last hours, up to 24h, and end")
 	f.BoolVar(&p.once, "once", false, "measure one interval, print, and end")
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
-	f.Var(cli.Choice(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
+	f.Var(cli.ChoiceFlag(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
 		"column to sort by: type, queued, oldest, running, workers, idle, in, out, wait")
 	f.StringVar(&p.filter, "filter", "", "only types whose name contains this")
 	f.BoolVar(&p.reverse, "reverse", false, "sort the other way round")
@@ -104,7 +104,7 @@ func (p *top) run() error {
 	if err != nil {
 		return err
 	}
-	if !p.once && !p.json && cli.Terminal(p.out) {
+	if !p.once && !p.json && cli.IsTerminal(p.out) {
 		return p.live(ctx, last)
 	}
 	for {
@@ -172,9 +172,9 @@ func (p *top) print(v *view) error {
 // live renews the table on the terminal until the user quits.
 func (p *top) live(ctx context.Context, last *sample) error {
 	text.EnableColors() // always on: the style decides whether colours are used
-	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), style: onScreen(cli.Colours(p.out))}
+	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), style: onScreen(cli.HasColours(p.out))}
 	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
-	if !cli.Terminal(os.Stdin) {
+	if !cli.IsTerminal(os.Stdin) {
 		opts = append(opts, tea.WithInput(nil))
 	}
 	_, err := tea.NewProgram(s, opts...).Run()
@@ -307,7 +307,7 @@ func (s *screen) content() string {
 	}
 	lines := s.view.summary(s.broker.addr)
 	for i := range lines {
-		lines[i] = cli.Cut(lines[i], s.width)
+		lines[i] = cli.Truncate(lines[i], s.width)
 	}
 	v := s.view.matching(s.filter)
 	v.sort(s.sort, s.reverse)
@@ -331,5 +331,5 @@ func (s *screen) content() string {
 	for len(lines) < s.height-1 {
 		lines = append(lines, "")
 	}
-	return strings.Join(append(lines, cli.Cut(foot, s.width)), "\n")
+	return strings.Join(append(lines, cli.Truncate(foot, s.width)), "\n")
 }

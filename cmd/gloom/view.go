@@ -220,7 +220,7 @@ func (v *view) table(width int, sorted string, l tableStyle) []string {
 		for i, c := range topColumns {
 			s, colours := cell(i)
 			if i == 0 {
-				s = cli.Cut(s, name)
+				s = cli.Truncate(s, name)
 				b.WriteString(colours.Sprint(s) + blank.Sprint(strings.Repeat(" ", name-cli.Width(s))))
 			} else {
 				b.WriteString(blank.Sprint(strings.Repeat(" ", max(1, 1+c.width-cli.Width(s)))) + colours.Sprint(s))

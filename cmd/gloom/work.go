@@ -106,10 +106,10 @@ func newWork(t *tool) *cobra.Command {
 	f.IntVarP(&w.jobs, "jobs", "j", 1, "how many commands to run at once, for each broker")
 	f.StringArrayVar(&w.except, "except", nil, "leave out this type or pattern; may be given several times")
 	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer (0: never)")
-	f.Var(cli.Choice(&w.input, formAuto, formJSON, formBase64), "input", "what the command reads: auto (a string as its text, else JSON), json, or base64 (the bytes that a string encodes)")
-	f.Var(cli.Choice(&w.output, formAuto, formText, formJSON, formBase64), "output", "how output is sent: auto (as JSON if it is JSON, else as a string), text (a string), json, or base64")
+	f.Var(cli.ChoiceFlag(&w.input, formAuto, formJSON, formBase64), "input", "what the command reads: auto (a string as its text, else JSON), json, or base64 (the bytes that a string encodes)")
+	f.Var(cli.ChoiceFlag(&w.output, formAuto, formText, formJSON, formBase64), "output", "how output is sent: auto (as JSON if it is JSON, else as a string), text (a string), json, or base64")
 	f.BoolVar(&w.base64, "base64", false, "the same as --input base64 --output base64, for bytes that are not text")
-	f.Var(cli.Size(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
+	f.Var(cli.SizeFlag(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
 	f.Var(&w.final, "final", "do not retry after these exit statuses: all, or a list such as 2,64")
 	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, instead of the job's own backoff")
 	f.BoolVar(&w.unsafe, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
@@ -147,10 +147,10 @@ type work struct {
 // stopped reading.
 const readerPatience = time.Second
 
-// unread returns an outlet for standard error, which says how many lines were lost before.
-func unread(to io.Writer, patience time.Duration) *cli.Outlet {
-	o := cli.NewOutlet(to, patience)
-	o.Before = func(lines int64) string {
+// unread returns a writer for standard error, which says how many lines were lost before.
+func unread(to io.Writer, patience time.Duration) *cli.LossyWriter {
+	o := cli.NewLossyWriter(to, patience)
+	o.LossNotice = func(lines int64) string {
 		return fmt.Sprintf("gloom: lost %s, because nobody read standard error\n", cli.Plural(int(lines), "line"))
 	}
 	return o
@@ -196,14 +196,14 @@ func checkTemplate(args []string) error {
 		case i == 0:
 			return cli.Usagef("the program %q: placeholders are replaced in its arguments only", a)
 		case name != a:
-			return cli.Usagef("%s inside %q could be run as a part of it: a placeholder must be an argument of its own", name, a).Advise("%s", advice)
+			return cli.Usagef("%s inside %q could be run as a part of it: a placeholder must be an argument of its own", name, a).SetHint("%s", advice)
 		case option == "--":
-			return cli.Usagef("%s after -- could be run as the script of a shell's -c", name).Advise("%s", advice)
+			return cli.Usagef("%s after -- could be run as the script of a shell's -c", name).SetHint("%s", advice)
 		case option != "":
 			return cli.Usagef("%s directly after %q could be run as a script, or belong to the option", name, option).
-				Advise("-- between them, if it is an operand; else %s", advice)
+				SetHint("-- between them, if it is an operand; else %s", advice)
 		case runs != "":
-			return cli.Usagef("%s among the arguments of %s could be run as a script", name, runs).Advise("%s", advice)
+			return cli.Usagef("%s among the arguments of %s could be run as a script", name, runs).SetHint("%s", advice)
 		}
 	}
 	return nil
@@ -251,11 +251,11 @@ func (w *work) split(args []string, dash int) (command []string, err error) {
 		dash = min(1, len(args))
 	}
 	if w.types, command = args[:dash], args[dash:]; len(w.types) == 0 {
-		return nil, cli.Usagef("work needs a type").Advise("gloom work TYPE -- COMMAND")
+		return nil, cli.Usagef("work needs a type").SetHint("gloom work TYPE -- COMMAND")
 	}
 	if len(command) == 0 {
 		return nil, cli.Usagef("work %s needs a command", strings.Join(w.types, " ")).
-			Advise("gloom work %s -- COMMAND", strings.Join(w.types, " "))
+			SetHint("gloom work %s -- COMMAND", strings.Join(w.types, " "))
 	}
 	return command, nil
 }
@@ -295,7 +295,7 @@ func (w *work) run(args []string, dash int) error {
 	}
 	if _, err := exec.LookPath(args[0]); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return cli.Usagef("command not found: %q", args[0]).Advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
+			return cli.Usagef("command not found: %q", args[0]).SetHint("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
 		return cli.Usagef("command cannot be run: %w", err)
 	}
@@ -303,7 +303,7 @@ func (w *work) run(args []string, dash int) error {
 		w.input, w.output = formBase64, formBase64
 	}
 	self := process.Self()
-	guard, err := launch.NewGentleGuard(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start), grace)
+	guard, err := launch.NewGuardWithGrace(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start), grace)
 	if err == nil {
 		defer guard.Close()
 	} else if !errors.Is(err, errors.ErrUnsupported) {
@@ -377,17 +377,17 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 			reporter.summary()
 			switch {
 			case n > 2 && sig == syscall.SIGTERM:
-				return cli.Quiet(cli.ExitTerminated)
+				return cli.SilentExit(cli.ExitTerminated)
 			case n > 2:
-				return cli.Quiet(cli.ExitInterrupted)
+				return cli.SilentExit(cli.ExitInterrupted)
 			}
 			// It is printed here, since main would wait for a reader.
-			return cli.Quiet(cli.Report(w.log, "gloom", classify(noBroker(w.conn.worker, "worker-addr", err))))
+			return cli.SilentExit(cli.Report(w.log, "gloom", classify(noBroker(w.conn.worker, "worker-addr", err))))
 		case sig = <-signals:
 		}
 		switch n {
 		case 1:
-			time.Sleep(cli.OneStop)
+			time.Sleep(cli.StopWindow)
 			for len(signals) > 0 {
 				<-signals
 			}
@@ -476,7 +476,7 @@ func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
 		default:
 			t.ok.Add(1)
 			if t.verbose {
-				t.note("job %s of type %s answered in %v", cli.Name(job.ID), cli.Name(job.Type), elapsed)
+				t.note("job %s of type %s answered in %v", cli.QuoteName(job.ID), cli.QuoteName(job.Type), elapsed)
 			}
 		}
 		return v, err
@@ -500,7 +500,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elap
 		}
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	t.note("job %s of type %s %s after %v: %s%s", cli.Name(job.ID), cli.Name(job.Type), how, elapsed, cli.Clean(plain(errors.New(first))), suffix)
+	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), how, elapsed, cli.Clean(plain(errors.New(first))), suffix)
 }
 
 func (t *workReporter) notice(n gloom.Notice) {
@@ -547,7 +547,7 @@ func (t *workReporter) notice(n gloom.Notice) {
 func (t *workReporter) names() string {
 	var names []string
 	for _, typ := range t.types {
-		names = append(names, cli.Name(typ))
+		names = append(names, cli.QuoteName(typ))
 	}
 	return strings.Join(names, ", ")
 }

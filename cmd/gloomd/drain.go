@@ -16,7 +16,7 @@ import (
 // drain stops gracefully; a second signal stops at once. A drain that was requested over HTTP does
 // not count as a signal: a service manager that stops the daemon after it must not cut jobs short.
 func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
-	daemon.Stopping()
+	daemon.NotifyStopping()
 	srv.Drain() // before the log says so
 	waits := ""
 	if left := srv.Leftovers(); left != (wording.Leftovers{}) {
@@ -41,7 +41,7 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 			log.Info().Msg("already draining; one more signal stops at once")
 		case <-signals.Kill.Done():
 			log.Warn().Msgf("stopped at once; lost: %s", srv.Leftovers())
-			return cli.Quiet(cli.ExitCut)
+			return cli.SilentExit(cli.ExitAborted)
 		}
 	}
 }

@@ -74,8 +74,8 @@ func TestSignals(t *testing.T) {
 			var exit *cli.Fault
 			select {
 			case err := <-done:
-				if !errors.As(err, &exit) || exit.Code != cli.ExitCut {
-					t.Errorf("stopped with %v, want exit status %d", err, cli.ExitCut)
+				if !errors.As(err, &exit) || exit.Code != cli.ExitAborted {
+					t.Errorf("stopped with %v, want exit status %d", err, cli.ExitAborted)
 				}
 			case <-time.After(45 * time.Second):
 				t.Error("still draining")

@@ -10,7 +10,7 @@ import (
 
 func healthcheck(ctx context.Context, opt *settings.Options) error {
 	if opt.HTTPAddr == "" {
-		return cli.Usagef("--healthcheck needs an HTTP address, but there is none").Advise("--http-addr names it")
+		return cli.Usagef("--healthcheck needs an HTTP address, but there is none").SetHint("--http-addr names it")
 	}
-	return daemon.HealthyLocal(ctx, opt.HTTPAddr, opt.TLSCert, opt.TLSKey)
+	return daemon.CheckLocalHealth(ctx, opt.HTTPAddr, opt.TLSCert, opt.TLSKey)
 }

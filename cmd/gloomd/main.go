@@ -47,13 +47,13 @@ func command(opt *settings.Options, host int64, run func() error) *cobra.Command
 			}
 			return opt.Validate()
 		},
-		Healthy: func(ctx context.Context) error { return healthcheck(ctx, opt) },
-		Run:     run,
+		CheckHealth: func(ctx context.Context) error { return healthcheck(ctx, opt) },
+		Run:         run,
 	}.Command(cmd)
 }
 
 func run(opt settings.Options) error {
-	daemon.Hold()
+	daemon.HoldHangup()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.LogLevel, Format: opt.LogFormat}, os.Stderr)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func run(opt settings.Options) error {
 		reload(srv, log, opt.LimitsFile)
 	})
 	defer signals.Close()
-	memory.Pace(opt.MaxMemory)
+	memory.SetPace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
 		return atLine(opt.LimitsFile, err)
 	}

@@ -56,21 +56,21 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "means no limit, but --max-memory is one"}
 		}
 		sum += *s.limit
-		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.Bytes(*s.limit)))
+		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.FormatBytes(*s.limit)))
 	}
 	frame := int64(o.MaxFrame)
 	if !cli.IsSet(f, "max-memory") {
 		o.MaxMemory = max(host/2, minDefault, sum, 4*frame)
 	}
 	budget := o.MaxMemory
-	shown := cli.Bytes(budget)
+	shown := cli.FormatBytes(budget)
 	switch {
 	case budget < minMemory:
-		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.Bytes(minMemory)}
+		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.FormatBytes(minMemory)}
 	case sum > budget:
 		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "is less than " + strings.Join(set, " and ")}
 	case frame > budget/4:
-		return &guard.OptionError{Flag: "max-frame", Value: cli.Bytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
+		return &guard.OptionError{Flag: "max-frame", Value: cli.FormatBytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
 	}
 	for _, s := range memoryShares(o) {
 		if !cli.IsSet(f, s.flag) {
@@ -81,7 +81,7 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	if !cli.IsSet(f, "history") {
 		o.History = min(o.History, budget/4)
 	} else if o.History > budget/4 {
-		return &guard.OptionError{Flag: "history", Value: cli.Bytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
+		return &guard.OptionError{Flag: "history", Value: cli.FormatBytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
 	}
 	if !cli.IsSet(f, "max-types") {
 		o.MaxTypes = int(min(int64(o.MaxTypes), budget/4/typeMemory))

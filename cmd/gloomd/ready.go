@@ -58,5 +58,5 @@ func announce(srv *server.Server, log *daemon.Log) {
 	if o.Insecure && o.Exposed() {
 		log.Warn().Msg("--insecure: anybody who can reach these addresses may submit, work and administer")
 	}
-	daemon.Ready()
+	daemon.NotifyReady()
 }

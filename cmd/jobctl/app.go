@@ -114,9 +114,9 @@ func (a *app) action(m mode, fn func(args []string) error) func(*cobra.Command, 
 		}
 		switch {
 		case m == forWorker && a.settings.Master:
-			return unsupported(cmd.Name()).Advise("this is a command for a worker: leave out --master, or use --master=false")
+			return unsupported(cmd.Name()).SetHint("this is a command for a worker: leave out --master, or use --master=false")
 		case m == forMaster && !a.settings.Master:
-			return unsupported(cmd.Name()).Advise("this is a command for the master: add --master")
+			return unsupported(cmd.Name()).SetHint("this is a command for the master: add --master")
 		}
 		if a.prompt {
 			var err error
@@ -146,7 +146,7 @@ func (a *app) connect() error {
 			daemon = "jobd-master"
 		}
 		return cli.Failf(cli.ExitFailed, "Connection failure: %w", err).
-			Advise("check that %s is running, and that --host and --port give its address", daemon)
+			SetHint("check that %s is running, and that --host and --port give its address", daemon)
 	}
 	a.log.Info().Str("host", s.Host).Int("port", s.Port).Bool("master", s.Master).Msg("connected")
 	a.conn = conn

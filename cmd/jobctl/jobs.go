@@ -18,7 +18,7 @@ var (
 	errNoIDs  = errors.New("no ids specified")
 	errFailed = errors.New("not all jobs have succeeded")
 	errUnsent = errors.New("not all jobs could be signalled")
-	errTarget = cli.Failf(cli.ExitFailed, "no target specified").Advise("add --target: the master finds the worker by the target")
+	errTarget = cli.Failf(cli.ExitFailed, "no target specified").SetHint("add --target: the master finds the worker by the target")
 )
 
 func (a *app) runManualCommand() *cobra.Command {

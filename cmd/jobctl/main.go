@@ -49,7 +49,7 @@ func (a *app) command() *cobra.Command {
 			}
 			err := unsupported(args[0])
 			if suggestions := cli.Suggest(args[0], names); suggestions != "" {
-				return err.Advise("did you mean %s?", suggestions)
+				return err.SetHint("did you mean %s?", suggestions)
 			}
 			return err
 		},

@@ -62,7 +62,7 @@ func (a *app) verbCommand(verb, short string) *cobra.Command {
 		case allTargets:
 			return a.send(verb, targetsArg{})
 		case len(args) == 0:
-			return errNoTargets().Advise("use --all for all targets")
+			return errNoTargets().SetHint("use --all for all targets")
 		}
 		return a.forTargets(verb, args)
 	})

@@ -63,7 +63,7 @@ func (g *grid) fancy(colour bool) table.Writer {
 		})
 		columns = append(columns, cli.Column{Name: name, Left: !numbers})
 	}
-	w := cli.Table(columns...)
+	w := cli.NewTable(columns...)
 	w.ResetHeaders()
 	g.fill(w, func(column, cell string) string {
 		if colour {
@@ -119,7 +119,7 @@ func (a *app) print(g *grid) error {
 		_, err := io.WriteString(a.stdout, g.text())
 		return err
 	}
-	colour := !a.noColor && cli.Colours(a.stdout)
+	colour := !a.noColor && cli.HasColours(a.stdout)
 	if colour {
 		text.EnableColors() // otherwise the library would guess
 	}

@@ -108,7 +108,7 @@ func TestPasswordIsNotShown(t *testing.T) {
 	screen := read(t, master, func(s string) bool { return strings.Contains(s, "Enter password: ") })
 	// Type only after the prompt, when echo is off: the terminal would echo anything typed
 	// before.
-	peertest.Until(t, "the terminal is silent", func() bool {
+	peertest.WaitUntil(t, "the terminal is silent", func() bool {
 		state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 		return err == nil && state.Lflag&unix.ECHO == 0
 	})

@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{engine: controltest.New("w1/low", "any", "toString"), home: t.TempDir()}
 	zero, seven, term := 0, 7, "SIGTERM"
-	w.engine.Length("any", 12)
+	w.engine.SetQueueLength("any", 12)
 	w.engine.Put(37, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "ok", Code: &zero, Stdout: "to stdout\n", Stderr: "to stderr\n"}})
 	w.engine.Put(38, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "fail", Signal: &term}})
 	w.engine.Put(39, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "fail", Code: &seven}})
@@ -204,7 +204,7 @@ func TestPokeReachesTheWorker(t *testing.T) {
 	if got := w.run(t, "jobctl --master --port $MASTER poke any", ""); got != "ok\n" {
 		t.Fatal(got)
 	}
-	peertest.Until(t, "the worker polls", func() bool { return strings.Join(w.engine.Calls(), "") == "poll [any]" })
+	peertest.WaitUntil(t, "the worker polls", func() bool { return strings.Join(w.engine.Calls(), "") == "poll [any]" })
 }
 
 // TestAWorkerWithoutStatus: a worker that does not report its status is an error in every

@@ -73,7 +73,7 @@ func (a *app) forTargets(typ string, targets []string) error {
 	case len(targets) == 0:
 		return errNoTargets()
 	case slices.Contains(targets, ""):
-		return errNoTargets().Advise("a target's name must not be empty")
+		return errNoTargets().SetHint("a target's name must not be empty")
 	}
 	return a.send(typ, targetsArg{targets})
 }
@@ -84,7 +84,7 @@ func (a *app) concurrency(typ string, args []string) error {
 	}
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
-		return cli.Failf(cli.ExitFailed, "'concurrency' must be a number.").Advise("it is '%s'", args[1])
+		return cli.Failf(cli.ExitFailed, "'concurrency' must be a number.").SetHint("it is '%s'", args[1])
 	}
 	return a.send(typ, struct {
 		Target      string `json:"target"`

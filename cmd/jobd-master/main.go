@@ -46,7 +46,7 @@ func main() {
 const baseMemory = 32 << 20
 
 func run(cfg *config.Master) error {
-	daemon.Hold()
+	daemon.HoldHangup()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), os.Stdout)
 	if err != nil {
 		return err
@@ -96,10 +96,10 @@ func run(cfg *config.Master) error {
 	}, func(e *zerolog.Event) {
 		e.Str("version", cli.Version()).Bool("password", cfg.Server.Password != "")
 	})
-	daemon.Ready()
+	daemon.NotifyReady()
 
 	<-signals.Stop.Done()
-	daemon.Stopping()
+	daemon.NotifyStopping()
 	log.Info().Msg("stopping")
 	// Workers do not close their connections, so do not wait long: only answers that are being
 	// sent are completed.
@@ -127,13 +127,13 @@ func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *pro
 	if err != nil {
 		return nil, err
 	}
-	d := door.NewOn(ln, door.Options{
+	d := door.NewOnListener(ln, door.Options{
 		Addr: cfg.HTTPAddr, MaxConns: maxConns,
-		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
+		Password: cfg.Server.Password, TrustLocal: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)
 	side := web.New(web.Config{
 		Master: m, Door: d, Log: log,
-		Probes: daemon.Probes(registry, func() error { return nil }),
+		Probes: daemon.NewHealthMux(registry, func() error { return nil }),
 	})
 	d.Serve(side)
 	go side.Watch(nil) // never stopped: it runs as long as the process

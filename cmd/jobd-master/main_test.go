@@ -159,7 +159,7 @@ typo_key = 1
 		t.Fatal(err)
 	}
 	p.Signal(syscall.SIGHUP)
-	peertest.Until(t, "the log file is opened again", func() bool {
+	peertest.WaitUntil(t, "the log file is opened again", func() bool {
 		c := peertest.Dial(t, p.addr)
 		c.Write(`[4]|`)
 		c.Read()
@@ -203,14 +203,14 @@ func TestQuietByDefault(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	peertest.Until(t, "the port is open", func() bool {
+	peertest.WaitUntil(t, "the port is open", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	})
-	peertest.Dial(t, addr).Quiet()
+	peertest.Dial(t, addr).ExpectNothing()
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestFloods(t *testing.T) {
 			t.Cleanup(func() { nc.Close() })
 		}
 		client := &http.Client{Timeout: 10 * time.Second}
-		peertest.Until(t, "all were accepted", func() bool {
+		peertest.WaitUntil(t, "all were accepted", func() bool {
 			r, err := client.Get("http://" + d.Field("http_addr") + "/healthz")
 			return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
 		})

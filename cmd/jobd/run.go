@@ -32,7 +32,7 @@ const maxProbers = 32
 // run runs the daemon until it is stopped or fails. It opens the ports first, so that a second
 // daemon that was started by mistake fails before it touches a row.
 func run(cfg *config.Worker, open openFunc, console io.Writer) error {
-	daemon.Hold()
+	daemon.HoldHangup()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 	defer server.Close()
 	pending := &pendingEngine{reason: errStarting}
 	registry := daemon.NewRegistry()
-	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.Probes(registry, pending.health), log.Logger)
+	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.NewHealthMux(registry, pending.health), log.Logger)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 	wg.Go(func() { server.Serve(pending.serverRoutes()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
 		pending.setReason(err)
-		daemon.Ready() // the service counts as started, because a restart would not help
+		daemon.NotifyReady() // the service counts as started, because a restart would not help
 	})
 	if err != nil {
 		if signals.Stop.Err() != nil {
@@ -95,7 +95,7 @@ func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 	}, func(e *zerolog.Event) {
 		e.Str("version", cli.Version()).Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "")
 	})
-	daemon.Ready()
+	daemon.NotifyReady()
 
 	select {
 	case <-signals.Stop.Done():
@@ -124,7 +124,7 @@ func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Log
 	if err != nil {
 		return "", nil, err
 	}
-	d := door.NewOn(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
+	d := door.NewOnListener(ln, door.Options{Addr: addr, MaxConns: max(1, maxConns)}, log)
 	d.Serve(probes)
 	return ln.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -135,7 +135,7 @@ func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Log
 
 // stop ends the engine. Clients are served meanwhile, so that they can query the status.
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
-	daemon.Stopping()
+	daemon.NotifyStopping()
 	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msgf("stopping: no new rows; waiting up to %s for running jobs; a second signal stops at once", cfg.ShutdownTimeout)
 	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+grace)
 	defer cancel()

@@ -55,7 +55,7 @@ func start(t *testing.T, cfg config.Worker) *runningDaemon {
 		return d.engine, nil
 	}
 	go func() { d.done <- run(&cfg, open, d.out) }()
-	peertest.Until(t, "the daemon is ready", func() bool { return ready.MatchString(d.out.String()) })
+	peertest.WaitUntil(t, "the daemon is ready", func() bool { return ready.MatchString(d.out.String()) })
 	serverConfig := ready.FindStringSubmatch(d.out.String())
 	d.addr, d.web = serverConfig[1], serverConfig[2]
 	return d
@@ -101,14 +101,14 @@ func TestWorkerLifecycle(t *testing.T) {
 
 	client := peertest.Dial(t, server.Addr().String())
 	request := func(rest string) string { return client.Ask(`[0,{"no":1,"password":"s3cret","type":` + rest + `}]`) }
-	peertest.Until(t, "the worker is registered", func() bool {
+	peertest.WaitUntil(t, "the worker is registered", func() bool {
 		return strings.Contains(request(`"status"`), `"targets":["w1/low","any"],"name":"probe-w1"`)
 	})
 	direct := peertest.Dial(t, d.addr)
 	if got := direct.Ask(`[0,{"no":1,"type":"add-target","data":{"target":"new","concurrency":3},"password":"s3cret"}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Error(got)
 	}
-	peertest.Until(t, "the master knows of the target", func() bool {
+	peertest.WaitUntil(t, "the master knows of the target", func() bool {
 		return strings.Contains(request(`"status"`), `"targets":["w1/low","any","new"]`)
 	})
 	get := func(path string) (int, string) {
@@ -134,12 +134,12 @@ func TestWorkerLifecycle(t *testing.T) {
 	// When the daemon stops, all waiting clients get their answers, both over the link and
 	// directly.
 	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":43,"target":"any"}]}}]|`)
-	peertest.Until(t, "the job is waited for", func() bool {
+	peertest.WaitUntil(t, "the job is waited for", func() bool {
 		return strings.Contains(direct.Ask(`[0,{"no":2,"type":"status"}]`), `"jobPromisesCount":1`)
 	})
 	d.signal(syscall.SIGTERM)
-	peertest.Until(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
-	direct.Quiet() // still served
+	peertest.WaitUntil(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
+	direct.ExpectNothing() // still served
 	close(release)
 	client.Expect(`[1,{"no":2,"data":{"jobs":{"43":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}}}}]`)
 	if err := d.wait(); err != nil {
@@ -155,7 +155,7 @@ func TestSecondSignal(t *testing.T) {
 	d := start(t, config.Worker{ShutdownTimeout: time.Hour})
 	d.engine.HoldShutdown(make(chan struct{}))
 	d.signal(syscall.SIGINT)
-	peertest.Until(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
+	peertest.WaitUntil(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
 	d.signal(syscall.SIGTERM)
 	if err := d.wait(); err == nil || err.Error() != "stopped before all work had ended" {
 		t.Errorf("got %v", err)
@@ -172,7 +172,7 @@ func TestEngineFailure(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
-	d.engine.Fail(errors.New("the database is away"))
+	d.engine.SetError(errors.New("the database is away"))
 	response, err := http.Get("http://" + d.web + "/readyz")
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestNotReady(t *testing.T) {
 	if body, _ := io.ReadAll(response.Body); response.StatusCode != 503 || string(body) != "the database is away\n" {
 		t.Errorf("%d %s", response.StatusCode, body)
 	}
-	d.engine.Fail(nil)
+	d.engine.SetError(nil)
 	d.signal(syscall.SIGTERM)
 	if err := d.wait(); err != nil {
 		t.Error(err)
@@ -258,10 +258,10 @@ func TestLateDatabase(t *testing.T) {
 	cfg := config.Worker{Server: config.Server{Host: "127.0.0.1", Port: freePort(t)}, HTTPAddr: fmt.Sprintf("127.0.0.1:%d", freePort(t)),
 		Log: config.Log{LevelConsole: "info"}}
 	go func() { done <- run(&cfg, open, out) }()
-	peertest.Until(t, "the daemon opens", func() bool { return strings.Contains(out.String(), "opening") })
+	peertest.WaitUntil(t, "the daemon opens", func() bool { return strings.Contains(out.String(), "opening") })
 	client := peertest.Dial(t, fmt.Sprintf("127.0.0.1:%d", cfg.Server.Port))
 	var shutdownCtx string
-	peertest.Until(t, "requests are refused with the reason", func() bool {
+	peertest.WaitUntil(t, "requests are refused with the reason", func() bool {
 		shutdownCtx = client.Ask(`[0,{"no":1,"type":"run-manual","data":{"ids":[1]}}]`)
 		return shutdownCtx == `[1,{"no":1,"error":"no route to the database"}]`
 	})
@@ -271,7 +271,7 @@ func TestLateDatabase(t *testing.T) {
 		}
 	}
 	close(online)
-	peertest.Until(t, "the same connection is served", func() bool {
+	peertest.WaitUntil(t, "the same connection is served", func() bool {
 		return client.Ask(`[0,{"no":2,"type":"poll","data":{"targets":["any"]}}]`) == `[1,{"no":2,"data":"ok"}]`
 	})
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
@@ -282,7 +282,7 @@ func TestLateDatabase(t *testing.T) {
 	}
 	online = make(chan struct{})
 	go func() { done <- run(&cfg, open, out) }()
-	peertest.Until(t, "the daemon opens again", func() bool { return strings.Count(out.String(), "opening") == 2 })
+	peertest.WaitUntil(t, "the daemon opens again", func() bool { return strings.Count(out.String(), "opening") == 2 })
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ func command(opt *options, run func() error) *cobra.Command {
 	return cli.Daemon{
 		Prefix:   "GLOOM_JQ_",
 		Validate: opt.validate,
-		Healthy: func(ctx context.Context) error {
-			return daemon.HealthyLocal(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
+		CheckHealth: func(ctx context.Context) error {
+			return daemon.CheckLocalHealth(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
 		Run: run,
 	}.Command(cmd)

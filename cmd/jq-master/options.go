@@ -98,16 +98,16 @@ func (o *options) bindFlags(f *pflag.FlagSet) {
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long ended jobs are remembered")
 	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "maximum number of ended jobs that are remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
-	f.Var(cli.Size(&o.maxBody, 0, maxSize), "max-body", "largest body of a request")
-	f.Var(cli.Size(&l.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
+	f.Var(cli.SizeFlag(&o.maxBody, 0, maxSize), "max-body", "largest body of a request")
+	f.Var(cli.SizeFlag(&l.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
 	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "maximum number of jobs that have not ended, and of idempotency keys (at least 10000 keys are always allowed)")
-	f.Var(cli.Size(&l.MaxBytes, 0, maxSize), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
+	f.Var(cli.SizeFlag(&l.MaxBytes, 0, maxSize), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
 	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "maximum number of requests that wait for a job or for the end of one")
 	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "maximum number of workers; when one more registers, a worker that pulls and has been silent for ten minutes is forgotten")
 	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "maximum number of constraints")
 	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for running jobs")
-	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
-	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
+	f.Var(cli.ChoiceFlag(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
+	f.Var(cli.ChoiceFlag(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
 func checkRange[T int | int64 | time.Duration](flag string, v, low, high T) error {

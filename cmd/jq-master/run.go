@@ -22,12 +22,12 @@ import (
 
 // run runs the daemon until it is stopped or fails.
 func run(o *options) error {
-	daemon.Hold()
+	daemon.HoldHangup()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: o.logLevel, Format: o.logFormat}, os.Stderr)
 	if err != nil {
 		return err
 	}
-	memory.Pace(0)
+	memory.SetPace(0)
 	keep, err := o.openStore(log.Logger)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func run(o *options) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx); close(ended) }()
-	daemon.Ready()
+	daemon.NotifyReady()
 	select {
 	case err = <-ended:
 	case <-signals.Stop.Done():
@@ -80,13 +80,13 @@ func run(o *options) error {
 }
 
 func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Logger) error {
-	daemon.Stopping()
+	daemon.NotifyStopping()
 	log.Info().Stringer("drain", o.drain).Msgf("draining: no job is accepted or handed out; waiting up to %s for running jobs; a second signal stops at once", o.drain)
 	ctx, cancel := context.WithTimeout(signals.Kill, o.drain)
 	defer cancel()
 	_ = m.Drain(ctx)
 	if signals.Kill.Err() != nil {
-		return cli.Failf(cli.ExitCut, "stopped before all running jobs had ended")
+		return cli.Failf(cli.ExitAborted, "stopped before all running jobs had ended")
 	}
 	return nil
 }

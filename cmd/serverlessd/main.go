@@ -36,8 +36,8 @@ func command() *cobra.Command {
 	return cli.Daemon{
 		Prefix:   prefix,
 		Validate: opt.validate,
-		Healthy: func(ctx context.Context) error {
-			return daemon.HealthyLocal(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
+		CheckHealth: func(ctx context.Context) error {
+			return daemon.CheckLocalHealth(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
 		Run: func() error { return run(opt) },
 	}.Command(cmd)
@@ -49,13 +49,13 @@ const filesPerRun = 8
 
 // run runs the daemon until it has stopped.
 func run(opt *options) error {
-	daemon.Hold()
+	daemon.HoldHangup()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.logLevel, Format: opt.logFormat}, os.Stderr)
 	if err != nil {
 		return err
 	}
-	memory.Pace(0)
-	opt.door.Files = filesPerRun * opt.Concurrency
+	memory.SetPace(0)
+	opt.door.ReservedFiles = filesPerRun * opt.Concurrency
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func announce(opt *options, d *door.Door, log *daemon.Log) {
 	if d.Exposed() {
 		log.Warn().Msg("--insecure: any client that reaches this address may add jobs and handlers")
 	}
-	daemon.Ready()
+	daemon.NotifyReady()
 }
 
 // answerTimeout bounds how long the daemon still answers requests after the engine has ended.
@@ -99,7 +99,7 @@ const answerTimeout = 2 * time.Second
 
 // stop stops the daemon. Meanwhile it still answers requests.
 func stop(e *engine.Engine, d *door.Door, drain time.Duration, signals *daemon.Signals, log zerolog.Logger) error {
-	daemon.Stopping()
+	daemon.NotifyStopping()
 	log.Info().Stringer("drain", drain).Msgf("stopping: nothing more is handed out; waiting up to %s for running jobs; a second signal stops at once", drain)
 	done := make(chan struct{})
 	go func() {
@@ -115,6 +115,6 @@ func stop(e *engine.Engine, d *door.Door, drain time.Duration, signals *daemon.S
 		return nil
 	case <-signals.Kill.Done():
 		log.Warn().Msg("stopped at once; running jobs will run again")
-		return cli.Quiet(cli.ExitCut)
+		return cli.SilentExit(cli.ExitAborted)
 	}
 }

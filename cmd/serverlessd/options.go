@@ -88,13 +88,13 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
 	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
 	span(&o.KeepUnrun, "keep-unrun", "how long jobs that were never run are kept")
-	f.Var(cli.Size(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
+	f.Var(cli.SizeFlag(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
 	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "maximum number of payloads in a body")
 	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "maximum number of request bodies over 64 KiB that are in memory at a time until their lines are in the journal, and of results that are being written at a time; one client gets at most half of each")
-	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
-	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
-	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "maximum size of what waits in the journal for a store")
-	f.Var(cli.Size(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes of the journal's disk that adds leave free, at most a sixteenth of the disk, so that a store on it can take the waiting jobs; 0: none")
+	f.Var(cli.SizeFlag(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
+	f.Var(cli.SizeFlag(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
+	f.Var(cli.SizeFlag(&o.JournalMax, 1<<20, 1<<50), "journal-max", "maximum size of what waits in the journal for a store")
+	f.Var(cli.SizeFlag(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes of the journal's disk that adds leave free, at most a sixteenth of the disk, so that a store on it can take the waiting jobs; 0: none")
 	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
 	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches that run at a time")
 	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "batches of one client that run at a time; 0: no limit")
@@ -103,7 +103,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
 	f.IntVar(&o.Contexts, "contexts", o.Contexts, "processes for jobs, idle or busy")
 	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "number of jobs after which such a process is replaced")
-	f.Var(cli.Size(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "maximum memory of such a process and all processes that it has started")
+	f.Var(cli.SizeFlag(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "maximum memory of such a process and all processes that it has started")
 	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run: any of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
 	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, if the daemon is root")
@@ -112,8 +112,8 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
 	o.Broker.Flags(f)
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it none can connect")
-	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
-	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
+	f.Var(cli.ChoiceFlag(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
+	f.Var(cli.ChoiceFlag(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
 func optionError(flag string, value any, format string, args ...any) error {
@@ -142,7 +142,7 @@ func (o *options) validate() error {
 		}
 	}
 	if o.web.MaxLine = o.MaxLine; o.MaxLine > o.web.MaxBody {
-		return optionError("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.web.MaxBody)))
+		return optionError("max-line", cli.FormatBytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.FormatBytes(int64(o.web.MaxBody)))
 	}
 	return o.openSchedules()
 }
@@ -216,6 +216,6 @@ func (o *options) checkWorkers() error {
 		b.WorkerAddr += "," + o.workerAddr
 		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure
 	}
-	_, err := at.Addresses("worker-addr", o.workerAddr)
+	_, err := at.ParseAddresses("worker-addr", o.workerAddr)
 	return err
 }

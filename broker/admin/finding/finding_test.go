@@ -13,14 +13,14 @@ import (
 // condition has lasted without a break.
 func TestLook(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
-	var m Memory
+	var m Tracker
 	look := func(at time.Duration, names ...string) List {
-		var l Look
+		var l Conditions
 		l.Add(api.Info, "daemon", "daemon", "busy", "all slots are taken", "")
 		for _, n := range names {
 			l.Add(api.Severe, "type", n, "no_worker", "no worker", "")
 		}
-		return m.Note(l, start.Add(at))
+		return m.Update(l, start.Add(at))
 	}
 	render := func(l List, q Query, limit int) string {
 		f := l.Select(q, limit)
@@ -43,7 +43,7 @@ func TestLook(t *testing.T) {
 		"all":         {Query{}, 3, "severe e +0 for 0s; severe b +0 for 2s; severe c +0 for 0s; 3 more, {5 0 1}"},
 		"of a cause":  {Query{Cause: "busy"}, 3, "info daemon +0 for 2s; 0 more, {0 0 1}"},
 		"of one":      {Query{Subject: "a"}, 3, "severe a +0 for 0s; 0 more, {1 0 0}"},
-		"few allowed": {Query{Fold: true, May: func(f *api.Finding) bool { return f.Subject > "b" }}, 20, "severe e +0 for 0s; severe c +0 for 0s; severe d +0 for 0s; info daemon +0 for 2s; 0 more, {3 0 1}"},
+		"few allowed": {Query{Fold: true, Visible: func(f *api.Finding) bool { return f.Subject > "b" }}, 20, "severe e +0 for 0s; severe c +0 for 0s; severe d +0 for 0s; info daemon +0 for 2s; 0 more, {3 0 1}"},
 		"none":        {Query{Subject: "f"}, 3, "0 more, {0 0 0}"},
 	} {
 		if got := render(l, c.q, c.limit); got != c.want {

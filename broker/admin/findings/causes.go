@@ -33,7 +33,7 @@ const (
 type finder struct {
 	*Broker
 	history *history
-	found   finding.Look
+	found   finding.Conditions
 }
 
 // message returns the text and the advice of a finding.
@@ -43,8 +43,8 @@ func fixedMessage(finding, advice string) message {
 	return func() (string, string) { return finding, advice }
 }
 
-func (l *finder) find(severity, kind, subject, cause string, weight float64, w message) *finding.Found {
-	x := &finding.Found{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Words: w}
+func (l *finder) find(severity, kind, subject, cause string, weight float64, w message) *finding.Condition {
+	x := &finding.Condition{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Text: w}
 	l.found = append(l.found, x)
 	return x
 }
@@ -67,7 +67,7 @@ func (l *finder) broker() {
 	p, first := l.history, !l.history.started
 	p.started = true
 	find := func(severity, cause string, w message) {
-		l.find(severity, "broker", "broker", cause, 0, w).AtOnce = true
+		l.find(severity, "broker", "broker", cause, 0, w).Immediate = true
 	}
 	if l.Imbalance != 0 {
 		find(api.Severe, "imbalance", fixedMessage(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
@@ -117,7 +117,7 @@ func (l *finder) broker() {
 
 func (l *finder) fleet(f *Fleet) {
 	find := func(subject, cause, severity string, w message) {
-		l.find(severity, "broker", subject, cause, 0, w).AtOnce = true
+		l.find(severity, "broker", subject, cause, 0, w).Immediate = true
 	}
 	switch {
 	case f.NameTaken:
@@ -140,7 +140,7 @@ func (l *finder) fleet(f *Fleet) {
 
 // unserved reports a type that no worker here serves. In a fleet, other brokers may have busy
 // workers for it: brokers announce only idle workers.
-func (l *finder) unserved(t *Type, find func(severity, cause string, w message) *finding.Found) {
+func (l *finder) unserved(t *Type, find func(severity, cause string, w message) *finding.Condition) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.NameTaken && f.BrokersUp > 0 {
 		severity = api.Warning
@@ -169,7 +169,7 @@ func (l *finder) unserved(t *Type, find func(severity, cause string, w message) 
 }
 
 // limit reports a limit that is almost reached.
-func (l *finder) limit(kind, subject string, x Limit) *finding.Found {
+func (l *finder) limit(kind, subject string, x Limit) *finding.Condition {
 	if x.Max <= 0 || float64(x.Used) < nearLimit*float64(x.Max) {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (l *finder) limit(kind, subject string, x Limit) *finding.Found {
 }
 
 func (l *finder) jobType(t *Type) {
-	find := func(severity, cause string, w message) *finding.Found {
+	find := func(severity, cause string, w message) *finding.Condition {
 		return l.find(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), w)
 	}
 	if t.Figures.Queued > 0 {
@@ -207,24 +207,24 @@ func (l *finder) jobType(t *Type) {
 	}
 	if t.LostWorkers >= minFailures {
 		find(api.Severe, "workers_lost", fixedMessage(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostWorkers, t.LostJob),
-			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).AtOnce = true
+			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).Immediate = true
 	}
 	if t.ExcessFailures >= minFailures+uint64(t.LostWorkers) && t.IsFailing(l.Now) {
-		find(failureFinding(t)).AtOnce = true
+		find(failureFinding(t)).Immediate = true
 	}
 	if g := &t.releases; g.amount >= minReleases && g.isRecent(l.Now) {
 		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Plural(g.amount, "job")+" of it without running them",
-			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
+			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).Immediate = true
 	}
 	if t.SameReason >= minFailures {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.SameReason, t.RecentFailures, t.Reason),
 				"they share one cause (gloom dead): fix it, then retry them (gloom dead retry)"
-		}).AtOnce = true
+		}).Immediate = true
 	}
 	if l.Now.Sub(t.ExpiredAt) <= recentTime {
 		find(api.Warning, "expired", fixedMessage("jobs of it passed their deadline before they were done",
-			"add workers, or give its jobs more time (expires_ms)")).AtOnce = true
+			"add workers, or give its jobs more time (expires_ms)")).Immediate = true
 	}
 	held := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
 	l.limit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
@@ -233,7 +233,7 @@ func (l *finder) jobType(t *Type) {
 }
 
 // queue reports the waiting jobs of a type.
-func (l *finder) queue(t *Type, find func(severity, cause string, w message) *finding.Found) {
+func (l *finder) queue(t *Type, find func(severity, cause string, w message) *finding.Condition) {
 	held := min(uint64(t.Held), t.Figures.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
@@ -255,7 +255,7 @@ func (l *finder) queue(t *Type, find func(severity, cause string, w message) *fi
 			advice = "others go first, because of a larger priority or their group's turn: see its jobs, or add workers"
 		}
 		return fmt.Sprintf("its oldest job has been waiting for %s; 19 of 20 jobs waited less than %s", span(t.StuckFor), span(t.UsualWait)), advice
-	}).AtOnce = true
+	}).Immediate = true
 }
 
 // failureFinding returns the finding about a type whose runs fail.
@@ -271,7 +271,7 @@ func failureFinding(t *Type) (severity, cause string, w message) {
 }
 
 // stopped reports why no job of a type is handed out, and returns false if jobs are handed out.
-func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *finding.Found) bool {
+func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *finding.Condition) bool {
 	free := t.Figures.Queued - min(t.Figures.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Figures.Limits.Concurrency; {
 	case t.Figures.Paused:
@@ -354,7 +354,7 @@ func (l *finder) group(g *api.Group) {
 func (l *finder) client(c *Client) {
 	find := func(cause string, weight float64, w message) {
 		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
-		x.Number, x.Address, x.Worker, x.AtOnce = c.Number, c.Address, c.Worker, true
+		x.Number, x.Address, x.Worker, x.Immediate = c.Number, c.Address, c.Worker, true
 	}
 	if c.Overdue > 0 {
 		find("overdue", float64(c.Overdue), fixedMessage(finding.Plural(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",

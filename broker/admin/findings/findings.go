@@ -19,7 +19,7 @@ const (
 // State is the set of conditions, and when each was first seen.
 type State struct {
 	found   finding.List
-	memory  finding.Memory
+	memory  finding.Tracker
 	history history
 }
 
@@ -36,7 +36,7 @@ func (s *State) Update(b *Broker) {
 	for i := range b.Clients {
 		l.client(&b.Clients[i])
 	}
-	s.found = s.memory.Note(l.found, b.Now)
+	s.found = s.memory.Update(l.found, b.Now)
 }
 
 // List returns the matching findings, as finding.List does.

@@ -22,29 +22,29 @@ const maxMoments = int(5 * time.Minute / Period)
 // known.
 type Moment struct {
 	api.Moment
-	Wait50 *float64 `json:"wait50,omitempty"`
-	Wait95 *float64 `json:"wait95,omitempty"`
-	Run50  *float64 `json:"run50,omitempty"`
-	Run95  *float64 `json:"run95,omitempty"`
+	WaitP50 *float64 `json:"wait50,omitempty"`
+	WaitP95 *float64 `json:"wait95,omitempty"`
+	RunP50  *float64 `json:"run50,omitempty"`
+	RunP95  *float64 `json:"run95,omitempty"`
 }
 
 // Histograms counts since a daemon's start how long jobs waited and ran. The buckets end at Bounds,
-// in seconds; one more bucket counts what is longer. Wait and Run are nil if they are not known.
+// in seconds; one more bucket counts what is longer. Waits and Runs are nil if they are not known.
 type Histograms struct {
 	Bounds []float64 `json:"bounds"`
-	Wait   []uint64  `json:"wait"`
-	Run    []uint64  `json:"run"`
+	Waits  []uint64  `json:"wait"`
+	Runs   []uint64  `json:"run"`
 }
 
-// window is the number of periods that a moment's times cover.
-const window = 2
+// timesPeriods is the number of periods that a moment's times cover.
+const timesPeriods = 2
 
 // Ring holds the last moments. Its zero value has none.
 type Ring struct {
-	mu   sync.Mutex
-	ring [maxMoments]Moment
-	n    int                // moments added since the start
-	old  [window]Histograms // the histograms of the last moments
+	mu         sync.Mutex
+	ring       [maxMoments]Moment
+	n          int                      // moments added since the start
+	histograms [timesPeriods]Histograms // the histograms of the last moments
 }
 
 // Add adds a moment.
@@ -55,11 +55,11 @@ func (r *Ring) Add(m Moment) {
 	r.n++
 }
 
-// Run adds the moment that look returns, if it is known, every Period until stop is closed. It
-// sets the moment's time, and computes the waits and runs from the histograms; look may set Wait95
+// Collect adds the moment that look returns, if it is known, every Period until stop is closed. It
+// sets the moment's time, and computes the waits and runs from the histograms; look may set WaitP95
 // itself. The first look is after one Period, because right after its start a daemon may not have
 // reached its store. The histograms must not change later.
-func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, known bool)) {
+func (r *Ring) Collect(stop <-chan struct{}, look func() (m Moment, h Histograms, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
 	for {
@@ -79,11 +79,11 @@ func (r *Ring) Run(stop <-chan struct{}, look func() (m Moment, h Histograms, kn
 // addTimes computes a moment's waits and runs from what the histograms have counted since the
 // moment before the last one, or since the last one if there is only one.
 func (r *Ring) addTimes(m *Moment, h Histograms) {
-	old := r.old[(r.n-min(r.n, window))%window]
-	r.old[r.n%window] = h
-	wait, run := increase(old.Wait, h.Wait), increase(old.Run, h.Run)
-	m.Wait50, m.Wait95 = quantile(h.Bounds, wait, 0.5), cmp.Or(quantile(h.Bounds, wait, 0.95), m.Wait95)
-	m.Run50, m.Run95 = quantile(h.Bounds, run, 0.5), quantile(h.Bounds, run, 0.95)
+	old := r.histograms[(r.n-min(r.n, timesPeriods))%timesPeriods]
+	r.histograms[r.n%timesPeriods] = h
+	wait, run := increase(old.Waits, h.Waits), increase(old.Runs, h.Runs)
+	m.WaitP50, m.WaitP95 = quantile(h.Bounds, wait, 0.5), cmp.Or(quantile(h.Bounds, wait, 0.95), m.WaitP95)
+	m.RunP50, m.RunP95 = quantile(h.Bounds, run, 0.5), quantile(h.Bounds, run, 0.95)
 }
 
 // increase returns how much counts have grown; nil if that is not known.

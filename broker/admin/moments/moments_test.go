@@ -19,7 +19,7 @@ func TestRing(t *testing.T) {
 		}
 		n, stop, done := uint64(0), make(chan struct{}), make(chan struct{})
 		go func() {
-			r.Run(stop, func() (Moment, Histograms, bool) {
+			r.Collect(stop, func() (Moment, Histograms, bool) {
 				n++
 				return Moment{Moment: api.Moment{Queued: n}}, Histograms{}, n != 80
 			})
@@ -59,7 +59,7 @@ func TestTimes(t *testing.T) {
 		}
 		stop, done, i := make(chan struct{}), make(chan struct{}), 0
 		go func() {
-			r.Run(stop, func() (Moment, Histograms, bool) { i++; return Moment{}, histograms[i-1], true })
+			r.Collect(stop, func() (Moment, Histograms, bool) { i++; return Moment{}, histograms[i-1], true })
 			close(done)
 		}()
 		time.Sleep(time.Duration(len(histograms))*Period + time.Second)

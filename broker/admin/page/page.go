@@ -14,5 +14,5 @@ var views embed.FS
 // Site is the broker's page.
 var Site = page.New(page.Daemon{
 	Title: "Gloom", Noun: "broker", Views: views,
-	Without: "<code>gloom status</code>, <code>gloom top</code> and <code>gloom jobs</code> show the same on a terminal.",
+	NoScript: "<code>gloom status</code>, <code>gloom top</code> and <code>gloom jobs</code> show the same on a terminal.",
 })

@@ -7,4 +7,4 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-func TestSite(t *testing.T) { pagetest.Site(t, page.Site) }
+func TestSite(t *testing.T) { pagetest.CheckSite(t, page.Site) }

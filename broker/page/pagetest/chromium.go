@@ -12,23 +12,23 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Patience bounds every wait.
-const Patience = 45 * time.Second
+// WaitTimeout bounds every wait.
+const WaitTimeout = 45 * time.Second
 
-// Axe is the text of axe-core.
+// AxeScript is the text of axe-core.
 //
 //go:embed axe.min.js
-var Axe string
+var AxeScript string
 
-// Chromium starts a browser, which runs until end is called. Each tab gets a context of its own,
-// derived from the browser's.
-func Chromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end func(), err error) {
+// StartChromium starts a browser, which runs until end is called. Each tab gets a context of its
+// own, derived from the browser's.
+func StartChromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end func(), err error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		return nil, nil, fmt.Errorf("tests of the page need chromium, which is missing; make deps installs it: %w", err)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.WSURLReadTimeout(2*Patience))
+		chromedp.WSURLReadTimeout(2*WaitTimeout))
 	ctx, endAll := chromedp.NewExecAllocator(context.Background(), append(options, opts...)...)
 	ctx, endOne := chromedp.NewContext(ctx)
 	end = func() { endOne(); endAll() }

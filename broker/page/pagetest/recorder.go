@@ -21,25 +21,25 @@ import (
 type Recorder struct {
 	mu       sync.Mutex
 	errors   []string
-	forgiven []string
+	ignored  []string
 	hosts    map[string]bool
 	requests int
 	bytes    float64
 }
 
-// Listen records the events of a context's tab. An error that was not ignored with Forgive fails
+// Record records the events of a context's tab. An error that was not ignored with Ignore fails
 // the test at its end, and so does a request to a host other than this one and page.test.
 // Documents record in window.violations what their policy has blocked.
-func Listen(t *testing.T, ctx context.Context) *Recorder {
+func Record(t *testing.T, ctx context.Context) *Recorder {
 	t.Helper()
-	e := &Recorder{hosts: map[string]bool{}}
+	r := &Recorder{hosts: map[string]bool{}}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	check(chromedp.Listen(ctx, e.handle))
+	check(chromedp.Listen(ctx, r.handle))
 	_, err := chromedp.Call(ctx, log.Enable, cdp.Empty{})
 	check(err)
 	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
@@ -49,39 +49,39 @@ func Listen(t *testing.T, ctx context.Context) *Recorder {
 	})
 	check(err)
 	t.Cleanup(func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for _, msg := range e.errors {
-			if !slices.ContainsFunc(e.forgiven, func(part string) bool { return strings.Contains(msg, part) }) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, msg := range r.errors {
+			if !slices.ContainsFunc(r.ignored, func(part string) bool { return strings.Contains(msg, part) }) {
 				t.Errorf("the console says: %s", msg)
 			}
 		}
-		for host := range e.hosts {
+		for host := range r.hosts {
 			if !strings.HasPrefix(host, "127.0.0.1:") && !strings.HasPrefix(host, "page.test:") {
 				t.Errorf("the page requested something from %s", host)
 			}
 		}
 	})
-	return e
+	return r
 }
 
-// Forgive ignores errors that contain one of these parts.
-func (e *Recorder) Forgive(parts ...string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.forgiven = append(e.forgiven, parts...)
+// Ignore ignores errors that contain one of these parts.
+func (r *Recorder) Ignore(parts ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ignored = append(r.ignored, parts...)
 }
 
-// Heard returns how many requests were made, and how many bytes were received.
-func (e *Recorder) Heard() (requests int, bytes float64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.requests, e.bytes
+// Traffic returns how many requests were made, and how many bytes were received.
+func (r *Recorder) Traffic() (requests int, bytes float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.requests, r.bytes
 }
 
-func (e *Recorder) handle(ev any) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (r *Recorder) handle(ev any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	text := ""
 	switch x := ev.(type) {
 	case *runtime.EventExceptionThrown:
@@ -103,14 +103,14 @@ func (e *Recorder) handle(ev any) {
 	case *page.EventJavascriptDialogOpening:
 		text = "dialog of the browser: " + x.Message
 	case *network.EventRequestWillBeSent:
-		e.requests++
+		r.requests++
 		if u, err := url.Parse(x.Request.URL); err == nil && u.Scheme != "data" && u.Scheme != "blob" {
-			e.hosts[u.Host] = true
+			r.hosts[u.Host] = true
 		}
 	case *network.EventLoadingFinished:
-		e.bytes += x.EncodedDataLength
+		r.bytes += x.EncodedDataLength
 	}
 	if text != "" {
-		e.errors = append(e.errors, text)
+		r.errors = append(r.errors, text)
 	}
 }

@@ -25,16 +25,16 @@ func Get(site *page.Site, method, path string, headers ...string) *httptest.Resp
 	return w
 }
 
-const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const wantPolicy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // maxPageBytes bounds the compressed size of a page. A first visit loads less, because other views
 // are loaded when they are opened.
 const maxPageBytes = 80_000
 
-// Site fails unless every file of a page is served unchanged, compressed if the client accepts
+// CheckSite fails unless every file of a page is served unchanged, compressed if the client accepts
 // that, with 304 to clients that have it, and under a policy that admits nothing from other
 // hosts. It also fails if a script of ours could turn text into code.
-func Site(t *testing.T, site *page.Site) {
+func CheckSite(t *testing.T, site *page.Site) {
 	t.Helper()
 	sum := 0
 	for _, name := range site.Paths() {
@@ -43,7 +43,7 @@ func Site(t *testing.T, site *page.Site) {
 			t.Errorf("%s: status %d", name, body.Code)
 		}
 		for key, want := range map[string]string{
-			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache", "Referrer-Policy": "no-referrer",
+			"Content-Security-Policy": wantPolicy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache", "Referrer-Policy": "no-referrer",
 		} {
 			if slices.Contains([]string{"Content-Security-Policy", "Referrer-Policy"}, key) && name != "/index.html" && name != "/worker.js" {
 				continue
@@ -68,14 +68,14 @@ func Site(t *testing.T, site *page.Site) {
 			t.Errorf("%s: the tag %s", name, tag)
 		}
 		if path.Dir(name) != "/lib" {
-			checkStrict(t, name, body.Body.String())
+			checkNoInlineCode(t, name, body.Body.String())
 		}
 	}
 	if sum > maxPageBytes {
 		t.Errorf("the page has %d bytes with gzip, more than %d", sum, maxPageBytes)
 	}
 	t.Logf("%d files, %d bytes with gzip", len(site.Paths()), sum)
-	preloads(t, site)
+	checkPreloads(t, site)
 	for path, want := range map[string]int{"/nosuch": 404, "/page.go": 404, "/lib/": 404, "/../page.go": 404, "/lib/VERSIONS": 404} {
 		if got := Get(site, "GET", path).Code; got != want {
 			t.Errorf("%s: status %d, want %d", path, got, want)
@@ -86,8 +86,8 @@ func Site(t *testing.T, site *page.Site) {
 	}
 }
 
-// checkStrict fails if a file has inline code or style, or loads something from another host.
-func checkStrict(t *testing.T, name, text string) {
+// checkNoInlineCode fails if a file has inline code or style, or loads something from another host.
+func checkNoInlineCode(t *testing.T, name, text string) {
 	t.Helper()
 	var bad []string
 	switch path.Ext(name) {
@@ -104,13 +104,13 @@ func checkStrict(t *testing.T, name, text string) {
 }
 
 var (
-	imports  = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
-	preload  = regexp.MustCompile(`rel="modulepreload" href="(.+)"`)
-	template = regexp.MustCompile(`\{[a-z]+\}`)
+	importPattern   = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
+	preloadPattern  = regexp.MustCompile(`rel="modulepreload" href="(.+)"`)
+	templatePattern = regexp.MustCompile(`\{[a-z]+\}`)
 )
 
-// preloads fails unless index.html preloads exactly the files that the first view needs.
-func preloads(t *testing.T, site *page.Site) {
+// checkPreloads fails unless index.html preloads exactly the files that the first view needs.
+func checkPreloads(t *testing.T, site *page.Site) {
 	t.Helper()
 	need := map[string]bool{}
 	var walk func(name string)
@@ -119,7 +119,7 @@ func preloads(t *testing.T, site *page.Site) {
 		if script.Code != http.StatusOK {
 			t.Errorf("there is no %s, which a script imports", name)
 		}
-		for _, m := range imports.FindAllStringSubmatch(script.Body.String(), -1) {
+		for _, m := range importPattern.FindAllStringSubmatch(script.Body.String(), -1) {
 			if dep := path.Join(path.Dir(name), m[1]); !need[dep] {
 				need[dep] = true
 				walk(dep)
@@ -128,7 +128,7 @@ func preloads(t *testing.T, site *page.Site) {
 	}
 	walk("/app.js")
 	index := Get(site, "GET", "/index.html").Body.String()
-	for _, m := range preload.FindAllStringSubmatch(index, -1) {
+	for _, m := range preloadPattern.FindAllStringSubmatch(index, -1) {
 		if !need["/"+m[1]] {
 			t.Errorf("index.html preloads %s, which app.js does not import", m[1])
 		}
@@ -137,7 +137,7 @@ func preloads(t *testing.T, site *page.Site) {
 	for name := range need {
 		t.Errorf("index.html does not preload %s", name)
 	}
-	if left := template.FindString(index); left != "" {
+	if left := templatePattern.FindString(index); left != "" {
 		t.Errorf("index.html still has %s", left)
 	}
 }

@@ -28,26 +28,26 @@ func NewTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 	t.Helper()
 	ctx, end := chromedp.NewContext(parent, opts...)
 	t.Cleanup(end)
-	b := &Tab{t: t, ctx: ctx, Recorder: Listen(t, ctx)}
-	b.Size(1280, 900)
+	b := &Tab{t: t, ctx: ctx, Recorder: Record(t, ctx)}
+	b.SetSize(1280, 900)
 	return b
 }
 
 // Context returns the tab's context, for chromedp.
 func (b *Tab) Context() context.Context { return b.ctx }
 
-// Call runs an action that must not fail.
-func (b *Tab) Call(call func() error) {
+// Must runs an action that must not fail.
+func (b *Tab) Must(call func() error) {
 	b.t.Helper()
 	if err := call(); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// OnNew runs a script in each new document before the document's own scripts.
-func (b *Tab) OnNew(script string) {
+// OnNewDocument runs a script in each new document before the document's own scripts.
+func (b *Tab) OnNewDocument(script string) {
 	b.t.Helper()
-	b.Call(func() error {
+	b.Must(func() error {
 		_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 		return err
 	})
@@ -56,28 +56,28 @@ func (b *Tab) OnNew(script string) {
 // Visit opens an address.
 func (b *Tab) Visit(url string) {
 	b.t.Helper()
-	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.Navigate(url)) })
+	b.Must(func() error { return chromedp.Do(b.ctx, chromedp.Navigate(url)) })
 }
 
-// Size sets the size of the window.
-func (b *Tab) Size(width, height int64) {
+// SetSize sets the size of the window.
+func (b *Tab) SetSize(width, height int64) {
 	b.t.Helper()
-	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.EmulateViewport(width, height)) })
+	b.Must(func() error { return chromedp.Do(b.ctx, chromedp.EmulateViewport(width, height)) })
 }
 
-// Fits sets the width of the window and fails if the page is wider.
-func (b *Tab) Fits(width int64) {
+// CheckFits sets the width of the window and fails if the page is wider.
+func (b *Tab) CheckFits(width int64) {
 	b.t.Helper()
-	b.Size(width, 900)
+	b.SetSize(width, 900)
 	if got := Eval[int64](b, `return document.documentElement.scrollWidth`); got > width {
 		b.t.Errorf("%.100s is %d pixels wide in a window of %d", Eval[string](b, `return location.hash`), got, width)
 	}
 }
 
-// Theme sets the color scheme: light or dark.
-func (b *Tab) Theme(name string) {
+// SetTheme sets the color scheme: light or dark.
+func (b *Tab) SetTheme(name string) {
 	b.t.Helper()
-	b.Call(func() error {
+	b.Must(func() error {
 		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
 		})
@@ -106,10 +106,10 @@ func Eval[T any](b *Tab, script string, args ...any) T {
 	return v
 }
 
-// Until waits until a script's condition is true.
-func (b *Tab) Until(condition string, args ...any) {
+// WaitUntil waits until a script's condition is true.
+func (b *Tab) WaitUntil(condition string, args ...any) {
 	b.t.Helper()
-	for end := time.Now().Add(Patience); !Eval[bool](b, `return !!(`+condition+`)`, args...); time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(WaitTimeout); !Eval[bool](b, `return !!(`+condition+`)`, args...); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("%s %v never became true; the page:\n%.3000s", condition, args, b.Text())
 		}
@@ -122,34 +122,34 @@ func (b *Tab) Text() string {
 	return Eval[string](b, `return document.body.innerText`)
 }
 
-// Sees waits until the page shows texts.
-func (b *Tab) Sees(texts ...string) {
+// WaitForText waits until the page shows texts.
+func (b *Tab) WaitForText(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
-		b.Until(`document.body.innerText.replace(/[\u202f\u2009\u00a0]/g, ' ').includes($0)`, text)
+		b.WaitUntil(`document.body.innerText.replace(/[\u202f\u2009\u00a0]/g, ' ').includes($0)`, text)
 	}
 }
 
-// Gone waits until the page no longer shows a text.
-func (b *Tab) Gone(text string) {
+// WaitForNoText waits until the page no longer shows a text.
+func (b *Tab) WaitForNoText(text string) {
 	b.t.Helper()
-	b.Until(`!document.body.innerText.includes($0)`, text)
+	b.WaitUntil(`!document.body.innerText.includes($0)`, text)
 }
 
-// At goes to a route within the page.
-func (b *Tab) At(route string) {
+// GoTo goes to a route within the page.
+func (b *Tab) GoTo(route string) {
 	b.t.Helper()
 	Eval[any](b, `location.hash = $0`, route)
 }
 
-// Press clicks the button with this text, in the dialog where one is open.
-func (b *Tab) Press(text string) {
+// ClickButton clicks the button with this text, in the dialog where one is open.
+func (b *Tab) ClickButton(text string) {
 	b.t.Helper()
 	selector := `[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button')].find(b => b.innerText.trim() === $0 && !b.disabled)`
 	if text == "Undo" { // the dialog of the last action
 		selector = strings.Replace(selector, "find(", "findLast(", 1)
 	}
-	b.Until(selector, text)
+	b.WaitUntil(selector, text)
 	Eval[any](b, selector+`.click()`, text)
 }
 
@@ -157,30 +157,30 @@ func (b *Tab) Press(text string) {
 func (b *Tab) Fill(name, text string) {
 	b.t.Helper()
 	const value = `(document.querySelector('dialog[open]') ?? document).querySelector('[name="' + $0 + '"]')`
-	b.Until(value, name)
+	b.WaitUntil(value, name)
 	Eval[any](b, `const e = `+value+`; e.value = $1; e.dispatchEvent(new Event('input', { bubbles: true }))`, name, text)
 }
 
-// Keys types keys into the element that has the focus.
-func (b *Tab) Keys(keys string) {
+// SendKeys types keys into the element that has the focus.
+func (b *Tab) SendKeys(keys string) {
 	b.t.Helper()
-	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.KeyEvent(keys)) })
+	b.Must(func() error { return chromedp.Do(b.ctx, chromedp.KeyEvent(keys)) })
 }
 
-// Strict fails if the policy has blocked something.
-func (b *Tab) Strict() {
+// CheckPolicy fails if the policy has blocked something.
+func (b *Tab) CheckPolicy() {
 	b.t.Helper()
 	if v := Eval[[]string](b, `return window.violations`); len(v) > 0 {
 		b.t.Errorf("the content security policy was violated: %v", v)
 	}
 }
 
-// Accessible fails if axe-core finds a violation of its rules, or of some of them.
-func (b *Tab) Accessible(page string, rules ...string) {
+// CheckAccessible fails if axe-core finds a violation of its rules, or of some of them.
+func (b *Tab) CheckAccessible(page string, rules ...string) {
 	b.t.Helper()
 	if !Eval[bool](b, `return 'axe' in window`) {
-		b.Call(func() error {
-			_, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](Axe))
+		b.Must(func() error {
+			_, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](AxeScript))
 			return err
 		})
 	}
@@ -191,8 +191,8 @@ func (b *Tab) Accessible(page string, rules ...string) {
 	}
 }
 
-// Shot saves a screenshot of the visible part.
-func (b *Tab) Shot(file string) {
+// Screenshot saves a screenshot of the visible part.
+func (b *Tab) Screenshot(file string) {
 	b.t.Helper()
 	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
@@ -203,28 +203,28 @@ func (b *Tab) Shot(file string) {
 	}
 }
 
-// Look fails if axe-core finds a violation in the current view in either theme, or if the view is
-// too wide for a window of one of these widths. It saves screenshots in a directory, unless that
+// CheckView fails if axe-core finds a violation in the current view in either theme, or if the view
+// is too wide for a window of one of these widths. It saves screenshots in a directory, unless that
 // is "".
-func (b *Tab) Look(route, dir string, widths ...int64) {
+func (b *Tab) CheckView(route, dir string, widths ...int64) {
 	b.t.Helper()
 	for _, theme := range []string{"light", "dark"} {
-		b.Theme(theme)
+		b.SetTheme(theme)
 		if theme == "light" {
-			b.Accessible(route)
+			b.CheckAccessible(route)
 		} else { // the other theme differs only in its colours
-			b.Accessible(route+" "+theme, "color-contrast")
+			b.CheckAccessible(route+" "+theme, "color-contrast")
 		}
 		for _, width := range widths {
-			b.Fits(width)
+			b.CheckFits(width)
 			if dir != "" {
-				name := strings.Trim(unnamed.ReplaceAllString(route, "-"), "-")
-				b.Shot(filepath.Join(dir, fmt.Sprintf("view-%s-%d-%s.png", name, width, theme)))
+				name := strings.Trim(unsafeInFileName.ReplaceAllString(route, "-"), "-")
+				b.Screenshot(filepath.Join(dir, fmt.Sprintf("view-%s-%d-%s.png", name, width, theme)))
 			}
 		}
-		b.Size(1280, 900)
+		b.SetSize(1280, 900)
 	}
 }
 
-// unnamed matches characters that names of screenshots must not have.
-var unnamed = regexp.MustCompile(`[^a-z0-9]+`)
+// unsafeInFileName matches characters that names of screenshots must not have.
+var unsafeInFileName = regexp.MustCompile(`[^a-z0-9]+`)

@@ -95,7 +95,7 @@ func (d *Door) unsupported(feature, hint string, patterns ...string) {
 }
 
 func (d *Door) unsupportedError(feature, hint string) error {
-	return cli.Usagef("%s has no %s", d.Name, feature).Advise("%s", hint)
+	return cli.Usagef("%s has no %s", d.Name, feature).SetHint("%s", hint)
 }
 
 // reply carries the result of an answer through the mux.

@@ -31,7 +31,7 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	err := Run(root)
 	var fault *Fault
 	if err != nil && !started && !errors.As(err, &fault) {
-		err = Usagef("%w", err).Advise("%s --help shows the usage", root.Name())
+		err = Usagef("%w", err).SetHint("%s --help shows the usage", root.Name())
 	}
 	return Report(stderr, root.Name(), err)
 }
@@ -42,7 +42,7 @@ func Run(root *cobra.Command) error {
 	err := root.Execute()
 	if out, ok := root.OutOrStdout().(*output); ok && err == nil && out.err != nil {
 		if errors.Is(out.err, syscall.EPIPE) {
-			return Quiet(ExitFailed)
+			return SilentExit(ExitFailed)
 		}
 		return Failf(ExitFailed, "writing the output: %w", out.err)
 	}
@@ -72,7 +72,7 @@ func Prepare(root *cobra.Command) {
 	if root.Version == "" {
 		root.Version = Version()
 	}
-	root.AddCommand(manual(root))
+	root.AddCommand(newManual(root))
 	root.InitDefaultHelpCmd()
 	if root.HasAvailableSubCommands() && root.HasAvailablePersistentFlags() {
 		root.PersistentFlags().SortFlags = false
@@ -97,7 +97,7 @@ func Prepare(root *cobra.Command) {
 			c.Args, c.RunE = cobra.ArbitraryArgs, runGroup
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if isChoice, ok := f.Value.(choice); ok {
+			if isChoice, ok := f.Value.(choiceFlag); ok {
 				_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(isChoice.values, cobra.ShellCompDirectiveNoFileComp))
 			}
 		})
@@ -161,9 +161,9 @@ func unknownCommand(in *cobra.Command, name string) error {
 		}
 	}
 	if suggestion := Suggest(name, names); suggestion != "" {
-		return f.Advise("did you mean %s?", suggestion)
+		return f.SetHint("did you mean %s?", suggestion)
 	}
-	return f.Advise("%s --help lists all commands", in.CommandPath())
+	return f.SetHint("%s --help lists all commands", in.CommandPath())
 }
 
 // argsError explains that a command does not take this number of arguments.
@@ -179,7 +179,7 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 	default:
 		f = Usagef("unexpected argument %q", args[len(args)-1])
 	}
-	return f.Advise("%s", cmd.UseLine())
+	return f.SetHint("%s", cmd.UseLine())
 }
 
 func flagError(cmd *cobra.Command, err error) error {
@@ -190,12 +190,12 @@ func flagError(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		if suggestion := Suggest(notExist.GetSpecifiedName(), names); suggestion != "" {
-			return Usagef("%w", err).Advise("did you mean --%s?", suggestion)
+			return Usagef("%w", err).SetHint("did you mean --%s?", suggestion)
 		}
 	case errors.As(err, &value):
 		err = invalidValue(value.GetFlag(), value.GetValue(), value.Unwrap(), "")
 	}
-	return Usagef("%w", err).Advise("%s --help shows the options", cmd.CommandPath())
+	return Usagef("%w", err).SetHint("%s --help shows the options", cmd.CommandPath())
 }
 
 // Suggest returns the name that is most likely meant, or "" if none is near: one that begins with

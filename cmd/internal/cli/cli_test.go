@@ -24,9 +24,9 @@ func program(out *bytes.Buffer) *cobra.Command {
 		case 1:
 			return errors.New("it broke")
 		case 2:
-			return Failf(4, "denied").Advise("ask\x1b[31m nicely")
+			return Failf(4, "denied").SetHint("ask\x1b[31m nicely")
 		case 3:
-			return Quiet(7)
+			return SilentExit(7)
 		}
 		return nil
 	}}

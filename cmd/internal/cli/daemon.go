@@ -11,14 +11,14 @@ import (
 )
 
 // Daemon is the command line of a daemon. Its options come from flags, the environment and a file,
-// in this order of precedence. Validate checks them; then Run runs with them, or Healthy only checks
-// whether the daemon with these options is healthy. An error with a method Option is about the
-// option that this method returns.
+// in this order of precedence. Validate checks them; then Run runs with them, or CheckHealth only
+// checks whether the daemon with these options is healthy. An error with a method Option is about
+// the option that this method returns.
 type Daemon struct {
-	Prefix   string // prefix of environment variables, for example GLOOM_
-	Validate func() error
-	Healthy  func(context.Context) error
-	Run      func() error
+	Prefix      string // prefix of environment variables, for example GLOOM_
+	Validate    func() error
+	CheckHealth func(context.Context) error
+	Run         func() error
 }
 
 // Command makes cmd a command that starts the daemon. The command's flags must be bound already.
@@ -49,7 +49,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if check {
-			return d.Healthy(cmd.Context())
+			return d.CheckHealth(cmd.Context())
 		}
 		return d.explain(cmd, d.Run())
 	}
@@ -64,17 +64,17 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 	case err == nil || errors.As(err, &fault):
 		return err
 	case errors.As(err, &about):
-		variable := Variable(d.Prefix, about.Option())
+		variable := EnvVariable(d.Prefix, about.Option())
 		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceAnnotation]) > 0 {
-			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).Advise(namesHint, variable, about.Option())
+			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).SetHint(namesHint, variable, about.Option())
 		}
-		return Usagef("%w", err).Advise("%s is the same option in the environment; %s --help lists all options with their defaults", variable, cmd.Name())
+		return Usagef("%w", err).SetHint("%s is the same option in the environment; %s --help lists all options with their defaults", variable, cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):
-		return Failf(ExitFailed, "%w", err).Advise("another program has this address, perhaps another %s: ss -ltnp shows which one", cmd.Name())
+		return Failf(ExitFailed, "%w", err).SetHint("another program has this address, perhaps another %s: ss -ltnp shows which one", cmd.Name())
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return Failf(ExitFailed, "%w", err).Advise("this host does not have this address: ip address lists its addresses")
+		return Failf(ExitFailed, "%w", err).SetHint("this host does not have this address: ip address lists its addresses")
 	case errors.Is(err, syscall.EACCES):
-		return Failf(ExitFailed, "%w", err).Advise("this process lacks the rights for ports below 1024 and for other users' directories")
+		return Failf(ExitFailed, "%w", err).SetHint("this process lacks the rights for ports below 1024 and for other users' directories")
 	}
 	return err
 }

@@ -46,7 +46,7 @@ func TestDaemon(t *testing.T) {
 			cmd.Flags().Int("number", 0, "what is refused")
 			d := Daemon{
 				Prefix: "DMN_", Validate: func() error { return c.settle }, Run: func() error { return c.run },
-				Healthy: func(context.Context) error { return nil },
+				CheckHealth: func(context.Context) error { return nil },
 			}
 			var errs bytes.Buffer
 			code := Execute(d.Command(cmd), strings.Fields(c.args), &errs)

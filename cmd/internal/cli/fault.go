@@ -15,7 +15,7 @@ import (
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2 // the command line or the configuration is invalid
-	ExitCut         = 3 // after a drain that a second signal cut short
+	ExitAborted     = 3 // after a drain that a second signal cut short
 	ExitInterrupted = 130
 	ExitTerminated  = 143
 )
@@ -35,11 +35,11 @@ func Failf(code int, format string, args ...any) *Fault {
 // Usagef is like Failf, with the status for an invalid command line.
 func Usagef(format string, args ...any) *Fault { return Failf(ExitUsage, format, args...) }
 
-// Quiet returns a Fault that ends the program with a status and without a message.
-func Quiet(code int) *Fault { return &Fault{Code: code} }
+// SilentExit returns a Fault that ends the program with a status and without a message.
+func SilentExit(code int) *Fault { return &Fault{Code: code} }
 
-// Advise sets the hint.
-func (f *Fault) Advise(format string, args ...any) *Fault {
+// SetHint sets the hint.
+func (f *Fault) SetHint(format string, args ...any) *Fault {
 	f.Hint = fmt.Sprintf(format, args...)
 	return f
 }
@@ -73,9 +73,9 @@ func Report(stderr io.Writer, program string, err error) int {
 	return f.Code
 }
 
-// OneStop is how long signals to stop count as one: coreutils' timeout signals its command and then the
-// command's process group.
-const OneStop = 5 * time.Millisecond
+// StopWindow is how long signals to stop count as one: coreutils' timeout signals its command and
+// then the command's process group.
+const StopWindow = 5 * time.Millisecond
 
 // UntilSignal returns a context that ends at Ctrl-C or SIGTERM; its cause is then a Fault. The next
 // signal ends the process. stop releases the context.
@@ -86,7 +86,7 @@ func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	go func() {
 		select {
 		case sig := <-signals:
-			time.Sleep(OneStop)
+			time.Sleep(StopWindow)
 			signal.Stop(signals)
 			if sig == syscall.SIGTERM {
 				cancel(Failf(ExitTerminated, "terminated"))

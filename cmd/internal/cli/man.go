@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manual returns a command that writes manual pages, for packages.
-func manual(root *cobra.Command) *cobra.Command {
+// newManual returns a command that writes manual pages, for packages.
+func newManual(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write manual pages into a directory", Hidden: true, Args: cobra.ExactArgs(1),
 		// The checks that a program makes before its commands are not needed here.

@@ -35,8 +35,8 @@ type Settings struct {
 	Lookup func(variable string) (value string, ok bool)
 }
 
-// Variable returns the name that an option has in the environment.
-func Variable(prefix, option string) string {
+// EnvVariable returns the name that an option has in the environment.
+func EnvVariable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
@@ -67,7 +67,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 		if fl == nil || IsSet(f, name) {
 			continue
 		}
-		from := Variable(s.Prefix, name)
+		from := EnvVariable(s.Prefix, name)
 		value, ok := lookup(from)
 		if !ok {
 			value, from, ok = s.File.get(name)
@@ -76,7 +76,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 			continue
 		}
 		if err := fl.Value.Set(value); err != nil {
-			return Usagef("%w", invalidValue(fl, value, err, from)).Advise(namesHint, Variable(s.Prefix, name), name)
+			return Usagef("%w", invalidValue(fl, value, err, from)).SetHint(namesHint, EnvVariable(s.Prefix, name), name)
 		}
 		_ = f.SetAnnotation(name, sourceAnnotation, []string{from}) // cannot fail: the flag exists
 	}

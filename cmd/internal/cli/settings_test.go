@@ -23,8 +23,8 @@ type options struct {
 func flagsOf(o *options) *pflag.FlagSet {
 	f := pflag.NewFlagSet("prog", pflag.ContinueOnError)
 	f.IntVar(&o.n, "number", 5, "")
-	f.Var(Size(&o.size, 10, 1<<30), "size", "")
-	f.Var(Choice(&o.word, "red", "green"), "colour", "")
+	f.Var(SizeFlag(&o.size, 10, 1<<30), "size", "")
+	f.Var(ChoiceFlag(&o.word, "red", "green"), "colour", "")
 	f.StringSliceVar(&o.addrs, "addr", nil, "")
 	f.BoolVar(&o.yes, "yes", false, "")
 	f.Float64Var(&o.frac, "frac", 0, "")

@@ -19,8 +19,8 @@ type Column struct {
 	Hide bool
 }
 
-// Table returns a table without ruled lines, which is easy to read, to grep and to cut.
-func Table(columns ...Column) table.Writer {
+// NewTable returns a table without ruled lines, which is easy to read, to grep and to cut.
+func NewTable(columns ...Column) table.Writer {
 	w := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -38,7 +38,7 @@ func Table(columns ...Column) table.Writer {
 		}
 		configs = append(configs, table.ColumnConfig{
 			Number: i + 1, Align: align, AlignHeader: align, Hidden: c.Hide,
-			WidthMax: c.Max, WidthMaxEnforcer: Cut,
+			WidthMax: c.Max, WidthMaxEnforcer: Truncate,
 		})
 	}
 	w.AppendHeader(head)
@@ -52,7 +52,7 @@ func Table(columns ...Column) table.Writer {
 func PrintTable(to io.Writer, make func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := make(widest).Render()
-	if Terminal(to) {
+	if IsTerminal(to) {
 		width, _, err := term.GetSize(int(to.(*os.File).Fd()))
 		for maxWidth := width; err == nil && maxWidth >= narrowest && linesWidth(out) > width; maxWidth -= 2 {
 			out = make(maxWidth).Render()
@@ -60,7 +60,7 @@ func PrintTable(to io.Writer, make func(maxWidth int) table.Writer) error {
 		if err == nil {
 			lines := strings.Split(out, "\n")
 			for i, l := range lines {
-				lines[i] = Cut(l, width)
+				lines[i] = Truncate(l, width)
 			}
 			out = strings.Join(lines, "\n")
 		}

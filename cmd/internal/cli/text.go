@@ -10,20 +10,20 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal reports whether the output is a terminal whose cursor can be moved.
-func Terminal(to any) bool {
+// IsTerminal reports whether the output is a terminal whose cursor can be moved.
+func IsTerminal(to any) bool {
 	f, ok := to.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Colours reports whether output may have colours.
-func Colours(to any) bool { return Terminal(to) && os.Getenv("NO_COLOR") == "" }
+// HasColours reports whether output may have colours.
+func HasColours(to any) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
 
 // Width returns the width of one line of text on a screen, on which escape sequences have no width.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
-// Cut shortens text that is wider than width, with an ellipsis.
-func Cut(s string, width int) string {
+// Truncate shortens text that is wider than width, with an ellipsis.
+func Truncate(s string, width int) string {
 	if width <= 0 || Width(s) <= width {
 		return s
 	}
@@ -47,9 +47,9 @@ func escaped(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// Name makes another party's name safe inside a sentence: it is like Clean, but also quotes a name
-// that is empty or has a blank.
-func Name(s string) string {
+// QuoteName makes another party's name safe inside a sentence: it is like Clean, but also quotes a
+// name that is empty or has a blank.
+func QuoteName(s string) string {
 	if s == "" || strings.Contains(s, " ") {
 		return strconv.Quote(s)
 	}

@@ -10,23 +10,23 @@ import (
 
 func TestText(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{Cut("abcdef", 4), "abc…"},
-		{Cut("abcdef", 6), "abcdef"},
-		{Cut("日本語", 4), "日…"},
-		{Cut("abc", 0), "abc"},
+		{Truncate("abcdef", 4), "abc…"},
+		{Truncate("abcdef", 6), "abcdef"},
+		{Truncate("日本語", 4), "日…"},
+		{Truncate("abc", 0), "abc"},
 		{Clean("a\x1b[2Jb\n"), `a\x1b[2Jb\n`},
 		{Clean("naïve"), "naïve"},
 		{Clean("  "), `"  "`},
 		{Clean("a b"), "a b"},
-		{Name("a b"), `"a b"`},
-		{Name("a\nb"), `a\nb`},
-		{Name(""), `""`},
+		{QuoteName("a b"), `"a b"`},
+		{QuoteName("a\nb"), `a\nb`},
+		{QuoteName(""), `""`},
 		{CleanText("a\t\n  \n"), "a\t\n  \n"},
 		{CleanText("a\tb\n\x07c"), "a\tb\n\\ac"},
 		{Plural(0, "job"), "0 jobs"},
 		{Plural(1, "job"), "1 job"},
 		{Plural(1200, "job"), "1,200 jobs"},
-		{Bytes(16 << 20), "16MiB"},
+		{FormatBytes(16 << 20), "16MiB"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	err := PrintTable(&out, func(maxWidth int) table.Writer {
-		w := Table(Column{Name: "TYPE", Left: true, Max: maxWidth}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})
+		w := NewTable(Column{Name: "TYPE", Left: true, Max: maxWidth}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})
 		w.AppendRow(table.Row{"mail", 7, "x"})
 		w.AppendRow(table.Row{"a longer one", 123, "x"})
 		return w

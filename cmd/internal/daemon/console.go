@@ -17,7 +17,7 @@ const (
 )
 
 // errorOutput gets the errors of writes, as of a full disk.
-var errorOutput = cli.NewOutlet(os.Stderr, consoleTimeout)
+var errorOutput = cli.NewLossyWriter(os.Stderr, consoleTimeout)
 
 func init() {
 	zerolog.ErrorHandler = func(err error) { fmt.Fprintf(errorOutput, "cannot write the log: %v\n", err) }

@@ -43,8 +43,8 @@ func TestHangingLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			errorOutput = cli.NewOutlet(silent, consoleTimeout)
-			defer func() { errorOutput = cli.NewOutlet(os.Stderr, consoleTimeout) }()
+			errorOutput = cli.NewLossyWriter(silent, consoleTimeout)
+			defer func() { errorOutput = cli.NewLossyWriter(os.Stderr, consoleTimeout) }()
 			done := make(chan struct{})
 			go func() {
 				defer close(done)

@@ -14,14 +14,14 @@ import (
 	"gloom/broker/guard"
 )
 
-// healthTime bounds the wait for a daemon's answer.
-const healthTime = 2 * time.Second
+// healthTimeout bounds the wait for a daemon's answer.
+const healthTimeout = 2 * time.Second
 
-// HealthyLocal is like Healthy, but asks this host's own daemon at its configured address, with
-// the daemon's certificate, if any. It sends nothing secret, so it needs no token and does not
+// CheckLocalHealth is like CheckHealth, but asks this host's own daemon at its configured address,
+// with the daemon's certificate, if any. It sends nothing secret, so it needs no token and does not
 // verify the certificate.
-func HealthyLocal(ctx context.Context, addr, cert, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, healthTime)
+func CheckLocalHealth(ctx context.Context, addr, cert, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	certificate := cert != "" && !strings.HasPrefix(addr, "unix:")
 	if rest, scheme := guard.CutHTTP(addr); scheme != "" {
@@ -30,7 +30,7 @@ func HealthyLocal(ctx context.Context, addr, cert, key string) error {
 		addr, certificate = rest, scheme == "tls"
 	}
 	if !certificate {
-		return Healthy(ctx, addr, nil)
+		return CheckHealth(ctx, addr, nil)
 	}
 	secure := &tls.Config{InsecureSkipVerify: true}
 	// While certificate and key are being replaced, one may be missing: the daemon still has the
@@ -38,13 +38,13 @@ func HealthyLocal(ctx context.Context, addr, cert, key string) error {
 	if own, err := tls.LoadX509KeyPair(cert, key); err == nil {
 		secure.Certificates = []tls.Certificate{own}
 	}
-	return Healthy(ctx, addr, secure)
+	return CheckHealth(ctx, addr, secure)
 }
 
-// Healthy asks a daemon's HTTP address, "host:port" or "unix:/path", for /healthz, with TLS
+// CheckHealth asks a daemon's HTTP address, "host:port" or "unix:/path", for /healthz, with TLS
 // if secure is given; nil means healthy. A daemon that refuses our certificate has
 // answered, and so is healthy.
-func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
+func CheckHealth(ctx context.Context, addr string, secure *tls.Config) error {
 	network, scheme := "tcp", "http"
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		network, addr = "unix", path
@@ -84,8 +84,9 @@ func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
 	return nil
 }
 
-// Reasons returns an error with the texts of all errs that are not nil, or nil if there are none.
-func Reasons(errs ...error) (all error) {
+// JoinReasons returns an error with the texts of all errs that are not nil, or nil if there are
+// none.
+func JoinReasons(errs ...error) (all error) {
 	for _, err := range errs {
 		switch {
 		case all == nil:

@@ -30,15 +30,15 @@ func Listen(addr string) (net.Listener, error) {
 		return nil, errors.New("http_addr: there is no TLS here, so https:// cannot be served; http:// or host:port can")
 	}
 	host, _, _ := net.SplitHostPort(addr)
-	listener, err := net.Listen(cli.Network(host), addr)
+	listener, err := net.Listen(cli.ListenNetwork(host), addr)
 	if err != nil {
 		return nil, fmt.Errorf("http_addr: %w", err)
 	}
 	return listener, nil
 }
 
-// Probes serves /metrics, /healthz and /readyz.
-func Probes(registry *prometheus.Registry, health func() error) *http.ServeMux {
+// NewHealthMux serves /metrics, /healthz and /readyz.
+func NewHealthMux(registry *prometheus.Registry, health func() error) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -20,13 +20,13 @@ func TestAddress(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", given, err)
 		}
-		web := &http.Server{Handler: Probes(NewRegistry(), func() error { return errors.New("not ready") })}
+		web := &http.Server{Handler: NewHealthMux(NewRegistry(), func() error { return errors.New("not ready") })}
 		go func() { _ = web.Serve(ln) }()
 		addr := ln.Addr().String()
-		if err := HealthyLocal(t.Context(), strings.Replace(given, free, addr, 1), "cert of another address", "key"); err != nil && given != free {
+		if err := CheckLocalHealth(t.Context(), strings.Replace(given, free, addr, 1), "cert of another address", "key"); err != nil && given != free {
 			t.Errorf("%s: %v", given, err)
 		}
-		if err := Healthy(t.Context(), addr, nil); err != nil {
+		if err := CheckHealth(t.Context(), addr, nil); err != nil {
 			t.Errorf("%s: %v", given, err)
 		}
 		web.Close()
@@ -56,7 +56,7 @@ func TestHealthOfAnotherProtocol(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := Healthy(ctx, ln.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "101") {
+	if err := CheckHealth(ctx, ln.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "101") {
 		t.Errorf("the check says %v", err)
 	}
 }

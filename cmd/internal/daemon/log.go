@@ -54,16 +54,16 @@ type Log struct {
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{JSON: isJSON(console, c.Format)}
 	low := parseLevel(c.LevelConsole)
-	out, file := cli.NewOutlet(console, consoleTimeout), cli.NewOutlet(nil, fileTimeout)
+	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
 	var err error
 	writers := []io.Writer{withLevel(formatWriter(console, out, c.Format), low)}
 	if c.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
-		if err = tryFile(c.File); err != nil && !errors.Is(err, errSlowOpen) {
+		if err = checkWritable(c.File); err != nil && !errors.Is(err, errSlowOpen) {
 			return nil, fmt.Errorf("cannot write the log file: %w", err)
 		}
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
-		file = cli.NewOutlet(l.file, fileTimeout)
+		file = cli.NewLossyWriter(l.file, fileTimeout)
 		writers = append(writers, withLevel(formatWriter(l.file, file, c.Format), parseLevel(c.LevelFile)))
 		low = min(low, parseLevel(c.LevelFile))
 	}
@@ -85,9 +85,9 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 
 var errSlowOpen = errors.New("opening it takes too long")
 
-// tryFile opens a file for writing, and closes it. If that takes longer than fileTimeout, it returns
-// errSlowOpen.
-func tryFile(path string) error {
+// checkWritable opens a file for writing, and closes it. If that takes longer than fileTimeout, it
+// returns errSlowOpen.
+func checkWritable(path string) error {
 	opened := make(chan error, 1)
 	go func() {
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
@@ -135,7 +135,7 @@ func withLevel(to io.Writer, low zerolog.Level) io.Writer {
 }
 
 func isJSON(to io.Writer, format string) bool {
-	return format == "json" || format == "auto" && !cli.Terminal(to)
+	return format == "json" || format == "auto" && !cli.IsTerminal(to)
 }
 
 // formatWriter writes JSON or lines for people, with colours if the output shows them.
@@ -143,7 +143,7 @@ func formatWriter(to, out io.Writer, name string) io.Writer {
 	if isJSON(to, name) {
 		return out
 	}
-	return zerolog.ConsoleWriter{Out: out, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
+	return zerolog.ConsoleWriter{Out: out, TimeFormat: time.RFC3339, NoColor: !cli.HasColours(to)}
 }
 
 // rateLimit drops lines beyond a rate. The next line that passes says how many were dropped.

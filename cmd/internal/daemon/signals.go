@@ -23,9 +23,9 @@ type Signals struct {
 // beforeNotify holds a SIGHUP that arrived before Notify was called.
 var beforeNotify = make(chan os.Signal, 1)
 
-// Hold keeps SIGHUP from ending the process, and holds it until Notify is called. Daemons call
-// Hold first.
-func Hold() { signal.Notify(beforeNotify, syscall.SIGHUP) }
+// HoldHangup keeps SIGHUP from ending the process, and holds it until Notify is called. Daemons call
+// HoldHangup first.
+func HoldHangup() { signal.Notify(beforeNotify, syscall.SIGHUP) }
 
 // Notify listens for signals until Close; SIGHUP calls reopen. A reopen that hangs, for example on
 // a file of a dead file server, does not delay other signals.
@@ -68,7 +68,7 @@ func Notify(reopen func()) *Signals {
 					default: // the next reopen has not begun yet, and will see all changes
 					}
 				case stopping == nil:
-					stopping = time.After(cli.OneStop)
+					stopping = time.After(cli.StopWindow)
 				case s.Stop.Err() != nil:
 					kill()
 				}
@@ -92,8 +92,8 @@ func (s *Signals) Close() {
 	close(s.done)
 }
 
-// Ready tells the service manager, if there is one, that the daemon serves.
-func Ready() { _, _ = sd.SdNotify(false, sd.SdNotifyReady) }
+// NotifyReady tells the service manager, if there is one, that the daemon serves.
+func NotifyReady() { _, _ = sd.SdNotify(false, sd.SdNotifyReady) }
 
-// Stopping tells the service manager that the daemon is about to end.
-func Stopping() { _, _ = sd.SdNotify(false, sd.SdNotifyStopping) }
+// NotifyStopping tells the service manager that the daemon is about to end.
+func NotifyStopping() { _, _ = sd.SdNotify(false, sd.SdNotifyStopping) }

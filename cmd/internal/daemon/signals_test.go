@@ -8,7 +8,7 @@ import (
 
 // TestHangupBeforeNotify: a SIGHUP that comes before the daemon can reload waits until it can.
 func TestHangupBeforeNotify(t *testing.T) {
-	Hold()
+	HoldHangup()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

@@ -10,22 +10,22 @@ import (
 	"gloom/broker/guard"
 )
 
-// Need says which requests are admitted.
-type Need struct {
+// Requirements says which requests are admitted.
+type Requirements struct {
 	// Methods are the methods of its path; if there are none, the path does not exist.
-	// Where GET is allowed, HEAD is allowed, too, unless Changes is set.
+	// Where GET is allowed, HEAD is allowed, too, unless Mutates is set.
 	Methods []string
 	// Scope is the scope that its token must have, one of those given to Listen.
 	Scope guard.Scope
-	// Open admits anybody, with any Host and beyond the limit on connections: for paths that
+	// Public admits anybody, with any Host and beyond the limit on connections: for paths that
 	// reveal nothing about jobs.
-	Open bool
+	Public bool
 	// AnyHost allows any Host in the requests of clients that need no token, because programs may
 	// be configured with any name.
 	AnyHost bool
-	// Changes says that the request changes something, even if it is a GET. It is then checked like
+	// Mutates says that the request changes something, even if it is a GET. It is then checked like
 	// a POST.
-	Changes bool
+	Mutates bool
 }
 
 // Refusal is the reason why a request is not admitted.
@@ -44,8 +44,8 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 // Admit authorizes a request. The grant says what its token allows; nil, without a token file,
 // allows everything. An error is a *Refusal, and the headers of its answer are set. An unknown
 // token is refused after a delay.
-func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *guard.Grant, err error) {
-	if overLimit(r) && !n.Open {
+func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Requirements) (grant *guard.Grant, err error) {
+	if overLimit(r) && !n.Public {
 		w.Header().Set("Connection", "close")
 		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limitOption)
 	}
@@ -53,16 +53,16 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *gua
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case len(n.Methods) == 0:
 		return nil, refuse(http.StatusNotFound, "not_found", "", "there is no path %.200q", r.URL.Path)
-	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Changes || !slices.Contains(n.Methods, http.MethodGet)):
+	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Mutates || !slices.Contains(n.Methods, http.MethodGet)):
 		allow := strings.Join(n.Methods, ", ")
-		if !n.Changes {
+		if !n.Mutates {
 			allow = strings.Replace(allow, http.MethodGet, "GET, HEAD", 1)
 		}
 		w.Header().Set("Allow", allow)
 		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, r.URL.Path, allow)
-	case n.Open:
+	case n.Public:
 		return nil, nil
-	case reads && n.Changes:
+	case reads && n.Mutates:
 		checked = new(*r)
 		checked.Method = http.MethodPost
 	}
@@ -71,17 +71,17 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (grant *gua
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return nil, refuse(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
-	if grant == nil && d.opt.Local && !isLocal(r) {
+	if grant == nil && d.opt.TrustLocal && !isLocal(r) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
 	}
 	// A web page could point a name of its own at our address (DNS rebinding).
-	if grant == nil && !n.AnyHost && !d.opt.OwnHost(r.Host, d.opt.Addr, d.Addr()) {
+	if grant == nil && !n.AnyHost && !d.opt.IsOwnHost(r.Host, d.opt.Addr, d.Addr()) {
 		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}
 	if err := d.crossOrigin.Check(checked); err != nil {
 		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
 	}
-	if guard.OfForeignPage(r) {
+	if guard.IsCrossSite(r) {
 		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Sec-Fetch-Site", "the request comes from a page of another site")
 	}
 	if !grant.Has(n.Scope) {

@@ -17,9 +17,10 @@ const SpareConns = 64
 
 // connLimiter bounds the connections of a listener. If there are too many, it closes one that has
 // made no request for long: one that is idle, or in the middle of a handshake or of the head of a
-// request, or that does not read the answer to a request that anybody may make (Need.Open). If all
-// SpareConns are used, too, it closes the one of them that has waited longest, however short that
-// is, so that a health check gets its answer during a flood of connections.
+// request, or that does not read the answer to a request that anybody may make
+// (Requirements.Public). If all SpareConns are used, too, it closes the one of them that has waited
+// longest, however short that is, so that a health check gets its answer during a flood of
+// connections.
 type connLimiter struct {
 	net.Listener
 	max  int
@@ -89,7 +90,7 @@ func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
 	if time.Since(m.since) < age {
 		return false
 	}
-	c.unlist(m)
+	c.removeFromList(m)
 	c.release(m)
 	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
 		_ = t.SetLinger(0) // discard the part of an incomplete answer that the client has not read
@@ -106,16 +107,16 @@ func (c *connLimiter) release(m *limitedConn) {
 	}
 }
 
-// unlist takes a connection off the list. The caller holds the mutex.
-func (c *connLimiter) unlist(m *limitedConn) {
+// removeFromList takes a connection off the list. The caller holds the mutex.
+func (c *connLimiter) removeFromList(m *limitedConn) {
 	if m.element != nil {
-		c.list(m).Remove(m.element)
+		c.listOf(m).Remove(m.element)
 		m.element = nil
 	}
 }
 
-// list returns the list in which a connection waits.
-func (c *connLimiter) list(m *limitedConn) *list.List {
+// listOf returns the list in which a connection waits.
+func (c *connLimiter) listOf(m *limitedConn) *list.List {
 	if m.overLimit {
 		return &c.spare
 	}
@@ -135,11 +136,11 @@ func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	m := connOf(conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unlist(m)
+	c.removeFromList(m)
 	switch state {
 	case http.StateNew, http.StateActive, http.StateIdle:
 		m.since, m.idle = time.Now(), state == http.StateIdle
-		m.element = c.list(m).PushBack(m)
+		m.element = c.listOf(m).PushBack(m)
 	case http.StateClosed, http.StateHijacked:
 		c.release(m)
 		c.open.Add(-1)
@@ -164,12 +165,12 @@ func (c *connLimiter) protect(r *http.Request) {
 	if m := requestConn(r); m != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.unlist(m)
+		c.removeFromList(m)
 	}
 }
 
 // overLimit reports whether a request came on a connection beyond the limit. Such a request is
-// refused and its connection closed, unless its path is open to anybody (Need.Open).
+// refused and its connection closed, unless its path is open to anybody (Requirements.Public).
 func overLimit(r *http.Request) bool {
 	m := requestConn(r)
 	return m != nil && m.overLimit

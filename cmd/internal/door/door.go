@@ -30,14 +30,14 @@ type Options struct {
 	Addr string
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
-	// Files is how many files the daemon opens for its work at most, beside connections.
-	Files int
+	// ReservedFiles is how many files the daemon opens for its work at most, beside connections.
+	ReservedFiles int
 
 	// Password, unless empty, is the only token, with all scopes; there is no TokenFile then.
-	// Local: clients on this host need no token, and unless there is a Password, other clients
+	// TrustLocal: clients on this host need no token, and unless there is a Password, other clients
 	// are not admitted.
-	Password string
-	Local    bool
+	Password   string
+	TrustLocal bool
 }
 
 // Flags defines a flag for every option.
@@ -74,7 +74,7 @@ func (o *Options) Validate() error {
 	if err := o.CheckTLS(); err != nil {
 		return err
 	}
-	_, err := o.Addresses("addr", o.Addr)
+	_, err := o.ParseAddresses("addr", o.Addr)
 	return err
 }
 
@@ -102,14 +102,14 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if d.certs, err = d.opt.Certificates(log); err != nil {
+	if d.certs, err = d.opt.LoadCertificates(log); err != nil {
 		return nil, err
 	}
-	maxConns, _, err := guard.ConnLimit(d.limitOption, opt.MaxConns, SpareConns+opt.Files, log)
+	maxConns, _, err := guard.ConnLimit(d.limitOption, opt.MaxConns, SpareConns+opt.ReservedFiles, log)
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := d.opt.Addresses("addr", opt.Addr)
+	addresses, err := d.opt.ParseAddresses("addr", opt.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -127,14 +127,14 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 
 func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes []string) *Door {
 	d := &Door{opt: opt, limitOption: limit, log: log, crossOrigin: http.NewCrossOriginProtection()}
-	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
+	d.tokens.File, d.tokens.Scopes, d.tokens.AllowTypes = opt.TokenFile, scopes, typed
 	return d
 }
 
-// NewOn is like Listen, but for daemons without flags, which have bound the address themselves:
-// with a password or none, without TLS, and with at most opt.MaxConns connections and SpareConns
-// more.
-func NewOn(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
+// NewOnListener is like Listen, but for daemons without flags, which have bound the address
+// themselves: with a password or none, without TLS, and with at most opt.MaxConns connections and
+// SpareConns more.
+func NewOnListener(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
 	if opt.Password != "" {
 		d.tokens.UseOnly(opt.Password)
@@ -144,21 +144,21 @@ func NewOn(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *
 }
 
 const (
-	headerTime = 10 * time.Second
-	// bodyTime bounds the time for headers and body together, writeTime the time of the
+	headerTimeout = 10 * time.Second
+	// bodyTimeout bounds the time for headers and body together, writeTimeout the time of the
 	// handler and its answer.
-	bodyTime  = 30 * time.Second
-	writeTime = 2 * time.Minute
-	idleTime  = 2 * time.Minute
-	maxHeader = 16 << 10
+	bodyTimeout    = 30 * time.Second
+	writeTimeout   = 2 * time.Minute
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
 )
 
-// Serve serves with h until Shutdown or Close. A handler that waits must call Wait, which lifts
-// the deadline.
+// Serve serves with h until Shutdown or Close. A handler that waits must call AllowLongAnswer,
+// which lifts the deadline.
 func (d *Door) Serve(h http.Handler) {
 	d.server = &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: writeTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ConnState: d.limiter.onState, ConnContext: d.limiter.withConn,
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: d.limiter.onState, ConnContext: d.limiter.withConn,
 		ErrorLog: guard.ErrorLog(d.log),
 	}
 	var ln net.Listener = d.limiter
@@ -172,9 +172,9 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// Wait allows a request to stay unanswered for any time once its body has been read. Otherwise the
-// context of the request ends when the time for the request to arrive is over.
-func Wait(w http.ResponseWriter) {
+// AllowLongAnswer allows a request to stay unanswered for any time once its body has been read.
+// Otherwise the context of the request ends when the time for the request to arrive is over.
+func AllowLongAnswer(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
@@ -187,7 +187,7 @@ func (d *Door) Secure() bool { return d.address.Secure }
 // Guarded reports whether requests need a token, RequiresToken whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
 func (d *Door) RequiresToken(r *http.Request) bool {
-	return d.tokens.Required() && !(d.opt.Local && isLocal(r))
+	return d.tokens.Required() && !(d.opt.TrustLocal && isLocal(r))
 }
 
 // isLocal reports whether a request comes from this host, and not through a proxy on it.
@@ -210,7 +210,7 @@ func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 		return nil, true
 	}
 	token := guard.Bearer(r.Header.Get("Authorization"))
-	if token == "" && d.opt.Local && isLocal(r) {
+	if token == "" && d.opt.TrustLocal && isLocal(r) {
 		return nil, true
 	}
 	if g = d.tokens.Find([]byte(token)); g != nil {

@@ -79,8 +79,8 @@ func TestConnectionLimit(t *testing.T) {
 	var current atomic.Pointer[Door]
 	d := startDoor(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
-			_, _ = current.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}})
-			Wait(w)
+			_, _ = current.Load().Admit(w, r, Requirements{Methods: []string{http.MethodGet}})
+			AllowLongAnswer(w)
 			<-release
 		}
 		if overLimit(r) {
@@ -139,7 +139,7 @@ func TestSlowClients(t *testing.T) {
 			}
 			var at atomic.Pointer[Door]
 			d := startDoor(t, opt, func(w http.ResponseWriter, r *http.Request) {
-				switch _, err := at.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}, Open: r.URL.Path != "/"}); {
+				switch _, err := at.Load().Admit(w, r, Requirements{Methods: []string{http.MethodGet}, Public: r.URL.Path != "/"}); {
 				case err != nil:
 					w.WriteHeader(err.(*Refusal).Status)
 				case r.URL.Path == "/open":
@@ -160,7 +160,7 @@ func TestSlowClients(t *testing.T) {
 					fmt.Fprint(visitors[len(visitors)-1], want)
 				}
 				for _, path := range []string{"/health", "/"} {
-					for end := time.Now().Add(headerTime / 2); ; time.Sleep(100 * time.Millisecond) {
+					for end := time.Now().Add(headerTimeout / 2); ; time.Sleep(100 * time.Millisecond) {
 						r, err := client.Get(url + path)
 						if err == nil && r.Body.Close() == nil && r.StatusCode == 200 {
 							break
@@ -247,7 +247,7 @@ func TestGrant(t *testing.T) {
 // TestFileLimit: the limit on connections leaves enough files for the daemon's work.
 func TestFileLimit(t *testing.T) {
 	connsFor := func(files int) int {
-		d, err := Listen(Options{Addr: "127.0.0.1:0", Files: files}, zerolog.Nop(), false, "push")
+		d, err := Listen(Options{Addr: "127.0.0.1:0", ReservedFiles: files}, zerolog.Nop(), false, "push")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,27 +302,27 @@ func TestAdmit(t *testing.T) {
 	const remote, foreign = "https://evil.example", "evil.example"
 	for _, c := range []struct {
 		method, host, origin string
-		need                 Need
+		need                 Requirements
 		want, allow          string
 	}{
-		{"GET", "", "", Need{}, "not_found", ""},
-		{"GET", "", "", Need{Methods: get, Scope: 1}, "", ""},
-		{"HEAD", "", "", Need{Methods: get, Scope: 1}, "", ""},
-		{"HEAD", "", "", Need{Methods: get, Scope: 1, Changes: true}, "method_not_allowed", "GET"},
-		{"POST", "", "", Need{Methods: get, Scope: 1}, "method_not_allowed", "GET, HEAD"},
-		{"POST", foreign, remote, Need{Methods: get, Open: true}, "method_not_allowed", "GET, HEAD"},
-		{"POST", foreign, remote, Need{Methods: post, Open: true}, "", ""},
-		{"POST", foreign, "", Need{Methods: post, Scope: 1}, "forbidden_host", ""},
-		{"POST", foreign, "", Need{Methods: post, Scope: 1, AnyHost: true}, "", ""},
-		{"POST", "", remote, Need{Methods: post, Scope: 1}, "forbidden_origin", ""},
-		{"GET", "", remote, Need{Methods: get, Scope: 1}, "", ""},
-		{"GET", "", remote, Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
-		{"GET", "", "cross-site no-cors", Need{Methods: get, Scope: 1}, "forbidden_origin", ""},
-		{"GET", "", "cross-site no-cors", Need{Methods: get, Open: true}, "", ""},
-		{"GET", "", "cross-site navigate document", Need{Methods: get, Scope: 1}, "", ""}, // a link
-		{"GET", "", "cross-site navigate iframe", Need{Methods: get, Scope: 1}, "forbidden_origin", ""},
-		{"GET", "", "cross-site navigate", Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
-		{"GET", "", "same-origin cors", Need{Methods: get, Scope: 1}, "", ""},
+		{"GET", "", "", Requirements{}, "not_found", ""},
+		{"GET", "", "", Requirements{Methods: get, Scope: 1}, "", ""},
+		{"HEAD", "", "", Requirements{Methods: get, Scope: 1}, "", ""},
+		{"HEAD", "", "", Requirements{Methods: get, Scope: 1, Mutates: true}, "method_not_allowed", "GET"},
+		{"POST", "", "", Requirements{Methods: get, Scope: 1}, "method_not_allowed", "GET, HEAD"},
+		{"POST", foreign, remote, Requirements{Methods: get, Public: true}, "method_not_allowed", "GET, HEAD"},
+		{"POST", foreign, remote, Requirements{Methods: post, Public: true}, "", ""},
+		{"POST", foreign, "", Requirements{Methods: post, Scope: 1}, "forbidden_host", ""},
+		{"POST", foreign, "", Requirements{Methods: post, Scope: 1, AnyHost: true}, "", ""},
+		{"POST", "", remote, Requirements{Methods: post, Scope: 1}, "forbidden_origin", ""},
+		{"GET", "", remote, Requirements{Methods: get, Scope: 1}, "", ""},
+		{"GET", "", remote, Requirements{Methods: get, Scope: 1, Mutates: true}, "forbidden_origin", ""},
+		{"GET", "", "cross-site no-cors", Requirements{Methods: get, Scope: 1}, "forbidden_origin", ""},
+		{"GET", "", "cross-site no-cors", Requirements{Methods: get, Public: true}, "", ""},
+		{"GET", "", "cross-site navigate document", Requirements{Methods: get, Scope: 1}, "", ""}, // a link
+		{"GET", "", "cross-site navigate iframe", Requirements{Methods: get, Scope: 1}, "forbidden_origin", ""},
+		{"GET", "", "cross-site navigate", Requirements{Methods: get, Scope: 1, Mutates: true}, "forbidden_origin", ""},
+		{"GET", "", "same-origin cors", Requirements{Methods: get, Scope: 1}, "", ""},
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), c.method, "/", nil)
 		if r.Host = "localhost"; c.host != "" {
@@ -363,7 +363,7 @@ func TestLocal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := NewOn(ln, Options{Addr: "127.0.0.1:0", Password: c.password, Local: c.local, MaxConns: 1}, zerolog.Nop(), "admin")
+		d := NewOnListener(ln, Options{Addr: "127.0.0.1:0", Password: c.password, TrustLocal: c.local, MaxConns: 1}, zerolog.Nop(), "admin")
 		r := httptest.NewRequest("GET", "http://localhost/x", nil)
 		r.RemoteAddr = c.from
 		if name, value, ok := strings.Cut(c.headers, ": "); ok {
@@ -371,7 +371,7 @@ func TestLocal(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel() // so that the test does not wait for the delay after a wrong token
-		grant, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
+		grant, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Requirements{Methods: []string{"GET"}, Scope: 1})
 		got := 200
 		var refusal *Refusal
 		if errors.As(err, &refusal) {

@@ -5,8 +5,8 @@ package failpoint
 // point is reached.
 var Hook func(name string)
 
-// Point calls Hook, if there is one.
-func Point(name string) {
+// Reach calls Hook, if there is one.
+func Reach(name string) {
 	if Hook != nil {
 		Hook(name)
 	}

@@ -50,11 +50,11 @@ func newGroupWatcher(group int, env []string, like *syscall.SysProcAttr) (*group
 }
 
 // stop ends the watcher, and leaves the group alone.
-func (l *groupWatcher) stop() {
-	if l != nil {
-		_ = l.process.Kill()
-		_, _ = l.process.Wait()
-		orphanReaper().reaped(l.process.Pid)
-		l.pipe.Close()
+func (w *groupWatcher) stop() {
+	if w != nil {
+		_ = w.process.Kill()
+		_, _ = w.process.Wait()
+		orphanReaper().forget(w.process.Pid)
+		w.pipe.Close()
 	}
 }

@@ -26,9 +26,9 @@ const (
 	graceVariable = "JOBD_LAUNCH_GRACE" // a duration: how long processes may take to end
 	guardName     = "job-guard"
 	noteSize      = 16
-	// guardTick bounds how long it takes to notice that the clock has jumped, as it does after a
+	// guardInterval bounds how long it takes to notice that the clock has jumped, as it does after a
 	// suspend.
-	guardTick = 500 * time.Millisecond
+	guardInterval = 500 * time.Millisecond
 	// killTimeout bounds one attempt to kill all processes that are left.
 	killTimeout = 10 * time.Second
 )
@@ -89,66 +89,66 @@ type guardState struct {
 	mayRemain bool         // after the limit, some processes may still be running
 }
 
-func (w *guardState) apply(note []byte) {
-	w.deadline = int64(binary.LittleEndian.Uint64(note))
+func (s *guardState) apply(note []byte) {
+	s.deadline = int64(binary.LittleEndian.Uint64(note))
 	if pid := int(int64(binary.LittleEndian.Uint64(note[8:]))); pid > 0 {
-		w.groups[pid] = true
+		s.groups[pid] = true
 	} else {
-		delete(w.groups, -pid)
+		delete(s.groups, -pid)
 	}
 }
 
 // timeoutMS returns the time until the clock must be checked again, in milliseconds; -1 for never.
-func (w *guardState) timeoutMS() int {
-	left := time.Duration(w.deadline) - boot.Since()
+func (s *guardState) timeoutMS() int {
+	left := time.Duration(s.deadline) - boot.Since()
 	switch {
-	case w.deadline == 0:
+	case s.deadline == 0:
 		return -1
 	case left > 0:
-		return int(min(guardTick, left+time.Millisecond).Milliseconds())
-	case len(w.groups) > 0:
+		return int(min(guardInterval, left+time.Millisecond).Milliseconds())
+	case len(s.groups) > 0:
 		return 0
-	case w.mayRemain:
-		return int(killTick.Milliseconds())
+	case s.mayRemain:
+		return int(killInterval.Milliseconds())
 	}
-	return int(guardTick.Milliseconds())
+	return int(guardInterval.Milliseconds())
 }
 
 // expire kills all processes that it finds. Its caller reads the notes again before each call: if
 // the program has continued meanwhile, its new processes must live.
-func (w *guardState) expire() {
-	w.killGroups()
-	pids, unsure := killOnce(w.owner)
-	w.mayRemain = len(pids) > 0 || unsure
+func (s *guardState) expire() {
+	s.killGroups()
+	pids, unsure := killOnce(s.owner)
+	s.mayRemain = len(pids) > 0 || unsure
 }
 
-func (w *guardState) killGroups() {
-	for pid := range w.groups {
+func (s *guardState) killGroups() {
+	for pid := range s.groups {
 		unix.Kill(-pid, syscall.SIGKILL)
-		delete(w.groups, pid)
+		delete(s.groups, pid)
 	}
 }
 
 // warn sends the groups SIGTERM, and gives them the time of grace to end.
-func (w *guardState) warn(grace time.Duration) {
+func (s *guardState) warn(grace time.Duration) {
 	if grace == 0 {
 		return
 	}
-	for pid := range w.groups {
+	for pid := range s.groups {
 		unix.Kill(-pid, syscall.SIGTERM)
 	}
-	for deadline := int64(boot.Since()) + int64(grace); int64(boot.Since()) < deadline && len(w.groups) > 0; time.Sleep(killTick) {
-		maps.DeleteFunc(w.groups, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
+	for deadline := int64(boot.Since()) + int64(grace); int64(boot.Since()) < deadline && len(s.groups) > 0; time.Sleep(killInterval) {
+		maps.DeleteFunc(s.groups, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
 	}
 }
 
 // kill ends all processes: those of the control group if there is one, and otherwise
 // the groups of processes and the processes that have the mark.
-func (w *guardState) kill() {
-	w.killGroups()
+func (s *guardState) kill() {
+	s.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	_, _ = killAll(ctx, w.owner)
+	_, _ = killAll(ctx, s.owner)
 }
 
 // Guard is a small process that runs beside this program and ends after it. It kills the processes
@@ -172,11 +172,11 @@ type Guard struct {
 
 // NewGuard starts a guard. The owner is this program's name for KillOrphans, unique on
 // this host.
-func NewGuard(owner string) (*Guard, error) { return NewGentleGuard(owner, 0) }
+func NewGuard(owner string) (*Guard, error) { return NewGuardWithGrace(owner, 0) }
 
-// NewGentleGuard starts a guard that sends SIGTERM to the groups of processes when the
+// NewGuardWithGrace starts a guard that sends SIGTERM to the groups of processes when the
 // program is gone, and kills what is left after grace.
-func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
+func NewGuardWithGrace(owner string, grace time.Duration) (*Guard, error) {
 	if !mainCalled {
 		return nil, errors.New("launch.Main was not called at the start of the program")
 	}
@@ -279,7 +279,7 @@ func (g *Guard) sendNote(pid int) {
 	raw, err := g.pipe.SyscallConn()
 	if err == nil {
 		_ = raw.Write(func(fd uintptr) bool {
-			_, err = ignoringInterrupts(func() (int, error) { return unix.Write(int(fd), note[:]) })
+			_, err = retryInterrupted(func() (int, error) { return unix.Write(int(fd), note[:]) })
 			return true
 		})
 	}
@@ -341,7 +341,7 @@ func (g *Guard) restartLoop() {
 			if g.isClosed() {
 				return
 			}
-			time.Sleep(guardTick)
+			time.Sleep(guardInterval)
 		}
 	}
 }
@@ -357,7 +357,7 @@ func (g *Guard) needsRestart() bool {
 		case err == nil && status.Stopped():
 			g.stop()
 		default:
-			orphanReaper().reaped(g.pid)
+			orphanReaper().forget(g.pid)
 			g.pid = 0
 			g.pipe.Close()
 			defer g.mu.Unlock()

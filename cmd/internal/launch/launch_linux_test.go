@@ -392,12 +392,12 @@ func TestTextAtEveryLimit(t *testing.T) {
 	whole := "aé€😀\xff\xf0\x9f b" + strings.Repeat("€", 60) + "\xe2\x82"
 	for limit := range 300 {
 		kept := whole[:min(limit, len(whole))]
-		got, _ := text([]byte(kept), limit < len(whole), limit)
+		got, _ := validText([]byte(kept), limit < len(whole), limit)
 		if len(got) > limit || !utf8.ValidString(got) {
 			t.Fatalf("limit %d: %q", limit, got)
 		}
 	}
-	if got, cut := text([]byte("a\xffb"), false, 100); got != "a\uFFFDb" || cut {
+	if got, cut := validText([]byte("a\xffb"), false, 100); got != "a\uFFFDb" || cut {
 		t.Fatalf("%q", got)
 	}
 }

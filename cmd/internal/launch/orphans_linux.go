@@ -19,9 +19,9 @@ import (
 // is dead and had no control group for them, they are found by it.
 const markName = "JOBD_OWNER"
 
-// Mark returns the setting in the environment of all processes of a guard with that owner, and of
-// their descendants; a slash and a Command's Name may follow.
-func Mark(owner string) string { return markName + "=" + owner }
+// MarkVariable returns the setting in the environment of all processes of a guard with that owner,
+// and of their descendants; a slash and a Command's Name may follow.
+func MarkVariable(owner string) string { return markName + "=" + owner }
 
 // KillOrphans kills the processes on this host that a dead program started under a
 // Guard with that owner. It returns when they are gone or ctx ends.
@@ -36,7 +36,7 @@ func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
 // killAll kills all processes of a dead owner's control group, and all that have its mark,
 // until there are none.
 func killAll(ctx context.Context, owner string) (killed int, err error) {
-	tick := time.NewTicker(killTick)
+	tick := time.NewTicker(killInterval)
 	defer tick.Stop()
 	seen := make(map[int]string) // when they began
 	for {
@@ -79,13 +79,13 @@ func allEnded(pids map[int]string) bool {
 	return true
 }
 
-// killTick is the interval at which the remaining processes are looked for.
-const killTick = 10 * time.Millisecond
+// killInterval is the interval at which the remaining processes are looked for.
+const killInterval = 10 * time.Millisecond
 
 // killOnce kills the processes that it finds, and lists them. unsure means that other processes
 // may be about to get the mark.
 func killOnce(owner string) (pids []int, unsure bool) {
-	pids, unsure = killMarked([]byte(Mark(owner)))
+	pids, unsure = killMarked([]byte(MarkVariable(owner)))
 	return append(pids, killMembers(groupOf(owner))...), unsure
 }
 
@@ -152,9 +152,9 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 	return pids, unsure
 }
 
-// execTime is how long a process may be without its environment when it begins to
+// execGrace is how long a process may be without its environment when it begins to
 // execute a program.
-const execTime = 2 * time.Second
+const execGrace = 2 * time.Second
 
 // hasMark reports whether a process has the setting, or has no environment and is so young that it
 // may be about to get the setting.
@@ -166,7 +166,7 @@ func hasMark(pid int, mark []byte) (isMarked, begins bool) {
 	if len(env) == 0 {
 		t, ok := readTimes(pid)
 		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // kernel threads and zombies have none
-		return false, ok && err == nil && boot.Since()-t.startedAt < execTime
+		return false, ok && err == nil && boot.Since()-t.startedAt < execGrace
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
 		if rest, ok := bytes.CutPrefix(setting, mark); ok && (len(rest) == 0 || rest[0] == '/') {

@@ -62,7 +62,7 @@ func (s *stream) read() {
 func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, err = ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), buf) })
+	n, err = retryInterrupted(func() (int, error) { return syscall.Read(int(fd), buf) })
 	if n > 0 && !s.writeFailed {
 		_, failed := s.w.Write(buf[:n])
 		s.writeFailed = failed != nil
@@ -103,7 +103,7 @@ func (s *stream) flush() {
 	})
 }
 
-func ignoringInterrupts(call func() (int, error)) (int, error) {
+func retryInterrupted(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
 		if err != syscall.EINTR {
@@ -121,23 +121,23 @@ type Capture struct {
 }
 
 // Write never fails.
-func (k *Capture) Write(p []byte) (int, error) {
+func (c *Capture) Write(p []byte) (int, error) {
 	head := p
-	if room := k.Limit - len(k.data); len(p) > room {
-		head, k.truncated = p[:room], true
+	if room := c.Limit - len(c.data); len(p) > room {
+		head, c.truncated = p[:room], true
 	}
-	k.data = append(k.data, head...)
+	c.data = append(c.data, head...)
 	return len(p), nil
 }
 
 // Text returns the output as valid UTF-8 of at most Limit bytes, and whether some of it is missing.
 // Then it is cut before a character and ends with a marker that counts towards the limit. The
 // output must not be written to after that.
-func (k *Capture) Text() (s string, truncated bool) { return text(k.data, k.truncated, k.Limit) }
+func (c *Capture) Text() (s string, truncated bool) { return validText(c.data, c.truncated, c.Limit) }
 
-// text makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
+// validText makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
 // missing, the text is cut before a character and ends with a marker that counts towards the limit.
-func text(data []byte, lost bool, limit int) (s string, truncated bool) {
+func validText(data []byte, lost bool, limit int) (s string, truncated bool) {
 	if lost {
 		data = data[:runeBoundary(data, len(data))]
 	}
@@ -147,12 +147,12 @@ func text(data []byte, lost bool, limit int) (s string, truncated bool) {
 	if !lost && len(data) <= limit {
 		return unsafe.String(unsafe.SliceData(data), len(data)), false
 	}
-	mark := marker(limit)
+	mark := truncationMark(limit)
 	return string(data[:runeBoundary(data, min(limit-len(mark), len(data)))]) + mark, true
 }
 
-// marker returns the end of a text that was cut to that many bytes.
-func marker(limit int) string {
+// truncationMark returns the end of a text that was cut to that many bytes.
+func truncationMark(limit int) string {
 	for _, mark := range []string{fmt.Sprintf("\n[output cut at %d bytes]", limit), "[cut]"} {
 		if len(mark) <= limit/2 {
 			return mark

@@ -59,7 +59,7 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 	done := make(chan struct{})
 	forkThread() <- func() {
 		defer close(done)
-		orphanReaper().forking(func() (pid int) {
+		orphanReaper().trackFork(func() (pid int) {
 			if process, err = os.StartProcess(path, args, attr); err == nil {
 				pid = process.Pid
 			}
@@ -80,7 +80,7 @@ func Start(c Command) (_ *Process, err error) {
 		env = os.Environ()
 	}
 	if c.Guard != nil {
-		env = append(env[:len(env):len(env)], Mark(c.Guard.ownerOf(c.Name)))
+		env = append(env[:len(env):len(env)], MarkVariable(c.Guard.ownerOf(c.Name)))
 	}
 	env = dedupEnv(env)
 	path, err := findProgram(name, c.Dir, env)
@@ -95,23 +95,23 @@ func Start(c Command) (_ *Process, err error) {
 			f.Close()
 		}
 		if err != nil {
-			p.close()
+			p.closePipes()
 		}
 	}()
-	stdin, err := p.input(len(c.Stdin) > 0)
+	stdin, err := p.openStdin(len(c.Stdin) > 0)
 	if err != nil {
 		return nil, startError(name, "", err)
 	}
 	childFiles = append(childFiles, stdin)
 	for _, to := range []io.Writer{c.Stdout, c.Stderr} {
-		out, err := p.output(to)
+		out, err := p.openOutput(to)
 		if err != nil {
 			return nil, startError(name, "", err)
 		}
 		childFiles = append(childFiles, out)
 	}
 	files := append(childFiles[:3:3], c.Files...)
-	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)}
+	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: sysProcAttr(c)}
 	p.process, err = fork(path, c.Args, attr)
 	if err != nil && leaveGroup(attr.Sys) {
 		// The control group may have been removed. Then the guard finds the process by its group
@@ -128,12 +128,12 @@ func Start(c Command) (_ *Process, err error) {
 			_ = p.process.Kill()
 			c.Guard.removeProcess(p.process.Pid)
 			_, _ = p.process.Wait()
-			orphanReaper().reaped(p.process.Pid)
+			orphanReaper().forget(p.process.Pid)
 			return nil, startError(name, "", err)
 		}
 	}
 	if p.stdin != nil {
-		go p.feed(c.Stdin)
+		go p.writeStdin(c.Stdin)
 	}
 	for _, s := range p.outputs {
 		go s.read()
@@ -142,8 +142,8 @@ func Start(c Command) (_ *Process, err error) {
 	return p, nil
 }
 
-// input makes the pipe for standard input, and returns the process's end of it.
-func (p *Process) input(hasInput bool) (*os.File, error) {
+// openStdin makes the pipe for standard input, and returns the process's end of it.
+func (p *Process) openStdin(hasInput bool) (*os.File, error) {
 	if !hasInput {
 		return os.Open(os.DevNull)
 	}
@@ -154,8 +154,8 @@ func (p *Process) input(hasInput bool) (*os.File, error) {
 	return r, err
 }
 
-// output makes the pipe for an output, and returns the process's end of it.
-func (p *Process) output(to io.Writer) (*os.File, error) {
+// openOutput makes the pipe for an output, and returns the process's end of it.
+func (p *Process) openOutput(to io.Writer) (*os.File, error) {
 	if to == nil {
 		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	}
@@ -166,8 +166,8 @@ func (p *Process) output(to io.Writer) (*os.File, error) {
 	return w, err
 }
 
-// close closes our ends of the pipes.
-func (p *Process) close() {
+// closePipes closes our ends of the pipes.
+func (p *Process) closePipes() {
 	if p.stdin != nil {
 		p.stdin.Close()
 	}
@@ -176,7 +176,7 @@ func (p *Process) close() {
 	}
 }
 
-func (p *Process) feed(text []byte) {
+func (p *Process) writeStdin(text []byte) {
 	defer close(p.stdinDone)
 	_, _ = p.stdin.Write(text) // a process that has not read its input does not need it
 	p.stdin.Close()
@@ -268,7 +268,7 @@ func (p *Process) wait() {
 		p.reaped = true
 	}
 	p.mu.Unlock()
-	orphanReaper().reaped(p.process.Pid)
+	orphanReaper().forget(p.process.Pid)
 	if p.stdin != nil {
 		p.stdin.SetWriteDeadline(time.Unix(1, 0))
 		<-p.stdinDone

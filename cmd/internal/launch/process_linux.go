@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes gives a new process a group of its own, which the terminal's Ctrl-C does not reach,
+// sysProcAttr gives a new process a group of its own, which the terminal's Ctrl-C does not reach,
 // and ends it when this program ends.
-func attributes(c Command) *syscall.SysProcAttr {
+func sysProcAttr(c Command) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: c.User}
 	if c.DeathSignal != 0 {
 		a.Pdeathsig = c.DeathSignal

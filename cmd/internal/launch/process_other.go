@@ -12,7 +12,7 @@ import (
 // Other systems cannot end a process together with this program, and cannot find its
 // descendants.
 
-func attributes(c Command) *syscall.SysProcAttr {
+func sysProcAttr(c Command) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
 }
 
@@ -43,8 +43,8 @@ type Guard struct{ owner string }
 // NewGuard returns errors.ErrUnsupported.
 func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 
-// NewGentleGuard returns errors.ErrUnsupported.
-func NewGentleGuard(string, time.Duration) (*Guard, error) { return nil, errors.ErrUnsupported }
+// NewGuardWithGrace returns errors.ErrUnsupported.
+func NewGuardWithGrace(string, time.Duration) (*Guard, error) { return nil, errors.ErrUnsupported }
 
 func (*Guard) ownerOf(string) string { return "" }
 
@@ -84,12 +84,12 @@ func (*Meter) Used() time.Duration { return 0 }
 // MemoryOver returns nil.
 func MemoryOver(int64) map[int]int64 { return nil }
 
-// Mark returns "".
-func Mark(owner string) string { return "" }
+// MarkVariable returns "".
+func MarkVariable(owner string) string { return "" }
 
 func orphanReaper() noReaper { return noReaper{} }
 
 type noReaper struct{}
 
-func (noReaper) forking(f func() int) { f() }
-func (noReaper) reaped(int)           {}
+func (noReaper) trackFork(f func() int) { f() }
+func (noReaper) forget(int)             {}

@@ -27,9 +27,9 @@ var orphanReaper = sync.OnceValue(func() *reaper {
 // reapsOrphans reports whether this process adopts the orphans of this host or container.
 var reapsOrphans = func() bool { return os.Getpid() == 1 }
 
-// reapEvery is the shortest time between two searches, so that many processes that end at once
+// minReapInterval is the shortest time between two searches, so that many processes that end at once
 // do not cause as many searches.
-const reapEvery = 200 * time.Millisecond
+const minReapInterval = 200 * time.Millisecond
 
 func newReaper() *reaper {
 	r := &reaper{pids: make(map[int]bool)}
@@ -38,7 +38,7 @@ func newReaper() *reaper {
 	go func() {
 		for range ends {
 			r.reap()
-			time.Sleep(reapEvery)
+			time.Sleep(minReapInterval)
 		}
 	}()
 	return r
@@ -68,8 +68,8 @@ func (r *reaper) reap() {
 	}
 }
 
-// forking records the child that fork starts. No child is reaped meanwhile.
-func (r *reaper) forking(fork func() int) {
+// trackFork records the child that fork starts. No child is reaped meanwhile.
+func (r *reaper) trackFork(fork func() int) {
 	if r == nil {
 		fork()
 		return
@@ -81,8 +81,8 @@ func (r *reaper) forking(fork func() int) {
 	}
 }
 
-// reaped records that a child of ours has been waited for.
-func (r *reaper) reaped(pid int) {
+// forget records that a child of ours has been waited for.
+func (r *reaper) forget(pid int) {
 	if r == nil {
 		return
 	}

@@ -34,12 +34,12 @@ func (j *Jobs) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 		if err == nil {
 			err = p.Ack(ctx)
 		}
-		j.NoteResult(job.Type, err, true)
+		j.RecordResult(job.Type, err, true)
 		switch {
 		case err == nil:
 			_ = p.Cancel(ctx) // if the connection is lost, the job ends with it
 			return
-		case NeverRuns(err):
+		case IsFinalRefusal(err):
 			return
 		}
 		var refused *gloom.RefusedError
@@ -55,8 +55,8 @@ func (j *Jobs) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 	}
 }
 
-// NeverRuns reports whether an error is a broker's refusal of a job that it will refuse again.
-func NeverRuns(err error) bool {
+// IsFinalRefusal reports whether an error is a broker's refusal of a job that it will refuse again.
+func IsFinalRefusal(err error) bool {
 	var refused *gloom.RefusedError
 	return errors.As(err, &refused) && slices.Contains([]gloom.Code{
 		gloom.ErrSizeError, gloom.ErrInvalidType, gloom.ErrInvalidValue, gloom.ErrMissingField, gloom.ErrInvalidJSON,

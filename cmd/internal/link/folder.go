@@ -90,14 +90,14 @@ func lockAbandoned(dir string) (_ *socketFolder, err error) {
 	if f.lock, err = os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0); err != nil {
 		return nil, err
 	}
-	if !f.abandoned() {
+	if !f.isAbandoned() {
 		f.lock.Close()
 		return nil, errForeignFolder
 	}
 	return f, nil
 }
 
-func (f *socketFolder) abandoned() bool {
+func (f *socketFolder) isAbandoned() bool {
 	// The daemon of a young folder may not have locked it yet.
 	if info, err := f.lock.Stat(); err != nil || !info.Mode().IsRegular() || !isOwn(info) || time.Since(info.ModTime()) < staleAge {
 		return false

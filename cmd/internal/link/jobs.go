@@ -18,10 +18,10 @@ type Jobs struct {
 	cancel context.CancelFunc
 	drains sync.WaitGroup
 
-	mu      sync.Mutex // guards the following
-	current *gloom.Submitter
-	side    string // the name of the submitter's connection in Config.OnNotice
-	opened  int
+	mu       sync.Mutex // guards the following
+	current  *gloom.Submitter
+	sideName string // the name of the submitter's connection in Config.OnNotice
+	opened   int
 }
 
 // NewJobs opens a submitter with further options.
@@ -41,9 +41,9 @@ func (j *Jobs) open() error {
 	if j.opened > 1 {
 		side = fmt.Sprintf("submitter %d", j.opened)
 	}
-	s, err := gloom.NewSubmitter(append(j.link.submitter(side), j.opts...)...)
+	s, err := gloom.NewSubmitter(append(j.link.submitterOptions(side), j.opts...)...)
 	if err == nil {
-		j.current, j.side = s, side
+		j.current, j.sideName = s, side
 	}
 	return err
 }
@@ -55,22 +55,22 @@ func (j *Jobs) Submitter() *gloom.Submitter {
 	return j.current
 }
 
-// NoteResult records how a job of this type ended; err may be nil. While jobs like it are refused
+// RecordResult records how a job of this type ended; err may be nil. While jobs like it are refused
 // for lack of rights, the link is unhealthy.
-func (j *Jobs) NoteResult(typ string, err error, waits bool) {
+func (j *Jobs) RecordResult(typ string, err error, waits bool) {
 	if !isDenied(err) {
 		return
 	}
 	if waits {
 		j.link.setDenied(err)
 	}
-	j.link.WantRights(j.ctx, typ, j.renew)
+	j.link.AwaitRights(j.ctx, typ, j.reconnect)
 }
 
-func (j *Jobs) renew() {
+func (j *Jobs) reconnect() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	old, side := j.current, j.side
+	old, side := j.current, j.sideName
 	if j.ctx.Err() != nil || j.open() != nil {
 		return // the next refusal tries again
 	}

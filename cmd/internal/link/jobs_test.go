@@ -50,7 +50,7 @@ func TestRightsRegained(t *testing.T) {
 	defer jobs.Close()
 	submit := func(typ string) error {
 		_, err := jobs.Submitter().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
-		jobs.NoteResult(typ, err, true)
+		jobs.RecordResult(typ, err, true)
 		return err
 	}
 
@@ -70,7 +70,7 @@ func TestRightsRegained(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, typ := range []string{"mine", "other"} {
-		w := &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }, Options: l.Worker(typ)}
+		w := &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }, Options: l.WorkerOptions(typ)}
 		go w.Run(t.Context())
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {

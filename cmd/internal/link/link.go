@@ -107,7 +107,7 @@ type Link struct {
 	denied      error // why a job was refused for lack of rights
 	deniedAt    time.Time
 	deniedType  string         // type whose rights are missing, "" for none
-	rightsTries sync.WaitGroup // goroutines of WantRights
+	rightsTries sync.WaitGroup // goroutines of AwaitRights
 }
 
 const (
@@ -133,7 +133,7 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 	}
 	l.options = []gloom.Option{gloom.Backoff(minPause, maxPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
-		return l, l.embed(c, log)
+		return l, l.startEmbedded(c, log)
 	}
 	l.options = append(l.options, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat(c.Lease)))
 	if c.Token != "" {
@@ -149,8 +149,8 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 	return l, nil
 }
 
-// embed starts a broker on sockets that only this user can reach.
-func (l *Link) embed(c Config, log zerolog.Logger) error {
+// startEmbedded starts a broker on sockets that only this user can reach.
+func (l *Link) startEmbedded(c Config, log zerolog.Logger) error {
 	removeStale(os.TempDir())
 	var err error
 	if l.folder, err = makeFolder(); err != nil {
@@ -177,7 +177,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	return nil
 }
 
-// Close ends the embedded broker. Before that, the contexts passed to WantRights must end.
+// Close ends the embedded broker. Before that, the contexts passed to AwaitRights must end.
 func (l *Link) Close() {
 	l.rightsTries.Wait()
 	if l.server != nil {
@@ -191,15 +191,15 @@ func (l *Link) Close() {
 // SubmitterSide is the name of the submitter's side, for Config.OnNotice.
 const SubmitterSide = "submitter"
 
-// Submitter returns the options of a submitter.
-func (l *Link) Submitter() []gloom.Option { return l.submitter(SubmitterSide) }
+// SubmitterOptions returns the options of a submitter.
+func (l *Link) SubmitterOptions() []gloom.Option { return l.submitterOptions(SubmitterSide) }
 
-func (l *Link) submitter(side string) []gloom.Option {
+func (l *Link) submitterOptions(side string) []gloom.Option {
 	return l.clientOptions(side, l.submitAddr, wire.SubmitPort)
 }
 
-// Worker returns the options of a worker with a name of its own.
-func (l *Link) Worker(name string) []gloom.Option {
+// WorkerOptions returns the options of a worker with a name of its own.
+func (l *Link) WorkerOptions(name string) []gloom.Option {
 	return l.clientOptions(name, l.workAddr, wire.WorkerPort)
 }
 
@@ -208,14 +208,14 @@ func (l *Link) clientOptions(side, addr string, port wire.Port) []gloom.Option {
 	for a := range strings.SplitSeq(addr, ",") {
 		addrs = append(addrs, strings.TrimSpace(a))
 	}
-	opts := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.options...)
+	opts := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.handleNotice(side, n) })}, l.options...)
 	if l.server != nil {
 		opts = append(opts, gloom.Dialer(func(context.Context, string, string) (net.Conn, error) { return l.server.Dial(port) }))
 	}
 	return opts
 }
 
-func (l *Link) notice(side string, n gloom.Notice) {
+func (l *Link) handleNotice(side string, n gloom.Notice) {
 	l.mu.Lock()
 	switch n.Event {
 	case gloom.EventConnected, gloom.EventJoined:
@@ -257,7 +257,7 @@ func (l *Link) setDenied(err error) {
 func (l *Link) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.denied != nil && time.Since(l.deniedAt) < deniedFor {
+	if l.denied != nil && time.Since(l.deniedAt) < deniedPeriod {
 		return fmt.Errorf("the broker refuses jobs: %w", l.denied)
 	}
 	for side, err := range l.failures {
@@ -269,9 +269,9 @@ func (l *Link) Health() error {
 // Embedded returns the embedded broker, nil if the broker is shared.
 func (l *Link) Embedded() *server.Server { return l.server }
 
-// Idle returns how many idle workers of the embedded broker serve a type; for a shared broker that
-// is unknown.
-func (l *Link) Idle(typ string) (n int, known bool) {
+// IdleWorkers returns how many idle workers of the embedded broker serve a type; for a shared
+// broker that is unknown.
+func (l *Link) IdleWorkers(typ string) (n int, known bool) {
 	if l.server == nil {
 		return 0, false
 	}

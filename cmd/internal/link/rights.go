@@ -15,10 +15,10 @@ import (
 // connection, which is closed before the job is due.
 
 const (
-	// deniedFor is how long a refusal is expected to recur.
-	deniedFor = 6 * time.Second
-	// tryTime bounds one try of a new connection.
-	tryTime = 10 * time.Second
+	// deniedPeriod is how long a refusal is expected to recur.
+	deniedPeriod = 6 * time.Second
+	// tryTimeout bounds one try of a new connection.
+	tryTimeout = 10 * time.Second
 )
 
 // isDenied reports whether an error is a refusal for lack of rights.
@@ -27,11 +27,11 @@ func isDenied(err error) bool {
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
 
-// WantRights is called with a type whose jobs the token does not cover. It tries new
+// AwaitRights is called with a type whose jobs the token does not cover. It tries new
 // connections, and calls onGranted when one may submit jobs of the type that was refused last. It
 // calls onGranted only once for all types that were refused meanwhile, and never after ctx has
 // ended. The pause between two tries grows from a second to a minute.
-func (l *Link) WantRights(ctx context.Context, typ string, onGranted func()) {
+func (l *Link) AwaitRights(ctx context.Context, typ string, onGranted func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waits := l.deniedType != ""
@@ -65,9 +65,9 @@ func (l *Link) WantRights(ctx context.Context, typ string, onGranted func()) {
 // is due.
 func (l *Link) tryRights(ctx context.Context, typ string) error {
 	const side = "rights"
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	s, err := gloom.NewSubmitter(l.submitter(side)...)
+	s, err := gloom.NewSubmitter(l.submitterOptions(side)...)
 	if err != nil {
 		return err
 	}

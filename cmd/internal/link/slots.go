@@ -15,10 +15,10 @@ const MaxSlots = 250
 // rejoinPause is the pause before the next attempt to join after the broker has refused slots.
 const rejoinPause = 10 * time.Second
 
-// Slots keeps the given number of the door's own slots joined until ctx ends, over as many
+// KeepSlots keeps the given number of the door's own slots joined until ctx ends, over as many
 // connections as needed; then running jobs finish. worker returns the worker for a connection,
 // numbered from 1; wg is done once all workers have ended.
-func (l *Link) Slots(ctx context.Context, wg *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
+func (l *Link) KeepSlots(ctx context.Context, wg *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
 	for n := 1; slots > 0; n++ {
 		part := min(slots, MaxSlots)
 		slots -= part

@@ -48,14 +48,14 @@ type discardLogger struct{}
 
 func (discardLogger) Print(...any) {}
 
-// Packet returns the server's max_allowed_packet in bytes, as of the newest connection; 0 before
+// MaxPacket returns the server's max_allowed_packet in bytes, as of the newest connection; 0 before
 // the first.
-func (c *Connector) Packet() int64 { return c.packet.Load() }
+func (c *Connector) MaxPacket() int64 { return c.packet.Load() }
 
-// MinPacket returns the smallest max_allowed_packet that a connection ever had, 0 before the
+// LowestMaxPacket returns the smallest max_allowed_packet that a connection ever had, 0 before the
 // first. A connection keeps the value that it began with, so a packet that must fit into every
 // connection may not be larger.
-func (c *Connector) MinPacket() int64 { return c.minPacket.Load() }
+func (c *Connector) LowestMaxPacket() int64 { return c.minPacket.Load() }
 
 // SingleStatements reports whether each statement of a transaction must be sent alone, because a server of a
 // Galera cluster was met. If such a server undoes a transaction for one of another node between two
@@ -89,7 +89,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	if c.Replicated {
 		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
-		log, err := setting(ctx, conn, "@@log_bin AND @@binlog_format = 'STATEMENT'")
+		log, err := readSetting(ctx, conn, "@@log_bin AND @@binlog_format = 'STATEMENT'")
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 			isolation = "REPEATABLE READ"
 		}
 	}
-	cluster, err := setting(ctx, conn, "@@wsrep_on = 1")
+	cluster, err := readSetting(ctx, conn, "@@wsrep_on = 1")
 	if err != nil {
 		return err
 	}
@@ -121,8 +121,9 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	return nil
 }
 
-// setting returns the value of an expression of settings; "" if the server does not have one of them.
-func setting(ctx context.Context, conn driver.Conn, expression string) (string, error) {
+// readSetting returns the value of an expression of settings; "" if the server does not have one of
+// them.
+func readSetting(ctx context.Context, conn driver.Conn, expression string) (string, error) {
 	value, err := queryText(ctx, conn, "SELECT CONCAT("+expression+")")
 	if n := Number(err); n != 0 && KindOf(n) == Refused {
 		return "", nil

@@ -24,14 +24,14 @@ const (
 
 // The server's numbers of errors that are not the statement's fault.
 var (
-	conflicts = []uint16{
+	conflictNumbers = []uint16{
 		1205, // lock wait timeout
 		1213, // deadlock
 		1020, // record has changed since last read (snapshot isolation)
 		1412, // table definition has changed since the snapshot
 		1180, // error during commit (cluster conflict)
 	}
-	absences = []uint16{
+	awayNumbers = []uint16{
 		1021, 1026, 1030, 1114, // disk full, error writing file, error from engine, table is full
 		1037, 1038, 1041, 1135, // out of memory, no thread
 		1040, 1203, 1226, // too many connections
@@ -63,9 +63,9 @@ func Number(err error) uint16 {
 // KindOf classifies a server's error number.
 func KindOf(number uint16) Kind {
 	switch {
-	case slices.Contains(conflicts, number):
+	case slices.Contains(conflictNumbers, number):
 		return Conflict
-	case slices.Contains(absences, number), isProxyError(number):
+	case slices.Contains(awayNumbers, number), isProxyError(number):
 		return Away
 	}
 	return Refused
@@ -78,8 +78,8 @@ func isProxyError(number uint16) bool {
 	return number >= 2000 && number < 3000 || number >= 9000 && number < 10000
 }
 
-// Unanswered reports whether an error came instead of a server's answer.
-func Unanswered(err error) bool {
+// IsUnanswered reports whether an error came instead of a server's answer.
+func IsUnanswered(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)

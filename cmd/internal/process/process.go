@@ -27,13 +27,13 @@ type Process struct {
 var Self = sync.OnceValue(func() Process {
 	space, _ := os.Readlink("/proc/self/ns/pid")
 	pid := os.Getpid()
-	start, _ := StartOf(pid)
+	start, _ := StartTime(pid)
 	return Process{boot.ID(), space, pid, start}
 })
 
-// Gone reports whether the process has certainly ended. A process that this one cannot see may
+// IsGone reports whether the process has certainly ended. A process that this one cannot see may
 // still live.
-func (p Process) Gone() bool {
+func (p Process) IsGone() bool {
 	self := Self()
 	if p.Boot == "" || p.Boot != self.Boot || p.PIDNamespace == "" || p.PIDNamespace != self.PIDNamespace || p.PID <= 0 {
 		return false
@@ -42,13 +42,13 @@ func (p Process) Gone() bool {
 	if unix.Kill(p.PID, 0) == unix.ESRCH {
 		return true
 	}
-	start, state := StartOf(p.PID)
+	start, state := StartTime(p.PID)
 	return start != "" && (start != p.Start || state == "Z" || state == "X")
 }
 
-// StartOf returns the time at which a process started, in ticks since the boot, and the letter
+// StartTime returns the time at which a process started, in ticks since the boot, and the letter
 // of its state; both are "" if unknown.
-func StartOf(pid int) (start, state string) {
+func StartTime(pid int) (start, state string) {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	// The name, which is in parentheses before the state, may contain any character.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))

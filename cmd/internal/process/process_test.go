@@ -8,16 +8,16 @@ import (
 
 func TestGone(t *testing.T) {
 	here := Self()
-	if here.Boot == "" || here.PIDNamespace == "" || here.Start == "" || here.Gone() {
+	if here.Boot == "" || here.PIDNamespace == "" || here.Start == "" || here.IsGone() {
 		t.Fatalf("%+v", here)
 	}
 	later := here
 	later.Start += "1"
-	if !later.Gone() {
+	if !later.IsGone() {
 		t.Error("a process that had our id before us is gone")
 	}
 	for _, elsewhere := range []Process{{"another", here.PIDNamespace, 1<<22 + 1, "1"}, {here.Boot, "another", 1<<22 + 1, "1"}, {"", "", 1<<22 + 1, "1"}, {}} {
-		if elsewhere.Gone() {
+		if elsewhere.IsGone() {
 			t.Errorf("what cannot be seen is not gone for certain: %+v", elsewhere)
 		}
 	}
@@ -27,18 +27,18 @@ func TestGone(t *testing.T) {
 	}
 	other := here
 	other.PID = cmd.Process.Pid
-	other.Start, _ = StartOf(other.PID)
-	if other.Gone() {
+	other.Start, _ = StartTime(other.PID)
+	if other.IsGone() {
 		t.Error("it lives")
 	}
 	cmd.Process.Kill()
-	for deadline := time.Now().Add(45 * time.Second); !other.Gone(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(45 * time.Second); !other.IsGone(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a zombie does not count as gone")
 		}
 	}
 	cmd.Wait()
-	if !other.Gone() {
+	if !other.IsGone() {
 		t.Error("it is gone")
 	}
 }

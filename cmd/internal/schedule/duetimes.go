@@ -25,9 +25,9 @@ const (
 	searchYears = 12
 )
 
-// parser takes five fields, as crontab does. A job that names days of the month and of the week is
-// due on both.
-var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
+// cronParser takes five fields, as crontab does. A job that names days of the month and of the week
+// is due on both.
+var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
 	WithMaxSearchYears(searchYears)
 
 // parseCron parses the times of a schedule. Those of "@every" are counted from created.
@@ -42,7 +42,7 @@ func parseCron(text string, zone *time.Location, created time.Time) (dueTimes, e
 	if strings.Contains(text, "=") { // the parser would read a zone from it
 		return nil, errors.New("must be five fields, @hourly, @daily, @weekly, @monthly, @yearly or @every 90s; the zone has its own field")
 	}
-	s, err := parser.Parse(text)
+	s, err := cronParser.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("must be five fields (minute, hour, day, month, weekday), @hourly or the like, or @every 90s: %w", err)
 	}
@@ -59,11 +59,11 @@ type interval struct {
 	length time.Duration
 }
 
-func (e interval) next(after time.Time) time.Time {
-	n := after.Sub(e.start) / e.length
-	t := e.start.Add(n * e.length)
+func (i interval) next(after time.Time) time.Time {
+	n := after.Sub(i.start) / i.length
+	t := i.start.Add(n * i.length)
 	if !t.After(after) {
-		t = t.Add(e.length)
+		t = t.Add(i.length)
 	}
 	return t
 }
@@ -75,16 +75,16 @@ type zonedSchedule struct {
 	zone *time.Location
 }
 
-func (c zonedSchedule) next(after time.Time) time.Time {
+func (s zonedSchedule) next(after time.Time) time.Time {
 	after = after.Truncate(time.Second)
-	_, offset := after.In(c.zone).Zone()
+	_, offset := after.In(s.zone).Zone()
 	clock := after.UTC().Add(time.Duration(offset) * time.Second)
 	for {
-		if clock = c.Next(clock); clock.IsZero() {
+		if clock = s.Next(clock); clock.IsZero() {
 			return clock
 		}
 		// A time that the clocks show twice is due the first time.
-		if t := c.firstShown(clock); t.After(after) {
+		if t := s.firstShown(clock); t.After(after) {
 			return t
 		}
 	}
@@ -95,8 +95,8 @@ const maxZoneOffset = 26 * time.Hour
 
 // firstShown returns the first moment at which the zone's clocks show this time or a later one: a time
 // that the clocks skip is due when they jump.
-func (c zonedSchedule) firstShown(clock time.Time) time.Time {
-	t := clock.Add(-maxZoneOffset).In(c.zone)
+func (s zonedSchedule) firstShown(clock time.Time) time.Time {
+	t := clock.Add(-maxZoneOffset).In(s.zone)
 	for {
 		_, offset := t.Zone()
 		start, end := t.ZoneBounds()

@@ -23,17 +23,17 @@ type Schedule struct {
 	Spec
 	Created  time.Time `json:"created"`
 	FromFile bool      `json:"from_file,omitempty"` // only the file may change it
-	// Through is the last due time that has been settled.
-	Through time.Time `json:"through"`
-	// Gaps hold the due times before Through that were missed, in order. They count as due again if
-	// the clock is set back, so no job is made twice and none is lost.
+	// SettledUntil is the last due time that has been settled.
+	SettledUntil time.Time `json:"through"`
+	// Gaps hold the due times before SettledUntil that were missed, in order. They count as due
+	// again if the clock is set back, so no job is made twice and none is lost.
 	Gaps []missedSpan `json:"gaps,omitempty"`
-	// Before is the id of the job that was made last.
-	Before string `json:"before,omitempty"`
+	// LastJobID is the id of the job that was made last.
+	LastJobID string `json:"before,omitempty"`
 	// Queued is a due time whose job waits for the end of the previous job.
 	Queued time.Time `json:"queued,omitzero"`
-	// Last are the due times that were settled last, the newest first.
-	Last []Run `json:"last,omitempty"`
+	// RecentRuns are the due times that were settled last, the newest first.
+	RecentRuns []Run `json:"last,omitempty"`
 
 	dueTimes dueTimes
 }
@@ -109,14 +109,14 @@ func (s *Schedule) compile() error {
 // startAt makes the schedule start now, so that no earlier time is due. If the clock is set back
 // later, the schedule starts at the time that the clock then shows.
 func (s *Schedule) startAt(now time.Time) {
-	s.Through, s.Gaps, s.Queued = now, []missedSpan{{To: now}}, time.Time{}
+	s.SettledUntil, s.Gaps, s.Queued = now, []missedSpan{{To: now}}, time.Time{}
 }
 
 // Change returns the schedule with a new spec, or nil if the spec is the same. If the due
 // times have changed or the schedule was paused, it starts now; otherwise the new schedule still
 // catches up earlier due times.
 func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
-	if s.Same(&spec) && s.FromFile == fromFile {
+	if s.Equal(&spec) && s.FromFile == fromFile {
 		return nil, nil
 	}
 	n := *s
@@ -144,7 +144,7 @@ func (s *Schedule) gapAfter(t time.Time) int {
 // unsettled returns the bounds of the due times that are not settled: they are after from, and not
 // after to.
 func (s *Schedule) unsettled(now time.Time) (from, to time.Time) {
-	from, to = s.Through, now
+	from, to = s.SettledUntil, now
 	if i := s.gapAfter(now); i < len(s.Gaps) {
 		if from = s.Gaps[i].From; from.IsZero() {
 			from = now
@@ -169,8 +169,8 @@ func (s *Schedule) Wake(now time.Time) time.Time {
 // firstAfter returns the first unsettled due time after a moment; zero if there is none.
 func (s *Schedule) firstAfter(from time.Time) time.Time {
 	t := s.dueTimes.next(from)
-	for !t.IsZero() && !t.After(s.Through) {
-		from = s.Through
+	for !t.IsZero() && !t.After(s.SettledUntil) {
+		from = s.SettledUntil
 		if i := s.gapAfter(t); i < len(s.Gaps) {
 			if from = s.Gaps[i].From; t.After(from) {
 				break
@@ -222,21 +222,21 @@ type Conditions struct {
 
 // Settle decides on all due times up to now, and records that in the schedule. The plan must be
 // carried out and the schedule stored in one transaction, or not at all.
-func (s *Schedule) Settle(w Conditions) Plan {
+func (s *Schedule) Settle(c Conditions) Plan {
 	p := Plan{Skipped: make(map[string]int)}
 	if s.Paused {
 		return p
 	}
-	live := sync.OnceValue(func() bool { return s.Before != "" && w.IsLive(s.Before) })
+	live := sync.OnceValue(func() bool { return s.LastJobID != "" && c.IsLive(s.LastJobID) })
 	if !s.Queued.IsZero() && !live() {
-		s.makeJob(&p, w, s.Queued)
+		s.makeJob(&p, c, s.Queued)
 		s.Queued = time.Time{}
 	}
 	s.Gaps = slices.Clone(s.Gaps)
-	at := s.gapAfter(w.Now)
+	at := s.gapAfter(c.Now)
 	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
 		// The clock may be set back further, to times before this.
-		start := milliseconds(w.Now)
+		start := milliseconds(c.Now)
 		s.Gaps[at].From, p.Changed = start, true
 		s.Gaps = slices.Insert(s.Gaps, at, missedSpan{To: start})
 		at++
@@ -246,7 +246,7 @@ func (s *Schedule) Settle(w Conditions) Plan {
 		busy := s.Overlap != overlapAllow && (len(p.Made) > 0 || live())
 		switch {
 		case !busy:
-			s.makeJob(&p, w, t)
+			s.makeJob(&p, c, t)
 		case s.Overlap == overlapQueue && s.Queued.IsZero():
 			s.Queued, p.Changed = t, true
 		case s.Overlap == overlapQueue:
@@ -262,34 +262,34 @@ func (s *Schedule) Settle(w Conditions) Plan {
 		if s.expired(end) {
 			end = s.Until
 		}
-		begin := latest(g.From, w.WatchedSince.Add(-missedAfter))
+		begin := latest(g.From, c.WatchedSince.Add(-missedAfter))
 		if g.From.IsZero() || !begin.Before(end) {
 			continue
 		}
 		list := s.dueBetween(begin, end)
-		more := min(len(list), w.Room-len(p.Made))
+		more := min(len(list), c.Room-len(p.Made))
 		for _, t := range list[:more] {
 			due(t)
 		}
 		if more > 0 {
 			s.Gaps[i].From = list[more-1]
-			moved := s.keepGap(i, missedSpan{g.From, list[0]})
+			moved := s.insertGap(i, missedSpan{g.From, list[0]})
 			i, at = i+moved, at+moved
 		}
 		if p.More = more < len(list); p.More {
 			return p
 		}
 	}
-	from, to := s.unsettled(w.Now)
-	onTimeFrom := earliest(to, latest(from, w.WatchedSince.Add(-missedAfter)))
+	from, to := s.unsettled(c.Now)
+	onTimeFrom := earliest(to, latest(from, c.WatchedSince.Add(-missedAfter)))
 	missed := s.dueBetween(from, onTimeFrom)
 	skipped := len(missed)
 	switch s.CatchUp {
 	case catchUpAll:
-		oldest := w.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
+		oldest := c.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
 		skipped, _ = slices.BinarySearchFunc(missed, oldest, time.Time.Compare)
 	case catchUpOne:
-		oldest := w.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
+		oldest := c.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
 		if n := len(missed); n > 0 && !missed[n-1].Before(oldest) {
 			skipped = n - 1
 		}
@@ -304,7 +304,7 @@ func (s *Schedule) Settle(w Conditions) Plan {
 	rest := slices.Concat(missed[skipped:], s.dueBetween(onTimeFrom, to))
 	var first time.Time // the first one that is not missed
 	for _, t := range rest {
-		if p.More = len(p.Made) >= w.Room; p.More {
+		if p.More = len(p.Made) >= c.Room; p.More {
 			break
 		}
 		first, settled = cmp.Or(first, t), t
@@ -316,11 +316,11 @@ func (s *Schedule) Settle(w Conditions) Plan {
 	if at < len(s.Gaps) {
 		s.Gaps[at].From = settled
 	} else {
-		s.Through = settled
+		s.SettledUntil = settled
 	}
 	// If more than MaxCatchUp times were missed, the first of them are not even recorded as
 	// skipped, so their number does not tell whether there is a gap.
-	s.keepGap(at, missedSpan{from, cmp.Or(first, settled.Add(1))})
+	s.insertGap(at, missedSpan{from, cmp.Or(first, settled.Add(1))})
 	if len(s.Gaps) > maxGaps {
 		short := slices.MinFunc(s.Gaps, func(a, b missedSpan) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
 		s.Gaps = slices.DeleteFunc(s.Gaps, func(g missedSpan) bool { return g == short })
@@ -328,9 +328,9 @@ func (s *Schedule) Settle(w Conditions) Plan {
 	return p
 }
 
-// keepGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
+// insertGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
 // due time is left in that. It returns by how many gaps the list has grown.
-func (s *Schedule) keepGap(i int, gap missedSpan) int {
+func (s *Schedule) insertGap(i int, gap missedSpan) int {
 	over := func(g missedSpan) bool { return !g.From.IsZero() && !s.dueTimes.next(g.From).Before(g.To) }
 	before := len(s.Gaps)
 	if i < len(s.Gaps) && over(s.Gaps[i]) {
@@ -342,10 +342,10 @@ func (s *Schedule) keepGap(i int, gap missedSpan) int {
 	return len(s.Gaps) - before
 }
 
-func (s *Schedule) makeJob(p *Plan, w Conditions, due time.Time) {
-	run := Run{DueAt: due, MadeAt: milliseconds(w.Now), JobID: w.JobID(due)}
+func (s *Schedule) makeJob(p *Plan, c Conditions, due time.Time) {
+	run := Run{DueAt: due, MadeAt: milliseconds(c.Now), JobID: c.JobID(due)}
 	p.Made = append(p.Made, run)
-	s.Before = run.JobID
+	s.LastJobID = run.JobID
 	s.record(p, run)
 }
 
@@ -354,7 +354,7 @@ func (s *Schedule) record(p *Plan, run Run) {
 	if run.Skipped != "" {
 		p.Skipped[run.Skipped]++
 	}
-	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), maxPast-1)]...)
+	s.RecentRuns = append([]Run{run}, s.RecentRuns[:min(len(s.RecentRuns), maxPast-1)]...)
 }
 
 // dueBetween returns the latest due times after from and not after to, at most MaxCatchUp. It goes back
@@ -403,8 +403,8 @@ func (s *Schedule) View(name string, now time.Time) View {
 	for _, t := range s.Next(now) {
 		v.Next = append(v.Next, formatTime(t))
 	}
-	for _, r := range s.Last {
-		v.Last = append(v.Last, RunView{formatTime(r.DueAt), formatTime(r.MadeAt), orNull(r.JobID), orNull(r.Skipped), orNull(skipReasons[r.Skipped])})
+	for _, r := range s.RecentRuns {
+		v.Last = append(v.Last, RunView{formatTime(r.DueAt), formatTime(r.MadeAt), nilIfEmpty(r.JobID), nilIfEmpty(r.Skipped), nilIfEmpty(skipReasons[r.Skipped])})
 	}
 	return v
 }
@@ -414,10 +414,10 @@ func formatTime(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
-	return orNull(t.UTC().Format("2006-01-02T15:04:05.000Z"))
+	return nilIfEmpty(t.UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
-func orNull(s string) *string {
+func nilIfEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}

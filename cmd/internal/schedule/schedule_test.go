@@ -118,8 +118,8 @@ func TestManyMissed(t *testing.T) {
 	}
 	w = newTestDoor(t, func(s *Spec) { s.Cron = "* * * * *" })
 	w.settleAt(20 * 365 * 86400)
-	if len(w.jobs) != 1 || len(w.s.Last) != maxPast {
-		t.Errorf("%v, %+v", w.jobs, w.s.Last)
+	if len(w.jobs) != 1 || len(w.s.RecentRuns) != maxPast {
+		t.Errorf("%v, %+v", w.jobs, w.s.RecentRuns)
 	}
 }
 

@@ -55,17 +55,17 @@ const (
 	overlapAllow, overlapSkip, overlapQueue = "allow", "skip", "queue"
 )
 
-// Fault is an error in a schedule.
-type Fault struct {
+// FieldError is an error in a schedule.
+type FieldError struct {
 	Missing bool   // the field is missing
 	Field   string // "" for the whole schedule
 	Reason  string // for people; names the field, its value and the allowed values
 }
 
-func (f *Fault) Error() string { return f.Reason }
+func (e *FieldError) Error() string { return e.Reason }
 
-func invalidField(field, format string, args ...any) *Fault {
-	return &Fault{Field: field, Reason: strings.TrimSpace(field + " " + fmt.Sprintf(format, args...))}
+func invalidField(field, format string, args ...any) *FieldError {
+	return &FieldError{Field: field, Reason: strings.TrimSpace(field + " " + fmt.Sprintf(format, args...))}
 }
 
 // CheckName returns an error if name cannot be the name of a schedule.
@@ -88,7 +88,7 @@ func (s *Spec) decodeTargets() map[string]any {
 }
 
 // Parse parses a schedule in JSON. Keys that are missing or null get defaults; checkJob validates
-// its job. The error is a *Fault, or an error of checkJob.
+// its job. The error is a *FieldError, or an error of checkJob.
 func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error) {
 	if !utf8.Valid(text) {
 		return s, invalidField("", "the schedule is not UTF-8")
@@ -104,8 +104,8 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 		to := fields[name]
 		switch {
 		case to == nil:
-			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no key %.40q; its keys are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
-		case string(value) == "null", parseWhole(value, to):
+			return s, &FieldError{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no key %.40q; its keys are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
+		case string(value) == "null", parseWholeNumber(value, to):
 		case json.Unmarshal(value, to) != nil:
 			return s, invalidField(name, "must be %s, not %.60s", typeNames[fmt.Sprintf("%T", to)], value)
 		}
@@ -116,8 +116,8 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 	return s, checkJob(s.Job)
 }
 
-// parseWhole parses a whole number that is written with a fraction or exponent, such as 5.0.
-func parseWhole(value json.RawMessage, to any) bool {
+// parseWholeNumber parses a whole number that is written with a fraction or exponent, such as 5.0.
+func parseWholeNumber(value json.RawMessage, to any) bool {
 	n, ok := to.(*int64)
 	var f float64
 	if !ok || json.Unmarshal(value, &f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
@@ -135,7 +135,7 @@ var typeNames = map[string]string{
 func (s *Spec) check() error {
 	for name, text := range map[string]string{"cron": s.Cron, "job": string(s.Job)} {
 		if text == "" {
-			return &Fault{Missing: true, Field: name, Reason: name + " is missing"}
+			return &FieldError{Missing: true, Field: name, Reason: name + " is missing"}
 		}
 	}
 	if len(s.Cron) > maxCron {
@@ -165,8 +165,8 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// Same reports whether two specs are equal.
-func (s *Spec) Same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
+// Equal reports whether two specs are equal.
+func (s *Spec) Equal(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
 
 // encode returns the JSON of a value that can always be encoded.
 func encode(v any) []byte {

@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 		`{"cron":"@daily","job":1,"note":"` + strings.Repeat("x", 1025) + `"}`: {"note", "1024", "1025"},
 	} {
 		_, err := Parse([]byte(text), anyJob)
-		var f *Fault
+		var f *FieldError
 		if !errors.As(err, &f) || f.Field != want[0] {
 			t.Errorf("%s: %v, want a fault of %q", text, err, want[0])
 			continue

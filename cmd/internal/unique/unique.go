@@ -24,7 +24,7 @@ const (
 
 var periods = [...]string{"live", "waiting", "window"}
 
-func (w Period) String() string { return periods[w] }
+func (p Period) String() string { return periods[p] }
 
 // ParsePeriod returns the Period with this name.
 func ParsePeriod(name string) (Period, bool) {
@@ -80,14 +80,14 @@ type Request struct {
 // Check returns the name of a field that contradicts the others, whether it does so by being
 // absent, and the reason, as a text to follow that name. All three are zero if no field
 // contradicts another.
-func (a *Request) Check() (field string, missing bool, reason string) {
+func (r *Request) Check() (field string, missing bool, reason string) {
 	switch {
-	case a.Period == Window && a.Window == 0:
+	case r.Period == Window && r.Window == 0:
 		return "for_ms", true, "is missing: a window needs a length"
-	case a.Period != Window && a.Window != 0:
-		return "for_ms", false, "is only for while window; while is " + a.Period.String()
-	case a.Mode != Extend && a.Max != 0:
-		return "max_ms", false, "is only for mode extend; mode is " + a.Mode.String()
+	case r.Period != Window && r.Window != 0:
+		return "for_ms", false, "is only for while window; while is " + r.Period.String()
+	case r.Mode != Extend && r.Max != 0:
+		return "max_ms", false, "is only for mode extend; mode is " + r.Mode.String()
 	}
 	return "", false, ""
 }

@@ -22,8 +22,8 @@ const maxWait = 15 * time.Second
 const pausedAdvice = "Running rows continue; no other row begins until it is resumed."
 
 // findFindings returns the findings, the most severe first.
-func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.Look {
-	findings := finding.Look{}
+func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.Conditions {
+	findings := finding.Conditions{}
 	if len(l.Workers) == 0 {
 		findings.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
 	}

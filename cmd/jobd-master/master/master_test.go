@@ -135,7 +135,7 @@ func (f *fixture) register(w *peertest.Client, name string, targets ...string) {
 		strings.Join(targets, `","`), name)); got != `[1,{"no":1,"data":"ok"}]` {
 		f.t.Fatal(got)
 	}
-	peertest.Until(f.t, "the gap begins", func() bool { return f.clock.waiting() > before })
+	peertest.WaitUntil(f.t, "the gap begins", func() bool { return f.clock.waiting() > before })
 	f.clock.advance(50 * time.Millisecond)
 }
 
@@ -183,10 +183,10 @@ func TestPoke(t *testing.T) {
 	f.poke(client, "z", "y", "nobody")
 	answer(t, a, poll("y"), ok)
 	answer(t, b, poll("y", "z"), ok)
-	c.Quiet()
-	client.Quiet()
-	a.Quiet()
-	b.Quiet()
+	c.ExpectNothing()
+	client.ExpectNothing()
+	a.ExpectNothing()
+	b.ExpectNothing()
 }
 
 func TestPokeThrottle(t *testing.T) {
@@ -199,14 +199,14 @@ func TestPokeThrottle(t *testing.T) {
 		f.poke(client, "y")
 		f.poke(client, "x")
 	}
-	w.Quiet()
+	w.ExpectNothing()
 	f.clock.advance(throttle - time.Millisecond)
-	w.Quiet()
+	w.ExpectNothing()
 	f.clock.advance(time.Millisecond)
 	answer(t, w, poll("x", "y"), ok)
-	w.Quiet()
+	w.ExpectNothing()
 	f.clock.advance(10 * throttle)
-	w.Quiet()
+	w.ExpectNothing()
 	f.poke(client, "z")
 	answer(t, w, poll("z"), ok)
 }
@@ -248,15 +248,15 @@ func TestRememberedPokes(t *testing.T) {
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["other","z","toString","__proto__"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Fatal(got)
 	}
-	w.Quiet() // an old worker would not listen yet
+	w.ExpectNothing() // an old worker would not listen yet
 	f.clock.advance(9 * time.Millisecond)
-	w.Quiet()
-	peertest.Until(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
+	w.ExpectNothing()
+	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
 	f.clock.advance(50 * time.Millisecond)
 	answer(t, w, poll("toString", "__proto__", "z"), ok)
-	w.Quiet()
+	w.ExpectNothing()
 	answer(t, f.worker("second", "x", "z"), poll("x"), ok)
-	f.worker("third", "x", "z").Quiet()
+	f.worker("third", "x", "z").ExpectNothing()
 }
 
 // Requests in the gap after a registration wait until the gap is over.
@@ -266,11 +266,11 @@ func TestListenGap(t *testing.T) {
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Fatal(got)
 	}
-	peertest.Until(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
+	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
 	f.poke(client, "x")
 	client.Write(`[0,{"no":8,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"}]}}]|`)
-	client.Quiet()
-	w.Quiet()
+	client.ExpectNothing()
+	w.ExpectNothing()
 	f.clock.advance(50 * time.Millisecond)
 	var got []string
 	for range 2 {
@@ -292,9 +292,9 @@ func TestPollOfALostWorker(t *testing.T) {
 	f.poke(client, "x")
 	request(t, w)
 	w.Close()
-	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 0 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 0 })
 	f.clock.advance(throttle)
-	peertest.Until(t, "the poke is remembered", func() bool {
+	peertest.WaitUntil(t, "the poke is remembered", func() bool {
 		f.clock.advance(throttle)
 		return f.metric("jobd_master_remembered_pokes") == 1
 	})
@@ -326,7 +326,7 @@ func TestPollOfASilentWorker(t *testing.T) {
 	f.poke(client, "x")
 	answer(t, w, poll("x"), ok)
 	w.Close()
-	peertest.Until(t, "a poke is remembered", func() bool {
+	peertest.WaitUntil(t, "a poke is remembered", func() bool {
 		f.clock.advance(throttle)
 		return f.metric("jobd_master_remembered_pokes") > 0
 	})
@@ -343,7 +343,7 @@ func TestFirstPollIsRepeated(t *testing.T) {
 	f.poke(client, "x")
 	request(t, w) // not answered
 	answer(t, w, poll("x"), ok)
-	w.Quiet()
+	w.ExpectNothing()
 }
 
 func (f *fixture) workers() int {
@@ -391,7 +391,7 @@ func TestRegistration(t *testing.T) {
 		t.Errorf("without a name: %s", got)
 	}
 	f.register(w, "later", "y", "z")
-	status := peertest.Data(t, c.Ask(`[0,{"no":1,"type":"status"}]`))
+	status := peertest.DecodeData(t, c.Ask(`[0,{"no":1,"type":"status"}]`))
 	want := fmt.Sprintf("[map[name:later remoteAddr:127.0.0.1 remotePort:%d targets:[y z]]]", w.LocalPort())
 	if got := fmt.Sprint(status["workers"]); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -453,7 +453,7 @@ func TestPauseAndContinue(t *testing.T) {
 	// A silent worker delays the answer, but there is one, and it names that worker.
 	client.Expect(`[1,{"no":3,"error":"worker 'b' (127.0.0.1:` + strconv.Itoa(b.LocalPort()) + `) did not pause: no answer within 300ms"}]`)
 	request(t, b)
-	b.Quiet()
+	b.ExpectNothing()
 }
 
 func TestStatusOfWorkers(t *testing.T) {
@@ -478,7 +478,7 @@ func TestStatusOfWorkers(t *testing.T) {
 	if got := client.Ask(`[0,{"no":2,"type":"status","data":{"poll_workers":false}}]`); strings.Contains(got, "workerStatus") {
 		t.Error(got)
 	}
-	a.Quiet()
+	a.ExpectNothing()
 }
 
 func TestRunManual(t *testing.T) {
@@ -486,7 +486,7 @@ func TestRunManual(t *testing.T) {
 	a, b, client := f.worker("a", "x"), f.worker("b", "y"), f.dial()
 	client.Write(`[0,{"no":1,"type":"run-manual","data":{"jobs":[{"id":10,"target":"x"},{"id":9,"target":"y"},{"id":8,"target":"zzz"},{"id":11,"target":"x"},{"id":10,"target":"x"}]}}]|`)
 	answer(t, a, `"type":"run-manual","data":{"ids":[10,11]}`, `"data":{"jobs":{"11":{"stdout":"\u0004"}},"errors":{"10":"e"}}`)
-	client.Quiet() // the master waits for the other workers
+	client.ExpectNothing() // the master waits for the other workers
 	answer(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
 	client.Expect(`[1,{"no":1,"data":{"jobs":{"9":{"result":"ok"},"11":{"stdout":"\u0004"}},"errors":{"8":"worker serving target 'zzz' not found","10":"e"}}}]`)
 
@@ -523,26 +523,26 @@ func TestSendSignal(t *testing.T) {
 func TestPings(t *testing.T) {
 	f := start(t, "")
 	w, silent, client := f.worker("w", "x"), f.worker("mute", "y"), f.dial()
-	client.Quiet()
+	client.ExpectNothing()
 	for i := range 5 {
 		f.clock.advance(30 * time.Second)
 		w.Expect("[2]")
 		silent.Expect("[2]")
 		if i < 2 {
 			w.Write("[3]|")
-			w.Quiet() // it has arrived
+			w.ExpectNothing() // it has arrived
 		}
-		client.Quiet()
+		client.ExpectNothing()
 		if f.workers() != 2 {
 			t.Fatalf("%d workers are left after %d pings", f.workers(), i+1)
 		}
 	}
 	// A worker that stops answering pings is disconnected; one that has never answered is not.
-	peertest.Until(t, "a worker that fell silent is given up", func() bool {
+	peertest.WaitUntil(t, "a worker that fell silent is given up", func() bool {
 		f.clock.advance(30 * time.Second)
 		return f.workers() == 1
 	})
-	status := peertest.Data(t, client.Ask(`[0,{"no":1,"type":"status"}]`))
+	status := peertest.DecodeData(t, client.Ask(`[0,{"no":1,"type":"status"}]`))
 	if got := fmt.Sprint(status["workers"]); !strings.Contains(got, "name:mute") {
 		t.Errorf("left is %s", got)
 	}
@@ -580,7 +580,7 @@ func TestConcurrentClients(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	peertest.Until(t, "all workers are gone", func() bool { return f.workers() == 0 })
+	peertest.WaitUntil(t, "all workers are gone", func() bool { return f.workers() == 0 })
 }
 
 // TestLook: the master asks workers of several kinds about themselves, and one worker of each
@@ -604,7 +604,7 @@ func TestLook(t *testing.T) {
 	if l != <-snapshots {
 		t.Error("two have looked at a time")
 	}
-	b.Quiet()
+	b.ExpectNothing()
 	var targets, workers []string
 	for _, x := range l.Targets {
 		targets = append(targets, fmt.Sprintf("%s: %d/%d workers, %d of %d, %d queued, %d+%d wait, more %t, known %t", x.Target.Target, x.PausedBy, x.Workers, x.Running, x.Concurrency, x.Queued, x.Waiting, x.Manual, x.More, x.Known))
@@ -630,7 +630,7 @@ func TestLook(t *testing.T) {
 	// After the Period it asks them again. A target that has lost its last worker is reported;
 	// counts that cannot be renewed stay for a while.
 	old.Close()
-	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 3 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 3 })
 	for _, c := range []struct {
 		after     time.Duration
 		waiting   int
@@ -669,7 +669,7 @@ func TestManyTargets(t *testing.T) {
 	request(t, w)
 	request(t, other)
 	other.Close()
-	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 1 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 1 })
 }
 
 // TestServedTargets fills the remembered pokes: from then on only targets that are served can be
@@ -703,7 +703,7 @@ func TestServedTargets(t *testing.T) {
 	expect("twice", unserved)
 	expect("new", served)
 	other.Close()
-	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 1 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 1 })
 	expect("both", unserved)
 }
 
@@ -743,7 +743,7 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 		t.Errorf("a third worker: %s", got)
 	}
 	second.Close()
-	peertest.Until(t, "the second worker is gone", func() bool { return f.workers() == 1 })
+	peertest.WaitUntil(t, "the second worker is gone", func() bool { return f.workers() == 1 })
 	if got := ask(); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Errorf("after the second has left: %s", got)
 	}
@@ -751,7 +751,7 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 	// What a snapshot holds for a target counts, too, so that a snapshot does not take longer than it is valid.
 	w.Close()
 	third.Close()
-	peertest.Until(t, "all are gone", func() bool { return f.workers() == 0 })
+	peertest.WaitUntil(t, "all are gone", func() bool { return f.workers() == 0 })
 	for i := range list {
 		list[i] = fmt.Sprint(i)
 	}

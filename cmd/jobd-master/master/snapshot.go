@@ -88,7 +88,7 @@ type snapshotState struct {
 	mu          sync.Mutex
 	last        *Snapshot
 	history     []countSample
-	findings    finding.Memory
+	findings    finding.Tracker
 	tableCounts map[string]tableCount // by table
 }
 
@@ -339,7 +339,7 @@ func (s *snapshotState) findFindings(l *Snapshot) finding.List {
 		}
 	}
 	s.history = slices.DeleteFunc(append(s.history, now), func(p countSample) bool { return l.At.Sub(p.at) > recentWindow })
-	return s.findings.Note(findFindings(l, func(target string) recentCounts {
+	return s.findings.Update(findFindings(l, func(target string) recentCounts {
 		first := s.history[0]
 		a, b := first.byTarget[target], now.byTarget[target]
 		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone or restarted

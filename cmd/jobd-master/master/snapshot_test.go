@@ -65,7 +65,7 @@ func TestFindings(t *testing.T) {
 	}
 	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
 	var found []string
-	for _, f := range new(finding.Memory).Note(findFindings(l, func(string) recentCounts { return recentCounts{} }), now) {
+	for _, f := range new(finding.Tracker).Update(findFindings(l, func(string) recentCounts { return recentCounts{} }), now) {
 		found = append(found, f.Severity+" "+f.Subject)
 	}
 	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(found, want) {

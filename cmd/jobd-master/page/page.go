@@ -14,5 +14,5 @@ var views embed.FS
 // Site is the page of jobd-master.
 var Site = page.New(page.Daemon{
 	Title: "jobd", Noun: "master", Views: views,
-	Without: "<code>GET /v1/stats</code> and <code>jobctl --master list-workers</code> have the same data.",
+	NoScript: "<code>GET /v1/stats</code> and <code>jobctl --master list-workers</code> have the same data.",
 })

@@ -35,7 +35,7 @@ const watchFor = 10 * time.Minute
 // Watch takes a Look at intervals, until stop is closed, so that plots have data when the page is
 // opened again. If nobody has requested the statistics for watchFor, workers and their tables are
 // left alone.
-func (s *Server) Watch(stop <-chan struct{}) { s.history.Run(stop, s.moment) }
+func (s *Server) Watch(stop <-chan struct{}) { s.history.Collect(stop, s.moment) }
 
 // moment returns the current sums, and false if nobody has requested the statistics lately.
 func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
@@ -46,9 +46,9 @@ func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	m.Moment = api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}
 	if v.Oldest != nil {
 		age := max(0, v.At.Sub(*v.Oldest).Truncate(time.Second).Seconds())
-		m.Wait95 = &age
+		m.WaitP95 = &age
 	}
-	return m, moments.Histograms{Bounds: v.Bounds, Run: v.Runs}, true
+	return m, moments.Histograms{Bounds: v.Bounds, Runs: v.Runs}, true
 }
 
 func (s *Server) moments(*http.Request) (any, error) {
@@ -162,7 +162,7 @@ func (s *Server) target(r *http.Request) (any, error) {
 			workers = append(workers, w)
 		}
 	}
-	found := l.Findings.Select(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
+	found := l.Findings.Select(finding.Query{Subject: name, Visible: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
 	return struct {
 		master.Target
 		At       []master.Worker `json:"at"` // the workers that serve it

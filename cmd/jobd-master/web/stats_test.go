@@ -42,7 +42,7 @@ func TestTargetNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOn(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOnListener(listener, door.Options{TrustLocal: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
 	for _, segment := range []string{"%2F", "%2f", "%FF%2F", "%FF..", "a%2Fb"} {
 		r := httptest.NewRequest("GET", "http://"+listener.Addr().String()+"/v1/targets/"+segment, nil)
 		r.RemoteAddr = "127.0.0.1:1"
@@ -61,7 +61,7 @@ func TestQuery(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOn(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOnListener(listener, door.Options{TrustLocal: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
 	for query, says := range map[string]string{
 		"part=a":        "",
 		"prat=a":        "no parameter",

@@ -98,7 +98,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // open serves a path that reveals nothing about rows, to any client.
 func (s *Server) open(pattern string, handler http.HandlerFunc) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if _, err := s.Door.Admit(w, r, door.Need{Methods: []string{http.MethodGet}, Open: true}); err != nil {
+		if _, err := s.Door.Admit(w, r, door.Requirements{Methods: []string{http.MethodGet}, Public: true}); err != nil {
 			refuse(w, err)
 			return
 		}
@@ -133,7 +133,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, m methods) {
 	for name := range m {
 		allowed = append(allowed, name)
 	}
-	if _, err := s.Door.Admit(w, r, door.Need{Methods: allowed, Scope: mayAdmin}); err != nil {
+	if _, err := s.Door.Admit(w, r, door.Requirements{Methods: allowed, Scope: mayAdmin}); err != nil {
 		refuse(w, err)
 		return
 	}

@@ -283,12 +283,12 @@ func (b *Bridge) startSlots(target string, slots int) {
 	typ := b.typeOf(target)
 	ctx, stop := context.WithCancel(b.ctx)
 	b.stopSlotsOf[target] = stop
-	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
+	b.link.KeepSlots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.runInSlot,
 			// A slot's process has no time limit here; the bridge ends it.
 			StopTimeout: 1000 * time.Hour,
-			Options:     b.link.Worker(connectionName(typ, connection)),
+			Options:     b.link.WorkerOptions(connectionName(typ, connection)),
 		}
 	})
 }

@@ -500,7 +500,7 @@ func TestDatabaseOutage(t *testing.T) {
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
 	f.await(store.Accepted, 3)
-	f.table.Fail(storetest.ErrUnreachable)
+	f.table.SetError(storetest.ErrUnreachable)
 	f.insert(store.Waiting, "a", 4)
 	f.insert(store.Manual, "a", 5)
 	f.Poll(nil)
@@ -516,7 +516,7 @@ func TestDatabaseOutage(t *testing.T) {
 	if f.Health() == nil {
 		t.Error("healthy without a database")
 	}
-	f.table.Fail(nil)
+	f.table.SetError(nil)
 	f.await(store.Done, 1, 2, 3, 4)
 	if r := f.record(1); *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
@@ -558,12 +558,12 @@ func TestUnwrittenResult(t *testing.T) {
 				notified <- strings.TrimSuffix(fmt.Sprint(results, texts, err), " <nil>")
 			}()
 			f.await(store.Running, 1)
-			f.table.Fail(storetest.ErrUnreachable)
+			f.table.SetError(storetest.ErrUnreachable)
 			touch(t, dir, "go")
 			if got := <-notified; got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
-			f.table.Fail(nil)
+			f.table.SetError(nil)
 			f.await(store.Done, 1)
 		})
 	}

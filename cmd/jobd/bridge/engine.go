@@ -136,7 +136,7 @@ func (b *Bridge) Health() error {
 	b.mu.Lock()
 	launch := b.launchTrouble()
 	b.mu.Unlock()
-	return daemon.Reasons(cmp.Or(b.database.check(), b.fetchHealth.check()), launch, b.brokerHealth())
+	return daemon.JoinReasons(cmp.Or(b.database.check(), b.fetchHealth.check()), launch, b.brokerHealth())
 }
 
 func (b *Bridge) Done() <-chan struct{} { return b.done }

@@ -37,7 +37,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		b.fetchHealth.note("fetch", err)
 		if err == nil {
 			failures = 0
-			failpoint.Point("bridge: accepted")
+			failpoint.Reach("bridge: accepted")
 			b.queuePage(page, elapsed)
 			if len(page.Busy) == 0 {
 				busy = 0

@@ -110,7 +110,7 @@ func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
 	}
 	b.reaper.knownOwners = owners
 	var dead []store.Owner
-	dead, p.undecided = b.reaper.owners.check(owners, time.Now(), store.Process.Gone)
+	dead, p.undecided = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
 	for _, o := range dead {
 		n, settleErr := b.settleOwner(ctx, o)
 		p.settled += n
@@ -128,7 +128,7 @@ func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
 // settleOwner frees the rows of one dead incarnation.
 func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
-	if o.Process.Gone() {
+	if o.Process.IsGone() {
 		// The kernel has killed the daemon's processes, but their children may still run.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
 		n, err := launch.KillOrphans(killing, ownerOf(o.Process))

@@ -24,11 +24,11 @@ func (b *Bridge) submitRemote(r *row) {
 	if r.startedAt == 0 && !b.writeStart(r) {
 		return
 	}
-	failpoint.Point("remote: running")
+	failpoint.Reach("remote: running")
 	start := time.Now()
 	f, known := b.askWorkers(r)
 	b.metrics.runTime.Observe(time.Since(start).Seconds())
-	failpoint.Point("remote: ended")
+	failpoint.Reach("remote: ended")
 	if known {
 		b.finish(r, f)
 		return
@@ -62,10 +62,10 @@ func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 		p, err := b.submit(r, r.Fields)
 		var res gloom.Result
 		if err == nil {
-			failpoint.Point("remote: submitted")
+			failpoint.Reach("remote: submitted")
 			res, err = p.Result(b.ctx)
 		}
-		b.jobs.NoteResult(b.typeOf(r.Target), err, true)
+		b.jobs.RecordResult(b.typeOf(r.Target), err, true)
 		result, reason := runResultOf(err)
 		r.mayStillRun = result == runUnknown && errors.Is(err, gloom.ErrLost)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
@@ -121,7 +121,7 @@ func runResultOf(err error) (runResult, string) {
 		}
 		return runFailed, jobErr.Reason
 	case errors.As(err, &refused):
-		if link.NeverRuns(err) {
+		if link.IsFinalRefusal(err) {
 			return runFailed, fmt.Sprintf("the broker refuses the job: %s: %s", refused.Code, refused.Reason)
 		}
 		return runNever, "" // an earlier copy still runs, or the broker has no room

@@ -45,7 +45,7 @@ func (b *Bridge) submitRow(r *row) {
 				_, err = p.Result(b.ctx)
 			}
 		}
-		b.jobs.NoteResult(b.typeOf(r.Target), err, true)
+		b.jobs.RecordResult(b.typeOf(r.Target), err, true)
 		// A slot closes r.ended. If no slot has begun the row, it has not run.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
@@ -127,18 +127,18 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 		return nil, gloom.Fatal(fmt.Errorf("row %d does not wait for a slot of this daemon", id))
 	}
 	defer close(r.written)
-	failpoint.Point("slot: begun")
+	failpoint.Reach("slot: begun")
 	v := b.writer.write(&change{kind: changeStart, id: id})
 	if !v.written() {
 		b.endLost(r, v)
 		return "gone", nil
 	}
 	r.startedAt = v.writtenAt
-	failpoint.Point("slot: running")
+	failpoint.Reach("slot: running")
 	start := time.Now()
 	final, again := b.runProcess(r)
 	b.metrics.runTime.Observe(time.Since(start).Seconds())
-	failpoint.Point("slot: ended")
+	failpoint.Reach("slot: ended")
 	if again != nil {
 		v := b.writer.write(&change{kind: changeRequeue, id: id})
 		if launch.IsTemporary(again) { // the slot rests; other daemons may take the row meanwhile
@@ -210,7 +210,7 @@ func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 	}
 	b.noteLaunch(nil)
 	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
-	failpoint.Point("slot: launched")
+	failpoint.Reach("slot: launched")
 	if !b.mayLaunch() { // the process may have started too late to be killed with the others
 		b.killAll(syscall.SIGKILL)
 	}
@@ -292,7 +292,7 @@ func (b *Bridge) finish(r *row, f store.Result) {
 	} else {
 		v = <-written
 	}
-	failpoint.Point("slot: finished")
+	failpoint.Reach("slot: finished")
 	b.noteLost(r, v)
 	b.leaveBroker(r, answer.outcome.Result, answer)
 }

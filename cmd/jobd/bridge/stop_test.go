@@ -29,7 +29,7 @@ func TestStopWithoutDatabase(t *testing.T) {
 	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Running, 1)
-	table.Fail(storetest.ErrUnreachable)
+	table.SetError(storetest.ErrUnreachable)
 	touch(t, dir, "go")
 	eventually(t, "the result is spooled", func() bool {
 		files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*.json"))
@@ -43,7 +43,7 @@ func TestStopWithoutDatabase(t *testing.T) {
 	if f.Err() == nil {
 		t.Fatal("and stays one")
 	}
-	table.Fail(nil)
+	table.SetError(nil)
 	g := startBridge(t, table, cfg)
 	g.await(store.Done, 1)
 	if r := g.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
@@ -59,7 +59,7 @@ type vanishingStore struct {
 
 func (f vanishingStore) Register(ctx context.Context) error {
 	err := f.Memory.Register(ctx)
-	f.table.Fail(storetest.ErrUnreachable)
+	f.table.SetError(storetest.ErrUnreachable)
 	return err
 }
 
@@ -99,7 +99,7 @@ func TestSpooledResult(t *testing.T) {
 		}
 		t.Cleanup(func() { b.Close() })
 		b.reaper.mu.Lock() // the reaper runs before the writer
-		table.Fail(nil)
+		table.SetError(nil)
 		b.reaper.mu.Unlock()
 		f.await(store.Done, 1, 2)
 		if r, _ := table.Get(1); *r.Result != "ok" || *r.Stdout != "once" {
@@ -279,7 +279,7 @@ func TestUnrenewableLease(t *testing.T) {
 				return p != nil
 			})
 			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
-			f.table.Fail(storetest.ErrUnreachable)
+			f.table.SetError(storetest.ErrUnreachable)
 			deadline, _ := f.lease.expiry()
 			if orphans == "requeue" {
 				eventually(t, "the process is ended", func() bool { return !p.Running() })
@@ -293,7 +293,7 @@ func TestUnrenewableLease(t *testing.T) {
 				}
 			}
 			touch(t, dir, "go")
-			f.table.Fail(nil)
+			f.table.SetError(nil)
 			f.await(store.Done, 1)
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
 			if r := f.record(1); *r.Result != "ok" || len(runs) != map[string]int{"fail": 2, "requeue": 4}[orphans] {

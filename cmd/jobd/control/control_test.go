@@ -30,7 +30,7 @@ func worker(t *testing.T, e *controltest.Engine) *peer.Server {
 func table() *controltest.Engine {
 	zero, seven, term := 0, 7, "SIGTERM"
 	e := controltest.New("w1/low", "toString", "__proto__", "b", "a", "1")
-	e.Length("b", 2)
+	e.SetQueueLength("b", 2)
 	e.Put(34, controltest.Job{Target: "nobody", Status: "manual"})
 	e.Put(35, controltest.Job{Target: "a", Status: "done"})
 	e.Put(37, controltest.Job{Target: "a", Status: "manual", Outcome: control.Outcome{Result: "ok", Code: &zero, Stdout: "o", Stderr: "e"}})
@@ -198,11 +198,11 @@ func TestRunManualWaits(t *testing.T) {
 	first.Write(`[0,{"no":1,"type":"run-manual","data":{"ids":[43]}}]|`)
 	waiting := func(n float64) func() bool {
 		return func() bool {
-			return peertest.Data(t, second.Ask(`[0,{"no":2,"type":"status"}]`))["jobPromisesCount"] == n
+			return peertest.DecodeData(t, second.Ask(`[0,{"no":2,"type":"status"}]`))["jobPromisesCount"] == n
 		}
 	}
-	peertest.Until(t, "the job is waited for", waiting(1))
-	first.Quiet()
+	peertest.WaitUntil(t, "the job is waited for", waiting(1))
+	first.ExpectNothing()
 	if got, want := second.Ask(`[0,{"no":3,"type":"run-manual","data":{"ids":[37,43]}}]`),
 		`[1,{"no":3,"error":"another client is already waiting for job 43"}]`; got != want {
 		t.Errorf("got %s", got)
@@ -213,14 +213,14 @@ func TestRunManualWaits(t *testing.T) {
 	// A client that has disconnected does not keep its ids from others.
 	e.Put(44, controltest.Job{Target: "a", Status: "manual", Hold: make(chan struct{})})
 	first.Write(`[0,{"no":1,"type":"run-manual","data":{"ids":[44]}}]|`)
-	peertest.Until(t, "the job is waited for", waiting(1))
+	peertest.WaitUntil(t, "the job is waited for", waiting(1))
 	first.Reset()
-	peertest.Until(t, "nobody waits any more", waiting(0))
+	peertest.WaitUntil(t, "nobody waits any more", waiting(0))
 }
 
 func TestEngineErrors(t *testing.T) {
 	e := table()
-	e.Fail(errors.New("the database is away"))
+	e.SetError(errors.New("the database is away"))
 	c := peertest.Dial(t, worker(t, e).Addr().String())
 	for _, request := range []string{`"run-manual","data":{"ids":[37]}`, `"recover"`} {
 		if got := c.Ask(`[0,{"no":1,"type":` + request + `}]`); got != `[1,{"no":1,"error":"the database is away"}]` {
@@ -253,5 +253,5 @@ func TestPHPAnswers(t *testing.T) {
 			}
 		}
 	}
-	c.Quiet()
+	c.ExpectNothing()
 }

@@ -156,7 +156,7 @@ func TestReconnect(t *testing.T) {
 		s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
 		// Polls may have been lost while the master was stopped or could not reach us.
 		if i > 0 {
-			peertest.Until(t, "all targets are polled", func() bool { return strings.Join(e.Calls(), ",") == "poll []" })
+			peertest.WaitUntil(t, "all targets are polled", func() bool { return strings.Join(e.Calls(), ",") == "poll []" })
 		}
 		s.sock.Close()
 	}

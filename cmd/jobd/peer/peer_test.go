@@ -146,7 +146,7 @@ func TestFraming(t *testing.T) {
 				if tc.out != "" {
 					c.Expect(strings.Split(tc.out, "|")...)
 				}
-				c.Quiet()
+				c.ExpectNothing()
 			})
 		}
 	}
@@ -184,7 +184,7 @@ func TestReplyOrder(t *testing.T) {
 	c.Expect(`[1,{"no":2,"error":"it failed"}]`)
 	s.release <- struct{}{}
 	c.Expect(`[1,{"no":1,"data":"waited"}]`)
-	c.Quiet()
+	c.ExpectNothing()
 }
 
 func TestHalfClose(t *testing.T) {
@@ -196,7 +196,7 @@ func TestHalfClose(t *testing.T) {
 	s.release <- struct{}{}
 	c.Expect(`[1,{"no":1,"data":"waited"}]`)
 	c.ExpectEnd()
-	peertest.Until(t, "the connection is forgotten", func() bool { return s.Connections() == 0 })
+	peertest.WaitUntil(t, "the connection is forgotten", func() bool { return s.Connections() == 0 })
 }
 
 func TestUnfinishedAtTheEnd(t *testing.T) {
@@ -211,9 +211,9 @@ func TestWaitEndsWithConnection(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
-	c.Quiet()
+	c.ExpectNothing()
 	c.Reset()
-	peertest.Until(t, "the handler is told", func() bool { return s.closed.Load() == 1 })
+	peertest.WaitUntil(t, "the handler is told", func() bool { return s.closed.Load() == 1 })
 }
 
 func TestPassword(t *testing.T) {
@@ -250,7 +250,7 @@ func TestPassword(t *testing.T) {
 			if tc.ends {
 				c.ExpectEnd()
 			} else {
-				c.Quiet()
+				c.ExpectNothing()
 			}
 		})
 	}
@@ -294,14 +294,14 @@ func TestMessageTooLong(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	s := serve(t, peer.Options{MaxConnections: 2})
 	a, b := s.dial(t), s.dial(t)
-	a.Quiet()
-	b.Quiet()
+	a.ExpectNothing()
+	b.ExpectNothing()
 	c := s.dial(t)
 	c.Expect(`[1,{"no":0,"error":"too many connections (limit 2)"}]`)
 	c.ExpectEnd()
 	a.Close()
-	peertest.Until(t, "a place is free", func() bool { return s.Connections() == 1 })
-	s.dial(t).Quiet()
+	peertest.WaitUntil(t, "a place is free", func() bool { return s.Connections() == 1 })
+	s.dial(t).ExpectNothing()
 }
 
 // TestSilentConnections: a connection that makes no request does not keep others out,
@@ -322,7 +322,7 @@ func TestSilentConnections(t *testing.T) {
 		b.Expect(`[1,{"no":0,"error":"too many connections (limit 2), and no request came on this one"}]`)
 		b.ExpectEnd()
 		c.Close()
-		peertest.Until(t, "a place is free", func() bool { return s.Connections() == 1 })
+		peertest.WaitUntil(t, "a place is free", func() bool { return s.Connections() == 1 })
 	}
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"echo"}]|`)
@@ -367,7 +367,7 @@ func TestTooManyWaits(t *testing.T) {
 	}
 	s.release <- struct{}{}
 	c.Read()
-	c.Quiet()
+	c.ExpectNothing()
 }
 
 // The server stops reading from a client that reads nothing, so that no replies pile up.
@@ -375,7 +375,7 @@ func TestUnreadReplies(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(strings.Repeat(`[0,{"no":1,"type":"big"}]|`, 200))
-	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // this delays no other client
+	for before := int32(-1); before != s.bigs.Load(); s.dial(t).ExpectNothing() { // this delays no other client
 		before = s.bigs.Load()
 	}
 	if n := s.bigs.Load(); n > 100 {
@@ -386,7 +386,7 @@ func TestUnreadReplies(t *testing.T) {
 			t.Fatalf("reply %d has %d bytes", i, len(got))
 		}
 	}
-	c.Quiet()
+	c.ExpectNothing()
 }
 
 // TestUnfinishedLimit: if a connection is closed because of its unfinished message, the memory
@@ -411,9 +411,9 @@ func TestUnfinishedLimit(t *testing.T) {
 			hoarder, other := s.dial(t), s.dial(t)
 			long := `[0,{"no":1,"type":"fail","data":"` + strings.Repeat("x", 600<<10)
 			hoarder.Write(long)
-			peertest.Until(t, "the message has arrived", func() bool { return s.Unfinished() > len(long) })
+			peertest.WaitUntil(t, "the message has arrived", func() bool { return s.Unfinished() > len(long) })
 			hoarder.Write(`"}]|` + behind.requests)
-			peertest.Until(t, "the requests are handled", func() bool { return behind.busy(s) })
+			peertest.WaitUntil(t, "the requests are handled", func() bool { return behind.busy(s) })
 			other.Write(long)
 			other.Write(`"}]|`)
 			other.Expect(`[1,{"no":1,"error":"it failed"}]`)
@@ -457,7 +457,7 @@ func TestCallsBothWays(t *testing.T) {
 		_, err := c.Call(ctx, "wait", nil)
 		failed <- err
 	}()
-	peertest.Until(t, "the call is made", func() bool { return strings.Count(s.log.String(), `"type":"wait"`) == 2 })
+	peertest.WaitUntil(t, "the call is made", func() bool { return strings.Count(s.log.String(), `"type":"wait"`) == 2 })
 	s.Close()
 	if err := <-failed; !errors.Is(err, peer.ErrClosed) {
 		t.Errorf("got %v", err)
@@ -471,13 +471,13 @@ func TestShutdownAnswers(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
-	c.Quiet()
+	c.ExpectNothing()
 	down := make(chan struct{})
 	go func() {
 		s.Shutdown(context.Background())
 		close(down)
 	}()
-	peertest.Until(t, "nobody new is served", func() bool {
+	peertest.WaitUntil(t, "nobody new is served", func() bool {
 		sock, err := net.Dial("tcp", s.Addr().String())
 		if err == nil {
 			sock.Close()
@@ -494,7 +494,7 @@ func TestShutdownTimeout(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
-	c.Quiet()
+	c.ExpectNothing()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Shutdown(ctx)

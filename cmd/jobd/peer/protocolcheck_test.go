@@ -51,7 +51,7 @@ func TestBrowserConnections(t *testing.T) {
 	half := s.dial(t)
 	half.Write("POS")
 	other := s.dial(t)
-	other.Quiet()
+	other.ExpectNothing()
 	half.Write("T ")
 	half.ExpectEnd()
 }
@@ -63,11 +63,11 @@ func TestGarbage(t *testing.T) {
 	for _, text := range []string{"GET|", "POST|", "hello world|", "GE\x01T / HTTP/1.1\r\n|", " GET / HTTP/1.1|", "[GET / HTTP/1.1|", "\x16|", "\x16\x04"} {
 		c := s.dial(t)
 		c.Write(text)
-		c.Quiet()
+		c.ExpectNothing()
 	}
 	c := s.dial(t)
-	c.Quiet()
+	c.ExpectNothing()
 	c.Write("GET / HTTP/1.1\r\n\r\n|") // these are not the connection's first bytes
-	c.Quiet()
-	peertest.Until(t, "all are served", func() bool { return s.Connections() > 0 })
+	c.ExpectNothing()
+	peertest.WaitUntil(t, "all are served", func() bool { return s.Connections() > 0 })
 }

@@ -61,7 +61,7 @@ type Server struct {
 func Listen(host string, port int, opt Options) (*Server, error) {
 	opt.setDefaults()
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
-	listener, err := config.Listen(context.Background(), cli.Network(host), net.JoinHostPort(host, strconv.Itoa(port)))
+	listener, err := config.Listen(context.Background(), cli.ListenNetwork(host), net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 			}
 		}
 		s.recordClaims(p.Rows, wants, time.Now().Unix())
-		failpoint.Point("accept: rows locked")
+		failpoint.Reach("accept: rows locked")
 		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
 		}
@@ -383,7 +383,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 			return err
 		}
 	}
-	failpoint.Point("accept: rows updated")
+	failpoint.Reach("accept: rows updated")
 	if !s.hasClaims {
 		return nil
 	}
@@ -397,7 +397,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 	}
 	// If a claim already exists, the status of its row was reset by hand.
 	_, err := tx.ExecContext(ctx, "REPLACE INTO "+s.table().claims+claimValues(len(ids)), claims...)
-	failpoint.Point("accept: rows claimed")
+	failpoint.Reach("accept: rows claimed")
 	return err
 }
 
@@ -456,7 +456,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 				found[id] = r
 			}
 			slices.SortFunc(accepted, byRowID)
-			failpoint.Point("manual: rows locked")
+			failpoint.Reach("manual: rows locked")
 			if err := s.acceptLocked(ctx, tx, accepted, Manual); err != nil {
 				return err
 			}

@@ -353,7 +353,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (Settle
 	if sum.Incomplete {
 		return sum, nil
 	}
-	failpoint.Point("settle: before the record goes")
+	failpoint.Reach("settle: before the record goes")
 	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -o.Token)
 	return sum, s.statementError(err)
 }
@@ -449,7 +449,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 		slices.Sort(freedClaims)
 		p.freeClaims = freedClaims
 		part.Requeued = len(p.giveBack) + len(p.giveBackManual) + len(p.requeue) + len(p.requeueManual)
-		failpoint.Point("settle: rows locked")
+		failpoint.Reach("settle: rows locked")
 		return s.writePlan(ctx, tx, 0, &p)
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ func unreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n) != mariadb.Refused && !slices.Contains(setupErrors, n)
 	}
-	return mariadb.Unanswered(err)
+	return mariadb.IsUnanswered(err)
 }
 
 // setupErrors are errors that count as away while the daemon runs, but very likely come from the

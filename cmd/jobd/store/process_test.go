@@ -12,7 +12,7 @@ func TestPlaces(t *testing.T) {
 		t.Fatalf("%+v, want %+v", back, here)
 	}
 	for _, text := range []string{"", "a/b", "a/b/c", "a/b/x/y"} {
-		if p := parseProcess(text); p != (Process{}) || p.Gone() {
+		if p := parseProcess(text); p != (Process{}) || p.IsGone() {
 			t.Errorf("%q: %+v", text, p)
 		}
 	}

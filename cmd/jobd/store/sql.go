@@ -281,13 +281,13 @@ func (s *SQL) transactOnce(ctx context.Context, name string, f func(*sql.Tx) err
 		}
 		return err
 	}
-	failpoint.Point(name + ": before commit")
+	failpoint.Reach(name + ": before commit")
 	if err := tx.Commit(); err != nil {
 		if isNumber(err, 1213) {
 			return err // a deadlock: the server has certainly rolled it back
 		}
 		return &unknownCommitError{err}
 	}
-	failpoint.Point(name + ": after commit")
+	failpoint.Reach(name + ": after commit")
 	return nil
 }

@@ -71,7 +71,7 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 
 // fitFinals returns the finals with outputs that fit their columns and one packet.
 func (s *SQL) fitFinals(finals []Result) []Result {
-	packet := s.connector.Packet() - statementSize
+	packet := s.connector.MaxPacket() - statementSize
 	fitted := make([]Result, len(finals))
 	for i, f := range finals {
 		fitted[i] = s.table().fitResult(f, packet)
@@ -194,7 +194,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		if err != nil {
 			return err
 		}
-		failpoint.Point("write: rows locked")
+		failpoint.Reach("write: rows locked")
 		if lost, busy, err = s.resolveMissing(ctx, tx, b.Token, ids, held, &todo); err != nil {
 			return err
 		}
@@ -373,7 +373,7 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 			return err
 		}
 	}
-	failpoint.Point("write: rows updated")
+	failpoint.Reach("write: rows updated")
 	return s.deleteClaims(ctx, tx, p.freeClaims)
 }
 

@@ -29,7 +29,7 @@ func (m *Master) Findings() (*FoundFindings, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		look := m.findingMemory.Note(findFindings(s, rules, &m.opt.Limits), time.Now())
+		look := m.findingMemory.Update(findFindings(s, rules, &m.opt.Limits), time.Now())
 		return &FoundFindings{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
@@ -42,8 +42,8 @@ const (
 	nearPercent = 90
 )
 
-func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
-	found := finding.Look{}
+func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Conditions {
+	found := finding.Conditions{}
 	master := func(severity, cause, text, advice string) {
 		found.Add(severity, "master", "master", cause, text, advice)
 	}
@@ -102,7 +102,7 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Loo
 		reach("what --max-bytes leaves for jobs", s.Bytes, limits.bytesForJobs())
 	}
 	if n := s.Ledger.Waiting; s.Slots > 0 && s.Busy >= s.Slots && n > 0 {
-		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.JobsWaiting(n)), finding.Through(n, s.EndedRate)+"More workers would help.")
+		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.JobsWaiting(n)), finding.DrainTime(n, s.EndedRate)+"More workers would help.")
 	}
 	return found
 }

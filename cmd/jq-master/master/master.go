@@ -73,7 +73,7 @@ type Master struct {
 	findings   cached[*FoundFindings]
 	// The constraints, for scrapes of the metrics.
 	scrapedConstraints cached[[]*ConstraintView]
-	findingMemory      finding.Memory // guarded by found
+	findingMemory      finding.Tracker // guarded by found
 }
 
 // activeMachine is the machine of the active master, with a channel for those who wait for its end.

@@ -199,7 +199,7 @@ func (m *machine) settleSchedules() {
 		if s.Schedule == nil || s.writing {
 			continue
 		}
-		if set || s.wakeAt <= m.hostTime || !s.Queued.IsZero() && !m.isUnended(s.Before) {
+		if set || s.wakeAt <= m.hostTime || !s.Queued.IsZero() && !m.isUnended(s.LastJobID) {
 			due = append(due, name)
 		}
 	}
@@ -339,7 +339,7 @@ func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Sp
 	known, dropped, put := make(map[string]bool, len(old)), 0, 0
 	for _, s := range old {
 		spec, there := specs[schedule.Key{Name: s.Name}]
-		known[s.Name] = there && s.FromFile && s.Same(&spec)
+		known[s.Name] = there && s.FromFile && s.Equal(&spec)
 		if there || !s.FromFile {
 			continue
 		}

@@ -69,7 +69,7 @@ func (w *scheduleWorld) watch(d time.Duration) {
 func (w *scheduleWorld) last(name string) (list []string) {
 	w.t.Helper()
 	s := w.machine.schedules.byName[name]
-	for _, r := range slices.Backward(s.Last) {
+	for _, r := range slices.Backward(s.RecentRuns) {
 		text := fmt.Sprint(r.DueAt.Sub(s.Created).Seconds()) + r.Skipped
 		if id, _ := job.ParseID(r.JobID); r.Skipped == "" && w.machine.jobs.Get(id) == nil {
 			text += "!"

@@ -15,5 +15,5 @@ var views embed.FS
 // Site is the page of jq-master.
 var Site = page.New(page.Daemon{
 	Title: "JQ", Noun: "master", Views: views, Shared: schedule.Views,
-	Without: "<code>GET /v1/stats</code> and <code>/v1/jobs</code> have the same data.",
+	NoScript: "<code>GET /v1/stats</code> and <code>/v1/jobs</code> have the same data.",
 })

@@ -232,7 +232,7 @@ func TestHolderGone(t *testing.T) {
 	}
 	p := selfHolder()
 	p.PID = cmd.Process.Pid
-	if p.Start, _ = process.StartOf(p.PID); p.Start == "" {
+	if p.Start, _ = process.StartTime(p.PID); p.Start == "" {
 		t.Fatalf("process %d has no start", p.PID)
 	}
 	other := p

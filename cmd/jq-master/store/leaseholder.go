@@ -41,4 +41,4 @@ func holderOf(lease string) (h leaseHolder, ok bool) {
 
 // hasEnded reports whether this process can see that the holder has ended. It is false for processes of
 // other hosts.
-func (h leaseHolder) hasEnded() bool { return h.host == selfHolder().host && h.Gone() }
+func (h leaseHolder) hasEnded() bool { return h.host == selfHolder().host && h.IsGone() }

@@ -219,12 +219,12 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	for i, ops := range runs {
 		answers[i] = pipe.Do(ctx, r.scriptArgs(ops, lease, t.acked)...)
 	}
-	failpoint.Point("before " + round[0].name)
+	failpoint.Reach("before " + round[0].name)
 	began := time.Now()
 	roundTrip(ctx, pipe)
 	r.metrics.roundTime.Observe(time.Since(began).Seconds())
 	r.metrics.roundSize.Observe(float64(len(round)))
-	failpoint.Point("after " + round[0].name)
+	failpoint.Reach("after " + round[0].name)
 	for i, ops := range runs {
 		answer, err := answers[i].Result()
 		var refusals map[int64]error

@@ -278,7 +278,7 @@ func pollJob(x *exchange) (int, error) {
 // wait returns the query parameter that says how long the reply may take, or def if it is absent.
 func (x *exchange) wait(name string, def time.Duration) time.Duration {
 	if x.fault == nil {
-		door.Wait(x.w)
+		door.AllowLongAnswer(x.w)
 	}
 	text := x.query.Get(name)
 	if text == "" {

@@ -36,7 +36,7 @@ func ReadScheduledJob(text json.RawMessage) (*master.NewJob, error) {
 
 // scheduleFault converts the error for an invalid schedule to a *job.Fault.
 func scheduleFault(err error) error {
-	var f *schedule.Fault
+	var f *schedule.FieldError
 	switch {
 	case !errors.As(err, &f):
 		return err

@@ -163,10 +163,10 @@ func getMoments(x *exchange) (int, error) {
 		x.integer("failed", int64(m.Failed))
 		x.integer("queued", int64(m.Queued))
 		x.integer("running", int64(m.Running))
-		x.floatOrNull("wait50", m.Wait50)
-		x.floatOrNull("wait95", m.Wait95)
-		x.floatOrNull("run50", m.Run50)
-		x.floatOrNull("run95", m.Run95)
+		x.floatOrNull("wait50", m.WaitP50)
+		x.floatOrNull("wait95", m.WaitP95)
+		x.floatOrNull("run50", m.RunP50)
+		x.floatOrNull("run95", m.RunP95)
 	}
 	return http.StatusOK, nil
 }

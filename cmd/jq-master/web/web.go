@@ -109,7 +109,7 @@ func New(c Config) *Server {
 // Watch reads the statistics and findings at intervals until stop is closed. So plots have data
 // when the page is opened, and findings show how long they have lasted.
 func (s *Server) Watch(stop <-chan struct{}) {
-	s.moments.Run(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
+	s.moments.Collect(stop, func() (m moments.Moment, h moments.Histograms, known bool) {
 		_, err := s.Master.Findings()
 		st, fault := s.Master.Stats(0)
 		if err != nil || fault != nil {
@@ -119,7 +119,7 @@ func (s *Server) Watch(stop <-chan struct{}) {
 		return moments.Moment{Moment: api.Moment{
 			Submitted: uint64(l.Enqueued + l.Revived), Ended: uint64(l.Done + l.Failed + l.Cancelled), Failed: uint64(l.Failed),
 			Queued: uint64(l.Waiting), Running: uint64(l.Running),
-		}}, moments.Histograms{Bounds: master.Bounds(), Wait: st.Wait[:], Run: st.Run[:]}, true
+		}}, moments.Histograms{Bounds: master.Bounds(), Waits: st.Wait[:], Runs: st.Run[:]}, true
 	})
 }
 
@@ -261,8 +261,8 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	}
 	op := e.methods[method]
 	var err error
-	x.grant, err = x.Door.Admit(x.w, x.r, door.Need{
-		Methods: e.allowed, Scope: op.scope, Open: op.serve != nil && op.scope == 0,
+	x.grant, err = x.Door.Admit(x.w, x.r, door.Requirements{
+		Methods: e.allowed, Scope: op.scope, Public: op.serve != nil && op.scope == 0,
 		AnyHost: op.scope != mayAdmin && x.r.Header.Get("Origin") == "",
 	})
 	var refusal *door.Refusal

@@ -16,8 +16,8 @@ import (
 // read.
 var ErrDamaged = errors.New("a damaged file cannot be put back")
 
-// Asides returns the files of jobs that were set aside.
-func (e *Engine) Asides() ([]journal.AsideFile, error) { return e.journal.Asides() }
+// AsideFiles returns the files of jobs that were set aside.
+func (e *Engine) AsideFiles() ([]journal.AsideFile, error) { return e.journal.AsideFiles() }
 
 // PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns how
 // many there are. It may be repeated, for example after a crash: no job is made twice, because the

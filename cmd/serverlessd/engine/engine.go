@@ -168,7 +168,7 @@ func (e *Engine) Health() error {
 	if e.needBroker() {
 		all = append(all, e.link.Health())
 	}
-	return daemon.Reasons(all...)
+	return daemon.JoinReasons(all...)
 }
 
 // connect connects to the broker or starts one, and starts the loops.

@@ -70,7 +70,7 @@ func (e *Engine) workerRoom(jobtype string) int {
 	if e.link.Health() != nil {
 		return 0 // another daemon, which reaches a broker, may take the jobs
 	}
-	idle, known := e.link.Idle(jobtype)
+	idle, known := e.link.IdleWorkers(jobtype)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.workersOf(jobtype)
@@ -266,7 +266,7 @@ func (t *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}
-	t.engine.jobs.NoteResult(t.jobtype(), err, isNotTaken(err))
+	t.engine.jobs.RecordResult(t.jobtype(), err, isNotTaken(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.engine.ctx) // nobody waits for the job any more

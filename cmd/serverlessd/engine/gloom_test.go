@@ -34,7 +34,7 @@ func addGloomHandler(t *testing.T, e *Engine, jobtype string, options job.Option
 
 // connectWorker connects a worker to the engine's broker, until the test ends or stop is called.
 func connectWorker(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
-	w.Options = e.link.Worker("crew")
+	w.Options = e.link.WorkerOptions("crew")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -48,5 +48,5 @@ func (e *Engine) hostHealth() error {
 			all = append(all, fmt.Errorf("jobs of lang %s cannot begin on this host: %w", lang, s.err))
 		}
 	}
-	return daemon.Reasons(all...)
+	return daemon.JoinReasons(all...)
 }

@@ -114,7 +114,7 @@ func TestSetAsideFile(t *testing.T) {
 	if c := types["a-x"]; err != nil || c.Added != 3 || c.Waiting != 2 || c.SetAside != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	files, err := e.Asides()
+	files, err := e.AsideFiles()
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%+v, %v", files, err)
 	}
@@ -212,7 +212,7 @@ func TestPutBack(t *testing.T) {
 	waitUntil(t, "the store is available", e.Health)
 	balances(2)
 	isAside("the store did not accept it;")
-	files, err := e.Asides()
+	files, err := e.AsideFiles()
 	if err != nil || len(files) != 1 || len(files[0].Jobs) != 2 || files[0].Jobs[0].ID != ids[0] || files[0].Jobs[1].ID != ids[2] {
 		t.Fatalf("%+v, %v", files, err)
 	}

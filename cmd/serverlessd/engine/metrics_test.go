@@ -101,7 +101,7 @@ func TestSnapshots(t *testing.T) {
 			}
 			return n
 		}
-		if l.Added != 1 || l.Ended[job.CodeFailed] != 1 || sum(l.Times.Wait) != 1 || sum(l.Times.Run) != 1 || len(l.Times.Run) != len(l.Times.Bounds)+1 {
+		if l.Added != 1 || l.Ended[job.CodeFailed] != 1 || sum(l.Times.Waits) != 1 || sum(l.Times.Runs) != 1 || len(l.Times.Runs) != len(l.Times.Bounds)+1 {
 			return fmt.Errorf("%+v", l)
 		}
 		return nil

@@ -127,7 +127,7 @@ func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 	known, dropped, put := make(map[schedule.Key]bool, len(old)), 0, 0
 	for _, n := range old {
 		spec, ok := specs[n.Key]
-		if known[n.Key] = ok && n.Schedule != nil && n.Same(&spec); ok {
+		if known[n.Key] = ok && n.Schedule != nil && n.Equal(&spec); ok {
 			continue
 		}
 		ctx, cancel := b.call()

@@ -51,8 +51,8 @@ func (e *Engine) Snapshot() *Snapshot {
 		Added: number(e.metrics.added), Retries: number(e.metrics.retries), Ended: make(map[string]int64),
 		Journal: e.journal.Stats(), Contexts: e.runner.Contexts(),
 	}
-	l.Times.Bounds, l.Times.Wait = histogramBuckets(e.metrics.waitTime)
-	_, l.Times.Run = histogramBuckets(e.metrics.runTime)
+	l.Times.Bounds, l.Times.Waits = histogramBuckets(e.metrics.waitTime)
+	_, l.Times.Runs = histogramBuckets(e.metrics.runTime)
 	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.batchesAtWork()

@@ -25,10 +25,10 @@ func ScheduledID(key schedule.Key, due time.Time) ID {
 }
 
 // ParseScheduled parses the job of a schedule, {"type":TYPE,"payload":STRING}. The payload must be
-// a valid line of an add, or empty. An error is a *schedule.Fault.
+// a valid line of an add, or empty. An error is a *schedule.FieldError.
 func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	refuse := func(field, format string, args ...any) (Line, error) {
-		return l, &schedule.Fault{Field: strings.TrimSuffix("job."+field, "."), Reason: fmt.Sprintf(format, args...)}
+		return l, &schedule.FieldError{Field: strings.TrimSuffix("job."+field, "."), Reason: fmt.Sprintf(format, args...)}
 	}
 	var of struct {
 		Type    *string `json:"type"`
@@ -43,7 +43,7 @@ func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	case err != nil:
 		return refuse("", "job must be an object with type and payload, and nothing else: %.60q", text)
 	case of.Type == nil:
-		return l, &schedule.Fault{Missing: true, Field: "job.type", Reason: "job.type is missing"}
+		return l, &schedule.FieldError{Missing: true, Field: "job.type", Reason: "job.type is missing"}
 	}
 	if err := CheckType(*of.Type); err != nil {
 		return refuse("type", "job.type: %v", err)

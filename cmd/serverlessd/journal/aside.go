@@ -48,9 +48,9 @@ func (j *Journal) AsideOf(id job.ID) error {
 // ErrNoAsideFile means that there is no such file.
 var ErrNoAsideFile = errors.New("there is no such file of jobs that were set aside")
 
-// Asides returns the files of jobs that were set aside, the oldest first, without
+// AsideFiles returns the files of jobs that were set aside, the oldest first, without
 // payloads.
-func (j *Journal) Asides() (found []AsideFile, err error) {
+func (j *Journal) AsideFiles() (found []AsideFile, err error) {
 	names, err := j.opt.Files.List()
 	if err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (j *Journal) noteAside(file string, jobs []Entry, cause error) {
 	}
 }
 
-// countAsides counts the jobs that earlier processes have set aside.
-func (j *Journal) countAsides(names []string) {
+// countAsideJobs counts the jobs that earlier processes have set aside.
+func (j *Journal) countAsideJobs(names []string) {
 	for _, name := range names {
 		if !strings.HasSuffix(name, badSuffix) {
 			continue

@@ -162,7 +162,7 @@ func (j *Journal) load() error {
 		return err
 	}
 	slices.Sort(names)
-	j.countAsides(names)
+	j.countAsideJobs(names)
 	for _, name := range names {
 		id, ok := strings.CutSuffix(name, segmentSuffix)
 		if _, err := job.ParseID(id); !ok || err != nil {

@@ -205,7 +205,7 @@ func (j *Journal) commitOnce(group []*appendRequest) error {
 		j.encode(r, now)
 		r.receipt.to = s.readableTo + int64(len(j.buf))
 	}
-	failpoint.Point("journal: before write")
+	failpoint.Reach("journal: before write")
 	if _, err := s.file.WriteAt(j.buf, s.readableTo); err != nil {
 		j.noteFailure(err, "write")
 		err = classify(err)
@@ -214,7 +214,7 @@ func (j *Journal) commitOnce(group []*appendRequest) error {
 		}
 		return err
 	}
-	failpoint.Point("journal: written")
+	failpoint.Reach("journal: written")
 	start := time.Now()
 	if err := j.sync(s); err != nil {
 		j.noteFailure(err, "sync")
@@ -225,7 +225,7 @@ func (j *Journal) commitOnce(group []*appendRequest) error {
 		return classify(err)
 	}
 	elapsed := time.Since(start)
-	failpoint.Point("journal: synced")
+	failpoint.Reach("journal: synced")
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -403,7 +403,7 @@ func (j *Journal) beginSegment() error {
 		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].readableTo
 	}
 	j.mu.Unlock()
-	failpoint.Point("journal: before a segment")
+	failpoint.Reach("journal: before a segment")
 	f, err := j.opt.Files.Create(s.name)
 	if err != nil {
 		j.noteFailure(err, "create")

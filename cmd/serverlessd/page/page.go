@@ -15,5 +15,5 @@ var views embed.FS
 // Site is the page of serverlessd.
 var Site = page.New(page.Daemon{
 	Title: "Serverless", Noun: "daemon", Views: views, Shared: schedule.Views,
-	Without: "<code>GET /v1/stats</code> and <code>/jobs</code> have the same data.",
+	NoScript: "<code>GET /v1/stats</code> and <code>/jobs</code> have the same data.",
 })

@@ -128,7 +128,7 @@ var tooLarge = []uint16{1153, 1301}
 
 func (*mysqlDialect) kind(err error) kind {
 	switch n := mariadb.Number(err); {
-	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
+	case n == 0 && (mariadb.IsUnanswered(err) || errors.Is(err, sql.ErrConnDone)):
 		return kindAway
 	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
 		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of all errors that have no number of their own
@@ -145,7 +145,7 @@ func (*mysqlDialect) insertRows(rows int) int { return rows }
 
 // exec sends statements together, if the server permits that.
 func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
-	limit := min(maxText, int(m.link.MinPacket())-packetHead)
+	limit := min(maxText, int(m.link.LowestMaxPacket())-packetHead)
 	if m.link.SingleStatements() {
 		limit = 0
 	}

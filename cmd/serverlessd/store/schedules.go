@@ -66,7 +66,7 @@ func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 		wake = formatTime(w)
 	}
 	if !s.Queued.IsZero() && !s.Paused {
-		waits = s.Before
+		waits = s.LastJobID
 	}
 	t.atEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+placeholders(7)+
 		t.store.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),

@@ -112,10 +112,10 @@ func TestScheduledOnce(t *testing.T) {
 				n++
 				want = append(want, schedule.Run{DueAt: due, JobID: string(job.ScheduledID(sch.Key, due))})
 			}
-			for i := range sch.Last {
-				sch.Last[i].MadeAt = time.Time{}
+			for i := range sch.RecentRuns {
+				sch.RecentRuns[i].MadeAt = time.Time{}
 			}
-			checkEqual(t, sch.Name, sch.Last, want)
+			checkEqual(t, sch.Name, sch.RecentRuns, want)
 			if wake := sch.Wake(now); !wake.IsZero() || n > 0 && len(want) > 0 && made[job.ID(want[0].JobID)] != 1 {
 				t.Fatalf("%s: %v, made %d times, due at %v", sch.Name, want, made[job.ID(want[0].JobID)], wake)
 			}
@@ -150,11 +150,11 @@ func TestScheduledOverlap(t *testing.T) {
 	at(32, 0)
 	n := theSchedule(t, s, "q")
 	var last []string
-	for _, r := range n.Last {
+	for _, r := range n.RecentRuns {
 		last = append(last, r.DueAt.Format("05")+r.MadeAt.Format(">05")+r.Skipped)
 	}
 	checkEqual(t, "last", last, "[20>31 30>00waiting 10>10]")
-	s.Delete(t.Context(), job.ID(n.Before)) // the job has not ended, but no longer exists
+	s.Delete(t.Context(), job.ID(n.LastJobID)) // the job has not ended, but no longer exists
 	at(40, 1)
 }
 

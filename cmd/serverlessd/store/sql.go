@@ -160,11 +160,11 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 		if err := s.exec(ctx, t, t.statements); err != nil {
 			return err
 		}
-		failpoint.Point(name + ": before commit")
+		failpoint.Reach(name + ": before commit")
 		if err := inner.Commit(); err != nil {
 			return err
 		}
-		failpoint.Point(name + ": after commit")
+		failpoint.Reach(name + ": after commit")
 		s.dropHeads(t.counts)
 		return nil
 	})

@@ -72,7 +72,7 @@ func (s *Web) add(r *request) error {
 		a.Stored = new(bool)
 		*a.Stored = true
 	default:
-		door.Wait(r.w)
+		door.AllowLongAnswer(r.w)
 		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
 		defer cancel()
 		err := s.queue.Stored(ctx, receipt)

@@ -25,7 +25,7 @@ const asideIDs = 100
 // asides lists the files that were set aside: with jobs that no store accepted, and with damaged
 // parts of the journal.
 func (s *Web) asides(r *request) error {
-	found, err := s.queue.Asides()
+	found, err := s.queue.AsideFiles()
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *Web) putBack(r *request) error {
 	}
 	files := []string{file}
 	if file == "" {
-		found, err := s.queue.Asides()
+		found, err := s.queue.AsideFiles()
 		if err != nil {
 			return err
 		}

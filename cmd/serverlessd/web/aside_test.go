@@ -24,7 +24,7 @@ func (fullDiskQueue) Add(context.Context, []journal.Batch) (journal.Receipt, err
 	return journal.Receipt{}, fmt.Errorf("%w: 0 bytes are free", journal.ErrNoSpace)
 }
 
-func (fullDiskQueue) Asides() ([]journal.AsideFile, error) {
+func (fullDiskQueue) AsideFiles() ([]journal.AsideFile, error) {
 	return []journal.AsideFile{
 		{File: "damage-12.bad", Bytes: 7},
 		{File: "gone.bad", Bytes: 20, Jobs: []journal.Entry{{ID: "gone"}}}, // another request puts it back after this list

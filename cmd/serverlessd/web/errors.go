@@ -47,7 +47,7 @@ func errorOf(err error) *apiError {
 	var f *apiError
 	var check *runner.CheckError
 	var refusal *door.Refusal
-	var wrong *schedule.Fault
+	var wrong *schedule.FieldError
 	switch {
 	case errors.As(err, &f):
 		return f

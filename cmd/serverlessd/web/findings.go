@@ -32,7 +32,7 @@ type endSample struct {
 // endHistory holds the counts of earlier calls of find, and since when each finding has existed.
 type endHistory struct {
 	samples []endSample
-	memory  finding.Memory
+	memory  finding.Tracker
 }
 
 // find returns the findings, the worst first.
@@ -51,13 +51,13 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 	}
 	p.samples = append(p.samples, is)
 	was := p.samples[0]
-	return p.memory.Note(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
+	return p.memory.Update(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
 }
 
 // findFindings returns the current findings. ended is how many runs ended in the last period, and bad how
 // many of those did not succeed.
-func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Look {
-	found := finding.Look{}
+func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Conditions {
+	found := finding.Conditions{}
 	daemon := func(severity, cause, text, advice string) {
 		found.Add(severity, "daemon", "daemon", cause, text, advice)
 	}
@@ -120,7 +120,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	}
 	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {
 		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.JobsWaiting(sum.Waiting)),
-			finding.Through(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
+			finding.DrainTime(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}
 	return found
 }

@@ -122,7 +122,7 @@ func (s *Web) findings(r *request) error {
 	s.renew(&s.snapshots)
 	found := s.snapshots.findings
 	s.snapshots.mu.Unlock()
-	return answer(r.w, http.StatusOK, found.Select(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: visibleTo(r.grant)}, limit))
+	return answer(r.w, http.StatusOK, found.Select(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), Visible: visibleTo(r.grant)}, limit))
 }
 
 // snapshotView is a snapshot as it is shown in an answer.
@@ -169,7 +169,7 @@ func (s *Web) stats(r *request) error {
 
 // show returns the part of the snapshot that the answer to a request with this key contains.
 func (s *snapshot) show(key snapshotKey) *snapshotView {
-	l, found := s.engine, s.findings.Select(finding.Query{May: visibleTo(key.grant), Fold: true}, maxFolded)
+	l, found := s.engine, s.findings.Select(finding.Query{Visible: visibleTo(key.grant), Fold: true}, maxFolded)
 	out := &snapshotView{Snapshot: l, Types: []typeView{}, Findings: found.Items, Severities: found.Counts}
 	if l.Types != nil {
 		var sum store.Counts

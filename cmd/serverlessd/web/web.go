@@ -47,9 +47,9 @@ type Queue interface {
 	Jobs(ctx context.Context, q store.Query) (list []store.Record, next job.ID, err error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
-	// Asides returns the files of jobs that were set aside. PutBack gives the jobs of a file to a
-	// store.
-	Asides() ([]journal.AsideFile, error)
+	// AsideFiles returns the files of jobs that were set aside. PutBack gives the jobs of a file to
+	// a store.
+	AsideFiles() ([]journal.AsideFile, error)
 	PutBack(ctx context.Context, file string) (jobs int, err error)
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
@@ -106,7 +106,7 @@ func New(q Queue, d *door.Door, opt Options) *Web {
 
 // Watch takes snapshots at intervals until stop is closed. So plots have data when the page is
 // opened, and findings show correctly since when they have lasted.
-func (s *Web) Watch(stop <-chan struct{}) { s.history.Run(stop, s.moment) }
+func (s *Web) Watch(stop <-chan struct{}) { s.history.Collect(stop, s.moment) }
 
 // request is a request and what is known about it.
 type request struct {
@@ -142,10 +142,10 @@ func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	req := &request{Request: r, w: w}
-	var need door.Need
+	var need door.Requirements
 	a := route(req)
 	if a != nil {
-		need = door.Need{Methods: strings.Split(a.methods, ","), Scope: a.scope, Open: a.open, Changes: a.changes}
+		need = door.Requirements{Methods: strings.Split(a.methods, ","), Scope: a.scope, Public: a.open, Mutates: a.changes}
 	}
 	var err error
 	if req.grant, err = s.door.Admit(w, r, need); err != nil {

@@ -32,11 +32,11 @@ func TestFirstVisitTime(t *testing.T) {
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
 			b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-			b.Forgive("favicon.ico") // a plain-text document has no link to an icon
-			b.OnNew(script)
+			b.Ignore("favicon.ico") // a plain-text document has no link to an icon
+			b.OnNewDocument(script)
 			b.Visit(w.url + path)
 			for _, mark := range marks {
-				b.Until(`performance.getEntriesByName($0).length`, mark)
+				b.WaitUntil(`performance.getEntriesByName($0).length`, mark)
 				at := pagetest.Eval[float64](b, `return performance.getEntriesByName($0)[0].startTime`, mark)
 				took[path+mark] = append(took[path+mark], at)
 			}

@@ -19,41 +19,41 @@ func TestDotNames(t *testing.T) {
 	dead := func(v map[string]any) bool { return v["dead"] == 3. }
 	w.until("/v1/types/mail", dead)
 	b := w.open("#/dead/mail?id=.")
-	b.Forgive("404 (Not Found)") // for the job that has ended
-	b.Sees("no such address")
-	b.Gone("other")
+	b.Ignore("404 (Not Found)") // for the job that has ended
+	b.WaitForText("no such address")
+	b.WaitForNoText("other")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === '.').click()`) // the earlier letter is the second one
-	b.Sees("All dead letters of this type", "a@example.org")
-	b.At("#/dead/mail?id=.")
-	b.Until(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 2`)
-	b.Press("Discard")
-	b.Sees("Discard ..?")
-	b.Press("Discard it")
-	b.Sees(".. is discarded.")
+	b.WaitForText("All dead letters of this type", "a@example.org")
+	b.GoTo("#/dead/mail?id=.")
+	b.WaitUntil(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 2`)
+	b.ClickButton("Discard")
+	b.WaitForText("Discard ..?")
+	b.ClickButton("Discard it")
+	b.WaitForText(".. is discarded.")
 	w.until("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 2. })
 
 	w.submit(gloom.Job{Type: ".", ID: "..", Groups: []string{"."}}, gloom.Job{Type: "..", ID: "."})
-	b.At("#/type/.")
-	b.Sees("none has joined", "no worker has joined its type")
-	b.Press("Pause")
-	b.Sees(". is paused")
+	b.GoTo("#/type/.")
+	b.WaitForText("none has joined", "no worker has joined its type")
+	b.ClickButton("Pause")
+	b.WaitForText(". is paused")
 	pagetest.Eval[any](b, `document.querySelector('[aria-label="Jobs"] tbody a').click()`)
-	b.Sees("Why it waits: its type is paused")
-	b.Press("Cancel")
-	b.Press("Cancel the job")
-	b.Sees("..: cancelled.")
-	b.At("#/groups")
-	b.Press("Add a rule")
+	b.WaitForText("Why it waits: its type is paused")
+	b.ClickButton("Cancel")
+	b.ClickButton("Cancel the job")
+	b.WaitForText("..: cancelled.")
+	b.GoTo("#/groups")
+	b.ClickButton("Add a rule")
 	b.Fill("pattern", "..")
 	b.Fill("concurrency", "3")
-	b.Press("Set")
-	b.Sees("The rule for .. is set.")
+	b.ClickButton("Set")
+	b.WaitForText("The rule for .. is set.")
 	if v := w.ask("GET", "/v1/groups/%FF..", ""); v["concurrency"] != 3. {
 		t.Errorf("the rule is %v", v)
 	}
-	b.At("#/job/.")
-	b.Sees("Why it waits: no worker has joined its type")
-	b.Strict()
+	b.GoTo("#/job/.")
+	b.WaitForText("Why it waits: no worker has joined its type")
+	b.CheckPolicy()
 }
 
 // TestLongBodies: the page lays out long and deep values, and does not break.
@@ -69,7 +69,7 @@ func TestLongBodies(t *testing.T) {
 			t.Errorf("text %d came to %d characters, want half of %d to that", i, sizes[i], limit)
 		}
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // hostile are texts that do harm unless they are shown as plain text.
@@ -83,7 +83,7 @@ var hostile = []string{
 func TestHostile(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.Forgive("404 (Not Found)")
+	b.Ignore("404 (Not Found)")
 	enc := func(s string) string { return pagetest.Eval[string](b, `return encodeURIComponent($0)`, s) }
 	var jobs []gloom.Job
 	for _, text := range hostile {
@@ -100,27 +100,27 @@ func TestHostile(t *testing.T) {
 			first = text[:3]
 		}
 		for _, v := range []string{"#/type/" + enc("t"+text), "#/dead/" + enc("dead"+text), "#/jobs?id=" + enc(text), "#/job/" + enc("i"+text)} {
-			b.At(v)
-			b.Sees(first)
-			b.Fits(320)
+			b.GoTo(v)
+			b.WaitForText(first)
+			b.CheckFits(320)
 		}
-		b.Until(`document.querySelector('pre')`)
+		b.WaitUntil(`document.querySelector('pre')`)
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("text %d, %.60q, did harm", i, text)
 		}
 	}
 	for _, route := range []string{"#/groups", "#/", "#/types", "#/workers", "#/dead", "#/jobs"} {
-		b.At(route)
-		b.Sees("onerror")
+		b.GoTo(route)
+		b.WaitForText("onerror")
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("%s did harm", route)
 		}
 		for _, width := range []int64{320, 1280} {
-			b.Fits(width)
+			b.CheckFits(width)
 		}
 	}
-	b.Accessible("hostile")
-	b.Strict()
+	b.CheckAccessible("hostile")
+	b.CheckPolicy()
 }
 
 // TestInvisible: even names without visible characters can be seen and clicked.
@@ -132,20 +132,20 @@ func TestInvisible(t *testing.T) {
 	}
 	b := w.open("")
 	for _, route := range []string{"#/", "#/types", "#/jobs", "#/groups"} {
-		b.At(route)
-		b.Until(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
+		b.GoTo(route)
+		b.WaitUntil(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
 		texts := pagetest.Eval[[]string](b, `return [...document.querySelectorAll('main a.name')].map(a => a.textContent)`)
 		for name, shown := range names {
 			if !slices.Contains(texts, shown) {
 				t.Errorf("%s: %q is not shown as %s: %q", route, name, shown, texts)
 			}
 		}
-		b.Accessible("invisible " + route)
+		b.CheckAccessible("invisible " + route)
 	}
-	b.At("#/types")
-	b.Until(`location.hash !== '#/types' || [...document.querySelectorAll('main a.name')].find(a => a.textContent === $0)?.click()`, names["   "])
-	b.Until(`document.querySelector('h1')?.textContent === $0`, names["   "])
-	b.Strict()
+	b.GoTo("#/types")
+	b.WaitUntil(`location.hash !== '#/types' || [...document.querySelectorAll('main a.name')].find(a => a.textContent === $0)?.click()`, names["   "])
+	b.WaitUntil(`document.querySelector('h1')?.textContent === $0`, names["   "])
+	b.CheckPolicy()
 }
 
 // TestDirection: a name that is written from right to left does not change the direction of the
@@ -154,24 +154,24 @@ func TestDirection(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // after the job is cancelled
-	b.Sees("no worker serves")
+	b.Ignore("404 (Not Found)") // after the job is cancelled
+	b.WaitForText("no worker serves")
 	if pagetest.Eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;
 		const left = i => { const r = document.createRange(); r.setStart(text, i); r.setEnd(text, i + 1); return r.getBoundingClientRect().left; };
 		return left(2) > left(8)`) {
 		t.Error("a finding is written from right to left")
 	}
-	b.At("#/type/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202egnp"))
-	b.Sees(`\u202eboj`)
+	b.GoTo("#/type/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202egnp"))
+	b.WaitForText(`\u202eboj`)
 	for _, selector := range []string{"h1", "[aria-label=Jobs] .id"} {
 		if text := pagetest.Eval[string](b, `return document.querySelector($0).innerText`, selector); text[0] != '\\' {
 			t.Errorf("%s is %q", selector, text)
 		}
 	}
-	b.At("#/job/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))
-	b.Press("Cancel")
-	b.Sees(`Cancel \u202eboj?`)
-	b.Press("Cancel the job")
-	b.Sees(`\u202eboj: cancelled.`)
-	b.Strict()
+	b.GoTo("#/job/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))
+	b.ClickButton("Cancel")
+	b.WaitForText(`Cancel \u202eboj?`)
+	b.ClickButton("Cancel the job")
+	b.WaitForText(`\u202eboj: cancelled.`)
+	b.CheckPolicy()
 }

@@ -21,9 +21,9 @@ func TestRuns(t *testing.T) {
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
 	w.submit(gloom.Job{Type: "mail", ID: "a", Backoff: time.Hour})
 	b := w.open("#/job/a")
-	b.Sees("Runs so far", "the server was busy", "worker of tests", "1 time, 3 retries allowed")
-	b.Accessible("runs")
-	b.Strict()
+	b.WaitForText("Runs so far", "the server was busy", "worker of tests", "1 time, 3 retries allowed")
+	b.CheckAccessible("runs")
+	b.CheckPolicy()
 }
 
 // TestListings: the rows are up to date, and all are of the type that is shown.
@@ -31,7 +31,7 @@ func TestListings(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
 	b := w.open("#/type/mail")
-	b.Sees("mail-1", "as of")
+	b.WaitForText("mail-1", "as of")
 	mixed := pagetest.Eval[bool](b, `let mixed = false;
 		const look = () => { mixed ||= document.querySelector('h1').innerText === 'report' && document.body.innerText.includes('mail-1'); };
 		new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
@@ -41,14 +41,14 @@ func TestListings(t *testing.T) {
 	if mixed {
 		t.Error("jobs of mail were shown as those of report")
 	}
-	b.Sees("report-1")
-	b.Until(`document.activeElement === document.querySelector('main')`)
-	b.At("#/")
-	b.Sees("Types with most to do")
+	b.WaitForText("report-1")
+	b.WaitUntil(`document.activeElement === document.querySelector('main')`)
+	b.GoTo("#/")
+	b.WaitForText("Types with most to do")
 	w.submit(gloom.Job{Type: "report", ID: "report-2"})
-	b.At("#/type/report")
-	b.Sees("report-1", "report-2")
-	b.Strict()
+	b.GoTo("#/type/report")
+	b.WaitForText("report-1", "report-2")
+	b.CheckPolicy()
 }
 
 // typed returns n jobs, each of a type of its own.
@@ -70,7 +70,7 @@ func TestManyTypes(t *testing.T) {
 	last := jobs[limit-1].Type
 	w.submit(jobs...)
 	b := w.open("#/types?sort=type")
-	b.Sees(shown, "type-00000")
+	b.WaitForText(shown, "type-00000")
 	rows := func() int { return pagetest.Eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
@@ -88,23 +88,23 @@ func TestManyTypes(t *testing.T) {
 		}
 		return worst`)
 	t.Logf("the slowest of 60 frames took %.0f ms", worst)
-	b.Sees(last)
+	b.WaitForText(last)
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
 	pagetest.Eval[any](b, `document.querySelector('th button').click()`)
-	b.Until(`document.querySelector('.long').scrollTop === 0`)
-	b.Sees(last)
-	b.At("#/types?filter=E-0177")
-	b.Sees("10 types", "type-01770")
-	b.Accessible("many types")
-	b.At("#/types")
-	b.Sees("type-00000")
-	b.Size(320, 640)
+	b.WaitUntil(`document.querySelector('.long').scrollTop === 0`)
+	b.WaitForText(last)
+	b.GoTo("#/types?filter=E-0177")
+	b.WaitForText("10 types", "type-01770")
+	b.CheckAccessible("many types")
+	b.GoTo("#/types")
+	b.WaitForText("type-00000")
+	b.SetSize(320, 640)
 	if cut := pagetest.Eval[bool](b, `const e = document.querySelector('tbody td.num'); return e.scrollWidth > e.clientWidth`); cut {
 		t.Error("in a narrow window figures are cut off")
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestScrolled: rows that are requested during scrolling are drawn when they arrive, even if
@@ -113,7 +113,7 @@ func TestScrolled(t *testing.T) {
 	w := start(t, nil)
 	w.submit(typed(500)...)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`delete window.SharedWorker;
+	b.OnNewDocument(`delete window.SharedWorker;
 		window.setInterval = () => 0;
 		const ask = window.fetch;
 		const quiet = () => new TransformStream({ transform(chunk, to) { window.still || to.enqueue(chunk); } });
@@ -123,20 +123,20 @@ func TestScrolled(t *testing.T) {
 			return url === '/v1/events' ? new Response(r.body.pipeThrough(quiet()), r) : r;
 		};`)
 	b.Visit(w.url + "/#/types?sort=type")
-	b.Sees("500 types", "type-00000")
+	b.WaitForText("500 types", "type-00000")
 	pagetest.Eval[any](b, `window.still = true; const box = document.querySelector('.long'); box.scrollTop = box.scrollHeight`)
-	b.Sees("type-00499")
-	b.Strict()
+	b.WaitForText("type-00499")
+	b.CheckPolicy()
 }
 
 // TestOldest: the column for the age of the oldest waiting job is wide enough for every age.
 func TestOldest(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/types")
-	b.Sees("report")
+	b.WaitForText("report")
 	for _, width := range []int64{577, 900, 1280} {
-		b.Size(width, 900)
-		b.Until(`(() => { const e = document.querySelector('td.time'); e.textContent = '23\u202fh 59\u202fmin'; return e.clientWidth && e.scrollWidth <= e.clientWidth; })()`)
+		b.SetSize(width, 900)
+		b.WaitUntil(`(() => { const e = document.querySelector('td.time'); e.textContent = '23\u202fh 59\u202fmin'; return e.clientWidth && e.scrollWidth <= e.clientWidth; })()`)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestNoGap(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`delete globalThis.SharedWorker;
+	b.OnNewDocument(`delete globalThis.SharedWorker;
 		const now = Date.now, ask = fetch;
 		let slept = 0, hidden = false;
 		Date.now = () => now() + slept;
@@ -163,15 +163,15 @@ func TestNoGap(t *testing.T) {
 			return new Response(readable, { headers: { Date: new Date(Date.now()).toUTCString() } });
 		};`)
 	b.Visit(w.url + "/#/")
-	b.Sees("1 waiting")
+	b.WaitForText("1 waiting")
 	const known = `(await import('/live.js')).series.of.queued`
-	b.Until(`(await import('/live.js')).series.t.length > 1`)
+	b.WaitUntil(`(await import('/live.js')).series.t.length > 1`)
 	pagetest.Eval[any](b, `sleep(40_000)`)
-	b.Until(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
+	b.WaitUntil(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
 	if gaps := pagetest.Eval[[]any](b, `const q = `+known+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
 		t.Errorf("%d moments are not known", len(gaps))
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestManyFindings: a type shows its own findings even if many others are more severe.
@@ -187,32 +187,32 @@ func TestManyFindings(t *testing.T) {
 	}
 	w.submit(jobs...)
 	b := w.open("#/type/type-29")
-	b.Sees("no worker serves the type")
-	b.At("#/")
+	b.WaitForText("no worker serves the type")
+	b.GoTo("#/")
 	// On a busy machine there may also be the finding that an event loop was late.
-	b.Until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
-	b.Sees("things are wrong", "type-00: 30 jobs are waiting", "29 more like it")
+	b.WaitUntil(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
+	b.WaitForText("things are wrong", "type-00: 30 jobs are waiting", "29 more like it")
 	if n := pagetest.Eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
 		t.Errorf("%d cards tell the same", n)
 	}
 	w.ask("POST", "/v1/types/type-05/pause", "{}")
-	b.Sees("type-05: 25 jobs are waiting: the type is paused", "28 more like it")
+	b.WaitForText("type-05: 25 jobs are waiting: the type is paused", "28 more like it")
 	pagetest.Eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
-	b.Sees("type-05 is resumed.", "29 more like it")
-	b.Press("29 more like it")
-	b.Sees("type-29: 1 job is waiting")
-	b.Accessible("open findings")
-	b.Theme("dark")
-	b.Accessible("open findings, dark", "color-contrast")
-	b.Fits(320)
+	b.WaitForText("type-05 is resumed.", "29 more like it")
+	b.ClickButton("29 more like it")
+	b.WaitForText("type-29: 1 job is waiting")
+	b.CheckAccessible("open findings")
+	b.SetTheme("dark")
+	b.CheckAccessible("open findings, dark", "color-contrast")
+	b.CheckFits(320)
 	pagetest.Eval[any](b, `document.querySelector('[aria-label="Forget: type-29"]').click()`)
-	b.Sees("Forget type-29?", "1 waiting job is discarded")
-	b.Press("Forget it")
-	b.Sees("type-29 is forgotten", "28 more like it")
-	b.Press("28 more like it")
-	b.Gone("type-28: 2 jobs are waiting")
+	b.WaitForText("Forget type-29?", "1 waiting job is discarded")
+	b.ClickButton("Forget it")
+	b.WaitForText("type-29 is forgotten", "28 more like it")
+	b.ClickButton("28 more like it")
+	b.WaitForNoText("type-28: 2 jobs are waiting")
 	if *shots != "" {
-		b.Shot(filepath.Join(*shots, "findings-320.png"))
+		b.Screenshot(filepath.Join(*shots, "findings-320.png"))
 	}
-	b.Strict()
+	b.CheckPolicy()
 }

@@ -80,17 +80,17 @@ func TestFrozen(t *testing.T) {
 	g := placeGate(w)
 	b := w.open("")
 	w.submit(gloom.Job{Type: "before"})
-	b.Sees("before")
+	b.WaitForText("before")
 	g.Lock()
 	thaw := sync.OnceFunc(g.Unlock)
 	defer thaw()
 	pagetest.Eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
-	b.Sees("The broker does not answer", "before")
+	b.WaitForText("The broker does not answer", "before")
 	thaw()
-	b.Gone("The broker does not answer")
+	b.WaitForNoText("The broker does not answer")
 	w.submit(gloom.Job{Type: "after"})
-	b.Sees("after")
-	b.Strict()
+	b.WaitForText("after")
+	b.CheckPolicy()
 }
 
 // TestNoWorker: if the script that reads the stream for all tabs did not load, it is
@@ -98,17 +98,17 @@ func TestFrozen(t *testing.T) {
 func TestNoWorker(t *testing.T) {
 	w := start(t, nil)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.Forgive("Failed to fetch a worker script")
-	b.OnNew(`window.workers = 0;
+	b.Ignore("Failed to fetch a worker script")
+	b.OnNewDocument(`window.workers = 0;
 		window.SharedWorker = class extends SharedWorker { constructor(url, o) { super(window.workers++ ? url : 'nosuch.js', o); } };`)
 	b.Visit(w.url + "/")
-	b.Until(`window.workers === 1`)
+	b.WaitUntil(`window.workers === 1`)
 	pagetest.Eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
-	b.Until(`window.workers > 1`)
-	b.Gone("The broker does not answer")
+	b.WaitUntil(`window.workers > 1`)
+	b.WaitForNoText("The broker does not answer")
 	w.submit(gloom.Job{Type: "after"})
-	b.Sees("after")
-	b.Strict()
+	b.WaitForText("after")
+	b.CheckPolicy()
 }
 
 // TestRefused: the page says why a broker refuses the stream.
@@ -128,12 +128,12 @@ func TestRefused(t *testing.T) {
 		streams = append(streams, resp.Body)
 	}
 	b := w.open("")
-	b.Forgive("503 (Service Unavailable)")
-	b.Sees("The broker refuses its events: 30 streams of events are open")
+	b.Ignore("503 (Service Unavailable)")
+	b.WaitForText("The broker refuses its events: 30 streams of events are open")
 	for _, s := range streams {
 		_ = s.Close()
 	}
-	b.Gone("The broker refuses")
-	b.Sees("Everything is healthy")
-	b.Strict()
+	b.WaitForNoText("The broker refuses")
+	b.WaitForText("Everything is healthy")
+	b.CheckPolicy()
 }

@@ -72,53 +72,53 @@ func TestViews(t *testing.T) {
 		w.submit(gloom.Job{Type: "thumbnail", Groups: []string{fmt.Sprint("customer-", i)}})
 	}
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // for the job that does not exist
+	b.Ignore("404 (Not Found)") // for the job that does not exist
 	widths := []int64{320, 1280}
 	if *long || *shots != "" {
 		widths = []int64{320, 768, 1280, 1920}
 	}
 	for _, v := range views {
-		b.At(v.route)
-		b.Sees(v.sees...)
-		b.Look(v.route, *shots, widths...)
+		b.GoTo(v.route)
+		b.WaitForText(v.sees...)
+		b.CheckView(v.route, *shots, widths...)
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestCold counts the bytes of a first visit.
 func TestCold(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
-	b.Sees("Types with most to do")
-	requests, size := b.Heard()
+	b.WaitForText("Types with most to do")
+	requests, size := b.Traffic()
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
 	t.Logf("%d requests, %.0f bytes", requests, size)
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestLive: the page shows changes without a reload.
 func TestLive(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.Sees("Everything is healthy", "No job has come and no worker has joined.")
-	b.Accessible("empty")
+	b.WaitForText("Everything is healthy", "No job has come and no worker has joined.")
+	b.CheckAccessible("empty")
 	w.submit(gloom.Job{Type: "mail"}, gloom.Job{Type: "mail"})
-	b.Sees("mail", "2 waiting", "no worker")
-	b.Until(`document.querySelector('.findings a[href="#/type/mail"]')`)
-	b.Accessible("findings")
-	b.At("#/type/mail")
-	b.Sees("none has joined")
+	b.WaitForText("mail", "2 waiting", "no worker")
+	b.WaitUntil(`document.querySelector('.findings a[href="#/type/mail"]')`)
+	b.CheckAccessible("findings")
+	b.GoTo("#/type/mail")
+	b.WaitForText("none has joined")
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
-	b.Sees("1 with room")
+	b.WaitForText("1 with room")
 	for i := range 5 {
 		w.submit(gloom.Job{Type: "mail", ID: fmt.Sprint("failing-", i), Retries: gloom.NoRetries})
 	}
-	b.Sees("all of its runs fail")
+	b.WaitForText("all of its runs fail")
 	pagetest.Eval[any](b, `document.querySelector('.findings .note a').click()`)
-	b.Sees("Dead letters of mail", "not today")
-	b.Strict()
+	b.WaitForText("Dead letters of mail", "not today")
+	b.CheckPolicy()
 }
 
 // TestTypeGroups: a type shows the groups of its own jobs, those that a rule holds
@@ -135,25 +135,25 @@ func TestTypeGroups(t *testing.T) {
 	b := w.open("#/type/mail")
 	rows := func(want ...string) {
 		t.Helper()
-		b.Until(`JSON.stringify([...document.querySelectorAll('[aria-label="Groups"] tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()).join(' ').trim())) === $0`,
+		b.WaitUntil(`JSON.stringify([...document.querySelectorAll('[aria-label="Groups"] tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()).join(' ').trim())) === $0`,
 			func() string { data, _ := json.Marshal(want); return string(data) }())
 	}
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0", "tenant-3 6 0", "tenant-4 5 0")
 	w.ask("PUT", "/v1/groups/tenant-2", `{"concurrency":0}`)
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0")
-	b.Accessible("groups of a type")
+	b.CheckAccessible("groups of a type")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'more of them').click()`)
-	b.Sees("Groups of mail")
+	b.WaitForText("Groups of mail")
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0", "tenant-5 4 0", "tenant-6 3 0")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'tenant-6').click()`)
-	b.Sees("mail-6-2", "tenant-0")
-	b.Gone("mail-plain")
-	b.At("#/type/report")
+	b.WaitForText("mail-6-2", "tenant-0")
+	b.WaitForNoText("mail-plain")
+	b.GoTo("#/type/report")
 	rows("acme 1 0")
-	b.At("#/groups?type=nosuch")
-	b.Sees("No waiting or running job of this type is in a group.")
-	b.Accessible("no groups of a type")
-	b.Strict()
+	b.GoTo("#/groups?type=nosuch")
+	b.WaitForText("No waiting or running job of this type is in a group.")
+	b.CheckAccessible("no groups of a type")
+	b.CheckPolicy()
 }
 
 // TestAges: ages grow without further requests, and are right even if the browser's clock is
@@ -162,19 +162,19 @@ func TestAges(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"})
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`const now = Date.now, Before = Date; Date = class extends Before { constructor(...a) { a.length ? super(...a) : super(now() + 3600e3); } static now() { return now() + 3600e3; } }`)
+	b.OnNewDocument(`const now = Date.now, Before = Date; Date = class extends Before { constructor(...a) { a.length ? super(...a) : super(now() + 3600e3); } static now() { return now() + 3600e3; } }`)
 	b.Visit(w.url + "/")
-	b.Sees("no worker")
-	b.Until(`document.querySelector('.findings .num')`)
+	b.WaitForText("no worker")
+	b.WaitUntil(`document.querySelector('.findings .num')`)
 	if age := pagetest.Eval[string](b, `return document.querySelector('.findings .num').innerText`); strings.ContainsAny(age, "hd") {
 		t.Errorf("a finding of now is %s old", age)
 	}
-	b.At("#/jobs")
-	b.Sees("mail-1")
+	b.GoTo("#/jobs")
+	b.WaitForText("mail-1")
 	age := `document.querySelector('tbody td.num').innerText`
 	first := pagetest.Eval[string](b, `return `+age)
-	b.Until(age+` !== $0`, first)
-	b.Strict()
+	b.WaitUntil(age+` !== $0`, first)
+	b.CheckPolicy()
 }
 
 // TestAxis: a plot's time axis ends at the present, even with a single sample.
@@ -182,10 +182,10 @@ func TestAxis(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`window.labels = []; const fill = CanvasRenderingContext2D.prototype.fillText;
+	b.OnNewDocument(`window.labels = []; const fill = CanvasRenderingContext2D.prototype.fillText;
 		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { /^\d\d:\d\d$/.test(text) && labels.push(text); fill.call(this, text, ...at); }`)
 	b.Visit(w.url + "/#/type/mail")
-	b.Until(`labels.length > 0`)
+	b.WaitUntil(`labels.length > 0`)
 	late := pagetest.Eval[[]string](b, `const min = t => +t.slice(0, 2) * 60 + +t.slice(3), now = new Date();
 		return labels.filter(t => (min(t) - now.getHours() * 60 - now.getMinutes() + 1440) % 1440 > 0 && (now.getHours() * 60 + now.getMinutes() - min(t) + 1440) % 1440 > 6)`)
 	if len(late) > 0 {
@@ -219,8 +219,8 @@ func TestReadme(t *testing.T) {
 	}
 	w.submit(jobs...)
 	b := w.open("")
-	b.Size(1280, 860)
-	b.Theme("light")
+	b.SetSize(1280, 860)
+	b.SetTheme("light")
 	span := time.Second
 	if *shots != "" {
 		span = 80 * time.Second
@@ -236,16 +236,16 @@ func TestReadme(t *testing.T) {
 		w.submit(jobs...)
 		pagetest.Eval[any](b, `await new Promise(go => setTimeout(go, 250))`)
 	}
-	b.Sees("Types with most to do")
+	b.WaitForText("Types with most to do")
 	if *shots != "" {
-		b.Shot(filepath.Join(*shots, "readme-overview.png"))
+		b.Screenshot(filepath.Join(*shots, "readme-overview.png"))
 	}
-	b.At("#/job/report-7")
-	b.Theme("dark")
-	b.Size(1280, 470)
-	b.Sees("Why it waits")
-	b.Sees("a@example.org")
+	b.GoTo("#/job/report-7")
+	b.SetTheme("dark")
+	b.SetSize(1280, 470)
+	b.WaitForText("Why it waits")
+	b.WaitForText("a@example.org")
 	if *shots != "" {
-		b.Shot(filepath.Join(*shots, "readme-job.png"))
+		b.Screenshot(filepath.Join(*shots, "readme-job.png"))
 	}
 }

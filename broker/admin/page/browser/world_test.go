@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait.
-const patience = pagetest.Patience
+const patience = pagetest.WaitTimeout
 
 var (
 	shots = flag.String("shots", "", "directory for screenshots of every view, 320 to 1920 pixels, light and dark")
@@ -37,7 +37,7 @@ var chromium context.Context
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		ctx, end, err := pagetest.Chromium()
+		ctx, end, err := pagetest.StartChromium()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

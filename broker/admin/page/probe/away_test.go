@@ -21,7 +21,7 @@ func TestAway(t *testing.T) {
 			continue
 		}
 		p := newPerson(t)
-		p.Forgive(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
+		p.Ignore(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goTo(b.url(v.route))
 		p.await("heading", v.heading)
 		people[v.name] = p
@@ -80,7 +80,7 @@ func TestFrozen(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.Forgive("net::ERR", "Failed to fetch")
+	p.Ignore("net::ERR", "Failed to fetch")
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
 	b.Signal(syscall.SIGSTOP)
@@ -102,7 +102,7 @@ func TestDraining(t *testing.T) {
 	b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 	b.hand(gloom.Job{ID: "mail-0", Type: "mail"})
 	p := newPerson(t)
-	p.Forgive("net::ERR", "Failed to fetch", "503")
+	p.Ignore("net::ERR", "Failed to fetch", "503")
 	p.goTo(b.url(""))
 	p.await("heading", "")
 	p.awaitText("1 running")

@@ -237,7 +237,7 @@ func TestFindings(t *testing.T) {
 			b := start(t, args...)
 			b.token = token
 			p := newPerson(t)
-			p.Forgive("status of 401", "status of 503", "net::ERR")
+			p.Ignore("status of 401", "status of 503", "net::ERR")
 			p.goTo(b.url(""))
 			if token != "" {
 				p.enterToken("looker")

@@ -16,7 +16,7 @@ import (
 func (p *person) checkAccessible(name string) {
 	p.t.Helper()
 	if !eval[bool](p, `return 'axe' in window`) {
-		p.run(chromedp.Evaluate[chromedp.Void](pagetest.Axe))
+		p.run(chromedp.Evaluate[chromedp.Void](pagetest.AxeScript))
 	}
 	for _, f := range eval[[]string](p, `const r = await axe.run(document, { resultTypes: ['violations'] });
 		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`) {
@@ -46,7 +46,7 @@ func TestLook(t *testing.T) {
 	for _, theme := range themes {
 		t.Run(theme, func(t *testing.T) {
 			p := newPerson(t)
-			p.Forgive(missing)
+			p.Ignore(missing)
 			p.prefer("prefers-color-scheme", theme)
 			var ground string
 			for _, v := range views {
@@ -99,7 +99,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.Forgive(missing) // for the job that is cancelled at the end
+	p.Ignore(missing) // for the job that is cancelled at the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
 		tabbed = tabbed[3:]

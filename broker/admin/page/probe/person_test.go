@@ -66,7 +66,7 @@ func newPerson(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
 	t.Cleanup(end)
-	p := &person{t: t, ctx: ctx, Recorder: pagetest.Listen(t, ctx)}
+	p := &person{t: t, ctx: ctx, Recorder: pagetest.Record(t, ctx)}
 	call(p, accessibility.Enable, cdp.Empty{})
 	p.size(1280, 900)
 	return p

@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds everything that a test waits for.
-const patience = pagetest.Patience
+const patience = pagetest.WaitTimeout
 
 var (
 	// chromium is the browser's context; each person gets a profile in it.
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
 			return 1, err
 		}
-		ctx, end, err := pagetest.Chromium(chromedp.Flag("host-resolver-rules", "MAP page.test 127.0.0.1"))
+		ctx, end, err := pagetest.StartChromium(chromedp.Flag("host-resolver-rules", "MAP page.test 127.0.0.1"))
 		if err != nil {
 			return 1, err
 		}

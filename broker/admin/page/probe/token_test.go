@@ -63,7 +63,7 @@ func TestTokens(t *testing.T) {
 	t.Run("none and wrong", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
-		p.Forgive(refused...)
+		p.Ignore(refused...)
 		p.goTo(b.url("#/type/mail"))
 		p.await("textbox", "Token")
 		p.checkAccessible("the question for a token")
@@ -93,7 +93,7 @@ func TestTokens(t *testing.T) {
 	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
-		p.Forgive(refused...)
+		p.Ignore(refused...)
 		p.goTo(b.url(""))
 		p.enterToken("looker")
 		p.await("heading", "wrong")
@@ -121,7 +121,7 @@ func TestTokens(t *testing.T) {
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
-		p.Forgive(refused...)
+		p.Ignore(refused...)
 		p.goTo(b.url("#/type/mail"))
 		p.enterToken("ruler")
 		p.await("heading", "^mail$")
@@ -136,7 +136,7 @@ func TestTokens(t *testing.T) {
 		inFull(t)
 		t.Parallel()
 		p := newPerson(t)
-		p.Forgive(refused...)
+		p.Ignore(refused...)
 		p.goTo(b.url(""))
 		p.enterToken("hander")
 		p.awaitText("watch|admin|look|scope|may not")
@@ -148,7 +148,7 @@ func TestTokens(t *testing.T) {
 		inFull(t)
 		t.Parallel()
 		p := newPerson(t)
-		p.Forgive(refused...)
+		p.Ignore(refused...)
 		p.goTo(b.url("#/type/mail"))
 		p.enterToken("both")
 		p.await("button", "Test job")
@@ -164,8 +164,8 @@ func TestRevoked(t *testing.T) {
 	t.Parallel()
 	b, file := guarded(t)
 	p := newPerson(t)
-	p.Forgive(refused...)
-	p.Forgive("net::ERR") // for the stream, if the broker ends it
+	p.Ignore(refused...)
+	p.Ignore("net::ERR") // for the stream, if the broker ends it
 	p.goTo(b.url("#/jobs"))
 	p.enterToken("ruler")
 	p.await("heading", "^Jobs$")

@@ -83,7 +83,7 @@ func TestViews(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.Forgive(missing)
+	p.Ignore(missing)
 	for i, v := range views {
 		if !testing.Short() {
 			p.goTo("about:blank")
@@ -232,7 +232,7 @@ func TestEmpty(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	p := newPerson(t)
-	p.Forgive(missing)
+	p.Ignore(missing)
 	for _, v := range views {
 		heading := v.heading
 		if v.route == "" {

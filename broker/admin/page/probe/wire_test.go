@@ -93,7 +93,7 @@ func TestBytes(t *testing.T) {
 	p.goTo("http://" + way.addr + "/")
 	p.await("heading", "wrong")
 	p.awaitText("jobs per second")
-	requests, bytes := p.Heard()
+	requests, bytes := p.Traffic()
 	t.Logf("a cold load takes %.1f kB in %d requests; %.1f kB have come with the events by now", bytes/1000, requests, float64(way.bytes.Load())/1000)
 	if bytes == 0 || bytes > 70_000 {
 		t.Errorf("a cold load takes %.1f kB", bytes/1000)
@@ -105,7 +105,7 @@ func TestForbiddenScript(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
-	p.Forgive("Content Security Policy")
+	p.Ignore("Content Security Policy")
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
 	p.checkView("overview")

@@ -26,16 +26,16 @@ type Job struct {
 
 // Engine is a fake. It records its calls in order.
 type Engine struct {
-	mu      sync.Mutex
-	targets []control.TargetStatus
-	jobs    map[int64]*Job
-	awaited map[int64]bool
-	calls   []string
-	changed func()
-	done    chan struct{}
-	end     error
-	fail    error
-	gate    chan struct{}
+	mu           sync.Mutex
+	targets      []control.TargetStatus
+	jobs         map[int64]*Job
+	awaited      map[int64]bool
+	calls        []string
+	changed      func()
+	done         chan struct{}
+	endErr       error
+	failErr      error
+	shutdownGate chan struct{}
 }
 
 // New returns an engine that serves these targets with concurrency 1, 2, and
@@ -55,8 +55,8 @@ func (e *Engine) Put(id int64, j Job) {
 	e.jobs[id] = &j
 }
 
-// Length sets the reported length of a target's queue.
-func (e *Engine) Length(target string, n int) {
+// SetQueueLength sets the reported length of a target's queue.
+func (e *Engine) SetQueueLength(target string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.targets[e.indexOf(target)].Length = n
@@ -79,23 +79,23 @@ func (e *Engine) indexOf(target string) int {
 	return slices.IndexFunc(e.targets, func(t control.TargetStatus) bool { return t.Name == target })
 }
 
-// Fail sets the error of RunManual, Recover and Health; nil: none.
-func (e *Engine) Fail(err error) {
+// SetError sets the error of RunManual, Recover and Health; nil: none.
+func (e *Engine) SetError(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.fail = err
+	e.failErr = err
 }
 
 // HoldShutdown keeps a Shutdown from ending until the channel is closed.
 func (e *Engine) HoldShutdown(gate chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.gate = gate
+	e.shutdownGate = gate
 }
 
 // End makes the engine end by itself.
 func (e *Engine) End(err error) {
-	e.end = err
+	e.endErr = err
 	close(e.done)
 }
 
@@ -183,9 +183,9 @@ func (e *Engine) change(fn func() error) error {
 func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
 	e.mu.Lock()
 	e.recordCall("run-manual %v", ids)
-	if e.fail != nil {
+	if e.failErr != nil {
 		e.mu.Unlock()
-		return nil, nil, e.fail
+		return nil, nil, e.failErr
 	}
 	for _, id := range ids {
 		if e.awaited[id] {
@@ -248,7 +248,7 @@ func (e *Engine) Recover(context.Context) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recordCall("recover")
-	return 3, e.fail
+	return 3, e.failErr
 }
 
 func (e *Engine) Overview() (l overview.Daemon) {
@@ -272,13 +272,13 @@ func (e *Engine) OnTargets(f func()) {
 func (e *Engine) Health() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.fail
+	return e.failErr
 }
 
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.recordCall("shutdown")
-	gate := e.gate
+	gate := e.shutdownGate
 	e.mu.Unlock()
 	if gate != nil {
 		select {
@@ -292,4 +292,4 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 }
 
 func (e *Engine) Done() <-chan struct{} { return e.done }
-func (e *Engine) Err() error            { return e.end }
+func (e *Engine) Err() error            { return e.endErr }

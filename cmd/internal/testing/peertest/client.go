@@ -81,9 +81,9 @@ func (c *Client) Ask(request string) string {
 	return c.Read()
 }
 
-// Quiet checks that nothing was sent to this client, and that it is still served: the answer to a
-// ping comes after anything that was sent before.
-func (c *Client) Quiet() {
+// ExpectNothing checks that nothing was sent to this client, and that it is still served: the
+// answer to a ping comes after anything that was sent before.
+func (c *Client) ExpectNothing() {
 	c.t.Helper()
 	c.WriteRaw("[2]\x04")
 	c.Expect("[3]")
@@ -135,8 +135,8 @@ func (c *Client) ExpectEndAfterPings() {
 	}
 }
 
-// Until waits until a condition is true.
-func Until(t testing.TB, name string, condition func() bool) {
+// WaitUntil waits until a condition is true.
+func WaitUntil(t testing.TB, name string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -151,8 +151,8 @@ func Until(t testing.TB, name string, condition func() bool) {
 	}
 }
 
-// Data returns the data of a response, decoded.
-func Data(t testing.TB, response string) map[string]any {
+// DecodeData returns the data of a response, decoded.
+func DecodeData(t testing.TB, response string) map[string]any {
 	t.Helper()
 	var message []json.RawMessage
 	if err := json.Unmarshal([]byte(response), &message); err != nil || len(message) != 2 {

@@ -91,8 +91,8 @@ func (t *Table) SetStatus(id int64, status string) {
 	t.rows[id].Status = status
 }
 
-// Fail makes all calls fail with err, as if the database were away, until it is called with nil.
-func (t *Table) Fail(err error) {
+// SetError makes all calls fail with err, as if the database were away, until it is called with nil.
+func (t *Table) SetError(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.err = err
@@ -467,7 +467,7 @@ func (s *Memory) Token() int64 {
 
 func (s *Memory) Close() error { return nil }
 
-// ErrUnreachable is an error for Table.Fail.
+// ErrUnreachable is an error for Table.SetError.
 var ErrUnreachable = errors.New("no route to the database")
 
 var _ store.Store = (*Memory)(nil)

@@ -17,7 +17,7 @@ import (
 func TestViews(t *testing.T) {
 	w, _, ids := startBusy(t)
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // for the row and the target that do not exist
+	b.Ignore("404 (Not Found)") // for the row and the target that do not exist
 	pdf := fmt.Sprintf("#/row/pdf/%d", ids["running"])
 	for i, v := range []struct {
 		route string
@@ -41,42 +41,42 @@ func TestViews(t *testing.T) {
 		{fmt.Sprintf("#/row/nobody/%d", ids["unserved"]), []string{"waiting"}},
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
-		b.At(v.route)
-		b.Sees(v.sees...)
+		b.GoTo(v.route)
+		b.WaitForText(v.sees...)
 		widths := []int64{320, 1280}
 		if i < 4 {
 			widths = []int64{320, 390, 1280}
 		}
-		b.Look(v.route, *shots, widths...)
+		b.CheckView(v.route, *shots, widths...)
 	}
-	b.Theme("light")
-	b.At("#/")
-	b.Keys("?")
-	b.Sees("find a row by its id, or a target")
-	b.Keys("\x1b")
-	b.Until(`!document.querySelector('dialog')`)
+	b.SetTheme("light")
+	b.GoTo("#/")
+	b.SendKeys("?")
+	b.WaitForText("find a row by its id, or a target")
+	b.SendKeys("\x1b")
+	b.WaitUntil(`!document.querySelector('dialog')`)
 	for i, name := range []string{"Overview", "Targets", "Workers"} {
-		b.Keys(fmt.Sprint(i + 1))
-		b.Until(`document.querySelector('nav [aria-current]')?.innerText.startsWith($0)`, name)
+		b.SendKeys(fmt.Sprint(i + 1))
+		b.WaitUntil(`document.querySelector('nav [aria-current]')?.innerText.startsWith($0)`, name)
 	}
 	find := func(name string) {
 		t.Helper()
-		b.Keys("/")
-		b.Until(`document.activeElement.id === 'find'`)
-		b.Keys(name)
+		b.SendKeys("/")
+		b.WaitUntil(`document.activeElement.id === 'find'`)
+		b.SendKeys(name)
 	}
 	find(fmt.Sprint(ids["fail"], "\r"))
-	b.Sees("no such mailbox")
+	b.WaitForText("no such mailbox")
 	find("hig")
-	b.Until(`[...document.querySelectorAll('#hits li')].some(e => e.innerText.includes('1/high'))`)
-	b.Keys("\r")
-	b.Until(`location.hash === '#/target/1%2Fhigh'`)
+	b.WaitUntil(`[...document.querySelectorAll('#hits li')].some(e => e.innerText.includes('1/high'))`)
+	b.SendKeys("\r")
+	b.WaitUntil(`location.hash === '#/target/1%2Fhigh'`)
 	// The view of a running row shows when the row ends.
-	b.At(pdf)
-	b.Sees("running")
+	b.GoTo(pdf)
+	b.WaitForText("running")
 	w.exec("UPDATE app."+w.table+" SET status = 'done', result = 'ok', return_code = 0, stdout = 'at last', time_finished = unix_timestamp() WHERE id = ?", ids["running"])
-	b.Sees("at last")
-	b.Strict()
+	b.WaitForText("at last")
+	b.CheckPolicy()
 }
 
 // TestReadme takes the picture of the README, and counts the requests of a first visit.
@@ -85,21 +85,21 @@ func TestReadme(t *testing.T) {
 	w.worker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
 	w.worker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
 	cold := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	cold.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
+	cold.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	cold.Visit(w.url + "/")
-	cold.Sees("Everything is healthy", "Does it keep up?", "Busiest targets")
-	cold.Until(`document.querySelector('.uplot canvas')`)
-	requests, size := cold.Heard()
+	cold.WaitForText("Everything is healthy", "Does it keep up?", "Busiest targets")
+	cold.WaitUntil(`document.querySelector('.uplot canvas')`)
+	requests, size := cold.Traffic()
 	drawn := pagetest.Eval[float64](cold, `return performance.getEntriesByName('first-contentful-paint')[0].startTime`)
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
 	t.Logf("%d requests, %.0f bytes, drawn after %.0f ms", requests, size, drawn)
-	cold.Strict()
+	cold.CheckPolicy()
 
 	b := w.open("")
-	b.Theme("light")
-	b.Size(1000, 700)
+	b.SetTheme("light")
+	b.SetSize(1000, 700)
 	span := 2 * time.Second
 	if *shots != "" {
 		span = 60 * time.Second
@@ -115,16 +115,16 @@ func TestReadme(t *testing.T) {
 		w.poke("mail", "thumbnail", "report", "invoice")
 		time.Sleep(250 * time.Millisecond)
 	}
-	b.Sees("archive", "3 rows are waiting, and no worker serves it")
+	b.WaitForText("archive", "3 rows are waiting, and no worker serves it")
 	if *shots != "" {
 		file := filepath.Join(*shots, "readme-jobd.png")
-		b.Shot(file)
+		b.Screenshot(file)
 		checkSize(t, file)
 		if at, err := os.Stat(file); err != nil || at.Size() > 60_000 {
 			t.Errorf("the picture has more than 60 kB: %v", err)
 		}
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestLive: changes are shown without a reload, hidden tabs send no requests, and the page says
@@ -132,29 +132,29 @@ func TestReadme(t *testing.T) {
 func TestLive(t *testing.T) {
 	w := start(t)
 	b := w.open("")
-	b.Sees("One thing is wrong", "no worker is registered", "There is no target.")
-	b.Accessible("empty")
+	b.WaitForText("One thing is wrong", "no worker is registered", "There is no target.")
+	b.CheckAccessible("empty")
 	d := w.worker("one", "[targets]", "mail = 1")
-	b.Sees("Everything is healthy")
+	b.WaitForText("Everything is healthy")
 	w.row("mail", "waiting", "exec sleep 600")
 	w.row("mail", "waiting", "")
 	w.poke("mail")
-	b.Sees("its only slot is taken, and 1 row is waiting")
+	b.WaitForText("its only slot is taken, and 1 row is waiting")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
 	time.Sleep(time.Second) // requests that are in progress may end
-	before, _ := b.Heard()
+	before, _ := b.Traffic()
 	time.Sleep(5 * time.Second)
-	if after, _ := b.Heard(); after != before {
+	if after, _ := b.Traffic(); after != before {
 		t.Errorf("a hidden tab has made %d requests", after-before)
 	}
 	d.Kill()
 	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
-	b.Sees("no worker is registered", "its last worker left")
-	b.Forgive("net::ERR", "Failed to fetch")
+	b.WaitForText("no worker is registered", "its last worker left")
+	b.Ignore("net::ERR", "Failed to fetch")
 	w.d.Kill()
-	b.Sees("The master does not answer", "Not known: the master is away")
-	b.Strict()
+	b.WaitForText("The master does not answer", "Not known: the master is away")
+	b.CheckPolicy()
 }
 
 // TestTokens: with a password the page asks for it; this host does not need it if the configuration
@@ -162,21 +162,21 @@ func TestLive(t *testing.T) {
 func TestTokens(t *testing.T) {
 	w := start(t, "password = open sesame # not this")
 	b := w.open("")
-	b.Forgive("401 (Unauthorized)")
-	b.Sees("This master needs a token with the scope admin: the password of the master.")
-	b.Accessible("the door")
+	b.Ignore("401 (Unauthorized)")
+	b.WaitForText("This master needs a token with the scope admin: the password of the master.")
+	b.CheckAccessible("the door")
 	b.Fill("token", "wrong")
-	b.Press("Go in")
-	b.Sees("does not know this token")
+	b.ClickButton("Go in")
+	b.WaitForText("does not know this token")
 	b.Fill("token", "open sesame")
-	b.Press("Go in")
-	b.Sees("no worker is registered")
+	b.ClickButton("Go in")
+	b.WaitForText("no worker is registered")
 	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('sesame')`) {
 		t.Error("the password was kept")
 	}
-	b.Strict()
+	b.CheckPolicy()
 	b = (&world{t: t, url: "http://" + run(t, "jobd-master", "password = open sesame", "always_allow_localhost = 1", "http_addr = 127.0.0.1:0").Field("http_addr")}).open("")
-	b.Sees("no worker is registered")
+	b.WaitForText("no worker is registered")
 }
 
 // hostile holds targets that do harm unless they are shown as plain text. A target has at most 16
@@ -205,23 +205,23 @@ func TestHostile(t *testing.T) {
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("%s did harm", where)
 		}
-		b.Fits(320)
+		b.CheckFits(320)
 	}
 	for i, target := range hostile {
-		b.At("#/targets")
-		b.Until(`[...document.querySelectorAll('main td a.name')].length > 8`)
+		b.GoTo("#/targets")
+		b.WaitUntil(`[...document.querySelectorAll('main td a.name')].length > 8`)
 		pagetest.Eval[any](b, `[...document.querySelectorAll('main td a.name')].find(a => decodeURIComponent(a.getAttribute('href')) === '#/target/' + $0).click()`, target)
-		b.Sees("by hand 1")
+		b.WaitForText("by hand 1")
 		harmless(target)
-		b.At(pagetest.Eval[string](b, `return '#/row/' + encodeURIComponent($0) + '/' + $1`, target, ids[i]))
-		b.Sees("onerror", "Exit code")
+		b.GoTo(pagetest.Eval[string](b, `return '#/row/' + encodeURIComponent($0) + '/' + $1`, target, ids[i]))
+		b.WaitForText("onerror", "Exit code")
 		harmless(target)
 	}
 	for route, sees := range map[string]string{"#/": "run by hand", "#/workers": "<script>"} {
-		b.At(route)
-		b.Sees(sees)
+		b.GoTo(route)
+		b.WaitForText(sees)
 		harmless(route)
 	}
-	b.Accessible("hostile")
-	b.Strict()
+	b.CheckAccessible("hostile")
+	b.CheckPolicy()
 }

@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 		if err := os.WriteFile(filepath.Join(dir, "do"), []byte("#!/bin/sh\n[ ! -f "+dir+"/row-$1 ] || . "+dir+"/row-$1\n"), 0o700); err != nil {
 			return 1, err
 		}
-		ctx, end, err := pagetest.Chromium()
+		ctx, end, err := pagetest.StartChromium()
 		if err != nil {
 			return 1, err
 		}
@@ -157,7 +157,7 @@ func (w *world) row(target, status, does string) int {
 // waitUntil waits for a row's status.
 func (w *world) waitUntil(id int, status string) {
 	w.t.Helper()
-	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(pagetest.WaitTimeout); ; time.Sleep(30 * time.Millisecond) {
 		var got string
 		if err := db.QueryRow("SELECT status FROM app."+w.table+" WHERE id = ?", id).Scan(&got); err != nil {
 			w.t.Fatal(err)
@@ -181,7 +181,7 @@ func ask(t *testing.T, addr, typ string, data any) string {
 	defer c.Close()
 	said, _ := json.Marshal(data)
 	fmt.Fprintf(c, `[0,{"no":1,"type":%q,"data":%s}]`+"\x04", typ, said)
-	_ = c.SetDeadline(time.Now().Add(pagetest.Patience))
+	_ = c.SetDeadline(time.Now().Add(pagetest.WaitTimeout))
 	answer, err := bufio.NewReader(c).ReadString(4)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 func TestViews(t *testing.T) {
 	w, ids := startBusy(t)
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // the view of a job that does not exist
+	b.Ignore("404 (Not Found)") // the view of a job that does not exist
 	widths := []int64{320, 390, 1280}
 	for _, v := range []struct {
 		route string
@@ -42,14 +42,14 @@ func TestViews(t *testing.T) {
 		{"#/job/nosuch", []string{"There is no job with this id"}},
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
-		b.At(v.route)
-		b.Sees(v.sees...)
+		b.GoTo(v.route)
+		b.WaitForText(v.sees...)
 		for name, id := range ids {
 			v.route = strings.ReplaceAll(v.route, id, name)
 		}
-		b.Look(v.route, *shots, widths...)
+		b.CheckView(v.route, *shots, widths...)
 	}
-	b.Strict()
+	b.CheckPolicy()
 	if v := w.ask("GET", "/job/"+ids["done"]+"?peek=true", nil); v["result"] == nil {
 		t.Error("a look at the job has fetched its result")
 	}
@@ -59,40 +59,40 @@ func TestViews(t *testing.T) {
 func TestCold(t *testing.T) {
 	w, _ := startBusy(t)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
+	b.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	b.Visit(w.url + "/")
-	b.Sees("Does it keep up?", "Names with most jobs")
-	b.Until(`document.querySelector('.uplot canvas')`)
-	requests, size := b.Heard()
+	b.WaitForText("Does it keep up?", "Names with most jobs")
+	b.WaitUntil(`document.querySelector('.uplot canvas')`)
+	requests, size := b.Traffic()
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
 	drawn := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
 	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, drawn)
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestLive: changes are shown without a reload, and a master that is away is shown as away.
 func TestLive(t *testing.T) {
 	w := start(t)
 	b := w.open("")
-	b.Sees("Everything is healthy", "There is no job.")
-	b.Accessible("empty")
+	b.WaitForText("Everything is healthy", "There is no job.")
+	b.CheckAccessible("empty")
 	w.job(`{"name":"mail","argument":{}}`)
-	b.Sees("One thing is wrong", "no worker serves the name")
+	b.WaitForText("One thing is wrong", "no worker serves the name")
 	worker := w.worker("one", 1, "*")
-	b.Sees("Everything is healthy")
+	b.WaitForText("Everything is healthy")
 	id := w.take(worker, 1)[0]
-	b.At("#/job/" + id)
-	b.Sees("run 1: running")
+	b.GoTo("#/job/" + id)
+	b.WaitForText("run 1: running")
 	w.reportDone(worker, id, `{"type":"success"}`)
-	b.Sees("run 1: answered")
-	b.Forgive("net::ERR", "Failed to fetch")
+	b.WaitForText("run 1: answered")
+	b.Ignore("net::ERR", "Failed to fetch")
 	w.d.Kill()
-	b.Sees("The master does not answer")
-	b.At("#/")
-	b.Sees("Not known: the master is away")
-	b.Strict()
+	b.WaitForText("The master does not answer")
+	b.GoTo("#/")
+	b.WaitForText("Not known: the master is away")
+	b.CheckPolicy()
 }
 
 // TestPast: plots have data from before the page was opened, and from the time when its tab was
@@ -108,8 +108,8 @@ func TestPast(t *testing.T) {
 	w.reportDone(worker, w.take(worker, 1)[0], `{"type":"success"}`)
 	time.Sleep(9 * time.Second) // two more
 	b := w.open("")
-	b.Sees("3 waiting")
-	b.Until(`(await import('/live.js')).series.t.length > 0`)
+	b.WaitForText("3 waiting")
+	b.WaitUntil(`(await import('/live.js')).series.t.length > 0`)
 	for _, k := range []string{"wait95", "run50"} {
 		if !pagetest.Eval[bool](b, `const { series: s } = await import('/live.js'); return s.of[$0].some((v, i) => v !== null && s.t[i] < Date.now() / 1000 - 3)`, k) {
 			t.Errorf("%s was not known before the page was opened", k)
@@ -130,57 +130,57 @@ func TestPast(t *testing.T) {
 	pagetest.Eval[any](b, hide, true)
 	time.Sleep(20 * time.Second)
 	pagetest.Eval[any](b, hide, false)
-	for end := time.Now().Add(pagetest.Patience); known() < 25; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(pagetest.WaitTimeout); known() < 25; time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("after a while hidden, only the last %.1f s are known", known())
 		}
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // TestQuiet: a hidden tab sends no requests.
 func TestQuiet(t *testing.T) {
 	w, _ := startBusy(t)
 	b := w.open("")
-	b.Sees("Names with most jobs")
+	b.WaitForText("Names with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
 	time.Sleep(time.Second) // requests in progress may still be counted
-	before, _ := b.Heard()
+	before, _ := b.Traffic()
 	time.Sleep(6 * time.Second)
-	if after, _ := b.Heard(); after != before {
+	if after, _ := b.Traffic(); after != before {
 		t.Errorf("a hidden tab has made %d requests", after-before)
 	}
 	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
 	w.job(`{"name":"news","argument":{}}`)
-	b.Sees("news")
+	b.WaitForText("news")
 }
 
 // TestKeyboard uses the whole page by keyboard.
 func TestKeyboard(t *testing.T) {
 	w, ids := startBusy(t)
 	b := w.open("")
-	b.Sees("Names with most jobs")
-	b.Keys("?")
-	b.Sees("find a job by its id, or a name")
-	b.Keys("\x1b")
-	b.Until(`!document.querySelector('dialog')`)
+	b.WaitForText("Names with most jobs")
+	b.SendKeys("?")
+	b.WaitForText("find a job by its id, or a name")
+	b.SendKeys("\x1b")
+	b.WaitUntil(`!document.querySelector('dialog')`)
 	for i, name := range []string{"Overview", "Jobs", "Names", "Workers", "Constraints", "Schedules"} {
-		b.Keys(fmt.Sprint(i + 1))
-		b.Until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
+		b.SendKeys(fmt.Sprint(i + 1))
+		b.WaitUntil(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
 	}
-	b.Keys("/")
-	b.Until(`document.activeElement.id === 'find'`)
-	b.Keys(ids["error"] + "\r")
-	b.Sees("no such mailbox")
-	b.Keys("/")
-	b.Until(`document.activeElement.id === 'find'`)
-	b.Keys("thumb")
-	b.Sees("thumbnail")
-	b.Keys("\r")
-	b.Until(`location.hash.includes('glob')`)
-	b.Sees("running")
-	b.Strict()
+	b.SendKeys("/")
+	b.WaitUntil(`document.activeElement.id === 'find'`)
+	b.SendKeys(ids["error"] + "\r")
+	b.WaitForText("no such mailbox")
+	b.SendKeys("/")
+	b.WaitUntil(`document.activeElement.id === 'find'`)
+	b.SendKeys("thumb")
+	b.WaitForText("thumbnail")
+	b.SendKeys("\r")
+	b.WaitUntil(`location.hash.includes('glob')`)
+	b.WaitForText("running")
+	b.CheckPolicy()
 }
 
 // TestTokens: a user without the scope sees why, and gets no actions.
@@ -191,29 +191,29 @@ func TestTokens(t *testing.T) {
 	}
 	w := start(t, "--token-file", file)
 	b := w.open("")
-	b.Forgive("401 (Unauthorized)", "403 (Forbidden)")
+	b.Ignore("401 (Unauthorized)", "403 (Forbidden)")
 	enter := func(token string) {
 		t.Helper()
 		b.Fill("token", token)
-		b.Press("Go in")
+		b.ClickButton("Go in")
 	}
-	b.Sees("This master needs a token with the scope admin.")
-	b.Accessible("the door")
+	b.WaitForText("This master needs a token with the scope admin.")
+	b.CheckAccessible("the door")
 	enter("wrong")
-	b.Sees("does not know this token")
+	b.WaitForText("does not know this token")
 	for _, token := range []string{"secret-p", "secret-w"} {
 		enter(token)
-		b.Sees("This token may not read this page")
+		b.WaitForText("This token may not read this page")
 		if pagetest.Eval[int](b, `return document.querySelectorAll('button').length`) != 1 {
 			t.Errorf("a token that may not read the page is offered more:\n%s", b.Text())
 		}
 	}
 	enter("secret-a")
-	b.Sees("Everything is healthy")
+	b.WaitForText("Everything is healthy")
 	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`) {
 		t.Error("the token was kept")
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // hostile are texts that do harm unless they are shown as plain text.
@@ -246,23 +246,23 @@ func TestHostile(t *testing.T) {
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("%s did harm", where)
 		}
-		b.Fits(320)
+		b.CheckFits(320)
 	}
 	for i, id := range ids {
 		first := hostile[i]
 		if strings.HasPrefix(first, "\u202e") || len(first) > 100 {
 			first = first[len("\u202e"):6]
 		}
-		b.At("#/job/" + id)
-		b.Until(`document.querySelector('pre')`)
-		b.Sees(first, "run 1: ")
+		b.GoTo("#/job/" + id)
+		b.WaitUntil(`document.querySelector('pre')`)
+		b.WaitForText(first, "run 1: ")
 		harmless(hostile[i])
 	}
 	for _, route := range []string{"#/", "#/jobs", "#/names", "#/workers", "#/constraints"} {
-		b.At(route)
-		b.Sees("onerror")
+		b.GoTo(route)
+		b.WaitForText("onerror")
 		harmless(route)
 	}
-	b.Accessible("hostile")
-	b.Strict()
+	b.CheckAccessible("hostile")
+	b.CheckPolicy()
 }

@@ -29,7 +29,7 @@ var chromium context.Context
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(program.Main(1, func() (int, error) {
-		ctx, end, err := pagetest.Chromium()
+		ctx, end, err := pagetest.StartChromium()
 		if err != nil {
 			return 1, err
 		}
@@ -108,7 +108,7 @@ func (w *world) ask(method, path string, body any, worker ...string) map[string]
 // waitUntil repeats a GET request until is returns true for the reply.
 func (w *world) waitUntil(path string, is func(code int, v map[string]any) bool) {
 	w.t.Helper()
-	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(pagetest.WaitTimeout); ; time.Sleep(30 * time.Millisecond) {
 		code, v := w.try("GET", path, nil)
 		if is(code, v) {
 			return
@@ -134,7 +134,7 @@ func (w *world) worker(name string, slots int, names ...string) string {
 // take takes jobs for a worker, and returns their ids.
 func (w *world) take(worker string, n int) (ids []string) {
 	w.t.Helper()
-	for end := time.Now().Add(pagetest.Patience); len(ids) < n; {
+	for end := time.Now().Add(pagetest.WaitTimeout); len(ids) < n; {
 		out := w.ask("POST", fmt.Sprintf("/worker/jobs?wait=5&max=%d", n-len(ids)), nil, worker)
 		for _, j := range append([]any{}, list(out["jobs"])...) {
 			ids = append(ids, j.(map[string]any)["id"].(string))

@@ -39,7 +39,7 @@ func TestBusy(t *testing.T) {
 // checkViews opens every view, in both themes and in all widths.
 func checkViews(t *testing.T, w *world, ids map[string]string) {
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // views of things that do not exist
+	b.Ignore("404 (Not Found)") // views of things that do not exist
 	for _, v := range []struct {
 		route string
 		sees  []string
@@ -63,30 +63,30 @@ func checkViews(t *testing.T, w *world, ids map[string]string) {
 		{"#/job/acme/nosuch", []string{"There is no job with this id"}},
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
-		b.At(v.route)
-		b.Sees(v.sees...)
+		b.GoTo(v.route)
+		b.WaitForText(v.sees...)
 		for name, id := range ids {
 			v.route = strings.ReplaceAll(v.route, id, name)
 		}
-		b.Look(v.route, *shots, 320, 1280)
+		b.CheckView(v.route, *shots, 320, 1280)
 	}
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // checkFirstVisit checks what a first visit loads.
 func checkFirstVisit(t *testing.T, w *world, _ map[string]string) {
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no request is repeated
+	b.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no request is repeated
 	b.Visit(w.url + "/")
-	b.Sees("Does it keep up?", "Types with most jobs")
-	b.Until(`document.querySelector('.uplot canvas')`)
-	requests, size := b.Heard()
+	b.WaitForText("Does it keep up?", "Types with most jobs")
+	b.WaitUntil(`document.querySelector('.uplot canvas')`)
+	requests, size := b.Traffic()
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
 	drawn := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
 	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, drawn)
-	b.Strict()
+	b.CheckPolicy()
 }
 
 // readme takes the screenshot for README.md while jobs are added and end.
@@ -96,13 +96,13 @@ func readme(t *testing.T, w *world, _ map[string]string) {
 		return
 	}
 	b := w.open("")
-	b.Size(1080, 780)
-	b.Sees("Types with most jobs")
+	b.SetSize(1080, 780)
+	b.WaitForText("Types with most jobs")
 	for i := range 150 {
 		w.add("acme", "greet", strings.Repeat("you\n", 3+i%7), "")
 		time.Sleep(150 * time.Millisecond)
 	}
-	b.Shot(*picture)
+	b.Screenshot(*picture)
 	checkSize(t, *picture)
 }
 
@@ -141,44 +141,44 @@ func checkSize(t *testing.T, file string) {
 // keyboard uses the page without a pointer.
 func keyboard(t *testing.T, w *world, ids map[string]string) {
 	b := w.open("")
-	b.Sees("Types with most jobs")
-	b.Keys("?")
-	b.Sees("find a job by its id, or a type")
-	b.Keys("\x1b")
-	b.Until(`!document.querySelector('dialog')`)
+	b.WaitForText("Types with most jobs")
+	b.SendKeys("?")
+	b.WaitForText("find a job by its id, or a type")
+	b.SendKeys("\x1b")
+	b.WaitUntil(`!document.querySelector('dialog')`)
 	for i, name := range []string{"Overview", "Jobs", "Types", "Handlers", "Journal", "Schedules"} {
-		b.Keys(fmt.Sprint(i + 1))
-		b.Until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
+		b.SendKeys(fmt.Sprint(i + 1))
+		b.WaitUntil(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
 	}
 	find := func(what string) {
 		t.Helper()
-		b.Keys("/")
-		b.Until(`document.activeElement.id === 'find'`)
-		b.Keys(what)
+		b.SendKeys("/")
+		b.WaitUntil(`document.activeElement.id === 'find'`)
+		b.SendKeys(what)
 	}
 	find(ids["other"] + "\r")
-	b.Sees("18446744073709551615")
+	b.WaitForText("18446744073709551615")
 	find("umbr")
-	b.Until(`document.querySelector('#hits li')?.innerText.includes('umbrella-mail')`)
-	b.Keys("\r")
-	b.Until(`location.hash === '#/types?part=umbr'`)
-	b.Strict()
+	b.WaitUntil(`document.querySelector('#hits li')?.innerText.includes('umbrella-mail')`)
+	b.SendKeys("\r")
+	b.WaitUntil(`location.hash === '#/types?part=umbr'`)
+	b.CheckPolicy()
 }
 
 // testQuiet: a hidden tab sends no requests.
 func testQuiet(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("")
-	b.Sees("Types with most jobs")
+	b.WaitForText("Types with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
 	time.Sleep(500 * time.Millisecond) // requests in progress may still be counted
-	before, _ := b.Heard()
+	before, _ := b.Traffic()
 	time.Sleep(5 * time.Second)
-	if after, _ := b.Heard(); after != before {
+	if after, _ := b.Traffic(); after != before {
 		t.Errorf("a hidden tab has made %d requests", after-before)
 	}
 	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
-	w.waitUntil("it looks again", func() bool { after, _ := b.Heard(); return after > before })
+	w.waitUntil("it looks again", func() bool { after, _ := b.Traffic(); return after > before })
 }
 
 // foreign: a page of another site cannot act through a visitor's browser, and a page under a
@@ -211,18 +211,18 @@ func foreign(t *testing.T, w *world, ids map[string]string) {
 func TestAway(t *testing.T) {
 	w := start(t, "", "--store=mysql://nobody:none@127.0.0.1:1/none")
 	b := w.open("")
-	b.Sees("One thing is wrong", "is away", "Jobs are still accepted")
-	b.Accessible("away")
+	b.WaitForText("One thing is wrong", "is away", "Jobs are still accepted")
+	b.CheckAccessible("away")
 	w.ask("POST", "/acme/job/x", "1\n")
-	b.Sees("1 job in the journal")
-	b.At("#/jobs")
-	b.Forgive("503 (Service Unavailable)", "net::ERR", "Failed to fetch")
-	b.Sees("the store is away", "Ask again")
+	b.WaitForText("1 job in the journal")
+	b.GoTo("#/jobs")
+	b.Ignore("503 (Service Unavailable)", "net::ERR", "Failed to fetch")
+	b.WaitForText("the store is away", "Ask again")
 	w.d.Kill()
-	b.Sees("The daemon does not answer")
-	b.At("#/")
-	b.Sees("Not known: the daemon is away")
-	b.Strict()
+	b.WaitForText("The daemon does not answer")
+	b.GoTo("#/")
+	b.WaitForText("Not known: the daemon is away")
+	b.CheckPolicy()
 }
 
 // TestTokens: the page asks for a token with the right scope, and hides actions for which the token
@@ -234,26 +234,26 @@ func TestTokens(t *testing.T) {
 	}
 	w := start(t, "", "--token-file", file)
 	b := w.open("")
-	b.Forgive("401 (Unauthorized)", "403 (Forbidden)")
+	b.Ignore("401 (Unauthorized)", "403 (Forbidden)")
 	enter := func(token string) {
 		t.Helper()
 		b.Fill("token", token)
-		b.Press("Go in")
+		b.ClickButton("Go in")
 	}
-	b.Sees("This daemon needs a token with the scope admin.")
-	b.Accessible("the door")
+	b.WaitForText("This daemon needs a token with the scope admin.")
+	b.CheckAccessible("the door")
 	enter("wrong")
-	b.Sees("does not know this token")
+	b.WaitForText("does not know this token")
 	enter("secret-s")
-	b.Sees("This token may not read this page")
+	b.WaitForText("This token may not read this page")
 	if pagetest.Eval[int](b, `return document.querySelectorAll('button').length`) != 1 {
 		t.Errorf("a token that may not read the page is offered more:\n%s", b.Text())
 	}
 	enter("secret-r")
-	b.Sees("Everything is healthy", "There is no job and no handler.")
-	b.Accessible("empty")
-	b.At("#/handlers")
-	b.Sees("There is no handler.")
+	b.WaitForText("Everything is healthy", "There is no job and no handler.")
+	b.CheckAccessible("empty")
+	b.GoTo("#/handlers")
+	b.WaitForText("There is no handler.")
 	if strings.Contains(b.Text(), "Add a handler") {
 		t.Error("a user without the scope handler is offered to add one")
 	}
@@ -261,17 +261,17 @@ func TestTokens(t *testing.T) {
 		t.Error("the token was kept")
 	}
 	b.Visit(w.url + "/?again") // a reload clears the tab's memory, so the page asks for the token again
-	b.Sees("needs a token")
+	b.WaitForText("needs a token")
 	enter("secret-a")
-	b.Sees("Everything is healthy")
-	b.At("#/handlers")
-	b.Press("Add a handler")
+	b.WaitForText("Everything is healthy")
+	b.GoTo("#/handlers")
+	b.ClickButton("Add a handler")
 	b.Fill("client", "acme")
 	b.Fill("type", "x")
 	b.Fill("body", "exit 0")
-	b.Press("Add it")
-	b.Sees("The handler of acme-x is added.")
-	b.Strict()
+	b.ClickButton("Add it")
+	b.WaitForText("The handler of acme-x is added.")
+	b.CheckPolicy()
 }
 
 // hostile holds texts that do harm unless they are shown as plain text.
@@ -302,27 +302,27 @@ func checkHostileTexts(t *testing.T, w *world, _ map[string]string) {
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("%s did harm", where)
 		}
-		b.Fits(320)
+		b.CheckFits(320)
 	}
 	for i, id := range ids {
 		first := hostile[i]
 		if strings.HasPrefix(first, "\u202e") || len(first) > 100 {
 			first = first[len("\u202e"):6]
 		}
-		b.At(jobPath("evil", id))
-		b.Until(`document.querySelector('pre')`)
-		b.Sees(first, "run 1: ")
+		b.GoTo(jobPath("evil", id))
+		b.WaitUntil(`document.querySelector('pre')`)
+		b.WaitForText(first, "run 1: ")
 		check(hostile[i])
 	}
 	for _, route := range []string{"#/jobs?of=evil", "#/schedules", "#/handlers/evil/source", "#/handlers/evil/h0"} {
-		b.At(route)
-		b.Sees("onerror")
+		b.GoTo(route)
+		b.WaitForText("onerror")
 		check(route)
 	}
-	b.Accessible("hostile")
-	b.At("#/jobs?of=" + `%3Cimg%20src%3Dx%20onerror%3D%22window.harm%3D1%22%3E-%2E%2E`)
-	b.Forgive("400 (Bad Request)")
-	b.Sees("must be 1 to 64")
+	b.CheckAccessible("hostile")
+	b.GoTo("#/jobs?of=" + `%3Cimg%20src%3Dx%20onerror%3D%22window.harm%3D1%22%3E-%2E%2E`)
+	b.Ignore("400 (Bad Request)")
+	b.WaitForText("must be 1 to 64")
 	check("a hostile name of a client")
-	b.Strict()
+	b.CheckPolicy()
 }

@@ -34,7 +34,7 @@ var chromium context.Context
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(program.Main(1, func() (int, error) {
-		ctx, end, err := pagetest.Chromium()
+		ctx, end, err := pagetest.StartChromium()
 		if err != nil {
 			return 1, err
 		}
@@ -113,7 +113,7 @@ func (w *world) ask(method, path, body string) (out map[string]any) {
 // waitUntil waits until a condition holds, and fails the test if it does not.
 func (w *world) waitUntil(what string, is func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(pagetest.Patience); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(pagetest.WaitTimeout); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			w.t.Fatalf("not in time: %s", what)
 		}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestOneGoroutine: an outlet starts no goroutine for a line.
+// TestOneGoroutine: a LossyWriter starts no goroutine for a line.
 func TestOneGoroutine(t *testing.T) {
 	seen := make(map[string]bool)
-	o := NewOutlet(writer(func([]byte) {
+	o := NewLossyWriter(writer(func([]byte) {
 		seen[strings.Fields(string(debug.Stack()))[1]] = true // goroutine N
 	}), time.Minute)
 	for range 100 {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// resumeTimeout bounds how long the first line after lost ones may take, even if the outlet's
+// resumeTimeout bounds how long the first line after lost ones may take, even if the writer's
 // timeout is longer.
 const resumeTimeout = time.Millisecond
 
-// Outlet writes lines to a file whose writes may hang: nobody reads the pipe or the terminal, or the
-// file server is dead. It loses lines then: the program must not stand still because of its log.
-// Nothing tells in advance whether a write will hang, so a goroutine of the outlet writes.
-type Outlet struct {
+// LossyWriter writes lines to a file whose writes may hang: nobody reads the pipe or the terminal,
+// or the file server is dead. It loses lines then: the program must not stand still because of its
+// log. Nothing tells in advance whether a write will hang, so a goroutine of the writer writes.
+type LossyWriter struct {
 	w       io.Writer
 	timeout time.Duration
 	lost    atomic.Int64 // lines since the last one that was written
 
-	// Before returns what is written before the first line after lost ones. It is set before the
+	// LossNotice returns what is written before the first line after lost ones. It is set before the
 	// first Write, and may be nil.
-	Before func(lost int64) string
+	LossNotice func(lost int64) string
 
 	mu       sync.Mutex
 	lines    chan []byte // to the goroutine, which starts with the first line
@@ -32,18 +32,18 @@ type Outlet struct {
 	reported int64 // the value of lost when that line began
 }
 
-// NewOutlet returns an outlet for a writer. A line may take as long as timeout; later lines then
-// wait for nobody until that line is written.
-func NewOutlet(to io.Writer, timeout time.Duration) *Outlet {
-	return &Outlet{w: to, timeout: timeout}
+// NewLossyWriter returns a LossyWriter that writes to another writer. A line may take as long as
+// timeout; later lines then wait for nobody until that line is written.
+func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
+	return &LossyWriter{w: to, timeout: timeout}
 }
 
-// Lost returns how many lines were lost since the last one that was written. Other lines may be lost or
-// written before the caller's next one: only Before gets the exact number.
-func (o *Outlet) Lost() int64 { return o.lost.Load() }
+// Lost returns how many lines were lost since the last one that was written. Other lines may be
+// lost or written before the caller's next one: only LossNotice gets the exact number.
+func (o *LossyWriter) Lost() int64 { return o.lost.Load() }
 
 // start starts the goroutine, which never ends; o.mu is held.
-func (o *Outlet) start() {
+func (o *LossyWriter) start() {
 	o.lines, o.results, o.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(o.timeout)
 	go func() {
 		for l := range o.lines {
@@ -54,7 +54,7 @@ func (o *Outlet) start() {
 }
 
 // Write implements io.Writer. A lost line is not an error.
-func (o *Outlet) Write(line []byte) (int, error) {
+func (o *LossyWriter) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lines == nil {
@@ -72,8 +72,8 @@ func (o *Outlet) Write(line []byte) (int, error) {
 	wait, text := o.timeout, bytes.Clone(line)
 	if o.reported = o.lost.Load(); o.reported > 0 {
 		wait = min(wait, resumeTimeout)
-		if o.Before != nil {
-			text = append([]byte(o.Before(o.reported)), text...)
+		if o.LossNotice != nil {
+			text = append([]byte(o.LossNotice(o.reported)), text...)
 		}
 	}
 	o.timer.Reset(wait)
@@ -90,7 +90,7 @@ func (o *Outlet) Write(line []byte) (int, error) {
 }
 
 // writeEnded is called when a write has returned; o.mu is held.
-func (o *Outlet) writeEnded(err error) {
+func (o *LossyWriter) writeEnded(err error) {
 	o.hanging = false
 	if err == nil {
 		o.lost.Add(-o.reported) // the line says how many were lost

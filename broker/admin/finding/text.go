@@ -23,9 +23,9 @@ func JobsWaiting[N int | int64 | uint64](n N) string {
 	return Plural(n, "job") + " are waiting"
 }
 
-// Through returns a sentence that says how soon n jobs will be done, "" if the rate is 0
+// DrainTime returns a sentence that says how soon n jobs will be done, "" if the rate is 0
 // (unknown).
-func Through[N int | int64 | uint64](n N, perSecond float64) string {
+func DrainTime[N int | int64 | uint64](n N, perSecond float64) string {
 	if perSecond <= 0 {
 		return ""
 	}
