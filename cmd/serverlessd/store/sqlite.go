@@ -221,6 +221,10 @@ func (l *sqliteDialect) clockZero() time.Time { return l.clock().Add(-l.sinceBoo
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
 func (*sqliteDialect) forUpdate() string  { return "" }
 
+// limit has an expression, because SQLite compiles a statement with LIMIT ? again for each other
+// number: it plans for that number.
+func (*sqliteDialect) limit() string { return " LIMIT ?+0" }
+
 func (*sqliteDialect) idIndexHint() string { return "" } // see condition
 
 func (*sqliteDialect) upsert(key string, set, add []string) string {
