@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,8 +62,8 @@ func TestHangingLog(t *testing.T) {
 	}
 }
 
-// TestUnreadLog: a pipe that is full delays nobody, and the first line after it tells how
-// many were lost. At most one line is torn.
+// TestUnreadLog: a pipe that is full delays nobody, and the first line after the lost ones tells
+// exactly how many were lost, however many goroutines log.
 func TestUnreadLog(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -74,55 +75,67 @@ func TestUnreadLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const lines = 300
+	const writers, lines = 8, 100
 	long := strings.Repeat("x", 10<<10)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range lines {
-			log.Audit.Info().Str("long", long).Msg("written or lost")
+	logAll := func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			var all sync.WaitGroup
+			for range writers {
+				all.Go(func() {
+					for range lines {
+						log.Audit.Info().Str("long", long).Msg("written or lost")
+					}
+				})
+			}
+			all.Wait()
+		}()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the log waits for its reader")
 		}
-	}()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the log waits for its reader")
 	}
+	logAll()
 	read := make(chan struct{})
-	found, torn, said := 0, 0, 0
+	found, said, ends := 0, 0, 0
 	go func() {
 		defer close(read)
-		for in := bufio.NewReader(r); said == 0; {
+		for in := bufio.NewReader(r); ; {
 			line, err := in.ReadBytes('\n')
 			var l struct {
 				Message string
 				Lost    int `json:"console_lines_lost"`
+				Ends    int
 			}
-			switch {
-			case err != nil:
+			if err != nil || json.Unmarshal(line, &l) != nil {
+				t.Errorf("a line is torn: %.100q, %v", line, err)
 				return
-			case json.Unmarshal(line, &l) != nil:
-				torn++
-			case l.Message == "the end":
-				said = l.Lost
-			default:
+			}
+			said += l.Lost
+			switch l.Message {
+			case "the end":
+				ends = l.Ends
+				return
+			case "written or lost":
 				found++
 			}
 		}
 	}()
-	ends := 0
+	logAll()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for reading := true; reading; ends++ {
-		log.Audit.Info().Msg("the end") // lost, too, until the reader has made room
+	for n, reading := 0, true; reading; n++ {
+		log.Audit.Info().Int("ends", n).Msg("the end") // lost, too, until the reader has made room
 		select {
 		case <-read:
 			reading = false
 		case <-tick.C:
 		}
 	}
-	if found == 0 || torn > 1 || found+said < lines || found+said >= lines+ends {
-		t.Errorf("%d lines of %d are whole, %d are torn, and %d were said to be lost, with at most %d more", found, lines, torn, said, ends-1)
+	if found == 0 || said == 0 || found+said != 2*writers*lines+ends {
+		t.Errorf("%d lines of %d were written and %d were said to be lost", found, 2*writers*lines+ends, said)
 	}
 	w.Close()
 }
@@ -139,7 +152,7 @@ func TestLostLines(t *testing.T) {
 	for range 30 { // more than a pipe holds
 		log.Audit.Info().Str("long", strings.Repeat("x", 10<<10)).Msg("lost in the file")
 	}
-	if s := console.String(); !strings.Contains(s, `"file_lines_lost":`) || strings.Contains(s, "console_lines_lost") {
+	if s := console.String(); !strings.Contains(s, `"file_lines_lost_so_far":`) || strings.Contains(s, "console_lines_lost") {
 		t.Errorf("%d bytes do not say that the file has lost lines, or say that the console has", len(s))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{JSON: isJSON(console, c.Format)}
 	low := parseLevel(c.LevelConsole)
 	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
+	out.LossNotice = tellLost(console, c.Format, "console_lines_lost")
 	var err error
 	writers := []io.Writer{withLevel(formatWriter(console, out, c.Format), low)}
 	if c.File != "" {
@@ -64,16 +66,14 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
 		file = cli.NewLossyWriter(l.file, fileTimeout)
+		file.LossNotice = tellLost(l.file, c.Format, "file_lines_lost")
 		writers = append(writers, withLevel(formatWriter(l.file, file, c.Format), parseLevel(c.LevelFile)))
 		low = min(low, parseLevel(c.LevelFile))
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
-			if n := out.Lost(); n > 0 {
-				e.Int64("console_lines_lost", n)
-			}
-			if n := file.Lost(); n > 0 {
-				e.Int64("file_lines_lost", n)
+			if n := file.Lost(); n > 0 { // a file may hang for ever, so the console tells
+				e.Int64("file_lines_lost_so_far", n)
 			}
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
@@ -81,6 +81,16 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		l.Warn().Err(err).Str("path", c.File).Msg("the log file cannot be opened yet; its lines are lost until it can")
 	}
 	return l, nil
+}
+
+// tellLost returns what makes the line that says how many lines were lost.
+func tellLost(to io.Writer, format, key string) func(lost int64) string {
+	return func(lost int64) string {
+		var line strings.Builder
+		log := zerolog.New(formatWriter(to, &line, format)).With().Timestamp().Logger()
+		log.Warn().Int64(key, lost).Msg("lines of this log were lost")
+		return line.String()
+	}
 }
 
 var errSlowOpen = errors.New("opening it takes too long")
