@@ -132,7 +132,7 @@ func (rt *route) checkQuery(r *http.Request) error {
 }
 
 func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
-	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, r.URL.Path)
+	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, guard.AskedPath(r))
 	// The path may exist for other methods.
 	var known []string
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -144,7 +144,7 @@ func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(known) > 0 {
 		allow := strings.Join(known, ", ")
-		e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed on %.200s; these methods are: %s", r.Method, r.URL.Path, allow)
+		e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed on %.200s; these methods are: %s", r.Method, guard.AskedPath(r), allow)
 		w.Header().Set("Allow", allow)
 	}
 	reply(w, e.Status, e)

@@ -35,6 +35,20 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// TestUnknownPath: a refusal shows the path as it was asked for, escapes included.
+func TestUnknownPath(t *testing.T) {
+	w := start(t, nil)
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{{"GET", "/v1/types/%2F/x", 404}, {"GET", "/v1/types/a%2fb/x", 404}, {"GET", "/v1/types/a%00%C3%A9/x", 404}, {"POST", "/v1/types/%2F", 405}} {
+		x := w.call(c.method, c.path+"?a=1", `{}`, c.status)
+		if reason := x["reason"].(string); !strings.Contains(reason, " "+c.path+";") {
+			t.Errorf("%s: %s", c.path, reason)
+		}
+	}
+}
+
 // TestLogged: the log names an operator's action and its jobs.
 func TestLogged(t *testing.T) {
 	w := start(t, nil)

@@ -41,6 +41,12 @@ func IsCrossSite(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && !link
 }
 
+// AskedPath returns the path of a request as the client sent it, escapes included.
+func AskedPath(r *http.Request) string {
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	return path
+}
+
 // hostOf returns the host in a configured address.
 func hostOf(addr string) string {
 	if _, rest, ok := strings.Cut(addr, "://"); ok {

@@ -52,14 +52,14 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Requirements) (gr
 	checked := r
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case len(n.Methods) == 0:
-		return nil, refuse(http.StatusNotFound, "not_found", "", "there is no path %.200q", r.URL.Path)
+		return nil, refuse(http.StatusNotFound, "not_found", "", "there is no path %.200q", guard.AskedPath(r))
 	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Mutates || !slices.Contains(n.Methods, http.MethodGet)):
 		allow := strings.Join(n.Methods, ", ")
 		if !n.Mutates {
 			allow = strings.Replace(allow, http.MethodGet, "GET, HEAD", 1)
 		}
 		w.Header().Set("Allow", allow)
-		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, r.URL.Path, allow)
+		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, guard.AskedPath(r), allow)
 	case n.Public:
 		return nil, nil
 	case reads && n.Mutates:
