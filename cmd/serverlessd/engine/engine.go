@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,27 +149,44 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health returns nil, or an error with all reasons why the daemon cannot do its work: it is stopping; a
-// store is away or refuses something; the journal cannot be read, refuses lines or has no room for
-// them; the handlers have not been read yet; jobs cannot begin on this host; or the broker is away
-// and there is a handler for Gloom workers.
+// Health returns nil, or an error with all reasons why the daemon cannot do its work: it is stopping; no
+// store works, because each is away, refuses something, or its handlers have not been read yet; the
+// journal cannot be read, refuses lines or has no room for them; jobs cannot begin on this host; or the
+// broker is away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
 	}
 	var all []error
-	for _, b := range e.backends {
-		all = append(all, b.health())
+	if stores := e.storeFaults(); len(stores) == len(e.backends) {
+		all = stores
 	}
 	all = append(all, e.journal.LastRefusal())
-	if e.handlers.handledFunc() == nil {
-		all = append(all, errHandlersUnread)
-	}
 	all = append(all, e.hostHealth())
 	if e.needBroker() {
 		all = append(all, e.link.Health())
 	}
 	return daemon.JoinReasons(all...)
+}
+
+// Degraded returns why some of the stores do not work, or nil. Their jobs wait, and all others run.
+func (e *Engine) Degraded() error { return daemon.Reasons(e.storeFaults()...) }
+
+// storeFaults returns an error for each store that does not work.
+func (e *Engine) storeFaults() (faults []error) {
+	for _, b := range e.backends {
+		err := b.health()
+		if err == nil && !e.handlers.wereRead(b) {
+			err = errHandlersUnread
+		}
+		if err != nil && len(e.backends) > 1 {
+			err = fmt.Errorf("%s: %w", b.store.Name(), err)
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
 }
 
 // connect connects to the broker or starts one, and starts the loops.

@@ -58,6 +58,13 @@ func (e *Engine) needBroker() bool {
 	return false
 }
 
+// wereRead reports whether the handlers of a store have been read.
+func (h *handlers) wereRead(b *backend) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.byBackend[b] != nil
+}
+
 // handledFunc returns a function that reports whether a jobtype has a handler, or nil until the
 // handlers of all stores have been read.
 func (h *handlers) handledFunc() func(jobtype string) bool {

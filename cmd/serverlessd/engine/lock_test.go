@@ -281,11 +281,14 @@ func TestOneStoreAway(t *testing.T) {
 	})
 	unreachable.away.Store(true)
 	waitUntil(t, "it is noticed", func() error {
-		if e.Health() == nil {
-			return errors.New("all is well")
+		if err := e.Degraded(); err == nil || !strings.Contains(err.Error(), unreachable.Name()) {
+			return fmt.Errorf("degraded: %v", err)
 		}
 		return nil
 	})
+	if err := e.Health(); err != nil {
+		t.Errorf("it is not ready with one of two stores: %v", err)
+	}
 	e.Start()
 	awaitState(t, e, of[0], job.Succeeded)
 	if _, err := e.Job(t.Context(), of[1]); !errors.Is(err, store.ErrAway) {

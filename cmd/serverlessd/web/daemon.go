@@ -36,6 +36,9 @@ func (s *Web) readyz(r *request) error {
 	if err := s.queue.Health(); err != nil {
 		return unavailable("not_ready", "%v", err)
 	}
+	if err := s.queue.Degraded(); err != nil {
+		return text(r.w, "ok, but not all stores work: "+err.Error())
+	}
 	return text(r.w, "ok")
 }
 

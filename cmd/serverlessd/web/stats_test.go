@@ -158,3 +158,23 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
+
+// degradedQueue is a queue that works with some of its stores only.
+type degradedQueue struct{ awayQueue }
+
+func (degradedQueue) Health() error   { return nil }
+func (degradedQueue) Degraded() error { return store.ErrAway }
+
+// TestReadyWithSomeStores: a daemon of which some stores do not work is ready, and says so.
+func TestReadyWithSomeStores(t *testing.T) {
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	w := httptest.NewRecorder()
+	New(degradedQueue{}, d, Options{MaxBodies: 2}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if want := "ok, but not all stores work: the store is away\n"; w.Code != http.StatusOK || w.Body.String() != want {
+		t.Errorf("%d %q, want %q", w.Code, w.Body, want)
+	}
+}

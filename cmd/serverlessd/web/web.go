@@ -66,6 +66,7 @@ type Queue interface {
 	// Unhandled reports whether a type has no handler, as far as this daemon knows.
 	Unhandled(jobtype string) bool
 	Health() error
+	Degraded() error
 	Start()
 	Stop()
 }
