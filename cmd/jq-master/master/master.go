@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker/admin/finding"
 	"gloom/cmd/internal/boot"
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
@@ -421,7 +422,8 @@ func (m *Master) Drain(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil if the master accepts and hands out jobs, or a *job.Fault that says why not.
+// Ready returns nil if the master accepts and hands out jobs, or an error with all reasons why not. The
+// first is a *job.Fault.
 func (m *Master) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -432,18 +434,19 @@ func (m *Master) Ready() error {
 		return errStandby
 	case m.machine.draining:
 		return errDraining
-	case m.machine.awayErr != nil:
-		return m.machine.storeAway()
-	case m.machine.now < m.machine.fullUntil:
-		return unavailable(m.machine.fullErr)
+	}
+	var all []error
+	if m.machine.awayErr != nil {
+		all = append(all, m.machine.storeAway())
+	} else if m.machine.now < m.machine.fullUntil {
+		all = append(all, unavailable(m.machine.fullErr))
 	}
 	if err := m.broker.health(); err != nil {
-		return &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second}
+		all = append(all, &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second})
+	} else if !m.machine.linked {
+		all = append(all, errLinking)
 	}
-	if !m.machine.linked {
-		return errLinking
-	}
-	return nil
+	return daemon.Reasons(all...)
 }
 
 // noBroker is used as the connection while there is no broker: it ignores all calls.

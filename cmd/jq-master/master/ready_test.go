@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 )
 
@@ -35,5 +36,23 @@ func TestReadyNamesTheFault(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReadyNamesAllFaults: a master says everything that keeps it from working.
+func TestReadyNamesAllFaults(t *testing.T) {
+	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
+	keepAlive(m)
+	var broker error
+	m.broker = &brokerConn{broker: Broker{Health: func() error { return broker }}}
+	m.machine.linked = true
+	if err := m.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	broker, m.machine.linked, m.machine.awayErr = errors.New("the broker is gone"), false, errors.New("the store is gone")
+	want := "store_unavailable: the store is gone; starting: the broker is gone"
+	var first *job.Fault
+	if err := m.Ready(); err == nil || err.Error() != want || !errors.As(err, &first) || first.Code != job.StoreUnavailable {
+		t.Errorf("it says %v, want %v", err, want)
 	}
 }
