@@ -22,6 +22,9 @@ type Options struct {
 	TokenFile string
 	// TLSCert and TLSKey turn TLS on; TLSClientCA requires client certificates.
 	TLSCert, TLSKey, TLSClientCA string
+	// SharedCerts says that another listener of this process has the same certificates and logs
+	// their warnings.
+	SharedCerts bool
 	// HTTPHosts are further names, separated by commas, that the HTTP address accepts in the
 	// Host header.
 	HTTPHosts string
@@ -85,7 +88,7 @@ type Certificates struct {
 }
 
 // LoadCertificates reads the certificates that the options name. It returns nil and no error if
-// they name none. Warning is logged whenever certificates are read.
+// they name none. Warning is logged whenever certificates are read, unless SharedCerts is set.
 func (o *Options) LoadCertificates(log zerolog.Logger) (*Certificates, error) {
 	if o.TLSCert == "" {
 		return nil, nil
@@ -99,11 +102,16 @@ func (c *Certificates) Load() error {
 	loaded, err := c.opt.loadTLS()
 	if err == nil {
 		c.current.Store(loaded)
-		if text, _ := c.Warning(time.Now()); text != "" {
-			c.log.Warn().Str("tls_cert", c.opt.TLSCert).Msg(text)
-		}
+		c.Warn()
 	}
 	return err
+}
+
+// Warn logs the Warning, if there is one. c may be nil.
+func (c *Certificates) Warn() {
+	if text, _ := c.Warning(time.Now()); text != "" && !c.opt.SharedCerts {
+		c.log.Warn().Str("tls_cert", c.opt.TLSCert).Msg(text)
+	}
 }
 
 // warnBefore is how long before its end a certificate is warned about, unless it is valid for less

@@ -69,6 +69,11 @@ func TestCertificateWarning(t *testing.T) {
 			t.Errorf("%s: the log says it %d times: %s", name, n, &log)
 		}
 	}
+	o.SharedCerts = true
+	var log bytes.Buffer
+	if _, err := o.LoadCertificates(zerolog.New(&log)); err != nil || log.Len() > 0 {
+		t.Errorf("shared certificates: %v, and the log says %s", err, &log)
+	}
 	if text, _ := (*Certificates)(nil).Warning(time.Now()); text != "" {
 		t.Error(text)
 	}

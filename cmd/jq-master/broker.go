@@ -74,7 +74,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		if o.workerAddr != "" {
 			s.WorkerAddr += "," + o.workerAddr
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
-			s.Insecure = o.door.Insecure
+			s.Insecure, s.SharedCerts = o.door.Insecure, true
 		}
 		// The master's limits must be reached before the broker's.
 		s.MaxJobs, s.MaxTypeJobs, s.MaxSubmitterJobs = 0, 0, 0

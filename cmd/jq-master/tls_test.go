@@ -124,3 +124,20 @@ func TestTLS(t *testing.T) {
 		return resp.StatusCode == 200
 	})
 }
+
+// TestCertificateWarning: that the certificate has expired is said once, also if the workers' address of
+// the broker inside has it, too.
+func TestCertificateWarning(t *testing.T) {
+	dir := t.TempDir()
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
+	}
+	d := launch(t, "--tls-cert", filepath.Join(dir, "expired.pem"), "--tls-key", filepath.Join(dir, "expired.key"), "--worker-addr", "127.0.0.1:0")
+	d.url = strings.Replace(d.url, "http:", "https:", 1)
+	c := d.client(t, jsonType)
+	c.transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	eventually(t, "jq-master takes jobs", func() bool { return c.do("GET", "/readyz", "").status == 200 })
+	if n := strings.Count(d.Log.String(), "the TLS certificate expired"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, d.Log.String())
+	}
+}

@@ -214,7 +214,7 @@ func (o *options) checkWorkers() error {
 	at := o.door.Options
 	o.Broker.Configure = func(b *settings.Options) {
 		b.WorkerAddr += "," + o.workerAddr
-		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure
+		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure, b.SharedCerts = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure, true
 	}
 	_, err := at.ParseAddresses("worker-addr", o.workerAddr)
 	return err

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,8 @@ type Door struct {
 	address     guard.Address
 	crossOrigin *http.CrossOriginProtection
 	server      *http.Server
+	closed      chan struct{} // closed by Shutdown
+	closeOnce   sync.Once
 }
 
 // Listen binds the address. Scopes are the names of the tokens' scopes: the first is
@@ -126,7 +129,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 }
 
 func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes []string) *Door {
-	d := &Door{opt: opt, limitOption: limit, log: log, crossOrigin: http.NewCrossOriginProtection()}
+	d := &Door{opt: opt, limitOption: limit, log: log, crossOrigin: http.NewCrossOriginProtection(), closed: make(chan struct{})}
 	d.tokens.File, d.tokens.Scopes, d.tokens.AllowTypes = opt.TokenFile, scopes, typed
 	return d
 }
@@ -165,11 +168,30 @@ func (d *Door) Serve(h http.Handler) {
 	if d.address.Secure {
 		ln = tls.NewListener(ln, d.certs.Config("http/1.1"))
 	}
+	if d.certs != nil {
+		go d.warnOfCerts()
+	}
 	go func() {
 		if err := d.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error().Err(err).Msg("the HTTP side has stopped")
 		}
 	}()
+}
+
+// warnEvery is how often the log says that the certificate is not valid for long.
+const warnEvery = 24 * time.Hour
+
+func (d *Door) warnOfCerts() {
+	tick := time.NewTicker(warnEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.closed:
+			return
+		case <-tick.C:
+			d.certs.Warn()
+		}
+	}
 }
 
 // AllowLongAnswer allows a request to stay unanswered for any time once its body has been read.
@@ -246,6 +268,7 @@ func (d *Door) Signals(audit zerolog.Logger, reload ...func() error) *daemon.Sig
 // Shutdown accepts no new connections and waits until all requests are answered, or ctx is
 // done.
 func (d *Door) Shutdown(ctx context.Context) error {
+	d.closeOnce.Do(func() { close(d.closed) })
 	if d.server == nil {
 		return d.limiter.Close()
 	}

@@ -383,3 +383,32 @@ func TestLocal(t *testing.T) {
 		_ = ln.Close()
 	}
 }
+
+// TestDailyWarning: the log says each day that the certificate is not valid for long, until the door is
+// closed.
+func TestDailyWarning(t *testing.T) {
+	dir := t.TempDir()
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log throwaway.Log
+		opt := Options{Options: guard.Options{TLSCert: filepath.Join(dir, "expired.pem"), TLSKey: filepath.Join(dir, "expired.key")}}
+		d := newDoor(opt, "", zerolog.New(&log), false, nil)
+		var err error
+		if d.certs, err = d.opt.LoadCertificates(d.log); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			d.warnOfCerts()
+			close(ended)
+		}()
+		time.Sleep(3*24*time.Hour + time.Minute)
+		if n := strings.Count(log.String(), "the TLS certificate"); n != 4 {
+			t.Errorf("the log says it %d times in three days:\n%s", n, log.String())
+		}
+		close(d.closed)
+		<-ended
+	})
+}

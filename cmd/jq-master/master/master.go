@@ -446,7 +446,7 @@ func (m *Master) Ready() error {
 	} else if !m.machine.linked {
 		all = append(all, errLinking)
 	}
-	return daemon.Reasons(all...)
+	return daemon.JoinReasons(all...)
 }
 
 // noBroker is used as the connection while there is no broker: it ignores all calls.
