@@ -35,7 +35,7 @@ func main() {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "gloom-bench",
+		Use:   "gloom-bench COMMAND",
 		Short: "measure a Gloom broker and its peers",
 		Long: `gloom-bench puts a broker under load and checks every answer: that it belongs
 to its job, carries what was sent, came once and after its ack. A lost, doubled,

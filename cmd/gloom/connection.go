@@ -54,7 +54,7 @@ type connection struct {
 // bind defines the flags of the connection.
 func (l *connection) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.context, "context", "", "section of the contexts file to take options from (GLOOM_CONTEXT)")
-	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); by default /run/gloom/submit.sock or $XDG_RUNTIME_DIR/gloom/submit.sock, then "+gloom.DefaultSubmitAddr)
+	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); by default $XDG_RUNTIME_DIR/gloom/submit.sock (for root or without that variable /run/gloom/submit.sock), then "+gloom.DefaultSubmitAddr)
 	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with worker.sock and "+gloom.DefaultWorkerAddr)
 	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
 	f.StringVar(&l.door, "door", "", "address of a jq-master, serverlessd or jobd-master to inspect and control instead of a broker (GLOOM_DOOR)")

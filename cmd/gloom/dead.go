@@ -20,7 +20,7 @@ import (
 
 func newDead(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dead",
+		Use:   "dead COMMAND",
 		Short: "List, show, retry and discard jobs that failed",
 		Long: `The broker keeps the latest failed jobs: at most --dead-letters of a type and
 --dead-bytes in all, for --dead-age. These commands list and show them, submit

@@ -151,7 +151,10 @@ func reachHint(err error, extra string) string {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
+	var dns *net.DNSError
 	switch {
+	case errors.As(err, &dns):
+		return "is the name of the host right?" + extra
 	case errors.As(err, &unknown):
 		return "--tls-ca FILE names the authority that signed the broker's certificate"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gloom/cmd/internal/cli"
 	"gloom/wire"
 )
 
@@ -25,6 +27,15 @@ func TestNoBroker(t *testing.T) {
 		if want = "no broker reached at " + want; err.Error() != want || !strings.HasPrefix(want, "no broker reached at /") {
 			t.Errorf("%s: %q, want %q", flag, err, want)
 		}
+	}
+}
+
+// TestUnknownHost: a name that no server knows is a matter of the name, not of TLS.
+func TestUnknownHost(t *testing.T) {
+	err := noBroker([]string{"nosuch:9998"}, "submit-addr", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nosuch"}})
+	var f *cli.Fault
+	if !errors.As(err, &f) || f.Hint != "is the name of the host right? --submit-addr names another address" {
+		t.Errorf("%v", err)
 	}
 }
 

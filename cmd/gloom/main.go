@@ -57,7 +57,7 @@ const otherGroup = "Other:"
 func newRoot() *cobra.Command {
 	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
-		Use: "gloom", Short: "Submit jobs, serve them with commands, and control the Gloom broker",
+		Use: "gloom COMMAND", Short: "Submit jobs, serve them with commands, and control the Gloom broker",
 		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": connectionHelp},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {

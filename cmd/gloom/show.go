@@ -296,7 +296,7 @@ func (v *outcomePrinter) finish(n counts, outstanding int, cause, outputErr erro
 	elapsed := time.Since(v.startedAt)
 	jobs := n.answered + n.failed
 	s := fmt.Sprintf("%s in %v", cli.Plural(jobs, "job"), elapsed.Round(time.Millisecond))
-	if sec := elapsed.Seconds(); jobs > 0 && sec > 0 {
+	if sec := elapsed.Seconds(); jobs > 1 && sec > 0 {
 		s += fmt.Sprintf(", %s a second", humanize.CommafWithDigits(float64(jobs)/sec, 0))
 	}
 	if n.failed > 0 {

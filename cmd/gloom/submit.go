@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -428,6 +429,9 @@ func (s *submit) submitOne(ctx context.Context, args []string) error {
 		}
 		if body, err = toBody(data, s.form()); err != nil {
 			return cli.Usagef("%s %w", source, err)
+		}
+		if text := bytes.TrimSpace(data); s.form() == formAuto && !s.quiet && len(text) > 0 && (text[0] == '{' || text[0] == '[') && body[0] == '"' {
+			s.note("%s %v, so it is sent as a string (--text: always; --json: never)", source, notJSON(text))
 		}
 	}
 	jobs, err := s.dial(ctx)

@@ -297,7 +297,11 @@ func (w *work) run(args []string, dash int) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return cli.Usagef("command not found: %q", args[0]).SetHint("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
-		return cli.Usagef("command cannot be run: %w", err)
+		f := cli.Usagef("command cannot be run: %w", err)
+		if errors.Is(err, os.ErrPermission) {
+			f.Hint = "chmod +x makes a script executable; -- sh SCRIPT also runs it"
+		}
+		return f
 	}
 	if w.base64 {
 		w.input, w.output = formBase64, formBase64

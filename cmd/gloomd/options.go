@@ -77,7 +77,7 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 // or on the host.
 func describe(f *pflag.FlagSet) {
 	for name, text := range map[string]string{
-		"submit-addr":         "127.0.0.1:9998 and /run/gloom/submit.sock or, with $XDG_RUNTIME_DIR, gloom/submit.sock below that",
+		"submit-addr":         "127.0.0.1:9998 and $XDG_RUNTIME_DIR/gloom/submit.sock; for root or without that variable /run/gloom/submit.sock",
 		"worker-addr":         "127.0.0.1:9999 and worker.sock beside that",
 		"max-memory":          "half of what the host or its cgroup has",
 		"max-bytes":           "1/2 of max-memory",

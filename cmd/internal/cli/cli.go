@@ -200,7 +200,7 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // Suggest returns the name that is most likely meant, or "" if none is near: one that begins with
 // the two or more letters that were typed, or that differs in one letter, or in two if the first
-// letter is right. Of several, it is the one nearest in length.
+// letter is right. Of several, it is one whose first letter is right, then the one nearest in length.
 func Suggest(typed string, names []string) string {
 	// cobra decides what is similar, so that the rule is the same for commands and keys.
 	known := &cobra.Command{}
@@ -213,7 +213,13 @@ func Suggest(typed string, names []string) string {
 			return d > 1 && !strings.EqualFold(name[:1], typed[:1])
 		})
 		if len(near) > 0 {
-			off := func(name string) int { return max(len(name)-len(typed), len(typed)-len(name)) }
+			off := func(name string) int {
+				n := max(len(name)-len(typed), len(typed)-len(name))
+				if !strings.EqualFold(name[:1], typed[:1]) {
+					n += len(typed)
+				}
+				return n
+			}
 			return slices.MinFunc(near, func(a, b string) int { return cmp.Compare(off(a), off(b)) })
 		}
 	}

@@ -134,9 +134,9 @@ func TestManual(t *testing.T) {
 }
 
 func TestSuggest(t *testing.T) {
-	names := []string{"job", "jobs", "ls", "top", "max-jobs", "max-bytes", "max-conns", "retries"}
+	names := []string{"zob", "nobs", "job", "jobs", "ls", "top", "max-jobs", "max-bytes", "max-conns", "retries"}
 	for typed, want := range map[string]string{
-		"frob": "", "xy": "", "l": "", "lss": "ls", "tpo": "top", "jbos": "jobs", "jo": "job", "retr": "retries", "max-bites": "max-bytes", "max-bittes": "max-bytes", "max-bitteres": "",
+		"nob": "nobs", "frob": "", "xy": "", "l": "", "lss": "ls", "tpo": "top", "jbos": "jobs", "jo": "job", "retr": "retries", "max-bites": "max-bytes", "max-bittes": "max-bytes", "max-bitteres": "",
 		"max-cons": "max-conns", "max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs",
 	} {
 		if got := Suggest(typed, names); got != want {
