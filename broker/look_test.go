@@ -85,8 +85,8 @@ func TestLooks(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
-// TestQueuePosition: a place in a long line is counted in pieces. It is not exact if the job at which a
-// piece stopped is gone when the next piece begins.
+// TestQueuePosition: a place in a long line is counted in pieces. It is not exact if the job at
+// which a piece stopped is gone when the next piece begins.
 func TestQueuePosition(t *testing.T) {
 	n := 5000
 	if broker.Checking {

@@ -231,8 +231,8 @@ func (b *Broker) removeReady(q *queue, r uint32, j *job) {
 	}
 }
 
-// skipSteps bounds the jobs that one call of skipAbandoned takes out, which costs far less than freeing
-// them.
+// skipSteps bounds the jobs that one call of skipAbandoned takes out, which costs far less than
+// freeing them.
 const skipSteps = 64
 
 // skipAbandoned takes the first job r, which is abandoned, out of its queue, together with the

@@ -16,7 +16,8 @@ import (
 type peer struct {
 	name  string
 	epoch uint64
-	// session is our number of the session, theirSession the peer's, which is 0 while it does not hear us.
+	// session is our number of the session, theirSession the peer's, which is 0 while it does not
+	// hear us.
 	session, theirSession uint64
 	connected             bool // it knows our number, so jobs can be lent
 	heardAt               int64

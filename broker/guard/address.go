@@ -170,8 +170,8 @@ func ListenUnix(path string) (net.Listener, error) {
 	return u, nil
 }
 
-// unixListener removes its socket when it is closed, but nothing else that is at the path by then, such
-// as the socket of a successor.
+// unixListener removes its socket when it is closed, but nothing else that is at the path by then,
+// such as the socket of a successor.
 type unixListener struct {
 	*net.UnixListener
 	path    string

@@ -129,8 +129,8 @@ type victim struct {
 }
 
 // victims returns the connections to close: those with the largest product of bytes held and time
-// without progress, and as many as together hold excess bytes. holds returns how many bytes a connection
-// holds and since when it has made no progress (0 means now).
+// without progress, and as many as together hold excess bytes. holds returns how many bytes a
+// connection holds and since when it has made no progress (0 means now).
 func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
 	var candidates []victim

@@ -111,7 +111,8 @@ type nullSource struct{ source }
 
 func (nullSource) requestTurn() {}
 
-// TestRepliesAfterHalfClose: a peer that closes its sending side still gets the replies to its last frames.
+// TestRepliesAfterHalfClose: a peer that closes its sending side still gets the replies to its last
+// frames.
 func TestRepliesAfterHalfClose(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)

@@ -92,8 +92,8 @@ func (c *conn) recoverPanic() {
 	}
 }
 
-// closeAfterPanic closes the connection after a panic in decoding, which affects only this peer. (A panic
-// in the core ends the process before it gets here.)
+// closeAfterPanic closes the connection after a panic in decoding, which affects only this peer. (A
+// panic in the core ends the process before it gets here.)
 func (c *conn) closeAfterPanic(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection because of a bug in the broker: %v", e))
 	if b := c.loop.batch; b.count > 0 && b.commands[b.count-1].From == c.hubConn {

@@ -153,8 +153,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const userTimeout = 60 * time.Second
 
-// setSocketOptions sets how soon the system closes a connection whose peer is gone. The socket may come
-// from a listener of systemd or of the broker.
+// setSocketOptions sets how soon the system closes a connection whose peer is gone. The socket may
+// come from a listener of systemd or of the broker.
 func setSocketOptions(nc net.Conn) {
 	c, ok := nc.(*net.TCPConn)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"gloom/broker/wording"
 )
 
-// TestEveryReasonHasText: there is a text for every reason of the core, and for everything that a job waits
-// for.
+// TestEveryReasonHasText: there is a text for every reason of the core, and for everything that a
+// job waits for.
 func TestEveryReasonHasText(t *testing.T) {
 	for why := broker.SeeText + 1; why <= broker.EmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Limit: 4, Text: "t"}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// countToExceed returns how many things of this size together exceed maxMemory or, in the full attack, ten
-// times as many.
+// countToExceed returns how many things of this size together exceed maxMemory or, in the full
+// attack, ten times as many.
 func countToExceed(size int) int {
 	n := maxMemory/size + 1
 	if *full {
