@@ -68,8 +68,8 @@ func ClientName(name string) Option { return func(c *config) { c.client = name }
 func Heartbeat(pace time.Duration) Option { return func(c *config) { c.heartbeat = pace } }
 
 // TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are
-// encrypted, and verified with the system's certificate authorities. If conf has no ServerName, the certificate
-// must name the host of the address. conf must not change afterwards.
+// encrypted, and verified with the system's certificate authorities. If conf has no ServerName, the
+// certificate must name the host of the address. conf must not change afterwards.
 func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
 // Dialer sets the function that opens connections, on the network "tcp" or "unix". TLS is added
