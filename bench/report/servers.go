@@ -82,8 +82,8 @@ func sweep(param string, runs []*result.Run) *grid {
 	return g
 }
 
-// sweptParameters returns the parameters that a sweep varies: besides the types also the workers, because
-// each type needs one.
+// sweptParameters returns the parameters that a sweep varies: besides the types also the workers,
+// because each type needs one.
 func sweptParameters(sweep string) []string {
 	if sweep == "types" {
 		return []string{sweep, "workers"}

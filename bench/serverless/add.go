@@ -15,8 +15,9 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// measureAdding runs clients that add lines, one request after another, and checks that all lines are in
-// the store. One thread serves all clients, because it shares the processors with the daemon.
+// measureAdding runs clients that add lines, one request after another, and checks that all lines
+// are in the store. One thread serves all clients, because it shares the processors with the
+// daemon.
 func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
 	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
 	loop, err := poll.New(time.Now())
