@@ -20,8 +20,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// outcomePrinter prints the outcomes of a stream: answers on stdout, failures on stderr, and a progress bar
-// there if it is a terminal.
+// outcomePrinter prints the outcomes of a stream: answers on stdout, failures on stderr, and a
+// progress bar there if it is a terminal.
 type outcomePrinter struct {
 	*submit
 	startedAt time.Time

@@ -20,8 +20,8 @@ type job struct {
 
 // source holds the jobs of a daemon. States are the daemon's own words.
 type source interface {
-	// list returns a page of the jobs in a state ("": in any) that match, beginning at cursor, with the
-	// reasons of failures if reasons is set.
+	// list returns a page of the jobs in a state ("": in any) that match, beginning at cursor, with
+	// the reasons of failures if reasons is set.
 	list(r *http.Request, f *filter, state, cursor string, reasons bool) (jobs []job, next string, err error)
 	// find returns a job, with its body or answer where these are asked for.
 	find(r *http.Request, id string, body bool) (*job, error)

@@ -70,8 +70,8 @@ func showDefault(f *pflag.Flag) {
 	f.Usage, f.DefValue = text, kind
 }
 
-// separateBlocks puts blank lines around indented lines. Without these, manual pages would not show the
-// lines indented.
+// separateBlocks puts blank lines around indented lines. Without these, manual pages would not show
+// the lines indented.
 func separateBlocks(text string) string {
 	var out []string
 	for i, line := range strings.Split(text, "\n") {

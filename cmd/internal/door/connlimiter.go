@@ -79,8 +79,8 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	return m
 }
 
-// closeOldest closes the connection of a list that has made no request for longest, if that is at least
-// age. The caller holds the mutex.
+// closeOldest closes the connection of a list that has made no request for longest, if that is at
+// least age. The caller holds the mutex.
 func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
 	first := of.Front()
 	if first == nil {

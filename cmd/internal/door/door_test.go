@@ -72,8 +72,8 @@ func (v *testClient) get(path string) (string, error) {
 	return string(body), err
 }
 
-// TestConnectionLimit: a connection beyond the limit gets an error. A connection that has long been idle is
-// closed to make room for a new one; a connection that waits for its answer is not.
+// TestConnectionLimit: a connection beyond the limit gets an error. A connection that has long been
+// idle is closed to make room for a new one; a connection that waits for its answer is not.
 func TestConnectionLimit(t *testing.T) {
 	release := make(chan struct{})
 	var current atomic.Pointer[Door]
@@ -179,8 +179,9 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestConnectionFlood: if all places are taken by connections that are too new to be closed, one more is
-// still accepted. To make room for it, the oldest of the connections beyond the limit is closed.
+// TestConnectionFlood: if all places are taken by connections that are too new to be closed, one
+// more is still accepted. To make room for it, the oldest of the connections beyond the limit is
+// closed.
 func TestConnectionFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &connLimiter{max: 2}

@@ -15,12 +15,12 @@ type groupWatcher struct {
 	pipe    *os.File // the write end of the watcher's stdin; when it is closed, the watcher kills the group
 }
 
-// watcherShell is the shell that runs a group watcher. It takes a few hundred kilobytes, and a millisecond
-// to start.
+// watcherShell is the shell that runs a group watcher. It takes a few hundred kilobytes, and a
+// millisecond to start.
 const watcherShell = "/bin/sh"
 
-// newGroupWatcher starts the watcher of a group. Without a shell it returns nil, and only the Guard protects
-// the group.
+// newGroupWatcher starts the watcher of a group. Without a shell it returns nil, and only the Guard
+// protects the group.
 func newGroupWatcher(group int, env []string, like *syscall.SysProcAttr) (*groupWatcher, error) {
 	r, pipe, err := os.Pipe()
 	if err != nil {

@@ -51,8 +51,8 @@ func MemoryOver(limit int64) map[int]int64 {
 	return pids
 }
 
-// proportionalMemory returns a process's memory in bytes, with its part of shared memory. That costs more
-// than counting shared memory in full.
+// proportionalMemory returns a process's memory in bytes, with its part of shared memory. That
+// costs more than counting shared memory in full.
 func proportionalMemory(pid int) int64 {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	for line := range strings.Lines(string(text)) {

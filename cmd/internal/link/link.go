@@ -42,8 +42,8 @@ type Config struct {
 	// TLSPrefix is the prefix of the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
-	// OnNotice is called with the events of connections. side is SubmitterSide or the name of a worker. If
-	// it is nil, the events are logged until Context ends.
+	// OnNotice is called with the events of connections. side is SubmitterSide or the name of a
+	// worker. If it is nil, the events are logged until Context ends.
 	OnNotice func(side string, n gloom.Notice)
 	Context  context.Context
 

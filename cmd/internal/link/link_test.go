@@ -86,8 +86,8 @@ func newFolder(t *testing.T) string {
 	return f.dir
 }
 
-// TestStaleFoldersRemoved: a daemon removes its folder when it ends. A later start removes the folder of a
-// killed daemon, but not that of a daemon that runs or is starting.
+// TestStaleFoldersRemoved: a daemon removes its folder when it ends. A later start removes the
+// folder of a killed daemon, but not that of a daemon that runs or is starting.
 func TestStaleFoldersRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

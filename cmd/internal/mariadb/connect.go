@@ -57,9 +57,10 @@ func (c *Connector) MaxPacket() int64 { return c.packet.Load() }
 // connection may not be larger.
 func (c *Connector) LowestMaxPacket() int64 { return c.minPacket.Load() }
 
-// SingleStatements reports whether each statement of a transaction must be sent alone, because a server of a
-// Galera cluster was met. If such a server undoes a transaction for one of another node between two
-// statements that came together, it executes the second outside the transaction and reports success.
+// SingleStatements reports whether each statement of a transaction must be sent alone, because a
+// server of a Galera cluster was met. If such a server undoes a transaction for one of another node
+// between two statements that came together, it executes the second outside the transaction and
+// reports success.
 func (c *Connector) SingleStatements() bool { return c.cluster.Load() }
 
 // Open returns a pool with a limit on its connections.

@@ -357,8 +357,8 @@ func (s *Schedule) record(p *Plan, run Run) {
 	s.RecentRuns = append([]Run{run}, s.RecentRuns[:min(len(s.RecentRuns), maxPast-1)]...)
 }
 
-// dueBetween returns the latest due times after from and not after to, at most MaxCatchUp. It goes back
-// in steps that double, because years may lie between from and to.
+// dueBetween returns the latest due times after from and not after to, at most MaxCatchUp. It goes
+// back in steps that double, because years may lie between from and to.
 func (s *Schedule) dueBetween(from, to time.Time) []time.Time {
 	for back := time.Hour; ; back *= 2 {
 		start := latest(from, to.Add(-back))

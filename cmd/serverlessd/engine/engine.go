@@ -170,7 +170,7 @@ func (e *Engine) Health() error {
 }
 
 // Degraded returns why some of the stores do not work, or nil. Their jobs wait, and all others run.
-func (e *Engine) Degraded() error { return daemon.Reasons(e.storeFaults()...) }
+func (e *Engine) Degraded() error { return daemon.JoinReasons(e.storeFaults()...) }
 
 // storeFaults returns an error for each store that does not work.
 func (e *Engine) storeFaults() (faults []error) {
