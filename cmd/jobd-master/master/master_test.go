@@ -707,7 +707,8 @@ func TestServedTargets(t *testing.T) {
 	expect("both", unserved)
 }
 
-// TestReportedTargets: a snapshot has hardly more targets than workers have registered, whatever they report.
+// TestReportedTargets: a snapshot has hardly more targets than workers have registered, whatever
+// they report.
 func TestReportedTargets(t *testing.T) {
 	f := startWith(t, "", 20*time.Second)
 	a, b := f.worker("a", "x"), f.worker("b", "x")
@@ -748,7 +749,8 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 		t.Errorf("after the second has left: %s", got)
 	}
 
-	// What a snapshot holds for a target counts, too, so that a snapshot does not take longer than it is valid.
+	// What a snapshot holds for a target counts, too, so that a snapshot does not take longer than
+	// it is valid.
 	w.Close()
 	third.Close()
 	peertest.WaitUntil(t, "all are gone", func() bool { return f.workers() == 0 })

@@ -118,8 +118,8 @@ func (m *Master) Snapshot() *Snapshot {
 	return l
 }
 
-// takeSnapshot asks all workers about themselves, then one worker of each table for the counts of waiting
-// rows; m.snapshots.mu is held.
+// takeSnapshot asks all workers about themselves, then one worker of each table for the counts of
+// waiting rows; m.snapshots.mu is held.
 func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 	l := &Snapshot{At: now, reporters: make(map[string]workerRef)}
 	workers := m.workerRefs()

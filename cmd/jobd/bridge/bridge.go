@@ -304,8 +304,8 @@ func (b *Bridge) stopSlots(target string) {
 	}
 }
 
-// connectionName returns the name under which the link logs one of a target's connections and keeps its
-// health.
+// connectionName returns the name under which the link logs one of a target's connections and keeps
+// its health.
 func connectionName(typ string, connection int) string {
 	if connection == 1 {
 		return typ

@@ -2,8 +2,8 @@ package bridge
 
 import "time"
 
-// fetchPace records how long fetches take and how long rows stay. Both times change slowly, except that
-// a lock may delay a single fetch, so the shorter of the last two fetches counts.
+// fetchPace records how long fetches take and how long rows stay. Both times change slowly, except
+// that a lock may delay a single fetch, so the shorter of the last two fetches counts.
 type fetchPace struct {
 	lastFetch, previousFetch time.Duration
 	avgStay                  map[string]time.Duration // average time of a target's rows from start to end

@@ -84,8 +84,9 @@ func (b *Bridge) renew(ctx context.Context) error {
 	return err
 }
 
-// newIncarnation begins a new incarnation after others considered this daemon dead and settled its rows.
-// Running processes are killed, and queued rows will not start, because their claims are gone.
+// newIncarnation begins a new incarnation after others considered this daemon dead and settled its
+// rows. Running processes are killed, and queued rows will not start, because their claims are
+// gone.
 func (b *Bridge) newIncarnation(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: another daemon has settled this daemon's rows, and their processes are killed")
 	b.killAll(syscall.SIGKILL)
@@ -106,8 +107,8 @@ func (b *Bridge) leaseRenewed(sent time.Time) {
 	b.setGuardDeadline()
 }
 
-// setGuardDeadline tells the guard until when processes may run. The guard kills them in time even if this
-// daemon is stopped.
+// setGuardDeadline tells the guard until when processes may run. The guard kills them in time even
+// if this daemon is stopped.
 func (b *Bridge) setGuardDeadline() {
 	if b.guardsProcesses() {
 		deadline, _ := b.lease.expiry()

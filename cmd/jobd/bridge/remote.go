@@ -129,8 +129,8 @@ func runResultOf(err error) (runResult, string) {
 	return runNever, ""
 }
 
-// awaitStrayRun is for a row that was given up while a worker may still run it. It frees the row's place
-// when the broker no longer has that run, or when the bridge ends.
+// awaitStrayRun is for a row that was given up while a worker may still run it. It frees the row's
+// place when the broker no longer has that run, or when the bridge ends.
 func (b *Bridge) awaitStrayRun(r *row) {
 	b.jobs.AwaitRun(b.ctx, b.jobOf(r), func() {
 		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up still runs at a worker; it keeps its place until the run ends")

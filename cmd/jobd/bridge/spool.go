@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxOutputMemory is the maximum number of bytes of results that wait in memory. Beyond it, outputs
-	// of more than maxCut bytes are spooled, or cut to that size.
+	// maxOutputMemory is the maximum number of bytes of results that wait in memory. Beyond it,
+	// outputs of more than maxCut bytes are spooled, or cut to that size.
 	maxOutputMemory = 128 << 20
 	maxCut          = 64 << 10
 	// minCut is how many bytes of each output are kept if, at a stop, the spool has no room

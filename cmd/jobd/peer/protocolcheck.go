@@ -1,8 +1,8 @@
 package peer
 
-// protocolCheck recognises HTTP and TLS by the first bytes of a connection. A web page can make a browser
-// send any data to ports that trust this host, but only after an HTTP request line or inside a TLS
-// handshake. Our clients begin with neither.
+// protocolCheck recognises HTTP and TLS by the first bytes of a connection. A web page can make a
+// browser send any data to ports that trust this host, but only after an HTTP request line or
+// inside a TLS handshake. Our clients begin with neither.
 type protocolCheck struct {
 	state checkState
 	upper bool // the token has had only the letters A to Z so far

@@ -92,8 +92,8 @@ const (
 	passOverFor = time.Minute
 )
 
-// acceptOneByOne accepts rows one by one after an update of all of them together was refused, for example
-// because a trigger refuses one row.
+// acceptOneByOne accepts rows one by one after an update of all of them together was refused, for
+// example because a trigger refuses one row.
 func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, error) {
 	for _, row := range rows {
 		var accepted []Row
@@ -160,10 +160,10 @@ func targetsOf(wants []AcceptRequest) []string {
 	return names
 }
 
-// readPosition says how far an Accept has come in the waiting rows of a target. The entries of accepted
-// rows stay in the index until the server purges them. A read that begins at the lowest id walks
-// over them all, which costs more than everything else. So an Accept continues where the last one
-// ended, but not for longer than maxPositionAge: rows with lower ids may wait again.
+// readPosition says how far an Accept has come in the waiting rows of a target. The entries of
+// accepted rows stay in the index until the server purges them. A read that begins at the lowest id
+// walks over them all, which costs more than everything else. So an Accept continues where the last
+// one ended, but not for longer than maxPositionAge: rows with lower ids may wait again.
 type readPosition struct {
 	fromID int64     // where to continue; 0 is the lowest id
 	since  time.Time // when a read last began at the lowest id

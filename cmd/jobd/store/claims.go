@@ -104,7 +104,8 @@ func (s *SQL) Register(ctx context.Context) error {
 	return nil
 }
 
-// createOwner creates the record of an incarnation if it does not exist, and returns the table's number.
+// createOwner creates the record of an incarnation if it does not exist, and returns the table's
+// number.
 func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.leaseExpr()+"), (?, ?, '', '', 0, NULL)",
 		-token, token, s.ownerName(), formatProcess(process.Self()), numberID, rand.Int64())

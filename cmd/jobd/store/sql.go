@@ -188,8 +188,8 @@ func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	return err
 }
 
-// refreshShape reads the table's shape again if shapeEvery has passed or a statement was refused since,
-// because the table may have been altered. While there is no table, the last shape is used.
+// refreshShape reads the table's shape again if shapeEvery has passed or a statement was refused
+// since, because the table may have been altered. While there is no table, the last shape is used.
 func (s *SQL) refreshShape(ctx context.Context) {
 	s.mu.Lock()
 	due := time.Since(s.shapeRead) >= shapeEvery

@@ -116,8 +116,8 @@ type Owner struct {
 // Expired reports whether the lease has expired, by the database's clock.
 func (o Owner) Expired() bool { return o.LeaseLeft <= 0 }
 
-// DeathReason returns the reason written into a row whose daemon died: it was running, though without a
-// launcher its job may not have begun. If the row's result is found in the
+// DeathReason returns the reason written into a row whose daemon died: it was running, though
+// without a launcher its job may not have begun. If the row's result is found in the
 // daemon's spool, it replaces the reason.
 func DeathReason(name string) string {
 	return fmt.Sprintf("jobd '%s' died while the row was running", name)
@@ -183,8 +183,8 @@ type Store interface {
 	// renewed its lease since Owners returned it.
 	Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error)
 
-	// OwnClaims returns the rows on which this incarnation has claims. SettleOwnClaims settles some of them
-	// as Settle settles the rows of a dead incarnation.
+	// OwnClaims returns the rows on which this incarnation has claims. SettleOwnClaims settles some
+	// of them as Settle settles the rows of a dead incarnation.
 	OwnClaims(ctx context.Context) ([]int64, error)
 	SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPolicy) (SettleResult, error)
 

@@ -157,8 +157,9 @@ func isNumeric(kind string) bool {
 	return isInteger(kind) || slices.Contains([]string{"decimal", "float", "double", "year"}, kind)
 }
 
-// indexHint returns the hint that makes a statement use the index on targets; primaryKeyHint makes it use the
-// primary key. Without a hint, the server may walk a covering index and lock every row on its way.
+// indexHint returns the hint that makes a statement use the index on targets; primaryKeyHint makes
+// it use the primary key. Without a hint, the server may walk a covering index and lock every row
+// on its way.
 func (t *table) indexHint() string {
 	if t.index == "" {
 		return ""

@@ -79,8 +79,8 @@ func (s *SQL) fitFinals(finals []Result) []Result {
 	return fitted
 }
 
-// fitResult cuts the outputs of one row to what its columns and a packet can hold. If stdout is cut, stderr
-// says so.
+// fitResult cuts the outputs of one row to what its columns and a packet can hold. If stdout is
+// cut, stderr says so.
 func (t *table) fitResult(f Result, packet int64) Result {
 	stdout, truncated := t.stdout.cutToFit(f.Stdout, packet)
 	stderr, _ := t.stderr.cutToFit(f.Stderr, packet)
@@ -135,9 +135,9 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// retryShortened repeats a final update with less and less output, if the server has refused the output
-// for so long that it will not take it. Until then, and after other errors, the whole output is
-// written later. If not even little output is taken, stderr says why.
+// retryShortened repeats a final update with less and less output, if the server has refused the
+// output for so long that it will not take it. Until then, and after other errors, the whole output
+// is written later. If not even little output is taken, stderr says why.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	f := b.Finish[0]
 	reason := "[the database refuses the output: " + err.Error() + "]\n"
@@ -443,9 +443,9 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 
 const claimGone = "claim is gone"
 
-// resolveMissing finds out why rows could not be locked: they are no longer ours, or another transaction
-// has them locked. It reclaims rows whose claims were lost and adds them to found. A missing row
-// counts as busy for a while, because a table that is being restored is empty at first.
+// resolveMissing finds out why rows could not be locked: they are no longer ours, or another
+// transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A
+// missing row counts as busy for a while, because a table that is being restored is empty at first.
 func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64

@@ -258,7 +258,8 @@ func startBusy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]
 	return w, first, ids
 }
 
-// checkSize reduces a picture to its 256 most frequent colours, because pictures of a README must be small.
+// checkSize reduces a picture to its 256 most frequent colours, because pictures of a README must
+// be small.
 func checkSize(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)

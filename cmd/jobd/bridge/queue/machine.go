@@ -60,7 +60,8 @@ type Effects struct {
 	Undo    []Row          // make these begun rows wait again, then poll their targets
 }
 
-// FetchRequest says how many rows of a target to fetch at most, and how many of them may begin at once.
+// FetchRequest says how many rows of a target to fetch at most, and how many of them may begin at
+// once.
 type FetchRequest struct {
 	Target   string
 	Rows     int
@@ -163,8 +164,8 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	return nil
 }
 
-// SetEndsPerFetch sets how many rows end, on average, in one place of a target during a fetch. The default
-// is 0.
+// SetEndsPerFetch sets how many rows end, on average, in one place of a target during a fetch. The
+// default is 0.
 func (m *Machine) SetEndsPerFetch(name string, share float64) {
 	if t := m.targets[name]; t != nil {
 		t.endsPerFetch = share
