@@ -34,8 +34,8 @@ func (o *options) typePrefix() string {
 	return "jq."
 }
 
-// singleRunPrefix returns the prefix of the types of jobs with max_retry 0. If Gloom workers may join, the
-// prefix is random, so that they cannot guess it.
+// singleRunPrefix returns the prefix of the types of jobs with max_retry 0. If Gloom workers may
+// join, the prefix is random, so that they cannot guess it.
 func (o *options) singleRunPrefix(prefix string) string {
 	if !o.socketWorkers || o.exclusive() {
 		return prefix

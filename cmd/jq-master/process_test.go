@@ -14,8 +14,8 @@ import (
 // testTimeout is how long a test waits for something that must happen.
 const testTimeout = 45 * time.Second
 
-// programVariable makes the test binary run as jq-master, so that the race detector checks the processes
-// of tests, too.
+// programVariable makes the test binary run as jq-master, so that the race detector checks the
+// processes of tests, too.
 const programVariable = "JQ_MASTER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {

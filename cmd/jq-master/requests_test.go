@@ -296,8 +296,8 @@ func TestBadInput(t *testing.T) {
 	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
 }
 
-// TestUnknownFields: a request of a pusher or operator with an unknown field is refused, has no effect,
-// and the error names that field and the known ones. Workers may send any fields.
+// TestUnknownFields: a request of a pusher or operator with an unknown field is refused, has no
+// effect, and the error names that field and the known ones. Workers may send any fields.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {

@@ -64,8 +64,8 @@ type Detail struct {
 	// PositionExact is set, there may be more.
 	Position      int
 	PositionExact bool
-	// BlockedBy holds the ids of the constraints that hold the job back now. WaitReason says for people
-	// what else it waits for, "" for nothing.
+	// BlockedBy holds the ids of the constraints that hold the job back now. WaitReason says for
+	// people what else it waits for, "" for nothing.
 	BlockedBy  []string
 	WaitReason string
 }

@@ -61,8 +61,8 @@ type membership struct {
 	bucket     bucket
 }
 
-// constraintSet is the set of constraints that apply to a job. Jobs with the same constraints and buckets
-// share a set.
+// constraintSet is the set of constraints that apply to a job. Jobs with the same constraints and
+// buckets share a set.
 type constraintSet struct {
 	key     string
 	members []membership
@@ -90,7 +90,8 @@ func newConstraints() *constraints {
 	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*constraintSet), sweepIndex: -1}
 }
 
-// updateEnabled updates list. It must be called whenever a constraint has been added, dropped or replaced.
+// updateEnabled updates list. It must be called whenever a constraint has been added, dropped or
+// replaced.
 func (s *constraints) updateEnabled() {
 	s.enabled = s.enabled[:0:0]
 	for _, k := range s.byID {

@@ -198,8 +198,8 @@ func (s shortStore) Move(old, j *job.Job, forget, drop int64, done func(error)) 
 	s.Store.Move(old, j, forget, drop, done)
 }
 
-// TestTooLongForStore: an argument that the store does not take is refused, and of a result that it does
-// not take the job says so. The master serves on.
+// TestTooLongForStore: an argument that the store does not take is refused, and of a result that it
+// does not take the job says so. The master serves on.
 func TestTooLongForStore(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

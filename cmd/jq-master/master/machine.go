@@ -301,8 +301,9 @@ const (
 
 // setTime sets the time of the next command. Time in which the machine stood still (the process was
 // stopped or swapped out) or its store was away does not count towards deadlines. Messages that
-// have arrived meanwhile are read before any deadline is judged. The first maxCommandGap of each stop does
-// count, so that a machine that is stopped again and again still judges deadlines, only late.
+// have arrived meanwhile are read before any deadline is judged. The first maxCommandGap of each
+// stop does count, so that a machine that is stopped again and again still judges deadlines, only
+// late.
 func (m *machine) setTime(clock, wall, host int64) {
 	gap := clock - m.monotonic
 	stood := gap > toMillis(maxCommandGap) && m.monotonic != 0
@@ -544,9 +545,9 @@ func (m *machine) whenIdle(r *record, u *run, f func()) {
 }
 
 // write replaces the job of a record with j, in the store. When the store has written it, j becomes
-// the record's Job, and write calls onDone. forget and drop are those of store.Move. A result that is too
-// long for the store is left out. If the write fails otherwise, the machine ends, because it no longer
-// knows what is stored.
+// the record's Job, and write calls onDone. forget and drop are those of store.Move. A result that
+// is too long for the store is left out. If the write fails otherwise, the machine ends, because it
+// no longer knows what is stored.
 func (m *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
 	was := r.Job
 	r.op = o

@@ -80,8 +80,8 @@ func (m *machine) loaded() {
 	m.finishReplacing()
 }
 
-// forgetSubmissions is called when the connection to the broker is lost or new. The broker may have no jobs,
-// so submitSlice then submits all of them.
+// forgetSubmissions is called when the connection to the broker is lost or new. The broker may have
+// no jobs, so submitSlice then submits all of them.
 func (m *machine) forgetSubmissions() {
 	m.linked, m.runsRestored, m.allSubmitted, m.runsExpected, m.submitIndex, m.relinkStart, m.rejected = false, false, false, 0, 0, m.wallTime, nil
 	for _, p := range m.bySeq {
@@ -145,9 +145,9 @@ func (m *machine) submitSlice(budget int) (more bool) {
 	return false
 }
 
-// restoreRuns lets workers get waiting jobs once the broker has handed out all running jobs again. Until
-// then the running jobs do not count in their groups. It does not wait long for a run that the
-// broker refuses, or holds back because a group is full.
+// restoreRuns lets workers get waiting jobs once the broker has handed out all running jobs again.
+// Until then the running jobs do not count in their groups. It does not wait long for a run that
+// the broker refuses, or holds back because a group is full.
 func (m *machine) restoreRuns() {
 	if !m.runsRestored || m.linked {
 		return

@@ -72,8 +72,8 @@ func TestBrokerEnds(t *testing.T) {
 	}
 }
 
-// TestEarlyCommands: the broker has requeued a job without the master, and hands it out before its retry is
-// due. The job keeps waiting.
+// TestEarlyCommands: the broker has requeued a job without the master, and hands it out before its
+// retry is due. The job keeps waiting.
 func TestEarlyCommands(t *testing.T) {
 	w := newSimulation(t, 1)
 	c, k := w.machine, w.someWorker()

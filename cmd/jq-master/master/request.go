@@ -92,9 +92,9 @@ type noValue = struct{}
 
 // Enqueue adds jobs, all or none, and returns their ids in the same order. If key was used before
 // with the same body, it returns the ids of the earlier request, and replayed is true. It returns
-// the outcome even if the master ends meanwhile. A job with a UniqueRequest must be the only one, and key
-// must then be nil. If another job holds its unique key, unique says what happened to that job:
-// "kept", "replaced" or "extended".
+// the outcome even if the master ends meanwhile. A job with a UniqueRequest must be the only one,
+// and key must then be nil. If another job holds its unique key, unique says what happened to that
+// job: "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueRequest{jobs: jobs, key: key}
 	e.match(m.enabledConstraints())

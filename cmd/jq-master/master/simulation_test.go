@@ -23,8 +23,8 @@ var (
 	seedsFlag = flag.Int("seeds", 60, "how many seeds to run")
 )
 
-// simulation is a machine with its surroundings, driven by a seed: a store that is slow and goes away, a
-// naive broker, workers of all kinds, and pushers.
+// simulation is a machine with its surroundings, driven by a seed: a store that is slow and goes
+// away, a naive broker, workers of all kinds, and pushers.
 type simulation struct {
 	t    *testing.T
 	seed uint64

@@ -51,9 +51,9 @@ type reader struct {
 	input []byte
 	pos   int
 	out   []byte
-	// tooDeepAt is the index of the first bracket that is nested deeper than MaxDepth; 0 if there is none.
-	// The value may still be within the limit, because a $map has three levels of brackets for one
-	// level of the value.
+	// tooDeepAt is the index of the first bracket that is nested deeper than MaxDepth; 0 if there
+	// is none. The value may still be within the limit, because a $map has three levels of brackets
+	// for one level of the value.
 	tooDeepAt int
 }
 
@@ -203,11 +203,11 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 	return nil
 }
 
-// specialValue looks at the map of one pair that begins at start in r.out. If the map stands for another
-// value, specialValue replaces it by that value. The value of the pair begins at index valueStart in
-// r.out, and at index textStart in the text. If it is the array of a $map, pairs says where its
-// items begin: to search for them would take long, and would be done again for each map around this
-// one.
+// specialValue looks at the map of one pair that begins at start in r.out. If the map stands for
+// another value, specialValue replaces it by that value. The value of the pair begins at index
+// valueStart in r.out, and at index textStart in the text. If it is the array of a $map, pairs says
+// where its items begin: to search for them would take long, and would be done again for each map
+// around this one.
 func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:valueStart]), Value(r.out[valueStart:])
 	key, out := string(k.Bytes()), r.out[:start]

@@ -188,7 +188,8 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-// startSilentServer returns the URL of a server that reads each request and then closes the connection.
+// startSilentServer returns the URL of a server that reads each request and then closes the
+// connection.
 func startSilentServer(t *testing.T) string {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(srv.Close)

@@ -51,9 +51,10 @@ func TestFull(t *testing.T) {
 	add(t, next, newJob(4))
 }
 
-// TestTooLongForRedis: a value that Redis does not take because of its proto-max-bulk-len is refused. That
-// neither counts as being away, nor keeps anything else from being stored, also in the same round trip.
-// Redis closes the connection while the value is on its way, so its answer may not arrive.
+// TestTooLongForRedis: a value that Redis does not take because of its proto-max-bulk-len is
+// refused. That neither counts as being away, nor keeps anything else from being stored, also in
+// the same round trip. Redis closes the connection while the value is on its way, so its answer may
+// not arrive.
 func TestTooLongForRedis(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{2 << 20, 32 << 20} {

@@ -49,8 +49,8 @@ func (u unusableError) Unwrap() error { return u.error }
 // serve. The standby renews the note each time it checks the lease.
 const yieldTime = 5 * time.Second
 
-// tryAcquire takes the lease if it is free, or if the process of its holder has ended. A master that is
-// not able to serve leaves the lease to those that are.
+// tryAcquire takes the lease if it is free, or if the process of its holder has ended. A master
+// that is not able to serve leaves the lease to those that are.
 func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ func (r *Redis) current() *term {
 	return r.term
 }
 
-// holdLease renews the lease and sets its fencing number. The lease then lasts for length; a length of 0
-// gives the lease back.
+// holdLease renews the lease and sets its fencing number. The lease then lasts for length; a length
+// of 0 gives the lease back.
 func (r *Redis) holdLease(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	now := r.clock.at(asked)

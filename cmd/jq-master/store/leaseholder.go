@@ -39,6 +39,6 @@ func holderOf(lease string) (h leaseHolder, ok bool) {
 	return leaseHolder{f[4], process.Process{Boot: f[5], PIDNamespace: f[6], PID: pid, Start: f[8]}}, err == nil
 }
 
-// hasEnded reports whether this process can see that the holder has ended. It is false for processes of
-// other hosts.
+// hasEnded reports whether this process can see that the holder has ended. It is false for
+// processes of other hosts.
 func (h leaseHolder) hasEnded() bool { return h.host == selfHolder().host && h.IsGone() }

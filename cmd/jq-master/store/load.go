@@ -272,8 +272,8 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	return answers, nil
 }
 
-// retryRead repeats a read until Redis answers or the lease is lost. It logs why Redis does not answer, since
-// a renewal of the lease may succeed meanwhile.
+// retryRead repeats a read until Redis answers or the lease is lost. It logs why Redis does not
+// answer, since a renewal of the lease may succeed meanwhile.
 func (r *Redis) retryRead(ctx context.Context, read func() error) error {
 	wait, logged := newBackoff(), ""
 	for {

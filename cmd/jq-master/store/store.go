@@ -119,8 +119,8 @@ type Store interface {
 	// Holds reports whether this master certainly still has the lease: less than the length of a
 	// lease has passed since the last successful renewal was sent.
 	Holds() bool
-	// HasWaitingStandby reports whether another master that could serve was waiting for the lease when the
-	// lease was last renewed.
+	// HasWaitingStandby reports whether another master that could serve was waiting for the lease
+	// when the lease was last renewed.
 	HasWaitingStandby() bool
 	// Resign gives the lease back.
 	Resign(ctx context.Context) error

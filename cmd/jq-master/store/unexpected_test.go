@@ -53,8 +53,8 @@ func (l scriptHook) answerInstead(c redis.Cmder) bool {
 	}
 }
 
-// TestUnexpectedAnswers: an answer that no script gives, but a proxy may, ends neither the process nor the
-// term, and does not count as a success.
+// TestUnexpectedAnswers: an answer that no script gives, but a proxy may, ends neither the process
+// nor the term, and does not count as a success.
 func TestUnexpectedAnswers(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

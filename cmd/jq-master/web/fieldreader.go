@@ -15,8 +15,8 @@ import (
 // maxFields is the maximum number of fields that a form may have.
 const maxFields = 14
 
-// fieldReader holds the fields of a map. A null field counts as absent; if a name occurs several times, its
-// last field counts. fault is the first fault; after it, all methods return zero values.
+// fieldReader holds the fields of a map. A null field counts as absent; if a name occurs several
+// times, its last field counts. fault is the first fault; after it, all methods return zero values.
 type fieldReader struct {
 	prefix string // put before the names of fields in faults
 	names  []string

@@ -283,8 +283,8 @@ func prioritize(f *fieldReader) master.Action {
 	return master.PriorityAction(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
 }
 
-// bulkAction returns a handler that acts on many jobs, or only counts them. fields has the further fields
-// that the action needs.
+// bulkAction returns a handler that acts on many jobs, or only counts them. fields has the further
+// fields that the action needs.
 func bulkAction(action func(*fieldReader) master.Action, fields ...string) handler {
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {

@@ -6,9 +6,9 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// pushOperation, workOperation and adminOperation return operations for clients that may push, work or administer. query
-// lists the query parameters that the operation accepts. Others are refused, except in requests of
-// workers, where they are ignored.
+// pushOperation, workOperation and adminOperation return operations for clients that may push, work
+// or administer. query lists the query parameters that the operation accepts. Others are refused,
+// except in requests of workers, where they are ignored.
 func pushOperation(serve handler, query ...string) operation { return operation{mayPush, serve, query} }
 func workOperation(serve handler) operation                  { return operation{mayWork, serve, nil} }
 func adminOperation(serve handler, query ...string) operation {
@@ -56,8 +56,8 @@ var routes = map[string]map[string]operation{
 	"/openapi.yaml": plainOperations(openapi),
 }
 
-// constraintOperations holds the operations on a constraint. They also serve the path of the constraint with
-// the id "test".
+// constraintOperations holds the operations on a constraint. They also serve the path of the
+// constraint with the id "test".
 var constraintOperations = map[string]operation{
 	http.MethodGet: adminOperation(getConstraint), http.MethodPut: adminOperation(putConstraint), http.MethodDelete: adminOperation(deleteConstraint),
 }

@@ -132,8 +132,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, api.MarkSlashes(r))
 }
 
-// plainOperations returns a GET operation for a handler that reveals nothing about jobs. Any client may call
-// it, with any Host header and beyond the limit on connections.
+// plainOperations returns a GET operation for a handler that reveals nothing about jobs. Any client
+// may call it, with any Host header and beyond the limit on connections.
 func plainOperations(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
 		t := statusRecorder{x.w, http.StatusOK}
