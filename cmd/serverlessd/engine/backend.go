@@ -297,8 +297,8 @@ func (b *backend) renewableFor() time.Duration {
 	return time.Until(b.renewedAt.Add(b.engine.cfg.LockTTL - min(renewMargin, b.engine.cfg.LockTTL/4)))
 }
 
-// guardDeadline returns the time at which the first of the stores' sysids expires. Until then the runs here
-// may continue. It returns zero if no sysid is reserved.
+// guardDeadline returns the time at which the first of the stores' sysids expires. Until then the
+// runs here may continue. It returns zero if no sysid is reserved.
 func (e *Engine) guardDeadline() (first time.Time) {
 	for _, b := range e.backends {
 		b.mu.Lock()

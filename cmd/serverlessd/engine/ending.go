@@ -51,7 +51,8 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *queuedEnding {
 			if o.RetryAfter > 0 {
 				end.Delay = o.RetryAfter
 			}
-			// To a sweep, a longer delay would look as if it had been written while the clock was ahead.
+			// To a sweep, a longer delay would look as if it had been written while the clock was
+			// ahead.
 			end.Delay = min(end.Delay, e.cfg.RetryFor)
 			return end
 		}

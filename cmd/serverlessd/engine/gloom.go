@@ -23,9 +23,9 @@ import (
 const (
 	// jobDeadline is the deadline of jobs for which workers are known to have room.
 	jobDeadline = 250 * time.Millisecond
-	// firstProbeTime is the first deadline of probes. It doubles when a probe expires, up to maxProbeTime:
-	// within that time a fleet finds a worker. It is also the deadline of all jobs at the broker
-	// inside this process, where an idle worker gets a job at once.
+	// firstProbeTime is the first deadline of probes. It doubles when a probe expires, up to
+	// maxProbeTime: within that time a fleet finds a worker. It is also the deadline of all jobs at
+	// the broker inside this process, where an idle worker gets a job at once.
 	firstProbeTime = 5 * time.Millisecond
 	maxProbeTime   = 160 * time.Millisecond
 	// A job that has not expired by expirySlack after its deadline is assumed to run.

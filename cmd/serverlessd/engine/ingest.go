@@ -23,9 +23,10 @@ const (
 	minPace, maxPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
-// pauseBetweenPieces waits before the next piece, so that lines that come one by one do not need a transaction
-// each: the syncs of the transactions would delay the syncs of the journal. After many lines it
-// waits longer, unless a request waits for the store. It reports whether the engine still runs.
+// pauseBetweenPieces waits before the next piece, so that lines that come one by one do not need a
+// transaction each: the syncs of the transactions would delay the syncs of the journal. After many
+// lines it waits longer, unless a request waits for the store. It reports whether the engine still
+// runs.
 func (b *backend) pauseBetweenPieces(began time.Time, lines int) bool {
 	if !b.engine.sleep(time.Until(began.Add(minPace))) {
 		return false

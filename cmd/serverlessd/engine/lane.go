@@ -8,8 +8,8 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// ownLanePrefix is the prefix of the lanes of stores that are in the journal's own directory, which
-	// may be moved or mounted elsewhere.
+	// ownLanePrefix is the prefix of the lanes of stores that are in the journal's own directory,
+	// which may be moved or mounted elsewhere.
 	ownLanePrefix = sqlitePrefix + "DIR/"
 	// fileLanePrefix is the prefix of the lanes of stores in other files.
 	fileLanePrefix = sqlitePrefix + "FILE/"

@@ -28,7 +28,8 @@ func (b *backend) schedule() {
 	}
 }
 
-// settleSchedules makes the jobs of all due schedules, and returns how long to wait before the next call.
+// settleSchedules makes the jobs of all due schedules, and returns how long to wait before the next
+// call.
 func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {

@@ -80,8 +80,8 @@ func number(c prometheus.Counter) int64 {
 	return int64(value.Counter.GetValue())
 }
 
-// histogramBuckets returns the buckets of a histogram. Each bucket counts the values above the previous bound;
-// the last counts those above all bounds.
+// histogramBuckets returns the buckets of a histogram. Each bucket counts the values above the
+// previous bound; the last counts those above all bounds.
 func histogramBuckets(h prometheus.Histogram) (bounds []float64, counts []uint64) {
 	var value dto.Metric
 	_ = h.Write(&value)

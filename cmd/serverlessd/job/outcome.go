@@ -9,8 +9,8 @@ type Outcome struct {
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
 	Stderr []byte // the last MaxStderr bytes; empty if the first run was OK
-	// RetryAfter replaces the backoff after a RETRY or ERROR. It is at least MinRetryDelay, or 0 to keep
-	// the backoff.
+	// RetryAfter replaces the backoff after a RETRY or ERROR. It is at least MinRetryDelay, or 0 to
+	// keep the backoff.
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
 	BadLines   int    // J: lines that made no job

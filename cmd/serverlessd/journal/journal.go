@@ -178,8 +178,8 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// readEarlier reads what earlier processes have left, and decides to which lane each piece goes. Before
-// it has succeeded, nothing can be reserved. After an error it may be called again.
+// readEarlier reads what earlier processes have left, and decides to which lane each piece goes.
+// Before it has succeeded, nothing can be reserved. After an error it may be called again.
 func (j *Journal) readEarlier() error {
 	ends := make(map[string]int64) // by segment: its end, which the next segment records
 	for _, s := range j.earlier {
@@ -498,8 +498,8 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	return err
 }
 
-// AwaitStored waits until a job is no longer in the journal, because it has reached a store. Its errors
-// are those of the context and of Find, and ErrClosed.
+// AwaitStored waits until a job is no longer in the journal, because it has reached a store. Its
+// errors are those of the context and of Find, and ErrClosed.
 func (j *Journal) AwaitStored(ctx context.Context, id job.ID) (err error) {
 	waited := j.waitUntil(ctx, func() bool {
 		var found bool

@@ -131,8 +131,8 @@ func (j *Journal) route(jobs map[string]Count) (back []lanePiece, err error) {
 	return back, nil
 }
 
-// dropOldNotes returns the notes without those of removed segments, and joins adjacent ones. If there is
-// only one lane, it gets everything that follows.
+// dropOldNotes returns the notes without those of removed segments, and joins adjacent ones. If
+// there is only one lane, it gets everything that follows.
 func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNote) {
 	if len(j.opt.Lanes) == 1 {
 		notes = append(notes, LaneNote{j.opt.Lanes[0], known, Position{}})

@@ -245,8 +245,8 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	return nil
 }
 
-// writeFile writes a file of lines that are not run, and counts it. fresh is false if the same file was
-// written before.
+// writeFile writes a file of lines that are not run, and counts it. fresh is false if the same file
+// was written before.
 func (j *Journal) writeFile(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
 	if fresh = true; errors.Is(err, os.ErrExist) {

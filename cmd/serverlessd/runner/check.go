@@ -30,8 +30,8 @@ var pythonCheck string
 type compiler struct {
 	args func(o *Options, hook bool) []string
 	text func(source string, hook bool) string
-	// faultPattern matches the line and the message in the command's output; nil: the whole output is the
-	// message.
+	// faultPattern matches the line and the message in the command's output; nil: the whole output
+	// is the message.
 	faultPattern *regexp.Regexp
 }
 

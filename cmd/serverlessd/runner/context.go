@@ -45,8 +45,8 @@ type interpreter interface {
 	status(number int) (status int, data string)
 }
 
-// scriptContext is a context: an operating system process, its input and its output. One batch at a time
-// uses it.
+// scriptContext is a context: an operating system process, its input and its output. One batch at a
+// time uses it.
 type scriptContext struct {
 	contextKey
 	runner       *Runner

@@ -38,8 +38,8 @@ var (
 	millisPattern = regexp.MustCompile(`^\d{10,13}$`)
 )
 
-// isTimestamp reports whether a type looks like a time. Lines of other programs may have a time in this
-// place.
+// isTimestamp reports whether a type looks like a time. Lines of other programs may have a time in
+// this place.
 func isTimestamp(s string) bool { return datePattern.MatchString(s) || millisPattern.MatchString(s) }
 
 // status parses "STATUS[ data]".

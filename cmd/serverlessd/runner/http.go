@@ -20,9 +20,9 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// idleConnTimeout is how long an idle connection is kept. Common servers keep connections longer, so
-	// the runner closes them first: a request on a connection that the server is closing would
-	// fail.
+	// idleConnTimeout is how long an idle connection is kept. Common servers keep connections
+	// longer, so the runner closes them first: a request on a connection that the server is closing
+	// would fail.
 	idleConnTimeout = 4 * time.Second
 	// maxIdleConns is how many idle connections are kept for a host.
 	maxIdleConns = 256

@@ -18,9 +18,9 @@ const (
 	tailSize = 1 << 10
 )
 
-// stepResult is what a context prints at the end of a step: a line with the context's secret, a number,
-// and the size of the data that follow. Everything that was printed since the last mark belongs to
-// the step.
+// stepResult is what a context prints at the end of a step: a line with the context's secret, a
+// number, and the size of the data that follow. Everything that was printed since the last mark
+// belongs to the step.
 type stepResult struct {
 	number int
 	data   []byte

@@ -259,8 +259,8 @@ func checkURL(body string) error {
 	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
 }
 
-// runFault says why a run ended without an outcome of its handler. Without a code the run has not ended:
-// host says why it could not begin on this host for a time, or ctx has ended.
+// runFault says why a run ended without an outcome of its handler. Without a code the run has not
+// ended: host says why it could not begin on this host for a time, or ctx has ended.
 type runFault struct {
 	code, text string
 	host       error

@@ -110,8 +110,8 @@ func (w *simulation) stop() {
 	w.JobsStopped(after(w.now), b.Client, b.Jobtype)
 }
 
-// TestSimulations: clients appear and leave, with types that have all kinds of limits. The limits hold,
-// no usable slot stays free, and at the end no state is left.
+// TestSimulations: clients appear and leave, with types that have all kinds of limits. The limits
+// hold, no usable slot stays free, and at the end no state is left.
 func TestSimulations(t *testing.T) {
 	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newSimulation(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})

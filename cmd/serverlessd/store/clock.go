@@ -25,8 +25,8 @@ type clock struct {
 	noteWritten time.Duration // when the note in the store was last written
 	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is read
 	// for the first time, and whenever it was set back. When correctTimes has searched all rows, it
-	// sets setsSearched to the value that setBacks had at its start. searchedTo is how far the search has
-	// come.
+	// sets setsSearched to the value that setBacks had at its start. searchedTo is how far the
+	// search has come.
 	setBacks, setsSearched int
 	searchedTo             rowPosition
 }

@@ -62,8 +62,8 @@ func TestRepeatedEnds(t *testing.T) {
 	}
 }
 
-// commitCutter is a proxy before a server. Once it is armed, it cuts the connection instead of passing on
-// the answer to the next COMMIT.
+// commitCutter is a proxy before a server. Once it is armed, it cuts the connection instead of
+// passing on the answer to the next COMMIT.
 type commitCutter struct {
 	net.Listener
 	armed, cut atomic.Bool

@@ -209,8 +209,8 @@ func TestShareTimes(t *testing.T) {
 	})
 }
 
-// TestKeysExpire: a key is removed with its job, except a key with a window, which outlives its job and
-// expires. A bulk retry skips jobs whose key another job has.
+// TestKeysExpire: a key is removed with its job, except a key with a window, which outlives its job
+// and expires. A bulk retry skips jobs whose key another job has.
 func TestKeysExpire(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		run := func(jobtype string) {

@@ -12,8 +12,8 @@ import (
 // has this name.
 const remainderType = "*"
 
-// settleRemainder adds a type's counts to those of remainderType if the type has neither a job nor a handler any
-// more.
+// settleRemainder adds a type's counts to those of remainderType if the type has neither a job nor
+// a handler any more.
 func (t *tx) settleRemainder(jobtype string) error {
 	left := false
 	err := t.one("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",

@@ -33,8 +33,8 @@ type dialect interface {
 	now(ctx context.Context, q querier) (time.Time, error)
 	// begin is called when the tables exist, before they are used.
 	begin(ctx context.Context, write *sql.DB) error
-	// scheduleTime returns the current time of the clock that schedules follow; now is the store's current
-	// time.
+	// scheduleTime returns the current time of the clock that schedules follow; now is the store's
+	// current time.
 	scheduleTime(now time.Time) time.Time
 	// limit is the LIMIT of a SELECT that is run often, with the number of rows as its argument.
 	limit() string

@@ -171,8 +171,8 @@ func (l *sqliteDialect) openSideFile(end string) (b sideFile) {
 	return b
 }
 
-// isReplaced reports whether the file has been removed or replaced since it was opened. A new connection
-// creates a file that is missing, but connections that have the old one use it further.
+// isReplaced reports whether the file has been removed or replaced since it was opened. A new
+// connection creates a file that is missing, but connections that have the old one use it further.
 func (b sideFile) isReplaced() bool {
 	if b.info == nil {
 		return false

@@ -78,8 +78,8 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 // rowPosition is a position in the order of waiting rows, which is by dt and id.
 type rowPosition struct{ dt, id string }
 
-// searchFactor limits a sweep: correctTimes examines at most searchFactor times as many waiting jobs as
-// it may change.
+// searchFactor limits a sweep: correctTimes examines at most searchFactor times as many waiting
+// jobs as it may change.
 const searchFactor = 10
 
 // correctTimes corrects the times of jobs that were written while the store's clock was ahead, so that
