@@ -26,7 +26,7 @@ counts from now; 0s makes the job ready. A submitter's token reaches detached
 jobs, an operator's token reaches all.`,
 		Example: `  gloom change weekly --priority 9 --delay 0s
   gloom change 8fk2-17 --group tenant-42 --group api.example.com`,
-		Args: exactArgs("an id"),
+		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var c gloom.Change
 			f := cmd.Flags()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -33,21 +34,34 @@ func (t *tool) completeType(cmd *cobra.Command, args []string, prefix string) ([
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	return complete(t, cmd, "/v1/types", prefix, func(k *api.Type) (name, about string) {
+		return k.Type, fmt.Sprintf("%d queued, %d running", k.Queued, k.Running)
+	})
+}
+
+// completeID offers the ids of jobs that have not ended.
+func (t *tool) completeID(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return complete(t, cmd, "/v1/jobs?id="+url.QueryEscape(prefix), prefix, func(j *api.Job) (name, about string) {
+		return j.ID, cli.Clean(j.Type) + ", " + j.State
+	})
+}
+
+// complete offers the names that begin with prefix, of the things that the broker lists at a path.
+func complete[T any](t *tool, cmd *cobra.Command, path, prefix string, of func(*T) (name, about string)) ([]string, cobra.ShellCompDirective) {
 	if t.conn.settle(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	o := t.conn.operator()
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
-	types, _, err := listOf[api.Type](ctx, o, "/v1/types", pageSize)
+	items, _, err := listOf[T](ctx, t.conn.operator(), path, pageSize)
 	if err != nil {
 		cobra.CompDebugln(err.Error(), false)
-		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
-	for _, k := range types {
-		if strings.HasPrefix(k.Type, prefix) && cli.Clean(k.Type) == k.Type {
-			names = append(names, fmt.Sprintf("%s\t%d queued, %d running", k.Type, k.Queued, k.Running))
+	for i := range items {
+		name, about := of(&items[i])
+		if strings.HasPrefix(name, prefix) && cli.Clean(name) == name {
+			names = append(names, name+"\t"+about)
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -105,7 +105,7 @@ they were submitted with --detach, or if --running is given; their workers are
 told to stop.`,
 		Example: `  gloom cancel weekly
   gloom cancel stuck --running`,
-		Args: atLeast("an id"),
+		Args: atLeast("an id"), ValidArgsFunction: t.completeID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := cli.UntilSignal(context.Background())
 			defer stop()

@@ -29,7 +29,7 @@ has ended, show its life, as far back as the broker's history reaches
 (--history); for a failed job that is kept, also show its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
-		Args: exactArgs("an id"),
+		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,
 		RunE: func(cmd *cobra.Command, args []string) error { return t.explain(cmd.Context(), args[0], "", asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

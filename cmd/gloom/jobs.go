@@ -196,7 +196,7 @@ its headers and its body or, if it has ended and its outcome is kept, the
 answer. --body prints only the body, as it is.`,
 		Example: `  gloom job weekly
   gloom job weekly --body | jq .`,
-		Args: exactArgs("an id"),
+		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if body {
 				return t.jobBody(cmd.Context(), args[0])

@@ -93,6 +93,9 @@ func newRoot() *cobra.Command {
 // finish sets what all commands have in common.
 func finish(c *cobra.Command) {
 	c.DisableFlagsInUseLine = true
+	if c.ValidArgsFunction == nil && c.ValidArgs == nil {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
 	if run := c.RunE; run != nil {
 		c.RunE = func(cmd *cobra.Command, args []string) error { return classify(run(cmd, args)) }
 	}
