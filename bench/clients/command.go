@@ -22,18 +22,18 @@ import (
 
 // options holds the options of a measurement.
 type options struct {
-	clients       string // the folder clients of a checkout
-	rounds        int
-	lone, jobs    int // per round: one at a time, and with a window
-	window        int
-	languages     []string
-	workerSockets int
-	set           peers.Settings
+	clients          string // the folder clients of a checkout
+	rounds           int
+	singleJobs, jobs int // per round: one at a time, and with a window
+	window           int
+	languages        []string
+	workerSockets    int
+	set              peers.Settings
 }
 
 // Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
-	o := options{clients: "clients", rounds: 3, lone: 2000, jobs: 20000, window: 256, workerSockets: 8}
+	o := options{clients: "clients", rounds: 3, singleJobs: 2000, jobs: 20000, window: 256, workerSockets: 8}
 	cmd := &cobra.Command{
 		Use: "clients", Short: "the clients of all languages against one broker", Args: cobra.NoArgs,
 		Long: `clients starts one gloomd and a worker of the Go client that answers at once,
@@ -49,7 +49,7 @@ needs go, python3, node and php.`,
 	f.StringVar(&o.clients, "clients", o.clients, "the folder clients of a checkout")
 	f.StringSliceVar(&o.languages, "language", nil, "go, python, node or php; all if not given")
 	f.IntVar(&o.rounds, "rounds", o.rounds, "rounds")
-	f.IntVar(&o.lone, "round-trips", o.lone, "jobs of a round, one after the other")
+	f.IntVar(&o.singleJobs, "round-trips", o.singleJobs, "jobs of a round, one after the other")
 	f.IntVar(&o.jobs, "jobs", o.jobs, "jobs of a round with a window outstanding")
 	f.IntVar(&o.window, "window", o.window, "jobs outstanding")
 	f.StringVar(&o.set.Gloomd, "gloomd", "", "the gloomd to start (default: beside this program, in PATH, or built)")
@@ -57,7 +57,7 @@ needs go, python3, node and php.`,
 }
 
 func (o *options) run(ctx context.Context, w io.Writer) (err error) {
-	if o.rounds < 1 || o.lone < 1 || o.jobs < 1 || o.window < 2 {
+	if o.rounds < 1 || o.singleJobs < 1 || o.jobs < 1 || o.window < 2 {
 		return errors.New("rounds, round-trips and jobs must be at least 1, and the window at least 2")
 	}
 	scratch, err := os.MkdirTemp("", "gloom-bench-")
@@ -121,16 +121,16 @@ func (o *options) measure(ctx context.Context, l agent.Language, addr string) (t
 		return 0, 0, err
 	}
 	defer a.Wait(10 * time.Second)
-	warm, err := bench(ctx, a, agent.Command{Count: max(1, o.lone/10), Window: 1})
+	warm, err := bench(ctx, a, agent.Command{Count: max(1, o.singleJobs/10), Window: 1})
 	if err != nil || warm < 0 {
 		return 0, 0, err
 	}
-	lone, err := bench(ctx, a, agent.Command{Count: o.lone, Window: 1})
+	lone, err := bench(ctx, a, agent.Command{Count: o.singleJobs, Window: 1})
 	if err != nil {
 		return 0, 0, err
 	}
 	many, err := bench(ctx, a, agent.Command{Count: o.jobs, Window: o.window})
-	return lone / float64(o.lone) * 1e6, float64(o.jobs) / many, err
+	return lone / float64(o.singleJobs) * 1e6, float64(o.jobs) / many, err
 }
 
 // bench makes a program carry out the command bench, and returns how many seconds that took.

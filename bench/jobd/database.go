@@ -19,8 +19,8 @@ import (
 const (
 	tableName = "gloom_bench_jobs"
 	database  = "gloom_bench"
-	// idle is the target of the backlog. No worker serves it.
-	idle = "resting"
+	// idleTarget is the target of the backlog. No worker serves it.
+	idleTarget = "resting"
 )
 
 const tableText = `CREATE TABLE ` + tableName + ` (
@@ -56,7 +56,7 @@ func openDB(o Options) (*testDB, error) {
 		b.mysql = config.MySQL{Host: "127.0.0.1", Port: b.ownServer.Port(), User: "root", Database: database}
 		b.pid = b.ownServer.PID()
 	} else {
-		b.pid, _ = proc.Listener(o.MySQL.Port)
+		b.pid, _ = proc.ListenerPID(o.MySQL.Port)
 	}
 	b.mysql.Table, b.mysql.FetchLimit = tableName, o.FetchLimit
 	c := mysql.NewConfig()
@@ -114,7 +114,7 @@ func (b *testDB) fill(ctx context.Context, conn *sql.Conn, o Options) error {
 	if _, err := conn.ExecContext(ctx, "DROP TABLE IF EXISTS "+tableName+", "+tableName+"_claims; "+tableText); err != nil {
 		return err
 	}
-	return b.insert(ctx, conn, o.Backlog, func(int) string { return idle })
+	return b.insert(ctx, conn, o.Backlog, func(int) string { return idleTarget })
 }
 
 func (b *testDB) insert(ctx context.Context, conn *sql.Conn, rows int, target func(int) string) error {
@@ -139,7 +139,7 @@ func (b *testDB) insert(ctx context.Context, conn *sql.Conn, rows int, target fu
 // unfinishedRows counts the served rows that have not ended correctly.
 func (b *testDB) unfinishedRows(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+tableName+" WHERE target <> ? AND NOT (status = 'done' AND result = 'ok'"+
-		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", idle, answer).Scan(&n)
+		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", idleTarget, answer).Scan(&n)
 	return n, err
 }
 

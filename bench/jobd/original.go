@@ -31,22 +31,22 @@ func newOriginalRun(ctx context.Context, b *testDB, o Options, answer string) (*
 	return &originalRun{conn: conn, targets: strings.Join(names, ","), limit: max(o.FetchLimit, 1), answer: answer}, nil
 }
 
-func (w *originalRun) run(ctx context.Context, _ int) error {
+func (r *originalRun) run(ctx context.Context, _ int) error {
 	for {
-		if n, err := w.page(ctx); err != nil || n == 0 {
+		if n, err := r.runPage(ctx); err != nil || n == 0 {
 			return err
 		}
 	}
 }
 
-func (w *originalRun) page(ctx context.Context) (int, error) {
-	tx, err := w.conn.BeginTx(ctx, nil)
+func (r *originalRun) runPage(ctx context.Context) (int, error) {
+	tx, err := r.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer tx.Rollback()
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT id, status, target FROM %s WHERE status = 'waiting' AND target IN (%s) ORDER BY id LIMIT 0, %d FOR UPDATE",
-		tableName, w.targets, w.limit))
+		tableName, r.targets, r.limit))
 	if err != nil {
 		return 0, err
 	}
@@ -69,17 +69,17 @@ func (w *originalRun) page(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for _, id := range ids {
-		if _, err := w.conn.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'running', result = 'ok', time_started = ? WHERE id = ?", time.Now().Unix(), id); err != nil {
+		if _, err := r.conn.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'running', result = 'ok', time_started = ? WHERE id = ?", time.Now().Unix(), id); err != nil {
 			return 0, err
 		}
-		if _, err := w.conn.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'done', result = 'ok', time_finished = ?, return_code = 0, sig = NULL, stderr = '', stdout = ? WHERE id = ?",
-			time.Now().Unix(), w.answer, id); err != nil {
+		if _, err := r.conn.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'done', result = 'ok', time_finished = ?, return_code = 0, sig = NULL, stderr = '', stdout = ? WHERE id = ?",
+			time.Now().Unix(), r.answer, id); err != nil {
 			return 0, err
 		}
 	}
 	return len(ids), nil
 }
 
-func (w *originalRun) close() {
-	w.conn.Close()
+func (r *originalRun) close() {
+	r.conn.Close()
 }

@@ -20,7 +20,7 @@ import (
 
 // Report is the outcome of a Run.
 type Report struct {
-	result.World
+	result.Environment
 	Database string  `json:"database"` // version
 	Flush    string  `json:"innodb_flush_log_at_trx_commit"`
 	Options  Options `json:"options"`
@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 		return nil, err
 	}
 	defer conn.Close()
-	rep := &Report{World: result.ThisWorld(), Options: o}
+	rep := &Report{Environment: result.CurrentEnvironment(), Options: o}
 	rep.Options.MySQL.Password = ""
 	rep.Database, rep.Flush = b.version(ctx)
 	if err := b.fill(ctx, conn, o); err != nil {
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 		if round.Undone > 0 {
 			return rep, fmt.Errorf("%d rows did not end correctly", round.Undone)
 		}
-		if _, err := conn.ExecContext(ctx, "DELETE FROM "+tableName+" WHERE target <> ?", idle); err != nil {
+		if _, err := conn.ExecContext(ctx, "DELETE FROM "+tableName+" WHERE target <> ?", idleTarget); err != nil {
 			return rep, err
 		}
 	}
@@ -113,14 +113,14 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 		return Round{}, err
 	}
 	r := Round{Rows: o.Rows}
-	database, ownCPU, machine, flushes, start := b.cpu(), proc.OwnCPU(), proc.Machine(), b.flushes(ctx), time.Now()
+	database, ownCPU, machine, flushes, start := b.cpu(), proc.OwnCPU(), proc.MachineCPU(), b.flushes(ctx), time.Now()
 	if err := w.run(ctx, o.Rows); err != nil {
 		return r, err
 	}
 	elapsed := time.Since(start)
 	r.Seconds = elapsed.Seconds()
 	r.DatabaseCPU, r.OwnCPU = int64(b.cpu()-database), int64(proc.OwnCPU()-ownCPU)
-	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
+	r.OthersCPU = max(0, (proc.MachineCPU()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
 	r.Flushes = b.flushes(ctx) - flushes
 	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()
@@ -177,23 +177,23 @@ func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (
 }
 
 // batch returns the mean number of row changes in a transaction.
-func (w *bridgeRun) batch() float64 {
-	for _, m := range w.family("jobd_write_rows") {
+func (r *bridgeRun) batch() float64 {
+	for _, m := range r.family("jobd_write_rows") {
 		return m.GetHistogram().GetSampleSum() / float64(max(m.GetHistogram().GetSampleCount(), 1))
 	}
 	return 0
 }
 
 // rowsEnded returns how many rows the bridge has ended.
-func (w *bridgeRun) rowsEnded() (n float64) {
-	for _, m := range w.family("jobd_rows_ended_total") {
+func (r *bridgeRun) rowsEnded() (n float64) {
+	for _, m := range r.family("jobd_rows_ended_total") {
 		n += m.GetCounter().GetValue()
 	}
 	return n
 }
 
-func (w *bridgeRun) family(name string) []*dto.Metric {
-	families, _ := w.metrics.Gather()
+func (r *bridgeRun) family(name string) []*dto.Metric {
+	families, _ := r.metrics.Gather()
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()
@@ -202,25 +202,25 @@ func (w *bridgeRun) family(name string) []*dto.Metric {
 	return nil
 }
 
-func (w *bridgeRun) run(ctx context.Context, rows int) error {
-	w.bridge.Poll(nil)
+func (r *bridgeRun) run(ctx context.Context, rows int) error {
+	r.bridge.Poll(nil)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for w.rowsEnded() < float64(rows) {
+	for r.rowsEnded() < float64(rows) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%.0f of %d rows have ended: %w", w.rowsEnded(), rows, ctx.Err())
+			return fmt.Errorf("%.0f of %d rows have ended: %w", r.rowsEnded(), rows, ctx.Err())
 		case <-tick.C:
 		}
 	}
 	return nil
 }
 
-func (w *bridgeRun) close() {
+func (r *bridgeRun) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, g := range w.workers {
+	for _, g := range r.workers {
 		g.Stop(ctx)
 	}
-	w.bridge.Shutdown(ctx)
+	r.bridge.Shutdown(ctx)
 }

@@ -20,8 +20,8 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		p := t.Payload()
 		n := int(binary.BigEndian.Uint32(p[len(p)-4:]))
-		b.ran(n)
-		b.jobEnded(n)
+		b.recordRun(n)
+		b.recordEnd(n)
 		return nil
 	}))
 	if err != nil {

@@ -32,45 +32,45 @@ func newLedger(jobs int) *ledger {
 	}
 }
 
-func (b *ledger) ran(n int) {
-	if b.anyJobs {
+func (l *ledger) recordRun(n int) {
+	if l.anyJobs {
 		return
 	}
-	if n >= len(b.runs) {
-		b.fail(fmt.Errorf("job %d was never enqueued", n))
-	} else if b.runs[n].Add(1) != 1 {
-		b.fail(fmt.Errorf("job %d ran twice", n))
+	if n >= len(l.runs) {
+		l.fail(fmt.Errorf("job %d was never enqueued", n))
+	} else if l.runs[n].Add(1) != 1 {
+		l.fail(fmt.Errorf("job %d ran twice", n))
 	}
 }
 
-func (b *ledger) jobEnded(n int) {
-	if !b.anyJobs {
-		elapsed := time.Since(b.sent[n])
-		b.mu.Lock()
-		b.latency.RecordValue(elapsed.Microseconds())
-		b.mu.Unlock()
+func (l *ledger) recordEnd(n int) {
+	if !l.anyJobs {
+		elapsed := time.Since(l.sent[n])
+		l.mu.Lock()
+		l.latency.RecordValue(elapsed.Microseconds())
+		l.mu.Unlock()
 	}
-	if b.ends.Add(1) == b.total {
-		b.fail(nil)
+	if l.ends.Add(1) == l.total {
+		l.fail(nil)
 	}
 }
 
 // fail ends the round; only the first error counts.
-func (b *ledger) fail(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.err == nil && !b.closed {
-		b.err = err
+func (l *ledger) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil && !l.closed {
+		l.err = err
 	}
-	if !b.closed {
-		b.closed = true
-		close(b.done)
+	if !l.closed {
+		l.closed = true
+		close(l.done)
 	}
 }
 
-func (b *ledger) running() bool {
+func (l *ledger) running() bool {
 	select {
-	case <-b.done:
+	case <-l.done:
 		return false
 	default:
 		return true
@@ -78,17 +78,17 @@ func (b *ledger) running() bool {
 }
 
 // wait returns when all jobs have ended.
-func (b *ledger) wait(ctx context.Context) error {
+func (l *ledger) wait(ctx context.Context) error {
 	select {
-	case <-b.done:
-		return b.err
+	case <-l.done:
+		return l.err
 	case <-ctx.Done():
-		return fmt.Errorf("%d of %d jobs have ended: %w", b.ends.Load(), b.total, ctx.Err())
+		return fmt.Errorf("%d of %d jobs have ended: %w", l.ends.Load(), l.total, ctx.Err())
 	}
 }
 
-func (b *ledger) quantile(q float64) float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return float64(b.latency.ValueAtQuantile(q)) / 1000
+func (l *ledger) quantile(q float64) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(l.latency.ValueAtQuantile(q)) / 1000
 }

@@ -37,7 +37,7 @@ func start(ctx context.Context, system string, o Options) (*servers, error) {
 }
 
 func (s *servers) startMaster(ctx context.Context, o Options) error {
-	program, err := proc.Program(ctx, "jq-master", o.Master, "--master")
+	program, err := proc.FindProgram(ctx, "jq-master", o.Master, "--master")
 	if err != nil {
 		return err
 	}

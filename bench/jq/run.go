@@ -12,7 +12,7 @@ import (
 
 // Report is the outcome of a Run.
 type Report struct {
-	result.World
+	result.Environment
 	Options Options `json:"options"`
 	Rounds  []Round `json:"rounds"`
 }
@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	rep := &Report{World: result.ThisWorld(), Options: o}
+	rep := &Report{Environment: result.CurrentEnvironment(), Options: o}
 	for range o.Rounds {
 		for _, system := range o.Systems {
 			rounds, err := round(ctx, system, o)
@@ -101,7 +101,7 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 // itself keeps its value.
 func (s *servers) measure(r *Round, fn func() error) error {
 	master, redis := s.cpu()
-	ownCPU, machine, start := proc.OwnCPU(), proc.Machine(), time.Now()
+	ownCPU, machine, start := proc.OwnCPU(), proc.MachineCPU(), time.Now()
 	if err := fn(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *servers) measure(r *Round, fn func() error) error {
 	m, d := s.cpu()
 	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
 	r.OwnCPU += int64(proc.OwnCPU() - ownCPU) // the load has already added the time of its child process, if any
-	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
+	r.OthersCPU = max(0, (proc.MachineCPU()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
 	if r.Seconds == 0 {
 		r.Seconds = elapsed.Seconds()
 	}

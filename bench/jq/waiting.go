@@ -33,11 +33,11 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	if err := s.measureBatches(ctx, o.Jobs, o); err != nil {
 		return nil, err
 	}
-	if err := s.constrain(0, 0, "ge"); err != nil { // the reply waits until the broker has all jobs
+	if err := s.setConstraint(0, 0, "ge"); err != nil { // the reply waits until the broker has all jobs
 		return nil, err
 	}
 	fill := time.Since(start).Seconds()
-	if err := s.drop(0); err != nil {
+	if err := s.dropConstraint(0); err != nil {
 		return nil, err
 	}
 	time.Sleep(min(memoryPause, time.Duration(o.Jobs)*memoryPause/1_000_000))
@@ -49,7 +49,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	for _, constraints := range []int{0, o.Constraints} {
 		var puts errgroup.Group
 		for i := range constraints { // concurrently, so that the master matches the waiting jobs only once
-			puts.Go(func() error { return s.constrain(i, 0, "ge") })
+			puts.Go(func() error { return s.setConstraint(i, 0, "ge") })
 		}
 		if err := puts.Wait(); err != nil {
 			return rounds, err
@@ -67,7 +67,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	}
 	last.Stall, err = s.stall(func() error {
 		start := time.Now()
-		err := s.constrain(0, batch/2, "lt")
+		err := s.setConstraint(0, batch/2, "lt")
 		last.Change = float64(time.Since(start).Microseconds()) / 1000
 		return err
 	})
@@ -81,14 +81,14 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	return rounds, err
 }
 
-// constrain sets a constraint for jobs by their number in the batch. It holds no job back.
-func (s *servers) constrain(i, number int, op string) error {
-	return s.operate("PUT", i, fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number))
+// setConstraint sets a constraint for jobs by their number in the batch. It holds no job back.
+func (s *servers) setConstraint(i, number int, op string) error {
+	return s.changeConstraint("PUT", i, fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number))
 }
 
-func (s *servers) drop(i int) error { return s.operate("DELETE", i, "") }
+func (s *servers) dropConstraint(i int) error { return s.changeConstraint("DELETE", i, "") }
 
-func (s *servers) operate(method string, i int, text string) error {
+func (s *servers) changeConstraint(method string, i int, text string) error {
 	c, err := dial(s.master.Addr)
 	if err != nil {
 		return err

@@ -135,18 +135,18 @@ type requester struct {
 	requesting bool
 }
 
-func (a *requester) request() {
-	if a.requesting {
+func (r *requester) request() {
+	if r.requesting {
 		return
 	}
-	if body := a.next(); body != nil {
-		a.requesting = true
-		a.conn.SetOut(appendRequest(a.conn.Out(), a.head, body))
+	if body := r.next(); body != nil {
+		r.requesting = true
+		r.conn.SetOut(appendRequest(r.conn.Out(), r.head, body))
 	}
 }
 
 // Data implements poll.Handler.
-func (a *requester) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
+func (r *requester) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
 	first, body, size, err := message(in)
 	if size == 0 && err == nil {
 		return 0
@@ -155,23 +155,23 @@ func (a *requester) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
 	if err == nil {
 		status, err = statusOf(first)
 	}
-	if err == nil && status != a.want {
-		err = fmt.Errorf("%.40q…: status %d, not %d: %.200q", a.head, status, a.want, body)
+	if err == nil && status != r.want {
+		err = fmt.Errorf("%.40q…: status %d, not %d: %.200q", r.head, status, r.want, body)
 	}
 	if err != nil {
-		a.ledger.fail(err)
+		r.ledger.fail(err)
 		return len(in)
 	}
-	a.requesting = false
-	a.answered()
-	a.request()
+	r.requesting = false
+	r.answered()
+	r.request()
 	return size
 }
 
 // Closed implements poll.Handler.
-func (a *requester) Closed(_ *poll.Conn, err error) {
-	if a.requesting {
-		a.ledger.fail(fmt.Errorf("%.40q…: the connection is gone: %w", a.head, errors.Join(err)))
+func (r *requester) Closed(_ *poll.Conn, err error) {
+	if r.requesting {
+		r.ledger.fail(fmt.Errorf("%.40q…: the connection is gone: %w", r.head, errors.Join(err)))
 	}
 }
 
@@ -199,7 +199,7 @@ func (r *reporter) next() []byte {
 }
 
 func (r *reporter) answered() {
-	r.ledger.jobEnded(int(r.jobs[0].number))
+	r.ledger.recordEnd(int(r.jobs[0].number))
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
 
@@ -230,7 +230,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		}
 		c.SetOut(append(c.Out(), accepted...))
 		r := run{[36]byte(id), binary.BigEndian.Uint32(number)}
-		s.ledger.ran(int(r.number))
+		s.ledger.recordRun(int(r.number))
 		s.reporters[worker].jobs = append(s.reporters[worker].jobs, r)
 		s.reporters[worker].request()
 	}

@@ -13,7 +13,7 @@ type Churn struct {
 	MaxAway    time.Duration // the longest time that a peer stays away
 }
 
-type churn struct {
+type churner struct {
 	Churn
 	lane       *lane
 	rng        *rand.Rand
@@ -36,7 +36,7 @@ func (g *Generator) Churn(c Churn) error {
 	return g.eachLane(func(l *lane) error {
 		seed := g.cfg.Seed + i*7919
 		i++
-		l.churn = &churn{Churn: c, lane: l, rng: rand.New(rand.NewPCG(seed, 1))}
+		l.churn = &churner{Churn: c, lane: l, rng: rand.New(rand.NewPCG(seed, 1))}
 		if c.Workers > 0 {
 			l.churn.workers = newSchedule(NewPoisson(c.Workers/share, seed+1), l.now)
 		}
@@ -48,7 +48,7 @@ func (g *Generator) Churn(c Churn) error {
 }
 
 // stop ends the churn; peers that are away come back at once.
-func (c *churn) stop() {
+func (c *churner) stop() {
 	c.stopped = true
 	for _, a := range c.absent {
 		c.reconnect(a)
@@ -56,7 +56,7 @@ func (c *churn) stop() {
 	c.absent = nil
 }
 
-func (c *churn) step(now int64) (next int64) {
+func (c *churner) step(now int64) (next int64) {
 	if c.stopped {
 		return -1
 	}
@@ -64,7 +64,7 @@ func (c *churn) step(now int64) (next int64) {
 	for i := 0; i < len(c.absent); {
 		a := c.absent[i]
 		if a.returnAt > now {
-			next = sooner(next, a.returnAt)
+			next = earlier(next, a.returnAt)
 			i++
 			continue
 		}
@@ -74,20 +74,20 @@ func (c *churn) step(now int64) (next int64) {
 	}
 	if s := c.workers; s != nil {
 		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
-			next = sooner(next, c.endWorker(now))
+			next = earlier(next, c.endWorker(now))
 		}
-		next = sooner(next, s.next)
+		next = earlier(next, s.next)
 	}
 	if s := c.submitters; s != nil {
 		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
-			next = sooner(next, c.endSubmitter(now))
+			next = earlier(next, c.endSubmitter(now))
 		}
-		next = sooner(next, s.next)
+		next = earlier(next, s.next)
 	}
 	return next
 }
 
-func (c *churn) reconnect(a absence) {
+func (c *churner) reconnect(a absence) {
 	if err := a.dial(); err != nil {
 		c.lane.faults.add(Disconnected, "coming back: %v", err)
 		return
@@ -95,17 +95,17 @@ func (c *churn) reconnect(a absence) {
 	a.resume()
 }
 
-func (c *churn) endWorker(now int64) int64 {
+func (c *churner) endWorker(now int64) int64 {
 	w := c.lane.workers[c.rng.IntN(len(c.lane.workers))]
 	if !w.ready {
 		return -1
 	}
 	w.hangup(c.rng.IntN(2) == 0)
-	c.lane.count.WorkerHup++
+	c.lane.count.WorkerHangups++
 	return c.disconnect(now, w.dial, func() {})
 }
 
-func (c *churn) endSubmitter(now int64) int64 {
+func (c *churner) endSubmitter(now int64) int64 {
 	s := c.lane.submitters[c.rng.IntN(len(c.lane.submitters))]
 	if !s.ready || s.Index < c.Steady {
 		return -1
@@ -113,16 +113,16 @@ func (c *churn) endSubmitter(now int64) int64 {
 	budget := s.budget
 	s.hangup(c.rng.IntN(2) == 0)
 	s.budget = 0
-	c.lane.count.SubmitHup++
+	c.lane.count.SubmitterHangups++
 	return c.disconnect(now, s.dial, func() {
 		if !c.stopped {
 			s.budget = budget
-			s.pump()
+			s.fillWindow()
 		}
 	})
 }
 
-func (c *churn) disconnect(now int64, dial func() error, resume func()) int64 {
+func (c *churner) disconnect(now int64, dial func() error, resume func()) int64 {
 	returnAt := now
 	if c.MaxAway > 0 {
 		returnAt += c.rng.Int64N(int64(c.MaxAway))

@@ -166,7 +166,7 @@ func (g *Generator) Submit(jobs int64, window int) (start int64, err error) {
 			if int64(s.Index-g.cfg.First) < jobs%n {
 				s.budget++
 			}
-			s.pump()
+			s.fillWindow()
 		}
 		return nil
 	})
@@ -197,11 +197,11 @@ func (g *Generator) Pause() error {
 	})
 }
 
-// Acked waits until the budget is used up and every submit is acked.
-func (g *Generator) Acked(ctx context.Context) (at int64, err error) {
+// WaitAcked waits until the budget is used up and every submit is acked.
+func (g *Generator) WaitAcked(ctx context.Context) (at int64, err error) {
 	return g.await(ctx, "acks", func(l *lane) bool {
 		for _, s := range l.submitters {
-			if s.budget > 0 || s.unack > 0 || (s.side != nil && s.side.Pending() > 0) {
+			if s.budget > 0 || s.unacked > 0 || (s.side != nil && s.side.Pending() > 0) {
 				return false
 			}
 		}
@@ -209,15 +209,15 @@ func (g *Generator) Acked(ctx context.Context) (at int64, err error) {
 	})
 }
 
-// Answered waits until the budget is used up and every job is answered, and
+// WaitAnswered waits until the budget is used up and every job is answered, and
 // acked on both sides.
-func (g *Generator) Answered(ctx context.Context) (at int64, err error) {
+func (g *Generator) WaitAnswered(ctx context.Context) (at int64, err error) {
 	return g.await(ctx, "answers", (*lane).settled)
 }
 
 func (l *lane) settled() bool {
 	for _, s := range l.submitters {
-		if s.budget > 0 || s.jobs.count > 0 || s.unack > 0 {
+		if s.budget > 0 || s.jobs.count > 0 || s.unacked > 0 {
 			return false
 		}
 	}
@@ -237,9 +237,9 @@ type Snapshot struct {
 	Latency *hdrhistogram.Histogram
 }
 
-// Take reads the counters and takes the latencies recorded since the last call. record
-// says whether to record from now on. The histogram is valid until the next Take.
-func (g *Generator) Take(record bool) (Snapshot, error) {
+// TakeSnapshot reads the counters and takes the latencies recorded since the last call. record
+// says whether to record from now on. The histogram is valid until the next TakeSnapshot.
+func (g *Generator) TakeSnapshot(record bool) (Snapshot, error) {
 	var snap Snapshot
 	g.total.Reset()
 	err := g.eachLane(func(l *lane) error {
@@ -300,9 +300,9 @@ func (l *lane) missing(s *Submitter) {
 		l.faults.Counts[Lost] += int64(s.jobs.count) - 1
 		l.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.jobs.count)
 	}
-	if s.unack > 0 {
-		l.faults.Counts[Unacked] += int64(s.unack) - 1
-		l.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unack)
+	if s.unacked > 0 {
+		l.faults.Counts[Unacked] += int64(s.unacked) - 1
+		l.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unacked)
 	}
 }
 

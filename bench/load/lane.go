@@ -8,17 +8,17 @@ import (
 
 // Count has totals since the start. All numbers only grow.
 type Count struct {
-	Submitted int64 // frames given to the kernel, or about to be
-	Acked     int64
-	Answered  int64 // right answers to outstanding jobs
-	Failed    int64 // jobs that ended in an error of the server
-	Forgotten int64 // jobs outstanding when their submitter hung up
-	Handed    int64 // jobs that reached a worker; more than Submitted where jobs are redelivered
-	Deferred  int64 // open loop: jobs that the generator itself sent more than a millisecond late
-	BytesIn   int64 // from the sockets
-	BytesOut  int64 // to the sockets
-	WorkerHup int64 // workers that left or died on purpose
-	SubmitHup int64 // submitters that did
+	Submitted        int64 // frames given to the kernel, or about to be
+	Acked            int64
+	Answered         int64 // right answers to outstanding jobs
+	Failed           int64 // jobs that ended in an error of the server
+	Forgotten        int64 // jobs outstanding when their submitter hung up
+	Handed           int64 // jobs that reached a worker; more than Submitted where jobs are redelivered
+	Deferred         int64 // open loop: jobs that the generator itself sent more than a millisecond late
+	BytesIn          int64 // from the sockets
+	BytesOut         int64 // to the sockets
+	WorkerHangups    int64 // workers that left or died on purpose
+	SubmitterHangups int64 // submitters that did
 }
 
 func (c *Count) add(o Count) {
@@ -31,8 +31,8 @@ func (c *Count) add(o Count) {
 	c.Deferred += o.Deferred
 	c.BytesIn += o.BytesIn
 	c.BytesOut += o.BytesOut
-	c.WorkerHup += o.WorkerHup
-	c.SubmitHup += o.SubmitHup
+	c.WorkerHangups += o.WorkerHangups
+	c.SubmitterHangups += o.SubmitterHangups
 }
 
 // lane is one event loop with its share of the peers. Lanes share nothing.
@@ -56,7 +56,7 @@ type lane struct {
 	held          heldJobs
 	sched         *schedule // for an open loop
 	nextSubmitter int       // index of the submitter that sends next
-	churn         *churn
+	churn         *churner
 
 	await  func() bool // the condition that the generator waits for
 	waiter chan<- int64
@@ -77,13 +77,13 @@ func (l *lane) step(now int64) (next int64) {
 	next = -1
 	if l.held.n > 0 {
 		l.answerDue(now)
-		next = sooner(next, l.held.due())
+		next = earlier(next, l.held.due())
 	}
 	if l.sched != nil {
-		next = sooner(next, l.submitDue(now))
+		next = earlier(next, l.submitDue(now))
 	}
 	if l.churn != nil {
-		next = sooner(next, l.churn.step(now))
+		next = earlier(next, l.churn.step(now))
 	}
 	if l.await != nil && l.await() {
 		l.waiter <- now
@@ -92,7 +92,7 @@ func (l *lane) step(now int64) (next int64) {
 	return next
 }
 
-func sooner(a, b int64) int64 {
+func earlier(a, b int64) int64 {
 	if a < 0 || (b >= 0 && b < a) {
 		return b
 	}

@@ -27,35 +27,35 @@ const (
 
 // open takes a place for a job sent (or meant to be sent) at the given time;
 // false when MaxOutstanding are out.
-func (b *outstanding) open(sent int64) (Number, bool) {
+func (o *outstanding) open(sent int64) (Number, bool) {
 	var i uint32
-	if k := len(b.free); k > 0 {
-		i = b.free[k-1]
-		b.free = b.free[:k-1]
+	if k := len(o.free); k > 0 {
+		i = o.free[k-1]
+		o.free = o.free[:k-1]
 	} else {
-		if len(b.slots) == MaxOutstanding {
+		if len(o.slots) == MaxOutstanding {
 			return 0, false
 		}
-		i = uint32(len(b.slots))
-		b.slots = append(b.slots, slot{})
+		i = uint32(len(o.slots))
+		o.slots = append(o.slots, slot{})
 	}
-	s := &b.slots[i]
+	s := &o.slots[i]
 	s.generation = (s.generation + 1) & (1<<generationBits - 1)
 	s.sent, s.state = sent, slotSent
-	b.count++
-	return makeNumber(b.sub, s.generation, i), true
+	o.count++
+	return makeNumber(o.sub, s.generation, i), true
 }
 
 // find returns the slot of the job with a number, or the fault if there is none.
-func (b *outstanding) find(n Number) (*slot, Fault, bool) {
-	if n.Submitter() != int(b.sub) {
+func (o *outstanding) find(n Number) (*slot, Fault, bool) {
+	if n.Submitter() != int(o.sub) {
 		return nil, Swapped, false
 	}
 	i := n.slot()
-	if int(i) >= len(b.slots) {
+	if int(i) >= len(o.slots) {
 		return nil, Unknown, false
 	}
-	s := &b.slots[i]
+	s := &o.slots[i]
 	switch {
 	case n.generation() == s.generation && s.state != slotFree:
 		return s, 0, true
@@ -65,8 +65,8 @@ func (b *outstanding) find(n Number) (*slot, Fault, bool) {
 	return nil, Unknown, false
 }
 
-func (b *outstanding) ack(n Number) (Fault, bool) {
-	s, fault, ok := b.find(n)
+func (o *outstanding) ack(n Number) (Fault, bool) {
+	s, fault, ok := o.find(n)
 	switch {
 	case !ok:
 		return fault, false
@@ -74,34 +74,34 @@ func (b *outstanding) ack(n Number) (Fault, bool) {
 		return Doubled, false
 	}
 	s.state = slotAcked
-	b.acked++
+	o.acked++
 	return 0, true
 }
 
 // close ends a job. sent is the time at which it was sent; unacked reports that no ack has come.
-func (b *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
-	s, fault, ok := b.find(n)
+func (o *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
+	s, fault, ok := o.find(n)
 	if !ok {
 		return 0, false, fault, false
 	}
 	unacked = s.state == slotSent
 	if !unacked {
-		b.acked--
+		o.acked--
 	}
 	s.state = slotFree
-	b.count--
-	b.free = append(b.free, n.slot())
+	o.count--
+	o.free = append(o.free, n.slot())
 	return s.sent, unacked, 0, true
 }
 
 // forget drops all outstanding jobs, as when the submitter hangs up: after that, no
 // answer is valid.
-func (b *outstanding) forget() {
-	for i := range b.slots {
-		if s := &b.slots[i]; s.state != slotFree {
+func (o *outstanding) forget() {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.state != slotFree {
 			s.state = slotFree
-			b.free = append(b.free, uint32(i))
+			o.free = append(o.free, uint32(i))
 		}
 	}
-	b.count, b.acked = 0, 0
+	o.count, o.acked = 0, 0
 }

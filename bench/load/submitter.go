@@ -17,7 +17,7 @@ type Submitter struct {
 	disconnected bool  // hung up on purpose
 	budget       int64 // jobs that it may still submit in a closed loop
 	seq          int64 // jobs submitted
-	unack        int   // submitted, ack not seen
+	unacked      int   // submitted, ack not seen
 }
 
 // Types returns the names of the run's job types.
@@ -47,7 +47,7 @@ func (s *Submitter) Ready() {
 	if !s.ready {
 		s.ready = true
 		s.lane.readySubmitters++
-		s.pump()
+		s.fillWindow()
 	}
 }
 
@@ -59,9 +59,9 @@ func (s *Submitter) dial() error {
 	return s.side.Dial(s.lane.loop)
 }
 
-// pump submits the jobs that the window allows.
-func (s *Submitter) pump() {
-	for s.budget > 0 && s.jobs.count < s.lane.window && s.unack < maxUnacked && s.ready {
+// fillWindow submits the jobs that the window allows.
+func (s *Submitter) fillWindow() {
+	for s.budget > 0 && s.jobs.count < s.lane.window && s.unacked < maxUnacked && s.ready {
 		if !s.submit(s.lane.now) {
 			return
 		}
@@ -85,7 +85,7 @@ func (s *Submitter) submit(intended int64) bool {
 	}
 	s.seq++
 	if s.traits.Acks != NoAcks {
-		s.unack++
+		s.unacked++
 	}
 	s.lane.count.Submitted++
 	s.side.Submit(typ, priority, n)
@@ -110,23 +110,23 @@ func (s *Submitter) Acked(id []byte) {
 		s.fault(fault, "ack for id %s", id)
 		return
 	}
-	s.oneAck()
+	s.countAck()
 }
 
 // AckedNext reports an ack without an id.
 func (s *Submitter) AckedNext() {
-	if s.unack == 0 {
+	if s.unacked == 0 {
 		s.fault(Unknown, "more acks than submits")
 		return
 	}
-	s.oneAck()
+	s.countAck()
 }
 
-func (s *Submitter) oneAck() {
-	s.unack--
+func (s *Submitter) countAck() {
+	s.unacked--
 	s.lane.count.Acked++
 	if s.budget > 0 {
-		s.pump()
+		s.fillWindow()
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *Submitter) Answered(id, body []byte) {
 		}
 	}
 	if s.budget > 0 {
-		s.pump()
+		s.fillWindow()
 	}
 }
 
@@ -168,7 +168,7 @@ func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
 		return 0, false
 	}
 	if unacked && s.traits.Acks == NamedAcks {
-		s.unack--
+		s.unacked--
 		s.fault(Unacked, "%s was answered first", n.Append(nil))
 	}
 	return sent, true
@@ -188,7 +188,7 @@ func (s *Submitter) Refused(id []byte, code, reason string) {
 	if _, ok := s.closeJob(n); ok {
 		s.lane.count.Failed++
 	}
-	s.pump()
+	s.fillWindow()
 }
 
 // Misbehaved reports bytes that the protocol does not allow.
@@ -216,7 +216,7 @@ func (s *Submitter) hangup(abort bool) {
 	s.ready = false
 	s.lane.count.Forgotten += int64(s.jobs.count)
 	s.jobs.forget()
-	s.unack = 0
+	s.unacked = 0
 	s.side.Hangup(abort)
 }
 

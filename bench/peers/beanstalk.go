@@ -22,7 +22,7 @@ func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
 		b.useCommands = append(b.useCommands, []byte("use "+name+"\r\n"))
 	}
 	reserve := append([]byte(nil), "watch "+replyTube+strconv.Itoa(s.Index)+"\r\nignore default\r\n"...)
-	for range beanAhead {
+	for range reservesAhead {
 		reserve = append(reserve, "reserve\r\n"...)
 	}
 	b.serverConn = serverConn{peer: s, greeting: b.useCommands[0], next: b.reply}
@@ -39,11 +39,11 @@ func (Beanstalk) Worker(w *load.Worker) load.WorkSide {
 
 const (
 	beanTTR = "3600" // seconds a reserved job may take
-	// beanAhead is how many reserves a submitter keeps in flight, so that one
+	// reservesAhead is how many reserves a submitter keeps in flight, so that one
 	// read brings many answers.
-	beanAhead  = 64
-	replyTube  = "reply-"
-	beanMiddle = 1 << 31 // priority 0 is the most urgent there
+	reservesAhead = 64
+	replyTube     = "reply-"
+	beanMiddle    = 1 << 31 // priority 0 is the most urgent there
 )
 
 // beanReply is one reply: its words, and the data of a RESERVED reply.

@@ -103,7 +103,7 @@ func (g *gloomSubmitter) frame(in []byte) int {
 		string(p[resultStart-len(resultMid):resultStart]) == resultMid && p[len(p)-1] == '}':
 		g.s.Answered(p[len(resultOpen):resultStart-len(resultMid)], p[resultStart:len(p)-1])
 	default:
-		g.slow(p)
+		g.decodeFrame(p)
 	}
 	return used
 }
@@ -126,7 +126,7 @@ func (m *message) id() []byte {
 	return []byte(*m.ID)
 }
 
-func (g *gloomSubmitter) slow(p []byte) {
+func (g *gloomSubmitter) decodeFrame(p []byte) {
 	var m message
 	err := json.Unmarshal(p, &m)
 	switch {
@@ -199,7 +199,7 @@ func (g *gloomWorker) frame(in []byte) int {
 	} else if id, body, ok := g.job(p); ok {
 		g.takeJob(id, body)
 	} else {
-		g.slow(p)
+		g.decodeFrame(p)
 	}
 	return used
 }
@@ -240,7 +240,7 @@ func (g *gloomWorker) takeJob(id, body []byte) {
 	g.w.Job(load.Job{ID: id, Body: body})
 }
 
-func (g *gloomWorker) slow(p []byte) {
+func (g *gloomWorker) decodeFrame(p []byte) {
 	var m message
 	err := json.Unmarshal(p, &m)
 	switch {

@@ -26,7 +26,7 @@ type ready struct {
 }
 
 func startGloomd(ctx context.Context, set Settings) (*Server, error) {
-	path, err := proc.Program(ctx, "gloomd", set.Gloomd, "--gloomd")
+	path, err := proc.FindProgram(ctx, "gloomd", set.Gloomd, "--gloomd")
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func startAnnounced(ctx context.Context, set Settings, path string, args []strin
 	stop := func() error {
 		d.Signal(syscall.SIGTERM)
 		select {
-		case <-d.Gone():
+		case <-d.Exited():
 		case <-time.After(stopWithin):
 			d.Kill()
 		}

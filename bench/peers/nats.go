@@ -58,8 +58,8 @@ func nextLine(in []byte) (line, payload []byte, used int) {
 	return line, in[used : used+size], used + size + 2
 }
 
-// control handles a line that is not a message. It returns false if the line reports an error.
-func (l *serverConn) control(line []byte) bool {
+// handleControl handles a line that is not a message. It returns false if the line reports an error.
+func (l *serverConn) handleControl(line []byte) bool {
 	switch {
 	case string(line) == "PONG":
 		l.peer.Ready()
@@ -89,7 +89,7 @@ func (n *natsSubmitter) line(in []byte) int {
 	case used == 0:
 	case payload != nil:
 		n.s.Answered(nil, payload)
-	case !n.control(line):
+	case !n.handleControl(line):
 		n.s.Refused(nil, "nats", string(line))
 	}
 	return used
@@ -119,7 +119,7 @@ func (n *natsWorker) line(in []byte) int {
 	case used == 0:
 	case payload != nil:
 		n.w.Job(load.Job{Reply: replySubject(line), Body: payload})
-	case !n.control(line):
+	case !n.handleControl(line):
 		n.w.Refused("nats", string(line))
 	}
 	return used

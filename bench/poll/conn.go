@@ -76,7 +76,7 @@ func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
 // add adds a socket; if that fails it closes the socket.
 func (l *Loop) add(c *Conn, events uint32) (*Conn, error) {
 	ev := unix.EpollEvent{Events: events, Fd: int32(c.fd)}
-	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
+	if err := unix.EpollCtl(l.epollFD, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
 		unix.Close(c.fd)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
@@ -132,8 +132,8 @@ func (c *Conn) Flush() {
 // Pending returns how many bytes wait to be written.
 func (c *Conn) Pending() int { return len(c.out) }
 
-// Open reports whether the socket is still in use.
-func (c *Conn) Open() bool { return c.fd >= 0 }
+// IsOpen reports whether the socket is still in use.
+func (c *Conn) IsOpen() bool { return c.fd >= 0 }
 
 // Close ends the connection with a FIN. Unwritten bytes are dropped.
 func (c *Conn) Close() {
@@ -195,7 +195,7 @@ func (c *Conn) read() {
 		c.in = data[:copy(data, rest)]
 	case len(rest) > 0:
 		c.in = append(c.in[:0], rest...)
-	case cap(c.in) > keepBuffer:
+	case cap(c.in) > maxIdleBuffer:
 		c.in = nil
 	default:
 		c.in = c.in[:0]
@@ -218,12 +218,12 @@ func (c *Conn) write() {
 		if blocked {
 			ev.Events |= unix.EPOLLOUT
 		}
-		if err := unix.EpollCtl(c.loop.ep, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
+		if err := unix.EpollCtl(c.loop.epollFD, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
 			c.fail(err)
 			return
 		}
 	}
-	if len(c.out) == 0 && cap(c.out) > keepBuffer {
+	if len(c.out) == 0 && cap(c.out) > maxIdleBuffer {
 		c.out = nil
 	}
 }

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	sharedBuffer = 256 << 10 // bytes taken from one socket in one read
-	minSpare     = 64 << 10  // free room kept for a socket with half a frame
-	keepBuffer   = 1 << 20   // larger buffers of idle sockets are freed
-	maxEvents    = 512       // sockets served in one round
-	maxWait      = 100 * time.Millisecond
+	readSize      = 256 << 10 // bytes taken from one socket in one read
+	minSpare      = 64 << 10  // free room kept for a socket with half a frame
+	maxIdleBuffer = 1 << 20   // larger buffers of idle sockets are freed
+	maxEvents     = 512       // sockets served in one round
+	maxWait       = 100 * time.Millisecond
 )
 
 // Handler gets the events of a socket. All calls come from the loop's own thread.
@@ -37,19 +37,19 @@ type Handler interface {
 // Loop serves its sockets on one locked thread. Only Do, Wake and Stop may be called
 // from other goroutines.
 type Loop struct {
-	start  time.Time
-	ep     int
-	wake   int
-	conns  []*Conn // by descriptor
-	dirty  []*Conn
-	shared []byte
-	events [maxEvents]unix.EpollEvent
+	start   time.Time
+	epollFD int
+	wakeFD  int
+	conns   []*Conn // by descriptor
+	dirty   []*Conn
+	shared  []byte
+	events  [maxEvents]unix.EpollEvent
 
 	// Bytes read and written, all sockets together.
 	BytesIn, BytesOut int64
 
 	mu      sync.Mutex // guards what follows
-	todo    []func()
+	tasks   []func()
 	stopped bool
 	done    chan struct{}
 }
@@ -65,7 +65,7 @@ func New(start time.Time) (*Loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &Loop{start: start, ep: ep, wake: wake, shared: make([]byte, sharedBuffer), done: make(chan struct{})}
+	l := &Loop{start: start, epollFD: ep, wakeFD: wake, shared: make([]byte, readSize), done: make(chan struct{})}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)}
 	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, wake, &ev); err != nil {
 		unix.Close(ep)
@@ -97,8 +97,8 @@ func (l *Loop) Run(step func(now int64) (next int64)) error {
 		}
 		for i := range l.events[:n] {
 			ev := &l.events[i]
-			if int(ev.Fd) == l.wake {
-				if l.work() {
+			if int(ev.Fd) == l.wakeFD {
+				if l.runTasks() {
 					return nil
 				}
 				continue
@@ -124,7 +124,7 @@ func (l *Loop) wait(next int64) (int, error) {
 	if next >= 0 {
 		wait = min(wait, max(0, time.Duration(next-l.Now())))
 	}
-	n, err := epollWait(l.ep, l.events[:], wait)
+	n, err := epollWait(l.epollFD, l.events[:], wait)
 	if errors.Is(err, unix.EINTR) {
 		return 0, nil
 	}
@@ -152,7 +152,7 @@ func (l *Loop) Do(f func()) bool {
 		l.mu.Unlock()
 		return false
 	}
-	l.todo = append(l.todo, func() { f(); close(ran) })
+	l.tasks = append(l.tasks, func() { f(); close(ran) })
 	l.mu.Unlock()
 	l.wakeUp()
 	select {
@@ -175,15 +175,15 @@ func (l *Loop) Stop() {
 
 func (l *Loop) wakeUp() {
 	one := [8]byte{1}
-	_, _ = unix.Write(l.wake, one[:]) // fails only when a wake-up is pending
+	_, _ = unix.Write(l.wakeFD, one[:]) // fails only when a wake-up is pending
 }
 
-func (l *Loop) work() (stop bool) {
+func (l *Loop) runTasks() (stop bool) {
 	var count [8]byte
-	_, _ = unix.Read(l.wake, count[:])
+	_, _ = unix.Read(l.wakeFD, count[:])
 	l.mu.Lock()
-	todo, stop := l.todo, l.stopped
-	l.todo = nil
+	todo, stop := l.tasks, l.stopped
+	l.tasks = nil
 	l.mu.Unlock()
 	for _, f := range todo {
 		f()
@@ -200,8 +200,8 @@ func (l *Loop) release() {
 			c.Close()
 		}
 	}
-	unix.Close(l.ep)
+	unix.Close(l.epollFD)
 	// The eventfd stays open for late wake-ups by Do and Stop, which must not write to another file
 	// with the same number.
-	runtime.SetFinalizer(l, func(l *Loop) { unix.Close(l.wake) })
+	runtime.SetFinalizer(l, func(l *Loop) { unix.Close(l.wakeFD) })
 }

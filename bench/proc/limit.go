@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NeedFiles raises the limit on open files of this process, and of those it
+// RaiseFileLimit raises the limit on open files of this process, and of those it
 // starts, to at least n.
-func NeedFiles(n uint64) error {
+func RaiseFileLimit(n uint64) error {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		return fmt.Errorf("limit on open files: %w", err)
@@ -38,16 +38,16 @@ func Pin(pid int) error {
 		if allowed.IsSet(i) {
 			var set unix.CPUSet
 			set.Set(i)
-			return bind(pid, &set)
+			return setAffinity(pid, &set)
 		}
 	}
 	return fmt.Errorf("pin process %d: the processors that it may use are unknown", pid)
 }
 
 // Unpin lets process pid use all processors that this one could use at its start.
-func Unpin(pid int) error { return bind(pid, &allowed) }
+func Unpin(pid int) error { return setAffinity(pid, &allowed) }
 
-func bind(pid int, set *unix.CPUSet) error {
+func setAffinity(pid int, set *unix.CPUSet) error {
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return fmt.Errorf("bind process %d to processors: %w", pid, err)

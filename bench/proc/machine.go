@@ -6,9 +6,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Machine returns the processor time that the whole machine has been busy, to 10 ms, including time
-// stolen by the hypervisor.
-func Machine() time.Duration {
+// MachineCPU returns the processor time that the whole machine has been busy, to 10 ms, including
+// time stolen by the hypervisor.
+func MachineCPU() time.Duration {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0

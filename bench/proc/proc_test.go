@@ -79,11 +79,11 @@ func TestListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
-	if pid, err := Listener(port); err != nil || pid != os.Getpid() {
+	if pid, err := ListenerPID(port); err != nil || pid != os.Getpid() {
 		t.Errorf("process %d, %v, want %d", pid, err, os.Getpid())
 	}
 	l.Close()
-	if pid, err := Listener(port); err == nil {
+	if pid, err := ListenerPID(port); err == nil {
 		t.Errorf("process %d after closing", pid)
 	}
 }
@@ -119,10 +119,10 @@ func TestPin(t *testing.T) {
 }
 
 func TestNeedFiles(t *testing.T) {
-	if err := NeedFiles(64); err != nil {
+	if err := RaiseFileLimit(64); err != nil {
 		t.Error(err)
 	}
-	if err := NeedFiles(1 << 40); err == nil || !strings.Contains(err.Error(), "ulimit") {
+	if err := RaiseFileLimit(1 << 40); err == nil || !strings.Contains(err.Error(), "ulimit") {
 		t.Errorf("error %v should say what helps", err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Program finds a program of this repository: the one that a flag names, the one beside this
+// FindProgram finds a program of this repository: the one that a flag names, the one beside this
 // program, or the one in PATH. Otherwise it builds the program from the source tree of the current
 // directory.
-func Program(ctx context.Context, name, given, flag string) (string, error) {
+func FindProgram(ctx context.Context, name, given, flag string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}

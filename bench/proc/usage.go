@@ -31,9 +31,9 @@ func UsageOf(pid int) (Usage, error) {
 	return Usage{RSS: int64(stat.RSS) * int64(os.Getpagesize()), Descriptors: fds, Threads: stat.NumThreads}, nil
 }
 
-// Resident returns the resident memory of process pid, in bytes. It is cheaper to read than the
-// complete usage.
-func Resident(pid int) (int64, error) {
+// ResidentMemory returns the resident memory of process pid, in bytes. It is cheaper to read than
+// the complete usage.
+func ResidentMemory(pid int) (int64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, fmt.Errorf("process %d: %w", pid, err)
@@ -45,8 +45,8 @@ func Resident(pid int) (int64, error) {
 	return int64(stat.ResidentMemory()), nil
 }
 
-// Listener finds the process that listens on a TCP port of this machine.
-func Listener(port int) (pid int, err error) {
+// ListenerPID finds the process that listens on a TCP port of this machine.
+func ListenerPID(port int) (pid int, err error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 // Names of the race's events.
 const (
 	Throughput = "throughput"
-	One        = "one outstanding"
+	OneJob     = "one outstanding"
 	Prefetch   = "prefetch"
 	Backlog    = "backlog"
 	Unix       = "unix sockets"
@@ -34,7 +34,7 @@ func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
 	single := relayed
 	single.Submitters, single.Window, single.Workers, single.Prefetch = 1, 1, 1, 0
 	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
-		{Name: One, Options: single, Run: shape.Steady},
+		{Name: OneJob, Options: single, Run: shape.Steady},
 		{Name: Throughput, Options: relayed, Run: shape.Steady},
 	}}
 }
@@ -53,7 +53,7 @@ func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backl
 	queue.Jobs = backlog
 	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
 		{Name: Throughput, Options: relayed, Run: shape.Steady},
-		{Name: One, Options: single, Run: shape.Steady},
+		{Name: OneJob, Options: single, Run: shape.Steady},
 		{Name: Prefetch, Options: prefetching, Run: shape.Steady},
 		{Name: Unix, Options: local, Run: shape.Steady},
 		{Name: Backlog, Options: queue, Run: shape.Backlog},

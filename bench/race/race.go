@@ -24,10 +24,10 @@ type Plan struct {
 	Events   []*Event
 	Rounds   int
 	Settings peers.Settings
-	// Started is called before each measurement, Ended after it; both may be nil. Ended gets the
+	// OnStart is called before each measurement, OnEnd after it; both may be nil. OnEnd gets the
 	// round or, if it failed, the error.
-	Started func(round int, kind *peers.Kind, event *Event)
-	Ended   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
+	OnStart func(round int, kind *peers.Kind, event *Event)
+	OnEnd   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
 }
 
 // Run runs the plan. In each round it measures every server in every event; each round begins with
@@ -36,9 +36,9 @@ type Plan struct {
 func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	var files uint64
 	for _, e := range p.Events {
-		files = max(files, shape.Files(&e.Options))
+		files = max(files, shape.FilesNeeded(&e.Options))
 	}
-	if err := proc.NeedFiles(files); err != nil {
+	if err := proc.RaiseFileLimit(files); err != nil {
 		return nil, err
 	}
 	runs := make(map[key]*result.Run)
@@ -53,7 +53,7 @@ func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	for i := range p.Rounds {
 		for j := range p.Kinds {
 			k := p.Kinds[(i+j)%len(p.Kinds)]
-			if err := p.lap(ctx, i, k, runs); err != nil {
+			if err := p.measureLap(ctx, i, k, runs); err != nil {
 				return order, err
 			}
 		}
@@ -66,16 +66,16 @@ type key struct {
 	kind  *peers.Kind
 }
 
-// lap measures one server in every event, started again for each, so that what is left of one event
-// (memory, jobs taken and not yet deleted) does not affect the next.
-func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) error {
+// measureLap measures one server in every event, started again for each, so that what is left of
+// one event (memory, jobs taken and not yet deleted) does not affect the next.
+func (p *Plan) measureLap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[key{e, k}]
 		if run.Skipped != "" {
 			continue
 		}
-		if p.Started != nil {
-			p.Started(round, k, e)
+		if p.OnStart != nil {
+			p.OnStart(round, k, e)
 		}
 		r, err := p.measure(ctx, k, e, run)
 		if ctx.Err() != nil {
@@ -86,8 +86,8 @@ func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*
 		} else {
 			run.Rounds = append(run.Rounds, r)
 		}
-		if p.Ended != nil {
-			p.Ended(round, k, e, r, err)
+		if p.OnEnd != nil {
+			p.OnEnd(round, k, e, r, err)
 		}
 	}
 	return nil

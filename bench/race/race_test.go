@@ -44,7 +44,7 @@ func TestOrderAndFailures(t *testing.T) {
 	broken := peers.NewKind("d", "d", func(context.Context, peers.Settings) (*peers.Server, error) { return nil, failure })
 	p := &Plan{Kinds: []*peers.Kind{fake("a"), fake("b"), fake("c"), broken}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
 	ended := 0
-	p.Ended = func(int, *peers.Kind, *Event, *result.Round, error) { ended++ }
+	p.OnEnd = func(int, *peers.Kind, *Event, *result.Round, error) { ended++ }
 	runs, err := p.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,9 @@ import "encoding/binary"
 
 // peer is a submitter or a worker.
 type peer struct {
-	works bool
-	out   sink  // nil when gone
-	job   *peer // for a worker, the submitter whose job it runs, nil when idle
+	isWorker bool
+	out      sink  // nil when gone
+	job      *peer // for a worker, the submitter whose job it runs, nil when idle
 }
 
 // sink takes frames, which are sent at the end of the round.
@@ -18,7 +18,7 @@ func (p *peer) send(f []byte) {
 	}
 }
 
-type queued struct {
+type queuedJob struct {
 	from  *peer
 	frame []byte
 }
@@ -27,7 +27,7 @@ type queued struct {
 // is used on one thread, so it needs no lock.
 type pairing struct {
 	idle fifo[*peer]
-	jobs fifo[queued]
+	jobs fifo[queuedJob]
 	slab []byte
 }
 
@@ -41,7 +41,7 @@ func (m *pairing) consume(p *peer, in []byte) (used, want int) {
 		}
 		f := in[used : used+n]
 		used += n
-		if p.works {
+		if p.isWorker {
 			m.answered(p, f)
 		} else {
 			m.submitted(p, f)
@@ -59,7 +59,7 @@ func (m *pairing) submitted(s *peer, f []byte) {
 			return
 		}
 	}
-	m.jobs.push(queued{s, m.copyFrame(f)})
+	m.jobs.push(queuedJob{s, m.copyFrame(f)})
 }
 
 func (m *pairing) answered(w *peer, f []byte) {

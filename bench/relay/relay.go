@@ -99,7 +99,7 @@ func (r *Relay) accept(l net.Listener, works bool) {
 			time.Sleep(10 * time.Millisecond) // no descriptors are free: some will be later
 			continue
 		}
-		if err := r.loop.adopt(c, &peer{works: works}); err != nil {
+		if err := r.loop.adopt(c, &peer{isWorker: works}); err != nil {
 			c.Close()
 		}
 	}

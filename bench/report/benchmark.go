@@ -21,14 +21,14 @@ func benchUnit(m *result.Metric) string {
 	return name + benchUnits[m.Unit] + denominator
 }
 
-// benchmark writes the rounds of a file in Go's benchmark format, a line for each. benchstat shows
-// from it what changed from one file to another or, with -col /server, how the servers of one file
-// differ.
-func benchmark(w io.Writer, f *result.File) {
+// writeBenchmark writes the rounds of a file in Go's benchmark format, a line for each. benchstat
+// shows from it what changed from one file to another or, with -col /server, how the servers of one
+// file differ.
+func writeBenchmark(w io.Writer, f *result.File) {
 	out := benchfmt.NewWriter(w)
 	for _, m := range result.Metrics() {
 		better := "lower"
-		if m.Higher {
+		if m.HigherIsBetter {
 			better = "higher"
 		}
 		key := benchfmt.UnitMetadataKey{Unit: benchUnit(m), Key: "better"}
@@ -37,21 +37,21 @@ func benchmark(w io.Writer, f *result.File) {
 	for _, run := range f.Runs {
 		name := ""
 		for word := range strings.FieldsSeq(run.Shape) {
-			name += capital(word)
+			name += capitalize(word)
 		}
 		if x, ok := run.Params.Value(f.Sweep); ok {
-			name = fmt.Sprintf("%s/%s=%g", capital(f.Sweep), f.Sweep, x)
+			name = fmt.Sprintf("%s/%s=%g", capitalize(f.Sweep), f.Sweep, x)
 		}
 		name += fmt.Sprintf("/server=%s-%d", strings.ReplaceAll(run.Server.Kind, "-", "_"), f.Host.Processors)
 		for _, round := range run.Rounds {
 			r := &benchfmt.Result{Name: benchfmt.Name(name), Iters: int(max(1, round.Jobs))}
 			r.SetConfig("cpu", f.Host.CPU)
-			r.SetConfig("load", load(&run.Params, 0))
+			r.SetConfig("load", describeLoad(&run.Params, 0))
 			for i := range r.Config {
 				r.Config[i].File = true
 			}
 			for _, m := range result.Metrics() {
-				if x, ok := m.Of(round); ok {
+				if x, ok := m.Value(round); ok {
 					r.Values = append(r.Values, benchfmt.Value{Value: x, Unit: benchUnit(m)})
 				}
 			}

@@ -30,17 +30,17 @@ func Plot(f *result.File, dir string) ([]string, error) {
 	}
 	d := drawer{dir: dir}
 	if f.Sweep != "" {
-		d.sweep(f)
+		d.drawSweep(f)
 		return d.paths, d.err
 	}
-	for _, name := range shapes(f) {
+	for _, name := range shapeNames(f) {
 		runs := runsOf(f, name)
 		if len(runs) > 1 {
-			d.bars(name, runs)
+			d.drawBars(name, runs)
 		}
-		d.curves(name, runs)
+		d.drawCurves(name, runs)
 		for _, r := range runs {
-			d.timeline(r)
+			d.drawTimeline(r)
 		}
 	}
 	return d.paths, d.err
@@ -197,15 +197,15 @@ type spans struct {
 	plotter.YErrors
 }
 
-// bars draws the first figure of a shape for each server, the best on top.
-func (d *drawer) bars(shape string, runs []*result.Run) {
+// drawBars draws the first figure of a shape for each server, the best on top.
+func (d *drawer) drawBars(shape string, runs []*result.Run) {
 	m := columns(runs)[0]
 	runs = slices.DeleteFunc(slices.Clone(runs), func(r *result.Run) bool { return len(m.Values(r)) == 0 })
 	if len(runs) == 0 {
 		return
 	}
 	slices.SortStableFunc(runs, func(a, b *result.Run) int {
-		if higher := median(m.Values(a)) > median(m.Values(b)); higher == m.Higher {
+		if higher := median(m.Values(a)) > median(m.Values(b)); higher == m.HigherIsBetter {
 			return 1
 		}
 		return -1
@@ -227,7 +227,7 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 		points.XErrors = append(points.XErrors, struct{ Low, High float64 }{v.mid - v.low, v.high - v.mid})
 		rounds = max(rounds, len(r.Rounds))
 	}
-	c := newChart(capital(shape)+": "+metricName(m, runs)+", medians and quartiles", load(&runs[0].Params, rounds))
+	c := newChart(capitalize(shape)+": "+metricName(m, runs)+", medians and quartiles", describeLoad(&runs[0].Params, rounds))
 	c.height = vg.Inch*3/2 + vg.Length(len(runs))*vg.Inch*3/8
 	for _, b := range []struct {
 		values plotter.Values
@@ -248,10 +248,10 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 	d.save(c, shape+"-"+m.Name)
 }
 
-// curves draws latency over the share of jobs that were at least that fast, on an axis on which
+// drawCurves draws latency over the share of jobs that were at least that fast, on an axis on which
 // each further nine (90 %, 99 %, …) has the same width.
-func (d *drawer) curves(shape string, runs []*result.Run) {
-	c := newChart(capital(shape)+": latency over the share of jobs", load(&runs[0].Params, len(runs[0].Rounds)))
+func (d *drawer) drawCurves(shape string, runs []*result.Run) {
+	c := newChart(capitalize(shape)+": latency over the share of jobs", describeLoad(&runs[0].Params, len(runs[0].Rounds)))
 	c.X.Label.Text, c.Y.Label.Text = "share of jobs, %", "latency"
 	c.Y.Scale, c.Y.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.Nanoseconds}
 	c.X.Tick.Marker = ninesTicks(4)
@@ -306,15 +306,15 @@ func ninesTicks(n int) plot.ConstantTicks {
 	return ticks
 }
 
-// sweep draws each figure over the varied parameter, one line per server.
-func (d *drawer) sweep(f *result.File) {
+// drawSweep draws each figure over the varied parameter, one line per server.
+func (d *drawer) drawSweep(f *result.File) {
 	for _, m := range result.Metrics() {
 		if m == result.Noise || !anyHas(f.Runs, m) {
 			continue
 		}
 		first := f.Runs[0]
-		c := newChart(capital(metricName(m, f.Runs))+" over "+f.Sweep+", medians and quartiles",
-			load(&first.Params, len(first.Rounds), sweptParameters(f.Sweep)...))
+		c := newChart(capitalize(metricName(m, f.Runs))+" over "+f.Sweep+", medians and quartiles",
+			describeLoad(&first.Params, len(first.Rounds), sweptParameters(f.Sweep)...))
 		c.X.Label.Text = f.Sweep
 		c.Y.Min = 0
 		c.X.Scale, c.X.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.PerSecond}

@@ -14,35 +14,35 @@ import (
 // a table of all figures of each run, and the faults, if any.
 func Write(w io.Writer, f *result.File, s Style) {
 	if s == Benchmark {
-		benchmark(w, f)
+		writeBenchmark(w, f)
 		return
 	}
-	header(w, f, s)
+	writeHeader(w, f, s)
 	if f.Sweep != "" {
 		for _, kind := range kindsOf(f) {
-			sweep(f.Sweep, runsOn(f, kind)).write(w, s)
+			sweepTable(f.Sweep, runsOn(f, kind)).write(w, s)
 		}
-		faults(w, f, s)
+		writeFaults(w, f, s)
 		return
 	}
 	if g := comparisonTable(f); g != nil {
 		g.write(w, s)
 	}
-	for _, name := range shapes(f) {
+	for _, name := range shapeNames(f) {
 		runs := runsOf(f, name)
 		if len(runs) > 1 {
-			servers(name, runs).write(w, s)
+			serversTable(name, runs).write(w, s)
 		} else {
-			figures(runs[0]).write(w, s)
-			if g := samples(runs[0]); g != nil {
+			figuresTable(runs[0]).write(w, s)
+			if g := samplesTable(runs[0]); g != nil {
 				g.write(w, s)
 			}
 		}
 	}
-	faults(w, f, s)
+	writeFaults(w, f, s)
 }
 
-func header(w io.Writer, f *result.File, s Style) {
+func writeHeader(w io.Writer, f *result.File, s Style) {
 	commit := f.Build.Commit
 	if commit == "" {
 		commit = "unknown"
@@ -76,8 +76,8 @@ func interference(f *result.File) float64 {
 	return median(v)
 }
 
-// shapes returns the names of a file's shapes in order, kindsOf its servers.
-func shapes(f *result.File) []string {
+// shapeNames returns the names of a file's shapes in order, kindsOf its servers.
+func shapeNames(f *result.File) []string {
 	return runNames(f, func(r *result.Run) string { return r.Shape })
 }
 func kindsOf(f *result.File) []string {
@@ -101,9 +101,9 @@ func runsOn(f *result.File, kind string) []*result.Run {
 	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Server.Kind != kind })
 }
 
-// figures returns the table of everything that one run measured.
-func figures(r *result.Run) *grid {
-	g := &grid{title: capital(r.Shape) + " on " + r.Server.Title, head: []string{"figure", "median", "min", "max"}}
+// figuresTable returns the table of everything that one run measured.
+func figuresTable(r *result.Run) *grid {
+	g := &grid{title: capitalize(r.Shape) + " on " + r.Server.Title, head: []string{"figure", "median", "min", "max"}}
 	if r.Skipped != "" {
 		g.footnotes = append(g.footnotes, "Not measured: "+r.Skipped+".")
 	}
@@ -112,42 +112,42 @@ func figures(r *result.Run) *grid {
 		if len(v) == 0 {
 			continue
 		}
-		g.rows = append(g.rows, []string{m.Name, figure(median(v), m.Unit), figure(slices.Min(v), m.Unit), figure(slices.Max(v), m.Unit)})
+		g.rows = append(g.rows, []string{m.Name, formatValue(median(v), m.Unit), formatValue(slices.Min(v), m.Unit), formatValue(slices.Max(v), m.Unit)})
 	}
-	g.footnotes = append(g.footnotes, load(&r.Params, len(r.Rounds)))
-	if n := events(r); n != "" {
+	g.footnotes = append(g.footnotes, describeLoad(&r.Params, len(r.Rounds)))
+	if n := describeEvents(r); n != "" {
 		g.footnotes = append(g.footnotes, n)
 	}
 	return g
 }
 
-// load describes the load in one line, without the varied parameter.
-func load(p *result.Params, rounds int, varied ...string) string {
+// describeLoad describes the load in one line, without the varied parameter.
+func describeLoad(p *result.Params, rounds int, varied ...string) string {
 	var parts []string
 	notVaried := func(name string) bool { return !slices.Contains(varied, name) }
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if p.Rate > 0 && notVaried("rate") && notVaried("submitters") {
-		add("%s jobs/s at %s intervals from %s", thousands(p.Rate), p.Arrivals, plural(p.Submitters, "submitter"))
+		add("%s jobs/s at %s intervals from %s", formatThousands(p.Rate), p.Arrivals, plural(p.Submitters, "submitter"))
 	} else if p.Window > 0 && notVaried("window") && notVaried("submitters") {
-		add("%s × %s outstanding", plural(p.Submitters, "submitter"), thousands(float64(p.Window)))
+		add("%s × %s outstanding", plural(p.Submitters, "submitter"), formatThousands(float64(p.Window)))
 	}
 	if notVaried("workers") {
 		add("%s", plural(p.Workers, "worker"))
 	}
 	if p.Idle > 0 && notVaried("idle-workers") {
-		add("%s idle workers", thousands(float64(p.Idle)))
+		add("%s idle workers", formatThousands(float64(p.Idle)))
 	}
 	if p.Types > 1 && notVaried("types") {
-		add("%s types", thousands(float64(p.Types)))
+		add("%s types", formatThousands(float64(p.Types)))
 	}
 	if p.Versatile {
 		add("each worker on all types")
 	}
 	if p.Groups > 0 {
-		add("%s groups", thousands(float64(p.Groups)))
+		add("%s groups", formatThousands(float64(p.Groups)))
 	}
 	if p.Priorities > 1 && notVaried("priorities") {
-		add("%s priorities", thousands(float64(p.Priorities)))
+		add("%s priorities", formatThousands(float64(p.Priorities)))
 	}
 	if p.Prefetch > 0 && notVaried("prefetch") {
 		add("prefetch %d", p.Prefetch)
@@ -156,7 +156,7 @@ func load(p *result.Params, rounds int, varied ...string) string {
 		add("work of %v", time.Duration(p.WorkTimeUS)*time.Microsecond)
 	}
 	if notVaried("body") {
-		add("body %s", size(float64(p.BodySize)))
+		add("body %s", formatBytes(float64(p.BodySize)))
 	}
 	if p.OneCPU {
 		add("server and generator on one processor")
@@ -168,33 +168,33 @@ func load(p *result.Params, rounds int, varied ...string) string {
 		add("%g workers and %g submitters lost per second", c.Workers, c.Submitters)
 	}
 	if p.Jobs > 0 && notVaried("backlog") {
-		add("%s jobs", thousands(float64(p.Jobs)))
+		add("%s jobs", formatThousands(float64(p.Jobs)))
 	} else if p.Seconds > 0 {
 		add("%v", time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
 	}
 	if rounds > 0 {
 		add("%s", plural(rounds, "round"))
 	}
-	return capital(strings.Join(parts, ", ")) + "."
+	return capitalize(strings.Join(parts, ", ")) + "."
 }
 
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return thousands(float64(n)) + " " + noun + "s"
+	return formatThousands(float64(n)) + " " + noun + "s"
 }
 
-// events describes what happened besides answers.
-func events(r *result.Run) string {
+// describeEvents describes what happened besides answers.
+func describeEvents(r *result.Run) string {
 	var failed, forgotten, again, late, workers, submitters int64
 	for _, x := range r.Rounds {
 		failed += x.Failed
 		forgotten += x.Forgotten
 		again += x.Redelivered
 		late += x.Deferred
-		workers += x.WorkersHung
-		submitters += x.SubmitHung
+		workers += x.WorkerHangups
+		submitters += x.SubmitterHangups
 	}
 	var parts []string
 	for _, e := range []struct {
@@ -206,7 +206,7 @@ func events(r *result.Run) string {
 		{late, "jobs were sent more than 1 ms late because of the generator"},
 	} {
 		if e.n > 0 {
-			parts = append(parts, thousands(float64(e.n))+" "+e.name)
+			parts = append(parts, formatThousands(float64(e.n))+" "+e.name)
 		}
 	}
 	if parts == nil {
@@ -215,7 +215,7 @@ func events(r *result.Run) string {
 	return "In all rounds: " + strings.Join(parts, ", ") + "."
 }
 
-func faults(w io.Writer, f *result.File, s Style) {
+func writeFaults(w io.Writer, f *result.File, s Style) {
 	for _, run := range f.Runs {
 		for i, r := range run.Rounds {
 			if len(r.Faults) == 0 {

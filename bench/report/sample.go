@@ -20,7 +20,7 @@ func summary(m *result.Metric, v []float64) string {
 	if len(v) == 0 {
 		return "–"
 	}
-	return figure(median(v), m.Unit)
+	return formatValue(median(v), m.Unit)
 }
 
 // spread formats half the distance between the quartiles as a share of the median, which a single
@@ -30,7 +30,7 @@ func spread(v []float64) string {
 	if len(v) < 2 || mid == 0 {
 		return ""
 	}
-	return percent((quantile(v, 0.75) - quantile(v, 0.25)) / 2 / mid)
+	return formatPercent((quantile(v, 0.75) - quantile(v, 0.25)) / 2 / mid)
 }
 
 // quantile interpolates between the two values around it.

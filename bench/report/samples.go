@@ -12,8 +12,8 @@ import (
 // maxSampleRows is how many intervals of a long round a table shows.
 const maxSampleRows = 12
 
-// samples returns the table of the parts of a run's rounds; nil if there are none.
-func samples(r *result.Run) *grid {
+// samplesTable returns the table of the parts of a run's rounds; nil if there are none.
+func samplesTable(r *result.Run) *grid {
 	g := &grid{title: "During the run", head: []string{"while", "jobs/s", "p50", "p99", "max", "RSS", "descriptors"}}
 	for i, round := range r.Rounds {
 		n := len(round.Samples)
@@ -35,8 +35,8 @@ func samples(r *result.Run) *grid {
 			if len(r.Rounds) > 1 {
 				name = fmt.Sprintf("round %d: %s", i+1, name)
 			}
-			g.rows = append(g.rows, []string{name, thousands(float64(s.Jobs) / seconds), duration(float64(s.P50)),
-				duration(float64(s.P99)), duration(float64(s.Max)), size(float64(s.RSS)), thousands(float64(s.Descriptors))})
+			g.rows = append(g.rows, []string{name, formatThousands(float64(s.Jobs) / seconds), formatDuration(float64(s.P50)),
+				formatDuration(float64(s.P99)), formatDuration(float64(s.Max)), formatBytes(float64(s.RSS)), formatThousands(float64(s.Descriptors))})
 		}
 		if n >= 8 && round.Samples[0].Name == "" {
 			g.footnotes = append(g.footnotes, trend(round.Samples))
@@ -62,12 +62,12 @@ func trend(s []result.Sample) string {
 	rss := func(x result.Sample) float64 { return float64(x.RSS) }
 	fds := func(x result.Sample) float64 { return float64(x.Descriptors) }
 	second, end := s[q:2*q], s[len(s)-q:]
-	return fmt.Sprintf("From the second quarter to the last: RSS %s → %s, descriptors %s → %s (medians).", size(quantile(second, rss)),
-		size(quantile(end, rss)), thousands(quantile(second, fds)), thousands(quantile(end, fds)))
+	return fmt.Sprintf("From the second quarter to the last: RSS %s → %s, descriptors %s → %s (medians).", formatBytes(quantile(second, rss)),
+		formatBytes(quantile(end, rss)), formatThousands(quantile(second, fds)), formatThousands(quantile(end, fds)))
 }
 
-// timeline draws a long round's samples over time.
-func (d *drawer) timeline(r *result.Run) {
+// drawTimeline draws a long round's samples over time.
+func (d *drawer) drawTimeline(r *result.Run) {
 	for i, round := range r.Rounds {
 		if len(round.Samples) < 2 || round.Samples[0].Name != "" {
 			continue
@@ -80,7 +80,7 @@ func (d *drawer) timeline(r *result.Run) {
 			{"p99", result.Nanoseconds, func(s result.Sample) float64 { return float64(s.P99) }},
 			{"RSS", result.Bytes, func(s result.Sample) float64 { return float64(s.RSS) }},
 		} {
-			c := newChart(fmt.Sprintf("%s on %s: %s", capital(r.Shape), r.Server.Title, m.name), load(&r.Params, 0))
+			c := newChart(fmt.Sprintf("%s on %s: %s", capitalize(r.Shape), r.Server.Title, m.name), describeLoad(&r.Params, 0))
 			c.X.Label.Text, c.Y.Min = "seconds", 0
 			c.Y.Tick.Marker = siTicks{plot.DefaultTicks{}, m.unit}
 			var points plotter.XYs

@@ -55,30 +55,30 @@ func metricName(m *result.Metric, runs []*result.Run) string {
 	return m.Name
 }
 
-// servers returns the table of one shape on several servers.
-func servers(shape string, runs []*result.Run) *grid {
-	g := medians(capital(shape), "server", "Not measured: %s (%s).", columns(runs), runs, func(r *result.Run) string { return r.Server.Title })
+// serversTable returns the table of one shape on several servers.
+func serversTable(shape string, runs []*result.Run) *grid {
+	g := mediansTable(capitalize(shape), "server", "Not measured: %s (%s).", columns(runs), runs, func(r *result.Run) string { return r.Server.Title })
 	rounds := 0
 	for _, r := range runs {
 		rounds = max(rounds, len(r.Rounds))
 	}
-	g.footnotes = append([]string{load(&runs[0].Params, rounds)}, g.footnotes...)
+	g.footnotes = append([]string{describeLoad(&runs[0].Params, rounds)}, g.footnotes...)
 	return g
 }
 
-// sweep returns the table of one server under loads that differ in one parameter.
-func sweep(param string, runs []*result.Run) *grid {
+// sweepTable returns the table of one server under loads that differ in one parameter.
+func sweepTable(param string, runs []*result.Run) *grid {
 	metrics := columns(runs)
 	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
 		if anyHas(runs, m) && !slices.Contains(metrics, m) {
 			metrics = append(metrics, m)
 		}
 	}
-	g := medians(runs[0].Server.Title+" over "+param, param, "Not measured at %s: %s.", metrics, runs, func(r *result.Run) string {
+	g := mediansTable(runs[0].Server.Title+" over "+param, param, "Not measured at %s: %s.", metrics, runs, func(r *result.Run) string {
 		x, _ := r.Params.Value(param)
-		return grouped(strconv.FormatFloat(x, 'f', -1, 64))
+		return groupDigits(strconv.FormatFloat(x, 'f', -1, 64))
 	})
-	g.footnotes = append([]string{"The other parameters: " + load(&runs[0].Params, len(runs[0].Rounds), sweptParameters(param)...)}, g.footnotes...)
+	g.footnotes = append([]string{"The other parameters: " + describeLoad(&runs[0].Params, len(runs[0].Rounds), sweptParameters(param)...)}, g.footnotes...)
 	return g
 }
 
@@ -91,9 +91,9 @@ func sweptParameters(sweep string) []string {
 	return []string{sweep}
 }
 
-// medians returns a table of runs: the medians of their rounds, and how much the rounds differed.
-// Its notes name the runs that were not measured.
-func medians(title, param, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
+// mediansTable returns a table of runs: the medians of their rounds, and how much the rounds
+// differed. Its notes name the runs that were not measured.
+func mediansTable(title, param, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
 	g := &grid{title: title, head: []string{param}}
 	for _, m := range metrics {
 		g.head = append(g.head, metricName(m, runs))
@@ -136,7 +136,7 @@ func comparisonTable(f *result.File) *grid {
 	var cols []column
 	var kinds []string
 	titles := map[string]string{}
-	for _, name := range shapes(f) {
+	for _, name := range shapeNames(f) {
 		runs := runsOf(f, name)
 		ourRun := f.Find(name, ourServer)
 		for _, r := range runs {
@@ -185,7 +185,7 @@ func comparisonCell(m *result.Metric, ourRun, other *result.Run) string {
 		return "–"
 	}
 	factor := median(x) / median(y)
-	if !m.Higher {
+	if !m.HigherIsBetter {
 		factor = 1 / factor
 	}
 	t := benchmath.DefaultThresholds

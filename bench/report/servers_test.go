@@ -53,7 +53,7 @@ func TestFigures(t *testing.T) {
 		{283, result.Bytes, "283 B"}, {9_999, result.Bytes, "9,999 B"}, {20_480, result.Bytes, "20.0 KiB"},
 		{25.6 * (1 << 20), result.Bytes, "25.6 MiB"}, {0.07, result.Processors, "0.07"},
 	} {
-		if got := figure(c.x, c.unit); got != c.want {
+		if got := formatValue(c.x, c.unit); got != c.want {
 			t.Errorf("%v is written %q, want %q", c.x, got, c.want)
 		}
 	}

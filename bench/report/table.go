@@ -88,15 +88,15 @@ func row(cells []string) table.Row {
 	return r
 }
 
-func percent(x float64) string {
+func formatPercent(x float64) string {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return ""
 	}
 	return fmt.Sprintf("±%.0f %%", x*100)
 }
 
-// capital begins a phrase with a capital letter.
-func capital(s string) string {
+// capitalize begins a phrase with a capital letter.
+func capitalize(s string) string {
 	if s == "" {
 		return s
 	}

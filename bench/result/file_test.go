@@ -104,7 +104,7 @@ func TestMetrics(t *testing.T) {
 		Rate: 2000, ServerCPU: 7000, GeneratorCPU: 6000, Fill: 100_000, FillCPU: 500, JobMemory: 250, IdleMemory: 100,
 		RSS: 1 << 20, Traffic: 0.011, Max: float64(r.Latency.Max),
 	} {
-		if got, ok := m.Of(r); !ok || got != want {
+		if got, ok := m.Value(r); !ok || got != want {
 			t.Errorf("%s is %v, %v, want %v", m.Name, got, ok, want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("two metrics are called %s", m.Name)
 		}
 		seen[m.Name] = true
-		if v, ok := m.Of(&Round{}); ok && m != Noise {
+		if v, ok := m.Value(&Round{}); ok && m != Noise {
 			t.Errorf("%s of an empty round is %v", m.Name, v)
 		}
 	}

@@ -2,10 +2,10 @@ package result
 
 // Metric is one figure of a round.
 type Metric struct {
-	Name   string // its name in tables and on the command line
-	Unit   Unit
-	Higher bool // more is better
-	value  func(r *Round) (float64, bool)
+	Name           string // its name in tables and on the command line
+	Unit           Unit
+	HigherIsBetter bool // more is better
+	value          func(r *Round) (float64, bool)
 }
 
 // Unit says how a figure is written.
@@ -18,8 +18,8 @@ const (
 	Processors
 )
 
-// Of returns the figure of a round, or false if the round does not have it.
-func (m *Metric) Of(r *Round) (float64, bool) { return m.value(r) }
+// Value returns the figure of a round, or false if the round does not have it.
+func (m *Metric) Value(r *Round) (float64, bool) { return m.value(r) }
 
 // Values returns the figure of each round that has one.
 func (m *Metric) Values(r *Run) []float64 {

@@ -24,14 +24,14 @@ type Round struct {
 	Idle         *Idle       `json:"idle,omitempty"`
 	Samples      []Sample    `json:"samples,omitempty"`
 
-	Failed       int64            `json:"failed,omitempty"`      // ended in an error that the load may cause
-	Forgotten    int64            `json:"forgotten,omitempty"`   // outstanding when their submitter hung up
-	Redelivered  int64            `json:"redelivered,omitempty"` // handed out more often than submitted
-	Deferred     int64            `json:"deferred,omitempty"`    // sent more than 1 ms late by the generator itself
-	WorkersHung  int64            `json:"workers_hung_up,omitempty"`
-	SubmitHung   int64            `json:"submitters_hung_up,omitempty"`
-	Faults       map[string]int64 `json:"faults,omitempty"`
-	FaultSamples []string         `json:"fault_samples,omitempty"`
+	Failed           int64            `json:"failed,omitempty"`      // ended in an error that the load may cause
+	Forgotten        int64            `json:"forgotten,omitempty"`   // outstanding when their submitter hung up
+	Redelivered      int64            `json:"redelivered,omitempty"` // handed out more often than submitted
+	Deferred         int64            `json:"deferred,omitempty"`    // sent more than 1 ms late by the generator itself
+	WorkerHangups    int64            `json:"workers_hung_up,omitempty"`
+	SubmitterHangups int64            `json:"submitters_hung_up,omitempty"`
+	Faults           map[string]int64 `json:"faults,omitempty"`
+	FaultSamples     []string         `json:"fault_samples,omitempty"`
 }
 
 // Backlog holds the figures of a queue that is filled while no worker is connected, then drained. The

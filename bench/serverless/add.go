@@ -24,17 +24,17 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 	if err != nil {
 		return err
 	}
-	a := &adding{
+	a := &addState{
 		request: append([]byte("POST /bench/job/idle HTTP/1.1\r\nHost: "+d.client.Addr+"\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"), body...),
 		end:     int64(during), left: clients, done: make(chan struct{}),
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- loop.Run(func(int64) int64 { return -1 }) }()
 	defer loop.Stop()
-	counted := d.count(r)
+	counted := d.startMeter(r)
 	loop.Do(func() {
 		for range clients {
-			c, err := loop.Dial(d.client.Addr, &adder{adding: a})
+			c, err := loop.Dial(d.client.Addr, &adder{addState: a})
 			if err != nil {
 				a.finish(err)
 				continue
@@ -61,8 +61,8 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 	return d.checkAdded(ctx, "idle", r.Jobs)
 }
 
-// adding is the state that the clients of a round share.
-type adding struct {
+// addState is the state that the clients of a round share.
+type addState struct {
 	request []byte
 	end     int64 // end on the loop's clock: no request begins after it
 	times   []time.Duration
@@ -76,7 +76,7 @@ type adding struct {
 }
 
 // finish counts a client that has ended.
-func (a *adding) finish(err error) {
+func (a *addState) finish(err error) {
 	a.err = errors.Join(a.err, err)
 	if a.left--; a.left == 0 {
 		close(a.done)
@@ -84,7 +84,7 @@ func (a *adding) finish(err error) {
 }
 
 // answer returns the size of an answer, 0 while it is not complete.
-func (a *adding) answer(in []byte) (size int, err error) {
+func (a *addState) answer(in []byte) (size int, err error) {
 	head := bytes.Index(in, []byte("\r\n\r\n"))
 	if head < 0 {
 		return 0, nil
@@ -108,7 +108,7 @@ func (a *adding) answer(in []byte) (size int, err error) {
 
 // adder is one client that adds lines.
 type adder struct {
-	*adding
+	*addState
 	sent int64 // when the last request was sent, on the loop's clock; the first counts as sent at 0
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Report is what --out writes.
 type Report struct {
-	result.World
+	result.Environment
 	Options Options `json:"options"`
 	Rounds  []Round `json:"rounds"`
 }
@@ -41,12 +41,12 @@ is 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
-			rep := Report{World: result.ThisWorld(), Options: o}
+			rep := Report{Environment: result.CurrentEnvironment(), Options: o}
 			err := Run(cmd.Context(), o, func(r Round) {
 				rep.Rounds = append(rep.Rounds, r)
 				perJob := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(r.Jobs) }
 				fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
-					r.Shape, r.Rate(), r.Seconds, perJob(r.CPU), perJob(r.Own), r.Others)
+					r.Shape, r.Rate(), r.Seconds, perJob(r.CPU), perJob(r.OwnCPU), r.OthersCPU)
 				if r.P50 > 0 {
 					fmt.Fprintf(w, "  p50 %v  p99 %v", r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond))
 				}

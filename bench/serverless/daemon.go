@@ -21,7 +21,7 @@ type daemon struct {
 }
 
 func start(ctx context.Context, o Options) (*daemon, error) {
-	program, err := proc.Program(ctx, "serverlessd", o.Program, "--serverlessd")
+	program, err := proc.FindProgram(ctx, "serverlessd", o.Program, "--serverlessd")
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ type Round struct {
 	Append    time.Duration `json:"append_p50_ns,omitempty"`
 	Overwrite time.Duration `json:"overwrite_p50_ns,omitempty"`
 	CPU       time.Duration `json:"daemon_cpu_ns"`
-	Own       time.Duration `json:"own_cpu_ns"`
-	Others    float64       `json:"others_cpu"` // processors that all other programs kept busy, including the daemon's language processes
+	OwnCPU    time.Duration `json:"own_cpu_ns"`
+	OthersCPU float64       `json:"others_cpu"` // processors that all other programs kept busy, including the daemon's language processes
 }
 
 // Rate returns the jobs per second.
@@ -78,16 +78,16 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	return r, err
 }
 
-// count begins to measure a round's time and processor time, and returns the function that ends the
-// measurement.
-func (d *daemon) count(r *Round) (counted func()) {
+// startMeter begins to measure a round's time and processor time, and returns the function that
+// ends the measurement.
+func (d *daemon) startMeter(r *Round) (counted func()) {
 	cpu, _ := proc.CPU(d.server.PID())
-	ownCPU, machine, start := proc.OwnCPU(), proc.Machine(), time.Now()
+	ownCPU, machine, start := proc.OwnCPU(), proc.MachineCPU(), time.Now()
 	return func() {
 		elapsed := time.Since(start)
 		after, _ := proc.CPU(d.server.PID())
-		r.Seconds, r.CPU, r.Own = elapsed.Seconds(), after-cpu, proc.OwnCPU()-ownCPU
-		r.Others = max(0, (proc.Machine()-machine-r.CPU-r.Own).Seconds()/elapsed.Seconds())
+		r.Seconds, r.CPU, r.OwnCPU = elapsed.Seconds(), after-cpu, proc.OwnCPU()-ownCPU
+		r.OthersCPU = max(0, (proc.MachineCPU()-machine-r.CPU-r.OwnCPU).Seconds()/elapsed.Seconds())
 	}
 }
 
@@ -139,7 +139,7 @@ func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 		return err
 	}
 	var times []time.Duration
-	counted := d.count(r)
+	counted := d.startMeter(r)
 	for i := range jobs {
 		if err := d.call(ctx, "POST", "/bench/job/first", []byte("x\n"), nil); err != nil {
 			return err
@@ -206,7 +206,7 @@ func (d *daemon) measureHandling(ctx context.Context, r *Round, jobs int) error 
 	if err := d.call(ctx, "POST", "/bench/job/work?wait=store", body, nil); err != nil {
 		return err
 	}
-	counted := d.count(r)
+	counted := d.startMeter(r)
 	if err := d.call(ctx, "POST", "/start", nil, nil); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (s *session) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, err := s.gen.Acked(ctx)
+	end, err := s.gen.WaitAcked(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := s.gen.Take(true)
+	from, err := s.gen.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
@@ -97,12 +97,12 @@ func (s *session) drain(limit, ctx context.Context) error {
 		return err
 	}
 	stop := s.watch(ctx)
-	end, err := s.gen.Answered(limit)
+	end, err := s.gen.WaitAnswered(limit)
 	stop()
 	if err != nil && limit.Err() == nil {
 		return err // after the deadline, finish counts the lost jobs
 	}
-	to, terr := s.gen.Take(false)
+	to, terr := s.gen.TakeSnapshot(false)
 	if terr != nil {
 		return terr
 	}
@@ -113,7 +113,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 	if err == nil {
 		to.At = end
 	}
-	s.account(from, to, a, b)
+	s.recordFigures(from, to, a, b)
 	if s.round.Server, err = s.usage(); err != nil {
 		return err
 	}

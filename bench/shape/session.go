@@ -32,7 +32,7 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	if opt.Prefetch > 0 && !srv.Protocol.Traits().Prefetch {
 		return nil, ErrNoPrefetch
 	}
-	if err := proc.NeedFiles(Files(opt)); err != nil {
+	if err := proc.RaiseFileLimit(FilesNeeded(opt)); err != nil {
 		return nil, err
 	}
 	gen, err := load.New(opt.config(srv))
@@ -48,9 +48,9 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	return s, nil
 }
 
-// Files returns how many open files the generator or the server needs for a round. The limit must
-// be raised before a server is started, because the server inherits it.
-func Files(opt *Options) uint64 {
+// FilesNeeded returns how many open files the generator or the server needs for a round. The limit
+// must be raised before a server is started, because the server inherits it.
+func FilesNeeded(opt *Options) uint64 {
 	return uint64(2*opt.Submitters + opt.Workers + opt.Idle + spareFiles)
 }
 
@@ -126,7 +126,7 @@ type meter struct {
 }
 
 func (s *session) meter() (m meter, err error) {
-	m.machine = proc.Machine()
+	m.machine = proc.MachineCPU()
 	m.generator = proc.OwnCPU()
 	if s.srv.PID != 0 {
 		m.server, err = s.srv.CPU()
@@ -134,8 +134,8 @@ func (s *session) meter() (m meter, err error) {
 	return m, err
 }
 
-// account records the figures of the time between two moments.
-func (s *session) account(from, to load.Snapshot, a, b meter) {
+// recordFigures records the figures of the time between two moments.
+func (s *session) recordFigures(from, to load.Snapshot, a, b meter) {
 	r := &s.round
 	r.Seconds = float64(to.At-from.At) / 1e9
 	r.Jobs = to.Count.Answered - from.Count.Answered
@@ -153,13 +153,13 @@ func (s *session) finish(ctx context.Context) (*result.Round, error) {
 	if err := s.gen.Settle(ctx, s.opt.Grace); err != nil {
 		return nil, err
 	}
-	last, err := s.gen.Take(false)
+	last, err := s.gen.TakeSnapshot(false)
 	if err != nil {
 		return nil, err
 	}
 	r, c := &s.round, last.Count
 	r.Failed, r.Forgotten, r.Deferred = c.Failed, c.Forgotten, c.Deferred
-	r.WorkersHung, r.SubmitHung = c.WorkerHup, c.SubmitHup
+	r.WorkerHangups, r.SubmitterHangups = c.WorkerHangups, c.SubmitterHangups
 	r.Redelivered = max(0, c.Handed-c.Submitted)
 	faults := s.gen.Faults()
 	if faults.Total() > 0 {

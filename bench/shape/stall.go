@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// giant is the payload of the large frame, a little below gloomd's limit.
-	giant = 16<<20 - 1<<10
+	// giantSize is the payload of the large frame, a little below gloomd's limit.
+	giantSize = 16<<20 - 1<<10
 	// trickleChunk bytes of the giant frame are sent every trickleEvery.
 	trickleChunk = 256 << 10
 	trickleEvery = 5 * time.Millisecond
@@ -47,7 +47,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	flood, err := s.flood()
+	flood, err := s.newFlood()
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	if err := flood.ConnectSubmitters(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.prepare(); err != nil {
+	if err := s.startLoad(); err != nil {
 		return nil, err
 	}
 	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
@@ -66,7 +66,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	if err != nil {
 		return nil, err
 	}
-	first, err := s.gen.Take(true)
+	first, err := s.gen.TakeSnapshot(true)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +79,13 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 			if _, err := flood.Submit(backlog, load.MaxOutstanding); err != nil {
 				return err
 			}
-			_, err := flood.Acked(ctx)
+			_, err := flood.WaitAcked(ctx)
 			return err
 		}},
 		{"they are queued", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
-		{"metrics are scraped", func(ctx context.Context) error { return s.get(ctx, "/metrics") }},
-		{"types are listed", func(ctx context.Context) error { return s.get(ctx, "/v1/types") }},
-		{"jobs are listed", func(ctx context.Context) error { return s.get(ctx, "/v1/jobs") }},
+		{"metrics are scraped", func(ctx context.Context) error { return s.getRepeatedly(ctx, "/metrics") }},
+		{"types are listed", func(ctx context.Context) error { return s.getRepeatedly(ctx, "/v1/types") }},
+		{"jobs are listed", func(ctx context.Context) error { return s.getRepeatedly(ctx, "/v1/jobs") }},
 		{"their submitter vanishes", func(context.Context) error { return flood.DisconnectSubmitters() }},
 		{"a frame of 16 MiB trickles in", s.trickle},
 	} {
@@ -93,7 +93,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 			return nil, fmt.Errorf("while %s: %w", d.name, err)
 		}
 	}
-	last, err := s.gen.Take(false)
+	last, err := s.gen.TakeSnapshot(false)
 	if err != nil {
 		return nil, err
 	}
@@ -101,15 +101,15 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	if err != nil {
 		return nil, err
 	}
-	s.account(first, last, a, b)
+	s.recordFigures(first, last, a, b)
 	if s.round.Server, err = s.usage(); err != nil {
 		return nil, err
 	}
 	return s.finish(ctx)
 }
 
-// flood makes the generator of the submitter that fills the queue and disconnects.
-func (s *session) flood() (*load.Generator, error) {
+// newFlood makes the generator of the submitter that fills the queue and disconnects.
+func (s *session) newFlood() (*load.Generator, error) {
 	cfg := s.opt.config(s.srv)
 	cfg.Type, cfg.Submitters, cfg.Workers, cfg.Types, cfg.Lanes, cfg.Idle = "flood", 1, 1, 1, 1, 0
 	cfg.First = load.MaxSubmitters - 1
@@ -119,7 +119,7 @@ func (s *session) flood() (*load.Generator, error) {
 // runDisturbance runs one disturbance and records the probe's latency during it and shortly after.
 func (s *session) runDisturbance(ctx context.Context, start time.Time, name string, fn func(context.Context) error) error {
 	s.report(name, -1, 0, nil)
-	from, err := s.gen.Take(true)
+	from, err := s.gen.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *session) runDisturbance(ctx context.Context, start time.Time, name stri
 	if err := wait(ctx, settleTime); err != nil {
 		return err
 	}
-	to, err := s.gen.Take(true)
+	to, err := s.gen.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
@@ -166,8 +166,8 @@ func wait(ctx context.Context, d time.Duration) error {
 // errNotSupported says that the server does not have what a disturbance needs.
 var errNotSupported = errors.New("not there")
 
-// get requests a page repeatedly, for Duration.
-func (s *session) get(ctx context.Context, path string) error {
+// getRepeatedly requests a page repeatedly, for Duration.
+func (s *session) getRepeatedly(ctx context.Context, path string) error {
 	if s.srv.HTTPAddr == "" {
 		return errNotSupported
 	}
@@ -210,10 +210,10 @@ func (s *session) trickle(ctx context.Context) error {
 			return err
 		}
 	}
-	frame := make([]byte, 0, giant+4)
-	frame = binary.BigEndian.AppendUint32(frame, giant)
+	frame := make([]byte, 0, giantSize+4)
+	frame = binary.BigEndian.AppendUint32(frame, giantSize)
 	frame = append(frame, `{"action":"submit","id":"giant","type":"giant","body":"`...)
-	for len(frame) < giant+4-2 {
+	for len(frame) < giantSize+4-2 {
 		frame = append(frame, 'x')
 	}
 	frame = append(frame, `"}`...)

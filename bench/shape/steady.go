@@ -48,7 +48,7 @@ func (s *session) measureJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := s.gen.Take(true)
+	from, err := s.gen.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *session) measureJobs(ctx context.Context) error {
 	s.report("measure", -1, 0, nil)
 	ctx, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
 	defer cancel()
-	end, err := s.gen.Answered(ctx)
+	end, err := s.gen.WaitAnswered(ctx)
 	if err != nil && ctx.Err() == nil {
 		return err // at the deadline, finish counts the lost jobs
 	}
@@ -67,7 +67,7 @@ func (s *session) measureJobs(ctx context.Context) error {
 	if merr != nil {
 		return merr
 	}
-	to, terr := s.gen.Take(false)
+	to, terr := s.gen.TakeSnapshot(false)
 	if terr != nil {
 		return terr
 	}
@@ -75,7 +75,7 @@ func (s *session) measureJobs(ctx context.Context) error {
 	if err == nil {
 		to.At = end
 	}
-	s.account(from, to, a, b)
+	s.recordFigures(from, to, a, b)
 	s.round.Server, err = s.usage()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *session) measureJobs(ctx context.Context) error {
 
 // measureTime measures for a time, after a warm-up.
 func (s *session) measureTime(ctx context.Context) error {
-	if err := s.prepare(); err != nil {
+	if err := s.startLoad(); err != nil {
 		return err
 	}
 	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
@@ -96,7 +96,7 @@ func (s *session) measureTime(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, err := s.gen.Take(true)
+	from, err := s.gen.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *session) measureTime(ctx context.Context) error {
 	if err := s.runFor(ctx, "measure", s.opt.Duration, total); err != nil {
 		return err
 	}
-	to, err := s.gen.Take(false)
+	to, err := s.gen.TakeSnapshot(false)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *session) measureTime(ctx context.Context) error {
 		return err
 	}
 	total.Merge(to.Latency)
-	s.account(from, to, a, b)
+	s.recordFigures(from, to, a, b)
 	if s.round.Server, err = s.usage(); err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (s *session) measureTime(ctx context.Context) error {
 	return err
 }
 
-// prepare starts the load.
-func (s *session) prepare() error {
+// startLoad starts the load.
+func (s *session) startLoad() error {
 	if s.opt.Churn != nil {
 		if err := s.gen.Churn(*s.opt.Churn); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (s *session) runFor(ctx context.Context, phase string, d time.Duration, tot
 
 // addLatencies takes a snapshot and adds its latencies to total.
 func (s *session) addLatencies(record bool, total *hdrhistogram.Histogram) (load.Snapshot, error) {
-	snap, err := s.gen.Take(record)
+	snap, err := s.gen.TakeSnapshot(record)
 	if err == nil && total != nil {
 		total.Merge(snap.Latency)
 	}

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Certs writes an authority, and certificates of a server and a client from it, for
+// WriteCerts writes an authority, and certificates of a server and a client from it, for
 // 127.0.0.1 and broker.test: ca.pem, server.pem, server.key, client.pem, client.key.
 // They are valid for an hour; expired.pem, with expired.key, no longer is.
-func Certs(dir string) error {
+func WriteCerts(dir string) error {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err

@@ -97,8 +97,8 @@ func (d *Daemon) Field(name string) string {
 // PID returns the process's id.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
-// Gone returns a channel that is closed when the program has ended.
-func (d *Daemon) Gone() <-chan struct{} { return d.exited }
+// Exited returns a channel that is closed when the program has ended.
+func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
 // Running reports whether the program has not ended.
 func (d *Daemon) Running() bool {

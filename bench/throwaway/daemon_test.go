@@ -86,7 +86,7 @@ func TestMissingProgram(t *testing.T) {
 	}
 	d.Signal(syscall.SIGTERM)
 	d.Kill()
-	<-d.Gone()
+	<-d.Exited()
 	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -103,7 +103,7 @@ func TestOutputHeldOpen(t *testing.T) {
 	}
 	go d.Kill()
 	select {
-	case <-d.Gone():
+	case <-d.Exited():
 	case <-time.After(45 * time.Second):
 		t.Error("it is waited for")
 	}

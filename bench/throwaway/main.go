@@ -23,10 +23,10 @@ func Main(dir *string, run func() (int, error)) int {
 	return code
 }
 
-// Parallel lets n tests run at the same time, unless the command line sets a number. Most tests
+// LimitParallel lets n tests run at the same time, unless the command line sets a number. Most tests
 // with processes only wait, so one test per processor would be too few. The flags must have been
 // parsed.
-func Parallel(n int) {
+func LimitParallel(n int) {
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = p.Value.Set(fmt.Sprint(n))
 	}

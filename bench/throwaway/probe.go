@@ -23,7 +23,7 @@ type Probe struct {
 // Main runs the tests, n at a time.
 func (p *Probe) Main(n int, run func() (int, error)) int {
 	flag.Parse()
-	Parallel(n)
+	LimitParallel(n)
 	return Main(&p.Dir, run)
 }
 

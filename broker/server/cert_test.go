@@ -14,7 +14,7 @@ import (
 func secure(t *testing.T, o *settings.Options) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	o.TLSCert, o.TLSKey = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")

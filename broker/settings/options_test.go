@@ -15,7 +15,7 @@ import (
 func writeCertificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")

@@ -51,7 +51,7 @@ func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, er
 		if err != nil {
 			return nil, fmt.Errorf("server %q: port %q is not a number", t.server, port)
 		}
-		s.PID, _ = proc.Listener(n) // unknown for a server on another machine or of another user
+		s.PID, _ = proc.ListenerPID(n) // unknown for a server on another machine or of another user
 	}
 	return s, nil
 }

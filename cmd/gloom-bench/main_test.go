@@ -108,7 +108,7 @@ func TestShapesOnGloomd(t *testing.T) {
 			}
 		}},
 		{"churn", append(short, "--worker-ends=100", "--submitter-ends=20"), func(t *testing.T, _ *result.Params, r *result.Round) {
-			if r.WorkersHung == 0 {
+			if r.WorkerHangups == 0 {
 				t.Error("no worker hung up")
 			}
 		}},

@@ -32,7 +32,7 @@ func raceCommand() *cobra.Command {
 private ports of the loopback interface, and runs the same shapes on all of them
 in turns. One table compares the results.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds, err := kindsNamed(names)
+			kinds, err := kindsByName(names)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	if err != nil {
 		return err
 	}
-	show(plan, newProgressLine(out.quiet))
+	showProgress(plan, newProgressLine(out.quiet))
 	file := newFile()
 	file.Sweep = sweep
 	if file.Runs, err = plan.Run(ctx); err != nil {
@@ -81,7 +81,7 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	return out.finish(file, style)
 }
 
-func kindsNamed(names []string) ([]*peers.Kind, error) {
+func kindsByName(names []string) ([]*peers.Kind, error) {
 	if names == nil {
 		return peers.Kinds(), nil
 	}
@@ -99,19 +99,19 @@ func kindsNamed(names []string) ([]*peers.Kind, error) {
 	return kinds, nil
 }
 
-// show reports on the race: a live line on a terminal, and a line for each server or
+// showProgress reports on the race: a live line on a terminal, and a line for each server or
 // event that failed.
-func show(p *race.Plan, l *progressLine) {
+func showProgress(p *race.Plan, l *progressLine) {
 	steps := p.Rounds * len(p.Kinds) * len(p.Events)
 	done := 0
-	p.Started = func(round int, k *peers.Kind, e *race.Event) {
+	p.OnStart = func(round int, k *peers.Kind, e *race.Event) {
 		if l.bar == nil {
 			return
 		}
 		l.bar.Describe(fmt.Sprintf("round %d of %d: %s, %s", round+1, p.Rounds, k.Title, e.Name))
 		_ = l.bar.Set(min(done*barSteps/steps, barSteps-1))
 	}
-	p.Ended = func(round int, k *peers.Kind, e *race.Event, r *result.Round, err error) {
+	p.OnEnd = func(round int, k *peers.Kind, e *race.Event, r *result.Round, err error) {
 		done++
 		if done == steps {
 			l.done()

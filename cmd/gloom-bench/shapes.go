@@ -60,13 +60,13 @@ func shapes() []*shapeCommand {
 			long: `Jobs leave at a fixed rate, regardless of the server. A job's latency counts
 from the moment it should have left: a server that stalls cannot hide the jobs
 that would have come meanwhile.`,
-			check: needRate},
+			check: requireRate},
 		{name: "backlog", short: "fill the queue, measure its memory, drain it", rounds: 3, options: backlog, run: shape.Backlog},
 		{name: "churn", short: "workers and submitters that connect, leave and die", rounds: 1, options: churn, run: shape.Steady},
 		{name: "soak", short: "churn for a long time, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
 		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
 		{name: "stall", short: "the latency of a fixed rate while peers try to block the broker", rounds: 1, options: stall,
-			run: shape.Stall, check: needRate,
+			run: shape.Stall, check: requireRate,
 			long: `A probe of a type of its own submits at a fixed rate while, one after the other,
 a submitter queues --jobs jobs of another type and vanishes, metrics and jobs
 are asked for over HTTP, and a frame of 16 MiB trickles in. The worst latency of
@@ -75,7 +75,7 @@ the probe's jobs is how long the broker stalled.`},
 	}
 }
 
-func needRate(o *shape.Options) error {
+func requireRate(o *shape.Options) error {
 	if o.Rate <= 0 {
 		return fmt.Errorf("rate %v: latency needs a rate above 0", o.Rate)
 	}
@@ -128,7 +128,7 @@ func (s *shapeCommand) measure(ctx context.Context, to *target, out *output, o s
 	if err != nil {
 		return err
 	}
-	if err := proc.NeedFiles(shape.Files(&o)); err != nil {
+	if err := proc.RaiseFileLimit(shape.FilesNeeded(&o)); err != nil {
 		return err
 	}
 	file := newFile()
@@ -170,5 +170,5 @@ func (o *output) finish(file *result.File, style report.Style) error {
 
 func newFile() *result.File {
 	return &result.File{Format: result.Format, Started: time.Now().UTC().Truncate(time.Second), Command: append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...),
-		Host: result.ThisHost(), Build: result.ThisBuild()}
+		Host: result.CurrentHost(), Build: result.CurrentBuild()}
 }

@@ -26,7 +26,7 @@ func sweepCommand() *cobra.Command {
 backlog the backlog shape) at several values of one parameter, rounds
 interleaved. gloom-bench report --plots draws the result.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kinds, err := kindsNamed(names)
+			kinds, err := kindsByName(names)
 			if err != nil {
 				return err
 			}

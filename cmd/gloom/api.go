@@ -25,13 +25,13 @@ import (
 
 // operator is a client of the interface for operators, of a broker or of a door.
 type operator struct {
-	flag  string // flag that names the address
-	addr  string // address as it was given
-	base  string // of URLs
-	token string
-	http  *http.Client
-	err   error // error in the options, with which every request fails
-	known bool  // set once it is known whether a broker or a door answers
+	flag     string // flag that names the address
+	addr     string // address as it was given
+	baseURL  string // of URLs
+	token    string
+	http     *http.Client
+	err      error // error in the options, with which every request fails
+	detected bool  // set once it is known whether a broker or a door answers
 }
 
 // requestTimeout bounds one request, maxAnswer its answer in bytes: four times the most that
@@ -41,28 +41,28 @@ const (
 	maxAnswer      = 64 << 20
 )
 
-func (l *connection) operator() *operator {
-	if l.operators != nil {
-		return l.operators
+func (c *connection) operator() *operator {
+	if c.operators != nil {
+		return c.operators
 	}
-	given, o := l.http, &operator{flag: "--http-addr", base: "http://", token: l.token, known: true}
-	if l.door != "" {
-		given, o.flag, o.known = l.door, "--door", false
+	given, o := c.http, &operator{flag: "--http-addr", baseURL: "http://", token: c.token, detected: true}
+	if c.door != "" {
+		given, o.flag, o.detected = c.door, "--door", false
 	}
-	l.operators = o
+	c.operators = o
 	addr, secure := strings.CutPrefix(strings.TrimSuffix(given, "/"), "https://")
 	addr = strings.TrimPrefix(addr, "http://")
 	o.addr = addr
-	l.tls = l.tls || secure
+	c.tls = c.tls || secure
 	transport := &http.Transport{}
-	if transport.TLSClientConfig, o.err = l.tlsConfig(); transport.TLSClientConfig != nil {
-		o.base = "https://"
+	if transport.TLSClientConfig, o.err = c.tlsConfig(); transport.TLSClientConfig != nil {
+		o.baseURL = "https://"
 	}
 	if path, unix := strings.CutPrefix(addr, "unix:"); unix {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
-		o.base = "http://localhost" // a unix socket has no TLS
+		o.baseURL = "http://localhost" // a unix socket has no TLS
 	} else if host, port, err := net.SplitHostPort(addr); addr == "" {
 		o.err = cli.Usagef("%s is empty: this needs the broker's address for operators", o.flag)
 	} else {
@@ -71,11 +71,11 @@ func (l *connection) operator() *operator {
 			addr = strings.ReplaceAll(addr, "%", "%25") // before a zone, as in fe80::1%eth0
 		}
 		_, badPort := net.LookupPort("tcp", port)
-		u, badURL := url.Parse(o.base + addr)
-		if cmp.Or(err, badPort, badURL) != nil || port == "" || (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() != o.base+addr {
+		u, badURL := url.Parse(o.baseURL + addr)
+		if cmp.Or(err, badPort, badURL) != nil || port == "" || (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() != o.baseURL+addr {
 			o.err = cli.Usagef("%s %q: want host:port, http://host:port, https://host:port or unix:/path", o.flag, given)
 		}
-		o.base += addr
+		o.baseURL += addr
 	}
 	o.http = &http.Client{Transport: transport, Timeout: requestTimeout}
 	return o
@@ -83,16 +83,16 @@ func (l *connection) operator() *operator {
 
 // detectDoor finds out which daemon answers, and sends its requests through its Door.
 func (o *operator) detectDoor(ctx context.Context) error {
-	o.known = true
+	o.detected = true
 	var status json.RawMessage
 	err := o.call(ctx, http.MethodGet, "/v1/status", nil, &status)
 	if err == nil {
 		var door *doors.Door
-		if door, err = doors.Of(status, o.http.Transport, o.base, o.token); door != nil {
+		if door, err = doors.ForStatus(status, o.http.Transport, o.baseURL, o.token); door != nil {
 			o.http.Transport = door
 		}
 	}
-	o.known = err == nil
+	o.detected = err == nil
 	return err
 }
 
@@ -101,29 +101,29 @@ func (o *operator) call(ctx context.Context, method, path string, in, out any) e
 	if o.err != nil {
 		return o.err
 	}
-	if !o.known {
+	if !o.detected {
 		if err := o.detectDoor(ctx); err != nil {
 			return err
 		}
 	}
-	req, err := api.NewRequest(ctx, method, o.base+path, o.token, in)
+	req, err := api.NewRequest(ctx, method, o.baseURL+path, o.token, in)
 	if err != nil {
 		return err
 	}
 	resp, err := o.http.Do(req)
 	if err != nil {
-		return o.notReached(ctx, err)
+		return o.unreachableError(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols { // what follows is no answer, and reading it might never end
-		return o.refused(resp, nil)
+		return o.refusalError(resp, nil)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return o.notReached(ctx, err)
+		return o.unreachableError(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return o.refused(resp, data)
+		return o.refusalError(resp, data)
 	}
 	if out == nil {
 		return nil
@@ -140,10 +140,10 @@ func decode(data []byte, out any) error {
 	return nil
 }
 
-// atDoor changes hints about a broker's address into hints about the daemon of a door.
-var atDoor = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon")
+// doorHints changes hints about a broker's address into hints about the daemon of a door.
+var doorHints = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon")
 
-func (o *operator) notReached(ctx context.Context, err error) error {
+func (o *operator) unreachableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -156,7 +156,7 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	}
 	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")
 	if o.flag == "--door" {
-		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).SetHint("%s", atDoor.Replace(hint))
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).SetHint("%s", doorHints.Replace(hint))
 	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
@@ -167,8 +167,8 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, why).SetHint("%s", hint)
 }
 
-// refused returns the fault for a reply that is not a success.
-func (o *operator) refused(resp *http.Response, data []byte) error {
+// refusalError returns the fault for a reply that is not a success.
+func (o *operator) refusalError(resp *http.Response, data []byte) error {
 	r := &refusal{}
 	if json.Unmarshal(data, r) != nil || r.Code == "" {
 		r.Code = fmt.Sprintf("%s answers %s: %.200s", o.addr, resp.Status, bytes.TrimSpace(data))
@@ -191,7 +191,7 @@ func (o *operator) refused(resp *http.Response, data []byte) error {
 		f.Code = cli.ExitUsage
 	}
 	if o.flag == "--door" {
-		f.Hint = atDoor.Replace(f.Hint)
+		f.Hint = doorHints.Replace(f.Hint)
 	}
 	return f
 }
@@ -221,8 +221,8 @@ func status(err error) int {
 // pageSize is the maximum number of items that a broker returns at once.
 const pageSize = 1000
 
-// list calls fn for up to limit items of a listing; more reports whether there are others.
-func list[T any](ctx context.Context, o *operator, path string, limit int, fn func(item T) error) (more bool, err error) {
+// eachItem calls fn for up to limit items of a listing; more reports whether there are others.
+func eachItem[T any](ctx context.Context, o *operator, path string, limit int, fn func(item T) error) (more bool, err error) {
 	cursor := ""
 	if !strings.Contains(path, "?") {
 		path += "?"
@@ -248,9 +248,9 @@ func list[T any](ctx context.Context, o *operator, path string, limit int, fn fu
 	}
 }
 
-// listOf returns up to limit items of a listing.
-func listOf[T any](ctx context.Context, o *operator, path string, limit int) (items []T, more bool, err error) {
-	more, err = list(ctx, o, path, limit, func(item T) error {
+// listItems returns up to limit items of a listing.
+func listItems[T any](ctx context.Context, o *operator, path string, limit int) (items []T, more bool, err error) {
+	more, err = eachItem(ctx, o, path, limit, func(item T) error {
 		items = append(items, item)
 		return nil
 	})

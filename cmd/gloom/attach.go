@@ -24,7 +24,7 @@ and the outcomes that were not printed are kept.`
 const attachWindow = 10_000
 
 func newAttach(t *tool) *cobra.Command {
-	s := &submit{tool: t, attach: true}
+	s := &submitCommand{tool: t, attach: true}
 	s.job.Keep = 1 // the job continues without us
 	var ids string
 	cmd := &cobra.Command{

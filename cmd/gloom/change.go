@@ -71,7 +71,7 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 	}
 	err := t.conn.operator().call(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), req, nil)
 	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.conn.door == "" {
-		err = t.orAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
+		err = t.retryAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}
 	switch {
 	case status(err) == http.StatusConflict && t.conn.door == "":

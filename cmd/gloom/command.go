@@ -19,14 +19,14 @@ import (
 	"gloom/cmd/internal/launch"
 )
 
-// grace is the time between the signal to stop a command and the signal that kills it.
-const grace = 5 * time.Second
+// killDelay is the time between the signal to stop a command and the signal that kills it.
+const killDelay = 5 * time.Second
 
-// keptStderr is how many bytes of the end of stderr are kept, reportedStderr how many of these go
+// maxStderr is how many bytes of the end of stderr are kept, maxReportedStderr how many of these go
 // into a reason.
 const (
-	keptStderr     = 64 << 10
-	reportedStderr = 1000
+	maxStderr         = 64 << 10
+	maxReportedStderr = 1000
 )
 
 // command runs one program for each job.
@@ -100,11 +100,11 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		return nil, &failure{text: "its body " + err.Error(), final: true}
 	}
 	stdout := &limitedBuffer{limit: c.maxOutput, overflow: make(chan struct{})}
-	stderr := &tail{limit: keptStderr, tee: c.stderr}
+	stderr := &tail{limit: maxStderr, tee: c.stderr}
 	start := launch.Command{
-		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
+		Env:   append(commandEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
-		Linger: grace, Guard: c.guard, DeathSignal: syscall.SIGTERM,
+		Linger: killDelay, Guard: c.guard, DeathSignal: syscall.SIGTERM,
 		Args: c.args[:1:1],
 	}
 	if job.Headers != nil {
@@ -121,7 +121,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	if c.progress {
 		pipe, err := newProgressPipe(job)
 		if err != nil {
-			return nil, c.cannotStart(ctx, err)
+			return nil, c.startFailure(ctx, err)
 		}
 		defer pipe.close()
 		start.Files = []*os.File{pipe.w}
@@ -133,7 +133,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		f.Close()
 	}
 	if err != nil {
-		return nil, c.cannotStart(ctx, err)
+		return nil, c.startFailure(ctx, err)
 	}
 	why := c.watch(ctx, p, stdout.overflow)
 	if why == nil && p.Result().Signal == syscall.SIGKILL && c.guard.LapsedSince(lapses) {
@@ -142,15 +142,15 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	return c.outcome(why, p.Result(), stdout, stderr)
 }
 
-// strangersEnv returns our environment without our own variables: tokens, keys, addresses.
-func strangersEnv() []string {
+// commandEnv returns our environment without our own variables: tokens, keys, addresses.
+func commandEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GLOOM_") })
 }
 
-// cannotStart returns the failure of a command that could not start. That is the fault of this
+// startFailure returns the failure of a command that could not start. That is the fault of this
 // machine, not of the job, so the slot pauses: otherwise it would use up the retries of a whole
 // queue. If this machine lacks descriptors, processes or memory for now, the job is given back.
-func (c *command) cannotStart(ctx context.Context, err error) *failure {
+func (c *command) startFailure(ctx context.Context, err error) *failure {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
 	select {
@@ -181,7 +181,7 @@ func (c *command) watch(ctx context.Context, p *launch.Process, overflow <-chan 
 	}
 	p.KillRest()
 	p.SignalGroup(syscall.SIGTERM)
-	t := time.NewTimer(grace)
+	t := time.NewTimer(killDelay)
 	defer t.Stop()
 	select {
 	case <-p.Ended():
@@ -203,7 +203,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	case why == errOverflow || stdout.overflowed():
 		f.text, f.final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
 	case why != nil:
-		f.text = "stopped: " + plain(why)
+		f.text = "stopped: " + plainText(why)
 	case end.Err != nil:
 		f.text = "how it ended is not known: " + end.Err.Error()
 	case end.Signal != 0:
@@ -211,7 +211,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	case end.Code != 0:
 		f.text, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.contains(end.Code)
 	case end.OutputHeld:
-		f.text = fmt.Sprintf("the command has exited, but processes that it started kept its output open for %v", grace)
+		f.text = fmt.Sprintf("the command has exited, but processes that it started kept its output open for %v", killDelay)
 	default:
 		body, err := toBody(stdout.buf.Bytes(), c.output)
 		if err == nil {
@@ -272,7 +272,7 @@ func (b *tail) Write(p []byte) (int, error) {
 func (b *tail) text() string {
 	s := bytes.TrimSpace(b.buf)
 	truncated := b.truncated
-	if n := len(s) - reportedStderr; n > 0 {
+	if n := len(s) - maxReportedStderr; n > 0 {
 		s, truncated = s[n:], true
 		if i := bytes.IndexByte(s, '\n'); i >= 0 && i < len(s)/2 {
 			s = s[i+1:]

@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// completeTime is how long a shell waits for names from the broker.
-const completeTime = 500 * time.Millisecond
+// completionTimeout is how long a shell waits for names from the broker.
+const completionTimeout = 500 * time.Millisecond
 
 // completeContext offers the contexts of the file.
 func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -48,12 +48,12 @@ func (t *tool) completeID(cmd *cobra.Command, _ []string, prefix string) ([]stri
 
 // complete offers the names that begin with prefix, of the things that the broker lists at a path.
 func complete[T any](t *tool, cmd *cobra.Command, path, prefix string, of func(*T) (name, about string)) ([]string, cobra.ShellCompDirective) {
-	if t.conn.settle(cmd.Flags()) != nil {
+	if t.conn.resolve(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	items, _, err := listOf[T](ctx, t.conn.operator(), path, pageSize)
+	items, _, err := listItems[T](ctx, t.conn.operator(), path, pageSize)
 	if err != nil {
 		cobra.CompDebugln(err.Error(), false)
 	}

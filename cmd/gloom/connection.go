@@ -89,13 +89,13 @@ func environment(name string) (string, bool) {
 	return v, v != ""
 }
 
-// settle sets the options of the connection that no flag has set.
-func (l *connection) settle(f *pflag.FlagSet) error {
+// resolve sets the options of the connection that no flag has set.
+func (c *connection) resolve(f *pflag.FlagSet) error {
 	s := cli.Settings{Prefix: "GLOOM_", Names: []string{"context"}, Lookup: environment}
 	if err := s.Apply(f); err != nil {
 		return err
 	}
-	file, err := contextNamed(l.context)
+	file, err := contextNamed(c.context)
 	if err != nil {
 		return err
 	}
@@ -111,11 +111,11 @@ func (l *connection) settle(f *pflag.FlagSet) error {
 	}
 	// A token file is read before a source of lower precedence may name another token.
 	for _, s.File = range []*cli.File{nil, file} {
-		if err := cmp.Or(l.readToken(f), s.Apply(f)); err != nil {
+		if err := cmp.Or(c.readToken(f), s.Apply(f)); err != nil {
 			return err
 		}
 	}
-	return l.readToken(f)
+	return c.readToken(f)
 }
 
 // contextsPath returns the path of the file of contexts, which need not exist.
@@ -163,28 +163,28 @@ func contextNamed(name string) (*cli.File, error) {
 }
 
 // readToken reads the token from its file, unless one was given.
-func (l *connection) readToken(f *pflag.FlagSet) error {
-	if l.token != "" || l.tokenFile == "" {
+func (c *connection) readToken(f *pflag.FlagSet) error {
+	if c.token != "" || c.tokenFile == "" {
 		return nil
 	}
-	data, err := os.ReadFile(l.tokenFile)
+	data, err := os.ReadFile(c.tokenFile)
 	if err != nil {
 		return cli.Usagef("--token-file: %w", err)
 	}
 	token := string(bytes.TrimSpace(data))
 	if token == "" || strings.ContainsAny(token, " \t\n") {
-		return cli.Usagef("--token-file %s: must hold a token and nothing else", l.tokenFile)
+		return cli.Usagef("--token-file %s: must hold a token and nothing else", c.tokenFile)
 	}
 	return f.Set("token", token)
 }
 
 // options returns the client's options for one kind of connection.
-func (l *connection) options(addrs []string, name string) ([]gloom.Option, error) {
-	opts := []gloom.Option{gloom.ClientName(name), gloom.Token(l.token)}
+func (c *connection) options(addrs []string, name string) ([]gloom.Option, error) {
+	opts := []gloom.Option{gloom.ClientName(name), gloom.Token(c.token)}
 	if len(addrs) > 0 {
 		opts = append(opts, gloom.Addrs(addrs...))
 	}
-	conf, err := l.tlsConfig()
+	conf, err := c.tlsConfig()
 	local := len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a string) bool { return !strings.HasPrefix(a, "unix:") })
 	if err != nil || conf == nil || local { // brokers speak no TLS on unix sockets
 		return opts, err
@@ -193,11 +193,11 @@ func (l *connection) options(addrs []string, name string) ([]gloom.Option, error
 }
 
 // tlsConfig returns nil if no TLS is asked for.
-func (l *connection) tlsConfig() (*tls.Config, error) {
-	if !l.tls && l.ca == "" && l.cert == "" && l.key == "" && l.serverName == "" {
+func (c *connection) tlsConfig() (*tls.Config, error) {
+	if !c.tls && c.ca == "" && c.cert == "" && c.key == "" && c.serverName == "" {
 		return nil, nil
 	}
-	conf, err := cli.ClientTLS("--tls-", l.ca, l.cert, l.key, l.serverName)
+	conf, err := cli.ClientTLS("--tls-", c.ca, c.cert, c.key, c.serverName)
 	if err != nil {
 		return nil, cli.Usagef("%w", err)
 	}

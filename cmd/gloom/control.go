@@ -33,7 +33,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atLeast is like exactly, but the last argument may be repeated.
+// atLeast is like exactArgs, but the last argument may be repeated.
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		padded := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
@@ -41,7 +41,7 @@ func atLeast(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atMost is like exactly, but the last argument may be left out.
+// atMost is like exactArgs, but the last argument may be left out.
 func atMost(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		return exactArgs(names[:min(len(names), max(len(args), len(names)-1))]...)(cmd, args)
@@ -83,15 +83,15 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 		state = "is resumed"
 	}
 	suffix := ""
-	if t.conn.door == "" && neverUsed(&now) {
+	if t.conn.door == "" && isUnused(&now) {
 		suffix = "; no job and no worker has named this type yet"
 	}
 	t.note("%s %s: %d queued, %d running%s", target, state, now.Queued, now.Running, suffix)
 	return nil
 }
 
-// neverUsed reports whether a type is new to the broker, perhaps because its name is misspelt.
-func neverUsed(typ *api.Type) bool {
+// isUnused reports whether a type is new to the broker, perhaps because its name is misspelt.
+func isUnused(typ *api.Type) bool {
 	return typ.Ledger.Submitted == 0 && typ.Workers == 0 && typ.Dead == 0
 }
 
@@ -128,7 +128,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	return t.forEach(ids, func(id string) error {
 		err := o.call(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
 		if err != nil && status(err) != http.StatusNotFound && t.conn.door == "" {
-			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
+			err = t.retryAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -143,10 +143,11 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	})
 }
 
-// orAsSubmitter does over a submitter's connection what the operators' address has refused. If that
-// fails, too, it returns that refusal, or an error that says that the token reaches no such job.
-func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused error, fn func(*gloom.Submitter) error) error {
-	err := t.asSubmitter(ctx, command, fn)
+// retryAsSubmitter does over a submitter's connection what the operators' address has refused. If
+// that fails, too, it returns that refusal, or an error that says that the token reaches no such
+// job.
+func (t *tool) retryAsSubmitter(ctx context.Context, command, id string, refused error, fn func(*gloom.Submitter) error) error {
+	err := t.withSubmitter(ctx, command, fn)
 	switch {
 	case err == nil:
 		return nil
@@ -157,8 +158,8 @@ func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused er
 	return refused
 }
 
-// asSubmitter connects as a submitter and calls fn.
-func (t *tool) asSubmitter(ctx context.Context, command string, fn func(*gloom.Submitter) error) error {
+// withSubmitter connects as a submitter and calls fn.
+func (t *tool) withSubmitter(ctx context.Context, command string, fn func(*gloom.Submitter) error) error {
 	opts, err := t.conn.options(t.conn.submit, clientName(command))
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ const maxDead = 100 * pageSize
 
 // typesWithDead returns the types that have failed jobs.
 func (o *operator) typesWithDead(ctx context.Context) (names []string, err error) {
-	_, err = list(ctx, o, "/v1/types", maxDead, func(x api.Type) error {
+	_, err = eachItem(ctx, o, "/v1/types", maxDead, func(x api.Type) error {
 		if x.Dead > 0 {
 			names = append(names, x.Type)
 		}
@@ -59,7 +59,7 @@ func (o *operator) typesWithDead(ctx context.Context) (names []string, err error
 }
 
 func newDeadLs(t *tool) *cobra.Command {
-	l := &ls{tool: t}
+	l := &listCommand{tool: t}
 	var reason string
 	cmd := &cobra.Command{
 		Use:               "ls [TYPE]",
@@ -68,7 +68,7 @@ func newDeadLs(t *tool) *cobra.Command {
 		Args:              atMost("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return printItems(l, "no failed jobs are kept", l.deadTable, func(fn func(letter) error) (bool, error) {
+			return printItems(l, "no failed jobs are kept", l.deadTable, func(fn func(deadItem) error) (bool, error) {
 				return l.dead(cmd.Context(), args, reason, fn)
 			})
 		},
@@ -78,10 +78,10 @@ func newDeadLs(t *tool) *cobra.Command {
 	return cmd
 }
 
-type letter = listItem[api.DeadJob]
+type deadItem = listItem[api.DeadJob]
 
 // dead calls fn for the latest failed jobs of some types, or of all.
-func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(letter) error) (more bool, err error) {
+func (l *listCommand) dead(ctx context.Context, types []string, reason string, fn func(deadItem) error) (more bool, err error) {
 	o := l.conn.operator()
 	if len(types) == 0 {
 		if types, err = o.typesWithDead(ctx); err != nil {
@@ -96,14 +96,14 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(le
 		defer l.note("%s not kept for lack of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
 			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.FormatBytes(st.Limits["dead_bytes"]))
 	}
-	var letters []letter
+	var letters []deadItem
 	for _, typ := range types {
-		items, left, err := listOf[letter](ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), l.limit)
+		items, left, err := listItems[deadItem](ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), l.limit)
 		if err != nil {
 			return false, err
 		}
 		letters = append(letters, items...)
-		slices.SortFunc(letters, func(a, b letter) int { return cmp.Compare(b.value.No, a.value.No) })
+		slices.SortFunc(letters, func(a, b deadItem) int { return cmp.Compare(b.value.No, a.value.No) })
 		more = more || left || len(letters) > l.limit
 		letters = letters[:min(l.limit, len(letters))]
 	}
@@ -116,7 +116,7 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, fn func(le
 }
 
 // deadTable returns a table of failed jobs.
-func (l *ls) deadTable(items []api.DeadJob, limit int) table.Writer {
+func (l *listCommand) deadTable(items []api.DeadJob, limit int) table.Writer {
 	w := cli.NewTable(cli.Column{Name: "TYPE", Left: true, Max: min(limit, 24)}, cli.Column{Name: "ID", Left: true},
 		cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
 		cli.Column{Name: "REASON", Left: true, Max: min(limit, 200)})
@@ -126,7 +126,7 @@ func (l *ls) deadTable(items []api.DeadJob, limit int) table.Writer {
 		if rest != "" {
 			first += " …"
 		}
-		w.AppendRow(table.Row{cli.Clean(d.Type), cli.Clean(d.ID), span(d.FailedSeconds) + " ago", d.Attempts, bytesOf(int64(d.Bytes)), cli.Clean(first)})
+		w.AppendRow(table.Row{cli.Clean(d.Type), cli.Clean(d.ID), formatSpan(d.FailedSeconds) + " ago", d.Attempts, formatBytes(int64(d.Bytes)), cli.Clean(first)})
 	}
 	return w
 }
@@ -160,12 +160,12 @@ func describeDead(d *api.DeadJob) string {
 	for l := range strings.Lines(d.Reason) {
 		lines = append(lines, cli.Clean(strings.TrimRight(l, "\n")))
 	}
-	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.QuoteName(d.ID), cli.QuoteName(d.Type), span(d.FailedSeconds)) +
+	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.QuoteName(d.ID), cli.QuoteName(d.Type), formatSpan(d.FailedSeconds)) +
 		fieldTable([]field{
 			{"reason", strings.Join(lines, "\n            ")},
 			{"runs", fmt.Sprint(d.Attempts)},
 			{"priority", fmt.Sprint(d.Priority)},
-			{"body", bytesOf(int64(d.Bytes))},
+			{"body", formatBytes(int64(d.Bytes))},
 		}) + cli.Clean(abridged(d.Body)) + "\n"
 }
 
@@ -235,7 +235,7 @@ func (a *deadAction) changeMatching(typ string) error {
 	}
 	out, err := a.tool.changeMany(&bulkChange{
 		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, noun: "failed job", typ: typ, verb: a.verb, yes: a.yes,
-		filterText: filterWords("reason", a.filter.Reason, "older", a.older.String()),
+		filterText: filterText("reason", a.filter.Reason, "older", a.older.String()),
 	})
 	if err != nil || out == nil {
 		return err

@@ -38,8 +38,8 @@ func inBrackets(hint string) string {
 	return " (" + hint + ")"
 }
 
-// plain returns an error's text without the client's prefix.
-func plain(err error) string {
+// plainText returns an error's text without the client's prefix.
+func plainText(err error) string {
 	return strings.TrimPrefix(err.Error(), "gloom: ")
 }
 
@@ -62,22 +62,22 @@ func classify(err error) error {
 		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
 			SetHint("gloom ping shows whether the broker is back")
 	case unreachable(err):
-		f = cli.Failf(exitUnreachable, "%s", plain(err))
+		f = cli.Failf(exitUnreachable, "%s", plainText(err))
 		f.Hint = reachHint(err, "")
 	default:
-		f = cli.Failf(cli.ExitFailed, "%s", plain(err))
+		f = cli.Failf(cli.ExitFailed, "%s", plainText(err))
 	}
 	return f
 }
 
-// noBroker returns the fault for a failure to reach any of the addresses.
-func noBroker(addrs []string, flag string, err error) error {
+// unreachableFault returns the fault for a failure to reach any of the addresses.
+func unreachableFault(addrs []string, flag string, err error) error {
 	var refused *gloom.RefusedError
 	switch {
 	case err == nil || errors.As(err, &refused):
 		return err
 	case !unreachable(err): // about the options
-		return cli.Usagef("%s", plain(err))
+		return cli.Usagef("%s", plainText(err))
 	}
 	at := strings.Join(addrs, ", ")
 	if at == "" {
@@ -208,7 +208,7 @@ func cause(err error) string {
 		}
 		inner := errors.Unwrap(err)
 		if inner == nil || !strings.Contains(err.Error(), "connect to ") {
-			return plain(err)
+			return plainText(err)
 		}
 		err = inner
 	}

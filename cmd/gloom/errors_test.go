@@ -23,7 +23,7 @@ func TestNoBroker(t *testing.T) {
 		"submit-addr": wire.SubmitPort.Socket() + " or 127.0.0.1:9998: connection refused",
 		"worker-addr": wire.WorkerPort.Socket() + " or 127.0.0.1:9999: connection refused",
 	} {
-		err := noBroker(nil, flag, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+		err := unreachableFault(nil, flag, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
 		if want = "no broker reached at " + want; err.Error() != want || !strings.HasPrefix(want, "no broker reached at /") {
 			t.Errorf("%s: %q, want %q", flag, err, want)
 		}
@@ -32,7 +32,7 @@ func TestNoBroker(t *testing.T) {
 
 // TestUnknownHost: a name that no server knows is a matter of the name, not of TLS.
 func TestUnknownHost(t *testing.T) {
-	err := noBroker([]string{"nosuch:9998"}, "submit-addr", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nosuch"}})
+	err := unreachableFault([]string{"nosuch:9998"}, "submit-addr", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nosuch"}})
 	var f *cli.Fault
 	if !errors.As(err, &f) || f.Hint != "is the name of the host right? --submit-addr names another address" {
 		t.Errorf("%v", err)

@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// shownRuns is how many runs of a job are shown: the last ones.
-const shownRuns = 20
+// maxShownRuns is how many runs of a job are shown: the last ones.
+const maxShownRuns = 20
 
 func newExplain(t *tool) *cobra.Command {
 	var asJSON bool
@@ -54,7 +54,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if err != nil {
 			found = &api.Findings{} // show the job without them
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(findingsAbout(found, j), ""))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
 		raw, err := t.findDead(ctx, id, err)
@@ -107,23 +107,23 @@ func describeJob(j *api.Job) []field {
 	default:
 		add("submitter", "gone")
 	}
-	add("age", "%s, %s for %s", span(j.AgeSeconds), j.State, span(j.InSeconds))
+	add("age", "%s, %s for %s", formatSpan(j.AgeSeconds), j.State, formatSpan(j.InSeconds))
 	if d, e := j.DueSeconds, j.ExpiresSeconds; d != nil && (e == nil || *d < *e) {
 		readyWord := map[string]string{"delayed": "ready", "queued": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
-		add(cmp.Or(readyWord, "expires"), "in %s", span(*d))
+		add(cmp.Or(readyWord, "expires"), "in %s", formatSpan(*d))
 	}
 	if j.ExpiresSeconds != nil {
-		add("expires", "in %s", span(*j.ExpiresSeconds))
+		add("expires", "in %s", formatSpan(*j.ExpiresSeconds))
 	}
 	if j.Retries < 0 { // the number of attempts has no limit
 		add("attempts", "%d", j.Attempts)
 	} else {
 		add("attempts", "%d of %d", j.Attempts, j.Retries+1)
 	}
-	if n := len(j.Runs) - shownRuns; n > 0 {
+	if n := len(j.Runs) - maxShownRuns; n > 0 {
 		add("earlier runs", "%d, in --json", n)
 	}
-	for _, x := range j.Runs[max(0, len(j.Runs)-shownRuns):] {
+	for _, x := range j.Runs[max(0, len(j.Runs)-maxShownRuns):] {
 		add(fmt.Sprintf("run %d", x.N), "%s", describeRun(&x))
 	}
 	if j.Releases > 0 {
@@ -131,9 +131,9 @@ func describeJob(j *api.Job) []field {
 	}
 	add("priority", "%d", j.Priority)
 	if j.KeepMS > 0 {
-		add("outcome", "kept for %s", span(float64(j.KeepMS)/1000))
+		add("outcome", "kept for %s", formatSpan(float64(j.KeepMS)/1000))
 	}
-	add("body", "%s", bytesOf(int64(j.Bytes)))
+	add("body", "%s", formatBytes(int64(j.Bytes)))
 	return f
 }
 
@@ -150,7 +150,7 @@ func describePeer(p *api.Peer) string {
 	if p.Gone {
 		return s + ", gone"
 	}
-	return s + ", connected for " + span(p.Seconds)
+	return s + ", connected for " + formatSpan(p.Seconds)
 }
 
 // peerAddress returns the address of a peer; on a unix socket, its number.

@@ -43,7 +43,7 @@ The exit status is 1 if a finding is severe.`,
 			if err := printAs(t, raw, asJSON, func(f *api.Findings) string {
 				switch {
 				case len(f.Items) > 0:
-					return describe(f, "")
+					return describeFindings(f, "")
 				case len(args) > 0: // the subject need not exist
 					return "no findings about " + cli.QuoteName(args[0]) + "\n"
 				}
@@ -51,7 +51,7 @@ The exit status is 1 if a finding is severe.`,
 			}); err != nil {
 				return err
 			}
-			return severe(found)
+			return severityError(found)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -68,8 +68,8 @@ func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *ap
 	return raw, found, decode(raw, found)
 }
 
-// severe returns exit status 1 if a finding is severe.
-func severe(f *api.Findings) error {
+// severityError returns exit status 1 if a finding is severe.
+func severityError(f *api.Findings) error {
 	if slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Severity == api.Severe }) {
 		return cli.SilentExit(cli.ExitFailed)
 	}
@@ -82,14 +82,14 @@ func firstFindings(f *api.Findings, n int) *api.Findings {
 	return &api.Findings{Items: f.Items[:n], More: f.More + len(f.Items) - n}
 }
 
-// describe describes findings; look is the command that shows the others.
-func describe(f *api.Findings, look string) string {
+// describeFindings describes findings; look is the command that shows the others.
+func describeFindings(f *api.Findings, look string) string {
 	var b strings.Builder
 	for i := range f.Items {
 		x := &f.Items[i]
 		since := ""
 		if at, err := time.Parse(time.RFC3339, x.Since); err == nil {
-			since = " (for " + span(max(0, time.Since(at).Seconds())) + ")"
+			since = " (for " + formatSpan(max(0, time.Since(at).Seconds())) + ")"
 		}
 		fmt.Fprintf(&b, "%s%s\n    %s\n", headline(x), since, cli.Clean(x.Advice))
 	}

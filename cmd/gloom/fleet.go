@@ -23,14 +23,14 @@ and borrowed from them, and the types that their idle workers serve.`,
   gloom fleet --json | jq '.brokers[] | select(.state != "up")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printOne(cmd.Context(), t, "/v1/fleet", asJSON, func(f *api.Fleet) string { return t.aboutFleet(f) })
+			return printOne(cmd.Context(), t, "/v1/fleet", asJSON, func(f *api.Fleet) string { return t.describeFleet(f) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (t *tool) aboutFleet(f *api.Fleet) string {
+func (t *tool) describeFleet(f *api.Fleet) string {
 	if !f.Member {
 		return fmt.Sprintf("gloomd at %s is not in a fleet (gloomd --fleet)\n", t.conn.http)
 	}
@@ -43,12 +43,12 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 		state = "alone: NATS is away"
 	}
 	fmt.Fprintf(&b, "%s is %s\n", cli.Clean(f.Name), state)
-	nats := "away for " + span(f.NATS.Seconds)
+	nats := "away for " + formatSpan(f.NATS.Seconds)
 	if f.NATS.Reason != "" {
 		nats += ": " + cli.Clean(f.NATS.Reason)
 	}
 	if f.NATS.Connected {
-		nats = fmt.Sprintf("%s, connected for %s", cli.Clean(f.NATS.URL), span(f.NATS.Seconds))
+		nats = fmt.Sprintf("%s, connected for %s", cli.Clean(f.NATS.URL), formatSpan(f.NATS.Seconds))
 	}
 	b.WriteString(fieldTable([]field{
 		{"NATS", nats},

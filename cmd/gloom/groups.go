@@ -13,7 +13,7 @@ import (
 )
 
 func newGroups(t *tool) *cobra.Command {
-	l := &ls{tool: t}
+	l := &listCommand{tool: t}
 	var typ string
 	cmd := &cobra.Command{
 		Use:   "groups",

@@ -23,15 +23,15 @@ func describeRun(x *api.Run) string {
 			worker = cli.Clean(x.Worker.Client) + " (" + worker + ")"
 		}
 	}
-	s := fmt.Sprintf("%s  on %s, for %s: %s", clock(x.StartedAt), worker, span(float64(x.RanMS)/1000), strings.ReplaceAll(x.Outcome, "_", " "))
+	s := fmt.Sprintf("%s  on %s, for %s: %s", formatTime(x.StartedAt), worker, formatSpan(float64(x.RanMS)/1000), strings.ReplaceAll(x.Outcome, "_", " "))
 	if x.Error != "" {
 		s += ": " + cli.Clean(x.Error)
 	}
 	return s
 }
 
-// clock formats a time that the broker reports, in local time and with the date.
-func clock(rfc3339 string) string {
+// formatTime formats a time that the broker reports, in local time and with the date.
+func formatTime(rfc3339 string) string {
 	at, err := time.Parse(time.RFC3339Nano, rfc3339)
 	if err != nil {
 		return rfc3339
@@ -54,7 +54,7 @@ func history(j *api.Job) []field {
 			detail = " by " + cli.Clean(j.Submitter.Client) + " (" + peerAddress(j.Submitter) + ")"
 		}
 	}
-	add("submitted", "%s%s", clock(j.SubmittedAt), detail)
+	add("submitted", "%s%s", formatTime(j.SubmittedAt), detail)
 	for i := range j.Runs {
 		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", describeRun(&j.Runs[i]))
 	}
@@ -62,22 +62,22 @@ func history(j *api.Job) []field {
 	if j.Reason != "" {
 		reason = ": " + cli.Clean(j.Reason)
 	}
-	add("ended", "%s  %s%s", clock(j.EndedAt), j.Outcome, reason)
-	if waited := span(float64(j.WaitedMS) / 1000); j.StartedAt == nil {
+	add("ended", "%s  %s%s", formatTime(j.EndedAt), j.Outcome, reason)
+	if waited := formatSpan(float64(j.WaitedMS) / 1000); j.StartedAt == nil {
 		add("waited", "%s, and did not run to its end", waited)
 	} else {
-		add("waited", "%s, then ran for %s", waited, span(float64(j.RanMS)/1000))
+		add("waited", "%s, then ran for %s", waited, formatSpan(float64(j.RanMS)/1000))
 	}
 	add("attempts", "%d", j.Attempts)
 	if len(j.Groups) > 0 {
 		add("groups", "%s", cli.Clean(strings.Join(j.Groups, ", ")))
 	}
 	if j.KeepMS > 0 && j.DueSeconds != nil {
-		add("forgotten", "in %s", span(*j.DueSeconds))
+		add("forgotten", "in %s", formatSpan(*j.DueSeconds))
 	}
-	add("body", "%s", bytesOf(int64(j.Size)))
+	add("body", "%s", formatBytes(int64(j.Size)))
 	if j.Outcome == "answered" {
-		add("answer", "%s", bytesOf(int64(j.AnswerSize)))
+		add("answer", "%s", formatBytes(int64(j.AnswerSize)))
 	}
 	return f
 }

@@ -40,13 +40,13 @@ func (q *jobFilter) api(limit int) api.JobFilter {
 	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.ms(), All: all, Most: limit}
 }
 
-// words returns the filter, without the state, for a question.
-func (q *jobFilter) words() string {
-	return filterWords("id", q.id, "group", q.group, "older", q.older.String())
+// text returns the filter, without the state, for a question.
+func (q *jobFilter) text() string {
+	return filterText("id", q.id, "group", q.group, "older", q.older.String())
 }
 
-// filterWords returns the text for flags and their values. It leaves out flags without a value.
-func filterWords(pairs ...string) string {
+// filterText returns the text for flags and their values. It leaves out flags without a value.
+func filterText(pairs ...string) string {
 	var set []string
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -93,7 +93,7 @@ const jobsExample = `  gloom jobs mail --state running --older 10m
 func newJobs(t *tool) *cobra.Command {
 	var q jobFilter
 	var ended, failed bool
-	l := &ls{tool: t}
+	l := &listCommand{tool: t}
 	cmd := &cobra.Command{
 		Use:               "jobs [TYPE]",
 		Short:             "List jobs by state, group, age or part of an id",
@@ -146,7 +146,7 @@ func newJobs(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (l *ls) jobTable(items []api.Job, limit int) table.Writer {
+func (l *listCommand) jobTable(items []api.Job, limit int) table.Writer {
 	w := cli.NewTable(
 		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "AGE"}, cli.Column{Name: "PRIORITY"}, cli.Column{Name: "RUNS"},
@@ -163,13 +163,13 @@ func (l *ls) jobTable(items []api.Job, limit int) table.Writer {
 		case x.State == "ended": // without a history, only the outcome is kept
 			note = x.Outcome
 		}
-		w.AppendRow(table.Row{cli.Clean(x.Type), cli.Clean(x.ID), x.State, span(x.InSeconds), span(x.AgeSeconds), x.Priority, x.Attempts, cli.Clean(note)})
+		w.AppendRow(table.Row{cli.Clean(x.Type), cli.Clean(x.ID), x.State, formatSpan(x.InSeconds), formatSpan(x.AgeSeconds), x.Priority, x.Attempts, cli.Clean(note)})
 	}
 	return w
 }
 
 // endedTable returns a table of jobs that have ended.
-func (l *ls) endedTable(items []api.Ended, limit int) table.Writer {
+func (l *listCommand) endedTable(items []api.Ended, limit int) table.Writer {
 	w := cli.NewTable(
 		cli.Column{Name: "ENDED", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40},
 		cli.Column{Name: "OUTCOME", Left: true}, cli.Column{Name: "WAITED"}, cli.Column{Name: "RAN"}, cli.Column{Name: "RUNS"},
@@ -179,9 +179,9 @@ func (l *ls) endedTable(items []api.Ended, limit int) table.Writer {
 		x := &items[i]
 		ran := ""
 		if x.StartedAt != nil {
-			ran = span(float64(x.RanMS) / 1000)
+			ran = formatSpan(float64(x.RanMS) / 1000)
 		}
-		w.AppendRow(table.Row{clock(x.EndedAt), cli.Clean(x.Type), cli.Clean(x.ID), x.Outcome, span(float64(x.WaitedMS) / 1000), ran, x.Attempts, cli.Clean(x.Reason)})
+		w.AppendRow(table.Row{formatTime(x.EndedAt), cli.Clean(x.Type), cli.Clean(x.ID), x.Outcome, formatSpan(float64(x.WaitedMS) / 1000), ran, x.Attempts, cli.Clean(x.Reason)})
 	}
 	return w
 }
@@ -234,7 +234,7 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 	case j.Body != nil:
 		return t.printJSON(j.Body)
 	}
-	return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
+	return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, formatBytes(int64(j.Bytes)))
 }
 
 // noBodyError says that neither the body nor the answer of an ended job is kept.
@@ -257,14 +257,14 @@ func describeBody(j *api.Job) string {
 	return out
 }
 
-// shownBody is how much of a body is shown among other facts, in bytes.
-const shownBody = 2000
+// maxShownBody is how much of a body is shown among other facts, in bytes.
+const maxShownBody = 2000
 
 // abridged returns a value on one line, cut if it is long.
 func abridged(raw json.RawMessage) string {
 	s := string(oneLine(raw))
-	if len(s) > shownBody {
-		s = strings.ToValidUTF8(s[:shownBody], "") + " …"
+	if len(s) > maxShownBody {
+		s = strings.ToValidUTF8(s[:maxShownBody], "") + " …"
 	}
 	return s
 }
@@ -294,7 +294,7 @@ func newPurge(t *tool) *cobra.Command {
 			}
 			out, err := t.changeMany(&bulkChange{
 				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(limit int) any { return q.api(limit) },
-				noun: noun, typ: args[0], filterText: q.words(), verb: "cancel", yes: yes,
+				noun: noun, typ: args[0], filterText: q.text(), verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {
 				t.note("cancelled %s; %d left that match", cli.Plural(out.Done, "job"), out.After)

@@ -32,7 +32,7 @@ const limitExample = `  gloom limit mail --concurrency 5 --rate 100/s
   gloom limit --group 'tenant-*' --concurrency 2 --rate 5/s --burst 10`
 
 func newLimit(t *tool) *cobra.Command {
-	l := &limit{tool: t}
+	l := &limitCommand{tool: t}
 	cmd := &cobra.Command{
 		Use:     "limit TYPE | --group PATTERN [--concurrency N] [--rate R] [--burst N]",
 		Short:   "Set how many jobs of a type or group run, and how fast they start",
@@ -68,7 +68,7 @@ func newLimit(t *tool) *cobra.Command {
 	return cmd
 }
 
-type limit struct {
+type limitCommand struct {
 	*tool
 	concurrency limitFlag
 	rate        rateFlag
@@ -79,9 +79,9 @@ type limit struct {
 	remove      bool
 }
 
-func (l *limit) hasLimits() bool { return l.concurrency.set || l.rate.set || l.burst.set }
+func (l *limitCommand) hasLimits() bool { return l.concurrency.set || l.rate.set || l.burst.set }
 
-func (l *limit) runType(ctx context.Context, typ string) error {
+func (l *limitCommand) runType(ctx context.Context, typ string) error {
 	if l.remove {
 		return cli.Usagef("--remove needs --group")
 	}
@@ -125,7 +125,7 @@ func (l *limit) runType(ctx context.Context, typ string) error {
 	return outputError(err)
 }
 
-func (l *limit) runGroup(ctx context.Context) error {
+func (l *limitCommand) runGroup(ctx context.Context) error {
 	if l.setFair {
 		return cli.Usagef("--fair is for a type, not for a group")
 	}

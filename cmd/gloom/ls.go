@@ -29,7 +29,7 @@ const lsExample = `  gloom ls
   gloom ls types --json | jq -r 'select(.queued > 1000) | .type'`
 
 func newLs(t *tool) *cobra.Command {
-	l := &ls{tool: t}
+	l := &listCommand{tool: t}
 	cmd := &cobra.Command{
 		Use:       "ls [types | workers | submitters]",
 		Short:     "List types, workers or submitters",
@@ -62,15 +62,15 @@ func newLs(t *tool) *cobra.Command {
 	return cmd
 }
 
-// ls holds what all listings share.
-type ls struct {
+// listCommand holds what all listings share.
+type listCommand struct {
 	*tool
 	json  bool
 	all   bool
 	limit int
 }
 
-func (l *ls) flags(cmd *cobra.Command, limit int) {
+func (l *listCommand) flags(cmd *cobra.Command, limit int) {
 	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON, one object per line")
 	cmd.Flags().IntVar(&l.limit, "limit", limit, "most items to list")
 }
@@ -88,15 +88,15 @@ func (x *listItem[T]) UnmarshalJSON(data []byte) error {
 }
 
 // listing prints a listing of the broker.
-func listing[T any](ctx context.Context, l *ls, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
+func listing[T any](ctx context.Context, l *listCommand, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
 	return printItems(l, emptyText, tabled, func(fn func(listItem[T]) error) (more bool, err error) {
-		return list(ctx, l.conn.operator(), "/v1/"+kind, l.limit, fn)
+		return eachItem(ctx, l.conn.operator(), "/v1/"+kind, l.limit, fn)
 	})
 }
 
 // printItems prints the items that read finds: as JSON, or as a table with no column wider than
 // a limit.
-func printItems[T any](l *ls, emptyText string, tabled func(items []T, limit int) table.Writer, read func(fn func(listItem[T]) error) (more bool, err error)) error {
+func printItems[T any](l *listCommand, emptyText string, tabled func(items []T, limit int) table.Writer, read func(fn func(listItem[T]) error) (more bool, err error)) error {
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
 	}
@@ -121,7 +121,7 @@ func printItems[T any](l *ls, emptyText string, tabled func(items []T, limit int
 	return err
 }
 
-func (l *ls) typeTable(items []api.Type, limit int) table.Writer {
+func (l *listCommand) typeTable(items []api.Type, limit int) table.Writer {
 	var sum api.Ledger
 	hasNotes := false
 	for i := range items {
@@ -183,7 +183,7 @@ func limited(l api.Limits) string {
 	return "at most " + strings.Join(s, ", ")
 }
 
-func (l *ls) workerTable(items []doors.Worker, limit int) table.Writer {
+func (l *listCommand) workerTable(items []doors.Worker, limit int) table.Writer {
 	w := cli.NewTable(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
@@ -205,7 +205,7 @@ func (l *ls) workerTable(items []doors.Worker, limit int) table.Writer {
 				state = "silent"
 			}
 			if x.IdleSeconds > 0 {
-				since = span(x.IdleSeconds)
+				since = formatSpan(x.IdleSeconds)
 			}
 		case x.Overdue > 0:
 			state = fmt.Sprintf("%d overdue", x.Overdue)
@@ -217,7 +217,7 @@ func (l *ls) workerTable(items []doors.Worker, limit int) table.Writer {
 	return w
 }
 
-func (l *ls) submitterTable(items []api.Submitter, limit int) table.Writer {
+func (l *listCommand) submitterTable(items []api.Submitter, limit int) table.Writer {
 	unread := slices.ContainsFunc(items, func(x api.Submitter) bool { return x.UnreadBytes > 0 })
 	w := cli.NewTable(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
@@ -225,7 +225,7 @@ func (l *ls) submitterTable(items []api.Submitter, limit int) table.Writer {
 	)
 	for i := range items {
 		x := &items[i]
-		w.AppendRow(table.Row{peerAddress(&x.Peer), x.Jobs, bytesOf(x.Bytes), x.Types, bytesOf(int64(x.UnreadBytes)), span(x.Seconds), cli.Clean(x.Client)})
+		w.AppendRow(table.Row{peerAddress(&x.Peer), x.Jobs, formatBytes(x.Bytes), x.Types, formatBytes(int64(x.UnreadBytes)), formatSpan(x.Seconds), cli.Clean(x.Client)})
 	}
 	return w
 }

@@ -63,7 +63,7 @@ func newRoot() *cobra.Command {
 			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {
 				return cli.Usagef("--door: gloom %s works only with a broker", cmd.Name())
 			}
-			return t.conn.settle(cmd.Flags())
+			return t.conn.resolve(cmd.Flags())
 		},
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")

@@ -10,8 +10,8 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// span formats a duration for people, with at most two units.
-func span(seconds float64) string {
+// formatSpan formats a duration for people, with at most two units.
+func formatSpan(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
 	case seconds <= 0:
@@ -32,8 +32,8 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// short formats a duration in at most six characters.
-func short(seconds float64) string {
+// formatShortSpan formats a duration in at most six characters.
+func formatShortSpan(seconds float64) string {
 	micros := seconds * 1e6
 	switch {
 	case micros < 1000:
@@ -45,22 +45,22 @@ func short(seconds float64) string {
 	case seconds < 10:
 		return fmt.Sprintf("%.1fs", seconds)
 	}
-	return span(seconds)
+	return formatSpan(seconds)
 }
 
-// perSecond formats a rate for people, in at most five characters.
-func perSecond(r float64) string {
+// formatShortRate formats a rate for people, in at most five characters.
+func formatShortRate(r float64) string {
 	switch {
 	case r <= 0:
 		return "0"
 	case r < 9.95:
 		return strconv.FormatFloat(r, 'f', 1, 64)
 	}
-	return count(uint64(math.Round(r)))
+	return formatCount(uint64(math.Round(r)))
 }
 
-// count formats a number in at most six characters.
-func count(n uint64) string {
+// formatCount formats a number in at most six characters.
+func formatCount(n uint64) string {
 	switch {
 	case n < 1_000_000:
 		return strconv.FormatUint(n, 10)
@@ -72,7 +72,7 @@ func count(n uint64) string {
 	return strconv.FormatUint(n/1_000_000_000, 10) + "G"
 }
 
-func bytesOf(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+func formatBytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
 // field is a line of an explanation.
 type field struct{ name, value string }

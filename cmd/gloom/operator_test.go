@@ -16,7 +16,7 @@ func TestOperatorAddress(t *testing.T) {
 		"a@b:80":                    "",
 	} {
 		o := (&connection{http: given}).operator()
-		if got := o.base; o.err == nil && got != want || (o.err == nil) != (want != "") {
+		if got := o.baseURL; o.err == nil && got != want || (o.err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", given, got, o.err, want)
 		}
 	}

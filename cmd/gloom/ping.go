@@ -17,7 +17,7 @@ import (
 )
 
 func newPing(t *tool) *cobra.Command {
-	p := &ping{tool: t}
+	p := &pingCommand{tool: t}
 	cmd := &cobra.Command{
 		Use:   "ping",
 		Short: "Check that the broker answers at all its addresses",
@@ -41,7 +41,7 @@ address for operators, which needs no token for that.`,
 	return cmd
 }
 
-type ping struct {
+type pingCommand struct {
 	*tool
 	wait time.Duration
 	http bool
@@ -60,7 +60,7 @@ type answer struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-func (p *ping) run() error {
+func (p *pingCommand) run() error {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	deadline := time.Now().Add(p.wait)
@@ -82,7 +82,7 @@ func (p *ping) run() error {
 	var failed error
 	for _, to := range targets {
 		elapsed, err := p.try(ctx, to.port, to.addr, to.flag)
-		for err != nil && mayPass(err) && time.Now().Before(deadline) && ctx.Err() == nil {
+		for err != nil && isTemporary(err) && time.Now().Before(deadline) && ctx.Err() == nil {
 			select {
 			case <-time.After(pingPause):
 			case <-ctx.Done():
@@ -102,15 +102,15 @@ func (p *ping) run() error {
 	return failed
 }
 
-// mayPass reports whether an error may be gone at the next attempt.
-func mayPass(err error) bool {
+// isTemporary reports whether an error may be gone at the next attempt.
+func isTemporary(err error) bool {
 	var f *cli.Fault
 	return !errors.As(err, &f) || f.Code != cli.ExitUsage
 }
 
 // addresses returns the addresses that were given or, if none were, the one that a client would
 // use.
-func (p *ping) addresses(addrs []string, port wire.Port, standard string) []string {
+func (p *pingCommand) addresses(addrs []string, port wire.Port, standard string) []string {
 	if len(addrs) > 0 {
 		return addrs
 	}
@@ -124,7 +124,7 @@ func (p *ping) addresses(addrs []string, port wire.Port, standard string) []stri
 	return []string{standard}
 }
 
-func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration, error) {
+func (p *pingCommand) try(ctx context.Context, port, addr, flag string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if port == "http" {
@@ -140,7 +140,7 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	}
 	jobs, err := gloom.Dial(ctx, opts...)
 	if err != nil {
-		return 0, noBroker([]string{addr}, flag, err)
+		return 0, unreachableFault([]string{addr}, flag, err)
 	}
 	defer jobs.Close()
 	start := time.Now()
@@ -148,10 +148,10 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	return time.Since(start), err
 }
 
-func (p *ping) report(port, addr string, elapsed time.Duration, err error) error {
+func (p *pingCommand) report(port, addr string, elapsed time.Duration, err error) error {
 	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(elapsed.Microseconds()) / 1000}
 	if err != nil {
-		a.Millis, a.Error = 0, plain(classify(err))
+		a.Millis, a.Error = 0, plainText(classify(err))
 	}
 	switch {
 	case p.json:

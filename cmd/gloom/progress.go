@@ -28,9 +28,9 @@ func newProgressPipe(job *gloom.Job) (*progressPipe, error) {
 	return n, nil
 }
 
-func (n *progressPipe) forward(job *gloom.Job) {
-	defer close(n.done)
-	in := bufio.NewReaderSize(n.r, maxProgress)
+func (p *progressPipe) forward(job *gloom.Job) {
+	defer close(p.done)
+	in := bufio.NewReaderSize(p.r, maxProgress)
 	for {
 		line, more, err := in.ReadLine()
 		if err != nil {
@@ -51,9 +51,9 @@ func (n *progressPipe) forward(job *gloom.Job) {
 
 // close ends the forwarding once the command's lines have been read. It waits at most a second for
 // processes that outlive the command.
-func (n *progressPipe) close() {
-	n.w.Close()
-	_ = n.r.SetReadDeadline(time.Now().Add(time.Second))
-	<-n.done
-	n.r.Close()
+func (p *progressPipe) close() {
+	p.w.Close()
+	_ = p.r.SetReadDeadline(time.Now().Add(time.Second))
+	<-p.done
+	p.r.Close()
 }

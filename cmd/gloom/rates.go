@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// pastTypes is the maximum number of types that are shown besides the sum of all.
-	pastTypes = 12
-	// sparks is the width of a sparkline, in characters.
-	sparks = 24
+	// maxHistoryTypes is the maximum number of types that are shown besides the sum of all.
+	maxHistoryTypes = 12
+	// sparklineWidth is the width of a sparkline, in characters.
+	sparklineWidth = 24
 )
 
 // printHistory prints the broker's history of rates.
-func (p *top) printHistory(ctx context.Context) error {
+func (p *topCommand) printHistory(ctx context.Context) error {
 	if p.since < time.Minute || p.since > 24*time.Hour {
 		return cli.Usagef("--since %v: must be 1m … 24h", p.since)
 	}
 	p.broker = p.conn.operator()
-	types, _, err := listOf[api.Type](ctx, p.broker, "/v1/types?sort=-out&filter="+url.QueryEscape(p.filter), pastTypes)
+	types, _, err := listItems[api.Type](ctx, p.broker, "/v1/types?sort=-out&filter="+url.QueryEscape(p.filter), maxHistoryTypes)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *top) printHistory(ctx context.Context) error {
 			return err
 		}
 		if p.json {
-			if err := p.printJSON(fmt.Appendf(nil, `{"type":%s,"history":%s}`, quoted(name), raw)); err != nil {
+			if err := p.printJSON(fmt.Appendf(nil, `{"type":%s,"history":%s}`, quoteJSON(name), raw)); err != nil {
 				return err
 			}
 			continue
@@ -60,8 +60,8 @@ func (p *top) printHistory(ctx context.Context) error {
 			name = "all types"
 		}
 		step := float64(h.StepMS) / 1000
-		w.AppendRow(table.Row{cli.Clean(name), sparkline(h.In, func(v float64) string { return rateOf(v / step) }), sparkline(h.Failed, func(v float64) string { return rateOf(v / step) }),
-			sparkline(h.Queued, func(v float64) string { return fmt.Sprintf("%.0f", v) }), sparkline(h.WaitP95, func(v float64) string { return span(v / 1000) })})
+		w.AppendRow(table.Row{cli.Clean(name), sparkline(h.In, func(v float64) string { return formatRate(v / step) }), sparkline(h.Failed, func(v float64) string { return formatRate(v / step) }),
+			sparkline(h.Queued, func(v float64) string { return fmt.Sprintf("%.0f", v) }), sparkline(h.WaitP95, func(v float64) string { return formatSpan(v / 1000) })})
 	}
 	if p.json {
 		return nil
@@ -69,13 +69,13 @@ func (p *top) printHistory(ctx context.Context) error {
 	return outputError(cli.PrintTable(p.out, func(int) table.Writer { return w }))
 }
 
-func quoted(s string) []byte {
+func quoteJSON(s string) []byte {
 	b, _ := json.Marshal(s) // a string can always be encoded
 	return b
 }
 
-// rateOf formats a number per second.
-func rateOf(v float64) string {
+// formatRate formats a number per second.
+func formatRate(v float64) string {
 	if v > 0 && v < 10 {
 		return fmt.Sprintf("%.2g", v)
 	}
@@ -87,7 +87,7 @@ func rateOf(v float64) string {
 // blank.
 func sparkline(values []*float64, format func(float64) string) string {
 	limit := 0.0
-	columns := make([]float64, min(sparks, len(values)))
+	columns := make([]float64, min(sparklineWidth, len(values)))
 	for i := range columns {
 		columns[i] = math.NaN()
 		for _, v := range values[i*len(values)/len(columns) : (i+1)*len(values)/len(columns)] {

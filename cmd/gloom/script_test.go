@@ -87,7 +87,7 @@ func TestScripts(t *testing.T) {
 			"status":     cmdStatus,
 			"matches":    cmdMatches,
 			"gone":       cmdGone,
-			"certs":      func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(throwaway.Certs(ts.MkAbs("."))) },
+			"certs":      func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(throwaway.WriteCerts(ts.MkAbs("."))) },
 		},
 	})
 }
@@ -147,7 +147,7 @@ func cmdStopBroker(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	b.Signal(sig)
 	select {
-	case <-b.Gone():
+	case <-b.Exited():
 	case <-time.After(patience):
 		ts.Fatalf("gloomd did not stop")
 	}

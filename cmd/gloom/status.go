@@ -16,8 +16,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// shownInStatus is how many findings are shown below the broker's figures.
-const shownInStatus = 10
+// maxStatusFindings is how many findings are shown below the broker's figures.
+const maxStatusFindings = 10
 
 func newStatus(t *tool) *cobra.Command {
 	var asJSON, allLimits bool
@@ -43,12 +43,12 @@ The exit status is 1 if one of the findings is severe.`,
 					state = "is draining"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
-					span(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describe(firstFindings(found, shownInStatus), ": gloom findings"))
+					formatSpan(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describeFindings(firstFindings(found, maxStatusFindings), ": gloom findings"))
 			})
 			if err != nil {
 				return err
 			}
-			return severe(found)
+			return severityError(found)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -56,8 +56,8 @@ The exit status is 1 if one of the findings is severe.`,
 	return cmd
 }
 
-// peers counts the connected peers; the submitters of a door are not connected.
-func peers(s *doors.Status) string {
+// describePeers counts the connected peers; the submitters of a door are not connected.
+func describePeers(s *doors.Status) string {
 	if s.Door != "" {
 		return cli.Plural(s.Workers, "worker")
 	}
@@ -68,7 +68,7 @@ func describeBroker(s *doors.Status, allLimits bool) []field {
 	g := s.Ledger
 	n := func(v uint64) string { return humanize.Comma(int64(v)) }
 	f := []field{
-		{"peers", peers(s) + ", " + cli.Plural(s.Types, "type")},
+		{"peers", describePeers(s) + ", " + cli.Plural(s.Types, "type")},
 		{"jobs", n(g.Submitted) + " submitted"},
 		{"  waiting", n(g.Queued) + " queued, " + n(g.Delayed) + " delayed"},
 		{"  running", n(g.Running)},
@@ -79,7 +79,7 @@ func describeBroker(s *doors.Status, allLimits bool) []field {
 		f = append(f, field{"failed, kept", cli.Plural(s.Dead, "job")})
 	}
 	if s.Door == "" || s.StoreBytes > 0 {
-		f = append(f, field{"job store", bytesOf(s.StoreBytes)})
+		f = append(f, field{"job store", formatBytes(s.StoreBytes)})
 	}
 	if s.Imbalance != 0 {
 		f = append(f, field{"IMBALANCE", fmt.Sprintf("%d: a bug in %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
@@ -103,7 +103,7 @@ func describeLimits(s *doors.Status, all bool) []field {
 		case limit == 0:
 			shown = "none"
 		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "history", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
-			shown = bytesOf(limit)
+			shown = formatBytes(limit)
 		}
 		high := limit > 0 && used[name] >= limit-limit/2
 		if high {

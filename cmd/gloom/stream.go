@@ -26,15 +26,16 @@ import (
 // maxLine is the longest line in bytes; a longer one fails.
 const maxLine = 256 << 20
 
-// heldBack is how many windows of answers --ordered may hold back.
-const heldBack = 8
+// maxHeldBack is how many windows of answers --ordered may hold back.
+const maxHeldBack = 8
 
-// pause is how long no job is submitted after the broker refused one for a temporary reason, unless
-// an answer makes room earlier.
-const pause = 100 * time.Millisecond
+// refusalPause is how long no job is submitted after the broker refused one for a temporary reason,
+// unless an answer makes room earlier.
+const refusalPause = 100 * time.Millisecond
 
-// leaveTime is how long, after a signal, this process waits for outcomes that the broker has sent.
-const leaveTime = 2 * time.Second
+// closeTimeout is how long, after a signal, this process waits for outcomes that the broker has
+// sent.
+const closeTimeout = 2 * time.Second
 
 // line is a job of the stream.
 type line struct {
@@ -57,12 +58,12 @@ type lineResult struct {
 // stream is one run of submit --lines or attach. One goroutine reads lines, one submits jobs or
 // attaches to them, and the goroutine that runs the stream prints.
 type stream struct {
-	*submit
-	next func() ([]byte, error) // the next line
-	jobs *gloom.Submitter
-	show *outcomePrinter
-	fail context.CancelCauseFunc
-	lost func(*gloom.LostError)
+	*submitCommand
+	next    func() ([]byte, error) // the next line
+	jobs    *gloom.Submitter
+	printer *outcomePrinter
+	fail    context.CancelCauseFunc
+	lost    func(*gloom.LostError)
 
 	// unprinted holds an element for each line that is read and not printed. The other channels have
 	// the same capacity, so that sending on them never blocks.
@@ -76,14 +77,14 @@ type stream struct {
 	refused atomic.Bool   // a job was refused since the last pause
 	room    chan struct{} // has an element if an answer has arrived since that refusal
 
-	open openLines
+	openLines openLines
 
 	leaving atomic.Bool // this process is ending the connection
 	unended int         // number of kept jobs that had not ended when this process began to end the connection
 }
 
 // streamFile streams the lines of the file that a flag names, - for standard input.
-func (s *submit) streamFile(ctx context.Context, flag, name string) error {
+func (s *submitCommand) streamFile(ctx context.Context, flag, name string) error {
 	in := os.Stdin
 	if name != "-" {
 		f, err := await(ctx, func() (*os.File, error) { return os.Open(name) }) // a pipe may have no writer yet
@@ -100,18 +101,18 @@ func (s *submit) streamFile(ctx context.Context, flag, name string) error {
 }
 
 // stream streams lines; count returns their number, or -1 if it is not known.
-func (s *submit) stream(ctx context.Context, count func() int, next func() ([]byte, error)) error {
+func (s *submitCommand) stream(ctx context.Context, count func() int, next func() ([]byte, error)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	st := &stream{submit: s, fail: fail, next: next, show: newShow(s, count)}
-	st.open.reading(max(1, s.from))
+	st := &stream{submitCommand: s, fail: fail, next: next, printer: newOutcomePrinter(s, count)}
+	st.openLines.begin(max(1, s.from))
 	places := s.window
 	if s.ordered {
-		places *= heldBack
+		places *= maxHeldBack
 	}
 	st.unprinted, st.outcomes, st.retry = make(chan struct{}, places), make(chan lineResult, places), make(chan line, places)
 	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
-	r := &reconnects{submit: s, show: st.show, giveUp: fail}
+	r := &reconnectReporter{submitCommand: s, printer: st.printer, giveUp: fail}
 	st.lost = r.jobLost
 	defer r.stop()
 	var err error
@@ -125,27 +126,27 @@ func (s *submit) stream(ctx context.Context, count func() int, next func() ([]by
 func (st *stream) run(ctx context.Context) error {
 	go st.read(ctx)
 	go st.submitAll(ctx)
-	st.show.start()
-	defer st.tellWhy(ctx, "", st.show.note)()
+	st.printer.start()
+	defer st.tellWhy(ctx, "", st.printer.note)()
 	n, err := st.print(ctx)
 	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.unprinted)
 	if err == nil {
-		err = st.show.flush()
+		err = st.printer.flush()
 	}
 	cause := context.Cause(ctx)
-	st.show.finish(n, outstanding, cause, err)
-	at := st.open.first()
-	if u := st.show.unwritten; err != nil && u > 0 && (at == 0 || u < at) {
+	st.printer.finish(n, outstanding, cause, err)
+	at := st.openLines.first()
+	if u := st.printer.unwritten; err != nil && u > 0 && (at == 0 || u < at) {
 		at = u
 	}
 	if st.resume && at > 0 {
-		st.note("to continue%s: %s", st.sameInput(), st.resumeCommand(at))
+		st.note("to continue%s: %s", st.inputHint(), st.resumeCommand(at))
 	}
 	switch {
 	case err != nil:
 		return outputError(err)
 	case n.lost > 0:
-		return st.lostWith(n, cause)
+		return st.lossError(n, cause)
 	case cause != nil:
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
@@ -176,8 +177,8 @@ func lostConnection(err error) bool {
 	return errors.As(err, &lost) && !errors.As(lost.Cause, &refused)
 }
 
-// lostWith returns the error of a stream that lost jobs with its connection.
-func (st *stream) lostWith(n counts, cause error) error {
+// lossError returns the error of a stream that lost jobs with its connection.
+func (st *stream) lossError(n counts, cause error) error {
 	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(n.lost, "job"), n.first)
 	if cause != nil {
 		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(n.lost, "job"), n.first)
@@ -196,10 +197,10 @@ func (st *stream) lostWith(n counts, cause error) error {
 func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
-		st.open.reading(max(number, st.from)) // lines before st.from are skipped
+		st.openLines.begin(max(number, st.from)) // lines before st.from are skipped
 		data, err := st.next()
 		if err == io.EOF {
-			st.open.reading(0)
+			st.openLines.begin(0)
 			st.total <- seq
 			return
 		}
@@ -217,7 +218,7 @@ func (st *stream) read(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		st.open.add(number)
+		st.openLines.add(number)
 		if err == nil && st.attach {
 			l.id = string(data)
 		} else if err == nil {
@@ -252,7 +253,7 @@ func (st *stream) submitAll(ctx context.Context) {
 		}
 		if st.refused.Swap(false) {
 			select {
-			case <-time.After(pause):
+			case <-time.After(refusalPause):
 			case <-st.room:
 			case <-ctx.Done():
 				return
@@ -266,7 +267,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 	job := st.job
 	job.ID, job.Body = l.id, l.body
 	if st.progress {
-		job.OnProgress = func(body json.RawMessage) { st.show.note("%s: progress: %s", st.name(l), bodyText(body)) }
+		job.OnProgress = func(body json.RawMessage) { st.printer.note("%s: progress: %s", st.name(l), bodyText(body)) }
 	}
 	done := func(r gloom.Result, err error) {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) && !st.leaving.Load() {
@@ -296,7 +297,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 }
 
 // name returns the name of a line in messages.
-func (s *submit) name(l line) string {
+func (s *submitCommand) name(l line) string {
 	if s.attach {
 		return fmt.Sprintf("job %.200s", cli.QuoteName(l.id))
 	}
@@ -315,7 +316,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 	held := map[int]lineResult{} // outcomes that --ordered prints later
 	next, done, total := 0, 0, -1
 	settle := func(o lineResult) error {
-		if st.resubmits(o) {
+		if st.tryResubmit(o) {
 			return nil
 		}
 		held[o.seq] = o
@@ -344,24 +345,24 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 					}
 				}
 			}
-			if err := st.show.outcome(o, done); err != nil {
+			if err := st.printer.outcome(o, done); err != nil {
 				return err
 			}
-			st.open.printed(o.number, errors.Is(o.err, gloom.ErrLost))
+			st.openLines.markPrinted(o.number, errors.Is(o.err, gloom.ErrLost))
 			<-st.unprinted
 		}
 	}
-	tick, stop := st.show.tick()
+	tick, stop := st.printer.startTicker()
 	defer stop()
 	for done != total {
 		if len(st.outcomes) == 0 {
-			if err := st.show.idle(); err != nil {
+			if err := st.printer.idle(); err != nil {
 				return n, err
 			}
 		}
 		select {
 		case <-tick:
-			if err := st.show.flush(); err != nil {
+			if err := st.printer.flush(); err != nil {
 				return n, err
 			}
 		case o := <-st.outcomes:
@@ -403,14 +404,15 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 
 // closeSubmitter waits for the outcomes that the broker has sent, because it no longer keeps them.
 func closeSubmitter(ctx context.Context, jobs *gloom.Submitter) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	jobs.Leave(ctx)
 }
 
-// resubmits submits a line again if --resubmit or the error permits it, and reports whether it did.
-func (st *stream) resubmits(o lineResult) bool {
-	if st.tryOther(&o) {
+// tryResubmit submits a line again if --resubmit or the error permits it, and reports whether it
+// did.
+func (st *stream) tryResubmit(o lineResult) bool {
+	if st.switchMode(&o) {
 		st.retry <- o.line
 		return true
 	}
@@ -435,10 +437,10 @@ func (st *stream) resubmits(o lineResult) bool {
 	return true
 }
 
-// tryOther reports whether --resume must try a line in the other way, and sets that way in o:
+// switchMode reports whether --resume must try a line in the other way, and sets that way in o:
 // attach to a job that exists, or submit one that no longer does. It does so once, because with an
 // id that others use it would go on forever.
-func (st *stream) tryOther(o *lineResult) bool {
+func (st *stream) switchMode(o *lineResult) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {
 	case !ok || !st.resume || o.ended:
@@ -486,7 +488,7 @@ type openLines struct {
 	lost  int              // the first line that was lost with its connection, or 0
 }
 
-func (o *openLines) reading(number int) {
+func (o *openLines) begin(number int) {
 	o.mu.Lock()
 	o.next = number
 	o.mu.Unlock()
@@ -501,7 +503,7 @@ func (o *openLines) add(number int) {
 	o.mu.Unlock()
 }
 
-func (o *openLines) printed(number int, lost bool) {
+func (o *openLines) markPrinted(number int, lost bool) {
 	o.mu.Lock()
 	delete(o.lines, number)
 	if lost && (o.lost == 0 || number < o.lost) {

@@ -78,7 +78,7 @@ const submitExample = `  gloom submit shout 'hello, world'
   gloom submit report '"weekly"' --detach --delay 1h --id weekly`
 
 func newSubmit(t *tool) *cobra.Command {
-	s := &submit{tool: t, job: gloom.Job{}}
+	s := &submitCommand{tool: t, job: gloom.Job{}}
 	cmd := &cobra.Command{
 		Use:     "submit TYPE [BODY | - | --lines FILE]",
 		Short:   "Submit jobs and print their answers",
@@ -116,7 +116,7 @@ func newSubmit(t *tool) *cobra.Command {
 }
 
 // streamFlags defines the flags of every command that prints the answers of many jobs.
-func (s *submit) streamFlags(f *pflag.FlagSet, window int) {
+func (s *submitCommand) streamFlags(f *pflag.FlagSet, window int) {
 	f.BoolVar(&s.ordered, "ordered", false, "print answers in the order of the lines")
 	f.BoolVarP(&s.number, "number", "n", false, "put the line number and a tab before each answer")
 	f.BoolVar(&s.records, "records", false, "print a JSON record for each line")
@@ -126,7 +126,7 @@ func (s *submit) streamFlags(f *pflag.FlagSet, window int) {
 }
 
 // checkStream refuses values of these flags.
-func (s *submit) checkStream(f *pflag.FlagSet) error {
+func (s *submitCommand) checkStream(f *pflag.FlagSet) error {
 	switch {
 	case s.number && s.records:
 		return cli.Usagef("--number and --records cannot be used together")
@@ -138,8 +138,8 @@ func (s *submit) checkStream(f *pflag.FlagSet) error {
 	return checkDurations(f, "reconnect")
 }
 
-// submit is the command that submits jobs, many of them as a stream, or attaches to many.
-type submit struct {
+// submitCommand is the command that submits jobs, many of them as a stream, or attaches to many.
+type submitCommand struct {
 	*tool
 	job       gloom.Job // what all jobs have in common
 	retries   int
@@ -167,7 +167,7 @@ type submit struct {
 // maxBody bounds bodies in bytes: brokers refuse larger frames anyway.
 const maxBody = 1 << 30
 
-func (s *submit) check(cmd *cobra.Command, args []string) error {
+func (s *submitCommand) check(cmd *cobra.Command, args []string) error {
 	streaming := cmd.Flags().Changed("lines")
 	if err := s.checkStream(cmd.Flags()); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (s *submit) run(cmd *cobra.Command, args []string) error {
+func (s *submitCommand) run(cmd *cobra.Command, args []string) error {
 	if err := s.check(cmd, args); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 }
 
 // idOf returns the id of the job of a line, "" if the client makes one up.
-func (s *submit) idOf(number int, data []byte) string {
+func (s *submitCommand) idOf(number int, data []byte) string {
 	switch {
 	case s.idFromLine:
 		prefix := cmp.Or(s.idPrefix, s.job.Type+"/")
@@ -259,7 +259,7 @@ func (s *submit) idOf(number int, data []byte) string {
 
 // resumeCommand returns the command line that continues from a line of the input. It does not
 // show a token.
-func (s *submit) resumeCommand(from int) string {
+func (s *submitCommand) resumeCommand(from int) string {
 	args, hide := []string{"gloom"}, false
 	for i := 1; i < len(os.Args); i++ {
 		arg := os.Args[i]
@@ -290,8 +290,8 @@ func (s *submit) resumeCommand(from int) string {
 	return strings.Join(args, " ")
 }
 
-// sameInput says what else is needed to continue.
-func (s *submit) sameInput() string {
+// inputHint says what else is needed to continue.
+func (s *submitCommand) inputHint() string {
 	if s.lines == "-" {
 		return ", with the same standard input"
 	}
@@ -309,7 +309,7 @@ func shellWord(s string) string {
 }
 
 // dial connects to a broker; there is one attempt for each address.
-func (s *submit) dial(ctx context.Context, extra ...gloom.Option) (*gloom.Submitter, error) {
+func (s *submitCommand) dial(ctx context.Context, extra ...gloom.Option) (*gloom.Submitter, error) {
 	command := "submit"
 	if s.attach {
 		command = "attach"
@@ -322,11 +322,11 @@ func (s *submit) dial(ctx context.Context, extra ...gloom.Option) (*gloom.Submit
 	if ctx.Err() != nil {
 		return jobs, context.Cause(ctx)
 	}
-	return jobs, noBroker(s.conn.submit, "submit-addr", err)
+	return jobs, unreachableFault(s.conn.submit, "submit-addr", err)
 }
 
 // form returns the way in which text is read as a body, as set by the options.
-func (s *submit) form() string {
+func (s *submitCommand) form() string {
 	switch {
 	case s.asJSON:
 		return formJSON
@@ -339,7 +339,7 @@ func (s *submit) form() string {
 }
 
 // printed returns the form in which answers are printed.
-func (s *submit) printed() string {
+func (s *submitCommand) printed() string {
 	if f := s.form(); f != formText {
 		return f
 	}
@@ -354,7 +354,7 @@ const (
 
 // tellWhy tells a user who waits, if it can ask the operators' side, that no worker serves the type.
 // On a terminal it continues with what the job id is waiting for; without an id it does not.
-func (s *submit) tellWhy(ctx context.Context, id string, note func(format string, args ...any)) (stop func()) {
+func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format string, args ...any)) (stop func()) {
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
 	}
@@ -408,7 +408,7 @@ func whyWaiting(j *api.Job) string {
 }
 
 // submitOne submits a single job.
-func (s *submit) submitOne(ctx context.Context, args []string) error {
+func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 	body := json.RawMessage("null")
 	if s.base64 {
 		body = quote("") // no bytes

@@ -53,7 +53,7 @@ const topExample = `  gloom top --sort wait
 const maxTypes = 10000
 
 func newTop(t *tool) *cobra.Command {
-	p := &top{tool: t, sort: "queued"}
+	p := &topCommand{tool: t, sort: "queued"}
 	cmd := &cobra.Command{
 		Use:     "top",
 		Short:   "Watch types: queued, running, workers, rates",
@@ -80,7 +80,7 @@ func newTop(t *tool) *cobra.Command {
 	return cmd
 }
 
-type top struct {
+type topCommand struct {
 	*tool
 	interval time.Duration
 	since    time.Duration
@@ -93,7 +93,7 @@ type top struct {
 	broker *operator
 }
 
-func (p *top) run() error {
+func (p *topCommand) run() error {
 	if p.interval < 100*time.Millisecond || p.interval > time.Hour {
 		return cli.Usagef("--interval %v: must be 100ms … 1h", p.interval)
 	}
@@ -133,7 +133,7 @@ type sample struct {
 	more   bool // the broker has further types
 }
 
-func (p *top) sample(ctx context.Context) (*sample, error) {
+func (p *topCommand) sample(ctx context.Context) (*sample, error) {
 	s := &sample{at: time.Now()}
 	if err := p.broker.call(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
 		return nil, err
@@ -142,11 +142,11 @@ func (p *top) sample(ctx context.Context) (*sample, error) {
 	if _, s.found, err = p.findings(ctx, ""); err != nil && !lacksFindings(err) {
 		return nil, err
 	}
-	s.types, s.more, err = listOf[api.Type](ctx, p.broker, "/v1/types", maxTypes)
+	s.types, s.more, err = listItems[api.Type](ctx, p.broker, "/v1/types", maxTypes)
 	return s, err
 }
 
-func (p *top) print(v *view) error {
+func (p *topCommand) print(v *view) error {
 	v = v.matching(p.filter)
 	v.sort(p.sort, p.reverse)
 	if p.json {
@@ -170,9 +170,9 @@ func (p *top) print(v *view) error {
 }
 
 // live renews the table on the terminal until the user quits.
-func (p *top) live(ctx context.Context, last *sample) error {
+func (p *topCommand) live(ctx context.Context, last *sample) error {
 	text.EnableColors() // always on: the style decides whether colours are used
-	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), style: onScreen(cli.HasColours(p.out))}
+	s := &screen{topCommand: p, ctx: ctx, last: last, view: compare(last, last), style: screenStyle(cli.HasColours(p.out))}
 	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
 	if !cli.IsTerminal(os.Stdin) {
 		opts = append(opts, tea.WithInput(nil))
@@ -186,7 +186,7 @@ func (p *top) live(ctx context.Context, last *sample) error {
 
 // screen is the full-screen view of top.
 type screen struct {
-	*top
+	*topCommand
 	ctx           context.Context
 	last          *sample
 	view          *view
@@ -323,7 +323,7 @@ func (s *screen) content() string {
 	case s.typing:
 		foot = "/" + cli.Clean(s.filter) + "▏  enter keeps the filter, esc drops it"
 	case s.trouble != nil:
-		foot = "no update: " + plain(classify(s.trouble))
+		foot = "no update: " + plainText(classify(s.trouble))
 	case s.filter != "":
 		foot = "/" + cli.Clean(s.filter) + " (esc drops it)   " + foot
 	}

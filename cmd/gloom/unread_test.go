@@ -16,7 +16,7 @@ import (
 func TestUnreadCount(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()
-	u := unread(w, time.Millisecond)
+	u := newStderrWriter(w, time.Millisecond)
 	told := false
 	go func() {
 		time.Sleep(20 * time.Millisecond) // meanwhile lines are lost
@@ -52,7 +52,7 @@ func (s *slowReader) Write(text []byte) (int, error) {
 // TestUnreadSum: every line is written or told to be lost, once, however many jobs write at a time.
 func TestUnreadSum(t *testing.T) {
 	to := &slowReader{}
-	u := unread(to, 10*time.Microsecond)
+	u := newStderrWriter(to, 10*time.Microsecond)
 	const writers, each = 8, 500
 	var all sync.WaitGroup
 	for range writers {

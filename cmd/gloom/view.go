@@ -123,14 +123,14 @@ type column struct {
 // leave the type 20 characters of 80.
 var topColumns = []column{
 	{"TYPE", "type", 0, (*row).label, func(a, b *row) int { return strings.Compare(a.Type, b.Type) }},
-	{"QUEUED", "queued", 7, func(r *row) string { return count(r.Queued) }, func(a, b *row) int { return cmp.Compare(a.Queued, b.Queued) }},
-	{"OLDEST", "oldest", 6, func(r *row) string { return spanOr(r.Oldest, r.Queued > 0 && r.Oldest > 0) }, func(a, b *row) int { return cmp.Compare(a.Oldest, b.Oldest) }},
-	{"RUNNING", "running", 7, func(r *row) string { return count(r.Running) }, func(a, b *row) int { return cmp.Compare(a.Running, b.Running) }},
-	{"WORKERS", "workers", 7, func(r *row) string { return count(uint64(r.Workers)) }, func(a, b *row) int { return cmp.Compare(a.Workers, b.Workers) }},
-	{"IDLE", "idle", 5, func(r *row) string { return count(uint64(r.Idle)) }, func(a, b *row) int { return cmp.Compare(a.Idle, b.Idle) }},
-	{"IN/S", "in", 6, func(r *row) string { return rateOr(r.In) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.In), valueOrUnknown(b.In)) }},
-	{"OUT/S", "out", 6, func(r *row) string { return rateOr(r.Out) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.Out), valueOrUnknown(b.Out)) }},
-	{"P99 WAIT", "wait", 8, func(r *row) string { return spanOr(valueOrUnknown(r.Wait), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.Wait), valueOrUnknown(b.Wait)) }},
+	{"QUEUED", "queued", 7, func(r *row) string { return formatCount(r.Queued) }, func(a, b *row) int { return cmp.Compare(a.Queued, b.Queued) }},
+	{"OLDEST", "oldest", 6, func(r *row) string { return formatOptionalSpan(r.Oldest, r.Queued > 0 && r.Oldest > 0) }, func(a, b *row) int { return cmp.Compare(a.Oldest, b.Oldest) }},
+	{"RUNNING", "running", 7, func(r *row) string { return formatCount(r.Running) }, func(a, b *row) int { return cmp.Compare(a.Running, b.Running) }},
+	{"WORKERS", "workers", 7, func(r *row) string { return formatCount(uint64(r.Workers)) }, func(a, b *row) int { return cmp.Compare(a.Workers, b.Workers) }},
+	{"IDLE", "idle", 5, func(r *row) string { return formatCount(uint64(r.Idle)) }, func(a, b *row) int { return cmp.Compare(a.Idle, b.Idle) }},
+	{"IN/S", "in", 6, func(r *row) string { return formatOptionalRate(r.In) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.In), valueOrUnknown(b.In)) }},
+	{"OUT/S", "out", 6, func(r *row) string { return formatOptionalRate(r.Out) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.Out), valueOrUnknown(b.Out)) }},
+	{"P99 WAIT", "wait", 8, func(r *row) string { return formatOptionalSpan(valueOrUnknown(r.Wait), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(valueOrUnknown(a.Wait), valueOrUnknown(b.Wait)) }},
 }
 
 // valueOrUnknown returns a value, or -1 if it is not known.
@@ -141,18 +141,18 @@ func valueOrUnknown(v *float64) float64 {
 	return *v
 }
 
-func rateOr(v *float64) string {
+func formatOptionalRate(v *float64) string {
 	if v == nil {
 		return "-"
 	}
-	return perSecond(*v)
+	return formatShortRate(*v)
 }
 
-func spanOr(seconds float64, ok bool) string {
+func formatOptionalSpan(seconds float64, ok bool) string {
 	if !ok {
 		return "-"
 	}
-	return short(seconds)
+	return formatShortSpan(seconds)
 }
 
 // matching returns the view of the types whose names contain part.
@@ -189,9 +189,9 @@ func (v *view) sort(by string, descending bool) {
 // tableStyle holds the colours of the parts of a table.
 type tableStyle struct{ head, sorted, problem, note text.Colors }
 
-// onScreen returns the style for a terminal, with or without colours. It is readable on dark and
+// screenStyle returns the style for a terminal, with or without colours. It is readable on dark and
 // on light screens.
-func onScreen(colours bool) tableStyle {
+func screenStyle(colours bool) tableStyle {
 	l := tableStyle{
 		head: text.Colors{text.ReverseVideo}, sorted: text.Colors{text.ReverseVideo, text.Bold, text.Underline},
 		problem: text.Colors{text.Bold}, note: text.Colors{text.Bold},
@@ -203,7 +203,7 @@ func onScreen(colours bool) tableStyle {
 }
 
 // table lays the rows out for a width; 0: as wide as needed.
-func (v *view) table(width int, sorted string, l tableStyle) []string {
+func (v *view) table(width int, sorted string, style tableStyle) []string {
 	name := 4
 	for i := range v.Types {
 		name = max(name, cli.Width(v.Types[i].label()))
@@ -230,18 +230,18 @@ func (v *view) table(width int, sorted string, l tableStyle) []string {
 	}
 	lines := []string{line(func(i int) (string, text.Colors) {
 		if topColumns[i].sort == sorted {
-			return topColumns[i].name, l.sorted
+			return topColumns[i].name, style.sorted
 		}
-		return topColumns[i].name, l.head
-	}, l.head)}
+		return topColumns[i].name, style.head
+	}, style.head)}
 	for i := range v.Types {
 		r := &v.Types[i]
 		var on text.Colors
 		switch {
 		case r.unserved:
-			on = l.problem
+			on = style.problem
 		case r.Paused:
-			on = l.note
+			on = style.note
 		}
 		lines = append(lines, on.Sprint(line(func(i int) (string, text.Colors) { return topColumns[i].cell(r), nil }, nil)))
 	}
@@ -290,9 +290,9 @@ func (v *view) summary(addr string) []string {
 		types += fmt.Sprintf(" (%d shown)", len(v.Types))
 	}
 	lines := []string{
-		fmt.Sprintf("%s %s at %s, up %s%s: %s, %s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), addr, span(s.UptimeSeconds), state, types, peers(s)),
+		fmt.Sprintf("%s %s at %s, up %s%s: %s, %s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), addr, formatSpan(s.UptimeSeconds), state, types, describePeers(s)),
 		fmt.Sprintf("%s queued, %s delayed, %s running; %s in/s, %s out/s; %s failed",
-			n(s.Ledger.Queued), n(s.Ledger.Delayed), n(s.Ledger.Running), perSecond(in), perSecond(out), n(s.Ledger.Failed)),
+			n(s.Ledger.Queued), n(s.Ledger.Delayed), n(s.Ledger.Running), formatShortRate(in), formatShortRate(out), n(s.Ledger.Failed)),
 	}
 	if v.found != nil && len(v.found.Items) > 0 {
 		line := headline(&v.found.Items[0])

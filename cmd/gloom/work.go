@@ -87,7 +87,7 @@ const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve 
   gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {
-	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: unread(t.err, readerPatience)}
+	w := &workCommand{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: newStderrWriter(t.err, readerTimeout)}
 	cmd := &cobra.Command{
 		Use:     "work TYPE... [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
 		Short:   "Serve jobs with a command",
@@ -121,8 +121,8 @@ func newWork(t *tool) *cobra.Command {
 	return cmd
 }
 
-// work is the command that serves jobs.
-type work struct {
+// workCommand is the command that serves jobs.
+type workCommand struct {
 	*tool
 	types      []string
 	except     []string
@@ -143,12 +143,12 @@ type work struct {
 	log io.Writer // standard error, whose reader may have gone
 }
 
-// readerPatience is how long jobs and signals wait for a reader of standard error who has just
+// readerTimeout is how long jobs and signals wait for a reader of standard error who has just
 // stopped reading.
-const readerPatience = time.Second
+const readerTimeout = time.Second
 
-// unread returns a writer for standard error, which says how many lines were lost before.
-func unread(to io.Writer, patience time.Duration) *cli.LossyWriter {
+// newStderrWriter returns a writer for standard error, which says how many lines were lost before.
+func newStderrWriter(to io.Writer, patience time.Duration) *cli.LossyWriter {
 	o := cli.NewLossyWriter(to, patience)
 	o.LossNotice = func(lines int64) string {
 		return fmt.Sprintf("gloom: lost %s, because nobody read standard error\n", cli.Plural(int(lines), "line"))
@@ -157,12 +157,12 @@ func unread(to io.Writer, patience time.Duration) *cli.LossyWriter {
 }
 
 // note is like tool.note, but does not wait if nobody reads standard error.
-func (w *work) note(format string, args ...any) {
+func (w *workCommand) note(format string, args ...any) {
 	fmt.Fprintf(w.log, "gloom: "+format+"\n", args...)
 }
 
 // complete offers types, then programs and files, as a shell does by itself.
-func (w *work) complete(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (w *workCommand) complete(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return w.completeType(cmd, args, prefix)
 	}
@@ -246,7 +246,7 @@ const (
 const maxJobs = 10000
 
 // split separates the types from the command, which it returns.
-func (w *work) split(args []string, dash int) (command []string, err error) {
+func (w *workCommand) split(args []string, dash int) (command []string, err error) {
 	if dash < 0 {
 		dash = min(1, len(args))
 	}
@@ -262,11 +262,11 @@ func (w *work) split(args []string, dash int) (command []string, err error) {
 
 // servesSeveral reports whether the worker may serve several types, because several names, a pattern
 // or exceptions were given.
-func (w *work) servesSeveral() bool {
+func (w *workCommand) servesSeveral() bool {
 	return len(w.types) > 1 || len(w.except) > 0 || strings.Contains(w.types[0], "*")
 }
 
-func (w *work) check() error {
+func (w *workCommand) check() error {
 	switch {
 	case slices.Contains(w.types, ""):
 		return cli.Usagef("the type is empty")
@@ -280,7 +280,7 @@ func (w *work) check() error {
 	return nil
 }
 
-func (w *work) run(args []string, dash int) error {
+func (w *workCommand) run(args []string, dash int) error {
 	args, err := w.split(args, dash)
 	if err != nil {
 		return err
@@ -307,7 +307,7 @@ func (w *work) run(args []string, dash int) error {
 		w.input, w.output = formBase64, formBase64
 	}
 	self := process.Self()
-	guard, err := launch.NewGuardWithGrace(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start), grace)
+	guard, err := launch.NewGuardWithGrace(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start), killDelay)
 	if err == nil {
 		defer guard.Close()
 	} else if !errors.Is(err, errors.ErrUnsupported) {
@@ -326,10 +326,10 @@ func (w *work) run(args []string, dash int) error {
 	if err != nil {
 		return err
 	}
-	reporter := &workReporter{work: w, brokers: map[string]*brokerState{}, failures: map[string]*failureReport{}}
+	reporter := &workReporter{workCommand: w, brokers: map[string]*brokerState{}, failures: map[string]*failureReport{}}
 	worker := &gloom.Worker{
 		Types: w.types, Except: w.except, Headers: true,
-		Concurrency: w.jobs, Handler: reporter.counting(c.serve),
+		Concurrency: w.jobs, Handler: reporter.countRuns(c.serve),
 		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(reporter.notice)),
 	}
 	if !w.servesSeveral() {
@@ -359,7 +359,7 @@ func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 }
 
 // serve runs the worker until signals end it.
-func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, reporter *workReporter) error {
+func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}, reporter *workReporter) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	// Jobs go on when nobody reads standard error any more. SIGPIPE is caught, because commands would
@@ -386,7 +386,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 				return cli.SilentExit(cli.ExitInterrupted)
 			}
 			// It is printed here, since main would wait for a reader.
-			return cli.SilentExit(cli.Report(w.log, "gloom", classify(noBroker(w.conn.worker, "worker-addr", err))))
+			return cli.SilentExit(cli.Report(w.log, "gloom", classify(unreachableFault(w.conn.worker, "worker-addr", err))))
 		case sig = <-signals:
 		}
 		switch n {
@@ -412,7 +412,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, repor
 // workReporter reports what happens to connections, once per broker instead of once per socket, and
 // counts jobs.
 type workReporter struct {
-	*work
+	*workCommand
 	running    atomic.Int64
 	ok, failed atomic.Int64
 
@@ -464,7 +464,7 @@ type brokerState struct {
 	givenUp      bool
 }
 
-func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
+func (t *workReporter) countRuns(h gloom.Handler) gloom.Handler {
 	return func(ctx context.Context, job *gloom.Job) (any, error) {
 		t.running.Add(1)
 		defer t.running.Add(-1)
@@ -504,7 +504,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elap
 		}
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), how, elapsed, cli.Clean(plain(errors.New(first))), suffix)
+	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), how, elapsed, cli.Clean(plainText(errors.New(first))), suffix)
 }
 
 func (t *workReporter) notice(n gloom.Notice) {

@@ -45,9 +45,9 @@ func readLimits(path string) (settings.FileLimits, error) {
 			canonical := string(wire.Canonical(nil, name))
 			var e error
 			if k == "types" {
-				limits.Types[canonical], e = typeSettings(t)
+				limits.Types[canonical], e = readTypeSettings(t)
 			} else {
-				limits.Groups[canonical], e = rule(t, table, name)
+				limits.Groups[canonical], e = readRule(t, table, name)
 			}
 			if e != nil {
 				return limits, e
@@ -57,8 +57,8 @@ func readLimits(path string) (settings.FileLimits, error) {
 	return limits, nil
 }
 
-// atLine adds to an error about a type or a rule its line in the file.
-func atLine(path string, err error) error {
+// withLine adds to an error about a type or a rule its line in the file.
+func withLine(path string, err error) error {
 	var s *wording.SettingError
 	if !errors.As(err, &s) {
 		return err
@@ -80,15 +80,15 @@ func atLine(path string, err error) error {
 	return err
 }
 
-func typeSettings(t *cli.File) (s settings.TypeSettings, err error) {
-	if err := keys(t, "concurrency", "rate", "burst", "fair"); err != nil {
+func readTypeSettings(t *cli.File) (s settings.TypeSettings, err error) {
+	if err := checkKeys(t, "concurrency", "rate", "burst", "fair"); err != nil {
 		return s, err
 	}
 	concurrency, err := wholeNumber(t, "concurrency", 0, broker.MaxConcurrency, 0)
 	if err != nil {
 		return s, err
 	}
-	rate, burst, err := pace(t)
+	rate, burst, err := readRate(t)
 	if err != nil {
 		return s, err
 	}
@@ -96,15 +96,15 @@ func typeSettings(t *cli.File) (s settings.TypeSettings, err error) {
 	if v := t.Value("fair"); v != nil {
 		fair, ok := v.(bool)
 		if !ok {
-			return s, t.Errorf("fair", "fair must be true or false, got %s", shown(v))
+			return s, t.Errorf("fair", "fair must be true or false, got %s", formatValue(v))
 		}
 		s.Fair = fair
 	}
 	return s, nil
 }
 
-func rule(t, file *cli.File, pattern string) (r broker.Rule, err error) {
-	if err := keys(t, "concurrency", "rate", "burst"); err != nil {
+func readRule(t, file *cli.File, pattern string) (r broker.Rule, err error) {
+	if err := checkKeys(t, "concurrency", "rate", "burst"); err != nil {
 		return r, err
 	}
 	if len(t.Keys()) == 0 {
@@ -113,12 +113,12 @@ func rule(t, file *cli.File, pattern string) (r broker.Rule, err error) {
 	if r.Concurrency, err = wholeNumber(t, "concurrency", 0, broker.MaxConcurrency, -1); err != nil {
 		return r, err
 	}
-	r.Rate, r.Burst, err = pace(t)
+	r.Rate, r.Burst, err = readRate(t)
 	return r, err
 }
 
-// keys refuses unknown keys.
-func keys(t *cli.File, known ...string) error {
+// checkKeys refuses unknown keys.
+func checkKeys(t *cli.File, known ...string) error {
 	for _, k := range t.Keys() {
 		if !slices.Contains(known, k) {
 			hint := "the keys are " + strings.Join(known, ", ")
@@ -139,26 +139,26 @@ func wholeNumber(t *cli.File, key string, low, high, def int64) (int64, error) {
 	if n, ok := v.(int64); ok && n >= low && n <= high {
 		return n, nil
 	}
-	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %s", key, low, high, shown(v))
+	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %s", key, low, high, formatValue(v))
 }
 
-// shown formats a value of the file for a message: strings in quotes.
-func shown(v any) string {
+// formatValue formats a value of the file for a message: strings in quotes.
+func formatValue(v any) string {
 	if s, ok := v.(string); ok {
 		return fmt.Sprintf("%.64q", s)
 	}
 	return fmt.Sprint(v)
 }
 
-// pace reads rate and burst.
-func pace(t *cli.File) (rate float64, burst int64, err error) {
+// readRate reads rate and burst.
+func readRate(t *cli.File) (rate float64, burst int64, err error) {
 	if v := t.Value("rate"); v != nil {
 		n, ok := v.(int64)
 		if rate = float64(n); !ok {
 			rate, ok = v.(float64)
 		}
 		if !ok || !(rate > 0 && rate <= broker.MaxRate) {
-			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %s", float64(broker.MaxRate), shown(v))
+			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %s", float64(broker.MaxRate), formatValue(v))
 		}
 	}
 	burst, err = wholeNumber(t, "burst", 1, broker.MaxBurst, 0)

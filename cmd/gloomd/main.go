@@ -31,8 +31,8 @@ func command(opt *settings.Options, host int64, run func() error) *cobra.Command
 		Version: opt.Version,
 	}
 	f := cmd.Flags()
-	bind(f, opt)
-	describe(f)
+	bindFlags(f, opt)
+	setDefaultTexts(f)
 	return cli.Daemon{
 		Prefix: "GLOOM_",
 		Validate: func() error {
@@ -67,7 +67,7 @@ func run(opt settings.Options) error {
 	defer signals.Close()
 	memory.SetPace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
-		return atLine(opt.LimitsFile, err)
+		return withLine(opt.LimitsFile, err)
 	}
 	close(started)
 	srv.ServeHTTP(admin.New(srv, log.Audit))

@@ -26,9 +26,9 @@ const typeMemory = 4 << 10
 
 // share is a limit that defaults to a part of --max-memory.
 type share struct {
-	flag  string
-	limit *int64
-	of16  int64 // sixteenths
+	flag       string
+	limit      *int64
+	sixteenths int64 // sixteenths
 }
 
 // memoryShares returns the limits; 3/16 is left for connections, records and uncollected garbage.
@@ -49,7 +49,7 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var set []string
 	for _, s := range memoryShares(o) {
 		if !cli.IsSet(f, s.flag) {
-			open += s.of16
+			open += s.sixteenths
 			continue
 		}
 		if *s.limit == 0 && s.flag != "dead-bytes" && cli.IsSet(f, "max-memory") {
@@ -74,8 +74,8 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	}
 	for _, s := range memoryShares(o) {
 		if !cli.IsSet(f, s.flag) {
-			fullShare := budget * s.of16 / 16
-			*s.limit = max(min(fullShare, (budget-sum)*s.of16/open), fullShare/4)
+			fullShare := budget * s.sixteenths / 16
+			*s.limit = max(min(fullShare, (budget-sum)*s.sixteenths/open), fullShare/4)
 		}
 	}
 	if !cli.IsSet(f, "history") {

@@ -21,8 +21,8 @@ reloads tokens, certificates and the file of limits.
 Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
 a second signal cut a drain short; 70 after an internal error.`
 
-// bind defines a flag for every option.
-func bind(f *pflag.FlagSet, o *settings.Options) {
+// bindFlags defines a flag for every option.
+func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 	const maxBytes = 1 << 50 // bytes, a bound for parsing; Validate has the real limits
 	f.SortFlags = false
 	f.Var(&addresses{to: &o.SubmitAddr, replacedBy: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
@@ -73,9 +73,9 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.ChoiceFlag(&o.LogFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
-// describe sets the defaults that --help shows for options whose default depends on others
+// setDefaultTexts sets the defaults that --help shows for options whose default depends on others
 // or on the host.
-func describe(f *pflag.FlagSet) {
+func setDefaultTexts(f *pflag.FlagSet) {
 	for name, text := range map[string]string{
 		"submit-addr":         "127.0.0.1:9998 and $XDG_RUNTIME_DIR/gloom/submit.sock; for root or without that variable /run/gloom/submit.sock",
 		"worker-addr":         "127.0.0.1:9999 and worker.sock beside that",

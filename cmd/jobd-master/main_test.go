@@ -63,7 +63,7 @@ func (p *process) stop(sig syscall.Signal) int {
 	p.t.Helper()
 	p.Signal(sig)
 	select {
-	case <-p.Gone():
+	case <-p.Exited():
 	case <-time.After(45 * time.Second):
 		p.Kill()
 	}
@@ -260,7 +260,7 @@ func TestUnfinishedMessages(t *testing.T) {
 		case <-done:
 			refused = true
 		case <-time.After(5 * time.Millisecond):
-			now, err := proc.Resident(p.PID())
+			now, err := proc.ResidentMemory(p.PID())
 			if err != nil {
 				t.Fatal(err)
 			}

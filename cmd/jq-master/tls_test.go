@@ -22,7 +22,7 @@ import (
 func TestTLS(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, other} {
-		if err := throwaway.Certs(d); err != nil {
+		if err := throwaway.WriteCerts(d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestTLS(t *testing.T) {
 // the broker inside has it, too.
 func TestCertificateWarning(t *testing.T) {
 	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	d := launch(t, "--tls-cert", filepath.Join(dir, "expired.pem"), "--tls-key", filepath.Join(dir, "expired.key"), "--worker-addr", "127.0.0.1:0")

@@ -79,7 +79,7 @@ func start(t *testing.T, flags ...string) *daemon {
 
 // rss returns the daemon's resident memory in bytes.
 func (d *daemon) rss() int64 {
-	n, err := proc.Resident(d.PID())
+	n, err := proc.ResidentMemory(d.PID())
 	if err != nil {
 		d.t.Fatalf("gloomd has gone: %v", err)
 	}
@@ -241,7 +241,7 @@ func (d *daemon) checkBounded(attack func()) {
 // certificate writes a certificate and its key, and returns the flags that name them.
 func certificate(t *testing.T) []string {
 	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	return []string{"--tls-cert=" + filepath.Join(dir, "server.pem"), "--tls-key=" + filepath.Join(dir, "server.key")}

@@ -119,7 +119,7 @@ func (d *daemon) end() error {
 
 func (d *daemon) endsWithin(limit time.Duration) bool {
 	select {
-	case <-d.Gone():
+	case <-d.Exited():
 		return true
 	case <-time.After(limit):
 		return false

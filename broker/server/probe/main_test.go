@@ -37,7 +37,7 @@ var scratch string // a directory that is removed at the end of the run
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	throwaway.Parallel(12)
+	throwaway.LimitParallel(12)
 	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), endShared() }))
 }
 

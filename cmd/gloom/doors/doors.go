@@ -24,7 +24,7 @@ type Door struct {
 	base, token string
 	transport   http.RoundTripper
 	mux         *http.ServeMux
-	marks       []string // where listings continue
+	cursors     []string // where listings continue
 }
 
 // Status is a daemon as a whole.
@@ -48,24 +48,24 @@ type status struct {
 	Limits  map[string]int64 `json:"limits"`
 }
 
-func (s *status) as(name string) *Status {
+func (s *status) toStatus(name string) *Status {
 	return &Status{Door: name, Status: api.Status{Version: s.Version, UptimeSeconds: s.Uptime, Limits: s.Limits}}
 }
 
 // maxAnswer bounds an answer in bytes.
 const maxAnswer = 64 << 20
 
-// kinds maps the name of each daemon to the function that prepares a Door for it.
-var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerless, "jobd-master": asJobd}
+// setUpByName maps the name of each daemon to the function that prepares a Door for it.
+var setUpByName = map[string]func(*Door){"jq-master": setUpJQ, "serverlessd": setUpServerless, "jobd-master": setUpJobd}
 
-// Of returns the Door of a daemon with this status: nil, nil for a broker.
-func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
+// ForStatus returns the Door of a daemon with this status: nil, nil for a broker.
+func ForStatus(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
 	var reply struct {
 		Name   string          `json:"name"`   // name of the daemon; a broker sends none
 		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
 	_ = json.Unmarshal(status, &reply) // a status that is not JSON has no name
-	if as := kinds[reply.Name]; as != nil {
+	if as := setUpByName[reply.Name]; as != nil {
 		d := &Door{Name: reply.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
 		d.handle("GET /v1/findings", d.findings)
 		as(d)
@@ -118,14 +118,14 @@ func (r *refusal) Error() string { return string(r.body) }
 
 // RoundTrip implements http.RoundTripper.
 func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
-	out := reply{err: errNone}
+	out := reply{err: errNoOperation}
 	d.mux.ServeHTTP(&out, r)
 	status, body := http.StatusOK, []byte(nil)
 	var refused *refusal
 	switch {
 	case errors.As(out.err, &refused):
 		status, body = refused.status, refused.body
-	case out.err == errNone:
+	case out.err == errNoOperation:
 		return nil, d.unsupportedError("such operation", "its README lists the operations that it has")
 	case out.err != nil:
 		return nil, out.err
@@ -141,7 +141,7 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-var errNone = errors.New("the daemon has no such operation")
+var errNoOperation = errors.New("the daemon has no such operation")
 
 // request sends a request of the daemon's interface, as part of the answer to r; in and out may be
 // nil.
@@ -181,23 +181,24 @@ func notFound(code, format string, args ...any) error {
 	return &refusal{http.StatusNotFound, body}
 }
 
-// mark returns the cursor of a page that begins at a place in the daemon's listing; nil at the end.
-func (d *Door) mark(place string) *int {
+// addCursor returns the cursor of a page that begins at a place in the daemon's listing; nil at the
+// end.
+func (d *Door) addCursor(place string) *int {
 	if place == "" {
 		return nil
 	}
-	d.marks = append(d.marks, place)
-	n := len(d.marks)
+	d.cursors = append(d.cursors, place)
+	n := len(d.cursors)
 	return &n
 }
 
-// from returns the place at which the requested page begins, "" for the first page.
-func (d *Door) from(r *http.Request) string {
+// startOf returns the place at which the requested page begins, "" for the first page.
+func (d *Door) startOf(r *http.Request) string {
 	n, err := strconv.Atoi(r.URL.Query().Get("cursor"))
-	if err != nil || n < 1 || n > len(d.marks) {
+	if err != nil || n < 1 || n > len(d.cursors) {
 		return ""
 	}
-	return d.marks[n-1]
+	return d.cursors[n-1]
 }
 
 // limitOf returns how many items a page may have, up to limit.

@@ -51,9 +51,9 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 			return nil, d.unsupportedError("jobs that are "+f.state+" "+f.outcome, "gloom jobs lists those that wait or run, --ended the others")
 		}
 		if f.state != "ended" {
-			return pages(d, r, s, f, states, false, (*job).asJob)
+			return pages(d, r, s, f, states, false, (*job).toJob)
 		}
-		return pages(d, r, s, f, states, true, (*job).asEnded)
+		return pages(d, r, s, f, states, true, (*job).toEnded)
 	}
 	d.handle("GET /v1/jobs", listed)
 	d.handle("GET /v1/types/{type}/jobs", listed)
@@ -62,7 +62,7 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 		if err != nil {
 			return nil, err
 		}
-		return j.asJob(), nil
+		return j.toJob(), nil
 	})
 	d.handle("DELETE /v1/jobs/{id}", func(r *http.Request) (any, error) {
 		return struct{}{}, s.cancel(r, api.Name(r.PathValue("id")), r.URL.Query().Has("running"))
@@ -72,7 +72,7 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 		if err != nil {
 			return nil, err
 		}
-		return pages(d, r, s, f, stateNames["failed"], true, (*job).dead)
+		return pages(d, r, s, f, stateNames["failed"], true, (*job).toDeadJob)
 	})
 	letter := func(r *http.Request) (*api.DeadJob, error) {
 		id, typ := api.Name(r.PathValue("id"))+r.URL.Query().Get("id"), api.Name(r.PathValue("type"))
@@ -83,7 +83,7 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 		if err != nil {
 			return nil, err
 		}
-		return j.dead(), nil
+		return j.toDeadJob(), nil
 	}
 	d.handle("GET /v1/dead/{type}/{id}", func(r *http.Request) (any, error) { return letter(r) })
 	d.handle("GET /v1/dead", func(r *http.Request) (any, error) {
@@ -97,8 +97,8 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 
 // pages returns a page of a listing that has the jobs of several states, one state after another.
 // Its cursor begins with the index of the state.
-func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string, ended bool, as func(*job) T) (any, error) {
-	at, cursor, _ := strings.Cut(d.from(r), " ")
+func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string, ended bool, convert func(*job) T) (any, error) {
+	at, cursor, _ := strings.Cut(d.startOf(r), " ")
 	n, _ := strconv.Atoi(at) // 0 at the start
 	jobs, next, err := s.list(r, f, states[n], cursor, ended)
 	if next != "" {
@@ -106,22 +106,22 @@ func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string
 	} else if n+1 < len(states) {
 		next = strconv.Itoa(n+1) + " "
 	}
-	out := api.List[T]{Items: make([]T, 0, len(jobs)), Next: d.mark(next)}
+	out := api.List[T]{Items: make([]T, 0, len(jobs)), Next: d.addCursor(next)}
 	for i := range jobs {
 		if j := &jobs[i]; f.matches(j) && ended == (j.finished != nil) {
-			out.Items = append(out.Items, as(j))
+			out.Items = append(out.Items, convert(j))
 		}
 	}
 	return &out, err
 }
 
-// asJob returns a job in the broker's form for one job, or for a listing of unended jobs.
-func (j *job) asJob() *api.Job {
+// toJob returns a job in the broker's form for one job, or for a listing of unended jobs.
+func (j *job) toJob() *api.Job {
 	out := j.Job
 	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, secondsSince(j.created)
 	switch {
 	case j.finished != nil:
-		out.State, out.Outcome, out.End, out.InSeconds = "ended", j.State, j.end(), secondsSince(j.finished)
+		out.State, out.Outcome, out.End, out.InSeconds = "ended", j.State, j.toEnd(), secondsSince(j.finished)
 		if j.State == "failed" { // the dead letter has its body
 			out.Body = nil
 		}
@@ -136,26 +136,26 @@ func (j *job) asJob() *api.Job {
 	return &out
 }
 
-// asEnded returns an ended job in the form of a listing.
-func (j *job) asEnded() *api.Ended {
-	return &api.Ended{ID: j.ID, Type: j.Type, State: "ended", Groups: []string{}, Outcome: j.State, Reason: j.Reason, Attempts: j.Attempts, End: *j.end()}
+// toEnded returns an ended job in the form of a listing.
+func (j *job) toEnded() *api.Ended {
+	return &api.Ended{ID: j.ID, Type: j.Type, State: "ended", Groups: []string{}, Outcome: j.State, Reason: j.Reason, Attempts: j.Attempts, End: *j.toEnd()}
 }
 
-func (j *job) end() *api.End {
+func (j *job) toEnd() *api.End {
 	if n := len(j.Runs); n > 0 && j.started == nil {
 		if at, err := time.Parse(time.RFC3339, j.Runs[n-1].StartedAt); err == nil {
 			j.started = &at
 		}
 	}
-	end := &api.End{SubmittedAt: stamp(j.created), EndedAt: stamp(j.finished), WaitedMS: milliseconds(j.created, j.finished), Size: j.Bytes, AnswerSize: j.answerSize}
+	end := &api.End{SubmittedAt: formatTime(j.created), EndedAt: formatTime(j.finished), WaitedMS: milliseconds(j.created, j.finished), Size: j.Bytes, AnswerSize: j.answerSize}
 	if j.started != nil {
-		end.StartedAt, end.WaitedMS, end.RanMS = new(stamp(j.started)), milliseconds(j.created, j.started), milliseconds(j.started, j.finished)
+		end.StartedAt, end.WaitedMS, end.RanMS = new(formatTime(j.started)), milliseconds(j.created, j.started), milliseconds(j.started, j.finished)
 	}
 	return end
 }
 
-// dead returns a failed job as a dead letter.
-func (j *job) dead() *api.DeadJob {
+// toDeadJob returns a failed job as a dead letter.
+func (j *job) toDeadJob() *api.DeadJob {
 	return &api.DeadJob{
 		ID: j.ID, Type: j.Type, Reason: j.Reason, Priority: j.Priority, Attempts: j.Attempts, Bytes: j.Bytes,
 		FailedSeconds: secondsSince(j.finished), Body: j.Body,
@@ -183,8 +183,8 @@ func runs(list []run, worker string) []api.Run {
 	return out
 }
 
-// asJSON returns bytes as a body: a string if they are not JSON.
-func asJSON(data []byte) json.RawMessage {
+// toJSON returns bytes as a body: a string if they are not JSON.
+func toJSON(data []byte) json.RawMessage {
 	if json.Valid(data) {
 		return data
 	}
@@ -208,8 +208,8 @@ func secondsUntil(t *time.Time) *float64 {
 	return new(time.Until(*t).Seconds())
 }
 
-// stamp returns a moment in the broker's form.
-func stamp(t *time.Time) string {
+// formatTime returns a moment in the broker's form.
+func formatTime(t *time.Time) string {
 	if t == nil {
 		return ""
 	}

@@ -18,7 +18,7 @@ import (
 // Rows belong to their application: only the application and the workers change them.
 type jobd struct{ *Door }
 
-func asJobd(d *Door) {
+func setUpJobd(d *Door) {
 	m := &jobd{d}
 	d.handle("GET /v1/status", m.status)
 	d.handle("GET /v1/types", m.types)
@@ -56,7 +56,7 @@ type jobdTarget struct {
 	Oldest      *time.Time `json:"oldest"`
 }
 
-func (t *jobdTarget) as() api.Type {
+func (t *jobdTarget) toType() api.Type {
 	x := api.Type{
 		Type: t.Target, Paused: t.Paused, Queued: t.Waiting + t.Queued, Delayed: t.Manual, Running: t.Running, Workers: t.Workers,
 		Dead: int(t.Fail), OldestSeconds: secondsSince(t.Oldest),
@@ -79,22 +79,23 @@ func (m *jobd) status(r *http.Request) (any, error) {
 		Targets    int `json:"targets"`
 	}
 	err := m.request(r, http.MethodGet, "/v1/stats", nil, &s)
-	out := st.as(m.Name)
-	out.Workers, out.Types, out.Ledger = s.Workers, s.Targets, s.as().Ledger
+	out := st.toStatus(m.Name)
+	out.Workers, out.Types, out.Ledger = s.Workers, s.Targets, s.toType().Ledger
 	return out, err
 }
 
-// inPlace asks for a page of a listing whose cursors are numbers and can be passed on as they are.
-func (m *jobd) inPlace(r *http.Request, path string, out any) error {
+// requestPage asks for a page of a listing whose cursors are numbers and can be passed on as they
+// are.
+func (m *jobd) requestPage(r *http.Request, path string, out any) error {
 	return m.request(r, http.MethodGet, path+"?limit="+strconv.Itoa(limitOf(r, 500))+"&cursor="+cmp.Or(r.URL.Query().Get("cursor"), "0"), nil, out)
 }
 
 func (m *jobd) types(r *http.Request) (any, error) {
 	var page api.List[jobdTarget]
-	err := m.inPlace(r, "/v1/targets", &page)
+	err := m.requestPage(r, "/v1/targets", &page)
 	out := api.List[api.Type]{Items: []api.Type{}, Next: page.Next}
 	for i := range page.Items {
-		out.Items = append(out.Items, page.Items[i].as())
+		out.Items = append(out.Items, page.Items[i].toType())
 	}
 	return &out, err
 }
@@ -108,7 +109,7 @@ func (m *jobd) workers(r *http.Request) (any, error) {
 		Trouble string       `json:"trouble"`
 		Silent  bool         `json:"silent"`
 	}]
-	err := m.inPlace(r, "/v1/workers", &page)
+	err := m.requestPage(r, "/v1/workers", &page)
 	out := api.List[Worker]{Items: []Worker{}, Next: page.Next}
 	for _, w := range page.Items {
 		x := Worker{Silent: w.Silent, Worker: api.Worker{Peer: api.Peer{Address: w.Address, Client: w.Name, Seconds: secondsSince(w.Since)}, Types: len(w.Targets), Jobs: []string{}}}
@@ -160,7 +161,7 @@ func (x *jobdRow) job() job {
 	case x.Status == "accepted":
 		j.Holds = "accepted, and not begun"
 	case x.Status == "done" && x.Result == "ok":
-		j.State, j.Body = "answered", asJSON([]byte(strings.TrimSuffix(x.Stdout, "\n")))
+		j.State, j.Body = "answered", toJSON([]byte(strings.TrimSuffix(x.Stdout, "\n")))
 	case x.Signal != "":
 		j.Reason = "signal: " + x.Signal
 	case x.Code != nil:
@@ -250,6 +251,6 @@ func (m *jobd) pause(verb string) answer {
 			return nil, err
 		}
 		err := m.request(r, http.MethodGet, path, nil, &t)
-		return t.as(), err
+		return t.toType(), err
 	}
 }

@@ -23,7 +23,7 @@ type jq struct {
 	start string // the cursor at which the last count began, and at which the change begins
 }
 
-func asJQ(d *Door) {
+func setUpJQ(d *Door) {
 	q := &jq{Door: d}
 	d.handle("GET /v1/status", q.status)
 	d.handle("GET /v1/types", q.types)
@@ -82,7 +82,7 @@ func jqLedger(c map[string]uint64) api.Ledger {
 
 func (q *jq) status(r *http.Request) (any, error) {
 	s, st, err := q.stats(r)
-	out := st.as(q.Name)
+	out := st.toStatus(q.Name)
 	out.Rates = &api.Rates{In: s.Rates.In, Out: s.Rates.Out}
 	out.Workers, out.Types, out.Dead, out.StoreBytes = s.Workers, len(s.Names), int(s.States["error"]), s.Bytes
 	out.Ledger = jqLedger(s.States)
@@ -121,8 +121,8 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
-	list, next, err := q.askWorkers(r, limitOf(r, maxPage), q.from(r))
-	out := api.List[Worker]{Items: []Worker{}, Next: q.mark(next)}
+	list, next, err := q.askWorkers(r, limitOf(r, maxPage), q.startOf(r))
+	out := api.List[Worker]{Items: []Worker{}, Next: q.addCursor(next)}
 	for i := range list {
 		w := &list[i]
 		x := Worker{Silent: w.Silent, Worker: api.Worker{
@@ -242,7 +242,7 @@ func (x *jqJob) job() job {
 func (q *jq) list(r *http.Request, f *filter, state, cursor string, _ bool) (jobs []job, next string, err error) {
 	v := url.Values{"limit": {strconv.Itoa(limitOf(r, maxPage))}, "cursor": {cursor}, "status": {state}, "name": {f.typ}}
 	if f.older > 0 {
-		v.Set("to", stamp(new(time.Now().Add(-f.older))))
+		v.Set("to", formatTime(new(time.Now().Add(-f.older))))
 	}
 	var page struct {
 		Jobs   []jqJob `json:"jobs"`
@@ -313,7 +313,7 @@ func (q *jq) bulk(verb string) answer {
 			in["status"] = map[string]string{"queued": "queued", "delayed": "retrying"}[f.state]
 		}
 		if f.older > 0 {
-			in["to"] = stamp(new(time.Now().Add(-f.older)))
+			in["to"] = formatTime(new(time.Now().Add(-f.older)))
 		}
 		if limit > 0 && q.start != "" {
 			in["cursor"] = q.start

@@ -18,7 +18,7 @@ import (
 // paused.
 type serverless struct{ *Door }
 
-func asServerless(d *Door) {
+func setUpServerless(d *Door) {
 	s := &serverless{d}
 	d.handle("GET /v1/status", s.status)
 	d.handle("GET /v1/types", s.types)
@@ -65,8 +65,8 @@ func (c *slsCounts) ledger() api.Ledger {
 	}
 }
 
-// slsLook holds the part of serverlessd's statistics that is read.
-type slsLook struct {
+// slsStats holds the part of serverlessd's statistics that is read.
+type slsStats struct {
 	Ledger    *slsCounts `json:"ledger"`
 	Imbalance int64      `json:"imbalance"`
 	Types     []struct {
@@ -81,7 +81,7 @@ type slsLook struct {
 	HandsOut bool `json:"handing_out"`
 }
 
-func (s *serverless) look(r *http.Request) (l slsLook, err error) {
+func (s *serverless) stats(r *http.Request) (l slsStats, err error) {
 	return l, s.request(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
 }
 
@@ -90,8 +90,8 @@ func (s *serverless) status(r *http.Request) (any, error) {
 	if err := s.request(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return nil, err
 	}
-	l, err := s.look(r)
-	out := st.as(s.Name)
+	l, err := s.stats(r)
+	out := st.toStatus(s.Name)
 	out.Types, out.StoreBytes, out.Imbalance = l.AllTypes, l.Journal.Bytes, l.Imbalance
 	if l.Ledger != nil {
 		out.Ledger = l.Ledger.ledger()
@@ -100,7 +100,7 @@ func (s *serverless) status(r *http.Request) (any, error) {
 }
 
 func (s *serverless) types(r *http.Request) (any, error) {
-	l, err := s.look(r)
+	l, err := s.stats(r)
 	out := api.List[api.Type]{Items: []api.Type{}}
 	for i := range l.Types {
 		t := &l.Types[i]
@@ -224,7 +224,7 @@ func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	}
 	var data []byte
 	err := s.request(r, http.MethodGet, slsPath(client, kind, id), nil, &data)
-	if j.Body = asJSON(data); j.State == "answered" {
+	if j.Body = toJSON(data); j.State == "answered" {
 		j.answerSize = len(data)
 	}
 	return &j, err
@@ -321,7 +321,7 @@ func (s *serverless) pause(path string) answer {
 		if err := s.request(r, http.MethodPost, path, nil, &body); err != nil {
 			return nil, err
 		}
-		l, err := s.look(r)
+		l, err := s.stats(r)
 		out := api.Type{Paused: path == "/stop"}
 		if l.Ledger != nil {
 			out.Queued, out.Running = l.Ledger.Waiting, l.Ledger.Running

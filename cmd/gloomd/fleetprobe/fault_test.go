@@ -71,7 +71,7 @@ func awaitBorrowed(t *testing.T, b *broker, n int) {
 func awaitEnd(t *testing.T, b *broker) {
 	t.Helper()
 	select {
-	case <-b.down().Gone():
+	case <-b.down().Exited():
 	case <-time.After(patience):
 		t.Errorf("%s goes on", b.name)
 	}

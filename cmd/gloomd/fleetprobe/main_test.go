@@ -24,7 +24,7 @@ var scratch string // removed when the run is over
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	throwaway.Parallel(40)
+	throwaway.LimitParallel(40)
 	os.Exit(throwaway.Main(&scratch, func() (int, error) {
 		code := m.Run()
 		return code, shared.end()

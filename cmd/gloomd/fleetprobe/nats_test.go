@@ -295,11 +295,11 @@ func TestNATSRefuses(t *testing.T) {
 	}
 	t.Cleanup(l.close)
 	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	other := t.TempDir()
-	if err := throwaway.Certs(other); err != nil {
+	if err := throwaway.WriteCerts(other); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(t *testing.T, conf string) *natsServer {

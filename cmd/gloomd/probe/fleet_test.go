@@ -316,7 +316,7 @@ func TestCut(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()
-	if err := errors.Join(throwaway.Certs(dir), throwaway.Certs(other)); err != nil {
+	if err := errors.Join(throwaway.WriteCerts(dir), throwaway.WriteCerts(other)); err != nil {
 		t.Fatal(err)
 	}
 	of := func(name string) string { return filepath.Join(dir, name) }
@@ -570,7 +570,7 @@ func TestDrain(t *testing.T) {
 			return f.Lost > lost || len(f.Brokers) == 1 && f.Brokers[0].State == "draining"
 		})
 		close(release)
-		<-b.Gone()
+		<-b.Exited()
 		stop()
 		eventually(t, "what it borrowed is answered, or lost with it", func() bool {
 			f = a.fleet()
@@ -604,7 +604,7 @@ func TestDrain(t *testing.T) {
 	if r, err := last.Result(testContext(t)); err != nil || string(r.Body) != `"b1"` {
 		t.Errorf("of a drain: %s, %v", r.Body, err)
 	}
-	<-a.Gone()
+	<-a.Exited()
 }
 
 // TestCluster: of three NATS servers one may be lost.

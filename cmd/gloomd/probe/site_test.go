@@ -24,7 +24,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	throwaway.Parallel(2)
+	throwaway.LimitParallel(2)
 	os.Exit(throwaway.Main(&bin, func() (int, error) {
 		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
 			return 1, err

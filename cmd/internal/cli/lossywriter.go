@@ -40,59 +40,59 @@ func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 
 // Lost returns how many lines were lost since the last one that was written. Other lines may be
 // lost or written before the caller's next one: only LossNotice gets the exact number.
-func (o *LossyWriter) Lost() int64 { return o.lost.Load() }
+func (l *LossyWriter) Lost() int64 { return l.lost.Load() }
 
 // start starts the goroutine, which never ends; o.mu is held.
-func (o *LossyWriter) start() {
-	o.lines, o.results, o.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(o.timeout)
+func (l *LossyWriter) start() {
+	l.lines, l.results, l.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(l.timeout)
 	go func() {
-		for l := range o.lines {
-			_, err := o.w.Write(l)
-			o.results <- err
+		for line := range l.lines {
+			_, err := l.w.Write(line)
+			l.results <- err
 		}
 	}()
 }
 
 // Write implements io.Writer. A lost line is not an error.
-func (o *LossyWriter) Write(line []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lines == nil {
-		o.start()
+func (l *LossyWriter) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lines == nil {
+		l.start()
 	}
-	if o.hanging {
+	if l.hanging {
 		select {
-		case err := <-o.results:
-			o.writeEnded(err)
+		case err := <-l.results:
+			l.writeEnded(err)
 		default:
-			o.lost.Add(1)
+			l.lost.Add(1)
 			return len(line), nil
 		}
 	}
-	wait, text := o.timeout, bytes.Clone(line)
-	if o.reported = o.lost.Load(); o.reported > 0 {
+	wait, text := l.timeout, bytes.Clone(line)
+	if l.reported = l.lost.Load(); l.reported > 0 {
 		wait = min(wait, resumeTimeout)
-		if o.LossNotice != nil {
-			text = append([]byte(o.LossNotice(o.reported)), text...)
+		if l.LossNotice != nil {
+			text = append([]byte(l.LossNotice(l.reported)), text...)
 		}
 	}
-	o.timer.Reset(wait)
-	defer o.timer.Stop()
-	o.lines <- text // does not block: the goroutine waits for it
+	l.timer.Reset(wait)
+	defer l.timer.Stop()
+	l.lines <- text // does not block: the goroutine waits for it
 	select {
-	case err := <-o.results:
-		o.writeEnded(err)
+	case err := <-l.results:
+		l.writeEnded(err)
 		return len(line), err
-	case <-o.timer.C:
-		o.hanging = true
+	case <-l.timer.C:
+		l.hanging = true
 		return len(line), nil
 	}
 }
 
 // writeEnded is called when a write has returned; o.mu is held.
-func (o *LossyWriter) writeEnded(err error) {
-	o.hanging = false
+func (l *LossyWriter) writeEnded(err error) {
+	l.hanging = false
 	if err == nil {
-		o.lost.Add(-o.reported) // the line says how many were lost
+		l.lost.Add(-l.reported) // the line says how many were lost
 	}
 }

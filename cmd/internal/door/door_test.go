@@ -128,7 +128,7 @@ func TestConnectionLimit(t *testing.T) {
 // without reading a public answer.
 func TestSlowClients(t *testing.T) {
 	dir, largeBody := t.TempDir(), make([]byte, 1<<20)
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
@@ -389,7 +389,7 @@ func TestLocal(t *testing.T) {
 // closed.
 func TestDailyWarning(t *testing.T) {
 	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {

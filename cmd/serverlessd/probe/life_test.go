@@ -204,7 +204,7 @@ func TestControl(t *testing.T) {
 		t.Errorf("%q", r.body)
 	}
 	select {
-	case <-d.Gone():
+	case <-d.Exited():
 	case <-time.After(testTimeout):
 		t.Fatal("did not quit")
 	}

@@ -33,7 +33,7 @@ func inFull(t *testing.T) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	throwaway.Parallel(3)
+	throwaway.LimitParallel(3)
 	os.Exit(throwaway.Main(&bin, func() (int, error) {
 		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
 			return 1, err

@@ -16,15 +16,15 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// World says where and when figures were measured.
-type World struct {
+// Environment says where and when figures were measured.
+type Environment struct {
 	Started time.Time `json:"started"`
 	Host    Host      `json:"host"`
 	Build   Build     `json:"build"`
 }
 
-// ThisWorld returns the world of figures that are measured now.
-func ThisWorld() World { return World{time.Now(), ThisHost(), ThisBuild()} }
+// CurrentEnvironment returns the environment of figures that are measured now.
+func CurrentEnvironment() Environment { return Environment{time.Now(), CurrentHost(), CurrentBuild()} }
 
 // Host is the machine.
 type Host struct {
@@ -35,8 +35,8 @@ type Host struct {
 	Memory     int64  `json:"memory_bytes"`
 }
 
-// ThisHost describes the machine that this program runs on; unknown fields stay empty.
-func ThisHost() Host {
+// CurrentHost describes the machine that this program runs on; unknown fields stay empty.
+func CurrentHost() Host {
 	h := Host{Processors: runtime.NumCPU(), OS: osName()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -82,9 +82,9 @@ type Build struct {
 // outside a checkout.
 var commit string
 
-// ThisBuild describes this program: from its build information, or otherwise from the git checkout
-// in which it runs.
-func ThisBuild() Build {
+// CurrentBuild describes this program: from its build information, or otherwise from the git
+// checkout in which it runs.
+func CurrentBuild() Build {
 	b := Build{Go: runtime.Version(), Commit: commit}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.read(info)

@@ -40,8 +40,8 @@ func TestStoppedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		s := &submit{tool: &tool{out: out, err: out}, ordered: true, number: true, quiet: true, resume: resume}
-		st := &stream{submit: s, show: newShow(s, nil), unprinted: make(chan struct{}, 9), outcomes: make(chan lineResult, 9), retry: make(chan line, 9), room: make(chan struct{}, 1)}
+		s := &submitCommand{tool: &tool{out: out, err: out}, ordered: true, number: true, quiet: true, resume: resume}
+		st := &stream{submitCommand: s, printer: newOutcomePrinter(s, nil), unprinted: make(chan struct{}, 9), outcomes: make(chan lineResult, 9), retry: make(chan line, 9), room: make(chan struct{}, 1)}
 		for _, seq := range []int{4, 0, 2, 3} {
 			st.unprinted <- struct{}{}
 			st.outcomes <- lineResult{line: line{seq: seq, number: seq + 1}, Result: gloom.Result{Body: []byte(strconv.Itoa(seq))}}
@@ -49,7 +49,7 @@ func TestStoppedInOrder(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		n, err := st.print(ctx)
-		_ = st.show.flush()
+		_ = st.printer.flush()
 		printed, _ := os.ReadFile(out.Name())
 		want := "1\t0\n3\t2\n4\t3\n5\t4\n"
 		if resume {

@@ -23,7 +23,7 @@ import (
 // outcomePrinter prints the outcomes of a stream: answers on stdout, failures on stderr, and a
 // progress bar there if it is a terminal.
 type outcomePrinter struct {
-	*submit
+	*submitCommand
 	startedAt time.Time
 	total     int  // lines, -1 where that is not known
 	terminal  bool // stderr is a terminal
@@ -37,12 +37,12 @@ type outcomePrinter struct {
 	unwritten int // the first line whose outcome is still in w, or an earlier one; 0 if none is
 }
 
-// drawPace is the time between two drawings of the bar. Answers that go to the same terminal are
+// drawInterval is the time between two drawings of the bar. Answers that go to the same terminal are
 // printed at the same moments.
-const drawPace = 100 * time.Millisecond
+const drawInterval = 100 * time.Millisecond
 
-func newShow(s *submit, count func() int) *outcomePrinter {
-	v := &outcomePrinter{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.IsTerminal(s.err)}
+func newOutcomePrinter(s *submitCommand, count func() int) *outcomePrinter {
+	v := &outcomePrinter{submitCommand: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.IsTerminal(s.err)}
 	v.shared = v.terminal && cli.IsTerminal(s.out)
 	if v.terminal && !s.quiet {
 		v.total = count()
@@ -51,7 +51,7 @@ func newShow(s *submit, count func() int) *outcomePrinter {
 	return v
 }
 
-func newBar(s *submit, total int) *progressbar.ProgressBar {
+func newBar(s *submitCommand, total int) *progressbar.ProgressBar {
 	return progressbar.NewOptions(total,
 		progressbar.OptionSetWriter(s.err),
 		progressbar.OptionSetDescription(cmp.Or(s.job.Type, "attach")),
@@ -120,13 +120,13 @@ func (v *outcomePrinter) draw() {
 	_ = v.bar.Set(n)
 }
 
-// tick returns a ticker's channel: the printing goroutine must call flush at each tick. That
+// startTicker returns a ticker's channel: the printing goroutine must call flush at each tick. That
 // goroutine also calls flush when it is idle.
-func (v *outcomePrinter) tick() (c <-chan time.Time, stop func()) {
+func (v *outcomePrinter) startTicker() (c <-chan time.Time, stop func()) {
 	if v.bar == nil {
 		return nil, func() {}
 	}
-	t := time.NewTicker(drawPace)
+	t := time.NewTicker(drawInterval)
 	return t.C, t.Stop
 }
 
@@ -313,12 +313,12 @@ func (v *outcomePrinter) finish(n counts, outstanding int, cause, outputErr erro
 	v.tool.note("%s", s)
 }
 
-// reconnects reports when a stream loses its connection, and ends the stream if the connection
-// does not come back.
-type reconnects struct {
-	*submit
-	show   *outcomePrinter
-	giveUp context.CancelCauseFunc
+// reconnectReporter reports when a stream loses its connection, and ends the stream if the
+// connection does not come back.
+type reconnectReporter struct {
+	*submitCommand
+	printer *outcomePrinter
+	giveUp  context.CancelCauseFunc
 
 	mu       sync.Mutex // guards the following
 	timer    *time.Timer
@@ -329,7 +329,7 @@ type reconnects struct {
 // jobLost reports a lost connection as soon as the first of its jobs has failed, because after the
 // last one the stream may be over. A kept job whose outcome cannot be read fails when the
 // connection is back.
-func (r *reconnects) jobLost(err *gloom.LostError) {
+func (r *reconnectReporter) jobLost(err *gloom.LostError) {
 	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) || errors.Is(err.Cause, gloom.ErrClosed) {
 		return // ErrClosed: we have ended the connection
 	}
@@ -338,14 +338,14 @@ func (r *reconnects) jobLost(err *gloom.LostError) {
 	r.report(err.Addr, err)
 }
 
-func (r *reconnects) report(addr string, err error) {
+func (r *reconnectReporter) report(addr string, err error) {
 	if !r.reported {
 		r.reported = true
 		r.notef("connection to %s lost: %s; trying again", addr, cause(err))
 	}
 }
 
-func (r *reconnects) notice(n gloom.Notice) {
+func (r *reconnectReporter) notice(n gloom.Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
@@ -371,13 +371,13 @@ func (r *reconnects) notice(n gloom.Notice) {
 	}
 }
 
-func (r *reconnects) notef(format string, args ...any) {
+func (r *reconnectReporter) notef(format string, args ...any) {
 	if !r.quiet {
-		r.show.note(format, args...)
+		r.printer.note(format, args...)
 	}
 }
 
-func (r *reconnects) stop() {
+func (r *reconnectReporter) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = true
