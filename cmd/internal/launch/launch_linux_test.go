@@ -457,3 +457,32 @@ func TestNoLeaks(t *testing.T) {
 		t.Errorf("failed starts leave %d descriptors", after-before)
 	}
 }
+
+// threads returns how many threads this program has.
+func threads(t *testing.T) int {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+func TestRunningProcessesNeedNoThreads(t *testing.T) {
+	const n = 200
+	var procs []*Process
+	for range n {
+		procs = append(procs, start(t, Command{Args: []string{"sleep", "1000"}}))
+	}
+	if got := threads(t); got >= n {
+		t.Errorf("%d threads with %d processes, want fewer than one for each process", got, n)
+	}
+	for _, p := range procs {
+		p.SignalGroup(syscall.SIGKILL)
+	}
+	for _, p := range procs {
+		if r := p.Result(); r.Signal != syscall.SIGKILL || r.Err != nil {
+			t.Fatalf("a killed process ended with %+v", r)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"math"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +46,27 @@ func setLimits(pid int, limits []Limit) {
 
 // waitEnd waits for the process's end without reaping it.
 func (p *Process) waitEnd() {
+	p.pollEnd()
 	for unix.Waitid(unix.P_PID, p.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
+// pollEnd waits until the process seems to have ended, and keeps no thread waiting meanwhile. If
+// each process needed a thread, a job that uses up the processes that the system allows would end
+// this program: the Go runtime aborts if it cannot have a further thread. pollEnd returns at once
+// if the kernel or the limit on open files does not allow it.
+func (p *Process) pollEnd() {
+	fd, err := unix.PidfdOpen(p.process.Pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	if conn, err := f.SyscallConn(); err == nil {
+		_ = conn.Read(func(fd uintptr) bool {
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n != 0
+		})
 	}
 }
 
