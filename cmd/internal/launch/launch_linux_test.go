@@ -486,3 +486,12 @@ func TestRunningProcessesNeedNoThreads(t *testing.T) {
 		}
 	}
 }
+
+// TestSpareThreads is about a runtime that has no thread left when the system allows no more: it
+// aborts the program.
+func TestSpareThreads(t *testing.T) {
+	run(t, "true")
+	if got := threads(t); got < spareThreads {
+		t.Errorf("%d threads after the first process, want at least the %d spare ones", got, spareThreads)
+	}
+}

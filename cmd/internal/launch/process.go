@@ -44,6 +44,7 @@ type Process struct {
 // is done there, because the kernel sends the parent-death signal when the forking thread ends, not
 // when the process does.
 var forkThread = sync.OnceValue(func() chan func() {
+	keepThreads(spareThreads)
 	calls := make(chan func())
 	go func() {
 		runtime.LockOSThread()
@@ -53,6 +54,29 @@ var forkThread = sync.OnceValue(func() chan func() {
 	}()
 	return calls
 })
+
+// spareThreads is more than a busy daemon needs: one for each call that waits for a disk.
+const spareThreads = 48
+
+// keepThreads makes the Go runtime have at least this many threads, which it never ends. If the
+// processes that this program starts use up what the system allows (pids.max, TasksMax) and the
+// runtime needs one thread more than it has, it aborts the program.
+func keepThreads(n int) {
+	release := make(chan struct{})
+	var locked, free sync.WaitGroup
+	locked.Add(n)
+	for range n {
+		free.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			locked.Done()
+			<-release
+		})
+	}
+	locked.Wait()
+	close(release)
+	free.Wait()
+}
 
 // fork starts a process on that thread.
 func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, err error) {
