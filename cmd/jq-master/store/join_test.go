@@ -232,3 +232,61 @@ func TestEnqueueWithoutKeySet(t *testing.T) {
 	}
 	checkJobs(t, r, j)
 }
+
+// TestForeignJobs: a key of a job that is of another type keeps no script from doing its work on other
+// jobs, and what a script cannot do as a whole it does not begin.
+func TestForeignJobs(t *testing.T) {
+	t.Parallel()
+	r := open(t, shared)
+	acquire(t, r)
+	make := func(seq uint64) (jobs []*job.Job) {
+		for n := range uint64(3) {
+			jobs = append(jobs, newJob(seq+n))
+		}
+		return jobs
+	}
+	spoil := func(j *job.Job) {
+		shared.Do(t, "DEL", r.keys.job(j.ID))
+		shared.Do(t, "SET", r.keys.job(j.ID), "x")
+	}
+	jobs := make(1)
+	add(t, r, jobs...)
+	for i, j := range jobs {
+		jobs[i] = moveTo(t, r, j, started(j), 0, 0)
+		jobs[i] = moveTo(t, r, jobs[i], ended(jobs[i], job.Done), 70, 40)
+	}
+	spoil(jobs[1])
+	mustCall(t, func(f func(error)) { r.Fetch([]job.ID{jobs[0].ID, jobs[1].ID, jobs[2].ID}, f) })
+	got := load(t, r)
+	if got.Jobs[jobs[0].ID].Result != nil || got.Jobs[jobs[2].ID].Result != nil || got.Drop[jobs[2].ID] != 0 {
+		t.Errorf("results are left: %+v", got.Jobs)
+	}
+	if n, err := r.client.ZCard(t.Context(), r.keys.results).Result(); err != nil || n != 0 {
+		t.Errorf("%d results are listed, %v", n, err)
+	}
+
+	jobs = make(4)
+	ops := queuedBy(r, func(s Store) { s.Enqueue(jobs, nil, func([]job.ID, bool, error) {}) })
+	add(t, r, jobs...)
+	spoil(jobs[1])
+	undone := await(t, func(f func(error)) {
+		undo := *ops[0].undo
+		undo.done = ignoreAnswer(f)
+		r.add(&undo)
+	})
+	if got = load(t, r); undone != nil || len(got.Live) != 0 {
+		t.Errorf("after an undo: %v, %v", undone, got.Live)
+	}
+
+	jobs = make(7)
+	spoil(jobs[1])
+	if e := await(t, enqueueing(r, nil, jobs...)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
+		t.Errorf("enqueueing: %v", e.err)
+	}
+	if got = load(t, r); len(got.Live) != 0 {
+		t.Errorf("after an enqueueing that failed: %v", got.Live)
+	}
+	if n, err := r.client.Exists(t.Context(), r.keys.job(jobs[0].ID)).Result(); err != nil || n != 0 {
+		t.Errorf("a job of it is there, %v", err)
+	}
+}

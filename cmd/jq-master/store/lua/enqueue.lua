@@ -30,7 +30,10 @@ end
 if new > 0 then
   seq = math.max(seq + new, list(KEYS[3]))
   redis.call('SET', KEYS[2], string.format('%d', seq))
-  write(start)
+  local failed = write(start, KEYS[3])
+  if failed then
+    return failed
+  end
 end
 if ARGV[3] ~= '' then
   -- hold.lua removes the key. Redis drops it a year later, by its own clock, in case it is not in the set.

@@ -9,3 +9,7 @@ end
 if string.sub(held[1], 1, #ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('FENCED lease is "' .. held[1] .. '"')
 end
+-- isForeign reports whether an answer says that a key has another type, so that it is not ours.
+local function isForeign(answer)
+  return type(answer) == 'table' and answer.err and string.find(answer.err, '^WRONGTYPE ') ~= nil
+end

@@ -18,11 +18,21 @@ local function list(live)
   end
   return last
 end
-local function write(first)
+-- If a job cannot be written, write removes those that it has written and listed, and returns the error.
+local function write(first, live)
   for i = first, #KEYS do
     local at = begin[i]
-    if at then
-      redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + tonumber(ARGV[at + 1])))
+    local answer = at and redis.pcall('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + tonumber(ARGV[at + 1])))
+    if type(answer) == 'table' then
+      for k = first, i - 1 do
+        if begin[k] then
+          redis.pcall('DEL', KEYS[k])
+        end
+      end
+      for n = 2, #places, 2 do
+        redis.pcall('ZREM', live, places[n])
+      end
+      return answer
     end
   end
 end

@@ -9,6 +9,9 @@ redis.call('SET', KEYS[2], string.format('%d', seq))
 for i = 5, #KEYS do
   redis.call('DEL', KEYS[i]) -- it may hold a job that could not be read
 end
-write(5)
+local failed = write(5, KEYS[4])
+if failed then
+  return failed
+end
 redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
 return seq

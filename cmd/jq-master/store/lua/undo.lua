@@ -10,8 +10,12 @@ if ARGV[3] ~= '' then
   end
 end
 for i = first, #KEYS do
-  local state = redis.call('HGET', KEYS[i], 'state')
-  if state == 'queued' or not state then -- it may be among the live ones, but not written
+  local state = redis.pcall('HGET', KEYS[i], 'state')
+  if isForeign(state) then
+    redis.call('ZREM', KEYS[3], string.sub(KEYS[i], -36))
+  elseif type(state) == 'table' then
+    return state
+  elseif state == 'queued' or not state then -- it may be among the live ones, but not written
     redis.call('DEL', KEYS[i])
     redis.call('ZREM', KEYS[3], string.sub(KEYS[i], -36))
   end
