@@ -52,3 +52,54 @@ func TestAt(t *testing.T) {
 		t.Errorf("the clock of the memory is off by %v", off)
 	}
 }
+
+// TestClockAtTakeover: the clock of Redis is set forward by two days. The master that then takes over
+// does not follow it at once, whether it was waiting at that time or began to wait later: idempotency
+// keys last as long as they should.
+func TestClockAtTakeover(t *testing.T) {
+	t.Parallel()
+	const set = 48 * time.Hour
+	behind := func(r *Redis) bool {
+		off := time.Since(time.UnixMilli(r.At(boot.Since()))) - set
+		return off.Abs() < 10*time.Second
+	}
+	first := open(t, shared)
+	acquire(t, first)
+	second := standby(t, secondClient(t, first))
+	<-second.waitReasons
+	// As if the clock of Redis had been right until now, and wrong since.
+	for _, r := range []*Redis{first, second.Redis} {
+		r.clock.start(since1970(time.Now())-set, boot.Since())
+	}
+	j, key := newJob(1), &Key{Name: "k", TTL: time.Hour}
+	if e := await(t, enqueueing(first, key, j)); e.err != nil {
+		t.Fatal(e.err)
+	}
+	again := func(r *Redis, name string) {
+		t.Helper()
+		if !behind(r) {
+			t.Errorf("%s: its clock says %v", name, time.UnixMilli(r.At(boot.Since())))
+		}
+		if err := r.renew(t.Context(), r.current()); err != nil { // this removes keys that have ended
+			t.Fatal(err)
+		}
+		if e := await(t, enqueueing(r, key, newJob(2))); e.err != nil || !e.replayed {
+			t.Errorf("%s: the key has ended: %+v", name, e)
+		}
+	}
+	if err := first.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second.acquired(t)
+	again(second.Redis, "who waited")
+	if err := second.renew(t.Context(), second.current()); err != nil {
+		t.Fatal(err)
+	}
+	third := standby(t, secondClient(t, first))
+	<-third.waitReasons
+	if err := second.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	third.acquired(t)
+	again(third.Redis, "who began to wait later")
+}

@@ -65,7 +65,7 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 	}
 	for range 2 {
 		asked := boot.Since()
-		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys}
+		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys, r.keys.clock}
 		answer, err := takeScript.Run(ctx, r.client, names,
 			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.holder.String(), dead, first).Slice()
 		if err != nil {
@@ -92,9 +92,14 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 				r.noteUnreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
 			}
 			t.expiresAt.Store(int64(asked + leaseTerm))
-			r.clock.start(time.Duration(end)*time.Millisecond-leaseTerm, (asked+boot.Since())/2)
+			r.setClock(time.Duration(end)*time.Millisecond-leaseTerm, 0, (asked+boot.Since())/2)
 			return t, nil
 		}
+		if len(answer) != 4 {
+			return nil, fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
+		}
+		ahead, _ := answer[3].(int64)
+		r.setClock(time.Duration(n)*time.Millisecond, time.Duration(ahead)*time.Millisecond, (asked+boot.Since())/2)
 		h, ok := holderOf(lease)
 		if !ok { // a later version may have written it, so wait until it expires
 			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
@@ -105,6 +110,18 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 		dead = lease
 	}
 	return nil, errors.New("another master is taking over")
+}
+
+// setClock sets the clock to the time of Redis, once. Later calls correct it, also those of a standby: if
+// the clock of Redis is set forward, keys and results must not end at a takeover. Therefore a standby
+// also begins with the clock of the active master, which is ahead by ahead, if that is behind.
+func (r *Redis) setClock(storeTime, ahead, uptime time.Duration) {
+	if r.clockSet {
+		r.clock.follow(storeTime, uptime)
+		return
+	}
+	r.clock.start(storeTime+min(ahead, 0), uptime)
+	r.clockSet = true
 }
 
 // beginTerm starts a term and its writer.
@@ -131,7 +148,7 @@ func (r *Redis) current() *term {
 func (r *Redis) holdLease(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	now := r.clock.at(asked)
-	answer, err := holdScript.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
+	answer, err := holdScript.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys, r.keys.clock},
 		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyTTL.Milliseconds()).Int64Slice()
 	if err == nil && len(answer) != 2 {
 		err = fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)

@@ -46,6 +46,7 @@ type Redis struct {
 	clock         clock
 	warnedOfNoAOF bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
 	usable        bool // whether Redis was ever usable; owned by Acquire
+	clockSet      bool // whether the clock was set to a store's time; owned by Acquire
 
 	mu      sync.Mutex // guards the fields below; held only briefly
 	queue   []*op

@@ -90,8 +90,8 @@ type Store interface {
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
 	DropSchedule(name string, done func(error))
 	// At returns the time of the store when boot.Since was up, in milliseconds since 1970. All
-	// stored times of jobs and idempotency keys are times of this clock. From one Acquire to the
-	// next it runs evenly, even if the clock of a host is set.
+	// stored times of jobs and idempotency keys are times of this clock. From the first Acquire on
+	// it runs evenly, even if the clock of a host is set.
 	At(uptime time.Duration) int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool

@@ -2,7 +2,7 @@
 -- on, commands that a dead connection sent under a lower number fail, even if the server reads them
 -- later; therefore numbers only rise. It also removes up to 1,000 idempotency keys that have ended,
 -- and shortens up to 1,000 that were stored while the clock was ahead. KEYS: lease, seq, the set of
--- these keys, standbys. ARGV: epoch and name, acknowledged seq, number, milliseconds, the master's time
+-- these keys, standbys, clock. ARGV: epoch and name, acknowledged seq, number, milliseconds, the master's time
 -- in milliseconds since 1970, the latest end that a key may have. It returns the number of standbys that can serve, and the time.
 local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
@@ -18,6 +18,7 @@ local ended = redis.call('ZRANGE', KEYS[3], '-inf', ARGV[5], 'BYSCORE', 'LIMIT',
 local number, process = string.match(lease, '^%S+ %S+ (%d+) %d+ (.*)')
 if tonumber(number) <= tonumber(ARGV[3]) then
   redis.call('SET', KEYS[1], string.format('%s%s %d %s', ARGV[1], ARGV[3], now + ARGV[4], process))
+  redis.call('SET', KEYS[5], string.format('%d %d', now + ARGV[4], ARGV[5] - now)) -- see take.lua
 end
 if #ended > 0 then
   redis.call('DEL', unpack(ended))

@@ -1,9 +1,10 @@
--- Takes the lease if it is free. KEYS: lease, seq, epoch, standbys. ARGV: the epoch for a new
+-- Takes the lease if it is free. KEYS: lease, seq, epoch, standbys, clock. ARGV: the epoch for a new
 -- store, our name, milliseconds, our process, the lease of a dead process, for how many
 -- milliseconds others give way to us (0: we cannot serve, and give way to those that can). The set
 -- of standbys that can serve is ordered by the end of that time. A lease consists of epoch, name,
 -- fencing number, expiry, process. A lease that cannot be read is set aside, and the answer has its
--- new name; its owner will then see another lease.
+-- new name; its owner will then see another lease. If another master has the lease, the answer has
+-- the time and by how much the clock of that master is ahead of it.
 local set = {}
 local function read(key, pattern)
   local kind = redis.call('TYPE', key).ok
@@ -32,7 +33,9 @@ if lease then
     if ARGV[6] ~= '0' then
       redis.pcall('ZADD', KEYS[4], now + ARGV[6], ARGV[2])
     end
-    return {0, lease, tonumber(till) - now}
+    local clock = redis.pcall('GET', KEYS[5])
+    local at, ahead = string.match(type(clock) == 'string' and clock or '', '^(%d+) (%-?%d+)$')
+    return {0, lease, now, at == till and tonumber(ahead) or 0} -- another version does not write the clock
   end
   fence = tonumber(number)
 end
