@@ -23,8 +23,8 @@ type conn struct {
 	readState readState
 	hasInput  bool // bytes of the connection have been read, and their requests not carried out
 	input     input
-	// readLimit bounds the bytes of one read; 0 means no limit. It is set after the connection had
-	// more input than fits in a turn, so that less is left over.
+	// readLimit bounds the bytes of one read. It grows with each read until the connection has more
+	// input than fits in a turn, so that little is left over.
 	readLimit      int
 	discardedBytes int         // how many bytes have been discarded since frames are no longer read
 	isClosed       atomic.Bool // the connection is closed, so offloaded work is not needed
@@ -78,7 +78,7 @@ const (
 	// lingerBytes is how much it may still send in that time.
 	lingerTimeout = 2 * time.Second
 	lingerBytes   = 64 << 20
-	// minReadLimit is the smallest readLimit besides 0, in bytes.
+	// minReadLimit is the smallest readLimit, and the first one, in bytes.
 	minReadLimit = 16 << 10
 	// minCollectedDrop is the size, in bytes, from which the memory of an unfinished frame that is
 	// dropped is collected at once.

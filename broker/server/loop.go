@@ -112,8 +112,9 @@ func (lp *loop) onReady(fd int, ev poll.Events) {
 // read reads once. The data waits for the step of the round: if it were handled between system
 // calls, neither code nor data would stay in the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, eof bool) {
-	// Input that was read earlier must be handled before more is read directly into the frame.
-	if len(lp.readBuf)-lp.readBytes-lp.directBytes < minRead || c.hasInput && c.input.isBig() {
+	// Input that was read earlier must be handled before more is read directly into the frame, or
+	// before more is read than fits in a turn, since the rest must be kept.
+	if len(lp.readBuf)-lp.readBytes-lp.directBytes < minRead || c.hasInput && (c.input.isBig() || lp.readBytes >= c.readLimit) {
 		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()
 		}
@@ -128,12 +129,7 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		return
 	}
 	into, room := c.input.freeSpace(), lp.readBuf[lp.readBytes:]
-	if c.readLimit > 0 && len(room) > c.readLimit {
-		room = room[:c.readLimit]
-	}
-	if limit := max(minConnRest, maxTotalRest/(1+lp.lastCutTurns)); len(room) > limit {
-		room = room[:limit]
-	}
+	room = room[:min(len(room), c.readLimit, max(minConnRest, maxTotalRest/(1+lp.lastCutTurns)))]
 	if len(into) > readBufSize {
 		into, room = into[:readBufSize], nil
 	}

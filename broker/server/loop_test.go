@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -78,4 +79,41 @@ func TestFullSocket(t *testing.T) {
 			t.Errorf("%d jobs are out, want 3: with them the worker has used up its credit", n)
 		}
 	})
+}
+
+// TestReadsFitTurns: if a peer sends more than fits in its turns, most of it stays in the socket,
+// because the broker would have to keep it.
+func TestReadsFitTurns(t *testing.T) {
+	s := startServer(t, nil)
+	c, fd := pair(t, s, wire.SubmitPort)
+	lp, own := c.loop, c.source.(*socket).fd
+	poller, err := poll.Open() // nobody waits for its events: the test calls the loop
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	lp.readBuf, lp.poller = make([]byte, readBufSize), poller
+	flood := bytes.Repeat(frame(`{"action":"cancel","id":"no"}`), 50_000)
+	for limit := 0; ; {
+		n, err := poll.Send(fd, flood)
+		for ; err == nil && n < len(flood); n, err = poll.Send(fd, flood) {
+			flood = flood[n:]
+		}
+		if err == nil {
+			break
+		}
+		if len(c.input.rest) == 0 {
+			limit = c.readLimit
+		}
+		lp.lastCutTurns = streamBusyConns // many connections are busy, so turns are short
+		lp.read(c, own, false)
+		lp.read(c, own, false)
+		lp.flush()
+		if n := len(c.input.rest); n > limit+limit/4 {
+			t.Fatalf("%d bytes wait in the broker; a read may take %d", n, limit)
+		}
+		for answers := make([]byte, 1<<16); c.hubConn.UnreadBytes() > 0; lp.send(c) {
+			_, _ = poll.Receive(fd, answers)
+		}
+	}
 }
