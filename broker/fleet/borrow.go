@@ -263,7 +263,7 @@ func (o *offer) mayStillFill(now int64) bool {
 	return now-o.grantedAt < min(minGrantTime+4*o.peer.roundTrip, maxGrantTime)
 }
 
-// compare is negative if c is better than d. Any offer is better than nil.
+// compare is negative if o is better than other. Any offer is better than nil.
 func (o *offer) compare(other *offer) int {
 	switch {
 	case o == nil && other == nil:

@@ -14,25 +14,25 @@ type condMutex struct {
 }
 
 // broadcast wakes those who wait. The lock must be held.
-func (g *condMutex) broadcast() {
-	g.changed.release()
-	g.changed = doneChan{}
+func (m *condMutex) broadcast() {
+	m.changed.release()
+	m.changed = doneChan{}
 }
 
 // waitFor calls try with the lock held, now and after each change, while try returns
 // ErrNotConnected or ErrWindowFull. Without wait it calls try once. After ctx has ended it
 // calls try a last time, and try returns that error.
-func (g *condMutex) waitFor(ctx context.Context, wait bool, try func() error) error {
+func (m *condMutex) waitFor(ctx context.Context, wait bool, try func() error) error {
 	for {
 		var changed <-chan struct{}
-		g.waiters.Lock()
-		g.Lock()
+		m.waiters.Lock()
+		m.Lock()
 		err := try()
 		if err == ErrNotConnected || err == ErrWindowFull {
-			changed = g.changed.wait()
+			changed = m.changed.wait()
 		}
-		g.Unlock()
-		g.waiters.Unlock()
+		m.Unlock()
+		m.waiters.Unlock()
 		if !wait || ctx.Err() != nil || changed == nil {
 			return err
 		}

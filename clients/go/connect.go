@@ -84,8 +84,8 @@ func (c *config) retry() func(n Notice, stop <-chan struct{}) (stopped bool) {
 	}
 }
 
-// permanent reports whether another attempt would only get the same refusal.
-func permanent(err error) bool {
+// isPermanent reports whether another attempt would only get the same refusal.
+func isPermanent(err error) bool {
 	r, ok := errors.AsType[*RefusedError](err)
 	return ok && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState
 }

@@ -27,9 +27,9 @@ func appendSubmit(buf []byte, job *Job, key string) []byte {
 	var typ [64]byte
 	r := wire.Request{
 		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority,
-		DelayMS: millis(job.Delay), TimeoutMS: millis(job.Timeout), BackoffMS: millis(job.backoff()),
-		ExpiresMS: millis(job.Expires), AgeMS: millis(job.Age), KeepMS: millis(job.Keep), Retries: -1,
-		Detach: job.Detach, NoAck: job.NoAck, Progress: job.OnProgress != nil, Groups: canonicals(job.Groups),
+		DelayMS: toMillis(job.Delay), TimeoutMS: toMillis(job.Timeout), BackoffMS: toMillis(job.backoff()),
+		ExpiresMS: toMillis(job.Expires), AgeMS: toMillis(job.Age), KeepMS: toMillis(job.Keep), Retries: -1,
+		Detach: job.Detach, NoAck: job.NoAck, Progress: job.OnProgress != nil, Groups: canonicalNames(job.Groups),
 	}
 	if len(r.Body) == 0 {
 		r.Body = null
@@ -90,8 +90,8 @@ func checkJSON(what, id string, value []byte) error {
 	return nil
 }
 
-// millis rounds away from zero, because 0 would mean none.
-func millis(d time.Duration) int64 {
+// toMillis rounds away from zero, because 0 would mean none.
+func toMillis(d time.Duration) int64 {
 	return d.Milliseconds() + int64(cmp.Compare(d%time.Millisecond, 0))
 }
 
@@ -104,7 +104,7 @@ func canonical(id string) string {
 	return id
 }
 
-func canonicals(names []string) [][]byte {
+func canonicalNames(names []string) [][]byte {
 	forms := make([][]byte, len(names))
 	for i, name := range names {
 		forms[i] = wire.Canonical(nil, name)

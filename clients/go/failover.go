@@ -66,7 +66,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 			s.adopt(sess)
 			return sess, nil
 		}
-		refused = refused && permanent(err)
+		refused = refused && isPermanent(err)
 		if all == nil {
 			all = err
 		} else {

@@ -99,13 +99,13 @@ func (r *Run) appendAnswer(buf, body []byte, err error) ([]byte, wire.Verb) {
 	f := &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
 	if f.release {
-		return wire.AppendRelease(buf, r.name, millis(f.delay)), wire.Release
+		return wire.AppendRelease(buf, r.name, toMillis(f.delay)), wire.Release
 	}
 	reason := cmp.Or(err.Error(), wire.DefaultFailReason)
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	return wire.AppendFail(buf, r.name, wire.Canonical(nil, reason), !f.final, millis(f.delay)), wire.Fail
+	return wire.AppendFail(buf, r.name, wire.Canonical(nil, reason), !f.final, toMillis(f.delay)), wire.Fail
 }
 
 // check refuses a body that the broker would refuse.

@@ -80,7 +80,7 @@ func (s *socket) join(then func(error)) {
 		return
 	}
 	s.send(wire.AppendJoin(nil, &wire.Request{
-		Type: []byte(canonical(s.worker.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
+		Type: []byte(canonical(s.worker.Type)), Types: canonicalNames(v.Types), Except: canonicalNames(v.Except),
 		Prefetch: v.Prefetch, Cancel: true, WantHeaders: s.worker.Headers,
 	}), request{verb: wire.Join, done: then})
 }

@@ -232,7 +232,7 @@ func (w *Worker) serve(addr string) {
 		switch {
 		case w.leavingCtx.Err() != nil:
 			return
-		case n.Event == EventFailed && permanent(n.Err):
+		case n.Event == EventFailed && isPermanent(n.Err):
 			w.giveUp(n)
 			return
 		case pause(n, w.leavingCtx.Done()):

@@ -62,7 +62,7 @@ func (a *app) runManual(args []string, target string, output bool) error {
 		job := eot.Object(eot.Members(m.Value))
 		result := eot.String(job.Get("result"))
 		failed = failed || result != "ok"
-		t.add(m.Name, result, orDash(job.Get("code")), orDash(job.Get("signal")), "")
+		t.add(m.Name, result, textOrDash(job.Get("code")), textOrDash(job.Get("signal")), "")
 		if output && !a.json {
 			fmt.Fprint(a.stdout, eot.String(job.Get("stdout")))
 			fmt.Fprint(a.stderr, eot.String(job.Get("stderr")))
@@ -187,8 +187,8 @@ func idsOf(args []string) (ids []int64, err error) {
 	return ids, nil
 }
 
-// orDash shows a value that may be null.
-func orDash(raw json.RawMessage) string {
+// textOrDash shows a value that may be null.
+func textOrDash(raw json.RawMessage) string {
 	switch {
 	case raw == nil || string(raw) == "null":
 		return "-"

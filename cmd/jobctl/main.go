@@ -23,7 +23,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return min(cli.Report(stderr, "jobctl", err), cli.ExitFailed)
 }
 
-const long = `jobctl talks to jobd, or with --master to jobd-master.
+const longHelp = `jobctl talks to jobd, or with --master to jobd-master.
 
 ~/.jobctl.conf can hold the options that are always the same:
 
@@ -37,7 +37,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "jobctl [OPTIONS] COMMAND",
 		Short: "Control jobd and jobd-master",
-		Long:  long,
+		Long:  longHelp,
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -67,7 +67,7 @@ func (g *grid) fancy(colour bool) table.Writer {
 	w.ResetHeaders()
 	g.fill(w, func(column, cell string) string {
 		if colour {
-			return paint(column, cell)
+			return colourCell(column, cell)
 		}
 		return cell
 	})
@@ -93,7 +93,7 @@ func (g *grid) fill(w table.Writer, show func(column, cell string) string) {
 	}
 }
 
-func paint(column, cell string) string {
+func colourCell(column, cell string) string {
 	switch column + " " + cell {
 	case "paused yes":
 		return text.FgYellow.Sprint(cell)

@@ -21,26 +21,26 @@ type pendingEngine struct {
 
 var errStarting = errors.New("the daemon is starting")
 
-func (l *pendingEngine) set(engine control.Daemon) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.engine, l.routes, l.reason = engine, control.Routes(engine), nil
+func (p *pendingEngine) set(engine control.Daemon) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.engine, p.routes, p.reason = engine, control.Routes(engine), nil
 }
 
-func (l *pendingEngine) setReason(why error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reason = why
+func (p *pendingEngine) setReason(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reason = why
 }
 
-func (l *pendingEngine) current() (control.Daemon, peer.Routes, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.engine, l.routes, l.reason
+func (p *pendingEngine) current() (control.Daemon, peer.Routes, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine, p.routes, p.reason
 }
 
-func (l *pendingEngine) health() error {
-	engine, _, err := l.current()
+func (p *pendingEngine) health() error {
+	engine, _, err := p.current()
 	if err != nil {
 		return err
 	}
@@ -49,11 +49,11 @@ func (l *pendingEngine) health() error {
 
 // serverRoutes returns routes that can be served before the engine is open, and then pass requests
 // on to it.
-func (l *pendingEngine) serverRoutes() peer.Routes {
+func (p *pendingEngine) serverRoutes() peer.Routes {
 	routes := make(peer.Routes)
 	for name, route := range control.Routes(nil) {
 		routes[name] = peer.Route{Waits: route.Waits, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
-			_, opened, err := l.current()
+			_, opened, err := p.current()
 			if err != nil {
 				return nil, err
 			}

@@ -75,12 +75,12 @@ func openConstraintFile(s store.Store, path string) (*constraintFile, error) {
 }
 
 // write replaces the file as a whole. It is called with mu held.
-func (k *constraintFile) write() error {
+func (f *constraintFile) write() error {
 	file := struct {
 		Constraints []fileConstraint `json:"constraints"`
 	}{[]fileConstraint{}}
-	for _, id := range slices.Sorted(maps.Keys(k.byID)) {
-		c := k.byID[id]
+	for _, id := range slices.Sorted(maps.Keys(f.byID)) {
+		c := f.byID[id]
 		e := fileConstraint{ID: c.ID, Match: pack.AppendJSON(nil, c.Match), Rate: c.Rate, Burst: c.Burst, Per: c.Per, Enabled: c.Enabled}
 		if c.Concurrency >= 0 {
 			e.Concurrency = &c.Concurrency
@@ -91,7 +91,7 @@ func (k *constraintFile) write() error {
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(k.path, append(data, '\n')); err != nil {
+	if err := durable.WriteFile(f.path, append(data, '\n')); err != nil {
 		return fmt.Errorf("--constraints: %w", err)
 	}
 	return nil
@@ -99,50 +99,50 @@ func (k *constraintFile) write() error {
 
 // changeBoth applies a change, writes the file and calls then. If it cannot write the file, it undoes
 // the change and calls done with the error.
-func (k *constraintFile) changeBoth(id string, c *job.Constraint, done func(error), then func()) {
+func (f *constraintFile) changeBoth(id string, c *job.Constraint, done func(error), then func()) {
 	go func() { // in a goroutine, so that the caller does not wait for the disk
-		k.mu.Lock()
-		old := k.byID[id]
-		k.put(id, c)
-		err := k.write()
+		f.mu.Lock()
+		old := f.byID[id]
+		f.put(id, c)
+		err := f.write()
 		if err != nil {
-			k.put(id, old)
+			f.put(id, old)
 		}
-		k.mu.Unlock()
+		f.mu.Unlock()
 		if err != nil {
-			done(&master.Unwritable{Err: err})
+			done(&master.UnwritableError{Err: err})
 			return
 		}
 		then()
 	}()
 }
 
-func (k *constraintFile) put(id string, c *job.Constraint) {
+func (f *constraintFile) put(id string, c *job.Constraint) {
 	if c == nil {
-		delete(k.byID, id)
+		delete(f.byID, id)
 	} else {
-		k.byID[id] = c
+		f.byID[id] = c
 	}
 }
 
 // PutConstraint implements store.Store.
-func (k *constraintFile) PutConstraint(c *job.Constraint, done func(error)) {
-	k.changeBoth(c.ID, c, done, func() { k.Store.PutConstraint(c, done) })
+func (f *constraintFile) PutConstraint(c *job.Constraint, done func(error)) {
+	f.changeBoth(c.ID, c, done, func() { f.Store.PutConstraint(c, done) })
 }
 
 // DropConstraint implements store.Store.
-func (k *constraintFile) DropConstraint(id string, done func(error)) {
-	k.changeBoth(id, nil, done, func() { k.Store.DropConstraint(id, done) })
+func (f *constraintFile) DropConstraint(id string, done func(error)) {
+	f.changeBoth(id, nil, done, func() { f.Store.DropConstraint(id, done) })
 }
 
 // Load implements store.Store.
-func (k *constraintFile) Load(ctx context.Context, load store.LoadHandlers) error {
+func (f *constraintFile) Load(ctx context.Context, load store.LoadHandlers) error {
 	tell := load.Constraint
 	load.Constraint = func(*job.Constraint) error { return nil }
-	k.mu.Lock()
-	for _, c := range k.byID {
+	f.mu.Lock()
+	for _, c := range f.byID {
 		_ = tell(c) // openConstraintFile has checked it
 	}
-	k.mu.Unlock()
-	return k.Store.Load(ctx, load)
+	f.mu.Unlock()
+	return f.Store.Load(ctx, load)
 }

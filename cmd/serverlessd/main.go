@@ -32,7 +32,7 @@ func main() {
 func command() *cobra.Command {
 	opt := defaults()
 	cmd := &cobra.Command{Use: "serverlessd", Short: "A durable job queue over HTTP: lines come in, handlers run them", Long: longHelp}
-	bind(cmd.Flags(), opt)
+	bindFlags(cmd.Flags(), opt)
 	cmd.AddCommand(ingestCommand())
 	return cli.Daemon{
 		Prefix:   prefix,

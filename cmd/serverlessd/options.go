@@ -74,8 +74,8 @@ func defaults() *options {
 // maxResult is the largest value of --max-result.
 const maxResult = 16 << 20
 
-// bind defines a flag for every option.
-func bind(f *pflag.FlagSet, o *options) {
+// bindFlags defines a flag for every option.
+func bindFlags(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
 	o.door.Flags(f)
 	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, without --store, the store; only one daemon at a time can use it")

@@ -16,42 +16,42 @@ type jsonObject struct {
 	index   map[string]int
 }
 
-func (c *jsonObject) set(name string, value json.RawMessage) {
-	if c.index == nil {
-		c.index = make(map[string]int)
+func (o *jsonObject) set(name string, value json.RawMessage) {
+	if o.index == nil {
+		o.index = make(map[string]int)
 	}
-	if i, ok := c.index[name]; ok {
-		c.members[i].Value = value
+	if i, ok := o.index[name]; ok {
+		o.members[i].Value = value
 		return
 	}
-	c.index[name] = len(c.members)
-	c.members = append(c.members, eot.Member{Name: name, Value: value})
+	o.index[name] = len(o.members)
+	o.members = append(o.members, eot.Member{Name: name, Value: value})
 }
 
-func (c *jsonObject) setText(name, text string) { c.set(name, eot.AppendString(nil, text)) }
+func (o *jsonObject) setText(name, text string) { o.set(name, eot.AppendString(nil, text)) }
 
 // merge adds the members of an object.
-func (c *jsonObject) merge(object json.RawMessage) {
+func (o *jsonObject) merge(object json.RawMessage) {
 	for _, m := range eot.Members(object) {
-		c.set(m.Name, m.Value)
+		o.set(m.Name, m.Value)
 	}
 }
 
-func (c *jsonObject) has(name string) bool {
-	_, ok := c.index[name]
+func (o *jsonObject) has(name string) bool {
+	_, ok := o.index[name]
 	return ok
 }
 
-func (c *jsonObject) get(name string) json.RawMessage {
-	if i, ok := c.index[name]; ok {
-		return c.members[i].Value
+func (o *jsonObject) get(name string) json.RawMessage {
+	if i, ok := o.index[name]; ok {
+		return o.members[i].Value
 	}
 	return nil
 }
 
 // sortedMembers returns the members sorted as JavaScript sorts them: numbers first, ascending.
-func (c *jsonObject) sortedMembers() []eot.Member {
-	list := slices.Clone(c.members)
+func (o *jsonObject) sortedMembers() []eot.Member {
+	list := slices.Clone(o.members)
 	slices.SortStableFunc(list, func(a, b eot.Member) int {
 		m, errM := strconv.ParseUint(a.Name, 10, 32)
 		n, errN := strconv.ParseUint(b.Name, 10, 32)
@@ -68,13 +68,13 @@ func (c *jsonObject) sortedMembers() []eot.Member {
 	return list
 }
 
-func (c *jsonObject) sorted() json.RawMessage {
-	return (&jsonObject{members: c.sortedMembers()}).json()
+func (o *jsonObject) sorted() json.RawMessage {
+	return (&jsonObject{members: o.sortedMembers()}).json()
 }
 
-func (c *jsonObject) json() json.RawMessage {
+func (o *jsonObject) json() json.RawMessage {
 	out := []byte{'{'}
-	for i, m := range c.members {
+	for i, m := range o.members {
 		if i > 0 {
 			out = append(out, ',')
 		}

@@ -131,7 +131,7 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAns
 	conn.Trust(m.opt.MaxAnswer)
 	if i < 0 {
 		i = len(m.workers)
-		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), noOverview: new(atomic.Bool), lastHeard: conn.Heard()}
+		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), noOverview: new(atomic.Bool), lastHeard: conn.LastHeard()}
 		m.workers = append(m.workers, w)
 		go func() {
 			<-conn.Done()
@@ -329,7 +329,7 @@ func (m *Master) ping() {
 		return
 	}
 	for _, w := range m.workers {
-		lastHeard := w.conn.Heard()
+		lastHeard := w.conn.LastHeard()
 		if lastHeard.After(w.lastHeard) {
 			w.answersPings, w.missedPings = w.missedPings > 0 || w.answersPings, 0
 		}

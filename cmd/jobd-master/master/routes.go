@@ -42,7 +42,7 @@ func (m *Master) onRegister(_ context.Context, c *peer.Conn, data json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	return peer.ReplyThen{Data: peer.OK, Do: onAnswered}, nil
+	return peer.DeferredReply{Data: peer.OK, Do: onAnswered}, nil
 }
 
 func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {

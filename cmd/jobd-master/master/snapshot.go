@@ -214,7 +214,7 @@ func isUnknownRequest(err error) bool {
 	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
 }
 
-// fromStatus makes a overview.Daemon from a status, which every worker can report.
+// fromStatus makes an overview.Daemon from a status, which every worker can report.
 func fromStatus(answer json.RawMessage) (l overview.Daemon) {
 	var status struct {
 		Targets map[string]struct {

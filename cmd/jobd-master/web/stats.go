@@ -32,8 +32,8 @@ func (s *Server) stats(*http.Request) (any, error) {
 // watchFor is how long Watch continues after the last request for the statistics.
 const watchFor = 10 * time.Minute
 
-// Watch takes a Look at intervals, until stop is closed, so that plots have data when the page is
-// opened again. If nobody has requested the statistics for watchFor, workers and their tables are
+// Watch takes a snapshot at intervals, until stop is closed, so that plots have data when the page
+// is opened again. If nobody has requested the statistics for watchFor, workers and their tables are
 // left alone.
 func (s *Server) Watch(stop <-chan struct{}) { s.history.Collect(stop, s.moment) }
 
@@ -55,7 +55,7 @@ func (s *Server) moments(*http.Request) (any, error) {
 	return api.List[moments.Moment]{Items: s.history.Recent()}, nil
 }
 
-// stats holds the sums of a Look, its findings, and the busiest targets.
+// stats holds the sums of a snapshot, its findings, and the busiest targets.
 type stats struct {
 	At         time.Time       `json:"at"`
 	Workers    int             `json:"workers"`

@@ -110,8 +110,8 @@ const maxOutput = 64 << 20
 
 const (
 	// openTimeout limits the time for the database in one attempt to open.
-	openTimeout = 30 * time.Second
-	openEvery   = time.Second
+	openTimeout  = 30 * time.Second
+	openInterval = time.Second
 	// confirmAfter is how long a row must be missing before it counts as deleted, and how
 	// long a trigger must refuse an output before the size counts as the reason.
 	confirmAfter = 5 * time.Second
@@ -134,7 +134,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 				log.Error().Err(err).Msg("the database is away; waiting for it")
 			}
 			waits(err)
-			if sleep(ctx, openEvery, nil) {
+			if sleep(ctx, openInterval, nil) {
 				continue
 			}
 		}
@@ -382,7 +382,7 @@ func (b *Bridge) giveBack(id int64) {
 	delete(b.fields, id)
 	if b.manualRows[id] {
 		delete(b.manualRows, id)
-		b.answer(id, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
+		b.sendResult(id, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
 	}
 	b.writer.queue(&change{kind: changeGiveBack, id: id})
 }
@@ -401,7 +401,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 		delete(b.requeued, r.ID)
 	}
 	if r.manual {
-		b.answer(r.ID, answer)
+		b.sendResult(r.ID, answer)
 	}
 	if r.mayStillRun {
 		b.rowTasks.Go(func() { b.awaitStrayRun(r) })

@@ -82,7 +82,7 @@ func (b *Bridge) pollLoop(ctx context.Context) {
 	}
 }
 
-// queuePage queues the rows of a page; took is how long it took to read.
+// queuePage queues the rows of a page; elapsed is how long it took to read.
 func (b *Bridge) queuePage(page store.Page, elapsed time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -155,8 +155,9 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 	return len(rows)
 }
 
-// answer sends the result of a job to the RunManual that waits for it, if one does; b.mu is held.
-func (b *Bridge) answer(id int64, r manualResult) {
+// sendResult sends the result of a job to the RunManual that waits for it, if one does; b.mu is
+// held.
+func (b *Bridge) sendResult(id int64, r manualResult) {
 	if a := b.awaiting[id]; a != nil {
 		delete(b.awaiting, id)
 		r.id = id

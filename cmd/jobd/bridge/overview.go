@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Look implements control.Engine. Its counts are those of the metrics.
+// Overview implements control.Engine. Its counts are those of the metrics.
 func (b *Bridge) Overview() overview.Daemon {
 	targets, manual := b.targetStatus()
 	c := b.cfg.MySQL
@@ -19,8 +19,8 @@ func (b *Bridge) Overview() overview.Daemon {
 	for i, t := range targets {
 		row := overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
 		if i < maxTargets {
-			row.Accepted = counted(b.metrics.acceptedRows, t.Name, "poll") + counted(b.metrics.acceptedRows, t.Name, "hand")
-			row.OK, row.Fail = counted(b.metrics.endedRows, t.Name, "ok"), counted(b.metrics.endedRows, t.Name, "fail")
+			row.Accepted = counterValue(b.metrics.acceptedRows, t.Name, "poll") + counterValue(b.metrics.acceptedRows, t.Name, "hand")
+			row.OK, row.Fail = counterValue(b.metrics.endedRows, t.Name, "ok"), counterValue(b.metrics.endedRows, t.Name, "fail")
 		}
 		l.Targets = append(l.Targets, row)
 	}
@@ -38,7 +38,7 @@ func (b *Bridge) Overview() overview.Daemon {
 	return l
 }
 
-func counted(vec *prometheus.CounterVec, labels ...string) uint64 {
+func counterValue(vec *prometheus.CounterVec, labels ...string) uint64 {
 	var m dto.Metric
 	_ = vec.WithLabelValues(labels...).Write(&m)
 	return uint64(m.GetCounter().GetValue())

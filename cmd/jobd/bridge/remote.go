@@ -78,7 +78,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 			return remoteFinal(r.ID, false, "", reason), true
 		case runUnknown:
 			return b.unknownEnd(r, reason)
-		case runNever:
+		case runNotBegun:
 			if b.stopped() {
 				return f, false
 			}
@@ -95,7 +95,7 @@ type runResult uint8
 const (
 	runAnswered runResult = iota
 	runFailed             // a retry would fail, too
-	runNever              // the row has certainly not run
+	runNotBegun           // the row has certainly not run
 	runUnknown            // the row may have run
 )
 
@@ -111,7 +111,7 @@ func runResultOf(err error) (runResult, string) {
 		if lost.Sent {
 			return runUnknown, "the broker was lost while it had the job"
 		}
-		return runNever, ""
+		return runNotBegun, ""
 	case errors.As(err, &jobErr):
 		switch {
 		case jobErr.Code == gloom.ErrDraining:
@@ -124,9 +124,9 @@ func runResultOf(err error) (runResult, string) {
 		if link.IsFinalRefusal(err) {
 			return runFailed, fmt.Sprintf("the broker refuses the job: %s: %s", refused.Code, refused.Reason)
 		}
-		return runNever, "" // an earlier copy still runs, or the broker has no room
+		return runNotBegun, "" // an earlier copy still runs, or the broker has no room
 	}
-	return runNever, ""
+	return runNotBegun, ""
 }
 
 // awaitStrayRun is for a row that was given up while a worker may still run it. It frees the row's

@@ -634,12 +634,12 @@ func TestRunResultOf(t *testing.T) {
 		{&gloom.JobError{Code: gloom.ErrDraining}, runUnknown},
 		{&gloom.JobError{Code: gloom.ErrCancelled}, runFailed},
 		{&gloom.LostError{Sent: true}, runUnknown},
-		{&gloom.LostError{}, runNever},
-		{&gloom.RefusedError{Code: gloom.ErrIDExists}, runNever},
-		{&gloom.RefusedError{Code: gloom.ErrOverloaded}, runNever},
-		{&gloom.RefusedError{Code: gloom.ErrForbidden}, runNever},
+		{&gloom.LostError{}, runNotBegun},
+		{&gloom.RefusedError{Code: gloom.ErrIDExists}, runNotBegun},
+		{&gloom.RefusedError{Code: gloom.ErrOverloaded}, runNotBegun},
+		{&gloom.RefusedError{Code: gloom.ErrForbidden}, runNotBegun},
 		{&gloom.RefusedError{Code: gloom.ErrSizeError}, runFailed},
-		{context.Canceled, runNever},
+		{context.Canceled, runNotBegun},
 	} {
 		if got, _ := runResultOf(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)

@@ -285,7 +285,7 @@ func (b *Bridge) finish(r *row, f store.Result) {
 				notified = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
 			}
 			b.mu.Lock()
-			b.answer(r.ID, notified)
+			b.sendResult(r.ID, notified)
 			b.mu.Unlock()
 			v = <-written
 		}

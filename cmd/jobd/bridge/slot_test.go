@@ -36,7 +36,7 @@ func TestHostCannotStartProcesses(t *testing.T) {
 		t.Fatalf("%+v", f.record(2))
 	}
 	f.Poll(nil)
-	eventually(t, "a row goes back and is tried again", func() bool { return counted(f.metrics.endedRows, "a", "requeued") >= 3 })
+	eventually(t, "a row goes back and is tried again", func() bool { return counterValue(f.metrics.endedRows, "a", "requeued") >= 3 })
 	f.fetchHealth.note("fetch", store.ErrFenced) // all reasons are told
 	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "too many open files") || !strings.Contains(err.Error(), "rows cannot be fetched") {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func (b *Bridge) Close() error {
 // answerWaiting answers all RunManual calls that still wait; b.mu is held.
 func (b *Bridge) answerWaiting() {
 	for id := range b.awaiting {
-		b.answer(id, manualResult{reason: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
+		b.sendResult(id, manualResult{reason: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
 	}
 }
 
@@ -85,7 +85,7 @@ func (b *Bridge) stopAccepting() {
 		}
 		r.givenBack = true
 		if r.manual {
-			b.answer(r.ID, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
+			b.sendResult(r.ID, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
 		}
 		ch := b.writer.queue(&change{kind: changeGiveBack, id: r.ID})
 		b.rowTasks.Go(func() {
@@ -145,11 +145,11 @@ func (b *Bridge) endRunning(ctx context.Context) {
 	b.signalAll(syscall.SIGTERM)
 	stopCtx, cancel := context.WithTimeout(ctx, termTimeout)
 	defer cancel()
-	b.waitUntil(stopCtx, b.noProcess)
+	b.waitUntil(stopCtx, b.hasNoProcess)
 	b.signalAll(syscall.SIGKILL)
 }
 
-func (b *Bridge) noProcess() bool {
+func (b *Bridge) hasNoProcess() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.inBroker {

@@ -52,7 +52,7 @@ type writeResult struct {
 	writtenAt  int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
-func (v writeResult) written() bool { return v.lostReason == "" && v.err == nil }
+func (r writeResult) written() bool { return r.lostReason == "" && r.err == nil }
 
 // writer collects changes into large transactions: changes that arrive during one transaction form
 // the next. A change stays until it is written or lost, however long the database is away.
@@ -76,13 +76,13 @@ type writer struct {
 }
 
 const (
-	writeRows  = 256
-	writeBytes = 1 << 20
-	// writers is the number of concurrent transactions: while one waits for the disk, the next
-	// is filled. The second begins when it has half as many changes as the first, or after
+	maxTransactionRows  = 256
+	maxTransactionBytes = 1 << 20
+	// maxTransactions is the number of concurrent transactions: while one waits for the disk, the
+	// next is filled. The second begins when it has half as many changes as the first, or after
 	// linger, because a transaction with one change costs as much as one with twenty.
-	writers = 2
-	linger  = 20 * time.Millisecond
+	maxTransactions = 2
+	lingerTime      = 20 * time.Millisecond
 
 	retryBusy = 20 * time.Millisecond
 	minRetry  = 50 * time.Millisecond
@@ -90,7 +90,7 @@ const (
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, metrics: m, log: log, onState: state, wake: make(chan struct{}, writers), failing: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, metrics: m, log: log, onState: state, wake: make(chan struct{}, maxTransactions), failing: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
@@ -121,7 +121,7 @@ func (w *writer) lingerLeft(now time.Time) time.Duration {
 	if len(w.pending) >= w.writing/2 {
 		return 0
 	}
-	return w.lastStart.Add(linger).Sub(now)
+	return w.lastStart.Add(lingerTime).Sub(now)
 }
 
 // limitMemory limits the memory that waiting outputs take: it spools or cuts them.
@@ -198,7 +198,7 @@ func (w *writer) wakeLoop() {
 // run writes changes until ctx ends; later changes are not written.
 func (w *writer) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for range writers {
+	for range maxTransactions {
 		wg.Go(func() { w.loop(ctx) })
 	}
 	wg.Wait()
@@ -289,7 +289,7 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 			if wait < 0 || due < wait {
 				wait = due
 			}
-		case len(batch) == writeRows, len(batch) > 0 && bytes+c.size+c.diskSize > writeBytes, len(batch) > 0 && c.token != batch[0].token,
+		case len(batch) == maxTransactionRows, len(batch) > 0 && bytes+c.size+c.diskSize > maxTransactionBytes, len(batch) > 0 && c.token != batch[0].token,
 			ids[c.id]:
 		default:
 			batch = append(batch, c)

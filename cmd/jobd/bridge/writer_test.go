@@ -95,7 +95,7 @@ func TestWriterBatches(t *testing.T) {
 	o.write = func(store.Batch) (store.WriteResult, error) { <-gate; return store.WriteResult{}, nil }
 	w, _ := writerOn(t, o, nil)
 	var answers []<-chan writeResult
-	for id := int64(0); id < 2*writeRows; id++ {
+	for id := int64(0); id < 2*maxTransactionRows; id++ {
 		answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id}}))
 	}
 	close(gate)
@@ -107,7 +107,7 @@ func TestWriterBatches(t *testing.T) {
 		t.Errorf("%d transactions", len(o.batches))
 	}
 	for _, b := range o.batches {
-		if len(b.Finish) > writeRows {
+		if len(b.Finish) > maxTransactionRows {
 			t.Errorf("%d rows at once", len(b.Finish))
 		}
 	}
@@ -135,16 +135,16 @@ func TestWriterLinger(t *testing.T) {
 	take(now, 40, -1)
 	take(now, 0, -1)
 	queue(19)
-	take(now.Add(linger/4), 0, linger*3/4)
+	take(now.Add(lingerTime/4), 0, lingerTime*3/4)
 	queue(1)
-	take(now.Add(linger/4), 20, -1)
+	take(now.Add(lingerTime/4), 20, -1)
 	queue(1)
-	take(now.Add(linger), 0, linger/4)
-	take(now.Add(linger*5/4), 1, -1)
+	take(now.Add(lingerTime), 0, lingerTime/4)
+	take(now.Add(lingerTime*5/4), 1, -1)
 	w.recordCommit(40)
 	w.recordCommit(20)
 	queue(1)
-	take(now.Add(linger*5/4), 1, -1)
+	take(now.Add(lingerTime*5/4), 1, -1)
 }
 
 func TestChangesOfOneRow(t *testing.T) {
@@ -374,7 +374,7 @@ func TestUnreadableSpool(t *testing.T) {
 				t.Errorf("row %d was written with %d bytes of output", f.ID, len(f.Stdout))
 			}
 		}
-		if held > writeBytes+size {
+		if held > maxTransactionBytes+size {
 			t.Errorf("%d bytes in a transaction", held)
 		}
 	}

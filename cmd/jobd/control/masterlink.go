@@ -133,7 +133,7 @@ func (l *MasterLink) session(ctx context.Context, engine Engine, changed <-chan 
 func (l *MasterLink) serve(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
 	ping := time.NewTicker(cmp.Or(l.PingInterval, pingInterval))
 	defer ping.Stop()
-	lastHeard, missed := conn.Heard(), 0
+	lastHeard, missed := conn.LastHeard(), 0
 	for {
 		select {
 		case <-changed:
@@ -146,7 +146,7 @@ func (l *MasterLink) serve(ctx context.Context, conn *peer.Conn, changed <-chan 
 			conn.Flush(last)
 			return ctx.Err()
 		case <-ping.C:
-			if now := conn.Heard(); now.After(lastHeard) {
+			if now := conn.LastHeard(); now.After(lastHeard) {
 				lastHeard, missed = now, 0
 			}
 			if missed++; missed > maxSilent {

@@ -15,8 +15,8 @@ type Splitter struct {
 
 	input     []byte   // bytes that Next has not read yet
 	pieces    [][]byte // the beginning of an unfinished message; all pieces but the last are full
-	heldBytes int      // bytes in held
-	heldCap   int      // bytes of memory that held uses
+	heldBytes int      // bytes in pieces
+	heldCap   int      // bytes of memory that pieces use
 }
 
 // Sizes of the pieces of an unfinished message. Pieces are never moved; each is as large as all

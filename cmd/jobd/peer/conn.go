@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
-	unreadMax       = 1 << 20          // unread bytes of a peer beyond which we stop reading from it
+	maxUnauthorized = 64 << 10         // bytes of a message before the password is known
+	maxUnread       = 1 << 20          // unread bytes of a peer beyond which we stop reading from it
 	stallTimeout    = 60 * time.Second // how long a peer may read nothing of what it is sent
 	writeChunk      = 256 << 10        // bytes written under one deadline
-	lingerTime      = 2 * time.Second  // how long a refused peer has to read the reason
+	lingerTimeout   = 2 * time.Second  // how long a refused peer has to read the reason
 	maxNo           = 999999           // largest number of a request; the next one is 1
 )
 
@@ -70,7 +70,7 @@ type Conn struct {
 	hasRequested atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu              sync.Mutex
-	changed         *sync.Cond // signalled when out, writing, pending or closed has changed
+	changed         *sync.Cond // signalled when output, writing, pending or closed has changed
 	output          []byte     // to be written
 	writing         int        // bytes that the writer has taken and not yet written
 	pending         int        // requests whose handlers have not returned
@@ -101,7 +101,7 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	}
 	c.input.Max = opt.MaxMessage
 	if !c.authorized {
-		c.input.Max = min(opt.MaxMessage, unauthorizedMax)
+		c.input.Max = min(opt.MaxMessage, maxUnauthorized)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
 	c.acceptedAt = time.Now()
@@ -117,8 +117,9 @@ func (c *Conn) Dialled() bool { return c.dialled }
 // Done is closed when nothing more can arrive from the peer, which may still be reading.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Heard returns the time at which the peer last sent anything or, if it has sent nothing, connected.
-func (c *Conn) Heard() time.Time { return c.acceptedAt.Add(time.Duration(c.lastHeard.Load())) }
+// LastHeard returns the time at which the peer last sent anything or, if it has sent nothing,
+// connected.
+func (c *Conn) LastHeard() time.Time { return c.acceptedAt.Add(time.Duration(c.lastHeard.Load())) }
 
 // Trust lets the peer send messages of up to max bytes, and leave any amount unread. Handlers call
 // it once they know that the peer is a worker.
@@ -278,7 +279,7 @@ func (c *Conn) refuse(why string) {
 func (c *Conn) waitReadable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && !c.refused && !c.unlimitedUnread && len(c.output)+c.writing > unreadMax {
+	for !c.closed && !c.refused && !c.unlimitedUnread && len(c.output)+c.writing > maxUnread {
 		c.changed.Wait()
 	}
 	switch {
@@ -384,8 +385,8 @@ func (c *Conn) request(m eot.Message) error {
 
 // serve runs a handler and sends its result.
 func (c *Conn) serve(handle Handler, m eot.Message) {
-	result, err := c.guard(handle, m)
-	after, _ := result.(ReplyThen)
+	result, err := c.callHandler(handle, m)
+	after, _ := result.(DeferredReply)
 	if after.Do != nil {
 		result = after.Data
 	}
@@ -403,9 +404,9 @@ func (c *Conn) serve(handle Handler, m eot.Message) {
 	}
 }
 
-// guard runs a handler, and turns a panic into an error so that it does not end the daemon and its
-// jobs.
-func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
+// callHandler runs a handler, and turns a panic into an error so that it does not end the daemon
+// and its jobs.
+func (c *Conn) callHandler(handle Handler, m eot.Message) (result any, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			c.log.Error().Str("type", m.Type).Any("panic", fault).Bytes("stack", debug.Stack()).Msg("handler failed")

@@ -113,7 +113,7 @@ func (c *Conn) linger() {
 	if !ok || closer.CloseWrite() != nil {
 		return
 	}
-	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTime))
+	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTimeout))
 	var waste [4 << 10]byte
 	for n := 0; n < 64<<20; {
 		m, err := c.sock.Read(waste[:])
@@ -134,5 +134,5 @@ func samePassword(given, want string) bool {
 // keepalive), but no read is pending that would return the error.
 func isGone(sock net.Conn) bool {
 	tcp, ok := sock.(*net.TCPConn)
-	return ok && tcpClosed(tcp)
+	return ok && isTCPClosed(tcp)
 }

@@ -64,7 +64,7 @@ func serve(t *testing.T, opt peer.Options) *testServer {
 			return c.Call(ctx, "back", data)
 		}},
 		"after": {Handle: func(ctx context.Context, c *peer.Conn, _ json.RawMessage) (any, error) {
-			return peer.ReplyThen{Data: "first", Do: c.Ping}, nil
+			return peer.DeferredReply{Data: "first", Do: c.Ping}, nil
 		}},
 	}
 	opt.Log = zerolog.New(s.log).Level(zerolog.TraceLevel)
@@ -342,17 +342,17 @@ func TestHeardIsMonotonic(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	came := c.Heard()
+	came := c.LastHeard()
 	if _, err := c.Call(t.Context(), "echo", 1); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []time.Time{came, c.Heard()} {
+	for _, at := range []time.Time{came, c.LastHeard()} {
 		if !strings.Contains(at.String(), " m=") || at.After(time.Now()) {
 			t.Errorf("%v is no reading of the monotonic clock", at)
 		}
 	}
-	if !c.Heard().After(came) {
-		t.Errorf("heard at %v, came at %v", c.Heard(), came)
+	if !c.LastHeard().After(came) {
+		t.Errorf("heard at %v, came at %v", c.LastHeard(), came)
 	}
 }
 

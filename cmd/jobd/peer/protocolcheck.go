@@ -4,8 +4,8 @@ package peer
 // browser send any data to ports that trust this host, but only after an HTTP request line or
 // inside a TLS handshake. Our clients begin with neither.
 type protocolCheck struct {
-	state checkState
-	upper bool // the token has had only the letters A to Z so far
+	state    checkState
+	allUpper bool // the token has had only the letters A to Z so far
 }
 
 type checkState uint8
@@ -37,10 +37,10 @@ func (o *protocolCheck) advance(c byte) {
 	case o.state == checkStart && c == 0x16:
 		o.state = checkTLS
 	case o.state == checkStart && isToken(c):
-		o.state, o.upper = checkMethod, capital
+		o.state, o.allUpper = checkMethod, capital
 	case o.state == checkMethod && isToken(c):
-		o.upper = o.upper && capital
-	case o.state == checkMethod && c == ' ' && !o.upper:
+		o.allUpper = o.allUpper && capital
+	case o.state == checkMethod && c == ' ' && !o.allUpper:
 		o.state = checkTarget
 	case o.state == checkTLS && c == 3, o.state == checkMethod && c == ' ', o.state == checkTarget && c == '/':
 		o.state = foreignProtocol

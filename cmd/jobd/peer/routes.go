@@ -8,9 +8,9 @@ import (
 )
 
 // Handler handles one request. data is nil if the request has none, or data that JavaScript treats
-// as false. The result becomes the data of the response: raw JSON unchanged, the Data of a ReplyThen,
-// any other value encoded. An error becomes the response's error. The context ends with the
-// connection.
+// as false. The result becomes the data of the response: raw JSON unchanged, the Data of a
+// DeferredReply, any other value encoded. An error becomes the response's error. The context ends
+// with the connection.
 type Handler func(ctx context.Context, c *Conn, data json.RawMessage) (any, error)
 
 // Route is how a request type is served.
@@ -25,8 +25,8 @@ type Route struct {
 // Routes are the request types that a daemon knows.
 type Routes map[string]Route
 
-// ReplyThen is a result with a function that is called once the response is queued.
-type ReplyThen struct {
+// DeferredReply is a result with a function that is called once the response is queued.
+type DeferredReply struct {
 	Data any
 	Do   func()
 }

@@ -60,7 +60,7 @@ type Server struct {
 // Listen opens the port; no connection is accepted before Serve. Port 0 means a free port.
 func Listen(host string, port int, opt Options) (*Server, error) {
 	opt.setDefaults()
-	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: setUserTimeout}
 	listener, err := config.Listen(context.Background(), cli.ListenNetwork(host), net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (s *Server) Close() {
 // serve the peer's requests.
 func Dial(ctx context.Context, host string, port int, opt Options, routes Routes) (*Conn, error) {
 	opt.setDefaults()
-	dialer := net.Dialer{KeepAliveConfig: keepAlive, Control: userTimeout}
+	dialer := net.Dialer{KeepAliveConfig: keepAlive, Control: setUserTimeout}
 	sock, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err

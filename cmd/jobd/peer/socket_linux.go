@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userTimeout limits how long sent data may stay unacknowledged, because keepalive probes are not
+// setUserTimeout limits how long sent data may stay unacknowledged, because keepalive probes are not
 // sent meanwhile.
-func userTimeout(_, _ string, raw syscall.RawConn) error {
+func setUserTimeout(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stallTimeout.Milliseconds()))
 	})
@@ -17,7 +17,7 @@ func userTimeout(_, _ string, raw syscall.RawConn) error {
 
 const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>
 
-func tcpClosed(sock *net.TCPConn) (closed bool) {
+func isTCPClosed(sock *net.TCPConn) (closed bool) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
 		return true

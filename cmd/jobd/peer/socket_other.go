@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-func userTimeout(_, _ string, _ syscall.RawConn) error { return nil }
+func setUserTimeout(_, _ string, _ syscall.RawConn) error { return nil }
 
-func tcpClosed(*net.TCPConn) bool { return false }
+func isTCPClosed(*net.TCPConn) bool { return false }

@@ -157,7 +157,7 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, limit 
 	return c, seen, err
 }
 
-// rowColumns returns the SQL of the columns of a overview.Row.
+// rowColumns returns the SQL of the columns of an overview.Row.
 func (t *table) rowColumns() string {
 	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
 	for _, c := range []struct {
@@ -173,7 +173,7 @@ func (t *table) rowColumns() string {
 	return columns
 }
 
-// scanRow reads a row's columns that short names, and further columns.
+// scanRow reads a row's columns that rowColumns names, and further columns.
 func scanRow(rows *sql.Rows, l *overview.Row, extra ...any) error {
 	var created, started, finished *int64
 	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, extra...)...)

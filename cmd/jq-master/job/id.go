@@ -50,5 +50,5 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// None reports whether the id is the zero ID.
-func (id ID) None() bool { return id == ID{} }
+// IsZero reports whether the id is the zero ID.
+func (id ID) IsZero() bool { return id == ID{} }

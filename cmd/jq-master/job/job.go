@@ -16,7 +16,7 @@ const (
 	DefaultMaxRetry = 10
 	DefaultTimeout  = 30      // seconds
 	MaxMessage      = 4 << 10 // bytes of a message; longer ones are cut
-	KeptAttempts    = 16      // how many ended runs of a job are kept; older ones are dropped
+	MaxKeptAttempts = 16      // how many ended runs of a job are kept; older ones are dropped
 )
 
 // Span is a length of time in milliseconds.
@@ -102,7 +102,7 @@ type Job struct {
 	Reason     Reason // reason of the last failure
 	ReportedAt int64  // finished_at as the worker reported it; 0 if it did not report one
 
-	// Attempts holds the last KeptAttempts runs that have ended, the oldest first.
+	// Attempts holds the last MaxKeptAttempts runs that have ended, the oldest first.
 	Attempts []Attempt
 }
 

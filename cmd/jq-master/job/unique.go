@@ -27,8 +27,8 @@ func (u *Unique) Size() int64 {
 	return int64(len(u.Key)) + uniqueSize
 }
 
-// Holds reports whether the job holds its key at the time now, in milliseconds since 1970, provided
-// that no other job has taken the key:
+// HoldsKey reports whether the job holds its key at the time now, in milliseconds since 1970,
+// provided that no other job has taken the key:
 //
 //	                            live  waiting  window
 //	queued (also released)      yes   yes      until its end
@@ -40,7 +40,7 @@ func (u *Unique) Size() int64 {
 //
 // If Period is unique.Waiting, a job that waits again after a run holds its key again, unless
 // another job has taken the key meanwhile.
-func (j *Job) Holds(now int64) bool {
+func (j *Job) HoldsKey(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:
 		return false

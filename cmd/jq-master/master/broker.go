@@ -112,13 +112,13 @@ func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m 
 	return l, nil
 }
 
-func (l *brokerConn) close() {
-	l.stop()
-	l.mu.Lock()
-	workers := l.workers
-	l.workers = nil
-	l.wake.Broadcast()
-	l.mu.Unlock()
+func (c *brokerConn) close() {
+	c.stop()
+	c.mu.Lock()
+	workers := c.workers
+	c.workers = nil
+	c.wake.Broadcast()
+	c.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, posts := range workers { // workers end before the submitter, so that the broker counts their runs as lost
@@ -126,87 +126,87 @@ func (l *brokerConn) close() {
 			_ = p.Stop(stopped)
 		}
 	}
-	_ = l.submitter.Close()
-	l.workerLoops.Wait()
-	l.broker.Close()
+	_ = c.submitter.Close()
+	c.workerLoops.Wait()
+	c.broker.Close()
 }
 
-func (l *brokerConn) queueRequest(e brokerRequest) {
-	l.mu.Lock()
-	l.queue = append(l.queue, e)
-	l.pending++
+func (c *brokerConn) queueRequest(e brokerRequest) {
+	c.mu.Lock()
+	c.queue = append(c.queue, e)
+	c.pending++
 	if e.change != nil {
-		l.pendingChanges++
+		c.pendingChanges++
 	}
 	if e.rule != nil && e.rule.drop {
-		l.droppedRules[e.rule.pattern]++
+		c.droppedRules[e.rule.pattern]++
 	}
-	l.mu.Unlock()
-	l.wake.Signal()
+	c.mu.Unlock()
+	c.wake.Signal()
 }
 
 // backlog returns how many requests have not been sent, and how many changes the broker has not
 // answered.
-func (l *brokerConn) backlog() (pending, changes int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.pending, l.pendingChanges
+func (c *brokerConn) backlog() (pending, changes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending, c.pendingChanges
 }
 
-func (l *brokerConn) submit(s submission)  { l.queueRequest(brokerRequest{submit: &s, id: s.id}) }
-func (l *brokerConn) cancel(id job.ID)     { l.queueRequest(brokerRequest{cancel: true, id: id}) }
-func (l *brokerConn) setRule(r ruleChange) { l.queueRequest(brokerRequest{rule: &r}) }
-func (l *brokerConn) flush(onDone func())  { l.queueRequest(brokerRequest{flushed: onDone}) }
-func (l *brokerConn) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
-	l.queueRequest(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
+func (c *brokerConn) submit(s submission)  { c.queueRequest(brokerRequest{submit: &s, id: s.id}) }
+func (c *brokerConn) cancel(id job.ID)     { c.queueRequest(brokerRequest{cancel: true, id: id}) }
+func (c *brokerConn) setRule(r ruleChange) { c.queueRequest(brokerRequest{rule: &r}) }
+func (c *brokerConn) flush(onDone func())  { c.queueRequest(brokerRequest{flushed: onDone}) }
+func (c *brokerConn) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
+	c.queueRequest(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
 }
 
 // run sends the requests in order until the connection is closed.
-func (l *brokerConn) run() {
+func (c *brokerConn) run() {
 	var batch []brokerRequest
 	for {
-		l.mu.Lock()
-		l.pending -= len(batch)
-		for len(l.queue) == 0 && l.ctx.Err() == nil {
-			l.wake.Wait()
+		c.mu.Lock()
+		c.pending -= len(batch)
+		for len(c.queue) == 0 && c.ctx.Err() == nil {
+			c.wake.Wait()
 		}
 		clear(batch)
-		batch, l.queue = l.queue, batch[:0]
-		if cap(l.queue) > 1<<16 {
-			l.queue = nil
+		batch, c.queue = c.queue, batch[:0]
+		if cap(c.queue) > 1<<16 {
+			c.queue = nil
 		}
-		l.mu.Unlock()
-		if l.ctx.Err() != nil {
+		c.mu.Unlock()
+		if c.ctx.Err() != nil {
 			return
 		}
 		for i := range batch {
-			l.send(&batch[i])
+			c.send(&batch[i])
 		}
 	}
 }
 
 // send sends a request. While the broker refuses the connection, it sends the request again,
 // because nothing else would.
-func (l *brokerConn) send(e *brokerRequest) {
+func (c *brokerConn) send(e *brokerRequest) {
 	for {
-		err := l.trySend(e)
+		err := c.trySend(e)
 		var refused *gloom.RefusedError
 		switch ok := errors.As(err, &refused); {
 		case err == nil:
 			return
-		case l.ctx.Err() != nil, errors.Is(err, gloom.ErrLost):
+		case c.ctx.Err() != nil, errors.Is(err, gloom.ErrLost):
 		case ok && refused.ID == "": // the connection is refused, not the job
-			l.sleep(resendPause)
+			c.sleep(resendPause)
 			continue
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
-			l.runCommand(func(m *machine) { m.onTooLong(e.id) })
+			c.runCommand(func(m *machine) { m.onTooLong(e.id) })
 		case e.submit != nil:
-			l.onResult(e.submit, nil, err)
+			c.onResult(e.submit, nil, err)
 		default:
-			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker refuses a request")
+			c.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker refuses a request")
 		}
 		if e.change != nil {
-			l.changed()
+			c.recordChange()
 		}
 		return
 	}
@@ -216,43 +216,43 @@ func (l *brokerConn) send(e *brokerRequest) {
 const resendPause = 500 * time.Millisecond
 
 // sleep waits for d and reports whether the connection is still open.
-func (l *brokerConn) sleep(d time.Duration) bool {
+func (c *brokerConn) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
-	case <-l.ctx.Done():
+	case <-c.ctx.Done():
 		return false
 	}
 }
 
-func (l *brokerConn) trySend(e *brokerRequest) (err error) {
+func (c *brokerConn) trySend(e *brokerRequest) (err error) {
 	switch {
 	case e.submit != nil:
-		err = l.submitJob(e.submit)
+		err = c.submitJob(e.submit)
 	case e.cancel:
-		err = l.submitter.CancelFunc(l.ctx, e.id.String(), func(error) {}) // an error only says that the job has already ended
+		err = c.submitter.CancelFunc(c.ctx, e.id.String(), func(error) {}) // an error only says that the job has already ended
 	case e.change != nil:
 		id := e.id
-		err = l.submitter.ChangeFunc(l.ctx, id.String(), *e.change, func(err error) {
-			l.changed()
+		err = c.submitter.ChangeFunc(c.ctx, id.String(), *e.change, func(err error) {
+			c.recordChange()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
-				l.runCommand(func(m *machine) { m.onGroupsRefused(id) })
+				c.runCommand(func(m *machine) { m.onGroupsRefused(id) })
 			}
 		})
 	case e.rule != nil:
-		err = l.applyRule(e.rule)
+		err = c.applyRule(e.rule)
 	case e.flushed != nil:
-		if err = l.submitter.Ping(l.ctx); err == nil {
+		if err = c.submitter.Ping(c.ctx); err == nil {
 			e.flushed()
 		}
 	}
 	return err
 }
 
-func (l *brokerConn) changed() {
-	l.mu.Lock()
-	l.pendingChanges--
-	l.mu.Unlock()
+func (c *brokerConn) recordChange() {
+	c.mu.Lock()
+	c.pendingChanges--
+	c.mu.Unlock()
 }
 
 // applyRule repeats the request until the broker has the rule, because without the rule, jobs that
@@ -260,70 +260,70 @@ func (l *brokerConn) changed() {
 // the broker has no room for it. Rules have a connection of their own, so a rule waits for the
 // jobs' connection: if the broker has ended since, that connection is lost, and all rules are sent
 // again.
-func (l *brokerConn) applyRule(r *ruleChange) error {
+func (c *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
-		defer l.noteDropped(r.pattern)
+		defer c.noteDropped(r.pattern)
 	}
-	if err := l.submitter.Ping(l.ctx); err != nil {
+	if err := c.submitter.Ping(c.ctx); err != nil {
 		return err
 	}
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		var err error
-		if r.drop || !l.willDrop(r.pattern) {
-			err = l.broker.Rules.set(l.ctx, r)
+		if r.drop || !c.willDrop(r.pattern) {
+			err = c.broker.Rules.set(c.ctx, r)
 		}
-		if err == nil || l.ctx.Err() != nil || r.drop && errors.Is(err, errRefused) {
+		if err == nil || c.ctx.Err() != nil || r.drop && errors.Is(err, errRefused) {
 			if told {
-				l.setDenied(nil)
+				c.setDenied(nil)
 			}
 			return err
 		}
 		told = true
-		l.setDenied(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
-		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule; trying again")
-		l.sleep(wait)
+		c.setDenied(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
+		c.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule; trying again")
+		c.sleep(wait)
 	}
 }
 
 // willDrop reports whether a queued request drops the rule of a pattern. noteDropped notes that
 // such a request was carried out.
-func (l *brokerConn) willDrop(pattern string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.droppedRules[pattern] > 0
+func (c *brokerConn) willDrop(pattern string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.droppedRules[pattern] > 0
 }
 
-func (l *brokerConn) noteDropped(pattern string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.droppedRules[pattern]--; l.droppedRules[pattern] == 0 {
-		delete(l.droppedRules, pattern)
+func (c *brokerConn) noteDropped(pattern string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.droppedRules[pattern]--; c.droppedRules[pattern] == 0 {
+		delete(c.droppedRules, pattern)
 	}
 }
 
-func (l *brokerConn) setDenied(why error) {
-	l.mu.Lock()
-	l.denied = why
-	l.mu.Unlock()
+func (c *brokerConn) setDenied(why error) {
+	c.mu.Lock()
+	c.denied = why
+	c.mu.Unlock()
 }
 
 // health returns nil if all requests reach the broker.
-func (l *brokerConn) health() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.denied != nil {
-		return l.denied
+func (c *brokerConn) health() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.denied != nil {
+		return c.denied
 	}
-	return l.broker.Health()
+	return c.broker.Health()
 }
 
-func (l *brokerConn) submitJob(s *submission) error {
+func (c *brokerConn) submitJob(s *submission) error {
 	j := gloom.Job{
 		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
-		Retries: maxRetries, Backoff: gloom.NoBackoff, Detach: l.broker.Exclusive, Body: emptyBody,
+		Retries: maxRetries, Backoff: gloom.NoBackoff, Detach: c.broker.Exclusive, Body: emptyBody,
 	}
-	if !l.broker.Exclusive {
+	if !c.broker.Exclusive {
 		if s.argument != nil {
 			j.Body = pack.AppendJSON(nil, s.argument)
 		}
@@ -332,7 +332,7 @@ func (l *brokerConn) submitJob(s *submission) error {
 			j.Retries = gloom.NoRetries
 		}
 	}
-	return l.submitter.SubmitFunc(l.ctx, j, func(r gloom.Result, err error) { l.onResult(s, r.Body, err) })
+	return c.submitter.SubmitFunc(c.ctx, j, func(r gloom.Result, err error) { c.onResult(s, r.Body, err) })
 }
 
 // brokerGrace is how much longer the broker's timeout of a run is than the master's, so that the
@@ -348,98 +348,98 @@ var emptyBody = json.RawMessage("0")
 // onResult is called when the broker accepts a detached job, ends a job that is not detached, or
 // refuses a job. It ignores the end of a job that a worker already ran when it was submitted,
 // because the master itself has ended that job.
-func (l *brokerConn) onResult(s *submission, body []byte, err error) {
+func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
-	own := strings.HasPrefix(s.typ, l.ownPrefix)
+	own := strings.HasPrefix(s.typ, c.ownPrefix)
 	switch {
-	case errors.Is(err, gloom.ErrLost) || l.ctx.Err() != nil:
-	case err == nil && (l.broker.Exclusive || own):
+	case errors.Is(err, gloom.ErrLost) || c.ctx.Err() != nil:
+	case err == nil && (c.broker.Exclusive || own):
 	case err == nil:
 		result, wrong := pack.FromJSON(body)
 		o := &job.Outcome{Success: true, Result: result}
 		if wrong != nil {
 			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}
 		}
-		l.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, false) })
+		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // the broker refuses such jobs until there is a new connection
-			l.setDenied(err)
-			l.broker.WantRights(l.ctx, s.typ, l.markOutdated)
+			c.setDenied(err)
+			c.broker.WantRights(c.ctx, s.typ, c.markOutdated)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			l.refusalLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
+			c.refusalLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
-		l.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
+		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
 		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
-		l.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
+		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
 	default:
-		l.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
+		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
 	}
 }
 
-func (l *brokerConn) setServing(id job.ID, v serving) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.workers == nil {
+func (c *brokerConn) setServing(id job.ID, v serving) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.workers == nil {
 		return
 	}
-	posts, left := l.workers[id], v.prefetch
+	posts, left := c.workers[id], v.prefetch
 	for i := 0; i < len(posts) || left > 0; i++ {
-		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, l.broker.MaxPrefetch)}
+		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, c.broker.MaxPrefetch)}
 		left -= serves.Prefetch
 		if i == len(posts) {
-			p := &workerConn{Worker: l.newWorker(id, serves), serving: serves}
+			p := &workerConn{Worker: c.newWorker(id, serves), serving: serves}
 			posts = append(posts, p)
-			l.workerLoops.Go(func() { l.runWorker(id, p) })
+			c.workerLoops.Go(func() { c.runWorker(id, p) })
 			continue
 		}
 		posts[i].serving = serves
 		if err := posts[i].Serve(serves); err != nil {
-			l.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
+			c.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
 		}
 	}
 	if len(posts) > 0 {
-		l.workers[id] = posts
+		c.workers[id] = posts
 	}
 }
 
-func (l *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
+func (c *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	return &gloom.Worker{
 		Types: v.Types, Except: v.Except, Prefetch: v.Prefetch,
-		Options: l.broker.Worker(id.String()),
+		Options: c.broker.Worker(id.String()),
 		Take: func(r *gloom.Run) {
 			jobID, ok := job.ParseID(r.Job().ID)
 			if !ok {
 				r.Answer(nil, gloom.Fatal(errors.New("not a job of JQ")))
 				return
 			}
-			l.runCommand(func(m *machine) { m.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, l.ownPrefix), brokerRun{r}) })
+			c.runCommand(func(m *machine) { m.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, c.ownPrefix), brokerRun{r}) })
 		},
 	}
 }
 
 // runWorker runs a worker's connection until the worker leaves. If the broker refuses the
 // connection, runWorker tries again.
-func (l *brokerConn) runWorker(id job.ID, p *workerConn) {
+func (c *brokerConn) runWorker(id job.ID, p *workerConn) {
 	for w := p.Worker; w != nil; {
-		err := w.Run(l.ctx)
-		if err == nil || l.ctx.Err() != nil {
+		err := w.Run(c.ctx)
+		if err == nil || c.ctx.Err() != nil {
 			return
 		}
-		l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker; trying again")
-		for w = nil; w == nil && l.sleep(resendPause); {
-			l.mu.Lock()
-			if p.removed || l.workers == nil {
-				l.mu.Unlock()
+		c.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker; trying again")
+		for w = nil; w == nil && c.sleep(resendPause); {
+			c.mu.Lock()
+			if p.removed || c.workers == nil {
+				c.mu.Unlock()
 				return
 			}
 			if p.serving.Prefetch > 0 {
-				w = l.newWorker(id, p.serving)
+				w = c.newWorker(id, p.serving)
 				p.Worker = w
 			}
-			l.mu.Unlock()
+			c.mu.Unlock()
 		}
 	}
 }
@@ -453,19 +453,19 @@ func (r brokerRun) retry(delay time.Duration)   { r.Answer(nil, gloom.RetryAfter
 
 var errFailed = errors.New("the attempt has failed")
 
-func (l *brokerConn) removeWorker(id job.ID) {
-	l.mu.Lock()
-	posts := l.workers[id]
-	delete(l.workers, id)
+func (c *brokerConn) removeWorker(id job.ID) {
+	c.mu.Lock()
+	posts := c.workers[id]
+	delete(c.workers, id)
 	for _, p := range posts {
 		p.removed = true
 		w := p.Worker
-		l.workerLoops.Go(func() {
-			ctx, cancel := context.WithTimeout(l.ctx, 10*time.Second)
+		c.workerLoops.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 			defer cancel()
 			_ = w.Stop(ctx)
-			l.broker.Forget(id.String())
+			c.broker.Forget(id.String())
 		})
 	}
-	l.mu.Unlock()
+	c.mu.Unlock()
 }

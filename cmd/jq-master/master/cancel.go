@@ -107,7 +107,7 @@ func (m *machine) revive(id job.ID, reply func(error)) {
 			tell(err)
 			return
 		}
-		if err := m.admits(1, 0); err != nil {
+		if err := m.checkRoom(1, 0); err != nil {
 			tell(err)
 			return
 		}

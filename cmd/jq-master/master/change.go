@@ -67,7 +67,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			case old != nil && old.hasSameRules(stored):
 				old.Constraint = *stored
 				if old.Enabled {
-					m.set(old)
+					m.sendRules(old)
 				}
 				m.constraints.callAtEnd(onDone, len(m.bySeq))
 			default:
@@ -98,7 +98,7 @@ func (m *machine) onChangeWritten() {
 
 // storeError returns the error for a request whose effect could not be written.
 func (m *machine) storeError(err error) error {
-	var unwritable *Unwritable
+	var unwritable *UnwritableError
 	if errors.As(err, &unwritable) {
 		return job.Refuse(job.StoreUnavailable, "", "%v", err)
 	}
@@ -114,11 +114,11 @@ func (m *machine) storeError(err error) error {
 
 func tooLong(err error) error { return job.Refuse(job.TooLarge, "", "%v", err) }
 
-// Unwritable is the error for a constraint that could not be written to its file. The store has not
-// changed.
-type Unwritable struct{ Err error }
+// UnwritableError is the error for a constraint that could not be written to its file. The store
+// has not changed.
+type UnwritableError struct{ Err error }
 
-func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
+func (u *UnwritableError) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
 // replace sets a constraint in place of the one with the same id, if there is one.
 func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
@@ -136,13 +136,13 @@ func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
 		for _, what := range []byte("cr") {
 			was, is := old.hasRule(what), k.hasRule(what) && k.Enabled
 			if was && (!is || old.pattern(what) != k.pattern(what)) {
-				m.rule(ruleChange{pattern: old.pattern(what), drop: true})
+				m.sendRule(ruleChange{pattern: old.pattern(what), drop: true})
 			}
 		}
 	}
 	m.constraints.byID[n.ID] = k
 	if k.Enabled {
-		m.set(k)
+		m.sendRules(k)
 	}
 	m.constraints.updateEnabled()
 	return k

@@ -82,23 +82,23 @@ func (m *Master) run(rounds int) {
 }
 
 // takeAll returns all queued commands. If there are none, the caller must stop running commands.
-func (o *commandQueue) takeAll() []command {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	queue := o.queue
-	o.queue, o.spareQueue = o.spareQueue, nil
-	o.running = len(queue) > 0
+func (q *commandQueue) takeAll() []command {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue := q.queue
+	q.queue, q.spareQueue = q.spareQueue, nil
+	q.running = len(queue) > 0
 	return queue
 }
 
-func (o *commandQueue) giveBack(queue []command) {
+func (q *commandQueue) giveBack(queue []command) {
 	if cap(queue) > 1<<12 {
 		return
 	}
 	clear(queue)
-	o.mu.Lock()
-	o.spareQueue = queue[:0]
-	o.mu.Unlock()
+	q.mu.Lock()
+	q.spareQueue = queue[:0]
+	q.mu.Unlock()
 }
 
 // queueStep queues f, which is skipped if the machine has ended.

@@ -90,7 +90,7 @@ func newConstraints() *constraints {
 	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*constraintSet), sweepIndex: -1}
 }
 
-// updateEnabled updates list. It must be called whenever a constraint has been added, dropped or
+// updateEnabled updates enabled. It must be called whenever a constraint has been added, dropped or
 // replaced.
 func (s *constraints) updateEnabled() {
 	s.enabled = s.enabled[:0:0]
@@ -283,11 +283,11 @@ type ruleChange struct {
 	concurrency int64 // -1: none
 }
 
-// set sends the current rules of a constraint to the broker.
-func (m *machine) set(k *constraint) {
+// sendRules sends the current rules of a constraint to the broker.
+func (m *machine) sendRules(k *constraint) {
 	if k.Concurrency >= 0 {
 		n := k.Concurrency
-		m.rule(ruleChange{pattern: k.pattern('c'), concurrency: n})
+		m.sendRule(ruleChange{pattern: k.pattern('c'), concurrency: n})
 	}
 	if k.Rate <= 0 {
 		return
@@ -299,10 +299,10 @@ func (m *machine) set(k *constraint) {
 	case phaseOneToken:
 		rule.burst = 1
 	}
-	m.rule(rule)
+	m.sendRule(rule)
 }
 
-func (m *machine) rule(change ruleChange) {
+func (m *machine) sendRule(change ruleChange) {
 	m.tellBroker(func(b brokerLink) { b.setRule(change) })
 }
 
@@ -310,7 +310,7 @@ func (m *machine) rule(change ruleChange) {
 func (m *machine) dropRules(k *constraint) {
 	for _, what := range []byte("cr") {
 		if k.hasRule(what) {
-			m.rule(ruleChange{pattern: k.pattern(what), drop: true})
+			m.sendRule(ruleChange{pattern: k.pattern(what), drop: true})
 		}
 	}
 }
@@ -339,6 +339,6 @@ func (m *machine) refill() {
 		} else {
 			k.phase = phaseFull
 		}
-		m.set(k)
+		m.sendRules(k)
 	}
 }

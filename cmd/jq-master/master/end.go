@@ -15,7 +15,7 @@ type endedEntry struct {
 // result (0: it has none).
 func (m *machine) addEnded(r *record, forget, drop int64) {
 	p := r.ensureRunInfo()
-	if r.Holds(m.wallTime) {
+	if r.HoldsKey(m.wallTime) {
 		forget = max(forget, r.Unique.Until)
 	}
 	p.forget = forget
@@ -93,7 +93,7 @@ func (m *machine) expire() {
 		e := m.ended.first()
 		r := e.rec
 		switch {
-		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.drop != 0 || r.Holds(m.wallTime):
+		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.drop != 0 || r.HoldsKey(m.wallTime):
 			m.ended.pop() // it was revived or forgotten, or still holds a unique key; or it is added again when its result is dropped
 			continue
 		case spent > m.MaxBytes/2, freed < m.bytesToFree && m.monotonic-e.endedAt >= toMillis(minEndedAgeForRoom):
@@ -159,7 +159,7 @@ func (m *machine) tick() {
 				continue
 			}
 			m.timers.remove(r)
-			m.timeOut(r, u)
+			m.endTimedOut(r, u)
 		case !r.State.Ended():
 			m.timers.remove(r)
 		case r.runInfo.drop != 0 && m.wallTime >= r.runInfo.drop:
@@ -200,8 +200,8 @@ func (p *runInfo) nextEnd() int64 {
 	return p.forget
 }
 
-// timeOut fails a run whose deadline has passed.
-func (m *machine) timeOut(r *record, u *run) {
+// endTimedOut fails a run whose deadline has passed.
+func (m *machine) endTimedOut(r *record, u *run) {
 	m.whenIdle(r, u, func() {
 		m.ledger.Timeouts++
 		m.fail(r, job.Timeout, "no answer within the timeout")

@@ -48,9 +48,9 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	if e.key != nil {
 		keys = int64(e.key.Size(len(e.jobs)))
 	}
-	err := m.admits(len(e.jobs), e.bytes+keys)
+	err := m.checkRoom(len(e.jobs), e.bytes+keys)
 	if err == nil && keys > 0 {
-		err = m.admitsKey()
+		err = m.checkKeyRoom()
 	}
 	m.rematch(e)
 	for i := 0; err == nil && i < len(e.memberships); i++ {
@@ -83,7 +83,7 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	}
 	m.runAfterStep(func() {
 		m.env.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
-			m.env.runOr(func() { m.enqueued(e, jobs, old, ids, replayed, err) },
+			m.env.runOr(func() { m.finishEnqueue(e, jobs, old, ids, replayed, err) },
 				func() { e.reply(ids, replayed, m.refusal(err)) })
 		})
 	})
@@ -100,8 +100,8 @@ func (m *machine) rematch(e *enqueueRequest) {
 	}
 }
 
-// whyClosed returns why the master accepts no jobs at all, or nil.
-func (m *machine) whyClosed() error {
+// closedError returns why the master accepts no jobs at all, or nil.
+func (m *machine) closedError() error {
 	switch {
 	case m.draining:
 		return errDraining
@@ -111,9 +111,9 @@ func (m *machine) whyClosed() error {
 	return nil
 }
 
-// admits returns why there is no room for more jobs, or nil.
-func (m *machine) admits(jobs int, bytes int64) error {
-	if err := m.whyClosed(); err != nil {
+// checkRoom returns why there is no room for more jobs, or nil.
+func (m *machine) checkRoom(jobs int, bytes int64) error {
+	if err := m.closedError(); err != nil {
 		return err
 	}
 	switch {
@@ -134,8 +134,8 @@ func (l *Limits) bytesForJobs() int64 { return l.MaxBytes - l.MaxBytes/8 }
 // minKeys is how many idempotency keys are always allowed, however small MaxJobs is.
 const minKeys = 10_000
 
-// admitsKey returns why there is no room for one more idempotency key, or nil.
-func (m *machine) admitsKey() error {
+// checkKeyRoom returns why there is no room for one more idempotency key, or nil.
+func (m *machine) checkKeyRoom() error {
 	limit := max(m.MaxJobs, minKeys)
 	if n := m.keys.len() + m.keysPending; n >= limit {
 		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, minKeys)
@@ -164,10 +164,10 @@ func (m *machine) forgetKeys() {
 	}
 }
 
-// admitsResult returns why there is no room for the result of a run, or nil. If there is no room,
+// checkResultRoom returns why there is no room for the result of a run, or nil. If there is no room,
 // it makes room for the worker's next try. If no other result is kept, a result is always admitted,
 // so that jobs can end.
-func (m *machine) admitsResult(r *record, o *job.Outcome) error {
+func (m *machine) checkResultRoom(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
 	if !o.Success || !r.KeepResult || m.usedBytes()+n <= m.MaxBytes || m.results == 0 && m.resultBytesPending == 0 {
 		return nil
@@ -177,7 +177,7 @@ func (m *machine) admitsResult(r *record, o *job.Outcome) error {
 	return err
 }
 
-func (m *machine) enqueued(e *enqueueRequest, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
+func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
 	m.jobsPending -= len(e.jobs)
 	m.bytes -= e.bytes
 	m.remember(e.key, len(e.jobs), err == nil && !replayed)
@@ -238,7 +238,7 @@ func (m *machine) submitWaiting(r *record) {
 		return // submitSlice will submit it
 	}
 	age := m.wallTime - r.Enqueued
-	if age < toMillis(freshAge) && (r.Unique == nil || r.Unique.Replaces.None()) {
+	if age < toMillis(freshAge) && (r.Unique == nil || r.Unique.Replaces.IsZero()) {
 		age = 0
 	}
 	m.submit(r, toBrokerDuration(age))

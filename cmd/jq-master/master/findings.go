@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// FoundFindings holds the findings, the worst first.
-type FoundFindings struct {
+// FindingLists holds the findings, the worst first.
+type FindingLists struct {
 	All    finding.List
 	Folded api.Findings
 }
@@ -19,8 +19,8 @@ type FoundFindings struct {
 const maxFolded = 20
 
 // Findings returns the findings. Callers within the same second share a result.
-func (m *Master) Findings() (*FoundFindings, error) {
-	return m.findings.get(func() (*FoundFindings, bool, error) {
+func (m *Master) Findings() (*FindingLists, error) {
+	return m.findings.get(func() (*FindingLists, bool, error) {
 		s, err := m.Stats(statNames)
 		if err != nil {
 			return nil, false, err
@@ -29,8 +29,8 @@ func (m *Master) Findings() (*FoundFindings, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		look := m.findingMemory.Update(findFindings(s, rules, &m.opt.Limits), time.Now())
-		return &FoundFindings{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
+		look := m.findingTracker.Update(findFindings(s, rules, &m.opt.Limits), time.Now())
+		return &FindingLists{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
 

@@ -83,11 +83,11 @@ func TestSingleLargeResult(t *testing.T) {
 	m.MaxBytes = 10
 	r := &record{Job: &job.Job{Attributes: job.Attributes{KeepResult: true}}}
 	o := &job.Outcome{Success: true, Result: make([]byte, 11)}
-	if err := m.admitsResult(r, o); err != nil {
+	if err := m.checkResultRoom(r, o); err != nil {
 		t.Error(err)
 	}
 	m.results = 1
-	if err := m.admitsResult(r, o); code(err) != job.Overloaded {
+	if err := m.checkResultRoom(r, o); code(err) != job.Overloaded {
 		t.Error(err)
 	}
 }

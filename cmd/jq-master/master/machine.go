@@ -385,7 +385,7 @@ func toBrokerDuration(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
 
-// countJob adds a job to all counts (by is 1), or subtracts it (-1).
+// countJob adds a job to all counts (delta is 1), or subtracts it (-1).
 func (m *machine) countJob(r *record, delta int) {
 	m.counts[r.State] += delta
 	if r.name.counts[r.State] += delta; !r.State.Ended() {

@@ -270,7 +270,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 	if first := m.bySeq[0].seq; first != n+1 {
 		t.Fatalf("the first job is %d: each one that was read later has moved all others", first)
 	}
-	m.loaded()
+	m.finishLoad()
 	for i, p := range m.bySeq {
 		if p.seq != uint64(i+1) || p.rec.Seq != p.seq {
 			t.Fatalf("place %d is of job %d", i, p.seq)
@@ -297,7 +297,7 @@ func TestOldest(t *testing.T) {
 	load("b", job.Queued, 30*time.Minute)
 	load("b", job.Queued, 20*time.Minute)
 	load("c", job.Retrying, 10*time.Minute)
-	m.loaded()
+	m.finishLoad()
 	is := func(oldest, a, b, cc time.Duration) {
 		t.Helper()
 		ages := m.oldestOf()
@@ -333,7 +333,7 @@ func TestOldBroker(t *testing.T) {
 	c, next := w.machine, &naiveBroker{w: w}
 	c.submitWaiting(c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
 	c.submitSlice(2)
-	c.rule(ruleChange{pattern: "c:x"})
+	c.sendRule(ruleChange{pattern: "c:x"})
 	c.env.broker = next
 	for _, f := range c.afterStep {
 		f()
@@ -439,9 +439,9 @@ func TestSlowStart(t *testing.T) {
 	if left := r.runInfo.run.deadline - m.now; left != 3000+toMillis(m.TimeoutGrace) {
 		t.Fatalf("the run has %d ms", left)
 	}
-	w.step(m, func() { m.storeChanged(store.ErrAway) })
+	w.step(m, func() { m.onStoreChange(store.ErrAway) })
 	w.pass(time.Hour)
-	w.step(m, func() { m.storeChanged(nil) })
+	w.step(m, func() { m.onStoreChange(nil) })
 	w.pass(missedHeartbeats * m.Heartbeat / 2)
 	if r.State != job.Running || m.workers[k.ID] != k {
 		t.Fatal("an hour without the store is the worker's")
@@ -461,9 +461,9 @@ func TestBrokerGivesUp(t *testing.T) {
 		m.linked, m.allSubmitted = true, true
 		m.start(r, k, naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}})
 	})
-	w.step(m, func() { m.storeChanged(store.ErrAway) })
+	w.step(m, func() { m.onStoreChange(store.ErrAway) })
 	w.elapse(3*time.Second + m.TimeoutGrace + brokerGrace)
-	w.step(m, func() { m.storeChanged(nil) })
+	w.step(m, func() { m.onStoreChange(nil) })
 	k.pausedUntil = m.now + 1000 // the worker leaves, so that the start is undone
 	w.store.away = false
 	for range 3 {

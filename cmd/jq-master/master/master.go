@@ -61,7 +61,7 @@ type Master struct {
 	mu            sync.Mutex // guards the fields below
 	machine       *machine   // nil unless this master is the active one
 	broker        *brokerConn
-	inactiveFault *job.Fault // why c is nil
+	inactiveFault *job.Fault // why machine is nil
 	storeErr      error      // why the store is away
 	leftEffects   []func()   // side effects that an ended machine has left
 	alarm         *time.Timer
@@ -71,10 +71,10 @@ type Master struct {
 
 	names      cached[[]NameStats]
 	heldCounts cached[map[string]int] // jobs that constraints hold back
-	findings   cached[*FoundFindings]
+	findings   cached[*FindingLists]
 	// The constraints, for scrapes of the metrics.
 	scrapedConstraints cached[[]*ConstraintView]
-	findingMemory      finding.Tracker // guarded by found
+	findingTracker     finding.Tracker // guarded by findings
 }
 
 // activeMachine is the machine of the active master, with a channel for those who wait for its end.
@@ -141,7 +141,7 @@ func (m *Master) Run(ctx context.Context) error {
 		m.storeErr = away
 		m.mu.Unlock()
 		if mc != nil {
-			m.queueStep(mc, func() { mc.storeChanged(away) })
+			m.queueStep(mc, func() { mc.onStoreChange(away) })
 		}
 	})
 	starting := errStarting
@@ -213,7 +213,7 @@ func (m *Master) serve(ctx context.Context) error {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	begin := sync.OnceFunc(func() { go m.keepFile(life) })
+	begin := sync.OnceFunc(func() { go m.syncFile(life) })
 	var brokerOutage outage
 	for {
 		line, err := m.connect(mc)
@@ -267,7 +267,7 @@ func (m *Master) load(ctx context.Context, mc *machine) error {
 		return err
 	}
 	mc.setTime(m.clock())
-	mc.loaded()
+	mc.finishLoad()
 	if n := mc.jobs.Len(); n > 0 {
 		m.log.Info().Int("jobs", n).Int("workers", len(mc.workers)).Stringer("took", time.Since(start).Round(time.Millisecond)).Msg("the store is read")
 	}

@@ -21,14 +21,14 @@ func (m *machine) status(id job.ID, peek bool) (*Status, error) {
 		st.Result = r.Result
 		if !peek {
 			r.runInfo.fetching = true
-			st.Fetch = func(written bool) { m.env.run(func() { m.fetchedBy(r, written) }) }
+			st.Fetch = func(written bool) { m.env.run(func() { m.onFetched(r, written) }) }
 		}
 	}
 	return st, nil
 }
 
-// fetchedBy is called after a response with the result; written says whether all of it was sent.
-func (m *machine) fetchedBy(r *record, written bool) {
+// onFetched is called after a response with the result; written says whether all of it was sent.
+func (m *machine) onFetched(r *record, written bool) {
 	if m.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetching {
 		return
 	}
@@ -111,7 +111,7 @@ func (m *machine) wakePollers(r *record) {
 					m.env.run(func() {
 						written = written || ok
 						if fetching--; fetching == 0 {
-							m.fetchedBy(r, written)
+							m.onFetched(r, written)
 						}
 					})
 				}

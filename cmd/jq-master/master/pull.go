@@ -50,8 +50,8 @@ func (p *puller) deliver(m *machine, h *job.Handout) bool {
 	return true
 }
 
-// notDelivered is called when a job on its way to a request will not arrive.
-func (p *puller) notDelivered(m *machine) {
+// onNotDelivered is called when a job on its way to a request will not arrive.
+func (p *puller) onNotDelivered(m *machine) {
 	p.expected--
 	p.deliverAll(m)
 }

@@ -34,12 +34,12 @@ func TestPullMisses(t *testing.T) {
 	if ready != 0 || p.expected != 1 {
 		t.Fatalf("ready %d times with %d coming", ready, p.expected)
 	}
-	w.step(m, func() { m.storeChanged(store.ErrAway) })
+	w.step(m, func() { m.onStoreChange(store.ErrAway) })
 	if ready != 1 {
 		t.Fatal("the first job waits for the store")
 	}
 	started[ids[1]](nil)
-	w.step(m, func() { m.storeChanged(nil) })
+	w.step(m, func() { m.onStoreChange(nil) })
 	if p.expected != 0 || k.demand() != 1 {
 		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.expected, k.demand())
 	}

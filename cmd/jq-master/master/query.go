@@ -61,7 +61,7 @@ func (m *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record)
 		if r != nil && f.Match != nil {
 			budget -= matchCost(r.Job) - 1
 		}
-		if r != nil && f.picks(r) && !visit(r) || budget <= 0 {
+		if r != nil && f.matches(r) && !visit(r) || budget <= 0 {
 			if i == 0 {
 				return 0
 			}
@@ -71,13 +71,13 @@ func (m *machine) walk(f *Filter, cursor uint64, budget int, visit func(*record)
 	return 0
 }
 
-func (f *Filter) picks(r *record) bool {
+func (f *Filter) matches(r *record) bool {
 	switch {
 	case f.HasState && r.State != f.State,
 		f.Name != "" && r.Name != f.Name,
 		f.From != 0 && r.Enqueued < f.From,
 		f.To != 0 && r.Enqueued >= f.To,
-		!f.Worker.None() && r.Worker != f.Worker:
+		!f.Worker.IsZero() && r.Worker != f.Worker:
 		return false
 	}
 	if f.Match == nil {
@@ -268,7 +268,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	return readMachine(m, func(mc *machine) ([]*WorkerView, error) {
 		views := []*WorkerView{}
 		workers := mc.workersByAge()
-		if !after.None() {
+		if !after.IsZero() {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
 		}
 		for _, w := range workers[:min(len(workers), limit)] {

@@ -71,8 +71,8 @@ func (m *machine) loadWorker(s *job.Worker) {
 	m.workers[s.ID] = &worker{Worker: *s, lastSeen: m.now, runs: make(map[*record]struct{})}
 }
 
-// loaded is called when everything stored has been read.
-func (m *machine) loaded() {
+// finishLoad is called when everything stored has been read.
+func (m *machine) finishLoad() {
 	slices.SortFunc(m.bySeq, func(a, b seqEntry) int { return cmp.Compare(a.seq, b.seq) })
 	m.loading = false
 	m.afterStep = nil // nobody waits for a reply yet
@@ -110,7 +110,7 @@ func (m *machine) submitSlice(budget int) (more bool) {
 	}
 	if m.submitIndex == 0 {
 		for _, k := range m.constraints.enabled {
-			m.set(k)
+			m.sendRules(k)
 		}
 		for _, w := range m.workersByAge() { // running jobs come before the waiting ones: a full or stopping broker may not take all of them
 			for _, r := range w.jobsByAge() {
@@ -187,9 +187,9 @@ func (m *machine) drain() {
 	}
 }
 
-// storeChanged is called with the reason when the store has gone away, and with nil when it is
+// onStoreChange is called with the reason when the store has gone away, and with nil when it is
 // back.
-func (m *machine) storeChanged(away error) {
+func (m *machine) onStoreChange(away error) {
 	if m.awayErr != nil && away == nil {
 		m.deadlinesFrom = max(m.deadlinesFrom, m.now+toMillis(m.StoreWait)) // reports that workers have sent meanwhile are then read first
 	}

@@ -120,7 +120,7 @@ func TestClockWasAhead(t *testing.T) {
 		}
 	}
 	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+toMillis(m.KeepEnded), 0)
-	if !r.Holds(wall+minute-1) || r.Holds(wall+minute) {
+	if !r.HoldsKey(wall+minute-1) || r.HoldsKey(wall+minute) {
 		t.Error("the key is not held for a minute")
 	}
 	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: nilValue}, ahead+toMillis(m.KeepEnded), ahead+toMillis(m.ResultTTL))

@@ -375,7 +375,7 @@ func (m *Master) addBlocked(line *brokerConn, views []*ConstraintView) {
 	if line == nil || len(views) == 0 {
 		return
 	}
-	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.heldBack(line) })
+	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.countHeldBack(line) })
 	if err != nil {
 		m.log.Warn().Err(err).Msg("the broker did not report what its groups hold back")
 		return
@@ -385,9 +385,9 @@ func (m *Master) addBlocked(line *brokerConn, views []*ConstraintView) {
 	}
 }
 
-// heldBack counts the held-back jobs of each constraint; slow says that there are so many groups
-// that the result should be cached.
-func (m *Master) heldBack(line *brokerConn) (held map[string]int, slow bool, err error) {
+// countHeldBack counts the held-back jobs of each constraint; slow says that there are so many
+// groups that the result should be cached.
+func (m *Master) countHeldBack(line *brokerConn) (held map[string]int, slow bool, err error) {
 	ctx, cancel := context.WithTimeout(line.ctx, time.Second)
 	defer cancel()
 	groups, err := line.broker.Rules.Groups(ctx)

@@ -57,7 +57,7 @@ func TestEndDuringRequest(t *testing.T) {
 			keepAlive(m)
 			go func() {
 				r, err := m.Register(job.Worker{Name: "w", MaxJobs: 1})
-				if err == nil && r.ID.None() {
+				if err == nil && r.ID.IsZero() {
 					t.Error("no id")
 				}
 				told <- err

@@ -64,7 +64,7 @@ func (m *machine) start(r *record, w *worker, h brokerJob) {
 	j.Deadline = m.wallTime + length
 	u := &run{worker: w, brokerJob: h, handedAt: m.monotonic, startedAt: m.now, deadline: m.now + length, stateBefore: before}
 	r.ensureRunInfo().run = u
-	m.write(opStart, r, j, 0, 0, func() { m.started(r, u) })
+	m.write(opStart, r, j, 0, 0, func() { m.handToWorker(r, u) })
 	m.replaceJob(r, j)
 	m.ledger.HandedOut++
 	m.metrics.waitSeconds.add(float64(m.wallTime-max(r.Enqueued, r.Due)) / 1000)
@@ -75,15 +75,15 @@ func (m *machine) start(r *record, w *worker, h brokerJob) {
 	m.timers.set(r, u.deadline)
 }
 
-// started gives the job to its worker, unless the worker may no longer get it.
-func (m *machine) started(r *record, u *run) {
+// handToWorker gives the job to its worker, unless the worker may no longer get it.
+func (m *machine) handToWorker(r *record, u *run) {
 	if m.now > u.startedAt { // the time that the store took does not count towards the timeout
 		u.deadline += m.now - u.startedAt
 		m.timers.set(r, u.deadline)
 	}
 	if w := u.worker; !w.available(m) || !w.Pulls() && m.now < w.pausedUntil {
 		if u.puller != nil {
-			u.puller.notDelivered(m)
+			u.puller.onNotDelivered(m)
 		}
 		m.undoRun(r)
 		return
@@ -212,7 +212,7 @@ func (m *machine) report(w *worker, p *Report, answer reply) {
 	case mine && u.ended:
 		u.replies = append(u.replies, answer)
 	case mine && u.delivered && r.op == opNone:
-		if err := m.admitsResult(r, &p.Outcome); err != nil {
+		if err := m.checkResultRoom(r, &p.Outcome); err != nil {
 			// The worker reports again, and the run must not end before that.
 			u.deadline = max(u.deadline, m.now+missedHeartbeats*toMillis(m.Heartbeat))
 			m.timers.set(r, u.deadline)
@@ -339,8 +339,8 @@ func (m *machine) backoff(n int) time.Duration {
 func addAttempt(j *job.Job, a *job.Attempt) {
 	a.Number, a.Worker, a.Started, a.Finished = j.Attempt, j.Worker, j.Started, j.Finished
 	attempts := j.Attempts
-	if len(attempts) >= job.KeptAttempts {
-		attempts = attempts[len(attempts)-job.KeptAttempts+1:]
+	if len(attempts) >= job.MaxKeptAttempts {
+		attempts = attempts[len(attempts)-job.MaxKeptAttempts+1:]
 	}
 	j.Attempts = append(slices.Clip(attempts), *a)
 }

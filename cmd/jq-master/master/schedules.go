@@ -97,7 +97,7 @@ func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 	}
 	now, err := change(s.Schedule)
 	if err == nil && n != nil && now != s.Schedule {
-		if err = m.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(m.schedules.byName) >= schedule.MaxSchedules {
+		if err = m.checkRoom(0, int64(len(n.Argument))); s.Schedule == nil && len(m.schedules.byName) >= schedule.MaxSchedules {
 			err = overloaded("there are %d schedules, and no more are allowed", schedule.MaxSchedules)
 		}
 	}
@@ -189,7 +189,7 @@ func (m *machine) isUnended(id string) bool {
 // settleSchedules makes the jobs of due times if there is room for more jobs.
 func (m *machine) settleSchedules() {
 	l := m.schedules
-	if len(l.byName) == 0 || m.now < m.fullUntil || m.admits(1, 0) != nil {
+	if len(l.byName) == 0 || m.now < m.fullUntil || m.checkRoom(1, 0) != nil {
 		return
 	}
 	now := m.scheduleTime()
@@ -240,7 +240,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		jobs, e.jobs = append(jobs, j), append(e.jobs, s.job)
 		e.bytes += int64(len(j.Argument))
 	}
-	if m.admits(len(jobs), e.bytes) != nil {
+	if m.checkRoom(len(jobs), e.bytes) != nil {
 		return 0 // tried again at the next beat
 	}
 	for _, j := range jobs {
@@ -251,7 +251,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	m.jobsPending += len(jobs)
 	m.bytes += e.bytes
 	m.writeSchedule(name, s, &next, s.job, jobs, func(err error) {
-		m.enqueued(e, jobs, nil, nil, false, err)
+		m.finishEnqueue(e, jobs, nil, nil, false, err)
 		if err != nil {
 			return
 		}
@@ -304,8 +304,8 @@ func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) e
 // fileRetry is the pause before the master tries again to store the schedules of the file.
 const fileRetry = time.Second
 
-// keepFile keeps the stored schedules equal to those of the file, until ctx ends.
-func (m *Master) keepFile(ctx context.Context) {
+// syncFile keeps the stored schedules equal to those of the file, until ctx ends.
+func (m *Master) syncFile(ctx context.Context) {
 	file := m.opt.Schedules
 	if file == nil {
 		return

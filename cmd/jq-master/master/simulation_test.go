@@ -130,7 +130,7 @@ func (w *simulation) start() {
 	if err != nil {
 		w.fatalf("load: %v", err)
 	}
-	m.loaded()
+	m.finishLoad()
 }
 
 func (w *simulation) step(m *machine, f func()) bool {

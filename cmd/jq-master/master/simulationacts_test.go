@@ -247,7 +247,7 @@ func (w *simulation) storeGoes() {
 		err = store.ErrAway
 	}
 	w.logf("store away: %v", w.store.away)
-	w.step(w.machine, func() { w.machine.storeChanged(err) })
+	w.step(w.machine, func() { w.machine.onStoreChange(err) })
 }
 
 // crash starts a new machine from the content of the store. Writes that have not reached the store

@@ -32,15 +32,15 @@ type outage struct {
 }
 
 // length returns how long shouldYield has been true without a break, -1 if it is false.
-func (l *outage) length(yields bool, now time.Duration) time.Duration {
+func (o *outage) length(yields bool, now time.Duration) time.Duration {
 	switch {
 	case !yields:
-		l.ongoing = false
+		o.ongoing = false
 		return -1
-	case !l.ongoing:
-		l.since, l.ongoing = now, true
+	case !o.ongoing:
+		o.since, o.ongoing = now, true
 	}
-	return now - l.since
+	return now - o.since
 }
 
 // firstTryPause is how long a master waits for its broker before it first competes for the lease.

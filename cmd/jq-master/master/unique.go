@@ -23,7 +23,7 @@ type claim struct {
 // reports whether the new job is to be enqueued now.
 func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	n := e.jobs[0]
-	if err := m.whyClosed(); err != nil {
+	if err := m.closedError(); err != nil {
 		m.runAfterStep(func() { e.reply(nil, false, err) })
 		return false
 	}
@@ -44,7 +44,7 @@ func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	case held.rec.op != opNone:
 		held.rec.addOnIdle(func() { m.enqueue(e) })
 		return false
-	case !held.rec.Holds(m.wallTime):
+	case !held.rec.HoldsKey(m.wallTime):
 		m.uniques[k] = &claim{replaced: held.rec}
 		return true
 	case s.Mode == unique.Replace && held.rec.isWaiting():
@@ -91,7 +91,7 @@ func (m *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
 // replacedJob returns the job that a new one replaces, or nil. Commands about that job wait until
 // settleShare is called.
 func (m *machine) replacedJob(n *NewJob) *record {
-	if n.UniqueRequest == nil || n.Unique.Replaces.None() {
+	if n.UniqueRequest == nil || n.Unique.Replaces.IsZero() {
 		return nil
 	}
 	old := m.jobs.Get(n.Unique.Replaces)
@@ -131,7 +131,7 @@ func (m *machine) settleShare(e *enqueueRequest, r, old *record) {
 // holds the key now gets it, or else the one that was enqueued last. The others have released the
 // key.
 func (m *machine) restoreKey(r *record) {
-	if r.Unique == nil || r.State.Ended() && !r.Holds(m.wallTime) {
+	if r.Unique == nil || r.State.Ended() && !r.HoldsKey(m.wallTime) {
 		return
 	}
 	k := keyOf(&r.Attributes)
@@ -141,7 +141,7 @@ func (m *machine) restoreKey(r *record) {
 }
 
 func isBetterHolder(a, b *record, now int64) bool {
-	if holds := a.Holds(now); holds != b.Holds(now) {
+	if holds := a.HoldsKey(now); holds != b.HoldsKey(now) {
 		return holds
 	}
 	return a.Seq > b.Seq
@@ -151,7 +151,7 @@ func isBetterHolder(a, b *record, now int64) bool {
 // cancel jobs that were cancelled and that an operator has revived since.
 func (m *machine) finishReplacing() {
 	for _, held := range m.uniques {
-		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
+		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.IsZero() {
 			old, rev := m.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
 			if old != nil && old.isWaiting() && (rev == 0 || old.Rev == rev-1) {
 				m.cancelNow(old, func(error) {})
@@ -169,7 +169,7 @@ func (m *machine) takeKeyAgain(r *record) error {
 	k := keyOf(&r.Attributes)
 	held := m.uniques[k]
 	switch {
-	case held == nil || held.rec == r || held.rec != nil && held.rec.op == opNone && !held.rec.Holds(m.wallTime):
+	case held == nil || held.rec == r || held.rec != nil && held.rec.op == opNone && !held.rec.HoldsKey(m.wallTime):
 		m.uniques[k] = &claim{rec: r}
 		return nil
 	case held.rec == nil:

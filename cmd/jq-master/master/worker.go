@@ -119,14 +119,14 @@ func (m *machine) updateServing(w *worker) {
 		}
 	}
 	slices.Sort(v.except)
-	if w.connected && v.same(&w.serving) {
+	if w.connected && v.equal(&w.serving) {
 		return
 	}
 	w.serving, w.connected = v, true
 	m.tellBroker(func(b brokerLink) { b.setServing(w.ID, v) })
 }
 
-func (v *serving) same(o *serving) bool {
+func (v *serving) equal(o *serving) bool {
 	if v.prefetch == 0 && o.prefetch == 0 {
 		return true
 	}
@@ -265,12 +265,12 @@ func (m *machine) endLostRuns(w *worker) {
 	m.updateServing(w)
 	m.closePulls(w)
 	for _, r := range w.jobsByAge() {
-		m.lostRun(r)
+		m.endLostRun(r)
 	}
 	m.dismiss(w)
 }
 
-func (m *machine) lostRun(r *record) {
+func (m *machine) endLostRun(r *record) {
 	m.whenIdle(r, r.runInfo.run, func() {
 		m.ledger.LostRuns++
 		m.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)

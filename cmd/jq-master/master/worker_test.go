@@ -98,11 +98,11 @@ func TestCancelsLapse(t *testing.T) {
 func TestFetchDuringOutage(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
-	w.step(m, func() { m.storeChanged(store.ErrAway); m.dropFetchedAt = w.now - 1 })
+	w.step(m, func() { m.onStoreChange(store.ErrAway); m.dropFetchedAt = w.now - 1 })
 	if at := m.nextAlarm(); at <= w.now {
 		t.Errorf("due since %d ms", w.now-at)
 	}
-	w.step(m, func() { m.storeChanged(nil) })
+	w.step(m, func() { m.onStoreChange(nil) })
 	if at := m.nextAlarm(); at > w.now {
 		t.Errorf("not due before %d ms", at-w.now)
 	}

@@ -212,9 +212,9 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 	return re
 }
 
-// PicksAll reports whether the matcher selects every job because it names no field, as {} and
+// MatchesAll reports whether the matcher selects every job because it names no field, as {} and
 // combinations of {} do.
-func (m *Matcher) PicksAll() bool { return m.isAlways(true) }
+func (m *Matcher) MatchesAll() bool { return m.isAlways(true) }
 
 // isAlways reports whether Match returns result for every job, whatever its fields are.
 func (m *Matcher) isAlways(result bool) bool {

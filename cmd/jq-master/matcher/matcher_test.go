@@ -109,7 +109,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPicksAll: TestPicksAll: PicksAll recognises matchers that select all jobs because they name
+// TestPicksAll: TestPicksAll: MatchesAll recognises matchers that select all jobs because they name
 // no field.
 func TestPicksAll(t *testing.T) {
 	is := field("/name", "exists", "true")
@@ -122,7 +122,7 @@ func TestPicksAll(t *testing.T) {
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		if got := m.PicksAll(); got != want {
+		if got := m.MatchesAll(); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
 	}

@@ -42,7 +42,7 @@ func AppendJSON(dst []byte, v Value) []byte {
 type jsonWriter struct {
 	dst     []byte
 	input   Value  // what is still to be written
-	oddMaps []bool // for each map in rest, in order, whether it cannot be a JSON object (see findOddMaps)
+	oddMaps []bool // for each map in input, in order, whether it cannot be a JSON object (see findOddMaps)
 }
 
 // value writes the first of the values.

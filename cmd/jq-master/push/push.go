@@ -30,13 +30,13 @@ const (
 	answerTimeout  = 5 * time.Second
 	connectTimeout = 5 * time.Second
 	idleTimeout    = 90 * time.Second
-	// hostConns limits the connections to a worker. Further jobs wait until one is free.
-	hostConns = 64
-	maxHeader = 16 << 10
+	// maxHostConns limits the connections to a worker. Further jobs wait until one is free.
+	maxHostConns   = 64
+	maxHeaderBytes = 16 << 10
 	// maxPause is the longest Retry-After that counts.
 	maxPause = 60 * time.Second
-	// shownBody is how many bytes of an answer are shown to people, maxAnswer how many are read.
-	shownBody, maxAnswer = 200, 64 << 10
+	// maxShownBody is how many bytes of an answer are shown to people, maxAnswer how many are read.
+	maxShownBody, maxAnswer = 200, 64 << 10
 )
 
 // Client implements master.Pusher.
@@ -107,9 +107,9 @@ func (c *Client) newTarget(addr address) (*target, error) {
 	}
 	t.client = fasthttp.HostClient{
 		Addr: net.JoinHostPort(u.Hostname(), port), Dial: d.dial, Name: "jq-master",
-		MaxConns: hostConns, MaxConnWaitTimeout: connectTimeout, MaxIdleConnDuration: idleTimeout,
-		ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, ReadBufferSize: maxHeader, MaxResponseBodySize: maxAnswer,
-		DisablePathNormalizing: true, MaxIdemponentCallAttempts: hostConns + 1,
+		MaxConns: maxHostConns, MaxConnWaitTimeout: connectTimeout, MaxIdleConnDuration: idleTimeout,
+		ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, ReadBufferSize: maxHeaderBytes, MaxResponseBodySize: maxAnswer,
+		DisablePathNormalizing: true, MaxIdemponentCallAttempts: maxHostConns + 1,
 		// If the worker has closed an idle connection, another one is tried.
 		RetryIfErr: func(_ *fasthttp.Request, _ int, err error) (bool, bool) { return false, errors.Is(err, errClosed) },
 	}
@@ -219,7 +219,7 @@ func parseAnswer(resp *fasthttp.Response) master.Answer {
 	}
 	a.Reason = fmt.Sprintf("the worker answered %d %s", code, http.StatusText(code))
 	body := resp.Body()
-	if text := printableBody(body[:min(len(body), shownBody)]); text != "" {
+	if text := printableBody(body[:min(len(body), maxShownBody)]); text != "" {
 		a.Reason += ": " + text
 	}
 	return a

@@ -63,7 +63,7 @@ func appendChanges(args []any, old, j *job.Job) []any {
 	}
 	if u := j.Unique; u != nil && old.Unique == nil {
 		args = append(args, "unique", u.Key, "while", u.Period.String(), "until", u.Until)
-		if !u.Replaces.None() {
+		if !u.Replaces.IsZero() {
 			args = append(args, "replaces", u.Replaces.String(), "replaces_rev", u.ReplacesRev)
 		}
 	}

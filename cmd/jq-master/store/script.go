@@ -61,8 +61,8 @@ const (
 type transition struct {
 	*redis.Script
 	name, text string
-	// If keys is not 0, one call of the script makes several transitions. They share this many keys
-	// and arguments, which come first.
+	// If sharedKeys is not 0, one call of the script makes several transitions. They share this
+	// many keys and arguments, which come first.
 	sharedKeys, sharedArgs int
 }
 

@@ -41,7 +41,7 @@ func filter(f *fieldReader) *master.Filter {
 			f.fault = fault
 			return nil
 		}
-		given = given || !m.PicksAll()
+		given = given || !m.MatchesAll()
 		out.Match = m.Match
 	}
 	if !given {
@@ -227,7 +227,7 @@ func (a *replyBuilder) run(t *job.Attempt) {
 		a.text("error", said)
 	}
 	a.integer("n", int64(t.Number))
-	if t.Worker.None() {
+	if t.Worker.IsZero() {
 		a.null("worker")
 	} else {
 		a.key("worker")

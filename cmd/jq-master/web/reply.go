@@ -86,7 +86,7 @@ func (a *replyBuilder) raw(k string, v []byte) {
 
 // idOrNull writes an id, or null for the zero id.
 func (a *replyBuilder) idOrNull(k string, id job.ID) {
-	if id.None() {
+	if id.IsZero() {
 		a.null(k)
 		return
 	}
@@ -207,8 +207,8 @@ type encodingPreference struct {
 
 // apply takes a range of the header into account. The quality of an encoding is that of the most
 // specific range that matches it.
-func (w *encodingPreference) apply(name string, q float64, place int) {
-	close, json := 0, w.name == jsonType
+func (p *encodingPreference) apply(name string, q float64, place int) {
+	close, json := 0, p.name == jsonType
 	switch {
 	case name == "*/*":
 		close, place = 1, 0
@@ -219,15 +219,15 @@ func (w *encodingPreference) apply(name string, q float64, place int) {
 	case mediaType(name) != "" && json == (name == jsonType):
 		close = 4
 	}
-	if close == 0 || close < w.specificity || close == w.specificity && q <= w.q {
+	if close == 0 || close < p.specificity || close == p.specificity && q <= p.q {
 		return
 	}
-	w.specificity, w.q = close, q
+	p.specificity, p.q = close, q
 	if place > 0 {
-		w.position = place
+		p.position = place
 	}
 	if close == 4 {
-		w.name = name
+		p.name = name
 	}
 }
 

@@ -69,7 +69,7 @@ type statsRequest struct {
 }
 
 // stats writes the statistics and the first findings.
-func (x *exchange) stats(found *master.FoundFindings, names int) error {
+func (x *exchange) stats(found *master.FindingLists, names int) error {
 	st, err := x.Master.Stats(names)
 	if err != nil {
 		return err

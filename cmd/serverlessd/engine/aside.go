@@ -26,7 +26,7 @@ func (e *Engine) AsideFiles() ([]journal.AsideFile, error) { return e.journal.As
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.readmitMu.Lock()
 	defer e.readmitMu.Unlock()
-	a, err := e.journal.Aside(file)
+	a, err := e.journal.ReadAsideFile(file)
 	if err != nil {
 		return 0, err
 	}

@@ -37,9 +37,9 @@ type backend struct {
 	runsInHand      map[job.ID]*run
 	queue           []*queuedEnding
 	endingsQueued   chan struct{} // signals that the queue is not empty
-	sweepKick       chan struct{} // signals sweep that some locks can be freed at once
+	sweepWake       chan struct{} // signals sweep that some locks can be freed at once
 	reachableAgain  chan struct{} // signals that the store answers again
-	ingestKick      chan struct{} // signals ingest that a request waits until the journal's jobs are stored
+	ingestWake      chan struct{} // signals ingest that a request waits until the journal's jobs are stored
 
 	leaving    chan struct{} // closed when keepSysid must release the sysid
 	keeperDone chan struct{} // closed when keepSysid has returned
@@ -55,8 +55,8 @@ type backend struct {
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
 		engine: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
-		runsInHand: make(map[job.ID]*run), refused: make(map[string]error), endingsQueued: make(chan struct{}, 1), sweepKick: make(chan struct{}, 1), reachableAgain: make(chan struct{}, 1),
-		ingestKick: make(chan struct{}, 1), awayReason: store.ErrAway,
+		runsInHand: make(map[job.ID]*run), refused: make(map[string]error), endingsQueued: make(chan struct{}, 1), sweepWake: make(chan struct{}, 1), reachableAgain: make(chan struct{}, 1),
+		ingestWake: make(chan struct{}, 1), awayReason: store.ErrAway,
 		leaving: make(chan struct{}), keeperDone: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
 	b.reachableCtx, b.markAway = context.WithCancel(e.ctx)
@@ -116,8 +116,8 @@ func (b *backend) noteAnswer(err error) {
 	}
 }
 
-// noteRequest is like note, but for a call on behalf of a request. If the request is cancelled or
-// its call takes too long, this says nothing about the store. The caller must repeat a call that
+// noteRequest is like noteCall, but for a call on behalf of a request. If the request is cancelled
+// or its call takes too long, this says nothing about the store. The caller must repeat a call that
 // the store refuses.
 func (b *backend) noteRequest(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
@@ -260,7 +260,7 @@ func (b *backend) freeOldSysids() bool {
 		b.mu.Lock()
 		b.oldSysids = old[1:]
 		b.mu.Unlock()
-		signal(b.sweepKick)
+		signal(b.sweepWake)
 	}
 }
 
@@ -392,7 +392,7 @@ func (b *backend) sweep() {
 		case <-b.engine.ctx.Done():
 			return
 		case <-timer.C:
-		case <-b.sweepKick:
+		case <-b.sweepWake:
 		}
 		b.engine.journal.FreeDisk() // the jobs and a store on the same disk need room, too
 		for b.usableSysid() != "" && b.sweepOnce() {

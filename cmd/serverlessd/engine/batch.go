@@ -54,7 +54,7 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.TakenJob, at 
 	return t
 }
 
-func (t *batch) jobtype() string { return t.handler.Jobtype }
+func (bt *batch) jobtype() string { return bt.handler.Jobtype }
 
 // addRunning adds the jobs of these batches to the jobs in hand. From then on their locks are
 // renewed, and the batches are ended when the sysid is lost. It returns false if the sysid is
@@ -88,54 +88,54 @@ func (e *Engine) startBatch(t *batch, held bool) {
 }
 
 // run runs a batch in this daemon.
-func (t *batch) run() {
-	jobs := make([]runner.Job, len(t.runs))
-	for i, r := range t.runs {
+func (bt *batch) run() {
+	jobs := make([]runner.Job, len(bt.runs))
+	for i, r := range bt.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	err := t.engine.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: func() bool { return !t.engine.handsOut() }}, t)
+	err := bt.engine.runner.Run(bt.ctx, runner.Batch{Client: bt.client, Type: bt.typ, Handler: bt.handler, Jobs: jobs, Held: func() bool { return !bt.engine.isHandingOut() }}, bt)
 	if err != nil {
-		t.engine.noteHost(t.handler.Lang, err)
+		bt.engine.noteHost(bt.handler.Lang, err)
 	}
-	t.finish()
+	bt.finish()
 }
 
 // Started and Ended implement runner.Reporter.
-func (t *batch) Started(i int) {
-	t.started = i + 1
-	t.engine.logStart(t.runs[i], time.Now())
+func (bt *batch) Started(i int) {
+	bt.started = i + 1
+	bt.engine.logStart(bt.runs[i], time.Now())
 }
 
-func (t *batch) Ended(i int, o job.Outcome) {
-	t.reported = i + 1
-	t.backend.queueEnding(t.engine.endingOf(t.runs[i], &o))
+func (bt *batch) Ended(i int, o job.Outcome) {
+	bt.reported = i + 1
+	bt.backend.queueEnding(bt.engine.endingOf(bt.runs[i], &o))
 }
 
-// endBare ends the jobs of a batch without running them, because the store has lost their payloads.
+// endUnrun ends the jobs of a batch without running them, because the store has lost their payloads.
 // If held is false because the sysid was lost, it gives them back. The batch has no slot.
-func (t *batch) endBare(held bool) {
-	defer t.cancel(nil)
-	for _, r := range t.runs {
+func (bt *batch) endUnrun(held bool) {
+	defer bt.cancel(nil)
+	for _, r := range bt.runs {
 		if !held {
-			t.backend.queueEnding(t.engine.endingOfUnreported(r, false, nil))
+			bt.backend.queueEnding(bt.engine.endingOfUnreported(r, false, nil))
 			continue
 		}
-		t.engine.log.Error().Stringer("id", r.ID).Str("type", r.Jobtype).Msg("the payload of a job is gone: sq_data has no row for it; the job ends")
-		t.backend.queueEnding(t.engine.endingOf(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
+		bt.engine.log.Error().Stringer("id", r.ID).Str("type", r.Jobtype).Msg("the payload of a job is gone: sq_data has no row for it; the job ends")
+		bt.backend.queueEnding(bt.engine.endingOf(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
 	}
 }
 
 // finish gives back the jobs that were not begun or that this daemon has cut short, and frees the
 // slot.
-func (t *batch) finish() {
-	for i := t.reported; i < len(t.runs); i++ {
-		t.backend.queueEnding(t.engine.endingOfUnreported(t.runs[i], i < t.started, context.Cause(t.ctx)))
+func (bt *batch) finish() {
+	for i := bt.reported; i < len(bt.runs); i++ {
+		bt.backend.queueEnding(bt.engine.endingOfUnreported(bt.runs[i], i < bt.started, context.Cause(bt.ctx)))
 	}
-	t.cancel(nil)
-	e := t.engine
+	bt.cancel(nil)
+	e := bt.engine
 	e.mu.Lock()
-	delete(e.batches, t)
-	e.scheduler.JobsStopped(time.Now(), t.client, t.jobtype())
+	delete(e.batches, bt)
+	e.scheduler.JobsStopped(time.Now(), bt.client, bt.jobtype())
 	e.checkIdle()
 	e.mu.Unlock()
 	e.wakePick()

@@ -97,7 +97,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if err := durable.MakeDir(cfg.Dir, mode); err != nil {
 		return nil, err
 	}
-	e.ids = job.NewIDs(job.NewSysid(), time.Now)
+	e.ids = job.NewIDSource(job.NewSysid(), time.Now)
 	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Reserve: cfg.DiskReserve, Log: log, OnRemove: e.dropSegment}); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (e *Engine) Health() error {
 	}
 	all = append(all, e.journal.LastRefusal())
 	all = append(all, e.hostHealth())
-	if e.needBroker() {
+	if e.needsBroker() {
 		all = append(all, e.link.Health())
 	}
 	return daemon.JoinReasons(all...)

@@ -308,7 +308,7 @@ func TestOldSysids(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "sysids"), []byte(old+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ids := job.NewIDs(old, time.Now)
+	ids := job.NewIDSource(old, time.Now)
 	entry := journal.Entry{ID: ids.Next(1), Jobtype: "a-x", Payload: []byte("1"), End: 1}
 	_, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now)
 	err = errors.Join(err, s.Reserve(t.Context(), old, time.Hour))

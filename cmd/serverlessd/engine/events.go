@@ -38,33 +38,33 @@ func openEvents(path string, log zerolog.Logger) *events {
 }
 
 // Close flushes and closes the log.
-func (l *events) Close() {
-	l.flush()
-	_ = l.file.Close()
+func (e *events) Close() {
+	e.flush()
+	_ = e.file.Close()
 }
 
-func (l *events) flush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.w.Flush() // on a full disk, lines of this log are lost, but no jobs
-	l.w.Reset(l.file)
-	l.flushTimer = nil
+func (e *events) flush() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.w.Flush() // on a full disk, lines of this log are lost, but no jobs
+	e.w.Reset(e.file)
+	e.flushTimer = nil
 }
 
 // writeEvent logs an event of a job with the fields that add appends. Nothing in it needs escaping. It
 // does not use the daemon's log, which takes more than twice the time.
-func (l *events) writeEvent(event string, id job.ID, jobtype string, add func(b []byte) []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := append(l.buf[:0], `{"time":"`...)
+func (e *events) writeEvent(event string, id job.ID, jobtype string, add func(b []byte) []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := append(e.buf[:0], `{"time":"`...)
 	b = time.Now().UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
 	b = append(append(b, `","event":"`...), event...)
 	b = append(append(b, `","id":"`...), id...)
 	b = append(append(append(b, `","type":"`...), jobtype...), '"')
-	l.buf = append(add(b), "}\n"...)
-	_, _ = l.w.Write(l.buf)
-	if l.flushTimer == nil {
-		l.flushTimer = time.AfterFunc(eventsFlush, l.flush)
+	e.buf = append(add(b), "}\n"...)
+	_, _ = e.w.Write(e.buf)
+	if e.flushTimer == nil {
+		e.flushTimer = time.AfterFunc(eventsFlush, e.flush)
 	}
 }
 
@@ -82,13 +82,13 @@ func appendStopped(b []byte, try int, code string) []byte {
 	return append(append(append(appendNumber(b, "try", try), `,"code":"`...), code...), '"')
 }
 
-func (l *events) logAdded(id job.ID, jobtype string) {
-	l.writeEvent("added", id, jobtype, func(b []byte) []byte { return b })
+func (e *events) logAdded(id job.ID, jobtype string) {
+	e.writeEvent("added", id, jobtype, func(b []byte) []byte { return b })
 }
 
-func (l *events) logFollowed(jobs []store.FollowJob) {
+func (e *events) logFollowed(jobs []store.FollowJob) {
 	for _, f := range jobs {
-		l.logAdded(f.ID, f.Jobtype)
+		e.logAdded(f.ID, f.Jobtype)
 	}
 }
 
@@ -101,17 +101,17 @@ func (e *Engine) logStart(r *run, at time.Time) {
 	})
 }
 
-func (l *events) logEnd(end *queuedEnding) {
+func (e *events) logEnd(end *queuedEnding) {
 	if end.Action == store.EndGiveBack {
 		return
 	}
-	l.writeEvent("ended", end.ID, end.run.Jobtype, func(b []byte) []byte {
+	e.writeEvent("ended", end.ID, end.run.Jobtype, func(b []byte) []byte {
 		b = appendNumber(appendStopped(b, end.Tries, end.Code), "exitcode", end.Status)
 		return appendSeconds(b, "run", end.wall)
 	})
 }
 
 // logSwept logs a job that did not end with a run.
-func (l *events) logSwept(end *store.SweptJob) {
-	l.writeEvent("ended", end.ID, end.Jobtype, func(b []byte) []byte { return appendStopped(b, end.Tries, end.Code) })
+func (e *events) logSwept(end *store.SweptJob) {
+	e.writeEvent("ended", end.ID, end.Jobtype, func(b []byte) []byte { return appendStopped(b, end.Tries, end.Code) })
 }

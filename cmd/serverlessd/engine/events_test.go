@@ -19,7 +19,7 @@ import (
 // a run ends.
 func TestEventsOfSweeps(t *testing.T) {
 	s, dir := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), t.TempDir()
-	ids := job.NewIDs("0d0d0d", time.Now)
+	ids := job.NewIDSource("0d0d0d", time.Now)
 	var entries []journal.Entry
 	for i, jobtype := range []string{"a-lost", "a-nobody", "a-old"} {
 		entries = append(entries, journal.Entry{ID: ids.Next(1), Jobtype: jobtype, Payload: []byte("1"), End: int64(i + 1)})

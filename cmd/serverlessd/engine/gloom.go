@@ -109,56 +109,56 @@ func (e *Engine) newBrokerJob(jobtype string) *brokerJob {
 }
 
 // noteRun records that a job has not expired, so a worker must have it.
-func (a *brokerJob) noteRun() {
-	a.engine.mu.Lock()
-	defer a.engine.mu.Unlock()
-	if !a.settled && a.probe {
-		a.probeTaken()
-		a.engine.wakePick()
+func (j *brokerJob) noteRun() {
+	j.engine.mu.Lock()
+	defer j.engine.mu.Unlock()
+	if !j.settled && j.probe {
+		j.probeTaken()
+		j.engine.wakePick()
 	}
 }
 
 // probeTaken records that a worker has taken a probe: the workers take one more job than was known.
-func (a *brokerJob) probeTaken() {
-	c := a.engine.workersOf(a.jobtype)
-	a.settle(c)
+func (j *brokerJob) probeTaken() {
+	c := j.engine.workersOf(j.jobtype)
+	j.settle(c)
 	c.capacity++
 	c.probePause = firstProbePause
 	if c.probes == 0 {
-		c.probeNext = min(2*c.probeNext, a.engine.cfg.Batch)
+		c.probeNext = min(2*c.probeNext, j.engine.cfg.Batch)
 	}
 }
 
-func (a *brokerJob) settle(c *typeWorkers) {
-	if a.probe {
-		a.probe = false
+func (j *brokerJob) settle(c *typeWorkers) {
+	if j.probe {
+		j.probe = false
 		c.probes--
-		a.engine.probeCount--
+		j.engine.probeCount--
 	}
 }
 
 // ended records that a job is no longer at the broker. why is nil if a worker had it; otherwise it
 // says why no worker got it.
-func (a *brokerJob) ended(why error) {
-	e := a.engine
+func (j *brokerJob) ended(why error) {
+	e := j.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.workersOf(a.jobtype)
-	a.settled = true
+	c := e.workersOf(j.jobtype)
+	j.settled = true
 	c.busy--
 	switch {
-	case why == nil && a.probe:
-		a.probeTaken()
+	case why == nil && j.probe:
+		j.probeTaken()
 	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
 	case why == nil, e.link.Embedded() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
-	case !a.probe && c.capacity > 1: // a worker seems to have left
+	case !j.probe && c.capacity > 1: // a worker seems to have left
 		c.capacity--
 	default:
-		if !a.probe {
+		if !j.probe {
 			c.capacity = 0
 		}
-		if a.settle(c); errors.Is(why, gloom.ErrExpired) {
+		if j.settle(c); errors.Is(why, gloom.ErrExpired) {
 			c.probeTime = min(2*c.probeTime, maxProbeTime)
 		}
 		c.probeNext = 1
@@ -231,56 +231,56 @@ func (b *backend) awaitOldRuns() bool {
 }
 
 // askWorkers submits all jobs of a batch to Gloom workers at the same time.
-func (t *batch) askWorkers() {
+func (bt *batch) askWorkers() {
 	var wg sync.WaitGroup
-	for _, r := range t.runs {
-		a := t.engine.newBrokerJob(t.jobtype())
+	for _, r := range bt.runs {
+		a := bt.engine.newBrokerJob(bt.jobtype())
 		wg.Go(func() {
-			end, why := t.askWorker(r, a)
+			end, why := bt.askWorker(r, a)
 			if end == nil {
-				end = t.engine.endingOfUnreported(r, false, nil)
+				end = bt.engine.endingOfUnreported(r, false, nil)
 			}
-			t.backend.queueEnding(end)
+			bt.backend.queueEnding(end)
 			a.ended(why)
 		})
 	}
 	wg.Wait()
-	t.reported = len(t.runs)
-	t.finish()
+	bt.reported = len(bt.runs)
+	bt.finish()
 }
 
 // askWorker returns how a job ended, or why no worker got it.
-func (t *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
-	timeout := cmp.Or(time.Duration(t.handler.Options.Timeout), t.engine.cfg.JobTimeout)
-	ctx, cancel := context.WithTimeout(t.ctx, connWait)
+func (bt *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
+	timeout := cmp.Or(time.Duration(bt.handler.Options.Timeout), bt.engine.cfg.JobTimeout)
+	ctx, cancel := context.WithTimeout(bt.ctx, connWait)
 	defer cancel()
 	began := time.Now()
-	t.engine.logStart(r, began) // recorded before a worker can have any effect
-	p, err := t.engine.jobs.Submitter().Submit(ctx, gloom.Job{
-		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
-		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
+	bt.engine.logStart(r, began) // recorded before a worker can have any effect
+	p, err := bt.engine.jobs.Submitter().Submit(ctx, gloom.Job{
+		ID: r.ID.String(), Type: bt.jobtype(), Body: runner.GloomBody(r.Payload),
+		Groups: []string{bt.client, bt.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
 	})
 	var res gloom.Result
 	if err == nil {
 		runs := time.AfterFunc(a.deadline+expirySlack, a.noteRun)
-		res, err = p.Result(t.ctx)
+		res, err = p.Result(bt.ctx)
 		runs.Stop()
 	}
-	t.engine.jobs.RecordResult(t.jobtype(), err, isNotTaken(err))
+	bt.engine.jobs.RecordResult(bt.jobtype(), err, isNotTaken(err))
 	switch {
-	case err != nil && t.ctx.Err() != nil && p != nil:
-		_ = p.Cancel(t.engine.ctx) // nobody waits for the job any more
-		t.engine.awaitRun(r.ID, t.jobtype(), t.handler)
-		return t.engine.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
+	case err != nil && bt.ctx.Err() != nil && p != nil:
+		_ = p.Cancel(bt.engine.ctx) // nobody waits for the job any more
+		bt.engine.awaitRun(r.ID, bt.jobtype(), bt.handler)
+		return bt.engine.endingOfUnreported(r, true, context.Cause(bt.ctx)), nil
 	case isNotTaken(err):
 		return nil, err
 	}
 	if errors.Is(err, gloom.ErrLost) {
-		t.engine.awaitRun(r.ID, t.jobtype(), t.handler)
+		bt.engine.awaitRun(r.ID, bt.jobtype(), bt.handler)
 	}
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)
-	return t.engine.endingOf(r, &o), nil
+	return bt.engine.endingOf(r, &o), nil
 }
 
 // isNotTaken reports whether err means that no worker got the job, but that one may get it later. It

@@ -24,7 +24,7 @@ type handlers struct {
 	mu        sync.Mutex // guards the following; the maps of handlers are by jobtype, and are never changed
 	version   map[*backend]int64
 	byBackend map[*backend]map[string]*job.Handler
-	byType    map[string]*job.Handler // the newest of those in known
+	byType    map[string]*job.Handler // the newest of those in byBackend
 }
 
 func newHandlers(e *Engine) *handlers {
@@ -48,8 +48,8 @@ func newer(a, b *job.Handler) *job.Handler {
 
 func (h *handlers) contains(jobtype string) bool { return h.newest(jobtype) != nil }
 
-// needBroker reports whether a handler is for Gloom workers.
-func (e *Engine) needBroker() bool {
+// needsBroker reports whether a handler is for Gloom workers.
+func (e *Engine) needsBroker() bool {
 	for _, handler := range e.Handlers() {
 		if handler.Lang == job.Gloom {
 			return true
@@ -76,9 +76,9 @@ func (h *handlers) handledFunc() func(jobtype string) bool {
 	return h.contains
 }
 
-// Unhandled reports whether a jobtype has no handler. It returns false until the handlers of all
+// IsUnhandled reports whether a jobtype has no handler. It returns false until the handlers of all
 // stores have been read.
-func (e *Engine) Unhandled(jobtype string) bool {
+func (e *Engine) IsUnhandled(jobtype string) bool {
 	handled := e.handlers.handledFunc()
 	return handled != nil && !handled(jobtype)
 }

@@ -19,7 +19,7 @@ import (
 // withStores returns an engine with these stores. The engine's loops do not run.
 func withStores(t *testing.T, n int) *Engine {
 	t.Helper()
-	e := &Engine{log: zerolog.New(io.Discard), metrics: newMetrics(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}
+	e := &Engine{log: zerolog.New(io.Discard), metrics: newMetrics(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDSource(job.NewSysid(), time.Now)}
 	e.ctx, e.cancel = context.WithCancel(t.Context())
 	var err error
 	if e.guard, err = launch.NewGuard("engine-" + e.ids.Sysid()); err != nil {

@@ -30,9 +30,9 @@ func (e *Engine) noteHost(lang string, err error) {
 	}
 }
 
-// hostRests reports whether the daemon takes no jobs of a language, because some could not begin a
-// moment ago.
-func (e *Engine) hostRests(lang string) bool {
+// isHostPaused reports whether the daemon takes no jobs of a language, because some could not begin
+// a moment ago.
+func (e *Engine) isHostPaused(lang string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return time.Since(e.hostErrors[lang].lastAt) < hostPause

@@ -37,7 +37,7 @@ func (b *backend) pauseBetweenPieces(began time.Time, lines int) bool {
 	case <-b.engine.ctx.Done():
 		return false
 	case <-timer.C:
-	case <-b.ingestKick:
+	case <-b.ingestWake:
 	}
 	return true
 }
@@ -45,7 +45,7 @@ func (b *backend) pauseBetweenPieces(began time.Time, lines int) bool {
 // ingestNow makes all stores ingest the journal's jobs at once.
 func (e *Engine) ingestNow() {
 	for _, b := range e.backends {
-		signal(b.ingestKick)
+		signal(b.ingestWake)
 	}
 }
 
@@ -158,7 +158,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		return 0, 0, err
 	}
 	defer closeStores(stores)
-	j, err := openJournal(dir, stores, journal.Options{IDs: job.NewIDs(job.NewSysid(), time.Now), Log: log})
+	j, err := openJournal(dir, stores, journal.Options{IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: log})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -145,7 +145,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	var sum store.Counts
 	for _, t := range l.Types {
-		sum.Sum(&t)
+		sum.Add(&t)
 	}
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,

@@ -46,7 +46,7 @@ func (e *Engine) pickLoop() {
 
 // pick takes the jobs that may run now, and returns the longest time to wait before the next pick.
 func (e *Engine) pick() (wait time.Duration) {
-	if !e.handsOut() {
+	if !e.isHandingOut() {
 		return pollEvery
 	}
 	wait = pollEvery
@@ -188,8 +188,8 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 		}
 		return t, c.freeSlots > 0
 	}
-	t.Warm = e.runner.Warm(client, h)
-	return t, !e.hostRests(h.Lang)
+	t.Warm = e.runner.HasWarmContext(client, h)
+	return t, !e.isHostPaused(h.Lang)
 }
 
 const actionTake = "take jobs"
@@ -252,7 +252,7 @@ func (e *Engine) takeBatches(p *batchPlan) bool {
 	}
 	held := p.backend.addRunning(inHand, sysid)
 	for _, t := range inHand[len(batches):] {
-		t.endBare(held)
+		t.endUnrun(held)
 	}
 	for _, t := range batches {
 		e.startBatch(t, held)

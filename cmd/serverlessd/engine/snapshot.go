@@ -55,8 +55,8 @@ func (e *Engine) Snapshot() *Snapshot {
 	_, l.Times.Runs = histogramBuckets(e.metrics.runTime)
 	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
-	l.Batches, l.HandsOut = e.batchesAtWork()
-	if e.needBroker() {
+	l.Batches, l.HandsOut = e.runningBatches()
+	if e.needsBroker() {
 		l.Broker = e.link.Health()
 	}
 	codes := make(chan prometheus.Metric)
@@ -109,8 +109,8 @@ func (e *Engine) stores() (snapshots []StoreSnapshot, off int64) {
 	return snapshots, off
 }
 
-// batchesAtWork returns the number of running batches, and whether jobs are handed out.
-func (e *Engine) batchesAtWork() (n int, handsOut bool) {
+// runningBatches returns the number of running batches, and whether jobs are handed out.
+func (e *Engine) runningBatches() (n int, handsOut bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.batches), !e.stopped && !e.leaving

@@ -20,8 +20,8 @@ func (e *Engine) setStopped(stopped bool) {
 	e.wakePick()
 }
 
-// handsOut reports whether jobs may begin.
-func (e *Engine) handsOut() bool {
+// isHandingOut reports whether jobs may begin.
+func (e *Engine) isHandingOut() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.stopped && !e.leaving
@@ -33,7 +33,7 @@ func (e *Engine) isLeaving() bool {
 	return e.leaving
 }
 
-// checkIdle closes idle if the daemon is leaving and no batch is left. The caller holds the lock.
+// checkIdle closes idleCh if the daemon is leaving and no batch is left. The caller holds the lock.
 func (e *Engine) checkIdle() {
 	if e.leaving && !e.picking && len(e.batches) == 0 {
 		select {

@@ -46,7 +46,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.KeyedEntry, req unique
 	for i := range lines {
 		size += int64(len(lines[i].Payload) + len(lines[i].Key))
 	}
-	if err := e.journal.Spare(size); err != nil {
+	if err := e.journal.CheckSpace(size); err != nil {
 		return nil, err
 	}
 	first, now := e.ids.Next(len(lines)), time.Now()
@@ -81,7 +81,7 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 // find asks one store after the other for a job. If no store has the job, but one could not be
 // asked, it returns ErrAway, and if the job was set aside a *journal.AsideError.
 func (e *Engine) find(ctx context.Context, id job.ID, lookUp func(b *backend) error) error {
-	missing := cmp.Or(e.journal.AsideOf(id), error(store.ErrUnknown))
+	missing := cmp.Or(e.journal.CheckAside(id), error(store.ErrUnknown))
 	for _, b := range e.backends {
 		err := b.noteRequest(ctx, lookUp(b))
 		switch {
@@ -267,7 +267,7 @@ func (e *Engine) count(ctx context.Context, client string, exact bool) (map[stri
 	add := func(jobtype string, c store.Counts) {
 		if of, _, _ := job.SplitJobtype(jobtype); client == "" || of == client {
 			sum := types[jobtype]
-			sum.Sum(&c)
+			sum.Add(&c)
 			types[jobtype] = sum
 		}
 	}

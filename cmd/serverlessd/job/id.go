@@ -13,18 +13,18 @@ import (
 type ID string
 
 const (
-	digits  = "0123456789abcdefghjkmnpqrstvwxyz" // the digits of base 32; they sort by value
-	timeLen = 9
-	sysLen  = 6
-	seqLen  = 5
+	digits   = "0123456789abcdefghjkmnpqrstvwxyz" // the digits of base 32; they sort by value
+	timeLen  = 9
+	sysidLen = 6
+	seqLen   = 5
 	// IDLen is the length of an id.
-	IDLen  = timeLen + 1 + sysLen + 1 + seqLen
+	IDLen  = timeLen + 1 + sysidLen + 1 + seqLen
 	maxSeq = 1<<(5*seqLen) - 1
 	maxMS  = 1<<(5*timeLen) - 1
 )
 
-// ErrID is the error for a text that is not an id.
-var ErrID = errors.New("not an id: 9, 6 and 5 characters of base 32 with hyphens between")
+// ErrInvalidID is the error for a text that is not an id.
+var ErrInvalidID = errors.New("not an id: 9, 6 and 5 characters of base 32 with hyphens between")
 
 // ParseID returns s as an ID if it is valid.
 func ParseID(s string) (ID, error) {
@@ -36,15 +36,15 @@ func ParseID(s string) (ID, error) {
 
 func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
 	s := string(id)
-	if len(s) != IDLen || s[timeLen] != '-' || s[timeLen+1+sysLen] != '-' {
-		return 0, "", 0, ErrID
+	if len(s) != IDLen || s[timeLen] != '-' || s[timeLen+1+sysidLen] != '-' {
+		return 0, "", 0, ErrInvalidID
 	}
 	ms, ok := parseDigits(s[:timeLen])
-	sysid = s[timeLen+1 : timeLen+1+sysLen]
+	sysid = s[timeLen+1 : timeLen+1+sysidLen]
 	_, ok2 := parseDigits(sysid)
 	seq, ok3 := parseDigits(s[IDLen-seqLen:])
 	if !ok || !ok2 || !ok3 {
-		return 0, "", 0, ErrID
+		return 0, "", 0, ErrInvalidID
 	}
 	return ms, sysid, seq, nil
 }
@@ -75,7 +75,7 @@ func makeID(ms int64, sysid string, seq int64) ID {
 	putDigits(b[:timeLen], ms)
 	b[timeLen] = '-'
 	copy(b[timeLen+1:], sysid)
-	b[timeLen+1+sysLen] = '-'
+	b[timeLen+1+sysidLen] = '-'
 	putDigits(b[IDLen-seqLen:], seq)
 	return ID(b[:])
 }
@@ -110,7 +110,7 @@ var digitValues = func() (v [256]int8) {
 
 // NewSysid returns six random characters of base 32.
 func NewSysid() string {
-	var b [sysLen]byte
+	var b [sysidLen]byte
 	_, _ = rand.Read(b[:])
 	for i := range b {
 		b[i] = digits[b[i]&31]
@@ -127,8 +127,10 @@ type IDSource struct {
 	seq   int64
 }
 
-// NewIDs returns a source of ids with this sysid. now is its clock.
-func NewIDs(sysid string, now func() time.Time) *IDSource { return &IDSource{sysid: sysid, now: now} }
+// NewIDSource returns a source of ids with this sysid. now is its clock.
+func NewIDSource(sysid string, now func() time.Time) *IDSource {
+	return &IDSource{sysid: sysid, now: now}
+}
 
 // Next returns the first of n new ids; Add returns the others. They are greater than all earlier
 // ids.
@@ -144,7 +146,7 @@ func (s *IDSource) Next(n int) ID {
 	return first
 }
 
-// Raise makes all later ids greater than id, which an earlier daemon may have used.
+// Raise makes all later ids greater than last, which an earlier daemon may have used.
 func (s *IDSource) Raise(last ID) {
 	ms, _, seq, err := last.parts()
 	s.mu.Lock()

@@ -8,7 +8,7 @@ import (
 // TestIDs: ids grow whatever the clock does, even after a new sysid or a restart.
 func TestIDs(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
-	ids := NewIDs("zzzzzz", func() time.Time { return now })
+	ids := NewIDSource("zzzzzz", func() time.Time { return now })
 	var last ID
 	next := func(n int) {
 		t.Helper()
@@ -34,7 +34,7 @@ func TestIDs(t *testing.T) {
 	next(1)
 	ids.SetSysid("000000")
 	next(1)
-	ids = NewIDs("111111", func() time.Time { return now })
+	ids = NewIDSource("111111", func() time.Time { return now })
 	ids.Raise(last)
 	next(1)
 	if got, _, _, _ := last.parts(); got < 1_800_000_001_000 {

@@ -16,7 +16,7 @@ import (
 // always give the same id.
 func ScheduledID(key schedule.Key, due time.Time) ID {
 	sum := sha256.Sum256([]byte(key.Client + "\x00" + key.Name))
-	var sysid [sysLen]byte
+	var sysid [sysidLen]byte
 	for i := range sysid {
 		sysid[i] = digits[sum[i]&31]
 	}

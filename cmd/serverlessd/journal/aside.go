@@ -35,8 +35,8 @@ func (e *AsideError) Error() string {
 	return fmt.Sprintf("the job is set aside in the file journal/%s, because the store did not accept %s; POST /put-back?file=%[1]s gives it to the store again", e.File, why)
 }
 
-// AsideOf returns an *AsideError if a job was set aside and not put back, otherwise nil.
-func (j *Journal) AsideOf(id job.ID) error {
+// CheckAside returns an *AsideError if a job was set aside and not put back, otherwise nil.
+func (j *Journal) CheckAside(id job.ID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if a := j.asideJobs[id]; a != nil {
@@ -59,7 +59,7 @@ func (j *Journal) AsideFiles() (found []AsideFile, err error) {
 		if !strings.HasSuffix(name, badSuffix) {
 			continue
 		}
-		a, err := j.Aside(name)
+		a, err := j.ReadAsideFile(name)
 		if errors.Is(err, ErrNoAsideFile) {
 			continue // the file has just been put back
 		}
@@ -75,8 +75,8 @@ func (j *Journal) AsideFiles() (found []AsideFile, err error) {
 	return found, nil
 }
 
-// Aside reads one of the files of jobs that were set aside.
-func (j *Journal) Aside(name string) (a AsideFile, err error) {
+// ReadAsideFile reads one of the files of jobs that were set aside.
+func (j *Journal) ReadAsideFile(name string) (a AsideFile, err error) {
 	id, ok := strings.CutSuffix(name, badSuffix)
 	if !ok || strings.ContainsAny(id, "/\\") {
 		return a, ErrNoAsideFile
@@ -147,7 +147,7 @@ func (j *Journal) countAsideJobs(names []string) {
 			continue
 		}
 		j.stats.Bad++
-		a, err := j.Aside(name)
+		a, err := j.ReadAsideFile(name)
 		if err != nil {
 			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count the jobs that were set aside")
 		}

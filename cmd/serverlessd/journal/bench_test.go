@@ -23,7 +23,7 @@ func BenchmarkAppend(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			j, err := Open(Options{Files: files, IDs: job.NewIDs("0seven", time.Now), Log: zerolog.Nop()})
+			j, err := Open(Options{Files: files, IDs: job.NewIDSource("0seven", time.Now), Log: zerolog.Nop()})
 			if err != nil {
 				b.Fatal(err)
 			}

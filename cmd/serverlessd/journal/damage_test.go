@@ -271,11 +271,11 @@ func TestMissingEnd(t *testing.T) {
 // TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after
 // damage, lines without a checksum are not read.
 func TestSegmentsWithoutSalt(t *testing.T) {
-	name := string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal"
+	name := string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal"
 	records := func() (r [][]byte) {
 		r = append(r, []byte("#:Batch date=2026-01-01T00:00:00.000Z,bytes=0,id=,count=0\n#:EndBatch\n"))
 		for _, line := range []string{"0", "1", "2"} {
-			r = append(r, unsaltedRecord("a-x", ",id="+string(job.NewIDs("0d0d0d", time.Now).Next(1)), line))
+			r = append(r, unsaltedRecord("a-x", ",id="+string(job.NewIDSource("0d0d0d", time.Now).Next(1)), line))
 		}
 		return r
 	}
@@ -589,7 +589,7 @@ func TestSetAside(t *testing.T) {
 	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
 
 	back := newDisk() // the copy has the format of a journal
-	f, err := back.Create(string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal")
+	f, err := back.Create(string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal")
 	if err != nil {
 		t.Fatal(err)
 	}

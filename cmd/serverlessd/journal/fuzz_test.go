@@ -20,7 +20,7 @@ func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(
 // FuzzScan: for any bytes in a segment, a scan ends and covers every byte once, and a complete
 // record has the same bytes when it is encoded again.
 func FuzzScan(f *testing.F) {
-	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", firstID: job.NewIDs("0seven", time.Now).Next(1), count: 2,
+	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", firstID: job.NewIDSource("0seven", time.Now).Next(1), count: 2,
 		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, extra: 1, body: []byte("one\ntwo\x00\xff\n")}
 	first := record{firstID: r.firstID, prev: "p", prevEnd: 7}
 	good := first.appendTo(nil)
@@ -62,7 +62,7 @@ func FuzzScan(f *testing.F) {
 		if err != nil || at != int64(len(data)) {
 			t.Fatalf("ended at %d of %d: %v", at, len(data), err)
 		}
-		end, err := s.tail(int64(len(data)))
+		end, err := s.findEnd(int64(len(data)))
 		if err != nil || end < 0 || end > int64(len(data)) {
 			t.Fatalf("the end is at %d of %d: %v", end, len(data), err)
 		}
@@ -71,7 +71,7 @@ func FuzzScan(f *testing.F) {
 
 // TestShortRecords: a record that is cut off anywhere is parsed as short, never as broken or whole.
 func TestShortRecords(t *testing.T) {
-	r := record{date: time.Now(), jobtype: "a-x", firstID: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
+	r := record{date: time.Now(), jobtype: "a-x", firstID: job.NewIDSource("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
 	good := r.appendTo(nil)
 	for n := range good {
 		if _, f := parse(good[:n]); f != recordShort {

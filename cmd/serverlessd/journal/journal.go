@@ -91,9 +91,9 @@ type Stats struct {
 // delay.
 type Count struct{ Jobs, Delayed int64 }
 
-// plus returns the count after n more jobs. The result is never below 0, because jobs that the disk
+// add returns the count after n more jobs. The result is never below 0, because jobs that the disk
 // did not return at first were not counted.
-func (c Count) plus(n int, due time.Time) Count {
+func (c Count) add(n int, due time.Time) Count {
 	c.Jobs = max(0, c.Jobs+int64(n))
 	if !due.IsZero() {
 		c.Delayed = max(0, c.Delayed+int64(n))
@@ -109,12 +109,12 @@ type Journal struct {
 	notesChanged bool       // notes has changed since the last call of SaveNotes
 	earlier      []*segment // segments of earlier processes whose content is not known yet; a change also needs mu
 
-	removeMu sync.Mutex // serializes the removal of segments; guards doomed
+	removeMu sync.Mutex // serializes the removal of segments; guards toRemove
 	toRemove []*segment
 
 	mu           sync.Mutex // guards the following
 	segments     []*segment // oldest first
-	earlierBytes int64      // bytes of the segments in old
+	earlierBytes int64      // bytes of the segments in earlier
 	waiting      map[string]Count
 	asideJobs    map[job.ID]*AsideError // the jobs that were set aside
 	reservations []*Reservation         // not yet synced
@@ -232,7 +232,7 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	end, ok := ends[s.name]
 	switch {
 	case !ok:
-		end, err = s.tail(s.readableTo)
+		end, err = s.findEnd(s.readableTo)
 		if err == nil && !j.opt.NoSync {
 			// What is read from here on must be durable.
 			if err := s.file.Sync(); err != nil {
@@ -264,7 +264,7 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	err = s.scan(0, s.readableTo, func(at int64, r record, f recordState) bool {
 		if f == recordWhole {
 			s.addMark(at, r.firstID)
-			s.jobs[r.jobtype] = s.jobs[r.jobtype].plus(r.count, r.due)
+			s.jobs[r.jobtype] = s.jobs[r.jobtype].add(r.count, r.due)
 			if r.firstID != "" && r.count > 0 {
 				j.opt.IDs.Raise(r.firstID.Add(r.count - 1))
 			}
@@ -287,7 +287,7 @@ func (s *segment) firstRecord() (record, recordState, error) {
 
 func (j *Journal) count(jobtype string, n int, due time.Time) {
 	was := j.waiting[jobtype]
-	j.setCount(jobtype, was, was.plus(n, due))
+	j.setCount(jobtype, was, was.add(n, due))
 }
 
 func (j *Journal) setCount(jobtype string, was, c Count) {

@@ -29,7 +29,7 @@ const (
 
 func open(t *testing.T, files Files, change ...func(*Options)) *Journal {
 	t.Helper()
-	opt := Options{Files: files, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop()}
+	opt := Options{Files: files, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop()}
 	for _, f := range change {
 		f(&opt)
 	}
@@ -230,7 +230,7 @@ func TestIDsGoUpOverRestarts(t *testing.T) {
 	var last job.ID
 	for range 5 {
 		j := open(t, d, func(o *Options) {
-			o.IDs = job.NewIDs(job.NewSysid(), func() time.Time { return now })
+			o.IDs = job.NewIDSource(job.NewSysid(), func() time.Time { return now })
 		})
 		id := add(t, j, batch("a-x", "1")).First[0]
 		if id <= last {
@@ -310,7 +310,7 @@ func TestLimitOfOne(t *testing.T) {
 // TestReserve: adds leave a part of the disk free for the store.
 func TestReserve(t *testing.T) {
 	d := newDisk()
-	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
+	j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
 	if err != nil {
 		t.Fatal(err)
 	}

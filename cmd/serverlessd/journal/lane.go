@@ -171,7 +171,7 @@ func (s *segment) skip(from, to int64, jobs map[string]Count) error {
 	s.finish(from, to)
 	return s.scan(from, to, func(_ int64, r record, f recordState) bool {
 		if f == recordWhole {
-			jobs[r.jobtype] = jobs[r.jobtype].plus(-r.count, r.due)
+			jobs[r.jobtype] = jobs[r.jobtype].add(-r.count, r.due)
 		}
 		return true
 	})

@@ -317,7 +317,7 @@ func (r *Reservation) Sync() error {
 		j.count(e.Jobtype, -1, e.Due)
 		for _, w := range j.watches {
 			if w.lane == r.reader {
-				w.synced[e.Jobtype] = w.synced[e.Jobtype].plus(1, e.Due)
+				w.synced[e.Jobtype] = w.synced[e.Jobtype].add(1, e.Due)
 			}
 		}
 	}

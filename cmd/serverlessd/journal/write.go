@@ -154,7 +154,7 @@ func (j *Journal) LastRefusal() error {
 	if recent {
 		return refusal
 	}
-	return j.spare(smallRequest - removable)
+	return j.checkSpace(smallRequest - removable)
 }
 
 // nextGroup takes the next requests from the queue.
@@ -323,7 +323,7 @@ func (j *Journal) room(size int64) error {
 	if full {
 		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.Max)
 	}
-	if err := j.Spare(size); err != nil && (!j.makeRoom() || j.Spare(size) != nil) {
+	if err := j.CheckSpace(size); err != nil && (!j.makeRoom() || j.CheckSpace(size) != nil) {
 		return err
 	}
 	if j.current != nil && (j.current.readableTo+size <= j.opt.Segment || j.current.readableTo <= maxHeader) {
@@ -335,18 +335,19 @@ func (j *Journal) room(size int64) error {
 // At most 1/reserveShare of a disk is reserved for the stores.
 const reserveShare = 16
 
-// Spare returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the space that
-// is reserved for a store on the same disk. The store needs this space to take the waiting jobs,
-// because only then can the journal free any.
-func (j *Journal) Spare(size int64) error {
+// CheckSpace returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the space
+// that is reserved for a store on the same disk. The store needs this space to take the waiting
+// jobs, because only then can the journal free any.
+func (j *Journal) CheckSpace(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil // the write fails if there is no room
 	}
-	return j.spare(size)
+	return j.checkSpace(size)
 }
 
-// spare returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the reserve.
-func (j *Journal) spare(size int64) error {
+// checkSpace returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the
+// reserve.
+func (j *Journal) checkSpace(size int64) error {
 	total, free, err := j.opt.Files.Space()
 	if left := min(j.opt.Reserve, total/reserveShare); err == nil && free-size < left {
 		return fmt.Errorf("%w: %d bytes are free, of which %d are reserved for the store (--disk-reserve)", ErrNoSpace, free, left)
@@ -366,7 +367,7 @@ func (j *Journal) beginSegments() error {
 // FreeDisk makes room if the disk has none for an ordinary append: it removes the segments if all
 // their lines are in stores. Otherwise, the last segment would keep its space until the next append.
 func (j *Journal) FreeDisk() {
-	if j.spare(smallRequest) == nil {
+	if j.checkSpace(smallRequest) == nil {
 		return
 	}
 	select {

@@ -44,12 +44,12 @@ func TestGlobals(t *testing.T) {
 		if got, _ := os.ReadFile(log); string(got) != "before each after each after " {
 			t.Errorf("ran %q", got)
 		}
-		if r.Contexts() != 1 || !r.Warm("c", h) || r.Warm("d", h) {
-			t.Errorf("%d contexts, warm %v", r.Contexts(), r.Warm("c", h))
+		if r.Contexts() != 1 || !r.HasWarmContext("c", h) || r.HasWarmContext("d", h) {
+			t.Errorf("%d contexts, warm %v", r.Contexts(), r.HasWarmContext("c", h))
 		}
 		// A new version has a context of its own.
 		other := handler(h.Source)
-		if r.Warm("c", other) || text(runOne(t, r, other, "x")) != "200 2" {
+		if r.HasWarmContext("c", other) || text(runOne(t, r, other, "x")) != "200 2" {
 			t.Error("two versions share a context")
 		}
 	})

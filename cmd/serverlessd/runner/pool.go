@@ -178,7 +178,7 @@ func (p *pool) end(c *scriptContext) {
 	p.available.Broadcast()
 }
 
-func (p *pool) warm(k contextKey) bool {
+func (p *pool) hasWarm(k contextKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.find(k) >= 0

@@ -107,7 +107,7 @@ type Runner struct {
 
 	mu     sync.Mutex // guards the following
 	ctx    context.Context
-	cancel context.CancelFunc // ends life
+	cancel context.CancelFunc // ends ctx
 }
 
 // New returns a runner. It returns an error for options that cannot work: a user that does not
@@ -192,9 +192,9 @@ func (r *Runner) cpu(h *job.Handler) time.Duration {
 	return cmp.Or(time.Duration(h.Options.CPU), r.options.CPU)
 }
 
-// Warm reports whether an idle context is ready for a client's handler.
-func (r *Runner) Warm(client string, h *job.Handler) bool {
-	return r.pool.warm(contextKeyOf(client, h))
+// HasWarmContext reports whether an idle context is ready for a client's handler.
+func (r *Runner) HasWarmContext(client string, h *job.Handler) bool {
+	return r.pool.hasWarm(contextKeyOf(client, h))
 }
 
 // Contexts returns how many contexts there are.

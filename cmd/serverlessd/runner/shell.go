@@ -35,14 +35,16 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// mark is a command that prints a mark with the exit status of the commands before it. The secret
-// is part of the command, and in no variable.
-func (shell) mark(c *scriptContext) string { return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n" }
+// markCommand is a command that prints a mark with the exit status of the commands before it. The
+// secret is part of the command, and in no variable.
+func (shell) markCommand(c *scriptContext) string {
+	return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n"
+}
 
-func (s shell) greeting(c *scriptContext) []byte { return []byte("exec 3<&-\n" + s.mark(c)) }
+func (s shell) greeting(c *scriptContext) []byte { return []byte("exec 3<&-\n" + s.markCommand(c)) }
 
 func (s shell) hook(c *scriptContext, source string) []byte {
-	return []byte("eval " + quote(source) + "\n" + s.mark(c))
+	return []byte("eval " + quote(source) + "\n" + s.markCommand(c))
 }
 
 func (s shell) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
@@ -59,7 +61,7 @@ func (s shell) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
 	}
 	// set +e, because after a set -e in before a failing job would end the context.
 	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
-		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.mark(c)), err
+		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.markCommand(c)), err
 }
 
 func (shell) status(number int) (int, string) {

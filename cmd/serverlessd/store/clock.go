@@ -45,7 +45,7 @@ func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	var credit time.Duration
 	if !looked {
 		var noted int64 // milliseconds since 1970
-		if err := t.one("SELECT value FROM sq_meta WHERE name = 'clock'", nil, &noted); err != nil {
+		if err := t.queryRow("SELECT value FROM sq_meta WHERE name = 'clock'", nil, &noted); err != nil {
 			return false, err
 		}
 		if t.now.Sub(time.UnixMilli(noted)).Abs() <= settleTime {
@@ -69,7 +69,7 @@ func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	c.known, c.ahead = true, ahead
 	if t.monotonic-c.evenSince >= settleTime && (c.noteWritten == 0 || t.monotonic-c.noteWritten >= noteEvery) {
 		c.noteWritten = t.monotonic
-		t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.store.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
+		t.runAtEnd("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.store.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
 	}
 	return t.monotonic-c.evenSince >= min(long, settleTime), nil
 }

@@ -55,7 +55,7 @@ func TestClusterUndoes(t *testing.T) {
 	})
 	for n := range 4 {
 		all.Go(func() {
-			own := job.NewIDs(fmt.Sprintf("0seve%d", n), time.Now)
+			own := job.NewIDSource(fmt.Sprintf("0seve%d", n), time.Now)
 			for i := 0; ctx.Err() == nil; i++ {
 				var list []journal.Entry
 				for range each {

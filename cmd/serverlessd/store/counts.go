@@ -52,7 +52,7 @@ func (t *tx) writeCounts() {
 		if *c == (Counts{}) {
 			continue
 		}
-		t.atEnd("INSERT INTO sq_counts (type, slot, "+strings.Join(countColumns, ", ")+") VALUES "+placeholders(2+len(countColumns))+
+		t.runAtEnd("INSERT INTO sq_counts (type, slot, "+strings.Join(countColumns, ", ")+") VALUES "+placeholders(2+len(countColumns))+
 			t.store.upsert("type, slot", nil, countColumns), append([]any{jobtype, t.store.slot}, c.stored()...)...)
 	}
 }

@@ -68,7 +68,7 @@ func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
-			t.atEnd("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+placeholders(4)+
+			t.runAtEnd("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+placeholders(4)+
 				t.store.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
 	case EndRetry:
@@ -121,7 +121,7 @@ func (t *tx) writeChanges() {
 	for _, key := range slices.Sorted(maps.Keys(t.changesByText)) {
 		c := t.changesByText[key]
 		for text, args := range inLists(c.ids) {
-			t.atEnd("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
+			t.runAtEnd("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
 		}
 	}
 }

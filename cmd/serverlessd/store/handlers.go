@@ -38,9 +38,9 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 		if !h.Time.After(newest.time()) {
 			h.Time = newest.time().Add(time.Millisecond)
 		}
-		t.atEnd("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+placeholders(5), h.ID, h.Jobtype, formatTime(h.Time), h.Lang, data)
+		t.runAtEnd("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+placeholders(5), h.ID, h.Jobtype, formatTime(h.Time), h.Lang, data)
 		for _, id := range versions[min(len(versions), maxVersions-1):] {
-			t.atEnd("DELETE FROM sq_handlers WHERE id = ?", id)
+			t.runAtEnd("DELETE FROM sq_handlers WHERE id = ?", id)
 		}
 		t.handlersChanged()
 		return nil
@@ -48,7 +48,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 }
 
 func (t *tx) handlersChanged() {
-	t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.store.upsert("name", nil, []string{"value"}))
+	t.runAtEnd("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.store.upsert("name", nil, []string{"value"}))
 }
 
 // DeleteHandler implements Store.

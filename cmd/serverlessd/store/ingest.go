@@ -33,7 +33,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 	var rows []row
 	err = s.transact(ctx, "ingest", func(t *tx) error {
 		point, rows = 0, nil
-		if err := t.one("SELECT place FROM sq_points WHERE segment = ?"+s.forUpdate(), []any{piece.Segment}, &point); err != nil {
+		if err := t.queryRow("SELECT place FROM sq_points WHERE segment = ?"+s.forUpdate(), []any{piece.Segment}, &point); err != nil {
 			return err
 		}
 		if point >= piece.To {
@@ -49,7 +49,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		if err := t.insert(rows); err != nil {
 			return err
 		}
-		t.atEnd("INSERT INTO sq_points (segment, place, dt) VALUES "+placeholders(3)+s.upsert("segment", []string{"place", "dt"}, nil),
+		t.runAtEnd("INSERT INTO sq_points (segment, place, dt) VALUES "+placeholders(3)+s.upsert("segment", []string{"place", "dt"}, nil),
 			piece.Segment, piece.To, formatTime(t.now))
 		return nil
 	})
@@ -106,7 +106,7 @@ func (t *tx) insert(rows []row) error {
 		for _, r := range part {
 			t.count(r.jobtype).Waiting++
 			if len(r.payload) > shortData {
-				t.atEnd("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
+				t.runAtEnd("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
 			}
 		}
 	}

@@ -115,7 +115,7 @@ func (s *SQL) Share(ctx context.Context, lines []KeyedEntry, req unique.Request,
 		}
 		return c.write()
 	})
-	if err != nil && !isOurs(err) && !errors.Is(err, ErrAway) {
+	if err != nil && !isStoreError(err) && !errors.Is(err, ErrAway) {
 		err = &RefusedError{Err: err} // too large
 	}
 	return shared, err
@@ -252,7 +252,7 @@ func (s *SQL) expireKeys(ctx context.Context, want SweepOptions, swept *SweepRes
 			return err
 		}
 		for text, args := range inLists(ids) {
-			t.atEnd("DELETE FROM sq_keys WHERE id"+text, args...)
+			t.runAtEnd("DELETE FROM sq_keys WHERE id"+text, args...)
 		}
 		return nil
 	})

@@ -62,18 +62,18 @@ func newMySQL(address *url.URL) (*mysqlDialect, error) {
 	return &mysqlDialect{config: c}, nil
 }
 
-func (m *mysqlDialect) name() string {
-	at := m.config.Addr
-	return "mysql://" + at + "/" + m.config.DBName
+func (d *mysqlDialect) name() string {
+	at := d.config.Addr
+	return "mysql://" + at + "/" + d.config.DBName
 }
 
 // open uses READ COMMITTED, because otherwise a daemon that takes jobs of a type would block all
 // daemons that add jobs of this type.
-func (m *mysqlDialect) open() (write, read *sql.DB, err error) {
-	if m.link, err = mariadb.NewConnector(m.config, ioTimeout); err != nil {
+func (d *mysqlDialect) open() (write, read *sql.DB, err error) {
+	if d.link, err = mariadb.NewConnector(d.config, ioTimeout); err != nil {
 		return nil, nil, err
 	}
-	db := m.link.Open(connections)
+	db := d.link.Open(connections)
 	return db, db, nil
 }
 
@@ -145,9 +145,9 @@ func (*mysqlDialect) kind(err error) kind {
 func (*mysqlDialect) insertRows(rows int) int { return rows }
 
 // exec sends statements together, if the server permits that.
-func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
-	limit := min(maxText, int(m.link.LowestMaxPacket())-packetHead)
-	if m.link.SingleStatements() {
+func (d *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
+	limit := min(maxText, int(d.link.LowestMaxPacket())-packetHead)
+	if d.link.SingleStatements() {
 		limit = 0
 	}
 	var text strings.Builder

@@ -26,7 +26,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // findRefused finds the rows that make an insert too large, and returns a RefusedError. An err with
 // another cause is returned unchanged.
 func (s *SQL) findRefused(ctx context.Context, rows []row, err error) error {
-	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
+	if err == nil || isStoreError(err) || errors.Is(err, ErrAway) {
 		return err
 	}
 	found := &RefusedError{}

@@ -16,7 +16,7 @@ const remainderType = "*"
 // a handler any more.
 func (t *tx) settleRemainder(jobtype string) error {
 	left := false
-	err := t.one("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
+	err := t.queryRow("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
 		[]any{jobtype, jobtype}, &left)
 	if err != nil || left {
 		return err
@@ -29,7 +29,7 @@ func (t *tx) settleRemainder(jobtype string) error {
 			var c Counts
 			err := r.Scan(append([]any{&slot}, c.stored()...)...)
 			slots = append(slots, slot)
-			sum.Sum(&c)
+			sum.Add(&c)
 			return err
 		})
 	if err != nil || sum.Waiting != 0 || sum.Running != 0 {
@@ -41,6 +41,6 @@ func (t *tx) settleRemainder(jobtype string) error {
 		}
 	}
 	client, _, _ := job.SplitJobtype(jobtype)
-	t.count(job.Jobtype(client, remainderType)).Sum(&sum)
+	t.count(job.Jobtype(client, remainderType)).Add(&sum)
 	return nil
 }

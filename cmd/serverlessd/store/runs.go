@@ -47,11 +47,11 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	if !r.Started.IsZero() {
 		started = formatTime(r.Started)
 	}
-	t.atEnd("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+placeholders(7)+
+	t.runAtEnd("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+placeholders(7)+
 		t.store.upsert("id, n", []string{"worker", "started", "took_ms", "outcome", "error"}, nil),
 		string(id), r.N, r.Worker, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
 	if r.N > maxRuns {
-		t.atEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-maxRuns)
+		t.runAtEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-maxRuns)
 	}
 }
 

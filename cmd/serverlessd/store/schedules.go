@@ -68,7 +68,7 @@ func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	if !s.Queued.IsZero() && !s.Paused {
 		waits = s.LastJobID
 	}
-	t.atEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+placeholders(7)+
+	t.runAtEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+placeholders(7)+
 		t.store.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
 		key.Client, key.Name, wake, formatTime(t.date()), waits, s.FromFile, s.Encode())
 }
@@ -84,7 +84,7 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 		switch {
 		case old == nil:
 			have := 0
-			err = t.one("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
+			err = t.queryRow("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
 			if err == nil && have >= schedule.MaxSchedules {
 				err = ErrSchedules
 			}
@@ -215,7 +215,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			}
 			if n.Schedule == nil || err != nil {
 				settled.Unreadable = append(settled.Unreadable, key)
-				t.atEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, formatTime(t.date()), key.Client, key.Name)
+				t.runAtEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, formatTime(t.date()), key.Client, key.Name)
 				continue
 			}
 			plan, err := t.settleSchedule(n, watched, max(1, min(maxSettled, madeBytes/(len(line.Payload)+1))))
@@ -243,7 +243,7 @@ func (t *tx) settleSchedule(n *NamedSchedule, watched time.Time, room int) (p sc
 		Now: t.date(), WatchedSince: watched, Room: room,
 		JobID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
 		IsLive: func(id string) (live bool) {
-			err = t.one("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, endedLock}, &live)
+			err = t.queryRow("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, endedLock}, &live)
 			return live
 		},
 	})

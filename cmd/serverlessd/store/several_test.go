@@ -30,7 +30,7 @@ func TestSeveralDaemons(t *testing.T) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(seed, uint64(d)))
 				owner := fmt.Sprintf("%ddaemo", d)
-				mine := job.NewIDs(owner, time.Now)
+				mine := job.NewIDSource(owner, time.Now)
 				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 				defer cancel()
 				// repeatWhileAway repeats an action that failed because of other daemons.

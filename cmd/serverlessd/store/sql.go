@@ -208,7 +208,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		err = permanent.Err
 	}
 	switch {
-	case err == nil || isOurs(err) || errors.Is(err, ErrAway):
+	case err == nil || isStoreError(err) || errors.Is(err, ErrAway):
 		return err
 	case ctx.Err() != nil && met != nil && !errors.Is(err, met):
 		return fmt.Errorf("%w: %w: %w", ErrAway, err, met)
@@ -223,7 +223,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 // errUndo makes transact roll back a transaction that only tries something out.
 var errUndo = errors.New("undo")
 
-func isOurs(err error) bool {
+func isStoreError(err error) bool {
 	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, ErrHeld, ErrFromFile, ErrSchedules, errUndo} {
 		if errors.Is(err, ours) {
 			return true
@@ -232,8 +232,8 @@ func isOurs(err error) bool {
 	return false
 }
 
-// atEnd adds a statement that is run together with others at the transaction's end.
-func (t *tx) atEnd(text string, args ...any) {
+// runAtEnd adds a statement that is run together with others at the transaction's end.
+func (t *tx) runAtEnd(text string, args ...any) {
 	t.statements = append(t.statements, statement{text, args})
 }
 
@@ -259,7 +259,7 @@ func (t *tx) delete(table, condition string, args ...any) (int, error) {
 		return n, err
 	}
 	left := false
-	err = t.one("SELECT EXISTS(SELECT 1 FROM "+table+" WHERE "+condition+")", args, &left)
+	err = t.queryRow("SELECT EXISTS(SELECT 1 FROM "+table+" WHERE "+condition+")", args, &left)
 	if err == nil && left {
 		err = errNotDeleted
 	}
@@ -313,7 +313,7 @@ func (t *tx) eachRow(text string, args []any, scan func(*sql.Rows) error) error 
 	return eachRow(t.ctx, t, text, args, scan)
 }
 
-func (t *tx) one(text string, args []any, to ...any) error {
+func (t *tx) queryRow(text string, args []any, to ...any) error {
 	return queryOne(t.ctx, t, text, args, to...)
 }
 

@@ -28,7 +28,7 @@ type sqliteDialect struct {
 	wal   sideFile         // holds what is not yet in the file
 	shm   sideFile         // holds the locks that all processes with the file share
 	clock func() time.Time // the host's
-	// bootID identifies the clock that the function since reads. If it is "", the store's clock is
+	// bootID identifies the clock that sinceBoot reads. If it is "", the store's clock is
 	// the host's.
 	bootID    string
 	sinceBoot func() time.Duration
@@ -44,23 +44,23 @@ func OpenAt(path string, now func() time.Time, uptime func() time.Duration) Stor
 	return s
 }
 
-func (l *sqliteDialect) name() string { return "sqlite:" + l.path }
+func (d *sqliteDialect) name() string { return "sqlite:" + d.path }
 
-func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
+func (d *sqliteDialect) open() (write, read *sql.DB, err error) {
 	const common = "_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_pragma=temp_store(memory)&_txlock=immediate"
 	// SQLite itself would create a file that everybody can read. Its other files get the mode of
 	// this file.
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(d.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
-	l.file, err = f.Stat()
+	d.file, err = f.Stat()
 	f.Close()
 	if err != nil {
 		return nil, nil, err
 	}
-	wal := fmt.Sprintf("?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(%d)&", l.checkpoint())
-	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + wal + common
+	wal := fmt.Sprintf("?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(%d)&", d.checkpoint())
+	name := "file:" + (&url.URL{Path: d.path}).EscapedPath() + wal + common
 	k := &statementDriver{name: name}
 	if err := k.keep(); err != nil {
 		return nil, nil, err
@@ -83,9 +83,9 @@ const (
 )
 
 // checkpoint returns the number of pages after which the WAL is copied to the file.
-func (l *sqliteDialect) checkpoint() int64 {
+func (d *sqliteDialect) checkpoint() int64 {
 	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(l.path), &disk); err != nil {
+	if err := unix.Statfs(filepath.Dir(d.path), &disk); err != nil {
 		return maxWAL / pageSize
 	}
 	return max(1, min(maxWAL, int64(disk.Blocks)*int64(disk.Bsize)/walShare)/pageSize)
@@ -124,7 +124,7 @@ func (*sqliteDialect) schema() []string {
 	}
 }
 
-func (l *sqliteDialect) scheduleTime(time.Time) time.Time { return l.clock().UTC() }
+func (d *sqliteDialect) scheduleTime(time.Time) time.Time { return d.clock().UTC() }
 
 // errReplaced: what SQLite writes to a file without a name is lost with the last connection, and
 // connections that are opened later have another file.
@@ -138,22 +138,22 @@ var errNoWAL = errors.New("the file with its name and -wal was removed or replac
 // database.
 var errNoSHM = errors.New("the file with its name and -shm was removed or replaced; put it back, or stop all processes that use the store and start them again")
 
-func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
-	if (sideFile{l.path, l.file}).isReplaced() {
+func (d *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
+	if (sideFile{d.path, d.file}).isReplaced() {
 		return time.Time{}, errReplaced
 	}
-	if l.wal.isReplaced() {
+	if d.wal.isReplaced() {
 		return time.Time{}, errNoWAL
 	}
-	if l.shm.isReplaced() {
+	if d.shm.isReplaced() {
 		return time.Time{}, errNoSHM
 	}
-	if l.bootID == "" {
-		return l.scheduleTime(time.Time{}), nil
+	if d.bootID == "" {
+		return d.scheduleTime(time.Time{}), nil
 	}
-	zero := l.clockZero().UnixNano()
-	err := queryOne(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.bootID}, &zero)
-	return time.Unix(0, zero).Add(l.sinceBoot()).UTC(), err
+	zero := d.clockZero().UnixNano()
+	err := queryOne(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{d.bootID}, &zero)
+	return time.Unix(0, zero).Add(d.sinceBoot()).UTC(), err
 }
 
 // sideFile is a file that SQLite keeps beside the database as long as a connection is open.
@@ -163,8 +163,8 @@ type sideFile struct {
 }
 
 // openSideFile returns the file that is open. SQLite follows links.
-func (l *sqliteDialect) openSideFile(end string) (b sideFile) {
-	if path, err := filepath.EvalSymlinks(l.path); err == nil {
+func (d *sqliteDialect) openSideFile(end string) (b sideFile) {
+	if path, err := filepath.EvalSymlinks(d.path); err == nil {
 		b.path = path + end
 		b.info, _ = os.Stat(b.path)
 	}
@@ -183,11 +183,11 @@ func (b sideFile) isReplaced() bool {
 
 // begin starts the store's clock at the host's time, unless the clock has that time or a living
 // daemon uses it. It writes only if it must, because the disk may be full.
-func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
-	if l.wal.info == nil {
-		l.wal, l.shm = l.openSideFile("-wal"), l.openSideFile("-shm")
+func (d *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
+	if d.wal.info == nil {
+		d.wal, d.shm = d.openSideFile("-wal"), d.openSideFile("-shm")
 	}
-	if l.bootID == "" {
+	if d.bootID == "" {
 		return nil
 	}
 	t, err := write.BeginTx(ctx, nil)
@@ -195,28 +195,28 @@ func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 		return err
 	}
 	defer t.Rollback()
-	now, err := l.now(ctx, t)
+	now, err := d.now(ctx, t)
 	if err != nil {
 		return err
 	}
 	known := false
 	err = queryOne(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
-		[]any{l.bootID, l.clockZero().UnixNano(), int64(maxJitter), sysidType, formatTime(now)}, &known)
+		[]any{d.bootID, d.clockZero().UnixNano(), int64(maxJitter), sysidType, formatTime(now)}, &known)
 	if err != nil || known {
 		return err
 	}
-	id, _, _ := strings.Cut(l.bootID, " ")
-	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", l.bootID, id+" %"); err != nil {
+	id, _, _ := strings.Cut(d.bootID, " ")
+	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", d.bootID, id+" %"); err != nil {
 		return err
 	}
-	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", l.bootID, l.clockZero().UnixNano()); err != nil {
+	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", d.bootID, d.clockZero().UnixNano()); err != nil {
 		return err
 	}
 	return t.Commit()
 }
 
 // clockZero returns what the host's clock showed when since would have returned 0.
-func (l *sqliteDialect) clockZero() time.Time { return l.clock().Add(-l.sinceBoot()) }
+func (d *sqliteDialect) clockZero() time.Time { return d.clock().Add(-d.sinceBoot()) }
 
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
 func (*sqliteDialect) forUpdate() string  { return "" }

@@ -13,13 +13,13 @@ import (
 type statementDriver struct {
 	driver   sqlite.Driver
 	name     string
-	keptConn driver.Conn // of keep
+	keptConn driver.Conn // kept by keep
 }
 
 // keep opens a connection that stays open until the pool is closed, and that nothing uses. The pool
 // closes connections whose queries took too long: with the last one, SQLite would remove the WAL.
-func (k *statementDriver) keep() error {
-	c, err := k.driver.Open(k.name)
+func (d *statementDriver) keep() error {
+	c, err := d.driver.Open(d.name)
 	if err != nil {
 		return err
 	}
@@ -27,23 +27,23 @@ func (k *statementDriver) keep() error {
 	if _, err := c.(connection).ExecContext(context.Background(), "SELECT 1 FROM sqlite_schema LIMIT 1", nil); err != nil {
 		return errors.Join(err, c.Close())
 	}
-	k.keptConn = c
+	d.keptConn = c
 	return nil
 }
 
 // Close implements io.Closer for sql.DB.
-func (k *statementDriver) Close() error {
-	if k.keptConn == nil {
+func (d *statementDriver) Close() error {
+	if d.keptConn == nil {
 		return nil
 	}
-	return k.keptConn.Close()
+	return d.keptConn.Close()
 }
 
 // Driver and Connect implement driver.Connector.
-func (k *statementDriver) Driver() driver.Driver { return &k.driver }
+func (d *statementDriver) Driver() driver.Driver { return &d.driver }
 
-func (k *statementDriver) Connect(context.Context) (driver.Conn, error) {
-	c, err := k.driver.Open(k.name)
+func (d *statementDriver) Connect(context.Context) (driver.Conn, error) {
+	c, err := d.driver.Open(d.name)
 	if err != nil {
 		return nil, err
 	}

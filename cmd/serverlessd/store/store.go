@@ -288,8 +288,8 @@ type Counts struct {
 	Oldest    job.Milliseconds `json:"oldest_ms"`           // how long the oldest waiting job has been due
 }
 
-// Sum adds other counts to c: those of another store or another type.
-func (c *Counts) Sum(d *Counts) {
+// Add adds other counts to c: those of another store or another type.
+func (c *Counts) Add(d *Counts) {
 	c.Added += d.Added
 	c.SetAside += d.SetAside
 	c.Waiting += d.Waiting

@@ -51,7 +51,7 @@ const (
 	expiredTTL = -time.Second // the ttl of locks that expire at once
 )
 
-var ids = job.NewIDs("0seven", time.Now)
+var ids = job.NewIDSource("0seven", time.Now)
 
 func entry(jobtype, payload string) journal.Entry {
 	return journal.Entry{ID: ids.Next(1), Jobtype: jobtype, Payload: []byte(payload), Accepted: time.Now(), End: 1}

@@ -58,7 +58,7 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 			for _, h := range rows {
 				switch {
 				case h.jobtype == sysidType:
-					t.atEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, formatTime(h.dt))
+					t.runAtEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, formatTime(h.dt))
 				case old && t.now.Sub(h.firstStart) > want.RetryFor:
 					t.lostRun(h)
 					if err := t.abandonJob(h, want, job.CodeLockExpired, swept); err != nil {
@@ -268,7 +268,7 @@ func (s *SQL) dropReadPoints(ctx context.Context, want SweepOptions, _ *SweepRes
 	}
 	return s.transact(ctx, "forget", func(t *tx) error {
 		for _, segment := range want.Segments {
-			t.atEnd("DELETE FROM sq_points WHERE segment = ?", segment)
+			t.runAtEnd("DELETE FROM sq_points WHERE segment = ?", segment)
 		}
 		return nil
 	})

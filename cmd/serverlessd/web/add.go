@@ -98,7 +98,7 @@ func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *k
 	a = addReply{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
-		if s.queue.Unhandled(p.batches[i].Jobtype) {
+		if s.queue.IsUnhandled(p.batches[i].Jobtype) {
 			a.Handlers = new(int)
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receip
 			a.IDs.add(first.Add(n))
 		}
 	}
-	a.IDs.end()
+	a.IDs.close()
 	return receipt, nil
 }
 
@@ -140,8 +140,8 @@ const idSize = job.IDLen + len(`"",`)
 
 func (l *ids) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
 
-// end closes the list, which must have at least one id.
-func (l *ids) end() {
+// close closes the list, which must have at least one id.
+func (l *ids) close() {
 	(*l)[0] = '['
 	*l = append(*l, ']')
 }

@@ -23,12 +23,12 @@ type awayQueue struct {
 
 func (awayQueue) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, err error) {
 	for range batches {
-		r.First = append(r.First, job.NewIDs("0d0d0d", time.Now).Next(1))
+		r.First = append(r.First, job.NewIDSource("0d0d0d", time.Now).Next(1))
 	}
 	return r, nil
 }
 
-func (awayQueue) Unhandled(string) bool { return false }
+func (awayQueue) IsUnhandled(string) bool { return false }
 
 func (a awayQueue) Stored(ctx context.Context, _ journal.Receipt) error {
 	a.waiting <- struct{}{}

@@ -19,12 +19,12 @@ type asideView struct {
 	Accepted *string  `json:"accepted,omitempty"`
 }
 
-// asideIDs is the maximum number of ids that are shown of a file.
-const asideIDs = 100
+// maxAsideIDs is the maximum number of ids that are shown of a file.
+const maxAsideIDs = 100
 
-// asides lists the files that were set aside: with jobs that no store accepted, and with damaged
+// listAside lists the files that were set aside: with jobs that no store accepted, and with damaged
 // parts of the journal.
-func (s *Web) asides(r *request) error {
+func (s *Web) listAside(r *request) error {
 	found, err := s.queue.AsideFiles()
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func viewAside(a *journal.AsideFile) asideView {
 	if len(a.Jobs) > 0 {
 		shown.Reason = "refused"
 	}
-	for _, e := range a.Jobs[:min(len(a.Jobs), asideIDs)] {
+	for _, e := range a.Jobs[:min(len(a.Jobs), maxAsideIDs)] {
 		shown.IDs = append(shown.IDs, string(e.ID))
 	}
 	if !a.Accepted.IsZero() {

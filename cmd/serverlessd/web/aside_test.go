@@ -105,7 +105,7 @@ func TestJobThatWasSetAside(t *testing.T) {
 	}
 	defer d.Shutdown(t.Context())
 	w := New(fullDiskQueue{}, d, Options{MaxBodies: 2})
-	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
+	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
 	for path, says := range map[string]string{
 		"GET /a/job/get/":     "set_aside",
 		"GET /a/job/payload/": "set_aside",

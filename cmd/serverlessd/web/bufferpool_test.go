@@ -97,7 +97,7 @@ func TestUnreadResults(t *testing.T) {
 	const limit = 4
 	q := &resultQueue{data: bytes.Repeat([]byte("a"), smallBody+1)}
 	s := New(q, nil, Options{MaxBodies: limit})
-	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
+	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
 	get := func(w http.ResponseWriter) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		return s.result(&request{Request: r, w: w, client: "slow", name: id, grant: &guard.Grant{All: true}})
@@ -143,7 +143,7 @@ func (removedJobQueue) Payload(_ context.Context, id job.ID, limit int) (*store.
 func TestRemovedMeanwhile(t *testing.T) {
 	s := New(removedJobQueue{}, nil, Options{MaxBodies: 2})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
+	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
 	err := s.payload(&request{Request: r, w: httptest.NewRecorder(), client: "a", name: id, grant: &guard.Grant{All: true}})
 	if f := errorOf(err); f.status != http.StatusNotFound || f.Code != "unknown_job" {
 		t.Errorf("%d %v", f.status, f)

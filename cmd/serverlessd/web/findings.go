@@ -32,7 +32,7 @@ type endSample struct {
 // endHistory holds the counts of earlier calls of find, and since when each finding has existed.
 type endHistory struct {
 	samples []endSample
-	memory  finding.Tracker
+	tracker finding.Tracker
 }
 
 // find returns the findings, the worst first.
@@ -51,7 +51,7 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 	}
 	p.samples = append(p.samples, is)
 	was := p.samples[0]
-	return p.memory.Update(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
+	return p.tracker.Update(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
 }
 
 // findFindings returns the current findings. ended is how many runs ended in the last period, and
@@ -88,7 +88,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	failing := false
 	for _, jobtype := range slices.Sorted(maps.Keys(l.Types)) {
 		c := l.Types[jobtype]
-		sum.Sum(&c)
+		sum.Add(&c)
 		if c.Waiting > 0 && handlers[jobtype] == nil {
 			client, typ, _ := strings.Cut(jobtype, "-")
 			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))

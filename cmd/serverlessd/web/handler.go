@@ -208,7 +208,7 @@ func (s *Web) getHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	shown := handlerView{h.ID, r.name, iso(h.Time), h.Source}
+	shown := handlerView{h.ID, r.name, formatTime(h.Time), h.Source}
 	shown.Method = cmp.Or(shown.Method, http.MethodPost)
 	return answer(r.w, http.StatusOK, shown)
 }
@@ -233,7 +233,7 @@ func (s *Web) versions(r *request) error {
 	}
 	out := make([]versionView, 0, len(list))
 	for _, v := range list {
-		out = append(out, versionView{ID: v.ID, DT: iso(v.Time), Lang: v.Lang, Bytes: v.Bytes})
+		out = append(out, versionView{ID: v.ID, DT: formatTime(v.Time), Lang: v.Lang, Bytes: v.Bytes})
 	}
 	return answer(r.w, http.StatusOK, map[string]any{"versions": out})
 }
@@ -258,7 +258,7 @@ func (s *Web) handlers(r *request) error {
 			break
 		}
 		h := handlers[jobtype]
-		out.Items = append(out.Items, versionView{Type: jobtype, ID: h.ID, DT: iso(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
+		out.Items = append(out.Items, versionView{Type: jobtype, ID: h.ID, DT: formatTime(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
 	}
 	return answer(r.w, http.StatusOK, out)
 }

@@ -58,7 +58,7 @@ func viewRuns(runs []store.PastRun) []runView {
 	}
 	list := make([]runView, len(runs))
 	for i, r := range runs {
-		list[i] = runView{r.N, orNull(runWorker{r.Worker}), isoOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
+		list[i] = runView{r.N, orNull(runWorker{r.Worker}), timeOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
 	}
 	return list
 }
@@ -80,7 +80,7 @@ func viewLastRun(l *store.LastRun) *lastRunView {
 		return nil
 	}
 	return &lastRunView{
-		Try: l.Try, At: iso(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code, ExitCode: orNull(l.Status),
+		Try: l.Try, At: formatTime(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code, ExitCode: orNull(l.Status),
 		Data: strings.ToValidUTF8(string(l.Data), "\uFFFD"), Stderr: strings.ToValidUTF8(string(l.Stderr), "\uFFFD"),
 	}
 }
@@ -88,20 +88,20 @@ func viewLastRun(l *store.LastRun) *lastRunView {
 func viewJob(rec *store.Record) jobView {
 	_, typ, _ := job.SplitJobtype(rec.Jobtype)
 	return jobView{
-		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), DoneDT: isoOrNull(rec.Done), Lock: rec.Lock,
+		ID: rec.ID, Type: typ, State: rec.State, DT: formatTime(rec.Due), CreateDT: formatTime(rec.Created), DoneDT: timeOrNull(rec.Done), Lock: rec.Lock,
 		Tries: rec.Tries, Code: orNull(rec.Code), ExitCode: orNull(rec.Status), Truncated: rec.Truncated, BadLines: rec.BadLines,
 		Last: viewLastRun(rec.Last), Runs: viewRuns(rec.Runs),
 	}
 }
 
-// iso returns a time in the format of all answers.
-func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// formatTime returns a time in the format of all answers.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-func isoOrNull(t time.Time) *string {
+func timeOrNull(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
-	return orNull(iso(t))
+	return orNull(formatTime(t))
 }
 
 // orNull returns a pointer to a value, or nil, which is null in JSON, for the zero value.
@@ -168,7 +168,7 @@ func (s *Web) retry(r *request) error { return s.change(r, s.queue.Retry) }
 
 func (s *Web) runNow(r *request) error { return s.change(r, s.queue.Hasten) }
 
-// change calls do for the job in the path.
+// change calls fn for the job in the path.
 func (s *Web) change(r *request, fn func(context.Context, job.ID) error) error {
 	rec, err := s.record(r)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 
 // The actions.
 var (
-	indexAction = &action{methods: "GET", open: true, run: (*Web).hello}
-	file        = &action{methods: "GET", open: true, run: (*Web).file}
-	healthz     = &action{methods: "GET", open: true, run: (*Web).healthz}
-	readyz      = &action{methods: "GET", open: true, run: (*Web).readyz}
-	metrics     = &action{methods: "GET", open: true, run: (*Web).metrics}
-	start       = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).start}
-	stop        = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).stop}
-	quit        = &action{methods: "GET,POST", scope: Admin, changes: true, run: (*Web).quit}
+	indexAction = &action{methods: "GET", public: true, run: (*Web).hello}
+	file        = &action{methods: "GET", public: true, run: (*Web).file}
+	healthz     = &action{methods: "GET", public: true, run: (*Web).healthz}
+	readyz      = &action{methods: "GET", public: true, run: (*Web).readyz}
+	metrics     = &action{methods: "GET", public: true, run: (*Web).metrics}
+	start       = &action{methods: "GET,POST", scope: Admin, mutates: true, run: (*Web).start}
+	stop        = &action{methods: "GET,POST", scope: Admin, mutates: true, run: (*Web).stop}
+	quit        = &action{methods: "GET,POST", scope: Admin, mutates: true, run: (*Web).quit}
 	states      = &action{methods: "GET", scope: Admin, run: (*Web).state}
-	asides      = &action{methods: "GET", scope: Admin, run: (*Web).asides}
+	asides      = &action{methods: "GET", scope: Admin, run: (*Web).listAside}
 	putBack     = &action{methods: "POST", query: "file,all", scope: Admin, run: (*Web).putBack}
 
 	status       = &action{methods: "GET", scope: Admin, run: (*Web).status}

@@ -83,7 +83,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	l := s.snapshots.engine
 	var sum store.Counts
 	for _, c := range l.Types {
-		sum.Sum(&c)
+		sum.Add(&c)
 	}
 	m.Submitted, m.Queued, m.Running = uint64(l.Added), uint64(sum.Waiting), uint64(sum.Running)
 	for code, n := range l.Ended {
@@ -174,7 +174,7 @@ func (s *snapshot) show(key snapshotKey) *snapshotView {
 	if l.Types != nil {
 		var sum store.Counts
 		for _, c := range l.Types {
-			sum.Sum(&c)
+			sum.Add(&c)
 		}
 		out.Ledger, out.CountedMS = &sum, time.Since(l.Counted).Milliseconds()
 	}

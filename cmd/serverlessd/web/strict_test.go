@@ -42,7 +42,7 @@ func (a *callRecorder) Jobs(context.Context, store.Query) ([]store.Record, job.I
 
 func (a *callRecorder) Stop() { a.calls = append(a.calls, "stop") }
 
-func (*callRecorder) Unhandled(string) bool { return true }
+func (*callRecorder) IsUnhandled(string) bool { return true }
 
 // TestStrict: an unknown parameter, or a body where none is read, is refused with an error that has
 // the known names, and nothing is done.

@@ -115,7 +115,7 @@ func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addReply) erro
 			how[i], a.status = nil, http.StatusCreated
 		}
 	}
-	a.IDs.end()
+	a.IDs.close()
 	switch {
 	case len(shared) > 1:
 		a.Unique = how

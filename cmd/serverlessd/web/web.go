@@ -63,8 +63,8 @@ type Queue interface {
 	DropSchedule(ctx context.Context, key schedule.Key) error
 	Schedule(ctx context.Context, key schedule.Key) (store.NamedSchedule, time.Time, error)
 	Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.NamedSchedule, time.Time, error)
-	// Unhandled reports whether a type has no handler, as far as this daemon knows.
-	Unhandled(jobtype string) bool
+	// IsUnhandled reports whether a type has no handler, as far as this daemon knows.
+	IsUnhandled(jobtype string) bool
 	Health() error
 	Degraded() error
 	Start()
@@ -125,8 +125,8 @@ type action struct {
 	query     string // allowed parameters, separated by commas
 	body      bool   // whether a request has a body
 	scope     guard.Scope
-	open      bool // any client may request it, with any Host header
-	changes   bool // it changes something although it may be requested with GET
+	public    bool // any client may request it, with any Host header
+	mutates   bool // it changes something although it may be requested with GET
 	needsType bool // its name is a type, which the token must cover
 	run       func(*Web, *request) error
 	// byMethod holds the actions of this path that other methods request.
@@ -146,19 +146,19 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	var need door.Requirements
 	a := route(req)
 	if a != nil {
-		need = door.Requirements{Methods: strings.Split(a.methods, ","), Scope: a.scope, Public: a.open, Mutates: a.changes}
+		need = door.Requirements{Methods: strings.Split(a.methods, ","), Scope: a.scope, Public: a.public, Mutates: a.mutates}
 	}
 	var err error
 	if req.grant, err = s.door.Admit(w, r, need); err != nil {
 		return err
 	}
-	if a.open {
+	if a.public {
 		return a.run(s, req)
 	}
 	if req.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return fail(http.StatusBadRequest, "invalid_value", "query", "the query is malformed: %v", err)
 	}
-	if err := req.strict(a); err != nil {
+	if err := req.checkQuery(a); err != nil {
 		return err
 	}
 	err = req.checkClient()
@@ -171,9 +171,9 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	return a.run(s, req)
 }
 
-// strict returns an error for parameters and bodies that an action does not take, so that a
+// checkQuery returns an error for parameters and bodies that an action does not take, so that a
 // misspelt filter is never ignored.
-func (r *request) strict(a *action) error {
+func (r *request) checkQuery(a *action) error {
 	for name, values := range r.query {
 		if !slices.Contains(strings.Split(a.query, ","), name) {
 			return invalid(shortText([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, a.queryText())
