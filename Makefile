@@ -131,12 +131,13 @@ page: deps ## run all tests of the page: every width, fifty tabs, libraries agai
 	$(GO) test ./cmd/jobd-master/page/browser -count 1 -timeout 20m -shots $(CURDIR)/$(BIN)/page
 
 .PHONY: lint
-lint: deps ## check formatting, vet, staticcheck, shell scripts
+lint: deps ## check formatting, vet, staticcheck, shell scripts, names in the compiler's profile
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -C clients/go/examples/trace ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 ./...
 	shellcheck $$(grep -rlI '^#!/bin/sh' --exclude-dir=.git --exclude-dir=$(BIN) .)
+	@GO="$(GO)" cmd/gloomd/pgo-names.sh
 
 .PHONY: microbench
 microbench: ## run the benchmarks of core and wire six times, through benchstat

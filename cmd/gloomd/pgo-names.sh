@@ -1,0 +1,15 @@
+#!/bin/sh
+# Fails if a hot function of default.pgo is not in the source under its name: the compiler makes
+# no use of what it does not find, and does not say so.
+set -eu
+cd "$(dirname "$0")/../.."
+"${GO:-go}" tool pprof -top -nodecount=30 "${1:-cmd/gloomd/default.pgo}" 2>/dev/null |
+	sed -n 's/\[.*\]//; s/ (.*inline)$//; s/\.func[0-9.]*$//; s,^.* gloom/\([a-z/]*\)\.,\1 ,p' |
+	sed 's/ (\*\(\w*\))\.\(\w*\).*/ \\(\\w+ \\*\1.*\\) \2/; t; s/ \(\w*\)\.\(\w*\)$/ \\(\\w+ \1.*\\) \2/' | {
+	found=0
+	while read -r dir name; do
+		grep -qE "^func ${name}[[(]" "$dir"/*.go || { echo "default.pgo: $dir has no function $name now; make pgo"; exit 1; }
+		found=$((found + 1))
+	done
+	[ $found -gt 10 ] || { echo "default.pgo cannot be read, or has few functions of gloom"; exit 1; }
+}
