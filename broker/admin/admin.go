@@ -30,14 +30,19 @@ type API struct {
 	// it is written. So all operators together use one processor and leave the others to jobs.
 	buildMu  sync.Mutex
 	snapshot snapshot
-	// ratesHeld is the memory that the rates of the last day take, in bytes.
-	ratesHeld atomic.Int64
-	moments   moments.Ring
+	held     heldBytes
+	moments  moments.Ring
 	// streams are the open streams of events.
 	streams atomic.Int64
 	// submits bounds the bytes of jobs that are being received.
 	submits *semaphore.Weighted
 }
+
+// heldBytes is the memory that rates of the last day and the snapshot of all types take, in
+// bytes.
+type heldBytes struct{ rates, snapshot atomic.Int64 }
+
+func (h *heldBytes) total() int64 { return h.rates.Load() + h.snapshot.Load() }
 
 // New returns the handler for the HTTP address of a broker.
 func New(srv *server.Server, log zerolog.Logger) *API {
@@ -45,7 +50,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
 	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{srv, &a.ratesHeld}, collectors.NewGoCollector(),
+	reg.MustRegister(&collector{srv, &a.held}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	a.mux.HandleFunc("GET /healthz", a.healthz)

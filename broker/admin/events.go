@@ -44,7 +44,7 @@ func (a *API) encodeLook(snap *snapshot) []byte {
 		})
 		m := a.srv.Hub().Memory()
 		v.Conns = a.srv.Counts().Conns
-		v.MemoryBytes += m.Total() + a.ratesHeld.Load()
+		v.MemoryBytes += m.Total() + a.held.total()
 		v.UnreadBytes = m.Unread
 		v.FailedHour = snap.day.total.short.failed(int(time.Hour/time.Minute), snap.day.total)
 		v.Findings = snap.findings.List(finding.Query{Fold: true}, topFindings)

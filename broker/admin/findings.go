@@ -71,7 +71,7 @@ func (a *API) updateFindings(snap *snapshot) {
 		{Name: "max-types", Used: types, Max: int64(opt.MaxTypes)},
 		{Name: "max-groups", Used: groups, Max: int64(opt.MaxGroups)},
 		{Name: "max-conns", Used: n.Conns, Max: int64(a.srv.MaxConns())},
-		{Name: "max-memory", Used: memory + m.Total() + a.ratesHeld.Load(), Max: opt.MaxMemory, Bytes: true},
+		{Name: "max-memory", Used: memory + m.Total() + a.held.total(), Max: opt.MaxMemory, Bytes: true},
 		{Name: "max-inbound", Used: n.Inbound, Max: opt.MaxInbound, Bytes: true},
 		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, Bytes: true},
 		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, RefusesNothing: true},

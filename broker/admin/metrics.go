@@ -3,7 +3,6 @@ package admin
 import (
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,8 +17,8 @@ const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
 type collector struct {
-	srv       *server.Server
-	ratesHeld *atomic.Int64
+	srv  *server.Server
+	held *heldBytes
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -239,7 +238,7 @@ func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memo
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
 		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"history", core.History}, {"types", core.Types},
-		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet}, {"rates", c.ratesHeld.Load()},
+		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet}, {"rates", c.held.rates.Load()}, {"snapshot", c.held.snapshot.Load()},
 	} {
 		gauge(ch, descMemory, float64(p.bytes), p.part)
 	}

@@ -153,6 +153,25 @@ func TestTypeLabels(t *testing.T) {
 	}
 }
 
+// TestSnapshotMemory: what the snapshot of all types takes is counted.
+func TestSnapshotMemory(t *testing.T) {
+	const types = 1000
+	w := start(t, nil)
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s := b.AddSubmitter()
+		for i := range types {
+			b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Appendf(nil, "type-%d", i), Body: []byte("1")})
+		}
+		return nil
+	})
+	eventually(t, "a snapshot with all types is counted", func() bool {
+		w.call("GET", "/v1/types?sort=queued&limit=1", "", 200)
+		_, f := scrape(t, w)
+		n := value(f, "gloom_memory_bytes", "part", "snapshot")
+		return n > 500*types && n < 1500*types // measured on the heap: 740 bytes each
+	})
+}
+
 // TestMemory: each part shows the bytes that it holds, and zero once they are released.
 func TestMemory(t *testing.T) {
 	w := start(t, nil)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
@@ -62,6 +63,10 @@ type row struct {
 	// figures are further figures for findings.
 	figures findings.Type
 }
+
+// rowSize is how many bytes a row takes without its name, which it has twice: with its places
+// in rows and in lists.
+const rowSize = int64(unsafe.Sizeof(row{})) + 64 + 8*maxLists
 
 // update adds a new snapshot of a type and updates its rates.
 func (r *row) update(now time.Time, t *api.Type) {
@@ -160,9 +165,12 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	for from >= 0 {
 		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
 	}
+	held := int64(0)
 	for name, x := range snap.rows {
 		if x.takenAt != now {
 			delete(snap.rows, name)
+		} else {
+			held += rowSize + 2*int64(len(name))
 		}
 	}
 	h.View(func(b *broker.Broker, _ int64) {
@@ -171,7 +179,8 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	})
 	snap.total.update(now, &sum)
 	snap.day.end(now, &sum.Ledger, &snap.stats)
-	a.ratesHeld.Store(snap.day.bytes())
+	a.held.rates.Store(snap.day.bytes())
+	a.held.snapshot.Store(held)
 	snap.takenAt, snap.coreTime, snap.lists = now, survey.Time(), map[order][]*row{}
 	a.updateFindings(snap)
 	snap.took = time.Since(now)

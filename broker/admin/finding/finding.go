@@ -74,7 +74,9 @@ type Tracker struct {
 // Update records the conditions that a look has found, and returns those to report.
 func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 	slices.SortFunc(conditions, (*Condition).compare)
-	conditions = conditions[:min(len(conditions), maxTracked)]
+	tracked := min(len(conditions), maxTracked)
+	clear(conditions[tracked:]) // otherwise the array would hold them, too
+	conditions = conditions[:tracked]
 	since := make(map[key]time.Time, len(conditions))
 	for _, x := range conditions {
 		at, ok := t.since[x.key()]

@@ -51,3 +51,20 @@ func TestLook(t *testing.T) {
 		}
 	}
 }
+
+// TestManyConditions: the least severe ones beyond the limit are forgotten, and nothing holds them.
+func TestManyConditions(t *testing.T) {
+	var tracker Tracker
+	found := make(Conditions, 0, maxTracked+5)
+	for i := range cap(found) {
+		found.Add(api.Severe, "type", fmt.Sprint(i), "no_worker", "no worker", "")
+	}
+	if l := tracker.Update(found, time.Unix(0, 0)); len(l) != maxTracked {
+		t.Errorf("%d conditions are known, want %d", len(l), maxTracked)
+	}
+	for _, x := range found[maxTracked:] {
+		if x != nil {
+			t.Errorf("condition %q is held", x.Subject)
+		}
+	}
+}
