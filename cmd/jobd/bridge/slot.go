@@ -236,7 +236,17 @@ func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 	if res.Err != nil {
 		f.Stderr += "\nexit status is unknown: " + res.Err.Error()
 	}
+	if revoked && res.Signal != 0 {
+		// This result may replace the reason that the daemon which settled the row has written.
+		f.Stderr = strings.TrimPrefix(f.Stderr+"\n"+revokedReason(b.cfg.Name), "\n")
+	}
 	return f, nil
+}
+
+// revokedReason returns what stderr says of a process that the daemon killed because others took it for
+// dead.
+func revokedReason(name string) string {
+	return fmt.Sprintf("jobd '%s' killed the process: it had lost its lease, as when it is stopped or cut off from the database", name)
 }
 
 // noteLaunch notes whether this host could start a process.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -329,6 +330,26 @@ func TestFencedDaemon(t *testing.T) {
 	f.insert(store.Waiting, "a", 3)
 	f.Poll(nil)
 	f.await(store.Done, 3)
+}
+
+// TestRevokedRunSaysWhy: the result of a process that the daemon killed after it had lost its lease says
+// so. It may replace the reason with which another daemon has ended the row.
+func TestRevokedRunSaysWhy(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	script(t, &cfg, "echo begun >&2; exec sleep 1000")
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.insert(store.Waiting, "a", 1)
+	f.Poll(nil)
+	eventually(t, "the process runs", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.inBroker[1] != nil && f.inBroker[1].process != nil
+	})
+	f.killAll(syscall.SIGKILL)
+	f.await(store.Done, 1)
+	if r := f.record(1); *r.Result != "fail" || !strings.HasSuffix(*r.Stderr, revokedReason("d")) {
+		t.Fatalf("stderr %q of %+v does not end with why the process was killed", *r.Stderr, r)
+	}
 }
 
 func TestRecover(t *testing.T) {
