@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"gloom/cmd/internal/failpoint"
@@ -31,7 +32,9 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			wants[i], targets[i] = store.AcceptRequest(want), want.Target
 		}
 		start := time.Now()
+		ended := b.watchFetch()
 		page, err := b.store.Accept(ctx, wants, b.cfg.MySQL.FetchLimit)
+		ended()
 		elapsed := time.Since(start)
 		b.metrics.observeFetch(elapsed, err)
 		b.fetchHealth.note("fetch", err)
@@ -65,6 +68,28 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		b.withMachine(b.machine.Resume)
 		if !b.isFetching() { // all targets are paused or full: there may be no next fetch that could report success
 			b.fetchHealth.note("fetch", nil)
+		}
+	}
+}
+
+// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. It is far less
+// than the limits on the statements, which a locked table exhausts one after the other.
+const slowFetch = 5 * time.Second
+
+var errSlowFetch = fmt.Errorf("the database has not answered a fetch within %s; perhaps a lock on the table holds it up", slowFetch)
+
+// watchFetch notes that rows cannot be fetched if the returned function is not called within slowFetch.
+// The outcome of the fetch, noted after that, replaces the note.
+func (b *Bridge) watchFetch() (ended func()) {
+	noted := make(chan struct{})
+	timer := time.AfterFunc(slowFetch, func() {
+		defer close(noted)
+		b.log.Warn().Err(errSlowFetch).Msg("rows cannot be fetched")
+		b.fetchHealth.note("fetch", errSlowFetch)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-noted
 		}
 	}
 }

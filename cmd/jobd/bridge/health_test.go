@@ -8,8 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gloom/cmd/internal/testing/storetest"
+	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/store"
 
 	"github.com/rs/zerolog"
@@ -82,4 +85,43 @@ func TestReadOnlyDatabase(t *testing.T) {
 	if away, back := log.count("the database is away"), log.count("the database is back"); away != 1 || back != 1 {
 		t.Errorf("%d times away, %d times back", away, back)
 	}
+}
+
+// lockedTable is a store whose table is locked: fetches wait for as long as they may.
+type lockedTable struct{ store.Store }
+
+func (lockedTable) Accept(ctx context.Context, _ []store.AcceptRequest, _ int) (store.Page, error) {
+	<-ctx.Done()
+	return store.Page{}, ctx.Err()
+}
+
+// TestSlowFetchIsTold: the wait for a locked table takes far longer than anybody should be told that rows
+// can be fetched.
+func TestSlowFetchIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bridge{
+			log: zerolog.Nop(), store: lockedTable{}, metrics: newMetrics(), fetches: make(chan []queue.FetchRequest, 1),
+			fetchHealth: health{action: "rows cannot be fetched"},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.fetchLoop(ctx)
+		}()
+		b.fetches <- []queue.FetchRequest{{Target: "a"}}
+		time.Sleep(slowFetch - time.Second)
+		if err := b.fetchHealth.check(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err := b.fetchHealth.check(); !errors.Is(err, errSlowFetch) || !strings.Contains(err.Error(), "rows cannot be fetched for 2s") {
+			t.Error(err)
+		}
+		cancel()
+		<-ended
+		if err := b.fetchHealth.check(); errors.Is(err, errSlowFetch) {
+			t.Error("the outcome of the fetch is not noted:", err)
+		}
+	})
 }
