@@ -59,9 +59,8 @@ type Broker struct {
 	limitSlots    int64 // how many limits the arrays of all groups have room for
 	rules         map[string]*rule
 	wildcardRules ruleIndex // the rules whose patterns contain a *
-	ruleNumber    uint64
-	revisions     int    // changes of rules that have not been applied to all groups
-	rulesVersion  uint64 // how often rules have changed
+	revisions     int       // changes of rules that have not been applied to all groups
+	rulesVersion  uint64    // how often rules have changed
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue

@@ -157,7 +157,7 @@ func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 		return HeldByRule
 	case k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency:
 		return HeldByConcurrency
-	case k.limits.Rate > 0 && k.timerPos >= 0:
+	case k.timerPos >= 0:
 		return HeldByRate
 	case k.workers == k.borrowers && k.firstPair == 0:
 		return HeldForWorker

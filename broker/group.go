@@ -35,14 +35,8 @@ type group struct {
 // limit is the limit that one rule sets on one group.
 type limit struct {
 	rule *rule
-	Rule // the rule as it was when it was last applied
 	bucket
 }
-
-// step and tolerance are computed from the rule's rate.
-func (l *Rule) step() int64 { return step(l.Rate) }
-
-func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 
 // groupSet is the set of groups of a job, in order. All queues with the
 // same set share one record. It is nil for a job without groups.
@@ -194,11 +188,12 @@ func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason
 	return reason
 }
 
-// countWaiting adds waiting to the number of waiting jobs of each group of a set.
-func (b *Broker) countWaiting(s *groupSet, waiting int) {
+// countJobs adds to the numbers of waiting and running jobs of each group of a set.
+func (b *Broker) countJobs(s *groupSet, waiting, running int) {
 	for _, g := range s.all() {
 		before := g.waiting
-		if g.waiting += waiting; before == 0 || g.waiting == 0 {
+		g.waiting, g.running = g.waiting+waiting, g.running+running
+		if running != 0 || before == 0 || g.waiting == 0 {
 			b.updateGroup(g)
 		}
 	}
@@ -209,18 +204,9 @@ func (b *Broker) countRun(s *groupSet) {
 	for _, g := range s.all() {
 		g.running++
 		for i := range g.limits {
-			if l := &g.limits[i]; l.Rate > 0 {
-				l.take(b.now, l.step())
-			}
+			l := &g.limits[i]
+			l.take(b.now, &l.rule.pace)
 		}
-		b.updateGroup(g)
-	}
-}
-
-// uncountRun removes a run that has ended from the counts.
-func (b *Broker) uncountRun(s *groupSet) {
-	for _, g := range s.all() {
-		g.running--
 		b.updateGroup(g)
 	}
 }
@@ -229,9 +215,8 @@ func (b *Broker) uncountRun(s *groupSet) {
 func (b *Broker) refundGroups(s *groupSet, startedAt int64) {
 	for _, g := range s.all() {
 		for i := range g.limits {
-			if l := &g.limits[i]; l.Rate > 0 {
-				l.undoTake(b.now, startedAt, l.step())
-			}
+			l := &g.limits[i]
+			l.undoTake(b.now, startedAt, &l.rule.pace)
 		}
 		b.updateGroup(g)
 	}
@@ -240,9 +225,7 @@ func (b *Broker) refundGroups(s *groupSet, startedAt int64) {
 // ratesResetAt returns the time at which the group's rates will have forgotten all jobs.
 func (g *group) ratesResetAt() (until int64) {
 	for i := range g.limits {
-		if l := &g.limits[i]; l.Rate > 0 {
-			until = max(until, l.tat)
-		}
+		until = max(until, g.limits[i].tat)
 	}
 	return until
 }
@@ -251,11 +234,11 @@ func (g *group) ratesResetAt() (until int64) {
 // If a rate keeps the group shut, until is when the rate lets the next job run, else 0.
 func (b *Broker) shutCause(g *group) (cause *rule, until int64) {
 	for i := range g.limits {
-		switch l := &g.limits[i]; {
-		case l.Concurrency >= 0 && int64(g.running) >= l.Concurrency:
+		l := &g.limits[i]
+		if c := l.rule.Concurrency; c >= 0 && int64(g.running) >= c {
 			cause = l.rule
-		case l.Rate > 0 && l.tat-l.tolerance() > b.now:
-			cause, until = l.rule, max(until, l.tat-l.tolerance())
+		} else if at := l.opensAt(&l.rule.pace); at > b.now {
+			cause, until = l.rule, max(until, at)
 		}
 	}
 	return cause, until

@@ -305,7 +305,7 @@ func (b *Broker) orphan(h *holding) {
 		l.Delayed -= uint64(h.delayed)
 		l.Discarded += uint64(waiting)
 	}
-	b.countWaiting(h.queue.groupSet, -waiting)
+	b.countJobs(h.queue.groupSet, -waiting, 0)
 	b.countQueueJobs(h.queue, -waiting)
 	k.bytes -= h.bytes - h.runBytes
 	b.bytes -= h.bytes - h.runBytes

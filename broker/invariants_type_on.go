@@ -160,7 +160,7 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 // blocked reports whether jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
 	return k.paused || k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency ||
-		k.limits.Rate > 0 && k.timerPos >= 0 || v.b.expelling || k.touched || v.b.unfinished
+		k.timerPos >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
 // queues checks that queues, tenants and held queues have the right counts and are where they belong.

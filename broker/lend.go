@@ -76,7 +76,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 		return b.end(), 0, NoIdleWorker
 	}
 	w := b.longestIdle(k, container.Entry{})
-	if w == nil || w.isBorrower || k.limits.Rate > 0 && !b.rateAllows(k) {
+	if w == nil || w.isBorrower || !b.rateAllows(k) {
 		return b.end(), 0, NoIdleWorker
 	}
 	if b.exceededLimit(sub, k, s).Why != 0 {
@@ -89,10 +89,8 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
 	r, j := b.newJob(h, s, flagBorrowed)
-	if k.limits.Rate > 0 {
-		k.rateBucket.take(b.now, step(k.limits.Rate))
-		b.rateAllows(k) // sets the type's timer if the rate now holds jobs back
-	}
+	k.rate.take(b.now, &k.pace)
+	b.rateAllows(k) // sets the type's timer if the rate now holds jobs back
 	b.assign(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
 	b.borrowedIndex.Insert(b.borrowedIndex.Hash(key), r)
@@ -210,7 +208,7 @@ type Demand struct {
 // Demand returns the jobs of a type that could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.limits.Rate > 0 && k.timerPos >= 0 {
+	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.timerPos >= 0 {
 		return d
 	}
 	if d.Jobs = int(k.Queued); d.Jobs == 0 {
@@ -250,15 +248,12 @@ type Supply struct {
 // the limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
-	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timerPos >= 0 {
+	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.timerPos >= 0 {
 		return 0
 	}
-	limit = math.MaxInt
+	limit = k.rate.tokens(b.now, &k.pace)
 	if c := k.limits.Concurrency; c > 0 {
-		limit = c - k.runningHere()
-	}
-	if k.limits.Rate > 0 {
-		limit = min(limit, b.tokens(k))
+		limit = min(limit, c-k.runningHere())
 	}
 	if k.idle.Len() > 0 && !add(Supply{0, freePlaces(&k.idle, limitOf(0))}) {
 		return limit

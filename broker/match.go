@@ -200,9 +200,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 		b.enterIdle(w)
 		return true
 	}
-	if k.limits.Rate > 0 {
-		k.rateBucket.take(b.now, step(k.limits.Rate))
-	}
+	k.rate.take(b.now, &k.pace)
 	t := q.tenant
 	b.leaveQueue(r, j)
 	if t != nil {

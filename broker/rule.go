@@ -24,10 +24,12 @@ type RuleInfo struct {
 	Rule
 }
 
+// rule is a RuleInfo that has been set. It never changes: a group has the old one until it gets the
+// new one.
 type rule struct {
 	RuleInfo
 	pattern wire.Pattern
-	number  uint64 // orders rules by when each was first set
+	pace
 }
 
 // The largest values that the fields of a Rule may have.
@@ -63,17 +65,22 @@ func (r *Rule) check(minConcurrency int64) Why {
 }
 
 func (b *Broker) setRule(x *RuleInfo) *rule {
-	r := b.rules[string(x.Pattern)]
-	if r == nil {
-		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(x.Pattern)}, pattern: wire.NewPattern(x.Pattern)}
-		b.rules[string(x.Pattern)] = r
-		b.ruleNumber++
-		r.number = b.ruleNumber
-		if !r.pattern.Plain() {
-			b.wildcardRules.add(r)
-		}
+	b.dropRule(x.Pattern)
+	r := &rule{RuleInfo{bytes.Clone(x.Pattern), x.Rule}, wire.NewPattern(x.Pattern), newPace(x.Rate, x.burst())}
+	b.rules[string(x.Pattern)] = r
+	if !r.pattern.Plain() {
+		b.wildcardRules.add(r)
 	}
-	r.Rule = x.Rule
+	return r
+}
+
+// dropRule removes the rule with this pattern and returns it, or nil.
+func (b *Broker) dropRule(pattern []byte) *rule {
+	r := b.rules[string(pattern)]
+	if r != nil && !r.pattern.Plain() {
+		b.wildcardRules.remove(r)
+	}
+	delete(b.rules, string(pattern))
 	return r
 }
 
@@ -137,10 +144,10 @@ func (b *Broker) applyRules(g *group) {
 		set-- // no job of the group is out, so a job that starts at this very time counts
 	}
 	add := func(r *rule) {
-		l := limit{rule: r, Rule: r.Rule, bucket: bucket{setAt: set}}
+		l := limit{r, bucket{setAt: set}}
 		for i := range g.limits {
-			if old := &g.limits[i]; old.rule == r && g.counted {
-				l.bucket = b.bucketAfter(old, &l.Rule)
+			if old := &g.limits[i]; bytes.Equal(old.rule.Pattern, r.Pattern) && g.counted {
+				l.bucket = b.bucketAfter(old, r)
 			}
 		}
 		limits = append(limits, l)
@@ -161,14 +168,15 @@ func (b *Broker) applyRules(g *group) {
 
 // bucketAfter returns the bucket after a rule has changed. Without a rate before or after the
 // change, it is a new bucket.
-func (b *Broker) bucketAfter(old *limit, new *Rule) bucket {
-	switch {
-	case new.Rate == 0 || old.Rate == 0:
+func (b *Broker) bucketAfter(old *limit, new *rule) bucket {
+	switch was := old.rule; {
+	case new.Rate == 0 || was.Rate == 0:
 		return bucket{setAt: b.now}
-	case old.Rate == new.Rate && old.Burst == new.Burst:
+	case was.Rate == new.Rate && was.Burst == new.Burst:
 		return old.bucket
+	default:
+		used := float64(old.used(b.now)) / float64(was.step)
+		tokens := min(new.burst(), was.burst()-used)
+		return bucket{setAt: b.now, tat: b.now + int64(min((new.burst()-tokens)*float64(new.step), 4e18))}
 	}
-	used := float64(old.used(b.now)) / float64(old.step())
-	tokens := min(burst(new.Rate, new.Burst), burst(old.Rate, old.Burst)-used)
-	return bucket{setAt: b.now, tat: b.now + int64(min((burst(new.Rate, new.Burst)-tokens)*float64(new.step()), 4e18))}
 }

@@ -1,7 +1,7 @@
 package broker
 
 import (
-	"cmp"
+	"bytes"
 	"slices"
 )
 
@@ -53,8 +53,7 @@ func (x *ruleIndex) remove(r *rule) {
 	}
 }
 
-// matching returns the rules that match a name's value, in the order in which they were
-// first set.
+// matching returns the rules that match a name's value, ordered by their patterns.
 func (x *ruleIndex) matching(value string) (found []*rule) {
 	try := func(rules []*rule) {
 		for _, r := range rules {
@@ -73,6 +72,6 @@ func (x *ruleIndex) matching(value string) (found []*rule) {
 			try(x.bySuffix.rules[value[len(value)-n:]])
 		}
 	}
-	slices.SortFunc(found, func(a, b *rule) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(found, func(a, b *rule) int { return bytes.Compare(a.Pattern, b.Pattern) })
 	return found
 }

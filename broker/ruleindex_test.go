@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -22,12 +23,16 @@ func TestRuleIndex(t *testing.T) {
 	for range scaleDown(2000, 300) {
 		var rules []*rule
 		var x ruleIndex
-		for number := range rng.IntN(60) {
-			if like := wire.NewPattern([]byte(word("ab*\xff", 6))); !like.Plain() {
-				rules = append(rules, &rule{pattern: like, number: uint64(number)})
+		known := map[string]bool{}
+		for range rng.IntN(60) {
+			text := word("ab*\xff", 6)
+			if like := wire.NewPattern([]byte(text)); !like.Plain() && !known[text] {
+				known[text] = true
+				rules = append(rules, &rule{RuleInfo: RuleInfo{Pattern: []byte(text)}, pattern: like})
 				x.add(rules[len(rules)-1])
 			}
 		}
+		slices.SortFunc(rules, func(a, b *rule) int { return bytes.Compare(a.Pattern, b.Pattern) })
 		rules = slices.DeleteFunc(rules, func(r *rule) bool {
 			gone := rng.IntN(8) == 0
 			if gone {

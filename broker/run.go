@@ -140,7 +140,7 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 		return b.offerAndEnd(w)
 	}
 	t := b.timing(j)
-	b.refundType(h.kind, t.stateSince)
+	h.kind.rate.undoTake(b.now, t.stateSince, &h.kind.pace)
 	b.refundGroups(h.queue.groupSet, t.stateSince)
 	if j.flags&flagBorrowed != 0 {
 		b.returnToLender(h, r, j, int64(q.Delay))
@@ -248,7 +248,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 		b.totals.Running--
 		b.addRunTime(h.kind, b.now-b.stateSince(j))
 	}
-	b.uncountRun(h.queue.groupSet)
+	b.countJobs(h.queue.groupSet, 0, -1)
 	b.markTouched(h.kind)
 }
 

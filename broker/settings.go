@@ -34,11 +34,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	}
 	var changed []*rule
 	for _, pattern := range s.Drop {
-		if r := b.rules[string(pattern)]; r != nil {
-			delete(b.rules, string(pattern))
-			if !r.pattern.Plain() {
-				b.wildcardRules.remove(r)
-			}
+		if r := b.dropRule(pattern); r != nil {
 			changed = append(changed, r)
 		}
 	}
@@ -126,9 +122,9 @@ func (b *Broker) setType(t *TypeSetting) {
 	k := b.typeFor(t.Name)
 	limits, fair := t.applied(k)
 	if t.Limits != nil {
-		k.limits, k.rateBucket = limits, bucket{setAt: b.now}
+		k.limits, k.pace, k.rate = limits, limits.pace(), bucket{setAt: b.now}
 		if k.runningHere() == 0 {
-			k.rateBucket.setAt-- // no job of the type is out, so a job that starts at this very time counts
+			k.rate.setAt-- // no job of the type is out, so a job that starts at this very time counts
 		}
 		b.stopTimer(&k.timerPos)
 	}

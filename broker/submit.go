@@ -319,7 +319,7 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 	h.delayed++
 	h.kind.Delayed++
 	b.totals.Delayed++
-	b.countWaiting(h.queue.groupSet, +1)
+	b.countJobs(h.queue.groupSet, +1, 0)
 	t := b.ensureTiming(r, j)
 	t.stateSince, t.delayUntil = b.now, until
 	b.startTimer(t.pos, j.timing, earliest(until, t.deadline))
@@ -342,7 +342,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	h.queued++
 	h.kind.Queued++
 	b.totals.Queued++
-	b.countWaiting(h.queue.groupSet, +1)
+	b.countJobs(h.queue.groupSet, +1, 0)
 	b.rank(h.queue)
 	b.markTouched(h.kind)
 	if j.timing != 0 {
@@ -357,7 +357,7 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	h := b.holdingOf(j)
 	b.stopTimerOf(j)
 	b.removeFrom(&h.jobs, holdingLink, j)
-	b.countWaiting(h.queue.groupSet, -1)
+	b.countJobs(h.queue.groupSet, -1, 0)
 	if j.state == stDelayed {
 		h.delayed--
 		h.kind.Delayed--

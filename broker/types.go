@@ -42,8 +42,9 @@ type jobType struct {
 	namingPools int32 // pools that name the type
 	letters     letterList
 
-	rateBucket bucket // what the rate limit has let through
-	timerPos   int32  // position of the rate's timer in Broker.timers, or -1
+	pace     // of the rate limit
+	rate     bucket
+	timerPos int32 // position of the rate's timer in Broker.timers while it holds jobs back, or -1
 	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
 	// that run here.
 	borrowers, borrowedRuns int32
