@@ -90,9 +90,9 @@ type historyEntry struct {
 	brokerLost           bool // the broker that ran the job was lost, not only the run
 }
 
-// addRecord adds a record about job r. The caller fills the remaining fields: started, worker,
-// prevLost, answerSize, outcome, isRun and brokerLost.
-func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *Reason) *historyEntry {
+// addRecord adds a record about job r. x has the fields that are not those of the job: started,
+// worker, prevLost, answerSize, outcome, isRun and brokerLost.
+func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *Reason, x historyEntry) {
 	id, name, reasonText := b.id(j), h.kind.name, reason.Text
 	if len(reasonText) > maxReasonText {
 		reasonText = strings.ToValidUTF8(reasonText[:maxReasonText-len("…")], "") + "…"
@@ -102,7 +102,7 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}
-	x, text := b.history.Add(n)
+	entry, text := b.history.Add(n)
 	text = text[copy(text, id):]
 	text = text[copy(text, name):]
 	if len(text) > 0 {
@@ -116,13 +116,13 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 	if x.submitter = h.origin; h.sub != nil {
 		x.submitter = h.sub.id
 	}
-	if x.prevRun = 0; j.timing != 0 {
+	if j.timing != 0 {
 		x.prevRun = b.timing(j).lastRun
 	}
 	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
 	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
-	return x
+	*entry = x
 }
 
 // recordEnd records the end of job j. answer is the length of its answer.
@@ -130,32 +130,30 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason
 	if b.cfg.History <= 0 {
 		return
 	}
-	started, worker, broker := int64(noRun), Peer(0), ""
+	x, broker := historyEntry{started: noRun, outcome: outcome, answerSize: uint32(answer)}, ""
 	// The run of a job that expires while it runs has been recorded already.
 	if j.state == stRunning && outcome != OutExpired {
-		started = b.stateSince(j)
-		if w := b.workerOf(j); w != nil {
-			worker, broker = w.id, w.name
-		}
+		w := b.workerOf(j)
+		x.started, x.worker, broker = b.stateSince(j), w.id, w.name
 	}
-	x := b.addRecord(h, r, j, broker, reason)
-	x.started, x.worker, x.prevLost, x.answerSize, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), outcome, false, false
+	b.addRecord(h, r, j, broker, reason, x)
 }
 
 // recordRun records a run of job r that has stopped without ending the job.
 func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, lost bool) {
 	w := b.workerOf(j)
-	x := b.addRecord(h, r, j, w.name, &reason)
-	x.started, x.worker, x.prevLost, x.answerSize, x.outcome, x.isRun, x.brokerLost = b.stateSince(j), w.id, 0, 0, OutFailed, true, w.isBorrower && w.kind == nil
-	b.ensureTiming(r, j).lastRun = b.history.Last()
+	x := historyEntry{started: b.stateSince(j), worker: w.id, outcome: OutFailed, isRun: true, brokerLost: w.isBorrower && w.kind == nil}
 	switch {
 	case lost:
 		x.outcome, x.prevLost = OutLost, b.lastLost
-		b.lastLost = b.history.Last()
 	case reason.Why == TimedOut:
 		x.outcome = OutTimedOut
 	case reason.Why == GivenBack:
 		x.outcome = OutReleased
+	}
+	b.addRecord(h, r, j, w.name, &reason, x)
+	if b.ensureTiming(r, j).lastRun = b.history.Last(); lost {
+		b.lastLost = b.history.Last()
 	}
 }
 
