@@ -130,7 +130,7 @@ func TestOverdueRunsCount(t *testing.T) {
 			now++
 			b.Tick(now)
 		}
-		if jobs, bytes := b.load(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
+		if jobs, bytes := b.Load(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
 			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.overdueRuns, bytes)
 		}
 	}

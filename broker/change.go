@@ -24,8 +24,8 @@ func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r, j := b.findJob(q.ID)
-	if r == 0 || !b.mayControl(sub, b.holdingOf(j), j) {
+	_, r, j := b.findOwn(sub, q.ID)
+	if r == 0 {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}

@@ -8,16 +8,12 @@ import (
 // TypeOf returns the type of the job with this id if submitter p may cancel or change the job,
 // otherwise nil, so that it reveals nothing about other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
-	sub := b.submitter(p)
-	r, j := b.findJob(id)
-	if sub == nil || r == 0 {
-		return nil
+	if sub := b.submitter(p); sub != nil {
+		if h, r, _ := b.findOwn(sub, id); r != 0 {
+			return h.kind.name
+		}
 	}
-	h := b.holdingOf(j)
-	if !b.mayControl(sub, h, j) {
-		return nil
-	}
-	return h.kind.name
+	return nil
 }
 
 // JobInfo describes the state of a job.

@@ -93,7 +93,7 @@ func TestUnusedHoldingMemory(t *testing.T) {
 			if l := b.Totals(); l.Answered != uint64(c.groups) || b.GroupCount() != 0 {
 				t.Errorf("%d groups are there, %+v", b.GroupCount(), l)
 			}
-			if _, counted := b.load(); counted > c.limit {
+			if _, counted := b.Load(); counted > c.limit {
 				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.limit)
 			}
 			if kept := heapInUse() - before; !Checking && !racing && kept > 2*c.limit+2<<20 {
@@ -124,7 +124,7 @@ func TestGroupLifetimes(t *testing.T) {
 		}
 		if round == 0 {
 			took := heapInUse() - before
-			_, counted := b.load()
+			_, counted := b.Load()
 			t.Logf("a job with a group of its own takes %d bytes, %d are counted", took/int64(n), counted/int64(n))
 			if !Checking && took > counted*3/2 {
 				t.Errorf("%d bytes are held, %d are counted", took, counted)

@@ -143,11 +143,18 @@ func (b *Broker) outcomeTimeLeft(j *job) int64 {
 // Outcomes returns how many outcomes are kept, and their bytes.
 func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 
-// mayControl reports whether a submitter may cancel or change a job: its own, a detached one, or
-// a kept one of the same owner without a connection.
-func (b *Broker) mayControl(s *submitter, h *holding, j *job) bool {
+// findOwn returns the job with this id that a submitter may cancel or change: its own, a detached
+// one, or a kept one of the same owner without a connection. r is 0 if there is none.
+func (b *Broker) findOwn(s *submitter, id []byte) (h *holding, r uint32, j *job) {
+	if r, j = b.findJob(id); r == 0 {
+		return nil, 0, nil
+	}
+	h = b.holdingOf(j)
 	b.orphanKept(h)
-	return h.sub == s || j.flags&flagDetached != 0 || h.isKept && h.sub == nil && h.owner == s.owner
+	if h.sub == s || j.flags&flagDetached != 0 || h.isKept && h.sub == nil && h.owner == s.owner {
+		return h, r, j
+	}
+	return nil, 0, nil
 }
 
 // Attach sends the frames of a kept job to submitter p from now on. room is how many more

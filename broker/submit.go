@@ -162,14 +162,13 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	if k == nil && c.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > c.MaxPairs {
 		return Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
 	}
-	var held uint64
-	var bytes int64
+	var held, bytes int64
 	if c.MaxJobs > 0 || c.MaxBytes > 0 {
-		held, bytes = b.load()
+		held, bytes = b.Load()
 	}
 	switch {
-	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
-		return Reason{Why: TooManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
+	case c.MaxJobs > 0 && held >= int64(c.MaxJobs):
+		return Reason{Why: TooManyJobs, Have: held, Overdue: int32(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
 		return Reason{Why: TooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
 	}
@@ -213,15 +212,10 @@ func (s *Submission) weight() int64 {
 	return int64(len(s.ID)) + int64(len(s.Headers)) + int64(n) + JobOverhead
 }
 
-// Load returns how many jobs count against MaxJobs and how many bytes against MaxBytes.
+// Load returns how many jobs count against MaxJobs and how many bytes against MaxBytes. Kept
+// outcomes, overdue runs and the structures around jobs count, too.
 func (b *Broker) Load() (jobs, bytes int64) {
-	n, bytes := b.load()
-	return int64(n), bytes
-}
-
-// load is Load. Kept outcomes, overdue runs and the structures around jobs count, too.
-func (b *Broker) load() (jobs uint64, bytes int64) {
-	return b.JobCount() + uint64(b.overdueRuns+b.outcomes),
+	return int64(b.JobCount()) + int64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
 			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
 }
@@ -235,14 +229,9 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r, j := b.findJob(id)
-	if r == 0 {
-		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
-		return b.end()
-	}
-	h := b.holdingOf(j)
+	h, r, j := b.findOwn(sub, id)
 	switch {
-	case !b.mayControl(sub, h, j):
+	case r == 0:
 		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
 	case j.state == stRunning && b.unwanted(j):
 		b.refuse(p, UnknownID, id, Reason{Why: AlreadyCancelled})
