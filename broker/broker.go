@@ -172,13 +172,7 @@ func New(cfg Config) *Broker {
 		j := b.jobs.Get(r)
 		return b.timing(j).worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
-	b.slabs.InUse = func(r, slab, off uint32) bool {
-		if !b.jobs.Has(r) {
-			return false
-		}
-		j := b.jobs.Get(r)
-		return j.state != stFree && j.slab == slab && j.offset == off
-	}
+	b.slabs.Length = func(r uint32) uint32 { return b.jobs.Get(r).size }
 	b.slabs.SetPos = func(r, slab, off uint32) {
 		j := b.jobs.Get(r)
 		j.slab, j.offset = slab, off

@@ -77,7 +77,7 @@ func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	}
 	if q.SetGroups {
 		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {
-			b.setHolding(j, h, target)
+			b.setHolding(r, j, h, target)
 			b.releaseIfEmpty(h)
 			h = target
 		}

@@ -67,11 +67,11 @@ func (s *groupSet) shutGroup() *group {
 }
 
 // weight returns what the names of the set add to the weight of a job.
-func (s *groupSet) weight() uint32 {
+func (s *groupSet) weight() int64 {
 	if s == nil {
 		return 0
 	}
-	return uint32(s.bytes)
+	return s.bytes
 }
 
 // groupSetKey appends the key that identifies a set.

@@ -125,13 +125,13 @@ func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
 
 // moveJob moves a job to another holding of the same type.
 func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
-	b.setHolding(j, h, target)
+	b.setHolding(r, j, h, target)
 	switch n := h.counterOf(j.state); {
 	case n == nil:
 		b.removeFrom(&h.runs, holdingLink, j)
 		b.appendTo(&target.runs, holdingLink, r, j)
-		h.runBytes -= int64(j.weight)
-		target.runBytes += int64(j.weight)
+		h.runBytes -= b.weight(h, r, j)
+		target.runBytes += b.weight(target, r, j)
 	default:
 		b.removeFrom(&h.jobs, holdingLink, j)
 		b.appendTo(&target.jobs, holdingLink, r, j)
@@ -149,14 +149,10 @@ func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
 
 // setHolding makes a job belong to another holding. The job is in none of that holding's
 // lists yet.
-func (b *Broker) setHolding(j *job, h, target *holding) {
-	extraWeight := target.queue.groupSet.weight() - h.queue.groupSet.weight()
-	j.weight += extraWeight
+func (b *Broker) setHolding(r uint32, j *job, h, target *holding) {
 	// Count the new place first, so that a tenant of both places always has a job.
-	b.countAgainstLimits(target, j, +1)
-	j.weight -= extraWeight
-	b.countAgainstLimits(h, j, -1)
-	j.weight += extraWeight
+	b.countAgainstLimits(target, r, j, +1)
+	b.countAgainstLimits(h, r, j, -1)
 	j.holding = target.number
 }
 
@@ -174,8 +170,8 @@ func (h *holding) counterOf(s state) *int {
 }
 
 // countAgainstLimits adds a job to the counts against limits (n is 1) or removes it (n is -1).
-func (b *Broker) countAgainstLimits(h *holding, j *job, n int) {
-	w := int64(j.weight) * int64(n)
+func (b *Broker) countAgainstLimits(h *holding, r uint32, j *job, n int) {
+	w := b.weight(h, r, j) * int64(n)
 	b.bytes += w
 	h.bytes += w
 	h.kind.bytes += w

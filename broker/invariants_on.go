@@ -76,7 +76,7 @@ func (v *census) records() {
 
 func (v *census) record(r uint32, j *job) {
 	b := v.b
-	v.inSlab[j.slab] += b.slabs.Size(j.slab, j.offset)
+	v.inSlab[j.slab] += b.slabs.Size(r, j.slab, j.offset)
 	if j.flags&flagIndexed != 0 {
 		v.held++
 		id := b.id(j)
@@ -88,7 +88,7 @@ func (v *census) record(r uint32, j *job) {
 	}
 	if j.state == stOverdue {
 		v.overdueRuns++
-		v.overdueBytes += int64(j.weight)
+		v.overdueBytes += b.weight(nil, r, j)
 		must(j.flags&flagIndexed == 0, "an overdue run holds its id")
 		return
 	}
@@ -100,13 +100,13 @@ func (v *census) record(r uint32, j *job) {
 	if j.state != stEnded {
 		weight += int(f.queue.groupSet.weight())
 	}
-	must(int(j.weight) == weight, "job %d weighs %d, records %d", r, weight, j.weight)
+	must(b.weight(f, r, j) == int64(weight), "job %d weighs %d, counts as %d", r, weight, b.weight(f, r, j))
 	if b.abandoned(j) {
 		v.unswept++
 		return
 	}
-	v.weight += int64(j.weight)
-	v.bytes[f.kind] += int64(j.weight)
+	v.weight += int64(weight)
+	v.bytes[f.kind] += int64(weight)
 	if f.sub != nil && !f.isDead {
 		s := v.subs[f.sub]
 		if s == nil {
@@ -114,7 +114,7 @@ func (v *census) record(r uint32, j *job) {
 			v.subs[f.sub] = s
 		}
 		s[0]++
-		s[1] += int64(j.weight)
+		s[1] += int64(weight)
 	}
 	if j.flags&flagBorrowed != 0 {
 		v.borrowed[f.kind]++
@@ -141,7 +141,7 @@ func (v *census) record(r uint32, j *job) {
 	case stEnded:
 		v.ended[f]++
 		v.outcomes++
-		v.outcomeBytes += int64(j.weight)
+		v.outcomeBytes += int64(weight)
 		must(f.isKept && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }

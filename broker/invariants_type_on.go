@@ -298,10 +298,10 @@ func (v *census) holdings() {
 				count[j.state]++
 				n++
 				if j.state == stRunning {
-					run += int64(j.weight)
+					run += b.weight(h, r, j)
 				}
 				if !b.abandoned(j) || !h.isDead {
-					bytes += int64(j.weight)
+					bytes += b.weight(h, r, j)
 				}
 			}
 			must(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)

@@ -59,16 +59,14 @@ type job struct {
 	// changes: a job that returns to its queue gets its old place.
 	submittedAt  int64
 	slab, offset uint32 // the place of its id, headers and body
-	// weight is how many bytes are counted for it against limits. A body held by reference
-	// counts with its capacity.
-	weight     uint32
-	arrival    uint32 // arrival number, which orders jobs submitted at the same time
-	idLen      uint16
-	headersLen uint16 // length of the headers, which lie between id and body
-	retries    uint16 // how many runs may follow the first one
-	state      state
-	flags      uint8
-	holding    uint32
+	size         uint32 // bytes of these; a body held by reference is not there
+	arrival      uint32 // arrival number, which orders jobs submitted at the same time
+	idLen        uint16
+	headersLen   uint16 // length of the headers, which lie between id and body
+	retries      uint16 // how many runs may follow the first one
+	state        state
+	flags        uint8
+	holding      uint32
 	// links are the job's links in lists. If the job is spilled, links[laneLink] has its
 	// positions in the two heaps instead.
 	links  [numLinks]listLink
@@ -126,14 +124,27 @@ func (b *Broker) body(r uint32, j *job) []byte {
 		return b.bigBodies[r]
 	}
 	n := uint32(j.idLen) + uint32(j.headersLen)
-	return b.slabs.Bytes(j.slab, j.offset+n, b.slabs.Length(j.slab, j.offset)-n)
+	return b.slabs.Bytes(j.slab, j.offset+n, j.size-n)
 }
 
 func (b *Broker) bodyLen(r uint32, j *job) int {
 	if j.flags&flagBig != 0 {
 		return len(b.bigBodies[r])
 	}
-	return int(b.slabs.Length(j.slab, j.offset)) - int(j.idLen) - int(j.headersLen)
+	return int(j.size) - int(j.idLen) - int(j.headersLen)
+}
+
+// weight returns how many bytes are counted for job r, which is in holding h, against limits. A body
+// held by reference counts with its capacity. An overdue run has no holding.
+func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
+	n := int64(j.size) + JobOverhead
+	if j.flags&flagBig != 0 {
+		n += int64(cap(b.bigBodies[r]))
+	}
+	if j.state < stOverdue {
+		n += h.queue.groupSet.weight()
+	}
+	return n
 }
 
 // headers returns the headers of the job, nil if there are none.
@@ -147,7 +158,6 @@ func (b *Broker) headers(j *job) []byte {
 // storeJob copies id and headers, and the body if it is small, into the slabs for record r.
 func (b *Broker) storeJob(r uint32, j *job, id, headers, body []byte, stable bool) {
 	j.idLen, j.headersLen = uint16(len(id)), uint16(len(headers))
-	j.weight = uint32(len(id) + len(headers) + len(body) + JobOverhead)
 	if len(body) >= bigBody {
 		if !stable {
 			body = append(make([]byte, 0, len(body)), body...)
@@ -155,9 +165,9 @@ func (b *Broker) storeJob(r uint32, j *job, id, headers, body []byte, stable boo
 		b.bigBodies[r] = body
 		b.bigBytes += int64(cap(body))
 		j.flags |= flagBig
-		j.weight += uint32(cap(body) - len(body))
 		body = nil
 	}
+	j.size = uint32(len(id) + len(headers) + len(body))
 	j.slab, j.offset = b.slabs.Add(r, id, headers, body)
 }
 
@@ -172,11 +182,8 @@ func (b *Broker) freeJob(r uint32, j *job) {
 		b.bigBytes -= int64(cap(b.bigBodies[r]))
 		delete(b.bigBodies, r)
 	}
-	slab, off := j.slab, j.offset
+	b.slabs.Drop(j.slab, j.offset, j.size)
 	b.jobs.Put(r)
-	// Drop the entry last: this may start a compaction, which must not take the entry for a
-	// live one.
-	b.slabs.Drop(slab, off)
 }
 
 // bindID assigns the id with this hash to record r. old is the record of an abandoned job with

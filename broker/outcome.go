@@ -35,15 +35,15 @@ func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 		b.freeEnded(h, r, j)
 		return
 	}
-	b.countAgainstLimits(h, j, -1)
+	b.countAgainstLimits(h, r, j, -1)
 	b.storeOutcome(r, j, l)
 	j.state = stEnded
 	b.appendTo(&h.jobs, holdingLink, r, j)
-	b.countAgainstLimits(h, j, +1)
+	b.countAgainstLimits(h, r, j, +1)
 	h.ended++
 	h.kind.outcomes++
 	b.outcomes++
-	b.outcomeBytes += int64(j.weight)
+	b.outcomeBytes += b.weight(h, r, j)
 	t := b.timing(j)
 	t.stateSince, t.code, t.why = b.now, l.code, l.reason.Why
 	b.startTimer(t.pos, j.timing, b.now+t.keepTime)
@@ -82,7 +82,7 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 
 // storeOutcome stores the last frame in place of the job's body.
 func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
-	slab, off := j.slab, j.offset
+	slab, off, size := j.slab, j.offset, j.size
 	if j.flags&flagBig != 0 {
 		b.bigBytes -= int64(cap(b.bigBodies[r]))
 		delete(b.bigBodies, r)
@@ -92,7 +92,7 @@ func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
 		l.body, l.stable = []byte(l.reason.Text), true
 	}
 	b.storeJob(r, j, b.id(j), nil, l.body, l.stable)
-	b.slabs.Drop(slab, off)
+	b.slabs.Drop(slab, off, size)
 }
 
 // loadOutcome returns the last frame of an ended job.
@@ -112,8 +112,8 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	h.ended--
 	h.kind.outcomes--
 	b.outcomes--
-	b.outcomeBytes -= int64(j.weight)
-	b.countAgainstLimits(h, j, -1)
+	b.outcomeBytes -= b.weight(h, r, j)
+	b.countAgainstLimits(h, r, j, -1)
 	b.removeFrom(&h.jobs, holdingLink, j)
 	b.freeJob(r, j)
 	b.releaseIfEmpty(h)

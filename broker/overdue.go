@@ -6,7 +6,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 		b.stalledWorkers.Remove(&w.stalledLink)
 	}
 	b.overdueRuns--
-	b.overdueBytes -= int64(j.weight)
+	b.overdueBytes -= b.weight(nil, r, j)
 	b.freeJob(r, j)
 }
 
@@ -63,7 +63,7 @@ func (b *Broker) addOverdue(w *worker, id []byte) {
 	b.storeJob(r, j, id, nil, nil, false)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.overdueRuns++
-	b.overdueBytes += int64(j.weight)
+	b.overdueBytes += b.weight(nil, r, j)
 	if w.overdueRuns++; w.overdueRuns == 1 {
 		b.stalledWorkers.Push(&w.stalledLink, w)
 	}

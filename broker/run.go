@@ -32,7 +32,7 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 	t.stateSince, t.worker = b.now, w.id.Slot()
 	t.attempts++
 	b.appendTo(&h.runs, holdingLink, r, j)
-	h.runBytes += int64(j.weight)
+	h.runBytes += b.weight(h, r, j)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.countRun(h.queue.groupSet)
 	if t.timeout > 0 {
@@ -237,7 +237,7 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.removeFrom(&w.runs, laneLink, j)
 	b.removeFrom(&h.runs, holdingLink, j)
-	h.runBytes -= int64(j.weight)
+	h.runBytes -= b.weight(h, r, j)
 	b.stopTimerOf(j)
 	if j.flags&flagBorrowed != 0 {
 		b.borrowedIndex.Remove(b.borrowedIndex.Hash(b.borrowedKey(w, b.id(j))), r)

@@ -147,8 +147,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 		j.flags |= flagProgress
 	}
 	b.storeJob(r, j, s.ID, s.Headers, s.Body, s.Stable)
-	j.weight += h.queue.groupSet.weight()
-	b.countAgainstLimits(h, j, +1)
+	b.countAgainstLimits(h, r, j, +1)
 	return r, j
 }
 
@@ -373,7 +372,7 @@ func (b *Broker) countEnd(h *holding, r uint32, j *job, outcome Outcome, reason 
 
 // freeEnded frees a job that has ended and is in no list any more.
 func (b *Broker) freeEnded(h *holding, r uint32, j *job) {
-	b.countAgainstLimits(h, j, -1)
+	b.countAgainstLimits(h, r, j, -1)
 	b.freeJob(r, j)
 	b.releaseIfEmpty(h)
 }

@@ -2,7 +2,10 @@
 
 package container
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // Checking reports whether invariants are checked, which the build tag invariants turns on.
 const Checking = true
@@ -55,8 +58,13 @@ func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	return nil
 }
 
-// Size returns the size of the entry whose payload begins at offset, in bytes.
-func (s *Slabs) Size(number, offset uint32) uint32 { return s.Length(number, offset) + entryHead }
+// Size returns the size of the entry at offset in bytes, 0 unless it is the live entry of this record.
+func (s *Slabs) Size(rec, number, offset uint32) uint32 {
+	if binary.LittleEndian.Uint32(s.slabs[number].mem[offset-entryHead:]) != rec {
+		return 0
+	}
+	return entryHead + s.Length(rec)
+}
 
 // Check checks the counts of slabs, given the size of the live entries of each.
 func (s *Slabs) Check(sizes map[uint32]uint32) error {

@@ -5,9 +5,10 @@ import "encoding/binary"
 const (
 	// slabSize is the size of a slab in bytes. An entry is always within one slab.
 	slabSize = 1 << 20
-	// entryHead is the size of the head of an entry: the record's number and the entry's
-	// length.
-	entryHead = 8
+	// entryHead is the size of the head of an entry. The head of a live entry is the number of its
+	// record, that of a dropped one deadEntry plus its size with the head.
+	entryHead = 4
+	deadEntry = 1 << 31
 	// slabSlack is how many bytes may be wasted before a compaction is worth it.
 	slabSlack = 8 << 20
 	// Up to slabSpare empty slabs are kept for the next jobs, and one more for every slabShare
@@ -16,8 +17,8 @@ const (
 	slabShare = 16
 )
 
-// Slabs is an append-only store of bytes for records: entries of up to 1 MiB - 8 bytes, each
-// at an offset in a numbered slab. A slab whose last entry is dropped is freed as a whole.
+// Slabs is an append-only store of bytes for records with numbers below 1<<31: entries of up to
+// 1 MiB - 4 bytes, each at an offset in a numbered slab. A slab whose last entry is dropped is freed as a whole.
 // If long-lived entries keep many slabs nearly empty, these entries are moved together. Each
 // Drop moves the entries of at most one slab.
 //
@@ -34,8 +35,8 @@ type Slabs struct {
 	heldBytes int64    // bytes of all slabs in use
 	spare     [][]byte // empty slabs kept for later
 	cursor    uint32   // where the next search for a slab worth compacting starts
-	// InUse reports whether the entry at this place still belongs to its record.
-	InUse func(rec, slab, offset uint32) bool
+	// Length returns how many bytes a record has in its entry.
+	Length func(rec uint32) uint32
 	// SetPos tells a record where its entry has moved.
 	SetPos func(rec, slab, offset uint32)
 }
@@ -52,7 +53,6 @@ func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
 	number, at := s.room(need)
 	m := s.slabs[number].mem[at : at+need]
 	binary.LittleEndian.PutUint32(m, rec)
-	binary.LittleEndian.PutUint32(m[4:], need)
 	copy(m[entryHead:], a)
 	if len(b) > 0 {
 		copy(m[entryHead+len(a):], b)
@@ -100,16 +100,11 @@ func (s *Slabs) Bytes(number, offset, n uint32) []byte {
 	return s.slabs[number].mem[offset : offset+n : offset+n]
 }
 
-// Length returns the length of the entry whose payload begins at off.
-func (s *Slabs) Length(number, offset uint32) uint32 {
-	return binary.LittleEndian.Uint32(s.slabs[number].mem[offset-4:]) - entryHead
-}
-
-// Drop frees the entry whose payload begins at off. Before the call, InUse must have become
-// false for this entry.
-func (s *Slabs) Drop(number, offset uint32) {
+// Drop frees the entry with n bytes at offset.
+func (s *Slabs) Drop(number, offset, n uint32) {
 	b := &s.slabs[number]
-	need := binary.LittleEndian.Uint32(b.mem[offset-4:])
+	need := entryHead + n
+	binary.LittleEndian.PutUint32(b.mem[offset-entryHead:], deadEntry|need)
 	b.live -= need
 	s.live -= int64(need)
 	if b.live == 0 && number != s.head {
@@ -136,8 +131,9 @@ func (s *Slabs) compactSlab() {
 	}
 	for at := uint32(0); at < b.used; {
 		rec := binary.LittleEndian.Uint32(b.mem[at:])
-		need := binary.LittleEndian.Uint32(b.mem[at+4:])
-		if s.InUse(rec, number, at+entryHead) {
+		need := rec &^ deadEntry
+		if rec < deadEntry {
+			need = entryHead + s.Length(rec)
 			n, to := s.room(need)
 			copy(s.slabs[n].mem[to:to+need], b.mem[at:at+need])
 			s.SetPos(rec, n, to+entryHead)

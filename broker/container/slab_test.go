@@ -16,10 +16,7 @@ type slabTwin struct {
 func newSlabTwin(pages Pages) *slabTwin {
 	x := &slabTwin{place: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
 	x.slabs.Pages = pages
-	x.slabs.InUse = func(rec, slab, offset uint32) bool {
-		p, lives := x.place[rec]
-		return lives && p == [2]uint32{slab, offset}
-	}
+	x.slabs.Length = func(rec uint32) uint32 { return uint32(len(x.data[rec])) }
 	x.slabs.SetPos = func(rec, slab, offset uint32) { x.place[rec] = [2]uint32{slab, offset} }
 	return x
 }
@@ -29,10 +26,10 @@ func (x *slabTwin) bytes(rec uint32) []byte {
 }
 
 func (x *slabTwin) drop(rec uint32) {
-	p := x.place[rec]
+	p, n := x.place[rec], len(x.data[rec])
 	delete(x.place, rec)
 	delete(x.data, rec)
-	x.slabs.Drop(p[0], p[1])
+	x.slabs.Drop(p[0], p[1], uint32(n))
 }
 
 // TestSlabs stores and drops entries of all sizes, some of which stay, and checks that
