@@ -29,7 +29,8 @@ const (
 	tableChunk = 1 << tableShift
 )
 
-// Table holds records of one type without pointers, by number. Number 0 is never used.
+// Table holds records of one type without pointers, by number. Number 0 is never used. The last
+// two bytes of a record that is not in use are the table's, its other bytes are zero.
 // Chunks that become empty go back to the system. All methods cost O(1).
 type Table[T any] struct {
 	// Pages provides the memory of records. It must be set before the first one.
@@ -45,8 +46,7 @@ type Table[T any] struct {
 type chunk[T any] struct {
 	rec    []T
 	mem    []byte
-	next   [tableChunk]uint16 // links of the free list: numbers within the chunk, plus 1
-	free   uint16
+	free   uint16 // the head of the free list, as link returns it
 	unused uint16 // this record and all with a larger number have never been used
 	live   uint16
 	// listed reports that the chunk is in Table.withRoom.
@@ -124,7 +124,8 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	var i uint16
 	if c.free != 0 {
 		i = c.free - 1
-		c.free = c.next[i]
+		next := c.link(i)
+		c.free, *next = *next, 0
 	} else {
 		i = c.unused
 		c.unused++
@@ -137,13 +138,20 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	return n<<tableShift | uint32(i), &c.rec[i]
 }
 
-// Put takes record r back and zeroes it.
+// link returns the link of a free record to the next one in the free list: its number within the
+// chunk plus 1, or 0 at the end.
+func (c *chunk[T]) link(i uint16) *uint16 {
+	x := &c.rec[i]
+	return (*uint16)(unsafe.Add(unsafe.Pointer(x), unsafe.Sizeof(*x)-unsafe.Sizeof(i)))
+}
+
+// Put takes record r back.
 func (t *Table[T]) Put(r uint32) {
 	n, i := r>>tableShift, uint16(r&(tableChunk-1))
 	c := t.chunks[n]
 	var zero T
 	c.rec[i] = zero
-	c.next[i] = c.free
+	*c.link(i) = c.free
 	c.free = i + 1
 	c.live--
 	t.live--

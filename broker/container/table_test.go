@@ -27,8 +27,8 @@ func (p *countingPages) Put(m []byte) {
 }
 
 type record struct {
-	a, b uint64
-	c    uint32
+	a    uint64
+	b, c uint32 // no padding, so that each byte counts
 }
 
 // TestTableAgainstMap takes and puts records and checks that each keeps its
@@ -52,7 +52,7 @@ func TestTableAgainstMap(t *testing.T) {
 			if *rec != (record{}) {
 				t.Fatalf("seed %d: a new record holds %+v", seed, *rec)
 			}
-			*rec = record{r.Uint64(), r.Uint64(), n}
+			*rec = record{r.Uint64(), n, r.Uint32()}
 			want[n] = *rec
 			live = append(live, n)
 			peak = max(peak, len(live))
