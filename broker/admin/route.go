@@ -172,7 +172,7 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 	}
 	g, known := a.srv.Authorize(r.Context(), guard.Bearer(r.Header.Get("Authorization")), r.RemoteAddr)
 	if !known {
-		return nil, fail(http.StatusUnauthorized, "unauthorized", "send a known token: Authorization: Bearer TOKEN")
+		return nil, fail(http.StatusUnauthorized, "unauthorized", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
 	if !g.Has(scope) {
 		want := map[guard.Scope]string{server.ScopeSubmit: "submit", server.ScopeAdmin: "admin", server.ScopeWatch: "watch, or admin"}

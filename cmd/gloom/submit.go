@@ -461,7 +461,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
 			switch {
 			case lost.Acked:
-				s.note("job %s continues; gloom cancel ends it", p.ID())
+				s.note("job %s continues; gloom attach %[1]s waits for it again, gloom cancel %[1]s ends it", shellWord(p.ID()))
 			case lost.Sent:
 				s.note("job %s may not have reached the broker; gloom attach shows whether it has", p.ID())
 			}

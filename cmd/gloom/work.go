@@ -378,7 +378,9 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 	for n := 1; ; n++ {
 		select {
 		case err := <-done:
-			reporter.summary()
+			if err == nil || reporter.ok.Load()+reporter.failed.Load() > 0 {
+				reporter.summary()
+			}
 			switch {
 			case n > 2 && sig == syscall.SIGTERM:
 				return cli.SilentExit(cli.ExitTerminated)
