@@ -1,6 +1,9 @@
 package container
 
-import "unsafe"
+import (
+	"encoding/binary"
+	"unsafe"
+)
 
 // Pages provides the memory of records and slabs. The daemon takes that memory directly from
 // the system, so that the memory of a drained backlog is returned at once, and the garbage
@@ -125,7 +128,8 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	if c.free != 0 {
 		i = c.free - 1
 		next := c.link(i)
-		c.free, *next = *next, 0
+		c.free = binary.NativeEndian.Uint16(next)
+		binary.NativeEndian.PutUint16(next, 0)
 	} else {
 		i = c.unused
 		c.unused++
@@ -138,11 +142,11 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	return n<<tableShift | uint32(i), &c.rec[i]
 }
 
-// link returns the link of a free record to the next one in the free list: its number within the
-// chunk plus 1, or 0 at the end.
-func (c *chunk[T]) link(i uint16) *uint16 {
-	x := &c.rec[i]
-	return (*uint16)(unsafe.Add(unsafe.Pointer(x), unsafe.Sizeof(*x)-unsafe.Sizeof(i)))
+// link returns where a free record has its link to the next one in the free list: the number of that
+// one within the chunk plus 1, or 0 at the end.
+func (c *chunk[T]) link(i uint16) []byte {
+	size := len(c.mem) / tableChunk
+	return c.mem[size*int(i)+size-2:]
 }
 
 // Put takes record r back.
@@ -151,7 +155,7 @@ func (t *Table[T]) Put(r uint32) {
 	c := t.chunks[n]
 	var zero T
 	c.rec[i] = zero
-	*c.link(i) = c.free
+	binary.NativeEndian.PutUint16(c.link(i), c.free)
 	c.free = i + 1
 	c.live--
 	t.live--
