@@ -49,7 +49,7 @@ type Config struct {
 	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
 	// worker may be handed before Broker.SetCredit sets a new number.
 	Credit int64
-	// Pages provides memory. Nil uses Go's heap.
+	// Pages provides memory. By default it comes from Go's heap.
 	Pages Pages
 	// Seed seeds the random part of backoffs.
 	Seed uint64

@@ -70,7 +70,7 @@ const noRun = -1
 // length in two bytes, and the reason's text.
 type historyEntry struct {
 	submitted, ended int64
-	started          int64 // when the run, or the run that ended the job, began; noRun if no run did
+	started          int64 // when the run, or the run that ended the job, began; noRun if none ended it
 	submitter        Peer
 	worker           Peer
 	// prevRun is the position of the job's previous record: its latest run that did not end it.

@@ -17,8 +17,7 @@ type lastFrame struct {
 }
 
 // SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
-// submitters with the same owner may attach to them. A submitter for which it is not called has
-// owner 0.
+// submitters with the same owner may attach to them. Without a call, the owner is 0.
 func (b *Broker) SetOwner(p Peer, owner uint64) {
 	if s := b.submitter(p); s != nil {
 		s.owner = owner

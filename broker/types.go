@@ -19,9 +19,9 @@ type jobType struct {
 	touched      bool   // the type is in Broker.touched
 	paused       bool
 	fair         bool // tenants take turns
-	// line holds the queues that have ready jobs and are not parked or, in a fair type, their
-	// tenants, and open held queues; the best comes first. plainQueue has the jobs without
-	// groups.
+	// line holds the open held queues, and the queues that have ready jobs and are not parked;
+	// in a fair type, tenants stand for the latter. The best comes first. plainQueue has the
+	// jobs without groups.
 	line       container.Heap
 	plainQueue *queue
 	limits     TypeLimits

@@ -114,11 +114,12 @@ func (c *Certificates) Warn() {
 	}
 }
 
-// warnBefore is how long before its end a certificate is warned about, unless it is valid for less
-// than ten times as long: then it is a tenth of that.
+// warnBefore is how long before the end of a certificate Warning begins to warn. For a certificate
+// that is valid for less than ten times as long, it is a tenth of that time.
 const warnBefore = 14 * 24 * time.Hour
 
-// Warning says why the certificate is not valid now, or not for long; "" if it is. c may be nil.
+// Warning says why the certificate is not valid, or that it soon will not be; it returns "" if there
+// is no such reason. c may be nil.
 func (c *Certificates) Warning(now time.Time) (text string, invalid bool) {
 	if c == nil {
 		return "", false

@@ -36,7 +36,7 @@ type Config struct {
 	MaxInbound int64
 	// MaxTLS bounds the memory that TLS takes for its connections; 0 is no limit.
 	MaxTLS int64
-	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while the
+	// Clock returns nanoseconds of a monotonic clock. By default it stands still while the
 	// process is suspended.
 	Clock func() int64
 	// Fatal is called with a description when the core panics. It must not return; nil prints

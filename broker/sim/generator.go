@@ -22,7 +22,7 @@ type generator struct {
 	now   int64
 	peers int // how many numbers of peers are used
 	fresh int // how many ids besides the common ones are used
-	loans int // how many different numbers borrowed runs have
+	loans int // how many numbers of borrowed runs are used
 }
 
 // noise is the text from which bodies are cut.
@@ -142,7 +142,7 @@ func (g *generator) next() *command {
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry, c.lost = g.percent(15), g.o.is(c.peer, borrowers|lenders) && g.percent(30)
+		c.noRetry, c.lost = g.percent(15), g.o.hasKind(c.peer, borrowers|lenders) && g.percent(30)
 		if c.failDelay = -1; g.percent(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
@@ -270,7 +270,7 @@ func (g *generator) peer(v verb) int {
 	if from&(submitters|workers) != 0 {
 		switch n := g.rng.IntN(100); {
 		case n < 2:
-			if number := g.rng.IntN(g.peers+3) + 1; !g.o.is(number, borrowers|lenders) { // a peer that is lost, connected or unknown
+			if number := g.rng.IntN(g.peers+3) + 1; !g.o.hasKind(number, borrowers|lenders) { // a peer that is lost, connected or unknown
 				return number
 			}
 		case n < 3:

@@ -280,7 +280,7 @@ func (o *oracle) do(c *command, x observation) {
 	o.commands++
 	clear(o.handed)
 	// A command of a peer that is not connected, or is of another kind, does nothing.
-	if from := verbs[c.verb].from; from == 0 || from == newcomers || from == lenders || o.is(c.peer, from) {
+	if from := verbs[c.verb].from; from == 0 || from == newcomers || from == lenders || o.hasKind(c.peer, from) {
 		verbs[c.verb].do(o, c)
 	}
 	o.lineUp()
@@ -290,8 +290,8 @@ func (o *oracle) do(c *command, x observation) {
 	o.forgetTypes()
 }
 
-// is reports whether a peer is connected and of one of these kinds.
-func (o *oracle) is(number int, kinds sender) bool {
+// hasKind reports whether a peer is connected and of one of these kinds.
+func (o *oracle) hasKind(number int, kinds sender) bool {
 	return slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.number == number && p.kind()&kinds != 0 })
 }
 

@@ -60,8 +60,8 @@ func cutKept(w *world) {
 	}
 }
 
-// cuts is the largest number of bytes after which a connection is cut, in each direction. It is
-// more than hello, a job and its answer have.
+// cuts is the largest number of bytes after which a connection is cut, in each direction. A hello,
+// a job and its answer together have fewer.
 const cuts = 400
 
 // everyByte returns a proxy that cuts each connection one byte later than the one before: first

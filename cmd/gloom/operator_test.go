@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestOperatorAddress: an address of an interface has its zone as it is, and escaped in a URL.
+// TestOperatorAddress: the zone of an IPv6 address is not escaped in an address, and escaped in a URL.
 func TestOperatorAddress(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

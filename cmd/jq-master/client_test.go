@@ -127,7 +127,8 @@ func (r *reply) has(text string) *reply {
 	return r
 }
 
-// do sends a request; body is a JSON text, "" for none. headers alternates names and values.
+// do sends a request; body is a JSON text, "" for none. headers has a name
+// and a value for each header.
 func (c *client) do(method, path, body string, headers ...string) *reply {
 	c.t.Helper()
 	var data []byte

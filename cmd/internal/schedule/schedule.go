@@ -11,10 +11,10 @@ import (
 const (
 	// missedAfter is the longest delay with which a due time does not count as missed.
 	missedAfter = time.Second
-	// maxPast is how many due times a schedule lists, past and future.
+	// maxPast and maxNext are how many past and future due times a schedule lists.
 	maxPast, maxNext = 10, 5
-	// maxGaps bounds the gaps of a schedule. Beyond it the shortest is dropped: its due times are the
-	// fewest that can be lost.
+	// maxGaps bounds the gaps of a schedule. Beyond it the shortest is dropped, because with it
+	// the fewest due times are lost.
 	maxGaps = 16
 )
 

@@ -24,7 +24,7 @@ func TestReadersWait(t *testing.T) {
 		if !waits {
 			t.Error("140 bytes are held of 100, and a connection reads on")
 		}
-		u.update(hoarder, 70) // which does not wait for itself
+		u.update(hoarder, 70) // a connection that is being closed does not wait
 		u.update(hoarder, 0)
 		synctest.Wait()
 		if waits {

@@ -234,7 +234,7 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 		if len(left) == 0 {
 			break
 		}
-		for used := false; len(rows) < limit && !used; { // until all rows that were read of one target are used
+		for used := false; len(rows) < limit && !used; { // until the rows read of one target are used up
 			src := slices.MinFunc(left, func(a, b *targetReader) int { return byRowID(a.rows[0], b.rows[0]) })
 			rows, src.rows = append(rows, src.rows[0]), src.rows[1:]
 			used = len(src.rows) == 0

@@ -46,8 +46,8 @@ type SQL struct {
 	shapeRead        time.Time                  // when the table's shape was last read
 	badID            string                     // id of a row that is never run; "" if there is none
 	token            int64                      // of this incarnation
-	uncertainAccepts map[int64]*uncertainAccept // rows of accepts whose commit may be lost
-	unsureWrites     map[int64]bool             // rows of writes whose commit may be lost
+	uncertainAccepts map[int64]*uncertainAccept // rows of which it is unknown whether their accept was committed
+	unsureWrites     map[int64]bool             // rows of which it is unknown whether their write was committed
 	claimsNumber     int64                      // the companion table's number, which changes if the table is emptied or created again
 	claims           map[int64]claim            // rows that this incarnation has claimed
 	sightings        map[int64]conditionSighting

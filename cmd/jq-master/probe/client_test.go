@@ -112,7 +112,7 @@ var number atomic.Int64
 // uniqueName returns a name that no other test uses.
 func uniqueName() string { return fmt.Sprintf("name-%d", number.Add(1)) }
 
-// job enqueues a job and returns its id. more alternates names and values of attributes.
+// job enqueues a job and returns its id. more has further attributes, each as a name and a value.
 func (d *daemon) job(t testing.TB, name string, more ...any) string {
 	t.Helper()
 	o := object{"name": name, "argument": object{"n": 1}}
@@ -157,7 +157,8 @@ type worker struct {
 	running, maxRunning int // how many jobs it has, and the most that it ever had
 }
 
-// worker registers a worker that gets its jobs pushed. more alternates further keys and values.
+// worker registers a worker that gets its jobs pushed. more has further attributes, each as a name and
+// a value.
 func (d *daemon) worker(t *testing.T, max int, names []string, answer func(pushRequest) (int, string), more ...any) *worker {
 	t.Helper()
 	w := &worker{d: d, pushes: make(chan pushRequest, 10000), answer: answer}
