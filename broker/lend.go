@@ -276,8 +276,8 @@ func (b *Broker) IsServed(typ []byte) bool {
 // maxPoolVisits bounds how many pools hasWorkers visits.
 const maxPoolVisits = 64
 
-// hasWorkers reports whether workers of this broker serve a type and have not left. If the
-// workers of many pools have left, it takes those of the others to be there.
+// hasWorkers reports whether workers of this broker serve a type and have not left. It visits a
+// bounded number of pools, and assumes that the workers of the others have not left.
 func (b *Broker) hasWorkers(k *jobType) bool {
 	if k.workers > k.borrowers+k.leavers {
 		return true

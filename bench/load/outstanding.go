@@ -1,8 +1,8 @@
 package load
 
-// outstanding holds the jobs that one submitter waits for. A job takes a free slot, and a
-// turn that counts how often the slot has been taken. Its number contains both, so every answer is
-// judged exactly without a map: its turn must be the current one of its slot.
+// outstanding holds the jobs that one submitter waits for. A job takes a free slot, and the
+// generation of the slot, which counts how often it has been taken. The job's number contains both,
+// so every answer is judged exactly without a map: its generation must be the slot's present one.
 type outstanding struct {
 	sub   uint32
 	slots []slot

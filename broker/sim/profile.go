@@ -13,7 +13,7 @@ import (
 // profile holds the parameters with which runs of one kind are generated.
 type profile struct {
 	name string
-	// numbers are parameters by their names. That of a verb is its weight: how often it is chosen,
+	// numbers has a number for each parameter. That of a verb is its weight: how often it is chosen,
 	// compared with the others. The others are those of plainNumbers.
 	numbers numbers
 	options

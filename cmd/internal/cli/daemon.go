@@ -35,7 +35,10 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	cmd.SetVersionTemplate(cmd.Name() + " {{.Version}}\n")
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		if config != "" {
-			if set.File, err = ReadFile(config); err != nil {
+			var at *FileError
+			if set.File, err = ReadFile(config); errors.As(err, &at) && at.Line == 0 {
+				return Usagef("--config %w", err)
+			} else if err != nil {
 				return err
 			}
 		}
