@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestBookTellsFaultsApart(t *testing.T) {
+func TestOutstandingFaults(t *testing.T) {
 	b := outstanding{sub: 3}
 	first, _ := b.open(100)
 	second, _ := b.open(200)

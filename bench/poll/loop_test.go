@@ -87,7 +87,7 @@ func eventually(t *testing.T, l *Loop, name string, cond func() bool) {
 	t.Fatalf("no %s within 45 s", name)
 }
 
-func TestBytesGoRoundWhole(t *testing.T) {
+func TestEcho(t *testing.T) {
 	tcp := echoServer(t, "tcp", "127.0.0.1:0")
 	socket := "unix:" + echoServer(t, "unix", filepath.Join(t.TempDir(), "s"))
 	for _, c := range []struct {
@@ -179,7 +179,7 @@ func TestHalfFrameAtTheEnd(t *testing.T) {
 
 // The loop calls step at the time that step returned and not before, even if
 // there are no events.
-func TestStepIsCalledWhenDue(t *testing.T) {
+func TestStepWhenDue(t *testing.T) {
 	const after = int64(3 * time.Millisecond)
 	called := make(chan int64, 1)
 	due := int64(-1)

@@ -34,7 +34,7 @@ func TestCPUOfAnotherProcess(t *testing.T) {
 	t.Errorf("a busy process used less than %v in 45 s, or its clock ticks (fine: %v)", enough, fine)
 }
 
-func TestCPUOfNobody(t *testing.T) {
+func TestCPUOfMissingProcess(t *testing.T) {
 	for _, pid := range []int{-1, 0, maxPID, 1 << 30} {
 		if used, err := CPU(pid); err == nil {
 			t.Errorf("process %d used %v", pid, used)

@@ -6,9 +6,9 @@ import (
 	"gloom/bench/result"
 )
 
-// TestStanding: gloomd wins or loses if the rounds of the two servers differ by more than noise. The
-// factor is above 1 if gloomd is better.
-func TestStanding(t *testing.T) {
+// TestComparisonCell: gloomd wins or loses if the rounds of the two servers differ by more than
+// noise. The factor is above 1 if gloomd is better.
+func TestComparisonCell(t *testing.T) {
 	run := func(m *result.Metric, v []float64) *result.Run {
 		r := &result.Run{}
 		for _, x := range v {

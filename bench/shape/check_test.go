@@ -128,7 +128,7 @@ func TestSwappedAnswers(t *testing.T) {
 }
 
 // A server that hangs up is a fault, and its outstanding answers are lost.
-func TestHangingUp(t *testing.T) {
+func TestServerHangsUp(t *testing.T) {
 	o := smallOptions()
 	o.Submitters = 1
 	srv := startLiar(t, &liar{hangUp: 50})
@@ -142,7 +142,7 @@ func TestHangingUp(t *testing.T) {
 }
 
 // A timed round at a fixed rate finds faults, too.
-func TestLostAtAFixedRate(t *testing.T) {
+func TestLossesAtFixedRate(t *testing.T) {
 	o := smallOptions()
 	o.Jobs, o.Rate, o.Duration, o.Warmup = 0, 1000, 200*time.Millisecond, 50*time.Millisecond
 	srv := startLiar(t, &liar{onAnswer: func(n int, id, body string) []string {

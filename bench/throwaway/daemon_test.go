@@ -72,7 +72,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-func TestEndsBeforeItIsUp(t *testing.T) {
+func TestExitBeforeReady(t *testing.T) {
 	d, err := script(t, "echo no; exit 2", "")
 	if err == nil || !strings.Contains(err.Error(), "exit status 2: no") || d.State().ExitCode() != 2 {
 		t.Errorf("%v", err)

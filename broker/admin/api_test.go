@@ -323,8 +323,8 @@ func (w *world) checkCovered() {
 	}
 }
 
-// TestDescribed compares the served routes with the described ones.
-func TestDescribed(t *testing.T) {
+// TestServedRoutes compares the served routes with the described ones.
+func TestServedRoutes(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
 	if err != nil {
 		t.Fatal(err)

@@ -187,9 +187,9 @@ func TestLeaveOne(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsStderr: when nobody reads the standard error of gloom work, jobs and signals do not
+// TestUnreadStderr: when nobody reads the standard error of gloom work, jobs and signals do not
 // wait, and later its reader is told how many lines were lost.
-func TestNobodyReadsStderr(t *testing.T) {
+func TestUnreadStderr(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
 	if err != nil {
@@ -261,9 +261,9 @@ func TestNobodyReadsStderr(t *testing.T) {
 	}
 }
 
-// TestRefusedAndNobodyReadsStderr: a worker that every broker refuses ends with its status, also when
+// TestRefusedWithUnreadStderr: a worker that every broker refuses ends with its status, also when
 // nobody reads its standard error.
-func TestRefusedAndNobodyReadsStderr(t *testing.T) {
+func TestRefusedWithUnreadStderr(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte("secret submit,work\n"), 0o600); err != nil {

@@ -49,8 +49,9 @@ func (s *slowReader) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestUnreadSum: every line is written or told to be lost, once, however many jobs write at a time.
-func TestUnreadSum(t *testing.T) {
+// TestUnreadLineCount: every line is written or told to be lost, once, however many jobs write at a
+// time.
+func TestUnreadLineCount(t *testing.T) {
 	to := &slowReader{}
 	u := newStderrWriter(to, 10*time.Microsecond)
 	const writers, each = 8, 500

@@ -83,7 +83,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestFormatNumbers(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{formatSpan(0), "0s"},
 		{formatSpan(12e-6), "12µs"},

@@ -207,9 +207,9 @@ func TestPokeReachesTheWorker(t *testing.T) {
 	peertest.WaitUntil(t, "the worker polls", func() bool { return strings.Join(w.engine.Calls(), "") == "poll [any]" })
 }
 
-// TestAWorkerWithoutStatus: a worker that does not report its status is an error in every
+// TestWorkerWithoutStatus: a worker that does not report its status is an error in every
 // format.
-func TestAWorkerWithoutStatus(t *testing.T) {
+func TestWorkerWithoutStatus(t *testing.T) {
 	w := newWorld(t)
 	w.register(t, nil, `{"targets":["any"],"name":"mute"}`)
 	for _, command := range []string{"list-workers", "list-workers --json", "status", "status --json"} {
@@ -276,8 +276,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestFlagsWin: flags override the file.
-func TestFlagsWin(t *testing.T) {
+// TestFlagsOverrideFile: flags override the file.
+func TestFlagsOverrideFile(t *testing.T) {
 	w := newWorld(t)
 	conf := fmt.Sprintf("master = true\npassword = %s\nport = %d\n", password, w.master)
 	if err := os.WriteFile(filepath.Join(w.home, "m.conf"), []byte(conf), 0o600); err != nil {

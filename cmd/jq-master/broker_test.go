@@ -157,10 +157,10 @@ func checkServed(t *testing.T, c *client, want string) {
 	c.do("POST", "/v1/jobs/"+id+"/cancel", "").wantStatus(204)
 }
 
-// TestOnce: jobs with max_retry 0 are not for Gloom workers, which would run them before the
-// attempt is written. A Gloom worker that joins for all types does not get the argument, and its
+// TestSingleRunJobs: jobs with max_retry 0 are not for Gloom workers, which would run them before
+// the attempt is written. A Gloom worker that joins for all types does not get the argument, and its
 // answer does not count.
-func TestOnce(t *testing.T) {
+func TestSingleRunJobs(t *testing.T) {
 	for _, typ := range []string{"jq.sock", "*"} {
 		t.Run(typ, func(t *testing.T) {
 			b := startShared(t, nil)

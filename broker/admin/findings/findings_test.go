@@ -47,8 +47,8 @@ func TestBroker(t *testing.T) {
 	}
 }
 
-// TestNobodyHere: in a fleet, jobs without a worker at this broker may run at others.
-func TestNobodyHere(t *testing.T) {
+// TestNoLocalWorker: in a fleet, jobs without a worker at this broker may run at others.
+func TestNoLocalWorker(t *testing.T) {
 	at := func(names ...string) func(string) []string {
 		return func(string) []string { return names }
 	}
@@ -216,8 +216,8 @@ func TestOverlong(t *testing.T) {
 	}
 }
 
-// TestHeld: a type whose jobs are held back by rules of groups is reported, too.
-func TestHeld(t *testing.T) {
+// TestHeldBack: a type whose jobs are held back by rules of groups is reported, too.
+func TestHeldBack(t *testing.T) {
 	s := newSeen(2, 2)
 	s.after.Queued, s.Held = 1200, 1100
 	s.look()
@@ -248,9 +248,9 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestFoundWithinTwoSeconds: a lasting condition is reported within two seconds, whenever the last
+// TestFindingDelay: a lasting condition is reported within two seconds, whenever the last
 // snapshot was.
-func TestFoundWithinTwoSeconds(t *testing.T) {
+func TestFindingDelay(t *testing.T) {
 	for ms := range 1000 {
 		var s findings.State
 		look := func(at time.Duration, queued uint64) int {

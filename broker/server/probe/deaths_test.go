@@ -233,9 +233,9 @@ func TestWorkerLostAfterAnswer(t *testing.T) {
 	b.joined(t, typ).wantQuiet()
 }
 
-// TestBadFrameAtWork: if the broker closes a worker because of a bad frame, the worker's job
+// TestBadFrameDuringRun: if the broker closes a worker because of a bad frame, the worker's job
 // ends at once.
-func TestBadFrameAtWork(t *testing.T) {
+func TestBadFrameDuringRun(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("size_error", func(t *testing.T) {

@@ -88,7 +88,7 @@ func TestSharedIDCancelled(t *testing.T) {
 	})
 }
 
-func TestIDIsFreeWithItsEnd(t *testing.T) {
+func TestIDFreeAfterEnd(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))

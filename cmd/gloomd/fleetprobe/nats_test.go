@@ -27,8 +27,8 @@ func (d dialNATS) Dial(network, addr string) (net.Conn, error) {
 	return d.dial(context.Background(), network, addr)
 }
 
-// TestStrangers: a stranger sends on the fleet's subjects.
-func TestStrangers(t *testing.T) {
+// TestForeignMessages: a stranger sends on the fleet's subjects.
+func TestForeignMessages(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 1)
 	a, b := f.brokers[0], f.brokers[1]

@@ -61,7 +61,7 @@ func TestCancel(t *testing.T) {
 }
 
 // A cancel and an answer at the same time: exactly one of them wins.
-func TestCancelMeetsAnswer(t *testing.T) {
+func TestCancelDuringAnswer(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
@@ -203,7 +203,7 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-func TestSubmitterGoes(t *testing.T) {
+func TestSubmitterDisconnects(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"cancel":true,"type":`+quote(typ))

@@ -82,9 +82,9 @@ type brokenOutput struct{ err error }
 
 func (b brokenOutput) Write([]byte) (int, error) { return 0, b.err }
 
-// TestOutputThatCannotBeWritten: help, versions and completion scripts that cannot be written end in
+// TestUnwritableOutput: help, versions and completion scripts that cannot be written end in
 // an error. If their reader has gone, the error has no text.
-func TestOutputThatCannotBeWritten(t *testing.T) {
+func TestUnwritableOutput(t *testing.T) {
 	for _, args := range []string{"--help", "help run", "run --help", "--version", "dead", "completion bash", "completion zsh", "completion fish"} {
 		for _, c := range []struct {
 			err  error

@@ -108,9 +108,9 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestManyMissed: after a long outage only the last jobs are made, as many as allowed; an outage
-// of any length is handled at once.
-func TestManyMissed(t *testing.T) {
+// TestManyMissedTimes: after a long outage only the last jobs are made, as many as allowed; an
+// outage of any length is handled at once.
+func TestManyMissedTimes(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", catchUpAll, maxWindow.Milliseconds() })
 	w.settleAt(5000.5)
 	if n := len(w.jobs); n != MaxCatchUp+1 || w.jobs[0] != "4000>5000.5" || w.jobs[n-1] != "5000>5000.5" {
@@ -219,9 +219,9 @@ func TestOldGap(t *testing.T) {
 	}
 }
 
-// TestBoundSetBack: while the clock was far ahead, more due times seemed missed than are caught up.
-// When it is set back, they are not lost.
-func TestBoundSetBack(t *testing.T) {
+// TestClockSetBackAfterMisses: while the clock was far ahead, more due times seemed missed than are
+// caught up. When it is set back, they are not lost.
+func TestClockSetBackAfterMisses(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.CatchUp, s.WindowMS = catchUpAll, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)
 	w.watching(1_000_000, 1_000_001)

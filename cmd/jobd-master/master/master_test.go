@@ -213,7 +213,7 @@ func TestPokeThrottle(t *testing.T) {
 
 // Polls do not wait for answers, but polls to a worker with many unanswered polls are combined into
 // one.
-func TestPollsOfASlowWorker(t *testing.T) {
+func TestPollsOfSlowWorker(t *testing.T) {
 	f := startWith(t, "", time.Minute)
 	w := f.worker("w", "x", "y", "z")
 	client := f.dial()
@@ -286,7 +286,7 @@ func TestListenGap(t *testing.T) {
 }
 
 // A poll is not lost if its worker ends before it answers.
-func TestPollOfALostWorker(t *testing.T) {
+func TestPollOfLostWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x"), f.dial()
 	f.poke(client, "x")
@@ -303,7 +303,7 @@ func TestPollOfALostWorker(t *testing.T) {
 
 // A poll is not lost, either, if its worker stays connected for a while without answering: its
 // machine may be gone, and the poll with it.
-func TestPollOfASilentWorker(t *testing.T) {
+func TestPollOfSilentWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x", "y"), f.dial()
 	silent := func() { // lets more time pass than a poll may take

@@ -182,9 +182,9 @@ func TestStopSignalsAfterTimeout(t *testing.T) {
 	}
 }
 
-// TestAStopThatRunsOutOfPatienceStartsNothing: a row that is written as running, and whose process
+// TestTimedOutStopStartsNothing: a row that is written as running, and whose process
 // has not been started when the others are told to end, goes back.
-func TestAStopThatRunsOutOfPatienceStartsNothing(t *testing.T) {
+func TestTimedOutStopStartsNothing(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.ShutdownTimeout = 10 * time.Millisecond
 	script(t, &cfg, "exec sleep 1000")

@@ -390,9 +390,9 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 }
 
-// TestStutter: a machine that is suspended repeatedly still enforces deadlines, however short the
-// time between two suspensions.
-func TestStutter(t *testing.T) {
+// TestRepeatedSuspension: a machine that is suspended repeatedly still enforces deadlines, however
+// short the time between two suspensions.
+func TestRepeatedSuspension(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newSimulation(t, 1)

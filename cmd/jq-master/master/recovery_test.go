@@ -88,10 +88,10 @@ func TestEarlyCommands(t *testing.T) {
 	}
 }
 
-// TestClockWasAhead: jobs were stored while the store's clock was ahead by a day, and the clock is
+// TestClockAhead: jobs were stored while the store's clock was ahead by a day, and the clock is
 // right when the next master loads them. They wait, and are kept, no longer than if the clock had
 // been right.
-func TestClockWasAhead(t *testing.T) {
+func TestClockAhead(t *testing.T) {
 	const day, minute = 24 * 3600_000, 60_000
 	w := newSimulation(t, 1)
 	m := w.machine

@@ -81,9 +81,9 @@ func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, answered func(Answer)
 	p.names, p.answered = append(p.names, h.Name), append(p.answered, answered)
 }
 
-// TestCancelsLapse: the list of cancelled runs of a worker that sends no heartbeats does not grow
+// TestCancelsExpire: the list of cancelled runs of a worker that sends no heartbeats does not grow
 // for ever.
-func TestCancelsLapse(t *testing.T) {
+func TestCancelsExpire(t *testing.T) {
 	w := newSimulation(t, 1)
 	k := w.someWorker()
 	k.cancelUntil = map[job.ID]int64{w.machine.newID(): w.now + toMillis(time.Second), w.machine.newID(): w.now + toMillis(time.Hour)}

@@ -109,9 +109,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPicksAll: TestPicksAll: MatchesAll recognises matchers that select all jobs because they name
+// TestMatchesAll: MatchesAll recognises matchers that select all jobs because they name
 // no field.
-func TestPicksAll(t *testing.T) {
+func TestMatchesAll(t *testing.T) {
 	is := field("/name", "exists", "true")
 	for text, want := range map[string]bool{
 		`{}`: true, is: false, `{"all":[]}`: true, `{"any":[]}`: false, `{"not":{}}`: false, `{"not":{"any":[]}}`: true,

@@ -429,9 +429,9 @@ func TestKeyEnds(t *testing.T) {
 	})
 }
 
-// TestKeyOfTheFuture: an idempotency key that was stored while the clock of Redis was ahead is
+// TestKeyFromFuture: an idempotency key that was stored while the clock of Redis was ahead is
 // remembered no longer than a new one, from the time when a master knows that the clock is right.
-func TestKeyOfTheFuture(t *testing.T) {
+func TestKeyFromFuture(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)

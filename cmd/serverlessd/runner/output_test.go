@@ -81,8 +81,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestOutputWithoutAnEnd: gigabytes without a newline use no memory, and are read to their end.
-func TestOutputWithoutAnEnd(t *testing.T) {
+// TestEndlessOutput: gigabytes without a newline use no memory, and are read to their end.
+func TestEndlessOutput(t *testing.T) {
 	for _, begin := range []string{"", "R: 200 ", "J: a|", "secret 200 1000000\n"} {
 		o := testOutput(1 << 20)
 		chunk := bytes.Repeat([]byte("x"), 64<<10)

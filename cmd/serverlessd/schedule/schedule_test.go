@@ -185,9 +185,9 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestNewcomer: when a client appears while others have backlogs, its first job gets the next free
+// TestNewClient: when a client appears while others have backlogs, its first job gets the next free
 // slot. If two clients appear, the earlier one is first.
-func TestNewcomer(t *testing.T) {
+func TestNewClient(t *testing.T) {
 	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newSimulation(t, Limits{Slots: 1 + r.IntN(4)})
 		var old []Type
@@ -289,8 +289,8 @@ func TestTies(t *testing.T) {
 	}
 }
 
-// TestClockThatGoesBack: no client is charged when the time goes back.
-func TestClockThatGoesBack(t *testing.T) {
+// TestClockSetBack: no client is charged when the time goes back.
+func TestClockSetBack(t *testing.T) {
 	w := newSimulation(t, Limits{Slots: 2})
 	a := Type{Client: "a", Jobtype: "t"}
 	w.now = time.Hour

@@ -37,10 +37,10 @@ func TestSmallPackets(t *testing.T) {
 	}
 }
 
-// TestPacketsThatGrow: the limit of a server's packets is raised while older connections, which
+// TestPacketLimitRaised: the limit of a server's packets is raised while older connections, which
 // keep the old limit, stay open. Statements that are sent together fit into the packets of all
 // connections.
-func TestPacketsThatGrow(t *testing.T) {
+func TestPacketLimitRaised(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=256K")
 	s := openStore(t, address(t, server))
 	put := func(segment string) error {

@@ -238,10 +238,10 @@ func TestClockJumps(t *testing.T) {
 	checkEqual(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
-// TestClockWasAhead: jobs that were written while the store's clock was ahead wait no longer than
+// TestClockAhead: jobs that were written while the store's clock was ahead wait no longer than
 // requested once it is corrected, whether a daemon sees the correction or starts after it. The lock
 // of a lost daemon expires within a day.
-func TestClockWasAhead(t *testing.T) {
+func TestClockAhead(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, seen := range []bool{true, false} {
 		t.Run(fmt.Sprint("seen=", seen), func(t *testing.T) {

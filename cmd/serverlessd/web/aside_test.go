@@ -96,9 +96,9 @@ func (q fullDiskQueue) Payload(ctx context.Context, id job.ID, _ int) (*store.Re
 	return nil, nil, err
 }
 
-// TestJobThatWasSetAside: a client that asks for such a job is told where it is and why; for other
+// TestSetAsideJob: a client that asks for such a job is told where it is and why; for other
 // clients the job is unknown.
-func TestJobThatWasSetAside(t *testing.T) {
+func TestSetAsideJob(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {
 		t.Fatal(err)

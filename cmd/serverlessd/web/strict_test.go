@@ -44,9 +44,9 @@ func (a *callRecorder) Stop() { a.calls = append(a.calls, "stop") }
 
 func (*callRecorder) IsUnhandled(string) bool { return true }
 
-// TestStrict: an unknown parameter, or a body where none is read, is refused with an error that has
-// the known names, and nothing is done.
-func TestStrict(t *testing.T) {
+// TestUnknownParameters: an unknown parameter, or a body where none is read, is refused with an
+// error that has the known names, and nothing is done.
+func TestUnknownParameters(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {
 		t.Fatal(err)

@@ -232,9 +232,9 @@ func TestReasons(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTwice: a dialog's action is carried out once, even if the form is submitted several times;
-// when the dialog is closed, the focus returns to where it was.
-func TestTwice(t *testing.T) {
+// TestRepeatedSubmit: a dialog's action is carried out once, even if the form is submitted several
+// times; when the dialog is closed, the focus returns to where it was.
+func TestRepeatedSubmit(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.ClickButton("Submit a test job")
@@ -302,8 +302,8 @@ func TestGroupActions(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestOver: once a job has ended, its body is not shown as its answer.
-func TestOver(t *testing.T) {
+// TestEndedJob: once a job has ended, its body is not shown as its answer.
+func TestEndedJob(t *testing.T) {
 	w := start(t, nil)
 	s, err := gloom.Dial(w.ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
 	if err != nil {

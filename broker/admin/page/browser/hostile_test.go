@@ -60,10 +60,10 @@ func TestDotNames(t *testing.T) {
 func TestLongBodies(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	sizes := pagetest.Eval[[]int](b, `const { pretty, members } = await import('/format.js');
+	sizes := pagetest.Eval[[]int](b, `const { indent, members } = await import('/format.js');
 		const deep = 200_000, plain = '"' + 'x'.repeat(15e6) + '"', escapes = '"' + '\\"'.repeat(7e6) + '"';
-		return [pretty('['.repeat(deep) + ']'.repeat(deep)).length, pretty(plain).length, pretty(escapes).length,
-			members('{"body":' + escapes + ',"n":1}').body.length, pretty('{"a":[1,"\\""]}').length]`)
+		return [indent('['.repeat(deep) + ']'.repeat(deep)).length, indent(plain).length, indent(escapes).length,
+			members('{"body":' + escapes + ',"n":1}').body.length, indent('{"a":[1,"\\""]}').length]`)
 	for i, limit := range []int{3_000_000, 15_000_002, 14_000_002, 14_000_002, 32} {
 		if sizes[i] > limit || sizes[i] < limit/2 {
 			t.Errorf("text %d came to %d characters, want half of %d to that", i, sizes[i], limit)
@@ -123,8 +123,8 @@ func TestHostile(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestInvisible: even names without visible characters can be seen and clicked.
-func TestInvisible(t *testing.T) {
+// TestInvisibleNames: even names without visible characters can be seen and clicked.
+func TestInvisibleNames(t *testing.T) {
 	w := start(t, nil)
 	names := map[string]string{"   ": `"   "`, "\u200b": `\u200b`, "\u3164": `\u3164`, "\u2800\u00a0": `\u2800\u00a0`, "mail ": `"mail "`, "\U000e0001": `\ue0001`, "👩\u200d💻": "👩\u200d💻"}
 	for name := range names {

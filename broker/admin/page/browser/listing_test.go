@@ -107,9 +107,9 @@ func TestManyTypes(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestScrolled: rows that are requested during scrolling are drawn when they arrive, even if
+// TestScrolling: rows that are requested during scrolling are drawn when they arrive, even if
 // nothing else arrives afterwards.
-func TestScrolled(t *testing.T) {
+func TestScrolling(t *testing.T) {
 	w := start(t, nil)
 	w.submit(typed(500)...)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())

@@ -85,8 +85,8 @@ func TestViews(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestCold counts the bytes of a first visit.
-func TestCold(t *testing.T) {
+// TestFirstVisit counts the bytes of a first visit.
+func TestFirstVisit(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
 	b.WaitForText("Types with most to do")

@@ -176,9 +176,9 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestTurned uses a name that reverses the direction of writing; this must not affect the
+// TestReversedName uses a name that reverses the direction of writing; this must not affect the
 // sentence around the name.
-func TestTurned(t *testing.T) {
+func TestReversedName(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	const name = "\u202egnp.unclosed"

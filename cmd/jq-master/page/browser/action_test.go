@@ -15,9 +15,9 @@ func (w *world) status(id string) string {
 	return w.ask("GET", "/v1/jobs/"+id, nil)["status"].(string)
 }
 
-// TestOne: actions on a job take effect, the page confirms them, and those that can be undone are
-// undone.
-func TestOne(t *testing.T) {
+// TestJobActions: actions on a job take effect, the page confirms them, and those that can be
+// undone are undone.
+func TestJobActions(t *testing.T) {
 	w, ids := startBusy(t)
 	b := w.open("#/job/" + ids["queued"])
 	b.ClickButton("Priority")

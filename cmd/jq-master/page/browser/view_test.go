@@ -55,8 +55,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestCold checks how many requests a first visit needs.
-func TestCold(t *testing.T) {
+// TestFirstVisit checks how many requests a first visit needs.
+func TestFirstVisit(t *testing.T) {
 	w, _ := startBusy(t)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
@@ -95,9 +95,9 @@ func TestLive(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestPast: plots have data from before the page was opened, and from the time when its tab was
-// hidden.
-func TestPast(t *testing.T) {
+// TestPlotHistory: plots have data from before the page was opened, and from the time when its tab
+// was hidden.
+func TestPlotHistory(t *testing.T) {
 	w := start(t)
 	for range 3 {
 		w.job(`{"name":"mail","argument":{}}`)
