@@ -198,7 +198,7 @@ export class Connection {
 const PONG = encode({ action: "pong" });
 
 /** Whether another attempt would only get the same refusal. */
-export function hopeless(error) {
+export function isPermanent(error) {
   return error instanceof RefusedError && !["overloaded", "draining", "invalid_state"].includes(error.code);
 }
 

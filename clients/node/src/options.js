@@ -111,7 +111,7 @@ export class Backoff {
   }
 
   /** Records how many milliseconds a connection lasted. After a long one the next wait is short again. */
-  lasted(ms) {
+  recordDuration(ms) {
     if (ms >= this.most) this.limit = this.first;
   }
 }

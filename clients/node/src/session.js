@@ -81,7 +81,7 @@ export class Session extends Connection {
    * never sent.
    * @param {Pending} job
    */
-  goOn(job, again = true) {
+  resume(job, again = true) {
     if (!job.sent) {
       this.submit(job);
       return;
@@ -101,7 +101,7 @@ export class Session extends Connection {
     this.ask(/** @type {Buffer} */ (job.frame), (error) => {
       const exists = error instanceof RefusedError && error.code === "id_exists";
       // The submit on the lost connection arrived after the attach.
-      if (exists && this.jobs.delete(job.id)) this.goOn(job, false);
+      if (exists && this.jobs.delete(job.id)) this.resume(job, false);
       else this.#settle(job, error);
     }, job.id);
   }
@@ -148,7 +148,7 @@ export class Session extends Connection {
         this.options.notify({ event: "threw", addr: this.addr, error });
       }
     } else {
-      this.#over(job);
+      this.#remove(job);
       job.end.resolve(message.body);
     }
   }
@@ -190,18 +190,18 @@ export class Session extends Connection {
     if (!job.again) job.frame = undefined;
     job.taken.resolve();
     if (job.detached) {
-      this.#over(job);
+      this.#remove(job);
       job.end.resolve(undefined);
     }
   }
 
   #fail(job, error) {
-    this.#over(job);
+    this.#remove(job);
     job.taken.reject(error);
     job.end.reject(error);
   }
 
-  #over(job) {
+  #remove(job) {
     if (this.jobs.get(job.id) === job) this.jobs.delete(job.id);
     this.freed();
     if (this.retired) this.retire();

@@ -3,7 +3,7 @@
 
 import { randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
-import { hopeless, sleep } from "./connection.js";
+import { isPermanent, sleep } from "./connection.js";
 import { ClosedError, LostError, NotConnectedError, RefusedError } from "./errors.js";
 import { Backoff, Options } from "./options.js";
 import { Pending, Session } from "./session.js";
@@ -162,7 +162,7 @@ export class Submitter {
   }
 
   async cancel(id) {
-    await this.#at(name("id", id)).cancel(id);
+    await this.#sessionOf(name("id", id)).cancel(id);
   }
 
   /**
@@ -173,13 +173,13 @@ export class Submitter {
   async change(id, { priority, groups, delay, ...rest }) {
     refuseUnknown(rest, ["priority", "groups", "delay"]);
     const fields = { priority: rank(priority), groups: names("groups", groups), delay_ms: time("delay", delay) };
-    await this.#at(name("id", id)).request({ action: "change", id, ...fields }, id);
+    await this.#sessionOf(name("id", id)).request({ action: "change", id, ...fields }, id);
   }
 
   /** @returns {Promise<void>} */
   async ping() {
     await this.connect();
-    await this.#at("").request({ action: "ping" });
+    await this.#sessionOf("").request({ action: "ping" });
   }
 
   /** Takes no more jobs, waits for the outstanding ones to end, and closes. */
@@ -232,17 +232,17 @@ export class Submitter {
     await this.#enter(signal);
     // Since then the connection may have been lost, or the signal may have aborted.
     while ((!this.#current || this.#current.ended) && !signal?.aborted) {
-      this.#leave();
+      this.#leaveWindow();
       await this.#enter(signal);
     }
     if (signal?.aborted) {
-      this.#leave();
+      this.#leaveWindow();
       throw signal.reason;
     }
     const session = /** @type {Session} */ (this.#current);
     const size = /** @type {Buffer} */ (job.frame).length - HEADER;
     if (size > session.maxFrame) {
-      this.#leave();
+      this.#leaveWindow();
       const reason = `frame of ${size} bytes, at most ${session.maxFrame} are allowed`;
       throw new RefusedError({ error: "size_error", reason, id: job.id });
     }
@@ -300,13 +300,13 @@ export class Submitter {
     }
   }
 
-  #leave() {
+  #leaveWindow() {
     this.#outstanding--;
     this.#wake();
   }
 
   /** The session where a job is pending, else the one for new jobs. */
-  #at(id) {
+  #sessionOf(id) {
     for (const session of this.#sessions) if (session.jobs.has(id)) return session;
     if (this.#current) return this.#current;
     throw new NotConnectedError("no connection to a broker");
@@ -346,7 +346,7 @@ export class Submitter {
       if (!session) {
         const wait = waits.next();
         for (const { addr, error } of errors) notify({ event: "failed", addr, error, wait });
-        this.#failed(errors);
+        this.#onUnreachable(errors);
         await sleep(wait, closed);
         continue;
       }
@@ -357,7 +357,7 @@ export class Submitter {
       const left = new Promise((resolve) => (old && (old.draining = () => resolve(undefined))));
       await (addrs.length > 1 ? Promise.race([session.lost, left]) : session.lost);
       if (!session.ended) continue;
-      waits.lasted(performance.now() - began);
+      waits.recordDuration(performance.now() - began);
       const wait = waits.next();
       if (closed.aborted) break;
       notify({ event: "lost", addr: session.addr, error: session.ended, wait });
@@ -368,7 +368,7 @@ export class Submitter {
 
   /** Uses this session for new jobs. */
   #adopt(session) {
-    session.freed = () => this.#leave();
+    session.freed = () => this.#leaveWindow();
     session.socket.on("drain", () => this.#wake());
     this.#sessions.add(session);
     this.#current = session;
@@ -387,7 +387,7 @@ export class Submitter {
       if (job.sent && session.addr !== this.#keptAt) {
         this.#drop(job, new NotConnectedError(`now connected to ${session.addr}`));
       } else {
-        session.goOn(job);
+        session.resume(job);
       }
     }
     for (const { resolve } of this.#connecting.splice(0)) resolve();
@@ -395,10 +395,10 @@ export class Submitter {
   }
 
   /** Handles a round in which no broker was reached. */
-  #failed(errors) {
+  #onUnreachable(errors) {
     if (!errors.length) return;
     const told = errors.map(({ addr, error }) => `${addr}: ${error.message}`).join("; ");
-    const refused = errors.every(({ error }) => hopeless(error));
+    const refused = errors.every(({ error }) => isPermanent(error));
     const cause = errors[0].error;
     const error = refused ? cause : new NotConnectedError(`no broker reached: ${told}`, { cause });
     for (const { reject } of this.#connecting.splice(0)) reject(error);
@@ -415,7 +415,7 @@ export class Submitter {
     const error = new LostError(cause, { addr: this.#keptAt, id: job.id, acked: job.acked, sent: job.sent });
     job.taken.reject(error);
     job.end.reject(error);
-    this.#leave();
+    this.#leaveWindow();
   }
 }
 

@@ -1,6 +1,6 @@
 // Worker joins its types at every broker, and runs a handler for each job.
 
-import { Connection, hopeless, sleep } from "./connection.js";
+import { Connection, isPermanent, sleep } from "./connection.js";
 import { ClosedError, Fatal, JobError, LostError, RefusedError, Release, RetryAfter } from "./errors.js";
 import { Backoff, Options } from "./options.js";
 import { duration, encode, HEADER, integer, name } from "./wire.js";
@@ -242,12 +242,12 @@ export class Worker {
         error = failed;
       }
       if (stopping.aborted) return;
-      if (hopeless(error)) {
+      if (isPermanent(error)) {
         notify({ event: "given up", addr, error });
         this.#refusal ??= error;
         return;
       }
-      waits.lasted(performance.now() - began);
+      waits.recordDuration(performance.now() - began);
       const wait = waits.next();
       notify({ event, addr, error, wait });
       await sleep(wait, stopping);

@@ -283,7 +283,7 @@ final class Connection
     }
 
     /** Splits the bytes that have arrived into frames; returns an error for the caller to throw after these frames. */
-    private function cut(): ?ProtocolException
+    private function splitFrames(): ?ProtocolException
     {
         for ($at = 0; strlen($this->in) - $at >= Wire::HEADER; $at += Wire::HEADER + $size[1]) {
             /** @var array{1: int} $size */
@@ -307,7 +307,7 @@ final class Connection
     {
         $more = $this->take();
         try {
-            $broken = $this->cut();
+            $broken = $this->splitFrames();
             // A callback that waits calls this method again. The inner call then continues with
             // the next frame.
             while ($this->ended === null && !$this->frames->isEmpty()) {

@@ -66,7 +66,7 @@ final class Submitter
     /** Connects; throws NotConnectedException or RefusedException if the first attempt fails at all brokers. */
     public function connect(): void
     {
-        $this->here();
+        $this->checkProcess();
         $this->current ?? $this->tryAll();
     }
 
@@ -112,7 +112,7 @@ final class Submitter
         if ($keep && $detach || $atLeastOnce && !$keep) {
             throw new \InvalidArgumentException($detach ? 'keep: not with detach' : 'atLeastOnce: only with keep');
         }
-        $this->here();
+        $this->checkProcess();
         $id = Wire::name('id', $id ?? $this->prefix . base_convert((string) $this->count++, 10, 36));
         $frame = Wire::encode([
             'action' => 'submit',
@@ -210,7 +210,7 @@ final class Submitter
     /** Cancels a job of this submitter, or a detached one; RefusedException "unknown_id" if it has ended. */
     public function cancel(string $id): void
     {
-        $at = $this->at(Wire::name('id', $id));
+        $at = $this->connectionOf(Wire::name('id', $id));
         $job = $this->jobs[spl_object_id($at)][$id] ?? null;
         $this->request($at, ['action' => 'cancel', 'id' => $id], $id);
         if ($job !== null && !$job->done()) {
@@ -226,7 +226,7 @@ final class Submitter
      */
     public function change(string $id, ?int $priority = null, ?array $groups = null, ?float $delay = null): void
     {
-        $this->request($this->at(Wire::name('id', $id)), [
+        $this->request($this->connectionOf(Wire::name('id', $id)), [
             'action' => 'change', 'id' => $id, 'priority' => $priority,
             'groups' => Wire::names('groups', $groups), 'delay_ms' => Wire::millis('delay', $delay),
         ], $id);
@@ -367,7 +367,7 @@ final class Submitter
     }
 
     /** Attaches to a kept job of a lost connection, or submits it if it was never sent. */
-    private function goOn(Connection $at, Pending $job, bool $again = true): void
+    private function resume(Connection $at, Pending $job, bool $again = true): void
     {
         if (!$job->sent) {
             $this->submitAt($at, $job);
@@ -387,7 +387,7 @@ final class Submitter
                         // The submit on the lost connection arrived after the
                         // attach.
                         unset($this->jobs[spl_object_id($at)][$job->id]);
-                        $this->goOn($at, $job, false);
+                        $this->resume($at, $job, false);
                     } else {
                         $this->settle($at, $job, $error);
                     }
@@ -441,7 +441,7 @@ final class Submitter
     }
 
     /** @param array<string, mixed> $message */
-    private function news(Connection $at, array $message): void
+    private function onMessage(Connection $at, array $message): void
     {
         if (isset($message['action'])) {
             return; // ignore a frame of an unknown kind
@@ -461,7 +461,7 @@ final class Submitter
     }
 
     /** @param array<string, mixed> $frame */
-    private function failed(Connection $at, array $frame): bool
+    private function onError(Connection $at, array $frame): bool
     {
         $job = is_string($frame['id'] ?? null) ? $this->jobs[spl_object_id($at)][$frame['id']] ?? null : null;
         if ($job === null || !$job->acked || !in_array($frame['error'], self::ENDS, true)) {
@@ -486,7 +486,7 @@ final class Submitter
     }
 
     /** The connection where a job is pending, else the one for new jobs. */
-    private function at(string $id): Connection
+    private function connectionOf(string $id): Connection
     {
         foreach ($this->connections() as $key => $one) {
             if (isset($this->jobs[$key][$id])) {
@@ -570,9 +570,9 @@ final class Submitter
         $this->current = $new;
         $this->jobs[spl_object_id($new)] = [];
         $new->onNews = function (array $message) use ($new): void {
-            $this->news($new, $message);
+            $this->onMessage($new, $message);
         };
-        $new->onError = fn (array $frame): bool => $this->failed($new, $frame);
+        $new->onError = fn (array $frame): bool => $this->onError($new, $frame);
         $kept = $this->kept;
         $this->kept = [];
         foreach ($kept as $job) {
@@ -580,7 +580,7 @@ final class Submitter
                 $cause = new NotConnectedException("now connected to $new->addr");
                 $job->end(null, new LostException($cause, $this->keptAt, $job->id, $job->acked));
             } else {
-                $this->goOn($new, $job);
+                $this->resume($new, $job);
             }
         }
     }
@@ -592,7 +592,7 @@ final class Submitter
     }
 
     /** Throws ClosedException in a forked process, which would read its parent's answers. */
-    private function here(): void
+    private function checkProcess(): void
     {
         if ($this->forked()) {
             throw new ClosedException('closed: this is a forked process');
@@ -606,7 +606,7 @@ final class Submitter
     /** @return array<int, Connection> */
     private function connections(): array
     {
-        $this->here();
+        $this->checkProcess();
 
         return $this->retired + ($this->current === null ? [] : [spl_object_id($this->current) => $this->current]);
     }

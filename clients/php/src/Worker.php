@@ -205,7 +205,7 @@ final class Worker
             if ($old !== null) {
                 unset($this->joined[$addr]);
                 $backoff->lasted(Connection::now() - $old->began);
-                $at = $this->put($due, $addr, $old->ended);
+                $at = $this->postpone($due, $addr, $old->ended);
             }
             if ($at <= Connection::now()) {
                 try {
@@ -215,7 +215,7 @@ final class Worker
                     if ($e instanceof RefusedException && $e->isFinal()) {
                         $refused[] = $e;
                     }
-                    $at = $this->put($due, $addr, $e);
+                    $at = $this->postpone($due, $addr, $e);
                 }
             }
             $next = min($next, $at - Connection::now());
@@ -232,7 +232,7 @@ final class Worker
      *
      * @param array<string, array{float, Backoff}> $due
      */
-    private function put(array &$due, string $addr, \Throwable $why): float
+    private function postpone(array &$due, string $addr, \Throwable $why): float
     {
         $this->settings->log('warning', "$addr: {$why->getMessage()}");
 
@@ -250,7 +250,7 @@ final class Worker
                 $this->unwanted = true;
             }
         };
-        $this->told($at, $this->join);
+        $this->request($at, $this->join);
         $this->joined[$addr] = $at;
         $this->settings->log('debug', "$addr: joined");
         $this->onJoined?->__invoke($addr);
@@ -261,10 +261,10 @@ final class Worker
     {
         foreach ($this->joined as $at) {
             try {
-                $this->told($at, Wire::encode(['action' => 'leave']));
+                $this->request($at, Wire::encode(['action' => 'leave']));
                 foreach ($this->waiting as [$from, $message]) {
                     if ($from === $at) {
-                        $this->told($at, Wire::encode(['action' => 'release', 'id' => $message['id']]));
+                        $this->request($at, Wire::encode(['action' => 'release', 'id' => $message['id']]));
                     }
                 }
             } catch (GloomException $e) {
@@ -296,10 +296,10 @@ final class Worker
             });
         }
         try {
-            $this->told($at, $answer);
+            $this->request($at, $answer);
         } catch (RefusedException $e) {
             if ($e->error !== 'unknown_id') {
-                $this->told($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")));
+                $this->request($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")));
             }
         } catch (LostException) {
             // Its job goes to another worker.
@@ -350,7 +350,7 @@ final class Worker
     }
 
     /** Sends a request, and waits for its reply. */
-    private function told(Connection $at, string $frame): void
+    private function request(Connection $at, string $frame): void
     {
         $told = false;
         $at->ask($frame, static function (?GloomException $error) use (&$told): void {
@@ -370,7 +370,7 @@ final class Worker
         $frame = Wire::encode(['action' => 'progress', 'id' => $job->id, 'body' => RawJson::from($body)]);
         if ($this->at !== null && $this->running === $job->id) {
             try {
-                $this->told($this->at, $frame);
+                $this->request($this->at, $frame);
             } catch (GloomException) {
                 // The run has ended; unwanted will report it.
             }

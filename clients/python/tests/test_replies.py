@@ -21,7 +21,7 @@ def connection(send, freed):
     """A session that passes on what is sent, and has no socket."""
 
     async def make():
-        link = Session(Options([], "", 1), "h:1", types.SimpleNamespace(freed=freed))
+        link = Session(Options([], "", 1), "h:1", types.SimpleNamespace(release=freed))
         link.send = send
         return link
 

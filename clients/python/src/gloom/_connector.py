@@ -7,7 +7,7 @@ from collections import deque
 from typing import Callable
 
 from . import errors, wire
-from ._link import Backoff, Done, hopeless
+from ._link import Backoff, Done, is_permanent
 from ._loop import start
 from ._options import Event, Notice, Options
 from ._session import Session
@@ -78,7 +78,7 @@ class Connector:
             return True
         if self._error is not None:
             if not patient or isinstance(self._error, RefusedError):
-                raise errors.again(self._error)
+                raise errors.fresh_copy(self._error)
         return False
 
     async def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
@@ -180,7 +180,7 @@ class Connector:
         if not failures:
             return NotConnected("no broker reached: the only one is draining")
         first = failures[0][1]
-        if isinstance(first, RefusedError) and all(hopeless(err) for _, err in failures):
+        if isinstance(first, RefusedError) and all(is_permanent(err) for _, err in failures):
             return first
         told = "; ".join(f"{addr}: {err}" for addr, err in failures)
         error = NotConnected(f"no broker reached: {told}")
@@ -190,7 +190,7 @@ class Connector:
     def _adopt(self, session: Session) -> None:
         """Use this connection for new jobs."""
         self._sessions.add(session)
-        session.lost.add_done_callback(lambda _: self._gone(session))
+        session.lost.add_done_callback(lambda _: self._on_lost(session))
         self._options.tell(Notice(Event.CONNECTED, session.addr))
         last = self.session
         if last is not None and last not in self._sessions:
@@ -198,7 +198,7 @@ class Connector:
         self.session, self._error = session, None
         self.wake()
 
-    def _gone(self, session: Session) -> None:
+    def _on_lost(self, session: Session) -> None:
         cause, keep = session.lost.result(), session is self.session
         if keep:
             self.send()  # what was admitted before it was lost
@@ -236,14 +236,14 @@ class Connector:
         else:
             done(NotConnected("no connection to a broker"))
 
-    def freed(self) -> None:
+    def release(self) -> None:
         """Stop counting one job against the window."""
         with self._lock:
             self._out -= 1
         if self._turns:
             self.wake(all=self._shut)
 
-    def shut(self) -> None:
+    def stop_admitting(self) -> None:
         """Admit no more jobs, and send those that were admitted."""
         with self._lock:
             self._shut = True
@@ -254,7 +254,7 @@ class Connector:
         """Drop all connections; if kept jobs are out, first read what the broker has
         sent, for at most wait seconds.  Pending jobs fail with a LostError whose cause
         is a ClosedError."""
-        self.shut()
+        self.stop_admitting()
         try:
             if self._task is not None:
                 self._task.cancel()

@@ -162,25 +162,25 @@ class Link(asyncio.Protocol):
         elif message.kind != wire.OK:
             self.on_message(message)
         else:
-            request = self._due()
+            request = self._next_request()
             if request is None:
                 raise ProtocolError("an ok without a request")
             if request.id is not None and message.id not in (None, request.id):
                 raise ProtocolError(f"an ok for {message.id!r}, not {request.id!r}")
             self.reply = message
-            self._settle(request)
+            self._complete(request)
 
     def on_error(self, error: BrokerError) -> None:
         """Called with each error.  It is the reply to the next request or, if none is
         waiting, about the connection."""
         if isinstance(error, (errors.SizeError, errors.Unauthorized)):
             self.refusal = error
-        request = self._due()
+        request = self._next_request()
         if request is None:
             raise error
-        self._settle(request, error)
+        self._complete(request, error)
 
-    def _due(self, id: str | None = None) -> _Request | None:
+    def _next_request(self, id: str | None = None) -> _Request | None:
         """The request whose reply comes next: the first that is not silent, or an
         earlier silent one about this id."""
         for request in self._requests:
@@ -188,7 +188,7 @@ class Link(asyncio.Protocol):
                 return request
         return None
 
-    def _settle(self, request: _Request, error: Exception | None = None) -> None:
+    def _complete(self, request: _Request, error: Exception | None = None) -> None:
         """Complete a request.  The silent ones before it were accepted, or their errors
         would have come first."""
         while (first := self._requests.popleft()) is not request:
@@ -293,7 +293,7 @@ class Link(asyncio.Protocol):
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
-def _let_go() -> None:
+def _drop_inherited() -> None:
     """In a forked process, drop its copies of the connections: while they are open, the
     broker does not see that the parent has closed its own."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -309,7 +309,7 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_drop_inherited)
 
 
 def _keep_alive(sock: socket.socket) -> None:
@@ -323,7 +323,7 @@ def _keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def hopeless(error: BaseException) -> bool:
+def is_permanent(error: BaseException) -> bool:
     """Whether trying again would only get the same refusal."""
     return isinstance(error, RefusedError) and not isinstance(
         error, (errors.Overloaded, errors.Draining, errors.InvalidState)

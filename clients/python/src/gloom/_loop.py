@@ -30,16 +30,16 @@ def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Run a coroutine as a task.  Only a bug in this package makes it raise; the
     exception is logged."""
 
-    def look(task: asyncio.Task[None]) -> None:
+    def log_failure(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             logger.error("internal error", exc_info=task.exception())
 
     task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(look)
+    task.add_done_callback(log_failure)
     return task
 
 
-def like(
+def with_signature_of(
     twin: Callable[Concatenate[Any, P], Any]
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
     """Give a method the parameters and the docstring of its twin for asyncio."""
@@ -114,13 +114,13 @@ class LoopThread:
         await asyncio.gather(*rest, return_exceptions=True)
 
     @property
-    def inside(self) -> bool:
+    def in_loop_thread(self) -> bool:
         """Whether the caller is the loop's own thread."""
         return threading.current_thread() is self._thread
 
     def check_outside(self) -> None:
         """Raise RuntimeError inside the loop's thread, where waiting would deadlock."""
-        if self.inside:
+        if self.in_loop_thread:
             raise RuntimeError("a callback must not wait for the event loop")
 
     def check_here(self) -> None:
@@ -165,7 +165,7 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
         self.call(self._end)  # in its own thread no interrupt leaves half of that
-        if self._pid == os.getpid() and not self.inside:
+        if self._pid == os.getpid() and not self.in_loop_thread:
             self._thread.join()
 
     def _end(self) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any, Callable, Sequence, TypedDict
 
 from . import wire
-from ._trace import Headers, with_trace
+from ._trace import Headers, add_trace
 from .body import encode_body
 from .wire import MAX_RETRIES, Fields, check_name
 
@@ -267,6 +267,6 @@ def encode_submit(id: str, type: str | None, body: object, options: Fields) -> b
     fields = {k: v for k, v in given if v or k in _EMPTY_TOO}
     if options.get("backoff") is None and options.get("retries") != 0:
         fields["backoff_ms"] = DEFAULT_BACKOFF_MS
-    headers = with_trace(options.get("headers"))
+    headers = add_trace(options.get("headers"))
     fields["headers"] = None if headers is None else encode_body(headers)
     return wire.request("submit", id=id, type=type, body=encode_body(body), **fields)

@@ -48,7 +48,7 @@ class Session(Link):
         """Send a job.  An id that is still pending here is refused without a frame,
         because the broker's refusal would look like the end of the first job."""
         if job.id in self.jobs:
-            self._connector.freed()
+            self._connector.release()
             job._failed(errors.IDExists("still pending on this connection", job.id))
             return
         self.jobs[job.id] = job
@@ -67,7 +67,7 @@ class Session(Link):
                 self.submit(job)
             elif self.addr == last.addr:
                 self.jobs[job.id] = job
-                self._attach(job, job.again)
+                self._attach(job, job.resubmit)
             else:
                 last._lose(job, NotConnected(f"now connected to {self.addr}"))
         last.jobs.clear()
@@ -122,10 +122,10 @@ class Session(Link):
         if job is None:
             return  # no longer pending
         if not job.acked:
-            request = self._due(job.id)
+            request = self._next_request(job.id)
             if request is None or not request.silent:
                 raise ProtocolError(f"a result or progress of job {job.id!r} before its ack")
-            self._settle(request)
+            self._complete(request)
         if message.kind == wire.PROGRESS:
             job._progressed(message)
         elif self._forget(job):
@@ -148,9 +148,9 @@ class Session(Link):
             self._fail(job, end)
             return
         # unknown_id only answers a cancel; any other error may end a silent submit.
-        request = self._due(None if code == errors.UnknownID.code else id)
+        request = self._next_request(None if code == errors.UnknownID.code else id)
         if request is not None and request.id == id:
-            self._settle(request, end if request.silent else error)
+            self._complete(request, end if request.silent else error)
         elif job is not None:
             raise ProtocolError(f"an error about job {id!r} out of order")
 
@@ -178,7 +178,7 @@ class Session(Link):
             self._fail(job, error)
             return
         job.acked = True
-        if not job.again:
+        if not job.resubmit:
             job.frame = b""
         if job.detached:
             self._forget(job)
@@ -196,5 +196,5 @@ class Session(Link):
         if self.jobs.get(job.id) is not job:
             return False
         del self.jobs[job.id]
-        self._connector.freed()
+        self._connector.release()
         return True

@@ -175,5 +175,5 @@ class Socket(Link):
             return
         self._room.release()
         if run.cause is not None:
-            raise errors.again(run.cause)
+            raise errors.fresh_copy(run.cause)
         raise RuntimeError(f"job {run.id!r} has been answered")

@@ -17,7 +17,7 @@ else:
 Headers = Mapping[str, Any] | RawJSON | None
 
 
-def with_trace(headers: Headers) -> Headers:
+def add_trace(headers: Headers) -> Headers:
     """Add traceparent and tracestate of the current span to the headers of a job,
     unless the caller has set them."""
     if not installed or isinstance(headers, RawJSON):
@@ -28,7 +28,7 @@ def with_trace(headers: Headers) -> Headers:
 
 
 @contextlib.contextmanager
-def as_told_by(headers: Mapping[str, Any] | None) -> Iterator[None]:
+def traced_by(headers: Mapping[str, Any] | None) -> Iterator[None]:
     """Within the context, spans are children of the span that the headers name."""
     told = {key: (headers or {}).get(key) for key in ("traceparent", "tracestate")}
     carrier = {key: value for key, value in told.items() if isinstance(value, str)}

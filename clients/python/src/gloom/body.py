@@ -55,7 +55,7 @@ encode = json.JSONEncoder(
 _limit = threading.Lock()
 
 
-def _deeply(function: Callable[..., T], *args: Any) -> T:
+def _with_deep_stack(function: Callable[..., T], *args: Any) -> T:
     """Call json's C code with room for MAX_DEPTH levels: before Python 3.12 they
     count against the recursion limit of Python code."""
     with _limit:
@@ -82,7 +82,7 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
                 raise
             # It has more levels or digits than the fast decoder allows.
             check_depth(text[at:].encode("utf-8"), MAX_DEPTH)
-            return _deeply(_long_decoder.raw_decode, text, at)
+            return _with_deep_stack(_long_decoder.raw_decode, text, at)
     except ValueError as err:
         raise ProtocolError(f"invalid JSON: {err}") from None
 
@@ -162,7 +162,7 @@ def encode_body(value: object) -> bytes:
         try:
             text = encode(value)
         except RecursionError:
-            text = _deeply(encode, value)
+            text = _with_deep_stack(encode, value)
     except RecursionError:
         raise ValueError(f"body: nested deeper than {MAX_DEPTH - 1}") from None
     # A lone surrogate can only be escaped; Python escapes it as JSON does.

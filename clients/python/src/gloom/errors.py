@@ -221,7 +221,7 @@ class _DrainingEnded(Draining, JobError, code="draining"):
 E = TypeVar("E", bound=BaseException)
 
 
-def again(error: E) -> E:
+def fresh_copy(error: E) -> E:
     """Return a copy of a stored error, to be raised: raising the original would add a
     traceback to it each time, and so keep frames of other callers alive."""
     twin = copy.copy(error)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ._options import millis
-from ._trace import as_told_by
+from ._trace import traced_by
 from .body import encode_body
-from .errors import GloomError, again
+from .errors import GloomError, fresh_copy
 
 if TYPE_CHECKING:
     from ._socket import Socket
@@ -50,7 +50,7 @@ class JobBase:
     def _news(self, body: Any) -> bytes:
         data = encode_body(body)
         if self.cause is not None:
-            raise again(self.cause)
+            raise fresh_copy(self.cause)
         return data
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ def failed(reason: str, trace: str = "", **fields: object) -> Outcome:
 def execute(handler: Callable[[Job], object], job: Job) -> Outcome:
     """Run a handler."""
     try:
-        with as_told_by(job.headers):
+        with traced_by(job.headers):
             return answer(handler(job))
     except BaseException as err:
         return verdict(err)

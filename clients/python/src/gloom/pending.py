@@ -35,7 +35,7 @@ class PendingJob:
         #: The job outlives its connection and can be attached to.
         self.kept = bool(options.get("keep"))
         #: The job may run twice rather than be lost.
-        self.again = self.kept and bool(options.get("at_least_once"))
+        self.resubmit = self.kept and bool(options.get("at_least_once"))
         self.silent = not options.get("ack", True)  # sent with "ack":false
         self.on_progress: OnProgress | None = options.get("on_progress")
         own_raw = options.get("raw")

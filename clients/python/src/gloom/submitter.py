@@ -9,7 +9,7 @@ from typing import Any, Self, Sequence, TypeVar, Unpack
 
 from . import wire
 from ._connector import Connector
-from ._loop import LoopThread, blocking, like, within
+from ._loop import LoopThread, blocking, with_signature_of, within
 from ._options import JobOptions, OnProgress, Options, Settings, encode_submit, fields_of
 from .pending import AsyncPending, Pending, PendingJob
 from .wire import Fields, check_name
@@ -168,7 +168,7 @@ class AsyncSubmitter:
 
     async def drain(self, wait: float | None = None) -> None:
         """Like Submitter.drain."""
-        self._connector.shut()
+        self._connector.stop_admitting()
         try:
             await self._connector.wait(lambda: not self.outstanding, wait)
         finally:
@@ -236,7 +236,7 @@ class Submitter:
     settings: see Settings.
     """
 
-    @like(AsyncSubmitter.__init__)
+    @with_signature_of(AsyncSubmitter.__init__)
     def __init__(self, *addrs: str, **settings: Any) -> None:
         self._core = AsyncSubmitter(*addrs, **settings)
         self._asked: object = None  # the last inbox that the loop was asked to send
@@ -257,11 +257,11 @@ class Submitter:
 
     connect = blocking(AsyncSubmitter.connect)
 
-    @like(AsyncSubmitter.submit)
+    @with_signature_of(AsyncSubmitter.submit)
     def submit(self, *args: Any, wait: float | None = None, **options: Any) -> Pending:
         return self._send(self._core._encode(*args, **options), wait)
 
-    @like(AsyncSubmitter.attach)
+    @with_signature_of(AsyncSubmitter.attach)
     def attach(self, id: str, *, wait: float | None = None, **options: Any) -> Pending:
         return self._send(self._core._encode_attach(id, **options), wait)
 
@@ -270,10 +270,10 @@ class Submitter:
         thread, connector = self._thread, self._core._connector
         thread.check_here()
         if not connector.enter(pending):
-            if thread.inside:  # a callback cannot wait
+            if thread.in_loop_thread:  # a callback cannot wait
                 connector.give_up(0)
             thread.run(lambda: self._core._send(pending, wait))
-        elif thread.inside:
+        elif thread.in_loop_thread:
             connector.send()
         elif self._asked is not (inbox := connector.inbox):
             try:
@@ -285,7 +285,7 @@ class Submitter:
                 raise
         return pending
 
-    @like(AsyncSubmitter.do)
+    @with_signature_of(AsyncSubmitter.do)
     def do(self, *args: Any, wait: float | None = None, **options: Any) -> Any:
         until = None if wait is None else time.monotonic() + wait
         pending = self.submit(*args, wait=wait, **options)
@@ -327,7 +327,7 @@ class Submitter:
         such outcomes. The other pending jobs fail as with close, and the broker still
         keeps the outcomes of those that are kept.
         """
-        if self._thread.inside:  # a callback cannot wait
+        if self._thread.in_loop_thread:  # a callback cannot wait
             self.close()
         else:
             self._thread.run_last(lambda: self._core.leave(wait))

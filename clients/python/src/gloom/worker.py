@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Awaitable, Callable, Iterator, Self, Unpack, cast
 
 from . import _trace, wire
-from ._link import Backoff, hopeless
+from ._link import Backoff, is_permanent
 from ._loop import LoopThread, start, within
 from ._options import Event, Notice, Options, Settings
 from ._processes import Handler, Processes
@@ -199,7 +199,7 @@ class AsyncWorker:
                 self._seats[task] = None
             if self._leaving:
                 return
-            if hopeless(cause):
+            if is_permanent(cause):
                 self._refusal = self._refusal or cause
                 self._options.tell(Notice(Event.GIVEN_UP, addr, cause))
                 return
@@ -245,7 +245,7 @@ class AsyncWorker:
         job._on_end = lambda cause: task.cancel()
 
     async def _work(self, job: AsyncJob) -> Outcome:
-        with _trace.as_told_by(job.headers):
+        with _trace.traced_by(job.headers):
             return answer(await self._handler(job))
 
     def _caught(self) -> None:
