@@ -1,14 +1,14 @@
 // Snapshots from a stream of events, /v1/events.
-import { door, silence, token } from './api.js';
+import { access, silenceLimit, token } from './api.js';
 import { parse } from './format.js';
-import { away, compare, gone, heard, look, there } from './live.js';
+import { awaySince, compareClock, recordLoss, heardAt, snapshot, recordContact } from './live.js';
 import { follow } from './stream.js';
 
 /** The time at which the stream was last requested. */
-let began = 0;
+let requestedAt = 0;
 
 /** The stream was restarted, and first sends what has happened in between. */
-let behind = false;
+let catchingUp = false;
 
 let stop = new AbortController();
 /** @type {MessagePort|undefined} */
@@ -21,17 +21,17 @@ function end() { shared?.postMessage(false); }
 export function events(past, sample) {
   /** @param {string} event @param {string} data */
   function on(event, data) {
-    if (event === 'away') return gone(0);
+    if (event === 'away') return recordLoss(0);
     if (event === 'refused') {
       const [, code, reason] = /^(\d+) (.*)$/s.exec(data) ?? [];
-      return gone(+code, reason);
+      return recordLoss(+code, reason);
     }
-    there(() => {
-      if (event === 'clock') compare(Date.parse(data) + 500); // the header has only whole seconds
+    recordContact(() => {
+      if (event === 'clock') compareClock(Date.parse(data) + 500); // the header has only whole seconds
       else if (event === 'history') past(parse(data));
       else if (event === 'look') {
-        look.value = parse(data);
-        behind = false;
+        snapshot.value = parse(data);
+        catchingUp = false;
       }
     });
   }
@@ -39,10 +39,10 @@ export function events(past, sample) {
   function begin() {
     stop.abort();
     end();
-    if (document.hidden || door.peek()) return;
-    const begun = !began && Date.now() - heard.peek() < 2000; // the document already contains the beginning of the stream
-    began = Date.now();
-    behind = !begun;
+    if (document.hidden || access.peek()) return;
+    const begun = !requestedAt && Date.now() - heardAt.peek() < 2000; // the document already contains the beginning of the stream
+    requestedAt = Date.now();
+    catchingUp = !begun;
     stop = new AbortController();
     if (token.value || !('SharedWorker' in globalThis)) {
       follow(begun, token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);
@@ -58,13 +58,13 @@ export function events(past, sample) {
   return {
     begin, end, refuses: 'refuses its events',
     beat() {
-      const quiet = Math.max(heard.peek(), began);
-      if (door.peek() || Date.now() - quiet <= silence) return;
-      away.value ||= quiet; // the host is frozen, or the network is gone
+      const quiet = Math.max(heardAt.peek(), requestedAt);
+      if (access.peek() || Date.now() - quiet <= silenceLimit) return;
+      awaySince.value ||= quiet; // the host is frozen, or the network is gone
       end();
       shared = undefined; // its script may not have loaded
       begin();
     },
-    sample: (v, t) => behind ? null : sample(v, t),
+    sample: (v, t) => catchingUp ? null : sample(v, t),
   };
 }

@@ -16,8 +16,8 @@ function close() {
   chosen.value = -1;
 }
 
-/** @param {string} label @param {(what: string) => Promise<Hit[]>} look returns what matches a text @param {(what: string) => any} go where Enter leads if no hit is chosen */
-export function finder(label, look, go) {
+/** @param {string} label @param {(what: string) => Promise<Hit[]>} search returns what matches a text @param {(what: string) => any} go where Enter leads if no hit is chosen */
+export function finder(label, search, go) {
   const list = hits.value, n = list.length;
   const leave = (/** @type {HTMLFormElement} */ form, /** @type {Hit | undefined} */ hit) => {
     const { find } = /** @type {any} */ (form.elements), what = find.value.trim();
@@ -35,7 +35,7 @@ export function finder(label, look, go) {
         clearTimeout(timer);
         if (!what) return close();
         timer = setTimeout(async () => {
-          const found = await look(what).catch(() => []);
+          const found = await search(what).catch(() => []);
           if (mine !== round) return;
           hits.value = found;
           chosen.value = -1;

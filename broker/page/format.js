@@ -7,12 +7,12 @@ export function count(n) {
   if (typeof n === 'string') return n;
   if (Math.abs(n) < 1e6) return String(n).replace(/^(-?\d+)(\d{3})/, '$1,$2');
   const [unit, size] = Math.abs(n) < 1e9 ? ['M', 1e6] : ['G', 1e9];
-  return short(n / size) + '\u2009' + unit;
+  return threeDigits(n / size) + '\u2009' + unit;
 }
 
 /** At most three digits: 1.23, 12.3, 123.
  * @param {number} n */
-function short(n) {
+function threeDigits(n) {
   const digits = Math.abs(n) >= 99.95 ? 0 : Math.abs(n) >= 9.995 ? 1 : 2;
   return n.toFixed(digits);
 }
@@ -27,11 +27,11 @@ export function rate(n) {
 
 /** A duration of this many seconds: 840 µs, 12 ms, 3.2 s, 4 min 10 s, 3 h 20 min, 2 d 4 h.
  * @param {number|undefined|null} s */
-export function time(s) {
+export function duration(s) {
   if (s === undefined || s === null) return '–';
   if (s === 0) return '0 s';
   if (s < 0.9995e-3) return Math.max(1, Math.round(s * 1e6)) + '\u202fµs';
-  if (s < 0.9995) return short(s * 1e3) .replace(/\.0+$/, '') + '\u202fms';
+  if (s < 0.9995) return threeDigits(s * 1e3) .replace(/\.0+$/, '') + '\u202fms';
   if (s < 59.95) return (s < 10 ? s.toFixed(1) : Math.round(s)) + '\u202fs';
   const two = (/** @type {number} */ big, /** @type {string} */ a, /** @type {number} */ small, /** @type {string} */ b) =>
     `${big}\u202f${a}` + (small ? ` ${small}\u202f${b}` : '');
@@ -48,32 +48,32 @@ export function bytes(n) {
   if (n < 1024) return `${n}\u202fB`;
   let unit = -1;
   do { n /= 1024; unit++; } while (n >= 1023.5 && unit < 4);
-  return short(n) + '\u202f' + ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit];
+  return threeDigits(n) + '\u202f' + ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit];
 }
 
 /** Text for a line: line breaks, control characters and marks that would reverse the following text are escaped.
  * @param {string} s */
-export const plain = s => s.replace(/[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+export const escapeLine = s => s.replace(/[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
   c => ({ '\n': '\\n', '\r': '\\r', '\t': '\\t' })[c] ?? '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
 
 /** A visible form of a name that a client chose: invisible characters are escaped, and a name with spaces at its ends is quoted.
  * @param {string} s */
-export function named(s) {
-  s = plain(s).replace(/[^\S ]|\u2800|(?<![\p{L}\p{M}\p{S}])[\u200c\u200d\ufe0f]|(?![\u200c\u200d\ufe0f])\p{DI}/gu, c => '\\u' + c.codePointAt(0)?.toString(16).padStart(4, '0'));
+export function visibleName(s) {
+  s = escapeLine(s).replace(/[^\S ]|\u2800|(?<![\p{L}\p{M}\p{S}])[\u200c\u200d\ufe0f]|(?![\u200c\u200d\ufe0f])\p{DI}/gu, c => '\\u' + c.codePointAt(0)?.toString(16).padStart(4, '0'));
   return /^ | $/.test(s) ? `"${s}"` : s;
 }
 
 /** A text in which each word that contains a digit becomes "…", so that similar texts become equal.
  * @param {string} s */
-export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]*[^\s"'(),;=:.])?/g, '…');
+export const pattern = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]*[^\s"'(),;=:.])?/g, '…');
 
 /** The time of day.
  * @param {number} ms since 1970 */
-export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
+export const timeOfDay = ms => new Date(ms).toLocaleTimeString('en-GB');
 
 /** A time of the daemon, with the date if it is not today.
  * @param {string} at in RFC 3339 */
-export function moment(at) {
+export function dateTime(at) {
   const t = new Date(at), day = t.toLocaleDateString('sv');
   return (day === new Date().toLocaleDateString('sv') ? '' : day + ' ') + t.toLocaleTimeString('en-GB') + '.' + String(t.getMilliseconds()).padStart(3, '0');
 }
@@ -83,7 +83,7 @@ export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one
 
 /** Calls each for every token of a JSON text, with its position. A regular expression would run out of stack on long strings.
  * @param {string} json @param {(token: string, at: number) => void} each */
-function tokens(json, each) {
+function eachToken(json, each) {
   const first = /["{}[\],:]|[^\s{}[\],:"]+/g;
   for (let m; (m = first.exec(json)); ) {
     if (m[0] !== '"') { each(m[0], m.index); continue; }
@@ -96,14 +96,14 @@ function tokens(json, each) {
 
 /** JSON formatted for reading. It is not parsed: numbers stay as written.
  * @param {string} json */
-export function pretty(json) {
+export function indent(json) {
   let out = '', depth = 0, before = '', room = 2_000_000; // spaces in all lines together
   const line = () => {
     const spaces = Math.min(2 * depth, 80, room);
     room -= spaces;
     return '\n' + ' '.repeat(spaces);
   };
-  tokens(json, t => {
+  eachToken(json, t => {
     if (t === '}' || t === ']') {
       depth--;
       out += (before === '{' || before === '[' ? '' : line()) + t;
@@ -122,7 +122,7 @@ export function members(json) {
   /** @type {Record<string, string>} */
   const out = Object.create(null);
   let depth = 0, key = '', start = -1;
-  tokens(json, (t, at) => {
+  eachToken(json, (t, at) => {
     if (t === '}' || t === ']') depth--;
     if (depth === 1 && t === ':' && start < 0) start = at + 1;
     else if (depth === 1 && start < 0 && t[0] === '"') key = JSON.parse(t);
@@ -141,7 +141,7 @@ export function elements(json) {
   /** @type {string[]} */
   const out = [];
   let depth = 0, start = json.indexOf('[') + 1;
-  tokens(json, (t, at) => {
+  eachToken(json, (t, at) => {
     if (t === '}' || t === ']') depth--;
     if (depth === 1 && t === ',' || depth === 0 && t === ']') {
       const one = json.slice(start, at).trim();

@@ -11,17 +11,17 @@
 //
 //   - It embeds a folder with app.js and its views, and passes it to New, together with files that
 //     it shares with other daemons, such as the views of schedules. app.js passes the views to
-//     start (in page.js). It imports the first one statically, and the others with later (in
-//     parts.js).
+//     start (in page.js). It imports the first one statically, and the others with lazyView
+//     (in parts.js).
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
 //     secret. At "/" it serves the document: with Site.Visit, which adds the replies to the
 //     page's first requests, or, if a token is needed, with Site.Index and {"guarded": true}.
 //   - It has GET /v1/status, whose "scopes" say what the token allows, also on a daemon
 //     without tokens. The page offers only what these scopes allow: its views ask the function
-//     "may" (in api.js), or use button (in parts.js), which asks it. After a 401 or 403 the page
+//     mayUse (in api.js), or use button (in parts.js), which asks it. After a 401 or 403 the page
 //     asks for a token.
-//   - Live data comes from a source, which is passed to live (in live.js): a stream of events
-//     (events.js) or a repeated request (poll.js), with GET /v1/moments for the last minutes
+//   - Live data comes from a source, which is passed to startSource (in live.js): a stream of
+//     events (events.js) or a repeated request (poll.js), with GET /v1/moments for the last minutes
 //     (gloom/broker/admin/moments). Both pause in hidden tabs. The source's function "sample"
 //     makes the columns of the plots (plot.js) from a snapshot.
 //   - Its tests use pagetest.CheckSite for the files, and the tabs of pagetest for the views.

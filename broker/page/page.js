@@ -1,9 +1,9 @@
 // Draws the frame around the views, and chooses the view.
 import { html, render, effect } from './html.js';
-import { begin, came, end, enter, again, door, noun, status, token } from './api.js';
-import { away, heard, live, refusal, second } from './live.js';
-import { clock, plain, time } from './format.js';
-import { anew, ask, dialog, doing, drop, notes, place, say, to, wrong } from './parts.js';
+import { beginRound, firstAnswers, endRound, loadStatus, repeatQueries, access, noun, status, token } from './api.js';
+import { awaySince, heardAt, startSource, refusal, everySecond } from './live.js';
+import { timeOfDay, escapeLine, duration } from './format.js';
+import { refreshListings, openDialog, dialog, busyDialog, removeNote, notes, place, addNote, link, dialogError } from './parts.js';
 import { finder } from './find.js';
 
 /** @typedef {{name: string, draw: () => any, nav?: boolean | (() => boolean)}} View nav: whether it is in the navigation */
@@ -26,12 +26,12 @@ let page;
 /** The title of the window: only the daemon's name. */
 const brand = document.title;
 
-const shown = () => page.views[place.value.path[0]];
+const currentView = () => page.views[place.value.path[0]];
 
 /** The texts of the page that asks for a token. */
-function doorway() {
-  const asking = door.value === 'asking';
-  const said = /** @type {Record<string, string>} */ ({
+function accessPage() {
+  const asking = access.value === 'asking';
+  const texts = /** @type {Record<string, string>} */ ({
     token: `This ${noun} needs a token with the scope ${page.scopes}.`,
     wrong: `The ${noun} does not know this token.`,
     scope: `This token may not read this page: it lacks the scope ${page.scopes}.`,
@@ -41,40 +41,40 @@ function doorway() {
     e.preventDefault();
     const given = e.target.elements.token.value.trim();
     if (!/^[\x20-\x7e]*$/.test(given)) { // an HTTP header cannot contain this token
-      door.value = 'wrong';
+      access.value = 'wrong';
       return;
     }
     token.value = given;
-    enter();
+    loadStatus();
   }}>
     <h1>${brand}</h1>
-    <p role="status">${said[door.value]}</p>
+    <p role="status">${texts[access.value]}</p>
     <label>Token <input name="token" type="password" autocomplete="off" required autofocus readonly=${asking} /></label>
     <p><button class="first" disabled=${asking}>Go in</button></p>
     <p class="note">It is kept only in this tab's memory, and forgotten when the tab closes.</p>
   </form></main>`;
 }
 
-function top() {
+function header() {
   const at = place.value.path[0];
   return html`<header class="top">
     <a class="logo" href="#/"><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="3.5" /><path d="M3 5h10M3 8h7M3 11h4" /></svg>${brand}</a>
     <nav aria-label="Views"><ul>${tabs().map(([path, v]) => html`<li key=${path}>
-      <a href=${to([path])} aria-current=${shown() === v || page.above?.[at] === path ? 'page' : undefined}>${v.name}</a>
+      <a href=${link([path])} aria-current=${currentView() === v || page.above?.[at] === path ? 'page' : undefined}>${v.name}</a>
       ${path === '' && page.mark?.()}</li>`)}
       ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
     ${finder(page.find.label, page.find.fits, page.find.go)}
-    <button type="button" class="small" aria-label="Help" aria-keyshortcuts="?" onClick=${help}>?</button>
+    <button type="button" class="small" aria-label="Help" aria-keyshortcuts="?" onClick=${showHelp}>?</button>
   </header>`;
 }
 
 const tabs = () => Object.entries(page.views).filter(([, v]) => typeof v.nav === 'function' ? v.nav() : v.nav);
 
-const keys = () => [['/', page.find.label.toLowerCase()], ['?', 'this help'], [`1 … ${tabs().length}`, 'the views, from left to right'], ['r', 'refresh now'], ['Esc', 'leave a field or a dialog']];
+const keyHelp = () => [['/', page.find.label.toLowerCase()], ['?', 'this help'], [`1 … ${tabs().length}`, 'the views, from left to right'], ['r', 'refresh now'], ['Esc', 'leave a field or a dialog']];
 
-function help() {
-  ask({
-    title: 'Keys', body: html`<dl class="keys">${keys().map(([k, what]) => html`<div><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+function showHelp() {
+  openDialog({
+    title: 'Keys', body: html`<dl class="keys">${keyHelp().map(([k, what]) => html`<div><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
       <p class="note">${page.help}</p>`,
   });
 }
@@ -85,24 +85,24 @@ addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey || dialog.value || in_.matches?.('input, textarea, select')) return;
   if (e.key === '/') {
     e.preventDefault();
-    finding = true;
-  } else if (e.key === '?') help();
-  else if (e.key === 'r') { anew(); again(); say('Refreshed.'); }
-  else if (tabs()[+e.key - 1]) location.hash = to([tabs()[+e.key - 1][0]]);
+    focusFind = true;
+  } else if (e.key === '?') showHelp();
+  else if (e.key === 'r') { refreshListings(); repeatQueries(); addNote('Refreshed.'); }
+  else if (tabs()[+e.key - 1]) location.hash = link([tabs()[+e.key - 1][0]]);
 });
 
-let finding = false;
+let focusFind = false;
 
 addEventListener('keyup', () => { // so that the key is not typed into the field
-  if (finding) document.getElementById('find')?.focus();
-  finding = false;
+  if (focusFind) document.getElementById('find')?.focus();
+  focusFind = false;
 });
 
 /** The dialog, if one is open. */
-function window_() {
+function dialogBox() {
   const d = dialog.value;
   if (!d) return null;
-  const busy = doing.value === d;
+  const busy = busyDialog.value === d;
   /** @type {HTMLDialogElement} */
   let box;
   const leave = () => {
@@ -117,40 +117,40 @@ function window_() {
   }} onClose=${leave}>
     <form method="dialog" onSubmit=${async (/** @type {any} */ e) => {
       e.preventDefault();
-      if (doing.peek() === d) return; // the action is in progress already
-      doing.value = d;
-      wrong.value = '';
+      if (busyDialog.peek() === d) return; // the action is in progress already
+      busyDialog.value = d;
+      dialogError.value = '';
       try {
-        if (!d.go || await d.go(new FormData(e.target)) !== false && !wrong.peek()) leave();
+        if (!d.go || await d.go(new FormData(e.target)) !== false && !dialogError.peek()) leave();
       } finally {
-        if (doing.peek() === d) doing.value = null;
+        if (busyDialog.peek() === d) busyDialog.value = null;
       }
     }}>
       <h2 id="asks">${d.title}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
-      <p class=${wrong.value ? 'severe' : 'off'} role="status">${wrong.value || busy && `Waiting for the ${noun}…`}</p>
+      <p class=${dialogError.value ? 'severe' : 'off'} role="status">${dialogError.value || busy && `Waiting for the ${noun}…`}</p>
       <menu><button type="button" onClick=${leave}>${d.leave ?? (d.go ? 'Leave it' : 'Close')}</button>
         ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'} aria-disabled=${busy}>${d.button ?? 'Do it'}${busy && '…'}</button>`}</menu>
     </form></dialog>`;
 }
 
-function said() {
+function noteList() {
   return html`<div class="notes" role="status" aria-live="polite">${notes.value.map(n => html`<p key=${n.n} class=${n.bad ? 'bad' : ''}>${n.text}
-    ${n.undo && html` <button type="button" class="small" onClick=${() => { drop(n.n); n.undo?.(); }}>Undo</button>`}
-    <button type="button" class="small" aria-label="Dismiss" onClick=${() => drop(n.n)}>×</button></p>`)}</div>`;
+    ${n.undo && html` <button type="button" class="small" onClick=${() => { removeNote(n.n); n.undo?.(); }}>Undo</button>`}
+    <button type="button" class="small" aria-label="Dismiss" onClick=${() => removeNote(n.n)}>×</button></p>`)}</div>`;
 }
 
-function absence() {
-  if (!away.value) return null;
-  second.value;
-  return html`<aside class="away" aria-label="The connection"><b role="status">${refusal.value ? `The ${noun} ${page.source.refuses}: ${refusal.value}` : `The ${noun} does not answer`}</b>, for ${time((Date.now() - away.value) / 1000)}.
-    ${heard.value ? ` What you see is from ${clock(heard.value)}.` : ''} Trying again.</aside>`;
+function awayNotice() {
+  if (!awaySince.value) return null;
+  everySecond.value;
+  return html`<aside class="away" aria-label="The connection"><b role="status">${refusal.value ? `The ${noun} ${page.source.refuses}: ${refusal.value}` : `The ${noun} does not answer`}</b>, for ${duration((Date.now() - awaySince.value) / 1000)}.
+    ${heardAt.value ? ` What you see is from ${timeOfDay(heardAt.value)}.` : ''} Trying again.</aside>`;
 }
 
-function all() {
-  if (door.value) return doorway();
-  came.value;
-  const view = shown();
+function drawPage() {
+  if (access.value) return accessPage();
+  firstAnswers.value;
+  const view = currentView();
   let drawn;
   try {
     drawn = view ? view.draw() : html`<h1>There is no such view</h1><div class="empty"><p>The address may be incomplete.</p><p><a href="#/">${page.views[''].name}</a></p></div>`;
@@ -158,31 +158,31 @@ function all() {
     console.error(e);
     drawn = html`<div class="empty"><p>This view is broken: ${String(e)}</p></div>`;
   }
-  return html`${top()}${absence()}<main class=${away.value ? 'stale' : ''} tabindex="-1">${drawn}</main>${window_()}${said()}`;
+  return html`${header()}${awayNotice()}<main class=${awaySince.value ? 'stale' : ''} tabindex="-1">${drawn}</main>${dialogBox()}${noteList()}`;
 }
 
-let left = -1;
+let lastTabLeft = -1;
 
 /** Scrolls the tabs, if they can be scrolled, so that the current one is visible. */
-function inSight() {
+function scrollToTab() {
   /** @type {HTMLElement | null} */
   const tab = document.querySelector('nav [aria-current]');
-  if (tab && tab.offsetLeft !== left) tab.scrollIntoView({ block: 'nearest', inline: 'nearest' });
-  left = tab?.offsetLeft ?? -1;
+  if (tab && tab.offsetLeft !== lastTabLeft) tab.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  lastTabLeft = tab?.offsetLeft ?? -1;
 }
 
 /** Draws the page of a daemon from now on. @param {Page} of */
 export function start(of) {
   page = of;
-  live(page.source);
-  if (!door.value && !status.value) enter();
+  startSource(page.source);
+  if (!access.value && !status.value) loadStatus();
   const root = document.body.appendChild(document.createElement('div'));
   root.id = 'page';
   effect(() => {
-    begin();
-    render(all(), root);
-    end();
-    inSight();
+    beginRound();
+    render(drawPage(), root);
+    endRound();
+    scrollToTab();
   });
-  effect(() => { document.title = plain([away.value && 'away', place.value.path[1], shown()?.name, brand].filter(Boolean).join(' · ')); });
+  effect(() => { document.title = escapeLine([awaySince.value && 'away', place.value.path[1], currentView()?.name, brand].filter(Boolean).join(' · ')); });
 }

@@ -1,12 +1,12 @@
 // Small parts of views.
 import { html, signal } from './html.js';
-import { call, again, enc, may, noun } from './api.js';
-import { clock, count, plural } from './format.js';
+import { call, repeatQueries, encode, mayUse, noun } from './api.js';
+import { timeOfDay, count, plural } from './format.js';
 
 /** The place that the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
-export const place = signal(where());
+export const place = signal(readPlace());
 
-function where() {
+function readPlace() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split(/\?(.*)/s);
   return {
     path: path.split('/').map(s => { try { return decodeURIComponent(s); } catch { return s; } }),
@@ -15,29 +15,29 @@ function where() {
 }
 
 addEventListener('hashchange', () => {
-  anew();
+  refreshListings();
   dialog.value = null; // the link may have been in the dialog
-  place.value = where();
+  place.value = readPlace();
   scrollTo(0, 0);
   document.querySelector('main')?.focus({ preventScroll: true });
 });
 
 /** An address within the page.
  * @param {(string|number)[]} path @param {Record<string, any>} [query] */
-export function to(path, query = {}) {
+export function link(path, query = {}) {
   const q = new URLSearchParams(Object.entries(query).filter(([, v]) => v !== '' && v !== undefined && v !== null && v !== false));
-  return '#/' + path.map(s => enc(String(s))).join('/') + (q.size ? '?' + q : '');
+  return '#/' + path.map(s => encode(String(s))).join('/') + (q.size ? '?' + q : '');
 }
 
 /** Changes the query of the address without a new entry in the history.
  * @param {Record<string, any>} query */
-export function refine(query) {
+export function setQuery(query) {
   const now = Object.fromEntries(place.peek().query);
-  history.replaceState(null, '', to(place.peek().path, { ...now, ...query }));
-  place.value = where();
+  history.replaceState(null, '', link(place.peek().path, { ...now, ...query }));
+  place.value = readPlace();
 }
 
-export const jobLink = (/** @type {string} */ id) => html`<a class="name id" href=${to(['job', id])}>${id}</a>`;
+export const jobLink = (/** @type {string} */ id) => html`<a class="name id" href=${link(['job', id])}>${id}</a>`;
 
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
@@ -48,7 +48,7 @@ export const verdict = ({ severe, warning }) => severe ? [severe === 1 ? 'One th
 
 /** A view whose file is loaded when it is first shown.
  * @param {() => Promise<() => any>} load @param {any} [meanwhile] */
-export function later(load, meanwhile = html`<div class="empty loading" role="status"><p>Loading…</p></div>`) {
+export function lazyView(load, meanwhile = html`<div class="empty loading" role="status"><p>Loading…</p></div>`) {
   const view = signal(() => meanwhile);
   let asked = false;
   return () => {
@@ -56,8 +56,8 @@ export function later(load, meanwhile = html`<div class="empty loading" role="st
       asked = true;
       load().then(draw => { view.value = draw; }, e => {
         console.warn(e);
-        missed.add(() => { asked = false; view.value = () => meanwhile; });
-        view.value = () => html`<div class="empty" role="status"><p>This view could not be loaded.</p><p><button type="button" onClick=${anew}>Try again</button></p></div>`;
+        failedViews.add(() => { asked = false; view.value = () => meanwhile; });
+        view.value = () => html`<div class="empty" role="status"><p>This view could not be loaded.</p><p><button type="button" onClick=${refreshListings}>Try again</button></p></div>`;
       });
     }
     return view.value();
@@ -65,14 +65,14 @@ export function later(load, meanwhile = html`<div class="empty loading" role="st
 }
 
 /** Views that could not be loaded. @type {Set<() => void>} */
-const missed = new Set();
+const failedViews = new Set();
 
 /** Makes listings be requested again, and views that failed to load be loaded again, the next time
  * that they are shown. */
-export function anew() {
+export function refreshListings() {
   for (const l of Listing.all) l.path = l.shown = '';
-  for (const go of missed) go();
-  missed.clear();
+  for (const go of failedViews) go();
+  failedViews.clear();
 }
 
 /** The text in place of an empty list.
@@ -81,7 +81,7 @@ export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${mor
 
 /** What to show while a request has no answer yet; null once it has one.
  * @param {import('./api.js').Reply} r */
-export function waiting(r) {
+export function pendingText(r) {
   if (r.data !== undefined) return null;
   if (!r.error) return html`<div class="empty loading" role="status"><p>Asking the ${noun}…</p></div>`;
   return html`<div class="empty" role="status"><p>${r.code ? r.error.message : `The ${noun} does not answer. It is asked again.`}</p></div>`;
@@ -94,7 +94,7 @@ export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !
 
 /** A part of a whole as a bar.
  * @param {string} name @param {number} part @param {number} whole @param {(n: number) => string} show */
-export function share(name, part, whole, show) {
+export function shareBar(name, part, whole, show) {
   const full = whole ? Math.min(1, part / whole) : 0;
   return html`<div class=${'share' + (full >= 0.9 ? ' high' : '')}>
     <span>${name}</span><span class="num">${show(part)}${whole ? html` <span class="muted">of ${show(whole)}</span>` : ''}</span>
@@ -103,7 +103,7 @@ export function share(name, part, whole, show) {
 
 /** A button that copies a text, even on plain HTTP, where browsers offer no clipboard.
  * @param {string} text @param {string} [what] */
-export function copy(text, what = 'Copy') {
+export function copyButton(text, what = 'Copy') {
   return html`<button class="small" type="button" onClick=${async (/** @type {any} */ e) => {
     const button = e.currentTarget;
     try {
@@ -118,7 +118,7 @@ export function copy(text, what = 'Copy') {
       area.remove();
       button.focus();
     }
-    say('Copied.');
+    addNote('Copied.');
   }}>${what}</button>`;
 }
 
@@ -126,40 +126,40 @@ export function copy(text, what = 'Copy') {
 
 /** @type {import('./lib/signals-core.mjs').Signal<{n: number, text: string, bad?: boolean, undo?: () => void}[]>} */
 export const notes = signal([]);
-let notesEver = 0;
+let noteCount = 0;
 
 /** @param {string} text @param {{bad?: boolean, undo?: () => void}} [more] */
-export function say(text, more = {}) {
-  const n = ++notesEver;
+export function addNote(text, more = {}) {
+  const n = ++noteCount;
   notes.value = [...notes.peek().slice(-3), { n, text, ...more }];
-  setTimeout(() => drop(n), more.bad || more.undo ? 12000 : 5000);
+  setTimeout(() => removeNote(n), more.bad || more.undo ? 12000 : 5000);
 }
 
 /** @param {number} n */
-export const drop = n => { notes.value = notes.peek().filter(x => x.n !== n); };
+export const removeNote = n => { notes.value = notes.peek().filter(x => x.n !== n); };
 
 /** Does something and shows a note about the result, unless done is ''.
  * @param {() => Promise<any>} what @param {string | ((reply: any) => string)} done @param {() => any} [undo]
  * @returns {Promise<any>} the reply, or undefined */
-export async function act(what, done, undo) {
+export async function runAction(what, done, undo) {
   try {
     const reply = await what() ?? true;
     const text = typeof done === 'function' ? done(reply) : done;
-    if (text) say(text, { undo: undo && (() => act(undo, 'Undone.')) });
-    again();
+    if (text) addNote(text, { undo: undo && (() => runAction(undo, 'Undone.')) });
+    repeatQueries();
     return reply;
   } catch (e) {
     const why = 'Not done: ' + (e instanceof Error ? e.message : e);
-    if (doing.peek() && doing.peek() === dialog.peek()) wrong.value = why;
-    else say(why, { bad: true });
-    again();
+    if (busyDialog.peek() && busyDialog.peek() === dialog.peek()) dialogError.value = why;
+    else addNote(why, { bad: true });
+    repeatQueries();
     return undefined;
   }
 }
 
 /** Does something to some rows, one after the other, and returns their number; it throws if one was refused.
  * @param {any[]} rows @param {(row: any) => Promise<any>} what */
-export async function each(rows, what) {
+export async function forEachRow(rows, what) {
   const refused = [];
   for (const r of rows) await what(r).catch(e => refused.push(e.message));
   if (refused.length) throw new Error(`${count(refused.length)} of ${count(rows.length)} refused: ${refused[0]}`);
@@ -173,37 +173,37 @@ export async function each(rows, what) {
 export const dialog = signal(null);
 
 /** The dialog whose action is in progress. */
-export const doing = signal(/** @type {Dialog | null} */ (null));
+export const busyDialog = signal(/** @type {Dialog | null} */ (null));
 
 /** Why the dialog's action failed. The dialog stays open, with what was typed. */
-export const wrong = signal('');
+export const dialogError = signal('');
 
 /** @param {Dialog} d */
-export const ask = d => { dialog.value = d; wrong.value = ''; };
+export const openDialog = d => { dialog.value = d; dialogError.value = ''; };
 
 /** Does something to all items that match a filter, after showing their number and asking for confirmation.
  * @param {{path: string, filter: Record<string, any>, verb: string, one: string, type: string, danger?: boolean, body: any, done: (reply: any) => string, after: (reply: any) => any}} o */
-export async function bulk({ path, filter, verb, one, type, danger, body, done, after }) {
+export async function bulkAction({ path, filter, verb, one, type, danger, body, done, after }) {
   const meant = Object.keys(filter).length ? filter : { all: true };
-  const n = await act(() => call('POST', path + '?count=true', meant), r => `${plural(r.before, one)} ${r.before === 1 ? 'matches' : 'match'}.`);
+  const n = await runAction(() => call('POST', path + '?count=true', meant), r => `${plural(r.before, one)} ${r.before === 1 ? 'matches' : 'match'}.`);
   if (!n?.before) return;
   const what = `${verb} ${plural(n.before, one)}`;
-  ask({
+  openDialog({
     title: `${what} of ${type}?`, danger, button: what, body,
-    go: () => act(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // no more than were counted
+    go: () => runAction(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // no more than were counted
   });
 }
 
 /** A button, shown only if the token has the scope.
  * @param {string} text @param {() => any} go @param {{scope?: string, danger?: boolean, title?: string, first?: boolean}} [o] */
-export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
+export const button = (text, go, o = {}) => mayUse(o.scope ?? 'admin')
   ? html`<button type="button" class=${(o.danger ? 'danger' : '') + (o.first ? ' first' : '')} title=${o.title} onClick=${go}>${text}</button>` : null;
 
 /** A button that makes another job like the one that is shown, and goes to it.
  * @param {() => Promise<string>} make returns its address @param {string} scope */
-export const duplicate = (make, scope) => button('Duplicate', () => ask({
+export const duplicateButton = (make, scope) => button('Duplicate', () => openDialog({
   title: 'Another job like this one?', button: 'Duplicate it', body: html`<p>The copy has the same argument and starts from the beginning. This job stays as it is.</p>`,
-  go: () => act(async () => { const at = await make(); setTimeout(() => { location.hash = at; }); }, 'It is added.'),
+  go: () => runAction(async () => { const at = await make(); setTimeout(() => { location.hash = at; }); }, 'It is added.'),
 }), { scope });
 
 // Listings that are read page by page.
@@ -212,8 +212,8 @@ export const duplicate = (make, scope) => button('Duplicate', () => ask({
  * reads a part of a listing, from the start or from where the previous part ended */
 
 /** @type {Reading} */
-async function page(path, next) {
-  const r = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + enc(next)));
+async function readPage(path, next) {
+  const r = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + encode(next)));
   return { items: r.items, next: r.next ?? r.cursor ?? undefined };
 }
 
@@ -228,7 +228,7 @@ export class Listing {
   static all = [];
 
   /** @param {Reading} [how] @param {string} [looked] how many items a part examines at most, in words */
-  constructor(how = page, looked = 'million jobs') { this.how = how; this.many = looked; Listing.all.push(this); }
+  constructor(how = readPage, looked = 'million jobs') { this.how = how; this.many = looked; Listing.all.push(this); }
 
   /** Begins to read if the path has changed, and returns what has been read.
    * @param {string} path */
@@ -282,6 +282,6 @@ export class Listing {
     if (s.error) return html`<p class="note" role="status">${s.error.message} <button type="button" class="small" onClick=${() => this.again()}>Ask again</button></p>`;
     if (s.busy) return html`<p class="note" role="status">Looking…${s.looked > 1 ? ` (${s.looked} ${this.many} looked at)` : ''}</p>`;
     return html`<p class="note">${s.next !== undefined && html`<button type="button" onClick=${() => this.read()}>More</button>`}
-      ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button> as of ${clock(s.at)}</p>`;
+      ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button> as of ${timeOfDay(s.at)}</p>`;
   }
 }

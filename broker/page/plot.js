@@ -1,6 +1,6 @@
 // A plot with a legend that shows the values under the pointer.
 import { html, Component, painted } from './html.js';
-import { clock, count, rate, time } from './format.js';
+import { timeOfDay, count, rate, duration } from './format.js';
 
 /** @typedef {{name: string, key: string, color: string, dash?: number[], fill?: boolean}} Line */
 
@@ -9,7 +9,7 @@ const css = (/** @type {string} */ name) => getComputedStyle(document.documentEl
 
 /** The end of a scale: a round number above the largest value.
  * @param {number} most @param {number} least */
-function ceiling(most, least) {
+function axisMax(most, least) {
   most = Math.max(most * 1.05, least);
   const step = 10 ** Math.floor(Math.log10(most));
   return [1, 2, 2.5, 5, 10].map(f => f * step).find(n => n >= most) ?? most;
@@ -19,7 +19,7 @@ function ceiling(most, least) {
  * @type {Promise<any> | undefined} */
 let library;
 
-const uplot = () => library ??= painted.then(() => new Promise((go, stop) => {
+const loadLibrary = () => library ??= painted.then(() => new Promise((go, stop) => {
   document.head.append(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js', onload: go, onerror: stop }));
 }));
 
@@ -31,7 +31,7 @@ export class Plot extends Component {
     this.watch.observe(this.box);
     this.theme = () => { if (this.plot) { this.plot.destroy(); this.make(); } };
     dark.addEventListener('change', this.theme);
-    uplot().then(() => this.box.isConnected && this.make(), () => { library = undefined; });
+    loadLibrary().then(() => this.box.isConnected && this.make(), () => { library = undefined; });
   }
 
   componentWillUnmount() {
@@ -58,7 +58,7 @@ export class Plot extends Component {
       cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
       scales: {
         x: { range: () => { const now = Date.now() / 1000; return [now - 300, now]; } },
-        y: { range: (/** @type {any} */ _, /** @type {number} */ __, /** @type {number|null} */ most) => [0, ceiling(most ?? 0, least)] },
+        y: { range: (/** @type {any} */ _, /** @type {number} */ __, /** @type {number|null} */ most) => [0, axisMax(most ?? 0, least)] },
       },
       axes: [
         { ...axis, space: 70, size: 22, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(s => new Date(s * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })), incrs: [60, 120] },
@@ -97,13 +97,13 @@ export class Plot extends Component {
 /** The plots of all jobs, or of one type. A type's values are known only from when its view was opened.
  * @param {import('./live.js').Series} s @param {string} [type] */
 export function plots(s, type = '') {
-  const since = type && s.t.length > 0 && `, since ${clock(s.t[0] * 1000)}`;
+  const since = type && s.t.length > 0 && `, since ${timeOfDay(s.t[0] * 1000)}`;
   return html`<div class="plots" key=${type}>
     <${Plot} title="Does it keep up?" t=${s.t} of=${s.of} show=${rate} least=${5} note=${'jobs per second' + (since || '')}
       lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
     <${Plot} title="What piles up?" t=${s.t} of=${s.of} show=${count} least=${5} note=${'jobs' + (since || '')}
       lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
-    <${Plot} title="How long does it take?" t=${s.t} of=${s.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
+    <${Plot} title="How long does it take?" t=${s.t} of=${s.of} show=${duration} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
       lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
         { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
   </div>`;
@@ -111,7 +111,7 @@ export function plots(s, type = '') {
 
 /** A small line of past values, without axes.
  * @param {number[]} values */
-export function spark(values) {
+export function sparkline(values) {
   const most = Math.max(1, ...values), n = values.length;
   if (n < 2) return html`<svg class="spark" aria-hidden="true" />`;
   const points = values.map((v, i) => `${(60 - n + 1 + i).toFixed(0)},${(17 - 15 * v / most).toFixed(1)}`).join(' ');

@@ -1,10 +1,10 @@
 // Snapshots that are requested repeatedly, for daemons without a stream of
 // events.
-import { call, door } from './api.js';
-import { gone, heard, look, past, there } from './live.js';
+import { call, access } from './api.js';
+import { recordLoss, heardAt, snapshot, addMoments, recordContact } from './live.js';
 
 /** The time without a snapshot, in ms, after which the moments in between are requested. */
-const missed = 12_000;
+const maxGap = 12_000;
 
 /** Requests a snapshot from a path every `every` ms while the tab is visible, and first the last minutes from /v1/moments.
  * @param {string} path @param {number} every @param {(look: any, t: number) => Record<string, number|null|undefined>} sample
@@ -12,21 +12,21 @@ const missed = 12_000;
 export function poll(path, every, sample) {
   let timer = 0, round = 0, behind = false;
   async function ask() {
-    const mine = ++round, old = Date.now() - heard.peek(); // the answer to an earlier request may arrive later
+    const mine = ++round, old = Date.now() - heardAt.peek(); // the answer to an earlier request may arrive later
     clearTimeout(timer);
-    if (document.hidden || door.peek()) return;
-    behind ||= old > missed;
+    if (document.hidden || access.peek()) return;
+    behind ||= old > maxGap;
     try {
       const before = behind && (await call('GET', '/v1/moments')).items;
-      const came = old < every / 2 ? look.peek() : await call('GET', path);
+      const came = old < every / 2 ? snapshot.peek() : await call('GET', path);
       if (mine === round)
-        there(() => {
-          if (before) past(before);
-          look.value = came;
+        recordContact(() => {
+          if (before) addMoments(before);
+          snapshot.value = came;
           behind = false;
         });
     } catch (/** @type {any} */ e) {
-      if (mine === round) gone(e.code ?? 0, e.message);
+      if (mine === round) recordLoss(e.code ?? 0, e.message);
     }
     if (mine === round) timer = setTimeout(ask, every);
   }

@@ -1,23 +1,23 @@
 // The part of the overview below the figures: where jobs come from, and where all jobs are.
 import { html } from '../html.js';
 import { call, status } from '../api.js';
-import { grown, look, series } from '../live.js';
-import { count, time, bytes } from '../format.js';
+import { currentAge, snapshot, series } from '../live.js';
+import { count, duration, bytes } from '../format.js';
 import { plots } from '../plot.js';
 import { table } from '../table.js';
-import { act, ask, button, empty, facts, share, to } from '../parts.js';
+import { runAction, openDialog, button, empty, facts, shareBar, link } from '../parts.js';
 import { columns } from './types.js';
 
-const drain = () => ask({
+const drainButton = () => openDialog({
   title: 'Drain the broker?', danger: true, button: 'Drain and stop',
   body: html`<p>It accepts no more jobs, waits for its present jobs to end, and stops, as on SIGTERM. This cannot be undone.</p>`,
-  go: () => act(() => call('POST', '/v1/drain'), 'The broker is draining and then stops.'),
+  go: () => runAction(() => call('POST', '/v1/drain'), 'The broker is draining and then stops.'),
 });
 
 export function below() {
-  const v = look.value, l = v.ledger, s = status.value, limits = s?.limits ?? {};
+  const v = snapshot.value, l = v.ledger, s = status.value, limits = s?.limits ?? {};
   return html`${plots(series)}
-    <section><h2>Types with most to do ${v.types > v.top.length && html`<a class="more" href=${to(['types'])}>all ${count(v.types)}</a>`}</h2>
+    <section><h2>Types with most to do ${v.types > v.top.length && html`<a class="more" href=${link(['types'])}>all ${count(v.types)}</a>`}</h2>
       ${v.top.length ? table('Types with most to do', columns.filter(c => c.name !== 'Trend'), v.top, t => t.type)
         : empty('No job has come and no worker has joined.', html`Try ${' '}<code>gloom work echo -- cat</code>${' '} and ${' '}<code>gloom submit echo hello</code>.`)}</section>
     <div class="two">
@@ -27,10 +27,10 @@ export function below() {
             .map(([k, n], i) => html`${i ? ' + ' : ' '}<span>${count(n)} ${k}</span>`)}</p>
         <p class="note">${v.imbalance ? html`<b class="severe">It is off by ${count(v.imbalance)}: this is a bug.</b>` : 'It adds up: no job is lost.'}</p></section>
       <section><h2>Limits</h2><div class="shares">
-        ${share('Memory', v.memory_bytes, limits.max_memory, bytes)}
-        ${share('Jobs', v.jobs, limits.max_jobs, count)}
-        ${share('Connections', v.connections, limits.max_conns, count)}
-        ${share('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
+        ${shareBar('Memory', v.memory_bytes, limits.max_memory, bytes)}
+        ${shareBar('Jobs', v.jobs, limits.max_jobs, count)}
+        ${shareBar('Connections', v.connections, limits.max_conns, count)}
+        ${shareBar('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
     </div>
-    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(grown(s, s.uptime_seconds))], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drain, { danger: true })}</footer>`}`;
+    ${s && html`<footer>${facts([['Version', s.version], ['Up for', duration(currentAge(s, s.uptime_seconds))], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drainButton, { danger: true })}</footer>`}`;
 }

@@ -1,31 +1,31 @@
 // One type: whether its jobs progress, which workers serve it, and its jobs.
 import { html } from '../html.js';
-import { asked, call, enc, segment, token } from '../api.js';
-import { away, Lately, Series, second } from '../live.js';
-import { count, plural, quantile, rate, time } from '../format.js';
+import { query, call, encode, segment, token } from '../api.js';
+import { awaySince, RecentGrowth, Series, everySecond } from '../live.js';
+import { count, plural, quantile, rate, duration } from '../format.js';
 import { plots } from '../plot.js';
-import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
+import { runAction, openDialog, button, empty, facts, place, link, pendingText } from '../parts.js';
 import { typeGroups } from './groups.js';
-import { jobs } from './jobs.js';
+import { jobTable } from './jobs.js';
 import { workerTable } from './workers.js';
-import { marks, unserved } from './types.js';
-import { findingList, found } from './findings.js';
-import { testJob } from './submit.js';
+import { typeBadges, isUnserved } from './types.js';
+import { findingList, findingsOf } from './findings.js';
+import { submitTestJob } from './submit.js';
 
 /** The figures of the shown type that have been collected so far. */
-let seen = fresh('');
+let typeHistory = newHistory('');
 
 /** @param {string} name */
-function fresh(name) {
-  const of = { name, at: 0, wait: new Lately(), run: new Lately(), series: new Series() };
-  if (name) fill(of);
+function newHistory(name) {
+  const of = { name, at: 0, wait: new RecentGrowth(), run: new RecentGrowth(), series: new Series() };
+  if (name) loadHistory(of);
   return of;
 }
 
 /** Puts the broker's history of the type before the figures collected here.
  * @param {any} of */
-async function fill(of) {
-  const h = await call('GET', `/v1/history?type=${enc(of.name)}&since=6m`).catch(() => null);
+async function loadHistory(of) {
+  const h = await call('GET', `/v1/history?type=${encode(of.name)}&since=6m`).catch(() => null);
   if (!h) return; // the broker is older than the page, and has no history
   const s = new Series(), step = h.step_ms / 1000, from = Date.parse(h.from) / 1000, live = of.series;
   const ms = (/** @type {number|null} */ v) => v === null ? null : v / 1000;
@@ -42,37 +42,37 @@ async function fill(of) {
 }
 
 /** @param {any} t */
-function note(t) {
-  if (seen.name !== t.type) seen = fresh(t.type);
+function addSample(t) {
+  if (typeHistory.name !== t.type) typeHistory = newHistory(t.type);
   const now = Date.now() / 1000;
-  if (now - seen.at < 0.5) return;
-  if (seen.at && now - seen.at > 3) { // the tab was hidden
-    seen.series.gap = Infinity;
-    fill(seen);
+  if (now - typeHistory.at < 0.5) return;
+  if (typeHistory.at && now - typeHistory.at > 3) { // the tab was hidden
+    typeHistory.series.gap = Infinity;
+    loadHistory(typeHistory);
   }
-  seen.at = now;
-  const w = seen.wait.add(t.wait_log2_us ?? [], now), r = seen.run.add(t.run_log2_us ?? [], now);
-  seen.series.push(now, away.value ? {} : {
+  typeHistory.at = now;
+  const w = typeHistory.wait.add(t.wait_log2_us ?? [], now), r = typeHistory.run.add(t.run_log2_us ?? [], now);
+  typeHistory.series.push(now, awaySince.value ? {} : {
     ...t.rates, queued: t.queued, running: t.running,
     wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
   });
 }
 
 /** @param {any} t */
-const path = t => '/v1/types/' + segment(t.type);
+const typePath = t => '/v1/types/' + segment(t.type);
 
-const set = (/** @type {any} */ t, /** @type {string} */ to) => () => call('POST', `${path(t)}/${to}`);
-
-/** @param {any} t */
-export const pause = t => act(set(t, 'pause'), `${t.type} is paused: running jobs continue, and no more are handed out.`, set(t, 'resume'));
+const setPaused = (/** @type {any} */ t, /** @type {string} */ to) => () => call('POST', `${typePath(t)}/${to}`);
 
 /** @param {any} t */
-export const resume = t => act(set(t, 'resume'), `${t.type} is resumed.`, set(t, 'pause'));
+export const pause = t => runAction(setPaused(t, 'pause'), `${t.type} is paused: running jobs continue, and no more are handed out.`, setPaused(t, 'resume'));
 
 /** @param {any} t */
-export function limits(t) {
+export const resume = t => runAction(setPaused(t, 'resume'), `${t.type} is resumed.`, setPaused(t, 'pause'));
+
+/** @param {any} t */
+export function editLimits(t) {
   const l = t.limits;
-  ask({
+  openDialog({
     title: `Limits of ${t.type}`, button: 'Set', body: html`
       <p class="note">0 is no limit. They last until the broker ends, unless its file of limits has them.</p>
       <div class="pair">
@@ -80,63 +80,63 @@ export function limits(t) {
         <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${l.rate} /></label>
         <label>of them at once <input name="burst" type="number" min="0" step="1" defaultValue=${l.burst} /></label>
       </div>`,
-    go: form => act(() => call('PUT', path(t) + '/limits', Object.fromEntries(['concurrency', 'rate', 'burst'].map(k => [k, +(form.get(k) || 0)]))),
-      `The limits of ${t.type} are set.`, () => call('PUT', path(t) + '/limits', l)),
+    go: form => runAction(() => call('PUT', typePath(t) + '/limits', Object.fromEntries(['concurrency', 'rate', 'burst'].map(k => [k, +(form.get(k) || 0)]))),
+      `The limits of ${t.type} are set.`, () => call('PUT', typePath(t) + '/limits', l)),
   });
 }
 
 /** @param {any} t */
-export function forget(t) {
+export function forgetType(t) {
   const waits = t.queued + t.delayed;
-  ask({
+  openDialog({
     title: `Forget ${t.type}?`, danger: true, button: 'Forget it',
     body: html`<p>${waits ? `${plural(waits, 'waiting job')} ${waits === 1 ? 'is' : 'are'} discarded, and the submitters are told. ` : ''}Failed jobs and outcomes that are kept are forgotten. What was counted stays in the totals. This cannot be undone.</p>`,
-    go: () => act(() => call('DELETE', path(t) + '?jobs=true'), r => `${t.type} is forgotten, ${plural(r.discarded, 'job')} discarded.`),
+    go: () => runAction(() => call('DELETE', typePath(t) + '?jobs=true'), r => `${t.type} is forgotten, ${plural(r.discarded, 'job')} discarded.`),
   });
 }
 
 /** @param {any} t */
-function fair(t) {
-  const set = (/** @type {boolean} */ v) => call('PUT', path(t), { fair: v });
-  act(() => set(!t.fair), t.fair ? `Groups of ${t.type} no longer take turns.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
+function editFairness(t) {
+  const set = (/** @type {boolean} */ v) => call('PUT', typePath(t), { fair: v });
+  runAction(() => set(!t.fair), t.fair ? `Groups of ${t.type} no longer take turns.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
 }
 
 /** Whether the token, if any, covers the type; a token may cover only some types. @param {string} name */
-const handsIn = name => !token.value || asked('/v1/status?type=' + enc(name), 0).data?.scopes.includes('submit');
+const maySubmit = name => !token.value || query('/v1/status?type=' + encode(name), 0).data?.scopes.includes('submit');
 
-export function type() {
+export function typeView() {
   const name = place.value.path[1] ?? '';
-  const r = asked('/v1/types/' + segment(name), 1000), groups = typeGroups(name);
-  second.value;
+  const r = query('/v1/types/' + segment(name), 1000), groups = typeGroups(name);
+  everySecond.value;
   const t = r.data;
-  const test = handsIn(name) && button('Test job', () => testJob(name), { scope: 'submit' });
+  const test = maySubmit(name) && button('Test job', () => submitTestJob(name), { scope: 'submit' });
   if (!t) {
     return html`<header class="bar"><h1 class="name">${name}</h1>${test}</header>
-      ${r.code === 404 ? empty('No job or worker of this type is or was here lately.', html`It may be misspelt. <a href=${to(['types'], { filter: name })}>Types with this in their name</a>`) : waiting(r)}`;
+      ${r.code === 404 ? empty('No job or worker of this type is or was here lately.', html`It may be misspelt. <a href=${link(['types'], { filter: name })}>Types with this in their name</a>`) : pendingText(r)}`;
   }
-  note(t);
+  addSample(t);
   const l = t.ledger;
-  return html`<header class="bar"><h1 class="name">${t.type}</h1><span class="marks">${marks(t)}</span>
+  return html`<header class="bar"><h1 class="name">${t.type}</h1><span class="marks">${typeBadges(t)}</span>
       <div class="actions">
         ${t.paused ? button('Resume', () => resume(t), { first: true }) : button('Pause', () => pause(t))}
-        ${button('Limits', () => limits(t))}
-        ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
+        ${button('Limits', () => editLimits(t))}
+        ${button(t.fair ? 'No turns' : 'Take turns', () => editFairness(t), { title: 'whether the groups of its jobs take turns' })}
         ${test}
-        ${!t.workers && !t.running && !t.paused && button('Forget', () => forget(t), { danger: true })}
+        ${!t.workers && !t.running && !t.paused && button('Forget', () => forgetType(t), { danger: true })}
       </div></header>
-    ${findingList(found('type', t.type), true)}
+    ${findingList(findingsOf('type', t.type), true)}
     <dl class="now">
-      <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing is waiting'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
+      <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${duration(t.oldest_seconds)}` : 'nothing is waiting'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(t.running)}</dd><dd class="note">${t.limits.concurrency ? `at most ${count(t.limits.concurrency)}` : 'no limit'}</dd></div>
-      <div class=${unserved(t) ? 'bad' : ''}><dt>Workers</dt><dd>${count(t.workers)}</dd><dd class="note">${t.workers ? `${count(t.idle)} with room` : 'none has joined'}</dd></div>
+      <div class=${isUnserved(t) ? 'bad' : ''}><dt>Workers</dt><dd>${count(t.workers)}</dd><dd class="note">${t.workers ? `${count(t.idle)} with room` : 'none has joined'}</dd></div>
       <div><dt>In</dt><dd>${rate(t.rates?.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
       <div><dt>Out</dt><dd>${rate(t.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
-      <div class=${t.rates?.failed ? 'bad' : ''}><dt>Failed</dt><dd>${count(l.failed)}</dd><dd class="note">${t.dead ? html`<a href=${to(['dead', t.type])}>${count(t.dead)} kept</a>` : 'none kept'}</dd></div>
+      <div class=${t.rates?.failed ? 'bad' : ''}><dt>Failed</dt><dd>${count(l.failed)}</dd><dd class="note">${t.dead ? html`<a href=${link(['dead', t.type])}>${count(t.dead)} kept</a>` : 'none kept'}</dd></div>
     </dl>
-    ${plots(seen.series, t.type)}
+    ${plots(typeHistory.series, t.type)}
     <section><h2>Workers</h2>${workerTable({ type: t.type })}</section>
     ${groups}
-    <section><h2>Jobs</h2>${jobs({ type: t.type })}</section>
+    <section><h2>Jobs</h2>${jobTable({ type: t.type })}</section>
     <section><h2>Since the start</h2>${facts([['Submitted', count(l.submitted)], ['Handed out', count(t.dispatched)], ['Handed out again', count(t.requeued)],
       ['Overdue runs', count(t.overdue)], ['Answered', count(l.answered)], ['Failed', count(l.failed)], ['Cancelled', count(l.cancelled)], ['Expired', count(l.expired)],
       ['Discarded', count(l.discarded)], ['Submitters with jobs', count(t.submitters)]])}</section>`;

@@ -1,46 +1,46 @@
 // Workers and submitters.
 import { html } from '../html.js';
-import { asked, enc } from '../api.js';
-import { grown } from '../live.js';
-import { bytes, count, time } from '../format.js';
+import { query, encode } from '../api.js';
+import { currentAge } from '../live.js';
+import { bytes, count, duration } from '../format.js';
 import { table } from '../table.js';
-import { badge, empty, jobLink, Listing, to, waiting } from '../parts.js';
+import { badge, empty, jobLink, Listing, link, pendingText } from '../parts.js';
 import { typeLink } from './findings.js';
 
 /** @param {any} p */
-const who = p => html`<span class="name">${p.client ?? html`<span class="muted">unnamed</span>`}</span> <span class="muted">${p.address}</span>`;
+const peerName = p => html`<span class="name">${p.client ?? html`<span class="muted">unnamed</span>`}</span> <span class="muted">${p.address}</span>`;
 
 /** @type {import('../table.js').Column[]} */
 const workerColumns = [
-  { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.overdue > 0 && badge(`${count(w.overdue)} overdue`, 'warning')} ${w.left && badge('leaving')}` },
-  { name: 'Serves', wide: 1, of: w => serves(w.serves, w.types) },
-  { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(grown(w, w.idle_seconds))}</span>` },
+  { name: 'Worker', class: 'main', of: w => html`${peerName(w)} ${w.overdue > 0 && badge(`${count(w.overdue)} overdue`, 'warning')} ${w.left && badge('leaving')}` },
+  { name: 'Serves', wide: 1, of: w => servedTypes(w.serves, w.types) },
+  { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${link(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${duration(currentAge(w, w.idle_seconds))}</span>` },
   { name: 'Jobs', num: true, wide: 2, title: 'jobs out on it, of those that it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
   { name: 'Unread', num: true, wide: 3, title: 'bytes that it has not read', of: w => w.unread_bytes ? bytes(w.unread_bytes) : '' },
-  { name: 'Since', num: true, wide: 2, of: w => time(grown(w, w.connected_seconds)) },
+  { name: 'Since', num: true, wide: 2, of: w => duration(currentAge(w, w.connected_seconds)) },
 ];
 
 /** @param {string} name a type, or a pattern of them */
-const served = name => name.includes('*') ? html`<span class="name">${name}</span>` : typeLink(name);
+const typeOrPattern = name => name.includes('*') ? html`<span class="name">${name}</span>` : typeLink(name);
 
 /** @param {string[]} names @param {number} all */
-const serves = (names, all) => html`${names.slice(0, 3).map((n, i) => html`${i ? ', ' : ''}${served(n)}`)}${all > 3 ? html` <span class="muted">and ${count(all - 3)} more</span>` : ''}`;
+const servedTypes = (names, all) => html`${names.slice(0, 3).map((n, i) => html`${i ? ', ' : ''}${typeOrPattern(n)}`)}${all > 3 ? html` <span class="muted">and ${count(all - 3)} more</span>` : ''}`;
 
 /** @type {import('../table.js').Column[]} */
 const submitterColumns = [
-  { name: 'Submitter', class: 'main', of: who },
-  { name: 'Types', wide: 1, of: s => serves(s.type_names, s.types) },
-  { name: 'Jobs', num: true, of: s => s.jobs ? html`<a href=${to(['jobs'], { submitter: s.number })}>${count(s.jobs)}</a>` : '0' },
+  { name: 'Submitter', class: 'main', of: peerName },
+  { name: 'Types', wide: 1, of: s => servedTypes(s.type_names, s.types) },
+  { name: 'Jobs', num: true, of: s => s.jobs ? html`<a href=${link(['jobs'], { submitter: s.number })}>${count(s.jobs)}</a>` : '0' },
   { name: 'Their size', num: true, wide: 2, of: s => bytes(s.bytes) },
   { name: 'Unread', num: true, wide: 1, title: 'answers that it has not read', of: s => s.unread_bytes ? bytes(s.unread_bytes) : '' },
-  { name: 'Since', num: true, wide: 1, of: s => time(grown(s, s.connected_seconds)) },
+  { name: 'Since', num: true, wide: 1, of: s => duration(currentAge(s, s.connected_seconds)) },
 ];
 
 /** Shows the first page of a listing, which is refreshed. At the press of a button it shows all pages.
  * @param {string} path @param {Listing} more @param {(items: any[]) => any} draw @param {any} none */
-function peers(path, more, draw, none) {
-  const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.rows() : null;
-  if (!first.data) return waiting(first);
+function peerList(path, more, draw, none) {
+  const first = query(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.rows() : null;
+  if (!first.data) return pendingText(first);
   if (all?.items.length) return html`${draw(all.items)}${more.foot()}`;
   if (!first.data.items.length && first.data.next === undefined) return none;
   return html`${draw(first.data.items)}${first.data.next !== undefined && html`<p class="note"><button type="button" onClick=${() => more.of(path)}>There are more: look through all</button></p>`}`;
@@ -49,12 +49,12 @@ function peers(path, more, draw, none) {
 const moreWorkers = new Listing(), moreSubmitters = new Listing();
 
 /** @param {{type?: string}} of */
-export const workerTable = ({ type } = {}) => peers('/v1/workers' + (type === undefined ? '' : '?type=' + enc(type)), moreWorkers,
+export const workerTable = ({ type } = {}) => peerList('/v1/workers' + (type === undefined ? '' : '?type=' + encode(type)), moreWorkers,
   items => table('Workers', type === undefined ? workerColumns : workerColumns.filter(c => c.name !== 'Serves'), items, w => w.number),
   empty(type === undefined ? 'No worker is connected.' : 'No worker has joined this type.', html`On a host with the tool: <code>gloom work ${type ?? 'TYPE'} -- COMMAND</code>`));
 
-export const workers = () => html`<header class="bar"><h1>Workers</h1></header>${workerTable()}`;
+export const workersView = () => html`<header class="bar"><h1>Workers</h1></header>${workerTable()}`;
 
-export const submitters = () => html`<header class="bar"><h1>Submitters</h1></header>
-  ${peers('/v1/submitters', moreSubmitters, items => table('Submitters', submitterColumns, items, s => s.number),
+export const submittersView = () => html`<header class="bar"><h1>Submitters</h1></header>
+  ${peerList('/v1/submitters', moreSubmitters, items => table('Submitters', submitterColumns, items, s => s.number),
     empty('No submitter is connected.', 'There may still be jobs that live without their submitter.'))}`;

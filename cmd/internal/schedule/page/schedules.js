@@ -1,18 +1,18 @@
 // Schedules: when their jobs are due, and what happened at the last due times.
 import { html } from './html.js';
-import { asked, call, enc, text } from './api.js';
-import { elements, members, moment, parse, pretty } from './format.js';
+import { query, call, encode, requestText } from './api.js';
+import { elements, members, dateTime, parse, indent } from './format.js';
 import { table } from './table.js';
-import { shown } from './body.js';
-import { act, ask, badge, button, empty, facts, Listing, place, to, waiting } from './parts.js';
+import { longText } from './body.js';
+import { runAction, openDialog, badge, button, empty, facts, Listing, place, link, pendingText } from './parts.js';
 
 const keys = ['cron', 'zone', 'job', 'catch_up', 'window_ms', 'overlap', 'paused', 'until', 'note'];
 
 /** A schedule with its members as they were written. @param {string} s */
-const whole = s => ({ ...parse(s), raw: members(s) });
+const readSchedule = s => ({ ...parse(s), raw: members(s) });
 
 /** @param {any} s */
-const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one is waiting', 'info')}</span>`;
+const scheduleBadges = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one is waiting', 'info')}</span>`;
 
 /** Returns the view of a daemon's schedules. list: the path of the list in /v1; path: returns the path of a schedule in /v1; route:
  * returns the parts of a schedule's address in the page; named: returns the schedule that such parts name; what: describes its job;
@@ -20,24 +20,24 @@ const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warni
  * @param {{list: string, path: (s: any) => string, route: (s: any) => string[], named: (route: string[]) => any, what: (s: any) => any, made: (id: string, s: any) => any, scope: string, how: any}} of */
 export function schedulesOf({ list, path, route, named, what, made, scope, how }) {
   const listing = new Listing(async (where, next) => {
-    const m = members(await text('GET', `${where}?limit=100${next ? '&cursor=' + enc(next) : ''}`)), next_ = parse(m.cursor ?? 'null');
-    return { items: elements(m.items).map(whole), next: next_ ?? undefined };
+    const m = members(await requestText('GET', `${where}?limit=100${next ? '&cursor=' + encode(next) : ''}`)), next_ = parse(m.cursor ?? 'null');
+    return { items: elements(m.items).map(readSchedule), next: next_ ?? undefined };
   });
   const again = (/** @type {any} */ r) => { listing.again(); return r; };
-  const read = async (/** @type {string} */ method, /** @type {string} */ where) => whole(await text(method, where));
+  const read = async (/** @type {string} */ method, /** @type {string} */ where) => readSchedule(await requestText(method, where));
 
   /** Puts a schedule. The fields are JSON texts, by their names. @param {any} s @param {Record<string, string>} fields */
   const put = (s, fields) => call('PUT', path(s), `{${keys.filter(k => fields[k] && fields[k] !== 'null' && fields[k] !== '""').map(k => `"${k}":${fields[k]}`)}}`);
 
   /** @param {any} s @param {boolean} on */
   function pause(s, on) {
-    const set = async (/** @type {boolean} */ paused) => put(s, { ...members(await text('GET', path(s))), paused: String(paused) });
-    act(() => set(on), `${s.name} ${on ? 'is paused' : 'is resumed'}.`, () => set(!on).then(again)).then(again);
+    const set = async (/** @type {boolean} */ paused) => put(s, { ...members(await requestText('GET', path(s))), paused: String(paused) });
+    runAction(() => set(on), `${s.name} ${on ? 'is paused' : 'is resumed'}.`, () => set(!on).then(again)).then(again);
   }
 
-  const remove = (/** @type {any} */ s) => ask({
+  const remove = (/** @type {any} */ s) => openDialog({
     title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. The jobs that it has made are kept.</p>`,
-    go: () => act(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
+    go: () => runAction(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
   });
 
   /** The actions on a schedule. A schedule from a file has none: it can only be changed in the file. @param {any} s */
@@ -45,26 +45,26 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
     : html`<span class="row">${button(s.paused ? 'Resume' : 'Pause', () => pause(s, !s.paused), { scope })} ${button('Delete', () => remove(s), { scope, danger: true })}</span>`;
 
   /** @param {any} s @param {any} x */
-  const came = (s, x) => !x ? '–' : x.job_id ? html`${moment(x.made_at)} ${made(x.job_id, s)}` : html`${moment(x.due_at)} ${badge('skipped', 'warning')} ${x.why ?? ''}`;
+  const came = (s, x) => !x ? '–' : x.job_id ? html`${dateTime(x.made_at)} ${made(x.job_id, s)}` : html`${dateTime(x.due_at)} ${badge('skipped', 'warning')} ${x.why ?? ''}`;
 
   /** @type {import('./table.js').Column[]} */
   const columns = [
-    { name: 'Schedule', class: 'main', of: s => html`<a class="name" href=${to(['schedules', ...route(s)])}>${route(s).join(' ')}</a> ${marks(s)}` },
+    { name: 'Schedule', class: 'main', of: s => html`<a class="name" href=${link(['schedules', ...route(s)])}>${route(s).join(' ')}</a> ${scheduleBadges(s)}` },
     { name: 'When', of: s => html`<code>${s.cron}</code> ${s.zone}` },
     { name: 'Job', wide: 1, of: what },
-    { name: 'Next', num: true, of: s => s.next[0] && !s.paused ? moment(s.next[0]) : '–' },
+    { name: 'Next', num: true, of: s => s.next[0] && !s.paused ? dateTime(s.next[0]) : '–' },
     { name: 'Last', wide: 2, of: s => came(s, s.last[0]) },
     { name: 'Do', wide: 1, of: buttons },
   ];
 
   function one(/** @type {any} */ id) {
-    const r = asked(path(id), 2000, read), s = r.data && { ...id, ...r.data };
-    return html`<header class="bar"><h1 class="name">${route(id).join(' ')}</h1>${s && marks(s)}<a href=${to(['schedules'])}>all schedules</a>${s && html`<div class="actions">${buttons(s)}</div>`}</header>
-      ${!s ? waiting(r) : html`${facts([['When', html`<code>${s.cron}</code> ${s.zone}`], ['Job', what(s)], ['Missed due times', { none: 'make no job', one: 'make one job', all: 'make a job each' }[/** @type {string} */ (s.catch_up)]],
-          ['While the previous job has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one is waiting' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
-        <section><h2>Due next</h2>${s.next.length && !s.paused ? html`<ul>${s.next.map((/** @type {string} */ t) => html`<li key=${t}>${moment(t)}</li>`)}</ul>` : html`<p class="note">Never${s.paused ? ' while it is paused' : ''}.</p>`}</section>
+    const r = query(path(id), 2000, read), s = r.data && { ...id, ...r.data };
+    return html`<header class="bar"><h1 class="name">${route(id).join(' ')}</h1>${s && scheduleBadges(s)}<a href=${link(['schedules'])}>all schedules</a>${s && html`<div class="actions">${buttons(s)}</div>`}</header>
+      ${!s ? pendingText(r) : html`${facts([['When', html`<code>${s.cron}</code> ${s.zone}`], ['Job', what(s)], ['Missed due times', { none: 'make no job', one: 'make one job', all: 'make a job each' }[/** @type {string} */ (s.catch_up)]],
+          ['While the previous job has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one is waiting' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && dateTime(s.until)], ['Note', s.note]])}
+        <section><h2>Due next</h2>${s.next.length && !s.paused ? html`<ul>${s.next.map((/** @type {string} */ t) => html`<li key=${t}>${dateTime(t)}</li>`)}</ul>` : html`<p class="note">Never${s.paused ? ' while it is paused' : ''}.</p>`}</section>
         <section><h2>Last</h2>${s.last.length ? html`<ul>${s.last.map((/** @type {any} */ x) => html`<li key=${x.due_at}>${came(s, x)}</li>`)}</ul>` : html`<p class="note">It has not been due yet.</p>`}</section>
-        <section><h2>The job that it makes</h2>${shown(pretty(s.raw.job), 'Job')}</section>`}`;
+        <section><h2>The job that it makes</h2>${longText(indent(s.raw.job), 'Job')}</section>`}`;
   }
 
   return () => {

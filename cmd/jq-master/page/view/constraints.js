@@ -1,28 +1,28 @@
 // The view of constraints: which jobs each one matches, and how many it holds back.
 import { html } from '../html.js';
-import { call, enc, text } from '../api.js';
+import { call, encode, requestText } from '../api.js';
 import { count, members } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, badge, button, empty, place, to, waiting } from '../parts.js';
-import { heldJobs, limit, rules } from './findings.js';
+import { runAction, openDialog, badge, button, empty, place, link, pendingText } from '../parts.js';
+import { heldJobs, limitText, queryConstraints } from './findings.js';
 import { isJSON } from './matcher.js';
 
 const keys = ['match', 'rate', 'burst', 'concurrency', 'per', 'enabled'];
 
-const path = (/** @type {string} */ id) => '/v1/constraints/' + enc(id);
+const constraintPath = (/** @type {string} */ id) => '/v1/constraints/' + encode(id);
 
 /** Sets a constraint. The values of its members are JSON texts. @param {string} id @param
  * {Record<string, string>} fields */
-const put = (id, fields) => call('PUT', path(id), `{${keys.filter(k => fields[k] !== undefined).map(k => `"${k}":${fields[k]}`)}}`);
+const putConstraint = (id, fields) => call('PUT', constraintPath(id), `{${keys.filter(k => fields[k] !== undefined).map(k => `"${k}":${fields[k]}`)}}`);
 
 /** Sets a constraint again with some members changed. @param {string} id @param {Record<string,
  * string>} change */
-const change = async (id, change) => put(id, { ...members(await text('GET', path(id))), ...change });
+const changeConstraint = async (id, change) => putConstraint(id, { ...members(await requestText('GET', constraintPath(id))), ...change });
 
 /** @param {any} [c] */
-function edit(c) {
+function editConstraint(c) {
   const was = c?.raw, n = (/** @type {string} */ k) => c && c[k] !== null ? was[k] : '';
-  ask({
+  openDialog({
     title: c ? `Constraint ${c.id}` : 'A constraint', button: 'Set', body: html`
       ${!c && html`<label>Its id <input name="id" required maxlength="200" placeholder="per-user" autocomplete="off" /></label>`}
       <label>Matcher, JSON; {} is every job <textarea name="match" rows="3" spellcheck="false" required>${was?.match ?? '{"field": "/name", "op": "eq", "value": "greet"}'}</textarea></label>
@@ -33,40 +33,40 @@ function edit(c) {
       <p class="note">An empty field sets no limit; 0 at a time holds back all.</p>`,
     go: form => {
       const f = (/** @type {string} */ k) => String(form.get(k) ?? '').trim(), id = c?.id ?? f('id');
-      return act(() => {
+      return runAction(() => {
         if (!isJSON(f('match'))) throw new Error('the matcher is not JSON');
-        return put(id, { match: f('match'), concurrency: f('concurrency') || 'null', rate: f('rate') || 'null', burst: f('burst') || 'null', per: f('per') ? JSON.stringify(f('per')) : 'null', enabled: was?.enabled ?? 'true' });
-      }, `The constraint ${id} is set.`, c ? () => put(id, was) : undefined);
+        return putConstraint(id, { match: f('match'), concurrency: f('concurrency') || 'null', rate: f('rate') || 'null', burst: f('burst') || 'null', per: f('per') ? JSON.stringify(f('per')) : 'null', enabled: was?.enabled ?? 'true' });
+      }, `The constraint ${id} is set.`, c ? () => putConstraint(id, was) : undefined);
     },
   });
 }
 
 /** @param {any} c */
-function remove(c) {
+function removeConstraint(c) {
   let was = c.raw; // the list may be out of date
-  act(async () => {
-    was = members(await text('GET', path(c.id)));
-    await call('DELETE', path(c.id));
-  }, `The constraint ${c.id} was removed.`, () => put(c.id, was));
+  runAction(async () => {
+    was = members(await requestText('GET', constraintPath(c.id)));
+    await call('DELETE', constraintPath(c.id));
+  }, `The constraint ${c.id} was removed.`, () => putConstraint(c.id, was));
 }
 
 /** @param {any} c @param {boolean} on */
-const turn = (c, on) => act(() => change(c.id, { enabled: String(on) }), `The constraint ${c.id} is ${on ? 'on' : 'off'}.`, () => change(c.id, { enabled: String(!on) }));
+const setEnabled = (c, on) => runAction(() => changeConstraint(c.id, { enabled: String(on) }), `The constraint ${c.id} is ${on ? 'on' : 'off'}.`, () => changeConstraint(c.id, { enabled: String(!on) }));
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
-  { name: 'Constraint', class: 'main', of: c => html`<span class="name">${c.id}</span> ${!c.enabled && badge('off', 'warning')}<div class="note narrow">${limit(c)}</div>` },
-  { name: 'Allows', wide: 1, of: limit },
+  { name: 'Constraint', class: 'main', of: c => html`<span class="name">${c.id}</span> ${!c.enabled && badge('off', 'warning')}<div class="note narrow">${limitText(c)}</div>` },
+  { name: 'Allows', wide: 1, of: limitText },
   { name: 'Held back', num: true, of: c => c.blocked ? html`<a href=${heldJobs(c)}>${count(c.blocked)}</a>` : '0' },
-  { name: 'Running', num: true, wide: 1, of: c => c.running ? html`<a href=${to(['jobs'], { status: 'running', match: c.raw.match })}>${count(c.running)}</a>` : '0' },
+  { name: 'Running', num: true, wide: 1, of: c => c.running ? html`<a href=${link(['jobs'], { status: 'running', match: c.raw.match })}>${count(c.running)}</a>` : '0' },
   { name: 'Of', num: true, wide: 1, title: 'jobs that it matches', of: c => count(c.matching) },
   { name: 'Matcher', wide: 2, class: 'reason', of: c => html`<code>${c.raw.match.slice(0, 300)}</code>` },
-  { name: 'Do', of: c => html`<span class="row">${button('Change', () => edit(c))} ${c.enabled ? button('Turn off', () => turn(c, false)) : button('Turn on', () => turn(c, true))} ${button('Remove', () => remove(c), { danger: true })}</span>` },
+  { name: 'Do', of: c => html`<span class="row">${button('Change', () => editConstraint(c))} ${c.enabled ? button('Turn off', () => setEnabled(c, false)) : button('Turn on', () => setEnabled(c, true))} ${button('Remove', () => removeConstraint(c), { danger: true })}</span>` },
 ];
 
-export function constraints() {
-  const r = rules(), id = place.value.query.get('id'), list = (r.data ?? []).filter((/** @type {any} */ c) => !id || c.id === id);
-  return html`<header class="bar"><h1>Constraints</h1><span class="note">which jobs they match, and how many they hold back ${id && html`<a href=${to(['constraints'])}>all of them</a>`}</span>${button('Add a constraint', () => edit())}</header>
-    ${waiting(r) ?? (list.length ? table('Constraints', columns, list, c => c.id) : empty('There is no constraint: jobs are limited by the slots of workers alone.'))}
+export function constraintsView() {
+  const r = queryConstraints(), id = place.value.query.get('id'), list = (r.data ?? []).filter((/** @type {any} */ c) => !id || c.id === id);
+  return html`<header class="bar"><h1>Constraints</h1><span class="note">which jobs they match, and how many they hold back ${id && html`<a href=${link(['constraints'])}>all of them</a>`}</span>${button('Add a constraint', () => editConstraint())}</header>
+    ${pendingText(r) ?? (list.length ? table('Constraints', columns, list, c => c.id) : empty('There is no constraint: jobs are limited by the slots of workers alone.'))}
     ${list[0] && !list[0].persisted && html`<p class="note">They are in memory only: a restart loses them. --redis or --constraints keeps them.</p>`}`;
 }
