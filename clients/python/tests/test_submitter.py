@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 import warnings
+from collections import deque
 from unittest import mock
 
 from support import PATIENCE, FakeBroker, closed_port, eventually
@@ -742,6 +743,43 @@ class Window(SubmitterCase):
         self.assertEqual(jobs.outstanding, 0)
         jobs.submit("echo", 2, wait=0)
         self.assertEqual(peer.expect("submit")["body"], 2)
+
+    def test_a_signal_handler_may_submit(self):
+        jobs = self.submitter()
+        jobs.connect()
+        peer = self.broker.accept()
+
+        class Inbox(deque):
+            def append(self, job):  # the signal comes here
+                if signals:
+                    signals.pop()
+                    jobs.submit("echo", 2)
+                super().append(job)
+
+        signals, jobs._core._connector.inbox = ["one"], Inbox()
+        submit = threading.Thread(target=jobs.submit, args=("echo", 1), daemon=True)
+        submit.start()
+        submit.join(PATIENCE)
+        self.assertFalse(submit.is_alive())
+        self.assertEqual(peer.expect("submit")["body"], 2)
+        self.assertEqual(peer.expect("submit")["body"], 1)
+
+    def test_outstanding_counts_no_job_twice(self):
+        jobs = self.submitter()
+        jobs.connect()
+        self.broker.accept()
+        told = []
+
+        def begin_inbox():  # while the loop takes the jobs out of the last one
+            reader = threading.Thread(target=lambda: told.append(jobs.outstanding))
+            reader.start()
+            reader.join(0.05)
+            return deque()
+
+        with mock.patch("gloom._connector.deque", side_effect=begin_inbox):
+            jobs.submit("echo")
+            eventually(lambda: told)
+        self.assertEqual(told[0], 1)
 
     def test_drain_sends_the_job_of_an_interrupted_submit(self):
         jobs = self.submitter()

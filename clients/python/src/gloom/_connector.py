@@ -31,7 +31,7 @@ class Connector:
     def __init__(self, options: Options, window: int) -> None:
         self._options = options
         self._window = window
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may submit a job, too
         self._shut = False  # no more jobs are admitted
         # The connection for new jobs.  When it is lost, its kept jobs stay with it until
         # there is another one.
@@ -67,7 +67,8 @@ class Connector:
     @property
     def outstanding(self) -> int:
         """The number of admitted jobs that have not ended."""
-        return self._out + len(self.inbox)
+        with self._lock:
+            return self._out + len(self.inbox)
 
     def ready(self, patient: bool) -> bool:
         """Whether there is a connection.  Raises the error of the last attempt to make
