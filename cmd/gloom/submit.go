@@ -370,12 +370,14 @@ func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format
 			var typ api.Type
 			var j api.Job
 			text, o, goOn := "", s.conn.operator(), id != "" && cli.IsTerminal(s.err)
-			if o.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved() {
+			switch get := http.MethodGet; {
+			case id != "" && o.call(ctx, get, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
+			case o.call(ctx, get, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
 				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one"
-			} else if goOn && o.call(ctx, http.MethodGet, "/v1/jobs/"+api.Segment(id), nil, &j) == nil {
+			case goOn:
 				text = whyWaiting(&j)
 			}
-			if text != "" && text != told {
+			if text != "" && text != told && ctx.Err() == nil {
 				note("%s", text)
 				told = text
 			}
