@@ -43,11 +43,34 @@ func (c column) maxBytes() int64 {
 	return 1
 }
 
+// isUTF8 reports whether the column has a text's bytes as they are.
+func (c column) isUTF8() bool {
+	switch c.charset {
+	case "", "utf8", "utf8mb3", "utf8mb4":
+		return true
+	}
+	return false
+}
+
+// storedLen returns what the SQL function lenFunction returns for a text in this column.
+func (c column) storedLen(s string) int64 {
+	if c.isUTF8() {
+		return int64(len(s))
+	}
+	return int64(utf8.RuneCountInString(s))
+}
+
+func (c column) lenFunction() string {
+	if c.isUTF8() {
+		return "LENGTH"
+	}
+	return "CHAR_LENGTH"
+}
+
 // placeholder returns the SQL for a text of this column. An explicit conversion replaces characters
 // that the charset lacks; an implicit one cuts the text at the first.
 func (c column) placeholder() string {
-	switch c.charset {
-	case "", "utf8", "utf8mb3", "utf8mb4":
+	if c.isUTF8() {
 		return "?"
 	}
 	return "CONVERT(? USING " + c.charset + ")"

@@ -72,6 +72,32 @@ func TestOutputBeyondPacket(t *testing.T) {
 	}
 }
 
+// TestNarrowedColumn: an output is cut with a mark, or its characters replaced, also right after the columns
+// were altered.
+func TestNarrowedColumn(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", longLease)
+	accept(t, s, 5, "a")
+	write(t, s, Batch{Start: []int64{1, 2, 3}})
+	long := strings.Repeat("x", 100_000)
+	finish := func(id int64, stdout string) {
+		t.Helper()
+		if w := write(t, s, Batch{Finish: []Result{{ID: id, OK: true, Stdout: stdout, Stderr: "why"}}}); len(w.Failed)+len(w.Lost) > 0 {
+			t.Fatal(w)
+		}
+	}
+	finish(1, "short")
+	table.exec(t, "ALTER TABLE jobs MODIFY stdout text")
+	finish(2, long)
+	if r := table.read(t, 2); len(*r.Stdout) > 65535 || !strings.HasSuffix(*r.Stdout, CutMark) || *r.Stderr != StdoutCut+"why" {
+		t.Errorf("%d bytes that end with %q, and stderr %q", len(*r.Stdout), (*r.Stdout)[len(*r.Stdout)-30:], *r.Stderr)
+	}
+	table.exec(t, "ALTER TABLE jobs MODIFY stdout mediumtext CHARACTER SET latin1")
+	finish(3, "aé€Жb")
+	checkEqual(t, "in latin1", *table.read(t, 3).Stdout, "aé€?b")
+}
+
 func TestRetryShortened(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `CREATE TRIGGER guard BEFORE UPDATE ON jobs FOR EACH ROW

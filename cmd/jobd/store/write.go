@@ -69,7 +69,7 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 	return ids[:n], ids[n:]
 }
 
-// fitFinals returns the finals with outputs that fit their columns and one packet.
+// fitFinals returns the finals with outputs that fit their columns, as last read, and one packet.
 func (s *SQL) fitFinals(finals []Result) []Result {
 	packet := s.connector.MaxPacket() - statementSize
 	fitted := make([]Result, len(finals))
@@ -344,7 +344,8 @@ func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 }
 
 func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
-	update := "UPDATE " + s.table().name + primaryKeyHint + " SET "
+	t := s.table()
+	update := "UPDATE " + t.name + primaryKeyHint + " SET "
 	var texts []string
 	var args [][]any
 	add := func(set string, ids []int64, values ...any) {
@@ -362,8 +363,8 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 	simple("status = 'waiting', time_started = 0", p.requeue)
 	simple("status = 'manual', time_started = 0", p.requeueManual)
 	for _, group := range groupByResult(p.finish) {
-		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+s.table().stdout.placeholder()+
-			", stderr = "+s.table().stderr.placeholder()+", time_finished = ?", group.ids, group.args()...)
+		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+t.stdout.placeholder()+
+			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.args()...)
 	}
 	if len(texts) > 1 && !s.connector.SingleStatements() {
 		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
@@ -373,8 +374,54 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 			return err
 		}
 	}
+	altered, err := s.foundAltered(ctx, tx, t, p.finish)
+	if err == nil && altered {
+		err = s.writePlan(ctx, tx, at, &plan{finish: s.fitFinals(p.finish)})
+	}
+	if err != nil {
+		return err
+	}
 	failpoint.Reach("write: rows updated")
 	return s.deleteClaims(ctx, tx, p.freeClaims)
+}
+
+// foundAltered reports whether the columns for outputs are no longer those of t, whose limits the outputs
+// fit. The server cuts a text that is too long for its column, and replaces characters, and does not say
+// so. Therefore foundAltered reads what was written and, if that is something else, the shape of the
+// table. If the shape is the same, a trigger has changed the outputs.
+func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []Result) (bool, error) {
+	wanted := make(map[int64][2]int64, len(finals))
+	for _, f := range finals {
+		if len(f.Stdout)+len(f.Stderr) > 0 {
+			wanted[f.ID] = [2]int64{t.stdout.storedLen(f.Stdout), t.stderr.storedLen(f.Stderr)}
+		}
+	}
+	if len(wanted) == 0 {
+		return false, nil
+	}
+	rows, err := tx.QueryContext(ctx, "SELECT id, COALESCE("+t.stdout.lenFunction()+"(stdout), 0), COALESCE("+t.stderr.lenFunction()+"(stderr), 0) FROM "+
+		t.name+primaryKeyHint+" WHERE id IN ("+joinIDs(slices.Sorted(maps.Keys(wanted)))+")")
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	same := true
+	for rows.Next() {
+		var id int64
+		var is [2]int64
+		if err := rows.Scan(&id, &is[0], &is[1]); err != nil {
+			return false, err
+		}
+		same = same && is == wanted[id]
+	}
+	if err := rows.Err(); same || err != nil {
+		return false, err
+	}
+	if err := s.readShape(ctx); err != nil {
+		return false, err
+	}
+	now := s.table()
+	return now.stdout != t.stdout || now.stderr != t.stderr || !slices.Equal(s.fitFinals(finals), finals), nil
 }
 
 func (f Result) args() []any {
