@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -11,8 +12,8 @@ const (
 	// scrapeWait bounds how long a scrape or a snapshot waits for a count of the jobs. After that
 	// it uses the result of the last count.
 	scrapeWait = 100 * time.Millisecond
-	// After a count of the jobs, the next one begins no earlier than after countShare times its
-	// duration.
+	// After a count of the jobs, the next one begins no earlier than after countShare times the
+	// time that counting takes.
 	countShare = 100
 )
 
@@ -23,6 +24,19 @@ type countCache struct {
 	countedAt time.Time               // when it began
 	running   chan struct{}           // closed when the current count ends; nil if none runs
 	nextCount time.Time               // no count begins before this time
+	took      time.Duration           // by the last count that has not failed; 0 if there was none
+}
+
+// pause returns how long no count begins after one that has ended. A count that failed, or that took
+// far longer than the one before, has waited, as for a table that somebody had locked: that says
+// nothing about how long counting takes. The caller holds mu.
+func (t *countCache) pause(took time.Duration, err error) time.Duration {
+	if err != nil {
+		return took
+	}
+	before := t.took
+	t.took = took
+	return countShare * min(took, cmp.Or(before, took))
 }
 
 // counts returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
@@ -40,7 +54,7 @@ func (e *Engine) counts() (map[string]store.Counts, time.Time) {
 			if t.counts, t.countedAt = types, now; err != nil {
 				t.counts = nil // no log: the gauge of the store says that it is away
 			}
-			t.running, t.nextCount = nil, time.Now().Add(countShare*time.Since(now))
+			t.running, t.nextCount = nil, time.Now().Add(t.pause(time.Since(now), err))
 			close(done)
 		}()
 	}

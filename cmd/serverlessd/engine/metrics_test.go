@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -59,6 +60,30 @@ func TestScrapes(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestPauseAfterCount: a table that was locked once does not leave operators without figures for a
+// hundred times as long.
+func TestPauseAfterCount(t *testing.T) {
+	const fast, locked = 10 * time.Millisecond, 30 * time.Second
+	var c countCache
+	for i, step := range []struct {
+		took time.Duration
+		err  error
+		want time.Duration
+	}{
+		{locked, store.ErrAway, locked},
+		{fast, nil, countShare * fast},
+		{locked, store.ErrAway, locked},
+		{locked, nil, countShare * fast},
+		{fast, nil, countShare * fast},
+		{locked, nil, countShare * fast},
+		{locked, nil, countShare * locked}, // there are that many jobs
+	} {
+		if got := c.pause(step.took, step.err); got != step.want {
+			t.Errorf("step %d: a pause of %s after a count of %s (%v), want %s", i, got, step.took, step.err, step.want)
+		}
+	}
 }
 
 // TestSnapshots: snapshots come from memory, and only one of a hundred makes the stores count the
