@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gloom/cmd/internal/durable"
 	"gloom/cmd/jobd/store"
@@ -82,6 +84,21 @@ func (s *spool) entry(path string) (e spoolEntry, size int64, err error) {
 	return e, int64(len(text)), err
 }
 
+// isReadError reports whether the disk did not give a file that is there.
+func isReadError(err error) bool {
+	var file *fs.PathError
+	return errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist)
+}
+
+// named returns what the name of a file says of the result in it: the job has ended, and it is not known how.
+func (s *spool) named(path string) (e spoolEntry, err error) {
+	e.Final = store.Result{Code: -1, At: time.Now().Unix()}
+	if _, err = fmt.Sscanf(filepath.Base(path), s.prefix+"%d-%d.json", &e.Token, &e.Final.ID); err == nil && s.path(e.Token, e.Final.ID) != path {
+		err = errors.New("not the name of a result")
+	}
+	return e, err
+}
+
 // remove removes a result from the spool. If the file reappears after a power failure, its row no
 // longer belongs to this token and is left alone.
 func (s *spool) remove(token, id int64) {
@@ -91,7 +108,8 @@ func (s *spool) remove(token, id int64) {
 }
 
 // eachResult calls f for each result that earlier daemons have spooled, with the size of its file,
-// and onError for each file that cannot be read.
+// and onError for each file that cannot be read. If it may be readable later, f is called, too, with
+// what its name says.
 func (s *spool) eachResult(f func(e spoolEntry, size int64), onError func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -108,7 +126,12 @@ func (s *spool) eachResult(f func(e spoolEntry, size int64), onError func(file s
 		}
 		if err != nil {
 			onError(path, err)
-			continue
+			if !isReadError(err) {
+				continue
+			}
+			if e, err = s.named(path); err != nil {
+				continue
+			}
 		}
 		f(e, size)
 	}

@@ -17,6 +17,7 @@ import (
 	"gloom/cmd/jobd/store"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
 func TestStopWithoutDatabase(t *testing.T) {
@@ -65,49 +66,74 @@ func (f vanishingStore) Register(ctx context.Context) error {
 }
 
 // TestSpooledResult: a result in the spool is written when the database is
-// back, however late, and until then the reaper does not settle its row.
+// back, however late, and until then the reaper does not settle its row. The same holds while the
+// disk does not give the file.
 func TestSpooledResult(t *testing.T) {
 	for _, orphans := range []string{"fail", requeueOrphans} {
-		cfg := configFor(t, "a")
-		cfg.SpoolDir, cfg.Orphans = t.TempDir(), orphans
-		script(t, &cfg, "echo again $id")
-		table := storetest.NewTable()
-		dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
-		if err := dead.Register(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f := &fixture{t: t, table: table}
-		f.insert(store.Waiting, "a", 1, 2)
-		if _, err := dead.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := dead.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
-			t.Fatal(err)
-		}
-		b := &Bridge{cfg: cfg}
-		sp, err := newSpool(cfg.SpoolDir, b.spoolTable())
-		if err == nil {
-			err = sp.save(dead.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		table.Forget(dead.Token()) // so that it is considered dead at the first check
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		if b, err = open(ctx, cfg, zerolog.Nop(), nil, vanishingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), table}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { b.Close() })
-		b.reaper.mu.Lock() // the reaper runs before the writer
-		table.SetError(nil)
-		b.reaper.mu.Unlock()
-		f.await(store.Done, 1, 2)
-		if r, _ := table.Get(1); *r.Result != "ok" || *r.Stdout != "once" {
-			t.Errorf("orphans = %s: %+v", orphans, r)
-		}
-		b.Close()
+		t.Run(orphans, func(t *testing.T) { testSpooledResult(t, orphans, false) })
+		t.Run(orphans+" unreadable", func(t *testing.T) { testSpooledResult(t, orphans, true) })
 	}
+}
+
+func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
+	cfg := configFor(t, "a")
+	cfg.SpoolDir, cfg.Orphans = t.TempDir(), orphans
+	script(t, &cfg, "echo again $id")
+	table := storetest.NewTable()
+	dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
+	if err := dead.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, table: table}
+	f.insert(store.Waiting, "a", 1, 2)
+	if _, err := dead.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dead.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
+		t.Fatal(err)
+	}
+	b := &Bridge{cfg: cfg}
+	sp, err := newSpool(cfg.SpoolDir, b.spoolTable())
+	if err == nil {
+		err = sp.save(dead.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := sp.path(dead.Token(), 1)
+	swap := func() { // in place of the file there is a directory, which can be opened but not read
+		if err := unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, file+".kept", unix.RENAME_EXCHANGE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if unreadable {
+		if err := os.Mkdir(file+".kept", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		swap()
+	}
+	table.Forget(dead.Token()) // so that it is considered dead at the first check
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if b, err = open(ctx, cfg, zerolog.Nop(), nil, vanishingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), table}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	b.reaper.mu.Lock() // the reaper runs before the writer
+	table.SetError(nil)
+	b.reaper.mu.Unlock()
+	f.await(store.Done, 2)
+	if unreadable {
+		if got := f.status(1); got != store.Running {
+			t.Errorf("the row is %s before its result has been read", got)
+		}
+		swap()
+	}
+	f.await(store.Done, 1)
+	if r, _ := table.Get(1); *r.Result != "ok" || *r.Stdout != "once" {
+		t.Errorf("orphans = %s: %+v", orphans, r)
+	}
+	b.Close()
 }
 
 func TestGracefulStop(t *testing.T) {

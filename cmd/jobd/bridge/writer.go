@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -398,11 +397,10 @@ func (w *writer) restore(c *change) error {
 		return nil
 	}
 	f, err := w.spool.load(c.spoolToken, c.id)
-	var file *fs.PathError
 	switch {
 	case err == nil:
 		c.uncut = f
-	case errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist):
+	case isReadError(err):
 		return err
 	default:
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
