@@ -210,7 +210,9 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		}
 	}
 	b.reaper.owners = ownerWatch{minSilence: cfg.Lease / 2, maxGap: 3 * b.reapEvery()}
-	b.loadSpool(sp)
+	if err := b.loadSpool(sp); err != nil {
+		return nil, err
+	}
 	if _, err := b.reap(starting); err != nil {
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}

@@ -207,9 +207,9 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 // loadSpool gives the writer the results that earlier daemons of this name have spooled. The
 // reaper leaves their rows alone until the results are written or the rows turn out to be
 // lost.
-func (b *Bridge) loadSpool(sp *spool) {
+func (b *Bridge) loadSpool(sp *spool) error {
 	if sp == nil {
-		return
+		return nil
 	}
 	var left []*change
 	err := sp.eachResult(func(e spoolEntry, size int64) {
@@ -220,8 +220,8 @@ func (b *Bridge) loadSpool(sp *spool) {
 	}, func(file string, err error) {
 		b.log.Error().Err(err).Str("file", file).Msg("a spooled result cannot be read and is left in place")
 	})
-	if err != nil {
-		b.log.Error().Err(err).Msg("spool cannot be read")
+	if err != nil { // rows of results that are not known would be settled as if they had none
+		return fmt.Errorf("spool_dir: %w", err)
 	}
 	for _, c := range left {
 		b.writer.queue(c)
@@ -239,4 +239,5 @@ func (b *Bridge) loadSpool(sp *spool) {
 			b.reaper.unprotect(c)
 		}
 	})
+	return nil
 }

@@ -136,6 +136,18 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	b.Close()
 }
 
+// TestUnknownSpool: a daemon that cannot tell which results are in its spool does not start, because it would
+// settle their rows as if they had none.
+func TestUnknownSpool(t *testing.T) {
+	cfg := configFor(t, "a")
+	script(t, &cfg, "true")
+	f := startBridge(t, storetest.NewTable(), cfg)
+	sp := &spool{dir: filepath.Join(t.TempDir(), "gone")}
+	if err := f.loadSpool(sp); err == nil || !strings.Contains(err.Error(), "spool_dir") {
+		t.Error(err)
+	}
+}
+
 func TestGracefulStop(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
