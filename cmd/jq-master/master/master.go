@@ -136,6 +136,11 @@ func (m *Master) setAlarm(mc *machine) {
 // can never be used.
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
+		if away != nil {
+			m.log.Error().Err(away).Msg("the store is away; nothing is enqueued or handed out")
+		} else {
+			m.log.Warn().Msg("the store is back")
+		}
 		m.mu.Lock()
 		mc := m.machine
 		m.storeErr = away

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -18,6 +19,36 @@ type unreadableStore struct{ *store.Memory }
 
 func (unreadableStore) Load(context.Context, store.LoadHandlers) error {
 	return errors.New("the disk is on fire")
+}
+
+// watchedStore is a store that goes away and comes back when its test says so.
+type watchedStore struct {
+	unreadableStore
+	watch chan func(away error)
+}
+
+func (s watchedStore) Watch(changed func(away error)) { s.watch <- changed }
+
+// TestOutageIsLogged: the log says that the store is away, why, and that it is back.
+func TestOutageIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	s := watchedStore{unreadableStore{store.NewMemory()}, make(chan func(error), 1)}
+	m := Open(Options{Limits: DefaultLimits(), Store: s, Log: zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.WarnLevel)})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- m.Run(ctx) }()
+	changed := <-s.watch
+	changed(errors.New("connection refused"))
+	changed(nil)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{`"error":"connection refused","message":"the store is away;`, "the store is back"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is not in the log: %s", want, log.String())
+		}
+	}
 }
 
 // TestReadyNamesTheFault: a master that starts again and again after a fault says which one.
