@@ -92,8 +92,7 @@ type Broker struct {
 	// heapBytes and laneBytes are the sizes of all heaps and of all lanes.
 	heapBytes, laneBytes int64
 
-	peers          []peer
-	freePeers      []uint32
+	peers          container.Slots[peer]
 	lastGeneration uint32
 	// submitters and workers count the connections.
 	submitters, workers int
@@ -158,8 +157,7 @@ func New(cfg Config) *Broker {
 		poolsByKey:  map[string]*pool{},
 		rules:       map[string]*rule{},
 		queuesByKey: map[queueKey]*queue{}, holdingsByKey: map[holdingKey]*holding{},
-		rng:   rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
-		peers: make([]peer, 1),
+		rng: rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
 	}
 	b.jobs.Pages, b.timings.Pages, b.pairs.Pages, b.slabs.Pages, b.history.Pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	b.LimitHistory(cfg.History)

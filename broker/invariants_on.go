@@ -158,8 +158,8 @@ func btoi(is bool) int {
 func (v *census) peers() {
 	b := v.b
 	joined, borrowers, leavers := map[*jobType]int{}, map[*jobType]int{}, map[*jobType]int{}
-	for i := range b.peers {
-		if s := b.peers[i].sub; s != nil {
+	for i := range b.peers.All() {
+		if s := b.peerAt(i).sub; s != nil {
 			have := v.subs[s]
 			if have == nil {
 				have = &[2]int64{}
@@ -172,7 +172,7 @@ func (v *census) peers() {
 			}
 			must(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
 		}
-		w := b.peers[i].wrk
+		w := b.peerAt(i).wrk
 		if w == nil {
 			continue
 		}

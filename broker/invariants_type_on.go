@@ -51,8 +51,8 @@ func (v *census) pools() {
 	b := v.b
 	n := 0
 	workers, leavers := map[*pool]int{}, map[*pool]int{}
-	for i := range b.peers {
-		if w := b.peers[i].wrk; w != nil && w.pool != nil {
+	for i := range b.peers.All() {
+		if w := b.peerAt(i).wrk; w != nil && w.pool != nil {
 			must(w.kind == nil, "a worker serves a type and a pool")
 			workers[w.pool]++
 			leavers[w.pool] += btoi(w.hasLeft)

@@ -115,7 +115,7 @@ func (b *Broker) attempts(j *job) uint16 {
 }
 
 // workerOf returns the worker of a running job.
-func (b *Broker) workerOf(j *job) *worker { return b.peers[b.timing(j).worker].wrk }
+func (b *Broker) workerOf(j *job) *worker { return b.peers.At(b.timing(j).worker).wrk }
 
 func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.offset, uint32(j.idLen)) }
 

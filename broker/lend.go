@@ -29,13 +29,13 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	if b.typeExceedsLimit(b.typesByName[string(typ)]) {
 		return 0, b.end()
 	}
-	p := b.newPeer()
+	x := b.newPeer()
 	k := b.typeFor(typ)
 	k.workers++
 	k.borrowers++
 	b.reviewUse(k)
-	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
-	return p, b.end()
+	x.wrk = &worker{id: x.id, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
+	return x.id, b.end()
 }
 
 // Allot sets how many jobs of this broker may be out on borrower p.
@@ -59,9 +59,9 @@ func (b *Broker) RunCount(p Peer) (out, overdue int) {
 
 // AddLender adds a broker that lends jobs.
 func (b *Broker) AddLender() Peer {
-	p := b.newPeer()
-	b.peers[p.Slot()].sub = &submitter{id: p, isLender: true}
-	return p
+	x := b.newPeer()
+	x.sub = &submitter{id: x.id, isLender: true}
+	return x.id
 }
 
 // Borrow hands a job of lender p to the worker that has been idle longest. It returns the

@@ -40,6 +40,6 @@ func (b *Broker) Memory() Memory {
 		History: b.history.HeldBytes(),
 		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,
 		Pools:   b.poolBytes + b.pairs.HeldBytes(),
-		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})) + int64(cap(b.peers))*int64(unsafe.Sizeof(peer{})),
+		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})) + int64(len(b.peers.All()))*int64(unsafe.Sizeof(peer{})),
 	}
 }

@@ -52,9 +52,9 @@ const (
 // piece by piece.
 func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []WorkerInfo, next int) {
 	b.now = max(b.now, now)
-	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
+	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers.All()); from++ {
 		n++
-		w := b.peers[from].wrk
+		w := b.peerAt(from).wrk
 		if w == nil || w.isBorrower {
 			continue
 		}
@@ -66,7 +66,7 @@ func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []Worker
 			n += min(w.runs.n, maxWorkerIDs)
 		}
 	}
-	return found, nextFrom(from, len(b.peers))
+	return found, nextFrom(from, len(b.peers.All()))
 }
 
 func (w *worker) serves(typ []byte) bool {
@@ -96,9 +96,9 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 // Submitters lists the submitters with jobs of typ (all submitters if typ is nil). Like Types,
 // it does so piece by piece.
 func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo, next int) {
-	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
+	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers.All()); from++ {
 		n++
-		s := b.peers[from].sub
+		s := b.peerAt(from).sub
 		if s == nil || s.isLender {
 			continue
 		}
@@ -109,7 +109,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unusedHoldings, Names: s.names()})
 		}
 	}
-	return found, nextFrom(from, len(b.peers))
+	return found, nextFrom(from, len(b.peers.All()))
 }
 
 // names returns up to maxShownNames types of a submitter's jobs.

@@ -99,48 +99,44 @@ func (b *Broker) leaveIdle(w *worker) {
 
 // AddSubmitter adds a connection that submits jobs.
 func (b *Broker) AddSubmitter() Peer {
-	p := b.newPeer()
-	b.peers[p.Slot()].sub = &submitter{id: p}
+	x := b.newPeer()
+	x.sub = &submitter{id: x.id}
 	b.submitters++
-	return p
+	return x.id
 }
 
 // AddWorker adds a worker. It gets no jobs before it joins.
 func (b *Broker) AddWorker() Peer {
-	p := b.newPeer()
-	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, credit: b.cfg.Credit, idleSince: b.now}
+	x := b.newPeer()
+	x.wrk = &worker{id: x.id, room: 1, credit: b.cfg.Credit, idleSince: b.now}
 	b.workers++
-	return p
+	return x.id
 }
 
-func (b *Broker) newPeer() Peer {
+func (b *Broker) newPeer() *peer {
+	x := &peer{}
 	b.lastGeneration++
-	var slot uint32
-	if n := len(b.freePeers); n > 0 {
-		slot = b.freePeers[n-1]
-		b.freePeers = b.freePeers[:n-1]
-	} else {
-		slot = uint32(len(b.peers))
-		b.peers = append(b.peers, peer{})
-	}
-	p := makePeer(b.lastGeneration, slot)
-	b.peers[slot] = peer{id: p}
-	return p
+	x.id = makePeer(b.lastGeneration, b.peers.Add(x))
+	return x
 }
 
-func (b *Broker) submitter(p Peer) *submitter {
-	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
-		return b.peers[s].sub
+// peer returns the entry of a connection, peerAt that in a slot. It is empty if there is none.
+func (b *Broker) peer(p Peer) peer {
+	if x := b.peerAt(int(p.Slot())); x.id == p {
+		return x
 	}
-	return nil
+	return peer{}
 }
 
-func (b *Broker) worker(p Peer) *worker {
-	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
-		return b.peers[s].wrk
+func (b *Broker) peerAt(slot int) (x peer) {
+	if all := b.peers.All(); slot < len(all) && all[slot] != nil {
+		x = *all[slot]
 	}
-	return nil
+	return x
 }
+
+func (b *Broker) submitter(p Peer) *submitter { return b.peer(p).sub }
+func (b *Broker) worker(p Peer) *worker       { return b.peer(p).wrk }
 
 // RemovePeer removes a connection that is lost. A submitter's waiting jobs end at once, its
 // running jobs become unwanted. A worker's jobs are handed to other workers as far as their
@@ -158,22 +154,21 @@ func (b *Broker) ExpelPeer(now int64, p Peer, reason string) []Effect {
 }
 
 func (b *Broker) removePeer(p Peer, reason string) {
-	if s := b.submitter(p); s != nil {
-		b.loseSubmitter(s)
-		if !s.isLender {
+	switch x := b.peer(p); {
+	case x.sub != nil:
+		b.loseSubmitter(x.sub)
+		if !x.sub.isLender {
 			b.submitters--
 		}
-	} else if w := b.worker(p); w != nil {
-		b.loseWorker(w, reason)
-		if !w.isBorrower {
+	case x.wrk != nil:
+		b.loseWorker(x.wrk, reason)
+		if !x.wrk.isBorrower {
 			b.workers--
 		}
-	} else {
+	default:
 		return
 	}
-	slot := p.Slot()
-	b.peers[slot] = peer{}
-	b.freePeers = append(b.freePeers, slot)
+	b.peers.Drop(p.Slot())
 }
 
 // loseSubmitter ends the jobs of a lost submitter: their ids are free from now on, and none of

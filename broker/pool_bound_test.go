@@ -53,8 +53,8 @@ func TestPoolBytesLimit(t *testing.T) {
 	if fx := join(workers[0], 99); fx[0].Op != OpRefuse || b.worker(workers[0]).pool != p || b.poolBytes != was {
 		t.Errorf("a refused join changes something: %v", fx[0].Op)
 	}
-	for i := 1; i < len(b.peers); i++ {
-		b.RemovePeer(0, b.peers[i].id)
+	for i := range b.peers.All() {
+		b.RemovePeer(0, b.peerAt(i).id)
 	}
 	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.HeldBytes() {
 		t.Errorf("%d bytes are counted without workers", b.poolBytes)

@@ -136,9 +136,9 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		return true
 	})
-	for n < lookVisits && s.nextPeer < len(b.peers) {
+	for n < lookVisits && s.nextPeer < len(b.peers.All()) {
 		n++
-		sub := b.peers[s.nextPeer].sub
+		sub := b.peerAt(s.nextPeer).sub
 		if sub == nil || sub.isLender || s.nextHolding >= len(sub.holdings) {
 			s.nextPeer, s.nextHolding = s.nextPeer+1, 0
 			continue
@@ -150,7 +150,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		s.nextHolding++
 	}
-	return s.nextQueue < len(b.queues.All()) || s.nextPair >= 0 || s.nextPeer < len(b.peers)
+	return s.nextQueue < len(b.queues.All()) || s.nextPair >= 0 || s.nextPeer < len(b.peers.All())
 }
 
 // Complete adds to a type what the survey found.
