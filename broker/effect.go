@@ -1,7 +1,5 @@
 package broker
 
-import "slices"
-
 // Peer is a connection as the core knows it. Numbers are never reused; 0 is no peer.
 type Peer uint64
 
@@ -94,15 +92,8 @@ const (
 
 // effect adds an effect and returns it, so that the caller can fill it in.
 func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
-	n := len(b.effects)
-	if n == cap(b.effects) {
-		b.effects = slices.Grow(b.effects, 1)
-	}
-	b.effects = b.effects[:n+1]
-	e := &b.effects[n]
-	*e = Effect{}
-	e.Op, e.Peer, e.ID = op, p, id
-	return e
+	b.effects = append(b.effects, Effect{Op: op, Peer: p, ID: id})
+	return &b.effects[len(b.effects)-1]
 }
 
 // toWorker adds an effect about job r for the worker that runs it. toSubmitter adds one for the
