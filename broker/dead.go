@@ -180,14 +180,6 @@ func (d *deadLetters) expireBefore(b *Broker, before int64) {
 	}
 }
 
-// nextExpiry returns the time at which the oldest letter is to be forgotten.
-func (d *deadLetters) nextExpiry(age int64) int64 {
-	if d.byAge.Len() == 0 {
-		return Never
-	}
-	return d.byAge.First().Failed + age
-}
-
 // LetterFilter selects dead letters. A field that is not set matches all.
 type LetterFilter struct {
 	ID     string // part of the id's value

@@ -157,12 +157,6 @@ func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 // BorrowedRuns returns how many jobs of other brokers run here.
 func (b *Broker) BorrowedRuns() int { return b.borrowedRuns }
 
-// returnToLender ends a borrowed run that its worker has given back: the job returns to its lender.
-func (b *Broker) returnToLender(h *holding, r uint32, j *job, delay int64) {
-	b.toSubmitter(OpReturn, h, r, j).Delay = delay
-	b.freeEnded(h, r, j)
-}
-
 // runOf finds the job with this id that runs on a worker, or 0. A borrowed job is not in the
 // index of ids, so borrowedRunOn finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {

@@ -143,7 +143,8 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 	h.kind.rate.undoTake(b.now, t.stateSince, &h.kind.pace)
 	b.refundGroups(h.queue.groupSet, t.stateSince)
 	if j.flags&flagBorrowed != 0 {
-		b.returnToLender(h, r, j, int64(q.Delay))
+		b.toSubmitter(OpReturn, h, r, j).Delay = int64(q.Delay)
+		b.freeEnded(h, r, j)
 		return b.offerAndEnd(w)
 	}
 	if !q.NotStarted {

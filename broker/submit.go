@@ -309,8 +309,10 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 	b.totals.Delayed++
 	b.countJobs(h.queue.groupSet, +1, 0)
 	t := b.ensureTiming(r, j)
-	t.stateSince, t.delayUntil = b.now, until
-	b.startTimer(t.pos, j.timing, earliest(until, t.deadline))
+	if t.stateSince, t.delayUntil = b.now, until; t.deadline != 0 {
+		until = min(until, t.deadline)
+	}
+	b.startTimer(t.pos, j.timing, until)
 }
 
 // ensureTiming returns the timing record of job r, creating it if there is none.
@@ -375,11 +377,4 @@ func (b *Broker) freeEnded(h *holding, r uint32, j *job) {
 	b.countAgainstLimits(h, r, j, -1)
 	b.freeJob(r, j)
 	b.releaseIfEmpty(h)
-}
-
-func earliest(a, b int64) int64 {
-	if b != 0 && b < a {
-		return b
-	}
-	return a
 }

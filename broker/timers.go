@@ -59,8 +59,8 @@ func (b *Broker) Next() int64 {
 	if b.timers.Len() > 0 {
 		at = int64(b.timers.Top().A)
 	}
-	if d := b.deadLetters.nextExpiry(int64(b.cfg.DeadAge)); d < at {
-		at = d
+	if l := b.deadLetters.byAge.First(); l != nil {
+		at = min(at, l.Failed+int64(b.cfg.DeadAge))
 	}
 	if (b.unfinished || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
 		at = b.now
