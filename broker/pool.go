@@ -89,16 +89,9 @@ const (
 	patternSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// minPoolBytes is how many bytes pools may always occupy, however small MaxBytes is.
+// minPoolBytes is how many bytes pools may always occupy. Otherwise their share is an eighth of
+// MaxBytes.
 const minPoolBytes = 1 << 20
-
-// maxPoolBytes returns the share of MaxBytes that pools may occupy, 0 for no limit.
-func (c *Config) maxPoolBytes() int64 {
-	if c.MaxBytes <= 0 {
-		return 0
-	}
-	return max(c.MaxBytes/8, minPoolBytes)
-}
 
 func (s *typeSet) serves(name []byte) bool {
 	if s.exceptNames[string(name)] {
@@ -200,7 +193,7 @@ func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
-	if limit := b.cfg.maxPoolBytes(); limit > 0 && b.poolBytes+size > limit {
+	if limit := max(b.cfg.MaxBytes/8, minPoolBytes); b.cfg.MaxBytes > 0 && b.poolBytes+size > limit {
 		return nil, Reason{Why: TooManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
 	}
 	s := newTypeSet(key, q.Allows)
