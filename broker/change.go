@@ -73,7 +73,7 @@ func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	}
 	b.leaveQueue(r, j)
 	if q.SetPriority {
-		j.prio = q.Priority
+		b.storeJob(r, j, b.id(j), q.Priority, b.headers(j), b.body(r, j), true)
 	}
 	if q.SetGroups {
 		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {

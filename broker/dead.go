@@ -132,7 +132,7 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), Submitted: j.submittedAt, Failed: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
-			Priority: j.prio, Retries: int32(j.retries), Detach: true, NoAck: true, Stable: true,
+			Priority: b.priority(j), Retries: int32(j.retries), Detach: true, NoAck: true, Stable: true,
 		},
 	}}
 	if j.timing != 0 {

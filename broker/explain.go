@@ -84,7 +84,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	h := b.holdingOf(j)
 	k := h.kind
 	x := JobInfo{
-		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
+		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: b.priority(j), Limits: k.limits,
 		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(r, j)),
 		Age: b.Since(j.submittedAt), InState: b.Since(b.stateSince(j)), Detached: j.flags&flagDetached != 0,
 	}

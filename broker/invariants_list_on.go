@@ -18,9 +18,9 @@ func (v *census) queue(q *queue) {
 		prev, last, before := uint32(0), container.Entry{}, n
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.state == stQueued && j.prio == l.prio && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
-			must(j.links[laneLink].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
-			prev, last = r, j.orderKey(r)
+			must(j.state == stQueued && b.priority(j) == l.prio && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
+			must(j.links[laneLink].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r, l.prio)))), "a lane is out of order")
+			prev, last = r, j.orderKey(r, l.prio)
 			r = j.links[laneLink].next
 			n++
 		}

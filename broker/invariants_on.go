@@ -93,7 +93,7 @@ func (v *census) record(r uint32, j *job) {
 		return
 	}
 	f := b.holdingOf(j)
-	weight := int(j.idLen) + int(j.headersLen) + cap(b.bigBodies[r]) + JobOverhead
+	weight := int(j.idLen) + len(b.headers(j)) + cap(b.bigBodies[r]) + JobOverhead
 	if j.flags&flagBig == 0 {
 		weight += len(b.body(r, j))
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/binary"
 	"math"
 	"unsafe"
 )
@@ -42,7 +43,13 @@ const (
 	flagRevoked
 	// flagBorrowed: it is another broker's job, which runs here.
 	flagBorrowed
+	// flagExtra: it has a priority or headers, so an extra follows its id.
+	flagExtra
 )
+
+// extraSize is the size of what a job with a priority or headers has between its id and its headers:
+// the priority in 8 bytes and the length of the headers in 2.
+const extraSize = 10
 
 // bigBody is the length from which a body has memory of its own. In a slab, such a body would
 // leave too much room unused.
@@ -54,18 +61,16 @@ const maxRetries = math.MaxUint16 - 1
 // job is the record of a job. It has no pointers, so that two million of them cost the
 // garbage collector nothing.
 type job struct {
-	prio int64
 	// submittedAt is when it was submitted, less the age that its submitter gave. It never
 	// changes: a job that returns to its queue gets its old place.
 	submittedAt  int64
-	slab, offset uint32 // the place of its id, headers and body
+	slab, offset uint32 // the place of its id, extra, headers and body
 	size         uint32 // bytes of these; a body held by reference is not there
 	arrival      uint32 // arrival number, which orders jobs submitted at the same time
 	idLen        uint16
-	headersLen   uint16 // length of the headers, which lie between id and body
 	retries      uint16 // how many runs may follow the first one
+	flags        uint16
 	state        state
-	flags        uint8
 	holding      uint32
 	// links are the job's links in lists. If the job is spilled, links[laneLink] has its
 	// positions in the two heaps instead.
@@ -123,21 +128,40 @@ func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
 		return b.bigBodies[r]
 	}
-	n := uint32(j.idLen) + uint32(j.headersLen)
-	return b.slabs.Bytes(j.slab, j.offset+n, j.size-n)
+	n := uint32(b.bodyLen(r, j))
+	return b.slabs.Bytes(j.slab, j.offset+j.size-n, n)
 }
 
 func (b *Broker) bodyLen(r uint32, j *job) int {
 	if j.flags&flagBig != 0 {
 		return len(b.bigBodies[r])
 	}
-	return int(j.size) - int(j.idLen) - int(j.headersLen)
+	n := int(j.size) - int(j.idLen)
+	if j.flags&flagExtra != 0 {
+		n -= extraSize + len(b.headers(j))
+	}
+	return n
+}
+
+// extra returns the extra of a job that has one.
+func (b *Broker) extra(j *job) []byte {
+	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), extraSize)
+}
+
+func (b *Broker) priority(j *job) int64 {
+	if j.flags&flagExtra == 0 {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(b.extra(j)))
 }
 
 // weight returns how many bytes are counted for job r, which is in holding h, against limits. A body
 // held by reference counts with its capacity. An overdue run has no holding.
 func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
 	n := int64(j.size) + JobOverhead
+	if j.flags&flagExtra != 0 {
+		n -= extraSize
+	}
 	if j.flags&flagBig != 0 {
 		n += int64(cap(b.bigBodies[r]))
 	}
@@ -149,15 +173,20 @@ func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
 
 // headers returns the headers of the job, nil if there are none.
 func (b *Broker) headers(j *job) []byte {
-	if j.headersLen == 0 {
+	if j.flags&flagExtra == 0 {
 		return nil
 	}
-	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), uint32(j.headersLen))
+	if n := binary.LittleEndian.Uint16(b.extra(j)[8:]); n > 0 {
+		return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen)+extraSize, uint32(n))
+	}
+	return nil
 }
 
-// storeJob copies id and headers, and the body if it is small, into the slabs for record r.
-func (b *Broker) storeJob(r uint32, j *job, id, headers, body []byte, stable bool) {
-	j.idLen, j.headersLen = uint16(len(id)), uint16(len(headers))
+// storeJob copies id, priority and headers, and the body if it is small, into the slabs for record
+// r. What was stored for r is dropped.
+func (b *Broker) storeJob(r uint32, j *job, id []byte, prio int64, headers, body []byte, stable bool) {
+	old := *j
+	b.dropBigBody(r, j)
 	if len(body) >= bigBody {
 		if !stable {
 			body = append(make([]byte, 0, len(body)), body...)
@@ -167,8 +196,25 @@ func (b *Broker) storeJob(r uint32, j *job, id, headers, body []byte, stable boo
 		j.flags |= flagBig
 		body = nil
 	}
-	j.size = uint32(len(id) + len(headers) + len(body))
-	j.slab, j.offset = b.slabs.Add(r, id, headers, body)
+	if j.flags &^= flagExtra; prio != 0 || len(headers) > 0 {
+		j.flags |= flagExtra
+		b.scratch = binary.LittleEndian.AppendUint64(b.scratch[:0], uint64(prio))
+		b.scratch = binary.LittleEndian.AppendUint16(b.scratch, uint16(len(headers)))
+		b.scratch = append(b.scratch, headers...)
+		headers = b.scratch
+	}
+	j.idLen, j.size = uint16(len(id)), uint32(len(id)+len(headers)+len(body))
+	if j.slab, j.offset = b.slabs.Add(r, id, headers, body); old.offset != 0 {
+		b.slabs.Drop(old.slab, old.offset, old.size)
+	}
+}
+
+func (b *Broker) dropBigBody(r uint32, j *job) {
+	if j.flags&flagBig != 0 {
+		b.bigBytes -= int64(cap(b.bigBodies[r]))
+		delete(b.bigBodies, r)
+		j.flags &^= flagBig
+	}
 }
 
 // freeJob releases the record and all memory of the job.
@@ -178,10 +224,7 @@ func (b *Broker) freeJob(r uint32, j *job) {
 	if j.timing != 0 {
 		b.timings.Put(j.timing)
 	}
-	if j.flags&flagBig != 0 {
-		b.bigBytes -= int64(cap(b.bigBodies[r]))
-		delete(b.bigBodies, r)
-	}
+	b.dropBigBody(r, j)
 	b.slabs.Drop(j.slab, j.offset, j.size)
 	b.jobs.Put(r)
 }

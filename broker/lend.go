@@ -118,7 +118,7 @@ type Loan struct {
 // Loan returns the Loan of a run that is lent, given the run's number (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
-	return Loan{Priority: j.prio, Age: b.now - j.submittedAt, Progress: j.flags&flagProgress != 0}
+	return Loan{Priority: b.priority(j), Age: b.now - j.submittedAt, Progress: j.flags&flagProgress != 0}
 }
 
 // MarkUnwanted marks a run of lender p as unwanted. If the run is overdue at its home, it

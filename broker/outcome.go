@@ -81,17 +81,10 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 
 // storeOutcome stores the last frame in place of the job's body.
 func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
-	slab, off, size := j.slab, j.offset, j.size
-	if j.flags&flagBig != 0 {
-		b.bigBytes -= int64(cap(b.bigBodies[r]))
-		delete(b.bigBodies, r)
-		j.flags &^= flagBig
-	}
 	if l.code != 0 {
 		l.body, l.stable = []byte(l.reason.Text), true
 	}
-	b.storeJob(r, j, b.id(j), nil, l.body, l.stable)
-	b.slabs.Drop(slab, off, size)
+	b.storeJob(r, j, b.id(j), b.priority(j), nil, l.body, l.stable)
 }
 
 // loadOutcome returns the last frame of an ended job.

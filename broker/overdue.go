@@ -60,7 +60,7 @@ func (b *Broker) evictStalled() {
 func (b *Broker) addOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
 	j.state = stOverdue
-	b.storeJob(r, j, id, nil, nil, false)
+	b.storeJob(r, j, id, 0, nil, nil, false)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.overdueRuns++
 	b.overdueBytes += b.weight(nil, r, j)

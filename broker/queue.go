@@ -110,8 +110,8 @@ func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
 // orderKey returns the key that orders ready jobs: priority, age, arrival.
-func (j *job) orderKey(r uint32) container.Entry {
-	return container.Entry{A: prioKey(j.prio), B: timeKey(j.submittedAt), Ref: r, C: j.arrival}
+func (j *job) orderKey(r uint32, prio int64) container.Entry {
+	return container.Entry{A: prioKey(prio), B: timeKey(j.submittedAt), Ref: r, C: j.arrival}
 }
 
 // laneOf returns the index of the lane with this priority, or where that lane belongs.
@@ -131,7 +131,8 @@ func (q *queue) laneOf(prio int64) (int, bool) {
 // addReady adds job r to the ready jobs.
 func (b *Broker) addReady(q *queue, r uint32, j *job) {
 	q.ready++
-	i, found := q.laneOf(j.prio)
+	prio := b.priority(j)
+	i, found := q.laneOf(prio)
 	switch {
 	case found:
 		l := &q.lanes[i]
@@ -149,7 +150,7 @@ func (b *Broker) addReady(q *queue, r uint32, j *job) {
 		}
 		q.lanes = append(q.lanes, lane{})
 		copy(q.lanes[i+1:], q.lanes[i:])
-		q.lanes[i] = lane{prio: j.prio}
+		q.lanes[i] = lane{prio: prio}
 		b.appendTo(&q.lanes[i].jobList, laneLink, r, j)
 		return
 	}
@@ -161,7 +162,7 @@ func (b *Broker) addReady(q *queue, r uint32, j *job) {
 		b.laneBytes += spillSize
 	}
 	j.state = stSpilled
-	q.spill.byOrder.Push(j.orderKey(r))
+	q.spill.byOrder.Push(j.orderKey(r, prio))
 	q.spill.byAge.Push(container.Entry{A: timeKey(j.submittedAt), Ref: r})
 }
 
@@ -195,7 +196,7 @@ func (b *Broker) bestKey(q *queue) container.Entry {
 	var x container.Entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
-		x = b.jobs.Get(l.head).orderKey(l.head)
+		x = b.jobs.Get(l.head).orderKey(l.head, l.prio)
 		if !q.hasSpilled() || x.Before(q.spill.byOrder.Top()) {
 			return x
 		}
@@ -221,7 +222,7 @@ func (b *Broker) removeReady(q *queue, r uint32, j *job) {
 		*at = listLink{}
 		return
 	}
-	i, _ := q.laneOf(j.prio)
+	i, _ := q.laneOf(b.priority(j))
 	b.removeFrom(&q.lanes[i].jobList, laneLink, j)
 	if q.lanes[i].n == 0 {
 		q.lanes = append(q.lanes[:i], q.lanes[i+1:]...)

@@ -44,7 +44,8 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 		seq = x.seq
 	}
 	r, j := x.b.jobs.Take()
-	j.prio, j.arrival, j.submittedAt = prio, uint32(seq), int64(seq)
+	j.arrival, j.submittedAt = uint32(seq), int64(seq)
+	x.b.storeJob(r, j, nil, prio, nil, nil, false)
 	x.b.addReady(x.q, r, j)
 	if j.state == stSpilled {
 		x.spilled++
@@ -74,7 +75,7 @@ func (x *queueTwin) check() {
 	}
 	if got := x.b.bestKey(x.q); got.Ref != x.want[0].r {
 		j := x.b.jobs.Get(got.Ref)
-		x.t.Fatalf("the best has priority %d and number %d, want %+v", j.prio, j.arrival, x.want[0])
+		x.t.Fatalf("the best has priority %d and number %d, want %+v", x.b.priority(j), j.arrival, x.want[0])
 	}
 	oldest := x.want[0].seq
 	for _, e := range x.want {
@@ -145,7 +146,7 @@ func TestQueueFIFO(t *testing.T) {
 	var last queuedJob
 	for i := range 5000 {
 		e := x.b.jobs.Get(x.b.bestKey(x.q).Ref)
-		if got := (queuedJob{prio: e.prio, seq: uint64(e.arrival)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
+		if got := (queuedJob{prio: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}
 		last = x.pull(0)

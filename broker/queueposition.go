@@ -33,7 +33,7 @@ func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 		return false
 	}
 	own := b.holdingOf(j).queue
-	key := j.orderKey(r)
+	key := j.orderKey(r, b.priority(j))
 	held := own.shutGroup()
 	p.uncertain = p.uncertain || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
@@ -94,18 +94,18 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosi
 			p.uncertain = true
 			return true
 		}
-		l, _ = q.laneOf(o.prio)
+		l, _ = q.laneOf(b.priority(o))
 		if r = o.links[laneLink].next; r == 0 {
 			l--
 		}
 	}
-	for n := 0; l >= 0 && q.lanes[l].prio >= j.prio; l, r = l-1, 0 {
+	for n := 0; l >= 0 && q.lanes[l].prio >= b.priority(j); l, r = l-1, 0 {
 		if r == 0 {
 			r = q.lanes[l].head
 		}
 		for ; r != 0; n++ {
 			o := b.jobs.Get(r)
-			x := o.orderKey(r)
+			x := o.orderKey(r, q.lanes[l].prio)
 			if !x.Before(key) {
 				break
 			}
@@ -134,5 +134,5 @@ func (b *Broker) lastAhead(p *QueuePosition) (*job, bool) {
 		return nil, false
 	}
 	o := b.jobs.Get(p.lastCounted.Ref)
-	return o, o.state == stQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref) == p.lastCounted
+	return o, o.state == stQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref, b.priority(o)) == p.lastCounted
 }

@@ -108,7 +108,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 		owner = nil
 	}
 	h := b.holdingFor(owner, k, set, s.Keep > 0, origin)
-	flags := uint8(0)
+	flags := uint16(0)
 	if s.Detach {
 		flags = flagDetached
 	}
@@ -138,15 +138,15 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 }
 
 // newJob makes the record of a job and puts it in no list.
-func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
+func (b *Broker) newJob(h *holding, s *Submission, flags uint16) (uint32, *job) {
 	r, j := b.jobs.Take()
 	b.lastArrival++
-	j.arrival, j.prio, j.submittedAt = b.lastArrival, s.Priority, b.now-int64(s.Age)
+	j.arrival, j.submittedAt = b.lastArrival, b.now-int64(s.Age)
 	j.holding = h.number
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
-	b.storeJob(r, j, s.ID, s.Headers, s.Body, s.Stable)
+	b.storeJob(r, j, s.ID, s.Priority, s.Headers, s.Body, s.Stable)
 	b.countAgainstLimits(h, r, j, +1)
 	return r, j
 }
