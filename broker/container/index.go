@@ -10,7 +10,7 @@ const (
 	// segmentFull entries is split. A segment with segmentSparse entries is joined with its twin
 	// if both together have at most segmentJoined.
 	segmentSlots  = 255
-	segmentFull   = segmentSlots * 4 / 5
+	segmentFull   = segmentSlots * 9 / 10
 	segmentSparse = segmentSlots / 10
 	segmentJoined = segmentSlots / 5
 	// indexBits is the largest number of bits of a tag that choose a segment. Only more than
