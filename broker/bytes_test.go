@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -243,5 +244,35 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 	}
 	if len(closed) < 40 || closed[slow] {
 		t.Errorf("%d workers were closed, the slow one among them: %v", len(closed), closed[slow])
+	}
+}
+
+// TestPriorityKeepsParts: a job that gets a priority, or another one, keeps its headers and its body,
+// and counts for as many bytes as before.
+func TestPriorityKeepsParts(t *testing.T) {
+	for _, headers := range []string{"", `{"a":"b"}`} {
+		for _, size := range []int{1, 5000, bigBody} {
+			b := New(Config{})
+			p, body := b.AddSubmitter(), bytes.Repeat([]byte("x"), size)
+			b.Submit(0, p, &Submission{ID: []byte("a"), Type: []byte("t"), Headers: []byte(headers), Body: body})
+			b.Submit(0, p, &Submission{ID: []byte("b"), Type: []byte("t"), Priority: 3, Body: []byte("1")})
+			_, before := b.Load()
+			big := b.BigBytes()
+			for _, prio := range []int64{5, -1, 0, 1 << 40} {
+				b.Change(0, p, &ChangeRequest{ID: []byte("a"), SetPriority: true, Priority: prio, Delay: -1})
+				r, j := b.findJob([]byte("a"))
+				if b.priority(j) != prio || string(b.headers(j)) != headers || !bytes.Equal(b.body(r, j), body) {
+					t.Fatalf("priority %d, headers %q, %d bytes of body; want %d, %q and %d", b.priority(j), b.headers(j), len(b.body(r, j)), prio, headers, size)
+				}
+				if _, n := b.Load(); n != before || b.BigBytes() != big {
+					t.Errorf("%d bytes count, %d of them long bodies; before %d and %d", n, b.BigBytes(), before, big)
+				}
+			}
+			w := b.AddWorker()
+			fx := b.Join(0, w, &JoinRequest{Type: []byte("t"), Headers: true})
+			if e := fx[len(fx)-1]; string(e.ID) != "a" || string(e.Headers) != headers || !bytes.Equal(e.Body, body) {
+				t.Errorf("the worker got job %q with headers %q and %d bytes of body", e.ID, e.Headers, len(e.Body))
+			}
+		}
 	}
 }

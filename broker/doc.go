@@ -16,11 +16,11 @@
 //	                 set of groups     ├─ tenant.line ── type.line  in a fair type
 //	                                   └─ held ── group.parked      held back
 //
-// A job is a record of fixed size without pointers in a chunked table. Its id, headers
-// and body lie in byte slabs beside it; a body of 128 KiB or more has memory of its
-// own. A second table (timing) has the fields that only some jobs need: those that run or
-// have run, and those with a delay, a timeout or a deadline. An index finds jobs by id.
-// These structures are in container.
+// A job is a record of fixed size without pointers in a chunked table. Its id, headers and
+// body, and a priority other than 0, lie in byte slabs beside it; a body of 128 KiB or more
+// has memory of its own. A second table (timing) has the fields that only some jobs need:
+// those that run or have run, and those with a delay, a timeout or a deadline. An index finds
+// jobs by id. These structures are in container.
 //
 // A holding is what one submitter has in one queue: lists of its jobs, counts and
 // bytes. When the submitter goes, its holdings are marked. From then on its ids are

@@ -121,7 +121,7 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 	}
 	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
-	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(b.bodyLen(r, j))
+	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(len(b.body(r, j)))
 	*entry = x
 }
 

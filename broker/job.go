@@ -128,31 +128,35 @@ func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
 		return b.bigBodies[r]
 	}
-	n := uint32(b.bodyLen(r, j))
-	return b.slabs.Bytes(j.slab, j.offset+j.size-n, n)
-}
-
-func (b *Broker) bodyLen(r uint32, j *job) int {
-	if j.flags&flagBig != 0 {
-		return len(b.bigBodies[r])
-	}
-	n := int(j.size) - int(j.idLen)
+	n := uint32(j.idLen)
 	if j.flags&flagExtra != 0 {
-		n -= extraSize + len(b.headers(j))
+		_, headersLen := b.extra(j)
+		n += extraSize + headersLen
 	}
-	return n
+	return b.slabs.Bytes(j.slab, j.offset+n, j.size-n)
 }
 
-// extra returns the extra of a job that has one.
-func (b *Broker) extra(j *job) []byte {
-	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), extraSize)
+// extra returns the priority of the job and the length of its headers.
+func (b *Broker) extra(j *job) (prio int64, headersLen uint32) {
+	if j.flags&flagExtra == 0 {
+		return 0, 0
+	}
+	x := b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), extraSize)
+	return int64(binary.LittleEndian.Uint64(x)), uint32(binary.LittleEndian.Uint16(x[8:]))
 }
 
 func (b *Broker) priority(j *job) int64 {
-	if j.flags&flagExtra == 0 {
-		return 0
+	prio, _ := b.extra(j)
+	return prio
+}
+
+// headers returns the headers of the job, nil if there are none.
+func (b *Broker) headers(j *job) []byte {
+	_, n := b.extra(j)
+	if n == 0 {
+		return nil
 	}
-	return int64(binary.LittleEndian.Uint64(b.extra(j)))
+	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen)+extraSize, n)
 }
 
 // weight returns how many bytes are counted for job r, which is in holding h, against limits. A body
@@ -169,17 +173,6 @@ func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
 		n += h.queue.groupSet.weight()
 	}
 	return n
-}
-
-// headers returns the headers of the job, nil if there are none.
-func (b *Broker) headers(j *job) []byte {
-	if j.flags&flagExtra == 0 {
-		return nil
-	}
-	if n := binary.LittleEndian.Uint16(b.extra(j)[8:]); n > 0 {
-		return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen)+extraSize, uint32(n))
-	}
-	return nil
 }
 
 // storeJob copies id, priority and headers, and the body if it is small, into the slabs for record
