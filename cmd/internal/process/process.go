@@ -18,7 +18,7 @@ import (
 // see one another; Start distinguishes a process from an earlier one with the same id.
 type Process struct {
 	Boot         string // id of the kernel's boot, "" where it is not known
-	PIDNamespace string // namespace of process ids, "" where it is not known
+	PIDNamespace string // namespace of process ids, and of time if its clock is another; "" where it is not known
 	PID          int
 	Start        string // start time, in the kernel's ticks since the boot
 }
@@ -26,10 +26,26 @@ type Process struct {
 // Self returns this process.
 var Self = sync.OnceValue(func() Process {
 	space, _ := os.Readlink("/proc/self/ns/pid")
+	if ownBootClock() {
+		clock, _ := os.Readlink("/proc/self/ns/time")
+		space += clock
+	}
 	pid := os.Getpid()
 	start, _ := StartTime(pid)
 	return Process{boot.ID(), space, pid, start}
 })
+
+// ownBootClock reports whether this process is in a time namespace with an offset of the boot clock. It
+// then sees other start times than processes outside.
+func ownBootClock() bool {
+	offsets, _ := os.ReadFile("/proc/self/timens_offsets")
+	for line := range strings.Lines(string(offsets)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "boottime" && (f[1] != "0" || f[2] != "0") {
+			return true
+		}
+	}
+	return false
+}
 
 // IsGone reports whether the process has certainly ended. A process that this one cannot see may
 // still live.

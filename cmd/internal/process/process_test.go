@@ -1,6 +1,8 @@
 package process
 
 import (
+	"encoding/json"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -40,5 +42,30 @@ func TestGone(t *testing.T) {
 	cmd.Wait()
 	if !other.IsGone() {
 		t.Error("it is gone")
+	}
+}
+
+// TestOtherBootClock: processes in time namespaces see other start times, and must not take a living
+// process outside for another one that has its id now.
+func TestOtherBootClock(t *testing.T) {
+	if text := os.Getenv("PROCESS_TEST_OUTSIDE"); text != "" {
+		var outside Process
+		if err := json.Unmarshal([]byte(text), &outside); err != nil || outside.IsGone() || Self().Gone() {
+			t.Fatalf("err %v; seen from %+v, %+v is gone", err, Self(), outside)
+		}
+		return
+	}
+	inside := []string{"--time", "--fork", "--boottime", "100000"}
+	if err := exec.Command("unshare", append(inside, "true")...).Run(); err != nil {
+		t.Skip("no time namespace can be made here:", err)
+	}
+	outside, err := json.Marshal(Self())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", append(inside, os.Args[0], "-test.run=TestOtherBootClock")...)
+	cmd.Env = append(os.Environ(), "PROCESS_TEST_OUTSIDE="+string(outside))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
