@@ -86,13 +86,13 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 		return cli.Usagef("--remove needs --group")
 	}
 	switch {
-	case l.concurrency.zero():
+	case l.concurrency.isZero():
 		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
 			SetHint("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(shellWord(typ)))
 	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
 		return cli.Usagef("--rate 0: must be above 0, or none").
 			SetHint("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(shellWord(typ)))
-	case l.burst.zero():
+	case l.burst.isZero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
 	o := l.conn.operator()
@@ -132,7 +132,7 @@ func (l *limitCommand) runGroup(ctx context.Context) error {
 	switch {
 	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
 		return cli.Usagef("--rate of a group must be above 0, or none; --concurrency 0 holds its jobs back")
-	case l.burst.zero():
+	case l.burst.isZero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
 	o := l.conn.operator()

@@ -59,37 +59,37 @@ type limitFlag struct {
 	isNone bool
 }
 
-func (b *limitFlag) String() string {
-	if b == nil || !b.set {
+func (l *limitFlag) String() string {
+	if l == nil || !l.set {
 		return ""
 	}
-	return strconv.FormatInt(b.n, 10)
+	return strconv.FormatInt(l.n, 10)
 }
 
-func (b *limitFlag) Set(v string) error {
+func (l *limitFlag) Set(v string) error {
 	if v == "none" {
-		*b = limitFlag{set: true, isNone: true}
+		*l = limitFlag{set: true, isNone: true}
 		return nil
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 || n > 1e9 {
 		return errors.New("must be none or a number from 0 to 1000000000")
 	}
-	*b = limitFlag{n: n, set: true}
+	*l = limitFlag{n: n, set: true}
 	return nil
 }
 
 func (*limitFlag) Type() string { return "number" }
 
-// zero reports whether it is 0, and not none.
-func (b *limitFlag) zero() bool { return b.set && !b.isNone && b.n == 0 }
+// isZero reports whether it is 0, and not none.
+func (l *limitFlag) isZero() bool { return l.set && !l.isNone && l.n == 0 }
 
 // value returns the number, nil for none.
-func (b *limitFlag) value() *int64 {
-	if b.isNone {
+func (l *limitFlag) value() *int64 {
+	if l.isNone {
 		return nil
 	}
-	return &b.n
+	return &l.n
 }
 
 // statuses is a flag for exit statuses: all, or a list such as 2,64.

@@ -36,15 +36,15 @@ type Histograms struct {
 	Runs   []uint64  `json:"run"`
 }
 
-// timesPeriods is the number of periods that a moment's times cover.
-const timesPeriods = 2
+// percentilePeriods is the number of periods that a moment's times cover.
+const percentilePeriods = 2
 
 // Ring holds the last moments. Its zero value has none.
 type Ring struct {
 	mu         sync.Mutex
 	ring       [maxMoments]Moment
-	n          int                      // moments added since the start
-	histograms [timesPeriods]Histograms // the histograms of the last moments
+	n          int                           // moments added since the start
+	histograms [percentilePeriods]Histograms // the histograms of the last moments
 }
 
 // Add adds a moment.
@@ -79,8 +79,8 @@ func (r *Ring) Collect(stop <-chan struct{}, look func() (m Moment, h Histograms
 // addTimes computes a moment's waits and runs from what the histograms have counted since the
 // moment before the last one, or since the last one if there is only one.
 func (r *Ring) addTimes(m *Moment, h Histograms) {
-	old := r.histograms[(r.n-min(r.n, timesPeriods))%timesPeriods]
-	r.histograms[r.n%timesPeriods] = h
+	old := r.histograms[(r.n-min(r.n, percentilePeriods))%percentilePeriods]
+	r.histograms[r.n%percentilePeriods] = h
 	wait, run := increase(old.Waits, h.Waits), increase(old.Runs, h.Runs)
 	m.WaitP50, m.WaitP95 = quantile(h.Bounds, wait, 0.5), cmp.Or(quantile(h.Bounds, wait, 0.95), m.WaitP95)
 	m.RunP50, m.RunP95 = quantile(h.Bounds, run, 0.5), quantile(h.Bounds, run, 0.95)

@@ -29,7 +29,7 @@ const putRule = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurren
 const removeRule = r => runAction(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} was removed.`, () => putRule(r));
 
 /** All viewers that request this path share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
-const groupsPath = (limit, type, every) => query(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + encode(type)), every);
+const queryGroups = (limit, type, every) => query(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + encode(type)), every);
 
 /** @param {any[]} list @param {string} [type] whose jobs are counted */
 const groupTable = (list, type) => table('Groups', [
@@ -44,12 +44,12 @@ const maxInType = 5, maxListed = 200;
 
 /** The busiest groups of a type, if it has any. @param {string} type */
 export function typeGroups(type) {
-  const list = groupsPath(maxInType + 1, type, 4000).data?.groups ?? [];
+  const list = queryGroups(maxInType + 1, type, 4000).data?.groups ?? [];
   return list.length > 0 && html`<section><h2>Groups ${list.length > maxInType && html`<a class="more" href=${link(['groups'], { type })}>more of them</a>`}</h2>${groupTable(list.slice(0, maxInType), type)}</section>`;
 }
 
 export function groupsView() {
-  const type = place.value.query.get('type') || undefined, r = groupsPath(maxListed, type);
+  const type = place.value.query.get('type') || undefined, r = queryGroups(maxListed, type);
   return html`<header class="bar"><h1>Groups${type !== undefined && html` of <span class="name">${type}</span>`}</h1>
       <span class="note">${type === undefined ? 'the busiest, and the rules for them' : html`the busiest, by their jobs of <a href=${link(['type', type])}>this type</a>; <a href="#/groups">of all types, and rules</a>`}</span>
       ${type === undefined && button('Add a rule', () => editRule(r.data?.rules ?? []))}</header>

@@ -103,7 +103,7 @@ class AsyncWorker:
         """Serve jobs; like Worker.run.  Cancelling the task has the effect of leave."""
         self._begin()
         soon = asyncio.get_running_loop().call_soon_threadsafe
-        with signals(handle_signals, lambda: soon(self._caught)):
+        with signals(handle_signals, lambda: soon(self._on_signal)):
             try:
                 while not (self._leaving or self.done):
                     await self._news.wait()
@@ -248,7 +248,7 @@ class AsyncWorker:
         with _trace.traced_by(job.headers):
             return answer(await self._handler(job))
 
-    def _caught(self) -> None:
+    def _on_signal(self) -> None:
         """Handle a signal: leave at the first one, stop at once at the second."""
         if self._leaving:
             self._abort("at the second signal")
@@ -326,7 +326,7 @@ class Worker:
         connections are closed then.
         """
         self._start_thread()
-        with signals(handle_signals, lambda: self._thread.call(self._core._caught)):
+        with signals(handle_signals, lambda: self._thread.call(self._core._on_signal)):
             self._thread.run_last(lambda: self._core.run(handle_signals=False))
 
     def start(self, wait: float | None = None) -> None:

@@ -16,7 +16,7 @@ const condition = (field, op, value) =>
   `{"field":${JSON.stringify(field[0] === '/' ? field : '/' + field)},"op":"${op}","value":${['glob', 'regex', 'type'].includes(op) || !isJSON(value) ? JSON.stringify(value) : value.trim()}}`;
 
 /** Combines two matchers. @param {string} a @param {'all'|'any'} how @param {string} b */
-function combined(a, how, b) {
+function combine(a, how, b) {
   if (!a.trim() || a.trim() === '{}') return b;
   const list = JSON.parse(a)[how];
   return list?.length ? a.trim().replace(/\]\s*\}$/, `,${b}]}`) : `{"${how}":[${a.trim()},${b}]}`;
@@ -47,7 +47,7 @@ export function searchBox(match, go) {
       e.preventDefault();
       const f = Object.fromEntries(new FormData(e.target)), one = condition(String(f.field), String(f.op), String(f.value));
       if (boxText.value.trim() && !isJSON(boxText.value)) { wrong.value = 'The matcher is not valid JSON.'; return; }
-      search(combined(boxText.value, f.how === 'any' ? 'any' : 'all', f.not ? `{"not":${one}}` : one));
+      search(combine(boxText.value, f.how === 'any' ? 'any' : 'all', f.not ? `{"not":${one}}` : one));
     }}>
       <label>Field <input name="field" list="fields" required defaultValue="/argument/" spellcheck="false" autocomplete="off" /></label>
       <datalist id="fields">${['/name', '/priority', '/argument/', '/max_retry', '/timeout', '/keep_result'].map(v => html`<option key=${v} value=${v} />`)}</datalist>
