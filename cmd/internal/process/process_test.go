@@ -50,7 +50,7 @@ func TestGone(t *testing.T) {
 func TestOtherBootClock(t *testing.T) {
 	if text := os.Getenv("PROCESS_TEST_OUTSIDE"); text != "" {
 		var outside Process
-		if err := json.Unmarshal([]byte(text), &outside); err != nil || outside.IsGone() || Self().Gone() {
+		if err := json.Unmarshal([]byte(text), &outside); err != nil || outside.IsGone() || Self().IsGone() {
 			t.Fatalf("err %v; seen from %+v, %+v is gone", err, Self(), outside)
 		}
 		return
