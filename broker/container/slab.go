@@ -17,10 +17,10 @@ const (
 	slabShare = 16
 )
 
-// Slabs is an append-only store of bytes for records with numbers below 1<<31: entries of up to
-// 1 MiB - 4 bytes, each at an offset in a numbered slab. A slab whose last entry is dropped is freed as a whole.
-// If long-lived entries keep many slabs nearly empty, these entries are moved together. Each
-// Drop moves the entries of at most one slab.
+// Slabs is an append-only store of bytes for records with numbers below 1<<31: entries of up to 1
+// MiB - 4 bytes, each at an offset in a numbered slab. A slab whose last entry is dropped is freed
+// as a whole. If long-lived entries keep many slabs nearly empty, these entries are moved together.
+// Each Drop moves the entries of at most one slab.
 //
 // Bytes that were returned stay unchanged until the next call of FreeEmpty, whatever is dropped
 // or moved in between.

@@ -121,8 +121,7 @@ func (c *conn) onError(ev *wire.Event, p *Pending) error {
 			replies = replies && c.requests.get(due).verb == wire.Hello
 		}
 	} else if !nameless {
-		// What ends job p, or refuses its submit without ack, is not the reply to a later request
-		// about the id.
+		// What ends or refuses job p is not the reply to a later request about its id.
 		ofJob := p != nil && p.seq < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
 		replies = replies && c.requests.get(due).key == string(ev.ID) && !ofJob
 	}

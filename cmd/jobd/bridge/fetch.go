@@ -72,8 +72,8 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 	}
 }
 
-// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. It is far less
-// than the limits on the statements, which a locked table exhausts one after the other.
+// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. It is
+// far less than the limits on the statements, which a locked table exhausts one after the other.
 const slowFetch = 5 * time.Second
 
 var errSlowFetch = fmt.Errorf("the database has not answered a fetch within %s; perhaps a lock on the table holds it up", slowFetch)

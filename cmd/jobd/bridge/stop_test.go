@@ -136,8 +136,8 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	b.Close()
 }
 
-// TestUnknownSpool: a daemon that cannot tell which results are in its spool does not start, because it would
-// settle their rows as if they had none.
+// TestUnknownSpool: a daemon that cannot tell which results are in its spool does not start,
+// because it would settle their rows as if they had none.
 func TestUnknownSpool(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "true")
@@ -370,8 +370,8 @@ func TestFencedDaemon(t *testing.T) {
 	f.await(store.Done, 3)
 }
 
-// TestRevokedRunSaysWhy: the result of a process that the daemon killed after it had lost its lease says
-// so. It may replace the reason with which another daemon has ended the row.
+// TestRevokedRunSaysWhy: the result of a process that the daemon killed after it had lost its lease
+// says so. It may replace the reason with which another daemon has ended the row.
 func TestRevokedRunSaysWhy(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "echo begun >&2; exec sleep 1000")

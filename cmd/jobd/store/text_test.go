@@ -72,8 +72,8 @@ func TestOutputBeyondPacket(t *testing.T) {
 	}
 }
 
-// TestNarrowedColumn: an output is cut with a mark, or its characters replaced, also right after the columns
-// were altered.
+// TestNarrowedColumn: an output is cut with a mark, or its characters replaced, also right after
+// the columns were altered.
 func TestNarrowedColumn(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")

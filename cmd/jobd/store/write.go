@@ -385,10 +385,10 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 	return s.deleteClaims(ctx, tx, p.freeClaims)
 }
 
-// foundAltered reports whether the columns for outputs are no longer those of t, whose limits the outputs
-// fit. The server cuts a text that is too long for its column, and replaces characters, and does not say
-// so. Therefore foundAltered reads what was written and, if that is something else, the shape of the
-// table. If the shape is the same, a trigger has changed the outputs.
+// foundAltered reports whether the columns for outputs are no longer those of t, whose limits the
+// outputs fit. The server cuts a text that is too long for its column, and replaces characters, and
+// does not say so. Therefore foundAltered reads what was written and, if that is something else,
+// the shape of the table. If the shape is the same, a trigger has changed the outputs.
 func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []Result) (bool, error) {
 	wanted := make(map[int64][2]int64, len(finals))
 	for _, f := range finals {

@@ -112,9 +112,10 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 	return nil, errors.New("another master is taking over")
 }
 
-// setClock sets the clock to the time of Redis, once. Later calls correct it, also those of a standby: if
-// the clock of Redis is set forward, keys and results must not end at a takeover. Therefore a standby
-// also begins with the clock of the active master, which is ahead by ahead, if that is behind.
+// setClock sets the clock to the time of Redis, once. Later calls correct it, also those of a
+// standby: if the clock of Redis is set forward, keys and results must not end at a takeover.
+// Therefore a standby also begins with the clock of the active master, which is ahead by ahead, if
+// that is behind.
 func (r *Redis) setClock(storeTime, ahead, uptime time.Duration) {
 	if r.clockSet {
 		r.clock.follow(storeTime, uptime)

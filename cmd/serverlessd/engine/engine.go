@@ -149,10 +149,10 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health returns nil, or an error with all reasons why the daemon cannot do its work: it is stopping; no
-// store works, because each is away, refuses something, or its handlers have not been read yet; the
-// journal cannot be read, refuses lines or has no room for them; jobs cannot begin on this host; or the
-// broker is away and there is a handler for Gloom workers.
+// Health returns nil, or an error with all reasons why the daemon cannot do its work: it is
+// stopping; no store works, because each is away, refuses something, or its handlers have not been
+// read yet; the journal cannot be read, refuses lines or has no room for them; jobs cannot begin on
+// this host; or the broker is away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
