@@ -608,6 +608,12 @@ func TestStopWithRemoteRows(t *testing.T) {
 			f.Poll(nil)
 			f.await(store.Running, 1, 2)
 			f.await(store.Accepted, 3)
+			// Their rows are written before the bridge has them: a stop meanwhile would give them back.
+			eventually(t, "two rows are in the broker", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return len(f.inBroker) == 2
+			})
 			if err := f.Shutdown(t.Context()); err != nil {
 				t.Fatal(err)
 			}
