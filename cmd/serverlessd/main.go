@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -56,11 +55,6 @@ func run(opt *options) error {
 		return err
 	}
 	memory.SetPace(0)
-	if os.Getenv("GOMAXPROCS") == "" {
-		// While the journal waits for the disk, its thread occupies one of the runtime's processors:
-		// without another one, requests would wait until the runtime notices that.
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
-	}
 	opt.door.ReservedFiles = filesPerRun * opt.Concurrency
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
