@@ -66,7 +66,12 @@ func split(name string) (database, tableName string) {
 // companionTable returns the default name of the companion table, in the same database as the table.
 func companionTable(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
 
-func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, error) {
+// querier is a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func inspect(ctx context.Context, db querier, name, claims string) (*table, error) {
 	database, tableName := split(name)
 	t := &table{name: quote(name), claims: quote(claims)}
 	rows, err := db.QueryContext(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COALESCE(CHARACTER_SET_NAME, ''),
@@ -128,7 +133,7 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 
 // findIndex finds an index that returns a target's waiting rows by id, and reports whether it
 // begins with status. The primary key implicitly ends every index.
-func findIndex(ctx context.Context, db *sql.DB, database, tableName string) (found string, lists bool, err error) {
+func findIndex(ctx context.Context, db querier, database, tableName string) (found string, lists bool, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
 		COUNT(SUB_PART) FROM information_schema.STATISTICS
 		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? GROUP BY INDEX_NAME`, database, tableName)

@@ -417,10 +417,12 @@ func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []R
 	if err := rows.Err(); same || err != nil {
 		return false, err
 	}
-	if err := s.readShape(ctx); err != nil {
+	// In this transaction: another connection would wait behind an ALTER TABLE that waits for this one.
+	now, err := inspect(ctx, tx, s.opt.MySQL.Table, s.opt.Claims)
+	if err != nil {
 		return false, err
 	}
-	now := s.table()
+	s.tableShape.Store(now)
 	return now.stdout != t.stdout || now.stderr != t.stderr || !slices.Equal(s.fitFinals(finals), finals), nil
 }
 

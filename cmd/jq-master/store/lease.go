@@ -92,14 +92,15 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 				r.noteUnreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
 			}
 			t.expiresAt.Store(int64(asked + leaseTerm))
-			r.setClock(time.Duration(end)*time.Millisecond-leaseTerm, 0, (asked+boot.Since())/2)
+			r.setClock(time.Duration(end)*time.Millisecond-leaseTerm, 0, (asked+boot.Since())/2, false)
+			r.clockKnown = true
 			return t, nil
 		}
 		if len(answer) != 4 {
 			return nil, fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 		}
-		ahead, _ := answer[3].(int64)
-		r.setClock(time.Duration(n)*time.Millisecond, time.Duration(ahead)*time.Millisecond, (asked+boot.Since())/2)
+		ahead, known := answer[3].(int64)
+		r.setClock(time.Duration(n)*time.Millisecond, time.Duration(ahead)*time.Millisecond, (asked+boot.Since())/2, known)
 		h, ok := holderOf(lease)
 		if !ok { // a later version may have written it, so wait until it expires
 			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
@@ -114,15 +115,15 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 
 // setClock sets the clock to the time of Redis, once. Later calls correct it, also those of a
 // standby: if the clock of Redis is set forward, keys and results must not end at a takeover.
-// Therefore a standby also begins with the clock of the active master, which is ahead by ahead, if
-// that is behind.
-func (r *Redis) setClock(storeTime, ahead, uptime time.Duration) {
-	if r.clockSet {
+// Therefore the clock of a standby is set again when it is known by how much that of the active
+// master is ahead of Redis, and is that clock if it is behind.
+func (r *Redis) setClock(storeTime, ahead, uptime time.Duration, known bool) {
+	if r.clockKnown || r.clockSet && !known {
 		r.clock.follow(storeTime, uptime)
 		return
 	}
 	r.clock.start(storeTime+min(ahead, 0), uptime)
-	r.clockSet = true
+	r.clockSet, r.clockKnown = true, known
 }
 
 // beginTerm starts a term and its writer.

@@ -47,6 +47,7 @@ type Redis struct {
 	warnedOfNoAOF bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
 	usable        bool // whether Redis was ever usable; owned by Acquire
 	clockSet      bool // whether the clock was set to a store's time; owned by Acquire
+	clockKnown    bool // whether it need not be set again; owned by Acquire
 
 	mu      sync.Mutex // guards the fields below; held only briefly
 	queue   []*op

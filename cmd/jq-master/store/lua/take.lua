@@ -35,7 +35,7 @@ if lease then
     end
     local clock = redis.pcall('GET', KEYS[5])
     local at, ahead = string.match(type(clock) == 'string' and clock or '', '^(%d+) (%-?%d+)$')
-    return {0, lease, now, at == till and tonumber(ahead) or 0} -- another version does not write the clock
+    return {0, lease, now, at == till and tonumber(ahead) or false} -- not known before that master has renewed its lease
   end
   fence = tonumber(number)
 end
