@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type reaper struct {
 
 	protectedMu sync.Mutex        // guards the fields below
 	protected   map[int64][]int64 // by token: rows whose results are spooled here and not written yet
+	readable    int               // how many of these results the disk gave
 }
 
 func (r *reaper) protect(c *change) {
@@ -31,6 +33,14 @@ func (r *reaper) protect(c *change) {
 		r.protected = make(map[int64][]int64)
 	}
 	r.protected[c.token] = append(r.protected[c.token], c.id)
+	r.countReadable(c, +1)
+}
+
+// countReadable adds n to readable if the disk gave the result; protectedMu is held.
+func (r *reaper) countReadable(c *change, n int) {
+	if c.diskSize > 0 {
+		r.readable += n
+	}
 }
 
 func (r *reaper) unprotect(c *change) {
@@ -40,6 +50,7 @@ func (r *reaper) unprotect(c *change) {
 	if len(r.protected[c.token]) == 0 {
 		delete(r.protected, c.token)
 	}
+	r.countReadable(c, -1)
 }
 
 // protectedRows returns the rows of an incarnation that the reaper must leave alone.
@@ -49,12 +60,12 @@ func (r *reaper) protectedRows(token int64) []int64 {
 	return slices.Clone(r.protected[token])
 }
 
-// spoolWritten reports whether all spooled results are written, so that no row needs protection
-// any more.
+// spoolWritten reports whether all spooled results that the disk gave are written. The others may
+// take a minute.
 func (r *reaper) spoolWritten() bool {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
-	return len(r.protected) == 0
+	return r.readable == 0
 }
 
 const (
@@ -226,6 +237,7 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	for _, c := range left {
 		b.writer.queue(c)
 	}
+	slices.SortStableFunc(left, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) }) // nobody waits for those that cannot be read
 	b.loops.Go(func() {
 		for _, c := range left {
 			switch v := <-c.done; {

@@ -39,6 +39,7 @@ type change struct {
 	spoolToken int64 // the token under which it is in the spool; 0 if it is not
 	discarded  bool  // its outputs are only in the spool
 	unsaved    bool  // the spool had no room for it, which was logged
+	unreadable bool  // the disk did not give its file, which is left for an operator
 	retryAt    time.Time
 	failures   int
 	done       chan writeResult
@@ -389,6 +390,10 @@ func (w *writer) noteAway(batch []*change, err error) {
 	w.onState(err)
 }
 
+// maxReadTries is how often a file of the spool is read before its row ends without it: for about
+// a minute.
+const maxReadTries = 40
+
 // restore sets c.uncut, with outputs from the spool if they were dropped. It returns an error if
 // they cannot be read now. If they are lost, the row says so.
 func (w *writer) restore(c *change) error {
@@ -400,9 +405,10 @@ func (w *writer) restore(c *change) error {
 	switch {
 	case err == nil:
 		c.uncut = f
-	case isReadError(err):
+	case isReadError(err) && c.failures < maxReadTries:
 		return err
 	default:
+		c.unreadable = isReadError(err)
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
 		c.uncut.Stderr = "jobd: the output was lost from the spool: " + err.Error()
 	}
@@ -414,7 +420,7 @@ func (w *writer) finish(c *change, v writeResult) {
 	w.bytes -= c.size
 	w.unwritten--
 	w.mu.Unlock()
-	if c.spoolToken != 0 {
+	if c.spoolToken != 0 && !c.unreadable {
 		w.spool.remove(c.spoolToken, c.id)
 	}
 	c.done <- v

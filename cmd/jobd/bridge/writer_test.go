@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gloom/cmd/internal/durable"
@@ -318,6 +319,41 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	if n := len(synced); n < 2 || synced[n-1] != dir || synced[n-2] != dir {
 		t.Errorf("synced %q, want %s last, when a result comes and when it goes", synced, dir)
 	}
+}
+
+// TestFileStaysUnreadable: if the disk does not give a file of the spool for a minute, its row ends
+// without it, and the file stays for an operator.
+func TestFileStaysUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sp, err := newSpool(t.TempDir(), "t")
+		if err == nil {
+			err = os.Mkdir(sp.path(1, 7), 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &scriptedStore{write: writeAll}
+		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
+		began := time.Now()
+		done := w.queue(&change{kind: changeFinish, id: 7, result: store.Result{ID: 7, Code: -1}, token: 1, spoolToken: 1, discarded: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { w.run(ctx); close(ended) }()
+		if v := <-done; !v.written() {
+			t.Errorf("%+v", v)
+		}
+		if took := time.Since(began); took < 30*time.Second || took > 2*time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		cancel()
+		<-ended
+		if f := o.batches[0].Finish[0]; f.OK || !strings.Contains(f.Stderr, "lost from the spool") {
+			t.Errorf("%+v", f)
+		}
+		if _, err := os.Stat(sp.path(1, 7)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestUnreadableSpool: while the reason may be temporary, the row waits for its
