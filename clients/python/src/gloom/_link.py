@@ -316,8 +316,7 @@ def _keep_alive(sock: socket.socket) -> None:
     """Notice within a minute that the broker's machine is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     times = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-    # Keepalive does not probe while there is data to be acknowledged.
-    times["TCP_USER_TIMEOUT"] = 60_000
+    times["TCP_USER_TIMEOUT"] = 60_000  # keepalive does not probe unacknowledged data
     for name, value in times.items():
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

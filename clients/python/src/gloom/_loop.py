@@ -163,9 +163,10 @@ class LoopThread:
             self.stop()
 
     def stop(self) -> None:
-        """End the loop and, unless called inside it, wait for its thread."""
+        """End the loop and wait for its thread, unless that would wait for the caller."""
         self.call(self._end)  # in its own thread no interrupt leaves half of that
-        if self._pid == os.getpid() and not self.in_loop_thread:
+        held = self._lock._is_owned()  # type: ignore[attr-defined]  # a signal handler
+        if self._pid == os.getpid() and not self.in_loop_thread and not held:
             self._thread.join()
 
     def _end(self) -> None:
