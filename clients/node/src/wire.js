@@ -79,7 +79,7 @@ function stringify(value) {
 
 /** Lets JSON.stringify refuse numbers that JSON does not have. */
 function finite(_, value) {
-  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} cannot be expressed in JSON`);
+  if ((typeof value === "number" || value instanceof Number) && !Number.isFinite(Number(value))) throw new TypeError(`${value} cannot be expressed in JSON`);
   return value;
 }
 
