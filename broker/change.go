@@ -73,7 +73,7 @@ func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	}
 	b.leaveQueue(r, j)
 	if q.SetPriority {
-		b.storeJob(r, j, b.id(j), q.Priority, b.headers(j), b.body(r, j), true)
+		b.setPriority(r, j, q.Priority)
 	}
 	if q.SetGroups {
 		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {

@@ -150,6 +150,15 @@ func (b *Broker) priority(j *job) int64 {
 	return prio
 }
 
+// setPriority gives the job another priority.
+func (b *Broker) setPriority(r uint32, j *job, prio int64) {
+	if j.flags&flagExtra != 0 {
+		binary.LittleEndian.PutUint64(b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), 8), uint64(prio))
+	} else if prio != 0 {
+		b.storeJob(r, j, b.id(j), prio, nil, b.body(r, j), true)
+	}
+}
+
 // headers returns the headers of the job, nil if there are none.
 func (b *Broker) headers(j *job) []byte {
 	_, n := b.extra(j)
