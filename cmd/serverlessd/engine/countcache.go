@@ -25,18 +25,21 @@ type countCache struct {
 	running   chan struct{}           // closed when the current count ends; nil if none runs
 	nextCount time.Time               // no count begins before this time
 	took      time.Duration           // by the last count that has not failed; 0 if there was none
+	failures  int                     // of counts in a row
 }
 
 // pause returns how long no count begins after one that has ended. A count that failed, or that took
 // far longer than the one before, has waited, as for a table that somebody had locked: that says
-// nothing about how long counting takes. The caller holds mu.
+// nothing about how long counting takes. After more failures in a row, the pause grows. The caller
+// holds mu.
 func (t *countCache) pause(took time.Duration, err error) time.Duration {
 	if err != nil {
-		return took
+		t.failures++
+		return took * time.Duration(min(countShare, 1<<min(t.failures-1, 7)))
 	}
 	before := t.took
-	t.took = took
-	return countShare * min(took, cmp.Or(before, took))
+	t.took, t.failures = took, 0
+	return countShare * min(took, cmp.Or(before, took/10)) // the first one may have waited, too
 }
 
 // counts returns the last count of the jobs, by jobtype, and when it began; nil if there is none.

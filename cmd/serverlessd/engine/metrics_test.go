@@ -72,7 +72,10 @@ func TestPauseAfterCount(t *testing.T) {
 		err  error
 		want time.Duration
 	}{
+		{locked, nil, countShare * locked / 10}, // nobody knows how long a count should take
 		{locked, store.ErrAway, locked},
+		{locked, store.ErrAway, 2 * locked},
+		{locked, store.ErrAway, 4 * locked},
 		{fast, nil, countShare * fast},
 		{locked, store.ErrAway, locked},
 		{locked, nil, countShare * fast},
