@@ -40,7 +40,10 @@ func (t *tool) completeType(cmd *cobra.Command, args []string, prefix string) ([
 }
 
 // completeID offers the ids of jobs that have not ended.
-func (t *tool) completeID(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (t *tool) completeID(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 && cmd.Name() != "cancel" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	return complete(t, cmd, "/v1/jobs?id="+url.QueryEscape(prefix), prefix, func(j *api.Job) (name, about string) {
 		return j.ID, cli.Clean(j.Type) + ", " + j.State
 	})

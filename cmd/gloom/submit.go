@@ -359,7 +359,9 @@ func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		told := ""
 		for pause := tellAfter; ; pause = min(2*pause, tellEvery) {
 			select {
@@ -386,7 +388,10 @@ func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format
 			}
 		}
 	}()
-	return cancel
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // whyWaiting says how the last run of a job that is retried failed, or what a job that has not run
@@ -450,8 +455,9 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer s.tellWhy(ctx, p.ID(), s.note)()
+	stopTelling := s.tellWhy(ctx, p.ID(), s.note)
 	r, err := p.Result(ctx)
+	stopTelling()
 	select {
 	case <-p.Done():
 	default: // the context has ended first
