@@ -71,7 +71,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 	}
 	backlog := func(b *testBed, change func(*broker.Submission)) {
 		n := 10_000
-		if broker.Checking {
+		if broker.InvariantsEnabled {
 			n = 300
 		}
 		for range n {
@@ -158,7 +158,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 			b := newTestBed(t)
 			cycle := c.make(b)
 			rounds, warm := 20_000, 100_000
-			if broker.Checking {
+			if broker.InvariantsEnabled {
 				rounds, warm = 50, 50
 			}
 			// Warm up, so that each segment of the index has reached its largest size.
@@ -174,7 +174,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 			if l := b.core.Totals(); l.Imbalance() != 0 || l.Submitted == before.Submitted {
 				t.Fatalf("the cycle does nothing: %+v", l)
 			}
-			if limit := float64(rounds/10) / 100; !broker.Checking && n > limit {
+			if limit := float64(rounds/10) / 100; !broker.InvariantsEnabled && n > limit {
 				t.Errorf("%v allocations in %d cycles", n, rounds/10)
 			}
 		})

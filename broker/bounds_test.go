@@ -31,7 +31,7 @@ func (p *countingPages) Put(m []byte) {
 // command checks the invariants.
 func scaleDown(n, checked int) int {
 	switch {
-	case Checking:
+	case InvariantsEnabled:
 		return checked
 	case racing:
 		return n / 10
@@ -183,7 +183,7 @@ func TestLostSubmitterManyTypes(t *testing.T) {
 func TestTypesBounded(t *testing.T) {
 	n := scaleDown(100_000, 3000)
 	limit := 1000
-	if Checking {
+	if InvariantsEnabled {
 		limit = 300
 	}
 	b := New(Config{IdleTypes: 100, MaxTypes: limit})
@@ -251,13 +251,13 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		lent := float64(pages.held) / float64(n)
 		m := b.Memory()
 		t.Logf("%d jobs, %d priorities: %.1f bytes each, %.1f of them in pages; Memory says %.1f", n, priorities, heap, lent, float64(m.Total())/float64(n))
-		if !Checking && heap > goal {
+		if !InvariantsEnabled && heap > goal {
 			t.Errorf("%.1f bytes per queued job, the goal is %.0f", heap, goal)
 		}
 		if lent, got := float64(pages.held), float64(m.Records+m.Slabs); got > 1.05*lent || got < 0.9*lent {
 			t.Errorf("records and slabs take %.0f bytes, lent are %.0f", got, lent)
 		}
-		if inHeap, got := heap*float64(n), float64(m.Total()); !Checking && (got < 0.95*inHeap || got > 1.1*inHeap) {
+		if inHeap, got := heap*float64(n), float64(m.Total()); !InvariantsEnabled && (got < 0.95*inHeap || got > 1.1*inHeap) {
 			t.Errorf("Memory says %.0f bytes in all, the heap has %.0f", got, inHeap)
 		}
 		runtime.KeepAlive(b)

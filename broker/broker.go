@@ -15,7 +15,7 @@ type Broker struct {
 	cfg     Config
 	now     int64
 	effects []Effect
-	// reasons holds the Reasons that the effects in fx point to.
+	// reasons holds the Reasons that the effects point to.
 	reasons []Reason
 
 	lastArrival uint32 // the last arrival number; it wraps around

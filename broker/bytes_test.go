@@ -55,7 +55,7 @@ func TestPriorityMemory(t *testing.T) {
 // TestMaxBytes: jobs of any kind are refused at the limit on bytes, and until then the
 // heap grows by little more than the limit.
 func TestMaxBytes(t *testing.T) {
-	if Checking || racing {
+	if InvariantsEnabled || racing {
 		t.Skip("memory is another's here: invariants and the race detector keep their own")
 	}
 	r := rand.New(rand.NewPCG(1, 1))

@@ -10,9 +10,9 @@ import (
 // body: for its record and its share of the index and of the slabs.
 const JobOverhead = 128
 
-// Checking reports whether the build tag "invariants" is set, so that each command checks
+// InvariantsEnabled reports whether the build tag "invariants" is set, so that each command checks
 // the invariants.
-const Checking = container.Checking
+const InvariantsEnabled = container.InvariantsEnabled
 
 // Pages provides the memory of records, ids and bodies.
 type Pages = container.Pages

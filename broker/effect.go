@@ -65,7 +65,7 @@ type Effect struct {
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.
 	Headers []byte
-	// Delay, in nanoseconds, is set if the code is JobLater or the op is OpReturn.
+	// Delay, in nanoseconds, is set if the code is JobRetryLater or the op is OpReturn.
 	Delay int64
 }
 
@@ -80,9 +80,9 @@ const (
 	Overloaded
 	Draining
 	JobFailed
-	JobLost  // like JobFailed; the last worker was lost
-	JobFinal // like JobFailed; the worker wanted no retry
-	JobLater // like JobFailed; a retry would have waited for Delay. Never for a kept job
+	JobLost       // like JobFailed; the last worker was lost
+	JobNoRetry    // like JobFailed; the worker wanted no retry
+	JobRetryLater // like JobFailed; a retry would have waited for Delay. Never for a kept job
 	// JobExpelled tells a lender not to retry the job, although no worker asked for that.
 	JobExpelled
 	Expired

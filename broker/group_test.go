@@ -96,7 +96,7 @@ func TestUnusedHoldingMemory(t *testing.T) {
 			if _, counted := b.Load(); counted > c.limit {
 				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.limit)
 			}
-			if kept := heapInUse() - before; !Checking && !racing && kept > 2*c.limit+2<<20 {
+			if kept := heapInUse() - before; !InvariantsEnabled && !racing && kept > 2*c.limit+2<<20 {
 				t.Errorf("%d bytes are kept", kept)
 			}
 			runtime.KeepAlive(b)
@@ -126,7 +126,7 @@ func TestGroupLifetimes(t *testing.T) {
 			took := heapInUse() - before
 			_, counted := b.Load()
 			t.Logf("a job with a group of its own takes %d bytes, %d are counted", took/int64(n), counted/int64(n))
-			if !Checking && took > counted*3/2 {
+			if !InvariantsEnabled && took > counted*3/2 {
 				t.Errorf("%d bytes are held, %d are counted", took, counted)
 			}
 		}

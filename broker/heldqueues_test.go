@@ -10,7 +10,7 @@ import (
 // TestHeldBack: a group holds back jobs in more types than one command may look at. The command
 // may reach its bound between choosing a type and handing out its job.
 func TestHeldBack(t *testing.T) {
-	if broker.Checking {
+	if broker.InvariantsEnabled {
 		t.Skip("the sweeps make a command with so many types take long")
 	}
 	const types = 10_000

@@ -193,7 +193,7 @@ func (b *Broker) releaseIfEmpty(h *holding) {
 	case h.isDead || h.isKept && h.sub == nil:
 		b.dropHolding(h)
 	default:
-		if h.queue.ready == 0 {
+		if h.queue.readyJobs == 0 {
 			b.releaseQueue(h.queue)
 		}
 		h.kind.unusedHoldings++

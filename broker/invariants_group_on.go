@@ -4,8 +4,8 @@ package broker
 
 import "slices"
 
-// groups checks the counts of groups, and which groups are shut.
-func (v *census) groups() {
+// checkGroups checks the counts of groups, and which groups are shut.
+func (v *census) checkGroups() {
 	b := v.b
 	waiting, running, sets := map[*group]int{}, map[*group]int{}, map[*group]int{}
 	queues := map[*groupSet]int{}
@@ -54,13 +54,13 @@ func (v *census) groups() {
 		cause, until := b.shutCause(g)
 		must(g.shut == (cause != nil) || g.shut && g.timerPos >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
 		must(until == 0 || g.timerPos >= 0, "group %q is shut until %d, and has no timer", g.name, until)
-		v.heap("parked", &g.parked, v.position)
+		v.checkHeap("parked", &g.parked, v.position)
 		must((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
 		must(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
 		g.watchers.Each(func(k *jobType) {
 			must(k.watchedSet != nil && slices.Contains(k.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
-	v.heap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
+	v.checkHeap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
 	must(counted == b.groupsCounted, "%d groups have jobs or are remembered, counted %d", counted, b.groupsCounted)
 }

@@ -4,14 +4,14 @@ package broker
 
 import "gloom/broker/container"
 
-func (v *census) queue(q *queue) {
+func (v *census) checkQueue(q *queue) {
 	b := v.b
 	n := 0
 	if q.spill != nil {
 		n = q.spill.byOrder.Len()
 		must(n == q.spill.byAge.Len(), "spill %d, ages %d", n, q.spill.byAge.Len())
-		v.heap("spill", &q.spill.byOrder, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].next) })
-		v.heap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
+		v.checkHeap("spill", &q.spill.byOrder, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].next) })
+		v.checkHeap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
 	}
 	for i, l := range q.lanes {
 		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
@@ -26,9 +26,9 @@ func (v *census) queue(q *queue) {
 		}
 		must(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
 	}
-	must(n == q.ready, "queue counts %d, but has %d", q.ready, n)
+	must(n == q.readyJobs, "queue counts %d, but has %d", q.readyJobs, n)
 }
 
-func (v *census) heap(name string, h *container.Heap, pos func(uint32) int32) {
+func (v *census) checkHeap(name string, h *container.Heap, pos func(uint32) int32) {
 	mustPass(name, h.Check(pos))
 }

@@ -17,14 +17,14 @@ func mustPass(name string, err error) { must(err == nil, "%s: %v", name, err) }
 // it.
 func (b *Broker) checkInvariants() {
 	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*holding]int{}, borrowed: map[*jobType]int{}}
-	v.records()
-	v.kinds()
-	v.queues()
-	v.holdings()
-	v.peers()
-	v.pools()
-	v.groups()
-	v.heap("timers", &b.timers, func(ref uint32) int32 {
+	v.checkRecords()
+	v.checkKinds()
+	v.checkQueues()
+	v.checkHoldings()
+	v.checkPeers()
+	v.checkPools()
+	v.checkGroups()
+	v.checkHeap("timers", &b.timers, func(ref uint32) int32 {
 		if ref&typeTimer != 0 {
 			return b.types.At(ref &^ typeTimer).timerPos
 		}
@@ -33,8 +33,8 @@ func (b *Broker) checkInvariants() {
 		}
 		return b.timings.Get(ref).pos
 	})
-	v.memory()
-	v.letters()
+	v.checkMemory()
+	v.checkLetters()
 }
 
 type census struct {
@@ -58,11 +58,11 @@ type census struct {
 	borrowedRuns int
 }
 
-func (v *census) records() {
+func (v *census) checkRecords() {
 	b := v.b
 	mustPass("jobs", b.jobs.Check(func(r uint32, j *job) bool {
 		if j.state != stFree {
-			v.record(r, j)
+			v.checkRecord(r, j)
 		}
 		return j.state != stFree
 	}))
@@ -74,7 +74,7 @@ func (v *census) records() {
 	must(b.timings.Len() == v.timing, "timings %d, counted %d", b.timings.Len(), v.timing)
 }
 
-func (v *census) record(r uint32, j *job) {
+func (v *census) checkRecord(r uint32, j *job) {
 	b := v.b
 	v.inSlab[j.slab] += b.slabs.Size(r, j.slab, j.offset)
 	if j.flags&flagIndexed != 0 {
@@ -155,7 +155,7 @@ func btoi(is bool) int {
 	return 0
 }
 
-func (v *census) peers() {
+func (v *census) checkPeers() {
 	b := v.b
 	joined, borrowers, leavers := map[*jobType]int{}, map[*jobType]int{}, map[*jobType]int{}
 	for i := range b.peers.All() {
@@ -203,7 +203,7 @@ func (v *census) peers() {
 	}
 }
 
-func (v *census) memory() {
+func (v *census) checkMemory() {
 	b := v.b
 	mustPass("slabs", b.slabs.Check(v.inSlab))
 	mustPass("index", b.jobIndex.Check(v.held))
@@ -215,7 +215,7 @@ func (v *census) memory() {
 	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
 }
 
-func (v *census) letters() {
+func (v *census) checkLetters() {
 	d := &v.b.deadLetters
 	n, bytes := 0, int64(0)
 	for _, k := range v.b.types.All() {

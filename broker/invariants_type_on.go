@@ -4,7 +4,7 @@ package broker
 
 import "gloom/broker/container"
 
-func (v *census) kinds() {
+func (v *census) checkKinds() {
 	b := v.b
 	sum := b.forgotten
 	spare, dead := 0, 0
@@ -22,7 +22,7 @@ func (v *census) kinds() {
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
 		must(int(k.borrowedRuns) == v.borrowed[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowed[k])
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
-		v.heap("line", &k.line, v.position)
+		v.checkHeap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
 		must((k.unusedIn != nil) == !k.inUse() && k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
 		if k.unusedLink.InRing() && k.letters.n == 0 {
@@ -45,9 +45,9 @@ func (v *census) kinds() {
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
-// pools checks the pairs: each is in one heap, with a key that is right or better than the
+// checkPools checks the pairs: each is in one heap, with a key that is right or better than the
 // right one. No job that may run waits while a worker for it is idle.
-func (v *census) pools() {
+func (v *census) checkPools() {
 	b := v.b
 	n := 0
 	workers, leavers := map[*pool]int{}, map[*pool]int{}
@@ -62,7 +62,7 @@ func (v *census) pools() {
 		if k == nil {
 			continue
 		}
-		v.heap("pools", &k.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		v.checkHeap("pools", &k.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		named, waiting := 0, 0
 		for r, prev := k.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
@@ -96,7 +96,7 @@ func (v *census) pools() {
 		must(p.ringLink.InRing() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.ringLink.InRing())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
 		must(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
-		v.heap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		v.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
 		for r, prev := p.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
@@ -135,7 +135,7 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	var place container.Entry
 	turns := map[*tenant]container.Entry{}
 	for _, q := range b.queues.All() {
-		if q == nil || q.kind != k || q.ready == 0 || q.shutGroup() != nil {
+		if q == nil || q.kind != k || q.readyJobs == 0 || q.shutGroup() != nil {
 			continue
 		}
 		x := b.bestKey(q)
@@ -163,8 +163,9 @@ func (v *census) blocked(k *jobType) bool {
 		k.timerPos >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
-// queues checks that queues, tenants and held queues have the right counts and are where they belong.
-func (v *census) queues() {
+// checkQueues checks that queues, tenants and held queues have the right counts and are where they
+// belong.
+func (v *census) checkQueues() {
 	b := v.b
 	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.openGroups.Room()
 	for _, p := range b.pools.All() {
@@ -212,20 +213,20 @@ func (v *census) queues() {
 		if q.groupSet == nil && q.origin == 0 {
 			found = q.kind.plainQueue
 		}
-		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.ready == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.ready, *x)
+		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.readyJobs == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.readyJobs, *x)
 		must(b.fairness.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.spill; out != nil {
 			lanes += spillSize
 			heaps += out.byOrder.Room() + out.byAge.Room()
 		}
-		must((q.pos >= 0) == (q.ready > 0) && (q.ready > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.ready, q.pos)
-		if q.ready > 0 {
+		must((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
+		if q.readyJobs > 0 {
 			x, y := b.bestKey(q), q.heap().At(int(q.pos))
 			must(y.Ref == q.number && (x.Ties(y) || q.waitsForTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
 			must(!q.waitsForTurn() || q.held.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
-		v.queue(q)
+		v.checkQueue(q)
 		if t := q.tenant; t != nil {
 			if tenants[t] == nil {
 				tenants[t] = &sum{}
@@ -239,7 +240,7 @@ func (v *census) queues() {
 			continue
 		}
 		heaps += t.line.Room()
-		v.heap("tenant", &t.line, v.position)
+		v.checkHeap("tenant", &t.line, v.position)
 		x := tenants[t]
 		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.kind.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
@@ -256,9 +257,9 @@ func (v *census) queues() {
 			continue
 		}
 		heaps += p.queues.Room() + p.byBestJob.Room()
-		v.heap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
+		v.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
 		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
-		v.heap("held", &p.queues, v.position)
+		v.checkHeap("held", &p.queues, v.position)
 		must(int(p.number) == number && p.kind.held[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.kind.name, p.refs, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
@@ -272,8 +273,8 @@ func (v *census) queues() {
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
-// holdings checks the counts of each holding, and that the holding is found by its key.
-func (v *census) holdings() {
+// checkHoldings checks the counts of each holding, and that the holding is found by its key.
+func (v *census) checkHoldings() {
 	b := v.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0
 	for number, h := range b.holdings.All() {

@@ -46,7 +46,7 @@ func TestLend(t *testing.T) {
 		}},
 		{"for good", func(b *broker.Broker, w broker.Peer) []broker.Effect {
 			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), NoRetry: true})
-		}, func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobFinal }},
+		}, func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobNoRetry }},
 		{"garbage", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.ExpelPeer(3, w, "garbage") },
 			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobExpelled }},
 		{"lost", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.RemovePeer(3, w) },

@@ -55,7 +55,7 @@ func (q *queue) waitsForTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
 func (b *Broker) rank(q *queue) {
-	if q.ready == 0 {
+	if q.readyJobs == 0 {
 		if q.pos >= 0 {
 			b.unrank(q)
 		}

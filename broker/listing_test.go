@@ -164,7 +164,7 @@ func TestListing(t *testing.T) {
 	}
 	t.Logf("-listing-seed %d", seed)
 	rounds := 300
-	if testing.Short() || broker.Checking {
+	if testing.Short() || broker.InvariantsEnabled {
 		rounds = 60
 	}
 	x := &listingWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listedJob{}}

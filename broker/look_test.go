@@ -25,7 +25,7 @@ func crowdedCore(n int, priority func(i int) int64) *broker.Broker {
 // TestLooks: snapshots of a type with very many submitters are taken in pieces, none of
 // which delays others for long.
 func TestLooks(t *testing.T) {
-	if broker.Checking {
+	if broker.InvariantsEnabled {
 		t.Skip("a sweep of 50,000 jobs after each of 50,000 commands takes an hour; the other build runs this")
 	}
 	const n = 50_000
@@ -89,7 +89,7 @@ func TestLooks(t *testing.T) {
 // which a piece stopped is gone when the next piece begins.
 func TestQueuePosition(t *testing.T) {
 	n := 5000
-	if broker.Checking {
+	if broker.InvariantsEnabled {
 		n = 2500 // more than one piece counts, and more than the test removes
 	}
 	for _, c := range []struct {
@@ -223,7 +223,7 @@ func TestGroupsOfTypes(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	n, submitters := 6000, 30
-	if broker.Checking {
+	if broker.InvariantsEnabled {
 		n = 200
 	}
 	core := broker.New(broker.Config{})

@@ -11,7 +11,7 @@ import (
 // TestMemoryMatchesHeap fills each part of Memory separately: Memory differs from the heap by at
 // most a fifth.
 func TestMemoryMatchesHeap(t *testing.T) {
-	if Checking {
+	if InvariantsEnabled {
 		t.Skip("what checks also takes memory")
 	}
 	size := func(n int) int { return scaleDown(n, n/10) }

@@ -10,7 +10,7 @@ package broker
 type lastFrame struct {
 	code   Code
 	reason Reason
-	delay  int64 // set if the code is JobLater
+	delay  int64 // set if the code is JobRetryLater
 	body   []byte
 	// stable reports that nobody writes to body again, so that it need not be copied.
 	stable bool

@@ -23,9 +23,9 @@ type queue struct {
 	pos        int32 // position in its heap (see line.go); -1 if it has no ready jobs
 	bestJobPos int32 // position in held.byBestJob, or -1
 	queueKey
-	lanes []lane // by priority, the largest last; no lane is empty
-	ready int
-	spill *spillHeaps // nil if no job is out of order
+	lanes     []lane // by priority, the largest last; no lane is empty
+	readyJobs int
+	spill     *spillHeaps // nil if no job is out of order
 	// tenant is the queue's tenant in a fair type. held is where the queue is parked, or was
 	// parked last.
 	tenant *tenant
@@ -130,7 +130,7 @@ func (q *queue) laneOf(prio int64) (int, bool) {
 
 // addReady adds job r to the ready jobs.
 func (b *Broker) addReady(q *queue, r uint32, j *job) {
-	q.ready++
+	q.readyJobs++
 	prio := b.priority(j)
 	i, found := q.laneOf(prio)
 	switch {
@@ -214,7 +214,7 @@ func (b *Broker) firstJob(q *queue) uint32 {
 
 // removeReady takes job r out of the queue.
 func (b *Broker) removeReady(q *queue, r uint32, j *job) {
-	q.ready--
+	q.readyJobs--
 	if j.state == stSpilled {
 		at := &j.links[laneLink]
 		q.spill.byOrder.Remove(int32(at.next))

@@ -67,8 +67,8 @@ func (x *queueTwin) pull(i int) queuedJob {
 
 func (x *queueTwin) check() {
 	x.t.Helper()
-	if x.q.ready != len(x.want) {
-		x.t.Fatalf("%d jobs, want %d", x.q.ready, len(x.want))
+	if x.q.readyJobs != len(x.want) {
+		x.t.Fatalf("%d jobs, want %d", x.q.readyJobs, len(x.want))
 	}
 	if len(x.want) == 0 {
 		return

@@ -38,7 +38,7 @@ func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 	p.uncertain = p.uncertain || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
-		if q != nil && q.kind == own.kind && q.ready > 0 && b.comesBefore(q, &key, own, held, p) {
+		if q != nil && q.kind == own.kind && q.readyJobs > 0 && b.comesBefore(q, &key, own, held, p) {
 			limit := key
 			if q.tenant != own.tenant {
 				limit = container.Entry{A: key.A}

@@ -113,9 +113,9 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		case q.Lost:
 			code, reason = JobLost, b.reasonFor(WorkerLost, j, "")
 		case q.NoRetry && !q.Expelled:
-			code = JobFinal
+			code = JobNoRetry
 		case q.Delay >= 0 && !h.isKept:
-			code = JobLater
+			code = JobRetryLater
 		}
 		b.failRun(r, j, code, reason, q.NoRetry, q.Delay)
 	}

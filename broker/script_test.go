@@ -113,7 +113,7 @@ func (s *script) printf(format string, args ...any) {
 
 var codes = map[broker.Code]string{
 	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "invalid_state",
-	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobFinal: "job_failed (final)", broker.JobLater: "job_failed (later)",
+	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobNoRetry: "job_failed (final)", broker.JobRetryLater: "job_failed (later)",
 	broker.Expired: "expired", broker.Cancelled: "cancelled",
 }
 

@@ -39,7 +39,7 @@ func TestConfigure(t *testing.T) {
 		return []broker.TypeSetting{{Name: []byte("t"), Limits: &broker.TypeLimits{Concurrency: concurrency}}}
 	}
 	groups := 5000 // more groups than one command revises
-	if broker.Checking {
+	if broker.InvariantsEnabled {
 		groups = 2500
 	}
 	for _, c := range []struct {

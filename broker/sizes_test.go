@@ -22,7 +22,7 @@ func heapBytes() int64 {
 // connections.
 func TestSmallTypesAndHoldings(t *testing.T) {
 	n := 2000
-	if broker.Checking {
+	if broker.InvariantsEnabled {
 		n = 1500
 	}
 	for _, c := range []struct {

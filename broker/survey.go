@@ -113,7 +113,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	for ; n < lookVisits && s.nextQueue < len(b.queues.All()); s.nextQueue++ {
 		n++
 		q := b.queues.All()[s.nextQueue]
-		if q == nil || q.ready == 0 {
+		if q == nil || q.readyJobs == 0 {
 			continue
 		}
 		n += len(q.lanes)
@@ -122,7 +122,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			x.queued, x.oldest = true, at
 		}
 		if q.shutGroup() != nil {
-			x.heldBack += q.ready
+			x.heldBack += q.readyJobs
 		}
 		s.types[q.kind] = x
 	}

@@ -97,7 +97,7 @@ func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
 		}
 		r.Type = d.typ
 	} else {
-		return missing(r.Verb, KeyType, r.ID)
+		return refuseMissing(r.Verb, KeyType, r.ID)
 	}
 	if err = f.body(r); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (f *fields) servedTypes(r *Request) (err *Error) {
 		r.Type, err = f.name(KeyType, r)
 		return err
 	}
-	return missing(r.Verb, KeyType, nil)
+	return refuseMissing(r.Verb, KeyType, nil)
 }
 
 const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBackoffMS |

@@ -57,7 +57,7 @@ func (f *fields) loneSurrogate(k Key, r *Request) *Error {
 // id reads the id of a request whose verb requires one.
 func (f *fields) id(r *Request) (err *Error) {
 	if f.env.present>>KeyID&1 == 0 {
-		return missing(r.Verb, KeyID, nil)
+		return refuseMissing(r.Verb, KeyID, nil)
 	}
 	r.ID, err = f.name(KeyID, r)
 	return err
@@ -207,7 +207,7 @@ func (f *fields) byValue(k Key, text []byte) []byte {
 
 func (f *fields) body(r *Request) *Error {
 	if r.Body = f.raw(KeyBody); r.Body == nil {
-		return missing(r.Verb, KeyBody, r.ID)
+		return refuseMissing(r.Verb, KeyBody, r.ID)
 	}
 	return nil
 }

@@ -27,6 +27,6 @@ func refuse(code Code, id []byte, format string, args ...any) *Error {
 	return &Error{Code: code, Reason: fmt.Sprintf(format, args...), ID: id}
 }
 
-func missing(v Verb, k Key, id []byte) *Error {
+func refuseMissing(v Verb, k Key, id []byte) *Error {
 	return refuse(MissingField, id, "%s needs %s", v, k)
 }

@@ -45,13 +45,13 @@ func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
 // Worker implements load.Protocol.
 func (Gearman) Worker(w *load.Worker) load.WorkSide {
 	g := &gearmanWorker{w: w}
-	hello := append(packet(nil, gearCanDo, len(w.Type)), w.Type...)
-	g.serverConn = serverConn{peer: w, greeting: packet(hello, gearGrab, 0), next: g.packet}
+	hello := append(appendPacketHead(nil, gearCanDo, len(w.Type)), w.Type...)
+	g.serverConn = serverConn{peer: w, greeting: appendPacketHead(hello, gearGrab, 0), next: g.packet}
 	return g
 }
 
-// packet appends a packet's head; size is that of its arguments.
-func packet(out []byte, typ, size int) []byte {
+// appendPacketHead appends a packet's head; size is that of its arguments.
+func appendPacketHead(out []byte, typ, size int) []byte {
 	out = append(out, "\x00REQ"...)
 	out = binary.BigEndian.AppendUint32(out, uint32(typ))
 	return binary.BigEndian.AppendUint32(out, uint32(size))
@@ -81,7 +81,7 @@ func (g *gearmanSubmitter) Submit(typ int, priority int64, n load.Number) {
 	if priority > 0 { // gearmand has only three levels
 		verb = gearSubmitHigh
 	}
-	out := packet(g.c.Out(), verb, len(name)+2+body.Len())
+	out := appendPacketHead(g.c.Out(), verb, len(name)+2+body.Len())
 	out = append(out, name...)
 	out = append(out, 0, 0) // no unique id: gearmand need not look for an equal job
 	g.c.SetOut(body.Append(out, n))
@@ -114,11 +114,11 @@ type gearmanWorker struct {
 
 // Answer sends the result and asks for the next job in one write.
 func (g *gearmanWorker) Answer(job load.Job) {
-	out := packet(g.c.Out(), gearComplete, len(job.ID)+1+len(job.Body))
+	out := appendPacketHead(g.c.Out(), gearComplete, len(job.ID)+1+len(job.Body))
 	out = append(out, job.ID...)
 	out = append(out, 0)
 	out = append(out, job.Body...)
-	g.c.SetOut(packet(out, gearGrab, 0))
+	g.c.SetOut(appendPacketHead(out, gearGrab, 0))
 }
 
 func (g *gearmanWorker) packet(in []byte) int {
@@ -130,11 +130,11 @@ func (g *gearmanWorker) packet(in []byte) int {
 	case gearNoJob:
 		g.w.Ready()
 		g.asleep = true
-		g.c.SetOut(packet(g.c.Out(), gearPreSleep, 0))
+		g.c.SetOut(appendPacketHead(g.c.Out(), gearPreSleep, 0))
 	case gearNoop:
 		if g.asleep {
 			g.asleep = false
-			g.c.SetOut(packet(g.c.Out(), gearGrab, 0))
+			g.c.SetOut(appendPacketHead(g.c.Out(), gearGrab, 0))
 		}
 	case gearAssign:
 		g.w.Ready()

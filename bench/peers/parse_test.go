@@ -11,7 +11,7 @@ import (
 // bytes have arrived.
 func TestParsersOnEveryCut(t *testing.T) {
 	gear := func(typ int, args string) string {
-		p := packet(nil, typ, len(args))
+		p := appendPacketHead(nil, typ, len(args))
 		p[3] = 'S' // a response
 		return string(p) + args
 	}

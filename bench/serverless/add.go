@@ -109,7 +109,7 @@ func (a *addState) answer(in []byte) (size int, err error) {
 // adder is one client that adds lines.
 type adder struct {
 	*addState
-	sent int64 // when the last request was sent, on the loop's clock; the first counts as sent at 0
+	sentAt int64 // when the last request was sent, on the loop's clock; the first counts as sent at 0
 }
 
 // Data implements poll.Handler.
@@ -119,14 +119,14 @@ func (a *adder) Data(c *poll.Conn, in []byte, now int64) int {
 		return 0
 	}
 	if err == nil {
-		a.times = append(a.times, time.Duration(now-a.sent))
+		a.times = append(a.times, time.Duration(now-a.sentAt))
 	}
 	if err != nil || now >= a.end {
 		c.Close()
 		a.finish(err)
 		return 0
 	}
-	a.sent = now
+	a.sentAt = now
 	c.SetOut(append(c.Out(), a.request...))
 	return size
 }

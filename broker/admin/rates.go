@@ -54,7 +54,7 @@ type rates struct {
 	short, long  steps
 	latestCounts counts
 	stats        broker.TypeStats // the statistics at the time of latestCounts
-	busy         uint64           // jobs of the last hours, of which older ones weigh less
+	decayedJobs  uint64           // jobs of the last hours, of which older ones weigh less
 	rate         float64          // current jobs per second
 }
 
@@ -70,9 +70,9 @@ func (r *rates) add(at time.Time, c counts, s *broker.TypeStats) {
 	}
 	r.short.advance(at.Unix()/60, r)
 	if r.long.advance(at.Unix()/int64(longStep/time.Second), r) {
-		r.busy -= r.busy / 16
+		r.decayedJobs -= r.decayedJobs / 16
 	}
-	r.busy += c.in - r.latestCounts.in
+	r.decayedJobs += c.in - r.latestCounts.in
 	r.latestCounts, r.stats = c, *s
 }
 
@@ -203,7 +203,7 @@ func (d *dayRates) add(at time.Time, x *row, old, seen *api.Type, s *broker.Type
 		d.shiftedAt = at
 		minRate, name := math.Inf(1), ""
 		for n, r := range d.types {
-			busy := max(float64(r.busy), r.rate*longStep.Seconds())
+			busy := max(float64(r.decayedJobs), r.rate*longStep.Seconds())
 			if r.long.now < d.total.long.now { // the type was forgotten
 				busy = 0
 			}

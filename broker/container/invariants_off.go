@@ -2,7 +2,7 @@
 
 package container
 
-// Checking reports whether invariants are checked, which the build tag invariants turns on.
-const Checking = false
+// InvariantsEnabled reports whether invariants are checked: the build tag invariants is set.
+const InvariantsEnabled = false
 
 func scribble([]byte) {}

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Checking reports whether invariants are checked, which the build tag invariants turns on.
-const Checking = true
+// InvariantsEnabled reports whether invariants are checked: the build tag invariants is set.
+const InvariantsEnabled = true
 
 // scribble overwrites memory that must not be read any more, so that a read of it is noticed.
 func scribble(m []byte) {

@@ -153,7 +153,7 @@ func (s *Slabs) HeldBytes() int64 { return s.heldBytes + int64(len(s.spare))*sla
 func (s *Slabs) FreeEmpty() {
 	if len(s.slabs) > 0 {
 		if h := &s.slabs[s.head]; h.live == 0 && h.used > 0 {
-			if Checking {
+			if InvariantsEnabled {
 				scribble(h.mem[:h.used])
 			}
 			h.used = 0
@@ -163,7 +163,7 @@ func (s *Slabs) FreeEmpty() {
 		return
 	}
 	for _, number := range s.emptied {
-		if Checking {
+		if InvariantsEnabled {
 			scribble(s.slabs[number].mem)
 		}
 		s.spare = append(s.spare, s.slabs[number].mem)

@@ -506,7 +506,7 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 }
 
 // failureOf maps the code with which a run ended to how it failed.
-var failureOf = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
+var failureOf = map[broker.Code]uint64{broker.JobRetryLater: failLater, broker.JobNoRetry: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
 // newReport starts an item that reports how a run ended.
 func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte) writer {

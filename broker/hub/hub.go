@@ -176,8 +176,8 @@ var codes = [...]wire.Code{
 	broker.Draining:      wire.Draining,
 	broker.JobFailed:     wire.JobFailed,
 	broker.JobLost:       wire.JobFailed,
-	broker.JobFinal:      wire.JobFailed,
-	broker.JobLater:      wire.JobFailed,
+	broker.JobNoRetry:    wire.JobFailed,
+	broker.JobRetryLater: wire.JobFailed,
 	broker.Expired:       wire.Expired,
 	broker.Cancelled:     wire.Cancelled,
 	broker.TakenOver:     wire.TakenOver,
@@ -187,4 +187,4 @@ var codes = [...]wire.Code{
 func WireCode(c broker.Code) wire.Code { return codes[c] }
 
 // causes holds the cause that a job_failed carries, by the code of the core.
-var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobFinal: wire.CauseFinal, broker.JobLater: wire.CauseLater}
+var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobNoRetry: wire.CauseFinal, broker.JobRetryLater: wire.CauseLater}

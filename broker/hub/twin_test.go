@@ -32,14 +32,14 @@ type twin struct {
 }
 
 type shadow struct {
-	peer   broker.Peer
-	out    []byte
-	held   int
-	known  uint64 // the length of the stream when the owner last took from it
-	over   bool   // too much waits for the peer, so it is to be closed
-	gone   bool   // the core no longer knows the peer
-	closed bool   // by its owner
-	sent   uint64 // how many bytes of the stream the owner has taken
+	peer      broker.Peer
+	out       []byte
+	held      int
+	known     uint64 // the length of the stream when the owner last took from it
+	mustClose bool   // too much waits for the peer, so it is to be closed
+	gone      bool   // the core no longer knows the peer
+	closed    bool   // by its owner
+	sent      uint64 // how many bytes of the stream the owner has taken
 	// outcomes are the kept outcomes in the stream that are not completely written.
 	outcomes []twinOutcome
 	jobs     []string // the jobs that this worker was sent and has not answered
@@ -56,8 +56,8 @@ func (s *shadow) waiting() int { return len(s.out) + s.held }
 func (w *twin) put(s *shadow, frame []byte) {
 	before := s.waiting()
 	s.out = append(s.out, frame...)
-	if before > w.max && !s.over {
-		s.over = true
+	if before > w.max && !s.mustClose {
+		s.mustClose = true
 		w.overflow++
 		w.late = append(w.late, s)
 	}
@@ -67,7 +67,7 @@ func (w *twin) apply(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		s := w.shadows[e.Peer]
-		if s == nil || s.over || s.gone {
+		if s == nil || s.mustClose || s.gone {
 			continue
 		}
 		var f []byte
@@ -100,9 +100,9 @@ func (w *twin) apply(fx []broker.Effect) {
 			switch e.Code {
 			case broker.JobLost:
 				f = wire.AppendJobFailed(nil, reason, wire.CauseLost, 0, e.ID)
-			case broker.JobFinal:
+			case broker.JobNoRetry:
 				f = wire.AppendJobFailed(nil, reason, wire.CauseFinal, 0, e.ID)
-			case broker.JobLater:
+			case broker.JobRetryLater:
 				f = wire.AppendJobFailed(nil, reason, wire.CauseLater, e.Delay/1e6, e.ID)
 			}
 		}
@@ -161,7 +161,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	switch r.Verb {
 	case wire.Submit:
 		if n := s.waiting(); n > w.max/2 {
-			if s.over {
+			if s.mustClose {
 				return
 			}
 			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.max/2), r.ID))
@@ -186,7 +186,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	case wire.Release:
 		w.apply(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: r.ID}))
 	case wire.Ping:
-		if !s.over {
+		if !s.mustClose {
 			w.put(s, wire.AppendOK(nil))
 		}
 	}
@@ -312,7 +312,7 @@ func runTwins(t *testing.T, seed uint64) int {
 		}
 	}
 	for _, p := range x.pairs {
-		if n := len(p.shadow.out); n > 0 && !p.shadow.over {
+		if n := len(p.shadow.out); n > 0 && !p.shadow.mustClose {
 			t.Errorf("peer %d is not given %d bytes more", p.shadow.peer, n)
 		}
 	}
@@ -469,8 +469,8 @@ func (x *twins) take(o *owner) {
 		if p.shadow.closed {
 			continue
 		}
-		if out.Abort != p.shadow.over {
-			x.t.Errorf("%d: to be closed at once is %t, want %t", p.shadow.peer, out.Abort, p.shadow.over)
+		if out.Abort != p.shadow.mustClose {
+			x.t.Errorf("%d: to be closed at once is %t, want %t", p.shadow.peer, out.Abort, p.shadow.mustClose)
 		}
 		if out.Abort {
 			x.drop(p)
@@ -518,7 +518,7 @@ func (x *twins) finish(o *owner) {
 func (x *twins) write(p *pair, n int) {
 	x.twin.markWritten(p.shadow, n)
 	p.conn.MarkWritten(n)
-	if p.shadow.held == 0 && p.shadow.known > p.shadow.sent && !p.shadow.over {
+	if p.shadow.held == 0 && p.shadow.known > p.shadow.sent && !p.shadow.mustClose {
 		x.compareTaken(p)
 	}
 }

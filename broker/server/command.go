@@ -177,11 +177,11 @@ var requiredScopes = [...]struct {
 	typed bool // the token must cover the types that the request names
 	asks  bool // the token must cover the types that only the core knows
 }{
-	wire.Submit: {scope: submit, typed: true},
-	wire.Join:   {scope: work, typed: true, asks: true},
-	wire.Attach: {scope: submit},
-	wire.Cancel: {scope: submit, asks: true},
-	wire.Change: {scope: submit, asks: true},
+	wire.Submit: {scope: submitScope, typed: true},
+	wire.Join:   {scope: workScope, typed: true, asks: true},
+	wire.Attach: {scope: submitScope},
+	wire.Cancel: {scope: submitScope, asks: true},
+	wire.Change: {scope: submitScope, asks: true},
 	wire.Pong:   {},
 }
 

@@ -190,10 +190,10 @@ func (lp *loop) queueInput(c *conn, n int) {
 // When many connections are ready at a time, the loop writes at the end of the round, which
 // saves most of the writes.
 type writePace struct {
-	reads        int // reads since the last round
-	singleReads  int // consecutive rounds with one read
-	writesAtOnce bool
-	sinceCounted int // reads since the last round that was counted
+	reads          int // reads since the last round
+	singleReads    int // consecutive rounds with one read
+	writesAtOnce   bool
+	uncountedReads int // reads since the last round that was counted
 }
 
 const (
@@ -210,7 +210,7 @@ func (p *writePace) writeNow() bool {
 	if !p.writesAtOnce {
 		return false
 	}
-	if p.sinceCounted++; p.sinceCounted < recountEvery {
+	if p.uncountedReads++; p.uncountedReads < recountEvery {
 		return true
 	}
 	// Count the reads of one round, to see whether they still come one by one.

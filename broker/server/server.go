@@ -81,7 +81,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.AllowTypes = opt.TokenFile, scopeNames, true
-	s.tokens.UntypedScopes = admin | watch
+	s.tokens.UntypedScopes = adminScope | watchScope
 	if err := guard.Reload(&s.tokens, nil, log); err != nil {
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}

@@ -8,18 +8,18 @@ import (
 
 // The scopes that a token can have, in the order of scopeNames.
 const (
-	submit guard.Scope = 1 << iota
-	work
-	admin
-	watch
+	submitScope guard.Scope = 1 << iota
+	workScope
+	adminScope
+	watchScope
 )
 
 // ScopeSubmit, ScopeAdmin and ScopeWatch are the scopes that HTTP requests need: to submit jobs,
 // to change something, and to look. A token with the scope admin may look, too.
 const (
-	ScopeSubmit = submit
-	ScopeAdmin  = admin
-	ScopeWatch  = watch | admin
+	ScopeSubmit = submitScope
+	ScopeAdmin  = adminScope
+	ScopeWatch  = watchScope | adminScope
 )
 
 var scopeNames = []string{"submit", "work", "admin", "watch"}

@@ -53,11 +53,11 @@ const (
 	numVerbs
 )
 
-// sender is a set of kinds of peers. It is 0 for verbs of operators and of the core's caller.
-type sender uint8
+// senders is a set of kinds of peers. It is 0 for verbs of operators and of the core's caller.
+type senders uint8
 
 const (
-	submitters sender = 1 << iota
+	submitters senders = 1 << iota
 	workers
 	lenders
 	borrowers
@@ -69,7 +69,7 @@ type effects = []broker.Effect
 // verbs holds for each verb its name, who sends it, and how the oracle and the core carry it out.
 var verbs = [numVerbs]struct {
 	name string
-	from sender
+	from senders
 	do   func(*oracle, *command)
 	core func(*driver, *command) effects
 }{
@@ -95,7 +95,7 @@ var verbs = [numVerbs]struct {
 	expel: {"expel", 0, (*oracle).expel, func(d *driver, c *command) effects {
 		return d.all(func() (effects, bool) { return d.core.Expel(c.now) })
 	}},
-	revoke:    {"revoke", 0, (*oracle).revoke, func(d *driver, c *command) effects { fx, _ := d.core.Revoke(c.now, d.lend(c.id), c.flag); return fx }},
+	revoke:    {"revoke", 0, (*oracle).revoke, func(d *driver, c *command) effects { fx, _ := d.core.Revoke(c.now, d.lend(c.id), c.boolArg); return fx }},
 	revokeAll: {"revoke-all", 0, (*oracle).revokeAll, (*driver).revokeAll},
 	revive:    {"revive", 0, (*oracle).revive, (*driver).revive},
 	reviveAll: {"revive-all", 0, (*oracle).reviveAll, (*driver).reviveAll},
@@ -116,9 +116,12 @@ var verbs = [numVerbs]struct {
 	allot:       {"allot", borrowers, (*oracle).allot, func(d *driver, c *command) effects { return d.core.Allot(c.now, d.peer(c), c.room) }},
 	borrow:      {"borrow", lenders, (*oracle).borrow, (*driver).borrow},
 	unwant: {"unwant", lenders, (*oracle).unwant, func(d *driver, c *command) effects {
-		return d.core.MarkUnwanted(c.now, d.peer(c), d.run(c.run), c.flag)
+		return d.core.MarkUnwanted(c.now, d.peer(c), d.run(c.run), c.boolArg)
 	}},
-	follow:   {"follow", lenders, (*oracle).follow, func(d *driver, c *command) effects { d.core.WantProgress(d.peer(c), d.run(c.run), c.flag); return nil }},
+	follow: {"follow", lenders, (*oracle).follow, func(d *driver, c *command) effects {
+		d.core.WantProgress(d.peer(c), d.run(c.run), c.boolArg)
+		return nil
+	}},
 	giveBack: {"return", borrowers, (*oracle).release, (*driver).release},
 }
 
@@ -163,7 +166,7 @@ type command struct {
 	lost      bool // a borrower fails the run because its worker was lost or closed
 	failDelay int64
 
-	flag        bool
+	boolArg     bool // the argument of verbs that take a bool
 	concurrency int
 	rate        float64
 	burst       int

@@ -17,7 +17,7 @@ var opNames = map[broker.Op]string{
 
 var codeNames = map[broker.Code]string{
 	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "not_processing",
-	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobFinal: "job_failed (final)", broker.JobLater: "job_failed (later)", broker.JobExpelled: "job_failed (expelled)",
+	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobNoRetry: "job_failed (final)", broker.JobRetryLater: "job_failed (later)", broker.JobExpelled: "job_failed (expelled)",
 	broker.Expired: "expired", broker.Cancelled: "cancelled", broker.TakenOver: "taken_over",
 }
 

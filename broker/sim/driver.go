@@ -173,7 +173,7 @@ func (d *driver) borrow(c *command) effects {
 
 func (d *driver) revokeAll(c *command) effects {
 	q := broker.JobFilter{Type: d.lend(c.typ)}
-	if c.flag {
+	if c.boolArg {
 		q.State = "running"
 	}
 	if c.typ == "" {
@@ -187,7 +187,7 @@ func (d *driver) revokeAll(c *command) effects {
 }
 
 func (d *driver) forget(c *command) effects {
-	f := broker.ForgetRequest{Name: d.lend(c.typ), Discard: c.flag}
+	f := broker.ForgetRequest{Name: d.lend(c.typ), Discard: c.boolArg}
 	d.all(func() (effects, bool) { return d.core.ForgetType(c.now, &f) })
 	_, d.known = d.core.TypeUse(f.Name)
 	return nil
@@ -195,7 +195,7 @@ func (d *driver) forget(c *command) effects {
 
 func (d *driver) reviveAll(c *command) effects {
 	var w broker.LetterWalk
-	d.all(func() (effects, bool) { return d.core.WalkLetters(c.now, d.lend(c.typ), &w, c.flag) })
+	d.all(func() (effects, bool) { return d.core.WalkLetters(c.now, d.lend(c.typ), &w, c.boolArg) })
 	d.overloaded = w.Refused > 0
 	return nil
 }
@@ -229,9 +229,9 @@ func (d *driver) settings(c *command) *broker.Settings {
 		case dropRule:
 			s.Drop = append(s.Drop, d.lend(x.id))
 		case setFair:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Fair: &x.flag})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Fair: &x.boolArg})
 		case pause:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Paused: &x.flag})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Paused: &x.boolArg})
 		case limit:
 			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate, Burst: x.burst}})
 		}
@@ -276,7 +276,7 @@ func (d *driver) note(fx []broker.Effect) {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))
 			}
 		}
-		if e.Code == broker.JobLater || e.Op == broker.OpReturn {
+		if e.Code == broker.JobRetryLater || e.Op == broker.OpReturn {
 			f.delay = e.Delay
 		}
 		if run, borrowed := d.runs[e.Run]; borrowed {

@@ -83,7 +83,7 @@ func (g *generator) next() *command {
 	case submit:
 		g.submit(c)
 	case cancel, revoke:
-		c.id, c.flag = g.id(c.peer), c.verb == revoke && g.percent(50)
+		c.id, c.boolArg = g.id(c.peer), c.verb == revoke && g.percent(50)
 	case join:
 		c.typ = g.typ()
 		if g.number("named") > 0 && g.chance("named") {
@@ -115,7 +115,7 @@ func (g *generator) next() *command {
 		}
 		g.body(c)
 	case unwant, follow:
-		c.run, c.flag = g.loans-g.rng.IntN(6), g.percent(50)
+		c.run, c.boolArg = g.loans-g.rng.IntN(6), g.percent(50)
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
@@ -149,13 +149,13 @@ func (g *generator) next() *command {
 	case expelled:
 		c.reason = "size_error: too long"
 	case pause:
-		c.typ, c.flag = g.typ(), g.percent(50)
+		c.typ, c.boolArg = g.typ(), g.percent(50)
 	case revokeAll:
-		if c.typ, c.flag = g.typ(), g.percent(30); g.chance("groups") {
+		if c.typ, c.boolArg = g.typ(), g.percent(30); g.chance("groups") {
 			c.typ, c.groups = "", g.groups()[:1]
 		}
 	case reviveAll, forget:
-		c.typ, c.flag = g.typ(), g.percent(70)
+		c.typ, c.boolArg = g.typ(), g.percent(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
 		if n := len(g.o.letters); n > 0 && g.percent(80) {
@@ -177,7 +177,7 @@ func (g *generator) setting(c *command) {
 			c.rule.Burst = int64(g.rng.IntN(7))
 		}
 	case setFair:
-		c.typ, c.flag = g.typ(), g.percent(70)
+		c.typ, c.boolArg = g.typ(), g.percent(70)
 	case limit:
 		c.typ = g.typ()
 		if g.percent(50) {

@@ -134,7 +134,7 @@ type oraclePeer struct {
 }
 
 // kind returns the kind of the peer.
-func (w *oraclePeer) kind() sender {
+func (w *oraclePeer) kind() senders {
 	switch {
 	case w.borrows:
 		return borrowers
@@ -291,7 +291,7 @@ func (o *oracle) do(c *command, x observation) {
 }
 
 // hasKind reports whether a peer is connected and of one of these kinds.
-func (o *oracle) hasKind(number int, kinds sender) bool {
+func (o *oracle) hasKind(number int, kinds senders) bool {
 	return slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.number == number && p.kind()&kinds != 0 })
 }
 

@@ -108,7 +108,7 @@ func (o *oracle) revive(c *command) {
 // them.
 func (o *oracle) reviveAll(c *command) {
 	for _, l := range o.lettersOf(c.typ) {
-		if c.flag {
+		if c.boolArg {
 			o.reviveLetter(l)
 		} else {
 			o.dropLetter(l)
@@ -138,7 +138,7 @@ func (o *oracle) forgetType(c *command) {
 	}
 	held := slices.DeleteFunc(slices.Concat(o.jobs, o.borrowed), func(j *oracleJob) bool { return j.typ != c.typ })
 	runs := o.active(c.typ) > 0
-	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.flag || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
+	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
@@ -163,7 +163,7 @@ func (o *oracle) forgetType(c *command) {
 
 func (o *oracle) pause(c *command) {
 	if !o.tooManyTypes(c.typ) {
-		o.typeNamed(c.typ).paused = c.flag
+		o.typeNamed(c.typ).paused = c.boolArg
 	}
 }
 
@@ -181,7 +181,7 @@ func (o *oracle) configure(c *command) {
 			added += o.addedTypes(c)
 		}
 	}
-	if o.tooMany(added) {
+	if o.exceedsTypeLimit(added) {
 		return
 	}
 	for _, c := range settings {
@@ -194,7 +194,7 @@ func (o *oracle) configure(c *command) {
 		case setRule:
 			o.setRule(c)
 		case setFair:
-			o.typeNamed(c.typ).fair = c.flag
+			o.typeNamed(c.typ).fair = c.boolArg
 		case limit:
 			o.limit(c)
 		}
@@ -209,7 +209,7 @@ func (o *oracle) addedTypes(c *command) int {
 		return +1
 	}
 	after := *k
-	if after.fair = c.verb == setFair && c.flag || c.verb == limit && k.fair; c.verb == limit {
+	if after.fair = c.verb == setFair && c.boolArg || c.verb == limit && k.fair; c.verb == limit {
 		after.concurrency, after.rate = c.concurrency, c.rate
 	}
 	if !after.set() && !o.busy(c.typ) {

@@ -111,14 +111,14 @@ func (o *oracle) unwant(c *command) {
 		return
 	}
 	o.notice(j)
-	if j.cancelled = true; c.flag {
+	if j.cancelled = true; c.boolArg {
 		o.overdue(j)
 	}
 }
 
 func (o *oracle) follow(c *command) {
 	if j := o.loan(c); j != nil {
-		j.progress = c.flag
+		j.progress = c.boolArg
 	}
 }
 

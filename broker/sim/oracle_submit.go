@@ -143,11 +143,11 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 			added++
 		}
 	}
-	return o.tooMany(added)
+	return o.exceedsTypeLimit(added)
 }
 
-// tooMany reports whether the limit forbids this number of further types in use.
-func (o *oracle) tooMany(added int) bool {
+// exceedsTypeLimit reports whether the limit forbids this number of further types in use.
+func (o *oracle) exceedsTypeLimit(added int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || added <= 0 {
 		return false
@@ -251,7 +251,7 @@ func (o *oracle) revoke(c *command) {
 	switch {
 	case j == nil:
 	case j.state == running:
-		o.revokeRunning(j, c.flag)
+		o.revokeRunning(j, c.boolArg)
 	case j.state == ended:
 		o.forget(j)
 	default:
@@ -263,10 +263,10 @@ func (o *oracle) revoke(c *command) {
 // revokeAll revokes all waiting jobs, or all running ones, of a type or a group.
 func (o *oracle) revokeAll(c *command) {
 	for _, j := range slices.Clone(o.jobs) {
-		if j.state == ended || c.flag != (j.state == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
+		if j.state == ended || c.boolArg != (j.state == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
 			continue
 		}
-		o.revoke(&command{id: j.id, flag: c.flag})
+		o.revoke(&command{id: j.id, boolArg: c.boolArg})
 	}
 }
 

@@ -111,10 +111,10 @@ func (o *oracle) fail(c *command) {
 		case c.lost && !c.noRetry:
 			code, reason = broker.JobLost, ""
 		case c.noRetry && !c.lost:
-			code = broker.JobFinal
+			code = broker.JobNoRetry
 		case c.noRetry:
 		case c.failDelay >= 0 && j.keep == 0:
-			code = broker.JobLater
+			code = broker.JobRetryLater
 		}
 		o.failed(j, code, reason, c.noRetry, c.failDelay)
 	}
@@ -136,7 +136,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	k := o.typeNamed(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
 		last := frame{op: broker.OpEnd, code: code, id: j.id, reason: reason}
-		if code == broker.JobLater {
+		if code == broker.JobRetryLater {
 			last.delay = delay
 		}
 		if j.borrowed && noRetry && code == broker.JobFailed {

@@ -71,12 +71,13 @@ const plainNumbers = `
 	delay=0 timeout=0 backoff=0 expires=0 retries=0 detach=0 quiet=0 progressed=0 keep=0 age=0 headers=0 groups=0
 	several=0 extraSetting=0 named=0 notices=0 wild=0`
 
-// richWeights are the weights for clients that do everything, richNumbers the other numbers.
+// allFeatureWeights are the weights for clients that do everything, allFeatureNumbers the other
+// numbers.
 const (
-	richWeights = `
+	allFeatureWeights = `
 	cancel=25 fail=30 progress=12 leave=5 tick=40 pause=3 limit=3 revoke=4 revive=4 revoke-all=1 revive-all=1 forget=1
 	attach=4 written=4 change=6 amend=2 release=8`
-	richNumbers = `
+	allFeatureNumbers = `
 	named=50 notices=50 delay=20 timeout=30 backoff=25 expires=25 retries=40 detach=15 quiet=10 progressed=25 keep=10
 	age=10 headers=15 several=15 extraSetting=40 sameTime=50`
 	lendingNumbers = `
@@ -104,14 +105,14 @@ func plainProfile() profile {
 	return p
 }
 
-func richProfile() profile {
+func allFeatureProfile() profile {
 	p := plainProfile()
-	p.numbers.set(richWeights + richNumbers)
+	p.numbers.set(allFeatureWeights + allFeatureNumbers)
 	return p
 }
 
 func lending() profile {
-	p := richProfile()
+	p := allFeatureProfile()
 	p.numbers.set(lendingNumbers)
 	p.config = func(r *rand.Rand, c *broker.Config) {
 		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = noneOrUpTo(r, 12), noneOrUpTo(r, 10), noneOrUpTo(r, 6)
@@ -147,35 +148,35 @@ func (k *kind) profile() profile {
 // common are the kinds of short runs.
 var common = []kind{
 	{28, "plain", plainProfile, "", options{}},
-	{24, "rich", richProfile, "", options{}},
-	{10, "prefetch", richProfile, "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", options{config: func(r *rand.Rand, c *broker.Config) { c.Credit = int64(noneOrUpTo(r, 150)) }}},
-	{10, "time", richProfile, "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20", options{}},
-	{6, "limits", richProfile, "pause=20 limit=30 tick=80", options{config: func(r *rand.Rand, c *broker.Config) {
+	{24, "rich", allFeatureProfile, "", options{}},
+	{10, "prefetch", allFeatureProfile, "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", options{config: func(r *rand.Rand, c *broker.Config) { c.Credit = int64(noneOrUpTo(r, 150)) }}},
+	{10, "time", allFeatureProfile, "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20", options{}},
+	{6, "limits", allFeatureProfile, "pause=20 limit=30 tick=80", options{config: func(r *rand.Rand, c *broker.Config) {
 		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = noneOrUpTo(r, 8), noneOrUpTo(r, 6), noneOrUpTo(r, 5)
 		c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(noneOrUpTo(r, 1200)), int64(noneOrUpTo(r, 1000)), int64(noneOrUpTo(r, 800))
 	}}},
-	{6, "vanishing", richProfile, "submitters=6 gone=40 submitter=15 tick=8 ids=5", options{}},
-	{5, "letters", richProfile, "revive=30 fail=90", options{config: func(r *rand.Rand, c *broker.Config) {
+	{6, "vanishing", allFeatureProfile, "submitters=6 gone=40 submitter=15 tick=8 ids=5", options{}},
+	{5, "letters", allFeatureProfile, "revive=30 fail=90", options{config: func(r *rand.Rand, c *broker.Config) {
 		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
 		c.Retries = r.IntN(2)
 	}}},
 	// At most one job fails at a time, because the oracle learns the reason, whose length
 	// counts, only from the letter.
-	{3, "letter bytes", plainProfile, richWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", options{config: func(r *rand.Rand, c *broker.Config) {
+	{3, "letter bytes", plainProfile, allFeatureWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", options{config: func(r *rand.Rand, c *broker.Config) {
 		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
 		c.Retries = r.IntN(2)
 	}}},
-	{4, "types", richProfile, "types=10 join=60 pause=10 limit=10 forget=20", options{config: func(r *rand.Rand, c *broker.Config) {
+	{4, "types", allFeatureProfile, "types=10 join=60 pause=10 limit=10 forget=20", options{config: func(r *rand.Rand, c *broker.Config) {
 		c.IdleTypes = r.IntN(3)
 		c.KeptTypes = r.IntN(c.IdleTypes + 1)
 		c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
 	}}},
-	{8, "keep", richProfile, "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60", options{}},
-	{8, "several", richProfile, "several=80 types=5 workers=5 join=40", options{config: func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }}},
-	{8, "groups", richProfile, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", options{config: func(r *rand.Rand, c *broker.Config) { c.MaxGroups = noneOrUpTo(r, 4) }}},
-	{8, "fair", richProfile, "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50", options{}},
+	{8, "keep", allFeatureProfile, "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60", options{}},
+	{8, "several", allFeatureProfile, "several=80 types=5 workers=5 join=40", options{config: func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }}},
+	{8, "groups", allFeatureProfile, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", options{config: func(r *rand.Rand, c *broker.Config) { c.MaxGroups = noneOrUpTo(r, 4) }}},
+	{8, "fair", allFeatureProfile, "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50", options{}},
 	{8, "lending", lending, "", options{}},
-	{5, "rates", richProfile, `groups=50 maxGroups=1 ids=24 types=1 workers=2 rule=4 limit=6 pause=0 gone=1 submit=140 release=120
+	{5, "rates", allFeatureProfile, `groups=50 maxGroups=1 ids=24 types=1 workers=2 rule=4 limit=6 pause=0 gone=1 submit=140 release=120
 		respond=30 join=40 minSteps=100 maxSteps=300 sameTime=60`, options{}},
 	// Queues of groups are used again and again, with more priorities than an empty queue keeps
 	// lanes for.
@@ -186,7 +187,7 @@ var common = []kind{
 		}
 		return "submit=400 respond=5"
 	}}},
-	{3, "drain", richProfile, "", options{phase: func(step, steps int) string {
+	{3, "drain", allFeatureProfile, "", options{phase: func(step, steps int) string {
 		switch {
 		case step > steps*3/4:
 			return "expel=10 drain=0"
@@ -195,21 +196,21 @@ var common = []kind{
 		}
 		return ""
 	}}},
-	{3, "spread", richProfile, "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300", options{}},
-	{3, "many", richProfile, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", options{}},
+	{3, "spread", allFeatureProfile, "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300", options{}},
+	{3, "many", allFeatureProfile, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", options{}},
 }
 
 // special are kinds of long runs.
 var special = []kind{
 	// Jobs with groups are lent, and some types are fair.
 	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", options{}},
-	{101, "lanes", richProfile, `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
+	{101, "lanes", allFeatureProfile, `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
 		ledgerEvery=8`, options{}},
-	{103, "wild", richProfile, "wild=1 ids=60 churn=50 minSteps=200 maxSteps=400", options{}},
-	{107, "old letters", richProfile, `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
+	{103, "wild", allFeatureProfile, "wild=1 ids=60 churn=50 minSteps=200 maxSteps=400", options{}},
+	{107, "old letters", allFeatureProfile, `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
 		sameTime=80`, options{config: func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }}},
-	{211, "long", richProfile, "minSteps=2000 maxSteps=4000", options{}},
-	{223, "big", richProfile, "", options{
+	{211, "long", allFeatureProfile, "minSteps=2000 maxSteps=4000", options{}},
+	{223, "big", allFeatureProfile, "", options{
 		bodies: func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] },
 		config: func(r *rand.Rand, c *broker.Config) {
 			c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
@@ -217,7 +218,7 @@ var special = []kind{
 		},
 	}},
 	// Bodies fill slabs. Most jobs end soon and a few stay, so that slabs are compacted.
-	{499, "slabs", richProfile, `ids=3000 churn=95 types=2 submitters=4 workers=3 minSteps=2500 maxSteps=3500 ledgerEvery=64 gone=2 expelled=1
+	{499, "slabs", allFeatureProfile, `ids=3000 churn=95 types=2 submitters=4 workers=3 minSteps=2500 maxSteps=3500 ledgerEvery=64 gone=2 expelled=1
 		pause=1 limit=1`, options{
 		bodies: func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] },
 		phase: func(step, steps int) string {
@@ -228,7 +229,7 @@ var special = []kind{
 		},
 	}},
 	// Many jobs, which take several chunks of records, then few, so that chunks are given back.
-	{997, "crowd", richProfile, `ids=6000 churn=97 types=3 submitters=5 workers=5 minSteps=9000 maxSteps=10000 ledgerEvery=256
+	{997, "crowd", allFeatureProfile, `ids=6000 churn=97 types=3 submitters=5 workers=5 minSteps=9000 maxSteps=10000 ledgerEvery=256
 		submitter=3`, options{phase: func(step, steps int) string {
 		if step < steps/2 {
 			return "submit=400 respond=10 cancel=5 gone=0"
@@ -236,7 +237,7 @@ var special = []kind{
 		return "submit=50 respond=150 cancel=150 gone=3"
 	}}},
 	// A drain is cut short while there are more jobs than one step can end.
-	{401, "stop", richProfile, `ids=4000 churn=99 types=3 submitters=4 workers=4 minSteps=2500 maxSteps=3000 ledgerEvery=256 submit=900
+	{401, "stop", allFeatureProfile, `ids=4000 churn=99 types=3 submitters=4 workers=4 minSteps=2500 maxSteps=3000 ledgerEvery=256 submit=900
 		gone=1 limit=60`, options{phase: func(step, steps int) string {
 		if step > steps-100 {
 			return "expel=60"
@@ -244,7 +245,7 @@ var special = []kind{
 		return ""
 	}}},
 	// More deadlines are due at a time than one tick handles.
-	{983, "alarms", richProfile, `ids=3000 churn=98 types=2 submitters=3 workers=3 delay=90 expires=50 timeout=50 backoff=10
+	{983, "alarms", allFeatureProfile, `ids=3000 churn=98 types=2 submitters=3 workers=3 delay=90 expires=50 timeout=50 backoff=10
 		minSteps=3000 maxSteps=4000 ledgerEvery=64 submit=600 gone=0 expelled=0 limit=0 sameTime=97`, options{}},
 }
 

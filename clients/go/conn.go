@@ -33,13 +33,13 @@ var errFinished = errors.New("finished")
 // conn is a connection to a broker. One goroutine writes the frames that others append to a
 // buffer, so that one call sends many of them. Another goroutine reads frames.
 type conn struct {
-	conf   *config
-	addr   string
-	nc     net.Conn
-	client connClient
-	ctx    context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
-	end    context.CancelCauseFunc
-	ended  chan struct{} // closed when everything on the connection has been notified of its end
+	conf      *config
+	addr      string
+	nc        net.Conn
+	client    connClient
+	ctx       context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
+	cancelCtx context.CancelCauseFunc
+	ended     chan struct{} // closed when everything on the connection has been notified of its end
 
 	drainedCtx context.Context // ends when the broker has reported that it drains
 	drain      context.CancelFunc
@@ -99,7 +99,7 @@ func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done 
 	}
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
 	c.wake.L, c.ended = c.mu, make(chan struct{})
-	c.ctx, c.end = context.WithCancelCause(parent)
+	c.ctx, c.cancelCtx = context.WithCancelCause(parent)
 	c.drainedCtx, c.drain = context.WithCancel(context.Background())
 	context.AfterFunc(c.ctx, func() { c.nc.Close() }) // with TLS, Close may wait for the peer
 	if ctx.Err() != nil {
@@ -192,7 +192,7 @@ func (c *conn) fail(cause error) {
 	if c.refusal != nil {
 		cause = c.refusal
 	}
-	c.end(&LostError{Addr: c.addr, Cause: cause})
+	c.cancelCtx(&LostError{Addr: c.addr, Cause: cause})
 	c.wake.Signal()
 }
 
@@ -217,7 +217,7 @@ func (c *conn) hello(then func(error)) {
 // send sends a request. If the connection has failed, but run has not ended its requests yet, run
 // ends this one, too. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
-	c.unconfirmed = r.noAck && (c.unconfirmed || r.job.detach)
+	c.unconfirmed = r.noAck && (c.unconfirmed || r.job.detached)
 	c.requests.push(r)
 	c.write(frame)
 }

@@ -27,7 +27,7 @@ func TestRequestWhileClosing(t *testing.T) {
 	told := make(chan error, 1)
 	s.mu.Lock() // the connection waits for this before it ends its requests
 	sess := s.current
-	s.end(ErrClosed)
+	s.cancelCtx(ErrClosed)
 	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, done: func(err error) { told <- err }})
 	s.mu.Unlock()
 	defer func() { <-sess.ended }()

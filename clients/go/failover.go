@@ -92,7 +92,7 @@ func (s *Submitter) adopt(sess *session) {
 	if sess.ctx.Err() == nil {
 		if old := s.current; old != nil {
 			if old.retired = true; old.isFinished() {
-				old.end(ErrClosed)
+				old.cancelCtx(ErrClosed)
 			}
 		}
 		s.current, s.sessions = sess, append(s.sessions, sess)

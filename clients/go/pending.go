@@ -18,7 +18,7 @@ type Pending struct {
 	progress func(json.RawMessage) // of Job.OnProgress
 	callback func(Result, error)   // of SubmitFunc, otherwise nil
 	owner    *Submitter            // one slot of its window is held until the job ends
-	detach   bool
+	detached bool
 	noAck    bool // of Job.NoAck
 
 	// Guarded by owner.mu.

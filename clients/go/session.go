@@ -88,7 +88,7 @@ func (s *session) onReply(r request, refusal *RefusedError) error {
 		s.notResumed(p, refusal)
 	case refusal != nil:
 		s.endJob(p, nil, refusal)
-	case p.detach:
+	case p.detached:
 		s.endJob(p, nil, nil)
 	default:
 		if k := p.kept; k != nil {

@@ -26,8 +26,8 @@ type Submitter struct {
 	closing atomic.Bool // Drain, Leave or Close was called
 	leaving atomic.Bool // Leave was called
 
-	ctx context.Context // ends with Close
-	end context.CancelCauseFunc
+	ctx       context.Context // ends with Close
+	cancelCtx context.CancelCauseFunc
 
 	mu       condMutex  // guards the fields below, and those of sessions and jobs that name it
 	sessions []*session // the current one, and others with pending jobs
@@ -47,7 +47,7 @@ func NewSubmitter(opts ...Option) (*Submitter, error) {
 		return nil, err
 	}
 	s := &Submitter{conf: conf, prefix: strings.ToLower(rand.Text()[:10]) + "-", window: make(chan struct{}, conf.window)}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s.ctx, s.cancelCtx = context.WithCancelCause(context.Background())
 	go s.stayConnected()
 	return s, nil
 }
@@ -245,7 +245,7 @@ func (s *Submitter) Leave(ctx context.Context) {
 // been read, are lost; Leave reads them. It may be called repeatedly and returns nil.
 func (s *Submitter) Close() error {
 	s.closing.Store(true)
-	s.end(ErrClosed)
+	s.cancelCtx(ErrClosed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.broadcast()
@@ -261,7 +261,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		return nil, err
 	}
 	p := &Pending{
-		id: job.ID, key: canonical(job.ID), detach: job.Detach, noAck: job.NoAck,
+		id: job.ID, key: canonical(job.ID), detached: job.Detach, noAck: job.NoAck,
 		progress: job.OnProgress, callback: notify, owner: s,
 	}
 	buf := buffers.Get().(*[]byte)

@@ -23,7 +23,7 @@ import (
 	"gloom/clients/live/agent"
 )
 
-func guarded(w *world) {
+func tokensAndTLS(w *world) {
 	folder := w.TempDir()
 	cert, key, tokens := filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "tokens")
 	certificate(w, cert, key)

@@ -54,7 +54,7 @@ func manyJobs(w *world) {
 	}
 }
 
-func failures(w *world) {
+func handlersFail(w *world) {
 	srv := w.broker()
 	w.worker(workers("echo")(srv))
 	jobs := w.jobs(srv)
@@ -107,7 +107,7 @@ func cancelRunning(w *world) {
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
 }
 
-func timeouts(w *world) {
+func runTakesTooLong(w *world) {
 	srv := w.broker()
 	a := w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
@@ -119,12 +119,12 @@ func timeouts(w *world) {
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
 }
 
-func expires(w *world) {
+func jobExpires(w *world) {
 	s := w.submitter(addrs(w.broker()))
 	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "nobody", Expires: 50}), "job", "expired")
 }
 
-func progresses(w *world) {
+func progressArrives(w *world) {
 	srv := w.broker()
 	w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
@@ -142,7 +142,7 @@ func progresses(w *world) {
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"progress":1}`}), `{"progress":1}`)
 }
 
-func options(w *world) {
+func optionsReachBroker(w *world) {
 	srv := w.broker()
 	s := w.submitter(addrs(srv))
 	low, high := int64(-5), int64(1)<<53-1
@@ -183,7 +183,7 @@ func options(w *world) {
 	}
 }
 
-func headers(w *world) {
+func headersReachWorker(w *world) {
 	srv := w.broker()
 	work := workers("echo")(srv)
 	work.Headers = true
@@ -205,7 +205,7 @@ func headers(w *world) {
 	}
 }
 
-func patterns(w *world) {
+func workerServesPatterns(w *world) {
 	srv := w.broker()
 	work := workers("mail-*", "sms")(srv)
 	work.Except = []string{"mail-test"}
@@ -216,7 +216,7 @@ func patterns(w *world) {
 	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "mail-test", Expires: 100}), "job", "expired")
 }
 
-func heldID(w *world) {
+func idIsHeld(w *world) {
 	srv := w.broker()
 	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"})
@@ -228,7 +228,7 @@ func heldID(w *world) {
 	other.awaitAck(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}))
 }
 
-func overload(w *world) {
+func fullBrokerRefuses(w *world) {
 	s := w.submitter(addrs(w.broker(func(o *settings.Options) { o.MaxJobs = 2 })))
 	for range 2 {
 		s.awaitAck(s.do(agent.Command{Do: "submit", Type: "nobody"}))
@@ -239,7 +239,7 @@ func overload(w *world) {
 	s.wantDone(s.do(agent.Command{Do: "ping"}))
 }
 
-func tooLarge(w *world) {
+func tooLargeIsRefused(w *world) {
 	srv := w.broker(func(o *settings.Options) { o.MaxFrame = 64 << 10 })
 	large := `"` + strings.Repeat("x", 64<<10) + `"`
 	var to atomic.Int32
@@ -259,7 +259,7 @@ func tooLarge(w *world) {
 	}
 }
 
-func takenOver(w *world) {
+func keptJobIsTakenOver(w *world) {
 	srv := w.broker()
 	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", ID: "k", Type: "later", Keep: 60_000})

@@ -64,9 +64,9 @@ func cutKept(w *world) {
 // a job and its answer together have fewer.
 const cuts = 400
 
-// everyByte returns a proxy that cuts each connection one byte later than the one before: first
+// cuttingProxy returns a proxy that cuts each connection one byte later than the one before: first
 // at the bytes to the broker, then at those from it. done reports whether every place was tried.
-func everyByte(w *world, to string) (p *proxy, done func() bool) {
+func cuttingProxy(w *world, to string) (p *proxy, done func() bool) {
 	step := int64(1)
 	if testing.Short() {
 		step = 7
@@ -85,10 +85,10 @@ func everyByte(w *world, to string) (p *proxy, done func() bool) {
 	return p, func() bool { return n.Load() >= 2*cuts }
 }
 
-func cutEveryByteOfSubmitter(w *world) {
+func cutSubmitterAtEveryByte(w *world) {
 	srv := w.broker()
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes, Concurrency: 4})
-	p, done := everyByte(w, srv.SubmitAddr().String())
+	p, done := cuttingProxy(w, srv.SubmitAddr().String())
 	s := w.submitter(agent.Options{Addrs: []string{p.addr()}, Backoff: [2]int{1, 2}})
 	for i := 0; !done(); i++ {
 		body := fmt.Sprintf(`"job %d"`, i)
@@ -99,9 +99,9 @@ func cutEveryByteOfSubmitter(w *world) {
 	}
 }
 
-func cutEveryByteOfWorker(w *world) {
+func cutWorkerAtEveryByte(w *world) {
 	srv := w.broker()
-	p, done := everyByte(w, srv.WorkerAddr().String())
+	p, done := cuttingProxy(w, srv.WorkerAddr().String())
 	w.start("worker", agent.Options{Addrs: []string{p.addr()}, Types: []string{"echo"}, Backoff: [2]int{1, 2}})
 	jobs := w.jobs(srv)
 	for i := 0; !done(); i++ {
@@ -116,7 +116,7 @@ func cutEveryByteOfWorker(w *world) {
 	}
 }
 
-func restarted(w *world) {
+func brokerRestarts(w *world) {
 	srv := w.broker()
 	submit, work := srv.SubmitAddr().String(), srv.WorkerAddr().String()
 	w.worker(workers("echo")(srv))
@@ -134,7 +134,7 @@ func restarted(w *world) {
 	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo", Body: `2`}, `2`)
 }
 
-func forgotten(w *world) {
+func brokerForgotKeptJob(w *world) {
 	old, srv := w.broker(), w.broker()
 	p := newProxy(w, old.SubmitAddr().String())
 	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
@@ -169,7 +169,7 @@ func secondBroker(w *world) {
 	}
 }
 
-func draining(w *world) {
+func brokerDrains(w *world) {
 	first, second := w.broker(), w.broker()
 	begun, finish := make(chan struct{}), make(chan struct{})
 	w.serve(first, &gloom.Worker{Type: "slow", Handler: func(context.Context, *gloom.Job) (any, error) {

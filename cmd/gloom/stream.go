@@ -105,7 +105,7 @@ func (s *submitCommand) stream(ctx context.Context, count func() int, next func(
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	st := &stream{submitCommand: s, fail: fail, next: next, printer: newOutcomePrinter(s, count)}
-	st.openLines.begin(max(1, s.from))
+	st.openLines.begin(max(1, s.firstLine))
 	places := s.window
 	if s.ordered {
 		places *= maxHeldBack
@@ -197,7 +197,7 @@ func (st *stream) lossError(n counts, cause error) error {
 func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
-		st.openLines.begin(max(number, st.from)) // lines before st.from are skipped
+		st.openLines.begin(max(number, st.firstLine)) // lines before st.firstLine are skipped
 		data, err := st.next()
 		if err == io.EOF {
 			st.openLines.begin(0)
@@ -208,7 +208,7 @@ func (st *stream) read(ctx context.Context) {
 			st.fail(fmt.Errorf("reading line %d: %w", number, err))
 			return
 		}
-		if number < st.from || (st.asJSON || st.attach) && err == nil && len(bytes.TrimSpace(data)) == 0 {
+		if number < st.firstLine || (st.asJSON || st.attach) && err == nil && len(bytes.TrimSpace(data)) == 0 {
 			continue
 		}
 		l := line{seq: seq, number: number, attach: st.attach}
@@ -482,15 +482,15 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // openLines holds the numbers of the lines that are not yet printed.
 type openLines struct {
-	mu    sync.Mutex
-	lines map[int]struct{} // the lines that are outstanding
-	next  int              // the line that is being read, 0 at the end
-	lost  int              // the first line that was lost with its connection, or 0
+	mu      sync.Mutex
+	lines   map[int]struct{} // the lines that are outstanding
+	current int              // the line that is being read, 0 at the end
+	lost    int              // the first line that was lost with its connection, or 0
 }
 
 func (o *openLines) begin(number int) {
 	o.mu.Lock()
-	o.next = number
+	o.current = number
 	o.mu.Unlock()
 }
 
@@ -517,8 +517,8 @@ func (o *openLines) first() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first := cmp.Or(o.lost, math.MaxInt)
-	if o.next > 0 {
-		first = min(first, o.next)
+	if o.current > 0 {
+		first = min(first, o.current)
 	}
 	for n := range o.lines {
 		first = min(first, n)

@@ -111,7 +111,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
 	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: what ids begin with, before the line number or the line (--id-from-line)")
 	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: end ids with the line instead of its number; the prefix is TYPE/ by default")
-	f.IntVar(&s.from, "from", 1, "with --lines: begin at the line with this number")
+	f.IntVar(&s.firstLine, "from", 1, "with --lines: begin at the line with this number")
 	return cmd
 }
 
@@ -161,7 +161,7 @@ type submitCommand struct {
 	idPrefix   string
 	idFromLine bool
 	resume     bool
-	from       int // the number of the first line to submit
+	firstLine  int // the number of the first line to submit
 }
 
 // maxBody bounds bodies in bytes: brokers refuse larger frames anyway.
@@ -189,8 +189,8 @@ func (s *submitCommand) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("--id excludes --id-prefix and --id-from-line")
 	case s.idPrefix == "" && cmd.Flags().Changed("id-prefix"):
 		return cli.Usagef("--id-prefix is empty")
-	case s.from < 1:
-		return cli.Usagef("--from %d: must be at least 1", s.from)
+	case s.firstLine < 1:
+		return cli.Usagef("--from %d: must be at least 1", s.firstLine)
 	case streaming && s.resume && s.job.Keep <= 0:
 		return cli.Usagef("--resume needs --keep: other jobs end with their connection").SetHint("--keep 1h")
 	case streaming && s.resume && s.job.ID == "" && s.idPrefix == "" && !s.idFromLine:

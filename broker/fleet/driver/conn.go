@@ -55,7 +55,7 @@ func (d *Driver) Dial(network, address string) (net.Conn, error) {
 	if c.raw, err = c.SyscallConn(); err != nil {
 		return nil, errors.Join(err, nc.Close())
 	}
-	if last := d.dialed.Swap(c); last != nil {
+	if last := d.latestConn.Swap(c); last != nil {
 		_ = last.Close() // the client leaves it open after an attempt that NATS refused
 	}
 	return c, nil

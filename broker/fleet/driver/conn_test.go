@@ -39,7 +39,7 @@ func silentServer(t *testing.T, timeout time.Duration) (*natsConn, net.Conn) {
 func fill(t *testing.T, c *natsConn) (written int) {
 	t.Helper()
 	for ; written <= 4*maxUnwritten>>20; written++ {
-		switch n, err := c.Write(numbered(written)); {
+		switch n, err := c.Write(testBlock(written)); {
 		case errors.Is(err, errSlowReader) && n == 0:
 			return written
 		case err != nil || n != 1<<20:
@@ -50,7 +50,7 @@ func fill(t *testing.T, c *natsConn) (written int) {
 	return 0
 }
 
-func numbered(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
+func testBlock(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
 
 // TestCable writes to a NATS that does not read; no write waits for it.
 func TestCable(t *testing.T) {
@@ -62,7 +62,7 @@ func TestCable(t *testing.T) {
 		}
 		got := make([]byte, 1<<20)
 		for i := range written {
-			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, numbered(i)) {
+			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, testBlock(i)) {
 				t.Fatalf("message %d is another one, or %v", i, err)
 			}
 		}
@@ -73,12 +73,12 @@ func TestCable(t *testing.T) {
 	t.Run("that goes on ends the connection", func(t *testing.T) {
 		c, _ := silentServer(t, time.Millisecond)
 		for range maxUnwritten >> 20 {
-			_, _ = c.Write(numbered(0))
+			_, _ = c.Write(testBlock(0))
 		}
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 			t.Fatalf("reading from it: %v, want that it is closed", err)
 		}
-		if n, err := c.Write(numbered(0)); n != 0 || err == nil {
+		if n, err := c.Write(testBlock(0)); n != 0 || err == nil {
 			t.Fatalf("writing to it: %d bytes, %v", n, err)
 		}
 	})
@@ -95,7 +95,7 @@ func TestOneConnection(t *testing.T) {
 	defer l.Close()
 	d := &Driver{hub: hub.New(hub.Config{})}
 	t.Cleanup(d.hub.Close)
-	d.dialed.Store(c)
+	d.latestConn.Store(c)
 	next, err := d.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestOneConnection(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("reading from the connection before: %v, want that it is closed", err)
 	}
-	if n, err := next.Write(numbered(0)); n != 1<<20 || err != nil {
+	if n, err := next.Write(testBlock(0)); n != 1<<20 || err != nil {
 		t.Errorf("writing to the new one: %d bytes, %v", n, err)
 	}
 }

@@ -32,7 +32,7 @@ type Driver struct {
 	pending    atomic.Bool     // there is more to send
 	out        []fleet.Message // sent last, kept for reuse
 	frames     []byte
-	dialed     atomic.Pointer[natsConn] // the latest connection
+	latestConn atomic.Pointer[natsConn] // the latest connection
 	rawConn    atomic.Pointer[natsConn] // the client's connection, if it has no TLS
 	maxPayload atomic.Int64             // the maximum number of bytes that NATS takes in one message; 0 if that is too few
 	done       sync.WaitGroup
@@ -228,7 +228,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 	d.awayReason, d.reasonsLogged = "", 0
 	d.mu.Unlock()
 	d.maxPayload.Store(nc.MaxPayload())
-	if c := d.dialed.Load(); nc.LocalAddr() == c.LocalAddr().String() {
+	if c := d.latestConn.Load(); nc.LocalAddr() == c.LocalAddr().String() {
 		c.connected.Store(true)
 		if _, err := nc.TLSConnectionState(); err == nil {
 			c = nil
@@ -249,7 +249,7 @@ const maxReasonsLogged = 4
 // onDisconnect records why the connection was lost, or why an attempt to restore it failed. It logs
 // new reasons.
 func (d *Driver) onDisconnect(err error) {
-	if c := d.dialed.Load(); c != nil {
+	if c := d.latestConn.Load(); c != nil {
 		c.connected.Store(false)
 	}
 	why := "it closed the connection"
@@ -416,7 +416,7 @@ func (d *Driver) sendAll() {
 			continue // NATS would close the connection
 		}
 		// While the client connects, Publish would block.
-		if c := d.dialed.Load(); rawConn == nil && (c == nil || !c.connected.Load()) {
+		if c := d.latestConn.Load(); rawConn == nil && (c == nil || !c.connected.Load()) {
 			continue
 		}
 		d.messagesOut.Add(1)
@@ -520,7 +520,7 @@ func (d *Driver) Info() Info {
 // yet.
 func (x member) Memory() (n int64) {
 	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
-	if c := x.d.dialed.Load(); c != nil {
+	if c := x.d.latestConn.Load(); c != nil {
 		n += c.pending()
 	}
 	return n

@@ -51,7 +51,7 @@ func TestTurns(t *testing.T) {
 							}
 						}()
 					}
-					if p50 := d.pings(scaleTime(time.Second)); *full && p50 > c.limit {
+					if p50 := d.medianPing(scaleTime(time.Second)); *full && p50 > c.limit {
 						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.limit)
 					}
 				})
@@ -60,8 +60,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// pings returns the median time of an innocent peer's pings.
-func (d *daemon) pings(during time.Duration) time.Duration {
+// medianPing returns the median time of an innocent peer's pings.
+func (d *daemon) medianPing(during time.Duration) time.Duration {
 	p := d.dial(d.submit)
 	var took []time.Duration
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Millisecond) {

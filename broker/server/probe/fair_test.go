@@ -281,7 +281,7 @@ func TestFair(t *testing.T) {
 		s.freshWith(plain, `"p"`, "")
 		s.flood(typ, "b", 1, in("b"))
 		// after a0 it is group b's turn, but p is older than b0
-		if got := fmt.Sprint(b.takeAll(t, b.serves(t, typ, plain), 4)); got != "[a0000 p b0000 a0001]" {
+		if got := fmt.Sprint(b.takeAll(t, b.joinWorker(t, typ, plain), 4)); got != "[a0000 p b0000 a0001]" {
 			t.Errorf("order %s", got)
 		}
 	})

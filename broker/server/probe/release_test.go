@@ -152,7 +152,7 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("except first: others get it", func(t *testing.T) {
 		p := name("release")
-		s, w := b.submitter(t), b.serves(t, p+"*")
+		s, w := b.submitter(t), b.joinWorker(t, p+"*")
 		id := s.fresh(p+"-a", `1`)
 		w.wantJob(id)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))

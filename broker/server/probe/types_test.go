@@ -18,8 +18,8 @@ func list(names ...string) string {
 	return string(out)
 }
 
-// serves returns a worker that joined with these names and patterns.
-func (d *daemon) serves(t tb, types ...string) worker {
+// joinWorker returns a worker that joined with these names and patterns.
+func (d *daemon) joinWorker(t tb, types ...string) worker {
 	t.Helper()
 	w := d.worker(t)
 	w.joinTypes(list(types...), "")
@@ -69,14 +69,14 @@ func TestTypes(t *testing.T) {
 	b := shared(t)
 	t.Run("each name is served, and job frames carry it", func(t *testing.T) {
 		one, two, three := name("multi"), name("multi"), name("multi")
-		s, w := b.submitter(t), b.serves(t, one, two, three)
+		s, w := b.submitter(t), b.joinWorker(t, one, two, three)
 		serveTypes(t, s, w, three, one, two, two, one)
 		s.fresh(name("foreign"), `1`)
 		w.wantQuiet()
 	})
 	t.Run("a pattern serves types that come into being later", func(t *testing.T) {
 		p := name("later")
-		w := b.serves(t, p+"-*")
+		w := b.joinWorker(t, p+"-*")
 		s := b.submitter(t)
 		serveTypes(t, s, w, p+"-a", p+"-", p+"-b-c", p+"-*")
 		s.fresh(p, `1`)
@@ -86,14 +86,14 @@ func TestTypes(t *testing.T) {
 		p := name("waits")
 		s := b.submitter(t)
 		first, second := s.fresh(p+"-x", `1`), s.fresh(p+"-y", `1`)
-		w := b.serves(t, p+"-*")
+		w := b.joinWorker(t, p+"-*")
 		w.wantJob(first)
 		w.respond(`1`)
 		w.wantJob(second)
 	})
 	t.Run("names and patterns mixed, overlapping ones too", func(t *testing.T) {
 		p, other := name("mixed"), name("mixed-other")
-		s, w := b.submitter(t), b.serves(t, p+"*", p+"-a", p+"-*", other)
+		s, w := b.submitter(t), b.joinWorker(t, p+"*", p+"-a", p+"-*", other)
 		serveTypes(t, s, w, p+"-a", other, p, p+"-z")
 		w.wantQuiet()
 	})
@@ -121,7 +121,7 @@ func TestTypes(t *testing.T) {
 		top := s.freshWith(types[1], `1`, `,"priority":5`)
 		low := s.freshWith(types[0], `1`, `,"priority":-5`)
 		high := s.freshWith(types[2], `1`, `,"priority":9`)
-		w := b.serves(t, types...)
+		w := b.joinWorker(t, types...)
 		for _, id := range append(append([]string{high, top}, equal...), low) {
 			w.wantJob(id)
 			w.respond(`1`)
@@ -134,7 +134,7 @@ func TestTypes(t *testing.T) {
 		for i := range 12 {
 			want = append(want, s.freshWith(fmt.Sprintf("%s-%d", p, i*5%12), `1`, fmt.Sprintf(`,"priority":%d`, -i/4)))
 		}
-		w := b.serves(t, p+"-*")
+		w := b.joinWorker(t, p+"-*")
 		for _, id := range want {
 			w.wantJob(id)
 			w.respond(`1`)
@@ -142,7 +142,7 @@ func TestTypes(t *testing.T) {
 	})
 	t.Run("each join replaces the one before", func(t *testing.T) {
 		one, two, three := name("again"), name("again"), name("again")
-		s, w := b.submitter(t), b.serves(t, one, two)
+		s, w := b.submitter(t), b.joinWorker(t, one, two)
 		w.joinTypes(list(two, three), "")
 		s.fresh(one, `1`)
 		w.wantQuiet()
@@ -154,7 +154,7 @@ func TestTypes(t *testing.T) {
 	})
 	t.Run("joining again at work", func(t *testing.T) {
 		one, two := name("again"), name("again")
-		s, w := b.submitter(t), b.serves(t, one, name("again"))
+		s, w := b.submitter(t), b.joinWorker(t, one, name("again"))
 		id := s.fresh(one, `1`)
 		w.wantJob(id)
 		w.joinTypes(list(two+"*"), "")
@@ -190,7 +190,7 @@ func TestTypes(t *testing.T) {
 	})
 	t.Run("leave leaves them all", func(t *testing.T) {
 		p, one := name("leave"), name("leave")
-		s, w := b.submitter(t), b.serves(t, p+"*", one)
+		s, w := b.submitter(t), b.joinWorker(t, p+"*", one)
 		w.leave()
 		s.fresh(p+"x", `1`)
 		s.fresh(one, `1`)
@@ -200,17 +200,17 @@ func TestTypes(t *testing.T) {
 	})
 	t.Run("a lost worker's job goes to one with another set", func(t *testing.T) {
 		p := name("lost")
-		s, w := b.submitter(t), b.serves(t, p+"-a", p+"-b")
+		s, w := b.submitter(t), b.joinWorker(t, p+"-a", p+"-b")
 		id := s.fresh(p+"-a", `1`)
 		w.wantJob(id)
-		successor := b.serves(t, p+"*")
+		successor := b.joinWorker(t, p+"*")
 		w.close()
 		successor.wantJob(id)
 	})
 	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
 		one, two := name("turn"), name("turn")
 		s := b.submitter(t)
-		workers := []worker{b.serves(t, one, two), b.serves(t, one+"*", one), b.joined(t, one)}
+		workers := []worker{b.joinWorker(t, one, two), b.joinWorker(t, one+"*", one), b.joined(t, one)}
 		for range 2 {
 			ids := map[string]bool{}
 			for range 3 {
@@ -235,12 +235,12 @@ func TestTypes(t *testing.T) {
 		for i := range 1000 {
 			names = append(names, fmt.Sprintf("%s-%d", p, i))
 		}
-		s, w := b.submitter(t), b.serves(t, names...)
+		s, w := b.submitter(t), b.joinWorker(t, names...)
 		serveTypes(t, s, w, p+"-0", p+"-999", p+"-500")
 		s.fresh(p+"-1000", `1`)
 		w.wantQuiet()
 		// a name that is listed twice counts once
-		again := b.serves(t, append(names, names[:7]...)...)
+		again := b.joinWorker(t, append(names, names[:7]...)...)
 		again.wantQuiet()
 		again.send(`{"action":"join","types":%s}`, list(append(names, p+"-one-too-many")...))
 		checkReason(t, again.wantError("invalid_value"), "types", "1001", "1000")
@@ -252,7 +252,7 @@ func TestTypes(t *testing.T) {
 	})
 	t.Run("a name makes a type, a pattern none", func(t *testing.T) {
 		p := name("being")
-		b.serves(t, p+"-named", p+"-p*")
+		b.joinWorker(t, p+"-named", p+"-p*")
 		b.http(t, "GET", "/v1/types/"+p+"-named", "", 200)
 		b.http(t, "GET", "/v1/types/"+url.PathEscape(p+"-p*"), "", 404)
 		b.http(t, "GET", "/v1/types/"+p+"-p", "", 404)
@@ -289,7 +289,7 @@ func TestPatterns(t *testing.T) {
 			t.Parallel()
 			p := name("pat") + "-"
 			own := func(s string) string { return strings.ReplaceAll(s, "P", p) }
-			s, w := b.submitter(t), b.serves(t, own(c.pattern))
+			s, w := b.submitter(t), b.joinWorker(t, own(c.pattern))
 			id := s.fresh(own(c.typ), `1`)
 			if c.fits {
 				w.wantJob(id)
@@ -300,7 +300,7 @@ func TestPatterns(t *testing.T) {
 	t.Run("a star alone serves all", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		s, w := b.submitter(t), b.serves(t, "*")
+		s, w := b.submitter(t), b.joinWorker(t, "*")
 		serveTypes(t, s, w, "a", "*", "default", "é", "a b")
 	})
 	t.Run("hostile ones cost next to nothing", func(t *testing.T) {
@@ -315,7 +315,7 @@ func TestPatterns(t *testing.T) {
 		typ := strings.Repeat("a", 1000)
 		begin := time.Now()
 		for _, set := range [][]string{stars, waves} {
-			w := b.serves(t, set...)
+			w := b.joinWorker(t, set...)
 			for i := range 20 {
 				s.fresh(fmt.Sprintf("%s%d", typ, i), `1`)
 			}
@@ -393,7 +393,7 @@ func TestTypesRefused(t *testing.T) {
 	b := shared(t)
 	typ := name("kept")
 	// All cases use one connection, because a refused join changes nothing.
-	s, w := b.submitter(t), b.serves(t, typ)
+	s, w := b.submitter(t), b.joinWorker(t, typ)
 	long := strings.Repeat("x", 1025)
 	for _, c := range []struct {
 		name, keys, code string
@@ -451,7 +451,7 @@ func TestTypesHeldBack(t *testing.T) {
 	b := shared(t)
 	t.Run("pause", func(t *testing.T) {
 		one, two := name("paused"), name("open")
-		s, w := b.submitter(t), b.serves(t, one, two)
+		s, w := b.submitter(t), b.joinWorker(t, one, two)
 		b.http(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
 		held := s.freshWith(one, `1`, `,"priority":9`)
 		id := s.fresh(two, `1`)

@@ -11,8 +11,8 @@ import (
 // book is the prober's own ledger: which jobs were submitted, their runs, and how they ended.
 type book struct {
 	mu     sync.Mutex
-	jobs   map[string]*entry // by token
-	wrongs []string
+	jobs   map[string]*jobRecord // by token
+	faults []string
 	ends   map[string]int  // number of ended jobs of living submitters, by kind of end
 	moved  []time.Duration // for each job lent to a lost broker, the time from the loss to its next run
 	stuck  int             // lent jobs of a lost broker that did not run again before it came back
@@ -27,8 +27,8 @@ type plan struct {
 	MS    int    `json:"ms"` // how long the run takes
 }
 
-// entry is a job.
-type entry struct {
+// jobRecord is what the book knows of a job.
+type jobRecord struct {
 	plan
 	typ, body string
 	home      *session
@@ -45,21 +45,21 @@ type entry struct {
 	void      bool            // its submitter was lost
 }
 
-func newBook() *book { return &book{jobs: map[string]*entry{}, ends: map[string]int{}} }
+func newBook() *book { return &book{jobs: map[string]*jobRecord{}, ends: map[string]int{}} }
 
-func (b *book) wrong(format string, args ...any) {
+func (b *book) addFault(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.say(format, args...)
 }
 
 func (b *book) say(format string, args ...any) {
-	if len(b.wrongs) < 50 {
-		b.wrongs = append(b.wrongs, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	if len(b.faults) < 50 {
+		b.faults = append(b.faults, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 	}
 }
 
-func (b *book) add(e *entry) {
+func (b *book) add(e *jobRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.at = map[*broker]int{}
@@ -84,7 +84,7 @@ func (b *book) recordRefusal(token string) {
 }
 
 // run records that a worker at a broker got a job.
-func (b *book) run(f frame, at *broker) (*entry, bool) {
+func (b *book) run(f frame, at *broker) (*jobRecord, bool) {
 	var p plan
 	err := json.Unmarshal(f.Body, &p)
 	b.mu.Lock()
@@ -111,7 +111,7 @@ func (b *book) run(f frame, at *broker) (*entry, bool) {
 }
 
 // endRun records the end of a run as its worker sees it.
-func (b *book) endRun(e *entry, at *broker, released bool) {
+func (b *book) endRun(e *jobRecord, at *broker, released bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.at[at]--

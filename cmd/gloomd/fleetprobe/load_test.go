@@ -135,7 +135,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 				clean := s.life.clean
 				l.mu.Unlock()
 				if clean && len(left) > 0 && !leaving {
-					l.book.wrong("%s drained, and said nothing of %d jobs: %.200s", s.broker.name, len(left), fmt.Sprint(left))
+					l.book.addFault("%s drained, and said nothing of %d jobs: %.200s", s.broker.name, len(left), fmt.Sprint(left))
 				}
 				return
 			}
@@ -150,13 +150,13 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 				l.book.recordEnd(s, f.ID, f.Error, f)
 				pending--
 			case len(requests) == 0:
-				l.book.wrong("%s: nothing was asked, and comes %s", s.broker.name, f)
+				l.book.addFault("%s: nothing was asked, and comes %s", s.broker.name, f)
 			default:
 				q := requests[0]
 				requests = requests[1:]
 				switch {
 				case f.ID != q.token:
-					l.book.wrong("%s: to %v comes %s", s.broker.name, q, f)
+					l.book.addFault("%s: to %v comes %s", s.broker.name, q, f)
 				case q.verb == "submit" && f.OK:
 					l.book.recordAck(q.token)
 					s.acked++
@@ -169,7 +169,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 				case f.Error == "unknown_id" && q.verb != "submit", f.Error == "invalid_state" && q.verb == "change":
 				case q.verb == "change" && f.OK:
 				default:
-					l.book.wrong("%s: to %v comes %s", s.broker.name, q, f)
+					l.book.addFault("%s: to %v comes %s", s.broker.name, q, f)
 				}
 			}
 			continue
@@ -232,8 +232,8 @@ func (l *load) news(s *session, f frame) {
 }
 
 // draw returns a random job.
-func draw(r *rand.Rand, token string, s *session) *entry {
-	e := &entry{home: s, typ: []string{"any", "not-" + s.broker.name, "not-" + s.broker.name, "at-" + string(rune('a'+r.IntN(3)))}[r.IntN(4)], retries: []int{0, 1, 50, 50, 50}[r.IntN(5)],
+func draw(r *rand.Rand, token string, s *session) *jobRecord {
+	e := &jobRecord{home: s, typ: []string{"any", "not-" + s.broker.name, "not-" + s.broker.name, "at-" + string(rune('a'+r.IntN(3)))}[r.IntN(4)], retries: []int{0, 1, 50, 50, 50}[r.IntN(5)],
 		plan: plan{Token: token, Do: []string{"answer", "answer", "answer", "fail", "release", "report"}[r.IntN(6)], MS: r.IntN(20)}}
 	switch r.IntN(6) {
 	case 1:
@@ -250,7 +250,7 @@ func draw(r *rand.Rand, token string, s *session) *entry {
 	return e
 }
 
-func (e *entry) frame(r *rand.Rand) string {
+func (e *jobRecord) frame(r *rand.Rand) string {
 	fields := ""
 	if e.expires {
 		fields += fmt.Sprintf(`,"expires_ms":%d`, 20+r.IntN(1000))
@@ -342,13 +342,13 @@ func (l *load) serve(p *peer, b *broker, join string) {
 				mu.Unlock()
 			})
 		default:
-			l.book.wrong("a worker at %s (%s) gets %s", b.name, join, f)
+			l.book.addFault("a worker at %s (%s) gets %s", b.name, join, f)
 		}
 	}
 }
 
 // runPlan does what a job's plan says.
-func (l *load) runPlan(p *peer, e *entry, told, gone chan struct{}) {
+func (l *load) runPlan(p *peer, e *jobRecord, told, gone chan struct{}) {
 	b := p.at
 	select {
 	case <-time.After(time.Duration(e.MS) * time.Millisecond):

@@ -87,7 +87,7 @@ func storm(t *testing.T, servers, n int) {
 	close(l.done)
 	l.out.Wait()
 	t.Log(l.book.sum())
-	for _, wrong := range l.book.wrongs {
+	for _, wrong := range l.book.faults {
 		t.Error(wrong)
 	}
 }

@@ -15,7 +15,7 @@ import (
 type trial struct {
 	*testing.T
 	name   string
-	wrongs []string
+	faults []string
 	ends   []func()
 }
 
@@ -24,34 +24,34 @@ func (t *trial) Cleanup(end func()) { t.ends = append(t.ends, end) }
 
 func (t *trial) Error(args ...any) {
 	_, file, line, _ := runtime.Caller(1)
-	t.wrong(file, line, fmt.Sprint(args...))
+	t.addFault(file, line, fmt.Sprint(args...))
 }
 
 func (t *trial) Errorf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
-	t.wrong(file, line, fmt.Sprintf(format, args...))
+	t.addFault(file, line, fmt.Sprintf(format, args...))
 }
 
 func (t *trial) Fatal(args ...any) {
 	_, file, line, _ := runtime.Caller(1)
-	t.wrong(file, line, fmt.Sprint(args...))
+	t.addFault(file, line, fmt.Sprint(args...))
 	runtime.Goexit()
 }
 
 func (t *trial) Fatalf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
-	t.wrong(file, line, fmt.Sprintf(format, args...))
+	t.addFault(file, line, fmt.Sprintf(format, args...))
 	runtime.Goexit()
 }
 
-func (t *trial) wrong(file string, line int, name string) {
+func (t *trial) addFault(file string, line int, name string) {
 	where := ""
 	for skip := 3; skip < 7; skip++ { // one of these stack frames is in the test
 		if _, file, line, ok := runtime.Caller(skip); ok && strings.HasSuffix(file, "job_test.go") {
 			where = fmt.Sprintf("%d, ", line)
 		}
 	}
-	t.wrongs = append(t.wrongs, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, name))
+	t.faults = append(t.faults, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, name))
 }
 
 var trials atomic.Int64 // makes the names of each trial unique
@@ -83,14 +83,14 @@ func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 			do(try, brokers[0], brokers[1], brokers[2])
 		}()
 		<-done
-		if len(try.wrongs) == 0 {
+		if len(try.faults) == 0 {
 			return
 		}
 		if losses() == before || i == 3 {
-			t.Error(strings.Join(try.wrongs, "\n"))
+			t.Error(strings.Join(try.faults, "\n"))
 			return
 		}
-		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(try.wrongs, "\n"))
+		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(try.faults, "\n"))
 		if err := shared.f.awaitWhole(); err != nil {
 			t.Fatal(err)
 		}

@@ -48,8 +48,9 @@ func TestHangingReopen(t *testing.T) {
 	}
 }
 
-// TestOneStop: two signals at once, as coreutils' timeout sends them, are one stop.
-func TestOneStop(t *testing.T) {
+// TestTwoSignalsAtOnceAreOneStop: two signals at once, as coreutils' timeout sends them, are one
+// stop.
+func TestTwoSignalsAtOnceAreOneStop(t *testing.T) {
 	s := Notify(func() {})
 	defer s.Close()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM} {

@@ -266,8 +266,8 @@ func (l *Link) Health() error {
 	return nil
 }
 
-// Embedded returns the embedded broker, nil if the broker is shared.
-func (l *Link) Embedded() *server.Server { return l.server }
+// EmbeddedBroker returns the embedded broker, nil if the broker is shared.
+func (l *Link) EmbeddedBroker() *server.Server { return l.server }
 
 // IdleWorkers returns how many idle workers of the embedded broker serve a type; for a shared
 // broker that is unknown.

@@ -55,9 +55,9 @@ func clockTimes(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	return shown
 }
 
-// walkBefore is how long before the first due time a walk begins, so that it notices when a clock time
-// is a repetition.
-const walkBefore = 26 * time.Hour
+// walkLead is how long before the first due time a walk begins, so that it notices when a clock
+// time is a repetition.
+const walkLead = 26 * time.Hour
 
 // walkClocks finds the due times by reading the clocks each minute: a time is due when they
 // show it for the first time, or have skipped it.
@@ -69,7 +69,7 @@ func walkClocks(text string, from time.Time, shown []time.Time) (due []time.Time
 		for ; last.Before(clock); last = last.Add(time.Minute) {
 			hit = hit || fits(last.Add(time.Minute))
 		}
-		if t := from.Add(time.Duration(i)*time.Minute - walkBefore); hit && t.After(from) {
+		if t := from.Add(time.Duration(i)*time.Minute - walkLead); hit && t.After(from) {
 			due = append(due, t)
 		}
 	}
@@ -105,7 +105,7 @@ func TestTimesMatchWalk(t *testing.T) {
 		}
 		day, _ := time.Parse("2006-01-02", s.day)
 		from, to := day.Add(-24*time.Hour), day.Add(36*time.Hour)
-		shown := clockTimes(zone, from.Add(-walkBefore), to)
+		shown := clockTimes(zone, from.Add(-walkLead), to)
 		for _, text := range texts {
 			times, err := parseCron(text, zone, from)
 			if err != nil {

@@ -607,7 +607,7 @@ func TestLook(t *testing.T) {
 	b.ExpectNothing()
 	var targets, workers []string
 	for _, x := range l.Targets {
-		targets = append(targets, fmt.Sprintf("%s: %d/%d workers, %d of %d, %d queued, %d+%d wait, more %t, known %t", x.Target.Target, x.PausedBy, x.Workers, x.Running, x.Concurrency, x.Queued, x.Waiting, x.Manual, x.More, x.Known))
+		targets = append(targets, fmt.Sprintf("%s: %d/%d workers, %d of %d, %d queued, %d+%d wait, more %t, known %t", x.Target.Target, x.PausedBy, x.Workers, x.Running, x.Concurrency, x.Queued, x.Waiting, x.Manual, x.More, x.RowsCounted))
 	}
 	for _, w := range l.Workers {
 		workers = append(workers, fmt.Sprintf("%s silent %t old %t %d", w.Name, w.Silent, w.Old, w.Manual))

@@ -67,15 +67,15 @@ type Worker struct {
 // Target is a target in a snapshot: the sums over its workers, and the counts of its table.
 type Target struct {
 	overview.Target
-	Workers  int        `json:"workers"`
-	PausedBy int        `json:"paused_by"` // number of workers; paused is true if all have paused it
-	Known    bool       `json:"known"`     // its rows are counted in a table
-	Waiting  int        `json:"waiting"`   // rows in the table
-	Manual   int        `json:"manual"`
-	More     bool       `json:"more"`   // the counts are lower bounds
-	Oldest   *time.Time `json:"oldest"` // when the first waiting row was created
-	Poked    bool       `json:"poked"`  // it was poked, and no worker serves it
-	LeftAt   *time.Time `json:"left_at"`
+	Workers     int        `json:"workers"`
+	PausedBy    int        `json:"paused_by"` // number of workers; paused is true if all have paused it
+	RowsCounted bool       `json:"known"`     // its rows are counted in a table
+	Waiting     int        `json:"waiting"`   // rows in the table
+	Manual      int        `json:"manual"`
+	More        bool       `json:"more"`   // the counts are lower bounds
+	Oldest      *time.Time `json:"oldest"` // when the first waiting row was created
+	Poked       bool       `json:"poked"`  // it was poked, and no worker serves it
+	LeftAt      *time.Time `json:"left_at"`
 }
 
 // load returns the number by which targets are ordered.
@@ -301,7 +301,7 @@ func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Ta
 			if cmp.Or(tables[n.Target], reporter) != reporter {
 				return nil
 			}
-			tables[n.Target], t.Known, t.More = reporter, true, t.More || n.More
+			tables[n.Target], t.RowsCounted, t.More = reporter, true, t.More || n.More
 			return t
 		}
 		for _, n := range counts.Waiting {
@@ -315,7 +315,7 @@ func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Ta
 			}
 		}
 		for _, t := range c.worker.targets {
-			target(t).Known = true
+			target(t).RowsCounted = true
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestFindings(t *testing.T) {
 	old, young := now.Add(-time.Hour), now.Add(-time.Second)
 	target := func(waiting int, o Target) Target {
 		o.Target = overview.Target{Target: "t", Concurrency: 4 * o.Workers, Queued: o.Queued, Running: o.Running}
-		o.Waiting, o.Known = waiting, true
+		o.Waiting, o.RowsCounted = waiting, true
 		o.Paused = o.Workers > 0 && o.PausedBy == o.Workers
 		return o
 	}

@@ -49,7 +49,7 @@ func (b *Bridge) targetStatus() (targets []queue.Status, waiting int) {
 func (b *Bridge) AddTarget(name string, concurrency int) error {
 	err := b.change(name, concurrency, b.machine.Add)
 	if err == nil {
-		b.targetsChanged()
+		b.notifyTargetsChanged()
 	}
 	return err
 }
@@ -79,8 +79,8 @@ func (b *Bridge) change(name string, concurrency int, apply func(string, int) er
 	return err
 }
 
-// targetsChanged calls the function that OnTargets has set.
-func (b *Bridge) targetsChanged() {
+// notifyTargetsChanged calls the function that OnTargets has set.
+func (b *Bridge) notifyTargetsChanged() {
 	b.mu.Lock()
 	notified := b.onTargets
 	b.mu.Unlock()
@@ -102,7 +102,7 @@ func (b *Bridge) RemoveTarget(name string) error {
 	case errors.Is(err, queue.ErrBusy):
 		return control.ErrTargetBusy
 	}
-	b.targetsChanged()
+	b.notifyTargetsChanged()
 	return nil
 }
 

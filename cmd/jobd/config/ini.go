@@ -52,7 +52,7 @@ func (s *section) lookup(key string) (value string, ok bool) {
 	return "", false
 }
 
-func (d *document) top() *section { return d.sections[0] }
+func (d *document) unnamedSection() *section { return d.sections[0] }
 
 // section returns the section with this name, or nil.
 func (d *document) section(name string) *section {
@@ -66,7 +66,7 @@ func (d *document) section(name string) *section {
 
 func parse(text string) *document {
 	doc := &document{sections: []*section{{}}}
-	current := doc.top()
+	current := doc.unnamedSection()
 	text = strings.TrimPrefix(text, "\ufeff")
 	for i, line := range strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), "\n") {
 		line = strings.TrimSpace(line)

@@ -16,7 +16,7 @@ func TestReadmeKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, master, jobctl := reader{top: &section{}}, reader{top: &section{}}, reader{top: &section{}}
+	worker, master, jobctl := reader{unnamedSection: &section{}}, reader{unnamedSection: &section{}}, reader{unnamedSection: &section{}}
 	readWorker(&document{sections: []*section{{}}}, &worker)
 	readMaster(&master)
 	readJobctl(&jobctl)

@@ -17,10 +17,10 @@ import (
 // reader reads typed values from the unnamed section. It collects errors in the order in which the
 // keys are read.
 type reader struct {
-	path   string
-	top    *section
-	faults Faults
-	known  []string
+	path           string
+	unnamedSection *section
+	faults         Faults
+	known          []string
 }
 
 // Faults holds all errors of a file, each with the file and, if known, its line. As an error it has
@@ -53,12 +53,12 @@ func openFile(path string) (*document, *reader, error) {
 		return nil, nil, err
 	}
 	doc := parse(string(text))
-	return doc, &reader{path: path, top: doc.top()}, nil
+	return doc, &reader{path: path, unnamedSection: doc.unnamedSection()}, nil
 }
 
 // fail records an error for a key of the unnamed section.
 func (r *reader) fail(key, format string, args ...any) {
-	r.failAt(r.top.lines[key], format, args...)
+	r.failAt(r.unnamedSection.lines[key], format, args...)
 }
 
 // failAt records an error in a line. The line is 0 if it is not known.
@@ -76,7 +76,7 @@ func (r *reader) failAt(line int, format string, args ...any) {
 
 func (r *reader) lookup(key string) (value string, ok bool) {
 	r.known = append(r.known, key)
-	return r.top.lookup(key)
+	return r.unnamedSection.lookup(key)
 }
 
 // require records an error if a key is absent or empty.
@@ -169,12 +169,12 @@ func (r *reader) choice(key string, values ...string) string {
 // unknownKeys returns warnings about keys of the section that were not read. They are not errors,
 // because the original programs accept them and existing files may have some.
 func (r *reader) unknownKeys(prefixes ...string) (warnings []string) {
-	for _, e := range r.top.entries {
+	for _, e := range r.unnamedSection.entries {
 		known := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
 		if known || slices.Contains(r.known, e.key) {
 			continue
 		}
-		text := fmt.Sprintf("%s:%d: unknown key '%s' is ignored", r.path, r.top.lines[e.key], e.key)
+		text := fmt.Sprintf("%s:%d: unknown key '%s' is ignored", r.path, r.unnamedSection.lines[e.key], e.key)
 		if suggestions := cli.Suggest(e.key, r.known); suggestions != "" {
 			text += fmt.Sprintf("; did you mean '%s'?", suggestions)
 		}

@@ -136,7 +136,7 @@ func readWorker(doc *document, r *reader) *Worker {
 	w.SpoolDir = r.text("spool_dir", "")
 
 	const env = "launcher.env."
-	for _, e := range doc.top().entries {
+	for _, e := range doc.unnamedSection().entries {
 		if name, ok := strings.CutPrefix(e.key, env); ok {
 			w.LauncherEnv = append(w.LauncherEnv, name+"="+e.value)
 		}

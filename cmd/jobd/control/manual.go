@@ -29,7 +29,7 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 }
 
 // manualIDs reads the ids, each once. unknown are the numbers that cannot be ids of rows.
-func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.No, err error) {
+func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.Num, err error) {
 	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
 	if err != nil {
 		return nil, nil, err
@@ -39,7 +39,7 @@ func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.No, err error) 
 		return nil, nil, errors.New("ids are empty")
 	}
 	const maxIDs = 1 << 53 // larger integers are not exact in JSON
-	seen := make(map[eot.No]bool, len(elements))
+	seen := make(map[eot.Num]bool, len(elements))
 	for _, e := range elements {
 		if t := eot.TypeOf(e); t != "number" {
 			return nil, nil, fmt.Errorf("all ids must be numbers, got %s", t)
@@ -59,7 +59,7 @@ func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.No, err error) 
 }
 
 // manualJSON encodes the results of the jobs; an empty member is left out.
-func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot.No) json.RawMessage {
+func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot.Num) json.RawMessage {
 	out := []byte{'{'}
 	separate := func(open string) {
 		if out[len(out)-1] != '{' {
@@ -93,7 +93,7 @@ func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot
 }
 
 // unknownJobError returns why no row has this id.
-func unknownJobError(n eot.No) string {
+func unknownJobError(n eot.Num) string {
 	if n < 0 {
 		return fmt.Sprintf("job %s cannot be run: ids begin at 0", n)
 	}

@@ -57,7 +57,7 @@ func readSignals(data json.RawMessage) []eot.Member {
 func signalOf(raw json.RawMessage) (syscall.Signal, bool) {
 	if n, ok := eot.Integer(raw); ok {
 		signal := syscall.Signal(n)
-		return signal, n == 0 || eot.No(signal) == n && launch.ValidSignal(signal)
+		return signal, n == 0 || eot.Num(signal) == n && launch.ValidSignal(signal)
 	}
 	return launch.ParseSignal(strings.ToUpper(eot.String(raw)))
 }

@@ -65,10 +65,10 @@ func TestDecodeGolden(t *testing.T) {
 		if g.Data != "" {
 			want.Data = json.RawMessage(g.Data)
 		}
-		if want.Kind <= Response && m.No.String() != g.No {
-			t.Errorf("%s: %s: got number %s, want %s", g.What, g.In, m.No, g.No)
+		if want.Kind <= Response && m.Num.String() != g.No {
+			t.Errorf("%s: %s: got number %s, want %s", g.What, g.In, m.Num, g.No)
 		}
-		want.No = m.No
+		want.Num = m.Num
 		if diff := cmp.Diff(want, m); diff != "" {
 			t.Errorf("%s: %s: %s", g.What, g.In, diff)
 		}
@@ -120,15 +120,15 @@ func TestAppend(t *testing.T) {
 		message Message
 		want    string
 	}{
-		{Message{Kind: Request, No: 1, Type: "poll"}, `[0,{"no":1,"type":"poll"}]`},
-		{Message{Kind: Request, No: -7, Type: "a\x04\"\n", Data: json.RawMessage(`{"a":1}`), Password: "ü"},
+		{Message{Kind: Request, Num: 1, Type: "poll"}, `[0,{"no":1,"type":"poll"}]`},
+		{Message{Kind: Request, Num: -7, Type: "a\x04\"\n", Data: json.RawMessage(`{"a":1}`), Password: "ü"},
 			`[0,{"no":-7,"type":"a\u0004\"\n","data":{"a":1},"password":"ü"}]`},
-		{Message{Kind: Response, No: 3, Data: json.RawMessage(`"ok"`)}, `[1,{"no":3,"data":"ok"}]`},
-		{Message{Kind: Response, No: 0, Error: "bad\xff"}, `[1,{"no":0,"error":"bad` + "\ufffd" + `"}]`},
-		{Message{Kind: Response, No: 3, Data: json.RawMessage(`null`)}, `[1,{"no":3}]`},
-		{Message{Kind: Response, No: 3, Data: json.RawMessage(` true`)}, `[1,{"no":3,"data":1}]`},
-		{Message{Kind: Response, No: 3, Data: json.RawMessage(`false`)}, `[1,{"no":3,"data":0}]`},
-		{Message{Kind: Response, No: 3}, `[1,{"no":3}]`},
+		{Message{Kind: Response, Num: 3, Data: json.RawMessage(`"ok"`)}, `[1,{"no":3,"data":"ok"}]`},
+		{Message{Kind: Response, Num: 0, Error: "bad\xff"}, `[1,{"no":0,"error":"bad` + "\ufffd" + `"}]`},
+		{Message{Kind: Response, Num: 3, Data: json.RawMessage(`null`)}, `[1,{"no":3}]`},
+		{Message{Kind: Response, Num: 3, Data: json.RawMessage(` true`)}, `[1,{"no":3,"data":1}]`},
+		{Message{Kind: Response, Num: 3, Data: json.RawMessage(`false`)}, `[1,{"no":3,"data":0}]`},
+		{Message{Kind: Response, Num: 3}, `[1,{"no":3}]`},
 		{Message{Kind: Ping}, `[2]`},
 		{Message{Kind: Pong}, `[3]`},
 	} {

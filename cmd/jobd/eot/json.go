@@ -59,17 +59,17 @@ func String(raw json.RawMessage) string {
 
 // Integer returns the value of a JSON number that has no fraction; ok is false
 // for anything else.
-func Integer(raw json.RawMessage) (n No, ok bool) {
+func Integer(raw json.RawMessage) (n Num, ok bool) {
 	f, ok := number(raw)
-	return No(f), ok && !math.IsInf(f, 0) && f == math.Trunc(f)
+	return Num(f), ok && !math.IsInf(f, 0) && f == math.Trunc(f)
 }
 
 // Number returns the value of a JSON number, 0 for anything else, and reports whether it is an
 // integer.
-func Number(raw json.RawMessage) (n No, integer bool) {
+func Number(raw json.RawMessage) (n Num, integer bool) {
 	f, _ := number(raw)
 	_, integer = Integer(raw)
-	return No(f), integer
+	return Num(f), integer
 }
 
 // TypeOf names the type of a JSON value as JavaScript's typeof does: "object" (arrays and null

@@ -19,16 +19,16 @@ const (
 	Pong
 )
 
-// No is the number that links a response to its request. Peers store it in a double, so an integer
+// Num is the number that links a response to its request. Peers store it in a double, so an integer
 // beyond 2^53 is rounded. A response to a message whose number is unknown has 0.
-type No float64
+type Num float64
 
-func (n No) String() string { return formatNumber(float64(n)) }
+func (n Num) String() string { return formatNumber(float64(n)) }
 
 // Message is one message of any kind.
 type Message struct {
 	Kind     Kind
-	No       No              // requests and responses
+	Num      Num             // requests and responses
 	Type     string          // requests
 	Password string          // requests; "" if there is none
 	Data     json.RawMessage // requests and responses; nil if there is none
@@ -104,7 +104,7 @@ func decodeRequest(data json.RawMessage) (Message, error) {
 		return Message{}, &Error{fmt.Sprintf("malformed REQUEST message: %v", err)}
 	}
 	m := Message{Kind: Request, Type: String(o.Get("type")), Password: String(o.Get("password")), Data: nonNull(o.Get("data"))}
-	m.No, _ = Integer(o.Get("no"))
+	m.Num, _ = Integer(o.Get("no"))
 	return m, nil
 }
 
@@ -114,7 +114,7 @@ func decodeResponse(data json.RawMessage) (Message, error) {
 		return Message{}, &Error{fmt.Sprintf("malformed RESPONSE message: %v", err)}
 	}
 	m := Message{Kind: Response, Error: String(o.Get("error")), Data: nonNull(o.Get("data"))}
-	m.No, _ = Integer(o.Get("no"))
+	m.Num, _ = Integer(o.Get("no"))
 	return m, nil
 }
 
@@ -132,7 +132,7 @@ func (m Message) Append(dst []byte) []byte {
 	dst = append(dst, '[', '0'+byte(m.Kind))
 	if m.Kind == Request || m.Kind == Response {
 		dst = append(dst, `,{"no":`...)
-		dst = append(dst, m.No.String()...)
+		dst = append(dst, m.Num.String()...)
 		if m.Kind == Request {
 			dst = append(dst, `,"type":`...)
 			dst = AppendString(dst, m.Type)

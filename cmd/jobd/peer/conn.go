@@ -78,8 +78,8 @@ type Conn struct {
 	refused         bool // the peer has been told the reason
 	unlimitedUnread bool // no limit on the bytes that it leaves unread
 	eof             bool // no more calls
-	calls           map[eot.No]chan eot.Message
-	lastNo          int
+	calls           map[eot.Num]chan eot.Message
+	lastNumber      int
 	passwordSent    bool // the password was sent
 }
 
@@ -87,8 +87,8 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	c := &Conn{
 		sock: sock, routes: routes, password: opt.Password, dialled: dialled, maxMessage: opt.MaxMessage,
 		authorized: dialled || opt.Password == "", unlimitedUnread: dialled,
-		done: make(chan struct{}), calls: make(map[eot.No]chan eot.Message),
-		lastNo: rand.IntN(maxNo),
+		done: make(chan struct{}), calls: make(map[eot.Num]chan eot.Message),
+		lastNumber: rand.IntN(maxNo),
 	}
 	c.changed = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -162,8 +162,8 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 		c.mu.Unlock()
 		return nil, ErrClosed
 	}
-	request.No = c.nextNo()
-	c.calls[request.No] = answer
+	request.Num = c.nextNumber()
+	c.calls[request.Num] = answer
 	if c.dialled && !c.passwordSent {
 		request.Password, c.passwordSent = c.password, true
 	}
@@ -188,18 +188,18 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 		}
 	case <-ctx.Done():
 		c.mu.Lock()
-		delete(c.calls, request.No)
+		delete(c.calls, request.Num)
 		c.mu.Unlock()
 		return nil, ctx.Err()
 	}
 }
 
-// nextNo returns a number that no call waits for. Callers hold mu.
-func (c *Conn) nextNo() eot.No {
+// nextNumber returns a number that no call waits for. Callers hold mu.
+func (c *Conn) nextNumber() eot.Num {
 	for {
-		c.lastNo = c.lastNo%maxNo + 1
-		if _, inUse := c.calls[eot.No(c.lastNo)]; !inUse {
-			return eot.No(c.lastNo)
+		c.lastNumber = c.lastNumber%maxNo + 1
+		if _, inUse := c.calls[eot.Num(c.lastNumber)]; !inUse {
+			return eot.Num(c.lastNumber)
 		}
 	}
 }
@@ -317,42 +317,42 @@ func (c *Conn) handleMessages() error {
 		case m.Kind == eot.Ping:
 			c.send(eot.Message{Kind: eot.Pong})
 		case m.Kind == eot.Response:
-			c.response(m)
+			c.handleResponse(m)
 		case m.Kind == eot.Request:
-			if err := c.request(m); err != nil {
+			if err := c.handleRequest(m); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (c *Conn) response(m eot.Message) {
+func (c *Conn) handleResponse(m eot.Message) {
 	c.mu.Lock()
-	answer := c.calls[m.No]
-	delete(c.calls, m.No)
+	answer := c.calls[m.Num]
+	delete(c.calls, m.Num)
 	c.mu.Unlock()
 	if answer == nil {
-		c.log.Warn().Stringer("no", m.No).Str("error", clipText(m.Error)).Msg("response to no pending request")
+		c.log.Warn().Stringer("no", m.Num).Str("error", clipText(m.Error)).Msg("response to no pending request")
 		return
 	}
 	answer <- m
 }
 
-func (c *Conn) request(m eot.Message) error {
+func (c *Conn) handleRequest(m eot.Message) error {
 	if !c.authorized {
 		if !samePassword(m.Password, c.password) {
 			c.log.Warn().Str("type", clipText(m.Type)).Msg("invalid password")
-			c.send(eot.Message{Kind: eot.Response, No: m.No, Error: "invalid password"})
+			c.send(eot.Message{Kind: eot.Response, Num: m.Num, Error: "invalid password"})
 			return errRefused
 		}
 		c.authorized = true
 		c.input.Max = c.maxMessage
 	}
 	c.hasRequested.Store(true)
-	c.log.Debug().Str("type", clipText(m.Type)).Stringer("no", m.No).Msg("request")
+	c.log.Debug().Str("type", clipText(m.Type)).Stringer("no", m.Num).Msg("request")
 	route, known := c.routes[m.Type]
 	if !known {
-		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("unknown request type: '%s'", m.Type)})
+		c.send(eot.Message{Kind: eot.Response, Num: m.Num, Error: fmt.Sprintf("unknown request type: '%s'", m.Type)})
 		return nil
 	}
 	if !route.Waits {
@@ -370,7 +370,7 @@ func (c *Conn) request(m eot.Message) error {
 	}
 	c.mu.Unlock()
 	if full {
-		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection are waiting already", limit)})
+		c.send(eot.Message{Kind: eot.Response, Num: m.Num, Error: fmt.Sprintf("%d requests of this connection are waiting already", limit)})
 		return nil
 	}
 	go func() {
@@ -390,12 +390,12 @@ func (c *Conn) serve(handle Handler, m eot.Message) {
 	if after.Do != nil {
 		result = after.Data
 	}
-	answer := eot.Message{Kind: eot.Response, No: m.No}
+	answer := eot.Message{Kind: eot.Response, Num: m.Num}
 	if err == nil {
 		answer.Data, err = Marshal(result)
 	}
 	if err != nil {
-		c.log.Debug().Str("type", m.Type).Stringer("no", m.No).Err(err).Msg("request failed")
+		c.log.Debug().Str("type", m.Type).Stringer("no", m.Num).Err(err).Msg("request failed")
 		answer.Error = err.Error()
 	}
 	c.send(answer)

@@ -1,7 +1,7 @@
 package peer
 
-// Unfinished returns the bytes that connections hold for incomplete messages.
-func (s *Server) Unfinished() int {
+// UnfinishedBytes returns the bytes that connections hold for incomplete messages.
+func (s *Server) UnfinishedBytes() int {
 	s.unfinished.mu.Lock()
 	defer s.unfinished.mu.Unlock()
 	return s.unfinished.total

@@ -411,7 +411,7 @@ func TestUnfinishedLimit(t *testing.T) {
 			hoarder, other := s.dial(t), s.dial(t)
 			long := `[0,{"no":1,"type":"fail","data":"` + strings.Repeat("x", 600<<10)
 			hoarder.Write(long)
-			peertest.WaitUntil(t, "the message has arrived", func() bool { return s.Unfinished() > len(long) })
+			peertest.WaitUntil(t, "the message has arrived", func() bool { return s.UnfinishedBytes() > len(long) })
 			hoarder.Write(`"}]|` + behind.requests)
 			peertest.WaitUntil(t, "the requests are handled", func() bool { return behind.busy(s) })
 			other.Write(long)

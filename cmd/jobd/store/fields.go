@@ -16,7 +16,7 @@ import (
 // strings; bytes that are not UTF-8 are in base64.
 func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	t := s.table()
-	if len(t.fields) == 0 {
+	if len(t.userColumns) == 0 {
 		for i := range rows {
 			rows[i].Fields, _ = t.fieldsJSON(rows[i].ID, nil)
 		}
@@ -27,9 +27,9 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	for i, row := range rows {
 		at[row.ID], ids[i] = i, row.ID
 	}
-	columns := make([]string, 1, 1+len(t.fields))
+	columns := make([]string, 1, 1+len(t.userColumns))
 	columns[0] = "id"
-	for _, f := range t.fields {
+	for _, f := range t.userColumns {
 		columns = append(columns, quotePart(f.name))
 	}
 	result, err := tx.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+t.name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
@@ -38,7 +38,7 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	}
 	defer result.Close()
 	var id int64
-	values := make([]sql.RawBytes, len(t.fields))
+	values := make([]sql.RawBytes, len(t.userColumns))
 	targets := []any{&id}
 	for i := range values {
 		targets = append(targets, &values[i])
@@ -58,7 +58,7 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 
 func (t *table) fieldsJSON(id int64, values []sql.RawBytes) ([]byte, error) {
 	object := strconv.AppendInt([]byte(`{"id":`), id, 10)
-	for i, f := range t.fields {
+	for i, f := range t.userColumns {
 		name, err := json.Marshal(f.name)
 		if err != nil {
 			return nil, err

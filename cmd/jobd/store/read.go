@@ -244,7 +244,7 @@ func (s *SQL) Detail(ctx context.Context, id int64) (*overview.Detail, error) {
 	for _, c := range []string{"stdout", "stderr"} {
 		columns += fmt.Sprintf(", COALESCE(RIGHT(%s, %d), ''), COALESCE(LENGTH(%s), 0)", c, outputEnd, c)
 	}
-	for _, f := range t.fields {
+	for _, f := range t.userColumns {
 		if f.number {
 			columns += ", " + quotePart(f.name)
 		} else {
@@ -260,7 +260,7 @@ func (s *SQL) Detail(ctx context.Context, id int64) (*overview.Detail, error) {
 		return nil, rows.Err()
 	}
 	var d overview.Detail
-	values := make([]sql.RawBytes, len(t.fields))
+	values := make([]sql.RawBytes, len(t.userColumns))
 	extra := []any{&d.Stdout, &d.StdoutBytes, &d.Stderr, &d.StderrBytes}
 	for i := range values {
 		extra = append(extra, &values[i])

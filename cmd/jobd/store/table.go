@@ -18,7 +18,7 @@ type table struct {
 	target         string // SQL condition that a target equals the parameter exactly
 	pattern        string // SQL of the parameter, for comparing by the index
 	hasCreated     bool   // there is a column time_created
-	fields         []field
+	userColumns    []userColumn
 	hasPrio        bool
 
 	stdout, stderr column
@@ -31,8 +31,8 @@ type column struct {
 	chars   int64
 }
 
-// field is a column that the user has added.
-type field struct {
+// userColumn is a column that the user has added.
+type userColumn struct {
 	name   string // not quoted
 	number bool   // its text is a JSON number
 }
@@ -112,7 +112,7 @@ func inspect(ctx context.Context, db querier, name, claims string) (*table, erro
 			t.hasPrio = true
 		}
 		if !slices.Contains(ownedColumns, lower) {
-			t.fields = append(t.fields, field{name: name, number: isNumeric(kind)})
+			t.userColumns = append(t.userColumns, userColumn{name: name, number: isNumeric(kind)})
 		}
 	}
 	if err := rows.Err(); err != nil {

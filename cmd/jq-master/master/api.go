@@ -129,11 +129,11 @@ func Bounds() []float64 { return bounds[:] }
 // Ledger holds counts since the start of this master, including the jobs that it found in the
 // store: Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
 type Ledger struct {
-	Enqueued, Revived             uint64
-	Waiting, Running              uint64
-	Done, Failed, Cancelled       uint64
-	HandedOut, Released, Retries  uint64
-	Timeouts, LostRuns, Discarded uint64 // Discarded: reports that came too late
+	Enqueued, Revived               uint64
+	Waiting, Running                uint64
+	Done, Failed, Cancelled         uint64
+	HandedOut, Released, Retries    uint64
+	Timeouts, LostRuns, LateReports uint64 // LateReports: reports that came too late
 }
 
 // Answer is the outcome of a push.

@@ -58,14 +58,14 @@ type brokerConn struct {
 	stop        context.CancelFunc
 	workerLoops sync.WaitGroup
 
-	mu             sync.Mutex // guards the fields below
-	wake           *sync.Cond
-	queue          []brokerRequest
-	pending        int // requests that have not been sent
-	pendingChanges int // changes that the broker has not answered yet
-	workers        map[job.ID][]*workerConn
-	denied         error          // why requests do not reach the broker
-	droppedRules   map[string]int // how many queued requests drop the rule of a pattern
+	mu               sync.Mutex // guards the fields below
+	wake             *sync.Cond
+	queue            []brokerRequest
+	pending          int // requests that have not been sent
+	pendingChanges   int // changes that the broker has not answered yet
+	workers          map[job.ID][]*workerConn
+	denied           error          // why requests do not reach the broker
+	pendingRuleDrops map[string]int // how many queued requests drop the rule of a pattern
 
 	outdated     chan struct{} // closed by outdate, when a new connection would have rights that this one lacks
 	markOutdated func()
@@ -93,7 +93,7 @@ type brokerRequest struct {
 const maxPending = 1 << 16
 
 func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
-	l := &brokerConn{broker: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), droppedRules: make(map[string]int), outdated: make(chan struct{})}
+	l := &brokerConn{broker: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
 	l.refusalLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.markOutdated = sync.OnceFunc(func() { close(l.outdated) })
@@ -139,7 +139,7 @@ func (c *brokerConn) queueRequest(e brokerRequest) {
 		c.pendingChanges++
 	}
 	if e.rule != nil && e.rule.drop {
-		c.droppedRules[e.rule.pattern]++
+		c.pendingRuleDrops[e.rule.pattern]++
 	}
 	c.mu.Unlock()
 	c.wake.Signal()
@@ -291,14 +291,14 @@ func (c *brokerConn) applyRule(r *ruleChange) error {
 func (c *brokerConn) willDrop(pattern string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.droppedRules[pattern] > 0
+	return c.pendingRuleDrops[pattern] > 0
 }
 
 func (c *brokerConn) noteDropped(pattern string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.droppedRules[pattern]--; c.droppedRules[pattern] == 0 {
-		delete(c.droppedRules, pattern)
+	if c.pendingRuleDrops[pattern]--; c.pendingRuleDrops[pattern] == 0 {
+		delete(c.pendingRuleDrops, pattern)
 	}
 }
 

@@ -153,8 +153,8 @@ func TestSlices(t *testing.T) {
 		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, replies)
 	}
 	for _, p := range m.bySeq {
-		if len(p.rec.groups.groups()) != 2 {
-			t.Fatalf("job %d is under %v", p.seq, p.rec.groups.groups())
+		if len(p.rec.constraints.groups()) != 2 {
+			t.Fatalf("job %d is under %v", p.seq, p.rec.constraints.groups())
 		}
 	}
 }

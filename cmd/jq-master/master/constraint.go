@@ -44,9 +44,9 @@ type constraint struct {
 type phase uint8
 
 const (
-	phaseFull     phase = iota // the rule as configured
-	phaseEmpty                 // no tokens
-	phaseOneToken              // one token
+	phaseFull        phase = iota // the rule as configured
+	phaseEmpty                    // no tokens
+	phaseSingleToken              // one token
 )
 
 // bucket is the hash of a value of "per".
@@ -174,7 +174,7 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 
 // add puts a job under the constraints of a set.
 func (s *constraints) add(r *record, g *constraintSet) {
-	if r.groups = g; g == nil {
+	if r.constraints = g; g == nil {
 		return
 	}
 	if g.jobs++; g.jobs == 1 {
@@ -185,7 +185,7 @@ func (s *constraints) add(r *record, g *constraintSet) {
 
 // remove removes a job from its set.
 func (s *constraints) remove(r *record) {
-	g := r.groups
+	g := r.constraints
 	if g == nil {
 		return
 	}
@@ -193,7 +193,7 @@ func (s *constraints) remove(r *record) {
 	if g.jobs--; g.jobs == 0 {
 		delete(s.sets, g.key)
 	}
-	r.groups = nil
+	r.constraints = nil
 }
 
 // contains reports whether a constraint is in a set.
@@ -296,7 +296,7 @@ func (m *machine) sendRules(k *constraint) {
 	switch k.phase {
 	case phaseEmpty:
 		rule.rate, rule.burst, rule.concurrency = 0, 0, 0
-	case phaseOneToken:
+	case phaseSingleToken:
 		rule.burst = 1
 	}
 	m.sendRule(rule)
@@ -335,7 +335,7 @@ func (m *machine) refill() {
 			continue
 		}
 		if k.phase == phaseEmpty && k.Burst > 1 {
-			k.phase, k.phaseAt = phaseOneToken, m.now+seconds(float64(k.Burst-1)/k.Rate)
+			k.phase, k.phaseAt = phaseSingleToken, m.now+seconds(float64(k.Burst-1)/k.Rate)
 		} else {
 			k.phase = phaseFull
 		}

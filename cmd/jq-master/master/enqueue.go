@@ -252,7 +252,7 @@ func (m *machine) submit(r *record, age time.Duration) {
 	m.submissions++
 	r.submitted, r.handedOut, r.priorityStale, r.submission = true, false, false, m.submissions
 	s := submission{
-		id: r.ID, bid: r.submission, typ: m.typeOf(r), priority: m.brokerPriority(r), age: age, groups: m.limitGroups(r.groups.groups()),
+		id: r.ID, bid: r.submission, typ: m.typeOf(r), priority: m.brokerPriority(r), age: age, groups: m.limitGroups(r.constraints.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + m.TimeoutGrace,
 	}
 	if !m.needsOwnWorker(r) {
@@ -263,8 +263,8 @@ func (m *machine) submit(r *record, age time.Duration) {
 		u.onlyThisWorker = true
 		// No retries at the broker: if the worker is lost, no other serves this type.
 		s.typ, s.priority, s.groups, s.delay, s.retries = m.ownType(u.worker), topPriority, nil, 0, 0
-		if r.groups != nil {
-			s.groups = m.limitGroups(r.groups.runningGroups)
+		if r.constraints != nil {
+			s.groups = m.limitGroups(r.constraints.runningGroups)
 		}
 	}
 	m.tellBroker(func(b brokerLink) { b.submit(s) })

@@ -225,7 +225,7 @@ type jobName struct {
 type record struct {
 	*job.Job      // the job as it is stored; it is replaced, never changed
 	name          *jobName
-	groups        *constraintSet // nil: no constraint applies to it
+	constraints   *constraintSet // nil: no constraint applies to it
 	runInfo       *runInfo       // nil before the first hand-out
 	op            op
 	submitted     bool   // the broker has the job, or the request to submit it is on its way
@@ -404,7 +404,7 @@ func (m *machine) countJob(r *record, delta int) {
 		m.endedBytes += int64(delta) * r.size()
 	}
 	if r.State == job.Running {
-		if g := r.groups; g != nil {
+		if g := r.constraints; g != nil {
 			for i := range g.members {
 				g.members[i].constraint.running += delta
 			}

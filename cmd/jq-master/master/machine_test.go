@@ -66,8 +66,8 @@ func (w *simulation) settleDown() {
 		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.machine.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
 			continue
 		}
-		if !slices.Equal(b.groups, r.groups.groups()) {
-			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.groups.groups())
+		if !slices.Equal(b.groups, r.constraints.groups()) {
+			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.constraints.groups())
 		}
 		if b.priority != w.machine.brokerPriority(r) {
 			w.fatalf("the broker has job %v with priority %d, not %d", r.ID, b.priority, w.machine.brokerPriority(r))
@@ -137,7 +137,7 @@ func (w *simulation) act() {
 		w.logf("the broker is lost")
 		w.step(w.machine, func() { w.machine.forgetSubmissions() })
 		b := w.broker
-		w.broker = &naiveBroker{w: w, c: w.machine, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
+		w.broker = &naiveBroker{w: w, machine: w.machine, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
 		b.todo = nil
 		w.machine.env.broker = w.broker
 		b.deliver() // the deadline is judged before the connection is read

@@ -54,7 +54,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	count("retries_total", "Retries that were scheduled.", l.Retries)
 	count("timeouts_total", "Attempts that timed out.", l.Timeouts)
 	count("lost_runs_total", "Attempts that ended because the worker was lost.", l.LostRuns)
-	count("discarded_answers_total", "Answers of workers that came too late.", l.Discarded)
+	count("discarded_answers_total", "Answers of workers that came too late.", l.LateReports)
 	for s, n := range counts {
 		gauge("jobs", "Jobs held, by status.", float64(n), "status", job.State(s).String())
 	}

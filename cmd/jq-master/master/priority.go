@@ -31,7 +31,7 @@ func (m *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	m.write(opPostpone, r, j, 0, 0, func() {
 		r.priorityStale = true
 		found := m.constraints.setFor(matchAll(m.constraints.enabled, &r.Attributes, nil))
-		if found != r.groups {
+		if found != r.constraints {
 			m.constraints.remove(r)
 			m.constraints.add(r, found)
 		}

@@ -88,13 +88,13 @@ func (f *Filter) matches(r *record) bool {
 
 // Detail returns everything about a job.
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
-	var line *brokerConn
+	var conn *brokerConn
 	d, err := readMachine(m, func(mc *machine) (*Detail, error) {
 		r := mc.jobs.Get(id)
 		if r == nil {
 			return nil, unknownJob(id)
 		}
-		line = m.broker
+		conn = m.broker
 		d := &Detail{Job: r.Job, Position: -1}
 		d.HasResult = r.runInfo != nil && r.runInfo.drop != 0
 		switch {
@@ -115,15 +115,15 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		}
 		return d, nil
 	})
-	if err != nil || line == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
+	if err != nil || conn == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
 		return d, err
 	}
-	if d.WaitReason == unserved && m.allowsGloomWorkers(line) && m.isServed(line, d.Job.Name) {
+	if d.WaitReason == unserved && m.allowsGloomWorkers(conn) && m.isServed(conn, d.Job.Name) {
 		d.WaitReason = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	told, err := line.broker.Rules.Explain(ctx, id.String())
+	told, err := conn.broker.Rules.Explain(ctx, id.String())
 	if err != nil {
 		return d, nil // the job is being handed out, or the broker is away
 	}
@@ -329,9 +329,9 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	}
 	var last map[string]int64
 	var now int64
-	var line *brokerConn
+	var conn *brokerConn
 	names, err := readMachine(m, func(mc *machine) ([]counted, error) {
-		line = m.broker
+		conn = m.broker
 		names := make([]counted, 0, len(mc.names))
 		ages := mc.oldestOf()
 		for _, n := range mc.names {
@@ -357,9 +357,9 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	asked := 0
 	for i := range busiest {
 		n := &busiest[i]
-		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers(line) {
+		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers(conn) {
 			asked++
-			n.Served = m.isServed(line, n.Name)
+			n.Served = m.isServed(conn, n.Name)
 		}
 	}
 	return busiest, len(names) > manyNames || asked > 0, nil
@@ -370,15 +370,15 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 const maxAsked = 20
 
 // allowsGloomWorkers reports whether Gloom workers may serve jobs.
-func (m *Master) allowsGloomWorkers(line *brokerConn) bool {
-	return line != nil && m.opt.SingleRunPrefix != m.opt.Prefix
+func (m *Master) allowsGloomWorkers(conn *brokerConn) bool {
+	return conn != nil && m.opt.SingleRunPrefix != m.opt.Prefix
 }
 
 // isServed reports whether a Gloom worker serves a name.
-func (m *Master) isServed(line *brokerConn, name string) bool {
-	ctx, cancel := context.WithTimeout(line.ctx, time.Second)
+func (m *Master) isServed(conn *brokerConn, name string) bool {
+	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
 	defer cancel()
-	return line.broker.Rules.Served(ctx, m.opt.Prefix+name)
+	return conn.broker.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
 // cached holds a result for a second if it was expensive to get.

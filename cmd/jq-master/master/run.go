@@ -227,7 +227,7 @@ func (m *machine) report(w *worker, p *Report, answer reply) {
 	case m.hasReported(r, w.ID, p.Attempt):
 		tell(nil)
 	default:
-		m.ledger.Discarded++
+		m.ledger.LateReports++
 		delete(w.cancelUntil, r.ID)
 		tell(notAssigned)
 	}

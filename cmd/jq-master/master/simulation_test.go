@@ -107,7 +107,7 @@ func (w *simulation) start() {
 		return id
 	}
 	w.machine, w.failure = m, nil
-	w.broker = &naiveBroker{w: w, c: m, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
+	w.broker = &naiveBroker{w: w, machine: m, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, rules: map[string]ruleChange{}}
 	m.env = environment{
 		store: w.store, broker: w.broker, push: w,
 		run: func(f func()) { w.step(m, f) },
@@ -235,17 +235,17 @@ func (w *simulation) check() {
 		if r.State.Ended() || mc.constraints.sweepIndex >= 0 {
 			continue
 		}
-		if want := mc.constraints.setFor(matchAll(mc.constraints.enabled, &r.Attributes, nil)); !slices.Equal(want.groups(), r.groups.groups()) {
-			w.fatalf("job %v is in the groups %q, not %q", r.ID, r.groups.groups(), want.groups())
+		if want := mc.constraints.setFor(matchAll(mc.constraints.enabled, &r.Attributes, nil)); !slices.Equal(want.groups(), r.constraints.groups()) {
+			w.fatalf("job %v is in the groups %q, not %q", r.ID, r.constraints.groups(), want.groups())
 		}
 	}
 	for _, k := range mc.constraints.byID {
 		matching, runs := 0, 0
 		for r := range mc.jobs.All() {
-			if r.groups == nil {
+			if r.constraints == nil {
 				continue
 			}
-			for _, m := range r.groups.members {
+			for _, m := range r.constraints.members {
 				if m.constraint == k {
 					matching++
 					if r.State == job.Running {
@@ -317,7 +317,7 @@ func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 // naiveBroker is a broker without any index: it examines all jobs each time.
 type naiveBroker struct {
 	w           *simulation
-	c           *machine
+	machine     *machine
 	todo        []func()
 	pendingActs []func() // hand-outs that the machine has not read yet from the workers' connections
 	jobs        map[job.ID]*naiveJob
@@ -343,7 +343,7 @@ func (b *naiveBroker) submit(s submission) {
 	b.later(func() {
 		if b.jobs[s.id] != nil {
 			b.w.logf("the broker has %v already", s.id)
-			b.w.step(b.c, func() { b.c.onNotAtBroker(s.id, s.bid) })
+			b.w.step(b.machine, func() { b.machine.onNotAtBroker(s.id, s.bid) })
 			return
 		}
 		b.arrived++
@@ -358,7 +358,7 @@ func (b *naiveBroker) change(id job.ID, groups []string, priority *int64, delay 
 			return
 		}
 		if j.running {
-			b.w.step(b.c, func() { b.c.onGroupsRefused(id) })
+			b.w.step(b.machine, func() { b.machine.onGroupsRefused(id) })
 			return
 		}
 		if groups != nil {
@@ -389,7 +389,7 @@ func (b *naiveBroker) flush(onDone func())            { b.later(onDone) }
 
 // serveSome serves at most n of the pending requests, in order.
 func (b *naiveBroker) serveSome(n int) {
-	for ; n > 0 && len(b.todo) > 0 && b.w.machine == b.c; n-- {
+	for ; n > 0 && len(b.todo) > 0 && b.w.machine == b.machine; n-- {
 		f := b.todo[0]
 		b.todo = b.todo[1:]
 		f()
@@ -400,7 +400,7 @@ func (b *naiveBroker) serveSome(n int) {
 // deliver lets the machine read the hand-outs. They are on other connections than the submitter's
 // frames, so they may come a little later.
 func (b *naiveBroker) deliver() {
-	for ; len(b.pendingActs) > 0 && b.w.machine == b.c; b.pendingActs = b.pendingActs[1:] {
+	for ; len(b.pendingActs) > 0 && b.w.machine == b.machine; b.pendingActs = b.pendingActs[1:] {
 		b.pendingActs[0]()
 	}
 }
@@ -428,11 +428,11 @@ func (b *naiveBroker) meddle() {
 func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 	delete(b.jobs, j.id)
 	b.later(func() {
-		b.w.step(b.c, func() {
+		b.w.step(b.machine, func() {
 			if lost && !strings.HasPrefix(j.typ, "jq~") {
-				b.c.onBrokerAnswer(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
+				b.machine.onBrokerAnswer(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
 			} else {
-				b.c.onNotAtBroker(j.id, j.bid)
+				b.machine.onNotAtBroker(j.id, j.bid)
 			}
 		})
 	})
@@ -493,7 +493,7 @@ func (b *naiveBroker) match() bool {
 	best.runs++
 	b.pendingActs = append(b.pendingActs, func() {
 		b.w.logf("handed %v to %v", best.id, to)
-		b.w.step(b.c, func() { b.c.onHandout(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
+		b.w.step(b.machine, func() { b.machine.onHandout(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
 	})
 	if !b.w.slowStore || !b.w.pick(4) {
 		b.deliver()

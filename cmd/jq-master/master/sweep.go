@@ -68,7 +68,7 @@ func (m *machine) nextSlice(budget int) *sweepSlice {
 		budget--
 		if r := m.bySeq[s.sweepIndex].rec; r != nil && !r.State.Ended() {
 			budget -= changeCost + len(p.sweeping)*matchCost(r.Job)
-			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, set: r.groups})
+			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, set: r.constraints})
 		}
 	}
 	return p
@@ -98,10 +98,10 @@ func (m *machine) sweepSlice(p *sweepSlice) {
 			continue
 		}
 		if r.Priority != p.jobs[i].job.Priority { // the priority was changed after the match
-			found = matchAll(p.sweeping, &r.Attributes, r.groups)
+			found = matchAll(p.sweeping, &r.Attributes, r.constraints)
 		}
-		if r.groups != last.was || !slices.Equal(found, last.found) {
-			last.found, last.was, last.is = found, r.groups, s.updatedSet(r.groups, found)
+		if r.constraints != last.was || !slices.Equal(found, last.found) {
+			last.found, last.was, last.is = found, r.constraints, s.updatedSet(r.constraints, found)
 		}
 		m.regroupBy(r, last.is)
 	}
@@ -133,13 +133,13 @@ func (s *constraints) updatedSet(old *constraintSet, added []membership) *constr
 
 // regroupBy makes g the set of a job.
 func (m *machine) regroupBy(r *record, g *constraintSet) {
-	was := r.groups
+	was := r.constraints
 	if was == g {
 		return
 	}
 	m.constraints.remove(r)
 	m.constraints.add(r, g)
-	if slices.Equal(was.groups(), r.groups.groups()) {
+	if slices.Equal(was.groups(), r.constraints.groups()) {
 		return
 	}
 	if r.isWaiting() {
@@ -160,7 +160,7 @@ func (m *machine) regroup(r *record) {
 	if !r.submitted {
 		return
 	}
-	id, groups := r.ID, m.limitGroups(r.groups.groups())
+	id, groups := r.ID, m.limitGroups(r.constraints.groups())
 	if groups == nil {
 		groups = []string{}
 	}

@@ -89,8 +89,8 @@ func TestBadJSON(t *testing.T) {
 	}
 }
 
-// random appends a value of any kind.
-func random(r *rand.Rand, dst []byte, depth int) []byte {
+// appendRandomValue appends a value of any kind.
+func appendRandomValue(r *rand.Rand, dst []byte, depth int) []byte {
 	text := func() []byte {
 		b := make([]byte, r.IntN(40))
 		for i := range b {
@@ -128,7 +128,7 @@ func random(r *rand.Rand, dst []byte, depth int) []byte {
 		n := r.IntN(20)
 		dst = msgp.AppendArrayHeader(dst, uint32(n))
 		for range n {
-			dst = random(r, dst, depth-1)
+			dst = appendRandomValue(r, dst, depth-1)
 		}
 		return dst
 	}
@@ -137,13 +137,13 @@ func random(r *rand.Rand, dst []byte, depth int) []byte {
 	for range n {
 		switch r.IntN(8) {
 		case 0:
-			dst = random(r, dst, depth-1)
+			dst = appendRandomValue(r, dst, depth-1)
 		case 1:
 			dst = msgp.AppendString(dst, []string{"$bin", "$ext", "$map", "$float", "$str"}[r.IntN(5)])
 		default:
 			dst = msgp.AppendString(dst, fmt.Sprint("key ", r.IntN(100)))
 		}
-		dst = random(r, dst, depth-1)
+		dst = appendRandomValue(r, dst, depth-1)
 	}
 	return dst
 }
@@ -154,7 +154,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
 	for range 2000 {
-		b := random(r, nil, r.IntN(4))
+		b := appendRandomValue(r, nil, r.IntN(4))
 		if fault := Check(b); fault != nil {
 			t.Fatalf("%x: %v", b, fault)
 		}
@@ -218,7 +218,7 @@ func FuzzJSON(f *testing.F) {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	v := random(rand.New(rand.NewPCG(1, 2)), nil, 4)
+	v := appendRandomValue(rand.New(rand.NewPCG(1, 2)), nil, 4)
 	b.SetBytes(int64(len(v)))
 	for b.Loop() {
 		if Check(v) != nil {

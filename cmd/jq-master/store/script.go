@@ -36,9 +36,9 @@ var (
 
 	takeScript     = newTransition("take", freeingShebang+takeSource)
 	holdScript     = newTransition("hold", freeingShebang+holdSource)
-	enqueueScript  = newTransition("enqueue", growingShebang+heldSource+jobsSource+enqueueSource).joinable(1, 3)
+	enqueueScript  = newTransition("enqueue", growingShebang+heldSource+jobsSource+enqueueSource).withSharedKeys(1, 3)
 	undoScript     = newTransition("undo", freeingShebang+heldSource+undoSource)
-	moveScript     = newTransition("move", freeingShebang+heldSource+moveSource).joinable(3, 0)
+	moveScript     = newTransition("move", freeingShebang+heldSource+moveSource).withSharedKeys(3, 0)
 	fetchScript    = newTransition("fetch", freeingShebang+heldSource+fetchSource)
 	forgetScript   = newTransition("forget", freeingShebang+heldSource+forgetSource)
 	setAsideScript = newTransition("aside", freeingShebang+heldSource+setAsideSource)
@@ -66,7 +66,7 @@ type transition struct {
 	sharedKeys, sharedArgs int
 }
 
-func (t *transition) joinable(keys, args int) *transition {
+func (t *transition) withSharedKeys(keys, args int) *transition {
 	t.sharedKeys, t.sharedArgs = keys, args
 	return t
 }

@@ -231,7 +231,7 @@ func revived(j *job.Job) *job.Job {
 	return &n
 }
 
-func TestLife(t *testing.T) {
+func TestJobLifecycle(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		j := newJob(7)
 		j.Name, j.Argument = "ünïcode *{}", []byte("\x81\xa1a\xc4\x03\x00\r\n")

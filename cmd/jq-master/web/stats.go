@@ -102,7 +102,7 @@ func (x *exchange) stats(found *master.FindingLists, names int) error {
 		{"enqueued", l.Enqueued}, {"revived", l.Revived}, {"waiting", l.Waiting}, {"running", l.Running},
 		{"done", l.Done}, {"error", l.Failed}, {"cancelled", l.Cancelled},
 		{"handed_out", l.HandedOut}, {"released", l.Released}, {"retries", l.Retries},
-		{"timeouts", l.Timeouts}, {"lost", l.LostRuns}, {"discarded", l.Discarded},
+		{"timeouts", l.Timeouts}, {"lost", l.LostRuns}, {"discarded", l.LateReports},
 	}
 	x.object(len(counts))
 	for _, c := range counts {

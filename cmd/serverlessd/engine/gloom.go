@@ -94,7 +94,7 @@ func (e *Engine) newBrokerJob(jobtype string) *brokerJob {
 	c := e.workersOf(jobtype)
 	c.busy++
 	switch {
-	case e.link.Embedded() != nil:
+	case e.link.EmbeddedBroker() != nil:
 	case c.busy <= c.capacity:
 		a.deadline = jobDeadline
 	default:
@@ -151,7 +151,7 @@ func (j *brokerJob) ended(why error) {
 		j.probeTaken()
 	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
-	case why == nil, e.link.Embedded() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
+	case why == nil, e.link.EmbeddedBroker() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
 	case !j.probe && c.capacity > 1: // a worker seems to have left
 		c.capacity--
 	default:
@@ -200,7 +200,7 @@ func (b *backend) awaitOldRuns() bool {
 	b.mu.Lock()
 	old := b.oldSysids
 	b.mu.Unlock()
-	if len(old) == 0 || b.engine.link.Embedded() != nil {
+	if len(old) == 0 || b.engine.link.EmbeddedBroker() != nil {
 		return true
 	}
 	if b.engine.handlers.refresh(b) != nil {

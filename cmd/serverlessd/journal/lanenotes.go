@@ -56,7 +56,7 @@ func replace(path string, content any) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = swapFiles(path+".new", path)
+		err = swapOrRename(path+".new", path)
 	}
 	if err != nil {
 		return err

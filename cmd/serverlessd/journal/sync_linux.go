@@ -15,9 +15,9 @@ func (f file) sync() error {
 	}
 }
 
-// swapFiles swaps the names of two files atomically. If there is no second file, or the file system
-// cannot swap names, it renames the first.
-func swapFiles(from, to string) error {
+// swapOrRename swaps the names of two files atomically. If there is no second file, or the file
+// system cannot swap names, it renames the first.
+func swapOrRename(from, to string) error {
 	if unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE) == nil {
 		return nil
 	}

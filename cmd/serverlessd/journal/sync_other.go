@@ -7,5 +7,5 @@ import "os"
 // sync writes the content to the disk.
 func (f file) sync() error { return f.File.Sync() }
 
-// swapFiles renames the first file.
-func swapFiles(from, to string) error { return os.Rename(from, to) }
+// swapOrRename renames the first file.
+func swapOrRename(from, to string) error { return os.Rename(from, to) }

@@ -73,14 +73,15 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// shared holds a daemon for all tests that do not disturb others. Each test uses clients of its own.
-type shared struct {
+// sharedDaemonState holds a daemon for all tests that do not disturb others. Each test uses clients
+// of its own.
+type sharedDaemonState struct {
 	once sync.Once
 	*daemon
 	err error
 }
 
-var sharedProbe shared
+var theSharedDaemon sharedDaemonState
 
 // retryFor is the shared daemon's --retry-for.
 const retryFor = 4 * time.Second
@@ -88,20 +89,20 @@ const retryFor = 4 * time.Second
 func sharedDaemon(t *testing.T) *daemon {
 	t.Helper()
 	t.Parallel()
-	sharedProbe.once.Do(func() {
+	theSharedDaemon.once.Do(func() {
 		dir, err := os.MkdirTemp(probe.Dir, "shared")
 		if err != nil {
-			sharedProbe.err = err
+			theSharedDaemon.err = err
 			return
 		}
-		sharedProbe.daemon, sharedProbe.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for="+retryFor.String(), "--sweep=200ms",
+		theSharedDaemon.daemon, theSharedDaemon.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for="+retryFor.String(), "--sweep=200ms",
 			"--max-line=4096", "--max-lines=1000", "--max-body=65536", "--max-result=1024", "--concurrency=12")
 	})
-	if sharedProbe.err != nil {
-		t.Fatal(sharedProbe.err)
+	if theSharedDaemon.err != nil {
+		t.Fatal(theSharedDaemon.err)
 	}
-	sharedProbe.ready(t)
-	return sharedProbe.daemon
+	theSharedDaemon.ready(t)
+	return theSharedDaemon.daemon
 }
 
 // waitUntil waits until a condition holds, and fails the test if it does not.

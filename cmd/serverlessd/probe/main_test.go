@@ -22,9 +22,9 @@ var probe = throwaway.Probe{Name: "serverlessd"}
 func TestMain(m *testing.M) {
 	os.Exit(probe.Main(12, func() (int, error) {
 		code := mariadbtest.Main(m)
-		if sharedProbe.daemon == nil {
+		if theSharedDaemon.daemon == nil {
 			return code, nil
 		}
-		return code, sharedProbe.Stop()
+		return code, theSharedDaemon.Stop()
 	}))
 }

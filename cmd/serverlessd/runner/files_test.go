@@ -13,9 +13,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestFilesOfStarts: however many contexts are started at the same time, the daemon needs only
-// a few more open files than when all of them are ready.
-func TestFilesOfStarts(t *testing.T) {
+// TestOpenFilesWhileStarting: however many contexts are started at the same time, the daemon needs
+// only a few more open files than when all of them are ready.
+func TestOpenFilesWhileStarting(t *testing.T) {
 	const n, extra = 40, 16 * maxStarts
 	open := func() int {
 		list, err := os.ReadDir("/proc/self/fd")

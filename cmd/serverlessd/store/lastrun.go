@@ -35,16 +35,17 @@ func (t *tx) keepLast(sysid string, e *RunEnd) {
 		nonNil(l.Data[:min(len(l.Data), MaxLastData)]), nonNil(l.Stderr[max(0, len(l.Stderr)-MaxLastData):]))
 }
 
-// hasLast reports whether a job may have a LastRun: its row shows that a run did not succeed.
-func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
+// mayHaveLastRun reports whether a job may have a LastRun: its row shows that a run did not
+// succeed.
+func (r *Record) mayHaveLastRun() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
-// addLast reads how the last runs of jobs ended. A row with more tries than its job is out of date:
-// a daemon of an earlier version, which does not write such rows, has retried the job.
-func addLast(ctx context.Context, q querier, recs []*Record) error {
+// loadLastRuns reads how the last runs of jobs ended. A row with more tries than its job is out of
+// date: a daemon of an earlier version, which does not write such rows, has retried the job.
+func loadLastRuns(ctx context.Context, q querier, recs []*Record) error {
 	known := make(map[job.ID]*Record)
 	var ids []job.ID
 	for _, rec := range recs {
-		if rec.hasLast() {
+		if rec.mayHaveLastRun() {
 			known[rec.ID] = rec
 			ids = append(ids, rec.ID)
 		}

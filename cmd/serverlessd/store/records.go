@@ -43,7 +43,7 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 		if rec, err = findRecord(ctx, q, now, id); err != nil {
 			return err
 		}
-		if err := addLast(ctx, q, []*Record{rec}); err != nil {
+		if err := loadLastRuns(ctx, q, []*Record{rec}); err != nil {
 			return err
 		}
 		if err := queryOne(ctx, q, "SELECT COALESCE("+payloadExpr("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
@@ -253,7 +253,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 		for i := range list {
 			recs[i] = &list[i]
 		}
-		return addLast(ctx, q, recs)
+		return loadLastRuns(ctx, q, recs)
 	})
 	return list, next, err
 }

@@ -91,7 +91,7 @@ func addRuns(ctx context.Context, q querier, rec *Record) error {
 		rec.Runs = []PastRun{{N: 1, Started: rec.firstStart, Took: max(0, rec.Done.Sub(rec.firstStart)), Outcome: outcomeOf(job.CodeOK)}}
 		return nil
 	}
-	if !rec.hasLast() {
+	if !rec.mayHaveLastRun() {
 		return nil
 	}
 	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",

@@ -247,8 +247,8 @@ const (
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Failed, job.Abandoned, job.Expired}
 
-// find parses a query for jobs.
-func (r *request) find() (q store.Query, err error) {
+// parseQuery parses a query for jobs.
+func (r *request) parseQuery() (q store.Query, err error) {
 	q = store.Query{Client: r.client, Type: r.query.Get("type"), State: job.State(r.query.Get("state")), After: job.ID(r.query.Get("after"))}
 	if q.Type != "" {
 		if err := checkType("type", q.Type); err != nil {
@@ -287,7 +287,7 @@ func (r *request) flag(name string) (bool, error) {
 }
 
 func (s *Web) list(r *request) error {
-	q, err := r.find()
+	q, err := r.parseQuery()
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
 }
 
 func (s *Web) retryAll(r *request) error {
-	q, err := r.find()
+	q, err := r.parseQuery()
 	if err != nil {
 		return err
 	}

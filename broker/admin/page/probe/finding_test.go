@@ -17,10 +17,10 @@ import (
 // stall is a condition in which jobs do not progress, and the finding that the page must
 // show: its subject, and a pattern for its words.
 type stall struct {
-	name, of, says string
-	args           []string
-	stage          func(*broker)
-	mend           func(*broker) // ends the condition; nil if it cannot be ended
+	name, subject, wantText string
+	args                    []string
+	stage                   func(*broker)
+	mend                    func(*broker) // ends the condition; nil if it cannot be ended
 }
 
 // jobsOfType returns n jobs of a type.
@@ -77,17 +77,17 @@ func (b *broker) raw(addr string, frames ...string) net.Conn {
 }
 
 var stalls = []stall{
-	{name: "no worker", of: "report", says: "no worker serves",
+	{name: "no worker", subject: "report", wantText: "no worker serves",
 		stage: func(b *broker) { b.hand(jobsOfType("report", 3, nil)...) },
 		mend:  func(b *broker) { b.work(&gloom.Worker{Type: "report", Handler: done}) }},
-	{name: "paused", of: "mail", says: "paused",
+	{name: "paused", subject: "mail", wantText: "paused",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done})
 			b.mustRequest("POST", "/v1/types/mail/pause", "{}")
 			b.hand(jobsOfType("mail", 3, nil)...)
 		},
 		mend: func(b *broker) { b.mustRequest("POST", "/v1/types/mail/resume", "{}") }},
-	{name: "limit of concurrency", of: "mail", says: "has reached its concurrency",
+	{name: "limit of concurrency", subject: "mail", wantText: "has reached its concurrency",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 3})
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
@@ -97,32 +97,32 @@ var stalls = []stall{
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 5})
 		}},
-	{name: "limit of rate", of: "mail", says: "a second|rate",
+	{name: "limit of rate", subject: "mail", wantText: "a second|rate",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 3})
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
 			b.hand(jobsOfType("mail", 20, nil)...)
 		},
 		mend: func(b *broker) { b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
-	{name: "group held", of: "customer-7", says: "held|holds|rule",
+	{name: "group held", subject: "customer-7", wantText: "held|holds|rule",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: done})
 			b.mustRequest("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
 			b.hand(jobsOfType("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
 		},
 		mend: func(b *broker) { b.mustRequest("DELETE", "/v1/groups/customer-*", "") }},
-	{name: "all busy", of: "mail", says: "all workers.*at work|busy",
+	{name: "all busy", subject: "mail", wantText: "all workers.*at work|busy",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 			b.hand(jobsOfType("mail", 5, nil)...)
 		},
 		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 4}) }},
-	{name: "worker that never answers", of: "scan", says: "overdue|timeout|passed",
+	{name: "worker that never answers", subject: "scan", wantText: "overdue|timeout|passed",
 		stage: func(b *broker) {
 			b.raw(b.worker, `{"action":"join","type":"scan"}`)
 			b.hand(jobsOfType("scan", 1, func(j *gloom.Job) { j.Timeout = 200 * time.Millisecond })...)
 		}},
-	{name: "workers that have gone", of: "mail", says: "no worker|gone|left|lost",
+	{name: "workers that have gone", subject: "mail", wantText: "no worker|gone|left|lost",
 		stage: func(b *broker) {
 			stop := b.work(&gloom.Worker{Type: "mail", Handler: done})
 			b.hand(jobsOfType("mail", 1, nil)...)
@@ -130,7 +130,7 @@ var stalls = []stall{
 			b.hand(jobsOfType("mail", 3, nil)...)
 		},
 		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done}) }},
-	{name: "all fail", of: "mail", says: "fail",
+	{name: "all fail", subject: "mail", wantText: "fail",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("no route to host"))
@@ -138,20 +138,20 @@ var stalls = []stall{
 			b.steady("mail", nil)
 		},
 		mend: func(b *broker) { b.leave() }},
-	{name: "the same reason again", of: "mail", says: "no route to host",
+	{name: "the same reason again", subject: "mail", wantText: "no route to host",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("no route to host"))
 			}})
 			b.steady("mail", nil)
 		}},
-	{name: "deadlines that pass", of: "mail", says: "deadline|expire",
+	{name: "deadlines that pass", subject: "mail", wantText: "deadline|expire",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 			b.steady("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
 		},
 		mend: func(b *broker) { b.leave() }},
-	{name: "given back again and again", of: "mail", says: "jobs of it without running them",
+	{name: "given back again and again", subject: "mail", wantText: "jobs of it without running them",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
 				return nil, gloom.Release(20 * time.Millisecond)
@@ -159,30 +159,30 @@ var stalls = []stall{
 			b.hand(jobsOfType("mail", 20, nil)...)
 		},
 		mend: func(b *broker) { b.leave() }},
-	{name: "close to a limit", of: "broker", says: "max-jobs", args: []string{"--max-jobs", "100"},
+	{name: "close to a limit", subject: "broker", wantText: "max-jobs", args: []string{"--max-jobs", "100"},
 		stage: func(b *broker) { b.hand(jobsOfType("report", 97, nil)...) },
 		mend: func(b *broker) {
 			b.work(&gloom.Worker{Type: "report", Handler: done, Concurrency: 4})
 		}},
-	{name: "refused at a limit", of: "", says: "refused|full", args: []string{"--max-jobs", "20"},
+	{name: "refused at a limit", subject: "", wantText: "refused|full", args: []string{"--max-jobs", "20"},
 		stage: func(b *broker) {
 			b.hand(jobsOfType("report", 20, nil)...)
 			b.steady("mail", nil)
 		}},
-	{name: "connections turned away", of: "broker", says: "max-conns|connection", args: []string{"--max-conns", "8"},
+	{name: "connections turned away", subject: "broker", wantText: "max-conns|connection", args: []string{"--max-conns", "8"},
 		stage: func(b *broker) {
 			for range 12 {
 				b.raw(b.submit, `{"action":"ping"}`)
 			}
 		}},
-	{name: "wrong tokens", of: "", says: "token",
+	{name: "wrong tokens", subject: "", wantText: "token",
 		args: []string{"--token-file", "TOKENS"},
 		stage: func(b *broker) {
 			for range 5 {
 				b.raw(b.worker, `{"action":"hello","token":"wrong"}`)
 			}
 		}},
-	{name: "submitter that does not read", of: "", says: "read",
+	{name: "submitter that does not read", subject: "", wantText: "read",
 		stage: func(b *broker) {
 			body := `"` + strings.Repeat("x", 100_000) + `"`
 			b.work(&gloom.Worker{Type: "mail", Concurrency: 2, Handler: func(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }})
@@ -200,14 +200,14 @@ var stalls = []stall{
 				}
 			}()
 		}},
-	{name: "draining", of: "", says: "drain", args: []string{"--drain-timeout", "10m"},
+	{name: "draining", subject: "", wantText: "drain", args: []string{"--drain-timeout", "10m"},
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 			b.hand(jobsOfType("mail", 1, nil)...)
 			b.mustRequest("POST", "/v1/drain", "{}")
 			b.t.Cleanup(b.Kill)
 		}},
-	{name: "dead letters", of: "mail", says: "fail|dead",
+	{name: "dead letters", subject: "mail", wantText: "fail|dead",
 		stage: func(b *broker) {
 			stop := b.work(&gloom.Worker{Type: "mail", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("disk full"))
@@ -245,11 +245,11 @@ func TestFindings(t *testing.T) {
 			p.await("heading", calm)
 			s.stage(b)
 			staged := time.Now()
-			is := regexp.MustCompile("(?is)" + s.says)
+			is := regexp.MustCompile("(?is)" + s.wantText)
 			var found finding
-			p.until("a finding of "+s.of+" that fits "+s.says, func() bool {
+			p.until("a finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
-					if is.MatchString(f.text) && strings.Contains(f.text, s.of) || s.of == "broker" && is.MatchString(f.text) {
+					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) || s.subject == "broker" && is.MatchString(f.text) {
 						found = f
 						return true
 					}
@@ -265,9 +265,9 @@ func TestFindings(t *testing.T) {
 			}
 			s.mend(b)
 			mended := time.Now()
-			p.until("no finding of "+s.of+" that fits "+s.says, func() bool {
+			p.until("no finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
-					if is.MatchString(f.text) && strings.Contains(f.text, s.of) {
+					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) {
 						return false
 					}
 				}
@@ -290,9 +290,9 @@ type finding struct{ text, advice string }
 // describes the problem, and one with advice.
 func (p *person) findings() (found []finding) {
 	p.t.Helper()
-	var item *thing
+	var item *element
 	paragraph := 0
-	for _, x := range p.things() {
+	for _, x := range p.elements() {
 		switch {
 		case x.role == "listitem":
 			item, paragraph = x, 0

@@ -68,7 +68,7 @@ func (p *person) followLink(role, name string) {
 	want := plainName(name)
 	p.until(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
 		inMain := false
-		for _, x := range p.things() {
+		for _, x := range p.elements() {
 			inMain = inMain || x.role == "main"
 			if inMain && x.role == role && plain(x.name) == want && p.click(x) == nil {
 				return true

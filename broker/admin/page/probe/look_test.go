@@ -110,7 +110,7 @@ func TestKeyboard(t *testing.T) {
 		p.await("heading", v.heading)
 		p.await("button", "Help")
 		var want []string
-		for _, x := range p.things() {
+		for _, x := range p.elements() {
 			switch x.role {
 			case "link", "button", "textbox", "searchbox", "spinbutton", "combobox", "checkbox":
 				if !x.is("disabled") {

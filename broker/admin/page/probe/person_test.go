@@ -38,18 +38,18 @@ var (
 	long = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
 )
 
-// thing is an element that a person can perceive.
-type thing struct {
+// element is an element that a person can perceive.
+type element struct {
 	role, name, value string
 	states            []string
 	node              cdp.BackendNodeID
-	parent            *thing
+	parent            *element
 	depth             int
 }
 
-func (x *thing) is(state string) bool { return slices.Contains(x.states, state) }
+func (x *element) is(state string) bool { return slices.Contains(x.states, state) }
 
-func (x *thing) String() string {
+func (x *element) String() string {
 	s := fmt.Sprintf("%s%s %q", strings.Repeat("  ", x.depth), x.role, x.name)
 	if x.value != "" {
 		s += fmt.Sprintf(" = %q", x.value)
@@ -175,8 +175,8 @@ func (p *person) title() string { p.t.Helper(); return eval[string](p, `return d
 
 func (p *person) where() string { p.t.Helper(); return eval[string](p, `return location.href`) }
 
-// things returns the nodes of the accessibility tree, in order.
-func (p *person) things() []*thing {
+// elements returns the nodes of the accessibility tree, in order.
+func (p *person) elements() []*element {
 	p.t.Helper()
 	tree := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	str := func(v *accessibility.Value) string {
@@ -191,11 +191,11 @@ func (p *person) things() []*thing {
 	for _, n := range tree.Nodes {
 		known[n.NodeID] = n
 	}
-	var nodes []*thing
-	var walk func(n *accessibility.Node, under *thing, depth int)
-	walk = func(n *accessibility.Node, under *thing, depth int) {
+	var nodes []*element
+	var walk func(n *accessibility.Node, under *element, depth int)
+	walk = func(n *accessibility.Node, under *element, depth int) {
 		if role := str(n.Role); !n.Ignored && role != "InlineTextBox" && role != "none" && (role != "generic" || str(n.Name) != "") {
-			x := &thing{role: role, name: str(n.Name), value: str(n.Value), node: n.BackendDOMNodeID, parent: under, depth: depth}
+			x := &element{role: role, name: str(n.Name), value: str(n.Value), node: n.BackendDOMNodeID, parent: under, depth: depth}
 			for _, s := range n.Properties {
 				switch v := str(s.Value); s.Name {
 				case "disabled", "focused", "selected", "expanded", "invalid", "modal", "required", "busy":
@@ -226,7 +226,7 @@ func (p *person) things() []*thing {
 // outline returns the accessibility tree as text, to find out what went wrong.
 func (p *person) outline() string {
 	var s strings.Builder
-	for _, x := range p.things() {
+	for _, x := range p.elements() {
 		switch {
 		case x.role == "StaticText" && x.parent != nil && x.parent.name == x.name, x.role == "columnheader":
 		case x.role == "StaticText":
@@ -239,10 +239,10 @@ func (p *person) outline() string {
 }
 
 // find returns the things of a role whose names match a pattern.
-func (p *person) find(role, name string) (found []*thing) {
+func (p *person) find(role, name string) (found []*element) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + name)
-	for _, x := range p.things() {
+	for _, x := range p.elements() {
 		if x.role == role && is.MatchString(x.name) {
 			found = append(found, x)
 		}
@@ -253,7 +253,7 @@ func (p *person) find(role, name string) (found []*thing) {
 // rows returns a table's cells, row by row, without the header.
 func (p *person) rows(table string) (rows [][]string) {
 	p.t.Helper()
-	in := func(x *thing, role, name string) *thing {
+	in := func(x *element, role, name string) *element {
 		for ; x != nil; x = x.parent {
 			if x.role == role && (name == "" || x.name == name) {
 				return x
@@ -261,8 +261,8 @@ func (p *person) rows(table string) (rows [][]string) {
 		}
 		return nil
 	}
-	var row *thing
-	for _, x := range p.things() {
+	var row *element
+	for _, x := range p.elements() {
 		if (x.role == "cell" || x.role == "gridcell" || x.role == "rowheader") && in(x, "table", table) != nil {
 			if r := in(x, "row", ""); r != row {
 				row, rows = r, append(rows, nil)
@@ -295,7 +295,7 @@ func (p *person) expect(name string, is func() bool) {
 }
 
 // await waits for an element with this role and a name that matches, and returns it.
-func (p *person) await(role, name string) (x *thing) {
+func (p *person) await(role, name string) (x *element) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
 		if found := p.find(role, name); len(found) > 0 {
@@ -339,7 +339,7 @@ var errUnseen = errors.New("it cannot be seen, or something is before it")
 
 // click makes the person click where the thing is visible, or returns why that is not possible. If the
 // page moves while the mouse is on its way, the click does not reach what is there then.
-func (p *person) click(x *thing) error {
+func (p *person) click(x *element) error {
 	node, err := try(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {
 		return err
@@ -412,10 +412,10 @@ func (p *person) paste() {
 }
 
 // focused returns the element that has the keyboard focus.
-func (p *person) focused() *thing {
+func (p *person) focused() *element {
 	p.t.Helper()
-	var last *thing
-	for _, x := range p.things() {
+	var last *element
+	for _, x := range p.elements() {
 		if x.is("focused") && x.role != "RootWebArea" {
 			last = x
 		}

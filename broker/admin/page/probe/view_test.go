@@ -108,7 +108,7 @@ func (p *person) checkView(name string) {
 		p.t.Errorf("%s: the title is %q", name, title)
 	}
 	main, first := 0, 0
-	for _, x := range p.things() {
+	for _, x := range p.elements() {
 		switch {
 		case x.role == "main":
 			main++
@@ -287,7 +287,7 @@ func TestClockAndZone(t *testing.T) {
 	p.skewClock(time.Hour)
 	ages := func() []string {
 		var shownAges []string
-		for _, x := range p.things() {
+		for _, x := range p.elements() {
 			if x.role == "StaticText" && age.MatchString(x.name) {
 				shownAges = append(shownAges, x.name)
 			}

@@ -186,13 +186,13 @@ func (w *simulation) step() {
 		w.m.Resume()
 		w.n.fetchFailed = false
 	default:
-		w.progress()
+		w.completeSomething()
 	}
 	w.settle()
 }
 
-// progress completes the fetch or a run.
-func (w *simulation) progress() {
+// completeSomething completes the fetch or a run.
+func (w *simulation) completeSomething() {
 	if w.fetch != nil && w.rng.IntN(2) == 0 {
 		w.answer()
 		return
@@ -362,7 +362,7 @@ func (w *simulation) finish() {
 		if w.fetch == nil && len(w.running) == 0 {
 			break
 		}
-		w.progress()
+		w.completeSomething()
 		w.settle()
 	}
 	for id, r := range w.table {
@@ -398,7 +398,7 @@ func simulate(t *testing.T, seed uint64) {
 		w.n.stop()
 		w.settle()
 		for range 1000 {
-			w.progress()
+			w.completeSomething()
 			w.settle()
 		}
 		for _, s := range w.m.Status() {

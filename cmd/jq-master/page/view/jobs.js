@@ -71,15 +71,15 @@ export function actOnJob(what, j, then = () => {}) {
  * that come later are left out.
  * @param {string} what @param {any[]} picked @param {string} body the filter, if no job is chosen */
 async function actOnMatching(what, picked, body) {
-  const d = actions[what], meant = body === '{}' ? '{"all":true}' : body, going = signal('');
+  const d = actions[what], filter = body === '{}' ? '{"all":true}' : body, progress = signal('');
   let n = picked.length, start = '';
   /** Sends requests that each act on up to 10,000 jobs, until all jobs have been examined. @param
-   * {string} more @param {(n: number) => void} on @param {() => boolean} [goes] */
-  const through = async (more, on, goes) => {
-    for (let cursor = start, sum = 0; goes?.() ?? true;) {
-      const r = await call('POST', '/v1/jobs/' + what, withMembers(meant, `"limit":10000${more}${cursor ? `,"cursor":"${cursor}"` : ''}`));
+   * {string} more @param {(n: number) => void} onProgress @param {() => boolean} [goesOn] */
+  const sendToAll = async (more, onProgress, goesOn) => {
+    for (let cursor = start, sum = 0; goesOn?.() ?? true;) {
+      const r = await call('POST', '/v1/jobs/' + what, withMembers(filter, `"limit":10000${more}${cursor ? `,"cursor":"${cursor}"` : ''}`));
       start ||= r.start;
-      on(sum += r.affected);
+      onProgress(sum += r.affected);
       cursor = r.cursor;
       if (!cursor) return sum;
     }
@@ -88,18 +88,18 @@ async function actOnMatching(what, picked, body) {
   if (!n) {
     addNote('Counting…');
     const at = location.hash;
-    n = await runAction(() => through(`,"count":true${what === 'priority' ? ',"priority":0' : ''}`, () => {}, () => at === location.hash), '');
+    n = await runAction(() => sendToAll(`,"count":true${what === 'priority' ? ',"priority":0' : ''}`, () => {}, () => at === location.hash), '');
     if (n === undefined || n < 0) return;
     if (!n) return addNote('No job matches.');
   }
   const jobs = `${d.verb} ${plural(n, 'job')}`;
   openDialog({
     title: jobs + '?', danger: d.danger, button: jobs,
-    body: () => html`${what === 'priority' && priorityField(0)}<p>${picked.length ? 'The action applies to the selected jobs. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    body: () => html`${what === 'priority' && priorityField(0)}<p>${picked.length ? 'The action applies to the selected jobs. ' : ''}${d.says}</p>${progress.value && html`<p class="note" role="status">${progress.value}</p>`}`,
     go: form => runAction(() => {
       const priority = what === 'priority' ? +String(form.get('priority')) : 0;
       if (picked.length) return forEachRow(picked, j => call('POST', jobPath(j, what), what === 'priority' ? { priority } : {}));
-      return through(what === 'priority' ? `,"priority":${priority}` : '', done => { going.value = `${count(done)} of ${count(n)} ${d.done}`; });
+      return sendToAll(what === 'priority' ? `,"priority":${priority}` : '', done => { progress.value = `${count(done)} of ${count(n)} ${d.done}`; });
     }, done => `${plural(done, 'job')} ${d.done}.`).then(r => { if (r !== undefined) selection.set(picked, false); reload(r); }),
   });
 }

@@ -32,7 +32,7 @@ func TestBusy(t *testing.T) {
 		{"Cold", checkFirstVisit}, {"Views", checkViews}, {"Keyboard", keyboard}, {"Quiet", testQuiet}, {"Readme", readme},
 		{"Job", oneJob}, {"Jobs", manyJobs}, {"Handlers", handlers}, {"Schedules", schedules}, {"Journal", journal}, {"Foreign", foreign}, {"Hostile", checkHostileTexts},
 	} {
-		t.Run(one.name, func(t *testing.T) { one.test(t, &world{t, w.d, w.url}, ids) })
+		t.Run(one.name, func(t *testing.T) { one.test(t, &world{t, w.daemon, w.url}, ids) })
 	}
 }
 
@@ -218,7 +218,7 @@ func TestAway(t *testing.T) {
 	b.GoTo("#/jobs")
 	b.Ignore("503 (Service Unavailable)", "net::ERR", "Failed to fetch")
 	b.WaitForText("the store is away", "Ask again")
-	w.d.Kill()
+	w.daemon.Kill()
 	b.WaitForText("The daemon does not answer")
 	b.GoTo("#/")
 	b.WaitForText("Not known: the daemon is away")

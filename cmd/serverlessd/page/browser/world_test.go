@@ -46,9 +46,9 @@ func TestMain(m *testing.M) {
 
 // world is a daemon for one test.
 type world struct {
-	t   *testing.T
-	d   *throwaway.Daemon
-	url string
+	t      *testing.T
+	daemon *throwaway.Daemon
+	url    string
 }
 
 // start starts a daemon in a directory, or in a new one if dir is "".
@@ -166,7 +166,7 @@ func leftOverSegment(t *testing.T, typ, lines string) (segment string, first str
 	dir := t.TempDir()
 	w := start(t, dir, "--store=mysql://nobody:none@127.0.0.1:1/none")
 	first = w.ask("POST", "/acme/job/"+typ, lines)["ids"].([]any)[0].(string)
-	w.d.Kill()
+	w.daemon.Kill()
 	found, err := filepath.Glob(filepath.Join(dir, "journal", "*"))
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
