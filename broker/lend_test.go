@@ -26,9 +26,9 @@ func summary(fx []broker.Effect) string {
 	return strings.Join(out, " ")
 }
 
-// TestLend: however a borrowed run ends, its lender gets the right effect, and the borrower's
-// ledger and dead letters do not count it.
-func TestLend(t *testing.T) {
+// TestEndsOfBorrowedRuns: however a borrowed run ends, its lender gets the right effect, and the
+// borrower's ledger and dead letters do not count it.
+func TestEndsOfBorrowedRuns(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
 		name string
@@ -111,9 +111,9 @@ func TestLostLender(t *testing.T) {
 	}
 }
 
-// TestBorrower: a borrower gets jobs only while no other worker is idle, and no more than it
-// was allotted.
-func TestBorrower(t *testing.T) {
+// TestBorrowerGetsOnlyAllottedJobs: a borrower gets jobs only while no other worker is idle, and no
+// more than it was allotted.
+func TestBorrowerGetsOnlyAllottedJobs(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s := b.AddSubmitter()
 	p, _ := b.AddBorrower(1, []byte(`"t"`), "b")

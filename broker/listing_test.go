@@ -288,8 +288,9 @@ func TestRevokeRunning(t *testing.T) {
 	}
 }
 
-// TestContent: Content returns the body and headers of a job, and the answer of a kept outcome.
-func TestContent(t *testing.T) {
+// TestContentOfJobsAndOutcomes: Content returns the body and headers of a job, and the answer of a
+// kept outcome.
+func TestContentOfJobsAndOutcomes(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	big := bytes.Repeat([]byte("7"), 100_000)

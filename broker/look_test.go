@@ -22,9 +22,9 @@ func crowdedCore(n int, priority func(i int) int64) *broker.Broker {
 	return core
 }
 
-// TestLooks: snapshots of a type with very many submitters are taken in pieces, none of
-// which delays others for long.
-func TestLooks(t *testing.T) {
+// TestSnapshotsAreTakenInPieces: snapshots of a type with very many submitters are taken in pieces,
+// none of which delays others for long.
+func TestSnapshotsAreTakenInPieces(t *testing.T) {
 	if broker.InvariantsEnabled {
 		t.Skip("a sweep of 50,000 jobs after each of 50,000 commands takes an hour; the other build runs this")
 	}
@@ -173,8 +173,8 @@ func TestQueuePositionAmongGroups(t *testing.T) {
 	}
 }
 
-// TestKept: the first types are never forgotten, and do not count as in use.
-func TestKept(t *testing.T) {
+// TestFirstTypesAreKept: the first types are never forgotten, and do not count as in use.
+func TestFirstTypesAreKept(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 3, KeptTypes: 2, MaxTypes: 1})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	for i := range 10 {

@@ -24,9 +24,9 @@ func jobsIn(fx []broker.Effect) (n int) {
 	return n
 }
 
-// TestConfigure: a job that is held back both before and after a change of settings must not be
-// handed out during the change, however many groups must be revised.
-func TestConfigure(t *testing.T) {
+// TestSettingsChangeHandsOutNoHeldJob: a job that is held back both before and after a change of
+// settings must not be handed out during the change, however many groups must be revised.
+func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 	one := broker.Rule{Concurrency: 1}
 	none := broker.Rule{Concurrency: 0}
 	rules := func(r broker.Rule, patterns ...string) (infos []broker.RuleInfo) {

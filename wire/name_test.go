@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-func TestCanonical(t *testing.T) {
+func TestCanonicalEscapesName(t *testing.T) {
 	for _, c := range []struct{ value, canonical string }{
 		{"", ""}, {"a1", "a1"}, {"é漢😀", "é漢😀"}, {`say "hi"`, `say \"hi\"`}, {`c:\x`, `c:\\x`}, {"a/b", "a/b"},
 		{"\b\t\n\f\r", `\b\t\n\f\r`}, {"\x00\x01\x0b\x1f\x7f", `\u0000\u0001\u000b\u001f` + "\x7f"},

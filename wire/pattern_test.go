@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPattern(t *testing.T) {
+func TestPatternMatchesNames(t *testing.T) {
 	for _, c := range []struct {
 		pattern, value string
 		want           bool

@@ -144,9 +144,9 @@ func eventually(t *testing.T, name string, ok func() bool) {
 	}
 }
 
-// TestOperations calls every operation of the document on a broker that has something
+// TestEveryDocumentedOperation calls every operation of the document on a broker that has something
 // to show, and fails if one is left out.
-func TestOperations(t *testing.T) {
+func TestEveryDocumentedOperation(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -364,8 +364,8 @@ func TestServedRoutes(t *testing.T) {
 	}
 }
 
-// TestRefusals: invalid requests are refused with a reason.
-func TestRefusals(t *testing.T) {
+// TestInvalidRequestsAreRefused: invalid requests are refused with a reason.
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	w := start(t, nil)
 	for _, c := range []struct {
 		method, path, body string
@@ -422,9 +422,9 @@ func TestTypesFull(t *testing.T) {
 	w.call("GET", "/v1/types/two", "", 404)
 }
 
-// TestForget: a type that no worker serves can be forgotten once it holds nothing, or together
-// with its jobs; its counts stay in the totals.
-func TestForget(t *testing.T) {
+// TestForgetUnservedType: a type that no worker serves can be forgotten once it holds nothing, or
+// together with its jobs; its counts stay in the totals.
+func TestForgetUnservedType(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
@@ -473,8 +473,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestHosts checks under which names and addresses requests are accepted.
-func TestHosts(t *testing.T) {
+// TestHostsThatRequestsMayName checks under which names and addresses requests are accepted.
+func TestHostsThatRequestsMayName(t *testing.T) {
 	self, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

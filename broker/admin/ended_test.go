@@ -11,8 +11,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestEnded: ended jobs are listed, the latest first, page by page, and shown in full.
-func TestEnded(t *testing.T) {
+// TestEndedJobsAreListed: ended jobs are listed, the latest first, page by page, and shown in full.
+func TestEndedJobsAreListed(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
 	close(release)
@@ -107,8 +107,8 @@ func TestNoHistory(t *testing.T) {
 	w.call("GET", "/v1/jobs?state=ended&outcome=failed", "", 400)
 }
 
-// TestHistory requests the rates of the last hours, of all types and of one.
-func TestHistory(t *testing.T) {
+// TestRatesOfLastHours requests the rates of the last hours, of all types and of one.
+func TestRatesOfLastHours(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
 	close(release)

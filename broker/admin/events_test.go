@@ -86,8 +86,9 @@ func TestEventsHead(t *testing.T) {
 	}
 }
 
-// TestEvents: a stream begins with the sums of the last minutes, and then shows changes.
-func TestEvents(t *testing.T) {
+// TestEventStreamShowsChanges: a stream begins with the sums of the last minutes, and then shows
+// changes.
+func TestEventStreamShowsChanges(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()

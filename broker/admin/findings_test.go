@@ -204,9 +204,9 @@ func (s *stage) found(cause, subject string) *api.Finding {
 
 const body100 = `"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`
 
-// TestFindings creates, on real brokers, conditions in which jobs do not progress or soon will not.
-// Each condition is reported until it has ended.
-func TestFindings(t *testing.T) {
+// TestFindingsLastAsLongAsTheirCause creates, on real brokers, conditions in which jobs do not
+// progress or soon will not. Each condition is reported until it has ended.
+func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)
 	base := &stage{world: shared}

@@ -38,9 +38,9 @@ func checkSame(t *testing.T, name string, got, want map[string]any) {
 	}
 }
 
-// TestRules: a rule is set as a whole, shown, and removed; a refused change leaves the
-// rule as it was.
-func TestRules(t *testing.T) {
+// TestRulesAreSetAndRemoved: a rule is set as a whole, shown, and removed; a refused change leaves
+// the rule as it was.
+func TestRulesAreSetAndRemoved(t *testing.T) {
 	w := start(t, nil)
 	const path = "/v1/groups/tenant%2F%2A"
 	w.call("GET", path, "", 404)
@@ -91,8 +91,9 @@ func TestRules(t *testing.T) {
 	w.call("GET", "/v1/groups?limit=99999999999999999999", "", 200)
 }
 
-// TestGroups: the answer lists the busiest groups, and a job shows which group holds it back.
-func TestGroups(t *testing.T) {
+// TestBusiestGroupsAreListed: the answer lists the busiest groups, and a job shows which group
+// holds it back.
+func TestBusiestGroupsAreListed(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/h%2A", `{"concurrency":0}`, 201)
 	submitJobs(w,

@@ -33,9 +33,9 @@ func (w *world) document() (text string, first map[string]any) {
 	return string(data), first
 }
 
-// TestDocument: the page contains its first figures. If a token is needed, the page says only
-// that, and a request without a token does not count as a refusal.
-func TestDocument(t *testing.T) {
+// TestDocumentHasFirstFigures: the page contains its first figures. If a token is needed, the page
+// says only that, and a request without a token does not count as a refusal.
+func TestDocumentHasFirstFigures(t *testing.T) {
 	w := start(t, nil)
 	const hostile = `</template><script>alert(1)</script>&lt;`
 	w.call("POST", "/v1/jobs", `{"type":"`+hostile+`","body":1}`, 202)

@@ -25,8 +25,8 @@ func (w *world) ids(path string) (ids []string) {
 	}
 }
 
-// TestJobs lists jobs by state, id, group, age and peer, page by page.
-func TestJobs(t *testing.T) {
+// TestJobsAreListedByFilter lists jobs by state, id, group, age and peer, page by page.
+func TestJobsAreListedByFilter(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
 	w.worker("run", release)

@@ -9,9 +9,9 @@ import (
 	"gloom/broker"
 )
 
-// TestKept: a job that outlives its connection is shown until its end, and then its
-// outcome until that is forgotten.
-func TestKept(t *testing.T) {
+// TestKeptJobAndItsOutcomeAreShown: a job that outlives its connection is shown until its end, and
+// then its outcome until that is forgotten.
+func TestKeptJobAndItsOutcomeAreShown(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
@@ -53,8 +53,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestChange: either all named fields of a waiting job are changed, or none.
-func TestChange(t *testing.T) {
+// TestChangeIsAllOrNothing: either all named fields of a waiting job are changed, or none.
+func TestChangeIsAllOrNothing(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {

@@ -56,8 +56,8 @@ func value(f map[string]*dto.MetricFamily, name string, want ...string) float64 
 	return sum
 }
 
-// TestMetrics: lint finds no error, and the figures are right.
-func TestMetrics(t *testing.T) {
+// TestMetricsAreRight: lint finds no error, and the figures are right.
+func TestMetricsAreRight(t *testing.T) {
 	w := start(t, nil)
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()
@@ -172,8 +172,8 @@ func TestSnapshotMemory(t *testing.T) {
 	})
 }
 
-// TestMemory: each part shows the bytes that it holds, and zero once they are released.
-func TestMemory(t *testing.T) {
+// TestMemoryOfEachPart: each part shows the bytes that it holds, and zero once they are released.
+func TestMemoryOfEachPart(t *testing.T) {
 	w := start(t, nil)
 	part := func(name string) float64 {
 		_, f := scrape(t, w)

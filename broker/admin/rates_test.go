@@ -9,9 +9,9 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRates takes snapshots of two days of jobs at odd times, and compares the rates with naive
-// sums.
-func TestRates(t *testing.T) {
+// TestRatesMatchNaiveSums takes snapshots of two days of jobs at odd times, and compares the rates
+// with naive sums.
+func TestRatesMatchNaiveSums(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	x := newRates()

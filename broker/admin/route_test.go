@@ -11,8 +11,8 @@ import (
 	"gloom/broker/admin"
 )
 
-// TestQueries: every operation refuses unknown keys and then changes nothing.
-func TestQueries(t *testing.T) {
+// TestUnknownKeysAreRefused: every operation refuses unknown keys and then changes nothing.
+func TestUnknownKeysAreRefused(t *testing.T) {
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"x","id":"x","body":1,"headers":{"u":"?a=1&b=<2>"}}`, 202)
 	fill := strings.NewReplacer("{type}", "x", "{id}", "x", "{pattern}", "x")
@@ -49,8 +49,8 @@ func TestUnknownPath(t *testing.T) {
 	}
 }
 
-// TestLogged: the log names an operator's action and its jobs.
-func TestLogged(t *testing.T) {
+// TestOperatorActionsAreLogged: the log names an operator's action and its jobs.
+func TestOperatorActionsAreLogged(t *testing.T) {
 	w := start(t, nil)
 	var log bytes.Buffer
 	h := admin.New(w.srv, zerolog.New(&log).Level(zerolog.InfoLevel))

@@ -50,8 +50,8 @@ func (w *world) worker(typ string, release <-chan struct{}) {
 	w.t.Cleanup(func() { _ = k.Stop(context.Background()) })
 }
 
-// TestSubmit: a submit over HTTP has the same effect as a submit frame.
-func TestSubmit(t *testing.T) {
+// TestSubmitOverHTTPIsLikeFrame: a submit over HTTP has the same effect as a submit frame.
+func TestSubmitOverHTTPIsLikeFrame(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxFrame = 4 << 10 })
 	x := w.call("POST", "/v1/jobs", `{"body":{"a":1.50},"type":"mail","id":"a/1","priority":7,"groups":["acme"],"headers":{"trace":"x"},"delay_ms":3600000,"retries":2}`, 202)
 	if x["id"] != "a/1" || x["type"] != "mail" || x["state"] != "delayed" {
@@ -287,9 +287,9 @@ func TestSubmitHangsUp(t *testing.T) {
 	}
 }
 
-// TestScopes: the scope watch may read, submit may submit its types, and admin may
-// change everything.
-func TestScopes(t *testing.T) {
+// TestScopesAllowTheirRequests: the scope watch may read, submit may submit its types, and admin
+// may change everything.
+func TestScopesAllowTheirRequests(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nsome submit,watch mail,img.*\nall submit,watch\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestTokens: with a token file, /v1 needs a token with the scope admin; health and
+// TestTokenFileGuardsAPI: with a token file, /v1 needs a token with the scope admin; health and
 // metrics stay open.
-func TestTokens(t *testing.T) {
+func TestTokenFileGuardsAPI(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("root admin\nwork submit,work a*\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestClock drives the clock through pauses in virtual time.
-func TestClock(t *testing.T) {
+// TestClockThroughPauses drives the clock through pauses in virtual time.
+func TestClockThroughPauses(t *testing.T) {
 	var real int64
 	start := func() *Clock {
 		real = 0

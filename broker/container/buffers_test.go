@@ -2,9 +2,9 @@ package container
 
 import "testing"
 
-// TestBuffers: memory from Get has room, memory from Put is reused while it fits, and all
-// that is kept is counted.
-func TestBuffers(t *testing.T) {
+// TestBuffersAreReusedAndCounted: memory from Get has room, memory from Put is reused while it
+// fits, and all that is kept is counted.
+func TestBuffersAreReusedAndCounted(t *testing.T) {
 	x := &Buffers{MaxBytes: 2 * MaxBuffer}
 	for _, n := range []int{0, 1, minBuffer, minBuffer + 1, 5000, MaxBuffer - 1, MaxBuffer, MaxBuffer + 1} {
 		b := x.Get(n)

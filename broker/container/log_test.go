@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestLog compares a log with a slice: the records of the last chunks are there, at their
-// positions and in order, and all earlier ones have been dropped.
-func TestLog(t *testing.T) {
+// TestLogMatchesSlice compares a log with a slice: the records of the last chunks are there, at
+// their positions and in order, and all earlier ones have been dropped.
+func TestLogMatchesSlice(t *testing.T) {
 	type record struct{ number, check int64 }
 	type kept struct {
 		record

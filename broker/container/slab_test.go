@@ -32,10 +32,10 @@ func (x *slabTwin) drop(rec uint32) {
 	x.slabs.Drop(p[0], p[1], uint32(n))
 }
 
-// TestSlabs stores and drops entries of all sizes, some of which stay, and checks that
-// contents stay right through compactions, that returned bytes stay valid until the
-// next settle, and that the live entries bound the memory.
-func TestSlabs(t *testing.T) {
+// TestSlabsKeepContentsThroughCompactions stores and drops entries of all sizes, some of which
+// stay, and checks that contents stay right through compactions, that returned bytes stay valid
+// until the next settle, and that the live entries bound the memory.
+func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 	for seed := range times(6) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		pages := &countingPages{}

@@ -178,9 +178,9 @@ func TestLentWithinWants(t *testing.T) {
 	}
 }
 
-// TestBurst: however much is lent at once, little is in flight at any time, and no broker
-// is lost on a network that carries 32 MiB a second.
-func TestBurst(t *testing.T) {
+// TestBurstIsLentInSmallParts: however much is lent at once, little is in flight at any time, and
+// no broker is lost on a network that carries 32 MiB a second.
+func TestBurstIsLentInSmallParts(t *testing.T) {
 	const jobs = 200
 	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
 	w := newTwins(20 * time.Millisecond)
@@ -214,9 +214,9 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestAcks: a peer acks messages even if it has nothing else to send; otherwise the home would
-// lend no more until the next heartbeat.
-func TestAcks(t *testing.T) {
+// TestIdlePeerAcksMessages: a peer acks messages even if it has nothing else to send; otherwise the
+// home would lend no more until the next heartbeat.
+func TestIdlePeerAcksMessages(t *testing.T) {
 	const jobs = 100
 	w := newTwins(time.Millisecond)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: jobs})
@@ -286,9 +286,9 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	}
 }
 
-// TestReconnect: brokers lose nothing if their connection to NATS breaks and is
+// TestReconnectLosesNothing: brokers lose nothing if their connection to NATS breaks and is
 // restored.
-func TestReconnect(t *testing.T) {
+func TestReconnectLosesNothing(t *testing.T) {
 	for _, v := range []struct {
 		name         string
 		disconnected [2]bool
@@ -410,9 +410,10 @@ func TestScopedWorker(t *testing.T) {
 	w.answerJobs(t, 1)
 }
 
-// TestLeave: a lost broker is reported, with the types that it had workers for, until it is
-// back. A broker that was draining and held no jobs of others counts as having left instead.
-func TestLeave(t *testing.T) {
+// TestLostBrokerIsReported: a lost broker is reported, with the types that it had workers for,
+// until it is back. A broker that was draining and held no jobs of others counts as having left
+// instead.
+func TestLostBrokerIsReported(t *testing.T) {
 	for _, v := range []struct {
 		name                  string
 		drains, lends, leaves bool

@@ -104,9 +104,9 @@ func TestListenUnix(t *testing.T) {
 	}
 }
 
-// TestSuccessor: a listener that is closed removes its own socket, and neither that of a successor nor
-// a file that has taken its place.
-func TestSuccessor(t *testing.T) {
+// TestClosedListenerRemovesOnlyItsSocket: a listener that is closed removes its own socket, and
+// neither that of a successor nor a file that has taken its place.
+func TestClosedListenerRemovesOnlyItsSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	listen := func() net.Listener {
 		l, err := ListenUnix(path)

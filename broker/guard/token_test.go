@@ -70,7 +70,7 @@ func TestParseTokens(t *testing.T) {
 	}
 }
 
-func TestGlobs(t *testing.T) {
+func TestGlobsFitTypes(t *testing.T) {
 	for _, c := range []struct {
 		glob  string
 		fits  string // space between

@@ -108,9 +108,9 @@ func newHub(max int) *hub.Hub {
 	return hub.New(hub.Config{Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: max, Clock: func() int64 { return 0 }})
 }
 
-// TestOrder: whatever causes them, the frames for a peer come in the order of steps. An ack
-// comes before the result, an ok before the next job.
-func TestOrder(t *testing.T) {
+// TestFramesComeInOrderOfSteps: whatever causes them, the frames for a peer come in the order of
+// steps. An ack comes before the result, an ok before the next job.
+func TestFramesComeInOrderOfSteps(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
@@ -122,9 +122,9 @@ func TestOrder(t *testing.T) {
 	w.expectOutput()
 }
 
-// TestWake: an owner is woken once for any number of frames until it takes them, and not at all
-// for frames that its own commands cause.
-func TestWake(t *testing.T) {
+// TestOwnerIsWokenOnce: an owner is woken once for any number of frames until it takes them, and
+// not at all for frames that its own commands cause.
+func TestOwnerIsWokenOnce(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
@@ -364,9 +364,9 @@ func TestCloseAfterError(t *testing.T) {
 	h.Remove(w.conn)
 }
 
-// TestFatal: when the core panics, the description names the command, and the hub does nothing
-// more.
-func TestFatal(t *testing.T) {
+// TestPanicOfCoreStopsHub: when the core panics, the description names the command, and the hub
+// does nothing more.
+func TestPanicOfCoreStopsHub(t *testing.T) {
 	description := ""
 	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { description = s }})
 	s := open(t, h, wire.SubmitPort)
@@ -386,8 +386,8 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// TestTimer: the hub ticks the core when a timer is due, even if no command comes.
-func TestTimer(t *testing.T) {
+// TestTimerTicksIdleCore: the hub ticks the core when a timer is due, even if no command comes.
+func TestTimerTicksIdleCore(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, IdleTypes: 10}, MaxOutbound: 1 << 20})
 	defer h.Close()
 	s := open(t, h, wire.SubmitPort)
@@ -400,9 +400,9 @@ func TestTimer(t *testing.T) {
 	s.expectOutput(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
 }
 
-// TestUnread: the output that all peers together have not read is bounded. The peer that has
-// held the most for the longest time is closed, and its output no longer counts.
-func TestUnread(t *testing.T) {
+// TestUnreadOutputIsBounded: the output that all peers together have not read is bounded. The peer
+// that has held the most for the longest time is closed, and its output no longer counts.
+func TestUnreadOutputIsBounded(t *testing.T) {
 	now := int64(time.Second)
 	const limit = 1 << 20
 	h := hub.New(hub.Config{

@@ -17,9 +17,9 @@ import (
 
 var registry = flag.Bool("registry", false, "compare what others made with the packages that npm fetches")
 
-// TestLib: lib/VERSIONS names each library file; with -registry, each file is equal to
-// the one in its package.
-func TestLib(t *testing.T) {
+// TestLibraryFilesHaveVersions: lib/VERSIONS names each library file; with -registry, each file is
+// equal to the one in its package.
+func TestLibraryFilesHaveVersions(t *testing.T) {
 	data, err := os.ReadFile("lib/VERSIONS")
 	if err != nil {
 		t.Fatal(err)

@@ -50,9 +50,9 @@ func testDaemon(views fstest.MapFS) page.Daemon {
 	return page.Daemon{Title: "A <daemon>", Noun: "daemon", NoScript: "<code>it</code> tells.", Views: views}
 }
 
-// TestSite: the daemon's files and the kit's are served from one folder, unchanged but for
-// comments, types and indents.
-func TestSite(t *testing.T) {
+// TestFilesAreServedFromOneFolder: the daemon's files and the kit's are served from one folder,
+// unchanged but for comments, types and indents.
+func TestFilesAreServedFromOneFolder(t *testing.T) {
 	site := page.New(testDaemon(fstest.MapFS{}))
 	pagetest.CheckSite(t, site)
 	for _, pattern := range []string{"*.css", "*.js", "*.svg", "lib/*"} {

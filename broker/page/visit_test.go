@@ -13,9 +13,9 @@ import (
 	"gloom/broker/page"
 )
 
-// TestVisit: the document contains the data that the visitor may request, or no data if a part of
-// it is refused or late.
-func TestVisit(t *testing.T) {
+// TestDocumentHasDataOfVisitor: the document contains the data that the visitor may request, or no
+// data if a part of it is refused or late.
+func TestDocumentHasDataOfVisitor(t *testing.T) {
 	site := page.New(testDaemon(fstest.MapFS{}))
 	hang, hanging := make(chan struct{}), new(atomic.Int32)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

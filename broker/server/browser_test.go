@@ -10,11 +10,11 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestBrowser: a web page can make a browser send a request whose body consists of Gloom
-// frames. The broker reads the first four bytes of the request as a length that is beyond the
-// largest possible --max-frame. So it closes the connection and reads none of the frames in the
-// body.
-func TestBrowser(t *testing.T) {
+// TestFramesInBrowserRequestAreRefused: a web page can make a browser send a request whose body
+// consists of Gloom frames. The broker reads the first four bytes of the request as a length that
+// is beyond the largest possible --max-frame. So it closes the connection and reads none of the
+// frames in the body.
+func TestFramesInBrowserRequestAreRefused(t *testing.T) {
 	t.Parallel()
 	large := func(o *settings.Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
 	plain := startServer(t, large)

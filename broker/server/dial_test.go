@@ -37,9 +37,9 @@ func dialInProcess(t *testing.T, s *Server, port wire.Port) *peer {
 	return &peer{t, c}
 }
 
-// TestDial: connections within the process are served like others. A drain tells them how their
-// jobs end. After a drain no such connection is accepted.
-func TestDial(t *testing.T) {
+// TestConnectionsWithinProcess: connections within the process are served like others. A drain
+// tells them how their jobs end. After a drain no such connection is accepted.
+func TestConnectionsWithinProcess(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxConns = 1 })
 	submitter, worker := dialInProcess(t, s, wire.SubmitPort), dialInProcess(t, s, wire.WorkerPort)

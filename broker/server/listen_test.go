@@ -58,8 +58,8 @@ func TestSystemdSockets(t *testing.T) {
 	}
 }
 
-// TestAddresses: exactly the configured addresses are bound.
-func TestAddresses(t *testing.T) {
+// TestConfiguredAddressesAreBound: exactly the configured addresses are bound.
+func TestConfiguredAddressesAreBound(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
 	log := &throwaway.Log{}

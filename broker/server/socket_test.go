@@ -14,9 +14,9 @@ import (
 	"gloom/wire"
 )
 
-// TestBacklog: output that has to wait arrives in order, exactly once, whether it was copied or
-// not, and however little the socket accepts at a time.
-func TestBacklog(t *testing.T) {
+// TestBacklogArrivesInOrder: output that has to wait arrives in order, exactly once, whether it was
+// copied or not, and however little the socket accepts at a time.
+func TestBacklogArrivesInOrder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -10,9 +10,9 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestUnauthorized: missing and wrong tokens are counted, and the connection is closed. A good
-// token allows only what its scopes and types say.
-func TestUnauthorized(t *testing.T) {
+// TestWrongTokensAreCounted: missing and wrong tokens are counted, and the connection is closed. A
+// good token allows only what its scopes and types say.
+func TestWrongTokensAreCounted(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("good submit mail\n"), 0o600); err != nil {

@@ -63,9 +63,9 @@ func TestSeveralTypes(t *testing.T) {
 	submitter.want("ok", true)
 }
 
-// TestGroups: a job waits while a rule of its group holds it back, and is handed out after a
-// change of its groups. A group beyond the limit is refused.
-func TestGroups(t *testing.T) {
+// TestGroupRuleHoldsJobBack: a job waits while a rule of its group holds it back, and is handed out
+// after a change of its groups. A group beyond the limit is refused.
+func TestGroupRuleHoldsJobBack(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())

@@ -21,7 +21,7 @@ func writeCertificate(t *testing.T) (cert, key string) {
 	return filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
 }
 
-func TestValidate(t *testing.T) {
+func TestValidateNamesInvalidFlag(t *testing.T) {
 	cert, key := writeCertificate(t)
 	other, _ := writeCertificate(t)
 	if o := Default(); o.Validate() != nil {
@@ -107,8 +107,9 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExposed checks which addresses other hosts can reach without a token or certificate.
-func TestExposed(t *testing.T) {
+// TestAddressesThatOthersReach checks which addresses other hosts can reach without a token or
+// certificate.
+func TestAddressesThatOthersReach(t *testing.T) {
 	for _, c := range []struct {
 		set  func(o *Options)
 		want bool

@@ -2,7 +2,7 @@ package wording
 
 import "testing"
 
-func TestLeftovers(t *testing.T) {
+func TestWordsForLeftoverJobs(t *testing.T) {
 	for want, l := range map[string]Leftovers{
 		"nothing":                                           {},
 		"results that submitters have not read":             {Unread: 12},

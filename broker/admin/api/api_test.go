@@ -12,9 +12,9 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestSchemas: each schema of the document has a type in this package with the same
+// TestSchemasMatchTypes: each schema of the document has a type in this package with the same
 // keys, and the same keys are optional in both.
-func TestSchemas(t *testing.T) {
+func TestSchemasMatchTypes(t *testing.T) {
 	types := map[string]any{
 		"Error": api.Error{}, "Ledger": api.Ledger{}, "Limits": api.Limits{}, "Type": api.Type{},
 		"Peer": api.Peer{}, "Job": api.Job{}, "Run": api.Run{}, "State": api.State{}, "DeadJob": api.DeadJob{},

@@ -9,8 +9,9 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestSegment: any name becomes one segment of a path, which no proxy or router cleans.
-func TestSegment(t *testing.T) {
+// TestNameBecomesOneSegment: any name becomes one segment of a path, which no proxy or router
+// cleans.
+func TestNameBecomesOneSegment(t *testing.T) {
 	for _, name := range []string{"mail", ".", "..", "...", "./..", "/", "//", "a/b", "%2E", "ÿ.", "~."} {
 		s := api.Segment(name)
 		u, err := url.Parse("http://x/v1/jobs/" + s + "/retry")

@@ -8,10 +8,10 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestLook: the most severe findings come first, others in the order in which they were added; more
-// than three that are alike are folded into the first one; each has the time since which its
-// condition has lasted without a break.
-func TestLook(t *testing.T) {
+// TestFindingsAreOrderedAndFolded: the most severe findings come first, others in the order in
+// which they were added; more than three that are alike are folded into the first one; each has the
+// time since which its condition has lasted without a break.
+func TestFindingsAreOrderedAndFolded(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	var m Tracker
 	look := func(at time.Duration, names ...string) List {

@@ -12,9 +12,10 @@ import (
 	"gloom/broker/admin/findings"
 )
 
-// TestBroker gives Look conditions that cannot be staged on a healthy machine. The first snapshot
-// that shows a condition reports it, and soon after the condition ends the report ends, too.
-func TestBroker(t *testing.T) {
+// TestConditionsAreReportedUntilTheyEnd gives Look conditions that cannot be staged on a healthy
+// machine. The first snapshot that shows a condition reports it, and soon after the condition ends
+// the report ends, too.
+func TestConditionsAreReportedUntilTheyEnd(t *testing.T) {
 	for cause, set := range map[string]func(*findings.Broker){
 		"late":          func(b *findings.Broker) { b.Lag = time.Second },
 		"imbalance":     func(b *findings.Broker) { b.Imbalance = -1 },
@@ -81,9 +82,9 @@ func TestNoLocalWorker(t *testing.T) {
 	}
 }
 
-// TestMany: if there are very many findings, the most severe ones are listed and the
-// others counted; conditions that last for less than a second are not reported.
-func TestMany(t *testing.T) {
+// TestMostSevereFindingsAreListed: if there are very many findings, the most severe ones are listed
+// and the others counted; conditions that last for less than a second are not reported.
+func TestMostSevereFindingsAreListed(t *testing.T) {
 	const n = 50_000
 	types := make([]*findings.Type, n)
 	for i := range types {
@@ -153,9 +154,9 @@ func (s *seen) look() (causes []string, first string) {
 	return causes, first
 }
 
-// TestFailing: a type whose runs are rare and all fail is still reported between two
-// failures, until a run is answered, no worker is left, or a minute has passed.
-func TestFailing(t *testing.T) {
+// TestTypeThatOnlyFailsIsReported: a type whose runs are rare and all fail is still reported
+// between two failures, until a run is answered, no worker is left, or a minute has passed.
+func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 	for name, end := range map[string]struct {
 		change func(s *seen)
 		within int
@@ -187,9 +188,9 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// TestOverlong: a job that waits long is reported if it is not held back and others
+// TestOverlongWaitIsReported: a job that waits long is reported if it is not held back and others
 // overtake it; one that waits very long is reported whatever was usual.
-func TestOverlong(t *testing.T) {
+func TestOverlongWaitIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		overtaken bool
 		held      int
@@ -226,9 +227,9 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestGrowing: a queue is reported as growing if it has more jobs than at any time lately, but not
-// if a submitter always keeps the same number in it.
-func TestGrowing(t *testing.T) {
+// TestGrowingQueueIsReported: a queue is reported as growing if it has more jobs than at any time
+// lately, but not if a submitter always keeps the same number in it.
+func TestGrowingQueueIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		next  func(second int) uint64
 		grows bool

@@ -9,9 +9,9 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRing: the moments of the last five minutes are kept, except those for which nothing is
-// known.
-func TestRing(t *testing.T) {
+// TestMomentsOfFiveMinutesAreKept: the moments of the last five minutes are kept, except those for
+// which nothing is known.
+func TestMomentsOfFiveMinutesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Ring
 		if got := r.Recent(); got == nil || len(got) > 0 {
@@ -44,8 +44,8 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestTimes: a moment tells how long jobs took in the two periods before it.
-func TestTimes(t *testing.T) {
+// TestMomentTellsJobTimes: a moment tells how long jobs took in the two periods before it.
+func TestMomentTellsJobTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Ring
 		bounds := []float64{0.1, 1, 10}

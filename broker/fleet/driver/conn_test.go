@@ -52,8 +52,8 @@ func fill(t *testing.T, c *natsConn) (written int) {
 
 func testBlock(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
 
-// TestCable writes to a NATS that does not read; no write waits for it.
-func TestCable(t *testing.T) {
+// TestWritesDoNotWaitForNATS writes to a NATS that does not read; no write waits for it.
+func TestWritesDoNotWaitForNATS(t *testing.T) {
 	t.Run("what was taken arrives, in order", func(t *testing.T) {
 		c, peer := silentServer(t, time.Hour)
 		written := fill(t, c)

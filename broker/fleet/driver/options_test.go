@@ -9,8 +9,8 @@ import (
 	"gloom/broker/guard"
 )
 
-// TestOptions: an error names the flag of an invalid value.
-func TestOptions(t *testing.T) {
+// TestOptionErrorNamesFlag: an error names the flag of an invalid value.
+func TestOptionErrorNamesFlag(t *testing.T) {
 	for _, v := range []struct {
 		flag string // "" if all is well
 		opt  driver.Options

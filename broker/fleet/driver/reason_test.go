@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestReason: if NATS closes a TLS connection without a word, it may require another certificate.
-func TestReason(t *testing.T) {
+// TestSilentCloseMayBeCertificate: if NATS closes a TLS connection without a word, it may require
+// another certificate.
+func TestSilentCloseMayBeCertificate(t *testing.T) {
 	cut := &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 	for _, c := range []struct {
 		opt  Options

@@ -27,9 +27,9 @@ func scaleTime(d time.Duration) time.Duration {
 	return d
 }
 
-// TestMemory: whatever peers hoard, the broker's memory stays within its bound and
-// shrinks afterwards, and innocent peers are served.
-func TestMemory(t *testing.T) {
+// TestHoardersDoNotExceedMemory: whatever peers hoard, the broker's memory stays within its bound
+// and shrinks afterwards, and innocent peers are served.
+func TestHoardersDoNotExceedMemory(t *testing.T) {
 	junk := strings.Repeat("j", 14*mib)
 	body := strings.Repeat("b", 130<<10)
 	for _, a := range []struct {

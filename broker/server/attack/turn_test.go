@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestTurns: whatever a peer floods the broker with, the pings of other peers are answered.
-// Only the full attack, which has the machine to itself, checks how soon.
-func TestTurns(t *testing.T) {
+// TestFloodDoesNotDelayOthers: whatever a peer floods the broker with, the pings of other peers are
+// answered. Only the full attack, which has the machine to itself, checks how soon.
+func TestFloodDoesNotDelayOthers(t *testing.T) {
 	floods := []struct {
 		name  string
 		bytes []byte

@@ -28,7 +28,7 @@ func (s submitter) attachFails(code, id string) frame {
 	return s.wantErrorFor(code, id)
 }
 
-func TestAttach(t *testing.T) {
+func TestAttachTakesJobOver(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("in every state, and the result comes here", func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestCancel(t *testing.T) {
+func TestCancelInEveryState(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("queued", func(t *testing.T) {

@@ -45,7 +45,7 @@ func (d *daemon) checkOrder(t tb, typ string, ids ...string) {
 	w.retire()
 }
 
-func TestChange(t *testing.T) {
+func TestChangeOfWaitingJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("priority, up and down", func(t *testing.T) {
@@ -435,7 +435,7 @@ func TestChangeWithTokens(t *testing.T) {
 	successor.cancel(kept)
 }
 
-func TestAge(t *testing.T) {
+func TestAgeOrdersJobs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("among its equals", func(t *testing.T) {

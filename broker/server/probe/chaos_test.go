@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestChaos runs everything at once: random options, workers that fail, stall, leave and die,
-// and submitters that cancel and vanish. Every job that was acked to a submitter that stays
-// ends exactly once, and the ledger balances.
-func TestChaos(t *testing.T) {
+// TestEveryAckedJobEndsOnce runs everything at once: random options, workers that fail, stall,
+// leave and die, and submitters that cancel and vanish. Every job that was acked to a submitter
+// that stays ends exactly once, and the ledger balances.
+func TestEveryAckedJobEndsOnce(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	seed := rand.Uint64()

@@ -157,7 +157,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-func TestPrecedence(t *testing.T) {
+func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	t.Parallel()
 	// the worker that gets the job shows which setting won
 	winner := func(t *testing.T, b *daemon) string {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestCrowd: with many submitters and workers at once, every answer reaches its submitter.
-func TestCrowd(t *testing.T) {
+// TestAnswersReachTheirSubmitters: with many submitters and workers at once, every answer reaches
+// its submitter.
+func TestAnswersReachTheirSubmitters(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	const submitters, workers, types, jobs = 24, 24, 6, 150

@@ -154,7 +154,7 @@ func loseWorkers(t *testing.T, d *daemon, typ, id string, n int) {
 	}
 }
 
-func TestAttempts(t *testing.T) {
+func TestLostWorkersUseUpAttempts(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("three more times, then job_failed", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-func TestDetach(t *testing.T) {
+func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("outlives its submitter", func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-func TestAck(t *testing.T) {
+func TestAckFalseOmitsTheReply(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("false: the result is the first frame", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestAck(t *testing.T) {
 	})
 }
 
-func TestProgress(t *testing.T) {
+func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("to one that asked", func(t *testing.T) {

@@ -43,7 +43,7 @@ func (d *daemon) drain(t *testing.T, s submitter) {
 
 var errNotYet = errors.New("not yet")
 
-func TestDrain(t *testing.T) {
+func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run("idle, "+sig.String(), func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFail(t *testing.T) {
+func TestFailRetriesOrEndsJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("its reason is passed on", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestFail(t *testing.T) {
 	})
 }
 
-func TestLeave(t *testing.T) {
+func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("idle", func(t *testing.T) {

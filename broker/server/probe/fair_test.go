@@ -69,7 +69,7 @@ func (s submitter) flood(typ, letter string, n int, fields string) {
 	}
 }
 
-func TestFair(t *testing.T) {
+func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("told, set and taken back", func(t *testing.T) {

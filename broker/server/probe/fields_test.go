@@ -240,8 +240,8 @@ func TestCancelFields(t *testing.T) {
 	checkReason(t, s.wantError("invalid_type|invalid_value|unknown_id"))
 }
 
-// TestPorts: a verb of the other port is refused.
-func TestPorts(t *testing.T) {
+// TestVerbOfOtherPortIsRefused: a verb of the other port is refused.
+func TestVerbOfOtherPortIsRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	s, w := b.submitter(t), b.joined(t, name("port"))

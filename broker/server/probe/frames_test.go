@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestFraming(t *testing.T) {
+func TestFramesInAnySegments(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("byte by byte", func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestAnnouncedLengths(t *testing.T) {
 	}
 }
 
-// TestGarbage: rubbish harms only the peer that sends it, however much it is.
-func TestGarbage(t *testing.T) {
+// TestGarbageHarmsOnlyItsSender: rubbish harms only the peer that sends it, however much it is.
+func TestGarbageHarmsOnlyItsSender(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("bystander")

@@ -49,7 +49,7 @@ func in(groups ...string) string { return `,"groups":` + list(groups...) }
 // many returns a worker with room for a hundred jobs.
 func (d *daemon) many(t tb, typ string) worker { t.Helper(); return d.named(t, typ, "100") }
 
-func TestGroups(t *testing.T) {
+func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("without a rule they change nothing", func(t *testing.T) {

@@ -18,7 +18,7 @@ func (w worker) wantJobHeaders(id, headers string) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestHeadersReachWorkersThatAsk(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	full := `{"x":"` + strings.Repeat("h", 4096-8) + `"}`

@@ -19,7 +19,7 @@ func onBoth(t *testing.T, b *daemon, do func(t *testing.T, c *conn)) {
 	}
 }
 
-func TestHello(t *testing.T) {
+func TestHelloIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("reply", func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestHello(t *testing.T) {
 	})
 }
 
-func TestPing(t *testing.T) {
+func TestPingIsAnsweredAnyTime(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("any time", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-func TestHealth(t *testing.T) {
+func TestHealthOverHTTP(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("healthz answers 200", func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-func TestMetrics(t *testing.T) {
+func TestCountersMoveByWhatHappened(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("metric")

@@ -34,7 +34,7 @@ func (d *daemon) makeOutcome(t tb, typ, body, fields string) (id string) {
 	return id
 }
 
-func TestKeep(t *testing.T) {
+func TestKeptJobOutlivesConnection(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("as long as the connection lives, all is as without", func(t *testing.T) {

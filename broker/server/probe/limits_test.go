@@ -16,7 +16,7 @@ func overloaded(t *testing.T, s submitter, id, names string) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Parallel()
 	t.Run("--max-jobs", func(t *testing.T) {
 		t.Parallel()

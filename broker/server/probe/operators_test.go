@@ -244,8 +244,8 @@ func del(t *testing.T, d *daemon, id string, want int) {
 	}
 }
 
-// TestLedger: each way in which a job can end has its own count.
-func TestLedger(t *testing.T) {
+// TestEachEndHasItsCount: each way in which a job can end has its own count.
+func TestEachEndHasItsCount(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("ledger")

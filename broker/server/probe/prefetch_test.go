@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPrefetch(t *testing.T) {
+func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("so many jobs may be out", func(t *testing.T) {

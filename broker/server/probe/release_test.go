@@ -25,7 +25,7 @@ func (w worker) withdraw() {
 	}
 }
 
-func TestRelease(t *testing.T) {
+func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("ok, then the next job: the same one", func(t *testing.T) {

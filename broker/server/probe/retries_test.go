@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestRetries(t *testing.T) {
+func TestRetriesAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("lost, failed and timed-out runs share one count", func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-func TestBackoff(t *testing.T) {
+func TestBackoffDelaysRetries(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("doubles", func(t *testing.T) {

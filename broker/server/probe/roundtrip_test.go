@@ -80,8 +80,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestShapes: frames have exactly the keys that existing clients expect.
-func TestShapes(t *testing.T) {
+// TestFramesHaveExpectedKeys: frames have exactly the keys that existing clients expect.
+func TestFramesHaveExpectedKeys(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("shape")

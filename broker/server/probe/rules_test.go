@@ -35,7 +35,7 @@ func (d *daemon) checkRule(t tb, pattern string, concurrency, rate, burst float6
 	}
 }
 
-func TestRules(t *testing.T) {
+func TestRulesAreSetAndDropped(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("set, told, replaced whole, dropped", func(t *testing.T) {

@@ -25,7 +25,7 @@ func soonAfter(t tb, begin time.Time, d time.Duration, name string) {
 
 const ms = time.Millisecond
 
-func TestDelay(t *testing.T) {
+func TestDelayedJobIsNotHandedOut(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("not handed out before", func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-func TestExpires(t *testing.T) {
+func TestDeadlineEndsWaitingJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("queued", func(t *testing.T) {

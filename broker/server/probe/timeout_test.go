@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTimeout(t *testing.T) {
+func TestTimeoutEndsRun(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("of the only run", func(t *testing.T) {

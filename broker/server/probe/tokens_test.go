@@ -47,7 +47,7 @@ func (d *daemon) workerAs(t tb, token string) worker {
 	return worker{d.greeted(t, d.workerAddr, token)}
 }
 
-func TestTokens(t *testing.T) {
+func TestTokensLimitScopesAndTypes(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, tokenLines)
 	b := start(t, "--token-file="+path)

@@ -64,7 +64,7 @@ func (d *daemon) limitType(t tb, typ, limits string) {
 	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ)+"/limits", limits, 200)
 }
 
-func TestTypes(t *testing.T) {
+func TestWorkerServesSeveralTypes(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("each name is served, and job frames carry it", func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestPatterns(t *testing.T) {
 	})
 }
 
-func TestExcept(t *testing.T) {
+func TestExceptLeavesTypesOut(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("a name", func(t *testing.T) {

@@ -52,7 +52,7 @@ func TestLongestIdleFirst(t *testing.T) {
 	})
 }
 
-func TestRejoin(t *testing.T) {
+func TestWorkerJoinsAgain(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("idle, to another type", func(t *testing.T) {

@@ -156,9 +156,9 @@ func TestDeadActions(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestChosen: rows are chosen one by one or all together, and the actions apply to the
-// chosen ones; refusals are reported.
-func TestChosen(t *testing.T) {
+// TestActionsApplyToChosenRows: rows are chosen one by one or all together, and the actions apply
+// to the chosen ones; refusals are reported.
+func TestActionsApplyToChosenRows(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/jobs?id=report-0")
 	choose := func(name string) {
@@ -201,10 +201,10 @@ func TestChosen(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestReasons: the overview of dead letters shows why jobs failed, and counts reasons that
-// differ only in numbers and ids as one. What is needed to retry the jobs is visible on a
-// telephone, too.
-func TestReasons(t *testing.T) {
+// TestReasonsOfDeadLettersAreGrouped: the overview of dead letters shows why jobs failed, and
+// counts reasons that differ only in numbers and ids as one. What is needed to retry the jobs is
+// visible on a telephone, too.
+func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
 		if j.ID == "odd" {
@@ -329,9 +329,9 @@ func TestEndedJob(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestBodies: a small body is shown at once, a long one on request; a job's groups are
-// links to their jobs.
-func TestBodies(t *testing.T) {
+// TestLongBodyIsShownOnRequest: a small body is shown at once, a long one on request; a job's
+// groups are links to their jobs.
+func TestLongBodyIsShownOnRequest(t *testing.T) {
 	w := start(t, nil)
 	long := strings.Repeat("x", 20<<10)
 	w.submit(gloom.Job{Type: "mail", ID: "short", Groups: []string{"acme", "a/b"}, Body: json.RawMessage(`"at once"`)},
@@ -347,8 +347,8 @@ func TestBodies(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestSubmit submits test jobs, with and without an answer.
-func TestSubmit(t *testing.T) {
+// TestTestJobsAreSubmitted submits test jobs, with and without an answer.
+func TestTestJobsAreSubmitted(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
 	b.ClickButton("Submit a test job")
@@ -382,8 +382,8 @@ func TestSubmit(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestDrain: the page asks before it drains the broker.
-func TestDrain(t *testing.T) {
+// TestDrainAsksFirst: the page asks before it drains the broker.
+func TestDrainAsksFirst(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.ClickButton("Drain")

@@ -78,9 +78,9 @@ var hostile = []string{
 	`'-alert(1)-'${window.harm=4}`, "new\nline\u2028\u202e\u0000tail", `../../v1/drain?x=%2e%2e#/types`, `</textarea></dialog><b>bold`, strings.Repeat("W", 900),
 }
 
-// TestHostile uses hostile texts as types, ids, groups, reasons, bodies and client names, and
-// visits each view that shows them.
-func TestHostile(t *testing.T) {
+// TestHostileTextsAreShownAsText uses hostile texts as types, ids, groups, reasons, bodies and
+// client names, and visits each view that shows them.
+func TestHostileTextsAreShownAsText(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.Ignore("404 (Not Found)")
@@ -148,9 +148,9 @@ func TestInvisibleNames(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestDirection: a name that is written from right to left does not change the direction of the
-// text around it.
-func TestDirection(t *testing.T) {
+// TestRightToLeftNameKeepsDirection: a name that is written from right to left does not change the
+// direction of the text around it.
+func TestRightToLeftNameKeepsDirection(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
 	b := w.open("")

@@ -15,8 +15,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestRuns: the view of a job shows its runs so far.
-func TestRuns(t *testing.T) {
+// TestJobViewShowsItsRuns: the view of a job shows its runs so far.
+func TestJobViewShowsItsRuns(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
 	w.submit(gloom.Job{Type: "mail", ID: "a", Backoff: time.Hour})
@@ -26,8 +26,8 @@ func TestRuns(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestListings: the rows are up to date, and all are of the type that is shown.
-func TestListings(t *testing.T) {
+// TestListingsAreUpToDate: the rows are up to date, and all are of the type that is shown.
+func TestListingsAreUpToDate(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
 	b := w.open("#/type/mail")
@@ -107,9 +107,9 @@ func TestManyTypes(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestScrolling: rows that are requested during scrolling are drawn when they arrive, even if
-// nothing else arrives afterwards.
-func TestScrolling(t *testing.T) {
+// TestScrolledRowsAreDrawn: rows that are requested during scrolling are drawn when they arrive,
+// even if nothing else arrives afterwards.
+func TestScrolledRowsAreDrawn(t *testing.T) {
 	w := start(t, nil)
 	w.submit(typed(500)...)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
@@ -129,8 +129,9 @@ func TestScrolling(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestOldest: the column for the age of the oldest waiting job is wide enough for every age.
-func TestOldest(t *testing.T) {
+// TestColumnFitsEveryAge: the column for the age of the oldest waiting job is wide enough for every
+// age.
+func TestColumnFitsEveryAge(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/types")
 	b.WaitForText("report")

@@ -11,10 +11,10 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestNarrow: in the width of a telephone, the page still shows the current view's tab, which
-// worker hangs and why jobs failed. A worker that hangs has a link to its jobs; a pattern of
+// TestPageOnTelephone: in the width of a telephone, the page still shows the current view's tab,
+// which worker hangs and why jobs failed. A worker that hangs has a link to its jobs; a pattern of
 // types is no link.
-func TestNarrow(t *testing.T) {
+func TestPageOnTelephone(t *testing.T) {
 	w := start(t, nil)
 	hang, reason := make(chan struct{}), strings.Repeat("dial-tcp-", 8)
 	t.Cleanup(func() { close(hang) })

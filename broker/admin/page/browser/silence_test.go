@@ -73,9 +73,9 @@ func (g *gate) pass(to, from net.Conn) {
 	}
 }
 
-// TestFrozen: a broker that sends nothing, although its connections are open, is not
-// shown as running.
-func TestFrozen(t *testing.T) {
+// TestSilentBrokerIsNotShownAsRunning: a broker that sends nothing, although its connections are
+// open, is not shown as running.
+func TestSilentBrokerIsNotShownAsRunning(t *testing.T) {
 	w := start(t, nil)
 	g := placeGate(w)
 	b := w.open("")
@@ -111,8 +111,8 @@ func TestNoWorker(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestRefused: the page says why a broker refuses the stream.
-func TestRefused(t *testing.T) {
+// TestRefusedStreamIsExplained: the page says why a broker refuses the stream.
+func TestRefusedStreamIsExplained(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 40 })
 	var streams []io.Closer
 	for range 30 { // as many streams as are allowed: three quarters of the connections

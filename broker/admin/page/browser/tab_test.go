@@ -14,9 +14,9 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestTokens: the page asks for a token, keeps it to itself, and offers what the token
+// TestPageAsksForToken: the page asks for a token, keeps it to itself, and offers what the token
 // allows.
-func TestTokens(t *testing.T) {
+func TestPageAsksForToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("secret-a admin\nsecret-w watch\nsecret-s submit\nsecret-ws watch,submit\nsecret-wm watch,submit mail\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -65,9 +65,9 @@ func TestTokens(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestRestart: an open page says that the broker does not answer, and continues with the
-// restarted one.
-func TestRestart(t *testing.T) {
+// TestOpenPageSurvivesBrokerRestart: an open page says that the broker does not answer, and
+// continues with the restarted one.
+func TestOpenPageSurvivesBrokerRestart(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.Ignore("net::ERR", "Failed to fetch")
@@ -91,8 +91,8 @@ func TestRestart(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestKeyboard visits every view without a pointer.
-func TestKeyboard(t *testing.T) {
+// TestEveryViewByKeyboard visits every view without a pointer.
+func TestEveryViewByKeyboard(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
 	b.WaitForText("Types with most to do")
@@ -138,9 +138,9 @@ func TestKeyboard(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestFind: the search field lists matches as the user types, and the arrow keys or the pointer
-// choose one.
-func TestFind(t *testing.T) {
+// TestSearchListsMatches: the search field lists matches as the user types, and the arrow keys or
+// the pointer choose one.
+func TestSearchListsMatches(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
 	b.WaitForText("Types with most to do")
@@ -174,8 +174,9 @@ func TestFind(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTabs opens more tabs of one browser than the browser has connections for a host.
-func TestTabs(t *testing.T) {
+// TestManyTabsOfOneBrowser opens more tabs of one browser than the browser has connections for a
+// host.
+func TestManyTabsOfOneBrowser(t *testing.T) {
 	w := start(t, nil)
 	tabs := []*pagetest.Tab{w.open("")}
 	limit := 7

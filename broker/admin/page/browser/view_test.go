@@ -64,9 +64,9 @@ var views = []struct {
 	{"#/nosuch", []string{"There is no such view"}},
 }
 
-// TestViews opens every view in both themes, at widths from small to wide: each view
-// shows its content, is accessible, and obeys the page's policy.
-func TestViews(t *testing.T) {
+// TestEveryViewIsAccessible opens every view in both themes, at widths from small to wide: each
+// view shows its content, is accessible, and obeys the page's policy.
+func TestEveryViewIsAccessible(t *testing.T) {
 	w := busy(t)
 	for i := range 7 {
 		w.submit(gloom.Job{Type: "thumbnail", Groups: []string{fmt.Sprint("customer-", i)}})
@@ -98,8 +98,8 @@ func TestFirstVisit(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestLive: the page shows changes without a reload.
-func TestLive(t *testing.T) {
+// TestChangesShowWithoutReload: the page shows changes without a reload.
+func TestChangesShowWithoutReload(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.WaitForText("Everything is healthy", "No job has come and no worker has joined.")
@@ -156,9 +156,9 @@ func TestTypeGroups(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestAges: ages grow without further requests, and are right even if the browser's clock is
-// not.
-func TestAges(t *testing.T) {
+// TestAgesGrowWithoutRequests: ages grow without further requests, and are right even if the
+// browser's clock is not.
+func TestAgesGrowWithoutRequests(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"})
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
@@ -177,8 +177,8 @@ func TestAges(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestAxis: a plot's time axis ends at the present, even with a single sample.
-func TestAxis(t *testing.T) {
+// TestTimeAxisEndsAtPresent: a plot's time axis ends at the present, even with a single sample.
+func TestTimeAxisEndsAtPresent(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
@@ -193,8 +193,8 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// TestReadme takes the pictures for README.md.
-func TestReadme(t *testing.T) {
+// TestPicturesOfReadme takes the pictures for README.md.
+func TestPicturesOfReadme(t *testing.T) {
 	if *shots == "" {
 		t.Log("no -shots: no pictures are kept")
 	}

@@ -166,8 +166,8 @@ func TestDeadLetters(t *testing.T) {
 	p.awaitNoText(`\bbroken\s+5`)
 }
 
-// TestRules makes a rule for groups, and removes it.
-func TestRules(t *testing.T) {
+// TestRuleIsMadeAndRemoved makes a rule for groups, and removes it.
+func TestRuleIsMadeAndRemoved(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
@@ -199,8 +199,8 @@ func TestRules(t *testing.T) {
 	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 0 })
 }
 
-// TestSubmit submits test jobs.
-func TestSubmit(t *testing.T) {
+// TestTestJobsAreSubmitted submits test jobs.
+func TestTestJobsAreSubmitted(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
@@ -224,8 +224,8 @@ func TestSubmit(t *testing.T) {
 	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
 }
 
-// TestDrain drains the broker. The page asks before it does so.
-func TestDrain(t *testing.T) {
+// TestDrainAsksFirst drains the broker. The page asks before it does so.
+func TestDrainAsksFirst(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t, "--drain-timeout", "5m")

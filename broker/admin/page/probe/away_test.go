@@ -11,8 +11,9 @@ import (
 // gone is the page's text about a broker that does not answer.
 const gone = `does not answer|cannot be reached|is away|no connection|connection is lost`
 
-// TestAway kills the broker under open pages, and starts a new one without its state.
-func TestAway(t *testing.T) {
+// TestBrokerIsReplacedUnderOpenPages kills the broker under open pages, and starts a new one
+// without its state.
+func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	people := map[string]*person{}
@@ -74,8 +75,9 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestFrozen stops the broker's process under an open page, and then continues it.
-func TestFrozen(t *testing.T) {
+// TestBrokerIsFrozenUnderOpenPage stops the broker's process under an open page, and then continues
+// it.
+func TestBrokerIsFrozenUnderOpenPage(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
@@ -94,8 +96,8 @@ func TestFrozen(t *testing.T) {
 	p.await("heading", "wrong")
 }
 
-// TestDraining: the page says that the broker is about to stop.
-func TestDraining(t *testing.T) {
+// TestPageSaysThatBrokerDrains: the page says that the broker is about to stop.
+func TestPageSaysThatBrokerDrains(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := start(t, "--drain-timeout", "5m")

@@ -218,9 +218,9 @@ var stalls = []stall{
 		}},
 }
 
-// TestFindings stages stalls while a page is open. The page names each one and says what to
-// do, and the finding disappears when the stall has been resolved.
-func TestFindings(t *testing.T) {
+// TestStallsAreNamedUntilResolved stages stalls while a page is open. The page names each one and
+// says what to do, and the finding disappears when the stall has been resolved.
+func TestStallsAreNamedUntilResolved(t *testing.T) {
 	t.Parallel()
 	for _, s := range stalls {
 		if testing.Short() && s.name != "no worker" && s.name != "the same reason again" {

@@ -87,9 +87,9 @@ func (p *person) awaitName(where, name string) {
 	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
 }
 
-// TestHostile uses hostile names everywhere: they are shown as text, and their links lead to the
-// right view.
-func TestHostile(t *testing.T) {
+// TestHostileNamesAreShownAsText uses hostile names everywhere: they are shown as text, and their
+// links lead to the right view.
+func TestHostileNamesAreShownAsText(t *testing.T) {
 	t.Parallel()
 	names := hostile
 	if testing.Short() {

@@ -34,9 +34,9 @@ func (p *person) checkFits(name string) {
 	}
 }
 
-// TestLook checks each view in both themes, in a narrow window, enlarged, and with reduced
-// motion.
-func TestLook(t *testing.T) {
+// TestEveryViewInEveryTheme checks each view in both themes, in a narrow window, enlarged, and with
+// reduced motion.
+func TestEveryViewInEveryTheme(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	themes, views, buttons := []string{"light", "dark"}, views, []string{"^Help", "Submit a test job", "^Drain"}
@@ -94,8 +94,8 @@ func TestReducedMotion(t *testing.T) {
 	}
 }
 
-// TestKeyboard visits every view without a mouse.
-func TestKeyboard(t *testing.T) {
+// TestEveryViewByKeyboard visits every view without a mouse.
+func TestEveryViewByKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)

@@ -67,8 +67,8 @@ func TestManyTypes(t *testing.T) {
 	p.await("heading", want+"|^Types$|^Jobs$")
 }
 
-// TestMillion uses a million jobs.
-func TestMillion(t *testing.T) {
+// TestPageWithMillionJobs uses a million jobs.
+func TestPageWithMillionJobs(t *testing.T) {
 	inFull(t)
 	b := start(t)
 	s := b.submitter(gloom.Window(1 << 21))
@@ -139,9 +139,9 @@ func (b *broker) cpu() time.Duration {
 	return time.Duration(user+sys) * 10 * time.Millisecond
 }
 
-// TestLinks: the page links to pages of other programs, and to nothing that is not a
+// TestLinksLeadToPages: the page links to pages of other programs, and to nothing that is not a
 // page.
-func TestLinks(t *testing.T) {
+func TestLinksLeadToPages(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")

@@ -55,8 +55,9 @@ func (p *person) offers() (found []string) {
 	return found
 }
 
-// TestTokens visits the page without a token, with a wrong one, and with a token of each scope.
-func TestTokens(t *testing.T) {
+// TestPageWithEachToken visits the page without a token, with a wrong one, and with a token of each
+// scope.
+func TestPageWithEachToken(t *testing.T) {
 	t.Parallel()
 	b, _ := guarded(t)
 	b.fill()
@@ -158,8 +159,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestRevoked revokes the token under an open page.
-func TestRevoked(t *testing.T) {
+// TestTokenIsRevokedUnderOpenPage revokes the token under an open page.
+func TestTokenIsRevokedUnderOpenPage(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b, file := guarded(t)

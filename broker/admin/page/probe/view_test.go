@@ -78,8 +78,8 @@ var views = []view{
 // missing is the console's text about a job or type that does not exist.
 const missing = "status of 404 (Not Found) "
 
-// TestViews goes through all views by link, address, reload and history.
-func TestViews(t *testing.T) {
+// TestEveryViewByEveryWay goes through all views by link, address, reload and history.
+func TestEveryViewByEveryWay(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := newPerson(t)
@@ -132,8 +132,8 @@ func (p *person) checkView(name string) {
 	}
 }
 
-// TestHistory follows links, goes back and forward, and opens a view by its key.
-func TestHistory(t *testing.T) {
+// TestLinksBackAndForward follows links, goes back and forward, and opens a view by its key.
+func TestLinksBackAndForward(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
@@ -175,8 +175,8 @@ func TestHistory(t *testing.T) {
 	p.until("the filtered list again", func() bool { return p.where() == at })
 }
 
-// TestFilters filters lists.
-func TestFilters(t *testing.T) {
+// TestListsAreFiltered filters lists.
+func TestListsAreFiltered(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
@@ -226,8 +226,8 @@ func TestFilters(t *testing.T) {
 	p.await("link", "^fails$")
 }
 
-// TestEmpty looks at a broker without jobs.
-func TestEmpty(t *testing.T) {
+// TestBrokerWithoutJobs looks at a broker without jobs.
+func TestBrokerWithoutJobs(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := start(t)
@@ -258,9 +258,9 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestCopy: copying also works over plain HTTP under a host's name, where browsers give the page
-// no clipboard.
-func TestCopy(t *testing.T) {
+// TestCopyWorksOverPlainHTTP: copying also works over plain HTTP under a host's name, where
+// browsers give the page no clipboard.
+func TestCopyWorksOverPlainHTTP(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t, "--http-hosts", "page.test")

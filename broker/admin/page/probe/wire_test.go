@@ -36,8 +36,8 @@ func (b *broker) request(method, path string, headers ...string) (*http.Response
 	return resp, string(body)
 }
 
-// TestPolicy reads the policies that the page sends to browsers.
-func TestPolicy(t *testing.T) {
+// TestPoliciesSentToBrowsers reads the policies that the page sends to browsers.
+func TestPoliciesSentToBrowsers(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	resp, html := b.request("GET", "/")
@@ -84,8 +84,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestBytes counts the bytes of a cold load.
-func TestBytes(t *testing.T) {
+// TestBytesOfColdLoad counts the bytes of a cold load.
+func TestBytesOfColdLoad(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	way := newCable(t, b.http)
@@ -156,8 +156,8 @@ func TestSlowNetwork(t *testing.T) {
 	p.await("heading", "wrong")
 }
 
-// TestHidden: a hidden tab sends no requests.
-func TestHidden(t *testing.T) {
+// TestHiddenTabSendsNoRequests: a hidden tab sends no requests.
+func TestHiddenTabSendsNoRequests(t *testing.T) {
 	inFull(t)
 	t.Parallel()
 	b := busy(t)
