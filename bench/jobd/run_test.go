@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestModes(t *testing.T) {
+func TestEachModeRuns(t *testing.T) {
 	for _, mode := range []string{ModeBridge, ModeLaunch, ModeOriginal} {
 		t.Run(mode, func(t *testing.T) {
 			o := DefaultOptions()

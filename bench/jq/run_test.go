@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestLoads(t *testing.T) {
+func TestEachLoadRuns(t *testing.T) {
 	for _, load := range []string{Push, Batch, Waiting} {
 		t.Run(load, func(t *testing.T) {
 			o := DefaultOptions()
@@ -38,7 +38,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandWritesReport(t *testing.T) {
 	cmd := Command()
 	path := filepath.Join(t.TempDir(), "out.json")
 	cmd.SetArgs([]string{"--jobs", "200", "--rounds", "1", "--systems", "memory", "--out", path})
@@ -60,7 +60,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"load":           func(o *Options) { o.Load = "fast" },
 		"jobs":           func(o *Options) { o.Jobs = 0 },

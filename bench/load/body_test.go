@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestBody(t *testing.T) {
+func TestBodyHasItsSizeAndNumber(t *testing.T) {
 	for _, size := range []int{MinBody, 16, 79, 80, 100, 1000, 1 << 20} {
 		b, err := NewBody(size)
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestKinds(t *testing.T) {
+func TestKindsAreFoundByName(t *testing.T) {
 	for _, k := range Kinds() {
 		got, err := KindByName(k.Name)
 		if err != nil || got.Title != k.Title {

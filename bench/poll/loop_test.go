@@ -87,7 +87,7 @@ func eventually(t *testing.T, l *Loop, name string, cond func() bool) {
 	t.Fatalf("no %s within 45 s", name)
 }
 
-func TestEcho(t *testing.T) {
+func TestEveryByteIsEchoed(t *testing.T) {
 	tcp := echoServer(t, "tcp", "127.0.0.1:0")
 	socket := "unix:" + echoServer(t, "unix", filepath.Join(t.TempDir(), "s"))
 	for _, c := range []struct {
@@ -218,8 +218,9 @@ func TestDoAfterStop(t *testing.T) {
 	}
 }
 
-// TestAdopt: a connection that was accepted elsewhere is served like one that the loop dialled.
-func TestAdopt(t *testing.T) {
+// TestAdoptedConnectionIsServed: a connection that was accepted elsewhere is served like one that
+// the loop dialled.
+func TestAdoptedConnectionIsServed(t *testing.T) {
 	l := startLoop(t, nil)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,7 +42,7 @@ func TestCPUOfMissingProcess(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
+func TestUsageCountsMemoryAndTime(t *testing.T) {
 	before, err := UsageOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestListener(t *testing.T) {
+func TestListenerPIDOfPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestListener(t *testing.T) {
 	}
 }
 
-func TestPin(t *testing.T) {
+func TestPinToOneProcessor(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

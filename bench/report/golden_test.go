@@ -114,7 +114,7 @@ func TestBenchmarkFormat(t *testing.T) {
 }
 
 // Every plot is well-formed and shows every server that was measured.
-func TestPlots(t *testing.T) {
+func TestPlotsShowEveryServer(t *testing.T) {
 	for _, c := range []struct {
 		file  string
 		plots int

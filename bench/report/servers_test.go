@@ -40,7 +40,7 @@ func TestComparisonCell(t *testing.T) {
 	}
 }
 
-func TestFigures(t *testing.T) {
+func TestFiguresAreRounded(t *testing.T) {
 	for _, c := range []struct {
 		x    float64
 		unit result.Unit

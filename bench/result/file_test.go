@@ -98,7 +98,7 @@ func TestLatencyRoundTrip(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricValuesOfRound(t *testing.T) {
 	r := sample(t).Runs[0].Rounds[0]
 	for m, want := range map[*Metric]float64{
 		Rate: 2000, ServerCPU: 7000, GeneratorCPU: 6000, Fill: 100_000, FillCPU: 500, JobMemory: 250, IdleMemory: 100,

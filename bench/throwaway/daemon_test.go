@@ -17,7 +17,7 @@ func script(t *testing.T, begin, end string) (*Daemon, error) {
 	return d, err
 }
 
-func TestFields(t *testing.T) {
+func TestFieldsOfReadyLine(t *testing.T) {
 	for _, line := range []string{
 		`{"message":"it is up","addr":"a:1","http_addr":"","also":3}`,
 		`INF it is up addr=a:1 http_addr= also=3`,
@@ -32,7 +32,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-func TestEnds(t *testing.T) {
+func TestBadEndsAreReported(t *testing.T) {
 	for name, c := range map[string]struct{ begin, end, want string }{
 		"in order":       {"echo is up", "exit 0", ""},
 		"with a status":  {"echo is up", "exit 3", "ended with exit status 3"},
@@ -61,7 +61,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-func TestKilled(t *testing.T) {
+func TestStopAfterKillIsNoError(t *testing.T) {
 	d, err := script(t, "echo is up", "exit 3")
 	if err != nil {
 		t.Fatal(err)

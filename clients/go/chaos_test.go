@@ -137,7 +137,7 @@ func TestKeptJobsThroughCuts(t *testing.T) {
 // With connections cut at random, every job ends exactly once, with its result or with
 // an error that reports the lost connection. A kept job ends with that error only if the broker
 // no longer knows it, and a job with AtLeastOnce never does.
-func TestChaos(t *testing.T) {
+func TestCutConnectionsEndEveryJobOnce(t *testing.T) {
 	seed := chaosSeed(t)
 	b := startBroker(t)
 	sub := newCutter(t, b.SubmitAddr().String(), rand.New(rand.NewPCG(seed, 1)))

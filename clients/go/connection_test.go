@@ -90,7 +90,7 @@ func TestUnsentJobs(t *testing.T) {
 	}
 }
 
-func TestReconnect(t *testing.T) {
+func TestSubmitterReconnectsAfterLoss(t *testing.T) {
 	f := newFake(t)
 	var n notices
 	s, broker := dial(t, f, n.option())
@@ -155,7 +155,7 @@ func TestSubmitBeforeConnect(t *testing.T) {
 	f.accept().expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 }
 
-func TestFailover(t *testing.T) {
+func TestFailoverToSecondAddress(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
 	if err != nil {

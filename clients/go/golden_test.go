@@ -432,7 +432,7 @@ func TestGoldenHello(t *testing.T) {
 }
 
 // The constants must be those of package wire.
-func TestCodes(t *testing.T) {
+func TestCodesAreThoseOfWire(t *testing.T) {
 	ours := map[gloom.Code]bool{
 		gloom.ErrMissingField: true, gloom.ErrInvalidType: true, gloom.ErrInvalidValue: true, gloom.ErrInvalidAction: true,
 		gloom.ErrUnknownAction: true, gloom.ErrInvalidState: true, gloom.ErrIDExists: true, gloom.ErrUnknownID: true,

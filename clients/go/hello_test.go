@@ -22,7 +22,7 @@ import (
 	"gloom/wire"
 )
 
-func TestHello(t *testing.T) {
+func TestHelloSendsOptions(t *testing.T) {
 	f := newFake(t)
 	done := make(chan *gloom.Submitter, 1)
 	go func() {

@@ -275,7 +275,7 @@ func TestCloseWithKeptJobs(t *testing.T) {
 	wantError(t, resultError(t, a), gloom.ErrClosed)
 }
 
-func TestAttach(t *testing.T) {
+func TestAttachFollowsJob(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
 	a, err := s.Attach(within(t), "a", nil)
@@ -308,7 +308,7 @@ func TestAttach(t *testing.T) {
 	wantError(t, err, gloom.ErrInvalidType)
 }
 
-func TestChange(t *testing.T) {
+func TestChangeSendsOnlySetFields(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	for want, c := range map[string]gloom.Change{
 		`{"action":"change","id":"a"}`:                                                     {},

@@ -126,7 +126,7 @@ func TestLargeResult(t *testing.T) {
 	}
 }
 
-func TestDo(t *testing.T) {
+func TestDoReturnsResult(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	go func() {
 		broker.read()
@@ -216,7 +216,7 @@ func TestSubmitInCallback(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
-func TestProgress(t *testing.T) {
+func TestProgressComesInOrder(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	got := make(chan string, 8)
 	p := submit(t, s, gloom.Job{ID: "a", OnProgress: func(b json.RawMessage) { got <- string(b) }})
@@ -316,7 +316,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
+func TestDrainWaitsForJobs(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	done := make(chan error)
@@ -344,7 +344,7 @@ func TestDrainTimeout(t *testing.T) {
 	broker.expectClose()
 }
 
-func TestClose(t *testing.T) {
+func TestCloseEndsPendingJobs(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)

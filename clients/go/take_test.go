@@ -41,8 +41,9 @@ func (k *taker) start(t testing.TB, addr string, opts ...gloom.Option) {
 	})
 }
 
-// TestTake: runs are answered from another goroutine, in any order and in every way.
-func TestTake(t *testing.T) {
+// TestRunsAreAnsweredInAnyOrder: runs are answered from another goroutine, in any order and in
+// every way.
+func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a", "b*"}, Prefetch: 100})
 	k.start(t, b.WorkerAddr().String())
@@ -102,8 +103,9 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestServe: the types that a worker serves can be changed at any time, even to none.
-func TestServe(t *testing.T) {
+// TestServedTypesCanChange: the types that a worker serves can be changed at any time, even to
+// none.
+func TestServedTypesCanChange(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"*"}, Prefetch: 0})
 	k.start(t, b.WorkerAddr().String())

@@ -270,7 +270,7 @@ func TestProgressLimit(t *testing.T) {
 }
 
 // A job that arrives before the ok of leave must be answered as usual.
-func TestSockets(t *testing.T) {
+func TestJobBeforeOkOfLeaveIsAnswered(t *testing.T) {
 	f := newFake(t)
 	w := &gloom.Worker{Handler: echoes, Concurrency: 3}
 	first := work(t, f, w)
@@ -284,7 +284,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-func TestPrefetch(t *testing.T) {
+func TestPrefetchBeyondConcurrency(t *testing.T) {
 	f := newFake(t)
 	var running, most atomic.Int32
 	release := make(chan struct{})
@@ -348,7 +348,7 @@ func TestSeveralTypes(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestHeadersAreSetAndRead(t *testing.T) {
 	var none gloom.Headers
 	if none.Get("k") != "" || len(none.Keys()) != 0 {
 		t.Error("no headers have something")

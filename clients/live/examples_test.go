@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// TestExamples runs the examples of the clients' READMEs as they are, except for the ports.
-// Examples named …_worker run beside the others until they are stopped; the others must print the
-// text block that follows them.
-func TestExamples(t *testing.T) {
+// TestReadmeExamplesOfClients runs the examples of the clients' READMEs as they are, except for the
+// ports. Examples named …_worker run beside the others until they are stopped; the others must
+// print the text block that follows them.
+func TestReadmeExamplesOfClients(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -107,9 +107,9 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReadme runs the programs of the README as they are, except for the ports: the Go
+// TestReadmePrograms runs the programs of the README as they are, except for the ports: the Go
 // worker serves the Python submitter.
-func TestReadme(t *testing.T) {
+func TestReadmePrograms(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestClients runs each scenario with each client.
-func TestClients(t *testing.T) {
+// TestEveryClientPassesScenarios runs each scenario with each client.
+func TestEveryClientPassesScenarios(t *testing.T) {
 	throwaway.TrackSources()
 	for _, l := range languages {
 		t.Run(l.Name, func(t *testing.T) {
