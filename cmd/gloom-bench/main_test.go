@@ -230,9 +230,9 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestHelp checks that the help of every command fits a terminal of 80 columns, and that the help of
-// gloom-bench puts every command into a group.
-func TestHelp(t *testing.T) {
+// TestHelpFitsTerminal checks that the help of every command fits a terminal of 80 columns, and
+// that the help of gloom-bench puts every command into a group.
+func TestHelpFitsTerminal(t *testing.T) {
 	names := []string{""}
 	for _, c := range root().Commands() {
 		names = append(names, c.Name())

@@ -53,7 +53,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-func TestTail(t *testing.T) {
+func TestTailKeepsLastBytes(t *testing.T) {
 	b := &tail{limit: 100}
 	for i := range 1000 {
 		if _, err := b.Write([]byte(strings.Repeat("x", i%7) + "\n")); err != nil {

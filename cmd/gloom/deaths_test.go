@@ -77,10 +77,10 @@ func awaitCommandsEnd(t *testing.T, signal syscall.Signal, limit time.Duration) 
 	}
 }
 
-// TestDeaths streams lines through workers of eight commands each, which are killed at random:
-// every line still gets its own answer. GLOOM_LINES sets the number of lines, GLOOM_SEED the seed
-// of the kills.
-func TestDeaths(t *testing.T) {
+// TestKilledCommandsLoseNoLine streams lines through workers of eight commands each, which are
+// killed at random: every line still gets its own answer. GLOOM_LINES sets the number of lines,
+// GLOOM_SEED the seed of the kills.
+func TestKilledCommandsLoseNoLine(t *testing.T) {
 	lines, seed := 1500, uint64(time.Now().UnixNano())
 	for name, v := range map[string]any{"GLOOM_LINES": &lines, "GLOOM_SEED": &seed} {
 		if s := os.Getenv(name); s != "" {

@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// TestHelp checks that the help of every command fits a terminal of 80 columns and has an example
-// of that command, and that the help of gloom puts every command into a group.
-func TestHelp(t *testing.T) {
+// TestHelpFitsTerminal checks that the help of every command fits a terminal of 80 columns and has
+// an example of that command, and that the help of gloom puts every command into a group.
+func TestHelpFitsTerminal(t *testing.T) {
 	var walk func(c *cobra.Command)
 	n := 0
 	walk = func(c *cobra.Command) {

@@ -17,9 +17,10 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestLeave: a signal ends attach when the broker has sent outcomes that attach has not read.
-// attach prints these, because the broker no longer keeps them; the broker keeps the others.
-func TestLeave(t *testing.T) {
+// TestSignalEndsAttachWithoutLoss: a signal ends attach when the broker has sent outcomes that
+// attach has not read. attach prints these, because the broker no longer keeps them; the broker
+// keeps the others.
+func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
 	if err != nil {

@@ -2,9 +2,9 @@ package main
 
 import "testing"
 
-// TestTemplate: a placeholder is data, and neither code nor an option, whatever the program's name
-// is.
-func TestTemplate(t *testing.T) {
+// TestPlaceholderIsData: a placeholder is data, and neither code nor an option, whatever the
+// program's name is.
+func TestPlaceholderIsData(t *testing.T) {
 	for _, c := range [][]string{
 		{"php", "/x.php", "{id}"}, {"sh", "-c", "echo $1", "sh", "{id}", "{type}"}, {"rm", "--", "{id}"}, {"rm", "-f", "--", "{id}"},
 		{"convert", "-resize", "50%", "{id}", "out.png"}, {"env", "A=1", "./serve", "{type}"}, {"awk", "{print}"}, {"xargs", "-I{}", "cp", "{}", "to"},

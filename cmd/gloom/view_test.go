@@ -7,7 +7,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestP99(t *testing.T) {
+func TestP99OfHistogram(t *testing.T) {
 	bucket := func(i int, n uint64) []uint64 {
 		b := make([]uint64, 33)
 		b[i] = n
@@ -50,7 +50,7 @@ func TestP99(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
+func TestCompareComputesRates(t *testing.T) {
 	at := func(sec int, types ...api.Type) *sample {
 		s := &sample{types: types}
 		s.at = s.at.AddDate(1, 0, 0)
@@ -116,8 +116,8 @@ func TestFormatNumbers(t *testing.T) {
 	}
 }
 
-// TestHeadline: clients with the same name are distinguished.
-func TestHeadline(t *testing.T) {
+// TestHeadlineDistinguishesClients: clients with the same name are distinguished.
+func TestHeadlineDistinguishesClients(t *testing.T) {
 	for want, x := range map[string]api.Finding{
 		"WARNING  client etl at 127.0.0.1:4711: it hangs": {Kind: "client", Subject: "etl", Number: 7, Address: "127.0.0.1:4711"},
 		"WARNING  client etl at unix #7: it hangs":        {Kind: "client", Subject: "etl", Number: 7, Address: "unix"},

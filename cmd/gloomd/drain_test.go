@@ -27,9 +27,9 @@ func send(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// TestSignals: the second signal stops at once. After a drain over HTTP, the first
+// TestSecondSignalStopsAtOnce: the second signal stops at once. After a drain over HTTP, the first
 // signal does not count as the second one.
-func TestSignals(t *testing.T) {
+func TestSecondSignalStopsAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		signalled bool

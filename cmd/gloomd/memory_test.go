@@ -24,9 +24,9 @@ func figuresOf(o settings.Options) figures {
 	return figures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
 }
 
-// TestMemory: limits that are not set are shares of the budget, and limits that are set are kept.
-// Together they never exceed the budget, on which operators rely.
-func TestMemory(t *testing.T) {
+// TestLimitsAreSharesOfBudget: limits that are not set are shares of the budget, and limits that
+// are set are kept. Together they never exceed the budget, on which operators rely.
+func TestLimitsAreSharesOfBudget(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want figures
@@ -56,8 +56,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestTypes: types that are not limited fit in a quarter of a small budget.
-func TestTypes(t *testing.T) {
+// TestUnlimitedTypesFitBudget: types that are not limited fit in a quarter of a small budget.
+func TestUnlimitedTypesFitBudget(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want int
@@ -78,8 +78,9 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestHistory: the default is a quarter of a small budget, and a value that is set is kept.
-func TestHistory(t *testing.T) {
+// TestHistoryIsQuarterOfBudget: the default is a quarter of a small budget, and a value that is set
+// is kept.
+func TestHistoryIsQuarterOfBudget(t *testing.T) {
 	for args, want := range map[string]int64{"": 64 * mib, "--max-memory=128MiB": 32 * mib, "--max-memory=1GiB": 64 * mib, "--max-memory=1GiB --history=256MiB": 256 * mib, "--history=0": 0} {
 		o, err := parse(t, strings.Fields(args)...)
 		if err != nil || o.History != want {

@@ -70,8 +70,8 @@ func flags(t *testing.T) []*pflag.Flag {
 	return list
 }
 
-// TestDocuments: every option in the documents exists.
-func TestDocuments(t *testing.T) {
+// TestDocumentedOptionsExist: every option in the documents exists.
+func TestDocumentedOptionsExist(t *testing.T) {
 	opt := settings.Default()
 	known := command(&opt, host, nil).Flags()
 	for _, path := range []string{"../../README.md", "../../broker/admin/OPERATING.md", "../../wire/PROTOCOL.md"} {
@@ -91,8 +91,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestPrecedence: flag over environment over file over default.
-func TestPrecedence(t *testing.T) {
+// TestFlagOverridesEnvironmentAndFile: flag over environment over file over default.
+func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.toml")
 	if err := os.WriteFile(file, []byte("max-jobs = 1\nretries = 1\nmax-frame = \"1MiB\"\ninsecure = true\ndrain-timeout = \"1s\"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -131,8 +131,8 @@ func blamedOption(t *testing.T, err error) string {
 	return ""
 }
 
-// TestErrors: an error names flag, value and limit.
-func TestErrors(t *testing.T) {
+// TestErrorNamesFlagValueAndLimit: an error names flag, value and limit.
+func TestErrorNamesFlagValueAndLimit(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		p := filepath.Join(dir, name)

@@ -12,9 +12,9 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// TestAnnounce: people get a short line with the addresses, and the settings at level debug; programs
-// get all of it in one line.
-func TestAnnounce(t *testing.T) {
+// TestReadyLineForPeopleAndPrograms: people get a short line with the addresses, and the settings
+// at level debug; programs get all of it in one line.
+func TestReadyLineForPeopleAndPrograms(t *testing.T) {
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	srv, err := server.Start(opt, zerolog.Nop())

@@ -141,10 +141,10 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// TestTranscripts runs the command lines in testdata/*.txt, which begin with "$ ", and compares
-// their output with the lines below them. "! " marks lines of standard error, "< " typed input, and
-// "= " calls of the engine.
-func TestTranscripts(t *testing.T) {
+// TestTranscriptsMatchOutput runs the command lines in testdata/*.txt, which begin with "$ ", and
+// compares their output with the lines below them. "! " marks lines of standard error, "< " typed
+// input, and "= " calls of the engine.
+func TestTranscriptsMatchOutput(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d transcripts, error %v", len(files), err)
@@ -255,7 +255,7 @@ func TestMemoryUsage(t *testing.T) {
 	}
 }
 
-func TestCompletion(t *testing.T) {
+func TestCompletionAsksDaemon(t *testing.T) {
 	w := newWorld(t)
 	for line, want := range map[string]string{
 		"jobctl __complete poll t":                         "toString\n:4\n",

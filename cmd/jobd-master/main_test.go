@@ -283,8 +283,9 @@ func TestUnfinishedMessages(t *testing.T) {
 	<-done
 }
 
-// TestFloods: connections to both ports never take all the files that the process may open.
-func TestFloods(t *testing.T) {
+// TestFloodsLeaveFreeFiles: connections to both ports never take all the files that the process may
+// open.
+func TestFloodsLeaveFreeFiles(t *testing.T) {
 	const files = 256
 	cmd := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, files), "sh", binary, "--config",
 		conf(t, "host = 127.0.0.1\nport = 0\nhttp_addr = 127.0.0.1:0\nlog_level_console = info\n"))

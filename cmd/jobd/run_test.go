@@ -301,9 +301,9 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestUnits: the daemons run as their own user, which sysusers.conf creates, and the service
-// manager passes them their configuration.
-func TestUnits(t *testing.T) {
+// TestUnitsRunAsOwnUser: the daemons run as their own user, which sysusers.conf creates, and the
+// service manager passes them their configuration.
+func TestUnitsRunAsOwnUser(t *testing.T) {
 	users, err := os.ReadFile("systemd/sysusers.conf")
 	if err != nil {
 		t.Fatal(err)

@@ -390,9 +390,9 @@ func TestBrokerLimits(t *testing.T) {
 	}
 }
 
-// TestScrapes: frequent scrapes of the metrics, which need no token, do not make the broker list
-// its groups each time.
-func TestScrapes(t *testing.T) {
+// TestScrapesDoNotListGroups: frequent scrapes of the metrics, which need no token, do not make the
+// broker list its groups each time.
+func TestScrapesDoNotListGroups(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
 	var asked atomic.Int32
@@ -454,11 +454,11 @@ func TestRulesFull(t *testing.T) {
 	d.ready()
 }
 
-// TestNamespaces: masters of different namespaces share a broker and nothing else. Their jobs have
-// the same names, and their constraints the same ids, including ids that would be equal if they
-// were joined with colons. A job never gets to another master's worker, and changing a constraint
-// of one has no effect on the other.
-func TestNamespaces(t *testing.T) {
+// TestNamespacesShareOnlyTheBroker: masters of different namespaces share a broker and nothing
+// else. Their jobs have the same names, and their constraints the same ids, including ids that
+// would be equal if they were joined with colons. A job never gets to another master's worker, and
+// changing a constraint of one has no effect on the other.
+func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 	b := startShared(t, nil)
 	long := strings.Repeat("%", 100)
 	spaces := []string{"default", "a", "a:b", long}

@@ -459,9 +459,9 @@ func TestRedisFlushed(t *testing.T) {
 	})
 }
 
-// TestTakeover: a standby takes over at once from a master that was killed, and at the end of the
-// lease from one that hangs, which changes nothing when it continues.
-func TestTakeover(t *testing.T) {
+// TestStandbyTakesOver: a standby takes over at once from a master that was killed, and at the end
+// of the lease from one that hangs, which changes nothing when it continues.
+func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hangs %t", hangs), func(t *testing.T) {

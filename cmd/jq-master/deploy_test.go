@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestDeploy: the dashboard and the alerts use only metrics that a master has, promtool accepts the
-// alerts, and their tests pass.
-func TestDeploy(t *testing.T) {
+// TestDashboardAndAlertsUseMetrics: the dashboard and the alerts use only metrics that a master
+// has, promtool accepts the alerts, and their tests pass.
+func TestDashboardAndAlertsUseMetrics(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)
 	c.do("PUT", "/v1/constraints/one", `{"match":{},"rate":1}`).wantStatus(201)

@@ -9,9 +9,9 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestMaxmemory: a full Redis refuses jobs, and accepts jobs again once those that it holds have
-// run.
-func TestMaxmemory(t *testing.T) {
+// TestFullRedisRefusesJobs: a full Redis refuses jobs, and accepts jobs again once those that it
+// holds have run.
+func TestFullRedisRefusesJobs(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
 	d := start(t, "--redis", server.URL())

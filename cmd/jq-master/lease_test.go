@@ -89,9 +89,9 @@ func TestLeaseLost(t *testing.T) {
 	c.do("GET", "/job/"+job, "").wantStatus(200)
 }
 
-// TestDeposed: a master is stopped until its lease has expired and another one has taken over. When
-// it continues, it answers nothing from memory.
-func TestDeposed(t *testing.T) {
+// TestDeposedMasterAnswersNothing: a master is stopped until its lease has expired and another one
+// has taken over. When it continues, it answers nothing from memory.
+func TestDeposedMasterAnswersNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	first := start(t, "--redis", server.URL())

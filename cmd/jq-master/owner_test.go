@@ -8,8 +8,9 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestOwner: only the token that registered a worker can use the worker's id, even after a restart.
-func TestOwner(t *testing.T) {
+// TestOnlyItsTokenUsesWorkerID: only the token that registered a worker can use the worker's id,
+// even after a restart.
+func TestOnlyItsTokenUsesWorkerID(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	file := filepath.Join(t.TempDir(), "tokens")

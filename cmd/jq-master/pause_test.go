@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestPause: while a master is stopped, workers that keep sending heartbeats are not lost, and
-// results that are sent in time count.
-func TestPause(t *testing.T) {
+// TestPausedMasterLosesNoWorkers: while a master is stopped, workers that keep sending heartbeats
+// are not lost, and results that are sent in time count.
+func TestPausedMasterLosesNoWorkers(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--heartbeat", "300ms", "--timeout-grace", "0s")
 	c := d.client(t, jsonType)

@@ -33,9 +33,9 @@ func withoutIDs(text string) string {
 	return strings.TrimSpace(timePattern.ReplaceAllString(idPattern.ReplaceAllString(text, "ID"), "TIME"))
 }
 
-// TestReadme runs the README's examples step by step. The replies must be those that the README
-// shows, except for ids and times.
-func TestReadme(t *testing.T) {
+// TestReadmeExamples runs the README's examples step by step. The replies must be those that the
+// README shows, except for ids and times.
+func TestReadmeExamples(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	text := strings.ReplaceAll(readme(t), "http://127.0.0.1:9996", d.url)
@@ -89,9 +89,9 @@ func TestReadmeOptions(t *testing.T) {
 	}
 }
 
-// TestExamples: the workers of the examples run jobs and report those that they cannot
+// TestWorkersOfExamples: the workers of the examples run jobs and report those that they cannot
 // run.
-func TestExamples(t *testing.T) {
+func TestWorkersOfExamples(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "worker")
 	if out, err := exec.Command("go", "build", "-o", program, "./examples/worker").CombinedOutput(); err != nil {

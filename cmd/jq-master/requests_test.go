@@ -64,8 +64,8 @@ func TestJobLifecycle(t *testing.T) {
 	})
 }
 
-// TestFailures: a job fails for good, and another one is cancelled.
-func TestFailures(t *testing.T) {
+// TestJobFailsForGood: a job fails for good, and another one is cancelled.
+func TestJobFailsForGood(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		w := c.register(`{"name":"w","max_jobs":5,"heartbeat":true}`)
@@ -103,9 +103,9 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestTimeouts: a timeout may be a fraction of a second or 30 days. Workers, operators and matchers
-// get exactly this value, from either store and after a restart.
-func TestTimeouts(t *testing.T) {
+// TestTimeoutsKeepTheirValue: a timeout may be a fraction of a second or 30 days. Workers,
+// operators and matchers get exactly this value, from either store and after a restart.
+func TestTimeoutsKeepTheirValue(t *testing.T) {
 	t.Parallel()
 	try := func(t *testing.T, d *process, again func() *process) {
 		c := d.client(t, jsonType)
@@ -351,8 +351,9 @@ func TestUnknownFields(t *testing.T) {
 	})
 }
 
-// TestEncodings: a reply has the encoding that Accept prefers, otherwise that of the request.
-func TestEncodings(t *testing.T) {
+// TestReplyHasPreferredEncoding: a reply has the encoding that Accept prefers, otherwise that of
+// the request.
+func TestReplyHasPreferredEncoding(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	c := d.client(t, jsonType)
@@ -401,8 +402,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestVerbatim: the bytes of values are passed on unchanged.
-func TestVerbatim(t *testing.T) {
+// TestBytesOfValuesAreKept: the bytes of values are passed on unchanged.
+func TestBytesOfValuesAreKept(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	c := d.client(t, msgpackType)
@@ -432,8 +433,8 @@ func TestVerbatim(t *testing.T) {
 	}
 }
 
-// TestIdempotency: a repeated request returns the same job.
-func TestIdempotency(t *testing.T) {
+// TestRepeatedRequestReturnsSameJob: a repeated request returns the same job.
+func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		key := "key of " + c.media
@@ -454,8 +455,8 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// TestOperators: operators list jobs, see their details, and act on them.
-func TestOperators(t *testing.T) {
+// TestOperatorsListAndChangeJobs: operators list jobs, see their details, and act on them.
+func TestOperatorsListAndChangeJobs(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "ops-" + c.media[len("application/"):]
@@ -496,8 +497,8 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// TestBulk: a bulk action also finds jobs that are behind many newer ones.
-func TestBulk(t *testing.T) {
+// TestBulkActionFindsOldJobs: a bulk action also finds jobs that are behind many newer ones.
+func TestBulkActionFindsOldJobs(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)
 	old := c.enqueue(`{"name":"old","argument":{},"delay":3600}`)
@@ -510,9 +511,9 @@ func TestBulk(t *testing.T) {
 	c.do("GET", "/job/"+old, "").wantStatus(200).has(`{"status":"queued"}`)
 }
 
-// TestConstraints: constraints are set, enforced, changed only in the version that the client
-// knows, and dropped.
-func TestConstraints(t *testing.T) {
+// TestConstraintsAreChangedInKnownVersion: constraints are set, enforced, changed only in the
+// version that the client knows, and dropped.
+func TestConstraintsAreChangedInKnownVersion(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "limited-" + c.media[len("application/"):]
@@ -583,8 +584,8 @@ func TestConstraintIDs(t *testing.T) {
 	})
 }
 
-// TestTokens: each scope allows its own requests; health needs none.
-func TestTokens(t *testing.T) {
+// TestScopesAllowTheirRequests: each scope allows its own requests; health needs none.
+func TestScopesAllowTheirRequests(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("p push\nw work\na admin\n"), 0o600); err != nil {

@@ -15,8 +15,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestSchedules: schedules are checked, stored and shown, in both encodings.
-func TestSchedules(t *testing.T) {
+// TestSchedulesInBothEncodings: schedules are checked, stored and shown, in both encodings.
+func TestSchedulesInBothEncodings(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
 		name := "each night " + strings.ReplaceAll(c.media, "/", " ")

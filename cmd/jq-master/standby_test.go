@@ -7,9 +7,9 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestYield: a master whose broker is away leaves its lease to a standby that reaches a broker.
-// Without such a standby, the master keeps the lease and accepts jobs.
-func TestYield(t *testing.T) {
+// TestMasterWithoutBrokerYields: a master whose broker is away leaves its lease to a standby that
+// reaches a broker. Without such a standby, the master keeps the lease and accepts jobs.
+func TestMasterWithoutBrokerYields(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	ours, theirs := startShared(t, nil), startShared(t, nil)

@@ -22,7 +22,7 @@ func parse(args ...string) error {
 	return cmd.Execute()
 }
 
-func TestOptions(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for _, c := range []struct{ args, option string }{
 		{"", ""},
 		{"--lock-ttl 250ms", "lock-ttl"},

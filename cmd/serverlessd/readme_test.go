@@ -18,9 +18,9 @@ const testTimeout = 45 * time.Second
 
 var idPattern = regexp.MustCompile(`[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}`)
 
-// TestReadme runs the README's example against a daemon, step by step. The answers must be those
-// that the README shows, except for the ids.
-func TestReadme(t *testing.T) {
+// TestReadmeExample runs the README's example against a daemon, step by step. The answers must be
+// those that the README shows, except for the ids.
+func TestReadmeExample(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

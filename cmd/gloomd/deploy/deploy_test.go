@@ -69,8 +69,8 @@ func known(t *testing.T, names map[string]bool, source, expr string) int {
 	return len(found)
 }
 
-// TestDashboard: every query of the dashboard asks for metrics that exist.
-func TestDashboard(t *testing.T) {
+// TestDashboardQueriesMetrics: every query of the dashboard asks for metrics that exist.
+func TestDashboardQueriesMetrics(t *testing.T) {
 	data, err := os.ReadFile("dashboard.json")
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestOperating: OPERATING.md lists the broker's metrics.
-func TestOperating(t *testing.T) {
+// TestOperatingListsMetrics: OPERATING.md lists the broker's metrics.
+func TestOperatingListsMetrics(t *testing.T) {
 	data, err := os.ReadFile("../../../broker/admin/OPERATING.md")
 	if err != nil {
 		t.Fatal(err)
@@ -117,9 +117,9 @@ func TestOperating(t *testing.T) {
 	}
 }
 
-// TestCompose: the settings in the compose files are options of the programs that they
-// start, and jobd accepts its files.
-func TestCompose(t *testing.T) {
+// TestComposeFilesUseOptions: the settings in the compose files are options of the programs that
+// they start, and jobd accepts its files.
+func TestComposeFilesUseOptions(t *testing.T) {
 	help := map[string]string{}
 	for _, name := range []string{"gloomd", "serverlessd", "jq-master"} {
 		help[name] = command(t, nil, "go", "run", "../../"+name, "--help")
@@ -173,9 +173,9 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestAlerts: every rule asks for metrics that exist, promtool accepts the file, and each alert
-// fires only when it should.
-func TestAlerts(t *testing.T) {
+// TestAlertsFireOnlyWhenDue: every rule asks for metrics that exist, promtool accepts the file, and
+// each alert fires only when it should.
+func TestAlertsFireOnlyWhenDue(t *testing.T) {
 	data, err := os.ReadFile("alerts.yml")
 	if err != nil {
 		t.Fatal(err)

@@ -116,10 +116,10 @@ func manifests(t *testing.T) map[string]*manifest {
 	return found
 }
 
-// TestKubernetes follows the manifests without a cluster: the broker and a worker run with their
-// environment, arguments and secrets; the probes, the scraper and the autoscaler send their
-// requests, to the names of the service.
-func TestKubernetes(t *testing.T) {
+// TestManifestsWorkWithoutCluster follows the manifests without a cluster: the broker and a worker
+// run with their environment, arguments and secrets; the probes, the scraper and the autoscaler
+// send their requests, to the names of the service.
+func TestManifestsWorkWithoutCluster(t *testing.T) {
 	objects := manifests(t)
 	broker, worker := &objects["Deployment gloomd"].Spec.Template.Spec, &objects["Deployment sums"].Spec.Template.Spec
 	dir, err := os.MkdirTemp("", "gloom")

@@ -37,9 +37,9 @@ func build(t *testing.T, dir string) {
 	}
 }
 
-// TestPackage: make deb packs every program with its manual, the programs report the version of the
-// build, and systemd understands the units.
-func TestPackage(t *testing.T) {
+// TestPackageHasEveryProgram: make deb packs every program with its manual, the programs report the
+// version of the build, and systemd understands the units.
+func TestPackageHasEveryProgram(t *testing.T) {
 	dir := t.TempDir()
 	command(t, []string{"DPKG_DEB_COMPRESSOR_TYPE=gzip", "DPKG_DEB_COMPRESSOR_LEVEL=1"}, "make", "-C", "../../..", "deb", "BIN="+dir, "VERSION=v1.2.3")
 	arch := strings.TrimSpace(command(t, nil, "dpkg", "--print-architecture"))
@@ -106,9 +106,10 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestUpgrade: the package enables the broker's service, and leaves it to the operator to enable
-// the others. An upgrade does not change what the operator has enabled or disabled.
-func TestUpgrade(t *testing.T) {
+// TestUpgradeKeepsEnabledServices: the package enables the broker's service, and leaves it to the
+// operator to enable the others. An upgrade does not change what the operator has enabled or
+// disabled.
+func TestUpgradeKeepsEnabledServices(t *testing.T) {
 	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
 	units := map[string]string{
 		"gloomd.service": "systemd", "jq-master.service": "../../jq-master/deploy", "jobd.service": "../../jobd/systemd", "jobd-master.service": "../../jobd/systemd", "serverlessd.service": "../../serverlessd/deploy",

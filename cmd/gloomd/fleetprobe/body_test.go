@@ -11,7 +11,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestBodies(t *testing.T) {
+func TestLentBodiesAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
@@ -33,7 +33,7 @@ func TestBodies(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestHostileNamesInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		long := strings.Repeat("n", 1000)
 		for _, name := range []string{
@@ -141,7 +141,7 @@ func TestHeavyBurst(t *testing.T) {
 	})
 }
 
-func TestHeaders(t *testing.T) {
+func TestLentHeadersAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		header := `{ "traceparent":"00-1-2-01","x":[1, 2.50] ,"pad":"` + strings.Repeat("p", 3900) + `"}`
@@ -169,7 +169,7 @@ func TestHeaders(t *testing.T) {
 }
 
 // The fleet's figures while one job is lent, and after.
-func TestNumbers(t *testing.T) {
+func TestFiguresWhileJobIsLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))

@@ -190,8 +190,8 @@ func TestBorrowerLost(t *testing.T) {
 	})
 }
 
-// TestFaults causes one fault after another, and follows single jobs.
-func TestFaults(t *testing.T) {
+// TestJobsSurviveEachFault causes one fault after another, and follows single jobs.
+func TestJobsSurviveEachFault(t *testing.T) {
 	t.Parallel()
 	o := newOrdeal(t)
 	f, a, b, c, nats := o.f, o.a, o.b, o.c, o.f.nats[0]

@@ -11,7 +11,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestPriority(t *testing.T) {
+func TestLentJobsRunByPriority(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -38,7 +38,7 @@ func TestPriority(t *testing.T) {
 	})
 }
 
-func TestGroups(t *testing.T) {
+func TestGroupRuleHoldsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		if err := a.ask("PUT", "/v1/groups/"+typ+"-g", map[string]int{"concurrency": 1}, nil); err != nil {
@@ -113,7 +113,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 2, "rate": 0}, nil); err != nil {
@@ -184,7 +184,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-func TestPause(t *testing.T) {
+func TestPausedTypeIsNotLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		for _, p := range []*broker{b, a} { // paused first at the borrower, then at home
@@ -208,7 +208,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-func TestFair(t *testing.T) {
+func TestTenantsTakeTurnsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		if err := a.ask("PUT", "/v1/types/"+typ, map[string]bool{"fair": true}, nil); err != nil {

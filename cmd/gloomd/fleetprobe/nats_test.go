@@ -425,9 +425,9 @@ func TestNATSRefuses(t *testing.T) {
 	})
 }
 
-// TestOptions: invalid values are refused at the start, with a message that names the
-// option.
-func TestOptions(t *testing.T) {
+// TestInvalidOptionsAreRefused: invalid values are refused at the start, with a message that names
+// the option.
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	bin, err := gloomd()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestCancel(t *testing.T) {
+func TestLentJobIsCancelled(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s, other := submitter(t, a), submitter(t, b)
@@ -94,7 +94,7 @@ func TestCancelDuringAnswer(t *testing.T) {
 	})
 }
 
-func TestProgress(t *testing.T) {
+func TestProgressOfLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":2,"type":`+quote(typ))
@@ -130,7 +130,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-func TestKeep(t *testing.T) {
+func TestLentJobIsKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
@@ -181,7 +181,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-func TestDetach(t *testing.T) {
+func TestLentJobIsDetached(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -222,7 +222,7 @@ func TestSubmitterDisconnects(t *testing.T) {
 	})
 }
 
-func TestChange(t *testing.T) {
+func TestLentJobIsChanged(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -245,7 +245,7 @@ func TestChange(t *testing.T) {
 	})
 }
 
-func TestBatch(t *testing.T) {
+func TestManyUnackedJobsAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)

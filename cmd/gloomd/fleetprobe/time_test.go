@@ -8,7 +8,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestAge(t *testing.T) {
+func TestLentJobsRunByAge(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -25,7 +25,7 @@ func TestAge(t *testing.T) {
 	})
 }
 
-func TestDelay(t *testing.T) {
+func TestDelayedJobIsLentLater(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
@@ -44,7 +44,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-func TestExpiry(t *testing.T) {
+func TestDeadlineOfLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -65,7 +65,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-func TestTimeout(t *testing.T) {
+func TestTimeoutOfLentRun(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -104,7 +104,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-func TestRetries(t *testing.T) {
+func TestRetriesOfLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
@@ -149,7 +149,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-func TestDead(t *testing.T) {
+func TestLentJobBecomesDeadLetter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"headers":true,"type":`+quote(typ))

@@ -8,7 +8,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestPrefetch(t *testing.T) {
+func TestPrefetchOfLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":5,"type":`+quote(typ))
@@ -35,7 +35,7 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-func TestRelease(t *testing.T) {
+func TestLentJobIsReleased(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
@@ -60,7 +60,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-func TestPatterns(t *testing.T) {
+func TestPatternsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s := submitter(t, a)
@@ -169,7 +169,7 @@ func TestLocalFirst(t *testing.T) {
 	})
 }
 
-func TestRejoin(t *testing.T) {
+func TestBorrowingWorkerJoinsAgain(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ+"1"))
@@ -190,7 +190,7 @@ func TestRejoin(t *testing.T) {
 	})
 }
 
-func TestLeave(t *testing.T) {
+func TestWorkerLeavesWithLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))

@@ -24,8 +24,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestLend: jobs that run at another broker look as if they ran at home.
-func TestLend(t *testing.T) {
+// TestLentJobsLookLikeHomeJobs: jobs that run at another broker look as if they ran at home.
+func TestLentJobsLookLikeHomeJobs(t *testing.T) {
 	t.Parallel()
 	_, sites := fleet(t, 1, 2)
 	a, b := sites[0], sites[1]
@@ -169,8 +169,9 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestAway: without NATS each broker continues alone; with it they find each other.
-func TestAway(t *testing.T) {
+// TestBrokersContinueWithoutNATS: without NATS each broker continues alone; with it they find each
+// other.
+func TestBrokersContinueWithoutNATS(t *testing.T) {
 	t.Parallel()
 	nats, sites := fleet(t, 1, 2)
 	a, b := sites[0], sites[1]
@@ -239,9 +240,9 @@ func TestLostBroker(t *testing.T) {
 	}
 }
 
-// TestPause: one of two brokers hangs for less than a lease, as home and as borrower. No broker is
-// lost, and no run is timed out or repeated.
-func TestPause(t *testing.T) {
+// TestShortHangLosesNoBroker: one of two brokers hangs for less than a lease, as home and as
+// borrower. No broker is lost, and no run is timed out or repeated.
+func TestShortHangLosesNoBroker(t *testing.T) {
 	t.Parallel()
 	_, sites := fleet(t, 1, 2)
 	a, b := sites[0], sites[1]
@@ -280,9 +281,9 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestCut: if messages from or to one broker are lost, it and the others give each other up; when
-// messages arrive again, they lend to each other again.
-func TestCut(t *testing.T) {
+// TestCutBrokersGiveEachOtherUp: if messages from or to one broker are lost, it and the others give
+// each other up; when messages arrive again, they lend to each other again.
+func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 	t.Parallel()
 	_, sites := fleet(t, 1, 2)
 	a, b := sites[0], sites[1]
@@ -367,9 +368,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRefused: a NATS that accepts brokers but refuses the fleet's subjects counts as away until it
-// accepts them.
-func TestRefused(t *testing.T) {
+// TestRefusedSubjectsCountAsAway: a NATS that accepts brokers but refuses the fleet's subjects
+// counts as away until it accepts them.
+func TestRefusedSubjectsCountAsAway(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	allow := func(subjects string) {
@@ -460,9 +461,9 @@ func TestTinyPayload(t *testing.T) {
 	}
 }
 
-// TestRejoin: a broker joins again after NATS has ended its connection with an error, and after NATS
-// did not admit it for some time.
-func TestRejoin(t *testing.T) {
+// TestBrokerRejoinsAfterError: a broker joins again after NATS has ended its connection with an
+// error, and after NATS did not admit it for some time.
+func TestBrokerRejoinsAfterError(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	set := func(text string) {
@@ -543,8 +544,9 @@ func TestSameName(t *testing.T) {
 	eventually(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
 }
 
-// TestDrain: a broker that drains finishes the jobs that it borrowed, and lends its waiting jobs.
-func TestDrain(t *testing.T) {
+// TestDrainingBrokerLendsItsJobs: a broker that drains finishes the jobs that it borrowed, and
+// lends its waiting jobs.
+func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 	t.Parallel()
 	_, sites := fleet(t, 1, 2)
 	a, b := sites[0], sites[1]
@@ -607,8 +609,8 @@ func TestDrain(t *testing.T) {
 	<-a.Exited()
 }
 
-// TestCluster: of three NATS servers one may be lost.
-func TestCluster(t *testing.T) {
+// TestLossOfOneNATSServer: of three NATS servers one may be lost.
+func TestLossOfOneNATSServer(t *testing.T) {
 	t.Parallel()
 	nats, sites := fleet(t, 3, 2)
 	a, b := sites[0], sites[1]

@@ -39,8 +39,8 @@ func program(out *bytes.Buffer) *cobra.Command {
 	return root
 }
 
-// TestExecute checks the exit status and the text for every way to fail.
-func TestExecute(t *testing.T) {
+// TestExitStatusOfEachFailure checks the exit status and the text for every way to fail.
+func TestExitStatusOfEachFailure(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
@@ -104,8 +104,8 @@ func TestUnwritableOutput(t *testing.T) {
 	}
 }
 
-// TestManual: every command except the hidden ones has a page.
-func TestManual(t *testing.T) {
+// TestEveryCommandHasManualPage: every command except the hidden ones has a page.
+func TestEveryCommandHasManualPage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	var out, errs bytes.Buffer
 	if code := Execute(program(&out), []string{"man", dir}, &errs); code != 0 {
@@ -133,7 +133,7 @@ func TestManual(t *testing.T) {
 	}
 }
 
-func TestSuggest(t *testing.T) {
+func TestSuggestFindsSimilarName(t *testing.T) {
 	names := []string{"zob", "nobs", "job", "jobs", "ls", "top", "max-jobs", "max-bytes", "max-conns", "retries"}
 	for typed, want := range map[string]string{
 		"nob": "nobs", "frob": "", "xy": "", "l": "", "lss": "ls", "tpo": "top", "jbos": "jobs", "jo": "job", "retr": "retries", "max-bites": "max-bytes", "max-bittes": "max-bytes", "max-bitteres": "",

@@ -18,8 +18,8 @@ type refusedOption string
 func (r refusedOption) Error() string  { return "--" + string(r) + ": is refused" }
 func (r refusedOption) Option() string { return string(r) }
 
-// TestDaemon checks the exit status and the hint when a daemon cannot start.
-func TestDaemon(t *testing.T) {
+// TestDaemonThatCannotStart checks the exit status and the hint when a daemon cannot start.
+func TestDaemonThatCannotStart(t *testing.T) {
 	file := fileOf(t, "\nnumber = 5\n")
 	for _, c := range []struct {
 		name, args   string

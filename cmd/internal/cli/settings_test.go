@@ -73,9 +73,9 @@ func apply(t *testing.T, args, env []string, file, table string) (options, error
 	return o, s.Apply(f)
 }
 
-// TestPrecedence: a flag takes precedence over the environment, the environment over the file,
-// and the file over the default.
-func TestPrecedence(t *testing.T) {
+// TestFlagOverridesEnvironmentAndFile: a flag takes precedence over the environment, the
+// environment over the file, and the file over the default.
+func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	got, err := apply(t, []string{"--size=64KiB"}, []string{"PROG_SIZE=1k", "PROG_COLOUR=red", "PROG_CONFIG=x"},
 		"size = 100\ncolour = \"green\"\nyes = true\nfrac = 0.5\naddr = [\"a:1\", \"b:2\"]\n", "")
 	if err != nil {

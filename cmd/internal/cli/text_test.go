@@ -8,7 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-func TestText(t *testing.T) {
+func TestTextIsCleanedAndCut(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{Truncate("abcdef", 4), "abc…"},
 		{Truncate("abcdef", 6), "abcdef"},
@@ -34,7 +34,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableIsAligned(t *testing.T) {
 	var out bytes.Buffer
 	err := PrintTable(&out, func(maxWidth int) table.Writer {
 		w := NewTable(Column{Name: "TYPE", Left: true, Max: maxWidth}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestAddress: an address may be written as a browser shows it, and the health check takes the
-// same text.
-func TestAddress(t *testing.T) {
+// TestAddressAsBrowserShowsIt: an address may be written as a browser shows it, and the health
+// check takes the same text.
+func TestAddressAsBrowserShowsIt(t *testing.T) {
 	const free = "127.0.0.1:0"
 	for _, given := range []string{free, "http://" + free, "http://" + free + "/"} {
 		ln, err := Listen(given)

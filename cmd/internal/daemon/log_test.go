@@ -74,9 +74,9 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
-// TestAnnounce: people get a short line with the addresses, and the settings at level debug; programs
-// get all of it in one line.
-func TestAnnounce(t *testing.T) {
+// TestReadyLineForPeopleAndPrograms: people get a short line with the addresses, and the settings
+// at level debug; programs get all of it in one line.
+func TestReadyLineForPeopleAndPrograms(t *testing.T) {
 	for _, c := range []struct{ format, level, want string }{
 		{"json", "info", `{"level":"info","addr":"a:1","version":"v1","message":"x is ready"}` + "\n"},
 		{"console", "info", "INF x is ready addr=a:1\n"},

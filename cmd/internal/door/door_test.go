@@ -206,9 +206,9 @@ func TestConnectionFlood(t *testing.T) {
 	})
 }
 
-// TestGrant: the token of a request decides what it may do; the token file is read again on
-// demand.
-func TestGrant(t *testing.T) {
+// TestTokenDecidesWhatRequestMayDo: the token of a request decides what it may do; the token file
+// is read again on demand.
+func TestTokenDecidesWhatRequestMayDo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(s string) {
 		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
@@ -260,8 +260,8 @@ func TestFileLimit(t *testing.T) {
 	}
 }
 
-// TestListen: invalid values are refused with the name of their flag.
-func TestListen(t *testing.T) {
+// TestInvalidValueNamesItsFlag: invalid values are refused with the name of their flag.
+func TestInvalidValueNamesItsFlag(t *testing.T) {
 	for _, c := range []struct {
 		opt        Options
 		flag, want string
@@ -295,9 +295,9 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestAdmit: a request is refused for the first reason that applies, with that reason as the
-// answer's text.
-func TestAdmit(t *testing.T) {
+// TestFirstReasonRefusesRequest: a request is refused for the first reason that applies, with that
+// reason as the answer's text.
+func TestFirstReasonRefusesRequest(t *testing.T) {
 	d := startDoor(t, Options{}, nil)
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
 	const remote, foreign = "https://evil.example", "evil.example"
@@ -344,9 +344,9 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestLocal: with a password, clients on this host may be exempt; without one, only they are
-// admitted.
-func TestLocal(t *testing.T) {
+// TestPasswordMayExemptThisHost: with a password, clients on this host may be exempt; without one,
+// only they are admitted.
+func TestPasswordMayExemptThisHost(t *testing.T) {
 	for _, c := range []struct {
 		password string
 		local    bool

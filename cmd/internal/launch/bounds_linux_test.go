@@ -48,7 +48,7 @@ func TestKillOutsideTheGroup(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimitsOfStartedProcess(t *testing.T) {
 	job := script(t, `read go <&3; ulimit -n; ulimit -c; (ulimit -n)`)
 	r, w, err := os.Pipe() // waits until the limits are set
 	if err != nil {
@@ -68,7 +68,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestUser(t *testing.T) {
+func TestProcessRunsAsUser(t *testing.T) {
 	c := Command{Args: []string{"id", "-u"}, User: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if os.Getuid() != 0 {
 		if p, err := Start(c); err == nil {
@@ -93,7 +93,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-func TestMeter(t *testing.T) {
+func TestMeterCountsTimeOfChildren(t *testing.T) {
 	const burn = `i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done;`
 	for name, text := range map[string]string{
 		"itself": burn, "a child that has ended": "(" + burn + ");", "a child that runs": "(" + burn + " echo burnt; sleep 1000) & wait;",

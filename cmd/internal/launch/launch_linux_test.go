@@ -210,7 +210,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-func TestSignals(t *testing.T) {
+func TestSignalsAreDelivered(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 34, 45, 64} {
 		p := start(t, Command{Args: []string{"sleep", "1000"}})
 		if p.Signal(0) || p.Signal(-1) || p.Signal(65) || p.Signal(1000) {
@@ -301,9 +301,9 @@ func TestExitWithOpenPipe(t *testing.T) {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// TestLingering: a descendant holds the output. Until Linger is over and the group has been
-// killed, the process's id is not reused.
-func TestLingering(t *testing.T) {
+// TestLingeringProcessKeepsItsID: a descendant holds the output. Until Linger is over and the group
+// has been killed, the process's id is not reused.
+func TestLingeringProcessKeepsItsID(t *testing.T) {
 	p := start(t, Command{Args: []string{script(t, `sleep 1000 & exit 4`)}, Stdout: io.Discard, Linger: 300 * time.Millisecond})
 	var child int
 	eventually(t, "the process has ended, not its child", func() bool {

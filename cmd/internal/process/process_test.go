@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestGone(t *testing.T) {
+func TestProcessWithOtherStartIsGone(t *testing.T) {
 	here := Self()
 	if here.Boot == "" || here.PIDNamespace == "" || here.Start == "" || here.IsGone() {
 		t.Fatalf("%+v", here)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestCache: a reply is encoded once per snapshot and request, errors are not kept, and the number of
-// replies is bounded.
-func TestCache(t *testing.T) {
+// TestReplyIsEncodedOncePerSnapshot: a reply is encoded once per snapshot and request, errors are
+// not kept, and the number of replies is bounded.
+func TestReplyIsEncodedOncePerSnapshot(t *testing.T) {
 	var r Cache[int]
 	encoded, first, second := 0, new(int), new(int)
 	get := func(snapshot *int, request int, want string) {

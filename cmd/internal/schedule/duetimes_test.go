@@ -130,8 +130,9 @@ func TestTimesMatchWalk(t *testing.T) {
 	}
 }
 
-// TestEvery: due times at equal intervals are counted from the creation, even those before it.
-func TestEvery(t *testing.T) {
+// TestIntervalsCountFromCreation: due times at equal intervals are counted from the creation, even
+// those before it.
+func TestIntervalsCountFromCreation(t *testing.T) {
 	from := time.Date(2026, 1, 1, 12, 0, 0, 5e6, time.UTC)
 	times, err := parseCron("@every 90s", time.UTC, from)
 	if err != nil {

@@ -123,7 +123,7 @@ func TestManyMissedTimes(t *testing.T) {
 	}
 }
 
-func TestOverlap(t *testing.T) {
+func TestOverlapPolicies(t *testing.T) {
 	for overlap, want := range map[string][2]string{
 		overlapAllow: {"10>10 20>20 30>30 40>40", "[]"},
 		overlapSkip:  {"10>10 40>40", "[running:2]"},
@@ -167,9 +167,9 @@ func TestClockSetBack(t *testing.T) {
 	w.expect("-99990>-99990", "[]")
 }
 
-// TestGaps: the clock was ahead several times, by different lengths. After each correction no due
-// time is lost and no job is made twice.
-func TestGaps(t *testing.T) {
+// TestClockCorrectionsLoseNoDueTime: the clock was ahead several times, by different lengths. After
+// each correction no due time is lost and no job is made twice.
+func TestClockCorrectionsLoseNoDueTime(t *testing.T) {
 	w := newTestDoor(t, func(*Spec) {})
 	w.watching(0.5, 11)
 	w.watching(1000, 1001) // ahead
@@ -272,9 +272,9 @@ func (w *testDoor) covered(due float64) bool {
 	return known
 }
 
-// TestChange: if a change affects the due times, they count from the change; otherwise due times
-// that will be caught up are kept.
-func TestChange(t *testing.T) {
+// TestChangeOfDueTimesCountsAnew: if a change affects the due times, they count from the change;
+// otherwise due times that will be caught up are kept.
+func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.CatchUp = catchUpAll })
 	change := func(f func(*Spec), now float64) bool {
 		spec := w.s.Spec
@@ -314,8 +314,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestView compares the JSON of a schedule's view.
-func TestView(t *testing.T) {
+// TestJSONOfScheduleView compares the JSON of a schedule's view.
+func TestJSONOfScheduleView(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.Overlap = overlapSkip })
 	w.watching(0.5, 21)
 	text, err := json.Marshal(w.s.View("x", noon.Add(21*time.Second)))

@@ -12,8 +12,8 @@ import (
 
 func anyJob(json.RawMessage) error { return nil }
 
-// TestParse: an error names the field, its value and the allowed values.
-func TestParse(t *testing.T) {
+// TestParseErrorNamesField: an error names the field, its value and the allowed values.
+func TestParseErrorNamesField(t *testing.T) {
 	s, err := Parse([]byte(`{"cron":"0 3 * * 7","job":{"a":1},"until":"2027-01-01T00:00:00+02:00","zone":null}`), anyJob)
 	if err != nil || s.Zone != "UTC" || s.CatchUp != catchUpNone || s.Overlap != overlapAllow || s.WindowMS != 3_600_000 || s.Until.Format(time.RFC3339) != "2026-12-31T22:00:00Z" {
 		t.Errorf("%+v, %v", s, err)
@@ -66,9 +66,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestFile: a file is accepted as a whole; the error of an invalid one names the place, and nothing
-// changes.
-func TestFile(t *testing.T) {
+// TestFileIsAcceptedAsWhole: a file is accepted as a whole; the error of an invalid one names the
+// place, and nothing changes.
+func TestFileIsAcceptedAsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "schedules.toml")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -176,7 +176,7 @@ func (f *fixture) poke(c *peertest.Client, targets ...string) {
 	}
 }
 
-func TestPoke(t *testing.T) {
+func TestPokeReachesWorkersOfTargets(t *testing.T) {
 	f := start(t, "")
 	a, b, c := f.worker("a", "x", "y"), f.worker("b", "y", "z"), f.worker("c", "other")
 	client := f.dial()
@@ -366,7 +366,7 @@ func (f *fixture) metric(name string) float64 {
 	return 0
 }
 
-func TestRegistration(t *testing.T) {
+func TestInvalidRegistrationIsRefused(t *testing.T) {
 	f := start(t, "")
 	c := f.dial()
 	for data, want := range map[string]string{
@@ -520,7 +520,7 @@ func TestSendSignal(t *testing.T) {
 	client.Expect(`[1,{"no":2,"data":{"3":true,"errors":{"5":"Socket is closed"}}}]`)
 }
 
-func TestPings(t *testing.T) {
+func TestWorkerThatFallsSilentIsClosed(t *testing.T) {
 	f := start(t, "")
 	w, silent, client := f.worker("w", "x"), f.worker("mute", "y"), f.dial()
 	client.ExpectNothing()
@@ -583,9 +583,9 @@ func TestConcurrentClients(t *testing.T) {
 	peertest.WaitUntil(t, "all workers are gone", func() bool { return f.workers() == 0 })
 }
 
-// TestLook: the master asks workers of several kinds about themselves, and one worker of each
-// table about waiting rows, once in a Period for all callers.
-func TestLook(t *testing.T) {
+// TestMasterAsksWorkersOncePerPeriod: the master asks workers of several kinds about themselves,
+// and one worker of each table about waiting rows, once in a Period for all callers.
+func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	f := start(t, "")
 	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
 	old, silent := f.worker("old", "z"), f.worker("mute", "x")

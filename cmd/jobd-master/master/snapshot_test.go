@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/overview"
 )
 
-// TestCounts: a snapshot takes no more counts from reports than it has room for.
-func TestCounts(t *testing.T) {
+// TestSnapshotBoundsItsCounts: a snapshot takes no more counts from reports than it has room for.
+func TestSnapshotBoundsItsCounts(t *testing.T) {
 	room := 5
 	for _, c := range []struct{ reported, want, left int }{{3, 3, 2}, {1000, 2, 0}, {1, 0, 0}} {
 		if got := limitCounts(make([]overview.Count, c.reported), &room); len(got) != c.want || cap(got) > 10 || room != c.left {
@@ -20,8 +20,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestFindings: each fault of a fleet is found, and a healthy fleet has no findings.
-func TestFindings(t *testing.T) {
+// TestEachFaultOfFleetIsFound: each fault of a fleet is found, and a healthy fleet has no findings.
+func TestEachFaultOfFleetIsFound(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	old, young := now.Add(-time.Hour), now.Add(-time.Second)
 	target := func(waiting int, o Target) Target {

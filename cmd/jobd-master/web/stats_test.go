@@ -54,8 +54,9 @@ func TestTargetNames(t *testing.T) {
 	}
 }
 
-// TestQuery: a query that is malformed, or has an unknown or repeated parameter, is refused.
-func TestQuery(t *testing.T) {
+// TestInvalidQueryIsRefused: a query that is malformed, or has an unknown or repeated parameter, is
+// refused.
+func TestInvalidQueryIsRefused(t *testing.T) {
 	listener, err := daemon.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

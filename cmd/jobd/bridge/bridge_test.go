@@ -157,7 +157,7 @@ func manual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.Outcome, 
 
 const shortPause = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
 
-func TestPoll(t *testing.T) {
+func TestPollTakesRowsOfItsTargets(t *testing.T) {
 	cfg := configFor(t, "a=3", "b=2")
 	script(t, &cfg, shortPause)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -186,9 +186,9 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestOutputs: without a limit everything that the column holds is kept; stderr says
+// TestOutputIsCutToItsColumn: without a limit everything that the column holds is kept; stderr says
 // what was cut.
-func TestOutputs(t *testing.T) {
+func TestOutputIsCutToItsColumn(t *testing.T) {
 	for limit, want := range map[int]int{-1: 3 << 20, 1 << 20: 1 << 20, 0: 0} {
 		cfg := configFor(t, "a")
 		cfg.MaxOutputBuffer = limit
@@ -231,7 +231,7 @@ func TestLaunchFailure(t *testing.T) {
 	}
 }
 
-func TestConcurrency(t *testing.T) {
+func TestConcurrencyOfTargetIsKept(t *testing.T) {
 	cfg := configFor(t, "a=3")
 	dir := script(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
 	_ = dir
@@ -254,7 +254,7 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-func TestPause(t *testing.T) {
+func TestPausedTargetStartsNoRow(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	script(t, &cfg, shortPause)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -613,7 +613,7 @@ func TestFetchFailure(t *testing.T) {
 	eventually(t, "it wants no rows", well)
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsCountRows(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Launcher = "true"
 	f := startBridge(t, storetest.NewTable(), cfg)

@@ -390,7 +390,7 @@ func TestRevokedRunSaysWhy(t *testing.T) {
 	}
 }
 
-func TestRecover(t *testing.T) {
+func TestRowsOfDeadDaemonsAreRecovered(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.Launcher = "true"
 	table := storetest.NewTable()

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestParse(t *testing.T) {
+func TestParseDialectOfFiles(t *testing.T) {
 	tests := map[string]struct {
 		text string
 		want string // lines key=value, one section after the other
@@ -233,7 +233,7 @@ func TestNoLauncherNeedsBroker(t *testing.T) {
 	}
 }
 
-func TestMaster(t *testing.T) {
+func TestMasterDefaultsAndErrors(t *testing.T) {
 	got, err := LoadMaster(write(t, "host = ::\nport = 0\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestMaster(t *testing.T) {
 	}
 }
 
-func TestExamples(t *testing.T) {
+func TestExamplesShowDefaults(t *testing.T) {
 	w, err := LoadWorker("examples/jobd.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-func TestJobctl(t *testing.T) {
+func TestJobctlDefaultsAndErrors(t *testing.T) {
 	got, err := LoadJobctl(write(t, "; nothing\n"))
 	if err != nil {
 		t.Fatal(err)

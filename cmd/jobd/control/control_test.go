@@ -41,7 +41,7 @@ func table() *controltest.Engine {
 	return e
 }
 
-func TestRequests(t *testing.T) {
+func TestRequestsCallEngine(t *testing.T) {
 	const (
 		ok      = `"data":"ok"`
 		pollAll = "poll []"
@@ -164,7 +164,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusListsTargets(t *testing.T) {
 	e := table()
 	e.Pause([]string{"a"})
 	c := peertest.Dial(t, worker(t, e).Addr().String())

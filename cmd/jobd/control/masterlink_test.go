@@ -147,7 +147,7 @@ func TestLinkRegisters(t *testing.T) {
 	stop()
 }
 
-func TestReconnect(t *testing.T) {
+func TestWorkerRegistersAgain(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
 	link(t, m, e, "", time.Hour)
 	for i := range 3 {

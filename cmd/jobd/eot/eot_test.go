@@ -115,7 +115,7 @@ func TestDecodeDepth(t *testing.T) {
 	}
 }
 
-func TestAppend(t *testing.T) {
+func TestAppendEncodesMessages(t *testing.T) {
 	for _, tc := range []struct {
 		message Message
 		want    string

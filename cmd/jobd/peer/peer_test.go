@@ -129,7 +129,7 @@ var framing = []struct{ in, out string }{
 		`[1,{"no":1,"error":"it failed"}]|[3]|[1,{"no":2,"error":"it failed"}]`},
 }
 
-func TestFraming(t *testing.T) {
+func TestMessagesInAnySegments(t *testing.T) {
 	s := serve(t, peer.Options{})
 	for name, write := range map[string]func(*peertest.Client, string){
 		"whole": (*peertest.Client).Write,
@@ -216,7 +216,7 @@ func TestWaitEndsWithConnection(t *testing.T) {
 	peertest.WaitUntil(t, "the handler is told", func() bool { return s.closed.Load() == 1 })
 }
 
-func TestPassword(t *testing.T) {
+func TestPasswordOfRequests(t *testing.T) {
 	const secret = "s3cret word"
 	refused := func(number int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"invalid password"}]`, number) }
 	request := func(number int, password string) string {
@@ -531,8 +531,8 @@ func TestMemoryUsage(t *testing.T) {
 	}
 }
 
-// TestHost: the server listens on the address in the configuration.
-func TestHost(t *testing.T) {
+// TestServerListensOnConfiguredHost: the server listens on the address in the configuration.
+func TestServerListensOnConfiguredHost(t *testing.T) {
 	for host, want := range map[string]bool{"0.0.0.0": false, "127.0.0.1": false, "::": true, "::1": true} {
 		s, err := peer.Listen(host, 0, peer.Options{Log: zerolog.Nop()})
 		if err != nil {

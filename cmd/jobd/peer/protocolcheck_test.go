@@ -58,7 +58,7 @@ func TestBrowserConnections(t *testing.T) {
 
 // Input that is neither HTTP nor ours is ignored, as before, even if it begins a little
 // like HTTP.
-func TestGarbage(t *testing.T) {
+func TestGarbageLikeHTTPIsIgnored(t *testing.T) {
 	s := serve(t, peer.Options{})
 	for _, text := range []string{"GET|", "POST|", "hello world|", "GE\x01T / HTTP/1.1\r\n|", " GET / HTTP/1.1|", "[GET / HTTP/1.1|", "\x16|", "\x16\x04"} {
 		c := s.dial(t)

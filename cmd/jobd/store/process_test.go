@@ -6,7 +6,7 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-func TestPlaces(t *testing.T) {
+func TestProcessIsFormattedAndParsed(t *testing.T) {
 	here := process.Self()
 	if back := parseProcess(formatProcess(here)); back != here {
 		t.Fatalf("%+v, want %+v", back, here)

@@ -37,9 +37,9 @@ func counts(list []overview.Count) string {
 	return strings.Join(words, ", ")
 }
 
-// TestReads: what is read for operators is correct, and the cost of reading it is bounded, however
-// many rows there are.
-func TestReads(t *testing.T) {
+// TestCostOfReadsIsBounded: what is read for operators is correct, and the cost of reading it is
+// bounded, however many rows there are.
+func TestCostOfReadsIsBounded(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) SELECT seq, ELT(1 + seq % 3, 'mail', 'Mail', 'pdf'), 'waiting', 1700000000 + seq FROM seq_1_to_60000`)
 	table.exec(t, `INSERT INTO jobs (id, target, status, result, time_created, time_started, time_finished, stdout)

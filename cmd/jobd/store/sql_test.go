@@ -231,9 +231,9 @@ func TestLargeTable(t *testing.T) {
 	}
 }
 
-// TestPriorities: if a few rows are wanted, those with the largest priority among the
-// first limit rows are taken, and rows that others have locked are skipped.
-func TestPriorities(t *testing.T) {
+// TestLargestPrioritiesAreTakenFirst: if a few rows are wanted, those with the largest priority
+// among the first limit rows are taken, and rows that others have locked are skipped.
+func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority int")
 	table.exec(t, "INSERT INTO jobs (id, target, priority) VALUES (1, 'a', 1), (2, 'a', 5), (3, 'a', 5), (4, 'a', 9), (5, 'a', 0), (6, 'a', 99)")
@@ -331,9 +331,9 @@ func TestForeignClaims(t *testing.T) {
 	checkEqual(t, "claims", table.claims(t), rows/2)
 }
 
-// TestDeadlocks: other clients and daemons lock the same rows in opposite
+// TestDeadlocksWithOtherClients: other clients and daemons lock the same rows in opposite
 // orders.
-func TestDeadlocks(t *testing.T) {
+func TestDeadlocksWithOtherClients(t *testing.T) {
 	table := newSQLTable(t)
 	const n = 40
 	for id := int64(1); id <= n; id++ {
@@ -381,7 +381,7 @@ func TestDeadlocks(t *testing.T) {
 	t.Logf("%d deadlocks", <-done)
 }
 
-func TestRestarts(t *testing.T) {
+func TestStoreSurvivesServerRestarts(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	table := newTableOn(t, server)
 	fill(t, table, Waiting, "a", "a", "a", "a", "a")

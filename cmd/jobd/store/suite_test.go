@@ -351,7 +351,7 @@ func TestRowSetBack(t *testing.T) {
 	})
 }
 
-func TestSettle(t *testing.T) {
+func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 	for _, requeue := range []bool{false, true} {
 		onBoth(t, func(t *testing.T, table testTable) {
 			fill(t, table, Waiting, "a", "b", "a", "b", "a")
@@ -472,7 +472,7 @@ func TestSettleLivingDaemon(t *testing.T) {
 	})
 }
 
-func TestLeave(t *testing.T) {
+func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a")
 		a, b := table.open(t, "a", longLease), table.open(t, "b", longLease)

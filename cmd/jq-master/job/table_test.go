@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTable does the same random operations on a Table and on a map, and compares them.
-func TestTable(t *testing.T) {
+// TestTableMatchesMap does the same random operations on a Table and on a map, and compares them.
+func TestTableMatchesMap(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

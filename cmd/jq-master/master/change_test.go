@@ -95,9 +95,9 @@ func (s *heldConstraintStore) answer() bool {
 	return true
 }
 
-// TestSlices: however many jobs wait and however large they are, one slice of a sweep examines few
-// jobs and changes only those, and all slices together examine every job once.
-func TestSlices(t *testing.T) {
+// TestSlicesOfSweepAreSmall: however many jobs wait and however large they are, one slice of a
+// sweep examines few jobs and changes only those, and all slices together examine every job once.
+func TestSlicesOfSweepAreSmall(t *testing.T) {
 	const jobs = 50_000
 	w := newSimulation(t, 1)
 	m := w.machine

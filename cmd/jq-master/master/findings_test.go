@@ -8,8 +8,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestFindings: each problem is found, and a healthy master has no findings.
-func TestFindings(t *testing.T) {
+// TestEachProblemIsFound: each problem is found, and a healthy master has no findings.
+func TestEachProblemIsFound(t *testing.T) {
 	type counts = map[job.State]int
 	limits := &Limits{MaxJobs: 100, MaxBytes: 1000}
 	name := func(n NameStats) *Stats { n.Name = "mail"; return &Stats{Names: []NameStats{n}} }

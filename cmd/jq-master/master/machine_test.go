@@ -206,9 +206,9 @@ func (w *simulation) repair() {
 	}
 }
 
-// TestSurplus: if there are too many ended jobs, the master forgets just enough of them, even if
-// the store is slow to forget them.
-func TestSurplus(t *testing.T) {
+// TestSurplusOfEndedJobsIsForgotten: if there are too many ended jobs, the master forgets just
+// enough of them, even if the store is slow to forget them.
+func TestSurplusOfEndedJobsIsForgotten(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
 	m.MaxEnded = 10
@@ -278,9 +278,9 @@ func TestLoadInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestOldest: the age of the oldest waiting job, and of the oldest with each name, is known behind
-// any number of ended jobs.
-func TestOldest(t *testing.T) {
+// TestAgeOfOldestWaitingJob: the age of the oldest waiting job, and of the oldest with each name,
+// is known behind any number of ended jobs.
+func TestAgeOfOldestWaitingJob(t *testing.T) {
 	m := newMachine(DefaultLimits(), 1)
 	m.wallTime = toMillis(time.Hour)
 	seq := uint64(0)
@@ -319,8 +319,8 @@ func TestOldest(t *testing.T) {
 	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 }
 
-// TestSize: the messages of failed attempts count towards a job's size.
-func TestSize(t *testing.T) {
+// TestErrorMessagesCountTowardsSize: the messages of failed attempts count towards a job's size.
+func TestErrorMessagesCountTowardsSize(t *testing.T) {
 	r := record{Job: &job.Job{Message: "four", Attempts: []job.Attempt{{Message: "one"}, {Message: "four"}}}}
 	if n := r.size(); n != 4+3+4 {
 		t.Errorf("size %d", n)

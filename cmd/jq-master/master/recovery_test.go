@@ -158,8 +158,9 @@ func TestRunsFirst(t *testing.T) {
 	}
 }
 
-// TestRefusals: a broker at a limit, which refuses all jobs again and again, does not fill the log.
-func TestRefusals(t *testing.T) {
+// TestRepeatedRefusalsDoNotFillLog: a broker at a limit, which refuses all jobs again and again,
+// does not fill the log.
+func TestRepeatedRefusalsDoNotFillLog(t *testing.T) {
 	var log bytes.Buffer
 	b := Broker{Submitter: []gloom.Option{gloom.Addrs("127.0.0.1:1")}, Close: func() {}}
 	l, err := openBrokerConn(b, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))

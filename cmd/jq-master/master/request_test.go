@@ -98,8 +98,9 @@ type foreignClockStore struct{ *store.Memory }
 
 func (foreignClockStore) At(time.Duration) int64 { return 1_900_000_000_000 }
 
-// TestClock: the machine's time never goes back, never runs ahead of the boot clock, and follows it.
-func TestClock(t *testing.T) {
+// TestClockNeverGoesBack: the machine's time never goes back, never runs ahead of the boot clock,
+// and follows it.
+func TestClockNeverGoesBack(t *testing.T) {
 	m := Open(Options{Store: foreignClockStore{}})
 	up := func() int64 { return m.startedAt + toMillis(boot.Since()-m.bootOffset) }
 	last, _, _ := m.clock()

@@ -108,8 +108,8 @@ func TestFetchDuringOutage(t *testing.T) {
 	}
 }
 
-// TestBounded: an error that is too long is left out, and the message says so.
-func TestBounded(t *testing.T) {
+// TestLongErrorIsLeftOut: an error that is too long is left out, and the message says so.
+func TestLongErrorIsLeftOut(t *testing.T) {
 	long := strings.Repeat("é", job.MaxMessage)
 	m := newMachine(DefaultLimits(), 1)
 	for _, v := range []struct {
@@ -226,9 +226,9 @@ func TestSilentWorkers(t *testing.T) {
 	}
 }
 
-// TestSilence: the master knows for how long no worker that serves a name has asked for jobs. A
-// worker that gets jobs pushed, runs a job or has an open request is not silent.
-func TestSilence(t *testing.T) {
+// TestTimeWithoutWorkerIsKnown: the master knows for how long no worker that serves a name has
+// asked for jobs. A worker that gets jobs pushed, runs a job or has an open request is not silent.
+func TestTimeWithoutWorkerIsKnown(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
 	register := func(g job.Worker) (k *worker) {

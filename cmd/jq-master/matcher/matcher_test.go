@@ -36,8 +36,8 @@ func field(path, op, value string) string {
 	return fmt.Sprintf(`{"field":%q,"op":%q,"value":%s}`, path, op, value)
 }
 
-// TestMatch: each form and operator selects the right jobs.
-func TestMatch(t *testing.T) {
+// TestOperatorsSelectRightJobs: each form and operator selects the right jobs.
+func TestOperatorsSelectRightJobs(t *testing.T) {
 	a := sample(t)
 	yes, no := field("/name", "exists", "true"), field("/name", "exists", "false")
 	for _, c := range []struct {
@@ -77,8 +77,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestParse: an invalid matcher is refused, and the fault names the field.
-func TestParse(t *testing.T) {
+// TestInvalidMatcherNamesField: an invalid matcher is refused, and the fault names the field.
+func TestInvalidMatcherNamesField(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`{"not":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
 	wide := func(n int) string { return `{"all":[` + strings.TrimSuffix(strings.Repeat(`{},`, n-1), ",") + `]}` }
 	for _, c := range []struct {

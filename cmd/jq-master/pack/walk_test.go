@@ -24,8 +24,9 @@ func bytesOf(t testing.TB, text string) []byte {
 	return b
 }
 
-// TestCheck: a text must be exactly one whole value that is not nested too deeply.
-func TestCheck(t *testing.T) {
+// TestCheckAcceptsOneWholeValue: a text must be exactly one whole value that is not nested too
+// deeply.
+func TestCheckAcceptsOneWholeValue(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("91", n) + "c0" }
 	for _, c := range []struct{ name, bytes, says string }{
 		{"nothing", "", "cut short at byte 0"},
@@ -79,8 +80,8 @@ func TestCutEverywhere(t *testing.T) {
 	}
 }
 
-// TestValue: values that another library writes are read correctly.
-func TestValue(t *testing.T) {
+// TestValuesOfOtherLibraryAreRead: values that another library writes are read correctly.
+func TestValuesOfOtherLibraryAreRead(t *testing.T) {
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
 	_ = enc.EncodeArrayLen(10)
@@ -136,8 +137,8 @@ func exact(n Number) *big.Float {
 	return f.SetFloat64(n.Float())
 }
 
-// TestCompare: numbers compare by their exact values, whatever their forms.
-func TestCompare(t *testing.T) {
+// TestNumbersCompareByValue: numbers compare by their exact values, whatever their forms.
+func TestNumbersCompareByValue(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))

@@ -169,8 +169,8 @@ func runWithFaults(t *testing.T, name string, flags []string, server *redistest.
 	l.check(t, idle, &workers)
 }
 
-// TestDurability: no acknowledged job is lost, and none with max_retry 0 runs twice.
-func TestDurability(t *testing.T) {
+// TestNoAckedJobIsLost: no acknowledged job is lost, and none with max_retry 0 runs twice.
+func TestNoAckedJobIsLost(t *testing.T) {
 	redis := func(t *testing.T) (*redistest.Server, []string) {
 		s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
 		return s, append([]string{"--redis=" + s.URL(), "--store-wait=2s"}, quickFlags...)

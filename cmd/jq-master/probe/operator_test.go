@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestConstraints: constraints hold back the right jobs, and operators see which.
-func TestConstraints(t *testing.T) {
+// TestConstraintsHoldJobsBack: constraints hold back the right jobs, and operators see which.
+func TestConstraintsHoldJobsBack(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
 			name string
@@ -134,8 +134,9 @@ func contains(r reply, name string) bool {
 	return false
 }
 
-// TestOperators: operators can list jobs, retry one or many, and check the health of the master.
-func TestOperators(t *testing.T) {
+// TestOperatorsListAndRetryJobs: operators can list jobs, retry one or many, and check the health
+// of the master.
+func TestOperatorsListAndRetryJobs(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		var ids []string
@@ -218,8 +219,8 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// TestTokens: each scope of a token allows its own requests and no others.
-func TestTokens(t *testing.T) {
+// TestScopesAllowTheirRequests: each scope of a token allows its own requests and no others.
+func TestScopesAllowTheirRequests(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("p-secret push\nw-secret work\na-secret admin\n"), 0o600); err != nil {
@@ -246,8 +247,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestOptions: an error names the option that is invalid.
-func TestOptions(t *testing.T) {
+// TestOptionErrorNamesOption: an error names the option that is invalid.
+func TestOptionErrorNamesOption(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--addr=0.0.0.0:0", "--max-body=frob", "--redis=http://x", "--heartbeat=-1s", "--worker-allow=10.0.0.0", "--frob"} {
 		t.Run(flag, func(t *testing.T) {
@@ -263,9 +264,9 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRuns: a job's runs are shown with the same keys as the broker's runs, and survive a restart
-// of the master.
-func TestRuns(t *testing.T) {
+// TestRunsHaveKeysOfBroker: a job's runs are shown with the same keys as the broker's runs, and
+// survive a restart of the master.
+func TestRunsHaveKeysOfBroker(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		id := d.job(t, name, "timeout", 0.3, "max_retry", 10)
@@ -303,9 +304,9 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestPriority: an operator lets one job, or all matching ones, run before others, and can count
-// them first.
-func TestPriority(t *testing.T) {
+// TestPriorityOfWaitingJobsIsChanged: an operator lets one job, or all matching ones, run before
+// others, and can count them first.
+func TestPriorityOfWaitingJobsIsChanged(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		var ids []string

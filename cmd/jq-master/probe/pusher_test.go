@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEnqueue: valid jobs.
-func TestEnqueue(t *testing.T) {
+// TestEnqueueValidJobs: valid jobs.
+func TestEnqueueValidJobs(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct{ name, body string }{
 			{"least", `{"name":"NAME","argument":{}}`},
@@ -137,8 +137,8 @@ func TestBadJobs(t *testing.T) {
 	}
 }
 
-// TestEncoding: the reply has the requested encoding.
-func TestEncoding(t *testing.T) {
+// TestReplyHasRequestedEncoding: the reply has the requested encoding.
+func TestReplyHasRequestedEncoding(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		id := d.job(t, uniqueName(), "delay", 3600)
 		for _, c := range []struct{ accept, kind string }{
@@ -204,8 +204,9 @@ func TestEncoding(t *testing.T) {
 	})
 }
 
-// TestFetch: a result that is kept can be fetched once; without keep_result there is none.
-func TestFetch(t *testing.T) {
+// TestKeptResultIsFetchedOnce: a result that is kept can be fetched once; without keep_result there
+// is none.
+func TestKeptResultIsFetchedOnce(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		w := d.puller(t, 10, []string{name})
@@ -289,8 +290,8 @@ func TestFetch(t *testing.T) {
 	})
 }
 
-// TestCancel: waiting jobs can be cancelled, and running ones with force.
-func TestCancel(t *testing.T) {
+// TestRunningJobsAreCancelledWithForce: waiting jobs can be cancelled, and running ones with force.
+func TestRunningJobsAreCancelledWithForce(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		w := d.puller(t, 5, []string{name})
@@ -329,8 +330,9 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestIdempotency: a request that is repeated with the same key returns the same job.
-func TestIdempotency(t *testing.T) {
+// TestRepeatedRequestReturnsSameJob: a request that is repeated with the same key returns the same
+// job.
+func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		body := object{"name": uniqueName(), "argument": object{"n": 1}}
 		key := "Idempotency-Key: " + uniqueName()
@@ -371,8 +373,8 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// TestBatch: all jobs of a batch are enqueued, or none.
-func TestBatch(t *testing.T) {
+// TestBatchIsAllOrNothing: all jobs of a batch are enqueued, or none.
+func TestBatchIsAllOrNothing(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		batch := func(n int) []object {

@@ -9,8 +9,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestUnique: each mode does what it says, and a key is released when it should be.
-func TestUnique(t *testing.T) {
+// TestModesOfUniqueKeys: each mode does what it says, and a key is released when it should be.
+func TestModesOfUniqueKeys(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		add := func(want int, how, key string, unique object, more ...any) string {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestWorkers: workers register, send heartbeats and report.
-func TestWorkers(t *testing.T) {
+// TestWorkersRegisterAndReport: workers register, send heartbeats and report.
+func TestWorkersRegisterAndReport(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
 			name string
@@ -124,8 +124,8 @@ func TestLostWorker(t *testing.T) {
 	})
 }
 
-// TestPush: every answer of a worker to a push has the documented effect.
-func TestPush(t *testing.T) {
+// TestEffectOfAnswersToPushes: every answer of a worker to a push has the documented effect.
+func TestEffectOfAnswersToPushes(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		t.Run("what comes", func(t *testing.T) {
 			t.Parallel()
@@ -245,9 +245,9 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// TestOrder: jobs with smaller priorities run first, and among equals the oldest, whatever their
-// names.
-func TestOrder(t *testing.T) {
+// TestSmallerPrioritiesRunFirst: jobs with smaller priorities run first, and among equals the
+// oldest, whatever their names.
+func TestSmallerPrioritiesRunFirst(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		a, b := uniqueName(), uniqueName()
 		var want []string
@@ -270,8 +270,9 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestRetries: a job is retried after failures and timeouts, until its retries are used up.
-func TestRetries(t *testing.T) {
+// TestRetriesAfterFailuresAndTimeouts: a job is retried after failures and timeouts, until its
+// retries are used up.
+func TestRetriesAfterFailuresAndTimeouts(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		w := d.puller(t, 10, []string{name})

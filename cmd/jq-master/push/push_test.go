@@ -44,8 +44,8 @@ func pushJob(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answ
 	panic("not reached")
 }
 
-// TestPush: a worker gets a job with all its attributes.
-func TestPush(t *testing.T) {
+// TestPushHasAllAttributes: a worker gets a job with all its attributes.
+func TestPushHasAllAttributes(t *testing.T) {
 	h := handout(t)
 	var got map[string]any
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,8 +74,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestAnswers: each answer of a worker is understood.
-func TestAnswers(t *testing.T) {
+// TestAnswersAreUnderstood: each answer of a worker is understood.
+func TestAnswersAreUnderstood(t *testing.T) {
 	var elsewhere atomic.Int32
 	for _, c := range []struct {
 		name   string
@@ -120,9 +120,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSilence: a worker that reads a request and does not answer has taken the job; one that cannot
-// be reached has not.
-func TestSilence(t *testing.T) {
+// TestSilentWorkerHasTakenJob: a worker that reads a request and does not answer has taken the job;
+// one that cannot be reached has not.
+func TestSilentWorkerHasTakenJob(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,8 +196,8 @@ func startSilentServer(t *testing.T) string {
 	return srv.Listener.Addr().String()
 }
 
-// TestAllowed: only allowed addresses are dialled.
-func TestAllowed(t *testing.T) {
+// TestOnlyAllowedAddressesAreDialled: only allowed addresses are dialled.
+func TestOnlyAllowedAddressesAreDialled(t *testing.T) {
 	allow := New([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
 	for _, c := range []struct {
 		url, host, says string

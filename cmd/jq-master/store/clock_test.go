@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// TestClock: a store's clock follows the store's time without jumps.
-func TestClock(t *testing.T) {
+// TestClockFollowsWithoutJumps: a store's clock follows the store's time without jumps.
+func TestClockFollowsWithoutJumps(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	for _, set := range []time.Duration{-hour, hour, -20 * 365 * 24 * hour} {
@@ -35,9 +35,9 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestAt: all masters of a Redis use its clock. A master without Redis uses the time that this
-// host's clock had at first, even if the clock is set later.
-func TestAt(t *testing.T) {
+// TestMastersUseClockOfRedis: all masters of a Redis use its clock. A master without Redis uses the
+// time that this host's clock had at first, even if the clock is set later.
+func TestMastersUseClockOfRedis(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
 	first.clock.start(0, boot.Since()) // like the clock of a host whose time is wrong

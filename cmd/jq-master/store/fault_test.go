@@ -237,9 +237,9 @@ func noRight(rules ...any) fault {
 	}
 }
 
-// TestFaults: Redis fails twice under load, and recovers. Nothing that was acknowledged is lost,
-// and nothing that was refused stays.
-func TestFaults(t *testing.T) {
+// TestRedisFaultsLoseNoWrite: Redis fails twice under load, and recovers. Nothing that was
+// acknowledged is lost, and nothing that was refused stays.
+func TestRedisFaultsLoseNoWrite(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
 		"killed":  {begin: func(_ *testing.T, s *redistest.Server) { s.Kill() }, end: launch, away: true},
@@ -469,9 +469,9 @@ func TestSlowLink(t *testing.T) {
 	}
 }
 
-// TestFailover: a replica takes over. If it has all writes, the master continues; if some are
-// missing, the store reports ErrLost.
-func TestFailover(t *testing.T) {
+// TestFailoverWithMissingWritesIsLost: a replica takes over. If it has all writes, the master
+// continues; if some are missing, the store reports ErrLost.
+func TestFailoverWithMissingWritesIsLost(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{false, true} {
 		t.Run(fmt.Sprintf("behind %t", behind), func(t *testing.T) {

@@ -10,9 +10,10 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestFull: at maxmemory no job is accepted, but everything else continues: the store is not away,
-// jobs run and end, ended jobs are forgotten, and the lease can be renewed and taken.
-func TestFull(t *testing.T) {
+// TestFullRedisKeepsRunning: at maxmemory no job is accepted, but everything else continues: the
+// store is not away, jobs run and end, ended jobs are forgotten, and the lease can be renewed and
+// taken.
+func TestFullRedisKeepsRunning(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	r := open(t, server)

@@ -17,9 +17,9 @@ func queuedBy(r *Redis, f func(Store)) []*op {
 	return s.queue
 }
 
-// TestJoin: transitions of the same kind share a call of a script, but do not overtake others that
-// may be of the same job.
-func TestJoin(t *testing.T) {
+// TestTransitionsShareScriptCalls: transitions of the same kind share a call of a script, but do
+// not overtake others that may be of the same job.
+func TestTransitionsShareScriptCalls(t *testing.T) {
 	begin := func(s Store) {
 		j := newJob(1)
 		s.Move(j, started(j), 0, 0, func(error) {})
@@ -69,9 +69,9 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoined: each of the transitions that share a call of a script succeeds, fails or is repeated
-// on its own.
-func TestJoined(t *testing.T) {
+// TestJoinedTransitionsFailAlone: each of the transitions that share a call of a script succeeds,
+// fails or is repeated on its own.
+func TestJoinedTransitionsFailAlone(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)

@@ -72,7 +72,7 @@ func lease(t *testing.T, r *Redis) string {
 	return shared.Do(t, "GET", r.keys.lease).(string)
 }
 
-func TestStandby(t *testing.T) {
+func TestStandbyWaitsForLease(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
 	acquire(t, first)
@@ -104,9 +104,9 @@ func TestStandby(t *testing.T) {
 	third.acquired(t)
 }
 
-// TestYield: a standby that is not able to serve leaves the lease to one that is, as long as
-// there is one.
-func TestYield(t *testing.T) {
+// TestUnableStandbyYields: a standby that is not able to serve leaves the lease to one that is, as
+// long as there is one.
+func TestUnableStandbyYields(t *testing.T) {
 	t.Parallel()
 	unable := func() bool { return false }
 	first := open(t, shared)
@@ -161,8 +161,9 @@ func TestYield(t *testing.T) {
 	}
 }
 
-// TestFenced: any master may take an expired lease, and then its former holder can write nothing.
-func TestFenced(t *testing.T) {
+// TestFormerLeaseHolderCannotWrite: any master may take an expired lease, and then its former
+// holder can write nothing.
+func TestFormerLeaseHolderCannotWrite(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
 	acquire(t, first)
@@ -271,9 +272,9 @@ func TestHolderGone(t *testing.T) {
 	cmd.Wait()
 }
 
-// TestLost: the next write, or the next renewal, notices that a store was emptied, replaced or
-// restored.
-func TestLost(t *testing.T) {
+// TestReplacedStoreIsNoticed: the next write, or the next renewal, notices that a store was
+// emptied, replaced or restored.
+func TestReplacedStoreIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){
 		"flushed":  func(t *testing.T, s *redistest.Server, _ *Redis) { s.Do(t, "FLUSHALL") },
@@ -304,7 +305,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-func TestUnusable(t *testing.T) {
+func TestUnusableRedisIsRefused(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "allkeys-lru")
 	r := open(t, server)
 	err := r.Acquire(context.Background(), able, func(error) {})
@@ -384,8 +385,9 @@ func TestAcquireWaits(t *testing.T) {
 	}
 }
 
-// TestLoading: a Redis that still loads its append-only file is not taken for one that has none.
-func TestLoading(t *testing.T) {
+// TestLoadingRedisIsNotEmpty: a Redis that still loads its append-only file is not taken for one
+// that has none.
+func TestLoadingRedisIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--appendfsync", "always", "--key-load-delay", "500")
 	server.Do(t, "EVAL", "for i = 1, 10000 do redis.call('SET', i, i) end return 1", 0)

@@ -23,8 +23,9 @@ func loadSchedules(t *testing.T, s Store) map[string]string {
 	return texts
 }
 
-// TestSchedules: a schedule is stored together with its due jobs, and Load returns it.
-func TestSchedules(t *testing.T) {
+// TestScheduleIsStoredWithDueJobs: a schedule is stored together with its due jobs, and Load
+// returns it.
+func TestScheduleIsStoredWithDueJobs(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		put := func(name, text string, jobs ...*job.Job) {
 			t.Helper()

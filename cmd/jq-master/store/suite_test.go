@@ -286,8 +286,9 @@ func TestJobLifecycle(t *testing.T) {
 	})
 }
 
-// TestConflict: a transition that the job's state or attempt forbids changes nothing.
-func TestConflict(t *testing.T) {
+// TestForbiddenTransitionChangesNothing: a transition that the job's state or attempt forbids
+// changes nothing.
+func TestForbiddenTransitionChangesNothing(t *testing.T) {
 	running := func(j *job.Job) *job.Job { // its transitions would be valid if the stored job were running
 		r := started(j)
 		r.Rev--
@@ -325,7 +326,7 @@ func TestForgetLive(t *testing.T) {
 	})
 }
 
-func TestBatch(t *testing.T) {
+func TestBatchIsStoredAsWhole(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		var batch []*job.Job
 		for i := range job.MaxBatch {
@@ -347,7 +348,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-func TestIdempotency(t *testing.T) {
+func TestRepeatedKeyReturnsSameJob(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		key := &Key{Name: "token /job 1", Body: [32]byte{1}, TTL: time.Hour}
 		other := &Key{Name: key.Name, Body: [32]byte{2}, TTL: time.Hour}
@@ -492,7 +493,7 @@ func TestWorkersAndConstraints(t *testing.T) {
 	})
 }
 
-func TestClosed(t *testing.T) {
+func TestClosedStoreRefuses(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		s.Close()
 		if e := await(t, enqueueing(s, nil, newJob(1))); !errors.Is(e.err, ErrClosed) {
@@ -501,9 +502,9 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestUnique: a unique key is stored with its job, and a transition changes when a waiting job is
-// due and its priority.
-func TestUnique(t *testing.T) {
+// TestUniqueKeyIsStoredWithJob: a unique key is stored with its job, and a transition changes when
+// a waiting job is due and its priority.
+func TestUniqueKeyIsStoredWithJob(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		j := newJob(1)
 		j.Unique = &job.Unique{Key: "ü\n k", Period: unique.Window, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}

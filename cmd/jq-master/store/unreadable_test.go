@@ -7,9 +7,9 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestUnreadable: a record that cannot be read is counted and ignored, whatever it is, and all
-// other records are read and can be used.
-func TestUnreadable(t *testing.T) {
+// TestUnreadableRecordIsIgnored: a record that cannot be read is counted and ignored, whatever it
+// is, and all other records are read and can be used.
+func TestUnreadableRecordIsIgnored(t *testing.T) {
 	t.Parallel()
 	type place struct {
 		r     *Redis

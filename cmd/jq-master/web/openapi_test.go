@@ -18,9 +18,9 @@ func description(t testing.TB) *openapi3.T {
 	return doc
 }
 
-// TestPaths: the file describes exactly the paths and methods that the master serves, and the path
-// that a worker serves.
-func TestPaths(t *testing.T) {
+// TestFileDescribesEveryPath: the file describes exactly the paths and methods that the master
+// serves, and the path that a worker serves.
+func TestFileDescribesEveryPath(t *testing.T) {
 	doc := description(t)
 	served := map[string]bool{"GET /metrics": true, "POST /worker-job": true, "HEAD /job/{id}": true, "HEAD /job/{id}/polling": true}
 	for path, methods := range routes {

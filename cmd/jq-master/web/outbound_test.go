@@ -29,10 +29,10 @@ func (u *stalledWriter) Write(b []byte) (int, error) {
 
 func (u *stalledWriter) Flush() {}
 
-// TestUnread: however many clients request a large result and do not read it, only a few of these
-// results are in memory. Small results do not wait, and a client that disconnects has fetched
-// nothing.
-func TestUnread(t *testing.T) {
+// TestUnreadResultsAreBounded: however many clients request a large result and do not read it, only
+// a few of these results are in memory. Small results do not wait, and a client that disconnects
+// has fetched nothing.
+func TestUnreadResultsAreBounded(t *testing.T) {
 	const limit = 4 * largeReply
 	s := &Server{Config: Config{MaxBody: limit}}
 	s.outbound = semaphore.NewWeighted(s.outboundBytes())

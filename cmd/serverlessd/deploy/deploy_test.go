@@ -83,9 +83,9 @@ func metrics(t *testing.T) map[string]bool {
 
 var metricName = regexp.MustCompile(`\bgloom_[a-z_]+\b`)
 
-// TestMetrics: the dashboard and the alerts use only metrics that exist, promtool accepts the
-// alerts, and their tests pass.
-func TestMetrics(t *testing.T) {
+// TestDashboardAndAlertsUseMetrics: the dashboard and the alerts use only metrics that exist,
+// promtool accepts the alerts, and their tests pass.
+func TestDashboardAndAlertsUseMetrics(t *testing.T) {
 	names := metrics(t)
 	for _, file := range []struct {
 		name  string

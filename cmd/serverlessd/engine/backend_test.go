@@ -8,8 +8,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestReachable: only an error of the store itself means that it is away.
-func TestReachable(t *testing.T) {
+// TestStoreErrorMeansAway: only an error of the store itself means that it is away.
+func TestStoreErrorMeansAway(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]
 	if _, _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.checkReachable() != nil {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestBackoff: the backoff doubles with each try up to the maximum; up to a quarter is added.
-func TestBackoff(t *testing.T) {
+// TestBackoffDoublesUpToMaximum: the backoff doubles with each try up to the maximum; up to a
+// quarter is added.
+func TestBackoffDoublesUpToMaximum(t *testing.T) {
 	for _, c := range []struct {
 		tries        int
 		chance       float64

@@ -28,9 +28,9 @@ func scrape(e *Engine, part string) (found []prometheus.Metric) {
 	return found
 }
 
-// TestScrapes: scrapes do not wait for a count of the jobs, cause few counts, and delay no other
-// calls.
-func TestScrapes(t *testing.T) {
+// TestScrapesCauseFewCounts: scrapes do not wait for a count of the jobs, cause few counts, and
+// delay no other calls.
+func TestScrapesCauseFewCounts(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
 	e := startEngine(t, t.TempDir(), s)
@@ -89,9 +89,9 @@ func TestPauseAfterCount(t *testing.T) {
 	}
 }
 
-// TestSnapshots: snapshots come from memory, and only one of a hundred makes the stores count the
-// jobs. They show what the daemon did.
-func TestSnapshots(t *testing.T) {
+// TestSnapshotsComeFromMemory: snapshots come from memory, and only one of a hundred makes the
+// stores count the jobs. They show what the daemon did.
+func TestSnapshotsComeFromMemory(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
 	e := startEngine(t, t.TempDir(), s)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestNames(t *testing.T) {
+func TestNamesOfClientsAndTypes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		client, typ bool
@@ -41,7 +41,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
+func TestDurationsAreParsedAndPrinted(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"0": 0, "250": 250 * time.Millisecond, "250ms": 250 * time.Millisecond, "30s": 30 * time.Second,
 		"5m": 5 * time.Minute, "6h": 6 * time.Hour, "14d": 14 * 24 * time.Hour,

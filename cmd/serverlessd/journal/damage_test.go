@@ -47,7 +47,7 @@ func lines(entries []Entry) (s string) {
 	return s
 }
 
-func TestDamage(t *testing.T) {
+func TestDamagedRecordsAreSkipped(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(data []byte, ends []int) []byte
@@ -171,9 +171,9 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a part that the disk does not return, at the start or later, does not count as
-// damage. It is read again until that succeeds, and meanwhile new lines are accepted.
-func TestUnreadable(t *testing.T) {
+// TestUnreadablePartIsReadAgain: a part that the disk does not return, at the start or later, does
+// not count as damage. It is read again until that succeeds, and meanwhile new lines are accepted.
+func TestUnreadablePartIsReadAgain(t *testing.T) {
 	const size = 5000
 	lines := make([]string, 3)
 	for i := range lines {

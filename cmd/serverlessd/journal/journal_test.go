@@ -97,7 +97,7 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestOrder(t *testing.T) {
+func TestLinesAreReadInOrder(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
 	due := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
@@ -243,7 +243,7 @@ func TestIDsGoUpOverRestarts(t *testing.T) {
 	}
 }
 
-func TestLimit(t *testing.T) {
+func TestFullJournalRefusesLines(t *testing.T) {
 	j := open(t, newDisk(), func(o *Options) { o.Max = 10_000 })
 	line := strings.Repeat("x", 1000)
 	var err error
@@ -307,8 +307,8 @@ func TestLimitOfOne(t *testing.T) {
 	equal(t, "lines", len(readRest(t, j)), 12)
 }
 
-// TestReserve: adds leave a part of the disk free for the store.
-func TestReserve(t *testing.T) {
+// TestAddsLeaveRoomForStore: adds leave a part of the disk free for the store.
+func TestAddsLeaveRoomForStore(t *testing.T) {
 	d := newDisk()
 	j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
 	if err != nil {

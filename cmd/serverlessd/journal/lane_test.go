@@ -24,8 +24,8 @@ func laneOf(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	return r
 }
 
-// TestLanes: only the lane to which a piece belongs reads it.
-func TestLanes(t *testing.T) {
+// TestLaneReadsOnlyItsPieces: only the lane to which a piece belongs reads it.
+func TestLaneReadsOnlyItsPieces(t *testing.T) {
 	var saved []LaneNote
 	keep := func(o *Options) {
 		o.Notes = saved

@@ -15,11 +15,11 @@ import (
 
 const panicName = "GLOOM_TEST_JOURNAL_PANIC"
 
-// TestPanic: a panic in an append ends the process, even in a goroutine of an HTTP server, which
-// recovers panics.
-func TestPanic(t *testing.T) {
+// TestPanicInAppendEndsProcess: a panic in an append ends the process, even in a goroutine of an
+// HTTP server, which recovers panics.
+func TestPanicInAppendEndsProcess(t *testing.T) {
 	if os.Getenv(panicName) == "" {
-		c := exec.Command(os.Args[0], "-test.run=^TestPanic$")
+		c := exec.Command(os.Args[0], "-test.run=^TestPanicInAppendEndsProcess$")
 		c.Env = append(os.Environ(), panicName+"=1")
 		out, err := c.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "the journal panicked: the clock is broken") {

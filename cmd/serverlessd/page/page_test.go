@@ -7,4 +7,4 @@ import (
 	"gloom/cmd/serverlessd/page"
 )
 
-func TestSite(t *testing.T) { pagetest.CheckSite(t, page.Site) }
+func TestSiteOfPageIsValid(t *testing.T) { pagetest.CheckSite(t, page.Site) }

@@ -12,8 +12,8 @@ import (
 
 var idPattern = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0-9a-hjkmnp-tv-z]{5}$`)
 
-// TestAdd: lines can be added in all documented ways, and the answers are right.
-func TestAdd(t *testing.T) {
+// TestLinesAreAddedInAllWays: lines can be added in all documented ways, and the answers are right.
+func TestLinesAreAddedInAllWays(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	for _, c := range []struct {
@@ -88,8 +88,9 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// TestPayload: a payload with any bytes except newlines reaches the handler unchanged.
-func TestPayload(t *testing.T) {
+// TestPayloadReachesHandlerUnchanged: a payload with any bytes except newlines reaches the handler
+// unchanged.
+func TestPayloadReachesHandlerUnchanged(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.handler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
@@ -177,8 +178,8 @@ func TestBadAdds(t *testing.T) {
 	})
 }
 
-// TestDelay: a job waits until its time.
-func TestDelay(t *testing.T) {
+// TestDelayedJobWaits: a job waits until its time.
+func TestDelayedJobWaits(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.handler(t, client, "d", "sh", `exit 0`)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestHandlers: valid handlers are accepted, and the API shows them and their versions.
-func TestHandlers(t *testing.T) {
+// TestValidHandlersAreAccepted: valid handlers are accepted, and the API shows them and their
+// versions.
+func TestValidHandlersAreAccepted(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	add := "/" + client + "/handler/add/h"

@@ -161,8 +161,8 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	t.Logf("%d accepted of %d sent, %v", len(acked), sent, k)
 }
 
-// TestKill: no accepted job is lost.
-func TestKill(t *testing.T) {
+// TestKillLosesNoAcceptedJob: no accepted job is lost.
+func TestKillLosesNoAcceptedJob(t *testing.T) {
 	t.Run("one daemon, SQLite", func(t *testing.T) {
 		t.Parallel()
 		crashLoop(t, []string{t.TempDir()})
@@ -177,9 +177,9 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// TestDamage: damaged parts in the middle of the journal are set aside and counted, and the lines
-// after them run.
-func TestDamage(t *testing.T) {
+// TestDamagedJournalPartsAreSetAside: damaged parts in the middle of the journal are set aside and
+// counted, and the lines after them run.
+func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	late := filepath.Join(t.TempDir(), "late")

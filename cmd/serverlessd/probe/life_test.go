@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRecord: job/get and state show a job correctly from its acceptance to its end.
-func TestRecord(t *testing.T) {
+// TestRecordFollowsJob: job/get and state show a job correctly from its acceptance to its end.
+func TestRecordFollowsJob(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	t.Run("unknown", func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestBulk: operators list jobs and run them again.
-func TestBulk(t *testing.T) {
+// TestBulkRunsJobsAgain: operators list jobs and run them again.
+func TestBulkRunsJobsAgain(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.handler(t, client, "f", "sh", `exit 65`)
@@ -169,8 +169,8 @@ func TestBulk(t *testing.T) {
 	})
 }
 
-// TestControl: start, stop and quit do what they say.
-func TestControl(t *testing.T) {
+// TestStartStopAndQuit: start, stop and quit do what they say.
+func TestStartStopAndQuit(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--start=false")
 	client := uniqueClient()
@@ -216,8 +216,9 @@ func TestControl(t *testing.T) {
 	e.awaitEnd(t, client, id, "ok")
 }
 
-// TestFair: a client's backlog delays another client's first job by at most one batch.
-func TestFair(t *testing.T) {
+// TestBacklogDelaysOthersByOneBatch: a client's backlog delays another client's first job by at
+// most one batch.
+func TestBacklogDelaysOthersByOneBatch(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
 	a, b := uniqueClient(), uniqueClient()
@@ -236,9 +237,9 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestLast: why a run did not succeed is shown while the job waits for its next try, also in lists
-// with last=true, and by the next daemon.
-func TestLast(t *testing.T) {
+// TestLastRunIsShown: why a run did not succeed is shown while the job waits for its next try, also
+// in lists with last=true, and by the next daemon.
+func TestLastRunIsShown(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--retry-delay=1h", "--retry-max=1h")
 	for lang, body := range map[string]string{
@@ -291,8 +292,8 @@ func TestReadyKnowsHandlers(t *testing.T) {
 	}
 }
 
-// TestRuns: each run of a job is shown with the same keys as the broker's runs.
-func TestRuns(t *testing.T) {
+// TestRunsHaveKeysOfBroker: each run of a job is shown with the same keys as the broker's runs.
+func TestRunsHaveKeysOfBroker(t *testing.T) {
 	d, client := sharedDaemon(t), uniqueClient()
 	d.handler(t, client, "r", "sh", `exit 0`)
 	d.handler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestOperators: operators can make requests about all clients, and read a job's payload and a
-// handler's versions.
-func TestOperators(t *testing.T) {
+// TestOperatorsSeeAllClients: operators can make requests about all clients, and read a job's
+// payload and a handler's versions.
+func TestOperatorsSeeAllClients(t *testing.T) {
 	d, client, other := sharedDaemon(t), uniqueClient(), uniqueClient()
 	for range 12 {
 		d.handler(t, client, "op", "sh", `echo "R: 200 old"`)

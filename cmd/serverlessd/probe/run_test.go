@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStatuses: the status of a job's handler decides what happens to the job.
-func TestStatuses(t *testing.T) {
+// TestStatusDecidesWhatHappens: the status of a job's handler decides what happens to the job.
+func TestStatusDecidesWhatHappens(t *testing.T) {
 	d := sharedDaemon(t)
 	for _, c := range []struct {
 		name, lang, body, payload string
@@ -84,8 +84,9 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestContexts: a context keeps what it should from job to job, and other jobs cannot see it.
-func TestContexts(t *testing.T) {
+// TestContextsKeepStateApart: a context keeps what it should from job to job, and other jobs cannot
+// see it.
+func TestContextsKeepStateApart(t *testing.T) {
 	d := sharedDaemon(t)
 	for _, c := range []struct{ lang, before, each, body, after string }{
 		{"node", "n = 0; own = 'b'", "n += 10", "n++; return own + n", "n += 100"},
@@ -180,8 +181,8 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// TestFollowing: jobs that a run prints, and follow-on jobs, run.
-func TestFollowing(t *testing.T) {
+// TestFollowingJobsRun: jobs that a run prints, and follow-on jobs, run.
+func TestFollowingJobsRun(t *testing.T) {
 	d := sharedDaemon(t)
 	t.Run("J: lines", func(t *testing.T) {
 		client := uniqueClient()

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestSchedules: valid schedules are accepted, invalid ones are refused, and the answers are right.
-func TestSchedules(t *testing.T) {
+// TestInvalidSchedulesAreRefused: valid schedules are accepted, invalid ones are refused, and the
+// answers are right.
+func TestInvalidSchedulesAreRefused(t *testing.T) {
 	d, client := sharedDaemon(t), uniqueClient()
 	at := "/" + client + "/schedule/every%20night"
 	r := d.expect(t, 200, "PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin","job":{"type":"report","payload":"a|b"},"note":"<b>"}`)

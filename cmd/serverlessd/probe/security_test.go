@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestTokens: a token allows only requests of its scopes, for the types that it covers.
-func TestTokens(t *testing.T) {
+// TestScopesAllowTheirRequests: a token allows only requests of its scopes, for the types that it
+// covers.
+func TestScopesAllowTheirRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens")
@@ -50,8 +51,8 @@ func TestTokens(t *testing.T) {
 	d.headers = http.Header{"Authorization": {"Bearer a-secret"}}
 }
 
-// TestForeign: no web page of another site can change anything.
-func TestForeign(t *testing.T) {
+// TestForeignPageChangesNothing: no web page of another site can change anything.
+func TestForeignPageChangesNothing(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	handler := `{"lang":"sh","body":"exit 0"}`
@@ -76,8 +77,8 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestLangs: code runs only if --langs allows its language.
-func TestLangs(t *testing.T) {
+// TestOnlyAllowedLanguagesRun: code runs only if --langs allows its language.
+func TestOnlyAllowedLanguagesRun(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--langs=http,gloom")
 	for _, lang := range []string{"sh", "node", "php", "python"} {
@@ -85,8 +86,8 @@ func TestLangs(t *testing.T) {
 	}
 }
 
-// TestPrivate: no other user of the host can read the daemon's files.
-func TestPrivate(t *testing.T) {
+// TestFilesArePrivate: no other user of the host can read the daemon's files.
+func TestFilesArePrivate(t *testing.T) {
 	d := sharedDaemon(t)
 	d.expect(t, 200, "POST", "/"+uniqueClient()+"/job/a/add?wait=store", "x")
 	err := filepath.WalkDir(d.dir, func(path string, e os.DirEntry, err error) error {
@@ -103,8 +104,8 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestOptions: an error names the option that is invalid, and the program ends.
-func TestOptions(t *testing.T) {
+// TestOptionErrorNamesOption: an error names the option that is invalid, and the program ends.
+func TestOptionErrorNamesOption(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ flag, says string }{
 		{"--addr=0.0.0.0:0", "addr"},

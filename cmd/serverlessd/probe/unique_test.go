@@ -11,8 +11,8 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestUnique: each mode does what it says, and a key is freed when it should be.
-func TestUnique(t *testing.T) {
+// TestModesOfUniqueKeys: each mode does what it says, and a key is freed when it should be.
+func TestModesOfUniqueKeys(t *testing.T) {
 	d, client := sharedDaemon(t), uniqueClient()
 	add := func(status int, how, query, line string) string {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-func TestCheck(t *testing.T) {
+func TestCheckRefusesInvalidCode(t *testing.T) {
 	r := newRunner(t, func(o *Options) { o.Languages = []string{job.HTTP, job.Gloom, job.Shell} })
 	for _, c := range []struct{ lang, body, want string }{
 		{"", "x", "missing_field lang"},
@@ -40,8 +40,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSyntax: code that does not compile is refused with the line and the error, and is not run.
-func TestSyntax(t *testing.T) {
+// TestSyntaxErrorIsRefused: code that does not compile is refused with the line and the error, and
+// is not run.
+func TestSyntaxErrorIsRefused(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	for lang, c := range map[string]struct{ good, bad, says string }{
 		job.Node:   {"import('fs').then(f => f.writeFileSync('RAN', ''));\nconst x = await 1; return x", "const a = 1;\nconst b = ;\n", "line 2: Unexpected token ';'"},

@@ -14,9 +14,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestGlobals: jobs can use what before and beforeEach set; before runs once in a context, and
-// beforeEach and afterEach run once for each batch.
-func TestGlobals(t *testing.T) {
+// TestGlobalsOfBeforeAndBeforeEach: jobs can use what before and beforeEach set; before runs once
+// in a context, and beforeEach and afterEach run once for each batch.
+func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		log := filepath.Join(t.TempDir(), "log")

@@ -31,7 +31,7 @@ func httpHandler(url string, o job.Options) *job.Handler {
 	return handler(job.Source{Lang: job.HTTP, Body: url, Options: o})
 }
 
-func TestRequests(t *testing.T) {
+func TestHTTPRequestCarriesJob(t *testing.T) {
 	r := newRunner(t, nil)
 	var mu sync.Mutex
 	var got []string
@@ -54,7 +54,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func TestReplies(t *testing.T) {
+func TestHTTPReplyDecidesOutcome(t *testing.T) {
 	r := newRunner(t, func(o *Options) { o.RetryFor, o.Output, o.Lines, o.MaxLine = time.Hour, 10_000, 5, 100 })
 	type reply struct {
 		status int

@@ -83,7 +83,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 	}
 }
 
-func TestUser(t *testing.T) {
+func TestContextsRunAsUser(t *testing.T) {
 	if _, err := New(Options{Dir: t.TempDir(), User: "no-such-user-here"}); err == nil || !strings.Contains(err.Error(), "no-such-user-here") {
 		t.Errorf("unknown user: %v", err)
 	}
@@ -114,9 +114,9 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestLeftovers: only the folder of a killed daemon is removed. A folder with such a name but
-// without the mark belongs to somebody else.
-func TestLeftovers(t *testing.T) {
+// TestOnlyMarkedLeftoversAreRemoved: only the folder of a killed daemon is removed. A folder with
+// such a name but without the mark belongs to somebody else.
+func TestOnlyMarkedLeftoversAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	killed, err := makeFolder(dir)
 	if err != nil {

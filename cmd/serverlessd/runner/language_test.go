@@ -166,7 +166,7 @@ func inAll(t *testing.T, f func(t *testing.T, l testLanguage)) {
 	}
 }
 
-func TestReturns(t *testing.T) {
+func TestReturnValuesOfLanguages(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
@@ -185,8 +185,8 @@ func TestReturns(t *testing.T) {
 	})
 }
 
-// TestPayloads: all bytes that a line may have reach the handler unchanged.
-func TestPayloads(t *testing.T) {
+// TestPayloadsReachHandlerUnchanged: all bytes that a line may have reach the handler unchanged.
+func TestPayloadsReachHandlerUnchanged(t *testing.T) {
 	payload := make([]byte, 0, 255)
 	for c := range 256 {
 		if c != '\n' {

@@ -12,9 +12,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestLimits: a job that exceeds a limit is killed with its context, and the next job gets another
-// context.
-func TestLimits(t *testing.T) {
+// TestJobOverLimitIsKilled: a job that exceeds a limit is killed with its context, and the next job
+// gets another context.
+func TestJobOverLimitIsKilled(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.Output, o.Lines = 100_000, 100 })
 		flood := map[string]string{
@@ -91,8 +91,8 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// TestMemory: a context that uses too much memory is killed; others continue.
-func TestMemory(t *testing.T) {
+// TestContextOverMemoryIsKilled: a context that uses too much memory is killed; others continue.
+func TestContextOverMemoryIsKilled(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.Memory = 128 << 20 })
 		body := map[string]string{

@@ -31,7 +31,7 @@ func markText(m stepResult) string {
 	return s
 }
 
-func TestOutput(t *testing.T) {
+func TestOutputOfRunsIsSplit(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	for in, want := range map[string]string{
 		"\nsecret 200 0\n":                          `200 "" [] bad=0`,
@@ -170,7 +170,7 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
-func TestGloom(t *testing.T) {
+func TestGloomBodyIsJSON(t *testing.T) {
 	for payload, want := range map[string]string{
 		`{"a": 1}`: `{"a": 1}`, `17`: `17`, `"x"`: `"x"`, `x"y`: `"x\"y"`, ``: `""`, `{`: `"{"`, "\xff": "\"\uFFFD\"", "\"\xff\"": "\"\\\"\uFFFD\\\"\"",
 		`1 2`: `"1 2"`, "null": "null", " 1": " 1",

@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestPool: there are at most as many contexts as allowed, and each is used for at most the allowed
-// number of jobs and idle time.
-func TestPool(t *testing.T) {
+// TestPoolBoundsItsContexts: there are at most as many contexts as allowed, and each is used for at
+// most the allowed number of jobs and idle time.
+func TestPoolBoundsItsContexts(t *testing.T) {
 	pid := func(r *Runner, client string) string {
 		b := batch(&job.Handler{ID: "1", Jobtype: "c-t", Source: job.Source{Lang: job.Shell, Body: `echo "R: 200 $$"`}}, "")
 		b.Client = client

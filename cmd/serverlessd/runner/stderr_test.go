@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestStderr: a failed run reports its standard error, and only its own.
-func TestStderr(t *testing.T) {
+// TestFailedRunReportsItsStderr: a failed run reports its standard error, and only its own.
+func TestFailedRunReportsItsStderr(t *testing.T) {
 	says := map[string]struct{ body, exception, before string }{
 		job.Node:   {"console.error('about', payload); if (payload != 'ok') throw new Error('no ' + payload)", "Error: no x", "throw new Error('no start')"},
 		job.Python: {"import sys\nprint('about', payload, file=sys.stderr)\nif payload != 'ok': raise ValueError('no ' + payload)", "ValueError: no x", "raise ValueError('no start')"},

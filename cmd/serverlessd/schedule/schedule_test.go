@@ -110,9 +110,9 @@ func (w *simulation) stop() {
 	w.JobsStopped(after(w.now), b.Client, b.Jobtype)
 }
 
-// TestSimulations: clients appear and leave, with types that have all kinds of limits. The limits
-// hold, no usable slot stays free, and at the end no state is left.
-func TestSimulations(t *testing.T) {
+// TestLimitsHoldInSimulations: clients appear and leave, with types that have all kinds of limits.
+// The limits hold, no usable slot stays free, and at the end no state is left.
+func TestLimitsHoldInSimulations(t *testing.T) {
 	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newSimulation(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})
 		if w.limits.Slots+w.limits.ClientSlots == 0 {
@@ -152,9 +152,9 @@ func TestSimulations(t *testing.T) {
 	})
 }
 
-// TestFairness: clients that all have a backlog, with batches of different lengths, get the same
-// run time, up to the length of a batch.
-func TestFairness(t *testing.T) {
+// TestClientsGetSameRunTime: clients that all have a backlog, with batches of different lengths,
+// get the same run time, up to the length of a batch.
+func TestClientsGetSameRunTime(t *testing.T) {
 	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		slots := 1 + r.IntN(6)
 		w := newSimulation(t, Limits{Slots: slots})
@@ -262,7 +262,7 @@ func TestQuietDebts(t *testing.T) {
 	}
 }
 
-func TestTies(t *testing.T) {
+func TestWarmTypeWinsTie(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		warm time.Duration // age of the type with a warm context; the other type's is 1 s

@@ -9,7 +9,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func TestHandlers(t *testing.T) {
+func TestHandlersKeepVersions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		_, err := s.Handler(ctx, "a-x", "")

@@ -47,7 +47,7 @@ func TestIngestionIsExactlyOnce(t *testing.T) {
 	})
 }
 
-func TestDelay(t *testing.T) {
+func TestDelayedJobBecomesDue(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		soon, later, past, old := entry("a-x", "soon"), entry("a-x", "later"), entry("a-x", "past"), entry("a-x", "old")
 		soon.Due, later.Due = time.Now().Add(30*time.Minute), time.Now().Add(20*time.Hour)

@@ -26,9 +26,9 @@ func keyedLine(jobtype, key string) KeyedEntry {
 	return KeyedEntry{Entry: entry(jobtype, key), Key: key}
 }
 
-// TestShare compares the store with a model of the rules for unique keys, in random sequences of
-// events.
-func TestShare(t *testing.T) {
+// TestUniqueKeysMatchModel compares the store with a model of the rules for unique keys, in random
+// sequences of events.
+func TestUniqueKeysMatchModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	eachStore(t, func(t *testing.T, s Store) {

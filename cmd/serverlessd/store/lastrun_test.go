@@ -11,9 +11,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestLast: after a run that did not succeed, all daemons can read how the job's last run ended,
-// until the job is retried from the beginning or forgotten.
-func TestLast(t *testing.T) {
+// TestLastRunIsKept: after a run that did not succeed, all daemons can read how the job's last run
+// ended, until the job is retried from the beginning or forgotten.
+func TestLastRunIsKept(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s, beside := open(), open()
 		j, well := entry("a-x", "1"), entry("a-y", "1")
@@ -76,8 +76,8 @@ func TestLast(t *testing.T) {
 	})
 }
 
-// TestRuns: all daemons can read the last runs of a job, in order.
-func TestRuns(t *testing.T) {
+// TestRunsAreReadInOrder: all daemons can read the last runs of a job, in order.
+func TestRunsAreReadInOrder(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s, beside := open(), open()
 		j, well := entry("a-x", "1"), entry("a-y", "1")

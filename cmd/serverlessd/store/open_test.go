@@ -12,7 +12,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func TestAddresses(t *testing.T) {
+func TestInvalidAddressesAreRefused(t *testing.T) {
 	for _, address := range []string{"", "x", "memory:", "sqlite:", "mysql://", "mysql://h", "mysql://h/d?x=1", "mysql://u:secret@[/d", "postgres://h/d"} {
 		s, err := Open(address)
 		if err == nil || strings.Contains(err.Error(), "secret") {

@@ -39,9 +39,9 @@ func TestDeleteAndRetry(t *testing.T) {
 	})
 }
 
-// TestHasten: Hasten makes a delayed job, or a job that waits for its next try, due now, and keeps
-// its number of tries. Other jobs are not changed.
-func TestHasten(t *testing.T) {
+// TestHastenMakesJobDueNow: Hasten makes a delayed job, or a job that waits for its next try, due
+// now, and keeps its number of tries. Other jobs are not changed.
+func TestHastenMakesJobDueNow(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		late, again := entry("a-x", "late"), entry("a-x", "again")
@@ -167,8 +167,8 @@ func TestBoundedLists(t *testing.T) {
 	})
 }
 
-// TestPayload: a job's payload is kept unchanged, whatever its size.
-func TestPayload(t *testing.T) {
+// TestPayloadIsKeptUnchanged: a job's payload is kept unchanged, whatever its size.
+func TestPayloadIsKeptUnchanged(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("2\x00", 3000)
 		a, b, none := entry("a-x", "1\xff"), entry("a-x", long), entry("a-x", "")

@@ -79,7 +79,7 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-func TestEnds(t *testing.T) {
+func TestEndsOfRunsAreStored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		for i := range 5 {
 			ingest(t, s, entry("a-x", fmt.Sprint(i)))

@@ -114,9 +114,9 @@ func TestSeveralDaemons(t *testing.T) {
 // testTimeout bounds every wait, even on a busy machine.
 const testTimeout = 45 * time.Second
 
-// TestOutage: a server that is stopped, is killed or hangs counts as away. When it is back, it has
-// everything that was written.
-func TestOutage(t *testing.T) {
+// TestStoppedServerIsAway: a server that is stopped, is killed or hangs counts as away. When it is
+// back, it has everything that was written.
+func TestStoppedServerIsAway(t *testing.T) {
 	server, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
 	if err != nil {
 		t.Fatal(err)

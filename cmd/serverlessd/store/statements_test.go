@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestKeep: a statement can be run again while its rows are being read, and there can be more
-// statements than are kept.
-func TestKeep(t *testing.T) {
+// TestStatementRunsAgainWhileRead: a statement can be run again while its rows are being read, and
+// there can be more statements than are kept.
+func TestStatementRunsAgainWhileRead(t *testing.T) {
 	db := sql.OpenDB(&statementDriver{name: "file:/keep?vfs=memdb"})
 	defer db.Close()
 	db.SetMaxOpenConns(1)

@@ -41,7 +41,7 @@ func TestSweepInPart(t *testing.T) {
 	})
 }
 
-func TestSweep(t *testing.T) {
+func TestSweepEndsExpiredRuns(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "kills its daemon"), entry("a-y", "has no handler"), entry("a-z", "has one"))
 		take(t, s, testSysid, "a-x", 1, expiredTTL)
@@ -325,9 +325,9 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// TestAudit: counts that do not match the jobs are reported, whatever the cause, until they match
-// again.
-func TestAudit(t *testing.T) {
+// TestWrongCountsAreReported: counts that do not match the jobs are reported, whatever the cause,
+// until they match again.
+func TestWrongCountsAreReported(t *testing.T) {
 	try := func(t *testing.T, s Store, db *sql.DB) {
 		defer db.Close()
 		change := func(text string) {

@@ -8,7 +8,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func TestSysid(t *testing.T) {
+func TestReservedSysidIsTaken(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
 		if err := s.Reserve(ctx, testSysid, testTTL); err != nil {

@@ -68,7 +68,7 @@ type storedQueue struct {
 
 func (s storedQueue) Stored(context.Context, journal.Receipt) error { return s.err }
 
-func TestStored(t *testing.T) {
+func TestAddReportsWhetherStored(t *testing.T) {
 	for want, err := range map[string]error{
 		`"stored":true}`:  nil,
 		`"stored":false}`: context.DeadlineExceeded,
@@ -97,8 +97,8 @@ func (n addRecorder) Add(ctx context.Context, batches []journal.Batch) (journal.
 	return n.awayQueue.Add(ctx, batches)
 }
 
-// TestDelay: the journal gets a delay as a delay, and a due date as a date.
-func TestDelay(t *testing.T) {
+// TestJournalKeepsDelayOrDate: the journal gets a delay as a delay, and a due date as a date.
+func TestJournalKeepsDelayOrDate(t *testing.T) {
 	for query, want := range map[string]time.Duration{"delay=30s": 30 * time.Second, "dt=" + time.Now().AddDate(1, 0, 0).Format(time.DateOnly): 0, "delay=0": 0} {
 		var got journal.Batch
 		s := &Web{queue: addRecorder{last: &got}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}

@@ -43,10 +43,10 @@ func (fullDiskQueue) PutBack(_ context.Context, file string) (int, error) {
 	return 0, journal.ErrNoAsideFile
 }
 
-// TestAside: jobs that were set aside are listed and put back over HTTP, but not by a page of
-// another site, and all files only with all=true; if another request puts a file back meanwhile,
-// this is not an error. A full disk does not count as a store that is away.
-func TestAside(t *testing.T) {
+// TestJobsSetAsideArePutBack: jobs that were set aside are listed and put back over HTTP, but not
+// by a page of another site, and all files only with all=true; if another request puts a file back
+// meanwhile, this is not an error. A full disk does not count as a store that is away.
+func TestJobsSetAsideArePutBack(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {
 		t.Fatal(err)

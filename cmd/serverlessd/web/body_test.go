@@ -27,7 +27,7 @@ func parseBody(body string) (lines []string, err error) {
 	return lines, err
 }
 
-func TestBody(t *testing.T) {
+func TestBodyIsSplitIntoLines(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		want       []string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestDue(t *testing.T) {
+func TestDueFromQuery(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		query string

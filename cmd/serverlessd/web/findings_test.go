@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestFindings: each problem is found, and a healthy daemon has no findings.
-func TestFindings(t *testing.T) {
+// TestEachProblemIsFound: each problem is found, and a healthy daemon has no findings.
+func TestEachProblemIsFound(t *testing.T) {
 	type types = map[string]store.Counts
 	errGone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}
 	opt := &Options{JournalMax: 1000, Concurrency: 2}

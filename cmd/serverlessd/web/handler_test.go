@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-func TestOptions(t *testing.T) {
+func TestInvalidHandlerOptionsAreRefused(t *testing.T) {
 	for _, c := range []struct{ options, reason string }{
 		{`{"batch":true,"batchSize":10,"concurrency":2,"timeout":"1m","cpu":"5s","next":"a","nextFailed":"b"}`, ""},
 		{`null`, ""},

@@ -47,9 +47,9 @@ func (*countingQueue) Handlers() map[string]*job.Handler {
 
 func (*countingQueue) Health() error { return store.ErrAway }
 
-// TestStats: all clients get the same snapshot, which is taken once. A client sees only the types
-// that its token covers.
-func TestStats(t *testing.T) {
+// TestClientsGetSameSnapshot: all clients get the same snapshot, which is taken once. A client sees
+// only the types that its token covers.
+func TestClientsGetSameSnapshot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("all admin,read\nsome admin a-*\nother admin b-*\nreader read\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -129,8 +129,8 @@ func TestStats(t *testing.T) {
 	get("/schedules", "some", 403)
 }
 
-// TestPage: a browser gets the page and its files; programs get the name and version.
-func TestPage(t *testing.T) {
+// TestBrowserGetsPage: a browser gets the page and its files; programs get the name and version.
+func TestBrowserGetsPage(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {
 		t.Fatal(err)

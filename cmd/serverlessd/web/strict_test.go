@@ -108,8 +108,9 @@ func TestUnknownParameters(t *testing.T) {
 	}
 }
 
-// TestEncoded: a compressed body is refused, because its bytes would be taken for lines or a source.
-func TestEncoded(t *testing.T) {
+// TestCompressedBodyIsRefused: a compressed body is refused, because its bytes would be taken for
+// lines or a source.
+func TestCompressedBodyIsRefused(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {
 		t.Fatal(err)

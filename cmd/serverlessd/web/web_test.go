@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestHead: a request with HEAD changes nothing.
-func TestHead(t *testing.T) {
+// TestHeadChangesNothing: a request with HEAD changes nothing.
+func TestHeadChangesNothing(t *testing.T) {
 	for _, path := range []string{"/start", "/stop", "/quit"} {
 		w := httptest.NewRecorder()
 		new(Web).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, path, http.NoBody))

@@ -8,9 +8,9 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestActions: actions take effect, are confirmed and, if possible, can be undone; refusals of a
-// worker are shown.
-func TestActions(t *testing.T) {
+// TestActionsAreConfirmedAndUndone: actions take effect, are confirmed and, if possible, can be
+// undone; refusals of a worker are shown.
+func TestActionsAreConfirmedAndUndone(t *testing.T) {
 	w, first, ids := startBusy(t)
 	paused := func(target string) bool {
 		_, said := w.http("GET", "/v1/targets/"+target, "")
@@ -76,9 +76,9 @@ func TestActions(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestForeign: a page of another site cannot do what the page may do; and without a password only
-// this host is served.
-func TestForeign(t *testing.T) {
+// TestForeignPageIsRefused: a page of another site cannot do what the page may do; and without a
+// password only this host is served.
+func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t)
 	w.worker("one", "[targets]", "mail = 1")
 	for _, c := range []struct {
@@ -118,9 +118,9 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestPassword: without the password a client gets nothing from /v1, unless it is on this host
-// and the configuration exempts this host; and a proxy on this host counts as another host.
-func TestPassword(t *testing.T) {
+// TestPasswordGuardsAPI: without the password a client gets nothing from /v1, unless it is on this
+// host and the configuration exempts this host; and a proxy on this host counts as another host.
+func TestPasswordGuardsAPI(t *testing.T) {
 	with := func(lines ...string) *world {
 		return &world{t: t, url: "http://" + run(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}
 	}

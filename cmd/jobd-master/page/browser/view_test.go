@@ -13,8 +13,9 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestViews checks every view in both themes and several widths, then visits them by keyboard.
-func TestViews(t *testing.T) {
+// TestEveryViewInEveryTheme checks every view in both themes and several widths, then visits them
+// by keyboard.
+func TestEveryViewInEveryTheme(t *testing.T) {
 	w, _, ids := startBusy(t)
 	b := w.open("")
 	b.Ignore("404 (Not Found)") // for the row and the target that do not exist
@@ -79,8 +80,8 @@ func TestViews(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestReadme takes the picture of the README, and counts the requests of a first visit.
-func TestReadme(t *testing.T) {
+// TestPictureOfReadme takes the picture of the README, and counts the requests of a first visit.
+func TestPictureOfReadme(t *testing.T) {
 	w := start(t)
 	w.worker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
 	w.worker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
@@ -127,9 +128,9 @@ func TestReadme(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestLive: changes are shown without a reload, hidden tabs send no requests, and the page says
-// when the master does not answer.
-func TestLive(t *testing.T) {
+// TestChangesShowWithoutReload: changes are shown without a reload, hidden tabs send no requests,
+// and the page says when the master does not answer.
+func TestChangesShowWithoutReload(t *testing.T) {
 	w := start(t)
 	b := w.open("")
 	b.WaitForText("One thing is wrong", "no worker is registered", "There is no target.")
@@ -157,9 +158,9 @@ func TestLive(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTokens: with a password the page asks for it; this host does not need it if the configuration
-// says so.
-func TestTokens(t *testing.T) {
+// TestPageAsksForPassword: with a password the page asks for it; this host does not need it if the
+// configuration says so.
+func TestPageAsksForPassword(t *testing.T) {
 	w := start(t, "password = open sesame # not this")
 	b := w.open("")
 	b.Ignore("401 (Unauthorized)")
@@ -183,8 +184,8 @@ func TestTokens(t *testing.T) {
 // characters.
 var hostile = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
 
-// TestHostile uses hostile texts everywhere where other people choose the text.
-func TestHostile(t *testing.T) {
+// TestHostileTextsAreShownAsText uses hostile texts everywhere where other people choose the text.
+func TestHostileTextsAreShownAsText(t *testing.T) {
 	w := start(t)
 	const harm = `<img src=x onerror="window.harm=1"></pre><script>window.harm=2</script><b>bold`
 	d := w.worker(`<script>harm=3</script>"><b>x`, "[targets]")

@@ -375,7 +375,7 @@ func (w *simulation) finish() {
 	}
 }
 
-func TestSimulation(t *testing.T) {
+func TestMachineInRandomSimulations(t *testing.T) {
 	if *seedFlag != 0 {
 		simulate(t, *seedFlag)
 		return

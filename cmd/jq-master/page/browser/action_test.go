@@ -56,9 +56,9 @@ func TestJobActions(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestDuplicate: Duplicate enqueues another job with the same attributes, and the numbers are as
-// the pusher wrote them.
-func TestDuplicate(t *testing.T) {
+// TestDuplicateEnqueuesSameJob: Duplicate enqueues another job with the same attributes, and the
+// numbers are as the pusher wrote them.
+func TestDuplicateEnqueuesSameJob(t *testing.T) {
 	w, ids := startBusy(t)
 	b := w.open("#/job/" + ids["done"])
 	b.ClickButton("Duplicate")
@@ -99,9 +99,9 @@ func TestPauseName(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestFailing: kept jobs with an error are a finding, and the name of a job is a link to the jobs
-// with this name.
-func TestFailing(t *testing.T) {
+// TestKeptErrorsAreFinding: kept jobs with an error are a finding, and the name of a job is a link
+// to the jobs with this name.
+func TestKeptErrorsAreFinding(t *testing.T) {
 	w := start(t)
 	mailer := w.worker("mailer", 1, "mail")
 	for range 2 {
@@ -117,9 +117,9 @@ func TestFailing(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestMany: an action on all matching jobs, or on chosen ones, first shows how many they are, and
-// then changes them.
-func TestMany(t *testing.T) {
+// TestActionOnMatchingJobsCountsFirst: an action on all matching jobs, or on chosen ones, first
+// shows how many they are, and then changes them.
+func TestActionOnMatchingJobsCountsFirst(t *testing.T) {
 	w := start(t)
 	for i := range 30 {
 		w.job(fmt.Sprintf(`{"name":"report","argument":{"of":%d,"big":%d},"priority":3}`, i, 9223372036854775800+uint64(i)))
@@ -182,9 +182,9 @@ func TestMany(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestConstraints: a constraint is added, refused, changed, turned off and removed, and each change
-// is undone.
-func TestConstraints(t *testing.T) {
+// TestConstraintChangesAreUndone: a constraint is added, refused, changed, turned off and removed,
+// and each change is undone.
+func TestConstraintChangesAreUndone(t *testing.T) {
 	w, _ := startBusy(t)
 	b := w.open("#/constraints")
 	b.Ignore("400 (Bad Request)")
@@ -225,8 +225,9 @@ func TestConstraints(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestSchedules: a schedule is paused, resumed and deleted, and Undo restores it as it was.
-func TestSchedules(t *testing.T) {
+// TestUndoRestoresSchedule: a schedule is paused, resumed and deleted, and Undo restores it as it
+// was.
+func TestUndoRestoresSchedule(t *testing.T) {
 	w, _ := startBusy(t)
 	before := w.ask("GET", "/v1/schedules/nightly", nil)
 	b := w.open("#/schedules")
@@ -250,8 +251,8 @@ func TestSchedules(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestForeign: a page of another site cannot do what this page may do.
-func TestForeign(t *testing.T) {
+// TestForeignPageIsRefused: a page of another site cannot do what this page may do.
+func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t)
 	id := w.job(`{"name":"mail","argument":{}}`)
 	for _, path := range []string{"/v1/jobs/priority", "/v1/jobs/cancel", "/v1/jobs/" + id + "/priority", "/v1/jobs/" + id + "/cancel"} {

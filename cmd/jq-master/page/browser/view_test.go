@@ -14,8 +14,8 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestViews checks every view in both themes and several widths.
-func TestViews(t *testing.T) {
+// TestEveryViewInEveryTheme checks every view in both themes and several widths.
+func TestEveryViewInEveryTheme(t *testing.T) {
 	w, ids := startBusy(t)
 	b := w.open("")
 	b.Ignore("404 (Not Found)") // the view of a job that does not exist
@@ -72,8 +72,9 @@ func TestFirstVisit(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestLive: changes are shown without a reload, and a master that is away is shown as away.
-func TestLive(t *testing.T) {
+// TestChangesShowWithoutReload: changes are shown without a reload, and a master that is away is
+// shown as away.
+func TestChangesShowWithoutReload(t *testing.T) {
 	w := start(t)
 	b := w.open("")
 	b.WaitForText("Everything is healthy", "There is no job.")
@@ -138,8 +139,8 @@ func TestPlotHistory(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestQuiet: a hidden tab sends no requests.
-func TestQuiet(t *testing.T) {
+// TestHiddenTabSendsNoRequests: a hidden tab sends no requests.
+func TestHiddenTabSendsNoRequests(t *testing.T) {
 	w, _ := startBusy(t)
 	b := w.open("")
 	b.WaitForText("Names with most jobs")
@@ -156,8 +157,8 @@ func TestQuiet(t *testing.T) {
 	b.WaitForText("news")
 }
 
-// TestKeyboard uses the whole page by keyboard.
-func TestKeyboard(t *testing.T) {
+// TestWholePageByKeyboard uses the whole page by keyboard.
+func TestWholePageByKeyboard(t *testing.T) {
 	w, ids := startBusy(t)
 	b := w.open("")
 	b.WaitForText("Names with most jobs")
@@ -183,8 +184,8 @@ func TestKeyboard(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTokens: a user without the scope sees why, and gets no actions.
-func TestTokens(t *testing.T) {
+// TestMissingScopeIsExplained: a user without the scope sees why, and gets no actions.
+func TestMissingScopeIsExplained(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("secret-p push\nsecret-w push,work\nsecret-a admin\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -222,8 +223,8 @@ var hostile = []string{
 	"\u202eturned", `../../v1/jobs?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 190),
 }
 
-// TestHostile uses hostile texts wherever a pusher or a worker chooses the text.
-func TestHostile(t *testing.T) {
+// TestHostileTextsAreShownAsText uses hostile texts wherever a pusher or a worker chooses the text.
+func TestHostileTextsAreShownAsText(t *testing.T) {
 	w := start(t)
 	worker := ""
 	var ids []string

@@ -22,8 +22,9 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestBusy goes through all views and actions on one daemon, which has jobs in all states.
-func TestBusy(t *testing.T) {
+// TestViewsAndActionsOfBusyDaemon goes through all views and actions on one daemon, which has jobs
+// in all states.
+func TestViewsAndActionsOfBusyDaemon(t *testing.T) {
 	w, ids := startBusy(t)
 	for _, one := range []struct {
 		name string
@@ -207,8 +208,8 @@ func foreign(t *testing.T, w *world, ids map[string]string) {
 	}
 }
 
-// TestAway: the page says when a store is away, and when the daemon is.
-func TestAway(t *testing.T) {
+// TestPageSaysWhatIsAway: the page says when a store is away, and when the daemon is.
+func TestPageSaysWhatIsAway(t *testing.T) {
 	w := start(t, "", "--store=mysql://nobody:none@127.0.0.1:1/none")
 	b := w.open("")
 	b.WaitForText("One thing is wrong", "is away", "Jobs are still accepted")
@@ -225,9 +226,9 @@ func TestAway(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTokens: the page asks for a token with the right scope, and hides actions for which the token
-// lacks the scope.
-func TestTokens(t *testing.T) {
+// TestPageAsksForToken: the page asks for a token with the right scope, and hides actions for which
+// the token lacks the scope.
+func TestPageAsksForToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("secret-s submit,read,handler\nsecret-r admin,read\nsecret-a admin,read,submit,handler\n"), 0o600); err != nil {
 		t.Fatal(err)
