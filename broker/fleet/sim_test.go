@@ -41,7 +41,7 @@ func TestFaultyBusLosesNoJob(t *testing.T) {
 			sum.Gaps += st.Gaps + x.before.Gaps
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: go test ./broker/fleet -run Worlds -seed %d -seeds 1", s, s)
+			t.Fatalf("seed %d: go test ./broker/fleet -run TestFaultyBusLosesNoJob -seed %d -seeds 1", s, s)
 		}
 	}
 	if n >= 20 && (sum.Lends == 0 || sum.Returned == 0 || sum.Lost == 0 || sum.Gaps == 0) {

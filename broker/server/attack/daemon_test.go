@@ -194,9 +194,9 @@ func (d *daemon) checkServed(name string) {
 	_, _ = s.Close(), w.Close()
 }
 
-// watch samples the resident memory until the returned function is called, which returns the
+// watchMemory samples the resident memory until the returned function is called, which returns the
 // highest value.
-func (d *daemon) watch() (stop func() int64) {
+func (d *daemon) watchMemory() (stop func() int64) {
 	end, peak := make(chan struct{}), make(chan int64)
 	go func() {
 		high := int64(0)
@@ -220,7 +220,7 @@ func (d *daemon) checkBounded(attack func()) {
 	d.t.Helper()
 	d.checkServed("before")
 	before := d.rss()
-	stop := d.watch()
+	stop := d.watchMemory()
 	attack()
 	d.checkServed("after")
 	peak := stop()

@@ -72,9 +72,9 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 				w.want(`{"ok":true}`)
 			}
 		}},
-		{"errors not read", func(d *daemon) { d.deaf(make([]byte, 1*mib)) }},
+		{"errors not read", func(d *daemon) { d.sendAndNeverRead(make([]byte, 1*mib)) }},
 		{"answers not read", func(d *daemon) {
-			d.deaf(bytes.Repeat(pack(`{"action":"ping"}`), 20000))
+			d.sendAndNeverRead(bytes.Repeat(pack(`{"action":"ping"}`), 20000))
 		}},
 		{"errors not read, again and again", func(d *daemon) {
 			var wg sync.WaitGroup
@@ -153,8 +153,9 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 	}
 }
 
-// deaf lets many peers send the same bytes again and again for some time and read nothing.
-func (d *daemon) deaf(frames []byte) {
+// sendAndNeverRead lets many peers send the same bytes again and again for some time and read
+// nothing.
+func (d *daemon) sendAndNeverRead(frames []byte) {
 	var wg sync.WaitGroup
 	end := time.Now().Add(scaleTime(3 * time.Second))
 	for range 40 {

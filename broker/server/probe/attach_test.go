@@ -83,7 +83,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	})
 	t.Run("progress is set anew by each", func(t *testing.T) {
 		typ := name("attach")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
 		w.wantJob(id)
 		for _, c := range []struct {
@@ -100,7 +100,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	})
 	t.Run("not there, detached, bound to another", func(t *testing.T) {
 		typ := name("attach")
-		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, name("none"))
+		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, name("none"))
 		other.attachFails("unknown_id", "no such job")
 		other.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
 		s.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
@@ -112,7 +112,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	})
 	t.Run("an unwanted run", func(t *testing.T) {
 		typ := name("attach")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, keep)
 		w.wantJob(id)
 		s.cancel(id)
@@ -170,7 +170,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	})
 	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
 		typ := name("attach")
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		won := map[string]int{}
 		for range 60 {
 			s, successor := b.submitter(t), b.submitter(t)
@@ -196,7 +196,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	})
 	t.Run("with every cut crossing: every answer once", func(t *testing.T) {
 		typ := name("attach")
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		for i := range 60 {
 			s := b.submitter(t)
 			id := s.freshWith(typ, `1`, keep)

@@ -53,7 +53,7 @@ func TestBodiesVerbatim(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("body")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for _, c := range bodies {
 		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
@@ -72,7 +72,7 @@ func TestBodyPositions(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("place")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for i, c := range []struct{ name, submit, respond string }{
 		{"first key", `{"body":{"x":1},"action":"submit","id":%s,"type":%s}`, `{"body":[1, 2],"action":"respond"}`},
 		{"middle key", `{"id":%s,"body":{"x":1},"action":"submit","type":%s}`, `{"a":0,"body":[1, 2],"action":"respond"}`},
@@ -106,7 +106,7 @@ func TestRandomBodies(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	b := shared(t)
 	typ := name("random")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for range 500 {
 		there, back := randomJSON(r, 5), randomJSON(r, 5)
 		id := s.fresh(typ, there)

@@ -23,7 +23,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("delayed", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":1000`)
 		s.cancel(id)
 		w.wantSilence(1200 * ms)
@@ -33,7 +33,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("waiting for its retry", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":1000`)
 		w.wantJob(id)
 		w.fail(``)
@@ -52,7 +52,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("running", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		next := s.fresh(typ, `2`)
@@ -73,7 +73,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("running, then failed", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -85,7 +85,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("running, then its worker lost", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -98,7 +98,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("running, then a size_error of its worker", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -110,7 +110,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("running, then its submitter gone", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -123,7 +123,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("what is not there", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		s.cancelFails("unknown_id", name("never"))
 		answered := s.fresh(typ, `1`)
 		w.wantJob(answered)
@@ -148,7 +148,7 @@ func TestCancelInEveryState(t *testing.T) {
 	t.Run("others' jobs", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		running := s.fresh(typ, `1`)
 		w.wantJob(running)
 		queued := s.fresh(typ, `2`)
@@ -167,12 +167,12 @@ func TestCancelInEveryState(t *testing.T) {
 		s.submit(typ+"é/", typ, `1`)
 		s.send(`{"action":"cancel","id":"%s\u00e9\/"}`, typ)
 		s.ack(typ + "é/")
-		b.joined(t, typ).wantQuiet()
+		b.servingWorker(t, typ).wantQuiet()
 	})
 	t.Run("overdue: the job, not the run, is cancelled", func(t *testing.T) {
 		t.Parallel()
 		typ := name("cancel")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"backoff_ms":60000`)
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
@@ -351,7 +351,7 @@ func TestCancelNotices(t *testing.T) {
 	t.Run("asked for while at work", func(t *testing.T) {
 		t.Parallel()
 		typ := name("notice")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.joinWith(typ, `,"cancel":true`)

@@ -36,7 +36,7 @@ func (d *daemon) info(t tb, id string) map[string]any {
 // checkOrder joins a new worker, checks that it gets these jobs in this order, and answers them.
 func (d *daemon) checkOrder(t tb, typ string, ids ...string) {
 	t.Helper()
-	w := d.joined(t, typ)
+	w := d.servingWorker(t, typ)
 	for _, id := range ids {
 		w.wantJob(id)
 		w.respond(`1`)
@@ -108,7 +108,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	t.Run("delay_ms counts from now", func(t *testing.T) {
 		t.Parallel()
 		typ := name("change")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		begin := time.Now()
 		s.change(id, `"delay_ms":250`)
@@ -137,14 +137,14 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	})
 	t.Run("made ready, it goes to an idle worker", func(t *testing.T) {
 		typ := name("change")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		s.change(id, `"delay_ms":0,"priority":1,"groups":["x"]`)
 		w.wantJob(id)
 	})
 	t.Run("a retry that waits out its backoff", func(t *testing.T) {
 		typ := name("change")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1,"backoff_ms":60000`)
 		w.wantJob(id)
 		w.fail("")
@@ -199,7 +199,7 @@ func TestChangeRefused(t *testing.T) {
 	b := shared(t)
 	t.Run("running", func(t *testing.T) {
 		typ := name("change")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		checkReason(t, s.changeFails("invalid_state", id, `"priority":1`), "running")
@@ -209,7 +209,7 @@ func TestChangeRefused(t *testing.T) {
 	})
 	t.Run("detached and running", func(t *testing.T) {
 		typ := name("change")
-		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		checkReason(t, other.changeFails("invalid_state", id, `"delay_ms":0`), "running")
@@ -224,7 +224,7 @@ func TestChangeRefused(t *testing.T) {
 	})
 	t.Run("another connection's: waiting, running, kept", func(t *testing.T) {
 		typ := name("change")
-		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		running := s.fresh(typ, `1`)
 		w.wantJob(running)
 		waiting := s.fresh(typ, `1`)
@@ -374,7 +374,7 @@ func TestChangeOverHTTP(t *testing.T) {
 	})
 	t.Run("unknown and ended: 404", func(t *testing.T) {
 		typ := name("patch")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		patch(t, "no such job", `{"priority":5}`, 404)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
@@ -457,7 +457,7 @@ func TestAgeOrdersJobs(t *testing.T) {
 	})
 	t.Run("told as age, also after a retry", func(t *testing.T) {
 		typ := name("age")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"age_ms":3600000`)
 		checkAge := func(when string) {
 			t.Helper()

@@ -49,7 +49,7 @@ func TestEveryAckedJobEndsOnce(t *testing.T) {
 
 // drainRest answers the detached jobs that are left.
 func drainRest(t *testing.T, b *daemon, typ string) {
-	w := b.joined(t, typ)
+	w := b.servingWorker(t, typ)
 	defer w.close()
 	for {
 		f, err := w.next(30 * ms)

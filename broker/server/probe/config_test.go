@@ -39,7 +39,7 @@ func TestStartUp(t *testing.T) {
 		if d.submitAddr != "127.0.0.1:9998" || d.workerAddr != "127.0.0.1:9999" || d.httpAddr != "127.0.0.1:9997" {
 			t.Errorf("bound %s, %s, %s", d.submitAddr, d.workerAddr, d.httpAddr)
 		}
-		d.alive(t)
+		d.checkAlive(t)
 	})
 	t.Run("port in use", func(t *testing.T) {
 		t.Parallel()
@@ -52,7 +52,7 @@ func TestStartUp(t *testing.T) {
 				t.Errorf("%s%s: the error does not say what is in use:\n%s", c.flag, c.addr, text)
 			}
 		}
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("a foreign address is refused", func(t *testing.T) {
 		t.Parallel()
@@ -72,21 +72,21 @@ func TestStartUp(t *testing.T) {
 			}
 			*addr = "127.0.0.1:" + port
 		}
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("more loops", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--loops=3")
 		typ := name("loops")
 		for range 8 {
-			serve(t, b.submitter(t), b.joined(t, typ), typ)
+			serve(t, b.submitter(t), b.servingWorker(t, typ), typ)
 			typ = name("loops")
 		}
 	})
 	t.Run("debug logs", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--log-level=debug")
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("console logs", func(t *testing.T) {
 		t.Parallel()
@@ -164,7 +164,7 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 		t.Helper()
 		got := make(chan string, 4)
 		for _, typ := range []string{"default", "from-file", "from-env", "from-flag"} {
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			go func() {
 				if f, err := w.next(patience); err == nil {
 					got <- f.text("type")
@@ -207,7 +207,7 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 		t.Parallel()
 		b := startSpec(t, spec{bare: true, env: []string{"GLOOM_SUBMIT_ADDR=127.0.0.1:0",
 			"GLOOM_WORKER_ADDR=127.0.0.1:0", "GLOOM_HTTP_ADDR=127.0.0.1:0", "GLOOM_LOG_FORMAT=json"}})
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	for _, c := range []struct{ name, text, names string }{
 		{"unknown key in the file", `no-such-key = 1`, "no-such-key"},

@@ -17,7 +17,7 @@ func TestAnswersReachTheirSubmitters(t *testing.T) {
 	typeOf := func(n int) string { return fmt.Sprintf("%s-%d", base, n%types) }
 	var ws []worker
 	for i := range workers {
-		ws = append(ws, b.joined(t, typeOf(i)))
+		ws = append(ws, b.servingWorker(t, typeOf(i)))
 	}
 	served := make(chan struct{})
 	go func() {
@@ -151,14 +151,14 @@ func TestThousandConnects(t *testing.T) {
 	for i := range workers {
 		workers[i].close()
 	}
-	b.alive(t)
+	b.checkAlive(t)
 }
 
 // Many short connections leak no descriptors.
 func TestDescriptorLeak(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	b.alive(t)
+	b.checkAlive(t)
 	before := b.usage().Descriptors
 	runParallel(t, 4, func(f *parallelT, i int) {
 		for n := range 150 {
@@ -177,7 +177,7 @@ func TestDescriptorLeak(t *testing.T) {
 		}
 		return nil
 	})
-	b.alive(t)
+	b.checkAlive(t)
 }
 
 // TestFileLimit: if more connections arrive than the daemon may have open files,
@@ -187,7 +187,7 @@ func TestFileLimit(t *testing.T) {
 	t.Parallel()
 	b := startSpec(t, spec{files: 96})
 	typ := name("resident")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	serve(t, s, w, typ)
 	for range 2 {
 		var flood []*conn
@@ -229,7 +229,7 @@ func TestFileLimit(t *testing.T) {
 		}
 		return err
 	})
-	b.alive(t)
+	b.checkAlive(t)
 	if n := len(strings.Split(b.Log.String(), "\n")); n > 500 {
 		t.Errorf("the flood wrote %d lines of log: not rate-limited", n)
 	}

@@ -32,11 +32,11 @@ func TestWorkerLostAtWork(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("lost")
-			w, s := b.joined(t, typ), b.submitter(t)
+			w, s := b.servingWorker(t, typ), b.submitter(t)
 			id := s.fresh(typ, `{"n":1}`)
 			w.wantJob(id)
 			d.end(w.conn)
-			successor := b.joined(t, typ)
+			successor := b.servingWorker(t, typ)
 			if got, body := successor.job(); got != id || body != `{"n":1}` {
 				t.Fatalf("job %q body %s, want %q", got, body, id)
 			}
@@ -48,7 +48,7 @@ func TestWorkerLostAtWork(t *testing.T) {
 		t.Run(d.name+", successor already idle", func(t *testing.T) {
 			t.Parallel()
 			typ := name("lost")
-			w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+			w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 			id := s.fresh(typ, `1`)
 			w.wantJob(id)
 			d.end(w.conn)
@@ -66,12 +66,12 @@ func TestIdleWorkerLost(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("idle")
-			w, s := b.joined(t, typ), b.submitter(t)
+			w, s := b.servingWorker(t, typ), b.submitter(t)
 			d.end(w.conn)
 			// If the broker does not know of the loss when the job arrives, it may send the job to
 			// the lost worker. Then it must hand the job out again.
 			id := s.fresh(typ, `1`)
-			successor := b.joined(t, typ)
+			successor := b.servingWorker(t, typ)
 			successor.wantJob(id)
 			successor.respond(`2`)
 			s.wantResult(id, `2`)
@@ -81,7 +81,7 @@ func TestIdleWorkerLost(t *testing.T) {
 		for _, d := range deaths {
 			d.end(b.worker(t).conn)
 		}
-		b.alive(t)
+		b.checkAlive(t)
 	})
 }
 
@@ -91,7 +91,7 @@ func TestRequeueOrder(t *testing.T) {
 	b := shared(t)
 	t.Run("ahead of equals, behind its betters", func(t *testing.T) {
 		typ := name("place")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		lost := s.fresh(typ, `0`)
 		w.wantJob(lost)
 		equal1, equal2 := s.fresh(typ, `0`), s.fresh(typ, `0`)
@@ -107,7 +107,7 @@ func TestRequeueOrder(t *testing.T) {
 	})
 	t.Run("two lost ones keep their ages", func(t *testing.T) {
 		typ := name("place")
-		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		first, second := s.fresh(typ, `0`), s.fresh(typ, `0`)
 		w1.wantJob(first)
 		w2.wantJob(second)
@@ -148,7 +148,7 @@ func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 func loseWorkers(t *testing.T, d *daemon, typ, id string, n int) {
 	t.Helper()
 	for i := range n {
-		w := d.joined(t, typ)
+		w := d.servingWorker(t, typ)
 		w.wantJob(id)
 		deaths[i%3].end(w.conn)
 	}
@@ -163,7 +163,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 		id := s.fresh(typ, `0`)
 		loseWorkers(t, b, typ, id, 4)
 		s.wantErrorFor("job_failed", id)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantQuiet()
 		s.submit(id, typ, `"again"`)
 		w.wantJob(id)
@@ -176,7 +176,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 		s := b.submitter(t)
 		id := s.fresh(typ, `0`)
 		loseWorkers(t, b, typ, id, 3)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		w.respond(`"at last"`)
 		s.wantResult(id, `"at last"`)
@@ -189,7 +189,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 		for range 2 {
 			s.submit(id, typ, `0`)
 			loseWorkers(t, b, typ, id, 3)
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			w.wantJob(id)
 			w.respond(`1`)
 			s.wantResult(id, `1`)
@@ -205,7 +205,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 			id := s.fresh(typ, `0`)
 			loseWorkers(t, b, typ, id, retries+1)
 			s.wantErrorFor("job_failed", id)
-			b.joined(t, typ).wantQuiet()
+			b.servingWorker(t, typ).wantQuiet()
 		})
 	}
 }
@@ -219,7 +219,7 @@ func TestWorkerLostAfterAnswer(t *testing.T) {
 	s := b.submitter(t)
 	for i := range 30 {
 		id := s.fresh(typ, `0`)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		w.raw(pack(fmt.Sprintf(`{"action":"respond","body":%d}`, i)))
 		if i%2 == 0 {
@@ -230,7 +230,7 @@ func TestWorkerLostAfterAnswer(t *testing.T) {
 		s.wantResult(id, fmt.Sprint(i))
 	}
 	s.wantQuiet()
-	b.joined(t, typ).wantQuiet()
+	b.servingWorker(t, typ).wantQuiet()
 }
 
 // TestBadFrameDuringRun: if the broker closes a worker because of a bad frame, the worker's job
@@ -240,7 +240,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	b := shared(t)
 	t.Run("size_error", func(t *testing.T) {
 		typ := name("bad")
-		w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.wantJob(id)
 		w.raw(announce(0x7fffffff))
@@ -253,7 +253,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	})
 	t.Run("invalid_json", func(t *testing.T) {
 		typ := name("bad")
-		w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.wantJob(id)
 		w.raw(pack(`{"action":"respond","body":[1,}`))
@@ -270,7 +270,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	})
 	t.Run("invalid UTF-8", func(t *testing.T) {
 		typ := name("bad")
-		w, successor, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.wantJob(id)
 		w.raw(pack("{\"action\":\"respond\",\"body\":\"\xff\"}"))
@@ -287,7 +287,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	t.Run("an idle one gets no jobs any more", func(t *testing.T) {
 		for _, bad := range []string{"{", "\xff"} {
 			typ := name("bad")
-			w, s := b.joined(t, typ), b.submitter(t)
+			w, s := b.servingWorker(t, typ), b.submitter(t)
 			w.raw(pack(bad))
 			w.wantError("invalid_json")
 			if staysOrCloses(t, w.conn) {
@@ -295,19 +295,19 @@ func TestBadFrameDuringRun(t *testing.T) {
 				continue
 			}
 			id := s.fresh(typ, `0`)
-			b.joined(t, typ).wantJob(id)
+			b.servingWorker(t, typ).wantJob(id)
 		}
 	})
 	t.Run("its submitter may be gone", func(t *testing.T) {
 		typ := name("bad")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id := s.fresh(typ, `0`)
 		w.wantJob(id)
 		s.close()
 		w.raw(announce(0xffffffff))
 		w.wantError("size_error")
 		w.wantEOF()
-		b.claim(t, id, name("bad"))
+		b.submitWhenFree(t, id, name("bad"))
 	})
 }
 

@@ -24,7 +24,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 			if got := b.state(t, id); got != "queued" {
 				t.Errorf("state %q", got)
 			}
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			if got, body := w.job(); got != id || body != `{"keep":1}` {
 				t.Fatalf("job %q %s", got, body)
 			}
@@ -35,7 +35,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	t.Run("nothing is sent about it", func(t *testing.T) {
 		t.Parallel()
 		typ := name("detach")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		answered := s.freshWith(typ, `1`, `,"detach":true,"progress":true`)
 		w.wantJob(answered)
 		w.progress(`50`)
@@ -55,7 +55,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	t.Run("holds its id", func(t *testing.T) {
 		t.Parallel()
 		typ := name("detach")
-		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		s.close()
@@ -90,7 +90,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 		own := s.freshWith(typ, `1`, `,"detach":true`)
 		s.cancel(own)
 		s.wantQuiet()
-		b.joined(t, typ).wantQuiet()
+		b.servingWorker(t, typ).wantQuiet()
 		orphan := s.freshWith(typ, `1`, `,"detach":true,"delay_ms":60000`)
 		s.close()
 		other.cancel(orphan)
@@ -123,7 +123,7 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 	b := shared(t)
 	t.Run("false: the result is the first frame", func(t *testing.T) {
 		typ := name("ack")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := name("job")
 		s.put(id, typ, `1`, `,"ack":false`)
 		w.wantJob(id)
@@ -171,7 +171,7 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 	})
 	t.Run("fire and forget", func(t *testing.T) {
 		typ := name("ack")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 20 {
 			id := name("job")
 			s.put(id, typ, `1`, `,"ack":false,"detach":true`)
@@ -187,7 +187,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	b := shared(t)
 	t.Run("to one that asked", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		for _, body := range []string{`1`, `null`, `{"b" : 1e400, "a":"\u00e9"}`, `[ ]`, `"` + strings.Repeat("p", 100<<10) + `"`} {
@@ -200,7 +200,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("to nobody else", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for _, fields := range []string{``, `,"progress":false`, `,"progress":null`} {
 			id := s.freshWith(typ, `1`, fields)
 			w.wantJob(id)
@@ -212,7 +212,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("in order, and never after the end", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 20 {
 			id := s.freshWith(typ, `1`, `,"progress":true`)
 			w.wantJob(id)
@@ -240,7 +240,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		for _, v := range []string{`5`, `"another"`, `null`, `[]`} {
@@ -254,7 +254,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("prolongs nothing", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"timeout_ms":200,"retries":0,"progress":true`)
 		w.wantJob(id)
@@ -277,7 +277,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("of an unwanted run", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -288,7 +288,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("of every run of a job", func(t *testing.T) {
 		typ := name("progress")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		for i := range 3 {
 			w.wantJob(id)
@@ -303,7 +303,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	t.Run("to a submitter that never reads", func(t *testing.T) {
 		b := start(t, "--max-outbound=1MiB")
 		typ := name("progress")
-		s, w := submitter{slowReader(t, b.submitAddr)}, b.joined(t, typ)
+		s, w := submitter{slowReader(t, b.submitAddr)}, b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		body := quote(strings.Repeat("p", 32<<10))
@@ -314,6 +314,6 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 			t.Errorf("resident memory is %d MiB", grown/mib)
 		}
 		w.respond(`1`)
-		b.alive(t)
+		b.checkAlive(t)
 	})
 }

@@ -87,7 +87,7 @@ func TestSubmitRefusals(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("after")
-	s, w := b.submitter(t), b.joined(t, typ) // all cases use one connection, which none of them may close
+	s, w := b.submitter(t), b.servingWorker(t, typ) // all cases use one connection, which none of them may close
 	for _, r := range submitRefusals {
 		t.Run(r.what, func(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
@@ -101,7 +101,7 @@ func TestWorkerRefusals(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("after")
-	w, s := b.joined(t, typ), b.submitter(t)
+	w, s := b.servingWorker(t, typ), b.submitter(t)
 	for _, r := range workerRefusals {
 		t.Run("idle: "+r.what, func(t *testing.T) {
 			w := worker{&conn{t, w.net, w.in}}
@@ -203,7 +203,7 @@ func TestInvalidJSON(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("bystander")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for _, c := range brokenPayloads {
 		for _, port := range []string{"submit", "work"} {
 			t.Run(fmt.Sprintf("%s: %s", port, c.name), func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestEmptyFrame(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("empty")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	t.Run("submitter", func(t *testing.T) {
 		for range 3 {
 			s.raw(announce(0))
@@ -278,7 +278,7 @@ func TestNestingBombs(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("bystander")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	const deep = 1_000_000
 	for _, c := range []struct{ name, body string }{
 		{"arrays", strings.Repeat("[", deep) + strings.Repeat("]", deep)},
@@ -295,7 +295,7 @@ func TestNestingBombs(t *testing.T) {
 		})
 		t.Run("answer: "+c.name, func(t *testing.T) {
 			bomb := name("bomb")
-			bad, owner := b.joined(t, bomb), b.submitter(t)
+			bad, owner := b.servingWorker(t, bomb), b.submitter(t)
 			id := owner.fresh(bomb, `1`)
 			bad.wantJob(id)
 			bad.send(`{"action":"respond","body":%s}`, c.body)

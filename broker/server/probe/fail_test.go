@@ -10,7 +10,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	b := shared(t)
 	t.Run("its reason is passed on", func(t *testing.T) {
 		typ := name("fail")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for _, reason := range []string{"disk full", "é \"quoted\" \\ \n 😀", strings.Repeat("long ", 100)} {
 			id := s.freshWith(typ, `1`, `,"retries":0`)
 			w.wantJob(id)
@@ -22,7 +22,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	})
 	t.Run("the default reason", func(t *testing.T) {
 		typ := name("fail")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":0`)
 		w.wantJob(id)
 		w.fail(``)
@@ -32,7 +32,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	})
 	t.Run("retry false ends the job at once", func(t *testing.T) {
 		typ := name("fail")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1000`)
 		w.wantJob(id)
 		w.fail(`,"retry":false,"reason":"hopeless","delay_ms":5`)
@@ -44,7 +44,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	})
 	t.Run("ok first, then the next job", func(t *testing.T) {
 		typ := name("fail")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		next := s.freshWith(typ, `1`, `,"priority":1`)
@@ -55,7 +55,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	})
 	t.Run("the retry goes to the longest idle", func(t *testing.T) {
 		typ := name("fail")
-		s, w, other := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.fail(``)
@@ -72,7 +72,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("fail")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":0`)
 		w.wantJob(id)
 		w.fail(`,"id":["another"]`)
@@ -80,7 +80,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	})
 	t.Run("after its submitter went", func(t *testing.T) {
 		typ := name("fail")
-		s, w, other := b.submitter(t), b.joined(t, typ), b.submitter(t)
+		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		mark := s.fresh(name("elsewhere"), `1`)
@@ -99,7 +99,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	b := shared(t)
 	t.Run("idle", func(t *testing.T) {
 		typ := name("leave")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		w.leave()
 		id := s.fresh(typ, `1`)
 		w.wantQuiet()
@@ -108,7 +108,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	})
 	t.Run("at work", func(t *testing.T) {
 		typ := name("leave")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		next := s.fresh(typ, `1`)
@@ -117,29 +117,29 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		s.wantResult(id, `2`)
 		w.wantQuiet()
 		w.close() // loses nothing
-		successor := b.joined(t, typ)
+		successor := b.servingWorker(t, typ)
 		successor.wantJob(next)
 		successor.respond(`3`)
 		s.wantResult(next, `3`)
 	})
 	t.Run("at work, then failed", func(t *testing.T) {
 		typ := name("leave")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.leave()
 		w.fail(``)
 		w.wantQuiet() // the worker does not even get the job that it has failed
-		b.joined(t, typ).wantJob(id)
+		b.servingWorker(t, typ).wantJob(id)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
 		typ := name("leave")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.leave()
 		w.close()
-		b.joined(t, typ).wantJob(id)
+		b.servingWorker(t, typ).wantJob(id)
 	})
 	t.Run("twice, and unjoined", func(t *testing.T) {
 		w := b.worker(t)
@@ -154,7 +154,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	})
 	t.Run("undone at work", func(t *testing.T) {
 		typ, other := name("leave"), name("leave")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		next := s.fresh(other, `1`)
@@ -166,7 +166,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	})
 	t.Run("with several jobs out", func(t *testing.T) {
 		typ := name("leave")
-		s, w := b.submitter(t), b.named(t, typ, "3")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 3 {
 			ids = append(ids, s.fresh(typ, `1`))

@@ -105,7 +105,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.flood(typ, "a", 60, in("a"))
 		s.flood(typ, "b", 20, in("b"))
 		s.flood(typ, "c", 20, in("c"))
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		checkTurns(t, b.takeAll(t, w, 60), 3)
 		b.takeAll(t, w, 40)
 	})
@@ -114,7 +114,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "a", 10, in("a"))
 		s.flood(typ, "b", 10, in("b"))
-		if got := b.takeAll(t, b.joined(t, typ), 20); !slices.IsSorted(got) {
+		if got := b.takeAll(t, b.servingWorker(t, typ), 20); !slices.IsSorted(got) {
 			t.Errorf("order %v", got)
 		}
 	})
@@ -124,7 +124,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.flood(typ, "a", 30, in("a"))
 		s.flood(typ, "b", 30, in("b"))
 		b.makeFair(t, typ)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		checkTurns(t, b.takeAll(t, w, 20), 2)
 		b.http(t, "PUT", "/v1/types/"+typ, `{"fair":false}`, 200)
 		rest := b.takeAll(t, w, 40)
@@ -138,7 +138,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "a", 20, in("a", "shared"))
 		s.flood(typ, "b", 20, in("b", "shared"))
-		checkTurns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
+		checkTurns(t, b.takeAll(t, b.servingWorker(t, typ), 40), 2)
 	})
 	t.Run("a submitter is a group of its own", func(t *testing.T) {
 		typ := name("fair")
@@ -147,7 +147,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		one.flood(typ, "a", 30, "")
 		two.flood(typ, "b", 10, "")
 		two.flood(typ, "c", 10, in("c"))
-		checkTurns(t, b.takeAll(t, b.joined(t, typ), 30), 3)
+		checkTurns(t, b.takeAll(t, b.servingWorker(t, typ), 30), 3)
 	})
 	t.Run("two submitters that name one group share it", func(t *testing.T) {
 		typ := name("fair")
@@ -156,7 +156,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		one.flood(typ, "a0", 10, in("a"))
 		two.flood(typ, "a1", 10, in("a"))
 		two.flood(typ, "b", 20, in("b"))
-		checkTurns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
+		checkTurns(t, b.takeAll(t, b.servingWorker(t, typ), 40), 2)
 	})
 	t.Run("priority comes first", func(t *testing.T) {
 		typ := name("fair")
@@ -164,7 +164,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "b", 5, in("b"))
 		s.flood(typ, "a", 5, in("a")+`,"priority":5`)
-		got := b.takeAll(t, b.joined(t, typ), 10)
+		got := b.takeAll(t, b.servingWorker(t, typ), 10)
 		if got[4] != "a0004" || got[5] != "b0000" {
 			t.Errorf("order %v", got)
 		}
@@ -175,7 +175,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "a", 40, in("a"))
 		s.flood(typ, "b", 40, in("b"))
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		b.takeAll(t, w, 20)
 		_, _ = w.job() // one job is out
 		late := b.submitter(t).newcomer(typ, "c", in("c"))
@@ -198,7 +198,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.flood(typ, "c", 20, in(g))
 		s.flood(typ, "a", 40, in("a"))
 		s.flood(typ, "b", 40, in("b"))
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		checkTurns(t, b.takeAll(t, w, 20), 2)
 		_, _ = w.job()
 		b.dropRule(t, g)
@@ -211,7 +211,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "a", 3, in("a"))
 		s.flood(typ, "b", 3, in("b"))
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		var got []string
 		for range 2 {
 			_, body := w.job()
@@ -232,7 +232,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.freshWith(typ, `"a0"`, in("a")+`,"age_ms":60000`)
 		s.freshWith(typ, `"a3"`, in("a"))
 		s.change(late, `"delay_ms":0`)
-		if got := fmt.Sprint(b.takeAll(t, b.joined(t, typ), 4)); got != "[a0 a1 a2 a3]" {
+		if got := fmt.Sprint(b.takeAll(t, b.servingWorker(t, typ), 4)); got != "[a0 a1 a2 a3]" {
 			t.Errorf("order %s", got)
 		}
 	})
@@ -243,7 +243,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s.flood(typ, "a", 10, in("a"))
 		id := s.freshWith(typ, `"z"`, in("a"))
 		s.change(id, `"groups":["z"]`)
-		if got := b.takeAll(t, b.joined(t, typ), 11); !slices.Contains(got[:2], "z") {
+		if got := b.takeAll(t, b.servingWorker(t, typ), 11); !slices.Contains(got[:2], "z") {
 			t.Errorf("order %v", got)
 		}
 	})
@@ -256,7 +256,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		two.flood(typ, "b", 6, "")
 		b.lose(t, one, (*conn).close)
 		two.attach(id, "queued", "")
-		got := b.takeAll(t, b.joined(t, typ), 13)
+		got := b.takeAll(t, b.servingWorker(t, typ), 13)
 		checkTurns(t, got[:12], 2)
 	})
 	t.Run("turns through loss of a worker", func(t *testing.T) {
@@ -265,11 +265,11 @@ func TestTenantsTakeTurns(t *testing.T) {
 		s := b.submitter(t)
 		s.flood(typ, "a", 5, in("a"))
 		s.flood(typ, "b", 5, in("b"))
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		id, _ := w.job()
 		w.close()
 		b.waitState(t, id, "queued")
-		if got := b.takeAll(t, b.joined(t, typ), 10); len(got) != 10 {
+		if got := b.takeAll(t, b.servingWorker(t, typ), 10); len(got) != 10 {
 			t.Errorf("order %v", got)
 		}
 	})

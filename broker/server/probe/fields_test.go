@@ -76,7 +76,7 @@ func TestSubmitNumbers(t *testing.T) {
 				s.freshWith(name("elsewhere"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
 			}
 			// null counts as absent, so the job is handled like any other
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, n.key))
 			w.wantJob(id)
 			w.respond(`2`)
@@ -123,7 +123,7 @@ func TestSubmitBooleans(t *testing.T) {
 				s.submit(id, name("t"), `1`)
 			}
 			typ := name("field")
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, key))
 			w.wantJob(id)
 			w.respond(`2`)
@@ -137,7 +137,7 @@ func TestJoinFields(t *testing.T) {
 	b := shared(t)
 	limit := limits(t, b)["max_prefetch"]
 	typ := name("join")
-	w, s := b.joined(t, typ), b.submitter(t)
+	w, s := b.servingWorker(t, typ), b.submitter(t)
 	refuse := func(t *testing.T, fields, code string, parts ...string) {
 		t.Helper()
 		w := worker{&conn{t, w.net, w.in}}
@@ -176,7 +176,7 @@ func TestFailFields(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("fail")
-	w, s := b.joined(t, typ), b.submitter(t)
+	w, s := b.servingWorker(t, typ), b.submitter(t)
 	id := s.fresh(typ, `1`)
 	w.wantJob(id)
 	refuse := func(t *testing.T, fields, codes string, parts ...string) {
@@ -244,7 +244,7 @@ func TestCancelFields(t *testing.T) {
 func TestVerbOfOtherPortIsRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	s, w := b.submitter(t), b.joined(t, name("port"))
+	s, w := b.submitter(t), b.servingWorker(t, name("port"))
 	for _, verb := range []string{"fail", "progress", "leave"} {
 		s.send(`{"action":%q}`, verb)
 		checkReason(t, s.wantError("invalid_action"), "not_a_slave")

@@ -62,7 +62,7 @@ func TestFramesInAnySegments(t *testing.T) {
 	})
 	t.Run("a thousand frames in one segment", func(t *testing.T) {
 		typ := name("segment")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		var batch []byte
 		for i := range 1000 {
 			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d}`, typ, i, typ, i))...)
@@ -109,7 +109,7 @@ func TestFramesInAnySegments(t *testing.T) {
 	})
 	t.Run("a big frame and a small one behind it", func(t *testing.T) {
 		typ := name("big")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		big := quote(strings.Repeat("y", 3<<20))
 		id1, id2 := name("job"), name("job")
 		s.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s}`, id1, typ, big)),
@@ -136,7 +136,7 @@ func TestFrameSize(t *testing.T) {
 	const limit = 64 << 10
 	b := start(t, "--max-frame=64KiB")
 	typ := name("size")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	t.Run("exactly the limit", func(t *testing.T) {
 		s.raw(submitOf(limit, "exact", typ))
 		s.ack("exact")
@@ -179,7 +179,7 @@ func TestFrameSize(t *testing.T) {
 	t.Run("the default limit is 16 MiB", func(t *testing.T) {
 		b := shared(t)
 		typ := name("size")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := name("big")
 		s.raw(submitOf(16<<20, id, typ))
 		s.ack(id)
@@ -214,7 +214,7 @@ func TestAnnouncedLengths(t *testing.T) {
 				case "submit":
 					bad = b.submitter(t).conn
 				case "idle worker":
-					bad = b.joined(t, name("huge")).conn
+					bad = b.servingWorker(t, name("huge")).conn
 				default:
 					bad = b.worker(t).conn
 				}
@@ -231,7 +231,7 @@ func TestGarbageHarmsOnlyItsSender(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("bystander")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	runParallel(t, 8, func(f *parallelT, i int) {
@@ -267,7 +267,7 @@ func TestGarbageHarmsOnlyItsSender(t *testing.T) {
 		}
 	})
 	serve(t, s, w, typ)
-	b.alive(t)
+	b.checkAlive(t)
 	if text := b.Log.String(); bytes.Contains([]byte(text), []byte("panic")) {
 		t.Errorf("the log speaks of a panic:\n%s", b.tail())
 	}

@@ -46,8 +46,11 @@ func (d *daemon) checkGroup(t tb, group string, waiting, running, held int) {
 
 func in(groups ...string) string { return `,"groups":` + list(groups...) }
 
-// many returns a worker with room for a hundred jobs.
-func (d *daemon) many(t tb, typ string) worker { t.Helper(); return d.named(t, typ, "100") }
+// workerWithRoom returns a worker with room for a hundred jobs.
+func (d *daemon) workerWithRoom(t tb, typ string) worker {
+	t.Helper()
+	return d.workerWithPrefetch(t, typ, "100")
+}
 
 func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Parallel()
@@ -78,7 +81,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		}
 		other := s.freshWith(typ, `1`, in(p+"-b"))
 		free := s.fresh(typ, `1`)
-		w := b.many(t, typ)
+		w := b.workerWithRoom(t, typ)
 		for _, id := range []string{a[0], a[1], other, free} { // a job that is held back holds no other back
 			w.wantJob(id)
 		}
@@ -98,7 +101,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("across types", func(t *testing.T) {
 		g, one, two := name("group"), name("group"), name("group")
 		b.rule(t, g, `{"concurrency":1}`)
-		s, w, other := b.submitter(t), b.joined(t, one), b.joined(t, two)
+		s, w, other := b.submitter(t), b.servingWorker(t, one), b.servingWorker(t, two)
 		id := s.freshWith(one, `1`, in(g))
 		w.wantJob(id)
 		next := s.freshWith(two, `1`, in(g))
@@ -110,7 +113,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		g, h, typ := name("group"), name("group"), name("group")
 		b.rule(t, g, `{"concurrency":1}`)
 		b.rule(t, h, `{"concurrency":1}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first := s.freshWith(typ, `1`, in(g))
 		w.wantJob(first)
 		both := s.freshWith(typ, `1`, in(h, g)) // waits for g, and takes up no place in h
@@ -127,7 +130,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		p, typ := name("group"), name("group")
 		b.rule(t, p+"*", `{"concurrency":3}`)
 		b.rule(t, "*"+p+"-a", `{"concurrency":1}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		w.wantJob(s.freshWith(typ, `1`, in(p+"-a")))
 		s.freshWith(typ, `1`, in(p+"-a"))
 		for range 3 {
@@ -140,7 +143,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":1}`)
 		b.limitType(t, typ, `{"concurrency":2}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first, second := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
 		third, fourth := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.wantJob(first)
@@ -154,7 +157,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("concurrency 0 holds all", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":0}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		held := s.freshWith(typ, `1`, in(g))
 		w.wantJob(s.fresh(typ, `1`))
 		w.wantQuiet()
@@ -164,7 +167,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("a changed rule counts at once, nothing is stopped", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":3}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		var ids []string
 		for range 6 {
 			ids = append(ids, s.freshWith(typ, `1`, in(g)))
@@ -189,7 +192,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		s := b.submitter(t)
 		first, second := s.freshWith(typ, `1`, in(p+"-x")), s.freshWith(typ, `1`, in(p+"-x"))
 		b.rule(t, p+"-*", `{"concurrency":1}`)
-		w := b.many(t, typ)
+		w := b.workerWithRoom(t, typ)
 		w.wantJob(first)
 		w.wantQuiet()
 		w.respondTo(first, `1`)
@@ -198,7 +201,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("groups by value, and only whole", func(t *testing.T) {
 		p, typ := name("group"), name("group")
 		b.rule(t, p+"é", `{"concurrency":0}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		s.freshWith(typ, `1`, `,"groups":["`+p+`\u00e9"]`)
 		w.wantQuiet()
 		w.wantJob(s.freshWith(typ, `1`, in(p)))
@@ -207,7 +210,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("rate and burst", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"rate":0.001,"burst":3}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		var ids []string
 		for range 5 {
 			ids = append(ids, s.freshWith(typ, `1`, in(g)))
@@ -228,7 +231,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("the default burst is the rate, at least 1", func(t *testing.T) {
 		p, typ := name("group"), name("group")
 		b.rule(t, p+"-slow", `{"rate":0.001}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		w.wantJob(s.freshWith(typ, `1`, in(p+"-slow")))
 		s.freshWith(typ, `1`, in(p+"-slow"))
 		w.wantQuiet()
@@ -237,7 +240,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		t.Parallel()
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"rate":10,"burst":1}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		begin := time.Now()
 		for range 5 {
 			s.freshWith(typ, `1`, in(g))
@@ -251,7 +254,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("release gives back place and token, fail does not", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"rate":0.001,"burst":1,"concurrency":1}`)
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, in(g))
 		for range 5 {
 			w.wantJob(id)
@@ -267,7 +270,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("an unwanted run holds its place to its end", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":1}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		id := s.freshWith(typ, `1`, in(g))
 		w.wantJob(id)
 		s.cancel(id)
@@ -293,7 +296,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("a retry that waits holds none", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":1}`)
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, in(g)+`,"backoff_ms":60000`)
 		w.wantJob(id)
 		next := s.freshWith(typ, `1`, in(g))
@@ -304,12 +307,12 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("a lost worker gives places back", func(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":2}`)
-		s, w := b.submitter(t), b.many(t, typ)
+		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first, second, third := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
 		w.wantJob(first)
 		w.wantJob(second)
 		w.close()
-		w = b.many(t, typ)
+		w = b.workerWithRoom(t, typ)
 		w.wantJob(first)
 		w.wantJob(second)
 		w.respondTo(first, `1`)
@@ -347,7 +350,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":0}`)
 		s := b.submitter(t)
-		b.joined(t, typ)
+		b.servingWorker(t, typ)
 		job := b.info(t, s.freshWith(typ, `1`, in("free-"+g, g)))
 		if holds, _ := job["holds"].(string); !strings.Contains(holds, g) {
 			t.Errorf("holds %q does not name %q", holds, g)
@@ -370,7 +373,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		low := s.freshWith(typ, `1`, in(g))
 		high := s.freshWith(typ, `1`, in(g)+`,"priority":5`)
 		free := s.freshWith(typ, `1`, `,"priority":1`)
-		w := b.many(t, typ)
+		w := b.workerWithRoom(t, typ)
 		w.wantJob(high)
 		w.wantJob(free)
 		w.wantQuiet()

@@ -115,7 +115,7 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 	})
 	t.Run("in no progress and no error", func(t *testing.T) {
 		typ := name("head")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
 		w.wantJob(id)
 		w.progress(`1`)

@@ -79,7 +79,7 @@ func TestHelloIsAnswered(t *testing.T) {
 	}
 	t.Run("after a submit and a join", func(t *testing.T) {
 		typ := name("hello")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		serve(t, s, w, typ)
 		for _, c := range []*conn{s.conn, w.conn} {
 			c.send(`{"action":"hello"}`)
@@ -282,7 +282,7 @@ func TestHeartbeat(t *testing.T) {
 		if f.text("id") != id {
 			t.Fatalf("got %s", f)
 		}
-		successor := b.joined(t, typ)
+		successor := b.servingWorker(t, typ)
 		successor.wantJob(id)
 		successor.respond(`1`)
 		s.wantResult(id, `1`)

@@ -54,8 +54,8 @@ func (w worker) wantNotice(id string) {
 	}
 }
 
-// named returns a worker that joined with prefetch.
-func (d *daemon) named(t tb, typ, prefetch string) worker {
+// workerWithPrefetch returns a worker that joined with prefetch.
+func (d *daemon) workerWithPrefetch(t tb, typ, prefetch string) worker {
 	t.Helper()
 	w := d.worker(t)
 	w.joinWith(typ, `,"prefetch":`+prefetch)

@@ -37,7 +37,7 @@ func TestCountersMoveByWhatHappened(t *testing.T) {
 	for range jobs {
 		s.fresh(typ, `1`)
 	}
-	w := b.joined(t, typ)
+	w := b.servingWorker(t, typ)
 	for range jobs {
 		id, _ := w.job()
 		w.respond(`2`)
@@ -164,5 +164,5 @@ func TestHTTPOff(t *testing.T) {
 	if b.httpAddr != "" {
 		t.Errorf("http_addr is %q with --http-addr=", b.httpAddr)
 	}
-	b.alive(t)
+	b.checkAlive(t)
 }

@@ -39,7 +39,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	b := shared(t)
 	t.Run("as long as the connection lives, all is as without", func(t *testing.T) {
 		typ := name("keep")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 30 {
 			id := s.freshWith(typ, `1`, keep)
 			w.wantJob(id)
@@ -61,7 +61,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 			if got := b.state(t, id); got != "queued" {
 				t.Fatalf("state %q, want queued", got)
 			}
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			w.wantJob(id)
 			w.respond(`{"v" : 1e400}`)
 			if got := b.state(t, id); got != "ended" {
@@ -89,12 +89,12 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	})
 	t.Run("without its connection it is retried", func(t *testing.T) {
 		typ := name("keep")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, keep)
 		w.wantJob(id)
 		b.lose(t, s, (*conn).reset)
 		w.close()
-		w = b.joined(t, typ)
+		w = b.servingWorker(t, typ)
 		w.wantJob(id)
 		w.fail("")
 		w.wantJob(id)
@@ -129,7 +129,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		timed := s.freshWith(typ, `1`, keep+`,"retries":0,"timeout_ms":20`)
 		expired := s.freshWith(name("keep"), `1`, keep+`,"expires_ms":2000`)
 		b.lose(t, s, (*conn).close)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantJob(failed)
 		w.fail(`,"reason":"as it happens"`)
 		w.wantJob(timed)
@@ -288,7 +288,7 @@ func TestKeptHalfRead(t *testing.T) {
 	b := shared(t)
 	typ := name("half")
 	body := quote(strings.Repeat("h", 8<<20))
-	w := b.joined(t, typ)
+	w := b.servingWorker(t, typ)
 	s := submitter{slowReader(t, b.submitAddr)}
 	id := s.freshWith(typ, `1`, keep)
 	w.wantJob(id)

@@ -89,7 +89,7 @@ rate = 2.5
 		t.Parallel()
 		path := limitsFile(t, "groups.a.concurrency = 1\ngroups.b.concurrency = 0\ntypes.t.fair = true\n")
 		b := start(t, "--limits="+path)
-		s, w := b.submitter(t), b.many(t, "t")
+		s, w := b.submitter(t), b.workerWithRoom(t, "t")
 		held := s.freshWith("t", `1`, in("b"))
 		w.wantJob(s.freshWith("t", `1`, in("a")))
 		second := s.freshWith("t", `1`, in("a"))
@@ -155,7 +155,7 @@ rate = 2.5
 		if !b.isFair(t, "t") {
 			t.Error("fair set over HTTP is gone")
 		}
-		s, w := b.submitter(t), b.many(t, "t") // only the file's limits of the type apply
+		s, w := b.submitter(t), b.workerWithRoom(t, "t") // only the file's limits of the type apply
 		for range 4 {
 			s.fresh("t", `1`)
 		}

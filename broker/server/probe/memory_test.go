@@ -68,7 +68,7 @@ func TestMemoryReturned(t *testing.T) {
 	t.Run("after a backlog was worked off", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		b.alive(t)
+		b.checkAlive(t)
 		base := b.usage().RSS
 		typ := name("backlog")
 		s := b.submitter(t)
@@ -78,7 +78,7 @@ func TestMemoryReturned(t *testing.T) {
 		}
 		var ws []worker
 		for range 4 {
-			ws = append(ws, b.joined(t, typ))
+			ws = append(ws, b.servingWorker(t, typ))
 		}
 		done := make(chan struct{})
 		go func() {
@@ -103,20 +103,20 @@ func TestMemoryReturned(t *testing.T) {
 		}
 		<-done
 		b.awaitMemory(t, "backlog worked off", base, peak, base+(peak-base)/3+16*mib)
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("after its submitter was gone", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		b.alive(t)
+		b.checkAlive(t)
 		base := b.usage().RSS
 		typ := name("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
 		s.close()
-		b.claim(t, "m-0", name("new"))
+		b.submitWhenFree(t, "m-0", name("new"))
 		b.awaitMemory(t, "submitter gone", base, peak, base+(peak-base)/3+16*mib)
-		b.alive(t)
+		b.checkAlive(t)
 	})
 }
 
@@ -137,7 +137,7 @@ func TestPartialFrames(t *testing.T) {
 			t.Parallel()
 			b := start(t, c.flags...)
 			typ := name("bystander")
-			s, w := b.submitter(t), b.joined(t, typ)
+			s, w := b.submitter(t), b.servingWorker(t, typ)
 			serve(t, s, w, typ)
 			base := b.usage().RSS
 			peak := base
@@ -179,7 +179,7 @@ func TestPartialFrames(t *testing.T) {
 			}
 			serve(t, s, w, typ)
 			b.awaitMemory(t, "halves gone", base, peak, base+(peak-base)/3+16*mib)
-			b.alive(t)
+			b.checkAlive(t)
 		})
 	}
 }
@@ -189,7 +189,7 @@ func TestAnnouncedLengthMemory(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := name("bystander")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	serve(t, s, w, typ)
 	base := b.usage().RSS
 	const peers = 200 // 3.2 GiB announced
@@ -216,8 +216,8 @@ func TestTrickledBigFrame(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ, other := name("trickle"), name("other")
-	s, w := b.submitter(t), b.joined(t, other)
-	slow, taker := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, other)
+	slow, taker := b.submitter(t), b.servingWorker(t, typ)
 	whole := submitOf(16*mib, "trickled", typ)
 	begin := time.Now()
 	worst := time.Duration(0)

@@ -15,7 +15,7 @@ func TestUniqueIDs(t *testing.T) {
 		id := s.fresh(typ, `"first"`)
 		s.put(id, typ, `"second"`, "")
 		s.wantErrorFor("id_exists", id)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		if got, body := w.job(); got != id || body != `"first"` {
 			t.Fatalf("the refused one shows: job %q body %s", got, body)
 		}
@@ -25,7 +25,7 @@ func TestUniqueIDs(t *testing.T) {
 	})
 	t.Run("taken while running", func(t *testing.T) {
 		typ := name("uniq")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.put(id, typ, `2`, "")
@@ -42,7 +42,7 @@ func TestUniqueIDs(t *testing.T) {
 	})
 	t.Run("free after the answer", func(t *testing.T) {
 		typ := name("uniq")
-		s1, s2, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		s1, s2, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		id := name("again")
 		for i := range 20 {
 			s := s1
@@ -57,7 +57,7 @@ func TestUniqueIDs(t *testing.T) {
 	})
 	t.Run("free once the worker has its ok", func(t *testing.T) {
 		typ := name("uniq")
-		s1, s2, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		s1, s2, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		id := s1.fresh(typ, `1`)
 		w.wantJob(id)
 		w.respond(`2`)
@@ -113,7 +113,7 @@ func TestNameValues(t *testing.T) {
 				s.ack(value)
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[1], typ)
 				s.wantErrorFor("id_exists", value)
-				w := b.joined(t, typ)
+				w := b.servingWorker(t, typ)
 				w.wantJob(value)
 				w.respond(`2`)
 				s.wantResult(value, `2`)
@@ -212,7 +212,7 @@ func TestNameLength(t *testing.T) {
 			s := b.submitter(t)
 			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits), typ)
 			s.ack(strings.Repeat(c.unit, c.fits))
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			w.wantJob(strings.Repeat(c.unit, c.fits))
 			w.respond(`2`)
 			s.wantResult(strings.Repeat(c.unit, c.fits), `2`)
@@ -262,7 +262,7 @@ func TestKeyCase(t *testing.T) {
 	}
 	t.Run("other case is an extra key", func(t *testing.T) {
 		typ := name("case")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		s.send(`{"action":"submit","Action":"x","id":%q,"ID":5,"type":%q,"Type":"y","body":1,"BODY":2,"Priority":"x"}`, typ, typ)
 		s.ack(typ)
 		if _, body := w.job(); body != `1` {
@@ -300,10 +300,10 @@ func TestDuplicateKeys(t *testing.T) {
 		id := name("twice")
 		s.send(`{"action":"submit","id":%q,"type":%q,"type":%q,"body":1}`, id, one, two)
 		s.ack(id)
-		b.joined(t, pick(one, two)).wantJob(id)
+		b.servingWorker(t, pick(one, two)).wantJob(id)
 	})
 	t.Run("body", func(t *testing.T) {
-		w := b.joined(t, base+"-body")
+		w := b.servingWorker(t, base+"-body")
 		s.send(`{"action":"submit","id":%q,"type":%q,"body":1,"body":{"a":2}}`, base+"-body", base+"-body")
 		s.ack(base + "-body")
 		if _, body := w.job(); body != pick(`1`, `{"a":2}`) {
@@ -314,7 +314,7 @@ func TestDuplicateKeys(t *testing.T) {
 		s.wantResult(base+"-body", pick(`1`, `2`))
 	})
 	t.Run("escaped key is the same key", func(t *testing.T) {
-		w := b.joined(t, base+"-esc")
+		w := b.servingWorker(t, base+"-esc")
 		s.send(`{"action":"submit","id":%q,"type":%q,"body":1,"\u0062ody":2}`, base+"-esc", base+"-esc")
 		s.ack(base + "-esc")
 		if _, body := w.job(); body != pick(`1`, `2`) {
@@ -327,7 +327,7 @@ func TestDuplicateKeys(t *testing.T) {
 			s.send(`{"action":"submit","id":"%s-%d","type":%q,"body":1,%s}`, typ, i, typ, p)
 			s.ack(fmt.Sprintf("%s-%d", typ, i))
 		}
-		b.joined(t, typ).wantJob(pick(typ+"-1", typ+"-0"))
+		b.servingWorker(t, typ).wantJob(pick(typ+"-1", typ+"-0"))
 	})
 	t.Run("action", func(t *testing.T) {
 		s.send(`{"action":"frobnicate","action":"submit","id":%q,"type":"t","body":1}`, base+"-action")

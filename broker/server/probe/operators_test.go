@@ -125,7 +125,7 @@ func TestHTTPJobs(t *testing.T) {
 			t.Errorf("state %q, want delayed", got)
 		}
 		b.waitState(t, id, "queued")
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		if got := b.state(t, id); got != "running" {
 			t.Errorf("state %q, want running", got)
@@ -137,7 +137,7 @@ func TestHTTPJobs(t *testing.T) {
 	})
 	t.Run("waiting for a retry is delayed", func(t *testing.T) {
 		typ := name("http")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"fail","delay_ms":60000}`)
@@ -148,7 +148,7 @@ func TestHTTPJobs(t *testing.T) {
 	})
 	t.Run("unwanted is running", func(t *testing.T) {
 		typ := name("http")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -183,7 +183,7 @@ func TestHTTPJobs(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		del(t, b, id, 200)
 		s.wantErrorFor("cancelled", id)
-		b.joined(t, typ).wantQuiet()
+		b.servingWorker(t, typ).wantQuiet()
 		s.submit(id, typ, `2`) // the id is free
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
@@ -204,7 +204,7 @@ func TestHTTPJobs(t *testing.T) {
 	})
 	t.Run("DELETE a running one is 409", func(t *testing.T) {
 		typ := name("http")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		del(t, b, id, 409)
@@ -249,7 +249,7 @@ func TestEachEndHasItsCount(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("ledger")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	want := map[string]int64{}
 	step := func(name string, do func(t *testing.T, s submitter, w worker), change ...string) {
 		t.Run(name, func(t *testing.T) {

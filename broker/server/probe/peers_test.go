@@ -23,8 +23,8 @@ type worker struct{ *conn }
 func (d *daemon) submitter(t tb) submitter { t.Helper(); return submitter{dial(t, d.submitAddr)} }
 func (d *daemon) worker(t tb) worker       { t.Helper(); return worker{dial(t, d.workerAddr)} }
 
-// joined returns a worker that serves a type.
-func (d *daemon) joined(t tb, typ string) worker {
+// servingWorker returns a worker that serves a type.
+func (d *daemon) servingWorker(t tb, typ string) worker {
 	t.Helper()
 	w := d.worker(t)
 	w.join(typ)
@@ -124,18 +124,18 @@ func serve(t tb, s submitter, w worker, typ string) {
 	s.wantResult(id, `"pong"`)
 }
 
-// alive checks that the daemon serves new peers.
-func (d *daemon) alive(t tb) {
+// checkAlive checks that the daemon serves new peers.
+func (d *daemon) checkAlive(t tb) {
 	t.Helper()
 	typ := name("alive")
-	s, w := d.submitter(t), d.joined(t, typ)
+	s, w := d.submitter(t), d.servingWorker(t, typ)
 	serve(t, s, w, typ)
 	s.close()
 	w.retire()
 }
 
-// claim submits a job under this id until the id is free, and returns the submitter.
-func (d *daemon) claim(t tb, id, typ string) submitter {
+// submitWhenFree submits a job under this id until the id is free, and returns the submitter.
+func (d *daemon) submitWhenFree(t tb, id, typ string) submitter {
 	t.Helper()
 	s := d.submitter(t)
 	until(t, fmt.Sprintf("id %q is free", id), func() error {

@@ -11,7 +11,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("so many jobs may be out", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "3")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 4 {
 			ids = append(ids, s.fresh(typ, `1`))
@@ -38,7 +38,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		for i := range 5 {
 			ids = append(ids, s.freshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, -i)))
 		}
-		w := b.named(t, typ, "5")
+		w := b.workerWithPrefetch(t, typ, "5")
 		for _, id := range ids {
 			w.wantJob(id)
 		}
@@ -46,7 +46,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("the socket names its jobs", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w, other := b.submitter(t), b.named(t, typ, "2"), b.worker(t)
+		s, w, other := b.submitter(t), b.workerWithPrefetch(t, typ, "2"), b.worker(t)
 		id, queued := s.fresh(typ, `1`), s.fresh(name("elsewhere"), `1`)
 		w.wantJob(id)
 		otherType := name("prefetch")
@@ -73,7 +73,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("without a job it is unknown_id", func(t *testing.T) {
 		t.Parallel()
-		w := b.named(t, name("prefetch"), "2")
+		w := b.workerWithPrefetch(t, name("prefetch"), "2")
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
 			w.wantError("missing_field")
@@ -84,7 +84,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("even with 1, and ever after", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "1")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.wantQuiet()
@@ -102,7 +102,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("ids by value", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "2")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		s.submit(typ+"é", typ, `1`)
 		w.wantJob(typ + "é")
 		w.send(`{"action":"respond","id":"%s\u00e9","body":2}`, typ)
@@ -112,7 +112,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("a failed respond leaves the job", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "2")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"respond","id":%q}`, id)
@@ -126,7 +126,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("sockets with room take turns", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w1, w2 := b.submitter(t), b.named(t, typ, "3"), b.named(t, typ, "3")
+		s, w1, w2 := b.submitter(t), b.workerWithPrefetch(t, typ, "3"), b.workerWithPrefetch(t, typ, "3")
 		for range 3 {
 			w1.wantJob(s.fresh(typ, `1`))
 			w2.wantJob(s.fresh(typ, `1`))
@@ -139,7 +139,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("a plain worker among them", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, plain, w := b.submitter(t), b.joined(t, typ), b.named(t, typ, "2")
+		s, plain, w := b.submitter(t), b.servingWorker(t, typ), b.workerWithPrefetch(t, typ, "2")
 		plain.wantJob(s.fresh(typ, `1`))
 		w.wantJob(s.fresh(typ, `1`))
 		w.wantJob(s.fresh(typ, `1`))
@@ -150,7 +150,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("rejoin with a larger number", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "1")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		var ids []string
 		for range 4 {
 			ids = append(ids, s.fresh(typ, `1`))
@@ -164,7 +164,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("rejoin with a smaller one", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "3")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 5 {
 			ids = append(ids, s.fresh(typ, `1`))
@@ -182,7 +182,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("what is out counts against another type", func(t *testing.T) {
 		t.Parallel()
 		one, two := name("prefetch"), name("prefetch")
-		s, w := b.submitter(t), b.named(t, one, "2")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, one, "2")
 		old := s.fresh(one, `1`)
 		w.wantJob(old)
 		new1, new2 := s.fresh(two, `1`), s.fresh(two, `1`)
@@ -196,7 +196,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("a plain worker at work asks for prefetch", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.joinWith(typ, `,"prefetch":2`)
@@ -211,7 +211,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("lost with several out", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "3")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		once := s.freshWith(typ, `1`, `,"retries":0`)
 		var ids []string
 		for range 3 {
@@ -225,7 +225,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		for _, id := range ids[:2] {
 			b.waitState(t, id, "queued")
 		}
-		w = b.named(t, typ, "3")
+		w = b.workerWithPrefetch(t, typ, "3")
 		for _, id := range ids { // in the order of their age; the one that never ran comes last
 			w.wantJob(id)
 		}
@@ -242,7 +242,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("an overdue run stops the whole socket", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "3")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
@@ -255,7 +255,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("an overdue run, others still answered", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "2")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		fine := s.fresh(typ, `1`)
 		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(fine)
@@ -275,7 +275,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("progress and fail by name", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "2")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		one := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
 		two := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
 		w.wantJob(one)
@@ -292,7 +292,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("size_error with several out", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "2")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		one, two := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.wantJob(one)
 		w.wantJob(two)
@@ -315,7 +315,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		for range 2 - retried {
 			s.wantError("job_failed")
 		}
-		successor := b.joined(t, typ)
+		successor := b.servingWorker(t, typ)
 		for range retried {
 			id, _ := successor.job()
 			successor.respond(`2`)
@@ -327,7 +327,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	t.Run("ten thousand jobs through one socket", func(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
-		s, w := b.submitter(t), b.named(t, typ, "100")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "100")
 		const jobs = 10_000
 		go func() {
 			var batch []byte

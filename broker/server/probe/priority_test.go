@@ -12,7 +12,7 @@ import (
 // the hand-outs.
 func drainOrder(t tb, d *daemon, typ string, n int) []string {
 	t.Helper()
-	w := d.joined(t, typ)
+	w := d.servingWorker(t, typ)
 	var got []string
 	for range n {
 		id, _ := w.job()
@@ -65,7 +65,7 @@ func TestPriorityOrder(t *testing.T) {
 	}
 	t.Run("an idle worker takes what comes", func(t *testing.T) {
 		typ := name("prio")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		low := s.freshWith(typ, `0`, `,"priority":-1000`)
 		high := s.freshWith(typ, `0`, `,"priority":1000`)
 		w.wantJob(low)
@@ -74,7 +74,7 @@ func TestPriorityOrder(t *testing.T) {
 	})
 	t.Run("a later one overtakes while the worker is busy", func(t *testing.T) {
 		typ := name("prio")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		w.wantJob(s.fresh(typ, `0`))
 		low := s.fresh(typ, `0`)
 		high := s.freshWith(typ, `0`, `,"priority":1`)
@@ -167,7 +167,7 @@ func TestInterleavedOrder(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 4))
 	typ := name("mix")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	type entry struct {
 		id       string
 		priority int64

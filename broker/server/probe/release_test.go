@@ -30,7 +30,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	b := shared(t)
 	t.Run("ok, then the next job: the same one", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `{"a" : 1e400}`)
 		w.wantJob(id)
 		w.release("")
@@ -44,7 +44,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("no attempt is used", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":0`)
 		for range 20 {
 			w.wantJob(id)
@@ -56,7 +56,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("attempts used before stay used", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1`)
 		for range 2 {
 			w.wantJob(id)
@@ -68,13 +68,13 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("back to its place by age", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		first := s.fresh(typ, `1`)
 		w.wantJob(first)
 		second, third := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		w.leave()
 		w.release("")
-		other := b.joined(t, typ)
+		other := b.servingWorker(t, typ)
 		for _, id := range []string{first, second, third} {
 			other.wantJob(id)
 			other.respond(`1`)
@@ -83,7 +83,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("back to its place by priority", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		low := s.freshWith(typ, `1`, `,"priority":-1`)
 		w.wantJob(low)
 		mid := s.fresh(typ, `1`)
@@ -94,7 +94,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("with delay_ms it waits so long first", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		begin := time.Now()
@@ -111,7 +111,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("delay_ms null or 0", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff delays only failed jobs
 		for _, fields := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
 			w.wantJob(id)
@@ -121,7 +121,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("delay_ms refused", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		for _, v := range noIntegers {
@@ -138,7 +138,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("leave first: not handed out here again", func(t *testing.T) {
 		typ := name("release")
-		s, w, other := b.submitter(t), b.joined(t, typ), b.worker(t)
+		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.worker(t)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.leave()
@@ -158,15 +158,15 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
 		w.release("")
 		w.wantQuiet()
-		b.joined(t, p+"-a").wantJob(id)
+		b.servingWorker(t, p+"-a").wantJob(id)
 		serveTypes(t, s, w, p+"-b")
 	})
 	t.Run("to an idle worker at once", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
-		idle := b.joined(t, typ)
+		idle := b.servingWorker(t, typ)
 		w.leave()
 		w.release("")
 		idle.wantJob(id)
@@ -174,7 +174,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("the timeout of a released run is off", func(t *testing.T) {
 		t.Parallel()
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
 		w.wantJob(id)
 		w.release(`,"delay_ms":3500`)
@@ -185,7 +185,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("the place of a type is given back", func(t *testing.T) {
 		typ := name("release")
 		b.limitType(t, typ, `{"concurrency":1}`)
-		s, w, other := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		first := s.fresh(typ, `1`)
 		second := s.fresh(typ, `1`)
 		w, other = whoHas(t, first, w, other)
@@ -197,7 +197,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("the token of a type is given back", func(t *testing.T) {
 		typ := name("release")
 		b.limitType(t, typ, `{"rate":0.001}`)
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		for range 5 {
 			w.wantJob(id)
@@ -211,7 +211,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("counted", func(t *testing.T) {
 		b := start(t)
-		s, w := b.submitter(t), b.joined(t, "counted")
+		s, w := b.submitter(t), b.servingWorker(t, "counted")
 		id := s.fresh("counted", `1`)
 		for range 7 {
 			w.wantJob(id)
@@ -235,7 +235,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("progress is not undone", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		w.progress(`1`)
@@ -248,7 +248,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("pipelined with the answer to the same job again", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.raw([]byte(string(pack(`{"action":"release"}`)) + string(pack(`{"action":"respond","body":2}`))))
@@ -259,7 +259,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("a detached job", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		s.close()
@@ -289,7 +289,7 @@ func TestReleaseByName(t *testing.T) {
 	b := shared(t)
 	t.Run("what has not begun", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.named(t, typ, "5")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "5")
 		var ids []string
 		for range 5 {
 			ids = append(ids, s.fresh(typ, `1`))
@@ -301,7 +301,7 @@ func TestReleaseByName(t *testing.T) {
 		for _, id := range []string{ids[3], ids[1], ids[4], ids[2]} {
 			w.release(`,"id":` + quote(id))
 		}
-		other := b.joined(t, typ)
+		other := b.servingWorker(t, typ)
 		for _, id := range ids[1:] {
 			other.wantJob(id)
 			other.respond(`1`)
@@ -311,7 +311,7 @@ func TestReleaseByName(t *testing.T) {
 	})
 	t.Run("needs its id", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.named(t, typ, "1")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"release"}`)
@@ -330,10 +330,10 @@ func TestReleaseByName(t *testing.T) {
 	})
 	t.Run("of another socket", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.named(t, typ, "1")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
-		thief := b.named(t, typ, "1")
+		thief := b.workerWithPrefetch(t, typ, "1")
 		thief.send(`{"action":"release","id":%q}`, id)
 		thief.wantErrorFor("unknown_id", id)
 		w.respondTo(id, `2`)
@@ -351,7 +351,7 @@ func TestReleaseByName(t *testing.T) {
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		for _, v := range []string{`5`, `"another"`, `null`, `{}`} {
 			w.wantJob(id)
@@ -386,7 +386,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	})
 	t.Run("its submitter gone", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		queued := s.fresh(name("elsewhere"), `1`)
@@ -398,7 +398,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	})
 	t.Run("overdue", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
@@ -409,7 +409,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	})
 	t.Run("past its deadline", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"expires_ms":60`)
 		w.wantJob(id)
 		time.Sleep(80 * ms)
@@ -420,7 +420,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	})
 	t.Run("a delay beyond its deadline", func(t *testing.T) {
 		typ := name("release")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"expires_ms":200`)
 		w.wantJob(id)
@@ -457,7 +457,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 			w.withdraw()
 			w.close()
 		})
-		last := b.joined(t, typ)
+		last := b.servingWorker(t, typ)
 		until(t, "all jobs are answered", func() error {
 			l := b.ledger(t, typ)
 			for l["running"] > 0 {

@@ -14,10 +14,10 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		typ := name("retry")
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"retries":3,"timeout_ms":100`)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		w.close()
-		w = b.joined(t, typ)
+		w = b.servingWorker(t, typ)
 		w.wantJob(id)
 		w.fail(``)
 		w.wantJob(id)
@@ -34,7 +34,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		t.Run(fmt.Sprintf("retries %d: fails", n), func(t *testing.T) {
 			t.Parallel()
 			typ := name("retry")
-			s, w := b.submitter(t), b.joined(t, typ)
+			s, w := b.submitter(t), b.servingWorker(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
 			w.failsRuns(n+1, id)
 			s.wantErrorFor("job_failed", id)
@@ -53,7 +53,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 	t.Run("a thousand", func(t *testing.T) {
 		t.Parallel()
 		typ := name("retry")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1000`)
 		w.failsRuns(1001, id)
 		s.wantErrorFor("job_failed", id)
@@ -61,7 +61,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 	t.Run("default is 3", func(t *testing.T) {
 		t.Parallel()
 		typ := name("retry")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.failsRuns(4, id)
 		s.wantErrorFor("job_failed", id)
@@ -70,7 +70,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--retries=1")
 		typ := name("retry")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for _, fields := range []string{``, `,"retries":null`} {
 			id := s.freshWith(typ, `1`, fields)
 			w.failsRuns(2, id)
@@ -83,7 +83,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 	t.Run("a retry keeps its age", func(t *testing.T) {
 		t.Parallel()
 		typ := name("retry")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		first := s.fresh(typ, `1`)
 		w.wantJob(first)
 		var rest []string
@@ -106,7 +106,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("doubles", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":100,"retries":4`)
 		w.wantJob(id)
 		for _, wait := range []time.Duration{100 * ms, 200 * ms, 400 * ms} {
@@ -120,7 +120,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("of a lost worker", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":86400000`)
 		w.wantJob(id)
 		begin := time.Now()
@@ -131,7 +131,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("of a timeout", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"backoff_ms":200,"timeout_ms":100`)
 		w.wantJob(id)
@@ -142,7 +142,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("replaced by fail's delay_ms", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":86400000`)
 		w.wantJob(id)
 		w.fail(`,"delay_ms":0`)
@@ -160,7 +160,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("fail's delay_ms without a backoff", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		begin := time.Now()
@@ -173,7 +173,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("the cap is a day, not an overflow", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":1,"retries":1000`)
 		w.wantJob(id)
 		for range 100 {
@@ -189,7 +189,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	t.Run("others are not held up", func(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"backoff_ms":1000`)
 		w.wantJob(id)
 		w.fail(``)

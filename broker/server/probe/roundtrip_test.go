@@ -13,7 +13,7 @@ func TestRoundTrip(t *testing.T) {
 		typ := name("echo")
 		s := b.submitter(t)
 		id := s.fresh(typ, `"Here"`)
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		f := w.want("job")
 		if f.text("id") != id || f.text("type") != typ || string(f.keys["body"]) != `"Here"` {
 			t.Fatalf("job %s", f)
@@ -23,7 +23,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 	t.Run("join, then submit", func(t *testing.T) {
 		typ := name("echo")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id := s.fresh(typ, `{"a":1}`)
 		w.wantJob(id)
 		w.respond(`{"b":2}`)
@@ -31,14 +31,14 @@ func TestRoundTrip(t *testing.T) {
 	})
 	t.Run("many jobs on one pair", func(t *testing.T) {
 		typ := name("echo")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 50 {
 			serve(t, s, w, typ)
 		}
 	})
 	t.Run("results in the order of the answers", func(t *testing.T) {
 		typ := name("echo")
-		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
 		w1.wantJob(id1)
 		w2.wantJob(id2)
@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 	t.Run("one job at a time per socket", func(t *testing.T) {
 		typ := name("echo")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
 		w.wantJob(id1)
 		w.wantQuiet()
@@ -59,23 +59,23 @@ func TestRoundTrip(t *testing.T) {
 	})
 	t.Run("types are apart", func(t *testing.T) {
 		a, z := name("a"), name("z")
-		wa, wz, s := b.joined(t, a), b.joined(t, z), b.submitter(t)
+		wa, wz, s := b.servingWorker(t, a), b.servingWorker(t, z), b.submitter(t)
 		id := s.fresh(z, `1`)
 		wz.wantJob(id)
 		wa.wantQuiet()
 	})
 	t.Run("types are compared exactly", func(t *testing.T) {
 		typ := name("Case")
-		w, s := b.joined(t, strings.ToLower(typ)), b.submitter(t)
+		w, s := b.servingWorker(t, strings.ToLower(typ)), b.submitter(t)
 		id := s.fresh(typ, `1`)
 		w.wantQuiet()
-		b.joined(t, typ).wantJob(id)
+		b.servingWorker(t, typ).wantJob(id)
 	})
 	t.Run("one socket may submit to many types", func(t *testing.T) {
 		s := b.submitter(t)
 		for range 5 {
 			typ := name("echo")
-			serve(t, s, b.joined(t, typ), typ)
+			serve(t, s, b.servingWorker(t, typ), typ)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestDefaultType(t *testing.T) {
 	t.Parallel()
 	t.Run("named default", func(t *testing.T) {
 		b := start(t)
-		w, s := b.joined(t, "default"), b.submitter(t)
+		w, s := b.servingWorker(t, "default"), b.submitter(t)
 		for _, key := range []string{``, `,"type":null`, `,"type":"default"`} {
 			id := name("job")
 			s.send(`{"action":"submit","id":%q%s,"body":1}`, id, key)
@@ -139,7 +139,7 @@ func TestDefaultType(t *testing.T) {
 	})
 	t.Run("renamed", func(t *testing.T) {
 		b := start(t, "--default-type=misc")
-		w, s := b.joined(t, "misc"), b.submitter(t)
+		w, s := b.servingWorker(t, "misc"), b.submitter(t)
 		s.send(`{"action":"submit","id":"d","body":1}`)
 		s.ack("d")
 		if f := w.want("job"); f.text("type") != "misc" {
@@ -166,7 +166,7 @@ func TestFrameOrder(t *testing.T) {
 	b := shared(t)
 	t.Run("ack before the result", func(t *testing.T) {
 		typ := name("fast")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		const rounds = 300
 		done := make(chan struct{})
 		go func() {
@@ -199,7 +199,7 @@ func TestFrameOrder(t *testing.T) {
 		s := b.submitter(t)
 		for range 50 {
 			id := s.fresh(typ, `0`)
-			w := b.joined(t, typ) // takes the ok first
+			w := b.servingWorker(t, typ) // takes the ok first
 			w.wantJob(id)
 			w.respond(`0`)
 			s.wantResult(id, `0`)
@@ -213,7 +213,7 @@ func TestFrameOrder(t *testing.T) {
 		for range 100 {
 			ids = append(ids, s.fresh(typ, `0`))
 		}
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		for _, id := range ids {
 			w.wantJob(id)
 			w.respond(`0`) // takes the ok first
@@ -221,7 +221,7 @@ func TestFrameOrder(t *testing.T) {
 	})
 	t.Run("rejoin's ok before the next job", func(t *testing.T) {
 		one, two := name("one"), name("two")
-		s, w := b.submitter(t), b.joined(t, one)
+		s, w := b.submitter(t), b.servingWorker(t, one)
 		id := s.fresh(two, `0`)
 		w.join(two)
 		w.wantJob(id)

@@ -98,7 +98,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	})
 	t.Run("the busiest first, and limit", func(t *testing.T) {
 		b := start(t)
-		s, w := b.submitter(t), b.many(t, "t")
+		s, w := b.submitter(t), b.workerWithRoom(t, "t")
 		for i := range 120 {
 			for range 1 + i%7 {
 				s.freshWith("t", `1`, in(fmt.Sprintf("g-%d", i)))

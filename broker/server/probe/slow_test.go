@@ -68,7 +68,7 @@ func TestSlowReaders(t *testing.T) {
 	}{
 		{"submitter that never reads its results", func(t *testing.T, b *daemon) {
 			typ := name("slow")
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			finished := make(chan struct{})
 			go func() {
 				defer close(finished)
@@ -102,7 +102,7 @@ func TestSlowReaders(t *testing.T) {
 			// The limit on jobs must not be reached before the limit on output.
 			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB")
 			other := name("other")
-			s, w := b.submitter(t), b.joined(t, other)
+			s, w := b.submitter(t), b.servingWorker(t, other)
 			serve(t, s, w, other)
 			base := b.usage().RSS
 			stop := make(chan struct{})
@@ -138,7 +138,7 @@ func TestSlowReaders(t *testing.T) {
 				return
 			}
 			serve(t, s, w, other)
-			b.alive(t)
+			b.checkAlive(t)
 		})
 	}
 }
@@ -153,7 +153,7 @@ func TestUnreadWorker(t *testing.T) {
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))
 	id := s.fresh(typ, body) // one frame is always sent, however big it is
-	w2, s2 := b.joined(t, other), b.submitter(t)
+	w2, s2 := b.servingWorker(t, other), b.submitter(t)
 	for range 100 {
 		serve(t, s2, w2, other)
 	}
@@ -165,7 +165,7 @@ func TestUnreadWorker(t *testing.T) {
 	s.wantResult(id, `1`)
 	// if the worker dies, another worker gets the job
 	id = s.fresh(typ, body)
-	successor := b.joined(t, typ)
+	successor := b.servingWorker(t, typ)
 	w.reset()
 	successor.wantJob(id)
 	successor.respond(`2`)
@@ -198,7 +198,7 @@ func TestBulkyPrefetch(t *testing.T) {
 				want[s.fresh(typ, body)] = true
 			}
 			if !c.reads {
-				w = b.named(t, typ, fmt.Sprint(jobs))
+				w = b.workerWithPrefetch(t, typ, fmt.Sprint(jobs))
 			} else if out := b.ledger(t, typ)["running"]; out == 0 || out >= jobs {
 				t.Errorf("%d jobs are out on a worker that has not read them, want some of %d", out, jobs)
 			}

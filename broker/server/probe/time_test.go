@@ -31,7 +31,7 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 	t.Run("not handed out before", func(t *testing.T) {
 		t.Parallel()
 		typ := name("delay")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"delay_ms":250`)
 		w.wantJob(id)
@@ -43,7 +43,7 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 	t.Run("others are not held up", func(t *testing.T) {
 		t.Parallel()
 		typ := name("delay")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		late := s.freshWith(typ, `1`, `,"delay_ms":1000,"priority":100`)
 		for range 3 {
 			serve(t, s, w, typ)
@@ -96,13 +96,13 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"delay_ms":150`)
 		s.close()
-		b.claim(t, id, name("elsewhere"))
-		b.joined(t, typ).wantSilence(300 * ms)
+		b.submitWhenFree(t, id, name("elsewhere"))
+		b.servingWorker(t, typ).wantSilence(300 * ms)
 	})
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
 		typ := name("delay")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":`+year)
 		w.wantSilence(100 * ms)
 		if got := b.state(t, id); got != "delayed" {
@@ -123,7 +123,7 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 		s.wantErrorFor("expired", id)
 		notBefore(t, begin, 150*ms, "expired")
 		soonAfter(t, begin, 150*ms, "expired")
-		b.joined(t, typ).wantQuiet()
+		b.servingWorker(t, typ).wantQuiet()
 		s.submit(id, typ, `1`) // free
 	})
 	t.Run("counted from the submit, delay included", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	t.Run("taken after its delay, before its deadline", func(t *testing.T) {
 		t.Parallel()
 		typ := name("expires")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"delay_ms":100,"expires_ms":60000`)
 		w.wantJob(id)
 		w.respond(`1`)
@@ -148,7 +148,7 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	t.Run("a run is not interrupted", func(t *testing.T) {
 		t.Parallel()
 		typ := name("expires")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"expires_ms":100`)
 		w.wantJob(id)
 		s.wantSilence(250 * ms)
@@ -171,7 +171,7 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("expires")
-			s, w := b.submitter(t), b.joined(t, typ)
+			s, w := b.submitter(t), b.servingWorker(t, typ)
 			id := s.freshWith(typ, `1`, `,"expires_ms":100`+c.fields)
 			w.wantJob(id)
 			s.wantSilence(150 * ms)
@@ -183,7 +183,7 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	t.Run("while waiting for its retry", func(t *testing.T) {
 		t.Parallel()
 		typ := name("expires")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"expires_ms":250,"backoff_ms":60000`)
 		w.wantJob(id)
@@ -196,7 +196,7 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	t.Run("a retry before it goes on", func(t *testing.T) {
 		t.Parallel()
 		typ := name("expires")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"expires_ms":60000`)
 		w.wantJob(id)
 		w.fail(``)

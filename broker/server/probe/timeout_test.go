@@ -12,7 +12,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("of the only run", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"timeout_ms":150,"retries":0`)
 		w.wantJob(id)
@@ -36,7 +36,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":100,"retries":0`)
 		s.wantSilence(250 * ms) // the timeout does not run while the job waits
 		begin := time.Now()
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
 		notBefore(t, begin, 100*ms, "timed out")
@@ -44,7 +44,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("then another worker", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w1, w2 := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w1, w2 := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
 		w1.wantJob(id)
 		w2.wantJob(id)
@@ -58,7 +58,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("an answer in time stops the clock", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":0`)
 		w.wantJob(id)
 		w.respond(`1`)
@@ -72,7 +72,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("each run anew", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":2`)
 		for range 3 {
 			w.wantJob(id)
@@ -86,7 +86,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("the late answer is discarded while the job waits", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":300`)
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
@@ -99,7 +99,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("a late fail is discarded", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
@@ -110,7 +110,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("stalled for ever, it closes", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
 		w.wantJob(id)
 		successor.wantJob(id)
@@ -123,7 +123,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("stalled, rejoining frees nothing", func(t *testing.T) {
 		t.Parallel()
 		typ, other := name("timeout"), name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
@@ -138,7 +138,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("of an unwanted run", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -155,7 +155,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, `,"timeout_ms":`+year)
 		w.wantJob(id)
 		s.wantSilence(100 * ms)
@@ -165,7 +165,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 	t.Run("race with the answer", func(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		won := map[string]int{}
 		for i := range 60 {
 			id := s.freshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)

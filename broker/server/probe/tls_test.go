@@ -435,10 +435,10 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	bad.wantError("unauthorized")
 	bad.wantEOF()
 	typ := name("plain")
-	w := worker{b.greeted(t, work, "tok")}
+	w := worker{b.dialWithToken(t, work, "tok")}
 	w.join(typ)
 	serve(t, s, w, typ)
-	plain := submitter{b.greeted(t, submit, "tok")}
+	plain := submitter{b.dialWithToken(t, submit, "tok")}
 	serve(t, plain, w, typ)
 	checkShut(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {

@@ -30,7 +30,7 @@ func tokenFile(t *testing.T, text string) string {
 	return path
 }
 
-func (d *daemon) greeted(t tb, addr, token string) *conn {
+func (d *daemon) dialWithToken(t tb, addr, token string) *conn {
 	t.Helper()
 	c := dial(t, addr)
 	c.hello(`,"token":` + quote(token))
@@ -39,12 +39,12 @@ func (d *daemon) greeted(t tb, addr, token string) *conn {
 
 func (d *daemon) submitterAs(t tb, token string) submitter {
 	t.Helper()
-	return submitter{d.greeted(t, d.submitAddr, token)}
+	return submitter{d.dialWithToken(t, d.submitAddr, token)}
 }
 
 func (d *daemon) workerAs(t tb, token string) worker {
 	t.Helper()
-	return worker{d.greeted(t, d.workerAddr, token)}
+	return worker{d.dialWithToken(t, d.workerAddr, token)}
 }
 
 func TestTokensLimitScopesAndTypes(t *testing.T) {

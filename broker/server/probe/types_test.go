@@ -99,7 +99,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 	})
 	t.Run("type is never a pattern", func(t *testing.T) {
 		p := name("literal")
-		s, w := b.submitter(t), b.joined(t, p+"*")
+		s, w := b.submitter(t), b.servingWorker(t, p+"*")
 		s.fresh(p+"x", `1`)
 		s.fresh(p, `1`)
 		w.wantQuiet()
@@ -210,7 +210,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
 		one, two := name("turn"), name("turn")
 		s := b.submitter(t)
-		workers := []worker{b.joinWorker(t, one, two), b.joinWorker(t, one+"*", one), b.joined(t, one)}
+		workers := []worker{b.joinWorker(t, one, two), b.joinWorker(t, one+"*", one), b.servingWorker(t, one)}
 		for range 2 {
 			ids := map[string]bool{}
 			for range 3 {
@@ -322,7 +322,7 @@ func TestPatterns(t *testing.T) {
 			w.wantQuiet()
 		}
 		soonAfter(t, begin, 0, "done with hostile patterns")
-		b.alive(t)
+		b.checkAlive(t)
 	})
 }
 

@@ -18,7 +18,7 @@ func TestUnixSockets(t *testing.T) {
 	}
 	b.submitAddr, b.workerAddr = "unix:"+sub, "unix:"+work
 	typ := name("unix")
-	s, w := b.submitter(t), b.joined(t, typ)
+	s, w := b.submitter(t), b.servingWorker(t, typ)
 	t.Run("round trip", func(t *testing.T) {
 		for range 20 {
 			serve(t, s, w, typ)
@@ -48,7 +48,7 @@ func TestUnixSockets(t *testing.T) {
 		id := s.fresh(typ, `1`)
 		w.wantJob(id)
 		w.close()
-		successor := b.joined(t, typ)
+		successor := b.servingWorker(t, typ)
 		successor.wantJob(id)
 		successor.respond(`2`)
 		s.wantResult(id, `2`)
@@ -64,7 +64,7 @@ func TestUnixSockets(t *testing.T) {
 		if !strings.Contains(text, sub) {
 			t.Errorf("the error does not name %s:\n%s", sub, text)
 		}
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("a dead socket is replaced", func(t *testing.T) {
 		path := filepath.Join(dir, "dead.sock")
@@ -76,7 +76,7 @@ func TestUnixSockets(t *testing.T) {
 		_ = l.Close()
 		b := start(t, "--submit-addr=unix:"+path)
 		b.submitAddr = "unix:" + path
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("a file is not replaced", func(t *testing.T) {
 		path := filepath.Join(dir, "file")

@@ -33,10 +33,10 @@ func TestSubmitterLost(t *testing.T) {
 			}
 			d.end(s.conn)
 			for _, id := range ids {
-				b.claim(t, id, name("new")).close()
+				b.submitWhenFree(t, id, name("new")).close()
 			}
 			kept := other.fresh(typ, `"kept"`)
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			w.wantJob(kept)
 			w.respond(`1`)
 			other.wantResult(kept, `1`)
@@ -45,12 +45,12 @@ func TestSubmitterLost(t *testing.T) {
 		t.Run("running job finishes: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
-			s, w := b.submitter(t), b.joined(t, typ)
+			s, w := b.submitter(t), b.servingWorker(t, typ)
 			running := s.fresh(typ, `0`)
 			w.wantJob(running)
 			queued := s.fresh(typ, `0`)
 			d.end(s.conn)
-			b.claim(t, queued, name("new")) // now the broker knows of the loss
+			b.submitWhenFree(t, queued, name("new")) // now the broker knows of the loss
 			other := b.submitter(t)
 			other.put(running, typ, `0`, "")
 			other.wantErrorFor("id_exists", running) // the worker still holds it
@@ -67,22 +67,22 @@ func TestSubmitterLost(t *testing.T) {
 		t.Run("then its worker is lost: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
-			s, w, successor := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+			s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 			running := s.fresh(typ, `0`)
 			w.wantJob(running)
 			queued := s.fresh(name("elsewhere"), `0`)
 			d.end(s.conn)
-			b.claim(t, queued, name("new"))
+			b.submitWhenFree(t, queued, name("new"))
 			w.close()
 			// the job is dropped and not retried: its id becomes free, and the other worker
 			// gets no frame
-			b.claim(t, running, name("new"))
+			b.submitWhenFree(t, running, name("new"))
 			successor.wantQuiet()
 		})
 	}
 	t.Run("the worker after an orphan is as good as new", func(t *testing.T) {
 		typ := name("gone")
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		for range 20 {
 			s := b.submitter(t)
 			w.wantJob(s.fresh(typ, `0`))
@@ -95,12 +95,12 @@ func TestSubmitterLost(t *testing.T) {
 	})
 	t.Run("an orphan's worker may rejoin", func(t *testing.T) {
 		one, two := name("gone"), name("gone")
-		w, s, other := b.joined(t, one), b.submitter(t), b.submitter(t)
+		w, s, other := b.servingWorker(t, one), b.submitter(t), b.submitter(t)
 		id := s.fresh(one, `0`)
 		w.wantJob(id)
 		queued := s.fresh(one, `0`)
 		s.close()
-		b.claim(t, queued, name("new"))
+		b.submitWhenFree(t, queued, name("new"))
 		next := other.fresh(two, `0`)
 		w.join(two)
 		w.wantQuiet()
@@ -116,7 +116,7 @@ func TestSubmitterLost(t *testing.T) {
 			kept = append(kept, s2.fresh(typ, `0`))
 		}
 		s1.close()
-		b.claim(t, gone[49], name("new"))
+		b.submitWhenFree(t, gone[49], name("new"))
 		if got := drainOrder(t, b, typ, 50); fmt.Sprint(got) != fmt.Sprint(kept) {
 			t.Fatalf("order %v, want %v", got, kept)
 		}
@@ -125,18 +125,18 @@ func TestSubmitterLost(t *testing.T) {
 		for _, d := range submitterEnds {
 			d.end(b.submitter(t).conn)
 		}
-		b.alive(t)
+		b.checkAlive(t)
 	})
 	t.Run("a requeued job of one that is gone is cleared", func(t *testing.T) {
 		typ := name("gone")
-		s, w := b.submitter(t), b.joined(t, typ)
+		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.fresh(typ, `0`)
 		w.wantJob(id)
 		w.close()
 		waitRequeued(t, b, typ, s, id)
 		s.close()
-		b.claim(t, id, name("new"))
-		b.joined(t, typ).wantQuiet()
+		b.submitWhenFree(t, id, name("new"))
+		b.servingWorker(t, typ).wantQuiet()
 	})
 }
 
@@ -171,7 +171,7 @@ func TestLargeSubmitterLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := name("bystander")
-	s2, w2 := b.submitter(t), b.joined(t, other)
+	s2, w2 := b.submitter(t), b.servingWorker(t, other)
 	s.close()
 	worst := time.Duration(0)
 	for range 200 {
@@ -184,7 +184,7 @@ func TestLargeSubmitterLost(t *testing.T) {
 		t.Errorf("a bystander waited %s", worst)
 	}
 	for _, i := range []int{0, 1, jobs / 2, jobs - 1} {
-		b.claim(t, fmt.Sprintf("heap-%d", i), name("new"))
+		b.submitWhenFree(t, fmt.Sprintf("heap-%d", i), name("new"))
 	}
-	b.joined(t, typ).wantQuiet()
+	b.servingWorker(t, typ).wantQuiet()
 }

@@ -9,7 +9,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		typ := name("idle")
 		var ws []worker
 		for range 5 {
-			ws = append(ws, b.joined(t, typ))
+			ws = append(ws, b.servingWorker(t, typ))
 		}
 		s := b.submitter(t)
 		for _, w := range ws {
@@ -22,7 +22,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		var ws []worker
 		var ids []string
 		for range 4 {
-			w := b.joined(t, typ)
+			w := b.servingWorker(t, typ)
 			ids = append(ids, s.fresh(typ, `0`))
 			w.wantJob(ids[len(ids)-1])
 			ws = append(ws, w)
@@ -37,7 +37,7 @@ func TestLongestIdleFirst(t *testing.T) {
 	})
 	t.Run("they take turns", func(t *testing.T) {
 		typ := name("idle")
-		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		for range 10 {
 			serve(t, s, w1, typ)
 			serve(t, s, w2, typ)
@@ -45,7 +45,7 @@ func TestLongestIdleFirst(t *testing.T) {
 	})
 	t.Run("one that left is passed over", func(t *testing.T) {
 		typ := name("idle")
-		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		w1.join(name("elsewhere"))
 		w2.wantJob(s.fresh(typ, `0`))
 		w1.wantQuiet()
@@ -57,7 +57,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	b := shared(t)
 	t.Run("idle, to another type", func(t *testing.T) {
 		one, two := name("one"), name("two")
-		w, s := b.joined(t, one), b.submitter(t)
+		w, s := b.servingWorker(t, one), b.submitter(t)
 		w.join(two)
 		stays := s.fresh(one, `0`)
 		w.wantQuiet()
@@ -67,7 +67,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	})
 	t.Run("idle, to the same type", func(t *testing.T) {
 		typ := name("same")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		w.join(typ)
 		w.join(typ)
 		serve(t, s, w, typ)
@@ -83,7 +83,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	})
 	t.Run("at work", func(t *testing.T) {
 		one, two := name("one"), name("two")
-		w, s := b.joined(t, one), b.submitter(t)
+		w, s := b.servingWorker(t, one), b.submitter(t)
 		old := s.fresh(one, `0`)
 		w.wantJob(old)
 		waiting := s.fresh(two, `0`)
@@ -96,11 +96,11 @@ func TestWorkerJoinsAgain(t *testing.T) {
 		w.respond(`"new"`)
 		s.wantResult(waiting, `"new"`)
 		w.wantQuiet() // the worker no longer serves the old type
-		b.joined(t, one).wantJob(oldType)
+		b.servingWorker(t, one).wantJob(oldType)
 	})
 	t.Run("at work, there and back", func(t *testing.T) {
 		one, two := name("one"), name("two")
-		w, s := b.joined(t, one), b.submitter(t)
+		w, s := b.servingWorker(t, one), b.submitter(t)
 		id := s.fresh(one, `0`)
 		w.wantJob(id)
 		w.join(two)
@@ -111,7 +111,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	})
 	t.Run("at work, to the same type", func(t *testing.T) {
 		typ := name("same")
-		w, s := b.joined(t, typ), b.submitter(t)
+		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id, next := s.fresh(typ, `0`), s.fresh(typ, `0`)
 		w.wantJob(id)
 		w.join(typ)
@@ -122,13 +122,13 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
 		one, two := name("one"), name("two")
-		w, s := b.joined(t, one), b.submitter(t)
+		w, s := b.servingWorker(t, one), b.submitter(t)
 		id := s.fresh(one, `0`)
 		w.wantJob(id)
 		w.join(two)
 		w.close()
 		// the job goes back to its own type
-		successor := b.joined(t, one)
+		successor := b.servingWorker(t, one)
 		f := successor.want("job")
 		if f.text("id") != id || f.text("type") != one {
 			t.Fatalf("job %s, want %q of type %q", f, id, one)
@@ -138,7 +138,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	})
 	t.Run("a type without jobs", func(t *testing.T) {
 		typ := name("none")
-		w := b.joined(t, typ)
+		w := b.servingWorker(t, typ)
 		w.wantQuiet()
 		s := b.submitter(t)
 		serve(t, s, w, typ)

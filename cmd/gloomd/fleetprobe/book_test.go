@@ -50,10 +50,10 @@ func newBook() *book { return &book{jobs: map[string]*jobRecord{}, ends: map[str
 func (b *book) addFault(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.say(format, args...)
+	b.appendFault(format, args...)
 }
 
-func (b *book) say(format string, args ...any) {
+func (b *book) appendFault(format string, args ...any) {
 	if len(b.faults) < 50 {
 		b.faults = append(b.faults, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 	}
@@ -78,20 +78,20 @@ func (b *book) recordRefusal(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e := b.jobs[token]; e.runs > 0 {
-		b.say("%s was refused, and has run", token)
+		b.appendFault("%s was refused, and has run", token)
 	}
 	delete(b.jobs, token)
 }
 
-// run records that a worker at a broker got a job.
-func (b *book) run(f frame, at *broker) (*jobRecord, bool) {
+// recordRun records that a worker at a broker got a job.
+func (b *book) recordRun(f frame, at *broker) (*jobRecord, bool) {
 	var p plan
 	err := json.Unmarshal(f.Body, &p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.jobs[p.Token]
 	if err != nil || e == nil || string(f.Body) != e.body || f.ID != e.Token || f.Type != e.typ {
-		b.say("%s handed out what nobody submitted: %s", at.name, f)
+		b.appendFault("%s handed out what nobody submitted: %s", at.name, f)
 		return nil, false
 	}
 	b.runs++
@@ -101,7 +101,7 @@ func (b *book) run(f frame, at *broker) (*jobRecord, bool) {
 		b.again++
 	}
 	if e.runs > 1+e.retries+e.releases {
-		b.say("%s, with %d retries and %d releases, runs for the %d. time, at %s", e.Token, e.retries, e.releases, e.runs, at.name)
+		b.appendFault("%s, with %d retries and %d releases, runs for the %d. time, at %s", e.Token, e.retries, e.releases, e.runs, at.name)
 	}
 	if !e.lost.IsZero() {
 		b.moved = append(b.moved, time.Since(e.lost))
@@ -150,20 +150,20 @@ func (b *book) recordEnd(s *session, token, kind string, f frame) {
 	e := b.jobs[token]
 	switch {
 	case e == nil || e.home != s:
-		b.say("%s: the end of a job that was not submitted there: %s", s.broker.name, f)
+		b.appendFault("%s: the end of a job that was not submitted there: %s", s.broker.name, f)
 		return
 	case e.end != "":
-		b.say("%s ended by %s, and then by %s: %s", token, e.end, kind, f)
+		b.appendFault("%s ended by %s, and then by %s: %s", token, e.end, kind, f)
 		return
 	}
 	var answer plan
 	switch {
 	case kind == "answered" && (json.Unmarshal(f.Body, &answer) != nil || answer.Token != token || e.runs == 0):
-		b.say("%s, run %d times, has the answer %s", token, e.runs, f)
+		b.appendFault("%s, run %d times, has the answer %s", token, e.runs, f)
 	case kind == "job_failed" && e.Do == "answer" && e.retries >= 10 && e.timeout == 0:
-		b.say("%s failed after %d of %d runs: %s", token, e.runs, 1+e.retries, f)
+		b.appendFault("%s failed after %d of %d runs: %s", token, e.runs, 1+e.retries, f)
 	case kind == "expired" && !e.expires:
-		b.say("%s expired without a deadline: %s", token, f)
+		b.appendFault("%s expired without a deadline: %s", token, f)
 	}
 	e.end, e.lost = kind, time.Time{}
 	b.ends[kind]++
@@ -187,8 +187,8 @@ func (b *book) voidJobs(s *session) (taken []string, void int) {
 	return taken, void
 }
 
-// open returns the jobs of living submitters that have not ended.
-func (b *book) open() (tokens []string) {
+// openJobs returns the jobs of living submitters that have not ended.
+func (b *book) openJobs() (tokens []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
@@ -200,7 +200,7 @@ func (b *book) open() (tokens []string) {
 	return tokens
 }
 
-func (b *book) sum() string {
+func (b *book) summary() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	void := 0

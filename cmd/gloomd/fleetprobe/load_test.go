@@ -223,9 +223,9 @@ func (l *load) news(s *session, f frame) {
 	defer l.book.mu.Unlock()
 	switch e := l.book.jobs[f.ID]; {
 	case e == nil || e.home != s || e.Do != "report":
-		l.book.say("%s: progress that nobody asked for: %s", s.broker.name, f)
+		l.book.appendFault("%s: progress that nobody asked for: %s", s.broker.name, f)
 	case e.end != "":
-		l.book.say("%s: progress after the end by %s: %s", s.broker.name, e.end, f)
+		l.book.appendFault("%s: progress after the end by %s: %s", s.broker.name, e.end, f)
 	default:
 		e.news++
 	}
@@ -325,7 +325,7 @@ func (l *load) serve(p *peer, b *broker, join string) {
 			}
 			mu.Unlock()
 		case f.Action == "job":
-			e, ok := l.book.run(f, b)
+			e, ok := l.book.recordRun(f, b)
 			if !ok {
 				continue
 			}

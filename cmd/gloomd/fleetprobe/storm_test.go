@@ -67,7 +67,7 @@ func storm(t *testing.T, servers, n int) {
 	w.pause(r, 1000)
 	close(l.stop)
 	if err := until("all jobs of living submitters have ended", func() error {
-		if open := l.book.open(); len(open) > 0 {
+		if open := l.book.openJobs(); len(open) > 0 {
 			return fmt.Errorf("%d are open: %.500s", len(open), fmt.Sprint(open))
 		}
 		return nil
@@ -86,7 +86,7 @@ func storm(t *testing.T, servers, n int) {
 	l.awaitSettled(t)
 	close(l.done)
 	l.out.Wait()
-	t.Log(l.book.sum())
+	t.Log(l.book.summary())
 	for _, wrong := range l.book.faults {
 		t.Error(wrong)
 	}
@@ -94,7 +94,7 @@ func storm(t *testing.T, servers, n int) {
 
 // explain reports what the homes of some unfinished jobs say about them.
 func (l *load) explain(t *testing.T) {
-	for i, token := range l.book.open() {
+	for i, token := range l.book.openJobs() {
 		if i == 5 {
 			break
 		}

@@ -121,15 +121,15 @@ func run(dir string) (answer string, all []span, err error) {
 			_ = cmd.Wait()
 		}()
 		if args[0] == "gloomd" {
-			if err := until(func() bool { _, err := os.Stat(work); return err == nil }); err != nil {
+			if err := waitFor(func() bool { _, err := os.Stat(work); return err == nil }); err != nil {
 				return "", nil, fmt.Errorf("gloomd: %w", err)
 			}
 		}
 	}
-	if err := until(func() bool { answer, err = ask("http://" + web + "/thumbnail?of=sea.jpg"); return err == nil }); err != nil {
+	if err := waitFor(func() bool { answer, err = ask("http://" + web + "/thumbnail?of=sea.jpg"); return err == nil }); err != nil {
 		return "", nil, fmt.Errorf("web: %w", err)
 	}
-	if err := until(func() bool { return len(collected.inTrace(trace)) >= wanted }); err != nil {
+	if err := waitFor(func() bool { return len(collected.inTrace(trace)) >= wanted }); err != nil {
 		return "", nil, fmt.Errorf("want %d spans, got %d: %w", wanted, len(collected.inTrace(trace)), err)
 	}
 	return answer, collected.inTrace(trace), nil
@@ -165,7 +165,7 @@ func freeAddr() (string, error) {
 	return ln.Addr().String(), nil
 }
 
-func until(done func() bool) error {
+func waitFor(done func() bool) error {
 	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			return errors.New("timed out")
