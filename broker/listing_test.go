@@ -74,7 +74,7 @@ func (x *listingWorld) change() {
 		case code != 0:
 			x.t.Fatalf("%+v cannot be cancelled: code %d", j, code)
 		default:
-			x.ended(j)
+			x.recordJobEnd(j)
 		}
 		x.note(fx)
 	case v < 9:
@@ -83,7 +83,7 @@ func (x *listingWorld) change() {
 			return
 		}
 		fx := x.core.Respond(x.now, x.work, []byte(j.id), []byte("2"), false)
-		x.ended(j)
+		x.recordJobEnd(j)
 		x.note(fx)
 	default:
 		x.note(x.core.Tick(x.now))
@@ -115,8 +115,8 @@ func (x *listingWorld) submit() {
 	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.subs[0], false: j.sub}[j.sub == 0], s))
 }
 
-// ended records that a job has ended: it leaves the list, unless the core keeps its outcome.
-func (x *listingWorld) ended(j *listedJob) {
+// recordJobEnd records that a job has ended: it leaves the list, unless the core keeps its outcome.
+func (x *listingWorld) recordJobEnd(j *listedJob) {
 	if info, there := x.core.Explain(x.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
 		j.state, j.worker = "ended", 0
 		return
@@ -248,7 +248,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 		x.t.Fatalf("%d jobs are cancelled for %+v, want %d", done, q, len(want))
 	}
 	for id := range want {
-		x.ended(x.jobs[id])
+		x.recordJobEnd(x.jobs[id])
 	}
 }
 

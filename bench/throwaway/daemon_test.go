@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// script starts a program that runs the commands begin and then waits; at SIGTERM it runs the
+// startScript starts a program that runs the commands begin and then waits; at SIGTERM it runs the
 // commands end. It counts as started when it prints "is up".
-func script(t *testing.T, begin, end string) (*Daemon, error) {
+func startScript(t *testing.T, begin, end string) (*Daemon, error) {
 	t.Helper()
 	d, err := Start(exec.Command("sh", "-c", "trap '"+end+"' TERM; "+begin+"; while :; do sleep 0.05; done"), "is up")
 	t.Cleanup(d.Kill)
@@ -22,7 +22,7 @@ func TestFieldsOfReadyLine(t *testing.T) {
 		`{"message":"it is up","addr":"a:1","http_addr":"","also":3}`,
 		`INF it is up addr=a:1 http_addr= also=3`,
 	} {
-		d, err := script(t, "echo before; echo '"+line+"' >&2", "exit 0")
+		d, err := startScript(t, "echo before; echo '"+line+"' >&2", "exit 0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestBadEndsAreReported(t *testing.T) {
 		"in a last word": {"echo is up", "echo fatal error: all is lost; exit 0", "fatal error: all is lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := script(t, c.begin, c.end)
+			d, err := startScript(t, c.begin, c.end)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestBadEndsAreReported(t *testing.T) {
 }
 
 func TestStopAfterKillIsNoError(t *testing.T) {
-	d, err := script(t, "echo is up", "exit 3")
+	d, err := startScript(t, "echo is up", "exit 3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestStopAfterKillIsNoError(t *testing.T) {
 }
 
 func TestExitBeforeReady(t *testing.T) {
-	d, err := script(t, "echo no; exit 2", "")
+	d, err := startScript(t, "echo no; exit 2", "")
 	if err == nil || !strings.Contains(err.Error(), "exit status 2: no") || d.State().ExitCode() != 2 {
 		t.Errorf("%v", err)
 	}

@@ -72,13 +72,13 @@ func (p *peer) try(format string, args ...any) error {
 
 func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
-// worker adds a worker whose join has these keys, and which answers no jobs.
-func (s *stage) worker(join string) *peer {
+// addWorker adds a worker whose join has these keys, and which answers no jobs.
+func (s *stage) addWorker(join string) *peer {
 	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.typed(join))
 }
 
-// answering adds a worker that joins with these keys and gives each job the same answer.
-func (s *stage) answering(join, answer string) { s.working(join, answer, 0) }
+// addAnsweringWorker adds a worker that joins with these keys and gives each job the same answer.
+func (s *stage) addAnsweringWorker(join, answer string) { s.working(join, answer, 0) }
 
 // working is like answering, but the worker answers after the given time.
 func (s *stage) working(join, answer string, d time.Duration) {
@@ -129,8 +129,8 @@ func readFrame(r io.Reader) (string, error) {
 	return string(p), err
 }
 
-// jobs submits n jobs of the type, with more keys.
-func (s *stage) jobs(n int, fields string) *peer {
+// addJobs submits n jobs of the type, with more keys.
+func (s *stage) addJobs(n int, fields string) *peer {
 	p := s.submitter()
 	for i := range n {
 		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.typed(fields))
@@ -220,8 +220,8 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 	group := func(rule string) func(s *stage) {
 		return func(s *stage) {
 			s.putJSON("/v1/groups/TYP-*", rule)
-			s.worker(`"type":"TYP","prefetch":100`)
-			s.jobs(5, `,"groups":["TYP-1"]`)
+			s.addWorker(`"type":"TYP","prefetch":100`)
+			s.addJobs(5, `,"groups":["TYP-1"]`)
 		}
 	}
 	for i, c := range []struct {
@@ -229,30 +229,30 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		options              func(o *settings.Options)
 		stage                func(s *stage)
 	}{
-		{"no worker", "no_worker", "TYP", nil, func(s *stage) { s.jobs(3, "") }},
-		{"a worker of another type", "no_worker", "TYP", nil, func(s *stage) { s.worker(`"type":"other-TYP"`); s.jobs(3, "") }},
-		{"patterns that do not fit", "no_worker", "TYP", ownBroker, func(s *stage) { s.worker(`"types":["*"],"except":["TYP"]`); s.jobs(1, "") }},
+		{"no worker", "no_worker", "TYP", nil, func(s *stage) { s.addJobs(3, "") }},
+		{"a worker of another type", "no_worker", "TYP", nil, func(s *stage) { s.addWorker(`"type":"other-TYP"`); s.addJobs(3, "") }},
+		{"patterns that do not fit", "no_worker", "TYP", ownBroker, func(s *stage) { s.addWorker(`"types":["*"],"except":["TYP"]`); s.addJobs(1, "") }},
 		{"paused", "paused", "TYP", nil, func(s *stage) {
 			s.putJSON("/v1/types/TYP/pause", "{}")
-			s.worker(`"type":"TYP"`)
-			s.jobs(3, "")
+			s.addWorker(`"type":"TYP"`)
+			s.addJobs(3, "")
 			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/types/TYP/resume"), "{}", 200) })
 		}},
 		{"concurrency of the type", "type_concurrency", "TYP", nil, func(s *stage) {
 			s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
-			s.worker(`"type":"TYP","prefetch":10`)
-			s.jobs(3, "")
+			s.addWorker(`"type":"TYP","prefetch":10`)
+			s.addJobs(3, "")
 		}},
 		{"rate of the type", "type_rate", "TYP", nil, func(s *stage) {
 			s.putJSON("/v1/types/TYP/limits", `{"rate":0.01}`)
-			s.worker(`"type":"TYP","prefetch":10`)
-			s.jobs(3, "")
+			s.addWorker(`"type":"TYP","prefetch":10`)
+			s.addJobs(3, "")
 		}},
 		{"a group that holds all", "group_limit", "TYP-1", nil, group(`{"concurrency":0}`)},
 		{"concurrency of a group", "group_limit", "TYP-1", nil, group(`{"concurrency":2}`)},
 		{"rate of a group", "group_limit", "TYP-1", nil, group(`{"rate":0.01}`)},
 		{"a group behind many that are busier", "group_limit", "TYP-1", ownBroker, func(s *stage) {
-			s.worker(`"type":"busy","prefetch":1000`)
+			s.addWorker(`"type":"busy","prefetch":1000`)
 			busy := s.submitter()
 			for i := range 700 {
 				busy.send(`{"action":"submit","id":"busy-%d","type":"busy","body":1,"groups":["busy-%d"]}`, i, i%70)
@@ -263,34 +263,34 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 			group(`{"concurrency":0}`)(s)
 		}},
-		{"all at work", "all_busy", "TYP", nil, func(s *stage) { s.worker(`"type":"TYP"`); s.jobs(20, "") }},
+		{"all at work", "all_busy", "TYP", nil, func(s *stage) { s.addWorker(`"type":"TYP"`); s.addJobs(20, "") }},
 		{"all at work for all types", "workers_away", "TYP", nil, func(s *stage) {
-			s.worker(`"types":["TYP*"],"prefetch":1`)
+			s.addWorker(`"types":["TYP*"],"prefetch":1`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP-other","body":1}`)
 			s.awaitRun("TYP-other")
-			s.jobs(2, "")
+			s.addJobs(2, "")
 		}},
 		{"all left", "no_worker", "TYP", nil, func(s *stage) {
-			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
+			s.addWorker(`"type":"TYP"`).send(`{"action":"leave"}`)
 			eventually(s.t, "it has left", func() bool { // otherwise this worker would get a job
 				items := s.call("GET", s.typed("/v1/workers?type=TYP"), "", 200)["items"].([]any)
 				return len(items) == 1 && items[0].(map[string]any)["left"] == true
 			})
-			s.jobs(2, "")
+			s.addJobs(2, "")
 		}},
 		{"overdue", "overdue", "TYP", nil, func(s *stage) {
-			s.worker(`"type":"TYP"`)
-			s.jobs(1, `,"timeout_ms":100,"retries":0`)
+			s.addWorker(`"type":"TYP"`)
+			s.addJobs(1, `,"timeout_ms":100,"retries":0`)
 		}},
 		{"all fail", "failing", "TYP", nil, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
 			p := s.submitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"retries":0}`, i) })
 		}},
 		{"more fail than are answered", "failing", "TYP", nil, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
-			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"neither"}`)
-			s.answering(`"type":"TYP"`, `{"action":"respond","body":1}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"neither"}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"respond","body":1}`)
 			p := s.submitter()
 			s.repeat(func(i int) {
 				for k := range 3 {
@@ -299,12 +299,12 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 		}},
 		{"the same reason", "same_reason", "TYP", nil, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 			p := s.submitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
 		{"workers that are lost", "failing", "TYP", nil, func(s *stage) {
-			s.jobs(1000, `,"retries":1000`)
+			s.addJobs(1000, `,"retries":1000`)
 			s.repeat(func(int) {
 				c, err := net.Dial("tcp", s.srv.WorkerAddr().String())
 				if err != nil {
@@ -324,11 +324,11 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}},
 		{"given back", "given_back", "TYP", nil, func(s *stage) {
 			s.working(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
-			s.jobs(1, "")
+			s.addJobs(1, "")
 		}},
-		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *stage) { s.jobs(18, "") }},
-		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
-		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
+		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *stage) { s.addJobs(18, "") }},
+		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.addJobs(19, "") }},
+		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.addJobs(19, "") }},
 		{"bytes", "limit max-bytes", "broker", func(o *settings.Options) { o.MaxBytes = 1 << 20 }, func(s *stage) {
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
@@ -363,12 +363,12 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 		}},
 		{"failed jobs kept", "limit dead-letters", "TYP", func(o *settings.Options) { o.DeadLetters = 10 }, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
-			s.jobs(10, "")
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
+			s.addJobs(10, "")
 			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
@@ -395,7 +395,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		// This stage is near the end, so that it lasts less than a minute: after that time the
 		// system closes a connection from which nothing is read.
 		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
+			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
 			p := s.dialUnread(s.srv.SubmitAddr())
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
@@ -409,8 +409,8 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			}
 		}},
 		{"draining", "draining", "broker", ownBroker, func(s *stage) {
-			s.worker(`"type":"TYP"`)
-			s.jobs(1, "")
+			s.addWorker(`"type":"TYP"`)
+			s.addJobs(1, "")
 			s.awaitRun("TYP")
 			s.putJSON("/v1/drain", "{}")
 		}},
@@ -470,8 +470,8 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 func TestFindingsLast(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
-	s.answering(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
-	s.jobs(3, "")
+	s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
+	s.addJobs(3, "")
 	reported := func() bool { return s.found("failing", "t") != nil && s.found("same_reason", "t") != nil }
 	eventually(t, "it is told", reported)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
@@ -489,7 +489,7 @@ func TestNoFindings(t *testing.T) {
 	s.putJSON("/v1/types/t1", `{"fair":true}`)
 	s.putJSON("/v1/groups/*", `{"concurrency":100}`)
 	for i := range 16 {
-		s.answering(fmt.Sprintf(`"types":["t%d","u*"],"headers":true`, i%4), `{"action":"respond","body":1}`)
+		s.addAnsweringWorker(fmt.Sprintf(`"types":["t%d","u*"],"headers":true`, i%4), `{"action":"respond","body":1}`)
 	}
 	for i := range 4 {
 		s.keepQueued(8, fmt.Sprintf("t%d", i), `,"groups":["acme"]`)
@@ -521,7 +521,7 @@ func TestFindingsInTime(t *testing.T) {
 			s.putJSON("/v1/types/TYP/pause", "{}")
 			time.Sleep(time.Duration(i) * 125 * time.Millisecond)
 			s.findings()
-			s.jobs(1, "")
+			s.addJobs(1, "")
 			began := time.Now()
 			time.Sleep(600 * time.Millisecond)
 			s.findings()
@@ -566,9 +566,9 @@ func TestFindingsAfterChange(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
 	s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
-	s.worker(`"type":"TYP"`)
-	s.worker(`"type":"TYP"`)
-	s.jobs(3, "")
+	s.addWorker(`"type":"TYP"`)
+	s.addWorker(`"type":"TYP"`)
+	s.addJobs(3, "")
 	eventually(t, "it is told", func() bool { return s.found("type_concurrency", "t") != nil })
 	s.findings()
 	s.putJSON("/v1/types/TYP/limits", `{}`)

@@ -182,7 +182,7 @@ func TestSingleRunJobs(t *testing.T) {
 			}
 			b.Close() // the broker loses the job, too
 			startShared(t, b)
-			d.ready()
+			d.waitUntilReady()
 			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).wantStatus(204)
 		})
 	}
@@ -209,7 +209,7 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 	b.Close()
 	startShared(t, b)
-	d.ready()
+	d.waitUntilReady()
 	if got := c.do("POST", "/worker/jobs?wait=2&max=10", "", "worker-id", worker); got.status != 204 {
 		t.Fatalf("two jobs run, and a third one is handed out: %d", got.status)
 	}
@@ -248,7 +248,7 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 			}
 			b.Close()
 			b = startShared(t, b)
-			d.ready()
+			d.waitUntilReady()
 			if how == "failure" {
 				eventually(t, "the broker has the run again", func() bool {
 					r, err := http.Get("http://" + b.HTTPAddr().String() + "/v1/jobs/" + id)
@@ -312,7 +312,7 @@ func TestBrokerRefuses(t *testing.T) {
 		if got := c.pull(worker, 10); len(got) != 1 || got[0] != id {
 			t.Fatalf("pulled %v, want %s", got, id)
 		}
-		d.ready()
+		d.waitUntilReady()
 		c.do("DELETE", "/job/"+held, "").wantStatus(204)
 	}
 }
@@ -364,7 +364,7 @@ func TestPartialToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.do("GET", "/job/"+other+"/polling?timeout=60", "").wantStatus(200)
-	d.ready()
+	d.waitUntilReady()
 }
 
 // TestBrokerLimits: a worker may have more jobs than a broker sends to one connection, and a job
@@ -451,7 +451,7 @@ func TestRulesFull(t *testing.T) {
 		t.Fatalf("pulled %v, want %s", got, id)
 	}
 	(<-set).refused(404, "unknown_constraint", "")
-	d.ready()
+	d.waitUntilReady()
 }
 
 // TestNamespacesShareOnlyTheBroker: masters of different namespaces share a broker and nothing

@@ -85,7 +85,7 @@ func TestLeaseLost(t *testing.T) {
 	}
 	c.do("GET", "/healthz", "").wantStatus(200)
 	gate.SetTarget(server.Addr())
-	d.ready()
+	d.waitUntilReady()
 	c.do("GET", "/job/"+job, "").wantStatus(200)
 }
 
@@ -130,7 +130,7 @@ func TestLostDuringOutage(t *testing.T) {
 		return c.do("POST", "/job", `{"name":"n","argument":{}}`).get("error") == "store_unavailable"
 	})
 	gate.SetTarget(empty.Addr())
-	d.ready()
+	d.waitUntilReady()
 	job, worker := c.enqueue(`{"name":"n","argument":{}}`), c.register(`{"name":"w","max_jobs":1}`)
 	if got := c.pull(worker, 1); len(got) != 1 || got[0] != job {
 		t.Errorf("pulled %v, want %v", got, job)

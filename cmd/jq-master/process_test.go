@@ -60,12 +60,12 @@ func launch(t testing.TB, args ...string) *process {
 func start(t testing.TB, args ...string) *process {
 	t.Helper()
 	d := launch(t, args...)
-	d.ready()
+	d.waitUntilReady()
 	return d
 }
 
-// ready waits until the daemon accepts jobs.
-func (d *process) ready() {
+// waitUntilReady waits until the daemon accepts jobs.
+func (d *process) waitUntilReady() {
 	d.t.Helper()
 	eventually(d.t, "jq-master takes jobs", func() bool {
 		resp, err := http.Get(d.url + "/readyz")

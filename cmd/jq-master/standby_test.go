@@ -27,7 +27,7 @@ func TestMasterWithoutBrokerYields(t *testing.T) {
 	}
 	job := a.enqueue(`{"name":"late","argument":{}}`)
 	startShared(t, theirs)
-	second.ready()
+	second.waitUntilReady()
 	if got := b.pull(b.register(`{"name":"w","max_jobs":1,"names":["late"]}`), 1); len(got) != 1 || got[0] != job {
 		t.Errorf("pulled %v, want %v", got, job)
 	}

@@ -141,8 +141,8 @@ func (s *testSite) post(method, path, body string) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
 
-// handler adds a handler that appends the job's id and payload to a file.
-func (s *testSite) handler() bool {
+// addHandler adds a handler that appends the job's id and payload to a file.
+func (s *testSite) addHandler() bool {
 	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runs()+"; echo R: 200 done\n")
 }
 
@@ -206,7 +206,7 @@ func TestKills(t *testing.T) {
 func runUntilDeath(s *testSite, at string) {
 	t := s.t
 	s.start(at)
-	s.handler() // an error is fine: the request may have killed the daemon
+	s.addHandler() // an error is fine: the request may have killed the daemon
 	accepted, unsure := make(map[string]bool), make(map[string]bool)
 	number := 0
 	add := func() bool {
@@ -226,7 +226,7 @@ func runUntilDeath(s *testSite, at string) {
 	}
 	s.waitUntil("the daemon dies", s.hasDied)
 	s.start("-")
-	if !s.handler() {
+	if !s.addHandler() {
 		t.Fatal("the handler is refused")
 	}
 	for range 3 {

@@ -238,8 +238,8 @@ func (d *daemon) checkBounded(attack func()) {
 	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v; held is%s", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second), d.parts())
 }
 
-// certificate writes a certificate and its key, and returns the flags that name them.
-func certificate(t *testing.T) []string {
+// writeCertificate writes a certificate and its key, and returns the flags that name them.
+func writeCertificate(t *testing.T) []string {
 	dir := t.TempDir()
 	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)

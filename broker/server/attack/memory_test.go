@@ -196,7 +196,7 @@ func TestOtherClientsUnharmed(t *testing.T) {
 // TestIdleTLS: a TLS connection keeps little memory after a large frame. There are so many
 // connections that the 16 MiB by which the collector may lag do not matter.
 func TestIdleTLS(t *testing.T) {
-	d := start(t, append(certificate(t), "--max-memory=1GiB")...) // TLS may take an eighth of that
+	d := start(t, append(writeCertificate(t), "--max-memory=1GiB")...) // TLS may take an eighth of that
 	d.secure = true
 	const n = 1000
 	var peers []*peer

@@ -33,7 +33,7 @@ func TestFloodDoesNotDelayOthers(t *testing.T) {
 				t.Run(fmt.Sprintf("%s from %d peers, TLS %t", f.name, c.peers, secure), func(t *testing.T) {
 					var flags []string
 					if secure {
-						flags = certificate(t)
+						flags = writeCertificate(t)
 					}
 					d := start(t, flags...)
 					d.secure = secure

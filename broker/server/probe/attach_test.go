@@ -104,7 +104,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 		other.attachFails("unknown_id", "no such job")
 		other.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
 		s.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		other.attachFails("unknown_id", id)
 		s.wantQuiet()
 		w.join(typ)
@@ -232,7 +232,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 		w.join("img-a")
 		w.wantJob(id)
 		other.attachFails("unknown_id", id)
-		bound := s.fresh("elsewhere", `1`)
+		bound := s.submitFresh("elsewhere", `1`)
 		s.close()
 		w.respond(`2`)
 		until(t, "its connection is gone", func() error {

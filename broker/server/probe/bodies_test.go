@@ -57,7 +57,7 @@ func TestBodiesVerbatim(t *testing.T) {
 	for _, c := range bodies {
 		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
-			id := s.fresh(typ, c.body)
+			id := s.submitFresh(typ, c.body)
 			got, body := w.job()
 			if got != id || body != c.body {
 				t.Fatalf("worker got %.200s, want %.200s", body, c.body)
@@ -109,7 +109,7 @@ func TestRandomBodies(t *testing.T) {
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for range 500 {
 		there, back := randomJSON(r, 5), randomJSON(r, 5)
-		id := s.fresh(typ, there)
+		id := s.submitFresh(typ, there)
 		if got, body := w.job(); got != id || body != there {
 			t.Fatalf("worker got %s, want %s", body, there)
 		}

@@ -51,7 +51,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	t.Run("priority, up and down", func(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
-		first, second, third := s.fresh(typ, `1`), s.fresh(typ, `2`), s.fresh(typ, `3`)
+		first, second, third := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`), s.submitFresh(typ, `3`)
 		s.change(third, `"priority":5`)
 		s.change(first, `"priority":-5`)
 		b.checkOrder(t, typ, third, second, first)
@@ -59,7 +59,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	t.Run("age stays", func(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
-		first, second, third := s.fresh(typ, `1`), s.fresh(typ, `2`), s.freshWith(typ, `3`, `,"priority":5`)
+		first, second, third := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`), s.freshWith(typ, `3`, `,"priority":5`)
 		s.change(second, `"priority":5`)
 		s.change(first, `"priority":5`)
 		b.checkOrder(t, typ, first, second, third)
@@ -68,7 +68,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
 		late := s.freshWith(typ, `1`, `,"delay_ms":60000`)
-		other := s.fresh(typ, `2`)
+		other := s.submitFresh(typ, `2`)
 		s.change(late, `"priority":1`)
 		if got := b.state(t, late); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
@@ -119,7 +119,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	t.Run("a queued one is put off", func(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
-		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		first, second := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		s.change(first, `"delay_ms":60000`)
 		b.checkOrder(t, typ, second)
 		s.wantResult(second, `1`)
@@ -130,7 +130,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
 		first := s.freshWith(typ, `1`, `,"delay_ms":60000`)
-		second := s.fresh(typ, `1`)
+		second := s.submitFresh(typ, `1`)
 		s.change(first, `"delay_ms":0`)
 		s.change(second, `"delay_ms":0`) // the second job is ready already, so this changes nothing
 		b.checkOrder(t, typ, first, second)
@@ -167,7 +167,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	t.Run("many in one segment", func(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
-		id, other := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		id, other := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		var batch []byte
 		for i := range 200 {
 			batch = append(batch, pack(fmt.Sprintf(`{"action":"change","id":%q,"priority":%d}`, id, i%2-1))...)
@@ -200,7 +200,7 @@ func TestChangeRefused(t *testing.T) {
 	t.Run("running", func(t *testing.T) {
 		typ := name("change")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		checkReason(t, s.changeFails("invalid_state", id, `"priority":1`), "running")
 		w.respond(`2`)
@@ -218,16 +218,16 @@ func TestChangeRefused(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
 		s.changeFails("unknown_id", "no such job", `"priority":1`)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		s.cancel(id)
 		s.changeFails("unknown_id", id, `"priority":1`)
 	})
 	t.Run("another connection's: waiting, running, kept", func(t *testing.T) {
 		typ := name("change")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		running := s.fresh(typ, `1`)
+		running := s.submitFresh(typ, `1`)
 		w.wantJob(running)
-		waiting := s.fresh(typ, `1`)
+		waiting := s.submitFresh(typ, `1`)
 		kept := s.freshWith(typ, `1`, `,"keep_ms":60000`)
 		for _, id := range []string{running, waiting, kept} {
 			other.changeFails("unknown_id", id, `"priority":9`)
@@ -240,7 +240,7 @@ func TestChangeRefused(t *testing.T) {
 		s, other := b.submitter(t), b.submitter(t)
 		first := s.freshWith(typ, `1`, `,"keep_ms":60000`)
 		second := s.freshWith(typ, `1`, `,"keep_ms":60000`)
-		bound := s.fresh(typ, `1`)
+		bound := s.submitFresh(typ, `1`)
 		s.close()
 		b.waitState(t, bound, "")
 		other.change(second, `"priority":9`)
@@ -275,7 +275,7 @@ func TestChangeRefused(t *testing.T) {
 
 	typ := name("change")
 	s := b.submitter(t)
-	first := s.fresh(typ, `1`)
+	first := s.submitFresh(typ, `1`)
 	id := s.freshWith(typ, `1`, `,"groups":["old-`+typ+`"]`)
 	seventeen := make([]string, 17)
 	for i := range seventeen {
@@ -330,7 +330,7 @@ func TestChangeOverHTTP(t *testing.T) {
 	t.Run("priority", func(t *testing.T) {
 		typ := name("patch")
 		s := b.submitter(t)
-		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		first, second := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		patch(t, second, `{"priority":5}`, 200)
 		b.checkOrder(t, typ, second, first)
 		s.wantResult(second, `1`)
@@ -340,7 +340,7 @@ func TestChangeOverHTTP(t *testing.T) {
 	t.Run("delay_ms", func(t *testing.T) {
 		typ := name("patch")
 		s := b.submitter(t)
-		first, second := s.fresh(typ, `1`), s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		first, second := s.submitFresh(typ, `1`), s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		patch(t, first, `{"delay_ms":60000}`, 200)
 		if got := b.state(t, first); got != "delayed" {
 			t.Errorf("state %q", got)
@@ -351,7 +351,7 @@ func TestChangeOverHTTP(t *testing.T) {
 	t.Run("groups", func(t *testing.T) {
 		typ := name("patch")
 		s := b.submitter(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		patch(t, id, `{"groups":["a","b"]}`, 200)
 		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[a b]" {
 			t.Errorf("groups %s", got)
@@ -376,7 +376,7 @@ func TestChangeOverHTTP(t *testing.T) {
 		typ := name("patch")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		patch(t, "no such job", `{"priority":5}`, 404)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		patch(t, id, `{"priority":5}`, 409)
 		w.respond(`1`)
@@ -385,7 +385,7 @@ func TestChangeOverHTTP(t *testing.T) {
 	t.Run("refused: 400", func(t *testing.T) {
 		typ := name("patch")
 		s := b.submitter(t)
-		first, id := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		first, id := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		for _, c := range []struct{ with, names string }{
 			{``, ""}, {`{}`, ""}, {`{"priority":null}`, ""}, {`[]`, ""}, {`5`, ""}, {`{"priority":9`, ""}, {`{"priority":9}{}`, ""},
 			{`{"priority":9,"colour":1}`, "colour"},
@@ -417,7 +417,7 @@ func TestChangeWithTokens(t *testing.T) {
 	other.change(shared, `"priority":5`)
 	refused(foreign, shared)
 	kept := owner.freshWith("img-a", `1`, `,"keep_ms":60000`)
-	bound := owner.fresh("img-a", `1`)
+	bound := owner.submitFresh("img-a", `1`)
 	owner.close()
 	other.change(shared, `"priority":6`)
 	successor := b.submitterAs(t, "all-1")
@@ -441,7 +441,7 @@ func TestAgeOrdersJobs(t *testing.T) {
 	t.Run("among its equals", func(t *testing.T) {
 		typ := name("age")
 		s := b.submitter(t)
-		first := s.fresh(typ, `1`)
+		first := s.submitFresh(typ, `1`)
 		old := s.freshWith(typ, `1`, `,"age_ms":60000`)
 		older := s.freshWith(typ, `1`, `,"age_ms":120000`)
 		high := s.freshWith(typ, `1`, `,"priority":1`)
@@ -452,7 +452,7 @@ func TestAgeOrdersJobs(t *testing.T) {
 	t.Run("0 is now, ties by order", func(t *testing.T) {
 		typ := name("age")
 		s := b.submitter(t)
-		first, second, third := s.fresh(typ, `1`), s.freshWith(typ, `1`, `,"age_ms":0`), s.fresh(typ, `1`)
+		first, second, third := s.submitFresh(typ, `1`), s.freshWith(typ, `1`, `,"age_ms":0`), s.submitFresh(typ, `1`)
 		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("told as age, also after a retry", func(t *testing.T) {

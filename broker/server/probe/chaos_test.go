@@ -36,7 +36,7 @@ func TestEveryAckedJobEndsOnce(t *testing.T) {
 	for n := range 3 {
 		typ := fmt.Sprintf("%s-%d", base, n)
 		until(t, "all ended", func() error {
-			l := b.ledger(t, typ) // ledger also checks that the counts balance
+			l := b.readLedger(t, typ) // readLedger also checks that the counts balance
 			if l["delayed"]+l["queued"]+l["running"] > 0 {
 				drainRest(t, b, typ)
 				return fmt.Errorf("%v", l)

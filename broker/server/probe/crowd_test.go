@@ -164,7 +164,7 @@ func TestDescriptorLeak(t *testing.T) {
 		for n := range 150 {
 			s, w := b.submitter(f), b.worker(f)
 			w.join(name("fd"))
-			s.fresh(name("fd"), `0`)
+			s.submitFresh(name("fd"), `0`)
 			deaths[n%5].end(s.conn)
 			deaths[(n+i)%5].end(w.conn)
 			s.close()

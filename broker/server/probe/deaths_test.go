@@ -33,7 +33,7 @@ func TestWorkerLostAtWork(t *testing.T) {
 			t.Parallel()
 			typ := name("lost")
 			w, s := b.servingWorker(t, typ), b.submitter(t)
-			id := s.fresh(typ, `{"n":1}`)
+			id := s.submitFresh(typ, `{"n":1}`)
 			w.wantJob(id)
 			d.end(w.conn)
 			successor := b.servingWorker(t, typ)
@@ -49,7 +49,7 @@ func TestWorkerLostAtWork(t *testing.T) {
 			t.Parallel()
 			typ := name("lost")
 			w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-			id := s.fresh(typ, `1`)
+			id := s.submitFresh(typ, `1`)
 			w.wantJob(id)
 			d.end(w.conn)
 			successor.wantJob(id)
@@ -70,7 +70,7 @@ func TestIdleWorkerLost(t *testing.T) {
 			d.end(w.conn)
 			// If the broker does not know of the loss when the job arrives, it may send the job to
 			// the lost worker. Then it must hand the job out again.
-			id := s.fresh(typ, `1`)
+			id := s.submitFresh(typ, `1`)
 			successor := b.servingWorker(t, typ)
 			successor.wantJob(id)
 			successor.respond(`2`)
@@ -92,9 +92,9 @@ func TestRequeueOrder(t *testing.T) {
 	t.Run("ahead of equals, behind its betters", func(t *testing.T) {
 		typ := name("place")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		lost := s.fresh(typ, `0`)
+		lost := s.submitFresh(typ, `0`)
 		w.wantJob(lost)
-		equal1, equal2 := s.fresh(typ, `0`), s.fresh(typ, `0`)
+		equal1, equal2 := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
 		better := s.freshWith(typ, `0`, `,"priority":1`)
 		worse := s.freshWith(typ, `0`, `,"priority":-1`)
 		w.close()
@@ -108,10 +108,10 @@ func TestRequeueOrder(t *testing.T) {
 	t.Run("two lost ones keep their ages", func(t *testing.T) {
 		typ := name("place")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-		first, second := s.fresh(typ, `0`), s.fresh(typ, `0`)
+		first, second := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
 		w1.wantJob(first)
 		w2.wantJob(second)
-		third := s.fresh(typ, `0`)
+		third := s.submitFresh(typ, `0`)
 		w2.close()
 		waitRequeued(t, b, typ, s, second)
 		w1.close()
@@ -160,7 +160,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 	t.Run("three more times, then job_failed", func(t *testing.T) {
 		typ := name("attempt")
 		s := b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		loseWorkers(t, b, typ, id, 4)
 		s.wantErrorFor("job_failed", id)
 		w := b.servingWorker(t, typ)
@@ -174,7 +174,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 	t.Run("the fourth run still counts", func(t *testing.T) {
 		typ := name("attempt")
 		s := b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		loseWorkers(t, b, typ, id, 3)
 		w := b.servingWorker(t, typ)
 		w.wantJob(id)
@@ -202,7 +202,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 			b := start(t, fmt.Sprintf("--retries=%d", retries))
 			typ := name("attempt")
 			s := b.submitter(t)
-			id := s.fresh(typ, `0`)
+			id := s.submitFresh(typ, `0`)
 			loseWorkers(t, b, typ, id, retries+1)
 			s.wantErrorFor("job_failed", id)
 			b.servingWorker(t, typ).wantQuiet()
@@ -218,7 +218,7 @@ func TestWorkerLostAfterAnswer(t *testing.T) {
 	typ := name("last words")
 	s := b.submitter(t)
 	for i := range 30 {
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		w.raw(pack(fmt.Sprintf(`{"action":"respond","body":%d}`, i)))
@@ -241,7 +241,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	t.Run("size_error", func(t *testing.T) {
 		typ := name("bad")
 		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		w.raw(announce(0x7fffffff))
 		w.wantError("size_error")
@@ -254,7 +254,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	t.Run("invalid_json", func(t *testing.T) {
 		typ := name("bad")
 		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		w.raw(pack(`{"action":"respond","body":[1,}`))
 		w.wantError("invalid_json")
@@ -271,7 +271,7 @@ func TestBadFrameDuringRun(t *testing.T) {
 	t.Run("invalid UTF-8", func(t *testing.T) {
 		typ := name("bad")
 		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		w.raw(pack("{\"action\":\"respond\",\"body\":\"\xff\"}"))
 		w.wantError("invalid_json")
@@ -294,14 +294,14 @@ func TestBadFrameDuringRun(t *testing.T) {
 				serve(t, s, w, typ)
 				continue
 			}
-			id := s.fresh(typ, `0`)
+			id := s.submitFresh(typ, `0`)
 			b.servingWorker(t, typ).wantJob(id)
 		}
 	})
 	t.Run("its submitter may be gone", func(t *testing.T) {
 		typ := name("bad")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		s.close()
 		w.raw(announce(0xffffffff))

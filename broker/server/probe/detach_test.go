@@ -18,7 +18,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 			typ := name("detach")
 			s := b.submitter(t)
 			id := s.freshWith(typ, `{"keep":1}`, `,"detach":true`)
-			plain := s.fresh(typ, `1`)
+			plain := s.submitFresh(typ, `1`)
 			d.end(s.conn)
 			b.waitState(t, plain, "") // now the broker knows of the loss
 			if got := b.state(t, id); got != "queued" {
@@ -72,7 +72,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 		successor.join(typ)
 		id := s.freshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
-		plain := s.fresh(name("elsewhere"), `1`)
+		plain := s.submitFresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, plain, "")
 		w.wantQuiet() // the job is not unwanted, so no notice comes
@@ -138,7 +138,7 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 	})
 	t.Run("errors are sent all the same", func(t *testing.T) {
 		s := b.submitter(t)
-		id := s.fresh(name("ack"), `1`)
+		id := s.submitFresh(name("ack"), `1`)
 		s.put(id, "t", `1`, `,"ack":false`)
 		s.wantErrorFor("id_exists", id)
 		s.send(`{"action":"submit","id":%q,"type":"t","ack":false}`, id)
@@ -165,7 +165,7 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 			s.ack(fmt.Sprintf("%s-%d", typ, i))
 		}
 		s.wantQuiet()
-		if got := b.ledger(t, typ)["queued"]; got != 100 {
+		if got := b.readLedger(t, typ)["queued"]; got != 100 {
 			t.Errorf("%d queued, want 100", got)
 		}
 	})

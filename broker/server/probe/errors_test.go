@@ -117,7 +117,7 @@ func TestWorkerRefusals(t *testing.T) {
 		refusal{"respond with BODY", `{"action":"respond","BODY":1}`, "missing_field", "body", "*"}) {
 		t.Run("at work: "+r.what, func(t *testing.T) {
 			w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
-			id := s.fresh(typ, `1`)
+			id := s.submitFresh(typ, `1`)
 			w.wantJob(id)
 			w.raw(pack(r.payload))
 			if f := w.wantError(r.code); !strings.Contains(f.text("reason"), r.reason) {
@@ -138,7 +138,7 @@ func TestWorkerRefusals(t *testing.T) {
 		}
 	})
 	t.Run("respond twice", func(t *testing.T) {
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
 		w.send(`{"action":"respond","body":2}`)
@@ -254,7 +254,7 @@ func TestEmptyFrame(t *testing.T) {
 		serve(t, s, w, typ)
 	})
 	t.Run("worker at work", func(t *testing.T) {
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.raw(announce(0))
 		w.wantError("invalid_json")
@@ -296,7 +296,7 @@ func TestNestingBombs(t *testing.T) {
 		t.Run("answer: "+c.name, func(t *testing.T) {
 			bomb := name("bomb")
 			bad, owner := b.servingWorker(t, bomb), b.submitter(t)
-			id := owner.fresh(bomb, `1`)
+			id := owner.submitFresh(bomb, `1`)
 			bad.wantJob(id)
 			bad.send(`{"action":"respond","body":%s}`, c.body)
 			bad.wantError("invalid_json")

@@ -45,7 +45,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	t.Run("ok first, then the next job", func(t *testing.T) {
 		typ := name("fail")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		next := s.freshWith(typ, `1`, `,"priority":1`)
 		w.fail(``)
@@ -56,7 +56,7 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	t.Run("the retry goes to the longest idle", func(t *testing.T) {
 		typ := name("fail")
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.fail(``)
 		other.wantJob(id)
@@ -81,9 +81,9 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	t.Run("after its submitter went", func(t *testing.T) {
 		typ := name("fail")
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		mark := s.fresh(name("elsewhere"), `1`)
+		mark := s.submitFresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, mark, "")
 		w.fail(``)
@@ -101,7 +101,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		w.leave()
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantQuiet()
 		w.join(typ) // undoes the leave
 		w.wantJob(id)
@@ -109,9 +109,9 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	t.Run("at work", func(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		next := s.fresh(typ, `1`)
+		next := s.submitFresh(typ, `1`)
 		w.leave() // ok at once
 		w.respond(`2`)
 		s.wantResult(id, `2`)
@@ -125,7 +125,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	t.Run("at work, then failed", func(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.leave()
 		w.fail(``)
@@ -135,7 +135,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	t.Run("at work, then lost", func(t *testing.T) {
 		typ := name("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.leave()
 		w.close()
@@ -155,9 +155,9 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	t.Run("undone at work", func(t *testing.T) {
 		typ, other := name("leave"), name("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		next := s.fresh(other, `1`)
+		next := s.submitFresh(other, `1`)
 		w.leave()
 		w.join(other)
 		w.wantQuiet()
@@ -169,10 +169,10 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 3 {
-			ids = append(ids, s.fresh(typ, `1`))
+			ids = append(ids, s.submitFresh(typ, `1`))
 			w.wantJob(ids[len(ids)-1])
 		}
-		s.fresh(typ, `1`)
+		s.submitFresh(typ, `1`)
 		w.leave()
 		for _, id := range ids {
 			w.respondTo(id, `1`)

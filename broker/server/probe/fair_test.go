@@ -178,7 +178,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		w := b.servingWorker(t, typ)
 		b.takeAll(t, w, 20)
 		_, _ = w.job() // one job is out
-		late := b.submitter(t).newcomer(typ, "c", in("c"))
+		late := b.submitter(t).submitOne(typ, "c", in("c"))
 		w.respond(`1`)
 		got := b.takeAll(t, w, 3)
 		if !slices.Contains(got, late) {
@@ -193,7 +193,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	t.Run("a group that is held back holds nobody and saves nothing up", func(t *testing.T) {
 		typ, g := name("fair"), name("fair")
 		b.makeFair(t, typ)
-		b.rule(t, g, `{"concurrency":0}`)
+		b.setRule(t, g, `{"concurrency":0}`)
 		s := b.submitter(t)
 		s.flood(typ, "c", 20, in(g))
 		s.flood(typ, "a", 40, in("a"))
@@ -287,8 +287,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// newcomer submits one job and returns its body.
-func (s submitter) newcomer(typ, body, fields string) string {
+// submitOne submits one job and returns its body.
+func (s submitter) submitOne(typ, body, fields string) string {
 	s.t.Helper()
 	s.freshWith(typ, quote(body), fields)
 	return body

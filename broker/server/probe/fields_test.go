@@ -177,7 +177,7 @@ func TestFailFields(t *testing.T) {
 	b := shared(t)
 	typ := name("fail")
 	w, s := b.servingWorker(t, typ), b.submitter(t)
-	id := s.fresh(typ, `1`)
+	id := s.submitFresh(typ, `1`)
 	w.wantJob(id)
 	refuse := func(t *testing.T, fields, codes string, parts ...string) {
 		t.Helper()
@@ -217,7 +217,7 @@ func TestFailFields(t *testing.T) {
 	})
 	t.Run("progress without body", func(t *testing.T) {
 		w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"progress"}`)
 		checkReason(t, w.wantError("missing_field"), "body")

@@ -99,7 +99,7 @@ func TestFramesInAnySegments(t *testing.T) {
 	t.Run("join and respond ahead of time", func(t *testing.T) {
 		typ := name("ahead")
 		s := b.submitter(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w := b.worker(t)
 		w.raw(append(pack(fmt.Sprintf(`{"action":"join","type":%q}`, typ)), pack(`{"action":"respond","body":"blind"}`)...))
 		w.ok()

@@ -58,7 +58,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("without a rule they change nothing", func(t *testing.T) {
 		typ := name("group")
 		s := b.submitter(t)
-		first, second, third := s.freshWith(typ, `1`, in("a", "b")), s.fresh(typ, `1`), s.freshWith(typ, `1`, in("a"))
+		first, second, third := s.freshWith(typ, `1`, in("a", "b")), s.submitFresh(typ, `1`), s.freshWith(typ, `1`, in("a"))
 		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("sixteen, and null", func(t *testing.T) {
@@ -73,14 +73,14 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("concurrency, each group for itself", func(t *testing.T) {
 		p, typ := name("group"), name("group")
-		b.rule(t, p+"-*", `{"concurrency":2}`)
+		b.setRule(t, p+"-*", `{"concurrency":2}`)
 		s := b.submitter(t)
 		var a []string
 		for range 4 {
 			a = append(a, s.freshWith(typ, `1`, in(p+"-a")))
 		}
 		other := s.freshWith(typ, `1`, in(p+"-b"))
-		free := s.fresh(typ, `1`)
+		free := s.submitFresh(typ, `1`)
 		w := b.workerWithRoom(t, typ)
 		for _, id := range []string{a[0], a[1], other, free} { // a job that is held back holds no other back
 			w.wantJob(id)
@@ -100,7 +100,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("across types", func(t *testing.T) {
 		g, one, two := name("group"), name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.servingWorker(t, one), b.servingWorker(t, two)
 		id := s.freshWith(one, `1`, in(g))
 		w.wantJob(id)
@@ -111,8 +111,8 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("all groups of a job, or none", func(t *testing.T) {
 		g, h, typ := name("group"), name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
-		b.rule(t, h, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
+		b.setRule(t, h, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first := s.freshWith(typ, `1`, in(g))
 		w.wantJob(first)
@@ -128,8 +128,8 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("all rules that fit", func(t *testing.T) {
 		p, typ := name("group"), name("group")
-		b.rule(t, p+"*", `{"concurrency":3}`)
-		b.rule(t, "*"+p+"-a", `{"concurrency":1}`)
+		b.setRule(t, p+"*", `{"concurrency":3}`)
+		b.setRule(t, "*"+p+"-a", `{"concurrency":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		w.wantJob(s.freshWith(typ, `1`, in(p+"-a")))
 		s.freshWith(typ, `1`, in(p+"-a"))
@@ -141,11 +141,11 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("with the limit of the type", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		b.limitType(t, typ, `{"concurrency":2}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first, second := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
-		third, fourth := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		third, fourth := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(first)
 		w.wantJob(third)
 		w.wantQuiet()
@@ -156,17 +156,17 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("concurrency 0 holds all", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":0}`)
+		b.setRule(t, g, `{"concurrency":0}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		held := s.freshWith(typ, `1`, in(g))
-		w.wantJob(s.fresh(typ, `1`))
+		w.wantJob(s.submitFresh(typ, `1`))
 		w.wantQuiet()
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		w.wantJob(held)
 	})
 	t.Run("a changed rule counts at once, nothing is stopped", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":3}`)
+		b.setRule(t, g, `{"concurrency":3}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		var ids []string
 		for range 6 {
@@ -175,14 +175,14 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		for _, id := range ids[:3] {
 			w.wantJob(id)
 		}
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		b.checkGroup(t, g, 3, 3, 3)
 		w.respondTo(ids[0], `1`)
 		w.respondTo(ids[1], `1`)
 		w.wantQuiet()
 		w.respondTo(ids[2], `1`)
 		w.wantJob(ids[3])
-		b.rule(t, g, `{"concurrency":2}`)
+		b.setRule(t, g, `{"concurrency":2}`)
 		w.wantJob(ids[4])
 		b.dropRule(t, g)
 		w.wantJob(ids[5])
@@ -191,7 +191,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		p, typ := name("group"), name("group")
 		s := b.submitter(t)
 		first, second := s.freshWith(typ, `1`, in(p+"-x")), s.freshWith(typ, `1`, in(p+"-x"))
-		b.rule(t, p+"-*", `{"concurrency":1}`)
+		b.setRule(t, p+"-*", `{"concurrency":1}`)
 		w := b.workerWithRoom(t, typ)
 		w.wantJob(first)
 		w.wantQuiet()
@@ -200,7 +200,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("groups by value, and only whole", func(t *testing.T) {
 		p, typ := name("group"), name("group")
-		b.rule(t, p+"é", `{"concurrency":0}`)
+		b.setRule(t, p+"é", `{"concurrency":0}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		s.freshWith(typ, `1`, `,"groups":["`+p+`\u00e9"]`)
 		w.wantQuiet()
@@ -209,7 +209,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("rate and burst", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"rate":0.001,"burst":3}`)
+		b.setRule(t, g, `{"rate":0.001,"burst":3}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		var ids []string
 		for range 5 {
@@ -222,15 +222,15 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		b.checkGroup(t, g, 2, 3, 2)
 		w.respondTo(ids[0], `1`) // the answer returns no token
 		w.wantQuiet()
-		b.rule(t, g, `{"rate":0.001,"burst":100}`) // the new rate begins with the tokens that are left
+		b.setRule(t, g, `{"rate":0.001,"burst":100}`) // the new rate begins with the tokens that are left
 		w.wantQuiet()
-		b.rule(t, g, `{"concurrency":100}`)
+		b.setRule(t, g, `{"concurrency":100}`)
 		w.wantJob(ids[3])
 		w.wantJob(ids[4])
 	})
 	t.Run("the default burst is the rate, at least 1", func(t *testing.T) {
 		p, typ := name("group"), name("group")
-		b.rule(t, p+"-slow", `{"rate":0.001}`)
+		b.setRule(t, p+"-slow", `{"rate":0.001}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		w.wantJob(s.freshWith(typ, `1`, in(p+"-slow")))
 		s.freshWith(typ, `1`, in(p+"-slow"))
@@ -239,7 +239,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("a rate paces", func(t *testing.T) {
 		t.Parallel()
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"rate":10,"burst":1}`)
+		b.setRule(t, g, `{"rate":10,"burst":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		begin := time.Now()
 		for range 5 {
@@ -253,7 +253,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("release gives back place and token, fail does not", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"rate":0.001,"burst":1,"concurrency":1}`)
+		b.setRule(t, g, `{"rate":0.001,"burst":1,"concurrency":1}`)
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, in(g))
 		for range 5 {
@@ -269,7 +269,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("an unwanted run holds its place to its end", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		id := s.freshWith(typ, `1`, in(g))
 		w.wantJob(id)
@@ -282,7 +282,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("an overdue one has given it back", func(t *testing.T) {
 		t.Parallel()
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.worker(t), b.worker(t)
 		w.join(typ)
 		id := s.freshWith(typ, `1`, in(g)+`,"timeout_ms":3000,"retries":0`)
@@ -295,7 +295,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("a retry that waits holds none", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.freshWith(typ, `1`, in(g)+`,"backoff_ms":60000`)
 		w.wantJob(id)
@@ -306,7 +306,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("a lost worker gives places back", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":2}`)
+		b.setRule(t, g, `{"concurrency":2}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first, second, third := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
 		w.wantJob(first)
@@ -320,7 +320,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("held back, then cancelled, expired or left", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":0}`)
+		b.setRule(t, g, `{"concurrency":0}`)
 		s, late, other := b.submitter(t), b.submitter(t), b.submitter(t)
 		cancelled, expired := s.freshWith(typ, `1`, in(g)), late.freshWith(typ, `1`, in(g)+`,"expires_ms":50`)
 		left := other.freshWith(typ, `1`, in(g))
@@ -332,9 +332,9 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("change into and out of a group that holds", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":0}`)
+		b.setRule(t, g, `{"concurrency":0}`)
 		s, w := b.submitter(t), b.worker(t)
-		first, second := s.freshWith(typ, `1`, in(g)), s.fresh(typ, `1`)
+		first, second := s.freshWith(typ, `1`, in(g)), s.submitFresh(typ, `1`)
 		s.change(second, `"groups":`+list(g))
 		w.join(typ)
 		w.wantQuiet()
@@ -348,7 +348,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("explain names the group that holds", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":0}`)
+		b.setRule(t, g, `{"concurrency":0}`)
 		s := b.submitter(t)
 		b.servingWorker(t, typ)
 		job := b.info(t, s.freshWith(typ, `1`, in("free-"+g, g)))
@@ -361,14 +361,14 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("pause of the type is not held back", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":5}`)
+		b.setRule(t, g, `{"concurrency":5}`)
 		b.http(t, "POST", "/v1/types/"+typ+"/pause", "{}", 200)
 		b.submitter(t).freshWith(typ, `1`, in(g)+`,"detach":true`)
 		b.checkGroup(t, g, 1, 0, 0)
 	})
 	t.Run("priority among who may run", func(t *testing.T) {
 		g, typ := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		s := b.submitter(t)
 		low := s.freshWith(typ, `1`, in(g))
 		high := s.freshWith(typ, `1`, in(g)+`,"priority":5`)
@@ -382,19 +382,19 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 	t.Run("kept outcomes are in no group", func(t *testing.T) {
 		g := name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		b.makeOutcome(t, name("group"), `1`, in(g))
 		b.checkGroup(t, g, 0, 0, 0)
 		b.makeOutcome(t, name("group"), `1`, in(g))
 	})
 	t.Run("through a pattern of types", func(t *testing.T) {
 		g, p := name("group"), name("group")
-		b.rule(t, g, `{"concurrency":1}`)
+		b.setRule(t, g, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"prefetch":10`)
 		first := s.freshWith(p+"-a", `1`, in(g))
 		second := s.freshWith(p+"-b", `1`, in(g))
-		third := s.fresh(p+"-c", `1`)
+		third := s.submitFresh(p+"-c", `1`)
 		w.wantJob(first)
 		w.wantJob(third)
 		w.respondTo(first, `1`)

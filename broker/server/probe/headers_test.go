@@ -76,7 +76,7 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"headers":true,"prefetch":3`)
 		first := s.freshWith(p+"-a", `1`, `,"headers":{"a":1}`)
-		second := s.fresh(p+"-b", `1`)
+		second := s.submitFresh(p+"-b", `1`)
 		third := s.freshWith(p+"-c", `1`, `,"headers":{"a":3}`)
 		w.wantJobHeaders(first, `{"a":1}`)
 		w.wantJobHeaders(second, "")

@@ -123,7 +123,7 @@ func TestPingIsAnsweredAnyTime(t *testing.T) {
 		w.ping()
 		w.join(typ)
 		w.ping()
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		s.ping()
 		w.wantJob(id)
 		w.ping()
@@ -250,7 +250,7 @@ func TestHeartbeat(t *testing.T) {
 		w, s := b.worker(t), b.submitter(t)
 		w.hello(`,"heartbeat_ms":2000`)
 		w.join(typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		for range 3 {
 			beat(t, w.conn)
@@ -274,7 +274,7 @@ func TestHeartbeat(t *testing.T) {
 		w, s := b.worker(t), b.submitter(t)
 		w.hello(`,"heartbeat_ms":2000`)
 		w.join(typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		f := w.recv()
 		for f.kind() == "ping" {
 			f = w.recv()

@@ -29,13 +29,13 @@ func TestCountersMoveByWhatHappened(t *testing.T) {
 	b := start(t)
 	typ := name("metric")
 	s := b.submitter(t)
-	before, err := b.samples()
+	before, err := b.readSamples()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const jobs = 7
 	for range jobs {
-		s.fresh(typ, `1`)
+		s.submitFresh(typ, `1`)
 	}
 	w := b.servingWorker(t, typ)
 	for range jobs {
@@ -63,7 +63,7 @@ func TestCountersMoveByWhatHappened(t *testing.T) {
 	})
 	t.Run("prefix", func(t *testing.T) {
 		own := 0
-		samples, err := b.samples()
+		samples, err := b.readSamples()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestCountersMoveByWhatHappened(t *testing.T) {
 		}
 	})
 	t.Run("counters move by what happened", func(t *testing.T) {
-		after, err := b.samples()
+		after, err := b.readSamples()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestMetricLabelLimit(t *testing.T) {
 	for i := range types {
 		s.ack(fmt.Sprintf("label-%d", i))
 	}
-	samples, err := b.samples()
+	samples, err := b.readSamples()
 	if err != nil {
 		t.Fatal(err)
 	}

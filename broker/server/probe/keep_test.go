@@ -16,7 +16,7 @@ const keep = `,"keep_ms":60000`
 // job that is not kept, which the broker then discards.
 func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	t.Helper()
-	bound := s.fresh(name("bound"), `1`)
+	bound := s.submitFresh(name("bound"), `1`)
 	end(s.conn)
 	d.waitState(t, bound, "")
 }
@@ -106,7 +106,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
 		s.hello(`,"heartbeat_ms":500`)
-		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
+		id, bound := s.freshWith(name("keep"), `1`, keep), s.submitFresh(name("keep"), `1`)
 		b.waitState(t, bound, "") // once s has been silent for two beats
 		if got := b.state(t, id); got != "queued" {
 			t.Errorf("state %q, want queued", got)
@@ -114,7 +114,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	})
 	t.Run("a connection that the broker closes", func(t *testing.T) {
 		s := b.submitter(t)
-		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
+		id, bound := s.freshWith(name("keep"), `1`, keep), s.submitFresh(name("keep"), `1`)
 		s.raw(announce(1 << 31))
 		s.wantError("size_error")
 		s.wantEOF()
@@ -262,7 +262,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		for i := range 3 {
 			b.makeOutcome(t, fmt.Sprint("t", i), `1`, "")
 		}
-		samples, err := b.samples()
+		samples, err := b.readSamples()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,12 +339,12 @@ func TestKeptLimits(t *testing.T) {
 		s := b.submitter(t)
 		s.submit("free", "u", `1`)
 		s.put("no", "u", `1`, "")
-		overloaded(t, s, "no", "job")
+		wantOverloaded(t, s, "no", "job")
 		s.attach(two, "ended", "")
 		s.wantResult(two, `2`)
 		s.submit("room", "u", `1`)
 		s.put("no", "u", `1`, "")
-		overloaded(t, s, "no", "job")
+		wantOverloaded(t, s, "no", "job")
 		for _, id := range []string{one, three} {
 			if got := b.state(t, id); got != "ended" {
 				t.Errorf("%q is %q", id, got)
@@ -358,7 +358,7 @@ func TestKeptLimits(t *testing.T) {
 		id := b.makeOutcome(t, "t", `1`, "")
 		s := b.submitter(t)
 		s.put("no", "t", `1`, "")
-		overloaded(t, s, "no", "type")
+		wantOverloaded(t, s, "no", "type")
 		s.submit("other", "u", `1`)
 		s.cancel(id)
 		s.submit("yes", "t", `1`)
@@ -370,10 +370,10 @@ func TestKeptLimits(t *testing.T) {
 			b.makeOutcome(t, "t", `1`, "")
 		}
 		s := b.submitter(t)
-		s.fresh("t", `1`)
-		s.fresh("t", `1`)
+		s.submitFresh("t", `1`)
+		s.submitFresh("t", `1`)
 		s.put("no", "t", `1`, "")
-		overloaded(t, s, "no", "submitter")
+		wantOverloaded(t, s, "no", "submitter")
 	})
 	t.Run("--max-bytes counts what they hold", func(t *testing.T) {
 		t.Parallel()
@@ -383,7 +383,7 @@ func TestKeptLimits(t *testing.T) {
 		s := b.submitter(t)
 		big := quote(strings.Repeat("n", 2<<20))
 		s.put("no", "u", big, "")
-		overloaded(t, s, "no", "byte")
+		wantOverloaded(t, s, "no", "byte")
 		s.attach(id, "ended", "")
 		s.wantResult(id, body)
 		s.submit("yes", "u", big)

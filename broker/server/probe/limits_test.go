@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// overloaded reads an overloaded error, whose reason must name the limit.
-func overloaded(t *testing.T, s submitter, id, names string) {
+// wantOverloaded reads an overloaded error, whose reason must name the limit.
+func wantOverloaded(t *testing.T, s submitter, id, names string) {
 	t.Helper()
 	f := s.wantErrorFor("overloaded", id)
 	if !strings.Contains(strings.ToLower(f.text("reason")), names) {
@@ -27,10 +27,10 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 			s.submit(fmt.Sprintf("j%d", i), typ, `0`)
 		}
 		s.put("j5", typ, `0`, "")
-		overloaded(t, s, "j5", "job")
+		wantOverloaded(t, s, "j5", "job")
 		other := b.submitter(t)
 		other.put("j6", name("limit"), `0`, "") // the limit counts the jobs of all submitters
-		overloaded(t, other, "j6", "job")
+		wantOverloaded(t, other, "j6", "job")
 		if got := drainOrder(t, b, typ, 5); len(got) != 5 {
 			t.Fatal(got)
 		}
@@ -48,7 +48,7 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 			s.submit(fmt.Sprintf("a%d", i), one, `0`)
 		}
 		s.put("a3", one, `0`, "")
-		overloaded(t, s, "a3", "type")
+		wantOverloaded(t, s, "a3", "type")
 		for i := range 3 {
 			s.submit(fmt.Sprintf("b%d", i), two, `0`)
 		}
@@ -67,7 +67,7 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 			s1.submit(fmt.Sprintf("a%d", i), typ, `0`)
 		}
 		s1.put("a3", name("limit"), `0`, "")
-		overloaded(t, s1, "a3", "submitter")
+		wantOverloaded(t, s1, "a3", "submitter")
 		for i := range 3 {
 			s2.submit(fmt.Sprintf("b%d", i), typ, `0`)
 		}

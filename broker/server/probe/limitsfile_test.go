@@ -73,14 +73,14 @@ rate = 2.5
 		}
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(`["img","video","free"]`, `,"prefetch":10`)
-		first := s.fresh("img", `1`)
-		s.fresh("img", `1`)
+		first := s.submitFresh("img", `1`)
+		s.submitFresh("img", `1`)
 		s.freshWith("free", `1`, in("one"))
 		w.wantJob(first)
 		for range 2 {
-			w.wantJob(s.fresh("video", `1`))
+			w.wantJob(s.submitFresh("video", `1`))
 		}
-		s.fresh("video", `1`)
+		s.submitFresh("video", `1`)
 		w.wantJob(s.freshWith("free", `1`, in("tenant-a")))
 		s.freshWith("free", `1`, in("tenant-a"))
 		w.wantQuiet()
@@ -143,8 +143,8 @@ rate = 2.5
 		const text = "groups.a.concurrency = 1\ngroups.f.concurrency = 4\ntypes.t.fair = false\ntypes.t.concurrency = 3\n"
 		path := limitsFile(t, text)
 		b := start(t, "--limits="+path)
-		b.rule(t, "a", `{"concurrency":7}`)
-		b.rule(t, "own", `{"concurrency":8}`)
+		b.setRule(t, "a", `{"concurrency":7}`)
+		b.setRule(t, "own", `{"concurrency":8}`)
 		b.makeFair(t, "t")
 		b.reload(t, path, text)
 		b.checkRule(t, "a", 7, -1, -1)
@@ -157,7 +157,7 @@ rate = 2.5
 		}
 		s, w := b.submitter(t), b.workerWithRoom(t, "t") // only the file's limits of the type apply
 		for range 4 {
-			s.fresh("t", `1`)
+			s.submitFresh("t", `1`)
 		}
 		for range 3 {
 			w.job()

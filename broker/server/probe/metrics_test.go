@@ -22,8 +22,8 @@ func (d *daemon) get(path string) (status int, body string, err error) {
 	return res.StatusCode, string(text), err
 }
 
-// samples reads /metrics and returns the values by the name of the sample with its labels.
-func (d *daemon) samples() (map[string]float64, error) {
+// readSamples reads /metrics and returns the values by the name of the sample with its labels.
+func (d *daemon) readSamples() (map[string]float64, error) {
 	status, text, err := d.get("/metrics")
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (d *daemon) samples() (map[string]float64, error) {
 
 // checkLedger checks that the imbalance gauge exists and is zero.
 func (d *daemon) checkLedger() error {
-	samples, err := d.samples()
+	samples, err := d.readSamples()
 	if err != nil {
 		return err
 	}

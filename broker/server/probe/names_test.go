@@ -12,7 +12,7 @@ func TestUniqueIDs(t *testing.T) {
 	t.Run("taken while queued", func(t *testing.T) {
 		typ := name("uniq")
 		s := b.submitter(t)
-		id := s.fresh(typ, `"first"`)
+		id := s.submitFresh(typ, `"first"`)
 		s.put(id, typ, `"second"`, "")
 		s.wantErrorFor("id_exists", id)
 		w := b.servingWorker(t, typ)
@@ -26,7 +26,7 @@ func TestUniqueIDs(t *testing.T) {
 	t.Run("taken while running", func(t *testing.T) {
 		typ := name("uniq")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.put(id, typ, `2`, "")
 		s.wantErrorFor("id_exists", id)
@@ -35,7 +35,7 @@ func TestUniqueIDs(t *testing.T) {
 	})
 	t.Run("taken for everybody", func(t *testing.T) {
 		s1, s2 := b.submitter(t), b.submitter(t)
-		id := s1.fresh(name("uniq"), `1`)
+		id := s1.submitFresh(name("uniq"), `1`)
 		s2.put(id, name("uniq"), `2`, "")
 		s2.wantErrorFor("id_exists", id)
 		s1.wantQuiet()
@@ -58,7 +58,7 @@ func TestUniqueIDs(t *testing.T) {
 	t.Run("free once the worker has its ok", func(t *testing.T) {
 		typ := name("uniq")
 		s1, s2, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		id := s1.fresh(typ, `1`)
+		id := s1.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.respond(`2`)
 		s2.submit(id, typ, `3`)

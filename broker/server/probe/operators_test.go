@@ -71,8 +71,8 @@ func (d *daemon) waitState(t tb, id, want string) {
 
 var ledgerNames = []string{"submitted", "delayed", "queued", "running", "answered", "failed", "cancelled", "expired", "discarded"}
 
-// ledger reads the nine counts of a type's ledger and checks that they balance.
-func (d *daemon) ledger(t tb, typ string) map[string]int64 {
+// readLedger reads the nine counts of a type's ledger and checks that they balance.
+func (d *daemon) readLedger(t tb, typ string) map[string]int64 {
 	t.Helper()
 	status, body, err := d.ask("GET", "/v1/types/"+url.PathEscape(typ), "")
 	if err != nil || status != http.StatusOK {
@@ -104,7 +104,7 @@ func (d *daemon) ledger(t tb, typ string) map[string]int64 {
 func (d *daemon) awaitLedger(t tb, typ string, want map[string]int64) {
 	t.Helper()
 	until(t, "ledger of "+typ, func() error {
-		got := d.ledger(t, typ)
+		got := d.readLedger(t, typ)
 		for _, n := range ledgerNames {
 			if got[n] != want[n] {
 				return fmt.Errorf("%s is %d, want %d: %v", n, got[n], want[n], got)
@@ -138,7 +138,7 @@ func TestHTTPJobs(t *testing.T) {
 	t.Run("waiting for a retry is delayed", func(t *testing.T) {
 		typ := name("http")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"fail","delay_ms":60000}`)
 		w.ok()
@@ -149,7 +149,7 @@ func TestHTTPJobs(t *testing.T) {
 	t.Run("unwanted is running", func(t *testing.T) {
 		typ := name("http")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
 		if got := b.state(t, id); !strings.HasPrefix(got, "running") {
@@ -180,7 +180,7 @@ func TestHTTPJobs(t *testing.T) {
 	t.Run("DELETE a queued one", func(t *testing.T) {
 		typ := name("http")
 		s := b.submitter(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		del(t, b, id, 200)
 		s.wantErrorFor("cancelled", id)
 		b.servingWorker(t, typ).wantQuiet()
@@ -205,7 +205,7 @@ func TestHTTPJobs(t *testing.T) {
 	t.Run("DELETE a running one is 409", func(t *testing.T) {
 		typ := name("http")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		del(t, b, id, 409)
 		w.respond(`2`)
@@ -213,7 +213,7 @@ func TestHTTPJobs(t *testing.T) {
 	})
 	t.Run("a page in a browser cannot cancel", func(t *testing.T) {
 		s := b.submitter(t)
-		id := s.fresh(name("http"), `1`)
+		id := s.submitFresh(name("http"), `1`)
 		req, _ := http.NewRequest("DELETE", "http://"+b.httpAddr+"/v1/jobs/"+id, nil)
 		req.Host = "evil.example"
 		req.Header.Set("Content-Type", "application/json")
@@ -268,7 +268,7 @@ func TestEachEndHasItsCount(t *testing.T) {
 		s.wantErrorFor("job_failed", id)
 	}, "submitted", "failed")
 	step("failed by word", func(t *testing.T, s submitter, w worker) {
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.fail(`,"retry":false`)
 		s.wantErrorFor("job_failed", id)
@@ -280,16 +280,16 @@ func TestEachEndHasItsCount(t *testing.T) {
 		w.respond(`0`) // overdue: not counted
 	}, "submitted", "failed")
 	step("cancelled at work", func(t *testing.T, s submitter, w worker) {
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
 		w.respond(`1`)
 	}, "submitted", "cancelled")
 	step("discarded at work", func(t *testing.T, _ submitter, w worker) {
 		s := b.submitter(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		queued := s.fresh(name("elsewhere"), `1`)
+		queued := s.submitFresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, queued, "")
 		w.respond(`1`)
@@ -301,16 +301,16 @@ func TestEachEndHasItsCount(t *testing.T) {
 		s.close()
 		w.respond(`1`)
 	}, "submitted", "answered")
-	step("running", func(t *testing.T, s submitter, w worker) { w.wantJob(s.fresh(typ, `1`)) }, "submitted", "running")
-	step("queued", func(t *testing.T, s submitter, _ worker) { s.fresh(typ, `1`) }, "submitted", "queued")
+	step("running", func(t *testing.T, s submitter, w worker) { w.wantJob(s.submitFresh(typ, `1`)) }, "submitted", "running")
+	step("queued", func(t *testing.T, s submitter, _ worker) { s.submitFresh(typ, `1`) }, "submitted", "queued")
 	step("delayed", func(t *testing.T, s submitter, _ worker) { s.freshWith(typ, `1`, `,"delay_ms":600000`) }, "submitted", "delayed")
-	step("cancelled in the queue", func(t *testing.T, s submitter, _ worker) { s.cancel(s.fresh(typ, `1`)) }, "submitted", "cancelled")
+	step("cancelled in the queue", func(t *testing.T, s submitter, _ worker) { s.cancel(s.submitFresh(typ, `1`)) }, "submitted", "cancelled")
 	step("expired", func(t *testing.T, s submitter, _ worker) {
 		s.wantErrorFor("expired", s.freshWith(typ, `1`, `,"expires_ms":50`))
 	}, "submitted", "expired")
 	step("discarded in the queue", func(t *testing.T, _ submitter, _ worker) {
 		s := b.submitter(t)
-		s.fresh(typ, `1`)
+		s.submitFresh(typ, `1`)
 		s.close()
 	}, "submitted", "discarded")
 	step("refused submits count nowhere", func(t *testing.T, s submitter, _ worker) {

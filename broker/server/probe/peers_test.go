@@ -51,8 +51,8 @@ func (s submitter) submitWith(id, typ, body, fields string) {
 	s.ack(id)
 }
 
-// fresh submits a job under a new id and returns the id.
-func (s submitter) fresh(typ, body string) string {
+// submitFresh submits a job under a new id and returns the id.
+func (s submitter) submitFresh(typ, body string) string {
 	s.t.Helper()
 	id := name("job")
 	s.submit(id, typ, body)
@@ -118,7 +118,7 @@ func (w worker) retire() {
 // serve submits and answers one job, to check that both peers still work.
 func serve(t tb, s submitter, w worker, typ string) {
 	t.Helper()
-	id := s.fresh(typ, `"ping"`)
+	id := s.submitFresh(typ, `"ping"`)
 	w.wantJob(id)
 	w.respond(`"pong"`)
 	s.wantResult(id, `"pong"`)

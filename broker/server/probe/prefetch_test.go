@@ -14,7 +14,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 4 {
-			ids = append(ids, s.fresh(typ, `1`))
+			ids = append(ids, s.submitFresh(typ, `1`))
 		}
 		for _, id := range ids[:3] {
 			w.wantJob(id)
@@ -47,11 +47,11 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w, other := b.submitter(t), b.workerWithPrefetch(t, typ, "2"), b.worker(t)
-		id, queued := s.fresh(typ, `1`), s.fresh(name("elsewhere"), `1`)
+		id, queued := s.submitFresh(typ, `1`), s.submitFresh(name("elsewhere"), `1`)
 		w.wantJob(id)
 		otherType := name("prefetch")
 		other.joinWith(otherType, `,"prefetch":2`)
-		others := s.fresh(otherType, `1`)
+		others := s.submitFresh(otherType, `1`)
 		other.wantJob(others)
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
@@ -85,7 +85,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
-		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		id, next := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.wantQuiet()
 		w.send(`{"action":"respond","body":1}`)
@@ -113,7 +113,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"respond","id":%q}`, id)
 		f := w.wantError("missing_field")
@@ -128,10 +128,10 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		typ := name("prefetch")
 		s, w1, w2 := b.submitter(t), b.workerWithPrefetch(t, typ, "3"), b.workerWithPrefetch(t, typ, "3")
 		for range 3 {
-			w1.wantJob(s.fresh(typ, `1`))
-			w2.wantJob(s.fresh(typ, `1`))
+			w1.wantJob(s.submitFresh(typ, `1`))
+			w2.wantJob(s.submitFresh(typ, `1`))
 		}
-		waiting := s.fresh(typ, `1`)
+		waiting := s.submitFresh(typ, `1`)
 		w1.wantQuiet()
 		w2.wantQuiet()
 		_ = waiting
@@ -140,10 +140,10 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, plain, w := b.submitter(t), b.servingWorker(t, typ), b.workerWithPrefetch(t, typ, "2")
-		plain.wantJob(s.fresh(typ, `1`))
-		w.wantJob(s.fresh(typ, `1`))
-		w.wantJob(s.fresh(typ, `1`))
-		s.fresh(typ, `1`)
+		plain.wantJob(s.submitFresh(typ, `1`))
+		w.wantJob(s.submitFresh(typ, `1`))
+		w.wantJob(s.submitFresh(typ, `1`))
+		s.submitFresh(typ, `1`)
 		plain.wantQuiet()
 		w.wantQuiet()
 	})
@@ -153,7 +153,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		var ids []string
 		for range 4 {
-			ids = append(ids, s.fresh(typ, `1`))
+			ids = append(ids, s.submitFresh(typ, `1`))
 		}
 		w.wantJob(ids[0])
 		w.joinWith(typ, `,"prefetch":3`)
@@ -167,7 +167,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 5 {
-			ids = append(ids, s.fresh(typ, `1`))
+			ids = append(ids, s.submitFresh(typ, `1`))
 		}
 		for _, id := range ids[:3] {
 			w.wantJob(id)
@@ -183,9 +183,9 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		one, two := name("prefetch"), name("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, one, "2")
-		old := s.fresh(one, `1`)
+		old := s.submitFresh(one, `1`)
 		w.wantJob(old)
-		new1, new2 := s.fresh(two, `1`), s.fresh(two, `1`)
+		new1, new2 := s.submitFresh(two, `1`), s.submitFresh(two, `1`)
 		w.joinWith(two, `,"prefetch":2`)
 		w.wantJob(new1)
 		w.wantQuiet()
@@ -197,7 +197,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		id, next := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.joinWith(typ, `,"prefetch":2`)
 		w.wantJob(next)
@@ -246,7 +246,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
-		next := s.fresh(typ, `1`)
+		next := s.submitFresh(typ, `1`)
 		w.wantQuiet() // the worker has room, but must first answer its overdue run
 		w.respondTo(slow, `"late"`)
 		w.wantJob(next)
@@ -256,14 +256,14 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		fine := s.fresh(typ, `1`)
+		fine := s.submitFresh(typ, `1`)
 		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(fine)
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
 		w.respondTo(fine, `1`)
 		s.wantResult(fine, `1`)
-		waiting := s.fresh(typ, `1`)
+		waiting := s.submitFresh(typ, `1`)
 		w.wantQuiet()
 		w.send(`{"action":"progress","id":%q,"body":1}`, slow) // frees nothing
 		_ = w.recv()
@@ -293,7 +293,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := name("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		one, two := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		one, two := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(one)
 		w.wantJob(two)
 		w.raw(announce(0x7fffffff))

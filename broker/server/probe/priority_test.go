@@ -75,8 +75,8 @@ func TestPriorityOrder(t *testing.T) {
 	t.Run("a later one overtakes while the worker is busy", func(t *testing.T) {
 		typ := name("prio")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		w.wantJob(s.fresh(typ, `0`))
-		low := s.fresh(typ, `0`)
+		w.wantJob(s.submitFresh(typ, `0`))
+		low := s.submitFresh(typ, `0`)
 		high := s.freshWith(typ, `0`, `,"priority":1`)
 		w.respond(`0`)
 		w.wantJob(high)
@@ -92,7 +92,7 @@ func TestPriorityOrder(t *testing.T) {
 			if i%3 == 0 {
 				s = s2
 			}
-			want = append(want, s.fresh(typ, `0`))
+			want = append(want, s.submitFresh(typ, `0`))
 		}
 		if got := drainOrder(t, b, typ, len(want)); !slices.Equal(got, want) {
 			t.Fatalf("order %v, want %v", got, want)

@@ -31,7 +31,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("ok, then the next job: the same one", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `{"a" : 1e400}`)
+		id := s.submitFresh(typ, `{"a" : 1e400}`)
 		w.wantJob(id)
 		w.release("")
 		if got, body := w.job(); got != id || body != `{"a" : 1e400}` {
@@ -69,9 +69,9 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("back to its place by age", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		first := s.fresh(typ, `1`)
+		first := s.submitFresh(typ, `1`)
 		w.wantJob(first)
-		second, third := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		second, third := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.leave()
 		w.release("")
 		other := b.servingWorker(t, typ)
@@ -86,7 +86,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		low := s.freshWith(typ, `1`, `,"priority":-1`)
 		w.wantJob(low)
-		mid := s.fresh(typ, `1`)
+		mid := s.submitFresh(typ, `1`)
 		w.release("")
 		w.wantJob(mid)
 		w.respond(`1`)
@@ -95,14 +95,14 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("with delay_ms it waits so long first", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		begin := time.Now()
 		w.release(`,"delay_ms":250`)
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
-		other := s.fresh(typ, `1`)
+		other := s.submitFresh(typ, `1`)
 		w.wantJob(other)
 		w.respond(`1`)
 		w.wantJob(id)
@@ -122,7 +122,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("delay_ms refused", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		for _, v := range noIntegers {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
@@ -139,7 +139,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("leave first: not handed out here again", func(t *testing.T) {
 		typ := name("release")
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.worker(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.leave()
 		w.release("")
@@ -153,7 +153,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("except first: others get it", func(t *testing.T) {
 		p := name("release")
 		s, w := b.submitter(t), b.joinWorker(t, p+"*")
-		id := s.fresh(p+"-a", `1`)
+		id := s.submitFresh(p+"-a", `1`)
 		w.wantJob(id)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
 		w.release("")
@@ -164,7 +164,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("to an idle worker at once", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		idle := b.servingWorker(t, typ)
 		w.leave()
@@ -186,8 +186,8 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		typ := name("release")
 		b.limitType(t, typ, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
-		first := s.fresh(typ, `1`)
-		second := s.fresh(typ, `1`)
+		first := s.submitFresh(typ, `1`)
+		second := s.submitFresh(typ, `1`)
 		w, other = whoHas(t, first, w, other)
 		other.wantQuiet()
 		w.release(`,"delay_ms":60000`)
@@ -198,7 +198,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		typ := name("release")
 		b.limitType(t, typ, `{"rate":0.001}`)
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		for range 5 {
 			w.wantJob(id)
 			w.release("")
@@ -206,13 +206,13 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		w.wantJob(id)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		s.fresh(typ, `1`)
+		s.submitFresh(typ, `1`)
 		w.wantQuiet() // the run counts, so there is no retry
 	})
 	t.Run("counted", func(t *testing.T) {
 		b := start(t)
 		s, w := b.submitter(t), b.servingWorker(t, "counted")
-		id := s.fresh("counted", `1`)
+		id := s.submitFresh("counted", `1`)
 		for range 7 {
 			w.wantJob(id)
 			w.release("")
@@ -221,7 +221,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		if job := b.http(t, "GET", "/v1/jobs/"+id, "", 200); !strings.Contains(job, `"releases": 7`) && !strings.Contains(job, `"releases":7`) {
 			t.Errorf("the job's releases are not told: %s", job)
 		}
-		samples, err := b.samples()
+		samples, err := b.readSamples()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("pipelined with the answer to the same job again", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.raw([]byte(string(pack(`{"action":"release"}`)) + string(pack(`{"action":"respond","body":2}`))))
 		w.ok()
@@ -292,7 +292,7 @@ func TestReleaseByName(t *testing.T) {
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "5")
 		var ids []string
 		for range 5 {
-			ids = append(ids, s.fresh(typ, `1`))
+			ids = append(ids, s.submitFresh(typ, `1`))
 		}
 		for _, id := range ids {
 			w.wantJob(id)
@@ -312,7 +312,7 @@ func TestReleaseByName(t *testing.T) {
 	t.Run("needs its id", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.send(`{"action":"release"}`)
 		checkReason(t, w.wantError("missing_field"), "id")
@@ -331,7 +331,7 @@ func TestReleaseByName(t *testing.T) {
 	t.Run("of another socket", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		thief := b.workerWithPrefetch(t, typ, "1")
 		thief.send(`{"action":"release","id":%q}`, id)
@@ -352,7 +352,7 @@ func TestReleaseByName(t *testing.T) {
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		for _, v := range []string{`5`, `"another"`, `null`, `{}`} {
 			w.wantJob(id)
 			w.release(`,"id":` + v)
@@ -374,7 +374,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
 		w.wantNotice(id)
@@ -387,9 +387,9 @@ func TestReleaseAfterEnd(t *testing.T) {
 	t.Run("its submitter gone", func(t *testing.T) {
 		typ := name("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		queued := s.fresh(name("elsewhere"), `1`)
+		queued := s.submitFresh(name("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, queued, "")
 		w.release(`,"delay_ms":60000`)
@@ -459,7 +459,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 		})
 		last := b.servingWorker(t, typ)
 		until(t, "all jobs are answered", func() error {
-			l := b.ledger(t, typ)
+			l := b.readLedger(t, typ)
 			for l["running"] > 0 {
 				f, err := last.next(50 * ms)
 				if err != nil {
@@ -468,7 +468,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 				if f.kind() == "job" {
 					last.respond(`1`)
 				}
-				l = b.ledger(t, typ)
+				l = b.readLedger(t, typ)
 			}
 			if l["answered"] != jobs {
 				return fmt.Errorf("%v", l)

@@ -62,7 +62,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		t.Parallel()
 		typ := name("retry")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.failsRuns(4, id)
 		s.wantErrorFor("job_failed", id)
 	})
@@ -84,11 +84,11 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		t.Parallel()
 		typ := name("retry")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		first := s.fresh(typ, `1`)
+		first := s.submitFresh(typ, `1`)
 		w.wantJob(first)
 		var rest []string
 		for range 3 {
-			rest = append(rest, s.fresh(typ, `1`))
+			rest = append(rest, s.submitFresh(typ, `1`))
 		}
 		better := s.freshWith(typ, `1`, `,"priority":1`)
 		w.fail(``)
@@ -161,7 +161,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		begin := time.Now()
 		w.fail(`,"delay_ms":150`)

@@ -12,7 +12,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("submit, then join", func(t *testing.T) {
 		typ := name("echo")
 		s := b.submitter(t)
-		id := s.fresh(typ, `"Here"`)
+		id := s.submitFresh(typ, `"Here"`)
 		w := b.servingWorker(t, typ)
 		f := w.want("job")
 		if f.text("id") != id || f.text("type") != typ || string(f.keys["body"]) != `"Here"` {
@@ -24,7 +24,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("join, then submit", func(t *testing.T) {
 		typ := name("echo")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		id := s.fresh(typ, `{"a":1}`)
+		id := s.submitFresh(typ, `{"a":1}`)
 		w.wantJob(id)
 		w.respond(`{"b":2}`)
 		s.wantResult(id, `{"b":2}`)
@@ -39,7 +39,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("results in the order of the answers", func(t *testing.T) {
 		typ := name("echo")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
+		id1, id2 := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		w1.wantJob(id1)
 		w2.wantJob(id2)
 		w2.respond(`"second"`)
@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("one job at a time per socket", func(t *testing.T) {
 		typ := name("echo")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
+		id1, id2 := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		w.wantJob(id1)
 		w.wantQuiet()
 		w.respond(`1`)
@@ -60,14 +60,14 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("types are apart", func(t *testing.T) {
 		a, z := name("a"), name("z")
 		wa, wz, s := b.servingWorker(t, a), b.servingWorker(t, z), b.submitter(t)
-		id := s.fresh(z, `1`)
+		id := s.submitFresh(z, `1`)
 		wz.wantJob(id)
 		wa.wantQuiet()
 	})
 	t.Run("types are compared exactly", func(t *testing.T) {
 		typ := name("Case")
 		w, s := b.servingWorker(t, strings.ToLower(typ)), b.submitter(t)
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantQuiet()
 		b.servingWorker(t, typ).wantJob(id)
 	})
@@ -189,7 +189,7 @@ func TestFrameOrder(t *testing.T) {
 			}
 		}()
 		for range rounds {
-			id := s.fresh(typ, `0`) // reads the ack first
+			id := s.submitFresh(typ, `0`) // reads the ack first
 			s.wantResult(id, `0`)
 		}
 		<-done
@@ -198,7 +198,7 @@ func TestFrameOrder(t *testing.T) {
 		typ := name("waiting")
 		s := b.submitter(t)
 		for range 50 {
-			id := s.fresh(typ, `0`)
+			id := s.submitFresh(typ, `0`)
 			w := b.servingWorker(t, typ) // takes the ok first
 			w.wantJob(id)
 			w.respond(`0`)
@@ -211,7 +211,7 @@ func TestFrameOrder(t *testing.T) {
 		s := b.submitter(t)
 		var ids []string
 		for range 100 {
-			ids = append(ids, s.fresh(typ, `0`))
+			ids = append(ids, s.submitFresh(typ, `0`))
 		}
 		w := b.servingWorker(t, typ)
 		for _, id := range ids {
@@ -222,7 +222,7 @@ func TestFrameOrder(t *testing.T) {
 	t.Run("rejoin's ok before the next job", func(t *testing.T) {
 		one, two := name("one"), name("two")
 		s, w := b.submitter(t), b.servingWorker(t, one)
-		id := s.fresh(two, `0`)
+		id := s.submitFresh(two, `0`)
 		w.join(two)
 		w.wantJob(id)
 	})
@@ -247,7 +247,7 @@ func TestFrameOrder(t *testing.T) {
 	t.Run("a refused submit gets an error and nothing else", func(t *testing.T) {
 		typ := name("dup")
 		s := b.submitter(t)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		s.put(id, typ, `0`, "")
 		s.wantErrorFor("id_exists", id)
 		s.wantQuiet()

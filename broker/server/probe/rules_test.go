@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// rule sets the rule of a pattern of groups.
-func (d *daemon) rule(t tb, pattern, limits string) string {
+// setRule sets the rule of a pattern of groups.
+func (d *daemon) setRule(t tb, pattern, limits string) string {
 	t.Helper()
 	return d.http(t, "PUT", "/v1/groups/"+url.PathEscape(pattern), limits, 200)
 }
@@ -40,15 +40,15 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	b := shared(t)
 	t.Run("set, told, replaced whole, dropped", func(t *testing.T) {
 		p := name("rule") + "-*"
-		if text := b.rule(t, p, `{"concurrency":2,"rate":5.5,"burst":10}`); !strings.Contains(strings.ReplaceAll(text, " ", ""), `"persisted":false`) {
+		if text := b.setRule(t, p, `{"concurrency":2,"rate":5.5,"burst":10}`); !strings.Contains(strings.ReplaceAll(text, " ", ""), `"persisted":false`) {
 			t.Errorf("PUT says %s, want persisted false", text)
 		}
 		b.checkRule(t, p, 2, 5.5, 10)
-		b.rule(t, p, `{"rate":1000000000}`)
+		b.setRule(t, p, `{"rate":1000000000}`)
 		b.checkRule(t, p, -1, 1e9, -1)
-		b.rule(t, p, `{"concurrency":0,"rate":null,"burst":null}`)
+		b.setRule(t, p, `{"concurrency":0,"rate":null,"burst":null}`)
 		b.checkRule(t, p, 0, -1, -1)
-		b.rule(t, p, `{"concurrency":1000000000,"rate":0.000001,"burst":1000000}`)
+		b.setRule(t, p, `{"concurrency":1000000000,"rate":0.000001,"burst":1000000}`)
 		b.dropRule(t, p)
 		b.http(t, "GET", "/v1/groups/"+url.PathEscape(p), "", 404)
 		b.http(t, "DELETE", "/v1/groups/"+url.PathEscape(p), "", 404)
@@ -56,7 +56,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	t.Run("names that need escaping", func(t *testing.T) {
 		base := name("rule")
 		for _, p := range []string{base + "/a/*", base + " é😀", base + "?x=1#y%25", base + "/../z", "*" + base, base + "%2F", base + "+", base + `"q"`, base + "//"} {
-			b.rule(t, p, `{"concurrency":7}`)
+			b.setRule(t, p, `{"concurrency":7}`)
 			b.checkRule(t, p, 7, -1, -1)
 			found := false
 			for _, r := range b.groups(t, "").Rules {
@@ -71,7 +71,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	t.Run("refused, and the old rule stays", func(t *testing.T) {
 		p := name("rule")
 		path := "/v1/groups/" + p
-		b.rule(t, p, `{"concurrency":2}`)
+		b.setRule(t, p, `{"concurrency":2}`)
 		for _, c := range []struct{ with, names string }{
 			{``, ""}, {`{}`, ""}, {`{"concurrency":null}`, ""}, {`[]`, ""}, {`null`, ""}, {`7`, ""}, {`{"concurrency":`, ""}, {`{"concurrency":3} {}`, ""},
 			{`{"concurrency":3,"colour":"red"}`, "colour"}, {`{"Concurrency":3}`, "Concurrency"},
@@ -92,7 +92,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	})
 	t.Run("a pattern that is none", func(t *testing.T) {
 		b.http(t, "PUT", "/v1/groups/"+strings.Repeat("p", 1025), `{"concurrency":1}`, 400)
-		b.rule(t, strings.Repeat("p", 1024), `{"concurrency":1}`)
+		b.setRule(t, strings.Repeat("p", 1024), `{"concurrency":1}`)
 		b.dropRule(t, strings.Repeat("p", 1024))
 		b.http(t, "PUT", "/v1/groups/%ff", `{"concurrency":1}`, 400)
 	})
@@ -133,7 +133,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	t.Run("hostile patterns cost next to nothing", func(t *testing.T) {
 		b := start(t)
 		for i := range 50 {
-			b.rule(t, strings.Repeat("*a", 500)+fmt.Sprintf("*-%d", i), `{"concurrency":5}`)
+			b.setRule(t, strings.Repeat("*a", 500)+fmt.Sprintf("*-%d", i), `{"concurrency":5}`)
 		}
 		s := b.submitter(t)
 		begin := time.Now()
@@ -168,9 +168,9 @@ func TestMaxGroups(t *testing.T) {
 		t.Helper()
 		id := name("group")
 		s.put(id, "t", `1`, fields)
-		overloaded(t, s, id, "max-groups")
+		wantOverloaded(t, s, id, "max-groups")
 		s.put(id, "t", `1`, `,"ack":false`+fields)
-		overloaded(t, s, id, "max-groups")
+		wantOverloaded(t, s, id, "max-groups")
 		if got := b.state(t, id); got != "" {
 			t.Errorf("a refused job is %q", got)
 		}
@@ -178,7 +178,7 @@ func TestMaxGroups(t *testing.T) {
 	refused(in("d"))
 	refused(in("a", "d", "b"))
 	known := s.freshWith("t", `1`, in("c", "a", "b"))
-	s.fresh("t", `1`) // a job without groups is not subject to the limit
+	s.submitFresh("t", `1`) // a job without groups is not subject to the limit
 	s.cancel(known)
 
 	f := s.changeFails("overloaded", first, `"priority":9,"groups":["a","x","y"]`)

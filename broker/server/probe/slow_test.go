@@ -152,7 +152,7 @@ func TestUnreadWorker(t *testing.T) {
 	w.join(typ)
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))
-	id := s.fresh(typ, body) // one frame is always sent, however big it is
+	id := s.submitFresh(typ, body) // one frame is always sent, however big it is
 	w2, s2 := b.servingWorker(t, other), b.submitter(t)
 	for range 100 {
 		serve(t, s2, w2, other)
@@ -164,7 +164,7 @@ func TestUnreadWorker(t *testing.T) {
 	w.respond(`1`)
 	s.wantResult(id, `1`)
 	// if the worker dies, another worker gets the job
-	id = s.fresh(typ, body)
+	id = s.submitFresh(typ, body)
 	successor := b.servingWorker(t, typ)
 	w.reset()
 	successor.wantJob(id)
@@ -195,11 +195,11 @@ func TestBulkyPrefetch(t *testing.T) {
 			s := b.submitter(t)
 			want := map[string]bool{}
 			for range jobs {
-				want[s.fresh(typ, body)] = true
+				want[s.submitFresh(typ, body)] = true
 			}
 			if !c.reads {
 				w = b.workerWithPrefetch(t, typ, fmt.Sprint(jobs))
-			} else if out := b.ledger(t, typ)["running"]; out == 0 || out >= jobs {
+			} else if out := b.readLedger(t, typ)["running"]; out == 0 || out >= jobs {
 				t.Errorf("%d jobs are out on a worker that has not read them, want some of %d", out, jobs)
 			}
 			for len(want) > 0 {

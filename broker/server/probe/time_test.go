@@ -55,10 +55,10 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 		typ := name("delay")
 		s := b.submitter(t)
 		first := s.freshWith(typ, `1`, `,"delay_ms":100`)
-		second := s.fresh(typ, `1`)
+		second := s.submitFresh(typ, `1`)
 		better := s.freshWith(typ, `1`, `,"delay_ms":50,"priority":1`)
 		worse := s.freshWith(typ, `1`, `,"delay_ms":50,"priority":-1`)
-		third := s.fresh(typ, `1`)
+		third := s.submitFresh(typ, `1`)
 		for _, id := range []string{first, better, worse} {
 			b.waitState(t, id, "queued")
 		}

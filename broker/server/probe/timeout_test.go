@@ -127,7 +127,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
-		next := s.fresh(other, `1`)
+		next := s.submitFresh(other, `1`)
 		w.join(other)
 		w.join(typ)
 		w.join(other)

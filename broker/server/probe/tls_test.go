@@ -180,7 +180,7 @@ func TestTLS(t *testing.T) {
 	t.Run("a body of 4 MiB, both ways", func(t *testing.T) {
 		s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 		body := quote(strings.Repeat("t", 4<<20))
-		id := s.fresh(typ, body)
+		id := s.submitFresh(typ, body)
 		if got, gotBody := w.job(); got != id || gotBody != body {
 			t.Fatalf("job %q of %d bytes", got, len(gotBody))
 		}
@@ -226,7 +226,7 @@ func TestTLS(t *testing.T) {
 			w := worker{mustDialTLS(t, b.workerAddr, conf)}
 			w.join(typ)
 			s := submitter{&conn{t, s.net, s.in}}
-			id := s.fresh(typ, `1`)
+			id := s.submitFresh(typ, `1`)
 			w.wantJob(id)
 			d.end(w.conn)
 			successor := worker{mustDialTLS(t, b.workerAddr, conf)}
@@ -237,7 +237,7 @@ func TestTLS(t *testing.T) {
 		})
 		t.Run("submitter gone: "+d.name, func(t *testing.T) {
 			gone := submitter{mustDialTLS(t, b.submitAddr, conf)}
-			id := gone.fresh(name("tls"), `1`)
+			id := gone.submitFresh(name("tls"), `1`)
 			d.end(gone.conn)
 			next := submitter{mustDialTLS(t, b.submitAddr, conf)}
 			until(t, "the id is free", func() error {

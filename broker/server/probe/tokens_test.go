@@ -57,7 +57,7 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 		w.join(typ)
 		serve(t, s, w, typ)
 		s.ping()
-		s.cancel(s.fresh(name("elsewhere"), `1`))
+		s.cancel(s.submitFresh(name("elsewhere"), `1`))
 		s, w = b.submitterAs(t, "all-1"), b.workerAs(t, "all-1")
 		w.join(typ + "2")
 		serve(t, s, w, typ+"2")
@@ -152,7 +152,7 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 				t.Errorf("%s: status %d, %v", open, status, err)
 			}
 		}
-		id := b.submitterAs(t, "all-1").fresh(name("token"), `1`)
+		id := b.submitterAs(t, "all-1").submitFresh(name("token"), `1`)
 		for _, c := range []struct {
 			token  string
 			status int
@@ -245,7 +245,7 @@ func TestTokenReload(t *testing.T) {
 	old.send(`{"action":"hello","token":"old-1"}`)
 	old.wantError("unauthorized")
 	serve(t, s, w, typ) // open connections keep their scopes
-	kept.fresh(typ, `1`)
+	kept.submitFresh(typ, `1`)
 	changed := b.submitterAs(t, "kept-1")
 	changed.put("x", typ, `1`, "")
 	changed.wantErrorFor("forbidden", "x")
@@ -257,7 +257,7 @@ func TestTokenReload(t *testing.T) {
 	}
 	b.Signal(syscall.SIGHUP)
 	for range 3 {
-		b.submitterAs(t, "new-1").fresh(typ, `1`)
+		b.submitterAs(t, "new-1").submitFresh(typ, `1`)
 		bad := b.submitter(t)
 		bad.send(`{"action":"ping"}`)
 		bad.wantError("unauthorized")

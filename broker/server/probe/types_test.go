@@ -38,7 +38,7 @@ func (w worker) joinTypes(types, fields string) {
 func serveTypes(t tb, s submitter, w worker, types ...string) {
 	t.Helper()
 	for _, typ := range types {
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		if f := w.want("job"); f.text("id") != id || f.text("type") != typ {
 			t.Fatalf("got %s, want job %q of type %q", f, id, typ)
 		}
@@ -71,7 +71,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		one, two, three := name("multi"), name("multi"), name("multi")
 		s, w := b.submitter(t), b.joinWorker(t, one, two, three)
 		serveTypes(t, s, w, three, one, two, two, one)
-		s.fresh(name("foreign"), `1`)
+		s.submitFresh(name("foreign"), `1`)
 		w.wantQuiet()
 	})
 	t.Run("a pattern serves types that come into being later", func(t *testing.T) {
@@ -79,13 +79,13 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		w := b.joinWorker(t, p+"-*")
 		s := b.submitter(t)
 		serveTypes(t, s, w, p+"-a", p+"-", p+"-b-c", p+"-*")
-		s.fresh(p, `1`)
+		s.submitFresh(p, `1`)
 		w.wantQuiet()
 	})
 	t.Run("a pattern serves what waits already", func(t *testing.T) {
 		p := name("waits")
 		s := b.submitter(t)
-		first, second := s.fresh(p+"-x", `1`), s.fresh(p+"-y", `1`)
+		first, second := s.submitFresh(p+"-x", `1`), s.submitFresh(p+"-y", `1`)
 		w := b.joinWorker(t, p+"-*")
 		w.wantJob(first)
 		w.respond(`1`)
@@ -100,8 +100,8 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 	t.Run("type is never a pattern", func(t *testing.T) {
 		p := name("literal")
 		s, w := b.submitter(t), b.servingWorker(t, p+"*")
-		s.fresh(p+"x", `1`)
-		s.fresh(p, `1`)
+		s.submitFresh(p+"x", `1`)
+		s.submitFresh(p, `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, p+"*")
 	})
@@ -116,7 +116,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		s := b.submitter(t)
 		var equal []string
 		for i := range 9 {
-			equal = append(equal, s.fresh(types[i%3], `1`))
+			equal = append(equal, s.submitFresh(types[i%3], `1`))
 		}
 		top := s.freshWith(types[1], `1`, `,"priority":5`)
 		low := s.freshWith(types[0], `1`, `,"priority":-5`)
@@ -144,18 +144,18 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		one, two, three := name("again"), name("again"), name("again")
 		s, w := b.submitter(t), b.joinWorker(t, one, two)
 		w.joinTypes(list(two, three), "")
-		s.fresh(one, `1`)
+		s.submitFresh(one, `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, three, two)
 		w.join(three)
-		s.fresh(two, `1`)
+		s.submitFresh(two, `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, three)
 	})
 	t.Run("joining again at work", func(t *testing.T) {
 		one, two := name("again"), name("again")
 		s, w := b.submitter(t), b.joinWorker(t, one, name("again"))
-		id := s.fresh(one, `1`)
+		id := s.submitFresh(one, `1`)
 		w.wantJob(id)
 		w.joinTypes(list(two+"*"), "")
 		w.wantQuiet()
@@ -167,7 +167,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		one, two := name("fetch"), name("fetch")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(one, two), `,"prefetch":3`)
-		ids := []string{s.fresh(one, `1`), s.fresh(two, `1`), s.fresh(one, `1`), s.fresh(two, `1`)}
+		ids := []string{s.submitFresh(one, `1`), s.submitFresh(two, `1`), s.submitFresh(one, `1`), s.submitFresh(two, `1`)}
 		for _, id := range ids[:3] {
 			w.wantJob(id)
 		}
@@ -182,7 +182,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		one := name("notice")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(one, name("notice")), `,"cancel":true`)
-		id := s.fresh(one, `1`)
+		id := s.submitFresh(one, `1`)
 		w.wantJob(id)
 		s.cancel(id)
 		w.wantNotice(id)
@@ -192,8 +192,8 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		p, one := name("leave"), name("leave")
 		s, w := b.submitter(t), b.joinWorker(t, p+"*", one)
 		w.leave()
-		s.fresh(p+"x", `1`)
-		s.fresh(one, `1`)
+		s.submitFresh(p+"x", `1`)
+		s.submitFresh(one, `1`)
 		w.wantQuiet()
 		w.joinTypes(list(one), "")
 		w.job()
@@ -201,7 +201,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 	t.Run("a lost worker's job goes to one with another set", func(t *testing.T) {
 		p := name("lost")
 		s, w := b.submitter(t), b.joinWorker(t, p+"-a", p+"-b")
-		id := s.fresh(p+"-a", `1`)
+		id := s.submitFresh(p+"-a", `1`)
 		w.wantJob(id)
 		successor := b.joinWorker(t, p+"*")
 		w.close()
@@ -214,7 +214,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		for range 2 {
 			ids := map[string]bool{}
 			for range 3 {
-				ids[s.fresh(one, `1`)] = true
+				ids[s.submitFresh(one, `1`)] = true
 			}
 			for _, w := range workers { // each worker has exactly one job
 				if id, _ := w.job(); !ids[id] {
@@ -237,7 +237,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 		s, w := b.submitter(t), b.joinWorker(t, names...)
 		serveTypes(t, s, w, p+"-0", p+"-999", p+"-500")
-		s.fresh(p+"-1000", `1`)
+		s.submitFresh(p+"-1000", `1`)
 		w.wantQuiet()
 		// a name that is listed twice counts once
 		again := b.joinWorker(t, append(names, names[:7]...)...)
@@ -290,7 +290,7 @@ func TestPatterns(t *testing.T) {
 			p := name("pat") + "-"
 			own := func(s string) string { return strings.ReplaceAll(s, "P", p) }
 			s, w := b.submitter(t), b.joinWorker(t, own(c.pattern))
-			id := s.fresh(own(c.typ), `1`)
+			id := s.submitFresh(own(c.typ), `1`)
 			if c.fits {
 				w.wantJob(id)
 			}
@@ -317,7 +317,7 @@ func TestPatterns(t *testing.T) {
 		for _, set := range [][]string{stars, waves} {
 			w := b.joinWorker(t, set...)
 			for i := range 20 {
-				s.fresh(fmt.Sprintf("%s%d", typ, i), `1`)
+				s.submitFresh(fmt.Sprintf("%s%d", typ, i), `1`)
 			}
 			w.wantQuiet()
 		}
@@ -333,7 +333,7 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 		p := name("except")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
-		s.fresh(p+"-a", `1`)
+		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b", p+"-aa")
 	})
@@ -342,7 +342,7 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a*", "*-z"))
 		for _, typ := range []string{"-a", "-abc", "-q-z"} {
-			s.fresh(p+typ, `1`)
+			s.submitFresh(p+typ, `1`)
 		}
 		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b", p)
@@ -351,7 +351,7 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 		p := name("except")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"-a", p+"-b"), `,"except":`+list(p+"-a"))
-		s.fresh(p+"-a", `1`)
+		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b")
 	})
@@ -365,14 +365,14 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 		p := name("except")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":["*"]`)
-		s.fresh(p+"-a", `1`)
+		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 	})
 	t.Run("set anew by each join", func(t *testing.T) {
 		p := name("except")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
-		s.fresh(p+"-a", `1`)
+		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 		w.joinTypes(list(p+"*"), "")
 		w.job()
@@ -454,7 +454,7 @@ func TestTypesHeldBack(t *testing.T) {
 		s, w := b.submitter(t), b.joinWorker(t, one, two)
 		b.http(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
 		held := s.freshWith(one, `1`, `,"priority":9`)
-		id := s.fresh(two, `1`)
+		id := s.submitFresh(two, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
 		w.wantQuiet()
@@ -468,7 +468,7 @@ func TestTypesHeldBack(t *testing.T) {
 		w.joinTypes(list(one, two), `,"prefetch":10`)
 		first := s.freshWith(one, `1`, `,"priority":9`)
 		second := s.freshWith(one, `1`, `,"priority":9`)
-		third := s.fresh(two, `1`)
+		third := s.submitFresh(two, `1`)
 		w.wantJob(first)
 		w.wantJob(third)
 		w.wantQuiet()
@@ -480,9 +480,9 @@ func TestTypesHeldBack(t *testing.T) {
 		b.limitType(t, one, `{"rate":0.001,"burst":2}`)
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(list(one, two), `,"prefetch":10`)
-		first, second := s.fresh(one, `1`), s.fresh(one, `1`)
-		s.fresh(one, `1`)
-		last := s.fresh(two, `1`)
+		first, second := s.submitFresh(one, `1`), s.submitFresh(one, `1`)
+		s.submitFresh(one, `1`)
+		last := s.submitFresh(two, `1`)
 		w.wantJob(first)
 		w.wantJob(second)
 		w.wantJob(last)
@@ -510,7 +510,7 @@ func TestTypesWithTokens(t *testing.T) {
 			defer w.close()
 			w.joinTypes(c.types, "")
 			for _, typ := range c.not {
-				s.fresh(typ, `1`)
+				s.submitFresh(typ, `1`)
 			}
 			w.wantQuiet()
 			serveTypes(t, s, w, c.served...)

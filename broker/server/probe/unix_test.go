@@ -26,7 +26,7 @@ func TestUnixSockets(t *testing.T) {
 	})
 	t.Run("a body of 1 MiB", func(t *testing.T) {
 		body := quote(strings.Repeat("u", 1<<20))
-		id := s.fresh(typ, body)
+		id := s.submitFresh(typ, body)
 		if _, got := w.job(); got != body {
 			t.Fatalf("body of %d bytes", len(got))
 		}
@@ -45,7 +45,7 @@ func TestUnixSockets(t *testing.T) {
 		}
 	})
 	t.Run("a lost worker's job goes on", func(t *testing.T) {
-		id := s.fresh(typ, `1`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.close()
 		successor := b.servingWorker(t, typ)

@@ -29,13 +29,13 @@ func TestSubmitterLost(t *testing.T) {
 			s, other := b.submitter(t), b.submitter(t)
 			var ids []string
 			for range 20 {
-				ids = append(ids, s.fresh(typ, `0`))
+				ids = append(ids, s.submitFresh(typ, `0`))
 			}
 			d.end(s.conn)
 			for _, id := range ids {
 				b.submitWhenFree(t, id, name("new")).close()
 			}
-			kept := other.fresh(typ, `"kept"`)
+			kept := other.submitFresh(typ, `"kept"`)
 			w := b.servingWorker(t, typ)
 			w.wantJob(kept)
 			w.respond(`1`)
@@ -46,9 +46,9 @@ func TestSubmitterLost(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
-			running := s.fresh(typ, `0`)
+			running := s.submitFresh(typ, `0`)
 			w.wantJob(running)
-			queued := s.fresh(typ, `0`)
+			queued := s.submitFresh(typ, `0`)
 			d.end(s.conn)
 			b.submitWhenFree(t, queued, name("new")) // now the broker knows of the loss
 			other := b.submitter(t)
@@ -68,9 +68,9 @@ func TestSubmitterLost(t *testing.T) {
 			t.Parallel()
 			typ := name("gone")
 			s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
-			running := s.fresh(typ, `0`)
+			running := s.submitFresh(typ, `0`)
 			w.wantJob(running)
-			queued := s.fresh(name("elsewhere"), `0`)
+			queued := s.submitFresh(name("elsewhere"), `0`)
 			d.end(s.conn)
 			b.submitWhenFree(t, queued, name("new"))
 			w.close()
@@ -85,7 +85,7 @@ func TestSubmitterLost(t *testing.T) {
 		w := b.servingWorker(t, typ)
 		for range 20 {
 			s := b.submitter(t)
-			w.wantJob(s.fresh(typ, `0`))
+			w.wantJob(s.submitFresh(typ, `0`))
 			s.close()
 			w.respond(`1`)
 		}
@@ -96,12 +96,12 @@ func TestSubmitterLost(t *testing.T) {
 	t.Run("an orphan's worker may rejoin", func(t *testing.T) {
 		one, two := name("gone"), name("gone")
 		w, s, other := b.servingWorker(t, one), b.submitter(t), b.submitter(t)
-		id := s.fresh(one, `0`)
+		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
-		queued := s.fresh(one, `0`)
+		queued := s.submitFresh(one, `0`)
 		s.close()
 		b.submitWhenFree(t, queued, name("new"))
-		next := other.fresh(two, `0`)
+		next := other.submitFresh(two, `0`)
 		w.join(two)
 		w.wantQuiet()
 		w.respond(`1`)
@@ -112,8 +112,8 @@ func TestSubmitterLost(t *testing.T) {
 		s1, s2 := b.submitter(t), b.submitter(t)
 		var gone, kept []string
 		for range 50 {
-			gone = append(gone, s1.fresh(typ, `0`))
-			kept = append(kept, s2.fresh(typ, `0`))
+			gone = append(gone, s1.submitFresh(typ, `0`))
+			kept = append(kept, s2.submitFresh(typ, `0`))
 		}
 		s1.close()
 		b.submitWhenFree(t, gone[49], name("new"))
@@ -130,7 +130,7 @@ func TestSubmitterLost(t *testing.T) {
 	t.Run("a requeued job of one that is gone is cleared", func(t *testing.T) {
 		typ := name("gone")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.fresh(typ, `0`)
+		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		w.close()
 		waitRequeued(t, b, typ, s, id)

@@ -13,7 +13,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		}
 		s := b.submitter(t)
 		for _, w := range ws {
-			w.wantJob(s.fresh(typ, `0`))
+			w.wantJob(s.submitFresh(typ, `0`))
 		}
 	})
 	t.Run("in the order of answering", func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		var ids []string
 		for range 4 {
 			w := b.servingWorker(t, typ)
-			ids = append(ids, s.fresh(typ, `0`))
+			ids = append(ids, s.submitFresh(typ, `0`))
 			w.wantJob(ids[len(ids)-1])
 			ws = append(ws, w)
 		}
@@ -32,7 +32,7 @@ func TestLongestIdleFirst(t *testing.T) {
 			s.wantResult(ids[i], `0`)
 		}
 		for _, i := range []int{2, 0, 3, 1} {
-			ws[i].wantJob(s.fresh(typ, `0`))
+			ws[i].wantJob(s.submitFresh(typ, `0`))
 		}
 	})
 	t.Run("they take turns", func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		typ := name("idle")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		w1.join(name("elsewhere"))
-		w2.wantJob(s.fresh(typ, `0`))
+		w2.wantJob(s.submitFresh(typ, `0`))
 		w1.wantQuiet()
 	})
 }
@@ -59,7 +59,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
 		w.join(two)
-		stays := s.fresh(one, `0`)
+		stays := s.submitFresh(one, `0`)
 		w.wantQuiet()
 		serve(t, s, w, two)
 		w.join(one)
@@ -84,10 +84,10 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	t.Run("at work", func(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
-		old := s.fresh(one, `0`)
+		old := s.submitFresh(one, `0`)
 		w.wantJob(old)
-		waiting := s.fresh(two, `0`)
-		oldType := s.fresh(one, `0`)
+		waiting := s.submitFresh(two, `0`)
+		oldType := s.submitFresh(one, `0`)
 		w.join(two) // the join gets its ok at once, but no second job comes
 		w.wantQuiet()
 		w.respond(`"old"`)
@@ -101,7 +101,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	t.Run("at work, there and back", func(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
-		id := s.fresh(one, `0`)
+		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
 		w.join(two)
 		w.join(one)
@@ -112,7 +112,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	t.Run("at work, to the same type", func(t *testing.T) {
 		typ := name("same")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		id, next := s.fresh(typ, `0`), s.fresh(typ, `0`)
+		id, next := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		w.join(typ)
 		w.wantQuiet()
@@ -123,7 +123,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	t.Run("at work, then lost", func(t *testing.T) {
 		one, two := name("one"), name("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
-		id := s.fresh(one, `0`)
+		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
 		w.join(two)
 		w.close()

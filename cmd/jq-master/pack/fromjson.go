@@ -27,7 +27,7 @@ func FromJSON(text []byte) ([]byte, *job.Fault) {
 		return nil, syntaxFault(text)
 	}
 	r := reader{input: text, out: make([]byte, 0, len(text))}
-	if fault := r.value(0); fault != nil {
+	if fault := r.appendValue(0); fault != nil {
 		return nil, fault
 	}
 	if r.tooDeepAt > 0 && Check(r.out) != nil {
@@ -81,11 +81,11 @@ func (r *reader) skip() {
 	r.pos++
 }
 
-// value appends the value that begins at r.pos.
-func (r *reader) value(depth int) *job.Fault {
+// appendValue appends the value that begins at r.pos.
+func (r *reader) appendValue(depth int) *job.Fault {
 	switch c := r.peek(); c {
 	case '{', '[':
-		return r.list(c, depth, nil)
+		return r.appendList(c, depth, nil)
 	case '"':
 		r.out = msgp.AppendStringFromBytes(r.out, r.text())
 	case 't':
@@ -148,9 +148,9 @@ func (r *reader) number() *job.Fault {
 	return nil
 }
 
-// list appends the array or object whose opening bracket is at r.pos. If items is not nil, list
-// appends to it where the items of an array begin in r.out.
-func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
+// appendList appends the array or object whose opening bracket is at r.pos. If items is not nil,
+// appendList appends to it where the items of an array begin in r.out.
+func (r *reader) appendList(open byte, depth int, items *[]int) *job.Fault {
 	switch {
 	case depth == maxText:
 		return tooDeep(r.pos)
@@ -175,7 +175,7 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 			key := Value(r.out[value:])
 			at, value = r.pos, len(r.out)
 			if key.Is(mapKey) && r.peek() == '[' {
-				if fault := r.list('[', depth+1, &pairs); fault != nil {
+				if fault := r.appendList('[', depth+1, &pairs); fault != nil {
 					return fault
 				}
 				continue
@@ -183,7 +183,7 @@ func (r *reader) list(open byte, depth int, items *[]int) *job.Fault {
 		} else if items != nil {
 			*items = append(*items, value)
 		}
-		if fault := r.value(depth + 1); fault != nil {
+		if fault := r.appendValue(depth + 1); fault != nil {
 			return fault
 		}
 	}

@@ -45,8 +45,8 @@ func start(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-// ready waits until the daemon hands out jobs.
-func (d *daemon) ready(t *testing.T) {
+// waitUntilReady waits until the daemon hands out jobs.
+func (d *daemon) waitUntilReady(t *testing.T) {
 	t.Helper()
 	waitUntil(t, "ready", func() error {
 		r, err := d.try("GET", "/readyz", nil)
@@ -90,7 +90,7 @@ func sharedDaemon(t *testing.T, name string) *daemon {
 			if shared.memory, err = launch(quickFlags...); err != nil {
 				t.Fatal(err)
 			}
-			shared.memory.ready(t)
+			shared.memory.waitUntilReady(t)
 		}
 		return shared.memory
 	}
@@ -101,7 +101,7 @@ func sharedDaemon(t *testing.T, name string) *daemon {
 		if shared.redis, err = launch(append([]string{"--redis=" + shared.server.URL()}, quickFlags...)...); err != nil {
 			t.Fatal(err)
 		}
-		shared.redis.ready(t)
+		shared.redis.waitUntilReady(t)
 	}
 	return shared.redis
 }

@@ -150,7 +150,7 @@ func runWithFaults(t *testing.T, name string, flags []string, server *redistest.
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	d := start(t, flags...)
-	d.ready(t)
+	d.waitUntilReady(t)
 	l := startLoad(d, name)
 	idle := make(chan struct{})
 	var workers sync.WaitGroup
@@ -200,7 +200,7 @@ func TestNoAckedJobIsLost(t *testing.T) {
 				return nil
 			})
 			l.daemon().Kill()
-			standby.ready(t)
+			standby.waitUntilReady(t)
 			l.mu.Lock()
 			l.d = standby
 			l.mu.Unlock()

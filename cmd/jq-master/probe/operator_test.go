@@ -227,7 +227,7 @@ func TestScopesAllowTheirRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := start(t, "--token-file="+file)
-	d.ready(t)
+	d.waitUntilReady(t)
 	job, w := object{"name": "x", "argument": object{}}, object{"name": "w", "max_jobs": 1}
 	for _, c := range []struct {
 		token, method, path string

@@ -119,7 +119,7 @@ func TestUniqueKilled(t *testing.T) {
 	s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
 	flags := append([]string{"--redis=" + s.URL()}, quickFlags...)
 	first := start(t, flags...)
-	first.ready(t)
+	first.waitUntilReady(t)
 	windowed := object{"name": "window", "argument": object{}, "unique": object{"key": "k", "while": "window", "for_ms": 600_000}}
 	w := first.puller(t, 1, []string{"window"})
 	ended := first.expect(t, 201, "POST", "/job", windowed).text("job_id")
@@ -166,7 +166,7 @@ func TestUniqueKilled(t *testing.T) {
 		return nil
 	})
 	first.Kill()
-	second.ready(t)
+	second.waitUntilReady(t)
 	second.expect(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
 	close(stop)
 	wg.Wait()

@@ -617,7 +617,7 @@ func TestRefusedConnection(t *testing.T) {
 		if e := await(t, enqueueing(r, nil, second)); !errors.Is(e.err, ErrAway) {
 			t.Errorf("enqueued with a wrong password: %v", e.err)
 		}
-		if _, err := r.hashes(t.Context(), []redis.Z{{Member: first.ID.String()}}); err == nil {
+		if _, err := r.readHashes(t.Context(), []redis.Z{{Member: first.ID.String()}}); err == nil {
 			t.Error("jobs were read with a wrong password")
 		}
 		running, answer := started(first), make(chan error, 1)

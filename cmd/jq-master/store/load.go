@@ -124,7 +124,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 		err := r.retryRead(ctx, func() (err error) {
 			by := &redis.ZRangeBy{Min: score, Max: "+inf", Offset: skip, Count: length}
 			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, by).Result(); err == nil {
-				hashes, err = r.hashes(ctx, members)
+				hashes, err = r.readHashes(ctx, members)
 			}
 			if err != nil {
 				length = max(1, length/2)
@@ -251,8 +251,8 @@ func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64,
 	return decode(id, hash.Val())
 }
 
-// hashes reads the hashes of jobs. Each answer may have an error of its own.
-func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCmd, error) {
+// readHashes reads the hashes of jobs. Each answer may have an error of its own.
+func (r *Redis) readHashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCmd, error) {
 	pipe := r.client.Pipeline()
 	answers := make([]*redis.SliceCmd, len(members))
 	for i, m := range members {

@@ -175,7 +175,7 @@ func testConstraint(x *exchange) (int, error) {
 		return 0, f.fault
 	}
 	j := readStrict(of, "job.", jobFields...)
-	a := attributes(&j).Attributes
+	a := readAttributes(&j).Attributes
 	if a.Argument = j.checkKind("argument", j.value("argument"), pack.Map); a.Argument == nil {
 		a.Argument = []byte{0x80}
 	}

@@ -35,7 +35,7 @@ func readJob(v pack.Value, prefix string, fields []string) (*master.NewJob, *job
 	if f.value("name") == nil {
 		f.refuse(job.MissingField, "name", "is missing")
 	}
-	n := attributes(&f)
+	n := readAttributes(&f)
 	n.Argument = bytes.Clone(f.required("argument", pack.Map))
 	if v := f.value("unique"); v != nil && f.fault == nil {
 		n.UniqueRequest, f.fault = readSharing(v, prefix+"unique.")
@@ -43,8 +43,8 @@ func readJob(v pack.Value, prefix string, fields []string) (*master.NewJob, *job
 	return n, f.fault
 }
 
-// attributes reads the attributes of a job, except its argument.
-func attributes(f *fieldReader) *master.NewJob {
+// readAttributes reads the attributes of a job, except its argument.
+func readAttributes(f *fieldReader) *master.NewJob {
 	return &master.NewJob{
 		Attributes: job.Attributes{
 			Name:       f.name("name", job.MaxName),

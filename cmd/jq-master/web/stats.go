@@ -51,10 +51,10 @@ func getStats(x *exchange) (int, error) {
 		return 0, err
 	}
 	if !shared {
-		return http.StatusOK, x.stats(found, names)
+		return http.StatusOK, x.writeStats(found, names)
 	}
 	x.sharedReply, err = x.encoded.Get(found, statsRequest{names, x.replyType == jsonType}, func() ([]byte, error) {
-		if err := x.stats(found, names); err != nil {
+		if err := x.writeStats(found, names); err != nil {
 			return nil, err
 		}
 		return bytes.Clone(x.readRequest()), nil
@@ -68,8 +68,8 @@ type statsRequest struct {
 	json  bool
 }
 
-// stats writes the statistics and the first findings.
-func (x *exchange) stats(found *master.FindingLists, names int) error {
+// writeStats writes the statistics and the first findings.
+func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 	st, err := x.Master.Stats(names)
 	if err != nil {
 		return err

@@ -137,9 +137,9 @@ func (j *brokerJob) settle(c *typeWorkers) {
 	}
 }
 
-// ended records that a job is no longer at the broker. why is nil if a worker had it; otherwise it
-// says why no worker got it.
-func (j *brokerJob) ended(why error) {
+// recordGone records that a job is no longer at the broker. why is nil if a worker had it;
+// otherwise it says why no worker got it.
+func (j *brokerJob) recordGone(why error) {
 	e := j.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -241,7 +241,7 @@ func (bt *batch) askWorkers() {
 				end = bt.engine.endingOfUnreported(r, false, nil)
 			}
 			bt.backend.queueEnding(end)
-			a.ended(why)
+			a.recordGone(why)
 		})
 	}
 	wg.Wait()

@@ -395,7 +395,7 @@ func TestNoIdleWorker(t *testing.T) {
 			jobs = append(jobs, a)
 		}
 		for _, a := range jobs {
-			a.ended(why)
+			a.recordGone(why)
 		}
 		if long > slots/8 {
 			t.Fatalf("%d jobs wait for long", long)

@@ -93,7 +93,7 @@ func TestLinesAreAddedInAllWays(t *testing.T) {
 func TestPayloadReachesHandlerUnchanged(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
-	d.handler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
+	d.addHandler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
 	for name, payload := range map[string]string{
 		"text":          "hello world",
 		"bars":          "a|b||c|",
@@ -182,7 +182,7 @@ func TestBadAdds(t *testing.T) {
 func TestDelayedJobWaits(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
-	d.handler(t, client, "d", "sh", `exit 0`)
+	d.addHandler(t, client, "d", "sh", `exit 0`)
 	soon := time.Now().Add(time.Hour).UTC()
 	for _, c := range []struct{ name, query, state string }{
 		{"in an hour", "?delay=1h", "deferred"},

@@ -136,8 +136,8 @@ func (c *client) addOne(t testing.TB, client, typ, payload string) string {
 	return ids[0]
 }
 
-// handler adds a handler in a language.
-func (c *client) handler(t testing.TB, client, typ, lang, body string, options ...string) {
+// addHandler adds a handler in a language.
+func (c *client) addHandler(t testing.TB, client, typ, lang, body string, options ...string) {
 	t.Helper()
 	h := map[string]any{"lang": lang, "body": body}
 	for _, o := range options {

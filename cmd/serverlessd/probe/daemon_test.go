@@ -42,7 +42,7 @@ func start(t *testing.T, flags ...string) *daemon {
 func startIn(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	d := startAway(t, dir, flags...)
-	d.ready(t)
+	d.waitUntilReady(t)
 	return d
 }
 
@@ -61,8 +61,8 @@ func startAway(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// ready waits until the store can be reached.
-func (d *daemon) ready(t *testing.T) {
+// waitUntilReady waits until the store can be reached.
+func (d *daemon) waitUntilReady(t *testing.T) {
 	t.Helper()
 	waitUntil(t, "ready", func() error {
 		r, err := d.try("GET", "/readyz", "")
@@ -101,7 +101,7 @@ func sharedDaemon(t *testing.T) *daemon {
 	if theSharedDaemon.err != nil {
 		t.Fatal(theSharedDaemon.err)
 	}
-	theSharedDaemon.ready(t)
+	theSharedDaemon.waitUntilReady(t)
 	return theSharedDaemon.daemon
 }
 

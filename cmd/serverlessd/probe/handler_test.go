@@ -45,7 +45,7 @@ func TestValidHandlersAreAccepted(t *testing.T) {
 	})
 	t.Run("ten are kept", func(t *testing.T) {
 		for range 13 {
-			d.handler(t, client, "ten", "sh", "exit 0")
+			d.addHandler(t, client, "ten", "sh", "exit 0")
 		}
 		if r := d.expect(t, 200, "DELETE", "/"+client+"/handler/del/ten", ""); r.json["deleted"] != 10.0 {
 			t.Errorf("%s, want 10", r)
@@ -94,7 +94,7 @@ func TestValidHandlersAreAccepted(t *testing.T) {
 		if r := d.job(t, client, id); r.text("state") != "waiting" {
 			t.Fatalf("%s", r)
 		}
-		d.handler(t, client, "later", "sh", "exit 0")
+		d.addHandler(t, client, "later", "sh", "exit 0")
 		d.awaitEnd(t, client, id, "ok")
 	})
 	t.Run("a wrong verb", func(t *testing.T) {

@@ -59,7 +59,7 @@ func TestHTTPHandlers(t *testing.T) {
 		t.Helper()
 		client = uniqueClient()
 		ids = d.add(t, client, "h", lines)
-		d.handler(t, client, "h", "http", service.URL+path+"/"+client, options...)
+		d.addHandler(t, client, "h", "http", service.URL+path+"/"+client, options...)
 		for _, id := range ids {
 			if state != "" {
 				d.awaitEnd(t, client, id, state)
@@ -111,7 +111,7 @@ func TestHTTPHandlers(t *testing.T) {
 	t.Run("nobody listens", func(t *testing.T) {
 		t.Parallel()
 		client := uniqueClient()
-		d.handler(t, client, "h", "http", "http://127.0.0.1:1/")
+		d.addHandler(t, client, "h", "http", "http://127.0.0.1:1/")
 		id := d.addOne(t, client, "h", "x")
 		d.awaitEnd(t, client, id, "abandoned")
 	})

@@ -72,7 +72,7 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	if err := os.Mkdir(ran, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	daemons[0].handler(t, tenant, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ran))
+	daemons[0].addHandler(t, tenant, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ran))
 	var mu sync.Mutex
 	current := make([]*client, len(dirs))
 	for i, d := range daemons {
@@ -222,7 +222,7 @@ func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 			t.Log(e.Log.String())
 		}
 	})
-	e.handler(t, client, "a", "sh", `cat`)
+	e.addHandler(t, client, "a", "sh", `cat`)
 	e.awaitEnd(t, client, first, "ok")
 	e.awaitEnd(t, client, last, "ok")
 	if bad, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(bad) != 1 {
@@ -240,7 +240,7 @@ func TestStoreAway(t *testing.T) {
 	t.Cleanup(db.Close)
 	d := start(t, "--store="+mariaURL(t, db), "--lock-ttl=3s", "--retry-delay=100ms")
 	client := uniqueClient()
-	d.handler(t, client, "a", "sh", `exit 0`)
+	d.addHandler(t, client, "a", "sh", `exit 0`)
 	d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 	db.Kill()
 	var ids []string
@@ -272,7 +272,7 @@ func TestGloomWorkers(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "workers")
 	d := start(t, "--worker-addr=unix:"+socket, "--retry-delay=100ms", "--retry-for=2s")
 	client := uniqueClient()
-	d.handler(t, client, "w", "gloom", "on other hosts")
+	d.addHandler(t, client, "w", "gloom", "on other hosts")
 	text, object := d.addOne(t, client, "w", "no JSON"), d.addOne(t, client, "w", `{"n": 1}`)
 	bad := d.addOne(t, client, "w", `"bad"`)
 	if r := d.job(t, client, text); r.text("state") != "waiting" {

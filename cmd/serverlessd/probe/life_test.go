@@ -46,7 +46,7 @@ func TestRecordFollowsJob(t *testing.T) {
 			t.Errorf("%s", r)
 		}
 	})
-	d.handler(t, client, "r", "sh", `exit 0`)
+	d.addHandler(t, client, "r", "sh", `exit 0`)
 	d.awaitEnd(t, client, id, "ok")
 	t.Run("archived", func(t *testing.T) {
 		r := d.job(t, client, id)
@@ -58,7 +58,7 @@ func TestRecordFollowsJob(t *testing.T) {
 		d.expectError(t, 409, "done", "DELETE", "/"+client+"/job/get/"+id, "")
 	})
 	t.Run("again", func(t *testing.T) {
-		d.handler(t, client, "r", "sh", `exit 65`)
+		d.addHandler(t, client, "r", "sh", `exit 65`)
 		d.expect(t, 200, "POST", "/"+client+"/job/retry/"+id, "")
 		d.awaitEnd(t, client, id, "failed")
 		if r := d.job(t, client, id); r.json["tries"] != 1.0 {
@@ -74,7 +74,7 @@ func TestRecordFollowsJob(t *testing.T) {
 		d.expectError(t, 404, "unknown_job", "GET", "/"+client+"/job/get/"+id, "")
 	})
 	t.Run("running", func(t *testing.T) {
-		d.handler(t, client, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
+		d.addHandler(t, client, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
 		go_ := t.TempDir() + "/go"
 		id := d.addOne(t, client, "run", go_)
 		waitUntil(t, "runs", func() error {
@@ -88,7 +88,7 @@ func TestRecordFollowsJob(t *testing.T) {
 		d.awaitEnd(t, client, id, "ok")
 	})
 	t.Run("retried until its time is over", func(t *testing.T) {
-		d.handler(t, client, "err", "sh", `exit 1`)
+		d.addHandler(t, client, "err", "sh", `exit 1`)
 		begin := time.Now()
 		id := d.addOne(t, client, "err", "x")
 		d.awaitEnd(t, client, id, "abandoned")
@@ -98,7 +98,7 @@ func TestRecordFollowsJob(t *testing.T) {
 		}
 	})
 	t.Run("retry succeeds", func(t *testing.T) {
-		d.handler(t, client, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
+		d.addHandler(t, client, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
 		id := d.addOne(t, client, "second", t.TempDir()+"/x")
 		d.awaitEnd(t, client, id, "ok")
 		if r := d.job(t, client, id); r.json["tries"] != 2.0 {
@@ -111,8 +111,8 @@ func TestRecordFollowsJob(t *testing.T) {
 func TestBulkRunsJobsAgain(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
-	d.handler(t, client, "f", "sh", `exit 65`)
-	d.handler(t, client, "g", "sh", `exit 0`)
+	d.addHandler(t, client, "f", "sh", `exit 65`)
+	d.addHandler(t, client, "g", "sh", `exit 0`)
 	ids := d.add(t, client, "f", strings.Repeat("x\n", 25))
 	ok := d.addOne(t, client, "g", "x")
 	for _, id := range ids {
@@ -152,7 +152,7 @@ func TestBulkRunsJobsAgain(t *testing.T) {
 		d.expectError(t, 400, "invalid_value", "GET", "/"+client+"/jobs?limit=x", "")
 	})
 	t.Run("all again", func(t *testing.T) {
-		d.handler(t, client, "f", "sh", `exit 0`)
+		d.addHandler(t, client, "f", "sh", `exit 0`)
 		for query, code := range map[string]string{"": "missing_field", "?type=&state=": "missing_field", "?typ=f": "invalid_value", "?type=f&type=g": "invalid_value"} {
 			d.expectError(t, 400, code, "POST", "/"+client+"/retry"+query, "")
 		}
@@ -174,7 +174,7 @@ func TestStartStopAndQuit(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--start=false")
 	client := uniqueClient()
-	d.handler(t, client, "a", "sh", `exit 0`)
+	d.addHandler(t, client, "a", "sh", `exit 0`)
 	id := d.addOne(t, client, "a", "x")
 	d.expect(t, 200, "POST", "/"+client+"/job/a/add?wait=store", "y\n")
 	if r := d.job(t, client, id); r.text("state") != "waiting" {
@@ -223,7 +223,7 @@ func TestBacklogDelaysOthersByOneBatch(t *testing.T) {
 	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
 	a, b := uniqueClient(), uniqueClient()
 	for _, client := range []string{a, b} {
-		d.handler(t, client, "s", "sh", `sleep 0.02`)
+		d.addHandler(t, client, "s", "sh", `sleep 0.02`)
 	}
 	d.add(t, a, "s", strings.Repeat("x\n", 60))
 	d.expect(t, 200, "POST", "/"+b+"/job/s/add?wait=store", "x\n")
@@ -247,7 +247,7 @@ func TestLastRunIsShown(t *testing.T) {
 		"python": "import sys\nprint('secret of', payload, file=sys.stderr)\nraise ValueError('broken ' + payload)",
 		"php":    `fwrite(STDERR, "secret of $payload\n"); throw new Exception("broken $payload");`,
 	} {
-		d.handler(t, "c", lang, lang, body)
+		d.addHandler(t, "c", lang, lang, body)
 		id := d.addOne(t, "c", lang, "x")
 		waitUntil(t, lang+" has run", func() error {
 			if r := d.job(t, "c", id); r.text("state") != "deferred" {
@@ -271,7 +271,7 @@ func TestLastRunIsShown(t *testing.T) {
 			}
 		}
 	}
-	d.handler(t, "c", "well", "sh", "echo fine >&2")
+	d.addHandler(t, "c", "well", "sh", "echo fine >&2")
 	id := d.addOne(t, "c", "well", "x")
 	d.awaitEnd(t, "c", id, "ok")
 	if r := d.job(t, "c", id); r.json["last"] != nil {
@@ -295,8 +295,8 @@ func TestReadyKnowsHandlers(t *testing.T) {
 // TestRunsHaveKeysOfBroker: each run of a job is shown with the same keys as the broker's runs.
 func TestRunsHaveKeysOfBroker(t *testing.T) {
 	d, client := sharedDaemon(t), uniqueClient()
-	d.handler(t, client, "r", "sh", `exit 0`)
-	d.handler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
+	d.addHandler(t, client, "r", "sh", `exit 0`)
+	d.addHandler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
 	at := func(id string) string {
 		t.Helper()
 		d.awaitEnd(t, client, id, "ok")

@@ -12,9 +12,9 @@ import (
 func TestOperatorsSeeAllClients(t *testing.T) {
 	d, client, other := sharedDaemon(t), uniqueClient(), uniqueClient()
 	for range 12 {
-		d.handler(t, client, "op", "sh", `echo "R: 200 old"`)
+		d.addHandler(t, client, "op", "sh", `echo "R: 200 old"`)
 	}
-	d.handler(t, client, "op", "sh", `echo "R: 400 no"`)
+	d.addHandler(t, client, "op", "sh", `echo "R: 400 no"`)
 	payload := "a|b \x00 " + strings.Repeat("x", 3000)
 	id := d.addOne(t, client, "op", payload)
 	if r := d.expect(t, 200, "GET", "/"+client+"/job/payload/"+id, ""); r.body != payload || r.header.Get("Content-Type") != "application/octet-stream" {

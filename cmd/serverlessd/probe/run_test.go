@@ -58,7 +58,7 @@ func TestStatusDecidesWhatHappens(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			client := uniqueClient()
-			d.handler(t, client, "t", c.lang, c.body)
+			d.addHandler(t, client, "t", c.lang, c.body)
 			id := d.addOne(t, client, "t", c.payload)
 			if c.code != "" {
 				d.awaitCode(t, client, id, c.code)
@@ -96,7 +96,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 		t.Run(c.lang+": before, beforeEach, afterEach", func(t *testing.T) {
 			t.Parallel()
 			client := uniqueClient()
-			d.handler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
+			d.addHandler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
 			if got := d.awaitEnd(t, client, d.addOne(t, client, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("first %q, want b11", got)
 			}
@@ -104,7 +104,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 				t.Errorf("second %q, want b122", got)
 			}
 			other := uniqueClient()
-			d.handler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each)
+			d.addHandler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each)
 			if got := d.awaitEnd(t, other, d.addOne(t, other, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("another client got %q, want b11", got)
 			}
@@ -113,7 +113,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 			t.Parallel()
 			client := uniqueClient()
 			throw := map[string]string{"node": "throw new Error('no')", "python": "raise ValueError('no')", "php": "throw new Exception('no');"}[c.lang]
-			d.handler(t, client, "g", c.lang, c.body, "before="+throw)
+			d.addHandler(t, client, "g", c.lang, c.body, "before="+throw)
 			id := d.addOne(t, client, "g", "x")
 			d.awaitCode(t, client, id, "before_failed")
 			d.awaitEnd(t, client, id, "abandoned")
@@ -130,7 +130,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 		t.Run(lang+": environment", func(t *testing.T) {
 			t.Parallel()
 			client := uniqueClient()
-			d.handler(t, client, "env", lang, body)
+			d.addHandler(t, client, "env", lang, body)
 			if got := d.awaitEnd(t, client, d.addOne(t, client, "env", "x"), "ok"); got != "clean" {
 				t.Errorf("%s", got)
 			}
@@ -139,8 +139,8 @@ func TestContextsKeepStateApart(t *testing.T) {
 	t.Run("temporary files of another client", func(t *testing.T) {
 		t.Parallel()
 		a, b := uniqueClient(), uniqueClient()
-		d.handler(t, a, "w", "sh", `touch "$TMPDIR/mine"; echo "R: 200 $TMPDIR"`)
-		d.handler(t, b, "w", "sh", `echo "R: 200 $TMPDIR"`)
+		d.addHandler(t, a, "w", "sh", `touch "$TMPDIR/mine"; echo "R: 200 $TMPDIR"`)
+		d.addHandler(t, b, "w", "sh", `echo "R: 200 $TMPDIR"`)
 		at, bt := d.awaitEnd(t, a, d.addOne(t, a, "w", "x"), "ok"), d.awaitEnd(t, b, d.addOne(t, b, "w", "x"), "ok")
 		if at == "" || at == bt {
 			t.Errorf("temporary directories %q and %q", at, bt)
@@ -149,7 +149,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	t.Run("killed with all it started", func(t *testing.T) {
 		t.Parallel()
 		client := uniqueClient()
-		d.handler(t, client, "slow", "sh", `(setsid sleep 1000 & echo $! >"$1.a"; wait) & sleep 1000 & echo $! >"$1.b"; wait`, `options={"timeout":"300ms"}`)
+		d.addHandler(t, client, "slow", "sh", `(setsid sleep 1000 & echo $! >"$1.a"; wait) & sleep 1000 & echo $! >"$1.b"; wait`, `options={"timeout":"300ms"}`)
 		mark := t.TempDir() + "/pid"
 		if err := os.Chmod(strings.TrimSuffix(mark, "/pid"), 0o777); err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	t.Run("processor time", func(t *testing.T) {
 		t.Parallel()
 		client := uniqueClient()
-		d.handler(t, client, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
+		d.addHandler(t, client, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
 		d.awaitEnd(t, client, d.addOne(t, client, "busy", "x"), "abandoned")
 	})
 }
@@ -186,7 +186,7 @@ func TestFollowingJobsRun(t *testing.T) {
 	d := sharedDaemon(t)
 	t.Run("J: lines", func(t *testing.T) {
 		client := uniqueClient()
-		d.handler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
+		d.addHandler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
 		id := d.addOne(t, client, "a", "x")
 		d.awaitEnd(t, client, id, "ok")
 		waitUntil(t, "jobs", func() error {
@@ -208,7 +208,7 @@ func TestFollowingJobsRun(t *testing.T) {
 	})
 	t.Run("dropped on an error", func(t *testing.T) {
 		client := uniqueClient()
-		d.handler(t, client, "a", "sh", `echo "J: b|x"; exit 1`)
+		d.addHandler(t, client, "a", "sh", `echo "J: b|x"; exit 1`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "abandoned")
 		if k := d.counts(t, client, "b"); k != nil {
 			t.Errorf("%v", k)
@@ -216,9 +216,9 @@ func TestFollowingJobsRun(t *testing.T) {
 	})
 	t.Run("next", func(t *testing.T) {
 		client := uniqueClient()
-		d.handler(t, client, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
-		d.handler(t, client, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
-		d.handler(t, client, "c", "sh", `echo "R: 200 <$1>"`)
+		d.addHandler(t, client, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
+		d.addHandler(t, client, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
+		d.addHandler(t, client, "c", "sh", `echo "R: 200 <$1>"`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 		waitUntil(t, "the chain", func() error {
 			r := d.expect(t, 200, "GET", "/"+client+"/jobs?type=c&state=ok", "")
@@ -236,8 +236,8 @@ func TestFollowingJobsRun(t *testing.T) {
 	})
 	t.Run("newlines in data are a JSON string", func(t *testing.T) {
 		client := uniqueClient()
-		d.handler(t, client, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
-		d.handler(t, client, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
+		d.addHandler(t, client, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
+		d.addHandler(t, client, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 		waitUntil(t, "next", func() error {
 			if k := d.counts(t, client, "b"); k["ok"] != 1.0 {
@@ -253,7 +253,7 @@ func TestFollowingJobsRun(t *testing.T) {
 	})
 	t.Run("long data is cut", func(t *testing.T) {
 		client := uniqueClient()
-		d.handler(t, client, "a", "node", `return "x".repeat(5000)`)
+		d.addHandler(t, client, "a", "node", `return "x".repeat(5000)`)
 		id := d.addOne(t, client, "a", "x")
 		if got := d.awaitEnd(t, client, id, "ok"); len(got) != 1024 {
 			t.Errorf("%d bytes, want 1024", len(got))

@@ -42,7 +42,7 @@ func TestModesOfUniqueKeys(t *testing.T) {
 	d.expect(t, 404, "GET", "/"+client+"/job/get/"+a, "")
 	d.expect(t, 200, "DELETE", "/"+client+"/job/get/"+c, "")
 	e := add(201, "", "key=k&while=window&for_ms=600000", "4")
-	d.handler(t, client, "x", "sh", "true")
+	d.addHandler(t, client, "x", "sh", "true")
 	waitUntil(t, "it has run", func() error {
 		if r := d.job(t, client, e); r.text("state") != "ok" {
 			return fmt.Errorf("%s", r)

@@ -64,9 +64,9 @@ func (driver) greeting(c *scriptContext) []byte {
 	return frame{Do: "hello", Secret: c.secret}.append(nil, nil)
 }
 
-// code appends a frame with a source, unless the context has the source, and returns the number of
-// the source. A hook is not compiled in the same way as a job.
-func (driver) code(c *scriptContext, do, source string) (number int, sent []byte) {
+// appendCode appends a frame with a source, unless the context has the source, and returns the
+// number of the source. A hook is not compiled in the same way as a job.
+func (driver) appendCode(c *scriptContext, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]
 	if !known {
 		number = len(c.sources) + 1
@@ -77,12 +77,12 @@ func (driver) code(c *scriptContext, do, source string) (number int, sent []byte
 }
 
 func (d driver) hook(c *scriptContext, source string) []byte {
-	number, sent := d.code(c, "hook", source)
+	number, sent := d.appendCode(c, "hook", source)
 	return frame{Do: "hook", Code: number}.append(sent, nil)
 }
 
 func (d driver) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
-	number, sent := d.code(c, "job", b.Handler.Body)
+	number, sent := d.appendCode(c, "job", b.Handler.Body)
 	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(sent, j.Payload), nil
 }
 

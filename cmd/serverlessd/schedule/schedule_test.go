@@ -11,9 +11,9 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "of the random worlds; 0: a new one each time")
 
-// simulations runs a test in n random worlds, or in a fifth of them with -short. The names of the
-// subtests contain the seeds.
-func simulations(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
+// runSimulations runs a test in n random worlds, or in a fifth of them with -short. The names of
+// the subtests contain the seeds.
+func runSimulations(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
 	if testing.Short() {
 		n = n/5 + 1
@@ -113,7 +113,7 @@ func (w *simulation) stop() {
 // TestLimitsHoldInSimulations: clients appear and leave, with types that have all kinds of limits.
 // The limits hold, no usable slot stays free, and at the end no state is left.
 func TestLimitsHoldInSimulations(t *testing.T) {
-	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
+	runSimulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newSimulation(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})
 		if w.limits.Slots+w.limits.ClientSlots == 0 {
 			w.limits.Slots, w.Scheduler = 3, New(Limits{Slots: 3})
@@ -155,7 +155,7 @@ func TestLimitsHoldInSimulations(t *testing.T) {
 // TestClientsGetSameRunTime: clients that all have a backlog, with batches of different lengths,
 // get the same run time, up to the length of a batch.
 func TestClientsGetSameRunTime(t *testing.T) {
-	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
+	runSimulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		slots := 1 + r.IntN(6)
 		w := newSimulation(t, Limits{Slots: slots})
 		var types []Type
@@ -188,7 +188,7 @@ func TestClientsGetSameRunTime(t *testing.T) {
 // TestNewClient: when a client appears while others have backlogs, its first job gets the next free
 // slot. If two clients appear, the earlier one is first.
 func TestNewClient(t *testing.T) {
-	simulations(t, 30, func(t *testing.T, r *rand.Rand) {
+	runSimulations(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newSimulation(t, Limits{Slots: 1 + r.IntN(4)})
 		var old []Type
 		for c := range 1 + r.IntN(4) {

@@ -68,7 +68,7 @@ func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err
 		if err != nil || len(taken) == 0 {
 			return err
 		}
-		if taken, err = t.payloads(taken, want.Bytes); err != nil {
+		if taken, err = t.readPayloads(taken, want.Bytes); err != nil {
 			return err
 		}
 		for text, args := range inLists(idsOf(taken, func(j *TakenJob) job.ID { return j.ID })) {
@@ -89,9 +89,9 @@ func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err
 // maxRead is how many payloads are read before their bytes are counted.
 const maxRead = 16
 
-// payloads reads the payloads that have rows of their own. As soon as all payloads together have
-// maxBytes or more, it returns the jobs so far. If maxBytes is 0, it returns all jobs.
-func (t *tx) payloads(taken []TakenJob, maxBytes int) ([]TakenJob, error) {
+// readPayloads reads the payloads that have rows of their own. As soon as all payloads together
+// have maxBytes or more, it returns the jobs so far. If maxBytes is 0, it returns all jobs.
+func (t *tx) readPayloads(taken []TakenJob, maxBytes int) ([]TakenJob, error) {
 	n, size := 0, 0
 	for part := range slices.Chunk(taken, maxRead) {
 		var long []job.ID

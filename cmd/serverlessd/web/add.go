@@ -105,7 +105,7 @@ func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *k
 	switch {
 	case p.count == 0:
 	case keyReq != nil:
-		err = s.share(r, &p, keyReq, &a)
+		err = s.addUnique(r, &p, keyReq, &a)
 	default:
 		receipt, err = s.append(r, &p, &a)
 	}

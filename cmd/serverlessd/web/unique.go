@@ -78,8 +78,8 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
-// share adds lines with unique keys.
-func (s *Web) share(r *request, p *parser, keyReq *keyRequest, a *addReply) error {
+// addUnique adds lines with unique keys.
+func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, a *addReply) error {
 	own := keyReq.key == payloadKey
 	switch {
 	case p.count > 1 && !own:

@@ -18,7 +18,7 @@ import (
 
 // TestTypeActions uses every action that the page offers for a type.
 func TestTypeActions(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("#/type/report")
 	b.Ignore("400 (Bad Request)") // of invalid limits
 	b.Ignore("404 (Not Found)")   // for the forgotten type
@@ -82,7 +82,7 @@ func TestTypeActions(t *testing.T) {
 
 // TestJobActions uses every action that the page offers for a job.
 func TestJobActions(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("#/job/later")
 	b.Ignore("404 (Not Found)") // for jobs that have ended
 	b.WaitForText("delayed", "Why it waits: its delay or backoff")
@@ -112,7 +112,7 @@ func TestJobActions(t *testing.T) {
 
 // TestDeadActions retries and discards failed jobs.
 func TestDeadActions(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	dead := func(n int) {
 		t.Helper()
 		w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
@@ -159,7 +159,7 @@ func TestDeadActions(t *testing.T) {
 // TestActionsApplyToChosenRows: rows are chosen one by one or all together, and the actions apply
 // to the chosen ones; refusals are reported.
 func TestActionsApplyToChosenRows(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("#/jobs?id=report-0")
 	choose := func(name string) {
 		t.Helper()
@@ -262,7 +262,7 @@ func TestRepeatedSubmit(t *testing.T) {
 
 // TestGroupActions sets and removes rules.
 func TestGroupActions(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("#/groups")
 	b.ClickButton("Add a rule")
 	b.Fill("pattern", "ac*")
@@ -349,7 +349,7 @@ func TestLongBodyIsShownOnRequest(t *testing.T) {
 
 // TestTestJobsAreSubmitted submits test jobs, with and without an answer.
 func TestTestJobsAreSubmitted(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("")
 	b.ClickButton("Submit a test job")
 	b.CheckAccessible("the dialog of a test job")

@@ -21,7 +21,7 @@ import (
 // visible, and until the plots are drawn, too. For comparison it measures a document of a
 // kilobyte of plain text, which shows the time that Chromium itself needs.
 func TestFirstVisitTime(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	visits := 1
 	if *long {
 		visits = 15

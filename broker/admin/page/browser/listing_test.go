@@ -132,7 +132,7 @@ func TestScrolledRowsAreDrawn(t *testing.T) {
 // TestColumnFitsEveryAge: the column for the age of the oldest waiting job is wide enough for every
 // age.
 func TestColumnFitsEveryAge(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("#/types")
 	b.WaitForText("report")
 	for _, width := range []int64{577, 900, 1280} {

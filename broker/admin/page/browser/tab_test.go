@@ -93,7 +93,7 @@ func TestOpenPageSurvivesBrokerRestart(t *testing.T) {
 
 // TestEveryViewByKeyboard visits every view without a pointer.
 func TestEveryViewByKeyboard(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("")
 	b.WaitForText("Types with most to do")
 	b.SendKeys("?")
@@ -141,7 +141,7 @@ func TestEveryViewByKeyboard(t *testing.T) {
 // TestSearchListsMatches: the search field lists matches as the user types, and the arrow keys or
 // the pointer choose one.
 func TestSearchListsMatches(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("")
 	b.WaitForText("Types with most to do")
 	listed := func(want ...string) {

@@ -17,8 +17,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// busy starts a broker with something to show in every view.
-func busy(t *testing.T) *world {
+// startBusyBroker starts a broker with something to show in every view.
+func startBusyBroker(t *testing.T) *world {
 	w := start(t, func(o *settings.Options) { o.PageLinks = []string{"jobd=http://127.0.0.1:1/"} })
 	w.work("mail", func(ctx context.Context, _ *gloom.Job) (any, error) { return "sent", nil })
 	w.work("thumbnail", stuck)
@@ -67,7 +67,7 @@ var views = []struct {
 // TestEveryViewIsAccessible opens every view in both themes, at widths from small to wide: each
 // view shows its content, is accessible, and obeys the page's policy.
 func TestEveryViewIsAccessible(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	for i := range 7 {
 		w.submit(gloom.Job{Type: "thumbnail", Groups: []string{fmt.Sprint("customer-", i)}})
 	}
@@ -87,7 +87,7 @@ func TestEveryViewIsAccessible(t *testing.T) {
 
 // TestFirstVisit counts the bytes of a first visit.
 func TestFirstVisit(t *testing.T) {
-	w := busy(t)
+	w := startBusyBroker(t)
 	b := w.open("")
 	b.WaitForText("Types with most to do")
 	requests, size := b.Traffic()

@@ -38,7 +38,7 @@ func (b *broker) count(route string) int {
 func TestPauseAndLimits(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	paused := func(want bool) {
 		t.Helper()
 		b.until("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
@@ -78,7 +78,7 @@ func TestPauseAndLimits(t *testing.T) {
 // TestCancelAndChange cancels and changes one job, and all matching jobs.
 func TestCancelAndChange(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	s := b.submitter()
 	cancelled := make(chan error, 1)
 	if err := s.SubmitFunc(b.ctx(), gloom.Job{ID: "mine", Type: "mail"}, func(_ gloom.Result, err error) { cancelled <- err }); err != nil {
@@ -170,7 +170,7 @@ func TestDeadLetters(t *testing.T) {
 func TestRuleIsMadeAndRemoved(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore("status of 400")
 	p.goTo(b.url("#/groups"))
@@ -203,7 +203,7 @@ func TestRuleIsMadeAndRemoved(t *testing.T) {
 func TestTestJobsAreSubmitted(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore("status of 4")
 	p.goTo(b.url(""))
@@ -228,7 +228,7 @@ func TestTestJobsAreSubmitted(t *testing.T) {
 func TestDrainAsksFirst(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t, "--drain-timeout", "5m")
+	b := startBusyBroker(t, "--drain-timeout", "5m")
 	p := newPerson(t)
 	p.Ignore("net::ERR", "Failed to fetch")
 	p.goTo(b.url(""))

@@ -15,7 +15,7 @@ const gone = `does not answer|cannot be reached|is away|no connection|connection
 // without its state.
 func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	people := map[string]*person{}
 	for _, v := range []view{views[0], views[1], views[2], views[5], views[7], views[9], views[11]} {
 		if testing.Short() && v.name != "overview" && v.name != "type" {
@@ -80,7 +80,7 @@ func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 func TestBrokerIsFrozenUnderOpenPage(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore("net::ERR", "Failed to fetch")
 	p.goTo(b.url(""))
@@ -119,7 +119,7 @@ func TestPageSaysThatBrokerDrains(t *testing.T) {
 func TestTwoTabs(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	one, two := newPerson(t), newPerson(t)
 	one.goTo(b.url("#/type/mail"))
 	two.goTo(b.url("#/type/mail"))

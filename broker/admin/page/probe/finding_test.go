@@ -35,8 +35,8 @@ func jobsOfType(typ string, n int, edit func(*gloom.Job)) (jobs []gloom.Job) {
 	return jobs
 }
 
-// steady submits a job of a type every 20 ms until the test ends.
-func (b *broker) steady(typ string, edit func(*gloom.Job)) {
+// submitSteadily submits a job of a type every 20 ms until the test ends.
+func (b *broker) submitSteadily(typ string, edit func(*gloom.Job)) {
 	s := b.submitter()
 	b.stops = append(b.stops, func() { _ = s.Close() })
 	ctx, end := context.WithCancel(context.Background())
@@ -135,7 +135,7 @@ var stalls = []stall{
 			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("no route to host"))
 			}})
-			b.steady("mail", nil)
+			b.submitSteadily("mail", nil)
 		},
 		mend: func(b *broker) { b.leave() }},
 	{name: "the same reason again", subject: "mail", wantText: "no route to host",
@@ -143,12 +143,12 @@ var stalls = []stall{
 			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("no route to host"))
 			}})
-			b.steady("mail", nil)
+			b.submitSteadily("mail", nil)
 		}},
 	{name: "deadlines that pass", subject: "mail", wantText: "deadline|expire",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
-			b.steady("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
+			b.submitSteadily("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
 		},
 		mend: func(b *broker) { b.leave() }},
 	{name: "given back again and again", subject: "mail", wantText: "jobs of it without running them",
@@ -167,7 +167,7 @@ var stalls = []stall{
 	{name: "refused at a limit", subject: "", wantText: "refused|full", args: []string{"--max-jobs", "20"},
 		stage: func(b *broker) {
 			b.hand(jobsOfType("report", 20, nil)...)
-			b.steady("mail", nil)
+			b.submitSteadily("mail", nil)
 		}},
 	{name: "connections turned away", subject: "broker", wantText: "max-conns|connection", args: []string{"--max-conns", "8"},
 		stage: func(b *broker) {
@@ -230,7 +230,7 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			args := s.args
 			token := ""
 			if len(args) > 1 && args[1] == "TOKENS" {
-				b, file := guarded(t)
+				b, file := startGuardedBroker(t)
 				_ = b.Stop()
 				args, token = []string{args[0], file}, "worker"
 			}

@@ -38,7 +38,7 @@ func (p *person) checkFits(name string) {
 // reduced motion.
 func TestEveryViewInEveryTheme(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	themes, views, buttons := []string{"light", "dark"}, views, []string{"^Help", "Submit a test job", "^Drain"}
 	if testing.Short() {
 		themes, views, buttons = themes[1:], []view{views[0], views[9], views[10]}, nil
@@ -82,7 +82,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 func TestReducedMotion(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.prefer("prefers-reduced-motion", "reduce")
 	p.goTo(b.url(""))
@@ -97,7 +97,7 @@ func TestReducedMotion(t *testing.T) {
 // TestEveryViewByKeyboard visits every view without a mouse.
 func TestEveryViewByKeyboard(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore(missing) // for the job that is cancelled at the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}

@@ -102,7 +102,7 @@ func TestPageWithMillionJobs(t *testing.T) {
 // TestHundredStreams opens the stream of events a hundred times, and reports the cost.
 func TestHundredStreams(t *testing.T) {
 	inFull(t)
-	b := busy(t)
+	b := startBusyBroker(t)
 	for range 100 {
 		req, err := http.NewRequestWithContext(b.ctx(), "GET", b.url("v1/events"), nil)
 		if err != nil {

@@ -15,8 +15,9 @@ import (
 
 const tokens = "looker watch\nruler admin\nhander submit\nworker submit,work\nboth watch,submit\n"
 
-// guarded starts a broker that requires tokens, and returns it with the path of the token file.
-func guarded(t *testing.T) (*broker, string) {
+// startGuardedBroker starts a broker that requires tokens, and returns it with the path of the
+// token file.
+func startGuardedBroker(t *testing.T) (*broker, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
@@ -59,7 +60,7 @@ func (p *person) offers() (found []string) {
 // scope.
 func TestPageWithEachToken(t *testing.T) {
 	t.Parallel()
-	b, _ := guarded(t)
+	b, _ := startGuardedBroker(t)
 	b.fill()
 	t.Run("none and wrong", func(t *testing.T) {
 		t.Parallel()
@@ -163,7 +164,7 @@ func TestPageWithEachToken(t *testing.T) {
 func TestTokenIsRevokedUnderOpenPage(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b, file := guarded(t)
+	b, file := startGuardedBroker(t)
 	p := newPerson(t)
 	p.Ignore(refused...)
 	p.Ignore("net::ERR") // for the stream, if the broker ends it

@@ -16,8 +16,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// busy starts a broker with something for every view.
-func busy(t *testing.T, args ...string) *broker {
+// startBusyBroker starts a broker with something for every view.
+func startBusyBroker(t *testing.T, args ...string) *broker {
 	t.Helper()
 	b := start(t, args...)
 	b.fill()
@@ -81,7 +81,7 @@ const missing = "status of 404 (Not Found) "
 // TestEveryViewByEveryWay goes through all views by link, address, reload and history.
 func TestEveryViewByEveryWay(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore(missing)
 	for i, v := range views {
@@ -136,7 +136,7 @@ func (p *person) checkView(name string) {
 func TestLinksBackAndForward(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.goTo(b.url(""))
 	p.clickOn("link", "^Types$")
@@ -179,7 +179,7 @@ func TestLinksBackAndForward(t *testing.T) {
 func TestListsAreFiltered(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	b.hand(gloom.Job{ID: "mail-old", Type: "mail", Age: time.Hour}, gloom.Job{ID: "other", Type: "mail", Groups: []string{"a/b ?#"}})
 	var ended []gloom.Job
 	for i := range 60 {
@@ -263,7 +263,7 @@ func TestBrokerWithoutJobs(t *testing.T) {
 func TestCopyWorksOverPlainHTTP(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t, "--http-hosts", "page.test")
+	b := startBusyBroker(t, "--http-hosts", "page.test")
 	p := newPerson(t)
 	p.goTo("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
 	p.await("heading", "^mail-9$")
@@ -281,7 +281,7 @@ func TestCopyWorksOverPlainHTTP(t *testing.T) {
 func TestClockAndZone(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.setZone("Asia/Kathmandu")
 	p.skewClock(time.Hour)

@@ -87,7 +87,7 @@ func TestPoliciesSentToBrowsers(t *testing.T) {
 // TestBytesOfColdLoad counts the bytes of a cold load.
 func TestBytesOfColdLoad(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	way := newCable(t, b.http)
 	p := newPerson(t)
 	p.goTo("http://" + way.addr + "/")
@@ -103,7 +103,7 @@ func TestBytesOfColdLoad(t *testing.T) {
 // TestForbiddenScript tries to run a script that the policy forbids.
 func TestForbiddenScript(t *testing.T) {
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore("Content Security Policy")
 	p.goTo(b.url(""))
@@ -130,7 +130,7 @@ func TestForbiddenScript(t *testing.T) {
 func TestSlowNetwork(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	p := newPerson(t)
 	call(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 20_000}},
@@ -160,7 +160,7 @@ func TestSlowNetwork(t *testing.T) {
 func TestHiddenTabSendsNoRequests(t *testing.T) {
 	inFull(t)
 	t.Parallel()
-	b := busy(t)
+	b := startBusyBroker(t)
 	way := newCable(t, b.http)
 	p := newPerson(t)
 	p.goTo("http://" + way.addr + "/")

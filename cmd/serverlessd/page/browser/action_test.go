@@ -59,7 +59,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 // manyJobs: actions on the chosen jobs, or on all that match, take effect after the page has shown
 // how many they are.
 func manyJobs(t *testing.T, w *world, _ map[string]string) {
-	w.handler("bulk", "no", "exit 65")
+	w.addHandler("bulk", "no", "exit 65")
 	var last string
 	for _, id := range w.add("bulk", "no", strings.Repeat("x\n", 60), "") {
 		last = id
@@ -77,7 +77,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	w.waitUntil("all have failed again", func() bool {
 		return strings.Contains(fmt.Sprint(w.ask("GET", "/bulk/state", "")["types"]), "failed:60")
 	})
-	w.handler("bulk", "no", "exit 0")
+	w.addHandler("bulk", "no", "exit 0")
 	b.ClickButton("Retry all failed")
 	b.WaitForText("Retry 60 failed jobs of bulk-no?")
 	b.ClickButton("Retry them")

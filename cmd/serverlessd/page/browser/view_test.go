@@ -30,7 +30,7 @@ func TestViewsAndActionsOfBusyDaemon(t *testing.T) {
 		name string
 		test func(*testing.T, *world, map[string]string)
 	}{
-		{"Cold", checkFirstVisit}, {"Views", checkViews}, {"Keyboard", keyboard}, {"Quiet", testQuiet}, {"Readme", readme},
+		{"Cold", checkFirstVisit}, {"Views", checkViews}, {"Keyboard", keyboard}, {"Quiet", testQuiet}, {"Readme", takeReadmePicture},
 		{"Job", oneJob}, {"Jobs", manyJobs}, {"Handlers", handlers}, {"Schedules", schedules}, {"Journal", journal}, {"Foreign", foreign}, {"Hostile", checkHostileTexts},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, &world{t, w.daemon, w.url}, ids) })
@@ -90,8 +90,8 @@ func checkFirstVisit(t *testing.T, w *world, _ map[string]string) {
 	b.CheckPolicy()
 }
 
-// readme takes the screenshot for README.md while jobs are added and end.
-func readme(t *testing.T, w *world, _ map[string]string) {
+// takeReadmePicture takes the screenshot for README.md while jobs are added and end.
+func takeReadmePicture(t *testing.T, w *world, _ map[string]string) {
 	if *picture == "" {
 		t.Log("no -picture: none is kept")
 		return
@@ -283,8 +283,8 @@ var hostile = []string{
 
 // checkHostileTexts shows hostile texts in every place where a client or a handler chooses the text.
 func checkHostileTexts(t *testing.T, w *world, _ map[string]string) {
-	w.handler("evil", "ok", `read line; printf 'R: 200 %s\n' "$line"`)
-	w.handler("evil", "no", `read line; printf '%s\n' "$line" >&2; printf 'R: 400 %s\n' "$line"`)
+	w.addHandler("evil", "ok", `read line; printf 'R: 200 %s\n' "$line"`)
+	w.addHandler("evil", "no", `read line; printf '%s\n' "$line" >&2; printf 'R: 400 %s\n' "$line"`)
 	var ids []string
 	for i, text := range hostile {
 		typ := []string{"no", "ok"}[i%2]

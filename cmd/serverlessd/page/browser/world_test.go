@@ -71,8 +71,8 @@ func start(t *testing.T, dir string, flags ...string) *world {
 	return &world{t, d, "http://" + d.Field("addr")}
 }
 
-// ready waits until the daemon is ready.
-func (w *world) ready() *world {
+// waitUntilReady waits until the daemon is ready.
+func (w *world) waitUntilReady() *world {
 	w.t.Helper()
 	w.waitUntil("it is ready", func() bool { code, _ := w.try("GET", "/readyz", ""); return code == 200 })
 	return w
@@ -129,8 +129,8 @@ func (w *world) add(client, typ, lines, query string) (ids []string) {
 	return ids
 }
 
-// handler adds a handler in sh.
-func (w *world) handler(client, typ, body string) {
+// addHandler adds a handler in sh.
+func (w *world) addHandler(client, typ, body string) {
 	w.t.Helper()
 	w.ask("PUT", "/"+client+"/handler/add/"+typ+"?lang=sh", body)
 }
@@ -194,12 +194,12 @@ func startBusy(t *testing.T) (w *world, ids map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	w = start(t, dir).ready()
-	w.handler("acme", "greet", `read name; echo "R: 200 hello $name"`)
-	w.handler("acme", "mail", `echo "550 no such mailbox" >&2; exit 65`)
-	w.handler("acme", "sms", `echo "the gateway is busy" >&2; exit 75`)
-	w.handler("acme", "video", `sleep 600`)
-	w.handler("umbrella", "mail", `echo "R: 200 {\"sent\":18446744073709551615}"`)
+	w = start(t, dir).waitUntilReady()
+	w.addHandler("acme", "greet", `read name; echo "R: 200 hello $name"`)
+	w.addHandler("acme", "mail", `echo "550 no such mailbox" >&2; exit 65`)
+	w.addHandler("acme", "sms", `echo "the gateway is busy" >&2; exit 75`)
+	w.addHandler("acme", "video", `sleep 600`)
+	w.addHandler("umbrella", "mail", `echo "R: 200 {\"sent\":18446744073709551615}"`)
 	ids = map[string]string{
 		"ok":       w.add("acme", "greet", "world\nmoon\nsun\n", "")[0],
 		"failed":   w.add("acme", "mail", `{"to":"nobody@example.org","n":9223372036854775809}`+"\n", "")[0],
