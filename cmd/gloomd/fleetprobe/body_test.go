@@ -33,7 +33,7 @@ func TestLentBodiesAreKept(t *testing.T) {
 	})
 }
 
-func TestHostileNamesInFleet(t *testing.T) {
+func TestHostileNames(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		long := strings.Repeat("n", 1000)
 		for _, name := range []string{
