@@ -46,10 +46,10 @@
 // idle worker. Once matching is done, one of the two heaps is empty.
 //
 // The list of jobs that are out on a worker has running jobs and overdue runs, which are no
-// longer jobs but still take up room. An ended job leaves a record in the history, a
-// log of bounded size, as did its earlier runs. It leaves a dead letter if it failed,
-// and its last frame if it is kept. Another broker's job that runs here is a record in
-// a holding as well, but holds no id.
+// longer jobs but still take up room. The history, a log of bounded size,
+// records the end of each job and each of its runs. A failed job leaves a dead letter,
+// and a job whose outcome is kept leaves its last frame. Another broker's job that
+// runs here is a record in a holding as well, but holds no id.
 //
 // All deadlines are in one heap of timers. Work that is too long for one command is a
 // chore, which later commands and ticks continue.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestHeldBackCost: jobs that one group holds back cost other jobs nothing
-// once they have been found.
+// TestHeldBackCost: once the scheduler has set aside the jobs that a group holds back, they cost
+// other jobs nothing.
 func TestHeldBackCost(t *testing.T) {
 	n := scaleDown(30_000, 300)
 	b := New(Config{})

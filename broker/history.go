@@ -221,8 +221,8 @@ func (x *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
 	return text
 }
 
-// runsAt returns the remembered runs of a job, given the position of the latest one, the
-// latest first.
+// runsAt appends a job's remembered runs to found, newest first, up to maxRuns in all. pos is the
+// newest run's position in the history.
 func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 	for len(found) < maxRuns {
 		x, text, _ := b.history.At(pos)

@@ -45,8 +45,8 @@ func (v *census) checkKinds() {
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
-// checkPools checks the pairs: each is in one heap, with a key that is right or better than the
-// right one. No job that may run waits while a worker for it is idle.
+// checkPools checks that each pair is in one heap. A pair's key there may be stale, but then it sorts
+// too early, never too late. No job that may run waits while a worker for it is idle.
 func (v *census) checkPools() {
 	b := v.b
 	n := 0

@@ -84,7 +84,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	}
 	if b.runOf(w, s.ID) != 0 {
 		b.leaveIdle(w)
-		b.enterIdle(w) // the next call finds another worker first
+		b.enterIdle(w) // moves it to the end, so that the next call tries another worker
 		return b.end(), 0, IDClash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)

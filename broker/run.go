@@ -100,7 +100,7 @@ type Failure struct {
 	// Delay replaces the backoff of this retry, unless it is negative.
 	Delay int64
 	// Lost reports that a borrower lost the worker of the run. Expelled reports that the
-	// borrower closed that worker because of what it sent; then NoRetry is set.
+	// borrower disconnected that worker because it broke the protocol; then NoRetry is set.
 	Lost, Expelled bool
 }
 

@@ -482,7 +482,7 @@ func TestFindingsLast(t *testing.T) {
 }
 
 // TestNoFindings: a busy, healthy broker has no findings. On an overloaded machine, findings
-// about short conditions are ignored, unless a flag sets how long the test lasts.
+// about short conditions are ignored, unless the test's duration is set by a flag.
 func TestNoFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil)}

@@ -9,8 +9,8 @@ import (
 	"gloom/wire"
 )
 
-// deleteType forgets a type that nobody serves and that holds nothing, or whose jobs, dead
-// letters and outcomes are to be discarded first.
+// deleteType forgets an unused type. With ?jobs it first discards the type's waiting jobs, dead
+// letters and outcomes.
 func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	n, err := nameParam(r, "type")
 	if err != nil {

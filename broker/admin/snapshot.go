@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// lookPeriod is the minimum time between two snapshots of all types. If snapshots are slow, it
-	// grows to lookPause times what one takes, up to slowPeriod.
+	// lookPeriod is the minimum time between the starts of two snapshots of all types. If a
+	// snapshot takes long, this time is lookPause times its duration, at most slowPeriod.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookPause  = 50
-	// glancePeriod is the interval of snapshots without a request; if snapshots are slow, it
-	// grows up to moments.Period. So a condition that lasts long enough for a finding appears in
-	// two consecutive snapshots.
+	// glancePeriod is the interval of snapshots without a request. If snapshots are slow, this
+	// interval grows, at most to moments.Period. So a condition that lasts long enough for a
+	// finding appears in two consecutive snapshots.
 	glancePeriod = moments.Period / 16
 	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second

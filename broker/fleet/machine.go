@@ -243,7 +243,7 @@ func (m *Machine) runTick() {
 	m.removeIdle()
 }
 
-// yieldName leaves the fleet to another broker of the same name.
+// yieldName makes this broker leave the fleet because another one has its name.
 func (m *Machine) yieldName() {
 	if m.nameTaken {
 		return

@@ -15,7 +15,7 @@ import (
 // transports are the ways in which a peer can connect to a broker.
 var transports = []string{"plain", "TLS", "within the process"}
 
-// dialTransport connects as a submitter, by one of the transports.
+// dialTransport connects as a submitter over the given transport.
 func dialTransport(t *testing.T, s *Server, transport string) *peer {
 	t.Helper()
 	switch transport {

@@ -119,8 +119,8 @@ type input struct {
 	size  int
 	// inUse reports that frame is whole, and that its payload is in use until release.
 	inUse bool
-	// maxUnaided is how much memory, in bytes, a frame may get without the caller's help. If it
-	// needs more, growTo is set, and the caller must grow the frame to that many bytes.
+	// maxUnaided is the largest buffer, in bytes, that input allocates for a big frame by itself.
+	// For a larger one it sets growTo, and the caller grows the frame to that many bytes.
 	maxUnaided, growTo int
 	// rest is input that waits for the next turn, beginning at restAt.
 	rest   []byte

@@ -37,8 +37,8 @@ func (o *oracle) leave(c *command) {
 	o.ok(c.peer, "")
 }
 
-// runFor finds the run that a worker's frame names and replies ok. If there is none, it refuses
-// the frame and returns nil.
+// runFor finds the run named by a worker's frame, and then replies ok. If there is no such run, it
+// refuses the frame and returns nil.
 func (o *oracle) runFor(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {

@@ -200,7 +200,7 @@ var common = []kind{
 	{3, "many", allFeatureProfile, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", options{}},
 }
 
-// special are kinds of long runs.
+// special holds the kinds of rare runs, most of them long.
 var special = []kind{
 	// Jobs with groups are lent, and some types are fair.
 	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", options{}},

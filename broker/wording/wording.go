@@ -155,9 +155,9 @@ func SettingErrorOf(x *broker.BadSetting) error {
 func WaitingFor(x *broker.JobInfo) string {
 	switch x.Hold {
 	case broker.HeldByDelay:
-		return "its delay or backoff, for " + formatDuration(x.DelayLeft)
+		return fmt.Sprintf("its delay or backoff (%s left)", formatDuration(x.DelayLeft))
 	case broker.HeldBeyondDeadline:
-		return fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", formatDuration(x.DelayLeft), formatDuration(x.Expires))
+		return fmt.Sprintf("its delay or backoff (%s left), but the job will expire first (expires_ms, %s left)", formatDuration(x.DelayLeft), formatDuration(x.Expires))
 	case broker.HeldByPause:
 		return "its type is paused"
 	case broker.HeldByRule:

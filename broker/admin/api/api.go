@@ -401,7 +401,7 @@ type Many struct {
 	Before int `json:"before"` // matched at the start
 	Done   int `json:"done"`
 	After  int `json:"after"` // match at the end
-	// Refused is how many could not be retried, Reason why the first of them could not.
+	// Refused counts the jobs that could not be retried. Reason explains the first refusal.
 	Refused int    `json:"refused,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }

@@ -32,7 +32,7 @@ type Condition struct {
 	api.Finding
 	// Weight orders conditions of the same severity, larger first.
 	Weight float64
-	// Immediate: it is reported without waiting for Grace.
+	// Immediate reports the condition without waiting for Grace.
 	Immediate bool
 	// Text writes the finding and the advice when they are requested. If it is nil, they are
 	// set already.
@@ -57,7 +57,8 @@ func (c *Condition) compare(other *Condition) int {
 // Conditions collects the conditions that are found in one look at a daemon.
 type Conditions []*Condition
 
-// Add adds a condition that is reported at once, after earlier ones of the same severity.
+// Add adds a condition that is reported without a grace period, and listed after earlier ones of
+// its severity.
 func (l *Conditions) Add(severity, kind, subject, cause, finding, advice string) {
 	*l = append(*l, &Condition{
 		Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice},
@@ -65,7 +66,7 @@ func (l *Conditions) Add(severity, kind, subject, cause, finding, advice string)
 	})
 }
 
-// Tracker records how long the conditions that the last look found have lasted.
+// Tracker records since when each current condition has lasted.
 type Tracker struct {
 	since     map[key]time.Time
 	updatedAt time.Time // when the last look was

@@ -136,7 +136,7 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 		s.freshWith(name("ack"), `1`, `,"ack":true`)
 		s.wantQuiet()
 	})
-	t.Run("errors are sent all the same", func(t *testing.T) {
+	t.Run("errors are sent anyway", func(t *testing.T) {
 		s := b.submitter(t)
 		id := s.submitFresh(name("ack"), `1`)
 		s.put(id, "t", `1`, `,"ack":false`)
@@ -252,7 +252,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		w.ok()
 		s.wantResult(id, `2`)
 	})
-	t.Run("prolongs nothing", func(t *testing.T) {
+	t.Run("extends nothing", func(t *testing.T) {
 		typ := name("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
