@@ -82,7 +82,8 @@ func BenchmarkFutures(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkDo has 256 goroutines, each of which waits for every answer.
+// BenchmarkDo has at least 256 goroutines, each of which waits for its answer before it submits
+// again.
 func BenchmarkDo(b *testing.B) {
 	s := benchmarkSubmitter(b)
 	b.SetParallelism(128)

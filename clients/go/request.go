@@ -121,7 +121,7 @@ func (c *conn) onError(ev *wire.Event, p *Pending) error {
 			replies = replies && c.requests.get(due).verb == wire.Hello
 		}
 	} else if !nameless {
-		// What ends or refuses job p is not the reply to a later request about its id.
+		// A frame that ends or refuses job p cannot answer a later request with the same id.
 		ofJob := p != nil && p.seq < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
 		replies = replies && c.requests.get(due).key == string(ev.ID) && !ofJob
 	}

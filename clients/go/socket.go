@@ -193,23 +193,23 @@ func (s *socket) runHandlers() {
 	}
 }
 
-// answer sends how a run ended, unless it has been answered or the connection is lost; then has
-// what onRefusedAnswer must know. It locks mu. It need not wait for room: there are at most as many
-// answers as runs.
-func (s *socket) answer(r *Run, body []byte, err error, then request) {
+// answer sends how a run ended, unless it has been answered or the connection is lost. The argument
+// onRefusal carries what onRefusedAnswer needs. answer locks mu. It need not wait for room: there
+// are at most as many answers as runs.
+func (s *socket) answer(r *Run, body []byte, err error, onRefusal request) {
 	buf := buffers.Get().(*[]byte)
 	defer release(buf)
-	*buf, then.verb = r.appendAnswer((*buf)[:0], body, err)
-	then.key, then.run = r.key, r
+	*buf, onRefusal.verb = r.appendAnswer((*buf)[:0], body, err)
+	onRefusal.key, onRefusal.run = r.key, r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[r.key] == r {
 		delete(s.runs, r.key)
-		s.send(*buf, then)
+		s.send(*buf, onRefusal)
 	}
 }
 
-// release releases a run that has not begun. It locks mu.
+// release gives back a run that has not begun. It locks mu.
 func (s *socket) release(r *Run) { s.answer(r, nil, Release(0), request{notStarted: true}) }
 
 // onRefusedAnswer acts on the refusal of an answer, which leaves the run on this socket.

@@ -71,7 +71,7 @@ type Worker struct {
 	done       chan struct{} // closed when all sockets have ended
 
 	serves  atomic.Pointer[Serving]
-	sockets sync.Map // of *socket: the connections that Serve changes
+	sockets sync.Map // set of *socket; Serve updates them all
 
 	mu         sync.Mutex // guards the creation of done, and the fields below
 	giveUpErrs []error    // why sockets were given up

@@ -54,7 +54,7 @@ func (p *proxy) cut() {
 	}
 }
 
-// limit sets how much new connections carry.
+// limit sets how many bytes each new connection may carry, in each direction.
 func (p *proxy) limit(budget func() (out, in int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

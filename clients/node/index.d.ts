@@ -7,7 +7,7 @@ export class RawJSON {
   parse(): any;
 }
 
-/** An event of a connection that no caller waits for, or an error of a handler. */
+/** A connection event that no call reports, or an error thrown by a handler. */
 export interface Notice {
   event: "connected" | "joined" | "lost" | "failed" | "given up" | "threw";
   /** The broker's address. */

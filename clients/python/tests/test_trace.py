@@ -67,7 +67,7 @@ class Traced(unittest.TestCase):
                 self.assertEqual(peer.recv()["headers"], want)
 
     def serve(self, peer):
-        """What the handler's span is for each kind of headers."""
+        """Serves jobs with each kind of header, and records the handler's span."""
         join = peer.expect("join")
         peer.ok()
         self.assertIs(join["headers"], True)
