@@ -67,7 +67,7 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	defer os.RemoveAll(scratch)
 	languages, err := agent.Languages(o.clients, scratch)
 	if err != nil {
-		return fmt.Errorf("%w; --clients names the folder clients of a checkout", err)
+		return fmt.Errorf("%w; --clients must be the path of the clients directory in a checkout", err)
 	}
 	if len(o.languages) > 0 {
 		languages = slices.DeleteFunc(languages, func(l agent.Language) bool { return !slices.Contains(o.languages, l.Name) })
