@@ -135,7 +135,7 @@ func (o *operator) call(ctx context.Context, method, path string, in, out any) e
 func decode(data []byte, out any) error {
 	if json.Unmarshal(data, out) != nil {
 		return cli.Failf(cli.ExitFailed, "cannot decode the answer: %.60q", data).
-			SetHint("is this a gloomd, of a version that fits this tool? --http-addr names another address")
+			SetHint("is this gloomd, and the same version as gloom? --http-addr names another address")
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (l *connection) bind(f *pflag.FlagSet) {
 	f.BoolVar(&l.tls, "tls", false, "speak TLS; implied by the options below (GLOOM_TLS)")
 	f.StringVar(&l.ca, "tls-ca", "", "file of CA certificates to trust instead of the system's (GLOOM_TLS_CA)")
 	f.StringVar(&l.cert, "tls-cert", "", "file of the client certificate (GLOOM_CLIENT_CERT)")
-	f.StringVar(&l.key, "tls-key", "", "file of its key (GLOOM_CLIENT_KEY)")
+	f.StringVar(&l.key, "tls-key", "", "file of the key of --tls-cert (GLOOM_CLIENT_KEY)")
 	f.StringVar(&l.serverName, "tls-server-name", "", "name that the broker's certificate must have (GLOOM_TLS_SERVER_NAME)")
 }
 

@@ -56,7 +56,7 @@ broker stops. serverlessd behind a --door is paused as a whole: leave TYPE out.`
 }
 
 func newResume(t *tool) *cobra.Command {
-	return newSetPaused(t, "resume", "Hand out jobs of a type again", "Hand out jobs of TYPE again, after pause.")
+	return newSetPaused(t, "resume", "Hand out jobs of a type again", "Hand out jobs of TYPE again after gloom pause.")
 }
 
 func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
@@ -137,7 +137,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 			t.note("cancelled %s", cli.QuoteName(id))
 		case status(err) == http.StatusConflict && t.conn.door == "":
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
-				SetHint("gloom explain ID shows who that is; --running cancels it all the same")
+				SetHint("gloom explain ID shows who that is; --running cancels it anyway")
 		}
 		return err
 	})

@@ -276,7 +276,8 @@ func (v *outcomePrinter) note(format string, args ...any) {
 	v.tool.note(format, args...)
 }
 
-// finish ends the bar, and prints a summary on a terminal or if something failed. outputErr is why the
+// finish ends the progress bar. It prints a summary if stderr is a terminal and
+// quiet is not set, or if a job or the command failed. outputErr is why the
 // output could not be written.
 func (v *outcomePrinter) finish(n counts, outstanding int, cause, outputErr error) {
 	v.mu.Lock()

@@ -125,7 +125,7 @@ func (s *submitCommand) streamFlags(f *pflag.FlagSet, window int) {
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no progress bar, and do not report connections")
 }
 
-// checkStream refuses values of these flags.
+// checkStream returns an error if flags of streamFlags conflict or are out of range.
 func (s *submitCommand) checkStream(f *pflag.FlagSet) error {
 	switch {
 	case s.number && s.records:

@@ -201,7 +201,7 @@ func checkTemplate(args []string) error {
 			return cli.Usagef("%s after -- could be run as the script of a shell's -c", name).SetHint("%s", advice)
 		case option != "":
 			return cli.Usagef("%s directly after %q could be run as a script, or belong to the option", name, option).
-				SetHint("-- between them, if it is an operand; else %s", advice)
+				SetHint("put -- before it if it is an operand; otherwise %s", advice)
 		case runs != "":
 			return cli.Usagef("%s among the arguments of %s could be run as a script", name, runs).SetHint("%s", advice)
 		}

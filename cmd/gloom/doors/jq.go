@@ -269,7 +269,7 @@ func (q *jq) cancel(r *http.Request, id string, running bool) error {
 	}
 	err := q.request(r, http.MethodPost, jqPath(id, "/cancel"), nil, nil)
 	if err != nil && strings.Contains(err.Error(), "force=true") {
-		return cli.Failf(cli.ExitFailed, "%.200q is running", id).SetHint("--running cancels it all the same")
+		return cli.Failf(cli.ExitFailed, "%.200q is running", id).SetHint("--running cancels it anyway")
 	}
 	return err
 }
