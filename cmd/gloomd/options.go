@@ -30,12 +30,12 @@ func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (web page, metrics, health, /v1); empty: no address")
 	f.Var(cli.SizeFlag(&o.MaxMemory, 0, maxBytes), "max-memory", "memory of the whole broker; limits on bytes that are not set are parts of it")
 	f.Var(cli.SizeFlag(&o.MaxFrame, 0, maxBytes), "max-frame", "largest frame")
-	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "maximum number of jobs; 0 means no limit, also for the next five options")
-	f.Var(cli.SizeFlag(&o.MaxBytes, 0, maxBytes), "max-bytes", "maximum memory for all jobs")
-	f.IntVar(&o.MaxTypeJobs, "max-type-jobs", o.MaxTypeJobs, "maximum number of jobs of one type")
-	f.Var(cli.SizeFlag(&o.MaxTypeBytes, 0, maxBytes), "max-type-bytes", "maximum memory for the jobs of one type")
-	f.IntVar(&o.MaxSubmitterJobs, "max-submitter-jobs", o.MaxSubmitterJobs, "maximum number of jobs of one submitter")
-	f.Var(cli.SizeFlag(&o.MaxSubmitterBytes, 0, maxBytes), "max-submitter-bytes", "maximum memory for the jobs of one submitter")
+	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "maximum number of jobs; 0 means no limit")
+	f.Var(cli.SizeFlag(&o.MaxBytes, 0, maxBytes), "max-bytes", "maximum memory for all jobs; 0 means no limit")
+	f.IntVar(&o.MaxTypeJobs, "max-type-jobs", o.MaxTypeJobs, "maximum number of jobs of one type; 0 means no limit")
+	f.Var(cli.SizeFlag(&o.MaxTypeBytes, 0, maxBytes), "max-type-bytes", "maximum memory for the jobs of one type; 0 means no limit")
+	f.IntVar(&o.MaxSubmitterJobs, "max-submitter-jobs", o.MaxSubmitterJobs, "maximum number of jobs of one submitter; 0 means no limit")
+	f.Var(cli.SizeFlag(&o.MaxSubmitterBytes, 0, maxBytes), "max-submitter-bytes", "maximum memory for the jobs of one submitter; 0 means no limit")
 	f.IntVar(&o.MaxTypes, "max-types", o.MaxTypes, "maximum number of types in use or configured at a time; by default fewer if max-memory is below 1.6GiB")
 	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "maximum number of groups with jobs at a time")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0 means what the limit on open files allows")
@@ -54,7 +54,7 @@ func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.SizeFlag(&o.History, 0, maxBytes), "history", "maximum memory for the history of ended jobs, up to a quarter of max-memory; 0 keeps none")
 	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "for how many of the busiest types the rates of the last day are kept; those of the others are added up")
 	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits on types and groups (TOML); SIGHUP reads it again")
-	f.IntVar(&o.Loops, "loops", o.Loops, "event loops (0: one, or on eight processors and more one for every four)")
+	f.IntVar(&o.Loops, "loops", o.Loops, "event loops; 0: one per four processors, at least one")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "file of the certificate (PEM), which turns TLS on for all addresses of the form host:port and tls://host:port")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "file of the key of --tls-cert (PEM)")
@@ -65,8 +65,8 @@ func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 	f.StringVar(&o.Fleet.Name, "fleet-name", o.Fleet.Name, "name of this broker in its fleet")
 	f.StringVar(&o.Fleet.Creds, "fleet-creds", o.Fleet.Creds, "file of NATS credentials")
 	f.StringVar(&o.Fleet.CA, "fleet-ca", o.Fleet.CA, "file of the CA certificates (PEM) that have signed the certificates of the NATS servers")
-	f.StringVar(&o.Fleet.Cert, "fleet-cert", o.Fleet.Cert, "client certificate, in PEM form, for the NATS servers")
-	f.StringVar(&o.Fleet.Key, "fleet-key", o.Fleet.Key, "its key")
+	f.StringVar(&o.Fleet.Cert, "fleet-cert", o.Fleet.Cert, "file of the client certificate (PEM) for the NATS servers")
+	f.StringVar(&o.Fleet.Key, "fleet-key", o.Fleet.Key, "file of the key of --fleet-cert (PEM)")
 	f.StringVar(&o.Fleet.Prefix, "fleet-prefix", o.Fleet.Prefix, "first words of the fleet's NATS subjects: brokers with another prefix are another fleet")
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
 	f.Var(cli.ChoiceFlag(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
@@ -78,7 +78,7 @@ func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 func setDefaultTexts(f *pflag.FlagSet) {
 	for name, text := range map[string]string{
 		"submit-addr":         "127.0.0.1:9998 and $XDG_RUNTIME_DIR/gloom/submit.sock; for root or without that variable /run/gloom/submit.sock",
-		"worker-addr":         "127.0.0.1:9999 and worker.sock beside that",
+		"worker-addr":         "127.0.0.1:9999 and worker.sock beside submit.sock",
 		"max-memory":          "half of what the host or its cgroup has",
 		"max-bytes":           "1/2 of max-memory",
 		"max-submitter-bytes": "1/4 of max-memory",
