@@ -77,7 +77,7 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return Failf(ExitFailed, "%w", err).SetHint("this host does not have this address: ip address lists its addresses")
 	case errors.Is(err, syscall.EACCES):
-		return Failf(ExitFailed, "%w", err).SetHint("this process lacks the rights for ports below 1024 and for other users' directories")
+		return Failf(ExitFailed, "%w", err).SetHint("not permitted: ports below 1024 and other users' directories need root")
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func TestDaemonThatCannotStart(t *testing.T) {
 		{"a fault", "", nil, Failf(7, "all is lost"), 7, "all is lost\n", ""},
 		{"taken", "", nil, fmt.Errorf("listen: %w", syscall.EADDRINUSE), 1, "listen: address already in use\n", "another program has this address, perhaps another dmn: "},
 		{"of others", "", nil, syscall.EADDRNOTAVAIL, 1, "cannot assign requested address\n", "this host does not have this address: "},
-		{"not ours", "", nil, syscall.EACCES, 1, "permission denied\n", "this process lacks the rights for ports below 1024"},
+		{"not ours", "", nil, syscall.EACCES, 1, "permission denied\n", "not permitted: ports below 1024"},
 		{"anything else", "", nil, errors.New("it broke"), 1, "it broke\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (i interval) next(after time.Time) time.Time {
 	return t
 }
 
-// zonedSchedule is a schedule whose due times are times that the clocks of a zone show. The
+// zonedSchedule is a schedule in the local (wall-clock) time of a zone. The
 // parser's own handling of zones is not used: it works in UTC, where no time is skipped or
 // repeated.
 type zonedSchedule struct {
