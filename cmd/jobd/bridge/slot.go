@@ -243,10 +243,10 @@ func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 	return f, nil
 }
 
-// revokedReason returns what stderr says of a process that the daemon killed because others took it for
-// dead.
+// revokedReason returns the line that is added to the stderr of a process if the daemon killed the
+// process because other daemons took this daemon for dead.
 func revokedReason(name string) string {
-	return fmt.Sprintf("jobd '%s' killed the process: it had lost its lease, as when it is stopped or cut off from the database", name)
+	return fmt.Sprintf("jobd '%s' killed this process because jobd lost its lease, for example while it was suspended or cut off from the database", name)
 }
 
 // noteLaunch notes whether this host could start a process.

@@ -370,8 +370,8 @@ func TestFencedDaemon(t *testing.T) {
 	f.await(store.Done, 3)
 }
 
-// TestRevokedRunSaysWhy: the result of a process that the daemon killed after it had lost its lease
-// says so. It may replace the reason with which another daemon has ended the row.
+// TestRevokedRunSaysWhy: if the daemon kills a process because the daemon has lost its lease, the
+// row's result says why. That result may replace one that another daemon has written for the row.
 func TestRevokedRunSaysWhy(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "echo begun >&2; exec sleep 1000")

@@ -135,7 +135,7 @@ func (s *SQL) statementError(err error) error {
 	return &AwayError{err}
 }
 
-// Renew prolongs the lease.
+// Renew extends the lease.
 func (s *SQL) Renew(ctx context.Context) error {
 	if !s.hasClaims {
 		return s.statementError(s.db.PingContext(ctx))

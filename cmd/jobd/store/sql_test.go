@@ -493,7 +493,7 @@ func TestUnansweredCommits(t *testing.T) {
 	fill(t, table, Waiting, "a", "a", "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", longLease).(*SQL)
-	// Rows 1 and 2 were accepted, row 3 was not: none of the three stays doubtful.
+	// Rows 1 and 2 were accepted, row 3 was not: none of the three stays in doubt.
 	accept(t, s, 2, "a")
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
@@ -555,8 +555,8 @@ func TestFailedAccept(t *testing.T) {
 }
 
 // TestUncertainAccept: if it is unknown whether an accept of a row was committed, that does
-// not make a later accept of the row doubtful. If the later one is doubtful, too, it stays so
-// after the earlier one was resolved.
+// not put a later accept of the row in doubt. If both are in doubt, resolving the earlier one
+// leaves the later one in doubt.
 func TestUncertainAccept(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})

@@ -166,7 +166,8 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 	}
 }
 
-// minOutput is the fewest bytes of an output that are worth a try.
+// minOutput is the smallest size, in bytes, to which a retry cuts an output. If the server refuses
+// even that, only the reason is written.
 const minOutput = 256
 
 // substring is like cutToFit, but the size may be 0.
