@@ -72,7 +72,7 @@ func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, 
 	case n.fail > 1 && 2*n.fail > ended:
 		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.window.Round(time.Second)), "Look at the last ones: their output says why."
 	case t.Waiting > 0 && n.accepted == 0 && t.Running+t.Queued < t.Concurrency && t.Oldest != nil && now.Sub(*t.Oldest) > maxWait && n.window > Period:
-		return "warning", "unpoked", waits + " though slots are free", "No client pokes for them, or another transaction has them locked. Poke it; with poll_interval, workers poll without pokes."
+		return "warning", "unpoked", waits + " though slots are free", "No client has poked this target, or another transaction holds its rows. Poke the target, or set poll_interval so that workers poll by themselves."
 	case t.Concurrency > 0 && t.Running >= t.Concurrency && backlog > 0:
 		advice = "A larger concurrency or more workers would help."
 		if ended > 0 && !t.More {
