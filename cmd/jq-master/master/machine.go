@@ -49,8 +49,8 @@ const (
 	firstPause         = time.Second
 	maxPause           = time.Minute
 	dropAfter          = 5 * time.Minute // how long a worker may be unreachable
-	minEndedAge        = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
-	minEndedAgeForRoom = 5 * time.Second // jobs that ended less than this ago are not forgotten to make room
+	minEndedAge        = time.Minute     // MaxEnded never removes jobs that ended more recently than this
+	minEndedAgeForRoom = 5 * time.Second // makeRoom never removes jobs that ended more recently than this
 	resubmitPause      = time.Second     // the pause before a job is submitted again
 	maxStepRecords     = 1000            // maximum number of records that one step examines
 )

@@ -69,7 +69,7 @@ const conditionForms = "one of all, any, not, or field with op and value"
 func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 	m := &Matcher{}
 	if v.Kind() != pack.Map {
-		p.refuse(job.InvalidType, at, "must be a map, not a value of the type %s", v.Kind())
+		p.refuse(job.InvalidType, at, "must be a map, not %s", v.Kind())
 		return m
 	}
 	if p.nodes++; p.nodes > MaxNodes {
@@ -115,7 +115,7 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 
 func (p *parser) parts(m *Matcher, list pack.Value, at string, depth int) {
 	if list.Kind() != pack.Array {
-		p.refuse(job.InvalidType, at, "must be an array, not a value of the type %s", list.Kind())
+		p.refuse(job.InvalidType, at, "must be an array, not %s", list.Kind())
 		return
 	}
 	for item := range list.Items() {
@@ -147,11 +147,11 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 	case "lt", "le", "gt", "ge":
 		m.value = operandOf(value)
 		if !value.IsNumber() && value.Kind() != pack.String {
-			p.refuse(job.InvalidType, at, "of %s must be a number or a string, not a value of the type %s", m.op, value.Kind())
+			p.refuse(job.InvalidType, at, "of %s must be a number or a string, not %s", m.op, value.Kind())
 		}
 	case "in":
 		if value.Kind() != pack.Array {
-			p.refuse(job.InvalidType, at, "of in must be an array, not a value of the type %s", value.Kind())
+			p.refuse(job.InvalidType, at, "of in must be an array, not %s", value.Kind())
 			return
 		}
 		for item := range value.Items() {
@@ -163,7 +163,7 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 		m.regex = p.regex(p.text(value, at), at)
 	case "exists":
 		if value.Kind() != pack.Bool {
-			p.refuse(job.InvalidType, at, "of exists must be a boolean, not a value of the type %s", value.Kind())
+			p.refuse(job.InvalidType, at, "of exists must be a boolean, not %s", value.Kind())
 			return
 		}
 		m.exists = value.Bool()
@@ -184,7 +184,7 @@ func (p *parser) text(v pack.Value, at string) string {
 	case v == nil:
 		p.refuse(job.MissingField, at, "is missing")
 	case v.Kind() != pack.String:
-		p.refuse(job.InvalidType, at, "must be a string, not a value of the type %s", v.Kind())
+		p.refuse(job.InvalidType, at, "must be a string, not %s", v.Kind())
 	default:
 		return string(v.Bytes())
 	}

@@ -193,7 +193,7 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	return master.Answer{Kind: master.AnswerTaken, Reason: describeError(err)}
 }
 
-// describeError returns a message for people that says why a request got no answer.
+// describeError returns a readable message that says why a request got no answer.
 func describeError(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):

@@ -500,8 +500,8 @@ func (x *exchange) readValue() (pack.Value, *job.Fault) {
 }
 
 const (
-	// maxLargeReplies is how many replies with as much data as the largest body may be written at a
-	// time, to clients that may read slowly or not at all. Data of up to large bytes does not count.
+	// maxLargeReplies limits how many of the largest replies are written at once; slow readers
+	// count, too. Replies with up to largeReply bytes of jobs' data are not limited.
 	maxLargeReplies = 32
 	largeReply      = 16 << 10
 	// maxInboundBodies is how many bodies of the largest size may be read at a time.
