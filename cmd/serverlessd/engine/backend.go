@@ -319,8 +319,8 @@ func (e *Engine) setGuardDeadline() {
 	}
 }
 
-// renew prolongs the sysid and the locks of the jobs in hand. A daemon that could not renew them
-// for a whole ttl has lost them.
+// renew extends the sysid's lease and the locks of the jobs in hand. A daemon that could not renew
+// them for a whole ttl has lost them.
 func (b *backend) renew() bool {
 	b.mu.Lock()
 	sysid := b.sysid

@@ -62,7 +62,7 @@ func TestRepeatedEnds(t *testing.T) {
 	}
 }
 
-// commitCutter is a proxy before a server. Once it is armed, it cuts the connection instead of
+// commitCutter is a proxy in front of a server. Once it is armed, it cuts the connection instead of
 // passing on the answer to the next COMMIT.
 type commitCutter struct {
 	net.Listener

@@ -168,7 +168,7 @@ func (c *keySharing) share(l KeyedEntry) ShareResult {
 	return ShareResult{ID: l.ID, Outcome: how}
 }
 
-// write writes what share has decided.
+// write applies the decisions of share to the store.
 func (c *keySharing) write() error {
 	if err := c.deleteKeys(c.freeKeys); err != nil {
 		return err

@@ -126,17 +126,17 @@ func (*sqliteDialect) schema() []string {
 
 func (d *sqliteDialect) scheduleTime(time.Time) time.Time { return d.clock().UTC() }
 
-// errReplaced: what SQLite writes to a file without a name is lost with the last connection, and
-// connections that are opened later have another file.
+// errReplaced: once the database file has no name, what SQLite writes to it is lost when the last
+// connection closes, and connections that are opened later use another file.
 var errReplaced = errors.New("its file was removed or replaced; put it back, or restart serverlessd")
 
-// errNoWAL: what SQLite writes to a WAL without a name is lost in the same way, unless the
-// connections are closed first: then it is copied from the WAL to the file.
-var errNoWAL = errors.New("the file with its name and -wal was removed or replaced; put it back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
+// errNoWAL: once the WAL has no name, what SQLite writes to it is lost in the same way, unless the
+// connections are closed in order: then SQLite copies the data from the WAL to the database file.
+var errNoWAL = errors.New("its write-ahead log (the -wal file beside it) was removed or replaced; put that file back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
 
 // errNoSHM: processes that have different files here do not see each other's locks, and destroy the
 // database.
-var errNoSHM = errors.New("the file with its name and -shm was removed or replaced; put it back, or stop all processes that use the store and start them again")
+var errNoSHM = errors.New("its shared-memory file (the -shm file beside it) was removed or replaced; put that file back, or stop all processes that use the store and start them again")
 
 func (d *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	if (sideFile{d.path, d.file}).isReplaced() {

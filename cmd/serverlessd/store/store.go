@@ -54,9 +54,10 @@ type Store interface {
 
 	// Reserve reserves a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
-	// Renew prolongs a sysid and the locks of its runs. lost has the runs whose locks the sysid no
-	// longer has. If a lock has expired, but the job has not been taken since, it is locked again;
-	// a run whose end is written is lost. It returns ErrUnknown if the sysid is not reserved.
+	// Renew extends a sysid's lease and the locks of its runs. lost has the runs whose locks the
+	// sysid no longer has. If a lock has expired, but the job has not been taken since, it is
+	// locked again; a run whose end is written is lost. It returns ErrUnknown if the sysid is not
+	// reserved.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
 	// Leave releases a sysid. The locks of its jobs expire at once, and the next Sweep frees the
 	// jobs. Their tries count, because they may have begun.
