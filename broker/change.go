@@ -10,8 +10,8 @@ type ChangeRequest struct {
 	// Groups replace the groups of the job.
 	Groups    [][]byte
 	SetGroups bool
-	// Delay is how long from now the job waits before it can be handed out. If it is negative,
-	// the delay does not change.
+	// Delay is the time from now until the job can be handed out. A negative value leaves the job's
+	// delay as it is.
 	Delay time.Duration
 }
 

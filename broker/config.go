@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// JobOverhead is how many bytes are counted against limits for a job besides its id, headers and
-// body: for its record and its share of the index and of the slabs.
+// JobOverhead is the number of bytes that limits count for a job in addition to its id, headers and
+// body. It stands for the job's record and its share of the index and of the slabs.
 const JobOverhead = 128
 
 // InvariantsEnabled reports whether the build tag "invariants" is set, so that each command checks
@@ -31,23 +31,22 @@ type Config struct {
 	MaxPairs int
 	// MaxGroups bounds the groups that exist at a time.
 	MaxGroups int
-	// IdleTypes is how many unused types are remembered. The first KeptTypes types that the
-	// broker meets (at most IdleTypes) are forgotten only by ForgetType, so that their counts
-	// can always be shown under their names.
+	// IdleTypes limits the unused types that are remembered. The first KeptTypes types that the
+	// broker meets (at most IdleTypes) are forgotten only by ForgetType, so that their counts can
+	// always be shown under their names.
 	IdleTypes, KeptTypes int
-	// Retries is how many runs may follow the first one, for jobs that do not set their own
-	// number.
+	// Retries is the default number of retries: the runs that may follow a job's first one.
 	Retries int
-	// DeadLetters bounds the dead letters of a type, DeadBytes those of all types, and
-	// DeadAge is how long they are kept. If any of them is 0, none are kept.
+	// DeadLetters limits the dead letters of a type, and DeadBytes the memory of all of them.
+	// DeadAge is how long they are kept. If any of these limits is 0, no dead letters are kept.
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
 	// History bounds the bytes of the history of ended jobs. If it is 0, only runs of jobs that
 	// have not ended are remembered, in up to 1 MiB.
 	History int64
-	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
-	// worker may be handed before Broker.SetCredit sets a new number.
+	// Credit limits the bytes of jobs (names, headers and bodies) that a worker is handed before
+	// Broker.SetCredit sets a new number. The last job may exceed the limit.
 	Credit int64
 	// Pages provides memory. By default it comes from Go's heap.
 	Pages Pages

@@ -192,8 +192,8 @@ func (q *LetterFilter) matches(b *Broker, l *DeadLetter) bool {
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
 
-// reasonVisit is how many bytes of a reason can be searched in the time of one visit (see
-// lookVisits).
+// reasonVisit is the number of bytes of a reason that count as one visit when they are searched
+// (see lookVisits).
 const reasonVisit = 512
 
 // DeadLetters lists the dead letters of a type that match q (all, if q is nil), the latest

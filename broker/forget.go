@@ -46,7 +46,7 @@ type ForgetRequest struct {
 	// Discard says to discard what the type holds first, if nothing else keeps the type from
 	// being forgotten.
 	Discard bool
-	// Use is what kept the type from being forgotten; zero if it was forgotten.
+	// Use says why the type was not forgotten. It is zero if the type was forgotten.
 	Use TypeUse
 	// Waiting, Letters and Outcomes count what was discarded.
 	Waiting, Letters, Outcomes int

@@ -11,8 +11,8 @@ type JoinRequest struct {
 	// Scope have the same Allows.
 	Allows func(typ []byte) bool
 	Scope  uint64
-	// Prefetch is how many jobs may be out on the connection at a time, 0 for one. Once a
-	// connection has set it, even to 1, the connection names the jobs that it answers.
+	// Prefetch limits the jobs that are out on the connection at a time; 0 stands for 1. Once a
+	// connection has set Prefetch, even to 1, the connection names the jobs that it answers.
 	Prefetch int
 	// Notices asks for a cancel frame when nobody waits for a run any more.
 	Notices bool

@@ -15,8 +15,8 @@ import (
 	"gloom/broker/container"
 )
 
-// ClashDelay is how long a job waits if the worker for it runs another broker's job with the
-// same id.
+// ClashDelay is how long a job waits if the worker that is chosen for it runs another broker's job
+// with the same id.
 const ClashDelay = 100 * time.Millisecond
 
 // borrowersLast is the bit in worker.idleNumber that puts borrowers behind all other workers.
@@ -238,8 +238,8 @@ type Supply struct {
 }
 
 // Supply calls add for each set of this broker's workers until add returns false. It passes the
-// number of jobs of a type that the set could take, capped at limitOf(set). limit is how many jobs
-// the limits of the type allow for all sets together.
+// number of jobs of a type that the set could take, capped at limitOf(set). limit is the number of
+// jobs that the limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.timerPos >= 0 {
@@ -332,7 +332,7 @@ type IdleChange struct {
 	// Types and Except are the names and patterns of the set. For a type, Types is the type's
 	// name alone.
 	Types, Except [][]byte
-	// Places is how many more jobs the idle workers have room for, at most maxPlaces.
+	// Places is the number of further jobs for which the idle workers have room, at most maxPlaces.
 	Places int
 }
 

@@ -3,8 +3,8 @@ package broker
 import "math"
 
 // pace is a rate as times, in nanoseconds; the zero pace is no rate. step is the time between two
-// jobs, at most 30 years, because beyond that sums of times would overflow. leeway is how much
-// earlier a job may start than if all jobs were evenly spaced.
+// jobs, at most 30 years, because beyond that sums of times would overflow. leeway is the time by
+// which a job may start earlier than if all jobs were evenly spaced.
 type pace struct{ step, leeway int64 }
 
 func newPace(rate, burst float64) pace {

@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// BenchmarkGroups looks at very many groups. It reports how long the longest piece takes, which
-// is how long the lock is held, and how long all pieces take together.
+// BenchmarkGroups looks at very many groups. It reports the time of the longest piece, for which
+// the lock is held, and the time of all pieces together.
 func BenchmarkGroups(b *testing.B) {
 	const groups = 300_000
 	core := broker.New(broker.Config{})

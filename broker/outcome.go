@@ -149,10 +149,10 @@ func (b *Broker) findOwn(s *submitter, id []byte) (h *holding, r uint32, j *job)
 	return nil, 0, nil
 }
 
-// Attach sends the frames of a kept job to submitter p from now on. room is how many more
-// bytes may wait for p: an outcome that does not fit is refused with Overloaded. A job that
-// is not kept, has another owner or is unwanted is refused with UnknownID. The connection
-// that had the job gets TakenOver.
+// Attach sends the frames of a kept job to submitter p from now on. room limits the further bytes
+// that may wait for p: if the outcome does not fit, the request is refused with Overloaded. A job
+// that is not kept, has another owner or is unwanted is refused with UnknownID. The connection that
+// had the job gets TakenOver.
 func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)

@@ -17,7 +17,7 @@ type WorkerInfo struct {
 	Out     int // how many jobs are out on it, overdue runs included
 	Overdue int
 	HasLeft bool
-	// Idle is how long it has had no job, 0 while it works.
+	// Idle is how long the worker has had no job. It is 0 while the worker has one.
 	Idle time.Duration
 	// Jobs are the ids of up to maxWorkerIDs jobs that are out on it.
 	Jobs [][]byte

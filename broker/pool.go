@@ -83,14 +83,14 @@ func newTypeSet(key string, allows func(typ []byte) bool) *typeSet {
 const (
 	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(typeSet{})) + 256
 	pairSize = int64(unsafe.Sizeof(pair{}))
-	// nameSize is how many bytes a name takes in lists and maps besides its own bytes. patternSize is
-	// the same for a pattern.
+	// nameSize is the number of bytes that a name takes in lists and maps in addition to its own
+	// bytes. patternSize is the same for a pattern.
 	nameSize    = int64(unsafe.Sizeof([]byte{})) + 48
 	patternSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// minPoolBytes is how many bytes pools may always occupy. Otherwise their share is an eighth of
-// MaxBytes.
+// minPoolBytes is the memory, in bytes, that pools may always occupy. Their limit is an eighth of
+// MaxBytes if that is more.
 const minPoolBytes = 1 << 20
 
 func (s *typeSet) serves(name []byte) bool {

@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// maxLanes is how many priorities of one queue are kept as FIFO lanes. If a
-// queue has more distinct priorities at a time, the others share a heap.
+// maxLanes limits the priorities of one queue that are kept as FIFO lanes. If a queue has more
+// distinct priorities at a time, the others share a heap.
 const maxLanes = 64
 
 // queue holds the ready jobs of one type that have the same groups, whoever submitted them.

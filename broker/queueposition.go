@@ -4,8 +4,8 @@ import (
 	"gloom/broker/container"
 )
 
-// QueuePosition is a job's place among the ready jobs of its type. Ahead is how many of these come
-// before it, counted up to maxAhead. In a fair type only jobs of larger priority and jobs of the
+// QueuePosition is a job's place among the ready jobs of its type. Ahead counts, up to maxAhead,
+// the ready jobs that come before it. In a fair type only jobs of larger priority and jobs of the
 // same tenant count. Jobs that a group holds back do not count.
 type QueuePosition struct {
 	Ahead       int

@@ -9,11 +9,11 @@ import (
 
 // Rule limits every group that matches a pattern, each group separately.
 type Rule struct {
-	// Concurrency is how many jobs of the group may run at a time. 0 holds back all of them, -1
-	// sets no limit.
+	// Concurrency limits the jobs of the group that run at a time. 0 holds back all jobs of the
+	// group, and -1 sets no limit.
 	Concurrency int64
-	// Rate is how many jobs may be handed out per second; 0 sets no limit. Burst is how many
-	// may be handed out at once after a pause; 0 stands for the rate, but at least 1.
+	// Rate limits the jobs that are handed out per second; 0 sets no limit. Burst limits the jobs
+	// that are handed out at once after a pause; 0 stands for the rate, but at least 1.
 	Rate  float64
 	Burst int64
 }

@@ -7,12 +7,12 @@ import "time"
 type Submission struct {
 	ID, Type, Body []byte
 	Priority       int64
-	// Delay is how long the job is not handed out. Timeout bounds one run. Backoff is the wait
-	// before the first retry, and doubles for each further retry; after the loss of a worker
+	// Delay is the time before the job can be handed out. Timeout bounds one run. Backoff is the
+	// wait before the first retry, and doubles for each further retry; after the loss of a worker
 	// there is no wait. Expires is the time until the deadline. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
-	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
-	// applies.
+	// Retries is the number of runs that may follow the first one. If it is negative,
+	// Config.Retries applies.
 	Retries int32
 	// Stable reports that nobody writes to Body again, so that it need not be copied. The
 	// capacity of Body counts, because all of it stays allocated.

@@ -64,8 +64,8 @@ type jobType struct {
 type TypeLimits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int
-	// Rate is how many jobs may be handed out per second, evenly spaced. Burst is how many may
-	// be handed out at once; 0 stands for as many as the rate gives in a tenth of a second.
+	// Rate limits the jobs that are handed out per second, evenly spaced. Burst limits the jobs
+	// that are handed out at once; 0 stands for as many as the rate gives in a tenth of a second.
 	Rate  float64
 	Burst int
 }

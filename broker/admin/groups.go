@@ -104,8 +104,8 @@ type groupsSnapshot struct {
 }
 
 const (
-	// maxListedGroups is how many groups a shared list has, maxGroupLists how many shared
-	// lists are kept.
+	// maxListedGroups limits the groups in a shared list. maxGroupLists limits the shared lists
+	// that are kept.
 	maxListedGroups = 200
 	maxGroupLists   = 128
 	// maxGroupsPeriod is the longest interval between two snapshots of groups, if they are slow

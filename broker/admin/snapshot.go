@@ -64,8 +64,8 @@ type row struct {
 	figures findings.Type
 }
 
-// rowSize is how many bytes a row takes without its name, which it has twice: with its places
-// in rows and in lists.
+// rowSize is the number of bytes that a row takes, with its places in rows and in lists, but
+// without the two copies of its name.
 const rowSize = int64(unsafe.Sizeof(row{})) + 64 + 8*maxLists
 
 // update adds a new snapshot of a type and updates its rates.

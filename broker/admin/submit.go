@@ -22,8 +22,8 @@ import (
 const (
 	// maxWait is the longest time that a request may wait for an answer.
 	maxWait = time.Hour
-	// defaultKeepMS is how long, in milliseconds, the outcome of a job is kept if its request
-	// waits and does not set keep_ms.
+	// defaultKeepMS is the default of keep_ms for requests that wait: how long, in milliseconds,
+	// the outcome is kept.
 	defaultKeepMS = 600_000
 	// Bodies being received (each takes a few times its length) may take 1/submitShare of the
 	// memory, or as much as submitFrames frames of the largest size if that is more.

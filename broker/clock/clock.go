@@ -12,8 +12,8 @@ const (
 	maxAhead      = int64(100 * time.Millisecond)
 )
 
-// CatchUpTime is how long the clock still stands after a pause, so that what arrived during the
-// pause can be read.
+// CatchUpTime is how much longer the clock stands still after a pause, so that the broker can read
+// what arrived during the pause.
 const CatchUpTime = 20 * time.Millisecond
 
 // Clock is a monotonic clock that stands still while the process does: while the process is
@@ -29,8 +29,8 @@ const CatchUpTime = 20 * time.Millisecond
 // It is safe for concurrent use.
 type Clock struct {
 	real func() int64 // the system's monotonic clock
-	// lost is how long the clock has stood still in total. The clock does not pass limit before
-	// the next pulse.
+	// lost is the total time for which the clock has stood still. The clock does not pass limit
+	// before the next pulse.
 	lost, limit atomic.Int64
 	catchingUp  atomic.Bool
 

@@ -21,8 +21,8 @@ func (x *Entry) Ties(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == 
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
-	// heapFirst is how many elements a heap's first chunk has room for initially. That chunk
-	// grows and shrinks by a factor of four.
+	// heapFirst is the number of elements for which a heap's first chunk has room at first. That
+	// chunk grows and shrinks by a factor of four.
 	heapFirst = 4
 	entrySize = int64(unsafe.Sizeof(Entry{}))
 )

@@ -28,8 +28,8 @@ const (
 	// which they were granted.
 	minGrantTime = int64(20 * time.Millisecond)
 	maxGrantTime = int64(500 * time.Millisecond)
-	// offerLifetime is how long an offer is valid, unfilledTime how long a home keeps places that
-	// it does not fill.
+	// offerLifetime is how long an offer is valid. unfilledTime is how long a home keeps places
+	// that it does not fill.
 	offerLifetime = int64(2500 * time.Millisecond)
 	unfilledTime  = int64(2 * time.Second)
 
@@ -375,8 +375,8 @@ func (m *Machine) Messages(sent []Message) []Message {
 	return out
 }
 
-// Connected reports that NATS is connected. size is how many bytes of items a message may have
-// from now on.
+// Connected reports that NATS is connected. size limits the bytes of items in a message from now
+// on.
 func (m *Machine) Connected(now int64, part int) {
 	m.now = max(m.now, now)
 	m.cfg.MaxMessage, m.connectedAt = part, m.now

@@ -622,8 +622,8 @@ func (w *world) run() {
 	}
 }
 
-// maxHeldPerPeer is how many bytes a broker may hold for another one, of which 2,000 may be in flight:
-// jobs, progress, some answers, and offers while the other one is silent.
+// maxHeldPerPeer limits the bytes that a broker may hold for another one: jobs, progress, some
+// answers, and offers while the other one is silent. 2,000 of these bytes may be in flight.
 const maxHeldPerPeer = 20_000
 
 func (w *world) check() {

@@ -189,10 +189,10 @@ func (u *unixListener) Close() error {
 	return u.UnixListener.Close()
 }
 
-// ConnLimit divides the limit on open files. maxConns is how many connections are allowed:
-// option, or as many as the limit allows if option is 0. If the limit allows fewer than option,
-// maxConns is lowered and a warning names the option. wantOthers is how
-// many other files the caller would like to open, and maxOthers is how many it may open: at
+// ConnLimit divides the limit on open files. maxConns is the number of connections that are
+// allowed: option, or as many as the limit allows if option is 0. If the limit allows fewer than
+// option, maxConns is lowered and a warning names the option. wantOthers is the number of other
+// files that the caller would like to open. maxOthers is the number that the caller may open, at
 // most half of the limit. A reserve for everything else is always left.
 func ConnLimit(name string, option, wantOthers int, log zerolog.Logger) (maxConns, maxOthers int, err error) {
 	var r unix.Rlimit

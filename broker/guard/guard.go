@@ -114,8 +114,9 @@ func (c *Certificates) Warn() {
 	}
 }
 
-// warnBefore is how long before the end of a certificate Warning begins to warn. For a certificate
-// that is valid for less than ten times as long, it is a tenth of that time.
+// warnBefore is the time before a certificate expires at which Warning begins to warn. If the
+// certificate is valid for less than ten times warnBefore, Warning warns in the last tenth of its
+// validity.
 const warnBefore = 14 * 24 * time.Hour
 
 // Warning says why the certificate is not valid, or that it soon will not be; it returns "" if there

@@ -171,8 +171,8 @@ func elapsed(now, since int64) time.Duration {
 func (c *Conn) UnreadTime(now int64) time.Duration { return elapsed(now, c.outbox.waitingSince.Load()) }
 
 const (
-	// maxPartialTime is how long an unfinished frame may get no further bytes, maxStuckTime how long
-	// a congested connection may read nothing.
+	// maxPartialTime limits how long an unfinished frame gets no further bytes. maxStuckTime limits
+	// how long a congested connection reads nothing.
 	maxPartialTime = time.Minute
 	maxStuckTime   = 5 * time.Second
 )

@@ -6,8 +6,8 @@ import "time"
 // connection's owner reports that after it has written; by then the peer may have read the
 // frame.
 
-// maxWriteOutcomes is how many outcomes are written before other connections get their turn.
-// The core forgets all of these in one step.
+// maxWriteOutcomes limits the outcomes that are written before other connections get their turn.
+// The core forgets all of them in one step.
 const maxWriteOutcomes = 512
 
 // outcomesWritten tells the core which of c's outcomes are written: those whose frames end at

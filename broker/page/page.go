@@ -257,10 +257,10 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, initial []byte) {
 }
 
 // visitTimeout is how long a document waits for the data that is served with it. If collecting the
-// data takes longer, the document is served without it, and the page requests it.
+// data takes longer, the document is served without the data, and the page requests them.
 const visitTimeout = 100 * time.Millisecond
 
-// maxVisits is how many visits may collect data at a time. The limit includes visits that were
+// maxVisits limits the visits that collect data at a time. The limit includes visits that were
 // served without data and still wait for it, so that goroutines do not pile up behind a handler
 // that hangs.
 const maxVisits = 16

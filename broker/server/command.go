@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// batchSize is how many requests are decoded before the hub carries them out. In a larger
-	// batch, the first requests would leave the processor's nearest cache before that.
+	// batchSize is the number of requests that are decoded before the hub carries them out. In a
+	// larger batch, the first requests would have left the processor's nearest cache by then.
 	batchSize = 16
 	// helloFrame is the longest payload that a peer may send before it has shown its token.
 	helloFrame = 32 << 10

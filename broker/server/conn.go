@@ -74,8 +74,8 @@ const (
 const (
 	// helloTimeout is how long a peer may take to send a hello with its token.
 	helloTimeout = 10 * time.Second
-	// lingerTimeout is how long a peer that is being closed may take to read the reason;
-	// lingerBytes is how much it may still send in that time.
+	// lingerTimeout is how long a peer may take to read why its connection is being closed.
+	// lingerBytes limits the bytes that the peer may still send in that time.
 	lingerTimeout = 2 * time.Second
 	lingerBytes   = 64 << 20
 	// minReadLimit is the smallest readLimit, and the first one, in bytes.

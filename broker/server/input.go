@@ -110,10 +110,10 @@ type input struct {
 	pool *container.Buffers
 	// maxPayload is the longest payload that a frame may have.
 	maxPayload int
-	// data is what has arrived and has not been used. It is valid from feed to keepRest.
+	// data holds the bytes that have arrived and not been used. It is valid from feed to keepRest.
 	data []byte
-	// frame is what has arrived of the unfinished frame, with its header; size is its full
-	// length, or 0 while the header, which is in head, is incomplete.
+	// frame holds what has arrived of the unfinished frame, with the header. size is the frame's
+	// full length, or 0 while the header, which is in head, is incomplete.
 	frame []byte
 	head  [wire.HeaderLen]byte
 	size  int

@@ -61,8 +61,8 @@ type readPart struct {
 }
 
 const (
-	// readBufSize is how many bytes can be read before a step. When less than minRead of it is
-	// free, a step is due. After maxRound bytes in total, the round ends early.
+	// readBufSize is the size of the buffer that is filled before a step. When less than minRead of
+	// it is free, a step is due. After maxRound bytes in total, the round ends early.
 	readBufSize = 512 << 10
 	minRead     = 256 << 10
 	maxRound    = 4 << 20
@@ -72,8 +72,8 @@ const (
 	minConnRest  = 4 << 10
 	// maxPool bounds the memory that a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
-	// maxWriteTurn is how many bytes one connection may be sent before other connections get
-	// their turn.
+	// maxWriteTurn limits the bytes that one connection is sent before other connections get their
+	// turn.
 	maxWriteTurn = 256 << 10
 )
 
@@ -197,7 +197,7 @@ type writePace struct {
 }
 
 const (
-	// minSingleReads is how many rounds in a row must have had only one read before output is
+	// minSingleReads is the number of consecutive rounds with only one read after which output is
 	// written at once.
 	minSingleReads = 8
 	// recountEvery: while the loop writes at once, one in this many reads is counted as a

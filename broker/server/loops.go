@@ -153,7 +153,7 @@ const (
 	sweepPeriod = 3 * time.Second
 )
 
-// monitorLoops measures the lag, which is how long a loop takes to reach a task, and closes stalled
+// monitorLoops measures the lag (the time that a loop takes to reach a task) and closes stalled
 // connections.
 func (s *Server) monitorLoops() {
 	lag, sweep := time.NewTicker(lagPeriod), time.NewTicker(sweepPeriod)

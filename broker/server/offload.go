@@ -14,8 +14,8 @@ import (
 const minOffload = 512 << 10
 
 // offload runs work outside the loop, then done on the loop, and then handles what has arrived
-// meanwhile. bytes is how much memory work holds. work must not touch anything that belongs to
-// the loop.
+// meanwhile. bytes is the memory that work holds. work must not touch anything that belongs to the
+// loop.
 func (c *conn) offload(bytes int, work, done func()) {
 	c.readState, c.input.offloadedBytes = offloaded, bytes
 	back := func() {

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxIdleTypes is how many unused types are remembered. maxKeptTypes is how many types have
-	// metrics of their own for as long as the process runs.
+	// maxIdleTypes limits the unused types that are remembered. maxKeptTypes limits the types that
+	// have metrics of their own for as long as the process runs.
 	maxIdleTypes = 16_384
 	maxKeptTypes = 100
 )

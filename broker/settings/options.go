@@ -62,8 +62,7 @@ type Options struct {
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int
-	// Retries is how many runs of a job may follow the first one, unless the job sets its own
-	// number.
+	// Retries is the default number of a job's retries: the runs that may follow its first one.
 	Retries int
 	// DefaultType is the type of submits without one; "" refuses them.
 	DefaultType string

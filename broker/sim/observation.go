@@ -6,8 +6,8 @@ import (
 	"gloom/broker"
 )
 
-// observation is what the oracle may read of the core after a command, where the protocol leaves
-// a choice to the core.
+// observation holds what the oracle may read of the core after a command. The oracle needs it where
+// the protocol leaves a choice to the core.
 type observation struct {
 	core   *broker.Broker
 	now    int64

@@ -9,8 +9,8 @@ import (
 	"gloom/broker"
 )
 
-// timersPerTick is how many deadlines one tick may handle. The others wait for the next tick,
-// and other commands may come in between.
+// timersPerTick limits the deadlines that one tick handles. The others wait for the next tick, and
+// other commands may come in between.
 const timersPerTick = 512
 
 // sweptPerTick is how many jobs of lost submitters one tick sweeps at least.

@@ -17,8 +17,8 @@ type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
 	free map[int][][]byte
-	// held is how many bytes are lent now. peak is the largest value of held, and returns is how often
-	// memory was returned, both over all runs.
+	// held counts the bytes that are lent now. peak is the largest value of held in all runs.
+	// returns counts how often memory was returned in all runs.
 	held, peak int
 	returns    int
 }

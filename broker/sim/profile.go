@@ -19,7 +19,8 @@ type profile struct {
 	options
 }
 
-// options are what numbers cannot say. Those of a kind replace those of its base unless they are nil.
+// options holds the settings of a profile that are not numbers. Those of a kind replace those of
+// its base unless they are nil.
 type options struct {
 	// bodies returns the length of a body.
 	bodies func(r *rand.Rand) int

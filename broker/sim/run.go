@@ -29,7 +29,7 @@ const traceLines = 60
 // Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
-	// Commands is how many commands were carried out, Profiles counts the runs of each kind.
+	// Commands counts the commands that were carried out. Profiles counts the runs of each kind.
 	Commands int
 	Profiles map[string]int
 }
@@ -297,8 +297,8 @@ func (r *runner) compareHeld() error {
 // bigBody is the length from which a body has memory of its own.
 const bigBody = 128 << 10
 
-// rest is how many bytes an empty core may hold: the slab in use, some spare slabs, and a chunk
-// of each table.
+// rest limits the bytes that an empty core holds: the slab in use, some spare slabs, and a chunk of
+// each table.
 const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {

@@ -50,8 +50,8 @@ func (l *Ledger) Ended() uint64 {
 type Limits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int `json:"concurrency"`
-	// Rate is how many jobs may be dispatched per second, Burst how many of them at once.
-	// Without a burst they are evenly spaced.
+	// Rate limits the jobs that are dispatched per second. Burst is how many of them may be
+	// dispatched at once; without it, they are evenly spaced.
 	Rate  float64 `json:"rate"`
 	Burst int     `json:"burst"`
 }
@@ -63,10 +63,10 @@ type Fair struct {
 
 // RuleLimits are the limits of each group that matches a pattern; nil means not set.
 type RuleLimits struct {
-	// Concurrency is how many of its jobs may run at a time; 0 lets none run.
+	// Concurrency limits the group's jobs that run at a time; with 0, none run.
 	Concurrency *int64 `json:"concurrency,omitempty"`
-	// Rate is how many of its jobs may be dispatched per second, Burst how many of them at
-	// once.
+	// Rate limits the group's jobs that are dispatched per second. Burst is how many of them may be
+	// dispatched at once.
 	Rate  *float64 `json:"rate,omitempty"`
 	Burst *int64   `json:"burst,omitempty"`
 }
@@ -196,8 +196,8 @@ type Look struct {
 	Imbalance   int64   `json:"imbalance"`
 	Rates       *Rates  `json:"rates,omitempty"`
 	Oldest      float64 `json:"oldest_seconds"` // age of the oldest queued job of all types
-	// FailedHour is how many jobs have failed in the last hour, or since the
-	// start.
+	// FailedHour counts the jobs that have failed in the last hour, or since the broker's start if
+	// that is later.
 	FailedHour uint64 `json:"failed_hour"`
 	// Wait and Run are as in Type, but for all types together.
 	Wait []uint64 `json:"wait_log2_us"`
@@ -228,13 +228,13 @@ type Job struct {
 	Type     string `json:"type"`
 	State    string `json:"state"` // delayed, queued, running or, for a kept outcome, ended
 	Priority int64  `json:"priority"`
-	// Attempts is how often it was dispatched, Retries how often it may be dispatched again
-	// after the first time.
+	// Attempts counts how often the job was dispatched. Retries is how often it may be dispatched
+	// again after the first time.
 	Attempts int  `json:"attempts"`
 	Retries  int  `json:"retries"`
 	Bytes    int  `json:"bytes"` // of its body
 	Detached bool `json:"detached"`
-	// KeepMS is how long its outcome is kept after its end, in milliseconds.
+	// KeepMS is how long the job's outcome is kept after its end, in milliseconds.
 	KeepMS int64    `json:"keep_ms"`
 	Groups []string `json:"groups"`
 	// Releases is how often a worker released it (gave it back unrun).
@@ -249,8 +249,8 @@ type Job struct {
 	DueSeconds *float64 `json:"due_seconds,omitempty"`
 	// ExpiresSeconds is the time until its deadline, if it has one.
 	ExpiresSeconds *float64 `json:"expires_seconds,omitempty"`
-	// Ahead is how many ready jobs come before it. If AheadExact is false it is a lower
-	// bound: there are very many, or tenants take turns, or groups are held back.
+	// Ahead is the number of ready jobs that come before this job. If AheadExact is false, Ahead is
+	// only a lower bound: there are very many jobs, or tenants take turns, or groups are held back.
 	Ahead      *int  `json:"ahead,omitempty"`
 	AheadExact *bool `json:"ahead_exact,omitempty"`
 	// Holds names what a waiting job waits for.
@@ -352,7 +352,8 @@ type Finding struct {
 	Since string `json:"since"`
 }
 
-// Findings is a list of findings, the most severe first. More is how many others there are.
+// Findings is a list of findings, the most severe first. More counts the findings that are not in
+// the list.
 type Findings struct {
 	Items []Finding `json:"items"`
 	More  int       `json:"more,omitempty"`
@@ -383,7 +384,7 @@ type JobFilter struct {
 	Submitter uint64 `json:"submitter,omitempty"`
 	Worker    uint64 `json:"worker,omitempty"`
 	All       bool   `json:"all,omitempty"`
-	// Most is how many may be cancelled, 0 for all.
+	// Most limits how many jobs are cancelled; 0 sets no limit.
 	Most int `json:"most,omitempty"`
 }
 
@@ -427,7 +428,7 @@ type Submission struct {
 	BackoffMS int64           `json:"backoff_ms,omitempty"`
 	ExpiresMS int64           `json:"expires_ms,omitempty"`
 	Retries   *int            `json:"retries,omitempty"`
-	// KeepMS is how long the outcome is kept, in milliseconds; without it the outcome is not
+	// KeepMS is how long the outcome is kept, in milliseconds. If it is 0, the outcome is not
 	// reported.
 	KeepMS int64 `json:"keep_ms,omitempty"`
 	AgeMS  int64 `json:"age_ms,omitempty"`
@@ -487,8 +488,8 @@ type Worker struct {
 	Type     string `json:"type,omitempty"` // the type, if it serves a single one
 	Types    int    `json:"types"`          // how many types it serves
 	Prefetch int    `json:"prefetch"`
-	// Out is how many jobs the worker holds, Overdue how many of them passed their timeout
-	// and keep it from getting more.
+	// Out counts the jobs that the worker holds. Overdue counts those that have passed their
+	// timeout but still take up the worker's room.
 	Out         int      `json:"out"`
 	Overdue     int      `json:"overdue"`
 	Left        bool     `json:"left"`
@@ -518,9 +519,9 @@ type Status struct {
 	Submitters    int     `json:"submitters"`
 	Workers       int     `json:"workers"`
 	Types         int     `json:"types"`
-	// Dead is how many failed jobs are kept, DeadBytes the memory that they take, and
-	// DeadDropped how many were dropped because a limit was reached (dead_letters of a
-	// type, dead_bytes of all).
+	// Dead counts the failed jobs that are kept, and DeadBytes is the memory that they take.
+	// DeadDropped counts those that were dropped because a limit was reached: dead_letters for one
+	// type, or dead_bytes for all.
 	Dead        int              `json:"dead"`
 	DeadBytes   int64            `json:"dead_bytes"`
 	DeadDropped uint64           `json:"dead_dropped"`

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Grace is how long a condition must last before it is reported: a queue that is full for a
-	// moment is not a finding.
+	// Grace is how long a condition must last before it is reported. So a queue that is full only
+	// for a moment is not a finding.
 	Grace = time.Second
 	// maxTracked bounds the conditions that are remembered between looks; the least severe
 	// ones are dropped.

@@ -21,8 +21,8 @@ const (
 	minLag = 250 * time.Millisecond
 	// minWaitRatio is how many times the usual wait a job must wait to be a finding.
 	minWaitRatio = 10
-	// minUnread is how many bytes must wait for a client that has read nothing for finding.Grace to
-	// make it a finding.
+	// minUnread is the smallest number of waiting bytes for which a client that has read nothing
+	// for finding.Grace is a finding.
 	minUnread = 64 << 10
 	// minFailures is the number of failures from which they are a finding, minReleases that of
 	// released jobs.

@@ -11,7 +11,8 @@ import (
 type Broker struct {
 	Now      time.Time
 	Draining bool
-	// Imbalance is how far the ledger of jobs is from balancing: 0, unless the broker has a bug.
+	// Imbalance is the difference between the two sides of the ledger of jobs. It is 0 unless the
+	// broker has a bug.
 	Imbalance int64
 	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
@@ -65,8 +66,8 @@ type Limit struct {
 type Type struct {
 	Figures *api.Type
 	Rates   *api.Rates
-	// StuckFor is how long the same job has been its oldest queued job. Overtaken reports
-	// whether other jobs of the type have been dispatched since.
+	// StuckFor is how long the same job has been the type's oldest queued job. Overtaken reports
+	// whether other jobs of the type have been dispatched in that time.
 	StuckFor  time.Duration
 	Overtaken bool
 	// UsualWait is the 95th percentile of its jobs' waits, 0 if few jobs were dispatched.
@@ -80,12 +81,12 @@ type Type struct {
 	ExcessFailures                  uint64
 	AnsweredSince                   bool
 	FailedAt, AnsweredAt, ExpiredAt time.Time
-	// RecentFailures is how many of the last failed jobs failed within FailingFor, and SameReason
-	// how many of these failed for the same Reason.
+	// RecentFailures counts those of the last failed jobs that failed within FailingFor. SameReason
+	// counts those of them that failed for the same Reason.
 	Reason                     string
 	SameReason, RecentFailures int
-	// LostWorkers is how many workers were lost while they ran the job LostJob, as far as
-	// known.
+	// LostWorkers counts the workers that are known to have been lost while they ran the job
+	// LostJob.
 	LostJob     string
 	LostWorkers int
 	// peakJobs is the recent peak of its jobs.
@@ -94,8 +95,8 @@ type Type struct {
 	releases growth
 }
 
-// Update adds the counters of a type. passed is how much the broker's clock, which measures ages,
-// has advanced since the last ones were taken.
+// Update adds the counters of a type. passed is the time since the previous counters were taken, by
+// the broker's clock, which also measures ages.
 func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Duration) {
 	if after.Ledger.Submitted < before.Ledger.Submitted {
 		*t = Type{} // the type has been forgotten in between
@@ -150,13 +151,13 @@ type Client struct {
 	Number  uint64
 	Address string
 	Worker  bool
-	// Overdue is how many overdue runs it has.
+	// Overdue counts the client's overdue runs.
 	Overdue int
-	// Unread is how many bytes sent to the client it has not read; UnreadFor is how long it has
-	// read nothing.
+	// Unread counts the bytes that the client was sent and has not read. UnreadFor is how long the
+	// client has read nothing.
 	Unread    int
 	UnreadFor time.Duration
-	// Jobs and Bytes are what it holds as a submitter.
+	// Jobs and Bytes count what the client holds as a submitter.
 	Jobs, Bytes int64
 }
 

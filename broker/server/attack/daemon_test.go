@@ -28,8 +28,8 @@ var full = flag.Bool("full", false, "attack for scaleTime, with more peers")
 const (
 	mib      = 1 << 20
 	patience = 45 * time.Second
-	// budget is how much memory the attacked broker may hold. maxMemory is how large its resident
-	// memory may become.
+	// budget is the memory limit of the attacked broker. maxMemory limits the broker's resident
+	// memory.
 	budget    = 128 * mib
 	maxMemory = budget*5/4 + 64*mib
 )
