@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// readBuffer is how many bytes a read has room for, at least.
+	// readBuffer is the minimum room for a read, in bytes.
 	readBuffer = 8 << 10
 	// maxUnsent is how many bytes may wait to be written before callers must wait.
 	maxUnsent = 1 << 20

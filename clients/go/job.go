@@ -45,7 +45,7 @@ type Job struct {
 	// most a day. A job whose worker is lost runs again at once. 0 means
 	// DefaultBackoff, NoBackoff none.
 	Backoff time.Duration
-	// Retries is how many runs may follow the first, at most 1000. 0 means the broker's
+	// Retries is the number of runs that may follow the first, at most 1000. 0 means the broker's
 	// default, NoRetries none.
 	Retries int
 	// Groups are the groups that the job belongs to, such as its tenant or the host that it

@@ -136,7 +136,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	return s.send(ctx, request{verb: wire.Cancel, key: key, done: done}, wire.AppendCancelRequest(nil, []byte(key)))
 }
 
-// Change is what to change about a waiting job. Nil fields leave it as it is.
+// Change says what to change about a waiting job. A nil field changes nothing.
 type Change struct {
 	Priority *int64
 	Groups   []string       // replace its groups; empty, but not nil, removes all

@@ -47,8 +47,8 @@ type Worker struct {
 	// more. If the cause is ErrCancelled, the run must still be answered; if it is a
 	// *LostError, Answer does nothing.
 	Unwanted func(run *Run, cause error)
-	// Concurrency is how many jobs run at once, per broker. 0 means 1, or Prefetch if that
-	// is set.
+	// Concurrency limits the jobs that run at once, per broker. 0 means 1, or Prefetch if that is
+	// set.
 	Concurrency int
 	// Prefetch, if it is not 0, makes the handlers of a broker share one socket on which that
 	// many jobs may be out, running or waiting here, which saves round trips. It must be at
