@@ -42,7 +42,7 @@ func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
 	return s.checkCounts(o.Jobs)
 }
 
-// batch is how many jobs are enqueued at a time, which is the largest number that is allowed.
+// batch is the largest number of jobs that one request may enqueue.
 const batch = 1000
 
 // measureBatches enqueues many jobs, numbered within their batch.

@@ -12,8 +12,7 @@ import (
 	"gloom/bench/poll"
 )
 
-// connectBatch is how many peers connect at a time: fewer than any server's
-// listen backlog.
+// connectBatch limits how many peers connect at a time. It is below every server's listen backlog.
 const connectBatch = 128
 
 // Unlimited is a budget that does not run out.

@@ -39,8 +39,8 @@ func (Beanstalk) Worker(w *load.Worker) load.WorkSide {
 
 const (
 	beanTTR = "3600" // seconds a reserved job may take
-	// reservesAhead is how many reserves a submitter keeps in flight, so that one
-	// read brings many answers.
+	// reservesAhead is the number of reserves that a submitter keeps in flight, so that one read
+	// brings many answers.
 	reservesAhead = 64
 	replyTube     = "reply-"
 	beanMiddle    = 1 << 31 // priority 0 is the most urgent there

@@ -10,7 +10,7 @@ import (
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 60 * time.Second
-	// outputTimeout is how long the child processes of a program may keep its output open after the
+	// outputTimeout limits how long child processes may keep a program's output open after the
 	// program has ended.
 	outputTimeout = 5 * time.Second
 )
