@@ -7,7 +7,7 @@ type Decoder struct {
 	DefaultType string
 	// MaxPrefetch is the largest prefetch; 0 means DefaultMaxPrefetch.
 	MaxPrefetch int
-	// MaxGroups is how many groups a job may be in; 0 means the protocol's limit.
+	// MaxGroups limits the groups of a job; 0 means the protocol's limit.
 	MaxGroups int
 
 	env     Envelope

@@ -91,8 +91,8 @@ func (f *fields) nameOf(raw []byte, escapes bool, label string, r *Request) ([]b
 	return name, nil
 }
 
-// fewNames is how long a list may be whose names are compared with each other, without the cost
-// of a map.
+// fewNames is the length up to which a list's names are compared with each other, which saves the
+// cost of a map.
 const fewNames = 64
 
 // list reads an array of min to max names. The key must be present. If all names must differ, a
