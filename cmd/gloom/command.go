@@ -22,8 +22,8 @@ import (
 // killDelay is the time between the signal to stop a command and the signal that kills it.
 const killDelay = 5 * time.Second
 
-// maxStderr is how many bytes of the end of stderr are kept, maxReportedStderr how many of these go
-// into a reason.
+// maxStderr limits the bytes that are kept from the end of stderr. maxReportedStderr limits how
+// many of them go into a reason.
 const (
 	maxStderr         = 64 << 10
 	maxReportedStderr = 1000

@@ -257,7 +257,7 @@ func describeBody(j *api.Job) string {
 	return out
 }
 
-// maxShownBody is how much of a body is shown among other facts, in bytes.
+// maxShownBody limits the bytes of a body that are shown among other facts.
 const maxShownBody = 2000
 
 // abridged returns a value on one line, cut if it is long.

@@ -29,11 +29,11 @@ const maxLine = 256 << 20
 // maxHeldBack is how many windows of answers --ordered may hold back.
 const maxHeldBack = 8
 
-// refusalPause is how long no job is submitted after the broker refused one for a temporary reason,
-// unless an answer makes room earlier.
+// refusalPause is the pause before the next submit after the broker refused a job for a temporary
+// reason. An answer, which makes room, ends the pause early.
 const refusalPause = 100 * time.Millisecond
 
-// closeTimeout is how long, after a signal, this process waits for outcomes that the broker has
+// closeTimeout limits how long this process waits, after a signal, for outcomes that the broker has
 // sent.
 const closeTimeout = 2 * time.Second
 

@@ -143,7 +143,7 @@ type workCommand struct {
 	log io.Writer // standard error, whose reader may have gone
 }
 
-// readerTimeout is how long jobs and signals wait for a reader of standard error who has just
+// readerTimeout limits how long jobs and signals wait for a reader of standard error that has
 // stopped reading.
 const readerTimeout = time.Second
 
