@@ -10,8 +10,8 @@ import (
 	"gloom/bench/relay"
 )
 
-// relayGC is how far the relay's heap may grow between collections. The limit that the
-// relay shows should not include a collector that a tuned server would run rarely.
+// relayGC is the relay's GOGC. It is large, because a tuned server would collect rarely, too: the
+// limit that the relay shows should not include the cost of the collector.
 const relayGC = 400
 
 func relayCommand() *cobra.Command {
