@@ -73,8 +73,8 @@ func Report(stderr io.Writer, program string, err error) int {
 	return f.Code
 }
 
-// StopWindow is how long signals to stop count as one: coreutils' timeout signals its command and
-// then the command's process group.
+// StopWindow is the time within which several signals to stop count as one: timeout of coreutils
+// signals its command and then the command's process group.
 const StopWindow = 5 * time.Millisecond
 
 // UntilSignal returns a context that ends at Ctrl-C or SIGTERM; its cause is then a Fault. The next

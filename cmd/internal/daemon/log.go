@@ -18,8 +18,8 @@ import (
 const (
 	logFileMB = 50 // size of one log file before it is rotated
 	logFiles  = 5  // rotated files that are kept
-	// logRate is how many lines below error may be logged per second, after a burst of as many:
-	// many bad peers must not fill the log.
+	// logRate limits the lines below error that are logged per second, after a burst of as many.
+	// Otherwise many bad peers could fill the log.
 	logRate = 100
 )
 

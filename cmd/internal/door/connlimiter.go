@@ -43,8 +43,9 @@ type limitedConn struct {
 	replaced bool          // another connection has taken its place
 }
 
-// minIdle is how long a connection must have made no request before it may be closed for another
-// one: otherwise a client that is about to use it could lose its request.
+// minIdle is how long a connection must have been without a request before it may be closed to make
+// room for another one. If it were closed earlier, a client that is about to use it could lose a
+// request.
 const minIdle = time.Second
 
 // Accept implements net.Listener.

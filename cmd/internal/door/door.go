@@ -29,9 +29,10 @@ type Options struct {
 	// Addr is its address: "host:port", which has TLS if there is a certificate,
 	// "tcp://host:port", which never has TLS, or "unix:/path". Port 0 takes a free port.
 	Addr string
-	// MaxConns bounds connections; 0 is what the limit on open files allows.
+	// MaxConns limits the connections; 0 stands for as many as the limit on open files allows.
 	MaxConns int
-	// ReservedFiles is how many files the daemon opens for its work at most, beside connections.
+	// ReservedFiles is the maximum number of files that the daemon opens for its work, in addition
+	// to connections.
 	ReservedFiles int
 
 	// Password, unless empty, is the only token, with all scopes; there is no TokenFile then.

@@ -152,8 +152,8 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 	return pids, unsure
 }
 
-// execGrace is how long a process may be without its environment when it begins to
-// execute a program.
+// execGrace is the age up to which a process without an environment may be one that has just begun
+// to execute a program.
 const execGrace = 2 * time.Second
 
 // hasMark reports whether a process has the setting, or has no environment and is so young that it

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// chunkSize is how much is read at a time; a pipe holds as much by default.
+// chunkSize is the number of bytes that are read at a time, the default capacity of a pipe.
 const chunkSize = 64 << 10
 
 var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}

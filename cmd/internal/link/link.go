@@ -35,8 +35,8 @@ type Config struct {
 	// SubmitOnly: the door has no workers of its own, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
-	// Lease is how long other daemons leave the door's jobs alone when the door is silent; 0 is ten
-	// seconds.
+	// Lease is how long other daemons leave the door's jobs alone when the door is silent; 0 stands
+	// for ten seconds.
 	Lease time.Duration
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them turns TLS on.
 	// TLSPrefix is the prefix of the names of these options.

@@ -7,8 +7,8 @@ import "sync"
 // maxKept is how many different replies of one snapshot are kept.
 const maxKept = 64
 
-// Cache holds encoded replies that show the latest snapshot of a daemon. The key K is what
-// distinguishes requests. The zero value is an empty cache.
+// Cache holds encoded replies that show the latest snapshot of a daemon. Requests with the same key
+// K get the same reply. The zero value is an empty cache.
 type Cache[K comparable] struct {
 	mu       sync.Mutex // held while a reply is encoded, so that no other request encodes the same
 	snapshot any

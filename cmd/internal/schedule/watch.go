@@ -2,8 +2,8 @@ package schedule
 
 import "time"
 
-// MaxWatchGap is how long the daemons may not look for due jobs before the due times in between count
-// as missed.
+// MaxWatchGap is the longest time without a look for due jobs. If no daemon has looked for longer,
+// the due times in between count as missed.
 const MaxWatchGap = 5 * time.Second
 
 // Watch records the time since which daemons have looked for due jobs without a break. It uses the
