@@ -72,8 +72,8 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 	}
 }
 
-// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. It is
-// far less than the limits on the statements, which a locked table exhausts one after the other.
+// If a fetch takes longer than slowFetch, rows count as ones that cannot be fetched. slowFetch is
+// far below the time limits of the statements, which a locked table exhausts one after the other.
 const slowFetch = 5 * time.Second
 
 var errSlowFetch = fmt.Errorf("the database has not answered a fetch within %s; perhaps a lock on the table holds it up", slowFetch)
@@ -107,7 +107,7 @@ func (b *Bridge) pollLoop(ctx context.Context) {
 	}
 }
 
-// queuePage queues the rows of a page; elapsed is how long it took to read.
+// queuePage queues the rows of a page. elapsed is the time that reading the page took.
 func (b *Bridge) queuePage(page store.Page, elapsed time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,7 +26,7 @@ type manualResult struct {
 const (
 	// manualTimeout limits how long a RunManual may take to accept its rows.
 	manualTimeout = 15 * time.Second
-	// answerTimeout is how long a client waits until the row of its job, which has ended, is
+	// answerTimeout limits how long a client whose job has ended waits until the job's row is
 	// written.
 	answerTimeout = 5 * time.Second
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// maxRequeues is how often a row is requeued because its end is unknown. A row whose job kills its
-// workers must not run again for ever.
+// maxRequeues limits how often a row is requeued because it is unknown how its job ended. A row
+// whose job kills its workers must not run again for ever.
 const maxRequeues = 3
 
 // submitRemote is how rows run without a launcher: it writes that a row runs, if the fetch has

@@ -170,8 +170,8 @@ func (b *Bridge) noteLost(r *row, v writeResult) {
 	}
 }
 
-// launchPause is how long a slot rests after a process could not be started because of a state of
-// this host that passes.
+// launchPause is the pause of a slot after a process could not be started for a temporary reason on
+// this host.
 const launchPause = time.Second
 
 var errRevoked = errors.New("it was stopped because the database is away")

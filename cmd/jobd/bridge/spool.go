@@ -21,8 +21,8 @@ const (
 	// outputs of more than maxCut bytes are spooled, or cut to that size.
 	maxOutputMemory = 128 << 20
 	maxCut          = 64 << 10
-	// minCut is how many bytes of each output are kept if, at a stop, the spool has no room
-	// for all of it.
+	// minCut is the number of bytes of each output that are kept if, at a stop, the spool has no
+	// room for the whole output.
 	minCut = 512
 )
 

@@ -16,8 +16,8 @@ type strayRows struct {
 }
 
 const (
-	// strayTime is how long a row must be a stray before it is settled: longer than the commit
-	// that accepts a row may take.
+	// strayTime is how long a row must be a stray before it is settled. It is longer than the
+	// longest commit that accepts a row.
 	strayTime  = time.Minute
 	strayCheck = 10 * time.Second
 	strayGap   = 3 * strayCheck // after a longer break between two checks, all times start again

@@ -33,7 +33,7 @@ const (
 	registerTimeout = 30 * time.Second
 	flushTimeout    = 2 * time.Second
 	pingInterval    = 30 * time.Second
-	// maxSilent is how many pings in a row the master may leave unanswered. A proxy may keep
+	// maxSilent limits the consecutive pings that the master may leave unanswered. A proxy may keep
 	// our connection open after the master is gone.
 	maxSilent = 3
 )

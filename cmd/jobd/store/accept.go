@@ -202,7 +202,7 @@ type targetReader struct {
 }
 
 // readWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
-// limit. truncated holds the targets that may have more rows. next is what to pass to
+// limit. truncated holds the targets that may have more rows. next is the argument for
 // notePosition.
 //
 // Of each target it first reads its share of the limit, and more only when these are used up: a row

@@ -35,8 +35,8 @@ const (
 	// maxTargets is the maximum number of targets that are found by reading the table, in addition
 	// to those that are served.
 	maxTargets = 100
-	// outputEnd is how many characters of an output a Detail has, fieldStart how many of a
-	// user's column.
+	// outputEnd limits the characters that a Detail has of the end of an output. fieldStart limits
+	// those of the start of a user's column.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
 	// readableID is the SQL condition that an id fits into an int64.

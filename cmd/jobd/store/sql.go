@@ -105,7 +105,7 @@ const (
 	// callTimeout limits one transaction, including waits for locks.
 	callTimeout = 20 * time.Second
 	connections = 8
-	// maxReaders is how many connections may read for people at a time; the others are for jobs.
+	// maxReaders limits the connections that read for people at a time. The others serve jobs.
 	maxReaders = 2
 	// shapeEvery is how often the table's shape is read again.
 	shapeEvery = 5 * time.Second

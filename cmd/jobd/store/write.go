@@ -280,7 +280,7 @@ func (s *SQL) forgetClaims(ids []int64) {
 	}
 }
 
-// plan is what a part has to write, given the states of its rows.
+// plan lists what a part has to write, given the states of its rows.
 type plan struct {
 	start, giveBack, giveBackManual []int64 // rows to start; rows to return to waiting, and to manual
 	requeue, requeueManual          []int64 // running rows to return to waiting, and to make manual
