@@ -36,9 +36,9 @@ const (
 	// minSilence is the minimum time that a worker that has answered pings must be silent before its
 	// connection is closed.
 	minSilence = 15 * time.Second
-	// maxTargets is how many bytes the targets of all workers may take. Each takes targetBytes in
-	// addition to its name, mostly in a snapshot. So a snapshot has at most some 130,000 targets,
-	// and is made in less than the time for which it is valid.
+	// maxTargets limits the bytes that the targets of all workers take. Each target takes
+	// targetBytes in addition to its name, mostly in a snapshot. So a snapshot has at most some
+	// 130,000 targets, and making it takes less than the time for which it is valid.
 	maxTargets  = 32 << 20
 	targetBytes = 256
 )

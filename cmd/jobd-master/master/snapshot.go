@@ -21,8 +21,8 @@ const (
 	Period = 2 * time.Second
 	// lookTime limits each of the three rounds of requests of a snapshot.
 	lookTime = 2 * time.Second
-	// maxCountAge is how long old counts of rows are used if the rows cannot be counted again,
-	// because a database may be slow for a while.
+	// maxCountAge is how long old counts of rows are used while the rows cannot be counted again,
+	// for example because the database is slow.
 	maxCountAge = 30 * time.Second
 	// recentWindow is the time over which findings judge what happened to rows lately.
 	recentWindow = 15 * time.Second

@@ -14,8 +14,7 @@ import (
 	"gloom/cmd/jobd/overview"
 )
 
-// maxPage is the maximum number of items of a reply; maxBusiest is how many targets the statistics
-// have.
+// maxPage limits the items of a reply. maxBusiest limits the targets in the statistics.
 const maxPage, maxBusiest = 500, 20
 
 // maxFound bounds the findings in a reply, maxFolded those in the statistics.

@@ -118,8 +118,8 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// operation is what a method does on a path. Its reply is the value that do returns, as JSON; nil
-// for none.
+// operation describes what a method does on a path. The reply is the value that do returns, as
+// JSON; nil means no body.
 type operation struct {
 	run   func(r *http.Request) (any, error)
 	query []string // known parameters
