@@ -8,7 +8,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// leaseTerm is how long a lease lasts after each renewal. Until then no other master becomes
+// leaseTerm is how long a lease lasts after each renewal. During this time no other master becomes
 // active.
 const leaseTerm = 10 * time.Second
 

@@ -32,8 +32,8 @@ func (s Span) Seconds() float64 { return float64(s) / 1000 }
 // Duration returns the span as a Duration.
 func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
 
-// Attributes is what the pusher gives a job. Only Priority ever changes. All packages share the
-// bytes of Argument, so none may change them.
+// Attributes holds what the pusher sets for a job. Only Priority ever changes. All packages share
+// the bytes of Argument, so none may change them.
 type Attributes struct {
 	Name       string
 	Argument   []byte // one MessagePack map, as it was sent

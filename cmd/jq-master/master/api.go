@@ -60,8 +60,8 @@ type Page struct {
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Position is how many jobs are handed out before this one, or -1 if it does not wait. Unless
-	// PositionExact is set, there may be more.
+	// Position is the number of jobs that are handed out before this one, or -1 if this one does
+	// not wait. Unless PositionExact is set, there may be more such jobs.
 	Position      int
 	PositionExact bool
 	// BlockedBy holds the ids of the constraints that hold the job back now. WaitReason says for
@@ -96,8 +96,8 @@ type Stats struct {
 	Ledger Ledger
 	// The rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
-	// Ended is how many jobs have ended in the last minute, and Failed how many of those ended with
-	// an error.
+	// Ended counts the jobs that have ended in the last minute. Failed counts those of them that
+	// ended with an error.
 	Ended, Failed        uint64
 	Workers, Slots, Busy int
 	Paused               int // workers that get no jobs for now
@@ -111,10 +111,10 @@ type Stats struct {
 	Durable    bool
 }
 
-// NameStats holds the number of jobs with a name, by state. Served says whether a worker serves the
-// name, and Silence how long ago such a worker last asked for jobs. Oldest is how long the oldest
-// waiting job has waited; it is 0 if none waits, or if too many jobs of other names were enqueued
-// before it to search them all.
+// NameStats holds the number of jobs with a name, by state. Served reports whether a worker serves
+// the name. Silence is the time since such a worker last asked for jobs. Oldest is how long the
+// oldest waiting job has waited. It is 0 if no job waits, or if too many jobs of other names would
+// have to be searched to find the oldest one.
 type NameStats struct {
 	Name            string
 	States          map[job.State]int

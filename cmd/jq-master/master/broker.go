@@ -25,8 +25,8 @@ type Broker struct {
 	// Exclusive says that only this master can reach the broker. Then jobs are submitted as detached,
 	// and without their arguments.
 	Exclusive bool
-	// MaxGroups is how many groups a job may be in, MaxPrefetch how many jobs may be
-	// out on one connection.
+	// MaxGroups limits the groups of a job. MaxPrefetch limits the jobs that are out on one
+	// connection.
 	MaxGroups, MaxPrefetch int
 	// Rules changes the broker's rules for groups.
 	Rules Rules
@@ -335,8 +335,8 @@ func (c *brokerConn) submitJob(s *submission) error {
 	return c.submitter.SubmitFunc(c.ctx, j, func(r gloom.Result, err error) { c.onResult(s, r.Body, err) })
 }
 
-// brokerGrace is how much longer the broker's timeout of a run is than the master's, so that the
-// master ends the run first.
+// brokerGrace is added to the master's timeout of a run to get the broker's, so that the master
+// ends the run first.
 const brokerGrace = 5 * time.Second
 
 // maxRetries is the maximum number of retries that the broker allows: the master itself counts the

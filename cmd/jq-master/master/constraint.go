@@ -14,8 +14,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// maxBuckets is how many values of "per" have a bucket of their own in a constraint. All further
-// values share one bucket.
+// maxBuckets limits the values of "per" that have a bucket of their own in a constraint. All
+// further values share one bucket.
 const maxBuckets = 100_000
 
 // selector decides to which jobs a constraint applies, and in which bucket each of them counts.

@@ -89,8 +89,8 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	})
 }
 
-// fullTime is how long the master reports that it is not ready after the store has refused a job
-// for lack of room.
+// After the store has refused a job for lack of room, the master reports for fullTime that it is
+// not ready.
 const fullTime = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.
@@ -131,7 +131,7 @@ func (m *machine) checkRoom(jobs int, bytes int64) error {
 // without room for results no job could end.
 func (l *Limits) bytesForJobs() int64 { return l.MaxBytes - l.MaxBytes/8 }
 
-// minKeys is how many idempotency keys are always allowed, however small MaxJobs is.
+// minKeys is the number of idempotency keys that are always allowed, however small MaxJobs is.
 const minKeys = 10_000
 
 // checkKeyRoom returns why there is no room for one more idempotency key, or nil.

@@ -190,7 +190,7 @@ type serving struct {
 	prefetch      int
 }
 
-// keyEntry is what the machine keeps of an idempotency key; the store has the rest.
+// keyEntry holds what the machine keeps of an idempotency key. The rest is in the store.
 type keyEntry struct {
 	until int64 // wall time
 	size  int64
@@ -293,9 +293,9 @@ func newMachine(l Limits, seed uint64) *machine {
 const (
 	// A gap of more than maxCommandGap between two commands means that the machine has stood still.
 	maxCommandGap = 2 * beatInterval
-	// readGrace is how long after such a gap no deadline is judged, so that messages that have
-	// arrived meanwhile can be read. maxReadGrace limits this time if the machine stands still again
-	// and again.
+	// readGrace is the time after such a gap in which no deadline is enforced, so that messages
+	// that have arrived meanwhile can be read. maxReadGrace limits this time if the machine stands
+	// still again and again.
 	readGrace, maxReadGrace = 2 * beatInterval, 20 * beatInterval
 )
 

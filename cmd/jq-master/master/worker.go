@@ -151,8 +151,8 @@ func (m *machine) workersByAge() []*worker {
 	return workers
 }
 
-// silentAfter is how long a worker that pulls may be silent before it is forgotten to make room for
-// another.
+// silentAfter is how long a worker that pulls must have been silent before it may be forgotten to
+// make room for another one.
 const silentAfter = 10 * time.Minute
 
 // dropSilent forgets the pulling worker that has been silent longest. Only silence shows that a

@@ -35,7 +35,8 @@ const (
 	maxHeaderBytes = 16 << 10
 	// maxPause is the longest Retry-After that counts.
 	maxPause = 60 * time.Second
-	// maxShownBody is how many bytes of an answer are shown to people, maxAnswer how many are read.
+	// maxShownBody limits the bytes of an answer that people are shown. maxAnswer limits the bytes
+	// that are read.
 	maxShownBody, maxAnswer = 200, 64 << 10
 )
 

@@ -45,7 +45,7 @@ type unusableError struct{ error }
 
 func (u unusableError) Unwrap() error { return u.error }
 
-// yieldTime is how long other masters heed a standby's note in Redis, with which it says that it can
+// yieldTime is how long other masters heed a note in Redis in which a standby says that it can
 // serve. The standby renews the note each time it checks the lease.
 const yieldTime = 5 * time.Second
 
