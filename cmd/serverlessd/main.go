@@ -43,8 +43,8 @@ func command() *cobra.Command {
 	}.Command(cmd)
 }
 
-// filesPerRun is how many open files a handler's process needs in the daemon: its pipes, and the
-// files that watch it.
+// filesPerRun is the number of files that the daemon has open for a handler's process: the pipes to
+// the process, and the files through which the daemon watches it.
 const filesPerRun = 8
 
 // run runs the daemon until it has stopped.

@@ -9,8 +9,9 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// hostPause is how long no jobs of a language are taken after some could not begin on this host. They
-// are given back without a try, and would otherwise be taken again at once.
+// hostPause is how long no jobs of a language are taken after some jobs of that language could not
+// begin on this host. Such jobs are given back, and that does not count as a try. Without the pause
+// they would be taken again at once.
 const hostPause = time.Second
 
 // hostError is why jobs of a language could not begin on this host, such as a full disk.

@@ -18,7 +18,7 @@ const (
 	pickRetry = 100 * time.Millisecond
 )
 
-// takeBytes is how many bytes of payloads end a Take, however many jobs a handler wants at a time.
+// A Take ends after takeBytes of payloads, however many jobs a handler wants at a time.
 const takeBytes = 16 << 20
 
 // candidate is a type that has due jobs in a store.

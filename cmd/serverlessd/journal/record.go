@@ -99,8 +99,8 @@ const (
 	recordBroken             // the bytes are not a record
 )
 
-// parse reads the record at the beginning of b. The size of a broken record is what its own header
-// says, or 0.
+// parse reads the record at the beginning of b. For a broken record, the size is the one in its
+// header, or 0.
 func parse(b []byte) (r record, f recordState) {
 	if len(b) > 0 && b[0] != '#' {
 		return parseLine(b)

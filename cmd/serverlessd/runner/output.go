@@ -18,7 +18,7 @@ const (
 	tailSize = 1 << 10
 )
 
-// stepResult is what a context prints at the end of a step: a line with the context's secret, a
+// stepResult holds what a context prints at the end of a step: a line with the context's secret, a
 // number, and the size of the data that follow. Everything that was printed since the last mark
 // belongs to the step.
 type stepResult struct {

@@ -6,8 +6,8 @@ const (
 	// settleTime is the longest time for which a store's clock must have run evenly before the store
 	// believes that a job is as old as it looks.
 	settleTime = time.Hour
-	// noteEvery is how often a daemon renews its note in the store, which says that the clock runs
-	// evenly.
+	// noteEvery is the interval at which a daemon renews its note in the store. The note says that
+	// the clock runs evenly.
 	noteEvery = time.Minute
 )
 
@@ -25,8 +25,8 @@ type clock struct {
 	noteWritten time.Duration // when the note in the store was last written
 	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is read
 	// for the first time, and whenever it was set back. When correctTimes has searched all rows, it
-	// sets setsSearched to the value that setBacks had at its start. searchedTo is how far the
-	// search has come.
+	// sets setsSearched to the value that setBacks had at its start. searchedTo is the position
+	// that the search has reached.
 	setBacks, setsSearched int
 	searchedTo             rowPosition
 }

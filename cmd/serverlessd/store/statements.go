@@ -67,7 +67,7 @@ type statementConn struct {
 	statements map[string]*prepared
 }
 
-// maxKept is how many statements a connection keeps. Transactions use fewer.
+// maxKept limits the statements that a connection keeps. A transaction uses fewer.
 const maxKept = 256
 
 type prepared struct {

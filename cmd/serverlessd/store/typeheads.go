@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// headAge is how long a head is used while the count of the type stays the same. The time
-// is limited, because the count also stays the same if other daemons add as many jobs as they take.
+// headAge is how long a head is used while the count of the type stays the same. This time is
+// limited, because the count also stays the same if other daemons add as many jobs as they take.
 const headAge = time.Second
 
 // typeHead says when the oldest open job of a type is due. Open jobs are those that wait or are

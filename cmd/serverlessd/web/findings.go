@@ -54,8 +54,8 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 	return p.tracker.Update(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
 }
 
-// findFindings returns the current findings. ended is how many runs ended in the last period, and
-// bad how many of those did not succeed.
+// findFindings returns the current findings. ended counts the runs that ended in the last period.
+// bad counts those of them that did not succeed.
 func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Conditions {
 	found := finding.Conditions{}
 	daemon := func(severity, cause, text, advice string) {
