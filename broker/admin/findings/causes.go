@@ -86,7 +86,7 @@ func (l *finder) broker() {
 	}
 	if g := &p.refused; g.update(l.Refused, l.Now, first) {
 		find(api.Severe, "refused", fixedMessage(finding.Plural(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
-			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
+			"the error says which: raise the limit, add workers, or see why the client stopped sending"))
 	}
 	if g := &p.refusedConns; g.update(l.RefusedConns, l.Now, first) {
 		find(api.Severe, "turned_away", fixedMessage(finding.Plural(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
@@ -132,7 +132,7 @@ func (l *finder) fleet(f *Fleet) {
 				"check whether it is running and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
 		}
 		for _, name := range f.OtherVersions {
-			find(name, "fleet_version", api.Warning, fixedMessage("a broker of the fleet speaks another version of its messages: there is no lending with it",
+			find(name, "fleet_version", api.Warning, fixedMessage("a broker of the fleet uses another version of the messages: no jobs are lent to it or borrowed from it",
 				"give both brokers the same release; gloom fleet shows the version"))
 		}
 	}
@@ -188,7 +188,7 @@ func (l *finder) limit(kind, subject string, x Limit) *finding.Condition {
 			}
 			return humanize.Comma(v)
 		}
-		advice := "raise the limit, or see what holds so much: beyond it clients are refused"
+		advice := "raise the limit, or see what takes so much: when it is reached, clients are refused"
 		if x.RefusesNothing {
 			advice = "raise the limit to keep more: beyond it the oldest are dropped"
 		}
@@ -252,7 +252,7 @@ func (l *finder) queue(t *Type, find func(severity, cause string, w message) *fi
 	find(api.Warning, "overlong", func() (string, string) {
 		advice := "the runs before it take long: see them (gloom jobs --state running), or add workers"
 		if t.Overtaken {
-			advice = "others go first, because of a larger priority or their group's turn: see its jobs, or add workers"
+			advice = "other jobs go first, because of a larger priority or their group's turn: see the type's jobs, or add workers"
 		}
 		return fmt.Sprintf("its oldest job has been waiting for %s; 19 of 20 jobs waited less than %s", span(t.StuckFor), span(t.UsualWait)), advice
 	}).Immediate = true
