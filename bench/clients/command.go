@@ -22,7 +22,7 @@ import (
 
 // options holds the options of a measurement.
 type options struct {
-	clients          string // the folder clients of a checkout
+	clients          string // path of the clients directory in a checkout
 	rounds           int
 	singleJobs, jobs int // per round: one at a time, and with a window
 	window           int
@@ -46,7 +46,7 @@ needs go, python3, node and php.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.clients, "clients", o.clients, "the folder clients of a checkout")
+	f.StringVar(&o.clients, "clients", o.clients, "path of the clients directory in a checkout")
 	f.StringSliceVar(&o.languages, "language", nil, "go, python, node or php; all if not given")
 	f.IntVar(&o.rounds, "rounds", o.rounds, "rounds")
 	f.IntVar(&o.singleJobs, "round-trips", o.singleJobs, "jobs of a round, one after the other")
