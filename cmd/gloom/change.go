@@ -53,8 +53,8 @@ jobs, an operator's token reaches all.`,
 	}
 	f := cmd.Flags()
 	f.Int64Var(&priority, "priority", 0, "larger numbers run first")
-	f.StringArrayVar(&groups, "group", nil, "a group that it belongs to; may be given several times")
-	f.BoolVar(&noGroups, "no-groups", false, "it belongs to no group")
+	f.StringArrayVar(&groups, "group", nil, "a group of the job, in place of its present groups; may be given several times")
+	f.BoolVar(&noGroups, "no-groups", false, "take the job out of all groups")
 	f.DurationVar(&delay, "delay", 0, "do not run the job before this time has passed")
 	return cmd
 }
