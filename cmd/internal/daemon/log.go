@@ -78,7 +78,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
 	if err != nil {
-		l.Warn().Err(err).Str("path", c.File).Msg("the log file cannot be opened yet; its lines are lost until it can")
+		l.Warn().Err(err).Str("path", c.File).Msg("the log file cannot be opened yet; until then its lines are lost")
 	}
 	return l, nil
 }

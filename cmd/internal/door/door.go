@@ -45,7 +45,7 @@ type Options struct {
 // Flags defines a flag for every option.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Addr, "addr", o.Addr, "where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
-	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0 means what the limit on open files allows")
+	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0: as many as the limit on open files allows")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each; SIGHUP reads it again")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "file of the certificate (PEM), which turns TLS on; SIGHUP reads it again")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "file of the key of --tls-cert (PEM)")

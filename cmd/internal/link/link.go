@@ -63,7 +63,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "worker address of the shared broker; by default the submit address with the next port")
 	}
 	f.StringVar(&c.Token, "broker-token", c.Token, "token for the broker; it is safer in the environment")
-	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "file of the CA certificates (PEM) that have signed the broker's certificate; this and each of the next three turn TLS on")
+	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "file of the CA certificates (PEM) that have signed the broker's certificate; each of the --broker-tls- options turns TLS on")
 	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show to the broker")
 	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "key of --broker-tls-cert")
 	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that the broker's certificate must have")
