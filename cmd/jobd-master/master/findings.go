@@ -70,7 +70,7 @@ func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, 
 	case t.PausedBy > 0:
 		return "info", "paused", fmt.Sprintf("is paused at %d of %d workers", t.PausedBy, t.Workers), pausedAdvice
 	case n.fail > 1 && 2*n.fail > ended:
-		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.window.Round(time.Second)), "Look at the last ones: their output says why."
+		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.window.Round(time.Second)), "Look at the rows that failed last: their output says why."
 	case t.Waiting > 0 && n.accepted == 0 && t.Running+t.Queued < t.Concurrency && t.Oldest != nil && now.Sub(*t.Oldest) > maxWait && n.window > Period:
 		return "warning", "unpoked", waits + " though slots are free", "No client has poked this target, or another transaction holds its rows. Poke the target, or set poll_interval so that workers poll by themselves."
 	case t.Concurrency > 0 && t.Running >= t.Concurrency && backlog > 0:

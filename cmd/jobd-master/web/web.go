@@ -118,7 +118,7 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// operation describes what a method does on a path. The reply is the value that do returns, as
+// operation describes what a method does on a path. The reply is the value that run returns, as
 // JSON; nil means no body.
 type operation struct {
 	run   func(r *http.Request) (any, error)
