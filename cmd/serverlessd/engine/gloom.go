@@ -183,7 +183,7 @@ func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	e.mayStillRun[jobtype][id] = true
 	e.loops.Go(func() {
 		e.jobs.AwaitRun(e.ctx, gloom.Job{ID: id.String(), Type: jobtype}, func() {
-			e.log.Warn().Stringer("id", id).Str("type", jobtype).Msg("a job that was given up still runs at a worker; it keeps its place in its type's concurrency until it ends")
+			e.log.Warn().Stringer("id", id).Str("type", jobtype).Msg("a job that was given up still runs at a worker; it counts towards its type's concurrency until it ends")
 		})
 		e.mu.Lock()
 		if delete(e.mayStillRun[jobtype], id); len(e.mayStillRun[jobtype]) == 0 {

@@ -91,7 +91,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		sum.Add(&c)
 		if c.Waiting > 0 && handlers[jobtype] == nil {
 			client, typ, _ := strings.Cut(jobtype, "-")
-			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
+			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Its jobs run once it has one: POST /%s/handler/add/%s", client, typ))
 		}
 		if bad := c.Failed + c.Abandoned; bad > 1 && bad >= c.OK {
 			failing = true
@@ -113,7 +113,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
 	if age := time.Duration(l.Journal.Age); age > maxBehind {
-		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once it has them.")
+		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once a store has them.")
 	}
 	if n, limit := l.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*nearPercent {
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/limit), "Beyond it, new jobs are refused.")
