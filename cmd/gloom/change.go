@@ -20,10 +20,10 @@ func newChange(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "change ID [--priority N] [--group NAME]... [--delay D]",
 		Short: "Change a waiting job",
-		Long: `Change the priority, the groups or the delay of a waiting job. All else stays,
-its age too. --group replaces all its groups, --no-groups removes them. --delay
-counts from now; 0s makes the job ready. A submitter's token reaches detached
-jobs, an operator's token reaches all.`,
+		Long: `Change the priority, the groups or the delay of a waiting job. Nothing else
+changes, not even its age. --group replaces all its groups, --no-groups removes
+them. --delay counts from now; 0s makes the job ready. A submitter's token
+reaches detached jobs, an operator's token reaches all.`,
 		Example: `  gloom change weekly --priority 9 --delay 0s
   gloom change 8fk2-17 --group tenant-42 --group api.example.com`,
 		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,
