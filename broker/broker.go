@@ -102,9 +102,9 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// expiredCount counts the jobs past their deadline that this command has met, examined the
-	// held-back jobs and queues. unfinished is set if one of them has reached its bound;
-	// the next command then continues.
+	// expiredCount counts the jobs past their deadline that this command has met. examined counts
+	// the held-back jobs and queues that it has met. unfinished is set if one of these counts has
+	// reached its bound; the next command then continues.
 	expiredCount, examined int
 	unfinished             bool
 

@@ -30,8 +30,8 @@ type JobInfo struct {
 	Age      time.Duration
 	// InState is how long it has been in this state.
 	InState time.Duration
-	// Due is the time until its timer fires, if it has one: the end of a delay, the timeout of
-	// a run or the deadline. Expires is the time until its deadline, if it has one.
+	// Due is the time until the job's timer fires, if the job has one: the end of a delay, the
+	// timeout of a run or the deadline. Expires is the time until its deadline, if it has one.
 	Due       time.Duration
 	Expires   time.Duration
 	Detached  bool

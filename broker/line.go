@@ -106,8 +106,8 @@ func (b *Broker) rankParent(q *queue) {
 	}
 }
 
-// rankEntry corrects an element of heap h that stands for n queues: its key becomes x or, if n is
-// 0, it is taken out. pos is its position, -1 if it is not in h.
+// rankEntry corrects an element of heap h that stands for n queues: if n is 0, the element is taken
+// out, otherwise its key becomes x. pos is the element's position, or -1 if it is not in h.
 func rankEntry(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:

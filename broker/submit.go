@@ -27,7 +27,7 @@ type Submission struct {
 	// Groups are the names of the groups that the job belongs to. They must differ from each
 	// other; package wire bounds their number.
 	Groups [][]byte
-	// Age is added to the job's age: it is queued, and its waiting time counted, as if it had
+	// Age is added to the job's age: the job is queued, and its waiting time counted, as if it had
 	// been submitted that long ago.
 	Age time.Duration
 	// Headers, at most 4 KiB, go to workers that ask for them.

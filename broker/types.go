@@ -117,7 +117,7 @@ func (k *jobType) inUse() bool {
 	return k.isBusy() || k.hasSettings()
 }
 
-// isBusy reports whether the type is in use for other reasons than its limits and fairness.
+// isBusy reports whether the type is in use for reasons other than its limits and fairness.
 func (k *jobType) isBusy() bool {
 	return k.touched || k.contenderPos >= 0 || k.holdings > 0 || k.workers+k.namingPools > 0 || k.paused
 }

@@ -27,7 +27,8 @@ type API struct {
 	log zerolog.Logger
 	mux *http.ServeMux
 	// buildMu is held while a piece of a long answer or of a long change is made, but not while
-	// it is written. So all operators together use one processor and leave the others to jobs.
+	// that piece is written. So all operators together use one processor and leave the others to
+	// jobs.
 	buildMu  sync.Mutex
 	snapshot snapshot
 	held     heldBytes

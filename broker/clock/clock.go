@@ -21,10 +21,10 @@ const CatchUpTime = 20 * time.Millisecond
 // charged for time that the broker itself lost. On a wall clock, timeouts, silences, leases,
 // delays and ages therefore last longer by the length of such pauses.
 //
-// The clock stops maxAhead after the last pulse. The first pulse after a pause leaves it
+// The clock stops maxAhead after the last pulse. The first pulse after a pause leaves the clock
 // stopped for another CatchUpTime, in which everything that arrived during the pause is read. The
-// pulse after that lets it run. So the clock advances by at least maxAhead with every two
-// pulses: in a process that stops again and again, deadlines are late but do come.
+// pulse after that lets it run. So the clock advances by at least maxAhead with every two pulses:
+// in a process that stops again and again, deadlines are late but do come.
 //
 // It is safe for concurrent use.
 type Clock struct {

@@ -450,8 +450,8 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 	}
 }
 
-// receiveChange handles the message that a run is no longer wanted, or that its progress is now
-// wanted or not.
+// receiveChange handles the message that a run is no longer wanted, or that says whether its
+// progress is wanted.
 func (m *Machine) receiveChange(p *peer, kind uint64, r *reader) {
 	key := loanKey{uint32(r.uint()), r.uint()}
 	flag := r.bool()

@@ -420,8 +420,8 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 	}
 }
 
-// mayKeep reports whether a body may stay in the buffer of its message: it may if it is most of
-// that message.
+// mayKeep reports whether a body may stay in the buffer of its message: only if the body makes up
+// most of the message.
 func mayKeep(body []byte) bool { return cap(body) < 2*len(body) }
 
 // maxChecks bounds how many borrowers are checked in one tick.

@@ -25,7 +25,8 @@ type peer struct {
 	// sentAt is the time by its clock at which it sent its last heartbeat, which arrived at
 	// receivedAt; our heartbeats return it. roundTrip is the last round trip.
 	sentAt, receivedAt, roundTrip int64
-	// unackedSince is when we first sent a heartbeat that it has not acked, 0 for never.
+	// unackedSince is the time when we sent the first of the heartbeats that the peer has not
+	// acked; 0 if there is none.
 	unackedSince int64
 
 	stream    stream

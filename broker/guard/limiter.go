@@ -22,8 +22,8 @@ type ConnLimiter struct {
 	conns map[net.Conn]connState
 }
 
-// NewConnLimiter returns a limiter that allows maxConns connections. buffer is how many bytes of an
-// answer the system may hold for each of them.
+// NewConnLimiter returns a limiter that allows maxConns connections. buffer is the number of bytes
+// of an answer that the system may hold for each connection.
 func NewConnLimiter(maxConns, buffer int, log zerolog.Logger) *ConnLimiter {
 	return &ConnLimiter{max: maxConns, buffer: buffer, log: log, conns: map[net.Conn]connState{}}
 }

@@ -219,7 +219,7 @@ func (h *Hub) SlowReaders(limit int) (found []*Conn) {
 	return found
 }
 
-// smallBacklog is how many bytes may wait for any peer before it can be congested.
+// smallBacklog is the number of bytes that may wait for any peer before the peer can be congested.
 const smallBacklog = 64 << 10
 
 // Congested reports whether so much waits for a peer that its frames should not be read, because

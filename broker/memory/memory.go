@@ -22,7 +22,7 @@ type Pages struct{}
 var mappedBytes atomic.Int64
 
 // If more than populateFactor times n bytes are mapped, Get takes its n bytes from the system at
-// once. To take them page by page, when they are first written to, costs three times as much.
+// once. Taking them page by page, when they are first written to, costs three times as much.
 const populateFactor = 16
 
 func (Pages) Get(n int) []byte {
@@ -96,8 +96,8 @@ func readHeapSize() heapSize {
 
 // idle reports whether a heap has much to give back and has hardly been used lately. A
 // process that allocates a lot will need the memory again, and giving memory back slows it
-// down: to return 500 MiB keeps one processor busy for 25 to 55 ms, and the garbage
-// collection before it keeps another one busy for longer.
+// down: returning 500 MiB keeps one processor busy for 25 to 55 ms, and the garbage collection
+// before it keeps another one busy for longer.
 func (h heapSize) idle(before heapSize) bool {
 	spare := h.free + h.objects - min(h.live, h.objects)
 	return h.allocated-before.allocated < minReturn && spare >= max(minReturn, h.live/4)

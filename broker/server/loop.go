@@ -21,7 +21,7 @@ import (
 // what it has read.
 //
 // The fields and the connections of a loop belong to the goroutine that has the poller's turn.
-// That is the loop's own goroutine or, while this waits, a goroutine that writes in its place
+// That is the loop's own goroutine or, while the loop waits, a goroutine that writes in its place
 // or brings what a stream has read.
 type loop struct {
 	srv    *Server

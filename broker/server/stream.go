@@ -35,7 +35,7 @@ const (
 	// largest size, in bytes.
 	minStreamBuffer = 4 << 10
 	maxStreamBuffer = 64 << 10
-	// streamParts is how many pieces are written before the hub learns that they are written.
+	// streamParts limits the pieces that are written before the hub learns that they are written.
 	streamParts = 16
 )
 

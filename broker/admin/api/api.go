@@ -82,8 +82,8 @@ type Rule struct {
 // Group is a group with jobs in it.
 type Group struct {
 	Group string `json:"group"`
-	// Waiting counts its delayed and queued jobs, Held its queued jobs that a rule of any
-	// of their groups holds back.
+	// Waiting counts the group's delayed and queued jobs. Held counts its queued jobs that a rule
+	// of any of their groups holds back.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
 	Held    int `json:"held"`
@@ -130,7 +130,8 @@ type Type struct {
 	Rates *Rates `json:"rates,omitempty"`
 }
 
-// Unserved reports whether its jobs wait and no worker, not even one of another broker, runs any.
+// Unserved reports whether jobs of the type wait although no worker, not even one of another
+// broker, serves the type or runs one of its jobs.
 func (t *Type) Unserved() bool { return t.Queued > 0 && t.Workers == 0 && t.Running == 0 }
 
 // Rates are jobs a second, averaged over the last few seconds.
@@ -244,8 +245,8 @@ type Job struct {
 	AgeSeconds float64 `json:"age_seconds"`
 	// InSeconds is how long it has been in this state.
 	InSeconds float64 `json:"in_state_seconds"`
-	// DueSeconds is the time until the end of its delay, its run's timeout or its deadline,
-	// if it has one.
+	// DueSeconds is the time until the job's delay ends, its run times out or its deadline passes;
+	// nil if none of these applies.
 	DueSeconds *float64 `json:"due_seconds,omitempty"`
 	// ExpiresSeconds is the time until its deadline, if it has one.
 	ExpiresSeconds *float64 `json:"expires_seconds,omitempty"`

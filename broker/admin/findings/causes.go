@@ -24,8 +24,8 @@ const (
 	// minUnread is the smallest number of waiting bytes for which a client that has read nothing
 	// for finding.Grace is a finding.
 	minUnread = 64 << 10
-	// minFailures is the number of failures from which they are a finding, minReleases that of
-	// released jobs.
+	// minFailures is the number of failures that make a finding. minReleases is the number of
+	// released jobs that make one.
 	minFailures, minReleases = 3, 10
 )
 

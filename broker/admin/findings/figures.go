@@ -169,7 +169,7 @@ type history struct {
 	lateAt                                            time.Time
 }
 
-// growth is a counter's value, how much it grew lately, and when it last grew.
+// growth holds a counter's value, its recent growth, and the time when it last grew.
 type growth struct {
 	last, amount uint64
 	at           time.Time

@@ -142,8 +142,8 @@ func (d *Driver) connect() error {
 	return nil
 }
 
-// onClosed makes another client. A client ends for good after an error of NATS that it does not
-// know, for example that of a message beyond a max_payload that was lowered.
+// onClosed makes another client. A client ends for good after an error of NATS that the client does
+// not know, for example if a message exceeds a max_payload that was lowered.
 func (d *Driver) onClosed(nc *nats.Conn) {
 	if err := nc.LastError(); err != nil {
 		d.onDisconnect(err)
@@ -347,8 +347,8 @@ func (d *Driver) isAway() (away, connected bool, why string) {
 	defer d.mu.Unlock()
 	why = d.awayReason
 	if !connected && last != nil {
-		// No callback has reported it: the client could dial again, but then NATS refused it, or it
-		// refused NATS.
+		// No callback reports this case: the client could dial again, but then NATS refused the
+		// client, or the client refused NATS.
 		why = d.opt.reason(last)
 	}
 	return why != "" || !connected, connected, why
