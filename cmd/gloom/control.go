@@ -144,8 +144,8 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 }
 
 // retryAsSubmitter does over a submitter's connection what the operators' address has refused. If
-// that fails, too, it returns that refusal, or an error that says that the token reaches no such
-// job.
+// that fails as well, it returns the operators' refusal, or an error that says that the token
+// reaches no such job.
 func (t *tool) retryAsSubmitter(ctx context.Context, command, id string, refused error, fn func(*gloom.Submitter) error) error {
 	err := t.withSubmitter(ctx, command, fn)
 	switch {

@@ -352,8 +352,9 @@ const (
 	tellEvery = time.Minute
 )
 
-// tellWhy tells a user who waits, if it can ask the operators' side, that no worker serves the type.
-// On a terminal it continues with what the job id is waiting for; without an id it does not.
+// tellWhy tells a user who waits that no worker serves the type, if the broker's address for
+// operators can be asked. On a terminal, if id is not empty, tellWhy also tells what this job is
+// waiting for.
 func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format string, args ...any)) (stop func()) {
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}

@@ -81,7 +81,7 @@ func compare(a, b *sample) *view {
 // p99 estimates the 99th percentile, in seconds, of the durations that were counted between two
 // readings of a histogram: bucket i counts durations from 2^(i-1) up to 2^i µs. Within a bucket
 // they are assumed to be spread evenly, up to the age of the oldest job that was seen waiting, if
-// that falls into it.
+// that age falls into the bucket.
 func p99(before, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	diff := make([]uint64, len(now))
 	for i, n := range now {

@@ -234,7 +234,7 @@ func optionBefore(args []string) string {
 const heartbeat = 15 * time.Second
 
 const (
-	// stopLimit is how long this process may be stopped before the guard kills its commands. The
+	// If this process is stopped for longer than stopLimit, the guard kills its commands. The
 	// broker gives their jobs to others one beat after the stop at the earliest: it waits for two
 	// beats from our last byte, and we send one at each.
 	stopLimit = heartbeat - 2*time.Second
