@@ -19,7 +19,7 @@ const SpareConns = 64
 // made no request for long: one that is idle, or in the middle of a handshake or of the head of a
 // request, or that does not read the answer to a request that anybody may make
 // (Requirements.Public). If all SpareConns are used, too, it closes the one of them that has waited
-// longest, however short that is, so that a health check gets its answer during a flood of
+// longest, however short that time is, so that a health check gets its answer during a flood of
 // connections.
 type connLimiter struct {
 	net.Listener

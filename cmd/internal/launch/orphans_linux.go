@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// markName is the environment variable that marks the processes of a program. When the program
-// is dead and had no control group for them, they are found by it.
+// markName is the environment variable that marks the processes of a program. If the program has
+// died and had no control group for its processes, they are found by this mark.
 const markName = "JOBD_OWNER"
 
 // MarkVariable returns the setting in the environment of all processes of a guard with that owner,

@@ -43,7 +43,7 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	return &Connector{Connector: inner}, err
 }
 
-// discardLogger keeps the driver from writing errors to stderr that it also returns.
+// discardLogger keeps the driver from writing to stderr the errors that it also returns.
 type discardLogger struct{}
 
 func (discardLogger) Print(...any) {}

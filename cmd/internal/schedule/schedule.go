@@ -13,8 +13,8 @@ const (
 	missedAfter = time.Second
 	// maxPast and maxNext are how many past and future due times a schedule lists.
 	maxPast, maxNext = 10, 5
-	// maxGaps bounds the gaps of a schedule. Beyond it the shortest is dropped, because with it
-	// the fewest due times are lost.
+	// maxGaps bounds the gaps of a schedule. Beyond it, the shortest one is dropped, because that
+	// loses the fewest due times.
 	maxGaps = 16
 )
 

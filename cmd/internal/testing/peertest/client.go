@@ -81,8 +81,8 @@ func (c *Client) Ask(request string) string {
 	return c.Read()
 }
 
-// ExpectNothing checks that nothing was sent to this client, and that it is still served: the
-// answer to a ping comes after anything that was sent before.
+// ExpectNothing checks that nothing was sent to this client, and that the client is still served:
+// the answer to a ping comes after anything that was sent before.
 func (c *Client) ExpectNothing() {
 	c.t.Helper()
 	c.WriteRaw("[2]\x04")
