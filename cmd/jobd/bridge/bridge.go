@@ -118,7 +118,7 @@ const (
 )
 
 // Main must be the first call of every program that opens a Bridge with a launcher. In a process
-// that was started as a guard it runs the guard and does not return.
+// that was started as a guard, this function runs the guard and does not return.
 func Main() { launch.Main() }
 
 // Await is like Open, but waits while the database is away, and calls waits after each failed

@@ -17,8 +17,8 @@ import (
 // whose job kills its workers must not run again for ever.
 const maxRequeues = 3
 
-// submitRemote is how rows run without a launcher: it writes that a row runs, if the fetch has
-// not, and submits it to the workers of its type.
+// submitRemote runs a row without a launcher: it writes that the row is running, unless the fetch
+// has done so, and submits the row to the workers of its type.
 func (b *Bridge) submitRemote(r *row) {
 	defer close(r.written)
 	if r.startedAt == 0 && !b.writeStart(r) {
@@ -129,8 +129,8 @@ func runResultOf(err error) (runResult, string) {
 	return runNotBegun, ""
 }
 
-// awaitStrayRun is for a row that was given up while a worker may still run it. It frees the row's
-// place when the broker no longer has that run, or when the bridge ends.
+// awaitStrayRun waits for the run of a row that was given up although a worker may still run it. It
+// frees the row's place when the broker no longer has that run, or when the bridge ends.
 func (b *Bridge) awaitStrayRun(r *row) {
 	b.jobs.AwaitRun(b.ctx, b.jobOf(r), func() {
 		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up still runs at a worker; it keeps its place until the run ends")

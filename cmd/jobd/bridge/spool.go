@@ -90,8 +90,8 @@ func isReadError(err error) bool {
 	return errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// named returns what the name of a file says of the result in it: the job has ended, and it is not
-// known how.
+// named returns what the name of a file says about the result in the file: that the job has ended,
+// but not how.
 func (s *spool) named(path string) (e spoolEntry, err error) {
 	e.Final = store.Result{Code: -1, At: time.Now().Unix()}
 	if _, err = fmt.Sscanf(filepath.Base(path), s.prefix+"%d-%d.json", &e.Token, &e.Final.ID); err == nil && s.path(e.Token, e.Final.ID) != path {

@@ -105,8 +105,8 @@ func (c *Conn) Flush(ctx context.Context) {
 	}
 }
 
-// linger lets the peer read why it is refused: a socket that is closed while input is
-// unread is reset, and the reset overtakes the answer.
+// linger lets the peer read why it was refused: a socket that is closed while input is unread is
+// reset, and the reset overtakes the answer.
 func (c *Conn) linger() {
 	c.flush(func() bool { return true })
 	closer, ok := c.sock.(interface{ CloseWrite() error })

@@ -205,8 +205,8 @@ type targetReader struct {
 // limit. truncated holds the targets that may have more rows. next is the argument for
 // notePosition.
 //
-// Of each target it first reads its share of the limit, and more only when these are used up: a row
-// that is locked and not accepted costs as much as one that is.
+// It first reads each target's share of the limit, and more only when these rows are used up: a row
+// that is locked but not accepted costs as much as one that is accepted.
 func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest, limit int) (rows []Row, truncated map[string]bool, next map[string]readPosition, err error) {
 	sources := make([]*targetReader, len(wants))
 	sum := 0

@@ -179,8 +179,8 @@ type Store interface {
 	// Owners returns all other incarnations, including those that have only claims.
 	Owners(ctx context.Context) ([]Owner, error)
 
-	// Settle settles the rows of a dead incarnation. It does nothing if the incarnation has
-	// renewed its lease since Owners returned it.
+	// Settle settles the rows of a dead incarnation. It does nothing if the incarnation has renewed
+	// its lease since Owners returned that incarnation.
 	Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error)
 
 	// OwnClaims returns the rows on which this incarnation has claims. SettleOwnClaims settles some
