@@ -141,7 +141,7 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 }
 
 // runManual gives every job to one worker that serves its target, chosen at random, and waits for
-// them, at most timeout if that is not 0. late has the jobs that still run then.
+// them, at most timeout if that is not 0. late holds the jobs that are still running then.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs jsonObject, running []string) {
 	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)

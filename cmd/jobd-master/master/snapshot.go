@@ -26,9 +26,9 @@ const (
 	maxCountAge = 30 * time.Second
 	// recentWindow is the time over which findings judge what happened to rows lately.
 	recentWindow = 15 * time.Second
-	// maxLeft is the maximum number of remembered targets that have lost their last worker,
-	// rememberLeft how long they are remembered. maxUnserved is the maximum number of poked targets
-	// without a worker that a snapshot lists.
+	// maxLeft limits the remembered targets that have lost their last worker. rememberLeft is how
+	// long they are remembered. maxUnserved is the maximum number of poked targets without a worker
+	// that a snapshot lists.
 	maxLeft, rememberLeft, maxUnserved = 1000, time.Hour, 100
 	// maxNew is the maximum number of targets that a worker may report without having registered
 	// them: they may be new.

@@ -221,7 +221,7 @@ func number(q url.Values, name string, low, high, absent int64) (int64, error) {
 	return n, nil
 }
 
-// maxIDs is the maximum number of rows that a request may run, runTime how long it waits for them.
+// maxIDs limits the rows that a request may run. runTime is how long the request waits for them.
 const (
 	maxIDs  = 1000
 	runTime = 5 * time.Second
