@@ -483,7 +483,7 @@ func (r *rates) sample(l *Ledger) {
 	r.count++
 }
 
-// span returns the oldest and the newest sample, and the seconds between them.
+// span returns the oldest sample, the newest sample, and the seconds between them.
 func (r *rates) span() (a, b *Ledger, seconds int) {
 	seconds = max(0, min(r.count, len(r.samples))-1)
 	return &r.samples[max(0, r.count-1-seconds)%len(r.samples)], &r.samples[max(0, r.count-1)%len(r.samples)], seconds

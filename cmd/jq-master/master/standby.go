@@ -10,14 +10,14 @@ import (
 )
 
 // A master that cannot reach its broker accepts jobs but hands out none. It continues to serve
-// pushers while no other master reaches a broker, because its own may come back. A standby that
-// reaches its broker should have the lease instead. So masters that wait for the lease watch their
-// brokers and note in the store whether they reach one. A master that does not reach its broker
-// leaves a free lease to one that does. The lease moves at most once per BrokerWait, however often
-// brokers come and go.
+// pushers while no other master reaches a broker, because its own broker may come back. A standby
+// that reaches its broker should have the lease instead. So masters that wait for the lease watch
+// their brokers and note in the store whether they reach one. A master that does not reach its
+// broker leaves a free lease to one that does. The lease moves at most once per BrokerWait, however
+// often brokers come and go.
 
-// errYield is why a master gives up its lease: for BrokerWait it could not reach its broker, and a
-// standby could.
+// errYield is the error of a master that gives up its lease: for BrokerWait the master could not
+// reach its broker, and a standby could reach one.
 var errYield = errors.New("the broker is away, and a standby reaches one")
 
 // shouldYield reports whether a standby reaches its broker now and this master does not.

@@ -31,8 +31,8 @@ type Memory struct {
 	closed      bool
 }
 
-// memoryJob is a job and, once it has ended, the times when to forget the job and to drop its
-// result.
+// memoryJob holds a job and, once the job has ended, the times when to forget the job and to drop
+// its result.
 type memoryJob struct {
 	*job.Job
 	forget, drop int64

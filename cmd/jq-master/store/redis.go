@@ -292,7 +292,7 @@ func (r *Redis) jobs(ids []job.ID, before ...string) []string {
 }
 
 // Close implements Store. It does not give the lease back: the lease expires, or a master on this
-// host takes it when it sees that this process has ended.
+// host takes it when that master sees that this process has ended.
 func (r *Redis) Close() error {
 	r.mu.Lock()
 	r.closed = true

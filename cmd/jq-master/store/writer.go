@@ -155,8 +155,8 @@ func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 }
 
 // refuseTooLong ends the transitions that have a value longer than Redis's proto-max-bulk-len, and
-// returns the others. At such a value Redis closes the connection, so it must not be sent again. A
-// Redis that does not allow CONFIG GET does not tell its limit: then nothing is refused.
+// returns the others. At such a value Redis closes the connection, so it must not be sent again. If
+// Redis does not allow CONFIG GET, its limit is unknown, and nothing is refused.
 func (r *Redis) refuseTooLong(ctx context.Context, round []*op) []*op {
 	if !slices.ContainsFunc(round, (*op).isLong) {
 		return round
