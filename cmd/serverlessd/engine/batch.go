@@ -70,8 +70,8 @@ func (b *backend) addRunning(batches []*batch, sysid string) bool {
 	return b.sysid == sysid
 }
 
-// startBatch starts a batch, for which a slot has been taken. If held is false because the sysid was
-// lost, or if the daemon hands out no more jobs, it gives the batch back. It does not block.
+// startBatch starts a batch, for which a slot has been taken. If held is false because the sysid
+// was lost, or if the daemon hands out no more jobs, the batch is given back. It does not block.
 func (e *Engine) startBatch(t *batch, held bool) {
 	e.mu.Lock()
 	e.batches[t] = struct{}{}

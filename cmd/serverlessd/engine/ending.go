@@ -71,8 +71,8 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *queuedEnding {
 	return end
 }
 
-// archive ends a job: it keeps the run's data, and passes the data to a job of the next type, if
-// there is one.
+// archive ends a job: it keeps the run's data and, if there is a next type, passes the data to a
+// job of that type.
 func (e *Engine) archive(end *queuedEnding, data []byte, next string) {
 	end.Action = store.EndArchive
 	end.Data = data

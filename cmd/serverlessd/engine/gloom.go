@@ -283,8 +283,8 @@ func (bt *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
 	return bt.engine.endingOf(r, &o), nil
 }
 
-// isNotTaken reports whether err means that no worker got the job, but that one may get it later. It
-// is false if the broker would always refuse this job.
+// isNotTaken reports whether err means that no worker got the job, but a worker may get it later.
+// It is false if the broker would always refuse this job.
 func isNotTaken(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError

@@ -498,8 +498,8 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	return err
 }
 
-// AwaitStored waits until a job is no longer in the journal, because it has reached a store. Its
-// errors are those of the context and of Find, and ErrClosed.
+// AwaitStored waits until a job has left the journal and reached a store. Its errors are those of
+// the context and of Find, and ErrClosed.
 func (j *Journal) AwaitStored(ctx context.Context, id job.ID) (err error) {
 	waited := j.waitUntil(ctx, func() bool {
 		var found bool

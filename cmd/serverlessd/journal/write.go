@@ -33,9 +33,10 @@ type appendRequest struct {
 }
 
 // Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
-// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only after an error of
-// the context may the lines have been accepted nevertheless; then they must never change, otherwise
-// not before Append returns. The context is checked only while the append waits for others.
+// ErrFull, ErrFailed and ErrClosed, wrapped, and the error of the context. Only if the error is the
+// context's may the lines have been accepted nevertheless; then they must never change. Otherwise
+// they must not change before Append returns. The context is checked only while the append waits
+// for others.
 //
 // Appends that wait are committed together, by the first of them that gets turn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {

@@ -260,14 +260,14 @@ func checkURL(body string) error {
 }
 
 // runFault says why a run ended without an outcome of its handler. Without a code the run has not
-// ended: host says why it could not begin on this host for a time, or ctx has ended.
+// ended: host says for what temporary reason it could not begin on this host, or ctx has ended.
 type runFault struct {
 	code, text string
 	host       error
 }
 
-// faultOf returns the fault of an error before a run: with host if it is about a state of this host
-// that passes, otherwise with the code.
+// faultOf returns the fault of an error before a run: with host if the error has a temporary cause
+// on this host, otherwise with the code.
 func faultOf(code string, err error) *runFault {
 	if launch.IsTemporary(err) {
 		return &runFault{host: err}

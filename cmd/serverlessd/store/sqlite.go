@@ -172,7 +172,7 @@ func (d *sqliteDialect) openSideFile(end string) (b sideFile) {
 }
 
 // isReplaced reports whether the file has been removed or replaced since it was opened. A new
-// connection creates a file that is missing, but connections that have the old one use it further.
+// connection creates a missing file, but connections that have the old file continue to use it.
 func (b sideFile) isReplaced() bool {
 	if b.info == nil {
 		return false
@@ -221,8 +221,8 @@ func (d *sqliteDialect) clockZero() time.Time { return d.clock().Add(-d.sinceBoo
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
 func (*sqliteDialect) forUpdate() string  { return "" }
 
-// limit has an expression, because SQLite compiles a statement with LIMIT ? again for each other
-// number: it plans for that number.
+// limit has an expression, because for LIMIT ? SQLite compiles the statement again whenever the
+// number changes: its plan depends on the number.
 func (*sqliteDialect) limit() string { return " LIMIT ?+0" }
 
 func (*sqliteDialect) idIndexHint() string { return "" } // see condition

@@ -71,7 +71,8 @@ type Store interface {
 	// the sum of the payloads reach Bytes.
 	Take(ctx context.Context, t TakeRequest) ([]TakenJob, error)
 	// End writes how runs ended, all in one transaction. counted says for each run whether its end
-	// counted: it does if the sysid still had the lock, or if no daemon had taken the job since.
+	// counted: the end counts if the sysid still had the lock, or if no daemon had taken the job
+	// since.
 	End(ctx context.Context, sysid string, ends []RunEnd) (counted []bool, err error)
 
 	// Sweep does a slice of each kind of maintenance, with at most Limit rows each. It returns what
@@ -80,8 +81,9 @@ type Store interface {
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
 	// Result returns a job's record and data, or ErrNotDone if the job has not ended. Payload
-	// returns its record and payload, which is nil if the store has lost it. They read at most
-	// limit bytes. If the value is longer, they return nil, and the record has its size.
+	// returns the job's record and its payload. The payload is nil if the store has lost it. They
+	// read at most limit bytes. If the value is longer, they return nil, and the record has its
+	// size.
 	Result(ctx context.Context, id job.ID, limit int) (*Record, []byte, error)
 	Payload(ctx context.Context, id job.ID, limit int) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error

@@ -219,7 +219,7 @@ func (s *Web) payload(r *request) error {
 
 // writeData answers a request with a job's result or payload. Large data is read from the store
 // only once the request has one of the buffers for large results. So clients that do not read their
-// results take buffers from each other, but use no more memory, and do not block the store.
+// results compete for the same buffers: they use no more memory, and do not block the store.
 func (s *Web) writeData(r *request, id job.ID, data []byte, size int64, read func(context.Context, job.ID, int) (*store.Record, []byte, error)) (err error) {
 	if size > smallBody || len(data) > smallBody {
 		data = nil
