@@ -68,8 +68,9 @@ func (x *bucket) take(now int64, p *pace) {
 }
 
 // undoTake undoes take for a job that was handed out at startedAt, as far as the passing of time
-// has not done so already. The amount is limited so that the use since then, computed without
-// that job, is never below zero. So the remaining jobs keep to the rate over any span of time.
+// has not done so already. The amount that is given back is limited, so that the use since
+// startedAt, computed without that job, is never below zero. So the remaining jobs keep to the rate
+// over any span of time.
 func (x *bucket) undoTake(now, startedAt int64, p *pace) {
 	if p.step == 0 || startedAt <= x.setAt {
 		return

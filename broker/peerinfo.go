@@ -38,7 +38,7 @@ type SubmitterInfo struct {
 	Jobs  int
 	Bytes int64
 	Types int
-	// Names are up to maxShownNames types of its jobs.
+	// Names are up to maxShownNames of the types of the submitter's jobs.
 	Names [][]byte
 }
 

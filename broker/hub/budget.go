@@ -45,7 +45,7 @@ func (h *Hub) renewCredit(c *Conn) {
 // shedUnread closes connections if the unread output of all peers exceeds its bound, as it may after a
 // step. It closes those with the most unread output, on the port that has more of it.
 func (h *Hub) shedUnread() {
-	// Large bodies are counted with their jobs already, so for workers only what exceeds them
+	// Large bodies count with their jobs, so for workers only the output beyond these bodies
 	// counts.
 	s, w := h.unreadBytes[wire.SubmitPort].Load(), max(0, h.unreadBytes[wire.WorkerPort].Load()-h.core.BigBytes())
 	over, port := s+w-h.cfg.MaxUnread, wire.SubmitPort

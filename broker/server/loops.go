@@ -147,8 +147,8 @@ func duplicateFD(nc net.Conn) (fd int, err error) {
 }
 
 const (
-	// lagPeriod is the interval at which the lag of the loops is measured, sweepPeriod that at
-	// which stalled connections are closed.
+	// lagPeriod is the interval at which the lag of the loops is measured. sweepPeriod is the
+	// interval at which stalled connections are closed.
 	lagPeriod   = time.Second
 	sweepPeriod = 3 * time.Second
 )
