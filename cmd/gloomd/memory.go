@@ -19,8 +19,8 @@ const (
 	minDefault = 64 << 20
 )
 
-// typeMemory is roughly how many bytes a type takes that one job keeps in use: its record and its
-// queue, the figures that the page shows, a finding, and garbage. Types may take a quarter of
+// typeMemory estimates the bytes of a type that is in use because of a single job: its record and
+// its queue, the figures that the page shows, a finding, and garbage. Types may take a quarter of
 // --max-memory, unless --max-types says otherwise.
 const typeMemory = 4 << 10
 

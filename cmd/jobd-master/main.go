@@ -111,7 +111,7 @@ func run(cfg *config.Master) error {
 	return nil
 }
 
-// pageServer is the HTTP interface; the zero value is none.
+// pageServer is the HTTP interface; the zero value serves nothing.
 type pageServer struct {
 	addr string
 	door *door.Door

@@ -20,8 +20,8 @@ type LossyWriter struct {
 	timeout time.Duration
 	lost    atomic.Int64 // lines since the last one that was written
 
-	// LossNotice returns what is written before the first line after lost ones. It is set before the
-	// first Write, and may be nil.
+	// LossNotice returns the text to write before the first line that follows lost lines. It is set
+	// before the first Write, and may be nil.
 	LossNotice func(lost int64) string
 
 	mu       sync.Mutex

@@ -487,8 +487,8 @@ func TestRunningProcessesNeedNoThreads(t *testing.T) {
 	}
 }
 
-// TestSpareThreads is about a runtime that has no thread left when the system allows no more: it
-// aborts the program.
+// TestSpareThreads: the runtime keeps spare threads. If it needed another thread when the system
+// allows none, it would abort the program.
 func TestSpareThreads(t *testing.T) {
 	run(t, "true")
 	if got := threads(t); got < spareThreads {

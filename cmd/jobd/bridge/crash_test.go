@@ -39,8 +39,8 @@ func newCrash(t *testing.T, orphans string) *crash {
 	return &crash{testSite: s, orphans: orphans}
 }
 
-// config has a lease that is long enough for a daemon that gets no processor for seconds; otherwise
-// it would be considered dead. Rows of a daemon whose process has ended are settled at once.
+// config has a long lease: with a short one, a daemon that gets no processor for seconds would be
+// considered dead. Rows of a daemon whose process has ended are settled at once.
 func (c *crash) config(name string, concurrency int) config.Worker {
 	cfg := c.testSite.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second

@@ -60,7 +60,7 @@ type ManualResult struct {
 	Status   string // the status found, if not accepted
 }
 
-// Result is how a row ends.
+// Result describes how a row ends.
 type Result struct {
 	ID             int64
 	Started        int64 // the row's time_started, UNIX seconds; 0 if it is not known

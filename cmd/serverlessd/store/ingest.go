@@ -15,7 +15,7 @@ const (
 	// maxBacklog bounds the age that a job without a delay gets when it is ingested, in case the
 	// host's clock has jumped.
 	maxBacklog = 24 * time.Hour
-	// maxJitter is how much the difference between two clocks may change without being noticed.
+	// maxJitter is the largest change in the difference between two clocks that is ignored.
 	maxJitter = 100 * time.Millisecond
 )
 

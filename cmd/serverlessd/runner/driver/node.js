@@ -35,7 +35,7 @@
       const data = r.data ?? '';
       return [r.status ?? 200, typeof data === 'string' || data instanceof Uint8Array ? data : JSON.stringify(data)];
     }
-    throw new TypeError('the handler returned neither nothing, a number, a string nor {status, data}');
+    throw new TypeError('the handler must return nothing, a number, a string or {status, data}');
   }
 
   async function run(frame, bytes) {

@@ -96,7 +96,7 @@ final class Context
             $data = $r['data'] ?? '';
             return [$r['status'] ?? 200, is_string($data) ? $data : json_encode($data)];
         }
-        throw new \TypeError('the handler returned neither nothing, a number, a string nor an array with status and data');
+        throw new \TypeError('the handler must return nothing, a number, a string or an array with status and data');
     }
 }
 

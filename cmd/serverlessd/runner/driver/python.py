@@ -55,7 +55,7 @@ def main():
             return 200, encoded(r)
         if isinstance(r, dict) and ("status" in r or "data" in r):
             return r.get("status", 200), encoded(r.get("data"))
-        raise TypeError("the handler returned neither nothing, a number, a string nor a dict with status and data")
+        raise TypeError("the handler must return nothing, a number, a string or a dict with status and data")
 
     def run(frame, raw):
         try:
