@@ -45,8 +45,8 @@ type JobInfo struct {
 	// the pattern of the rule by which it does.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Hold is what a waiting job waits for. DelayLeft is how long its delay still lasts. Limits
-	// are the limits of its type.
+	// Hold says what a waiting job waits for. DelayLeft is the rest of the job's delay. Limits are
+	// the limits of its type.
 	Hold      Hold
 	DelayLeft time.Duration
 	Limits    TypeLimits

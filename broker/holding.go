@@ -6,7 +6,7 @@ import (
 	"gloom/broker/container"
 )
 
-// holding is what one submitter has in one queue: its jobs, their counts, and whether the
+// holding holds the jobs that one submitter has in one queue, their counts, and whether the
 // submitter is still there. Detached jobs belong to holdings without a submitter.
 type holding struct {
 	number uint32

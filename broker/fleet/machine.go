@@ -77,7 +77,7 @@ type Event struct {
 	Reason string // why the broker was lost
 }
 
-// EventKind is what happened.
+// EventKind says what happened.
 type EventKind uint8
 
 // BrokerJoined: jobs can be lent to and borrowed from a broker from now on. BrokerLost: a broker

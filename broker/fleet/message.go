@@ -23,7 +23,7 @@ const (
 // headerBytes is roughly the size of a message without its items, in bytes.
 const headerBytes = 256
 
-// Items are what the stream from one broker to another carries.
+// The stream from one broker to another carries items.
 const (
 	itemOffer    = 'o' // fields: type, priority, age, jobs
 	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or grantNoWorkers

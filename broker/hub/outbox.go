@@ -60,7 +60,7 @@ type mark struct {
 	answers int
 }
 
-// UnframedResult is what a connection of an unframed sink gets besides its output.
+// UnframedResult holds what a connection of an unframed sink gets besides its output.
 type UnframedResult struct {
 	Accepted bool      // the request was accepted
 	Failed   wire.Code // the code with which the request was refused or the job failed, or 0

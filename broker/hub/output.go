@@ -50,7 +50,7 @@ type Output struct {
 	// Abort reports that the connection is to be closed at once, and that nothing more is
 	// written.
 	Abort bool
-	// Unframed is what the connection has got so far, if the sink is unframed.
+	// Unframed holds what the connection has received so far, if the sink is unframed.
 	Unframed UnframedResult
 }
 

@@ -61,7 +61,7 @@ const (
 	closed
 )
 
-// readState is what a connection waits for before it is read again.
+// readState says what a connection waits for before it is read again.
 type readState uint8
 
 const (

@@ -37,9 +37,9 @@ var noise = func() []byte {
 
 func (g *generator) percent(n int) bool { return g.rng.IntN(100) < n }
 
-// number returns the number that the profile has under a name. chance takes this number as a
-// probability in percent, and returns true that often. below takes it as a bound, and returns a
-// random number below the bound.
+// number returns the profile's number with this name. chance takes this number as a probability in
+// percent, and returns true that often. below takes it as a bound, and returns a random number
+// below the bound.
 func (g *generator) number(name string) int  { return g.p.numbers.get(name) }
 func (g *generator) chance(name string) bool { return g.percent(g.number(name)) }
 func (g *generator) below(name string) int   { return g.rng.IntN(g.number(name)) }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Leftovers is what a drain still waits for.
+// Leftovers describes what a drain still waits for.
 type Leftovers struct {
 	Running, Borrowed, Queued, Delayed uint64 // jobs
 	Unread                             int    // bytes of frames that submitters have not read
