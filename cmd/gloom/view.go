@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// view is what happened between two samples.
+// view holds what happened between two samples.
 type view struct {
 	Time     time.Time `json:"time"`
 	Interval float64   `json:"interval_seconds"`

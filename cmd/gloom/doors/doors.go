@@ -41,7 +41,7 @@ type Worker struct {
 	Silent bool `json:"silent,omitempty"` // it has not asked for jobs, or does not answer
 }
 
-// status is what all daemons report about themselves.
+// status holds what all daemons report about themselves.
 type status struct {
 	Version string           `json:"version"`
 	Uptime  float64          `json:"uptime"`

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// lease is what this daemon knows about its own lease. The time counts from when the renewing
-// statement was sent, so the real lease lasts at least as long.
+// lease holds what this daemon knows about its own lease. The time counts from the moment when the
+// renewing statement was sent, so the real lease lasts at least as long.
 type lease struct {
 	mu        sync.Mutex // guards the fields below
 	term      time.Duration

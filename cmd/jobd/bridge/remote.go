@@ -89,7 +89,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 	}
 }
 
-// runResult is what a broker's answer means for a row.
+// runResult says what a broker's answer means for a row.
 type runResult uint8
 
 const (

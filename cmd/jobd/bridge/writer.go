@@ -16,7 +16,7 @@ import (
 // spooled, the row is settled later with this incarnation.
 var errStopped = errors.New("daemon is stopping")
 
-// changeKind is what a change does to its row.
+// changeKind says what a change does to its row.
 type changeKind uint8
 
 const (

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Daemon is what a worker knows about itself without asking the database.
+// Daemon holds what a worker knows about itself without asking the database.
 type Daemon struct {
 	// Table names the table: workers with the same table run the same rows.
 	Table   string   `json:"table"`

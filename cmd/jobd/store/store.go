@@ -136,7 +136,7 @@ type OrphanPolicy struct {
 	Except  []int64 // rows that are not settled
 }
 
-// SettleResult is what a settlement changed.
+// SettleResult describes what a settlement changed.
 type SettleResult struct {
 	Requeued   int              // rows that wait again
 	Failed     map[int64]string // rows that have ended, and their targets

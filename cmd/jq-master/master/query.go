@@ -194,7 +194,7 @@ func silenceOf(askers []serverSeen, name string, now int64) (served bool, since 
 	return true, time.Duration(now-at) * time.Millisecond
 }
 
-// Action is what operators can do to one job or to many.
+// Action names something that operators can do to one job or to many.
 type Action struct {
 	appliesTo func(job.State) bool
 	apply     func(c *machine, id job.ID, reply func(error))

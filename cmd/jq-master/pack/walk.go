@@ -35,7 +35,7 @@ var kindNames = [...]string{"nothing", "null", "boolean", "integer", "integer", 
 
 func (k Kind) String() string { return kindNames[k] }
 
-// head is what the first bytes of a value say about it.
+// head holds what the first bytes of a value say about the value.
 type head struct {
 	kind    Kind
 	size    int    // bytes of the head; for a scalar, of the whole value

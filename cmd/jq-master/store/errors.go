@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// kind is what an error of Redis means for the caller.
+// kind says what an error of Redis means for the caller.
 type kind int
 
 const (

@@ -35,7 +35,7 @@ const (
 	connWait        = time.Second // bounds the wait for a connection that has room
 )
 
-// typeWorkers is what the engine knows of the Gloom workers of a jobtype.
+// typeWorkers holds what the engine knows about the Gloom workers of a jobtype.
 type typeWorkers struct {
 	capacity   int           // how many jobs they take at a time
 	busy       int           // how many are at the broker

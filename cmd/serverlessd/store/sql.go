@@ -24,7 +24,7 @@ const (
 	maxNames = 512
 )
 
-// dialect is what differs between databases.
+// dialect provides what differs between databases.
 type dialect interface {
 	name() string
 	// open returns the pool of connections that write, and the pool of those that read.

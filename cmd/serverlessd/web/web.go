@@ -119,7 +119,7 @@ type request struct {
 	jobtype      string // client and type of a typed action
 }
 
-// action is what can be requested with a path.
+// action describes what can be requested with a path.
 type action struct {
 	methods   string // allowed methods, separated by commas
 	query     string // allowed parameters, separated by commas
