@@ -73,8 +73,8 @@ type notifyFunc func()
 
 func (f notifyFunc) notify() { f() }
 
-// connClient is what a connection serves. Its methods are called by the reading goroutine, with
-// mu held.
+// connClient is the user of a connection: a session or a socket. Its methods are called by the
+// reading goroutine, with mu held.
 type connClient interface {
 	// onReply acts on the reply to a request; refusal is nil for ok. A submit without ack counts as
 	// accepted once a later frame proves that it was.

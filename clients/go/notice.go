@@ -2,7 +2,7 @@ package gloom
 
 import "time"
 
-// Event is what a Notice is about, in plain words.
+// Event says in plain words what a Notice is about.
 type Event string
 
 const (

@@ -77,7 +77,7 @@ type Worker struct {
 	giveUpErrs []error    // why sockets were given up
 }
 
-// Serving is what a worker with Take serves.
+// Serving says what a worker with Take serves.
 type Serving struct {
 	Types, Except []string
 	Prefetch      int // how many jobs may be out; 0 for no new ones

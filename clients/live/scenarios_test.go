@@ -1,6 +1,6 @@
 package live
 
-// scenarios are what every client must pass.
+// scenarios holds the scenarios that every client must pass.
 var scenarios = []struct {
 	name string
 	run  func(*world)
