@@ -15,7 +15,7 @@ func (p Port) String() string {
 	return "submitter port"
 }
 
-// Verb is what a request asks for. The zero Verb asks for nothing.
+// Verb says what a request asks for. The zero Verb asks for nothing.
 type Verb uint8
 
 const (
