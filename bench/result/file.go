@@ -32,7 +32,7 @@ type Run struct {
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// Server is what was measured.
+// Server describes the server that was measured.
 type Server struct {
 	Kind    string `json:"kind"`
 	Title   string `json:"title"`

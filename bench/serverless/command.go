@@ -11,7 +11,7 @@ import (
 	"gloom/bench/result"
 )
 
-// Report is what --out writes.
+// Report is the content of the file that --out names.
 type Report struct {
 	result.Environment
 	Options Options `json:"options"`

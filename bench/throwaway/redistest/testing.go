@@ -2,7 +2,7 @@ package redistest
 
 import "context"
 
-// TB is what this package needs of a test or a benchmark.
+// TB has the methods of a test or a benchmark that this package needs.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
