@@ -50,7 +50,7 @@ type JobInfo struct {
 	Hold      Hold
 	DelayLeft time.Duration
 	Limits    TypeLimits
-	// Outcome is how an ended job ended, Reason why it has no answer.
+	// Outcome says how an ended job ended. Reason says why the job has no answer.
 	Outcome Outcome
 	Reason  Reason
 }

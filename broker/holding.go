@@ -18,7 +18,7 @@ type holding struct {
 	// state.
 	jobs, runs             jobList
 	queued, delayed, ended int
-	// bytes is the weight of its jobs, runBytes that of its running jobs.
+	// bytes is the weight of all jobs of the holding, runBytes that of its running jobs.
 	bytes, runBytes int64
 	// isDead reports that the submitter is lost: waiting jobs are abandoned and will be swept,
 	// running jobs are unwanted.

@@ -16,7 +16,7 @@ const (
 	FailingFor = time.Minute
 )
 
-// State is the set of conditions, and when each was first seen.
+// State holds the conditions, and the time when each was first seen.
 type State struct {
 	found   finding.List
 	memory  finding.Tracker
