@@ -34,8 +34,8 @@ type operator struct {
 	detected bool  // set once it is known whether a broker or a door answers
 }
 
-// requestTimeout bounds one request, maxAnswer its answer in bytes: four times the most that
-// brokers send.
+// requestTimeout bounds one request. maxAnswer bounds its answer, in bytes: four times the most
+// that brokers send.
 const (
 	requestTimeout = 10 * time.Second
 	maxAnswer      = 64 << 20

@@ -17,7 +17,7 @@ import (
 // maxPage limits the items of a reply. maxBusiest limits the targets in the statistics.
 const maxPage, maxBusiest = 500, 20
 
-// maxFound bounds the findings in a reply, maxFolded those in the statistics.
+// maxFound bounds the findings in a reply. maxFolded bounds those in the statistics.
 const maxFound, maxFolded = 1000, 20
 
 // stats returns the statistics. As pages request them all the time, they are encoded only once

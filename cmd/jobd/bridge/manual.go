@@ -16,7 +16,7 @@ type manualWait struct {
 	results chan<- manualResult // the channel of the call, with room for the results of all its jobs
 }
 
-// manualResult is how a job ended, or why it did not run.
+// manualResult says how a job ended, or why it did not run.
 type manualResult struct {
 	id      int64
 	outcome control.Outcome

@@ -11,8 +11,8 @@ type endedEntry struct {
 	endedAt int64 // when it ended, on the clock
 }
 
-// addEnded adds a job to the ended ones. forget is when to forget the job, drop when to drop its
-// result (0: it has none).
+// addEnded adds a job to the ended ones. forget is the time to forget the job. drop is the time to
+// drop its result (0: it has none).
 func (m *machine) addEnded(r *record, forget, drop int64) {
 	p := r.ensureRunInfo()
 	if r.HoldsKey(m.wallTime) {

@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// answerTimeout bounds the time for a worker's answer, connectTimeout the time to connect.
+	// answerTimeout bounds the time for a worker's answer. connectTimeout bounds the time to
+	// connect.
 	answerTimeout  = 5 * time.Second
 	connectTimeout = 5 * time.Second
 	idleTimeout    = 90 * time.Second

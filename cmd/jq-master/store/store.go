@@ -74,8 +74,8 @@ type Store interface {
 	//	revive    error or cancelled to queued, or retrying without Due: an operator's retry
 	//	postpone  queued or retrying, with another Due or Priority
 	//
-	// Once the job has ended, forget is when to forget it, and drop when to drop its result (0: it
-	// has none), in milliseconds since 1970.
+	// Once the job has ended, forget is the time to forget it, and drop is the time to drop its
+	// result (0: it has none), both in milliseconds since 1970.
 	Move(old, j *job.Job, forget, drop int64, done func(error))
 	// Fetch drops results that were fetched or have expired.
 	Fetch(ids []job.ID, done func(error))

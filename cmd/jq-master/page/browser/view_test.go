@@ -217,7 +217,7 @@ func TestMissingScopeIsExplained(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// hostile are texts that do harm unless they are shown as plain text.
+// hostile holds texts that do harm unless they are shown as plain text.
 var hostile = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`, `'-alert(1)-'${window.harm=4}`,
 	"\u202eturned", `../../v1/jobs?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 190),
