@@ -4,8 +4,8 @@ package broker
 // ended without an answer. Package wording puts it into words.
 type Reason struct {
 	Why Why
-	// Have is the present number, Overdue how many of these are overdue runs, Need how much
-	// would be added, and Limit the limit.
+	// Have is the present number, and Overdue counts the overdue runs in it. Need is the amount
+	// that would be added, and Limit is the limit.
 	Overdue           int32
 	Have, Need, Limit int64
 	// Text is a worker's text, or the name of a type.
