@@ -197,7 +197,7 @@ func TestOverlongWaitIsReported(t *testing.T) {
 		found     int // the first second with the finding; 0: never
 		want      string
 	}{
-		"overtaken": {true, 0, 2, "19 of 20 jobs waited less than 16µs; others go first"},
+		"overtaken": {true, 0, 2, "19 of 20 jobs waited less than 16µs; other jobs go first"},
 		"not so":    {false, 0, 11, "19 of 20 jobs waited less than 16µs; the runs before it take long"},
 		"held back": {true, 1, 0, ""},
 	} {
