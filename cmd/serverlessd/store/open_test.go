@@ -154,7 +154,7 @@ func TestFilesBesideReplaced(t *testing.T) {
 				for range 2 {
 					_, err := s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
 					checkError(t, err, ErrUnwell)
-					if !strings.Contains(err.Error(), end+" was removed or replaced") {
+					if !strings.Contains(err.Error(), end+" file beside it) was removed or replaced") {
 						t.Errorf("the reason is %v", err)
 					}
 				}
