@@ -35,11 +35,11 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of the long names of types
-	// spareTypes, letterTypes and keptTypes are the types not in use, the longest unused first.
-	// letterTypes are remembered while they have dead letters, keptTypes until ForgetType.
-	spareTypes, letterTypes, keptTypes container.Ring[jobType]
-	forgotten                          Ledger // the ledgers of forgotten types, added up
-	otherStats                         TypeStats
+	// spareTypes, typesWithLetters and keptTypes are the types not in use, the longest unused first.
+	// typesWithLetters are remembered while they have dead letters, keptTypes until ForgetType.
+	spareTypes, typesWithLetters, keptTypes container.Ring[jobType]
+	forgotten                               Ledger // the ledgers of forgotten types, added up
+	otherStats                              TypeStats
 
 	pools          container.Slots[pool]
 	poolsByKey     map[string]*pool
@@ -206,7 +206,7 @@ func (b *Broker) end() []Effect {
 	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenHeld() {
 		b.match()
 	}
-	if b.letterTypes.Len() > 0 {
+	if b.typesWithLetters.Len() > 0 {
 		b.dropUnusedLetters()
 	}
 	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.Len() > 0 {

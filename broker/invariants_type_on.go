@@ -40,7 +40,7 @@ func (v *census) checkKinds() {
 		must(n == k.idle.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idle.Len(), n)
 	}
 	must(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
-	must(spare == b.unusedTypes() && dead == b.letterTypes.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.letterTypes.Len(), spare, dead)
+	must(spare == b.unusedTypes() && dead == b.typesWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.typesWithLetters.Len(), spare, dead)
 	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }

@@ -45,7 +45,7 @@ type jobType struct {
 	pace     // of the rate limit
 	rate     bucket
 	timerPos int32 // position of the rate's timer in Broker.timers while it holds jobs back, or -1
-	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
+	// borrowers counts the brokers among the workers, borrowedRuns the jobs of other brokers
 	// that run here.
 	borrowers, borrowedRuns int32
 	unusedHoldings          int // how many of its holdings are in Broker.unusedHoldings
@@ -138,7 +138,9 @@ func (b *Broker) typesExceedLimit(added int) bool {
 }
 
 // TypesInUse returns how many types count against MaxTypes.
-func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.letterTypes.Len() }
+func (b *Broker) TypesInUse() int {
+	return len(b.typesByName) - b.unusedTypes() - b.typesWithLetters.Len()
+}
 
 func (b *Broker) tooManyTypes() Reason {
 	return Reason{Why: TooManyTypes, Limit: int64(b.cfg.MaxTypes)}
@@ -152,7 +154,7 @@ func (b *Broker) reviewUse(k *jobType) {
 	switch {
 	case k.inUse():
 	case k.letters.n > 0:
-		ring = &b.letterTypes
+		ring = &b.typesWithLetters
 	case b.isKept(k):
 		ring = &b.keptTypes
 	default:
@@ -175,8 +177,8 @@ func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len
 // dropUnusedLetters forgets dead letters of unused types if types in use need the room. The type
 // that has been unused longest loses its letters first.
 func (b *Broker) dropUnusedLetters() {
-	for c := b.cfg.MaxTypes; c > 0 && b.letterTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
-		k := b.letterTypes.First()
+	for c := b.cfg.MaxTypes; c > 0 && b.typesWithLetters.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
+		k := b.typesWithLetters.First()
 		for k.letters.n > 0 {
 			b.deadLetters.drop(b, k, k.letters.firstFrom(0))
 		}

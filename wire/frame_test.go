@@ -54,14 +54,14 @@ func TestSplitFrameCapacity(t *testing.T) {
 	}
 }
 
-// splitter collects the messages of a stream that arrives in pieces.
-type splitter struct {
+// frameCollector collects the messages of a stream that arrives in pieces.
+type frameCollector struct {
 	buf      []byte
 	payloads [][]byte
 	err      *wire.Error
 }
 
-func (s *splitter) feed(piece []byte, max int) {
+func (s *frameCollector) feed(piece []byte, max int) {
 	s.buf = append(s.buf, piece...)
 	for s.err == nil {
 		payload, used, err := wire.SplitFrame(s.buf, max)
@@ -73,7 +73,7 @@ func (s *splitter) feed(piece []byte, max int) {
 	}
 }
 
-func (s *splitter) String() string {
+func (s *frameCollector) String() string {
 	return fmt.Sprintf("%q, left %q, error %v", s.payloads, s.buf, s.err)
 }
 
@@ -98,7 +98,7 @@ func TestStreamsCutAnywhere(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		stream, _, payloads := goldenStreamOf(t, port)
 		for cut := range len(stream) + 1 {
-			var s splitter
+			var s frameCollector
 			s.feed(stream[:cut], max)
 			s.feed(stream[cut:], max)
 			if len(s.payloads) != len(payloads) || len(s.buf) != 0 || s.err != nil {
@@ -116,17 +116,17 @@ func TestStreamsCutAnywhere(t *testing.T) {
 func TestGoldenStreamsCutAnywhere(t *testing.T) {
 	for _, c := range loadGolden[goldenStream](t, "streams.json") {
 		data := goldenCase{Hex: c.Hex}.payload(t)
-		var complete splitter
+		var complete frameCollector
 		complete.feed(data, c.MaxFrame)
 		for cut := range len(data) + 1 {
-			var s splitter
+			var s frameCollector
 			s.feed(data[:cut], c.MaxFrame)
 			s.feed(data[cut:], c.MaxFrame)
 			if s.String() != complete.String() {
 				t.Errorf("%s cut at %d: %v, whole: %v", c.Name, cut, &s, &complete)
 			}
 		}
-		var s splitter
+		var s frameCollector
 		for i := range data {
 			s.feed(data[i:i+1], c.MaxFrame)
 		}

@@ -130,7 +130,7 @@ func FuzzSplit(f *testing.F) {
 		f.Add(goldenCase{Hex: c.Hex}.payload(f), []byte{1, 3, 2}, uint16(c.MaxFrame))
 	}
 	f.Fuzz(func(t *testing.T, stream, sizes []byte, max uint16) {
-		var complete, pieces splitter
+		var complete, pieces frameCollector
 		complete.feed(stream, int(max))
 		rest := stream
 		for i := 0; len(rest) > 0; i++ {

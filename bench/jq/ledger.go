@@ -12,12 +12,12 @@ import (
 
 // ledger records what has happened to each job of a round.
 type ledger struct {
-	sent    []time.Time
-	runs    []atomic.Int32
-	ends    atomic.Int64
-	total   int64
-	anyJobs bool          // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
-	done    chan struct{} // closed when all jobs have ended, or at the first error
+	sent          []time.Time
+	runs          []atomic.Int32
+	ends          atomic.Int64
+	total         int64
+	skipJobChecks bool          // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
+	done          chan struct{} // closed when all jobs have ended, or at the first error
 
 	mu      sync.Mutex // guards the following
 	latency *hdrhistogram.Histogram
@@ -33,7 +33,7 @@ func newLedger(jobs int) *ledger {
 }
 
 func (l *ledger) recordRun(n int) {
-	if l.anyJobs {
+	if l.skipJobChecks {
 		return
 	}
 	if n >= len(l.runs) {
@@ -44,7 +44,7 @@ func (l *ledger) recordRun(n int) {
 }
 
 func (l *ledger) recordEnd(n int) {
-	if !l.anyJobs {
+	if !l.skipJobChecks {
 		elapsed := time.Since(l.sent[n])
 		l.mu.Lock()
 		l.latency.RecordValue(elapsed.Microseconds())

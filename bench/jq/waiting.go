@@ -104,7 +104,7 @@ func (s *servers) changeConstraint(method string, i int, text string) error {
 // handOut has workers run r.Jobs of the waiting jobs, and then dismisses the workers.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	b := newLedger(r.Jobs)
-	b.anyJobs = true
+	b.skipJobChecks = true
 	start := time.Now()
 	w, err := startWorkers(s.master.Addr, o, b)
 	if err != nil {

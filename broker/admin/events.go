@@ -120,9 +120,9 @@ func send(w http.ResponseWriter, ctl *http.ResponseController, event string, dat
 	return err == nil && ctl.Flush() == nil
 }
 
-// getSorted answers with the matching types, sorted. Its cursor is a position in the sorted
+// getSortedTypes answers with the matching types, sorted. Its cursor is a position in the sorted
 // list, which changes over time.
-func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getSortedTypes(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := pageParams(r)
 	if err != nil {
 		return err

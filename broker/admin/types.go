@@ -62,7 +62,7 @@ func parseName(key, v string) ([]byte, error) {
 
 func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	if q := r.URL.Query(); q.Has("sort") || q.Has("filter") {
-		return a.getSorted(w, r)
+		return a.getSortedTypes(w, r)
 	}
 	h := a.srv.Hub()
 	survey := takeSurvey(h)

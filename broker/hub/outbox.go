@@ -14,7 +14,7 @@ import (
 // takes everything that has been appended, writes it, and only then takes more.
 type outbox struct {
 	// The hub's lock guards these fields: what has been appended and not taken. It is in
-	// sealedPieces and then in buf, which begins at position sealed of the stream. The owner
+	// sealedPieces and then in buf, which begins at position sealedEnd of the stream. The owner
 	// has taken the stream up to position takenEnd.
 	sealedPieces        []piece
 	buf                 []byte

@@ -48,7 +48,7 @@ func TestInputInPieces(t *testing.T) {
 		lp := &loop{srv: s, batch: s.newBatch()}
 		lp.sink = s.hub.NewSink(hub.SinkOwner{Wake: func() {}})
 		p := lp.newConn(nullSource{}, wire.SubmitPort, "test")
-		p.input.maxUnaided = math.MaxInt
+		p.input.maxOwnAlloc = math.MaxInt
 		lp.openConn(p)
 		var out []byte
 		for left := stream; len(left) > 0; {

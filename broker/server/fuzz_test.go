@@ -21,7 +21,7 @@ func FuzzInput(f *testing.F) {
 		const max = 2 * minBigFrame
 		// Some of the frames are big ones.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
-		in := input{pool: &container.Buffers{MaxBytes: maxPool}, maxPayload: max, maxUnaided: int(limit)}
+		in := input{pool: &container.Buffers{MaxBytes: maxPool}, maxPayload: max, maxOwnAlloc: int(limit)}
 		var want, got [][]byte
 		var bad, refused bool
 		for left := stream; ; {

@@ -69,7 +69,7 @@ func (c *conn) decode(b *batch) {
 			c.offloadGrow()
 		case payload == nil:
 			return
-		case stable && len(payload) > c.input.maxUnaided:
+		case stable && len(payload) > c.input.maxOwnAlloc:
 			c.loop.runBatch()
 			c.offloadDecode(payload)
 		default:
@@ -119,9 +119,9 @@ type input struct {
 	size  int
 	// inUse reports that frame is whole, and that its payload is in use until release.
 	inUse bool
-	// maxUnaided is the largest buffer, in bytes, that input allocates for a big frame by itself.
+	// maxOwnAlloc is the largest buffer, in bytes, that input allocates for a big frame by itself.
 	// For a larger one it sets growTo, and the caller grows the frame to that many bytes.
-	maxUnaided, growTo int
+	maxOwnAlloc, growTo int
 	// rest is input that waits for the next turn, beginning at restAt.
 	rest   []byte
 	restAt int
@@ -191,15 +191,15 @@ func (in *input) fillFrame(size int) {
 	n := min(len(in.data), size-len(in.frame))
 	if need := len(in.frame) + n; need > cap(in.frame) {
 		room := min(size, maxGrowth*need)
-		if need <= in.maxUnaided {
-			room = min(room, in.maxUnaided)
+		if need <= in.maxOwnAlloc {
+			room = min(room, in.maxOwnAlloc)
 		}
 		switch {
 		case !in.isBig():
 			old := in.frame
 			in.frame = append(in.pool.Get(room), old...)
 			in.pool.Put(old)
-		case room > in.maxUnaided:
+		case room > in.maxOwnAlloc:
 			in.growTo = room
 			return
 		default:

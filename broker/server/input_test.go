@@ -118,7 +118,7 @@ func TestInputAssembly(t *testing.T) {
 			if announced/step > 200_000 {
 				continue
 			}
-			in := input{maxPayload: announced, maxUnaided: math.MaxInt}
+			in := input{maxPayload: announced, maxOwnAlloc: math.MaxInt}
 			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announced)))
 			if payload, _, err := in.next(); payload != nil || len(in.data) > 0 || err != nil {
 				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)

@@ -276,8 +276,8 @@ func (lp *loop) beginTurn(c *conn, minBusy int) {
 		lp.cutTurns++ // the turn before this one was cut short
 	}
 	busy := max(lp.cutTurns, lp.lastCutTurns, minBusy)
-	if c.input.maxUnaided = minOffload; busy > 1 {
-		c.input.maxUnaided = minBigFrame
+	if c.input.maxOwnAlloc = minOffload; busy > 1 {
+		c.input.maxOwnAlloc = minBigFrame
 	}
 	lp.batch.turnFrames = 0
 	lp.batch.turnEnd = now + int64(max(minTurnTime, min(maxTurnTime, maxRoundTime/time.Duration(busy+1))))

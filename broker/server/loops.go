@@ -101,7 +101,7 @@ func (l *loops) stop() {
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	c := &conn{srv: lp.srv, loop: lp, source: src, port: port, remote: remote, readLimit: minReadLimit}
-	c.input = input{pool: lp.pool, maxPayload: lp.srv.opt.MaxFrame, maxUnaided: minOffload}
+	c.input = input{pool: lp.pool, maxPayload: lp.srv.opt.MaxFrame, maxOwnAlloc: minOffload}
 	if c.unauthenticated() {
 		c.input.maxPayload = min(c.input.maxPayload, helloFrame)
 	}

@@ -58,7 +58,7 @@ type Options struct {
 	// limit. Beyond it, the connections with the most unread bytes are closed.
 	MaxUnread int64
 	// MaxInbound bounds the bytes of frames that have not fully arrived, of all connections
-	// together. Beyond it, the connections with the most of these bytes are closed.
+	// together. Beyond it, the connections that hold the most of these bytes are closed.
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int

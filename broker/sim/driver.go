@@ -270,7 +270,7 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for the unknown peer %d", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.CreditSpent}
+		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, creditSpent: e.CreditSpent}
 		if e.Code != 0 {
 			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) && e.Run == 0 {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))

@@ -11,19 +11,19 @@ import (
 // frame is a frame that a peer must get. Only the parts that the protocol defines are compared:
 // an empty reason stands for any text.
 type frame struct {
-	op      broker.Op
-	code    broker.Code
-	peer    int
-	id      string
-	typ     string
-	body    []byte
-	reason  string
-	state   string
-	headers []byte
-	spent   bool
-	delay   int64       // for a job that is to be retried later or is given back
-	run     int         // the number of the borrowed job, in frames for a lender
-	loan    broker.Loan // in a job frame for a borrower
+	op          broker.Op
+	code        broker.Code
+	peer        int
+	id          string
+	typ         string
+	body        []byte
+	reason      string
+	state       string
+	headers     []byte
+	creditSpent bool
+	delay       int64       // for a job that is to be retried later or is given back
+	run         int         // the number of the borrowed job, in frames for a lender
+	loan        broker.Loan // in a job frame for a borrower
 }
 
 // jobState is the state of a job that holds its id.

@@ -137,7 +137,7 @@ func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
 		f.headers = j.headers
 	}
 	w.credit -= len(f.id) + len(f.typ) + len(f.headers) + len(f.body)
-	f.spent = w.credit <= 0
+	f.creditSpent = w.credit <= 0
 	if w.borrows {
 		f.loan = j.loan(o.now)
 	}

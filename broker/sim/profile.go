@@ -61,11 +61,11 @@ func (n numbers) set(text string) {
 // to keep this number of submitters and workers connected. The ledgers are compared after every
 // ledgerEvery commands. maxGroups is the largest number of groups of a job.
 //
-// The others are chances in percent: that a command has the same time as the one before it
-// (sameTime), that a submit takes a new id (churn) or has an option (delay to groups), that a join
-// lists several types, that a change of a setting changes another one, too (extraSetting), and that
-// a worker asks for prefetch (named) or notices. If wild is not 0, priorities are spread over all
-// of int64.
+// The others are chances in percent. sameTime: a command has the same time as the one before it.
+// churn: a submit takes a new id. delay to groups: a submit has that option. several: a join lists
+// several types. extraSetting: a change of a setting changes another one, too. named and notices: a
+// worker asks for prefetch or for notices. If wild is not 0, priorities are spread over all of
+// int64.
 const plainNumbers = `
 	submit=100 respond=70 join=25 gone=8 expelled=3 submitter=3 worker=5 tick=10
 	minSteps=40 maxSteps=200 ids=8 types=2 priorities=3 submitters=3 workers=3 ledgerEvery=1 maxGroups=0 sameTime=70 churn=0

@@ -20,9 +20,9 @@ const (
 	maxUnsent = 1 << 20
 	// maxKeptBuffer is the largest buffer that is kept for reuse, in bytes.
 	maxKeptBuffer = 256 << 10
-	// finalWriteTime is how long a connection is still read after a write has failed: the broker
+	// readAfterFailedWrite is how long a connection is still read after a write has failed: the broker
 	// may have sent the reason.
-	finalWriteTime = 250 * time.Millisecond
+	readAfterFailedWrite = 250 * time.Millisecond
 	// maxSilentBeats is how many beats may pass without a byte from the broker.
 	maxSilentBeats = 3
 )
@@ -251,7 +251,7 @@ func (c *conn) writeLoop() {
 			}
 		}
 		if err != nil {
-			time.AfterFunc(finalWriteTime, func() { c.fail(err) })
+			time.AfterFunc(readAfterFailedWrite, func() { c.fail(err) })
 			return
 		}
 	}

@@ -178,8 +178,8 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 		}
 		return nil, f
 	}
-	// If several dead letters have the id, this shows the oldest of the first type, which a retry
-	// would take.
+	// If several dead letters have the id, show the oldest one of the type listed first: that is the
+	// one that a retry would take.
 	err = o.call(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
 	return raw, err
 }

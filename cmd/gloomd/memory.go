@@ -53,7 +53,7 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 			continue
 		}
 		if *s.limit == 0 && s.flag != "dead-bytes" && cli.IsSet(f, "max-memory") {
-			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "means no limit, but --max-memory is one"}
+			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "means no limit, which contradicts --max-memory"}
 		}
 		sum += *s.limit
 		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.FormatBytes(*s.limit)))

@@ -94,7 +94,7 @@ func TestMemoryErrors(t *testing.T) {
 	for _, c := range []struct{ args, flag, want string }{
 		{"--max-memory=1GiB --max-bytes=2GiB", "max-memory", "--max-memory 1.0GiB: is less than --max-bytes 2.0GiB"},
 		{"--max-memory=1GiB --max-bytes=900MiB --max-inbound=200MiB", "max-memory", "is less than --max-bytes 900MiB and --max-inbound 200MiB"},
-		{"--max-memory=1GiB --max-bytes=0", "max-bytes", "--max-bytes 0: means no limit, but --max-memory is one"},
+		{"--max-memory=1GiB --max-bytes=0", "max-bytes", "--max-bytes 0: means no limit, which contradicts --max-memory"},
 		{"--max-memory=1MiB", "max-memory", "--max-memory 1.0MiB: must be at least 16MiB"},
 		{"--max-memory=0", "max-memory", "--max-memory 0B: must be at least 16MiB"},
 		{"--max-memory=128MiB --history=64MiB", "history", "--history 64MiB: must be at most a quarter of --max-memory 128MiB"},

@@ -2,7 +2,7 @@
 
 import { ProtocolError } from "./errors.js";
 
-/** Bytes of the length before each payload. */
+/** Size of the length prefix, in bytes. */
 export const HEADER = 4;
 
 /** Largest number of bytes of an id, a type or a group. */

@@ -33,7 +33,7 @@ type File struct {
 	lines  map[string]int // by dotted key
 }
 
-// ReadFile reads a file. Its error is a *FileError in a usage Fault.
+// ReadFile reads a file. Its error is a usage Fault that wraps a *FileError.
 func ReadFile(path string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

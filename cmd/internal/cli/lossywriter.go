@@ -38,8 +38,8 @@ func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 	return &LossyWriter{w: to, timeout: timeout}
 }
 
-// Lost returns how many lines were lost since the last one that was written. Other lines may be
-// lost or written before the caller's next one: only LossNotice gets the exact number.
+// Lost returns how many lines were lost since the last one that was written. The number may change
+// before the caller writes a line: only LossNotice gets the exact one.
 func (l *LossyWriter) Lost() int64 { return l.lost.Load() }
 
 // start starts the goroutine, which never ends; o.mu is held.

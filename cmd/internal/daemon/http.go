@@ -27,7 +27,7 @@ func NewRegistry() *prometheus.Registry {
 func Listen(addr string) (net.Listener, error) {
 	addr, scheme := guard.CutHTTP(addr)
 	if scheme == "https" {
-		return nil, errors.New("http_addr: there is no TLS here, so https:// cannot be served; http:// or host:port can")
+		return nil, errors.New("http_addr: https is not supported here; use http:// or host:port")
 	}
 	host, _, _ := net.SplitHostPort(addr)
 	listener, err := net.Listen(cli.ListenNetwork(host), addr)

@@ -60,7 +60,7 @@ const spareThreads = 48
 
 // keepThreads makes the Go runtime have at least this many threads, which it never ends. If the
 // processes that this program starts use up what the system allows (pids.max, TasksMax) and the
-// runtime needs one thread more than it has, it aborts the program.
+// runtime needs one thread more than it has, the runtime aborts the program.
 func keepThreads(n int) {
 	release := make(chan struct{})
 	var locked, free sync.WaitGroup

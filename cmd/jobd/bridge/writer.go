@@ -23,7 +23,7 @@ const (
 	changeStart changeKind = iota
 	changeFinish
 	changeGiveBack // accepted, not begun
-	changeRequeue  // a running row is to run again
+	changeRequeue  // a running row must run again
 )
 
 // change is one row to be written.

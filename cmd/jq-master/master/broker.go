@@ -48,15 +48,15 @@ type Broker struct {
 
 // brokerConn is the connection to a broker. Submits, changes, cancels and rules are sent in order.
 type brokerConn struct {
-	ownPrefix   string // prefix of the types of jobs that a worker already runs
-	broker      Broker
-	runCommand  func(f func(c *machine))
-	log         zerolog.Logger
-	refusalLog  zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
-	submitter   *gloom.Submitter
-	ctx         context.Context
-	stop        context.CancelFunc
-	workerLoops sync.WaitGroup
+	runningTypePrefix string // prefix of the types of jobs that a worker already runs
+	broker            Broker
+	runCommand        func(f func(c *machine))
+	log               zerolog.Logger
+	refusalLog        zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
+	submitter         *gloom.Submitter
+	ctx               context.Context
+	stop              context.CancelFunc
+	workerLoops       sync.WaitGroup
 
 	mu               sync.Mutex // guards the fields below
 	wake             *sync.Cond
@@ -93,7 +93,7 @@ type brokerRequest struct {
 const maxPending = 1 << 16
 
 func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
-	l := &brokerConn{broker: b, runCommand: runCommand, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
+	l := &brokerConn{broker: b, runCommand: runCommand, log: log, runningTypePrefix: own, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
 	l.refusalLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.markOutdated = sync.OnceFunc(func() { close(l.outdated) })
@@ -351,7 +351,7 @@ var emptyBody = json.RawMessage("0")
 func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
-	own := strings.HasPrefix(s.typ, c.ownPrefix)
+	own := strings.HasPrefix(s.typ, c.runningTypePrefix)
 	switch {
 	case errors.Is(err, gloom.ErrLost) || c.ctx.Err() != nil:
 	case err == nil && (c.broker.Exclusive || own):
@@ -415,7 +415,9 @@ func (c *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 				r.Answer(nil, gloom.Fatal(errors.New("not a job of JQ")))
 				return
 			}
-			c.runCommand(func(m *machine) { m.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, c.ownPrefix), brokerRun{r}) })
+			c.runCommand(func(m *machine) {
+				m.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, c.runningTypePrefix), brokerRun{r})
+			})
 		},
 	}
 }

@@ -81,7 +81,7 @@ type machine struct {
 	forgotten      int        // how many entries of bySeq are forgotten jobs
 	oldestWaiting  uint64     // no job with a smaller Seq waits
 	loading        bool       // the store is being read, and bySeq is not sorted yet
-	names          map[string]*jobName
+	names          map[string]*nameCounts
 	liveNames      int    // number of names with jobs that have not ended
 	counts         [6]int // jobs by state
 	timers         timers
@@ -213,8 +213,8 @@ type seqEntry struct {
 	rec *record
 }
 
-// jobName counts the jobs with a name.
-type jobName struct {
+// nameCounts counts the jobs with a name.
+type nameCounts struct {
 	text    string
 	counts  [6]int
 	unended int // those that have not ended
@@ -224,7 +224,7 @@ type jobName struct {
 // are in runInfo.
 type record struct {
 	*job.Job      // the job as it is stored; it is replaced, never changed
-	name          *jobName
+	name          *nameCounts
 	constraints   *constraintSet // nil: no constraint applies to it
 	runInfo       *runInfo       // nil before the first hand-out
 	op            op
@@ -284,7 +284,7 @@ type reply func(error)
 func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
-		jobs: job.NewTable[*record](), oldestWaiting: math.MaxUint64, names: make(map[string]*jobName),
+		jobs: job.NewTable[*record](), oldestWaiting: math.MaxUint64, names: make(map[string]*nameCounts),
 		workers: make(map[job.ID]*worker), constraints: newConstraints(), schedules: newSchedules(),
 		uniques: make(map[uniqueKey]*claim), maxGroups: 16,
 	}
@@ -454,10 +454,10 @@ func (m *machine) insert(r *record) {
 }
 
 // nameOf returns the entry of a name, and creates it if necessary.
-func (m *machine) nameOf(text string) *jobName {
+func (m *machine) nameOf(text string) *nameCounts {
 	n := m.names[text]
 	if n == nil {
-		n = &jobName{text: text}
+		n = &nameCounts{text: text}
 		m.names[text] = n
 	}
 	return n

@@ -323,7 +323,7 @@ const statNames, manyNames = 1000, 100
 // share it.
 func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	type counted struct {
-		jobName
+		nameCounts
 		total  int
 		oldest time.Duration
 	}
@@ -335,7 +335,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		names := make([]counted, 0, len(mc.names))
 		ages := mc.oldestOf()
 		for _, n := range mc.names {
-			names = append(names, counted{jobName: *n, oldest: ages[n]})
+			names = append(names, counted{nameCounts: *n, oldest: ages[n]})
 		}
 		last, now = mc.lastAsked(), mc.now
 		return names, nil
@@ -442,8 +442,8 @@ func (m *machine) eachWaiting(f func(r *record) bool) {
 
 // oldestOf returns the age of the oldest waiting job of each name. Names whose jobs
 // eachWaiting does not reach are missing.
-func (m *machine) oldestOf() map[*jobName]time.Duration {
-	ages, left := make(map[*jobName]time.Duration), 0
+func (m *machine) oldestOf() map[*nameCounts]time.Duration {
+	ages, left := make(map[*nameCounts]time.Duration), 0
 	for _, n := range m.names {
 		left += min(1, n.counts[job.Queued]+n.counts[job.Retrying])
 	}

@@ -50,8 +50,8 @@ func isReset(err error) bool {
 
 const inScript = ", on @user_script:" // Redis and Valkey add the script and its line
 
-// awayPrefixes lists the prefixes of errors that scripts give although Redis refuses this client.
-var awayPrefixes = []string{
+// accessDeniedPrefixes lists the prefixes of errors that scripts give although Redis refuses this client.
+var accessDeniedPrefixes = []string{
 	"ERR The user executing the script can't", // NOPERM in a script of Redis 7.0
 	"ERR ACL failure in script",               // NOPERM in a script of Redis 7.2 and later
 }
@@ -74,7 +74,7 @@ func kindOf(err error) kind {
 		return kindFull
 	}
 	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
-	if slices.ContainsFunc(faultyPrefixes, begins) || begins("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(awayPrefixes, begins) {
+	if slices.ContainsFunc(faultyPrefixes, begins) || begins("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(accessDeniedPrefixes, begins) {
 		return kindFaulty
 	}
 	return kindAway

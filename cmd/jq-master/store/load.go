@@ -204,7 +204,7 @@ func (r *Redis) unlist(j *job.Job, forget, drop int64) {
 
 // loadKeys reads the idempotency keys that are still valid, page by page.
 func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
-	latest := r.At(boot.Since()) + KeyTTL.Milliseconds() // hold shortens those that end later
+	latest := r.At(boot.Since()) + KeyTTL.Milliseconds() // hold.lua makes keys that end later end then
 	for at := int64(0); ; at += loadPage {
 		var names []redis.Z
 		var sizes []*redis.IntCmd

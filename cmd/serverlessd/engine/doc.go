@@ -14,7 +14,7 @@
 //	ending.go     judges an outcome: the job ends, runs again later, or is given back
 //	write.go      writes endings to the store, with the jobs that follow them
 //
-// Meanwhile, backend.go keeps the daemon's identity at a store (its sysid) and renews the locks of
+// Meanwhile, backend.go keeps the daemon registered with a store (its sysid) and renews the locks of
 // all jobs that it has there. If it cannot do so in time, their runs are ended, and other daemons
 // free the locks. sysid.go remembers the sysids of earlier processes, whose jobs are given back at
 // the start. schedules.go adds the jobs of schedules.

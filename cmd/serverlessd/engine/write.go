@@ -76,7 +76,7 @@ func (b *backend) writeAll(ends []*queuedEnding) error {
 		}
 		return nil
 	}
-	less := *ends[0] // a copy, because after other errors the complete ending is tried again
+	less := *ends[0] // a copy: after another error the complete ending is written again
 	for {
 		for len(less.Data) > 0 {
 			less.Data, less.Truncated = less.Data[:len(less.Data)/2], true

@@ -13,7 +13,7 @@ type Outcome struct {
 	// keep the backoff.
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
-	BadLines   int    // J: lines that made no job
+	BadLines   int    // J: how many lines did not make a job
 	Wall       time.Duration
 }
 

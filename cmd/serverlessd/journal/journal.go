@@ -181,7 +181,7 @@ func (j *Journal) load() error {
 // readEarlier reads what earlier processes have left, and decides to which lane each piece goes.
 // Before it has succeeded, nothing can be reserved. After an error it may be called again.
 func (j *Journal) readEarlier() error {
-	ends := make(map[string]int64) // by segment: its end, which the next segment records
+	ends := make(map[string]int64) // by segment: its end, as the following segment records it
 	for _, s := range j.earlier {
 		if err := j.open(s); err != nil {
 			return err

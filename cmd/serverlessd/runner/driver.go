@@ -42,7 +42,7 @@ func (d driver) args(o *Options) []string { return d.command(o) }
 
 func (driver) open(*scriptContext) ([]*os.File, error) { return nil, nil }
 
-// frame is the line of JSON before the bytes of a frame.
+// frame is the line of JSON that precedes the bytes of a frame.
 type frame struct {
 	Do     string `json:"do"`
 	Size   int    `json:"size"`

@@ -95,7 +95,7 @@ func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *k
 	if err := p.parse(body); err != nil {
 		return a, receipt, err
 	}
-	a = addReply{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
+	a = addReply{OK: true, Count: p.count, IDs: idListJSON("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
 		if s.queue.IsUnhandled(p.batches[i].Jobtype) {
@@ -121,7 +121,7 @@ func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receip
 	if err != nil {
 		return receipt, err
 	}
-	a.IDs = make(ids, 0, p.count*idSize+1)
+	a.IDs = make(idListJSON, 0, p.count*idSize+1)
 	for i, first := range receipt.First {
 		for n := range p.batches[i].Lines {
 			a.IDs.add(first.Add(n))
@@ -131,32 +131,32 @@ func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receip
 	return receipt, nil
 }
 
-// ids is a list of ids as JSON. As strings they would take more memory than the lines of most
+// idListJSON is a list of ids as JSON. As strings they would take more memory than the lines of most
 // requests.
-type ids []byte
+type idListJSON []byte
 
 // idSize is how many bytes an id takes in the JSON list.
 const idSize = job.IDLen + len(`"",`)
 
-func (l *ids) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
+func (l *idListJSON) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
 
 // close closes the list, which must have at least one id.
-func (l *ids) close() {
+func (l *idListJSON) close() {
 	(*l)[0] = '['
 	*l = append(*l, ']')
 }
 
 // MarshalJSON implements json.Marshaler.
-func (l ids) MarshalJSON() ([]byte, error) { return l, nil }
+func (l idListJSON) MarshalJSON() ([]byte, error) { return l, nil }
 
 // addReply is the answer to an add.
 type addReply struct {
-	OK     bool   `json:"ok"`
-	Count  int    `json:"count"` // of new jobs
-	ID     job.ID `json:"id,omitempty"`
-	IDs    ids    `json:"ids"`
-	Unique any    `json:"unique,omitempty"` // what happened to lines whose key another job held
-	Stored *bool  `json:"stored,omitempty"`
+	OK     bool       `json:"ok"`
+	Count  int        `json:"count"` // of new jobs
+	ID     job.ID     `json:"id,omitempty"`
+	IDs    idListJSON `json:"ids"`
+	Unique any        `json:"unique,omitempty"` // what happened to lines whose key another job held
+	Stored *bool      `json:"stored,omitempty"`
 	// Handlers is 0 if a type of the lines has no handler, and nil otherwise. The jobs of such a
 	// type wait until it has one.
 	Handlers *int `json:"handlers,omitempty"`

@@ -104,7 +104,7 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, a *addReply) 
 		return err
 	}
 	a.Count, a.status = 0, http.StatusOK
-	a.IDs = make(ids, 0, len(shared)*idSize+1)
+	a.IDs = make(idListJSON, 0, len(shared)*idSize+1)
 	how := make([]*string, len(shared))
 	for i, one := range shared {
 		a.IDs.add(one.ID)

@@ -68,7 +68,7 @@ func TestTypeActions(t *testing.T) {
 	is("queued", 40)
 	b.ClickButton("Cancel all that match")
 	b.ClickButton("Cancel 10 jobs")
-	b.WaitForText("10 jobs of report cancelled, 0 that match are left.", "No job matches.")
+	b.WaitForText("10 jobs of report cancelled; 0 matching remain.", "No job matches.")
 	is("queued", 30)
 
 	w.submit(gloom.Job{Type: "mial"})

@@ -51,7 +51,7 @@ const queryText = query => new URLSearchParams(Object.entries(query).filter(([, 
 const cancelAll = (type, filter) => bulkAction({
   path: `/v1/types/${segment(type)}/jobs/cancel`, filter, verb: 'Cancel', one: 'job', type, danger: true, after: reload,
   body: html`<p>${filterText(filter)} Their submitters are told; this cannot be undone.</p>`,
-  done: r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that match are left.`,
+  done: r => `${plural(r.done, 'job')} of ${type} cancelled; ${count(r.after)} matching remain.`,
 });
 
 const selection = new Selection(j => j.id, j => j.id);
