@@ -95,7 +95,7 @@ func TestWALRemoved(t *testing.T) {
 		t.Helper()
 		_, err := s.Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
 		checkError(t, err, ErrUnwell)
-		if !strings.Contains(err.Error(), "-wal was removed") {
+		if !strings.Contains(err.Error(), "-wal file beside it) was removed") {
 			t.Errorf("the reason is %v", err)
 		}
 	}
