@@ -31,7 +31,7 @@ func TestAddressAsBrowserShowsIt(t *testing.T) {
 		}
 		web.Close()
 	}
-	if _, err := Listen("https://" + free); err == nil || !strings.Contains(err.Error(), "no TLS") {
+	if _, err := Listen("https://" + free); err == nil || !strings.Contains(err.Error(), "https is not supported") {
 		t.Errorf("https is refused with %v", err)
 	}
 }
