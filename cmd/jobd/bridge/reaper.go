@@ -237,7 +237,8 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	for _, c := range left {
 		b.writer.queue(c)
 	}
-	slices.SortStableFunc(left, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) }) // nobody waits for those that cannot be read
+	// Those that cannot be read now come last, so that the others are not awaited behind them.
+	slices.SortStableFunc(left, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })
 	b.loops.Go(func() {
 		for _, c := range left {
 			switch v := <-c.done; {
