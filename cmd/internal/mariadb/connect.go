@@ -16,9 +16,9 @@ import (
 const dialTimeout = 5 * time.Second
 
 // Connector opens connections with the same settings whatever the server's defaults are: several
-// statements can be sent in one round trip, transactions are READ COMMITTED, a statement outside
-// a transaction is committed at once, also after the COMMIT of a transaction, and a row that already
-// has the wanted values counts as affected.
+// statements can be sent in one round trip, texts are utf8mb4, transactions are READ COMMITTED, a
+// statement outside a transaction is committed at once, also after the COMMIT of a transaction, and a
+// row that already has the wanted values counts as affected.
 type Connector struct {
 	driver.Connector
 	// Replicated lets a connection use REPEATABLE READ if the server replicates
@@ -35,6 +35,11 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
 	c.Logger = discardLogger{}
+	// A server with --skip-character-set-client-handshake, or whose init_connect sets another charset,
+	// ignores what a client says when it connects.
+	if err := c.Apply(mysql.Charset("utf8mb4", "utf8mb4_general_ci")); err != nil {
+		return nil, err
+	}
 	if c.Params == nil {
 		c.Params = make(map[string]string, 2)
 	}

@@ -299,3 +299,19 @@ func TestServerChains(t *testing.T) {
 		}
 	}
 }
+
+// TestServerChoosesCharset: a server that ignores the charset of its clients stores texts as they are.
+func TestServerChoosesCharset(t *testing.T) {
+	server := mariadbtest.New(t, "--skip-character-set-client-handshake", "--character-set-server=latin1")
+	table := newTableOn(t, server)
+	table.fields = true
+	table.exec(t, "SET NAMES utf8mb4; ALTER TABLE jobs CONVERT TO CHARACTER SET utf8mb4, ADD note varchar(10) CHARACTER SET utf8mb4;"+
+		"INSERT INTO jobs (target, note) VALUES (_utf8mb4 X'E4BDA0', _utf8mb4 X'F09F9880')")
+	s := table.open(t, "d", longLease)
+	page := accept(t, s, 1, "你")
+	checkEqual(t, "rows", ids(page.Rows), "1你")
+	checkEqual(t, "fields", string(page.Rows[0].Fields), `{"id":1,"note":"😀"}`)
+	write(t, s, Batch{Start: []int64{1}})
+	write(t, s, Batch{Finish: []Result{{ID: 1, Stdout: "é😀"}}})
+	checkEqual(t, "stdout", table.count(t, "SELECT stdout = _utf8mb4 X'C3A9F09F9880' FROM jobs"), 1)
+}

@@ -57,7 +57,6 @@ func newMySQL(address *url.URL) (*mysqlDialect, error) {
 		return nil, errors.New("a mysql store needs a host and a database: mysql://USER:PASSWORD@HOST/DATABASE")
 	}
 	c.MaxAllowedPacket = 0 // the server's
-	c.Collation = "utf8mb4_general_ci"
 	c.Params = map[string]string{"innodb_lock_wait_timeout": lockTimeout, "sql_mode": "'STRICT_ALL_TABLES'"}
 	return &mysqlDialect{config: c}, nil
 }

@@ -77,3 +77,15 @@ func TestPacketLimitRaised(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestServerChoosesCharset: payloads with bytes of any kind are stored by a server that ignores the
+// charset of its clients, in whose own charset a backslash may be half of a character.
+func TestServerChoosesCharset(t *testing.T) {
+	server := mariadbtest.New(t, "--skip-character-set-client-handshake", "--character-set-server=gbk")
+	s := openStore(t, address(t, server))
+	e := entry("a-x", "\xbf'\xbf\\")
+	e.End = 1
+	if _, err := s.Ingest(t.Context(), journal.Range{Segment: "p", To: 1}, []journal.Entry{e}, time.Now); err != nil {
+		t.Error(err)
+	}
+}
