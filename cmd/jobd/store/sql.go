@@ -165,7 +165,7 @@ func (s *SQL) readShape(ctx context.Context) error {
 	}
 	if old := s.tableShape.Swap(t); t.index == "" && (old == nil || old.index != "") {
 		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
-			Msg("there is no index on (status, target, id): every poll reads the whole table")
+			Msg("there is no index on (status, target, id), or the server ignores it: every poll reads the whole table")
 	}
 	return s.lookForStrangeIDs(ctx, t)
 }

@@ -127,7 +127,17 @@ func inspect(ctx context.Context, db querier, name, claims string) (*table, erro
 		}
 	}
 	t.hasCreated = slices.Contains(names, "time_created")
-	t.index, t.canListTargets, err = findIndex(ctx, db, database, tableName)
+	if t.index, t.canListTargets, err = findIndex(ctx, db, database, tableName); err != nil || t.index == "" {
+		return t, err
+	}
+	// information_schema also has indexes that are ignored or invisible, and no column that says so
+	// in both MariaDB and MySQL.
+	usable, err := db.QueryContext(ctx, "SELECT id FROM "+t.name+t.indexHint()+" WHERE FALSE")
+	if isNumber(err, 1176) {
+		t.index, t.canListTargets, err = "", false, nil
+	} else if err == nil {
+		err = usable.Close()
+	}
 	return t, err
 }
 
