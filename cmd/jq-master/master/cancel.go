@@ -8,32 +8,27 @@ import (
 
 // cancel ends a waiting job without an outcome; with force, also a running one.
 func (m *machine) cancel(id job.ID, force bool, reply func(error)) {
-	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
 	r := m.jobs.Get(id)
 	switch {
 	case r == nil || r.State == job.Cancelled:
-		tell(unknownJob(id))
-		return
+		reply(unknownJob(id))
 	case m.awayErr != nil:
-		tell(m.storeAway())
-		return
+		reply(m.storeAway())
 	case r.op != opNone && (force || r.State != job.Running):
 		r.addOnIdle(func() { m.cancel(id, force, reply) })
-		return
 	case r.State.Ended():
-		tell(job.Refuse(job.NotCancelable, "", "the job has ended with status %v", r.State))
-		return
+		reply(job.Refuse(job.NotCancelable, "", "the job has ended with status %v", r.State))
 	case r.State == job.Running && !force:
-		tell(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it anyway"))
-		return
+		reply(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it anyway"))
+	default:
+		m.cancelNow(r, reply)
 	}
-	m.cancelNow(r, reply)
 }
 
 // cancelVisible is cancel for operators, to whom cancelled jobs are visible.
 func (m *machine) cancelVisible(id job.ID, reply func(error)) {
 	if r := m.jobs.Get(id); r != nil && r.State == job.Cancelled {
-		m.runAfterStep(func() { reply(job.Refuse(job.WrongState, "", "the job is already cancelled")) })
+		reply(job.Refuse(job.WrongState, "", "the job is already cancelled"))
 		return
 	}
 	m.cancel(id, false, func(err error) {
@@ -72,7 +67,7 @@ func (m *machine) cancelNow(r *record, reply func(error)) {
 			m.withdraw(r)
 		}
 		m.expire()
-		m.runAfterStep(func() { reply(nil) })
+		reply(nil)
 	})
 }
 
@@ -88,31 +83,29 @@ func (m *machine) withdraw(r *record) {
 // revive puts a failed or cancelled job back into the queue, with all its retries. A job that waits
 // for a retry may then run at once.
 func (m *machine) revive(id job.ID, reply func(error)) {
-	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
 	r := m.jobs.Get(id)
 	switch {
 	case r == nil:
-		tell(unknownJob(id))
+		reply(unknownJob(id))
 		return
 	case r.op != opNone:
 		r.addOnIdle(func() { m.revive(id, reply) })
 		return
 	case r.State != job.Failed && r.State != job.Cancelled && r.State != job.Retrying:
-		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only error, cancelled and retrying jobs can be retried", r.State))
+		reply(job.Refuse(job.WrongState, "", "the job's status is %v; only error, cancelled and retrying jobs can be retried", r.State))
 		return
 	}
+	var err error
 	ended := r.State.Ended()
 	if ended {
-		if err := m.takeKeyAgain(r); err != nil {
-			tell(err)
-			return
-		}
-		if err := m.checkRoom(1, 0); err != nil {
-			tell(err)
-			return
+		if err = m.takeKeyAgain(r); err == nil {
+			err = m.checkRoom(1, 0)
 		}
 	} else if m.awayErr != nil {
-		tell(m.storeAway())
+		err = m.storeAway()
+	}
+	if err != nil {
+		reply(err)
 		return
 	}
 	j := r.nextState()
@@ -132,6 +125,6 @@ func (m *machine) revive(id job.ID, reply func(error)) {
 		} else if r.submitted {
 			m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, new(time.Duration)) })
 		}
-		m.runAfterStep(func() { reply(nil) })
+		reply(nil)
 	})
 }

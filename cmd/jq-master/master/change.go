@@ -13,23 +13,23 @@ import (
 // change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are
 // those of Master.PutConstraint.
 func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
-	tell := func(err error) { m.runAfterStep(func() { reply(false, err) }) }
+	refuse := func(err error) { reply(false, err) }
 	old := m.constraints.byID[id]
 	switch {
 	case m.awayErr == nil && m.changingConstraints:
 		m.waitingChanges = append(m.waitingChanges, func() { m.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
 		return
 	case n == nil && old == nil:
-		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
+		refuse(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
 		return
 	case m.awayErr != nil:
-		tell(m.storeAway())
+		refuse(m.storeAway())
 		return
 	case (mustExist || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
-		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
+		refuse(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
 		return
 	case old == nil && len(m.constraints.byID) >= m.MaxConstraints:
-		tell(overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(m.constraints.byID)))
+		refuse(overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(m.constraints.byID)))
 		return
 	}
 	var stored *job.Constraint
@@ -41,7 +41,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			}
 		}
 		if patterns > broker.MaxWildcardRules {
-			tell(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxWildcardRules))
+			refuse(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxWildcardRules))
 			return
 		}
 		stored = new(*n)
@@ -56,7 +56,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			onDone := func() { reply(old == nil, nil) }
 			switch {
 			case err != nil:
-				tell(m.storeError(err))
+				refuse(m.storeError(err))
 			case stored == nil:
 				if old.removed = true; old.Enabled {
 					m.dropRules(old)

@@ -59,7 +59,7 @@ func (m *machine) enqueue(e *enqueueRequest) {
 		}
 	}
 	if err != nil {
-		m.runAfterStep(func() { e.reply(nil, false, err) })
+		e.reply(nil, false, err)
 		m.settleShare(e, nil, nil)
 		return
 	}
@@ -196,13 +196,12 @@ func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record,
 			m.submitWaiting(r)
 		}
 	}
-	onDone := func(error) { e.reply(ids, replayed, err) }
 	if m.settleShare(e, r, old); old == nil || r == nil {
-		m.runAfterStep(func() { onDone(nil) })
+		e.reply(ids, replayed, err)
 		return
 	}
 	e.ids, e.unique = ids, unique.Replaced
-	m.cancelNow(old, onDone) // calls onDone later, without the lock
+	m.cancelNow(old, func(error) { e.reply(ids, replayed, err) })
 }
 
 // refusal returns the error for an enqueue that the store has refused.

@@ -56,7 +56,8 @@ const (
 )
 
 // machine is the state machine of all jobs. It handles one command at a time, and learns the time
-// only from setTime. It performs no side effects, but lists them in todo, in order.
+// only from setTime. It performs no side effects, but lists them in afterStep, in order. Only replies
+// to requests are sent at once: they do not block.
 type machine struct {
 	Limits
 	env             environment
@@ -278,7 +279,7 @@ type run struct {
 	puller         *puller
 }
 
-// reply is called with the outcome of a request; it must not block.
+// reply is called with the outcome of a request, with the master's lock held; it must not block.
 type reply func(error)
 
 func newMachine(l Limits, seed uint64) *machine {

@@ -1,13 +1,15 @@
 package master
 
 import (
+	"slices"
+
 	"gloom/cmd/jq-master/job"
 )
 
 // poller is a request that waits for the end of a job.
 type poller struct {
 	peek  bool
-	reply func(st *Status, err error) // called once
+	reply func(st *Status, err error) // called once; it must not block
 }
 
 // status returns a job as pushers see it. Unless peek is set, it fetches the result.
@@ -46,13 +48,11 @@ func (m *machine) poll(id job.ID, p *poller) {
 	switch {
 	case r == nil || r.State == job.Cancelled || r.State.Ended():
 		st, err := m.status(id, p.peek)
-		m.runAfterStep(func() { p.reply(st, err) })
+		p.reply(st, err)
 	case m.draining:
-		m.runAfterStep(func() { p.reply(nil, errDraining) })
+		p.reply(nil, errDraining)
 	case m.waiters >= m.MaxWaiters:
-		m.runAfterStep(func() {
-			p.reply(nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", m.MaxWaiters))
-		})
+		p.reply(nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", m.MaxWaiters))
 	default:
 		m.waiters++
 		h := r.ensureRunInfo()
@@ -60,21 +60,17 @@ func (m *machine) poll(id job.ID, p *poller) {
 	}
 }
 
-// endPoll ends a poll before the job has ended, and returns the job's current status. If ended is
-// true, the poll's reply is already on its way.
-func (m *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
+// endPoll replies to a poll with the job's current status, unless it has had its reply.
+func (m *machine) endPoll(id job.ID, p *poller) {
 	r := m.jobs.Get(id)
 	if r == nil || r.runInfo == nil {
-		return nil, true
+		return
 	}
-	for i, o := range r.runInfo.pollers {
-		if o == p {
-			r.runInfo.pollers = append(r.runInfo.pollers[:i:i], r.runInfo.pollers[i+1:]...)
-			m.waiters--
-			return &Status{Job: r.Job}, false
-		}
+	if i := slices.Index(r.runInfo.pollers, p); i >= 0 {
+		r.runInfo.pollers = slices.Delete(r.runInfo.pollers, i, i+1)
+		m.waiters--
+		p.reply(&Status{Job: r.Job}, nil)
 	}
-	return nil, true
 }
 
 // wakePollers answers all requests that wait for a job. All of them get the result. It counts as
@@ -89,7 +85,7 @@ func (m *machine) wakePollers(r *record) {
 	if r.State == job.Cancelled {
 		err := unknownJob(r.ID)
 		for _, p := range pollers {
-			m.runAfterStep(func() { p.reply(nil, err) })
+			p.reply(nil, err)
 		}
 		return
 	}
@@ -117,6 +113,6 @@ func (m *machine) wakePollers(r *record) {
 				}
 			}
 		}
-		m.runAfterStep(func() { p.reply(st, nil) })
+		p.reply(st, nil)
 	}
 }

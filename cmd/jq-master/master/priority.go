@@ -7,23 +7,22 @@ import (
 // reprioritize gives a waiting job another priority, and applies the constraints that then match
 // it. The job keeps its age.
 func (m *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
-	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
 	r := m.jobs.Get(id)
 	switch {
 	case r == nil:
-		tell(unknownJob(id))
+		reply(unknownJob(id))
 		return
 	case m.awayErr != nil:
-		tell(m.storeAway())
+		reply(m.storeAway())
 		return
 	case r.op != opNone:
 		r.addOnIdle(func() { m.reprioritize(id, priority, reply) })
 		return
 	case !r.isWaiting():
-		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only queued and retrying jobs can get another priority", r.State))
+		reply(job.Refuse(job.WrongState, "", "the job's status is %v; only queued and retrying jobs can get another priority", r.State))
 		return
 	case r.Priority == priority:
-		tell(nil)
+		reply(nil)
 		return
 	}
 	j := r.nextState()
@@ -36,6 +35,6 @@ func (m *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 			m.constraints.add(r, found)
 		}
 		m.regroup(r)
-		m.runAfterStep(func() { reply(nil) })
+		reply(nil)
 	})
 }

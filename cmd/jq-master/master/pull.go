@@ -1,6 +1,10 @@
 package master
 
-import "gloom/cmd/jq-master/job"
+import (
+	"slices"
+
+	"gloom/cmd/jq-master/job"
+)
 
 // puller is a worker's request for jobs.
 type puller struct {
@@ -56,11 +60,18 @@ func (p *puller) onNotDelivered(m *machine) {
 	p.deliverAll(m)
 }
 
+// wake ends the wait of a request.
+func (p *puller) wake() {
+	if p.ready != nil {
+		p.ready()
+		p.ready = nil
+	}
+}
+
 // deliverAll ends the wait of a request that has jobs, unless more are on their way.
 func (p *puller) deliverAll(m *machine) {
-	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || m.awayErr != nil) {
-		p.ready = nil
-		m.runAfterStep(ready)
+	if len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || m.awayErr != nil) {
+		p.wake()
 	}
 }
 
@@ -70,12 +81,7 @@ func (m *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 		return nil
 	}
 	p.closed = true
-	for i, o := range w.pullers {
-		if o == p {
-			w.pullers = append(w.pullers[:i:i], w.pullers[i+1:]...)
-			break
-		}
-	}
+	w.pullers = slices.DeleteFunc(w.pullers, func(o *puller) bool { return o == p })
 	w.lastSeen = m.now
 	m.updateServing(w)
 	var jobs []job.Handout
@@ -94,9 +100,6 @@ func (m *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 // closePulls ends the requests of a worker that leaves.
 func (m *machine) closePulls(w *worker) {
 	for _, p := range w.pullers {
-		if ready := p.ready; ready != nil {
-			p.ready = nil
-			m.runAfterStep(ready)
-		}
+		p.wake()
 	}
 }

@@ -179,7 +179,7 @@ func (m *machine) drain() {
 	for _, p := range m.bySeq {
 		if r := p.rec; r != nil && r.runInfo != nil && len(r.runInfo.pollers) > 0 {
 			for _, p := range r.runInfo.pollers {
-				m.runAfterStep(func() { p.reply(nil, errDraining) })
+				p.reply(nil, errDraining)
 			}
 			m.waiters -= len(r.runInfo.pollers)
 			r.runInfo.pollers = nil

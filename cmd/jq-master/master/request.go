@@ -159,46 +159,34 @@ func (st *Status) putBack() {
 
 // Poll waits until a job has ended, but no longer than wait, and returns its status. Unless peek is
 // set, it fetches the result.
-func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
-	st, ended, err = m.poll(ctx, id, wait, peek)
-	if !m.opt.Store.Holds() && m.active.Load() != nil {
-		st.putBack()
-		return nil, false, errStandby
-	}
-	return st, ended, err
-}
-
-func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
-	told := make(chan result[*Status], 1)
-	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- result[*Status]{st, err} }}
+func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (*Status, error) {
 	s, err := m.activeMachine()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if !m.runNow(s.machine, func() { s.machine.poll(id, p) }) {
-		return nil, false, errStarting
-	}
+	told := make(chan result[*Status], 1)
+	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- result[*Status]{st, err} }}
+	m.runNow(s.machine, func() { s.machine.poll(id, p) })
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	var a result[*Status]
 	select {
-	case a := <-told:
-		return a.v, true, a.err
+	case a = <-told:
 	case <-s.ended:
-		return nil, false, errStarting
+		a.err = errStarting
 	case <-ctx.Done():
+		m.runNow(s.machine, func() { s.machine.endPoll(id, p) })
+		select {
+		case a = <-told:
+		case <-s.ended:
+			a.err = errStarting
+		}
 	}
-	coming := true
-	m.runNow(s.machine, func() { st, coming = s.machine.endPoll(id, p) })
-	if !coming {
-		return st, false, nil
+	if !m.opt.Store.Holds() && m.active.Load() != nil {
+		a.v.putBack()
+		return nil, errStandby
 	}
-	// The job has just ended, and the result is on its way.
-	select {
-	case a := <-told:
-		return a.v, true, a.err
-	case <-s.ended:
-		return nil, false, errStarting
-	}
+	return a.v, a.err
 }
 
 func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
@@ -258,7 +246,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	err := do(ctx, m, func(mc *machine, reply func(error)) {
 		w, err := mc.findWorker(from, true)
 		if err != nil {
-			mc.runAfterStep(func() { reply(err) })
+			reply(err)
 			return
 		}
 		mc.report(w, p, reply)

@@ -200,10 +200,9 @@ var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to th
 
 // report handles a worker's report of the end of a run.
 func (m *machine) report(w *worker, p *Report, answer reply) {
-	tell := func(err error) { m.runAfterStep(func() { answer(err) }) }
 	r := m.jobs.Get(p.Job)
 	if r == nil {
-		tell(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
+		answer(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
 		return
 	}
 	u := r.currentRun()
@@ -216,7 +215,7 @@ func (m *machine) report(w *worker, p *Report, answer reply) {
 			// The worker reports again, and the run must not end before that.
 			u.deadline = max(u.deadline, m.now+missedHeartbeats*toMillis(m.Heartbeat))
 			m.timers.set(r, u.deadline)
-			tell(err)
+			answer(err)
 			return
 		}
 		u.ended = true
@@ -225,11 +224,11 @@ func (m *machine) report(w *worker, p *Report, answer reply) {
 	case mine && (u.delivered || r.op == opCancel || r.op == opRelease), u == nil && r.op != opNone:
 		r.addOnIdle(func() { m.report(w, p, answer) })
 	case m.hasReported(r, w.ID, p.Attempt):
-		tell(nil)
+		answer(nil)
 	default:
 		m.ledger.LateReports++
 		delete(w.cancelUntil, r.ID)
-		tell(notAssigned)
+		answer(notAssigned)
 	}
 }
 
@@ -246,7 +245,7 @@ func (m *machine) hasReported(r *record, w job.ID, attempt int32) bool {
 
 func (m *machine) replyAll(replies []reply, err error) {
 	for _, answer := range replies {
-		m.runAfterStep(func() { answer(err) })
+		answer(err)
 	}
 }
 

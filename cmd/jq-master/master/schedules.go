@@ -83,11 +83,10 @@ func (m *machine) loadSchedule(name string, text []byte) error {
 // changeSchedule replaces a schedule by the result of change. change gets nil if the schedule does
 // not exist, returns nil to drop it, and returns its argument to change nothing.
 func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
-	tell := func(err error) { m.runAfterStep(func() { reply(err) }) }
 	s := m.schedules.byName[name]
 	switch {
 	case m.awayErr != nil:
-		tell(m.storeAway())
+		reply(m.storeAway())
 		return
 	case s != nil && s.writing:
 		s.waiting = append(s.waiting, func() { m.changeSchedule(name, n, change, reply) })
@@ -102,7 +101,7 @@ func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 		}
 	}
 	if err != nil || now == s.Schedule {
-		tell(err)
+		reply(err)
 		return
 	}
 	m.schedules.byName[name] = s // other changes of the schedule then wait for this one
@@ -110,7 +109,7 @@ func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 		if err != nil {
 			err = m.storeError(err)
 		}
-		tell(err)
+		reply(err)
 	})
 }
 

@@ -278,7 +278,8 @@ func (w *simulation) poll() {
 	m := w.machine
 	p := &poller{peek: w.pick(2), reply: func(st *Status, err error) {
 		if st != nil && st.Fetch != nil {
-			st.Fetch(w.pick(2))
+			written := w.pick(2)
+			m.runAfterStep(func() { st.Fetch(written) })
 		}
 	}}
 	w.step(m, func() { m.poll(e.id, p) })

@@ -24,7 +24,7 @@ type claim struct {
 func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	n := e.jobs[0]
 	if err := m.closedError(); err != nil {
-		m.runAfterStep(func() { e.reply(nil, false, err) })
+		e.reply(nil, false, err)
 		return false
 	}
 	s := n.UniqueRequest
@@ -61,8 +61,7 @@ func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 // replyHolder replies to a pusher with the id of the job that holds the key.
 func (m *machine) replyHolder(e *enqueueRequest, r *record, mode string) {
 	e.unique = mode
-	ids := []job.ID{r.ID}
-	m.runAfterStep(func() { e.reply(ids, false, nil) })
+	e.reply([]job.ID{r.ID}, false, nil)
 }
 
 // postpone delays r, which holds the key: r becomes due when the delay of the new job n, counted

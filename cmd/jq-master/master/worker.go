@@ -171,19 +171,18 @@ func (m *machine) dropSilent() {
 
 // register adds a worker. It sets the worker's ID and Since, and its Names if it has none.
 func (m *machine) register(as job.Worker, reply func(*job.Worker, error)) {
-	fail := func(err error) { m.runAfterStep(func() { reply(nil, err) }) }
 	if len(m.workers) >= m.MaxWorkers && m.awayErr == nil {
 		m.dropSilent()
 	}
 	switch {
 	case m.draining:
-		fail(errDraining)
+		reply(nil, errDraining)
 		return
 	case m.awayErr != nil:
-		fail(m.storeAway())
+		reply(nil, m.storeAway())
 		return
 	case len(m.workers) >= m.MaxWorkers:
-		fail(overloaded("%d workers are registered, and no more are allowed (max-workers)", len(m.workers)))
+		reply(nil, overloaded("%d workers are registered, and no more are allowed (max-workers)", len(m.workers)))
 		return
 	}
 	as.ID, as.Since = m.newID(), m.wallTime

@@ -262,11 +262,11 @@ func pollJob(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	st, ended, err := x.Master.Poll(x.r.Context(), id, wait, peek)
+	st, err := x.Master.Poll(x.r.Context(), id, wait, peek)
 	if err != nil {
 		return 0, err
 	}
-	if ended {
+	if st.State.Ended() {
 		return x.sendStatus(st)
 	}
 	x.object(3)
