@@ -2,7 +2,6 @@ package shape
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -23,27 +22,17 @@ func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round
 		return nil, fmt.Errorf("jobs %d: %d submitters can have at most %d outstanding", opt.Jobs, opt.Submitters,
 			int64(opt.Submitters)*load.MaxOutstanding)
 	}
-	s, err := open(srv, &opt)
-	if err != nil {
-		return nil, wrap(srv, "backlog", err)
-	}
-	round, err := s.backlog(ctx)
-	return round, wrap(srv, "backlog", errors.Join(err, s.close()))
-}
-
-func (s *session) backlog(ctx context.Context) (*result.Round, error) {
-	limit, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
-	defer cancel()
-	if err := s.gen.ConnectSubmitters(limit); err != nil {
-		return nil, err
-	}
-	if err := s.fill(limit); err != nil {
-		return nil, err
-	}
-	if err := s.drain(limit, ctx); err != nil {
-		return nil, err
-	}
-	return s.finish(ctx)
+	return run(ctx, srv, &opt, "backlog", func(s *session) error {
+		limit, cancel := context.WithTimeout(ctx, opt.StepTimeout)
+		defer cancel()
+		if err := s.gen.ConnectSubmitters(limit); err != nil {
+			return err
+		}
+		if err := s.fill(limit); err != nil {
+			return err
+		}
+		return s.drain(limit, ctx)
+	})
 }
 
 func (s *session) fill(ctx context.Context) error {
@@ -53,7 +42,7 @@ func (s *session) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := s.meter()
+	before, err := s.mark(false)
 	if err != nil {
 		return err
 	}
@@ -66,29 +55,20 @@ func (s *session) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after, err := s.meter()
+	after, err := s.mark(false)
 	if err != nil {
 		return err
 	}
 	b.FillSeconds = float64(end-start) / 1e9
 	b.FillCPU = int64(after.server - before.server)
 	full, err := s.usage()
-	if err != nil {
-		return err
-	}
-	if empty != nil && full != nil {
-		b.RSSEmpty, b.RSSFull = empty.RSS, full.RSS
-	}
-	return nil
+	b.RSSEmpty, b.RSSFull = empty.RSS, full.RSS
+	return err
 }
 
 // drain connects the workers; the first ones get jobs while the last ones join.
 func (s *session) drain(limit, ctx context.Context) error {
-	a, err := s.meter()
-	if err != nil {
-		return err
-	}
-	from, err := s.gen.TakeSnapshot(true)
+	from, err := s.mark(true)
 	if err != nil {
 		return err
 	}
@@ -102,25 +82,17 @@ func (s *session) drain(limit, ctx context.Context) error {
 	if err != nil && limit.Err() == nil {
 		return err // after the deadline, finish counts the lost jobs
 	}
-	to, terr := s.gen.TakeSnapshot(false)
-	if terr != nil {
-		return terr
-	}
-	b, merr := s.meter()
+	to, merr := s.mark(false)
 	if merr != nil {
 		return merr
 	}
 	if err == nil {
 		to.At = end
 	}
-	s.recordFigures(from, to, a, b)
-	if s.round.Server, err = s.usage(); err != nil {
-		return err
-	}
-	if s.round.Server != nil {
+	if err = s.recordFigures(from, to); err == nil && s.round.Server != nil {
 		s.round.Backlog.RSSDrained = s.round.Server.RSS
 	}
-	return nil
+	return err
 }
 
 // watch reports the progress of the drain until it is stopped.
@@ -133,12 +105,7 @@ func (s *session) watch(ctx context.Context) (stop func()) {
 	start := time.Now()
 	go func() {
 		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(progressEvery):
-			}
+		for wait(ctx, progressEvery) == nil {
 			left := float64(s.gen.Outstanding())
 			drained := float64(s.opt.Jobs) - left
 			s.report("drain", drained/float64(s.opt.Jobs), drained/time.Since(start).Seconds(), nil)

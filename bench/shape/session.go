@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"gloom/bench/load"
 	"gloom/bench/peers"
 	"gloom/bench/proc"
@@ -22,6 +24,19 @@ type session struct {
 	srv   *peers.Server
 	gen   *load.Generator
 	round result.Round
+}
+
+// run opens a session, puts the server under a load, waits for the outstanding jobs and closes the
+// session. name is that of the load in errors.
+func run(ctx context.Context, srv *peers.Server, opt *Options, name string, fn func(s *session) error) (round *result.Round, err error) {
+	s, err := open(srv, opt)
+	if err == nil {
+		if err = fn(s); err == nil {
+			round, err = s.finish(ctx)
+		}
+		err = errors.Join(err, s.close())
+	}
+	return round, wrap(srv, name, err)
 }
 
 // open makes a session without connections.
@@ -100,51 +115,66 @@ func (s *session) idle(ctx context.Context) error {
 	if err := s.gen.ConnectWorkers(ctx, s.opt.Workers, s.opt.Workers+s.opt.Idle); err != nil {
 		return err
 	}
-	s.round.Idle = &result.Idle{Workers: s.opt.Idle, Seconds: time.Since(start).Seconds()}
+	seconds := time.Since(start).Seconds()
 	after, err := s.usage()
-	if err != nil {
-		return err
-	}
-	if before != nil && after != nil {
-		s.round.Idle.RSSBefore, s.round.Idle.RSSAfter = before.RSS, after.RSS
-	}
-	return nil
+	s.round.Idle = &result.Idle{Workers: s.opt.Idle, Seconds: seconds, RSSBefore: before.RSS, RSSAfter: after.RSS}
+	return err
 }
 
-// usage returns the server's usage, or nil if its process is unknown.
-func (s *session) usage() (*proc.Usage, error) {
+// usage returns the server's usage, nothing if its process is unknown.
+func (s *session) usage() (proc.Usage, error) {
 	if s.srv.PID == 0 {
-		return nil, nil
+		return proc.Usage{}, nil
 	}
-	u, err := proc.UsageOf(s.srv.PID)
-	return &u, err
+	return proc.UsageOf(s.srv.PID)
 }
 
-// meter holds the processor time of all processes at one moment.
-type meter struct {
+// moment holds what the generator has counted, and the processor time of all processes, up to one
+// moment.
+type moment struct {
+	load.Snapshot
 	server, generator, machine time.Duration
 }
 
-func (s *session) meter() (m meter, err error) {
+// mark takes a moment. record says whether to record latencies from now on.
+func (s *session) mark(record bool) (m moment, err error) {
 	m.machine = proc.MachineCPU()
 	m.generator = proc.OwnCPU()
 	if s.srv.PID != 0 {
-		m.server, err = s.srv.CPU()
+		if m.server, err = s.srv.CPU(); err != nil {
+			return m, err
+		}
 	}
+	m.Snapshot, err = s.gen.TakeSnapshot(record)
 	return m, err
 }
 
-// recordFigures records the figures of the time between two moments.
-func (s *session) recordFigures(from, to load.Snapshot, a, b meter) {
+// recordFigures records the figures of the time between two moments, and what the server uses now.
+func (s *session) recordFigures(from, to moment) error {
 	r := &s.round
 	r.Seconds = float64(to.At-from.At) / 1e9
 	r.Jobs = to.Count.Answered - from.Count.Answered
 	r.BytesIn = to.Count.BytesIn - from.Count.BytesIn
 	r.BytesOut = to.Count.BytesOut - from.Count.BytesOut
-	r.ServerCPU = int64(b.server - a.server)
-	r.GeneratorCPU = int64(b.generator - a.generator)
-	otherCPU := (b.machine - a.machine) - (b.server - a.server) - (b.generator - a.generator)
+	r.ServerCPU = int64(to.server - from.server)
+	r.GeneratorCPU = int64(to.generator - from.generator)
+	otherCPU := (to.machine - from.machine) - (to.server - from.server) - (to.generator - from.generator)
 	r.OthersCPU = max(0, otherCPU.Seconds()/r.Seconds)
+	u, err := s.usage()
+	if s.srv.PID != 0 {
+		r.Server = &u
+	}
+	return err
+}
+
+// addSample adds a sample that ends now, of a number of jobs and their latencies.
+func (s *session) addSample(name string, start time.Time, jobs int64, h *hdrhistogram.Histogram) error {
+	at := time.Since(start).Seconds()
+	u, err := s.usage()
+	s.round.Samples = append(s.round.Samples, result.Sample{
+		Name: name, At: at, Jobs: jobs, P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), Max: h.Max(), RSS: u.RSS, Descriptors: u.Descriptors,
+	})
+	return err
 }
 
 // finish waits for the outstanding jobs. Then it records failures, lost connections and faults.
@@ -168,13 +198,14 @@ func (s *session) finish(ctx context.Context) (*result.Round, error) {
 	return r, nil
 }
 
-func (s *session) report(phase string, done, rate float64, lat *result.Latency) {
+// report reports the state of a phase; latencies may be nil.
+func (s *session) report(phase string, done, rate float64, latencies *hdrhistogram.Histogram) {
 	if s.opt.Progress == nil {
 		return
 	}
 	p := Progress{Phase: phase, Done: done, Rate: rate}
-	if lat != nil {
-		p.P50, p.P99 = time.Duration(lat.P50), time.Duration(lat.P99)
+	if latencies != nil {
+		p.P50, p.P99 = time.Duration(latencies.ValueAtQuantile(50)), time.Duration(latencies.ValueAtQuantile(99))
 	}
 	s.opt.Progress(p)
 }

@@ -36,40 +36,31 @@ func Stall(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, 
 	}
 	backlog := opt.Jobs
 	opt.Jobs = 0
-	s, err := open(srv, &opt)
-	if err != nil {
-		return nil, wrap(srv, "stall", err)
-	}
-	round, err := s.stall(ctx, backlog)
-	return round, wrap(srv, "stall", errors.Join(err, s.close()))
+	return run(ctx, srv, &opt, "stall", func(s *session) error { return s.stall(ctx, backlog) })
 }
 
-func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, error) {
+func (s *session) stall(ctx context.Context, backlog int64) error {
 	if err := s.connect(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	flood, err := s.newFlood()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer flood.Close()
 	if err := flood.ConnectSubmitters(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.startLoad(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
-		return nil, err
+		return err
 	}
 	start := time.Now()
-	a, err := s.meter()
+	first, err := s.mark(true)
 	if err != nil {
-		return nil, err
-	}
-	first, err := s.gen.TakeSnapshot(true)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, d := range []struct {
 		name string
@@ -91,22 +82,14 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 		{"a frame of 16 MiB trickles in", s.trickle},
 	} {
 		if err := s.runDisturbance(ctx, start, d.name, d.fn); err != nil {
-			return nil, fmt.Errorf("while %s: %w", d.name, err)
+			return fmt.Errorf("while %s: %w", d.name, err)
 		}
 	}
-	last, err := s.gen.TakeSnapshot(false)
+	last, err := s.mark(false)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b, err := s.meter()
-	if err != nil {
-		return nil, err
-	}
-	s.recordFigures(first, last, a, b)
-	if s.round.Server, err = s.usage(); err != nil {
-		return nil, err
-	}
-	return s.finish(ctx)
+	return s.recordFigures(first, last)
 }
 
 // newFlood makes the generator of the submitter that fills the queue and disconnects.
@@ -140,17 +123,7 @@ func (s *session) runDisturbance(ctx context.Context, start time.Time, name stri
 	if err != nil {
 		return err
 	}
-	sample := result.Sample{Name: name, At: time.Since(start).Seconds(), Jobs: to.Count.Answered - from.Count.Answered,
-		P50: to.Latency.ValueAtQuantile(50), P99: to.Latency.ValueAtQuantile(99), Max: to.Latency.Max()}
-	u, err := s.usage()
-	if err != nil {
-		return err
-	}
-	if u != nil {
-		sample.RSS, sample.Descriptors = u.RSS, u.Descriptors
-	}
-	s.round.Samples = append(s.round.Samples, sample)
-	return nil
+	return s.addSample(name, start, to.Count.Answered-from.Count.Answered, to.Latency)
 }
 
 func wait(ctx context.Context, d time.Duration) error {
