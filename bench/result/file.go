@@ -75,29 +75,12 @@ type Churn struct {
 
 // Value returns the value of a parameter that a sweep may vary.
 func (p *Params) Value(name string) (float64, bool) {
-	switch name {
-	case "submitters":
-		return float64(p.Submitters), true
-	case "window":
-		return float64(p.Window), true
-	case "workers":
-		return float64(p.Workers), true
-	case "idle-workers":
-		return float64(p.Idle), true
-	case "types":
-		return float64(p.Types), true
-	case "priorities":
-		return float64(p.Priorities), true
-	case "body":
-		return float64(p.BodySize), true
-	case "prefetch":
-		return float64(p.Prefetch), true
-	case "backlog":
-		return float64(p.Jobs), true
-	case "rate":
-		return p.Rate, true
-	}
-	return 0, false
+	x, ok := map[string]float64{
+		"submitters": float64(p.Submitters), "window": float64(p.Window), "workers": float64(p.Workers), "idle-workers": float64(p.Idle),
+		"types": float64(p.Types), "priorities": float64(p.Priorities), "body": float64(p.BodySize), "prefetch": float64(p.Prefetch),
+		"backlog": float64(p.Jobs), "rate": p.Rate,
+	}[name]
+	return x, ok
 }
 
 // Find returns the run of a shape on a server.

@@ -9,22 +9,9 @@ import (
 	"gloom/bench/result"
 )
 
-// Options describes one round of load. Fields without a comment here are those of
-// load.Config.
+// Options describes one round of load.
 type Options struct {
-	Submitters int
-	Window     int
-	Workers    int
-	Idle       int
-	Types      int
-	Versatile  bool
-	Groups     int
-	Priorities int
-	BodySize   int
-	WorkTime   time.Duration
-	Prefetch   int
-	Lanes      int
-	Seed       uint64
+	load.Config // the protocol, the addresses and MayFail follow from the server and from Churn
 
 	Rate     float64 // jobs per second of an open loop; 0: closed loop
 	Arrivals string  // arrivals in an open loop: constant or poisson
@@ -49,14 +36,14 @@ type Progress struct {
 	Done     float64 // 0 … 1 of the phase; negative when unknown
 	Rate     float64 // jobs per second since the last report
 	P50, P99 time.Duration
-	Faults   int64
 }
 
 // Defaults returns the options that all shapes start from.
 func Defaults() Options {
-	return Options{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Lanes: 1, Seed: 1,
-		Arrivals: "constant", Duration: 5 * time.Second, Warmup: 500 * time.Millisecond, Grace: 10 * time.Second,
-		StepTimeout: 2 * time.Minute}
+	return Options{
+		Config:   load.Config{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Lanes: 1, Seed: 1},
+		Arrivals: "constant", Duration: 5 * time.Second, Warmup: 500 * time.Millisecond, Grace: 10 * time.Second, StepTimeout: 2 * time.Minute,
+	}
 }
 
 // Validate returns an error for the first option that is out of range; load.Config checks the
@@ -78,10 +65,9 @@ func (o *Options) Validate() error {
 }
 
 func (o *Options) config(s *peers.Server) load.Config {
-	return load.Config{Protocol: s.Protocol, SubmitAddr: s.SubmitAddr, WorkAddr: s.WorkAddr, Submitters: o.Submitters,
-		Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types, Versatile: o.Versatile, Groups: o.Groups,
-		Priorities: o.Priorities, BodySize: o.BodySize, WorkTime: o.WorkTime, Prefetch: o.Prefetch, Lanes: o.Lanes, Seed: o.Seed,
-		MayFail: o.Churn != nil}
+	c := o.Config
+	c.Protocol, c.SubmitAddr, c.WorkAddr, c.MayFail = s.Protocol, s.SubmitAddr, s.WorkAddr, o.Churn != nil
+	return c
 }
 
 // Params returns the options in the form of a result file.
