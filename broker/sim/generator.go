@@ -367,7 +367,11 @@ var durations = []time.Duration{
 func (g *generator) duration() time.Duration { return durations[g.rng.IntN(len(durations))] }
 
 func (g *generator) body(c *command) {
-	n := g.p.bodies(g.rng)
+	bodies := uniform(1, 40)
+	if g.p.bodies != nil {
+		bodies = g.p.bodies
+	}
+	n := bodies(g.rng)
 	at := g.rng.IntN(len(noise) - n)
 	c.body = noise[at : at+n : at+n]
 	c.stable = g.percent(20)

@@ -10,21 +10,25 @@ import (
 	"gloom/broker"
 )
 
-// profile holds the parameters with which runs of one kind are generated.
+// profile is a kind of runs with its numbers, which change in the course of a run.
 type profile struct {
-	name string
+	*kind
 	// numbers has a number for each parameter. That of a verb is its weight: how often it is chosen,
 	// compared with the others. The others are those of plainNumbers.
 	numbers numbers
-	options
 }
 
-// options holds the settings of a profile that are not numbers. Those of a kind replace those of
-// its base unless they are nil.
-type options struct {
-	// bodies returns the length of a body.
+// kind is a kind of runs.
+type kind struct {
+	// n is its share of the runs or, for a special kind, the number by which a seed must be
+	// divisible.
+	n    uint64
+	name string
+	// parameters are the numbers that differ from plainNumbers.
+	parameters string
+	// bodies returns the length of a body. If it is nil, bodies have 1 to 40 bytes.
 	bodies func(r *rand.Rand) int
-	// config sets limits.
+	// config, if set, sets limits.
 	config func(r *rand.Rand, c *broker.Config)
 	// phase, if set, returns weights that replace others in the course of a run.
 	phase func(step, steps int) string
@@ -72,18 +76,18 @@ const plainNumbers = `
 	delay=0 timeout=0 backoff=0 expires=0 retries=0 detach=0 quiet=0 progressed=0 keep=0 age=0 headers=0 groups=0
 	several=0 extraSetting=0 named=0 notices=0 wild=0`
 
-// allFeatureWeights are the weights for clients that do everything, allFeatureNumbers the other
-// numbers.
+// allFeatureWeights are the weights for clients that do everything. allFeatures adds the other
+// numbers, and lending those for worlds with brokers of a fleet.
 const (
 	allFeatureWeights = `
 	cancel=25 fail=30 progress=12 leave=5 tick=40 pause=3 limit=3 revoke=4 revive=4 revoke-all=1 revive-all=1 forget=1
-	attach=4 written=4 change=6 amend=2 release=8`
-	allFeatureNumbers = `
+	attach=4 written=4 change=6 amend=2 release=8 `
+	allFeatures = allFeatureWeights + `
 	named=50 notices=50 delay=20 timeout=30 backoff=25 expires=25 retries=40 detach=15 quiet=10 progressed=25 keep=10
-	age=10 headers=15 several=15 extraSetting=40 sameTime=50`
-	lendingNumbers = `
+	age=10 headers=15 several=15 extraSetting=40 sameTime=50 `
+	lending = allFeatures + `
 	ids=8 types=2 workers=3 submitters=2 borrower=5 lender=4 allot=25 borrow=90 unwant=12 follow=5 return=12 join=40
-	release=15 respond=90 minSteps=60 maxSteps=250`
+	release=15 respond=90 minSteps=60 maxSteps=250 `
 )
 
 func uniform(lo, hi int) func(*rand.Rand) int {
@@ -93,102 +97,54 @@ func uniform(lo, hi int) func(*rand.Rand) int {
 // noneOrUpTo returns 0, for no limit, or a limit of n at most.
 func noneOrUpTo(r *rand.Rand, n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
 
-func plainProfile() profile {
-	p := profile{numbers: numbers{}, options: options{bodies: uniform(1, 40)}}
-	for _, v := range verbs {
-		p.numbers[v.name] = 0
-	}
-	for _, word := range strings.Fields(plainNumbers) {
-		name, _, _ := strings.Cut(word, "=")
-		p.numbers[name] = 0
-	}
-	p.numbers.set(plainNumbers)
-	return p
-}
-
-func allFeatureProfile() profile {
-	p := plainProfile()
-	p.numbers.set(allFeatureWeights + allFeatureNumbers)
-	return p
-}
-
-func lending() profile {
-	p := allFeatureProfile()
-	p.numbers.set(lendingNumbers)
-	p.config = func(r *rand.Rand, c *broker.Config) {
-		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = noneOrUpTo(r, 12), noneOrUpTo(r, 10), noneOrUpTo(r, 6)
-		c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(noneOrUpTo(r, 3000)), int64(noneOrUpTo(r, 2000)), noneOrUpTo(r, 4)
-	}
-	return p
-}
-
-// kind is a kind of runs, made by changing a base profile. n is its share of the runs or, for a
-// special kind, the number by which a seed must be divisible.
-type kind struct {
-	n       uint64
-	name    string
-	base    func() profile
-	numbers string
-	options
-}
-
-func (k *kind) profile() profile {
-	p := k.base()
-	p.name = k.name
-	p.numbers.set(k.numbers)
-	if k.bodies != nil {
-		p.bodies = k.bodies
-	}
-	if k.config != nil {
-		p.config = k.config
-	}
-	p.phase = k.phase
-	return p
+func lendingLimits(r *rand.Rand, c *broker.Config) {
+	c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = noneOrUpTo(r, 12), noneOrUpTo(r, 10), noneOrUpTo(r, 6)
+	c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(noneOrUpTo(r, 3000)), int64(noneOrUpTo(r, 2000)), noneOrUpTo(r, 4)
 }
 
 // common are the kinds of short runs.
 var common = []kind{
-	{28, "plain", plainProfile, "", options{}},
-	{24, "rich", allFeatureProfile, "", options{}},
-	{10, "prefetch", allFeatureProfile, "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", options{config: func(r *rand.Rand, c *broker.Config) { c.Credit = int64(noneOrUpTo(r, 150)) }}},
-	{10, "time", allFeatureProfile, "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20", options{}},
-	{6, "limits", allFeatureProfile, "pause=20 limit=30 tick=80", options{config: func(r *rand.Rand, c *broker.Config) {
+	{n: 28, name: "plain"},
+	{n: 24, name: "rich", parameters: allFeatures},
+	{n: 10, name: "prefetch", parameters: allFeatures + "ids=16 workers=4 types=1 leave=15 respond=100 credit=30", config: func(r *rand.Rand, c *broker.Config) { c.Credit = int64(noneOrUpTo(r, 150)) }},
+	{n: 10, name: "time", parameters: allFeatures + "delay=60 timeout=60 backoff=60 expires=60 tick=120 fail=60 sameTime=20"},
+	{n: 6, name: "limits", parameters: allFeatures + "pause=20 limit=30 tick=80", config: func(r *rand.Rand, c *broker.Config) {
 		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = noneOrUpTo(r, 8), noneOrUpTo(r, 6), noneOrUpTo(r, 5)
 		c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(noneOrUpTo(r, 1200)), int64(noneOrUpTo(r, 1000)), int64(noneOrUpTo(r, 800))
-	}}},
-	{6, "vanishing", allFeatureProfile, "submitters=6 gone=40 submitter=15 tick=8 ids=5", options{}},
-	{5, "letters", allFeatureProfile, "revive=30 fail=90", options{config: func(r *rand.Rand, c *broker.Config) {
+	}},
+	{n: 6, name: "vanishing", parameters: allFeatures + "submitters=6 gone=40 submitter=15 tick=8 ids=5"},
+	{n: 5, name: "letters", parameters: allFeatures + "revive=30 fail=90", config: func(r *rand.Rand, c *broker.Config) {
 		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
 		c.Retries = r.IntN(2)
-	}}},
+	}},
 	// At most one job fails at a time, because the oracle learns the reason, whose length
 	// counts, only from the letter.
-	{3, "letter bytes", plainProfile, allFeatureWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", options{config: func(r *rand.Rand, c *broker.Config) {
+	{n: 3, name: "letter bytes", parameters: allFeatureWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", config: func(r *rand.Rand, c *broker.Config) {
 		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
 		c.Retries = r.IntN(2)
-	}}},
-	{4, "types", allFeatureProfile, "types=10 join=60 pause=10 limit=10 forget=20", options{config: func(r *rand.Rand, c *broker.Config) {
+	}},
+	{n: 4, name: "types", parameters: allFeatures + "types=10 join=60 pause=10 limit=10 forget=20", config: func(r *rand.Rand, c *broker.Config) {
 		c.IdleTypes = r.IntN(3)
 		c.KeptTypes = r.IntN(c.IdleTypes + 1)
 		c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
-	}}},
-	{8, "keep", allFeatureProfile, "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60", options{}},
-	{8, "several", allFeatureProfile, "several=80 types=5 workers=5 join=40", options{config: func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }}},
-	{8, "groups", allFeatureProfile, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", options{config: func(r *rand.Rand, c *broker.Config) { c.MaxGroups = noneOrUpTo(r, 4) }}},
-	{8, "fair", allFeatureProfile, "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50", options{}},
-	{8, "lending", lending, "", options{}},
-	{5, "rates", allFeatureProfile, `groups=50 maxGroups=1 ids=24 types=1 workers=2 rule=4 limit=6 pause=0 gone=1 submit=140 release=120
-		respond=30 join=40 minSteps=100 maxSteps=300 sameTime=60`, options{}},
+	}},
+	{n: 8, name: "keep", parameters: allFeatures + "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60"},
+	{n: 8, name: "several", parameters: allFeatures + "several=80 types=5 workers=5 join=40", config: func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }},
+	{n: 8, name: "groups", parameters: allFeatures + "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", config: func(r *rand.Rand, c *broker.Config) { c.MaxGroups = noneOrUpTo(r, 4) }},
+	{n: 8, name: "fair", parameters: allFeatures + "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50"},
+	{n: 8, name: "lending", parameters: lending, config: lendingLimits},
+	{n: 5, name: "rates", parameters: allFeatures + `groups=50 maxGroups=1 ids=24 types=1 workers=2 rule=4 limit=6 pause=0 gone=1 submit=140 release=120
+		respond=30 join=40 minSteps=100 maxSteps=300 sameTime=60`},
 	// Queues of groups are used again and again, with more priorities than an empty queue keeps
 	// lanes for.
-	{4, "group lanes", plainProfile, `groups=90 maxGroups=1 ids=60 types=1 priorities=9 submitters=1 workers=2 minSteps=150 maxSteps=300
-		gone=1 expelled=0`, options{phase: func(step, _ int) string {
+	{n: 4, name: "group lanes", parameters: `groups=90 maxGroups=1 ids=60 types=1 priorities=9 submitters=1 workers=2 minSteps=150 maxSteps=300
+		gone=1 expelled=0`, phase: func(step, _ int) string {
 		if step/30%2 == 1 {
 			return "submit=5 respond=400"
 		}
 		return "submit=400 respond=5"
-	}}},
-	{3, "drain", allFeatureProfile, "", options{phase: func(step, steps int) string {
+	}},
+	{n: 3, name: "drain", parameters: allFeatures, phase: func(step, steps int) string {
 		switch {
 		case step > steps*3/4:
 			return "expel=10 drain=0"
@@ -196,31 +152,31 @@ var common = []kind{
 			return "drain=10"
 		}
 		return ""
-	}}},
-	{3, "spread", allFeatureProfile, "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300", options{}},
-	{3, "many", allFeatureProfile, "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300", options{}},
+	}},
+	{n: 3, name: "spread", parameters: allFeatures + "submitters=2 workers=6 ids=60 types=26 submit=200 gone=3 minSteps=150 maxSteps=300"},
+	{n: 3, name: "many", parameters: allFeatures + "submitters=40 workers=12 ids=60 types=12 submitter=30 minSteps=150 maxSteps=300"},
 }
 
 // special holds the kinds of rare runs, most of them long.
 var special = []kind{
 	// Jobs with groups are lent, and some types are fair.
-	{19, "lending groups", lending, "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", options{}},
-	{101, "lanes", allFeatureProfile, `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
-		ledgerEvery=8`, options{}},
-	{103, "wild", allFeatureProfile, "wild=1 ids=60 churn=50 minSteps=200 maxSteps=400", options{}},
-	{107, "old letters", allFeatureProfile, `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
-		sameTime=80`, options{config: func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }}},
-	{211, "long", allFeatureProfile, "minSteps=2000 maxSteps=4000", options{}},
-	{223, "big", allFeatureProfile, "", options{
+	{n: 19, name: "lending groups", parameters: lending + "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 fair=3 tick=60", config: lendingLimits},
+	{n: 101, name: "lanes", parameters: allFeatures + `ids=400 types=1 priorities=150 churn=70 submitters=2 workers=2 minSteps=400 maxSteps=700 submit=250 gone=3
+		ledgerEvery=8`},
+	{n: 103, name: "wild", parameters: allFeatures + "wild=1 ids=60 churn=50 minSteps=200 maxSteps=400"},
+	{n: 107, name: "old letters", parameters: allFeatures + `revive=60 fail=120 ids=30 churn=60 minSteps=600 maxSteps=900 types=4 retries=10 delay=5
+		sameTime=80`, config: func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }},
+	{n: 211, name: "long", parameters: allFeatures + "minSteps=2000 maxSteps=4000"},
+	{n: 223, name: "big", parameters: allFeatures,
 		bodies: func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] },
 		config: func(r *rand.Rand, c *broker.Config) {
 			c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
 			c.MaxBytes = 4 << 20
 		},
-	}},
+	},
 	// Bodies fill slabs. Most jobs end soon and a few stay, so that slabs are compacted.
-	{499, "slabs", allFeatureProfile, `ids=3000 churn=95 types=2 submitters=4 workers=3 minSteps=2500 maxSteps=3500 ledgerEvery=64 gone=2 expelled=1
-		pause=1 limit=1`, options{
+	{n: 499, name: "slabs", parameters: allFeatures + `ids=3000 churn=95 types=2 submitters=4 workers=3 minSteps=2500 maxSteps=3500 ledgerEvery=64 gone=2 expelled=1
+		pause=1 limit=1`,
 		bodies: func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] },
 		phase: func(step, steps int) string {
 			if step < steps/3 {
@@ -228,33 +184,33 @@ var special = []kind{
 			}
 			return "submit=60 respond=90 cancel=90"
 		},
-	}},
+	},
 	// Many jobs, which take several chunks of records, then few, so that chunks are given back.
-	{997, "crowd", allFeatureProfile, `ids=6000 churn=97 types=3 submitters=5 workers=5 minSteps=9000 maxSteps=10000 ledgerEvery=256
-		submitter=3`, options{phase: func(step, steps int) string {
+	{n: 997, name: "crowd", parameters: allFeatures + `ids=6000 churn=97 types=3 submitters=5 workers=5 minSteps=9000 maxSteps=10000 ledgerEvery=256
+		submitter=3`, phase: func(step, steps int) string {
 		if step < steps/2 {
 			return "submit=400 respond=10 cancel=5 gone=0"
 		}
 		return "submit=50 respond=150 cancel=150 gone=3"
-	}}},
+	}},
 	// A drain is cut short while there are more jobs than one step can end.
-	{401, "stop", allFeatureProfile, `ids=4000 churn=99 types=3 submitters=4 workers=4 minSteps=2500 maxSteps=3000 ledgerEvery=256 submit=900
-		gone=1 limit=60`, options{phase: func(step, steps int) string {
+	{n: 401, name: "stop", parameters: allFeatures + `ids=4000 churn=99 types=3 submitters=4 workers=4 minSteps=2500 maxSteps=3000 ledgerEvery=256 submit=900
+		gone=1 limit=60`, phase: func(step, steps int) string {
 		if step > steps-100 {
 			return "expel=60"
 		}
 		return ""
-	}}},
+	}},
 	// More deadlines are due at a time than one tick handles.
-	{983, "alarms", allFeatureProfile, `ids=3000 churn=98 types=2 submitters=3 workers=3 delay=90 expires=50 timeout=50 backoff=10
-		minSteps=3000 maxSteps=4000 ledgerEvery=64 submit=600 gone=0 expelled=0 limit=0 sameTime=97`, options{}},
+	{n: 983, name: "alarms", parameters: allFeatures + `ids=3000 churn=98 types=2 submitters=3 workers=3 delay=90 expires=50 timeout=50 backoff=10
+		minSteps=3000 maxSteps=4000 ledgerEvery=64 submit=600 gone=0 expelled=0 limit=0 sameTime=97`},
 }
 
-// profileOf returns the profile for the run of a seed.
-func profileOf(seed uint64, r *rand.Rand) profile {
+// kindOf returns the kind of the run of a seed.
+func kindOf(seed uint64, r *rand.Rand) *kind {
 	for i := range special {
 		if seed%special[i].n == 0 {
-			return special[i].profile()
+			return &special[i]
 		}
 	}
 	sum := 0
@@ -265,7 +221,22 @@ func profileOf(seed uint64, r *rand.Rand) profile {
 	for ; n >= int(common[i].n); i++ {
 		n -= int(common[i].n)
 	}
-	return common[i].profile()
+	return &common[i]
+}
+
+// profileOf returns the profile for the run of a seed.
+func profileOf(seed uint64, r *rand.Rand) profile {
+	p := profile{kindOf(seed, r), numbers{}}
+	for _, v := range verbs {
+		p.numbers[v.name] = 0
+	}
+	for _, word := range strings.Fields(plainNumbers) {
+		name, _, _ := strings.Cut(word, "=")
+		p.numbers[name] = 0
+	}
+	p.numbers.set(plainNumbers)
+	p.numbers.set(p.parameters)
+	return p
 }
 
 // configOf returns the core's configuration for a run.
