@@ -103,7 +103,7 @@ func (r *runner) compareLedgers() error {
 		}
 	}
 	sum.Add(&o.forgotten)
-	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connected(false), workers: o.connected(true)}
+	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connected(submitters), workers: o.connected(workers)}
 	want.outcomes, want.outcomeBytes = total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
 	want.held = uint64(len(o.jobs) - want.outcomes)
 	got := totals{Ledger: b.Totals(), held: b.JobCount(), borrowed: b.BorrowedRuns()}
@@ -135,7 +135,7 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 		}
 	}
 	for _, w := range o.peers {
-		if w.joined && !w.left && !w.borrows && w.serves(k.name) {
+		if w.kind == workers && w.joined && !w.left && w.serves(k.name) {
 			if want.Workers++; w.free() {
 				want.Idle++
 			}

@@ -194,11 +194,11 @@ func (g *generator) setting(c *command) {
 }
 
 func (g *generator) verb() verb {
-	subs, workers := g.o.connected(false), g.o.connected(true)
+	subs, works := g.o.connected(submitters), g.o.connected(workers)
 	if subs == 0 && g.percent(50) || subs < g.number("submitters") && g.percent(10) {
 		return addSubmitter
 	}
-	if workers == 0 && g.percent(50) || workers < g.number("workers") && g.percent(10) {
+	if works == 0 && g.percent(50) || works < g.number("workers") && g.percent(10) {
 		return addWorker
 	}
 	sum := 0
@@ -208,7 +208,7 @@ func (g *generator) verb() verb {
 	n := g.rng.IntN(sum)
 	for v, x := range verbs {
 		if n -= g.number(x.name); n < 0 {
-			if v := verb(v); v == addSubmitter && subs >= 2*g.number("submitters") || v == addWorker && workers >= 2*g.number("workers") {
+			if v := verb(v); v == addSubmitter && subs >= 2*g.number("submitters") || v == addWorker && works >= 2*g.number("workers") {
 				return tick
 			}
 			return verb(v)
@@ -282,9 +282,9 @@ func (g *generator) peer(v verb) int {
 	}
 	var suitable, busy []int
 	for _, p := range g.o.peers {
-		if p.kind()&from != 0 {
+		if p.kind&from != 0 {
 			suitable = append(suitable, p.number)
-			if len(p.out) > 0 || p.worker && !p.joined && v == join {
+			if len(p.out) > 0 || p.kind == workers && !p.joined && v == join {
 				busy = append(busy, p.number)
 			}
 		}
@@ -315,7 +315,7 @@ func (g *generator) id(peer int) string {
 
 // outID returns an id for a command of a worker: mostly that of a job that is out on it.
 func (g *generator) outID(peer int) string {
-	if w := g.o.peer(peer, true); w != nil {
+	if w := g.o.peer(peer); w != nil && w.kind&(workers|borrowers) != 0 {
 		if !w.named && g.percent(50) {
 			return ""
 		}

@@ -14,14 +14,14 @@ import (
 // comparePeers compares everything that can be read about connections.
 func (r *runner) comparePeers() error {
 	o, b := r.oracle, r.driver.core
-	workers, next := b.Workers(o.now, nil, 0, 1000)
-	submitters, _ := b.Submitters(nil, 0, 1000)
-	if next != -1 || len(workers) != o.connected(true) || len(submitters) != o.connected(false) {
-		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(workers), len(submitters), o.connected(true), o.connected(false))
+	listed, next := b.Workers(o.now, nil, 0, 1000)
+	listedSubmitters, _ := b.Submitters(nil, 0, 1000)
+	if next != -1 || len(listed) != o.connected(workers) || len(listedSubmitters) != o.connected(submitters) {
+		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(listed), len(listedSubmitters), o.connected(workers), o.connected(submitters))
 	}
-	for _, x := range workers {
-		w := o.peer(r.driver.numbers[x.Peer], true)
-		if w == nil {
+	for _, x := range listed {
+		w := o.peer(r.driver.numbers[x.Peer])
+		if w == nil || w.kind != workers {
 			return fmt.Errorf("an unknown worker is listed: %+v", x)
 		}
 		want := x
@@ -41,9 +41,9 @@ func (r *runner) comparePeers() error {
 			return err
 		}
 	}
-	for _, x := range submitters {
+	for _, x := range listedSubmitters {
 		number, want := r.driver.numbers[x.Peer], x
-		if want.Jobs, want.Bytes = total(o.jobs, ownedBy(number)); o.peer(number, false) == nil {
+		if want.Jobs, want.Bytes = total(o.jobs, ownedBy(number)); !o.hasKind(number, submitters) {
 			return fmt.Errorf("an unknown submitter is listed: %+v", x)
 		}
 		if err := checkEqual(fmt.Sprintf("submitter p%d", number), want, x); err != nil {
@@ -100,7 +100,7 @@ func (r *runner) compareJob(id string) error {
 		want.Bytes = j.length
 	case running:
 		want.Worker, want.Unwanted = d.peers[j.worker], j.unwanted()
-		if w := o.peer(j.worker, true); w.borrows {
+		if w := o.peer(j.worker); w.kind == borrowers {
 			want.Broker = fmt.Sprint(w.number)
 		}
 	case delayed:
@@ -125,7 +125,7 @@ func (r *runner) compareJob(id string) error {
 func (o *oracle) holdForWorkers(typ string) broker.Hold {
 	hold := broker.HeldForWorker
 	for _, w := range o.peers {
-		if w.joined && !w.borrows && w.serves(typ) {
+		if w.kind == workers && w.joined && w.serves(typ) {
 			if !w.left {
 				return broker.HeldByBusyWorkers
 			}
@@ -237,7 +237,7 @@ func (r *runner) listings() []*walk {
 		}},
 		{name: "worker", exist: func() (keys []string) {
 			for _, p := range o.peers {
-				if p.worker && !p.borrows {
+				if p.kind == workers {
 					keys = append(keys, workerKey(p.number))
 				}
 			}

@@ -111,11 +111,8 @@ type run struct {
 
 type oraclePeer struct {
 	number int
-	worker bool
+	kind   senders
 	token  uint64
-	// borrows reports that a worker is another broker, and lends that a submitter is another
-	// broker.
-	borrows, lends bool
 
 	joined bool
 	// The worker serves the types that match types, do not match except, and are in allow. If it
@@ -131,19 +128,6 @@ type oraclePeer struct {
 	left          bool
 	out           []run
 	position      int // place in the line of workers with room, 0 if it is not in line; a smaller one means idle for longer
-}
-
-// kind returns the kind of the peer.
-func (w *oraclePeer) kind() senders {
-	switch {
-	case w.borrows:
-		return borrowers
-	case w.lends:
-		return lenders
-	case w.worker:
-		return workers
-	}
-	return submitters
 }
 
 // serves reports whether a joined worker serves a type.
@@ -292,19 +276,21 @@ func (o *oracle) do(c *command, x observation) {
 
 // hasKind reports whether a peer is connected and of one of these kinds.
 func (o *oracle) hasKind(number int, kinds senders) bool {
-	return slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.number == number && p.kind()&kinds != 0 })
+	p := o.peer(number)
+	return p != nil && p.kind&kinds != 0
 }
 
-// connect adds a connection: a submitter, a worker, or another broker.
+// senderKinds are the kinds of the peers that verbs connect.
+var senderKinds = [numVerbs]senders{addSubmitter: submitters, addWorker: workers, addBorrower: borrowers, addLender: lenders}
+
+// connect adds a connection.
 func (o *oracle) connect(c *command) {
-	p := &oraclePeer{number: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
+	p := &oraclePeer{number: c.peer, kind: senderKinds[c.verb], token: c.token, room: 1, credit: math.MaxInt}
 	switch {
-	case c.verb == addBorrower:
+	case p.kind == borrowers:
 		o.typeNamed(c.typ)
-		p.worker, p.borrows, p.joined, p.types, p.room = true, true, true, []string{c.typ}, 0
+		p.joined, p.types, p.room = true, []string{c.typ}, 0
 		p.named, p.notices, p.headers = true, true, true
-	case c.verb == addLender:
-		p.lends = true
 	case o.cfg.Credit > 0:
 		p.credit = int(o.cfg.Credit)
 	}
@@ -330,19 +316,19 @@ func (o *oracle) end(j *oracleJob, c broker.Code, reason string) {
 	o.conclude(j, frame{op: broker.OpEnd, code: c, id: j.id, reason: reason})
 }
 
-func (o *oracle) peer(number int, worker bool) *oraclePeer {
+func (o *oracle) peer(number int) *oraclePeer {
 	for _, p := range o.peers {
-		if p.number == number && p.worker == worker {
+		if p.number == number {
 			return p
 		}
 	}
 	return nil
 }
 
-// connected returns how many workers, or how many submitters, are connected, not counting brokers.
-func (o *oracle) connected(worker bool) (n int) {
+// connected returns how many peers of a kind are connected.
+func (o *oracle) connected(kind senders) (n int) {
 	for _, p := range o.peers {
-		if p.worker == worker && !p.borrows && !p.lends {
+		if p.kind == kind {
 			n++
 		}
 	}

@@ -42,7 +42,7 @@ func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 
 // attach carries out an attach: the frames of a kept job go to another connection from now on.
 func (o *oracle) attach(c *command) {
-	s, j := o.peer(c.peer, false), o.held[c.id]
+	s, j := o.peer(c.peer), o.held[c.id]
 	switch {
 	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted() && !j.revoked:
 		o.refuse(s.number, broker.UnknownID, c.id)
@@ -53,7 +53,7 @@ func (o *oracle) attach(c *command) {
 	}
 	if j.progress != c.progress {
 		j.progress = c.progress
-		if w := o.peer(j.worker, true); j.state == running && w.borrows {
+		if w := o.peer(j.worker); j.state == running && w.kind == borrowers {
 			o.send(frame{op: broker.OpFollow, peer: w.number, id: j.id, loan: j.loan(o.now)})
 		}
 	}

@@ -14,8 +14,8 @@ import (
 
 // before reports whether w comes before x in line.
 func (w *oraclePeer) before(x *oraclePeer) bool {
-	if w.borrows != x.borrows {
-		return x.borrows
+	if w.kind != x.kind {
+		return x.kind == borrowers
 	}
 	return w.position < x.position
 }
@@ -72,8 +72,8 @@ func (o *oracle) borrow(c *command) {
 // counts rates and bytes, or on whether the core still knows the type, the core's answer is
 // accepted.
 func (o *oracle) unborrowed(c *command) broker.BorrowRefusal {
-	p, w := o.peer(c.peer, false), o.firstInLine(c.typ)
-	if p == nil || !p.lends || o.draining || w == nil || w.borrows {
+	p, w := o.peer(c.peer), o.firstInLine(c.typ)
+	if p == nil || p.kind != lenders || o.draining || w == nil || w.kind == borrowers {
 		return broker.NoIdleWorker
 	}
 	k := o.typeNamed(c.typ)
@@ -124,7 +124,7 @@ func (o *oracle) follow(c *command) {
 
 // allot sets how many jobs of this broker may be out on a borrower.
 func (o *oracle) allot(c *command) {
-	o.peer(c.peer, true).room = c.room
+	o.peer(c.peer).room = c.room
 }
 
 // compareMoves checks that a fleet that looks only at what EachChange reports knows which types have
@@ -178,7 +178,7 @@ func (r *runner) compareLending(k *oracleType) error {
 	if !k.paused && !o.draining && room > 0 && q == 0 {
 		limit = room
 		for _, w := range o.peers {
-			if w.free() && !w.borrows && w.serves(k.name) {
+			if w.free() && w.kind == workers && w.serves(k.name) {
 				places += w.room - len(w.out)
 			}
 		}

@@ -138,7 +138,7 @@ func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
 	}
 	w.credit -= len(f.id) + len(f.typ) + len(f.headers) + len(f.body)
 	f.creditSpent = w.credit <= 0
-	if w.borrows {
+	if w.kind == borrowers {
 		f.loan = j.loan(o.now)
 	}
 	o.send(f)

@@ -7,7 +7,7 @@ import (
 )
 
 func (o *oracle) submit(c *command) {
-	s := o.peer(c.peer, false)
+	s := o.peer(c.peer)
 	switch {
 	case o.held[c.id] != nil:
 		o.refuse(s.number, broker.IDExists, c.id)
@@ -35,7 +35,7 @@ func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 		command: *c, arrival: o.number(), owner: owner, origin: owner,
 		at: o.now - int64(c.age), since: o.now - int64(c.age), state: queued,
 	}
-	if s := o.peer(owner, false); s != nil {
+	if s := o.peer(owner); s != nil {
 		j.token = s.token
 	}
 	if c.detach {
@@ -159,7 +159,7 @@ func (o *oracle) exceedsTypeLimit(added int) bool {
 		}
 	}
 	for _, p := range o.peers {
-		if !p.worker {
+		if p.kind&(submitters|lenders) != 0 {
 			maxUsed++
 		}
 	}
@@ -176,7 +176,7 @@ func (o *oracle) exceedsTypeLimit(added int) bool {
 }
 
 func (o *oracle) cancel(c *command) {
-	s, j := o.peer(c.peer, false), o.held[c.id]
+	s, j := o.peer(c.peer), o.held[c.id]
 	if j == nil || !o.reaches(s, j) || j.unwanted() || j.state == ended && j.owner != 0 {
 		o.refuse(s.number, broker.UnknownID, c.id)
 		return
@@ -197,7 +197,7 @@ func (o *oracle) cancel(c *command) {
 
 // change carries out a submitter's change of a job or, if the verb is amend, an operator's.
 func (o *oracle) change(c *command) {
-	s, j := o.peer(c.peer, false), o.held[c.id]
+	s, j := o.peer(c.peer), o.held[c.id]
 	switch {
 	case c.verb == amend:
 		if j != nil {
@@ -240,7 +240,7 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 
 // notice sends the worker a notice that a run is no longer wanted.
 func (o *oracle) notice(j *oracleJob) {
-	if w := o.peer(j.worker, true); w.notices && !j.unwanted() {
+	if w := o.peer(j.worker); w.notices && !j.unwanted() {
 		o.send(frame{op: broker.OpCancel, peer: w.number, id: j.id})
 	}
 }

@@ -63,7 +63,7 @@ func (o *oracle) expire(j *oracleJob) {
 // overdue handles a run that has exceeded its timeout. The run stays on its worker until the
 // worker answers, and the job continues without it.
 func (o *oracle) overdue(j *oracleJob) {
-	if w := o.peer(j.worker, true); w.borrows {
+	if w := o.peer(j.worker); w.kind == borrowers {
 		o.send(frame{op: broker.OpOverdue, peer: w.number, id: j.id})
 	} else {
 		o.notice(j)
@@ -80,7 +80,7 @@ func (o *oracle) overdue(j *oracleJob) {
 
 // giveUp makes a job's run overdue, so that the job continues without it.
 func (o *oracle) giveUp(j *oracleJob) {
-	w := o.peer(j.worker, true)
+	w := o.peer(j.worker)
 	for i := range w.out {
 		if w.out[i].job == j {
 			w.out[i].job = nil
@@ -99,7 +99,7 @@ func (o *oracle) evict() {
 		o.complaint = fmt.Sprintf("%d overdue runs of %d bytes, and no worker is closed", n, bytes)
 		return
 	}
-	w := o.peer(o.observed.closed[0], true)
+	w := o.peer(o.observed.closed[0])
 	o.observed.closed = o.observed.closed[1:]
 	for _, other := range o.peers {
 		if w == nil || other.overdue() > w.overdue() {

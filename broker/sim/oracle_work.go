@@ -9,7 +9,7 @@ import (
 )
 
 func (o *oracle) join(c *command) {
-	w := o.peer(c.peer, true)
+	w := o.peer(c.peer)
 	next := oraclePeer{types: c.types, except: c.except, allow: c.allow}
 	if c.types == nil {
 		next.types = []string{c.typ}
@@ -29,18 +29,18 @@ func (o *oracle) join(c *command) {
 }
 
 func (o *oracle) credit(c *command) {
-	o.peer(c.peer, true).credit = c.room
+	o.peer(c.peer).credit = c.room
 }
 
 func (o *oracle) leave(c *command) {
-	o.peer(c.peer, true).left = true
+	o.peer(c.peer).left = true
 	o.ok(c.peer, "")
 }
 
 // runFor finds the run named by a worker's frame, and then replies ok. If there is no such run, it
 // refuses the frame and returns nil.
 func (o *oracle) runFor(c *command) (w *oraclePeer, i int) {
-	w = o.peer(c.peer, true)
+	w = o.peer(c.peer)
 	switch {
 	case w.named:
 		i = slices.IndexFunc(w.out, func(r run) bool { return r.id == c.id })
@@ -222,7 +222,7 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 func (o *oracle) gone(c *command) {
 	i := slices.IndexFunc(o.peers, func(p *oraclePeer) bool { return p.number == c.peer })
 	p := o.peers[i]
-	if o.peers = slices.Delete(o.peers, i, i+1); p.worker {
+	if o.peers = slices.Delete(o.peers, i, i+1); p.kind&(workers|borrowers) != 0 {
 		o.workerGone(p, c.reason)
 	} else {
 		o.submitterGone(p)
