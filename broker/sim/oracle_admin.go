@@ -221,7 +221,7 @@ func (o *oracle) addedTypes(c *command) int {
 func (o *oracle) limit(c *command) {
 	k := o.typeNamed(c.typ)
 	k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
-	k.paced, k.blocked, k.slow = rateState{set: o.now}, 0, false
+	k.paced, k.slow = rateState{set: o.now}, false
 }
 
 func (o *oracle) drain(*command) { o.draining = true }

@@ -49,7 +49,7 @@ func (o *oracle) tick(*command) {
 		o.updateTenants() // after each timer, because a tenant that has no jobs then loses its place
 	}
 	for _, k := range o.types {
-		k.blocked, k.slow = 0, false
+		k.slow = false
 	}
 	o.vanished = max(0, o.vanished-sweptPerTick)
 	o.age()
@@ -128,8 +128,9 @@ func (o *oracle) next() int64 {
 		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
 	for _, k := range o.types {
-		if k.blocked != 0 && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {
-			at = min(at, k.blocked)
+		_, opens := k.paced.opens(k.quota())
+		if k.rate > 0 && (opens > o.now || k.slow) && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {
+			at = min(at, opens)
 		}
 	}
 	return at
