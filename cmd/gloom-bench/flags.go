@@ -12,6 +12,7 @@ import (
 	"gloom/bench/peers"
 	"gloom/bench/proc"
 	"gloom/bench/shape"
+	"gloom/cmd/internal/cli"
 )
 
 // target is the server under load, from the flags.
@@ -68,17 +69,22 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.Priorities, "priorities", o.Priorities, "distinct priorities, spread evenly over jobs")
 	f.IntVar(&o.BodySize, "body", o.BodySize, "body size in bytes")
 	f.DurationVar(&o.WorkTime, "work-time", o.WorkTime, "how long a worker keeps a job")
+	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, however fast the server is (0: closed loop)")
+	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrivals in an open loop: constant or poisson")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "duration of a measurement")
 	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before a measurement, not counted")
 	f.Int64Var(&o.Jobs, "jobs", o.Jobs, "measure this number of jobs instead of a duration")
 	f.DurationVar(&o.Grace, "grace", o.Grace, "wait for late answers before they count as lost")
 	f.DurationVar(&o.StepTimeout, "within", o.StepTimeout, "limit for connecting, filling and draining")
-	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, however fast the server is (0: closed loop)")
-	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrivals in an open loop: constant or poisson")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
 	f.BoolVar(&o.Unix, "unix", o.Unix, "use unix sockets, with a server that is started here")
 	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator, at most one per submitter")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of everything random")
+	cli.SetHeadings(f, map[string]string{
+		"submitters": "Load",
+		"duration":   "Measurement",
+		"one-cpu":    "Server and generator",
+	})
 }
 
 // output says where results are written, and how they are shown.

@@ -58,7 +58,7 @@ func newRoot() *cobra.Command {
 	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
 		Use: "gloom COMMAND", Short: "Submit jobs, serve them with commands, and control the Gloom broker",
-		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": connectionHelp},
+		Long: rootLong, Example: rootExample,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {
 				return cli.Usagef("--door: gloom %s works only with a broker", cmd.Name())
@@ -66,6 +66,7 @@ func newRoot() *cobra.Command {
 			return t.conn.resolve(cmd.Flags())
 		},
 	}
+	cli.SetTopics(root, cli.Topic{Name: "flags", Short: "Flags that all commands take", Text: connectionHelp})
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.conn.bind(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContext) // it fails only for an unknown flag

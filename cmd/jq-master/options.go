@@ -77,37 +77,48 @@ func (o *options) bindFlags(f *pflag.FlagSet) {
 	l := &o.limits
 	f.SortFlags = false
 	o.door.Flags(f)
-	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; without it, jobs are only in memory")
-	f.StringVar(&o.namespace, "namespace", o.namespace, "name of this master's queue, which separates it from others in the same Redis or broker")
-	f.StringVar(&o.constraints, "constraints", o.constraints, "JSON file in which constraints are kept; only without --redis")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, in sections [schedules.NAME]; they can only be changed there, and SIGHUP reads the file again")
+	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// `URL` of the Redis that keeps jobs; without it, jobs are only in memory")
+	f.StringVar(&o.namespace, "namespace", o.namespace, "`name` of this master's queue, which separates it from others in the same Redis or broker")
+	f.StringVar(&o.constraints, "constraints", o.constraints, "JSON `file` in which constraints are kept; only without --redis")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML `file` of schedules, in sections [schedules.NAME]; they can only be changed there, and SIGHUP reads the file again")
+	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long reports wait while Redis is away, and how long no run times out after Redis is back")
 	o.broker.Flags(f)
-	f.Lookup("broker").Usage = "submit address of a shared broker; without it, a broker runs inside this process"
-	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "HTTP address of the shared broker; by default its submit address with the next lower port")
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it none can connect")
+	f.Lookup("broker").Usage = "submit `address` of a shared broker; without it, a broker runs inside this process"
+	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "HTTP `address` of the shared broker; by default its submit address with the next lower port")
+	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby can reach one")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "`address` where Gloom workers reach the broker inside this process; without it none can connect")
 	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs with that name, except those with max_retry 0")
 	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; with 0, such a worker pulls")
-	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network (CIDR) that workers' URLs may name, besides loopback and the address from which a worker registers; may be given several times")
+	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "`network` (CIDR) that workers' URLs may name, besides loopback and the address from which a worker registers; may be given several times")
 	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker that misses three is lost")
 	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report the end")
 	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further retry")
 	f.DurationVar(&l.BackoffCap, "backoff-cap", l.BackoffCap, "longest wait before any retry")
 	f.DurationVar(&l.Aging, "aging", l.Aging, "waiting time that counts as one step of priority; 0: waiting does not count")
-	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long reports wait while Redis is away, and how long no run times out after Redis is back")
-	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby can reach one")
+	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for running jobs")
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long ended jobs are remembered")
 	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "maximum number of ended jobs that are remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
-	f.Var(cli.SizeFlag(&o.maxBody, 0, maxSize), "max-body", "largest body of a request")
-	f.Var(cli.SizeFlag(&l.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
 	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "maximum number of jobs that have not ended, and of idempotency keys (at least 10000 keys are always allowed)")
 	f.Var(cli.SizeFlag(&l.MaxBytes, 0, maxSize), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
+	f.Var(cli.SizeFlag(&o.maxBody, 0, maxSize), "max-body", "largest body of a request")
+	f.Var(cli.SizeFlag(&l.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
 	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "maximum number of requests that wait for a job or for the end of one")
 	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "maximum number of workers; when one more registers, a worker that pulls and has been silent for ten minutes is forgotten")
 	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "maximum number of constraints")
-	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for running jobs")
 	f.Var(cli.ChoiceFlag(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.ChoiceFlag(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
+	cli.SetHeadings(f, map[string]string{
+		"addr":          "Address",
+		"token-file":    "Security",
+		"redis":         "Store and schedules",
+		"broker":        "Broker",
+		"worker-addr":   "Workers",
+		"timeout-grace": "Jobs",
+		"result-ttl":    "Ended jobs and results",
+		"max-jobs":      "Limits",
+		"log-level":     "Logs and configuration",
+	})
 }
 
 func checkRange[T int | int64 | time.Duration](flag string, v, low, high T) error {

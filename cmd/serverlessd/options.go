@@ -77,43 +77,54 @@ const maxResult = 16 << 20
 // bindFlags defines a flag for every option.
 func bindFlags(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
-	o.door.Flags(f)
-	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, without --store, the store; only one daemon at a time can use it")
-	f.StringArrayVar(&o.Stores, "store", o.Stores, "where jobs are kept: sqlite:PATH or mysql://USER:PASS@HOST:PORT/DB; may be given several times")
 	span := func(to *time.Duration, name, usage string) { f.Var((*job.Duration)(to), name, usage) }
-	span(&o.LockTTL, "lock-ttl", "how long a taken job is reserved for a daemon that sends no sign of life")
-	span(&o.Sweep, "sweep", "pause between checks for expired locks and old jobs")
-	span(&o.RetryDelay, "retry-delay", "wait before the first retry; it doubles with each further retry")
-	span(&o.RetryMax, "retry-max", "longest wait before a retry")
-	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
-	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
-	span(&o.KeepUnrun, "keep-unrun", "how long jobs that were never run are kept")
-	f.Var(cli.SizeFlag(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
-	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "maximum number of payloads in a body")
-	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
-	f.Var(cli.SizeFlag(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
-	f.Var(cli.SizeFlag(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
+	o.door.Flags(f)
+	f.StringVar(&o.Dir, "dir", o.Dir, "`directory` of the journal, the events log and, without --store, the store; only one daemon at a time can use it")
+	f.StringArrayVar(&o.Stores, "store", o.Stores, "`store` where jobs are kept: sqlite:PATH or mysql://USER:PASS@HOST:PORT/DB; may be given several times")
+	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
 	f.Var(cli.SizeFlag(&o.JournalMax, 1<<20, 1<<50), "journal-max", "maximum size of what waits in the journal for a store")
 	f.Var(cli.SizeFlag(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes that adds leave free on the journal's disk, at most a sixteenth of the disk, so that a store on that disk can take the waiting jobs; 0: none")
-	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
+	span(&o.LockTTL, "lock-ttl", "how long a taken job is reserved for a daemon that sends no sign of life")
+	span(&o.Sweep, "sweep", "pause between checks for expired locks and old jobs")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML `file` of schedules, in sections [schedules.CLIENT.NAME]; they can only be changed there, and SIGHUP reads the file again")
 	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches that run at a time")
 	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "batches of one client that run at a time; 0: no limit")
 	f.IntVar(&o.Batch, "batch", o.Batch, "jobs taken at a time, unless their handler says otherwise")
 	span(&o.JobTimeout, "job-timeout", "time for a job, unless its handler says otherwise")
 	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
+	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
+	span(&o.Drain, "drain", "how long a stop waits for running jobs")
+	span(&o.RetryDelay, "retry-delay", "wait before the first retry; it doubles with each further retry")
+	span(&o.RetryMax, "retry-max", "longest wait before a retry")
+	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
+	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
+	span(&o.KeepUnrun, "keep-unrun", "how long jobs that were never run are kept")
+	f.StringVar(&o.langs, "langs", o.langs, "`languages` of handlers that may be added and run: any of http, node, php, python, sh and gloom")
+	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "`networks` that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
+	f.StringVar(&o.User, "user", o.User, "`user` that handlers' processes run as, if the daemon is root")
 	f.IntVar(&o.Contexts, "contexts", o.Contexts, "maximum number of processes for jobs, idle or busy")
 	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "number of jobs after which a process for jobs is replaced")
 	f.Var(cli.SizeFlag(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "maximum memory of a process for jobs and all processes that it has started")
-	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run: any of http, node, php, python, sh and gloom")
-	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
-	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, if the daemon is root")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, in sections [schedules.CLIENT.NAME]; they can only be changed there, and SIGHUP reads the file again")
-	span(&o.Drain, "drain", "how long a stop waits for running jobs")
-	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
+	f.Var(cli.SizeFlag(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
+	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "maximum number of payloads in a body")
+	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
+	f.Var(cli.SizeFlag(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
+	f.Var(cli.SizeFlag(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
 	o.Broker.Flags(f)
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; without it none can connect")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "`address` where Gloom workers reach the broker inside this process; without it none can connect")
 	f.Var(cli.ChoiceFlag(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.ChoiceFlag(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
+	cli.SetHeadings(f, map[string]string{
+		"addr":        "Address",
+		"token-file":  "Security",
+		"dir":         "Journal, stores and schedules",
+		"concurrency": "Runs",
+		"retry-delay": "Retries and ended jobs",
+		"langs":       "Handlers and their processes",
+		"max-body":    "Limits of requests",
+		"broker":      "Broker",
+		"log-level":   "Logs and configuration",
+	})
 }
 
 func optionError(flag string, value any, format string, args ...any) error {

@@ -74,13 +74,7 @@ func Prepare(root *cobra.Command) {
 	}
 	root.AddCommand(newManual(root))
 	root.InitDefaultHelpCmd()
-	if root.HasAvailableSubCommands() && root.HasAvailablePersistentFlags() {
-		root.PersistentFlags().SortFlags = false
-		root.AddCommand(&cobra.Command{
-			Use: flagsTopic, Short: "Flags that all commands take", Hidden: true, // the help names it itself
-			Long: root.Annotations[flagsTopic] + "\n\nFlags:\n" + root.PersistentFlags().FlagUsagesWrapped(80),
-		})
-	}
+	addTopics(root)
 	root.CompletionOptions.HiddenDefaultCmd = !root.HasAvailableSubCommands()
 	root.InitDefaultCompletionCmd()
 	walkCommands(root, func(c *cobra.Command) {
@@ -90,6 +84,7 @@ func Prepare(root *cobra.Command) {
 		case c.Parent() != root:
 		case c.Name() == "help":
 			c.Short, c.Args = "Show the help of a command", checkTopic
+			c.ValidArgsFunction = completeTopic(c.ValidArgsFunction)
 		case c.Name() == "completion":
 			c.Short = "Print the script that lets a shell complete commands"
 		}
@@ -106,28 +101,20 @@ func Prepare(root *cobra.Command) {
 		}
 	})
 	root.SetFlagErrorFunc(flagError)
-	wrapped := func(f *pflag.FlagSet) string {
-		f.SortFlags = false
-		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
-	}
-	const globalHint = "Flags that all commands take: {{.Root.Name}} help " + flagsTopic
-	// The root's own help does not repeat the flags that the help topic lists.
-	cobra.AddTemplateFunc("topical", func(c *cobra.Command) bool { return c.Annotations[flagsTopic] != "" })
 	cobra.AddTemplateFunc("ownFlags", func(c *cobra.Command) string {
-		if c.Annotations[flagsTopic] != "" {
-			return wrapped(c.LocalNonPersistentFlags())
+		if hasFlagsTopic(c) {
+			return flagList(c.LocalNonPersistentFlags())
 		}
-		return wrapped(c.LocalFlags())
+		return flagList(c.LocalFlags())
 	})
-	usage := strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
-	usage = strings.Replace(usage, "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{ownFlags .}}{{if topical .}}\n\n"+globalHint+"{{end}}", 1)
-	usage = strings.Replace(usage, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", globalHint, 1)
+	cobra.AddTemplateFunc("topicLines", topicLines)
+	// The function writes "Flags:" or other headings itself; the lines about topics follow all flags.
+	before, flags, _ := strings.Cut(root.UsageTemplate(), "\n\nFlags:\n")
+	_, after, _ := strings.Cut(flags, "{{if .HasHelpSubCommands}}")
+	usage := before + "\n\n{{ownFlags .}}{{end}}{{with topicLines .}}\n\n{{.}}{{end}}{{if .HasHelpSubCommands}}" + after
+	usage = strings.Replace(usage, "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
 	root.SetUsageTemplate(usage)
 }
-
-// flagsTopic is the help topic with the flags of all commands. The topic's text is the root's
-// annotation of this name.
-const flagsTopic = "flags"
 
 func walkCommands(c *cobra.Command, fn func(*cobra.Command)) {
 	fn(c)
@@ -149,12 +136,33 @@ func checkTopic(cmd *cobra.Command, args []string) error {
 	if len(rest) == 0 || !found.HasSubCommands() {
 		return nil
 	}
-	return unknownCommand(found, rest[0])
+	var topics []string
+	if found == cmd.Root() {
+		for _, t := range allTopics(found) {
+			topics = append(topics, t.Name)
+		}
+	}
+	return unknownCommand(found, rest[0], topics...)
 }
 
-func unknownCommand(in *cobra.Command, name string) error {
+// completeTopic completes the argument of help also with the names of topics.
+func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		list, directive := commands(c, args, typed)
+		if len(args) == 0 {
+			for _, t := range allTopics(c.Root()) {
+				if strings.HasPrefix(t.Name, typed) {
+					list = append(list, cobra.CompletionWithDesc(t.Name, t.Short))
+				}
+			}
+		}
+		return list, directive
+	}
+}
+
+// unknownCommand suggests a command or one of the other names.
+func unknownCommand(in *cobra.Command, name string, names ...string) error {
 	f := Usagef("unknown command %q", strings.TrimSpace(in.CommandPath()+" "+name))
-	var names []string
 	for _, c := range in.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())

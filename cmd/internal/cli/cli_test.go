@@ -144,3 +144,42 @@ func TestSuggestFindsSimilarName(t *testing.T) {
 		}
 	}
 }
+
+// TestHelpHasHeadingsAndTopics: help lists flags below their headings, and names the topics of a
+// command; "help NAME" prints a topic, completion knows it, and the manual page has headings and
+// topics.
+func TestHelpHasHeadingsAndTopics(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man")
+	var out, errs bytes.Buffer
+	for _, c := range []struct{ args, want string }{
+		{"run --help", "\n\nFlags:\n      --number int      what happens\n\nTime and tries:\n      --tries int       how often (default 3)\n      --wait duration   how long\n  -h, --help            help for run\n\nWhat running means: prog help running\n"},
+		{"--help", "\nWhat running means: prog help running\n"},
+		{"help running", "Legs:\nThey move * or PROG_LEG, *\nPROG_ stand.\n"},
+		{"__complete help ru", "run\tRun\nrunning\tWhat running means\n"},
+		{"help runing", "did you mean running?"},
+		{"man " + dir, ""},
+	} {
+		out.Reset()
+		errs.Reset()
+		root := program(&out)
+		run, _, err := root.Find([]string{"run"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		SetHeadings(run.Flags(), map[string]string{"tries": "Time and tries"})
+		SetTopics(run, Topic{Name: "running", Short: "What running means", Text: "Legs:\nThey move * or PROG_LEG, *\nPROG_ stand."})
+		Execute(root, strings.Fields(c.args), &errs)
+		if text := out.String() + errs.String(); !strings.Contains(text, c.want) {
+			t.Errorf("%s: no %q in\n%s", c.args, c.want, text)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "prog-run.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{".SS Legs\nThey move * or PROG_LEG, *\nPROG_ stand.\n", "\n.SS Time and tries\n.TP\n\\fB--tries\\fP=int\nhow often (default 3)\n"} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+}

@@ -28,7 +28,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	f.VisitAll(func(fl *pflag.Flag) { set.Names = append(set.Names, fl.Name) })
 	var config string
 	var check bool
-	f.StringVar(&config, "config", os.Getenv(d.Prefix+"CONFIG"), "file of options in TOML")
+	f.StringVar(&config, "config", os.Getenv(d.Prefix+"CONFIG"), "`file` of options in TOML")
 	f.Lookup("config").DefValue = ""
 	f.BoolVar(&check, "healthcheck", false, "check whether the daemon with these options is healthy, and exit")
 	cmd.Args = cobra.NoArgs

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,11 +25,11 @@ func newManual(root *cobra.Command) *cobra.Command {
 			}
 			root.DisableAutoGenTag = true
 			walkCommands(root, func(c *cobra.Command) {
-				c.Hidden = c.Hidden || c.Name() == "completion"      // cobra's own
-				if topic := c.Annotations[flagsTopic]; topic != "" { // the page lists the flags
-					c.Long += "\n\n" + topic
+				c.Hidden = c.Hidden || c.Name() == "completion" // cobra's own
+				for _, t := range topicsOf(c) {
+					c.Long += "\n\n" + t.Text
 				}
-				c.Long = separateBlocks(c.Long)
+				c.Long = toMarkdown(c.Long)
 				c.LocalFlags().VisitAll(showDefault)
 			})
 			if err := doc.GenManTree(root, &doc.GenManHeader{
@@ -36,26 +37,38 @@ func newManual(root *cobra.Command) *cobra.Command {
 			}, args[0]); err != nil {
 				return err
 			}
-			pages, err := filepath.Glob(filepath.Join(args[0], root.Name()+"*.1"))
-			for _, page := range pages {
-				err = errors.Join(err, showPlain(page))
-			}
+			var err error
+			walkCommands(root, func(c *cobra.Command) {
+				page := filepath.Join(args[0], strings.ReplaceAll(c.CommandPath(), " ", "-")+".1")
+				if _, missing := os.Stat(page); missing == nil {
+					err = errors.Join(err, finishPage(page, c.LocalFlags()))
+				}
+			})
 			return err
 		},
 		DisableFlagsInUseLine: true,
 	}
 }
 
-// showPlain removes from a page the marks that cobra adds to flags: [=false] of flags without a
-// value, quotes around the kind of value.
-func showPlain(page string) error {
+var (
+	manFlagLine = regexp.MustCompile(`^(?:\\fB-.\\fP, )?\\fB--([\w-]+)\\fP`)
+	manFlag     = regexp.MustCompile(`(?m)(?:^\.PP\n)?^((?:\\fB-.\\fP, )?\\fB--[\w-]+\\fP)(?:\[=false\]|(=)"([^"\n]*)"|(=.*))?\n\t`)
+)
+
+// finishPage improves what cobra makes of flags: it removes [=false] of flags without a value and the
+// quotes around the kind of value, indents the text about a flag below it, and inserts the headings.
+func finishPage(page string, f *pflag.FlagSet) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	replacer := strings.NewReplacer(`\fP[=false]`, `\fP`, `\fP="string"`, `\fP=string`).Replace(string(text))
-	return os.WriteFile(page, []byte(replacer), 0o644)
+	plain := manFlag.ReplaceAllString(string(text), ".TP\n$1$2$3$4\n")
+	plain = withHeadings(plain, f, manFlagLine, ".SS %s\n")
+	// A heading comes before the mark of the paragraph.
+	return os.WriteFile(page, []byte(headingInParagraph.ReplaceAllString(plain, "$1.TP\n")), 0o644)
 }
+
+var headingInParagraph = regexp.MustCompile(`(?m)^\.TP\n(\.SS .*\n)`)
 
 // showDefault makes a page show the kind of value of a flag, and its default after the text:
 // cobra shows the default instead of the kind.
@@ -70,15 +83,31 @@ func showDefault(f *pflag.Flag) {
 	f.Usage, f.DefValue = text, kind
 }
 
-// separateBlocks puts blank lines around indented lines. Without these, manual pages would not show
-// the lines indented.
-func separateBlocks(text string) string {
+// toMarkdown makes Markdown of a text: it puts blank lines around indented lines, marks titles,
+// which are lines such as "Failures:" at the beginning of a paragraph, and escapes other marks.
+func toMarkdown(text string) string {
 	var out []string
-	for i, line := range strings.Split(text, "\n") {
-		if i > 0 && line != "" && out[len(out)-1] != "" && strings.HasPrefix(line, "    ") != strings.HasPrefix(out[len(out)-1], "    ") {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		indented := strings.HasPrefix(line, "    ")
+		isTitle := titleLine.MatchString(line) && (i == 0 || lines[i-1] == "") &&
+			i+1 < len(lines) && lines[i+1] != "" && !strings.HasPrefix(lines[i+1], " ")
+		if isTitle {
+			out = append(out, "### "+strings.TrimSuffix(line, ":"), "")
+			continue
+		}
+		if i > 0 && line != "" && out[len(out)-1] != "" && indented != strings.HasPrefix(out[len(out)-1], "    ") {
 			out = append(out, "")
+		}
+		if !indented {
+			line = markdownMark.ReplaceAllString(line, `\$0`)
 		}
 		out = append(out, line)
 	}
 	return strings.Join(out, "\n")
 }
+
+var (
+	titleLine    = regexp.MustCompile(`^[A-Z][\w ,-]{0,40}:$`)
+	markdownMark = regexp.MustCompile("[_*`<]")
+)

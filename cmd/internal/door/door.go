@@ -44,14 +44,14 @@ type Options struct {
 
 // Flags defines a flag for every option.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.Addr, "addr", o.Addr, "where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
-	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0: as many as the limit on open files allows")
-	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each; SIGHUP reads it again")
-	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "file of the certificate (PEM), which turns TLS on; SIGHUP reads it again")
-	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "file of the key of --tls-cert (PEM)")
-	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "file of CA certificates (PEM); clients must have a certificate that one of these CAs has signed")
-	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
+	f.StringVar(&o.Addr, "addr", o.Addr, "`address` where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
 	f.Var(&nameList{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
+	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0: as many as the limit on open files allows")
+	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "`file` of tokens, a line each; SIGHUP reads it again")
+	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "`file` of the certificate (PEM), which turns TLS on; SIGHUP reads it again")
+	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "`file` of the key of --tls-cert (PEM)")
+	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "`file` of CA certificates (PEM); clients must have a certificate that one of these CAs has signed")
+	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
 }
 
 // nameList is a flag whose values are joined by commas.

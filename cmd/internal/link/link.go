@@ -58,15 +58,15 @@ type Config struct {
 // Flags binds the flags that select the broker.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
-	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit addresses of a shared broker, separated by commas; without any a broker runs inside this process")
+	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit `addresses` of a shared broker, separated by commas; without any a broker runs inside this process")
 	if !c.SubmitOnly {
-		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "worker address of the shared broker; by default the submit address with the next port")
+		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "worker `address` of the shared broker; by default the submit address with the next port")
 	}
-	f.StringVar(&c.Token, "broker-token", c.Token, "token for the broker; it is safer in the environment")
-	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "file of the CA certificates (PEM) that have signed the broker's certificate; each of the --broker-tls- options turns TLS on")
-	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show to the broker")
-	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "key of --broker-tls-cert")
-	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that the broker's certificate must have")
+	f.StringVar(&c.Token, "broker-token", c.Token, "`token` for the broker; it is safer in the environment")
+	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "`file` of the CA certificates (PEM) that have signed the broker's certificate; each of the --broker-tls- options turns TLS on")
+	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "`file` of the certificate to show to the broker")
+	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "`file` of the key of --broker-tls-cert")
+	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "`name` that the broker's certificate must have")
 }
 
 // Validate checks the options, and sets the default address of workers.
