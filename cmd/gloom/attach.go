@@ -70,5 +70,6 @@ func newAttach(t *tool) *cobra.Command {
 	f.BoolVar(&s.base64, "base64", false, "answers are bytes in base64, and are printed as bytes")
 	s.streamFlags(f, attachWindow)
 	f.BoolVar(&s.progress, "progress", false, "print the workers' progress on standard error")
+	s.quietFlag(f)
 	return cmd
 }

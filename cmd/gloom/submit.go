@@ -35,7 +35,15 @@ const submitLong = `Submit a job, wait for its answer, and print the answer.
     --keep 1h                       keep the job if the connection is lost
     --detach                        print the id, and do not wait
 
-Bodies and answers:
+A body that is valid JSON is sent as JSON, and any other text as a string. An
+answer that is a string is printed as its text, and any other answer as JSON.
+Ctrl-C cancels the jobs that have no answer yet, unless they are kept.`
+
+const submitExample = `  gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
+  gloom submit report weekly --detach --delay 1h --id weekly
+  find . -name '*.jpg' | gloom submit thumbnail --lines - --ordered`
+
+const bodiesTopic = `Bodies and answers:
 A body that is valid JSON is sent as JSON, and any other text as a string.
 --text sends every body as a string; --json accepts only JSON. Without BODY the
 body is null (with --base64: no bytes). An answer that is a string is printed as
@@ -43,7 +51,12 @@ its text, and any other answer as JSON; --json prints every answer as JSON.
 --base64 is for bytes that are not text: it sends them in base64, and decodes
 the answer. The worker then needs gloom work --base64.
 
-Many jobs:
+These send the same body:
+    gloom submit shout 'hello, world'
+    gloom submit shout '"hello, world"'
+    gloom submit shout --text 'hello, world'`
+
+const linesTopic = `Many jobs:
 With --lines, each line of the file is the body of a job: a string or, with
 --json, a JSON value. Blank lines are skipped. At most --window jobs are
 outstanding at a time. Answers are printed as they come; --ordered prints them
@@ -68,14 +81,10 @@ attaches to jobs whose ids exist, and submits the others. A job's id is
 line itself (or its SHA-256, if that is too long); then all lines must differ.
 No other jobs may have these ids. A run that stops early prints the command
 line that continues it, in which --from skips the lines before the first one
-without an answer. A later line whose answer was already printed may run again.`
+without an answer. A later line whose answer was already printed may run again.
 
-const submitExample = `  gloom submit shout 'hello, world'
-  gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
-  find . -name '*.jpg' | gloom submit thumbnail --lines - --ordered
-  gloom submit mail --lines mails.jsonl --json --records >answers.jsonl
-  gloom submit mail --lines mails --json --keep 1h --resume --id-prefix may-
-  gloom submit report '"weekly"' --detach --delay 1h --id weekly`
+    gloom submit mail --lines mails.jsonl --json --records >answers.jsonl
+    gloom submit mail --lines mails --json --keep 1h --resume --id-prefix may-`
 
 func newSubmit(t *tool) *cobra.Command {
 	s := &submitCommand{tool: t, job: gloom.Job{}}
@@ -88,30 +97,40 @@ func newSubmit(t *tool) *cobra.Command {
 
 		ValidArgsFunction: t.completeType,
 	}
+	cli.SetTopics(cmd,
+		cli.Topic{Name: "bodies", Short: "Bodies and answers that are JSON, text or bytes", Text: bodiesTopic},
+		cli.Topic{Name: "lines", Short: "Many jobs, lost connections and resuming", Text: linesTopic})
 	f := cmd.Flags()
-	f.StringVar(&s.lines, "lines", "", "submit a job for each line of this file; - is standard input")
-	f.BoolVar(&s.asJSON, "json", false, "accept only bodies that are JSON, and print answers as JSON")
-	f.BoolVar(&s.asText, "text", false, "send every body as a string")
-	f.BoolVar(&s.base64, "base64", false, "send the bytes of the body in base64, and decode the answer")
-	f.DurationVar(&s.job.Timeout, "timeout", 0, "fail a run that takes longer")
-	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
-	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
 	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
 	f.DurationVar(&s.job.Delay, "delay", 0, "do not run the job before this time has passed")
 	f.DurationVar(&s.job.Expires, "expires", 0, "let the job expire if it has not started after this time")
+	f.DurationVar(&s.job.Age, "age", 0, "order the job as if it had been submitted this long ago")
+	f.DurationVar(&s.job.Timeout, "timeout", 0, "fail a run that takes longer")
+	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
+	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
+	f.StringVar(&s.job.ID, "id", "", "the job's id, which no other unended job may have; {line} is the line's number")
+	f.StringArrayVar(&s.job.Groups, "group", nil, "a `group` that the job belongs to, such as its tenant; may be given several times")
+	f.StringArrayVar(&s.headers, "header", nil, "`KEY=VALUE` for the headers of the job; may be given several times")
 	f.DurationVar(&s.job.Keep, "keep", 0, "keep the job if the connection is lost, and its outcome for this long after its end")
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and do not wait: the job continues, and its answer is not printed")
-	f.StringVar(&s.job.ID, "id", "", "the job's id, which no other unended job may have; {line} is the line's number")
-	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
-	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the headers of the job; may be given several times")
+	f.BoolVar(&s.asJSON, "json", false, "accept only bodies that are JSON, and print answers as JSON")
+	f.BoolVar(&s.asText, "text", false, "send every body as a string")
+	f.BoolVar(&s.base64, "base64", false, "send the bytes of the body in base64, and decode the answer")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
-	f.DurationVar(&s.job.Age, "age", 0, "order the job as if it had been submitted this long ago")
+	f.StringVar(&s.lines, "lines", "", "submit a job for each line of this `file`; - is standard input")
 	s.streamFlags(f, gloom.DefaultWindow)
 	f.BoolVar(&s.resubmit, "resubmit", false, "submit again the jobs that were lost with a connection")
-	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
-	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: what ids begin with, before the line number or the line (--id-from-line)")
-	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: end ids with the line instead of its number; the prefix is TYPE/ by default")
-	f.IntVar(&s.firstLine, "from", 1, "with --lines: begin at the line with this number")
+	f.BoolVar(&s.resume, "resume", false, "with --keep: attach to jobs whose ids exist, submit the others")
+	f.StringVar(&s.idPrefix, "id-prefix", "", "what ids begin with, before the line number or the line (--id-from-line)")
+	f.BoolVar(&s.idFromLine, "id-from-line", false, "end ids with the line instead of its number; the prefix is TYPE/ by default")
+	f.IntVar(&s.firstLine, "from", 1, "begin at the line with this number")
+	s.quietFlag(f)
+	cli.SetHeadings(f, map[string]string{
+		"priority": "Job",
+		"json":     "Body and answer",
+		"lines":    "Many jobs, with --lines",
+		"quiet":    "Other",
+	})
 	return cmd
 }
 
@@ -122,6 +141,9 @@ func (s *submitCommand) streamFlags(f *pflag.FlagSet, window int) {
 	f.BoolVar(&s.records, "records", false, "print a JSON record for each line")
 	f.IntVar(&s.window, "window", window, "jobs outstanding at a time")
 	f.DurationVar(&s.reconnect, "reconnect", 30*time.Second, "how long to try to restore a lost connection")
+}
+
+func (s *submitCommand) quietFlag(f *pflag.FlagSet) {
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no progress bar, and do not report connections")
 }
 

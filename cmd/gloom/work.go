@@ -26,7 +26,9 @@ import (
 )
 
 const workLong = `Run COMMAND once for each job of TYPE. The command reads the job's body from
-standard input, and what it writes to standard output is the answer.
+standard input, and what it writes to standard output is the answer. If it exits
+with a status other than 0, the run has failed, and the job is retried while it
+has retries left.
 
     gloom work TYPE -- COMMAND      serve one type; several may be given
     gloom work 'mail-*' -- COMMAND  serve all types that begin with mail-
@@ -34,7 +36,13 @@ standard input, and what it writes to standard output is the answer.
     -j 8                            run up to eight commands at once
     --timeout 30s                   stop a command that runs longer
 
-Types:
+Ctrl-C lets running commands finish, and a second Ctrl-C stops them.`
+
+const workExample = `  gloom work shout -- tr a-z A-Z
+  gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum -- "$(cat)"'
+  gloom work 'mail-*' report --except mail-test -- ./serve {type}`
+
+const commandsTopic = `Types:
 In a TYPE, * stands for any characters, so a pattern also serves types that come
 later. Among all its types, a worker gets the best job first. --except leaves
 types out.
@@ -47,6 +55,9 @@ job's id and type. The environment has the same in GLOOM_JOB_ID and
 GLOOM_JOB_TYPE, and the job's headers, if any, as JSON in GLOOM_JOB_HEADERS.
 Other GLOOM_ variables, such as tokens, keys and addresses, are hidden from
 commands.
+
+    gloom work page -- sh -c 'curl -fsS -- "$(cat)"'
+    gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'
 
 Failures:
 An exit status other than 0 fails the run, and the end of standard error is the
@@ -70,21 +81,15 @@ gloom reconnects when a connection is lost. With several addresses
 (--worker-addr A,B) it runs up to -j commands for each broker.
 
 Ids from submitters:
-Submitters choose ids. So that no id can become code, {id} and
-{type} must be arguments of their own, and must not follow an option; write --
-before them where they are operands. A job whose id begins with - fails,
-because the command could take it for an option. --unsafe-template permits all
-of this. These are safe:
+Submitters choose ids. So that no id can become code, {id} and {type} must be
+arguments of their own, and must not follow an option; write -- before them
+where they are operands. A job whose id begins with - fails, because the command
+could take it for an option. --unsafe-template permits all of this. These are
+safe:
     gloom work mail -- sh -c 'echo "$1"' sh {id}
     gloom work mail -- sh -c 'echo "$GLOOM_JOB_ID"'
 These rules cannot cover every program that runs its operands. awk, sed and ssh
 are refused, but watch, make and others are not.`
-
-const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve {type}
-  gloom work shout -- tr a-z A-Z
-  gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum -- "$(cat)"'
-  gloom work page -- sh -c 'curl -fsS -- "$(cat)"'
-  gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {
 	w := &workCommand{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: newStderrWriter(t.err, readerTimeout)}
@@ -102,9 +107,10 @@ func newWork(t *tool) *cobra.Command {
 
 		ValidArgsFunction: w.complete,
 	}
+	cli.SetTopics(cmd, cli.Topic{Name: "commands", Short: "How commands get jobs, fail, and are stopped", Text: commandsTopic})
 	f := cmd.Flags()
 	f.IntVarP(&w.jobs, "jobs", "j", 1, "how many commands to run at once, for each broker")
-	f.StringArrayVar(&w.except, "except", nil, "leave out this type or pattern; may be given several times")
+	f.StringArrayVar(&w.except, "except", nil, "leave out this `type` or pattern; may be given several times")
 	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer (0: never)")
 	f.Var(cli.ChoiceFlag(&w.input, formAuto, formJSON, formBase64), "input", "what the command reads: auto (a string as its text, else JSON), json, or base64 (the bytes that a string encodes)")
 	f.Var(cli.ChoiceFlag(&w.output, formAuto, formText, formJSON, formBase64), "output", "how output is sent: auto (as JSON if it is JSON, else as a string), text (a string), json, or base64")
