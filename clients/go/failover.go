@@ -67,11 +67,10 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 			return sess, nil
 		}
 		refused = refused && isPermanent(err)
-		if all == nil {
-			all = err
-		} else {
-			all = fmt.Errorf("%w; %w", all, err)
+		if all != nil {
+			err = fmt.Errorf("%w; %w", all, err)
 		}
+		all = err
 	}
 	if all == nil {
 		return nil, fmt.Errorf("gloom: no broker except %s, which is draining", except)

@@ -21,7 +21,8 @@ type Submitter struct {
 	conf   *config
 	prefix string // prefix of generated ids: 50 random bits, to distinguish submitters
 	lastID atomic.Uint64
-	window chan struct{} // has one element per outstanding job
+	window chan struct{} // has one element per outstanding job, and per place that Drain has taken
+	taken  atomic.Int64  // the number of these places
 
 	closing atomic.Bool // Drain, Leave or Close was called
 	leaving atomic.Bool // Leave was called
@@ -200,18 +201,18 @@ func (s *Submitter) Ping(ctx context.Context) error {
 	})
 }
 
-// Outstanding returns how many jobs have been submitted and have not ended, including those that
-// Submit is about to send.
-func (s *Submitter) Outstanding() int { return len(s.window) }
+// Outstanding returns how many jobs have not ended, including those that Submit is about to send.
+func (s *Submitter) Outstanding() int { return max(0, len(s.window)-int(s.taken.Load())) }
 
 // Drain accepts no more jobs, waits until the outstanding ones have ended, and closes the
 // submitter. If ctx ends first, Drain closes it at once and returns the context's cause.
 func (s *Submitter) Drain(ctx context.Context) error {
 	s.closing.Store(true)
 	defer s.Close()
-	for range cap(s.window) {
+	for int(s.taken.Load()) < cap(s.window) {
 		select {
 		case s.window <- struct{}{}:
+			s.taken.Add(1)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.ctx.Done():
