@@ -7,6 +7,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // metrics counts what this daemon does. The figures of stores and journal are read at each scrape.
@@ -20,12 +21,14 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
+	factory := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "gloom_sq_" + name, Help: help})
-		r.MustRegister(c)
-		return c
+		return factory.NewCounter(prometheus.CounterOpts{Name: "gloom_sq_" + name, Help: help})
 	}
-	m := metrics{
+	spans := func(name, help string) prometheus.Histogram {
+		return factory.NewHistogram(prometheus.HistogramOpts{Name: "gloom_sq_" + name, Help: help, Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}})
+	}
+	return metrics{
 		added:        counter("added_total", "Jobs accepted by this daemon, including follow-on jobs."),
 		ingestedJobs: counter("ingested_total", "Jobs that went from the journal to a store."),
 		takenJobs:    counter("taken_total", "Jobs taken to be run."),
@@ -37,19 +40,14 @@ func newMetrics(r prometheus.Registerer) metrics {
 		expiredLocks: counter("expired_locks_total", "Locks of lost daemons that were freed here."),
 		expired:      counter("expired_total", "Jobs that were never run and have expired."),
 		purged:       counter("purged_total", "Ended jobs that were forgotten."),
-		endedJobs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
-		dueTimes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that this daemon has handled, by result: a job was made, or why not."}, []string{"outcome"}),
-		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		endedJobs:    factory.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
+		dueTimes:     factory.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that this daemon has handled, by result: a job was made, or why not."}, []string{"outcome"}),
+		storeTime: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gloom_sq_store_seconds", Help: "Duration of calls to the store, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
+		waitTime: spans("wait_seconds", "How long jobs had been due when their runs began."),
+		runTime:  spans("run_seconds", "How long runs took."),
 	}
-	spans := func(name, help string) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "gloom_sq_" + name, Help: help, Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}})
-	}
-	m.waitTime = spans("wait_seconds", "How long jobs had been due when their runs began.")
-	m.runTime = spans("run_seconds", "How long runs took.")
-	r.MustRegister(m.endedJobs, m.dueTimes, m.storeTime, m.waitTime, m.runTime)
-	return m
 }
 
 // observeCall notes how long a call to a store took.
