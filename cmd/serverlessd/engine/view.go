@@ -207,8 +207,9 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) (records []store.Recor
 		if b.noteRequest(ctx, err) != nil {
 			return nil, "", err
 		}
-		records, next = merge(records, some), max(next, after)
+		records, next = append(records, some...), max(next, after)
 	}
+	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(b.ID, a.ID) })
 	// A store may not have returned all its jobs that are older than next.
 	if end := slices.IndexFunc(records, func(r store.Record) bool { return r.ID < next }); end >= 0 {
 		records = records[:end]
@@ -218,22 +219,6 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) (records []store.Recor
 		next = records[q.Limit-1].ID
 	}
 	return records, next, nil
-}
-
-// merge merges two lists, both in the order newest first.
-func merge(a, b []store.Record) []store.Record {
-	if len(a) == 0 {
-		return b
-	}
-	var out []store.Record
-	for len(a) > 0 && len(b) > 0 {
-		if a[0].ID > b[0].ID {
-			out, a = append(out, a[0]), a[1:]
-		} else {
-			out, b = append(out, b[0]), b[1:]
-		}
-	}
-	return append(append(out, a...), b...)
 }
 
 // RetryAll makes up to q.Limit jobs run again, and reports whether there are more.
