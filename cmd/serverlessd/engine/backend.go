@@ -170,13 +170,6 @@ func (b *backend) usableSysid() string {
 	return b.sysid
 }
 
-// callTimeout bounds a call to the store.
-const callTimeout = 10 * time.Second
-
-func (b *backend) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(b.engine.ctx, callTimeout)
-}
-
 // keepSysid reserves a sysid, and renews the sysid and the locks of the jobs in hand until the
 // daemon leaves.
 func (b *backend) keepSysid() {
@@ -221,11 +214,9 @@ func (b *backend) currentSysid() string {
 
 // reserve reserves the daemon's sysid in the store.
 func (b *backend) reserve() bool {
-	ctx, cancel := b.call()
-	defer cancel()
 	began := time.Now()
 	sysid := b.engine.ids.Sysid()
-	err := b.noteCall("reserve a sysid", b.store.Reserve(ctx, sysid, b.engine.cfg.LockTTL))
+	err := b.noteCall("reserve a sysid", b.store.Reserve(b.engine.ctx, sysid, b.engine.cfg.LockTTL))
 	switch {
 	case errors.Is(err, store.ErrTaken):
 		b.engine.newSysid(sysid)
@@ -251,10 +242,7 @@ func (b *backend) freeOldSysids() bool {
 		if len(old) == 0 {
 			return true
 		}
-		ctx, cancel := b.call()
-		err := b.noteCall("free the jobs of an earlier daemon", b.store.Leave(ctx, old[0]))
-		cancel()
-		if err != nil {
+		if b.noteCall("free the jobs of an earlier daemon", b.store.Leave(b.engine.ctx, old[0])) != nil {
 			return false
 		}
 		b.mu.Lock()
@@ -270,9 +258,7 @@ func (b *backend) release() {
 	if sysid == "" {
 		return
 	}
-	ctx, cancel := b.call()
-	defer cancel()
-	if err := b.store.Leave(ctx, sysid); err != nil {
+	if err := b.store.Leave(b.engine.ctx, sysid); err != nil {
 		b.log.Warn().Err(err).Msg("the sysid could not be released")
 		return
 	}
@@ -336,7 +322,7 @@ func (b *backend) renew() bool {
 		b.loseSysid(sysid)
 		return false
 	}
-	ctx, cancel := context.WithTimeout(b.engine.ctx, min(callTimeout, b.engine.cfg.LockTTL/3, left))
+	ctx, cancel := context.WithTimeout(b.engine.ctx, min(b.engine.cfg.LockTTL/3, left))
 	defer cancel()
 	began := time.Now()
 	lost, err := b.store.Renew(ctx, sysid, b.engine.cfg.LockTTL, runs)
@@ -406,13 +392,11 @@ func (b *backend) sweepOnce() (more bool) {
 	if err := b.engine.handlers.refresh(b); err != nil && !errors.Is(err, store.ErrUnwell) {
 		return false
 	}
-	ctx, cancel := b.call()
-	defer cancel()
 	b.mu.Lock()
 	gone := b.droppedSegments
 	b.droppedSegments = nil
 	b.mu.Unlock()
-	swept, err := b.store.Sweep(ctx, store.SweepOptions{
+	swept, err := b.store.Sweep(b.engine.ctx, store.SweepOptions{
 		RetryFor: b.engine.cfg.RetryFor, KeepDone: b.engine.cfg.KeepDone, KeepUnrun: b.engine.cfg.KeepUnrun, TTL: b.engine.cfg.LockTTL,
 		Handled: b.engine.handlers.handledFunc(), Next: b.engine.handlers.nextFailed, NextID: func() job.ID { return b.engine.ids.Next(1) },
 		Segments: gone, Limit: 1000,

@@ -208,9 +208,7 @@ func (b *backend) awaitOldRuns() bool {
 	}
 	q := store.Query{State: job.Running, Limit: 1000}
 	for {
-		ctx, cancel := b.call()
-		list, next, err := b.store.Jobs(ctx, q)
-		cancel()
+		list, next, err := b.store.Jobs(b.engine.ctx, q)
 		if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
 			// It may refuse for ever, such as because of a damaged row. Other jobs run nevertheless.
 			b.log.Error().Err(err).Msg("cannot look for the jobs of an earlier daemon: at first, more of them may run than their types allow")

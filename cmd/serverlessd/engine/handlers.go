@@ -113,8 +113,6 @@ func (h *handlers) refresh(b *backend) error { return b.noteCall("read handlers"
 func (h *handlers) read(b *backend) error {
 	h.refreshMu.Lock()
 	defer h.refreshMu.Unlock()
-	ctx, cancel := b.call()
-	defer cancel()
 	h.mu.Lock()
 	since, asked := h.version[b]
 	before := h.byBackend[b]
@@ -122,7 +120,7 @@ func (h *handlers) read(b *backend) error {
 	if !asked {
 		since = -1
 	}
-	ids, version, err := b.store.Handlers(ctx, since)
+	ids, version, err := b.store.Handlers(h.engine.ctx, since)
 	if err != nil || ids == nil {
 		return err
 	}
@@ -132,7 +130,7 @@ func (h *handlers) read(b *backend) error {
 			fresh[jobtype] = known
 			continue
 		}
-		handler, err := b.store.Handler(ctx, jobtype, id)
+		handler, err := b.store.Handler(h.engine.ctx, jobtype, id)
 		if errors.Is(err, store.ErrUnknown) {
 			continue // the version was deleted meanwhile
 		}

@@ -113,10 +113,8 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 		r.Cancel()
 		return false
 	}
-	ctx, cancel := b.call() // the call's time begins here, so that the wait for transit does not count
-	defer cancel()
 	began := time.Now()
-	before, err := ingest(ctx, b.store, r)
+	before, err := ingest(e.ctx, b.store, r)
 	if b.noteCall("bring jobs from the journal to the store", err) != nil {
 		r.Cancel()
 	} else if err := r.Sync(); err != nil { // the store has recorded that it has the piece

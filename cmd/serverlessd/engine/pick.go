@@ -21,12 +21,15 @@ const (
 // A Take ends after takeBytes of payloads, however many jobs a handler wants at a time.
 const takeBytes = 16 << 20
 
-// candidate is a type that has due jobs in a store.
+// candidate is a type that has due jobs in a store. plan sets how many batches of its jobs to take;
+// their slots have been taken then.
 type candidate struct {
-	backend   *backend
-	due       *store.DueType
-	handler   *job.Handler
-	freeSlots int // idle Gloom workers
+	backend *backend
+	due     *store.DueType
+	handler *job.Handler
+	client  string
+	size    int // of a batch
+	batches int
 }
 
 // pickLoop calls pick again and again until the engine ends.
@@ -55,23 +58,23 @@ func (e *Engine) pick() (wait time.Duration) {
 			wait = min(wait, next)
 		}
 	}
-	var from []candidate
+	var from []*candidate
 	var types []schedule.Type
 	for _, b := range e.backends {
 		if b.usableSysid() == "" {
 			continue
 		}
 		for i := range b.dueTypes {
-			c := candidate{backend: b, due: &b.dueTypes[i], handler: e.handlers.newest(b.dueTypes[i].Jobtype)}
-			if t, ok := e.eligible(&c); ok {
+			c := &candidate{backend: b, due: &b.dueTypes[i], handler: e.handlers.newest(b.dueTypes[i].Jobtype)}
+			if t, ok := e.eligible(c); ok {
 				from, types = append(from, c), append(types, t)
 			}
 		}
 	}
 	failed := make(map[*backend]bool)
-	for _, p := range e.plan(from, types) {
-		if !e.takeBatches(p) {
-			failed[p.backend], wait = true, pickRetry
+	for _, c := range e.plan(from, types) {
+		if !e.takeBatches(c) {
+			failed[c.backend], wait = true, pickRetry
 		}
 	}
 	for _, b := range e.backends {
@@ -86,41 +89,27 @@ func (e *Engine) pick() (wait time.Duration) {
 	return wait
 }
 
-// batchPlan says how many batches of a candidate's jobs to take, and of which size. Their slots have
-// been taken.
-type batchPlan struct {
-	candidate
-	size, batches int
-}
-
 // plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
 // e.picking.
-func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*batchPlan) {
+func (e *Engine) plan(from []*candidate, types []schedule.Type) (chosen []*candidate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	known := make(map[*store.DueType]*batchPlan)
 	for len(types) > 0 && !e.stopped && !e.leaving {
 		i := e.scheduler.SelectJobtypeToRun(time.Now(), types)
 		if i < 0 {
 			break
 		}
 		c := from[i]
-		p := known[c.due]
-		if p == nil {
-			p = &batchPlan{candidate: c, size: e.batchSize(c.handler)}
-			if c.handler.Lang == job.Gloom {
-				p.size = min(p.size, c.freeSlots)
-			}
-			known[c.due], plans = p, append(plans, p)
+		if c.batches++; c.batches == 1 {
+			chosen = append(chosen, c)
 		}
-		p.batches++
-		e.scheduler.JobsStarted(time.Now(), types[i].Client, c.due.Jobtype)
-		if c.due.Count -= p.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
-			types, from = append(types[:i], types[i+1:]...), append(from[:i], from[i+1:]...)
+		e.scheduler.JobsStarted(time.Now(), c.client, c.due.Jobtype)
+		if c.due.Count -= c.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
+			types, from = slices.Delete(types, i, i+1), slices.Delete(from, i, i+1)
 		}
 	}
-	e.picking = len(plans) > 0
-	return plans
+	e.picking = len(chosen) > 0
+	return chosen
 }
 
 // batchSize returns how many jobs of a handler are taken for a slot. Gloom workers run all jobs of
@@ -153,9 +142,7 @@ func (b *backend) refreshDue() (next time.Duration) {
 	b.mu.Lock()
 	b.askedAt = now // set before the store is asked, so that jobs that come meanwhile are looked for again
 	b.mu.Unlock()
-	ctx, cancel := b.call()
-	defer cancel()
-	due, next, err := b.store.Waiting(ctx)
+	due, next, err := b.store.Waiting(b.engine.ctx)
 	b.engine.metrics.observeCall("waiting", now)
 	if b.noteCall("look for jobs", err) != nil {
 		return pickRetry
@@ -175,52 +162,49 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	if h == nil || c.due.Count == 0 {
 		return schedule.Type{}, false
 	}
-	client, _, _ := job.SplitJobtype(c.due.Jobtype)
-	t := schedule.Type{Client: client, Jobtype: c.due.Jobtype, Age: c.due.Age, Limit: h.Options.Concurrency}
+	c.client, _, _ = job.SplitJobtype(c.due.Jobtype)
+	c.size = e.batchSize(h)
+	t := schedule.Type{Client: c.client, Jobtype: c.due.Jobtype, Age: c.due.Age, Limit: h.Options.Concurrency}
 	if h.Lang == job.Gloom {
-		c.freeSlots = e.workerRoom(c.due.Jobtype)
+		room := e.workerRoom(c.due.Jobtype)
 		if t.Limit > 0 {
 			e.mu.Lock()
 			left := t.Limit - len(e.mayStillRun[c.due.Jobtype])
 			e.mu.Unlock()
-			c.freeSlots = min(c.freeSlots, left)
-			t.Limit = max(1, left/e.batchSize(h))
+			room = min(room, left)
+			t.Limit = max(1, left/c.size)
 		}
-		return t, c.freeSlots > 0
+		c.size = min(c.size, room)
+		return t, room > 0
 	}
-	t.Warm = e.runner.HasWarmContext(client, h)
+	t.Warm = e.runner.HasWarmContext(c.client, h)
 	return t, !e.isHostPaused(h.Lang)
 }
 
 const actionTake = "take jobs"
 
-// takeBatches locks the jobs of a plan and runs them, one batch per slot. It frees the slots for
-// which there are no jobs.
-func (e *Engine) takeBatches(p *batchPlan) bool {
-	client, _, _ := job.SplitJobtype(p.due.Jobtype)
+// takeBatches locks the planned jobs of a candidate and runs them, one batch per slot. It frees the
+// slots for which there are no jobs.
+func (e *Engine) takeBatches(c *candidate) bool {
 	defer func() {
-		if p.batches == 0 {
-			return
-		}
 		e.mu.Lock()
-		for range p.batches {
-			e.scheduler.JobsStopped(time.Now(), client, p.due.Jobtype)
+		defer e.mu.Unlock()
+		for range c.batches {
+			e.scheduler.JobsStopped(time.Now(), c.client, c.due.Jobtype)
 		}
-		e.mu.Unlock()
 	}()
-	sysid := p.backend.usableSysid()
+	sysid := c.backend.usableSysid()
 	if sysid == "" {
 		return false
 	}
-	ctx, cancel := p.backend.call()
-	defer cancel()
 	began := time.Now()
-	taken, err := p.backend.store.Take(ctx, store.TakeRequest{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
+	wanted := c.size * c.batches
+	taken, err := c.backend.store.Take(e.ctx, store.TakeRequest{Sysid: sysid, Jobtype: c.due.Jobtype, N: wanted, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
 	if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
-		p.backend.setRefused(actionTake, err)
+		c.backend.setRefused(actionTake, err)
 		return false
 	}
-	if p.backend.noteRequest(ctx, err) != nil {
+	if c.backend.noteRequest(e.ctx, err) != nil {
 		return false
 	}
 	e.metrics.takenJobs.Add(float64(len(taken)))
@@ -230,10 +214,10 @@ func (e *Engine) takeBatches(p *batchPlan) bool {
 		bytes += len(taken[i].Payload)
 	}
 	switch {
-	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches, bytes >= takeBytes:
-		p.backend.wakePick() // there may be more jobs than were counted
-	case len(taken) < p.size*p.batches:
-		p.due.Count = 0
+	case c.handler.Lang == job.Gloom, c.due.Count <= 0 && len(taken) == wanted, bytes >= takeBytes:
+		c.backend.wakePick() // there may be more jobs than were counted
+	case len(taken) < wanted:
+		c.due.Count = 0
 	}
 	var bare []store.TakenJob
 	taken = slices.DeleteFunc(taken, func(j store.TakenJob) bool {
@@ -243,20 +227,15 @@ func (e *Engine) takeBatches(p *batchPlan) bool {
 		return j.NoPayload
 	})
 	var batches []*batch
-	for jobs := range slices.Chunk(taken, p.size) {
-		batches = append(batches, newBatch(e, &p.candidate, sysid, jobs, began))
+	for jobs := range slices.Chunk(taken, c.size) {
+		batches = append(batches, newBatch(e, c, sysid, jobs, began))
 	}
-	inHand := batches
-	if len(bare) > 0 {
-		inHand = append(inHand, newBatch(e, &p.candidate, sysid, bare, began))
-	}
-	held := p.backend.addRunning(inHand, sysid)
-	for _, t := range inHand[len(batches):] {
-		t.endUnrun(held)
-	}
+	lost := newBatch(e, c, sysid, bare, began)
+	held := c.backend.addRunning(append(batches, lost), sysid)
+	lost.endUnrun(held)
 	for _, t := range batches {
 		e.startBatch(t, held)
-		p.batches--
+		c.batches--
 	}
 	return true
 }

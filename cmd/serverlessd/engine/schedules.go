@@ -38,9 +38,7 @@ func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 		}
 	}()
 	for b.checkReachable() == nil && !b.engine.isLeaving() {
-		ctx, cancel := b.call()
-		due, now, next, err := b.store.DueSchedules(ctx)
-		cancel()
+		due, now, next, err := b.store.DueSchedules(b.engine.ctx)
 		if b.noteCall("look for due schedules", err) != nil {
 			break
 		}
@@ -67,10 +65,8 @@ func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 // settleKeys settles schedules, and reports whether it has settled any. If the store refuses
 // several together, it settles them one by one.
 func (b *backend) settleKeys(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
-	ctx, cancel := b.call()
 	began := time.Now()
-	settlement, err := b.store.SettleSchedules(ctx, due, since)
-	cancel()
+	settlement, err := b.store.SettleSchedules(b.engine.ctx, due, since)
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
 			settled = b.settleKeys(due[i:i+1], since, skipped) || settled
@@ -119,9 +115,8 @@ func (b *backend) keepFile() {
 // putFile writes the schedules of the file to the store, and drops those that are no longer in the
 // file.
 func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
-	ctx, cancel := b.call()
+	ctx := b.engine.ctx
 	old, err := b.store.FileSchedules(ctx)
-	cancel()
 	if err != nil {
 		return err
 	}
@@ -131,9 +126,7 @@ func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 		if known[n.Key] = ok && n.Schedule != nil && n.Equal(&spec); ok {
 			continue
 		}
-		ctx, cancel := b.call()
 		err := b.store.DropSchedule(ctx, n.Key, true)
-		cancel()
 		if err != nil && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrFromFile) {
 			return err
 		}
@@ -143,9 +136,7 @@ func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 		if known[key] {
 			continue
 		}
-		ctx, cancel := b.call()
 		err := b.store.PutSchedule(ctx, key, spec, true)
-		cancel()
 		if err != nil && !errors.Is(err, store.ErrSchedules) {
 			return err
 		} else if err != nil {

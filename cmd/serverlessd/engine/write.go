@@ -111,10 +111,8 @@ func (b *backend) writeOnce(ends []*queuedEnding) error {
 		rows[i] = end.RunEnd
 		follow = follow || len(end.Follow) > 0 || end.Action != store.EndArchive
 	}
-	ctx, cancel := b.call()
-	defer cancel()
 	began := time.Now()
-	counted, err := b.store.End(ctx, ends[0].run.sysid, rows)
+	counted, err := b.store.End(b.engine.ctx, ends[0].run.sysid, rows)
 	if b.noteCall("write how jobs ended", err) != nil {
 		return err
 	}

@@ -34,8 +34,8 @@ var (
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
 )
 
-// Store keeps the jobs. A method returns when its context ends, and repeats a failed attempt for a
-// few seconds at most.
+// Store keeps the jobs. A method returns when its context ends, and each of its transactions,
+// including its repeated attempts, takes at most ten seconds: then it returns ErrAway.
 type Store interface {
 	// Name returns the store's address without secrets, for logs.
 	Name() string
