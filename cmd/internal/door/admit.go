@@ -28,17 +28,18 @@ type Requirements struct {
 	Mutates bool
 }
 
-// Refusal is the reason why a request is not admitted.
+// Refusal is the reason why a request is not admitted. As JSON it is the answer of a daemon.
 type Refusal struct {
-	Status      int
-	Code, Field string // Field is the header concerned, "" for none
-	Reason      string // for people
+	Status int    `json:"-"`
+	Code   string `json:"error"`
+	Reason string `json:"reason"`          // for people
+	Field  string `json:"field,omitempty"` // the header or field concerned, "" for none
 }
 
 func (r *Refusal) Error() string { return r.Code + ": " + r.Reason }
 
 func refuse(status int, code, field, format string, args ...any) *Refusal {
-	return &Refusal{status, code, field, fmt.Sprintf(format, args...)}
+	return &Refusal{status, code, fmt.Sprintf(format, args...), field}
 }
 
 // Admit authorizes a request. The grant says what its token allows; nil, without a token file,

@@ -129,7 +129,7 @@ func TestMemoryOfAnAdd(t *testing.T) {
 			t.Errorf("%d lines of %d bytes took %d bytes", n, len(body), used)
 		}
 		if n > lines {
-			if f := errorOf(err); f.status != http.StatusRequestEntityTooLarge {
+			if f := errorOf(err); f.Status != http.StatusRequestEntityTooLarge {
 				t.Errorf("%d lines: %v", n, err)
 			}
 			continue

@@ -48,7 +48,7 @@ func TestSlowBodies(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := add("slow", large()); err == nil || errorOf(err).status != http.StatusServiceUnavailable {
+	if err := add("slow", large()); err == nil || errorOf(err).Status != http.StatusServiceUnavailable {
 		t.Errorf("one more: %v", err)
 	}
 	close(goesOn)
@@ -107,7 +107,7 @@ func TestUnreadResults(t *testing.T) {
 		go func() { ended <- get(stalledWriter{httptest.NewRecorder(), begun, goesOn}) }()
 		<-begun
 	}
-	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "at most 4 large results") {
+	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).Status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "at most 4 large results") {
 		t.Errorf("one more: %v", err)
 	}
 	if n := q.read.Load(); n != limit/2 {
@@ -145,7 +145,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
 	err := s.payload(&request{Request: r, w: httptest.NewRecorder(), client: "a", name: id, grant: &guard.Grant{All: true}})
-	if f := errorOf(err); f.status != http.StatusNotFound || f.Code != "unknown_job" {
-		t.Errorf("%d %v", f.status, f)
+	if f := errorOf(err); f.Status != http.StatusNotFound || f.Code != "unknown_job" {
+		t.Errorf("%d %v", f.Status, f)
 	}
 }

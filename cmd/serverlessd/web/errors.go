@@ -15,44 +15,31 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// apiError is an error as it is shown in an answer.
-type apiError struct {
-	Code   string `json:"error"`
-	Reason string `json:"reason"`
-	Field  string `json:"field,omitempty"`
-	status int
-}
-
-func (f *apiError) Error() string { return f.Code + ": " + f.Reason }
-
-func fail(status int, code, field, format string, args ...any) *apiError {
-	return &apiError{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
+func fail(status int, code, field, format string, args ...any) *door.Refusal {
+	return &door.Refusal{Status: status, Code: code, Reason: fmt.Sprintf(format, args...), Field: field}
 }
 
 // unavailable returns an error for a state that will pass, so that the client can try again.
-func unavailable(code, format string, args ...any) *apiError {
+func unavailable(code, format string, args ...any) *door.Refusal {
 	return fail(http.StatusServiceUnavailable, code, "", format, args...)
 }
 
-func invalid(field, format string, args ...any) *apiError {
+func invalid(field, format string, args ...any) *door.Refusal {
 	return fail(http.StatusBadRequest, "invalid_value", field, format, args...)
 }
 
-func missing(field, format string, args ...any) *apiError {
+func missing(field, format string, args ...any) *door.Refusal {
 	return fail(http.StatusBadRequest, "missing_field", field, format, args...)
 }
 
 // errorOf returns the answer for an error of the queue.
-func errorOf(err error) *apiError {
-	var f *apiError
-	var check *runner.CheckError
+func errorOf(err error) *door.Refusal {
 	var refusal *door.Refusal
+	var check *runner.CheckError
 	var wrong *schedule.FieldError
 	switch {
-	case errors.As(err, &f):
-		return f
 	case errors.As(err, &refusal):
-		return fail(refusal.Status, refusal.Code, refusal.Field, "%s", refusal.Reason)
+		return refusal
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
 	case errors.As(err, &wrong) && wrong.Missing:
@@ -97,11 +84,11 @@ var queueErrors = []struct {
 
 func reply(w http.ResponseWriter, err error) {
 	f := errorOf(err)
-	switch f.status {
+	switch f.Status {
 	case http.StatusServiceUnavailable, http.StatusInsufficientStorage: // they will pass
 		w.Header().Set("Retry-After", "1")
 	}
-	_ = answer(w, f.status, f)
+	_ = answer(w, f.Status, f)
 }
 
 var jsonType = []string{"application/json"}
