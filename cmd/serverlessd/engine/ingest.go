@@ -138,8 +138,8 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 // a file in the journal's directory instead.
 func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before int64, err error) {
 	before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
-	var refused *store.RefusedError
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*store.RefusedError](err)
+	if !ok {
 		return before, err
 	}
 	if err := r.SetAside(refused.IDs, refused.Err); err != nil {

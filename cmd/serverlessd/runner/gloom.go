@@ -30,12 +30,11 @@ func GloomOutcome(body []byte, err error) job.Outcome {
 		return o
 	}
 	o = runFault{text: err.Error()}.outcome()
-	var refused *gloom.RefusedError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*gloom.RefusedError](err); refused {
 		o.Code = codeRefused
 	}
-	var failed *gloom.JobError
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*gloom.JobError](err)
+	if !ok {
 		return o
 	}
 	o.Data = []byte(failed.Reason)

@@ -79,17 +79,16 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	defer cancel()
 	method := cmp.Or(b.Handler.Method, http.MethodPost)
 	broken := func(err error) *runFault {
-		var u *url.Error
-		var dial *net.OpError
 		switch {
 		case ctx.Err() != nil:
 			return &runFault{}
 		case timed.Err() != nil:
 			return &runFault{code: codeTimeout, text: fmt.Sprintf("%s took longer than %v", method, timeout)}
-		case errors.As(err, &u):
+		}
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // the URL may contain a password
 		}
-		if errors.As(err, &dial) && dial.Op == "dial" {
+		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 			return faultOf(codeConnection, err)
 		}
 		return &runFault{code: codeConnection, text: err.Error()}

@@ -203,8 +203,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(callTimeout))
-	var permanent *backoff.PermanentError
-	if errors.As(err, &permanent) {
+	if permanent, ok := errors.AsType[*backoff.PermanentError](err); ok {
 		err = permanent.Err
 	}
 	switch {

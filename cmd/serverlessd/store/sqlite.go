@@ -245,8 +245,8 @@ func assignments(set, add []string, value string) string {
 }
 
 func (*sqliteDialect) kind(err error) kind {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
 		return kindUnwell
 	}
 	switch e.Code() {

@@ -46,11 +46,10 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 		leave = func() { s.bodyBuffers.release(r.client) }
 		_, err = b.ReadFrom(from)
 	}
-	var over *http.MaxBytesError
 	switch {
 	case err == nil, err == io.EOF:
 		return b.Bytes(), leave, nil
-	case errors.As(err, &over):
+	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, leave, tooLarge()
 	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength < 0:
 		return nil, leave, invalid("body", "the body ended before its last chunk")

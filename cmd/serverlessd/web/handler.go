@@ -67,8 +67,8 @@ func method(name string) (string, error) {
 // readSource parses a handler in JSON. Its error names the field that is wrong.
 func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
-	var syntax *json.SyntaxError
-	if err := json.Unmarshal(body, &fields); errors.As(err, &syntax) {
+	err := json.Unmarshal(body, &fields)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is not JSON: %v at byte %d", err, syntax.Offset)
 	} else if err != nil || fields == nil {
 		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but not an object: %s", shortText(bytes.TrimSpace(body)))
@@ -123,8 +123,7 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 		}
 		d := json.NewDecoder(bytes.NewReader([]byte(`{"` + name + `":` + string(value) + `}`)))
 		if err := d.Decode(to); err != nil {
-			var kind *json.UnmarshalTypeError
-			if errors.As(err, &kind) {
+			if errors.As(err, new(*json.UnmarshalTypeError)) {
 				return invalid("options."+name, "options.%s: %s has the wrong type", name, shortText(value))
 			}
 			return invalid("options."+name, "options.%s: %v", name, err)

@@ -140,8 +140,7 @@ func (r *request) checkOwner(rec *store.Record, err error) error {
 	if errors.Is(err, store.ErrUnknown) {
 		return unknownJob(r.name)
 	}
-	var aside *journal.AsideError
-	if errors.As(err, &aside) {
+	if aside, ok := errors.AsType[*journal.AsideError](err); ok {
 		rec = &store.Record{Jobtype: aside.Jobtype}
 	} else if err != nil {
 		return err
@@ -318,10 +317,9 @@ func (s *Web) listAll(r *request) error {
 	if err == nil {
 		rec, err = s.queue.Job(r.Context(), id)
 	}
-	var aside *journal.AsideError
 	if err == nil {
 		err = r.covers(rec.Jobtype)
-	} else if errors.As(err, &aside) {
+	} else if aside, ok := errors.AsType[*journal.AsideError](err); ok {
 		err = cmp.Or(r.covers(aside.Jobtype), err)
 	} else if errors.Is(err, store.ErrUnknown) {
 		err = unknownJob(r.name)

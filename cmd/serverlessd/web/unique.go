@@ -98,7 +98,7 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, a *addReply) 
 		}
 	}
 	shared, err := s.queue.Share(r.Context(), lines, keyReq.Request)
-	if refused := (*store.RefusedError)(nil); errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*store.RefusedError](err); ok {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not accept lines of this size: %v", refused.Err)
 	} else if err != nil {
 		return err
