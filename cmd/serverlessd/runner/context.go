@@ -61,11 +61,10 @@ type scriptContext struct {
 	payloadFile  *os.File        // for sh, the standard input of its jobs
 	excessMemory atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
 
-	generation int // of the pool when it began
-	jobs       int // run
-	isCleared  bool
-	unusable   bool // the context must not be used again
-	idleTimer  *time.Timer
+	jobs      int // run
+	isCleared bool
+	unusable  bool // the context must not be used again
+	idleTimer *time.Timer
 }
 
 // endTimeout bounds how long a context may take to end by itself, and killTimeout how long it may

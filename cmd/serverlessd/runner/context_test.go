@@ -201,12 +201,12 @@ func TestSlowStart(t *testing.T) {
 // the end of the job is not reported.
 func TestEndedContexts(t *testing.T) {
 	inAll(t, func(t *testing.T, l testLanguage) {
-		r := newRunner(t, nil)
 		for what, source := range map[string]job.Source{
 			"job": {Body: l.hangs}, "before": {Before: l.hangs, Body: l.echo}, "beforeEach": {BeforeEach: l.hangs, Body: l.echo},
 		} {
 			source.Lang = l.lang
 			for _, kill := range []bool{true, false} {
+				r := newRunner(t, nil)
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan struct{})
 				var begun atomic.Bool // the job; a context that is idle when ctx ends stays
@@ -227,10 +227,15 @@ func TestEndedContexts(t *testing.T) {
 					t.Errorf("%s, Kill %v: %d started, %q", what, kill, to.started, texts(to.outcomes))
 				}
 				eventually(t, "there is no context", func() bool { return r.Contexts() == 0 })
+				if kill {
+					to := &reportRecorder{t: t}
+					if r.Run(context.Background(), batch(handler(job.Source{Lang: l.lang, Body: l.echo}), "on"), to); to.started != 0 {
+						t.Error("a job began after Kill")
+					}
+				} else if got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: l.echo}), "on")); got != "200 on" {
+					t.Errorf("after it: %q", got)
+				}
 			}
-		}
-		if got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: l.echo}), "on")); got != "200 on" {
-			t.Errorf("after it: %q", got)
 		}
 	})
 }

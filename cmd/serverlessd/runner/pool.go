@@ -16,15 +16,14 @@ type pool struct {
 	runner *Runner
 	user   *syscall.Credential // the user of contexts; nil: that of the daemon
 
-	mu         sync.Mutex       // guards the following
-	available  sync.Cond        // signals that count went down or idle went up
-	count      int              // how many contexts there are; an ending context counts until it is gone
-	ending     int              // how many contexts are ending
-	idle       []*scriptContext // the idle contexts, the most recently used at the end
-	processes  map[*scriptContext]bool
-	serial     uint64
-	generation int // each Kill begins another one; contexts of earlier ones are not kept
-	closed     bool
+	mu        sync.Mutex       // guards the following
+	available sync.Cond        // signals that count went down or idle went up
+	count     int              // how many contexts there are; an ending context counts until it is gone
+	ending    int              // how many contexts are ending
+	idle      []*scriptContext // the idle contexts, the most recently used at the end
+	processes map[*scriptContext]bool
+	serial    uint64
+	closed    bool // no context is begun or kept
 }
 
 func newPool(r *Runner, user *syscall.Credential) *pool {
@@ -101,7 +100,7 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 	}
 	p.count++
 	p.serial++
-	serial, generation := p.serial, p.generation
+	serial := p.serial
 	p.mu.Unlock()
 	c, f := p.runner.begin(ctx, k, serial)
 	p.mu.Lock()
@@ -111,7 +110,6 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 		p.available.Broadcast()
 		return nil, f
 	}
-	c.generation = generation
 	p.processes[c] = true
 	return c, nil
 }
@@ -137,7 +135,7 @@ func (p *pool) remove(at int) *scriptContext {
 // release takes a context back, or ends it if it must not be used again.
 func (p *pool) release(c *scriptContext) {
 	p.mu.Lock()
-	if c.unusable || p.closed || c.generation != p.generation || c.jobs >= p.runner.options.ContextJobs {
+	if c.unusable || p.closed || c.jobs >= p.runner.options.ContextJobs {
 		p.ending++
 		p.mu.Unlock()
 		if c.unusable {
@@ -190,10 +188,11 @@ func (p *pool) size() int {
 	return p.count
 }
 
-// drop ends all idle contexts. Busy ones are ended when they are put back.
-func (p *pool) drop() {
+// close ends all idle contexts. Busy ones are ended when they are put back.
+func (p *pool) close() {
 	p.mu.Lock()
-	p.generation++
+	p.closed = true
+	p.available.Broadcast()
 	idle := p.idle
 	p.idle = nil
 	p.ending += len(idle)
@@ -205,15 +204,10 @@ func (p *pool) drop() {
 	}
 }
 
-// close ends all contexts and waits until they are gone.
-func (p *pool) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.drop()
+// awaitEnd waits until all contexts of a closed pool are gone.
+func (p *pool) awaitEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.available.Broadcast()
 	for p.count > 0 {
 		p.available.Wait()
 	}

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -104,10 +103,8 @@ type Runner struct {
 	pool       *pool
 	checkSlots chan struct{} // holds a value for each check in progress
 	startSlots chan struct{} // holds a value for each process that is being started
-
-	mu     sync.Mutex // guards the following
-	ctx    context.Context
-	cancel context.CancelFunc // ends ctx
+	ctx        context.Context
+	cancel     context.CancelFunc // ends ctx
 }
 
 // New returns a runner. It returns an error for options that cannot work: a user that does not
@@ -163,12 +160,9 @@ func credential(name string) (*syscall.Credential, error) {
 // Run returns an error if a job could not begin because of a state of this host that passes, as
 // launch.IsTemporary says. In that case, jobs that are not reported as ended have not run.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
-	r.mu.Lock()
-	life := r.ctx
-	r.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(life, cancel)()
+	defer context.AfterFunc(r.ctx, cancel)()
 
 	switch {
 	case b.Handler.Lang != job.HTTP:
@@ -200,22 +194,17 @@ func (r *Runner) HasWarmContext(client string, h *job.Handler) bool {
 // Contexts returns how many contexts there are.
 func (r *Runner) Contexts() int { return r.pool.size() }
 
-// Kill ends all contexts and the jobs in them at once, as if each Run's ctx had ended. The runner
-// can still be used.
+// Kill ends all contexts and the jobs in them at once, as if each Run's ctx had ended. No context
+// begins after that.
 func (r *Runner) Kill() {
-	r.mu.Lock()
 	r.cancel()
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.mu.Unlock()
-	r.pool.drop()
+	r.pool.close()
 }
 
-// Close ends everything and waits until it is gone.
+// Close does what Kill does, and waits until everything is gone.
 func (r *Runner) Close() {
-	r.mu.Lock()
-	r.cancel()
-	r.mu.Unlock()
-	r.pool.close()
+	r.Kill()
+	r.pool.awaitEnd()
 	r.httpClient.CloseIdleConnections()
 	_ = os.Remove(filepath.Join(r.options.Dir, markFile))
 	_ = os.Remove(r.options.Dir)
