@@ -51,6 +51,7 @@ type options struct {
 	httpAllow  []string
 
 	logLevel, logFormat string
+	checks              []func() error // of the ranges of options
 }
 
 func defaults() *options {
@@ -74,40 +75,47 @@ func defaults() *options {
 // maxResult is the largest value of --max-result.
 const maxResult = 16 << 20
 
-// bindFlags defines a flag for every option.
+// bindFlags defines a flag for every option, with its range.
 func bindFlags(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
-	span := func(to *time.Duration, name, usage string) { f.Var((*job.Duration)(to), name, usage) }
+	span := func(to *time.Duration, name string, low, high time.Duration, usage string) {
+		f.Var((*job.Duration)(to), name, usage)
+		o.checks = append(o.checks, func() error { return checkRange(name, job.Duration(*to), job.Duration(low), job.Duration(high)) })
+	}
+	count := func(to *int, name string, low, high int, usage string) {
+		f.IntVar(to, name, *to, usage)
+		o.checks = append(o.checks, func() error { return checkRange(name, *to, low, high) })
+	}
 	o.door.Flags(f)
 	f.StringVar(&o.Dir, "dir", o.Dir, "`directory` of the journal, the events log and, without --store, the store; only one daemon at a time can use it")
 	f.StringArrayVar(&o.Stores, "store", o.Stores, "`store` where jobs are kept: sqlite:PATH or mysql://USER:PASS@HOST:PORT/DB; may be given several times")
 	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
 	f.Var(cli.SizeFlag(&o.JournalMax, 1<<20, 1<<50), "journal-max", "maximum size of what waits in the journal for a store")
 	f.Var(cli.SizeFlag(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes that adds leave free on the journal's disk, at most a sixteenth of the disk, so that a store on that disk can take the waiting jobs; 0: none")
-	span(&o.LockTTL, "lock-ttl", "how long a taken job is reserved for a daemon that sends no sign of life")
-	span(&o.Sweep, "sweep", "pause between checks for expired locks and old jobs")
+	span(&o.LockTTL, "lock-ttl", time.Second, store.MaxTTL, "how long a taken job is reserved for a daemon that sends no sign of life")
+	span(&o.Sweep, "sweep", 10*time.Millisecond, time.Hour, "pause between checks for expired locks and old jobs")
 	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML `file` of schedules, in sections [schedules.CLIENT.NAME]; they can only be changed there, and SIGHUP reads the file again")
-	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches that run at a time")
-	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "batches of one client that run at a time; 0: no limit")
-	f.IntVar(&o.Batch, "batch", o.Batch, "jobs taken at a time, unless their handler says otherwise")
-	span(&o.JobTimeout, "job-timeout", "time for a job, unless its handler says otherwise")
-	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
+	count(&o.Concurrency, "concurrency", 1, 10_000, "batches that run at a time")
+	count(&o.ClientConcurrency, "client-concurrency", 0, 10_000, "batches of one client that run at a time; 0: no limit")
+	count(&o.Batch, "batch", 1, 10_000, "jobs taken at a time, unless their handler says otherwise")
+	span(&o.JobTimeout, "job-timeout", time.Millisecond, 24*time.Hour, "time for a job, unless its handler says otherwise")
+	span(&o.JobCPU, "job-cpu", 10*time.Millisecond, 24*time.Hour, "processor time for a job, unless its handler says otherwise")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
-	span(&o.Drain, "drain", "how long a stop waits for running jobs")
-	span(&o.RetryDelay, "retry-delay", "wait before the first retry; it doubles with each further retry")
-	span(&o.RetryMax, "retry-max", "longest wait before a retry")
-	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
-	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
-	span(&o.KeepUnrun, "keep-unrun", "how long jobs that were never run are kept")
+	span(&o.Drain, "drain", 0, 24*time.Hour, "how long a stop waits for running jobs")
+	span(&o.RetryDelay, "retry-delay", time.Millisecond, 24*time.Hour, "wait before the first retry; it doubles with each further retry")
+	span(&o.RetryMax, "retry-max", time.Millisecond, 24*time.Hour, "longest wait before a retry")
+	span(&o.RetryFor, "retry-for", 0, maxDuration, "how long after its first run a job is retried")
+	span(&o.KeepDone, "keep-done", 0, maxDuration, "how long ended jobs are kept")
+	span(&o.KeepUnrun, "keep-unrun", time.Second, maxDuration, "how long jobs that were never run are kept")
 	f.StringVar(&o.langs, "langs", o.langs, "`languages` of handlers that may be added and run: any of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "`networks` that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
 	f.StringVar(&o.User, "user", o.User, "`user` that handlers' processes run as, if the daemon is root")
-	f.IntVar(&o.Contexts, "contexts", o.Contexts, "maximum number of processes for jobs, idle or busy")
-	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "number of jobs after which a process for jobs is replaced")
+	count(&o.Contexts, "contexts", 1, 10_000, "maximum number of processes for jobs, idle or busy")
+	count(&o.ContextJobs, "context-jobs", 1, 1<<30, "number of jobs after which a process for jobs is replaced")
 	f.Var(cli.SizeFlag(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "maximum memory of a process for jobs and all processes that it has started")
 	f.Var(cli.SizeFlag(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
-	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "maximum number of payloads in a body")
-	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
+	count(&o.web.MaxLines, "max-lines", 1, 10_000_000, "maximum number of payloads in a body")
+	count(&o.web.MaxBodies, "max-bodies", 1, 10_000, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
 	f.Var(cli.SizeFlag(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.SizeFlag(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
 	o.Broker.Flags(f)
@@ -137,18 +145,8 @@ func (o *options) validate() error {
 	if len(o.Stores) == 0 {
 		o.Stores = []string{engine.OwnStore(o.Dir)}
 	}
-	for _, err := range []error{
-		checkDuration("lock-ttl", o.LockTTL, time.Second, store.MaxTTL), checkDuration("sweep", o.Sweep, 10*time.Millisecond, time.Hour),
-		checkDuration("retry-delay", o.RetryDelay, time.Millisecond, 24*time.Hour), checkDuration("retry-max", o.RetryMax, time.Millisecond, 24*time.Hour),
-		checkDuration("retry-for", o.RetryFor, 0, maxDuration), checkDuration("keep-done", o.KeepDone, 0, maxDuration), checkDuration("keep-unrun", o.KeepUnrun, time.Second, maxDuration),
-		checkDuration("job-timeout", o.JobTimeout, time.Millisecond, 24*time.Hour), checkDuration("job-cpu", o.JobCPU, 10*time.Millisecond, 24*time.Hour),
-		checkDuration("drain", o.Drain, 0, 24*time.Hour),
-		checkCount("max-lines", o.web.MaxLines, 1, 10_000_000), checkCount("max-bodies", o.web.MaxBodies, 1, 10_000),
-		checkCount("concurrency", o.Concurrency, 1, 10_000), checkCount("client-concurrency", o.ClientConcurrency, 0, 10_000),
-		checkCount("batch", o.Batch, 1, 10_000), checkCount("contexts", o.Contexts, 1, 10_000), checkCount("context-jobs", o.ContextJobs, 1, 1<<30),
-		o.parseLanguages(), o.parseNetworks(), o.Broker.Validate(), o.door.Validate(), o.checkWorkers(),
-	} {
-		if err != nil {
+	for _, check := range append(o.checks, o.parseLanguages, o.parseNetworks, o.Broker.Validate, o.door.Validate, o.checkWorkers) {
+		if err := check(); err != nil {
 			return err
 		}
 	}
@@ -175,16 +173,10 @@ func (o *options) openSchedules() (err error) {
 
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-func checkDuration(flag string, v, low, high time.Duration) error {
+// checkRange returns an error for an option that is not from low to high.
+func checkRange[T cmp.Ordered](flag string, v, low, high T) error {
 	if v < low || v > high {
-		return optionError(flag, job.Duration(v), "must be from %s to %s", job.Duration(low), job.Duration(high))
-	}
-	return nil
-}
-
-func checkCount(flag string, v, low, high int) error {
-	if v < low || v > high {
-		return optionError(flag, v, "must be from %d to %d", low, high)
+		return optionError(flag, v, "must be from %v to %v", low, high)
 	}
 	return nil
 }
