@@ -81,33 +81,20 @@ func (x *exchange) ifMatch() (version uint64, mustExist bool) {
 	return version, true
 }
 
-func (x *exchange) constraint(v *master.ConstraintView) {
-	x.object(11)
-	x.text("id", v.ID)
-	x.raw("match", v.Match)
-	if v.Rate > 0 {
-		x.float("rate", v.Rate)
-		x.integer("burst", v.Burst)
-	} else {
-		x.null("rate")
-		x.null("burst")
-	}
+func constraintObject(v *master.ConstraintView) object {
+	var concurrency any
 	if v.Concurrency >= 0 {
-		x.integer("concurrency", v.Concurrency)
-	} else {
-		x.null("concurrency")
+		concurrency = v.Concurrency
 	}
-	x.textOrNull("per", v.Per)
-	x.boolean("enabled", v.Enabled)
-	x.integer("matching", int64(v.Matching))
-	x.integer("blocked", int64(v.Blocked))
-	x.integer("running", int64(v.Running))
-	x.boolean("persisted", v.Persisted)
+	return object{
+		"id", v.ID, "match", v.Match, "rate", orNull(v.Rate), "burst", orNull(v.Burst), "concurrency", concurrency, "per", orNull(v.Per),
+		"enabled", v.Enabled, "matching", v.Matching, "blocked", v.Blocked, "running", v.Running, "persisted", v.Persisted,
+	}
 }
 
 func (x *exchange) sendConstraint(status int, v *master.ConstraintView) (int, error) {
 	x.w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(v.Version, 10)))
-	x.constraint(v)
+	x.object(constraintObject(v)...)
 	return status, nil
 }
 
@@ -116,12 +103,7 @@ func getConstraints(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(1)
-	x.key("constraints")
-	x.array(len(views))
-	for _, v := range views {
-		x.constraint(v)
-	}
+	x.object("constraints", each(views, constraintObject))
 	return http.StatusOK, nil
 }
 
@@ -182,7 +164,6 @@ func testConstraint(x *exchange) (int, error) {
 	if j.fault != nil {
 		return 0, j.fault
 	}
-	x.object(1)
-	x.boolean("matches", m.Match(&a))
+	x.object("matches", m.Match(&a))
 	return http.StatusOK, nil
 }

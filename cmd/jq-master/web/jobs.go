@@ -106,13 +106,12 @@ func postJob(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.w.Header().Set("Location", "/job/"+ids[0].String())
-	x.object(1 + boolInt(unique != ""))
-	x.idOrNull("job_id", ids[0])
-	if unique == "" {
-		return http.StatusCreated, nil
+	if unique != "" {
+		x.object("job_id", ids[0], "unique", unique)
+		return http.StatusOK, nil
 	}
-	x.text("unique", unique)
-	return http.StatusOK, nil
+	x.object("job_id", ids[0])
+	return http.StatusCreated, nil
 }
 
 func postJobs(x *exchange) (int, error) {
@@ -142,8 +141,7 @@ func postJobs(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(1)
-	x.ids("job_ids", ids)
+	x.object("job_ids", ids)
 	return http.StatusCreated, nil
 }
 
@@ -234,24 +232,18 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 		return 0, err
 	}
 	defer x.unreserve()
-	x.object(9)
-	x.text("status", st.State.String())
-	x.idOrNull("worker_id", st.Worker)
-	x.raw("result", st.Result)
-	x.raw("error", st.Error)
+	var message any
 	if st.Reason != job.NoReason {
-		x.text("message", st.Message)
-	} else {
-		x.null("message")
+		message = st.Message
 	}
-	x.textOrNull("reason", st.Reason.String())
-	x.integer("retry_count", int64(st.Retries))
-	x.text("name", st.Name)
-	finished := int64(0)
+	var finished moment
 	if st.State.Ended() {
-		finished = cmp.Or(st.ReportedAt, st.Finished)
+		finished = moment(cmp.Or(st.ReportedAt, st.Finished))
 	}
-	x.moment("finished_at", finished)
+	x.object(
+		"status", st.State, "worker_id", st.Worker, "result", st.Result, "error", st.Error, "message", message,
+		"reason", st.Reason, "retry_count", st.Retries, "name", st.Name, "finished_at", finished,
+	)
 	x.status = http.StatusOK
 	fetched(x.send(x.status) && (st.Fetch == nil || x.flush() == nil))
 	return x.status, nil
@@ -269,9 +261,7 @@ func pollJob(x *exchange) (int, error) {
 	if st.State.Ended() {
 		return x.sendStatus(st)
 	}
-	x.object(3)
-	x.error(job.Refuse(job.PollTimeout, "", "the job did not end within %v", wait))
-	x.text("status", st.State.String())
+	x.object("error", string(job.PollTimeout), "reason", fmt.Sprintf("the job did not end within %v", wait), "status", st.State)
 	return http.StatusRequestTimeout, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/matcher"
@@ -71,23 +73,16 @@ var (
 
 // fromQuery converts a query to a form. The limit becomes a number; all other values are strings.
 func fromQuery(q url.Values, names ...string) fieldReader {
-	a := replyBuilder{}
-	given := 0
-	for _, name := range names {
+	f := fieldReader{names: names}
+	for i, name := range names {
 		text := q.Get(name)
-		if text == "" {
-			continue
-		}
-		given++
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && name == "limit" {
-			a.integer(name, n)
-		} else {
-			a.text(name, text)
+			f.values[i] = msgp.AppendInt64(nil, n)
+		} else if text != "" {
+			f.values[i] = msgp.AppendString(nil, text)
 		}
 	}
-	head := replyBuilder{}
-	head.object(given)
-	return readKnown(append(head.buf, a.buf...), "", names...)
+	return f
 }
 
 func getJobs(x *exchange) (int, error) {
@@ -113,55 +108,34 @@ func (x *exchange) list(f *fieldReader) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(2)
-	x.key("jobs")
-	x.array(len(page.Jobs))
-	for _, j := range page.Jobs {
-		x.object(jobKeys + 1)
-		x.job(j)
+	x.object("jobs", each(page.Jobs, func(j *job.Job) object {
 		argument := j.Argument
 		if len(argument) > maxArgumentShown {
 			argument = nil
 		}
-		x.raw("argument", argument)
-	}
-	x.cursor("cursor", page.Next)
+		return append(jobObject(j), "argument", argument)
+	}), "cursor", cursorText(page.Next))
 	return http.StatusOK, nil
 }
 
 // maxArgumentShown is the size, in bytes, up to which lists show an argument.
 const maxArgumentShown = 256
 
-// jobKeys is the number of keys that job writes.
-const jobKeys = 18
-
-// job writes the fields of a job that lists show.
-func (a *replyBuilder) job(j *job.Job) {
-	a.idOrNull("id", j.ID)
-	a.text("name", j.Name)
-	a.integer("priority", int64(j.Priority))
-	a.integer("max_retry", int64(j.MaxRetry))
-	a.boolean("keep_result", j.KeepResult)
-	a.seconds("timeout", j.Timeout)
-	a.text("status", j.State.String())
-	a.idOrNull("worker_id", j.Worker)
-	a.integer("retry_count", int64(j.Retries))
-	a.integer("attempt", int64(j.Attempt))
-	a.moment("enqueued_at", j.Enqueued)
-	a.moment("due_at", j.Due)
-	a.moment("started_at", j.Started)
-	deadline, finished := j.Deadline, j.Finished
-	if j.State != job.Running {
-		deadline = 0
+// jobObject returns the fields of a job that lists show.
+func jobObject(j *job.Job) object {
+	var deadline, finished moment
+	if j.State == job.Running {
+		deadline = moment(j.Deadline)
 	}
-	if !j.State.Ended() {
-		finished = 0
+	if j.State.Ended() {
+		finished = moment(j.Finished)
 	}
-	a.moment("deadline", deadline)
-	a.moment("finished_at", finished)
-	a.textOrNull("reason", j.Reason.String())
-	a.textOrNull("message", j.Message)
-	a.integer("argument_bytes", int64(len(j.Argument)))
+	return object{
+		"id", j.ID, "name", j.Name, "priority", j.Priority, "max_retry", j.MaxRetry, "keep_result", j.KeepResult, "timeout", j.Timeout,
+		"status", j.State, "worker_id", j.Worker, "retry_count", j.Retries, "attempt", j.Attempt,
+		"enqueued_at", moment(j.Enqueued), "due_at", moment(j.Due), "started_at", moment(j.Started), "deadline", deadline, "finished_at", finished,
+		"reason", j.Reason, "message", orNull(j.Message), "argument_bytes", len(j.Argument),
+	}
 }
 
 func getDetail(x *exchange) (int, error) {
@@ -173,39 +147,23 @@ func getDetail(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	reply := object{}
 	if bodies {
 		if err := x.reserve(len(d.Job.Argument) + len(d.Job.Error) + len(d.Job.Result)); err != nil {
 			return 0, err
 		}
-		x.object(jobKeys + 10)
-		x.raw("argument", d.Job.Argument)
-		x.raw("error", d.Job.Error)
-		x.raw("result", d.Job.Result)
-	} else {
-		x.object(jobKeys + 7)
+		reply = object{"argument", d.Job.Argument, "error", d.Job.Error, "result", d.Job.Result}
 	}
-	x.job(d.Job)
-	x.boolean("has_result", d.HasResult)
-	attempts := d.Job.Attempts
-	x.key("runs")
-	x.array(len(attempts))
-	for i := range attempts {
-		x.run(&attempts[i])
+	var place any
+	if d.Position >= 0 {
+		place = d.Position
 	}
-	attempts = attempts[max(0, len(attempts)-maxAttemptsShown):]
-	x.key("attempts")
-	x.array(len(attempts))
-	for i := range attempts {
-		x.attempt(&attempts[i])
-	}
-	x.texts("blocked_by", d.BlockedBy)
-	x.textOrNull("waits", d.WaitReason)
-	if d.Position < 0 {
-		x.null("place")
-	} else {
-		x.integer("place", int64(d.Position))
-	}
-	x.boolean("place_exact", d.PositionExact)
+	runs := d.Job.Attempts
+	reply = append(reply, jobObject(d.Job)...)
+	x.object(append(reply,
+		"has_result", d.HasResult, "runs", each(runs, runObject), "attempts", each(runs[max(0, len(runs)-maxAttemptsShown):], attemptObject),
+		"blocked_by", d.BlockedBy, "waits", orNull(d.WaitReason), "place", place, "place_exact", d.PositionExact,
+	)...)
 	return http.StatusOK, nil
 }
 
@@ -214,44 +172,32 @@ const (
 	maxErrorShown    = 1 << 10 // bytes of a run's error
 )
 
-// run writes an attempt with the keys that the broker uses for runs.
-func (a *replyBuilder) run(t *job.Attempt) {
+// runObject returns an attempt with the keys that the broker uses for runs.
+func runObject(t job.Attempt) object {
 	said := t.Message
 	if len(said) > maxErrorShown {
 		said = strings.ToValidUTF8(said[:maxErrorShown-len("…")], "") + "…"
 	}
-	if said == "" {
-		a.object(5)
-	} else {
-		a.object(6)
-		a.text("error", said)
+	var worker any
+	if !t.Worker.IsZero() {
+		worker = object{"id", t.Worker}
 	}
-	a.integer("n", int64(t.Number))
-	if t.Worker.IsZero() {
-		a.null("worker")
-	} else {
-		a.key("worker")
-		a.object(1)
-		a.idOrNull("id", t.Worker)
+	run := object{"n", t.Number, "worker", worker, "started_at", moment(t.Started), "ran_ms", max(0, t.Finished-t.Started), "outcome", t.Outcome()}
+	if said != "" {
+		run = append(object{"error", said}, run...)
 	}
-	a.moment("started_at", t.Started)
-	a.integer("ran_ms", max(0, t.Finished-t.Started))
-	a.text("outcome", t.Outcome())
+	return run
 }
 
-func (a *replyBuilder) attempt(t *job.Attempt) {
-	a.object(7)
-	a.integer("attempt", int64(t.Number))
-	a.idOrNull("worker_id", t.Worker)
-	a.moment("started_at", t.Started)
-	a.moment("finished_at", t.Finished)
+func attemptObject(t job.Attempt) object {
 	kind := "failure"
 	if t.Success {
 		kind = "success"
 	}
-	a.text("type", kind)
-	a.textOrNull("reason", t.Reason.String())
-	a.textOrNull("message", t.Message)
+	return object{
+		"attempt", t.Number, "worker_id", t.Worker, "started_at", moment(t.Started), "finished_at", moment(t.Finished),
+		"type", kind, "reason", t.Reason, "message", orNull(t.Message),
+	}
 }
 
 // jobAction returns a handler that acts on the job in the path. fields has the fields of the body that
@@ -305,22 +251,17 @@ func bulkAction(action func(*fieldReader) master.Action, fields ...string) handl
 		if err != nil {
 			return 0, err
 		}
-		x.object(4)
-		x.integer("affected", int64(t.Affected))
-		x.boolean("more", t.Next != 0)
-		x.cursor("cursor", t.Next)
-		x.cursor("start", t.Start)
+		x.object("affected", t.Affected, "more", t.Next != 0, "cursor", cursorText(t.Next), "start", cursorText(t.Start))
 		return http.StatusOK, nil
 	}
 }
 
-// cursor writes a cursor; 0 is written as null.
-func (a *replyBuilder) cursor(k string, at uint64) {
+// cursorText returns a cursor as replies have it; 0 is null.
+func cursorText(at uint64) any {
 	if at == 0 {
-		a.null(k)
-		return
+		return nil
 	}
-	a.text(k, strconv.FormatUint(at, 10))
+	return strconv.FormatUint(at, 10)
 }
 
 // maxWorkers is the maximum number of workers in a reply. There cannot be more of them; a request
@@ -342,36 +283,24 @@ func getWorkers(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(2)
 	last := job.ID{}
 	if len(workers) == limit {
 		last = workers[limit-1].ID
 	}
-	x.idOrNull("cursor", last)
-	x.key("workers")
-	x.array(len(workers))
-	for _, w := range workers {
-		x.object(14)
-		x.idOrNull("id", w.ID)
-		x.text("name", w.Name)
-		x.integer("max_jobs", int64(w.MaxJobs))
-		x.integer("running", int64(w.Running))
-		x.text("mode", w.Mode())
-		x.textOrNull("url", w.URL)
-		x.texts("names", w.Names)
-		x.boolean("heartbeat", w.Heartbeat)
-		x.moment("registered_at", w.Since)
-		x.moment("seen_at", w.LastSeen)
-		paused := int64(0)
-		if w.PausedUntil.After(time.Now()) {
-			paused = w.PausedUntil.UnixMilli()
-		}
-		x.moment("paused_until", paused)
-		x.textOrNull("paused_for", w.PauseReason)
-		x.boolean("leaving", w.Leaving)
-		x.boolean("silent", w.Silent)
-	}
+	x.object("cursor", last, "workers", each(workers, workerObject))
 	return http.StatusOK, nil
+}
+
+func workerObject(w *master.WorkerView) object {
+	var paused moment
+	if w.PausedUntil.After(time.Now()) {
+		paused = moment(w.PausedUntil.UnixMilli())
+	}
+	return object{
+		"id", w.ID, "name", w.Name, "max_jobs", w.MaxJobs, "running", w.Running, "mode", w.Mode(), "url", orNull(w.URL), "names", w.Names,
+		"heartbeat", w.Heartbeat, "registered_at", moment(w.Since), "seen_at", moment(w.LastSeen), "paused_until", paused,
+		"paused_for", orNull(w.PauseReason), "leaving", w.Leaving, "silent", w.Silent,
+	}
 }
 
 func dropWorker(x *exchange) (int, error) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -9,41 +10,99 @@ import (
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/push"
 )
 
 // replyBuilder is the MessagePack of a reply, to which its methods append.
 type replyBuilder struct{ buf []byte }
 
-func (a *replyBuilder) object(n int)  { a.buf = msgp.AppendMapHeader(a.buf, uint32(n)) }
-func (a *replyBuilder) array(n int)   { a.buf = msgp.AppendArrayHeader(a.buf, uint32(n)) }
-func (a *replyBuilder) item(s string) { a.buf = msgp.AppendString(a.buf, s) }
-func (a *replyBuilder) key(k string)  { a.item(k) }
+// object is a map in a reply: its keys, each followed by its value.
+type object []any
 
-func (a *replyBuilder) text(k, v string) {
-	a.key(k)
-	a.item(v)
-}
+// moment is a time in milliseconds since 1970; 0 is written as null.
+type moment int64
 
-// textOrNull writes a string, or null for "".
-func (a *replyBuilder) textOrNull(k, v string) {
-	if v == "" {
-		a.null(k)
-		return
+// object appends a map, given as in the type object.
+func (a *replyBuilder) object(pairs ...any) {
+	a.buf = msgp.AppendMapHeader(a.buf, uint32(len(pairs)/2))
+	for _, v := range pairs {
+		a.value(v)
 	}
-	a.text(k, v)
 }
 
-func (a *replyBuilder) null(k string) {
-	a.key(k)
-	a.buf = msgp.AppendNil(a.buf)
+// value appends a key or a value. Bytes are a value in MessagePack. What has a zero value that means
+// "none" is then null: an id, a time, a reason, bytes.
+func (a *replyBuilder) value(v any) {
+	switch v := v.(type) {
+	case string:
+		a.buf = msgp.AppendString(a.buf, v)
+	case int:
+		a.integer(int64(v))
+	case int32:
+		a.integer(int64(v))
+	case int64:
+		a.integer(v)
+	case uint64:
+		a.buf = msgp.AppendUint64(a.buf, v)
+	case float64:
+		a.buf = msgp.AppendFloat64(a.buf, v)
+	case *float64:
+		if v == nil {
+			a.value(nil)
+		} else {
+			a.value(*v)
+		}
+	case bool:
+		a.buf = msgp.AppendBool(a.buf, v)
+	case job.Span:
+		a.buf = pack.AppendSeconds(a.buf, v)
+	case job.State:
+		a.value(v.String())
+	case job.Reason:
+		a.value(orNull(v.String()))
+	case object:
+		a.object(v...)
+	case []object:
+		appendList(a, v)
+	case []string:
+		appendList(a, v)
+	case []uint64:
+		appendList(a, v)
+	case []float64:
+		appendList(a, v)
+	case []job.ID:
+		appendList(a, v)
+	case []job.Handout:
+		a.buf = msgp.AppendArrayHeader(a.buf, uint32(len(v)))
+		for i := range v {
+			a.buf = push.AppendHandout(a.buf, &v[i])
+		}
+	case job.ID:
+		if v.IsZero() {
+			a.value(nil)
+		} else {
+			a.buf = pack.AppendID(a.buf, v)
+		}
+	case moment:
+		if v == 0 {
+			a.value(nil)
+		} else {
+			a.buf = pack.AppendTime(a.buf, int64(v))
+		}
+	case []byte:
+		if v == nil {
+			a.value(nil)
+		} else {
+			a.buf = append(a.buf, v...)
+		}
+	case nil:
+		a.buf = msgp.AppendNil(a.buf)
+	default:
+		panic(fmt.Sprintf("a reply cannot have a %T", v))
+	}
 }
 
-func (a *replyBuilder) integer(k string, n int64) {
-	a.key(k)
-	a.number(n)
-}
-
-func (a *replyBuilder) number(n int64) {
+func (a *replyBuilder) integer(n int64) {
 	if n < 0 {
 		a.buf = msgp.AppendInt64(a.buf, n)
 	} else {
@@ -51,85 +110,28 @@ func (a *replyBuilder) number(n int64) {
 	}
 }
 
-func (a *replyBuilder) float(k string, f float64) {
-	a.key(k)
-	a.buf = msgp.AppendFloat64(a.buf, f)
-}
-
-func (a *replyBuilder) floatOrNull(k string, f *float64) {
-	if f == nil {
-		a.null(k)
-		return
-	}
-	a.float(k, *f)
-}
-
-func (a *replyBuilder) seconds(k string, s job.Span) {
-	a.key(k)
-	a.buf = pack.AppendSeconds(a.buf, s)
-}
-
-func (a *replyBuilder) boolean(k string, v bool) {
-	a.key(k)
-	a.buf = msgp.AppendBool(a.buf, v)
-}
-
-// raw writes a value as it was sent, or null for nil.
-func (a *replyBuilder) raw(k string, v []byte) {
-	if v == nil {
-		a.null(k)
-		return
-	}
-	a.key(k)
-	a.buf = append(a.buf, v...)
-}
-
-// idOrNull writes an id, or null for the zero id.
-func (a *replyBuilder) idOrNull(k string, id job.ID) {
-	if id.IsZero() {
-		a.null(k)
-		return
-	}
-	a.key(k)
-	a.id(id)
-}
-
-func (a *replyBuilder) id(id job.ID) {
-	a.buf = pack.AppendID(a.buf, id)
-}
-
-func (a *replyBuilder) texts(k string, texts []string) {
-	a.key(k)
-	a.array(len(texts))
-	for _, s := range texts {
-		a.item(s)
+func appendList[T any](a *replyBuilder, list []T) {
+	a.buf = msgp.AppendArrayHeader(a.buf, uint32(len(list)))
+	for _, v := range list {
+		a.value(v)
 	}
 }
 
-func (a *replyBuilder) ids(k string, ids []job.ID) {
-	a.key(k)
-	a.array(len(ids))
-	for _, id := range ids {
-		a.id(id)
+// orNull returns a value, or nil if it is the zero value.
+func orNull[T comparable](v T) any {
+	if v == *new(T) {
+		return nil
 	}
+	return v
 }
 
-// moment writes a time, or null for 0.
-func (a *replyBuilder) moment(k string, milliseconds int64) {
-	if milliseconds == 0 {
-		a.null(k)
-		return
+// each returns the maps that stand for the items of a list.
+func each[T any](list []T, show func(T) object) []object {
+	out := make([]object, 0, len(list))
+	for _, v := range list {
+		out = append(out, show(v))
 	}
-	a.key(k)
-	a.buf = pack.AppendTime(a.buf, milliseconds)
-}
-
-func (a *replyBuilder) error(f *job.Fault) {
-	a.text("error", string(f.Code))
-	a.text("reason", f.Reason)
-	if f.Field != "" {
-		a.text("field", f.Field)
-	}
+	return out
 }
 
 // The media types. mediaType also accepts two other names for MessagePack.

@@ -135,7 +135,6 @@ func deleteSchedule(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(1)
-	x.integer("deleted", 1)
+	x.object("deleted", 1)
 	return http.StatusOK, nil
 }

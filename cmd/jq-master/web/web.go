@@ -390,17 +390,13 @@ func (x *exchange) refuse(err error) int {
 	if !errors.As(err, &f) {
 		return 0 // the request's context has ended
 	}
-	x.buf = x.buf[:0]
-	x.object(2 + boolInt(f.Field != ""))
-	x.error(f)
-	return x.statusOf(f)
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
+	reply := object{"error", string(f.Code), "reason", f.Reason}
+	if f.Field != "" {
+		reply = append(reply, "field", f.Field)
 	}
-	return 0
+	x.buf = x.buf[:0]
+	x.object(reply...)
+	return x.statusOf(f)
 }
 
 // statusOf returns the HTTP status of a fault, and sets the headers that it needs.

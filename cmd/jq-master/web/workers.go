@@ -12,7 +12,6 @@ import (
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
-	"gloom/cmd/jq-master/push"
 )
 
 const (
@@ -75,10 +74,7 @@ func postWorker(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(3)
-	x.idOrNull("worker_id", reg.ID)
-	x.text("mode", reg.Mode())
-	x.float("heartbeat_interval", x.Master.Limits().Heartbeat.Seconds())
+	x.object("worker_id", reg.ID, "mode", reg.Mode(), "heartbeat_interval", x.Master.Limits().Heartbeat.Seconds())
 	return http.StatusCreated, nil
 }
 
@@ -125,8 +121,7 @@ func heartbeat(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(1)
-	x.ids("cancel", cancel)
+	x.object("cancel", cancel)
 	return http.StatusOK, nil
 }
 
@@ -142,12 +137,7 @@ func pull(x *exchange) (int, error) {
 	if len(jobs) == 0 {
 		return http.StatusNoContent, nil
 	}
-	x.object(1)
-	x.key("jobs")
-	x.array(len(jobs))
-	for i := range jobs {
-		x.buf = push.AppendHandout(x.buf, &jobs[i])
-	}
+	x.object("jobs", jobs)
 	return http.StatusOK, nil
 }
 
