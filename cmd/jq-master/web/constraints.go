@@ -92,19 +92,19 @@ func constraintObject(v *master.ConstraintView) object {
 	}
 }
 
-func (x *exchange) sendConstraint(status int, v *master.ConstraintView) (int, error) {
+func (x *exchange) sendConstraint(status int, v *master.ConstraintView, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
 	x.w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(v.Version, 10)))
 	x.object(constraintObject(v)...)
 	return status, nil
 }
 
 func getConstraints(x *exchange) (int, error) {
-	views, err := x.Master.Constraints()
-	if err != nil {
-		return 0, err
-	}
-	x.object("constraints", each(views, constraintObject))
-	return http.StatusOK, nil
+	return answer(x, x.Master.Constraints, func(views []*master.ConstraintView) object {
+		return object{"constraints", each(views, constraintObject)}
+	})
 }
 
 func getConstraint(x *exchange) (int, error) {
@@ -113,10 +113,7 @@ func getConstraint(x *exchange) (int, error) {
 		return 0, x.fault
 	}
 	v, err := x.Master.Constraint(id)
-	if err != nil {
-		return 0, err
-	}
-	return x.sendConstraint(http.StatusOK, v)
+	return x.sendConstraint(http.StatusOK, v, err)
 }
 
 func putConstraint(x *exchange) (int, error) {
@@ -131,22 +128,16 @@ func putConstraint(x *exchange) (int, error) {
 		return 0, fault
 	}
 	v, created, err := x.Master.PutConstraint(x.r.Context(), c, version, must)
-	if err != nil {
-		return 0, err
-	}
 	if created {
-		return x.sendConstraint(http.StatusCreated, v)
+		return x.sendConstraint(http.StatusCreated, v, err)
 	}
-	return x.sendConstraint(http.StatusOK, v)
+	return x.sendConstraint(http.StatusOK, v, err)
 }
 
 func deleteConstraint(x *exchange) (int, error) {
 	id := x.constraintID()
 	version, _ := x.ifMatch()
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	return http.StatusNoContent, x.Master.DropConstraint(x.r.Context(), id, version)
+	return x.act(func() error { return x.Master.DropConstraint(x.r.Context(), id, version) })
 }
 
 func testConstraint(x *exchange) (int, error) {

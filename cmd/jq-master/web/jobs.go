@@ -283,8 +283,5 @@ func (x *exchange) wait(name string, def time.Duration) time.Duration {
 
 func deleteJob(x *exchange) (int, error) {
 	id, force := x.jobID(), x.flag("force")
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	return http.StatusNoContent, x.Master.Cancel(x.r.Context(), id, force)
+	return x.act(func() error { return x.Master.Cancel(x.r.Context(), id, force) })
 }

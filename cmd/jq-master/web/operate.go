@@ -98,24 +98,19 @@ func queryJobs(x *exchange) (int, error) {
 func (x *exchange) list(f *fieldReader) (int, error) {
 	which := filter(f)
 	limit, from := int(f.integer("limit", 1, maxPage, defaultPage)), cursor(f)
-	if f.fault != nil {
-		return 0, f.fault
-	}
+	x.note(f.fault)
 	if which == nil {
 		which = &master.Filter{}
 	}
-	page, err := x.Master.List(which, limit, from)
-	if err != nil {
-		return 0, err
-	}
-	x.object("jobs", each(page.Jobs, func(j *job.Job) object {
-		argument := j.Argument
-		if len(argument) > maxArgumentShown {
-			argument = nil
-		}
-		return append(jobObject(j), "argument", argument)
-	}), "cursor", cursorText(page.Next))
-	return http.StatusOK, nil
+	return answer(x, func() (*master.Page, error) { return x.Master.List(which, limit, from) }, func(page *master.Page) object {
+		return object{"jobs", each(page.Jobs, func(j *job.Job) object {
+			argument := j.Argument
+			if len(argument) > maxArgumentShown {
+				argument = nil
+			}
+			return append(jobObject(j), "argument", argument)
+		}), "cursor", cursorText(page.Next)}
+	})
 }
 
 // maxArgumentShown is the size, in bytes, up to which lists show an argument.
@@ -209,10 +204,8 @@ func jobAction(action func(*fieldReader) master.Action, fields ...string) handle
 			f = x.form(fields...)
 		}
 		act := action(&f)
-		if x.note(f.fault); x.fault != nil {
-			return 0, x.fault
-		}
-		return http.StatusNoContent, x.Master.Act(x.r.Context(), act, id)
+		x.note(f.fault)
+		return x.act(func() error { return x.Master.Act(x.r.Context(), act, id) })
 	}
 }
 
@@ -241,18 +234,15 @@ func bulkAction(action func(*fieldReader) master.Action, fields ...string) handl
 			f.refuse(job.MissingField, "all", "must be true if no field selects jobs: give %s, or a match that does not select every job",
 				strings.Join(filterFields, ", "))
 		}
-		if f.fault != nil {
-			return 0, f.fault
-		}
+		x.note(f.fault)
 		if which == nil {
 			which = &master.Filter{}
 		}
-		t, err := x.Master.Bulk(x.r.Context(), act, which, limit, from, count)
-		if err != nil {
-			return 0, err
-		}
-		x.object("affected", t.Affected, "more", t.Next != 0, "cursor", cursorText(t.Next), "start", cursorText(t.Start))
-		return http.StatusOK, nil
+		return answer(x, func() (master.BulkResult, error) {
+			return x.Master.Bulk(x.r.Context(), act, which, limit, from, count)
+		}, func(t master.BulkResult) object {
+			return object{"affected", t.Affected, "more", t.Next != 0, "cursor", cursorText(t.Next), "start", cursorText(t.Start)}
+		})
 	}
 }
 
@@ -276,19 +266,13 @@ func getWorkers(x *exchange) (int, error) {
 			x.noteFault(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
 		}
 	}
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	workers, err := x.Master.Workers(afterID, limit)
-	if err != nil {
-		return 0, err
-	}
-	last := job.ID{}
-	if len(workers) == limit {
-		last = workers[limit-1].ID
-	}
-	x.object("cursor", last, "workers", each(workers, workerObject))
-	return http.StatusOK, nil
+	return answer(x, func() ([]*master.WorkerView, error) { return x.Master.Workers(afterID, limit) }, func(workers []*master.WorkerView) object {
+		last := job.ID{}
+		if len(workers) == limit {
+			last = workers[limit-1].ID
+		}
+		return object{"cursor", last, "workers", each(workers, workerObject)}
+	})
 }
 
 func workerObject(w *master.WorkerView) object {
@@ -305,10 +289,7 @@ func workerObject(w *master.WorkerView) object {
 
 func dropWorker(x *exchange) (int, error) {
 	id := x.idOf(job.UnknownWorker, "", x.r.PathValue("id"))
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	return http.StatusNoContent, x.Master.Dismiss(id)
+	return x.act(func() error { return x.Master.Dismiss(id) })
 }
 
 // matcherOf returns the value of a required field and the matcher that it describes.

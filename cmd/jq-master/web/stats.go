@@ -89,16 +89,10 @@ func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 
 func getFindings(x *exchange) (int, error) {
 	limit := x.count("limit", maxFound, 1, maxFound)
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	found, err := x.Master.Findings()
-	if err != nil {
-		return 0, err
-	}
-	these := found.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
-	x.object("items", each(these.Items, findingObject), "more", these.More, "counts", severitiesObject(these.Counts))
-	return http.StatusOK, nil
+	return answer(x, x.Master.Findings, func(found *master.FindingLists) object {
+		these := found.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
+		return object{"items", each(these.Items, findingObject), "more", these.More, "counts", severitiesObject(these.Counts)}
+	})
 }
 
 func getMoments(x *exchange) (int, error) {

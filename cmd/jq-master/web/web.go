@@ -192,6 +192,27 @@ func readyz(x *exchange) (int, error) {
 // error, which becomes the reply.
 type handler func(x *exchange) (status int, err error)
 
+// answer asks the master, unless the request has a fault, and makes what show returns the reply.
+func answer[T any](x *exchange, ask func() (T, error), show func(T) object) (int, error) {
+	if x.fault != nil {
+		return 0, x.fault
+	}
+	v, err := ask()
+	if err != nil {
+		return 0, err
+	}
+	x.object(show(v)...)
+	return http.StatusOK, nil
+}
+
+// act has the master do something, unless the request has a fault. The reply has no body.
+func (x *exchange) act(do func() error) (int, error) {
+	if x.fault != nil {
+		return 0, x.fault
+	}
+	return http.StatusNoContent, do()
+}
+
 // operation is the handler of a method of a path, and the scope that it needs.
 type operation struct {
 	scope guard.Scope

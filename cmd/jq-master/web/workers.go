@@ -106,23 +106,12 @@ func globs(f *fieldReader) []string {
 
 func deleteWorker(x *exchange) (int, error) {
 	from := x.worker()
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	return http.StatusNoContent, x.Master.Unregister(from)
+	return x.act(func() error { return x.Master.Unregister(from) })
 }
 
 func heartbeat(x *exchange) (int, error) {
 	from := x.worker()
-	if x.fault != nil {
-		return 0, x.fault
-	}
-	cancel, err := x.Master.Heartbeat(from)
-	if err != nil {
-		return 0, err
-	}
-	x.object("cancel", cancel)
-	return http.StatusOK, nil
+	return answer(x, func() ([]job.ID, error) { return x.Master.Heartbeat(from) }, func(cancel []job.ID) object { return object{"cancel", cancel} })
 }
 
 func pull(x *exchange) (int, error) {
