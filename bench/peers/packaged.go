@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -35,31 +33,24 @@ func (p debianServer) start(ctx context.Context, set Settings) (*Server, error) 
 	if err != nil {
 		return nil, err
 	}
-	port, err := throwaway.FreePort()
+	s, err := throwaway.New(path)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "gloom-bench-")
-	if err != nil {
-		return nil, err
-	}
-	args, addr := p.args(strconv.Itoa(port), set), fmt.Sprintf("127.0.0.1:%d", port)
-	s := &throwaway.Server{Program: path, Dir: dir, Args: func() []string { return args }, Ready: func(ready context.Context) error {
+	args := p.args(strconv.Itoa(s.Port()), set)
+	s.Args = func() []string { return args }
+	s.Ready = func(ready context.Context) error {
 		if ctx.Err() != nil {
 			return nil // the start was cancelled, so stop waiting
 		}
-		c, err := (&net.Dialer{}).DialContext(ready, "tcp", addr)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	}}
+		return s.Accepts(ready)
+	}
 	if err := errors.Join(s.Launch(), ctx.Err()); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return &Server{Version: version(ctx, path, p.version), Command: commandLine(path, args), Protocol: p.protocol,
-		SubmitAddr: addr, WorkAddr: addr, PID: s.PID(), Shutdown: func() error { s.Close(); return nil }}, nil
+		SubmitAddr: s.Addr(), WorkAddr: s.Addr(), PID: s.PID(), Shutdown: func() error { s.Close(); return nil }}, nil
 }
 
 func (p debianServer) find() (string, error) {

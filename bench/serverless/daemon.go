@@ -3,8 +3,6 @@ package serverless
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"time"
 
 	"gloom/bench/proc"
@@ -25,28 +23,17 @@ func start(ctx context.Context, o Options) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := throwaway.FreePort()
-	if err != nil {
+	d := &daemon{}
+	if d.server, err = throwaway.New(program); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "gloom-bench-")
-	if err != nil {
-		return nil, err
-	}
-	addr := "127.0.0.1:" + strconv.Itoa(port)
-	args := []string{"--addr", addr, "--dir", dir + "/data", "--langs", "http,node,php,python,sh,gloom"}
+	args := []string{"--addr", d.server.Addr(), "--dir", d.server.Dir + "/data", "--langs", "http,node,php,python,sh,gloom"}
 	if o.Store != "" {
 		args = append(args, "--store", o.Store)
 	}
-	d := &daemon{client: fasthttp.HostClient{Addr: addr, MaxConns: o.Clients + 1, ReadTimeout: startTimeout}}
-	d.server = &throwaway.Server{Program: program, Dir: dir, Args: func() []string { return args }, Ready: func(ctx context.Context) error {
-		return d.call(ctx, "GET", "/readyz", nil, nil)
-	}}
-	if err := d.server.Launch(); err != nil {
-		d.server.Close()
-		return nil, err
-	}
-	return d, nil
+	d.client = fasthttp.HostClient{Addr: d.server.Addr(), MaxConns: o.Clients + 1, ReadTimeout: startTimeout}
+	d.server.Args, d.server.Ready = func() []string { return args }, d.server.Answers("/readyz")
+	return d, d.server.Start()
 }
 
 // startTimeout bounds the time for an answer.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,8 +29,62 @@ type Server struct {
 	// Dir is the server's directory. Its output goes to the file "log" there.
 	Dir string
 
+	port int
+
 	mu      sync.Mutex // guards process
 	process *process
+}
+
+// New makes a server with a directory of its own and a loopback port that was free a moment ago.
+// Start or Launch starts it, once Args and Ready are set.
+func New(program string) (*Server, error) {
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "gloom-"+filepath.Base(program)+"-")
+	return &Server{Program: program, Dir: dir, port: port}, err
+}
+
+// Port returns the port for which New has made the server, Addr its address.
+func (s *Server) Port() int    { return s.port }
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// Accepts and Answers are for Ready. Accepts returns nil if Addr accepts connections, what Answers
+// returns does so if an HTTP server there answers to a path with 200.
+func (s *Server) Accepts(ctx context.Context) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func (s *Server) Answers(path string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr()+path, nil)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return errors.New(res.Status)
+		}
+		return nil
+	}
+}
+
+// Start launches the server for the first time. If that fails, the server is closed.
+func (s *Server) Start() error {
+	err := s.Launch()
+	if err != nil {
+		s.Close()
+	}
+	return err
 }
 
 // Launch starts the server, for the first time or after Stop or Kill, and
@@ -140,6 +195,13 @@ func (s *Server) Close() {
 func (s *Server) log() string {
 	text, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 	return Tail(text)
+}
+
+// TB has the methods of a test or a benchmark that the packages of servers need.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
 }
 
 // Tail returns the end of a program's output.

@@ -4,10 +4,6 @@ package jqtest
 
 import (
 	"context"
-	"errors"
-	"net/http"
-	"os"
-	"strconv"
 
 	"gloom/bench/throwaway"
 )
@@ -24,44 +20,20 @@ type Server struct {
 // New prepares a command with further arguments. Launch then starts it, and returns when the master
 // is ready or, with standby, when it runs.
 func New(command []string, standby bool, args ...string) (*Server, error) {
-	port, err := throwaway.FreePort()
+	base, err := throwaway.New(command[0])
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "gloom-jq-")
-	if err != nil {
-		return nil, err
+	s := &Server{Server: base, Addr: base.Addr(), Command: command}
+	s.Args = func() []string {
+		return append(append(s.Command[1:len(s.Command):len(s.Command)], "--addr", s.Addr), args...)
 	}
-	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port), Command: command}
-	path := "/readyz"
+	s.Server.Ready = s.Answers("/readyz")
 	if standby {
-		path = "/healthz"
-	}
-	s.Server = &throwaway.Server{
-		Program: command[0], Dir: dir,
-		Args: func() []string {
-			return append(append(s.Command[1:len(s.Command):len(s.Command)], "--addr", s.Addr), args...)
-		},
-		Ready: func(ctx context.Context) error { return s.ok(ctx, path) },
+		s.Server.Ready = s.Answers("/healthz")
 	}
 	return s, nil
 }
 
 // Ready returns nil when the master hands out jobs.
-func (s *Server) Ready(ctx context.Context) error { return s.ok(ctx, "/readyz") }
-
-func (s *Server) ok(ctx context.Context, path string) error {
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr+path, nil)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return errors.New(res.Status)
-	}
-	return nil
-}
+func (s *Server) Ready(ctx context.Context) error { return s.Answers("/readyz")(ctx) }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,16 +25,13 @@ type Options struct {
 	Durable bool
 	// Args has further arguments for mariadbd; they override the arguments of this package.
 	Args []string
-	// Parent is where the data directory is made; empty means os.TempDir.
-	Parent string
 }
 
 // Server is one MariaDB server. It may be stopped or killed and launched again; socket, port and
 // data stay the same.
 type Server struct {
 	*throwaway.Server
-	opt  Options
-	port int
+	opt Options
 }
 
 // Start makes a data directory and starts a server on it. Close ends it.
@@ -44,26 +40,21 @@ func Start(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(opt.Parent, "gloom-mariadb-")
+	base, err := throwaway.New(found.server)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt}
-	s.Server = &throwaway.Server{Program: found.server, Args: s.args, Ready: s.ready, Dir: dir}
+	s := &Server{Server: base, opt: opt}
+	s.Args, s.Ready = s.args, s.ready
 	if err := s.create(found.install); err != nil {
-		os.RemoveAll(dir)
+		s.Close()
 		return nil, err
 	}
-	if err := s.Launch(); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	return s, nil
+	return s, s.Start()
 }
 
-// Socket returns the path of the unix socket, Port the TCP port on 127.0.0.1.
+// Socket returns the path of the unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
-func (s *Server) Port() int      { return s.port }
 
 // Config returns the settings with which root, who has no password, connects to a database over
 // TCP. An empty name selects none.
@@ -71,7 +62,7 @@ func (s *Server) Config(database string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.User = "root"
 	c.Net = "tcp"
-	c.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	c.Addr = s.Addr()
 	c.DBName = database
 	c.Timeout = 5 * time.Second
 	c.MultiStatements = true
@@ -101,8 +92,7 @@ func (s *Server) create(install string) error {
 	if out, err := exec.Command("cp", "-a", empty, filepath.Join(s.Dir, "data")).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, throwaway.Tail(out))
 	}
-	s.port, err = throwaway.FreePort()
-	return err
+	return nil
 }
 
 // cacheName is the directory of the cache in which data directories are made. A finished one never
@@ -153,7 +143,7 @@ func (s *Server) args() []string {
 	args := []string{"--no-defaults",
 		"--datadir=" + filepath.Join(s.Dir, "data"),
 		"--socket=" + s.Socket(),
-		"--port=" + strconv.Itoa(s.port),
+		"--port=" + strconv.Itoa(s.Port()),
 		"--bind-address=127.0.0.1",
 		"--pid-file=" + filepath.Join(s.Dir, "pid"),
 		"--tmpdir=" + s.Dir,

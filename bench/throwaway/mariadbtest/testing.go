@@ -5,14 +5,9 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-)
 
-// TB has the methods of a test or a benchmark that this package needs.
-type TB interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Cleanup(func())
-}
+	"gloom/bench/throwaway"
+)
 
 var shared struct {
 	sync.Mutex
@@ -37,7 +32,7 @@ func Main(m interface{ Run() int }) int {
 
 // Shared returns the server of this test binary, started at the first call. Tests that stop or
 // disturb the server use New.
-func Shared(t TB) *Server {
+func Shared(t throwaway.TB) *Server {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
@@ -51,7 +46,7 @@ func Shared(t TB) *Server {
 }
 
 // New starts a server for one test.
-func New(t TB, args ...string) *Server {
+func New(t throwaway.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Start(Options{Args: args})
 	if err != nil {
@@ -62,7 +57,7 @@ func New(t TB, args ...string) *Server {
 }
 
 // Database makes an empty database that is dropped when the test ends.
-func (s *Server) Database(t TB) string {
+func (s *Server) Database(t throwaway.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("t%d_%d", os.Getpid(), databases.Add(1))
 	s.Exec(t, "", "CREATE DATABASE "+name+" CHARACTER SET utf8 COLLATE utf8_general_ci")
@@ -76,7 +71,7 @@ func (s *Server) Database(t TB) string {
 }
 
 // Exec runs statements as root and fails the test when one fails.
-func (s *Server) Exec(t TB, database, query string, args ...any) {
+func (s *Server) Exec(t throwaway.TB, database, query string, args ...any) {
 	t.Helper()
 	db, err := s.Open(database)
 	if err == nil {

@@ -2,11 +2,8 @@
 package natstest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strings"
 
 	"gloom/bench/throwaway"
@@ -26,41 +23,30 @@ func Cluster(n int, further ...string) (servers []*Server, err error) {
 	if program == "" {
 		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
 	}
-	ports, routes := make([]int, 2*n), make([]string, n)
-	for i := range ports {
-		if ports[i], err = throwaway.FreePort(); err != nil {
-			return nil, err
-		}
-	}
-	for i := range n {
-		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", ports[n+i])
-	}
 	defer func() {
 		if err != nil {
 			Close(servers)
 		}
 	}()
-	for i := range n {
-		dir, err := os.MkdirTemp("", "gloom-nats-")
+	var routes []string
+	for range n {
+		s, err := throwaway.New(program)
 		if err != nil {
 			return servers, err
 		}
-		addr := fmt.Sprintf("127.0.0.1:%d", ports[i])
-		args := append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(ports[i])}, further...)
+		servers = append(servers, &Server{Server: s, URL: "nats://" + s.Addr()})
+		port, err := throwaway.FreePort()
+		if err != nil {
+			return servers, err
+		}
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	for i, s := range servers {
+		args := append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(s.Port())}, further...)
 		if n > 1 {
 			args = append(args, "--cluster_name", "gloom", "--cluster", routes[i], "--routes", strings.Join(routes, ","))
 		}
-		s := &Server{URL: "nats://" + addr, Server: &throwaway.Server{
-			Program: program, Dir: dir, Args: func() []string { return args },
-			Ready: func(ctx context.Context) error {
-				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-				if err == nil {
-					c.Close()
-				}
-				return err
-			},
-		}}
-		servers = append(servers, s)
+		s.Args, s.Ready = func() []string { return args }, s.Accepts
 		if err := s.Launch(); err != nil {
 			return servers, err
 		}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gloom/bench/throwaway"
 )
 
 // Gate is a proxy between a client and a server that delays and loses data as a network may.
@@ -26,7 +28,7 @@ type crossing struct {
 }
 
 // NewGate opens a gate to a server's TCP address. It is closed when the test ends.
-func NewGate(t TB, target string) *Gate {
+func NewGate(t throwaway.TB, target string) *Gate {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,7 +6,6 @@ package redistest
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -19,7 +18,6 @@ import (
 // killed and launched again; port, socket and data stay the same.
 type Server struct {
 	*throwaway.Server
-	port int
 	args []string
 }
 
@@ -30,36 +28,24 @@ func Start(args ...string) (*Server, error) {
 	if program == "" {
 		return nil, errors.New("no redis-server found: apt-get install redis-server")
 	}
-	port, err := throwaway.FreePort()
+	base, err := throwaway.New(program)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "gloom-redis-")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{port: port, args: args}
-	s.Server = &throwaway.Server{Program: program, Args: s.command, Ready: s.ready, Dir: dir}
-	if err := s.Launch(); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	return s, nil
+	s := &Server{Server: base, args: args}
+	s.Args, s.Ready = s.command, s.ready
+	return s, s.Start()
 }
 
 func (s *Server) command() []string {
-	return append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--unixsocket", s.Socket(),
+	return append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(s.Port()), "--unixsocket", s.Socket(),
 		"--dir", s.Dir, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
 		"--repl-diskless-sync-delay", "0"}, s.args...)
 }
 
-// Socket returns the path of the unix socket, Port the TCP port on 127.0.0.1.
+// Socket returns the path of the unix socket, URL the TCP address in jq-master's form.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
-func (s *Server) Port() int      { return s.port }
-
-// Addr returns the TCP address, URL the same in jq-master's form.
-func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
-func (s *Server) URL() string  { return "redis://" + s.Addr() }
+func (s *Server) URL() string    { return "redis://" + s.Addr() }
 
 // Client returns a client that does not retry. The caller closes it.
 func (s *Server) Client() *redis.Client {

@@ -1,16 +1,13 @@
 package redistest
 
-import "context"
+import (
+	"context"
 
-// TB has the methods of a test or a benchmark that this package needs.
-type TB interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Cleanup(func())
-}
+	"gloom/bench/throwaway"
+)
 
 // New starts a server for one test.
-func New(t TB, args ...string) *Server {
+func New(t throwaway.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Start(args...)
 	if err != nil {
@@ -21,7 +18,7 @@ func New(t TB, args ...string) *Server {
 }
 
 // Do sends one command and fails the test when it fails.
-func (s *Server) Do(t TB, args ...any) any {
+func (s *Server) Do(t throwaway.TB, args ...any) any {
 	t.Helper()
 	c := s.Client()
 	defer c.Close()
