@@ -1,20 +1,20 @@
 package jobd
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"gloom/bench/door"
 	"gloom/bench/result"
 )
 
 // Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
 	o := DefaultOptions()
-	var out string
 	cmd := &cobra.Command{
 		Use:   "jobd",
 		Short: "rows per second through the MySQL bridge",
@@ -27,19 +27,6 @@ row, as the original daemon is documented to do.
 
 Without --mysql-user a MariaDB is started on a throw-away directory, at its
 default durability: every commit is flushed. Every row is checked at the end.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w := cmd.OutOrStdout()
-			rep, err := Run(cmd.Context(), o, func(r Round) {
-				fmt.Fprintf(w, "%9.0f rows/s  %6.2f s  database %5.1f µs/row  own %5.1f µs/row  %.0f rows/write  %.3f flushes/row  others %.2f CPUs\n", r.Rate(), r.Seconds,
-					perRow(r.DatabaseCPU, r), perRow(r.OwnCPU, r), r.Batch, float64(r.Flushes)/float64(r.Rows), r.OthersCPU)
-			})
-			if rep != nil {
-				rep.summary(w)
-				err = errors.Join(err, result.WriteJSON(out, rep))
-			}
-			return err
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Mode, "mode", o.Mode, "bridge, launch or original")
@@ -58,17 +45,22 @@ default durability: every commit is flushed. Every row is checked at the end.`,
 	f.StringVar(&o.MySQL.User, "mysql-user", "", "user; none starts a server")
 	f.StringVar(&o.MySQL.Password, "mysql-password", os.Getenv("GLOOM_BENCH_MYSQL_PASSWORD"), "password, also from GLOOM_BENCH_MYSQL_PASSWORD")
 	f.StringVar(&o.MySQL.Database, "mysql-database", "test", "database; tables named "+tableName+" in it are dropped")
-	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
-	cmd.Flags().Lookup("mysql-password").DefValue = ""
-	return cmd
-}
-
-func perRow(ns int64, r Round) float64 {
-	return float64(ns) / float64(time.Microsecond) / float64(r.Rows)
+	f.Lookup("mysql-password").DefValue = ""
+	return door.Command(cmd, func(ctx context.Context, w io.Writer) (any, error) {
+		rep, err := Run(ctx, o, func(r Round) {
+			fmt.Fprintf(w, "%9.0f rows/s  %6.2f s  database %5.1f µs/row  own %5.1f µs/row  %.0f rows/write  %.3f flushes/row  others %.2f CPUs\n", r.Rate(), r.Seconds,
+				door.PerJob(r.DatabaseCPU, r.Rows), door.PerJob(r.OwnCPU, r.Rows), r.Batch, float64(r.Flushes)/float64(r.Rows), r.OthersCPU)
+		})
+		if rep == nil {
+			return nil, err
+		}
+		rep.summary(w)
+		return rep, err
+	})
 }
 
 // summary prints the median and the spread.
-func (rep *Report) summary(w interface{ Write([]byte) (int, error) }) {
+func (rep *Report) summary(w io.Writer) {
 	if len(rep.Rounds) == 0 {
 		return
 	}

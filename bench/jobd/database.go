@@ -143,14 +143,6 @@ func (b *testDB) unfinishedRows(ctx context.Context, conn *sql.Conn, answer stri
 	return n, err
 }
 
-func (b *testDB) cpu() time.Duration {
-	if b.pid == 0 {
-		return 0
-	}
-	d, _ := proc.CPU(b.pid)
-	return d
-}
-
 func (b *testDB) version(ctx context.Context) (version, flush string) {
 	b.db.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version, &flush)
 	return version, flush

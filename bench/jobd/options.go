@@ -4,10 +4,13 @@
 package jobd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"gloom/bench/door"
 	"gloom/cmd/jobd/config"
 )
 
@@ -52,25 +55,12 @@ func DefaultOptions() Options {
 
 // Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
-	for _, c := range []struct {
-		name    string
-		value   int
-		minJobs int
-	}{
-		{"rows", o.Rows, 1}, {"targets", o.Targets, 1}, {"concurrency", o.Concurrency, 1}, {"rounds", o.Rounds, 1},
-		{"fetch-limit", o.FetchLimit, 0}, {"backlog", o.Backlog, 0}, {"answer", o.Answer, 0},
-	} {
-		if c.value < c.minJobs {
-			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.minJobs)
-		}
-	}
-	switch o.Mode {
-	case ModeBridge, ModeLaunch, ModeOriginal:
-	default:
+	switch {
+	case !slices.Contains([]string{ModeBridge, ModeLaunch, ModeOriginal}, o.Mode):
 		return fmt.Errorf("mode '%s' must be one of %s, %s, %s", o.Mode, ModeBridge, ModeLaunch, ModeOriginal)
-	}
-	if o.Mode == ModeLaunch && o.Command == "" {
+	case o.Mode == ModeLaunch && o.Command == "":
 		return errors.New("command is empty")
 	}
-	return nil
+	return cmp.Or(door.AtLeast(1, "rows", o.Rows), door.AtLeast(1, "targets", o.Targets), door.AtLeast(1, "concurrency", o.Concurrency), door.AtLeast(1, "rounds", o.Rounds),
+		door.AtLeast(0, "fetch-limit", o.FetchLimit), door.AtLeast(0, "backlog", o.Backlog), door.AtLeast(0, "answer", o.Answer))
 }

@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/rs/zerolog"
 
-	"gloom/bench/proc"
+	"gloom/bench/door"
 	"gloom/bench/result"
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/bridge"
@@ -29,14 +29,14 @@ type Report struct {
 
 // Round is one measurement. CPU is user and system time.
 type Round struct {
-	Rows        int     `json:"rows"`
-	Seconds     float64 `json:"seconds"`
-	Undone      int     `json:"undone"` // rows that did not end as they should
-	DatabaseCPU int64   `json:"database_cpu_ns"`
-	OwnCPU      int64   `json:"own_cpu_ns"`     // bridge, broker and workers
-	OthersCPU   float64 `json:"others_cpu"`     // processors that other programs kept busy
-	Flushes     int64   `json:"flushes"`        // flushes of the redo log
-	Batch       float64 `json:"rows_per_write"` // row changes per transaction of the bridge
+	Rows        int           `json:"rows"`
+	Seconds     float64       `json:"seconds"`
+	Undone      int           `json:"undone"` // rows that did not end as they should
+	DatabaseCPU time.Duration `json:"database_cpu_ns"`
+	OwnCPU      time.Duration `json:"own_cpu_ns"`     // bridge, broker and workers
+	OthersCPU   float64       `json:"others_cpu"`     // processors that other programs kept busy
+	Flushes     int64         `json:"flushes"`        // flushes of the redo log
+	Batch       float64       `json:"rows_per_write"` // row changes per transaction of the bridge
 }
 
 // Rate returns the rows per second.
@@ -113,14 +113,12 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 		return Round{}, err
 	}
 	r := Round{Rows: o.Rows}
-	database, ownCPU, machine, flushes, start := b.cpu(), proc.OwnCPU(), proc.MachineCPU(), b.flushes(ctx), time.Now()
+	flushes, meter := b.flushes(ctx), door.StartMeter(b.pid)
 	if err := w.run(ctx, o.Rows); err != nil {
 		return r, err
 	}
-	elapsed := time.Since(start)
-	r.Seconds = elapsed.Seconds()
-	r.DatabaseCPU, r.OwnCPU = int64(b.cpu()-database), int64(proc.OwnCPU()-ownCPU)
-	r.OthersCPU = max(0, (proc.MachineCPU()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
+	meter.Stop(0)
+	r.Seconds, r.DatabaseCPU, r.OwnCPU, r.OthersCPU = meter.Elapsed.Seconds(), meter.Daemons[0], meter.Own, meter.Others
 	r.Flushes = b.flushes(ctx) - flushes
 	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()

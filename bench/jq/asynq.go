@@ -4,18 +4,19 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"golang.org/x/sync/errgroup"
 )
 
 // asynqRound has asynq run the same jobs, with as many pushers, and as many jobs at
 // once as our workers have slots.
 func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	opt := asynq.RedisClientOpt{Addr: s.redis.Addr(), PoolSize: o.Pushers + o.Workers*o.Slots}
-	b := newLedger(o.Jobs)
+	b := newLedger(ctx, o.Jobs)
+	defer b.fail(nil)
 	server := asynq.NewServer(opt, asynq.Config{Concurrency: o.Workers * o.Slots, LogLevel: asynq.FatalLevel, TaskCheckInterval: 5 * time.Millisecond})
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		p := t.Payload()
@@ -32,27 +33,25 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	defer client.Close()
 	start := time.Now()
 	var next atomic.Int64
-	var wg sync.WaitGroup
-	errs := make([]error, o.Pushers)
-	for i := range o.Pushers {
-		wg.Go(func() {
-			for b.running() && ctx.Err() == nil && errs[i] == nil {
+	var pushers errgroup.Group
+	for range o.Pushers {
+		pushers.Go(func() error {
+			for b.running.Err() == nil {
 				n := next.Add(1) - 1
 				if n >= int64(o.Jobs) {
-					return
+					return nil
 				}
 				text := body(o)
 				binary.BigEndian.PutUint32(text[len(text)-4:], uint32(n))
 				b.sent[n] = time.Now()
-				_, errs[i] = client.EnqueueContext(ctx, asynq.NewTask("bench", text), asynq.MaxRetry(10))
+				if _, err := client.EnqueueContext(ctx, asynq.NewTask("bench", text), asynq.MaxRetry(10)); err != nil {
+					return err
+				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if err := b.wait(ctx); err != nil {
+	if err := errors.Join(pushers.Wait(), b.wait()); err != nil {
 		return err
 	}
 	r.Seconds, r.P50, r.P99 = time.Since(start).Seconds(), b.quantile(50), b.quantile(99)

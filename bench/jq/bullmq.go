@@ -23,7 +23,7 @@ func bullmqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("node: %w: %s", err, errs.String())
 	}
-	r.OwnCPU = int64(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+	r.OwnCPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return json.Unmarshal(out.Bytes(), &struct {
 		Seconds, P50, P99 *float64
 	}{&r.Seconds, &r.P50, &r.P99})

@@ -1,22 +1,21 @@
 package jq
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"gloom/bench/door"
 	"gloom/bench/result"
 )
 
 // Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
 	o := DefaultOptions()
-	var out string
 	cmd := &cobra.Command{
 		Use:   "jq",
 		Short: "jobs per second through the HTTP queue",
@@ -33,16 +32,6 @@ millisecond; with Redis the master is then killed, and another one reads the
 queue.
 
 Each job is checked: enqueued once, run once, done once.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w := cmd.OutOrStdout()
-			rep, err := Run(cmd.Context(), o, func(r Round) { r.print(w) })
-			if rep != nil {
-				rep.summary(w)
-				err = errors.Join(err, result.WriteJSON(out, rep))
-			}
-			return err
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Load, "load", o.Load, "push, batch or waiting")
@@ -58,14 +47,19 @@ Each job is checked: enqueued once, run once, done once.`,
 	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "appendfsync of Redis: always, everysec or no")
 	f.StringVar(&o.Modules, "modules", o.Modules, "`folder` where npm install bullmq ioredis was run")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "time limit of a round")
-	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
-	return cmd
+	return door.Command(cmd, func(ctx context.Context, w io.Writer) (any, error) {
+		rep, err := Run(ctx, o, func(r Round) { r.print(w) })
+		if rep == nil {
+			return nil, err
+		}
+		rep.summary(w)
+		return rep, err
+	})
 }
 
 func (r Round) print(w io.Writer) {
-	perJob := func(ns int64) float64 { return float64(ns) / float64(time.Microsecond) / float64(r.Jobs) }
 	fmt.Fprintf(w, "%-6s %9.0f jobs/s  %6.2f s  master %5.1f µs/job  redis %5.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
-		r.System, r.Rate(), r.Seconds, perJob(r.MasterCPU), perJob(r.RedisCPU), perJob(r.OwnCPU), r.OthersCPU)
+		r.System, r.Rate(), r.Seconds, door.PerJob(r.MasterCPU, r.Jobs), door.PerJob(r.RedisCPU, r.Jobs), door.PerJob(r.OwnCPU, r.Jobs), r.OthersCPU)
 	if r.P99 > 0 {
 		fmt.Fprintf(w, "  p50 %.1f ms  p99 %.1f ms", r.P50, r.P99)
 	}

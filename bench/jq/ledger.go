@@ -2,6 +2,7 @@ package jq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -16,20 +17,25 @@ type ledger struct {
 	runs          []atomic.Int32
 	ends          atomic.Int64
 	total         int64
-	skipJobChecks bool          // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
-	done          chan struct{} // closed when all jobs have ended, or at the first error
+	skipJobChecks bool // set for the load Waiting: a round hands out only total of the queued jobs, whichever they are
 
-	mu      sync.Mutex // guards the following
+	running context.Context // ends with all jobs, or at the first error, which is its cause
+	fail    context.CancelCauseFunc
+
+	mu      sync.Mutex // guards latency
 	latency *hdrhistogram.Histogram
-	err     error
-	closed  bool
 }
 
-func newLedger(jobs int) *ledger {
-	return &ledger{
-		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), total: int64(jobs), done: make(chan struct{}),
+// errAllEnded is the cause with which a round ends well.
+var errAllEnded = errors.New("all jobs have ended")
+
+func newLedger(ctx context.Context, jobs int) *ledger {
+	l := &ledger{
+		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), total: int64(jobs),
 		latency: hdrhistogram.New(1, int64(10*time.Minute/time.Microsecond), 3),
 	}
+	l.running, l.fail = context.WithCancelCause(ctx)
+	return l
 }
 
 func (l *ledger) recordRun(n int) {
@@ -51,39 +57,20 @@ func (l *ledger) recordEnd(n int) {
 		l.mu.Unlock()
 	}
 	if l.ends.Add(1) == l.total {
-		l.fail(nil)
-	}
-}
-
-// fail ends the round; only the first error counts.
-func (l *ledger) fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil && !l.closed {
-		l.err = err
-	}
-	if !l.closed {
-		l.closed = true
-		close(l.done)
-	}
-}
-
-func (l *ledger) running() bool {
-	select {
-	case <-l.done:
-		return false
-	default:
-		return true
+		l.fail(errAllEnded)
 	}
 }
 
 // wait returns when all jobs have ended.
-func (l *ledger) wait(ctx context.Context) error {
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-		return fmt.Errorf("%d of %d jobs have ended: %w", l.ends.Load(), l.total, ctx.Err())
+func (l *ledger) wait() error {
+	<-l.running.Done()
+	switch err := context.Cause(l.running); {
+	case err == errAllEnded:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return fmt.Errorf("%d of %d jobs have ended: %w", l.ends.Load(), l.total, err)
+	default:
+		return err
 	}
 }
 

@@ -3,8 +3,8 @@ package jq
 import (
 	"context"
 	"strconv"
-	"time"
 
+	"gloom/bench/door"
 	"gloom/bench/proc"
 	"gloom/bench/throwaway/jqtest"
 	"gloom/bench/throwaway/redistest"
@@ -63,13 +63,14 @@ func (s *servers) close() {
 	}
 }
 
-// cpu returns the processor time of the master and of Redis.
-func (s *servers) cpu() (master, redis time.Duration) {
+// startMeter starts a meter of the master and of Redis.
+func (s *servers) startMeter() *door.Meter {
+	var master, redis int
 	if s.master != nil {
-		master, _ = proc.CPU(s.master.PID())
+		master = s.master.PID()
 	}
 	if s.redis != nil {
-		redis, _ = proc.CPU(s.redis.PID())
+		redis = s.redis.PID()
 	}
-	return master, redis
+	return door.StartMeter(master, redis)
 }

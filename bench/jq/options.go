@@ -4,9 +4,12 @@
 package jq
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"gloom/bench/door"
 )
 
 // The loads.
@@ -57,17 +60,9 @@ func DefaultOptions() Options {
 
 // Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
-	for _, c := range []struct {
-		name    string
-		value   int
-		minJobs int
-	}{
-		{"jobs", o.Jobs, 1}, {"pushers", o.Pushers, 1}, {"workers", o.Workers, 1}, {"slots", o.Slots, 1},
-		{"rounds", o.Rounds, 1}, {"constraints", o.Constraints, 0}, {"body", o.Body, 0}, {"systems", len(o.Systems), 1},
-	} {
-		if c.value < c.minJobs {
-			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.minJobs)
-		}
+	if err := cmp.Or(door.AtLeast(1, "jobs", o.Jobs), door.AtLeast(1, "pushers", o.Pushers), door.AtLeast(1, "workers", o.Workers), door.AtLeast(1, "slots", o.Slots),
+		door.AtLeast(1, "rounds", o.Rounds), door.AtLeast(0, "constraints", o.Constraints), door.AtLeast(0, "body", o.Body), door.AtLeast(1, "systems", len(o.Systems))); err != nil {
+		return err
 	}
 	if !slices.Contains([]string{Push, Batch, Waiting}, o.Load) {
 		return fmt.Errorf("load '%s' must be one of %s, %s, %s", o.Load, Push, Batch, Waiting)

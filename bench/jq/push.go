@@ -3,14 +3,16 @@ package jq
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/goccy/go-json"
+	"golang.org/x/sync/errgroup"
+
+	"gloom/bench/door"
 )
 
 // body returns a job in MessagePack. The number of the job comes last, so that bodies differ only
@@ -24,7 +26,8 @@ func body(o Options) []byte {
 
 // measurePush enqueues one job at a time and waits until all are done.
 func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
-	b := newLedger(o.Jobs)
+	b := newLedger(ctx, o.Jobs)
+	defer b.fail(nil)
 	w, err := startWorkers(s.master.Addr, o, b)
 	if err != nil {
 		return err
@@ -34,7 +37,7 @@ func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
 	if err := w.enqueue(ctx, o); err != nil {
 		return err
 	}
-	if err := b.wait(ctx); err != nil {
+	if err := b.wait(); err != nil {
 		return err
 	}
 	r.Seconds = time.Since(start).Seconds()
@@ -47,56 +50,44 @@ const batch = 1000
 
 // measureBatches enqueues many jobs, numbered within their batch.
 func (s *servers) measureBatches(ctx context.Context, jobs int, o Options) error {
-	head := request("POST", "/jobs", "msgpack", "")
+	head := door.Head{Method: "POST", Path: "/jobs", Header: msgpack}
+	client := door.NewClient(s.master.Addr, 0)
 	left := atomic.Int64{}
 	left.Store(int64(jobs))
-	return s.eachConn(min(o.Pushers, 4), func(c *client) error {
-		for ctx.Err() == nil {
-			n := left.Add(-batch) + batch
-			if n <= 0 {
-				return nil
+	var pushers errgroup.Group
+	for range min(o.Pushers, 4) {
+		pushers.Go(func() error {
+			for ctx.Err() == nil {
+				n := left.Add(-batch) + batch
+				if n <= 0 {
+					return nil
+				}
+				n = min(n, batch)
+				text := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(n))
+				one := body(o)
+				for i := range n {
+					binary.BigEndian.PutUint32(one[len(one)-4:], uint32(i))
+					text = append(text, one...)
+				}
+				if _, err := client.Do(head, text, http.StatusCreated); err != nil {
+					return err
+				}
 			}
-			n = min(n, batch)
-			text := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(n))
-			one := body(o)
-			for i := range n {
-				binary.BigEndian.PutUint32(one[len(one)-4:], uint32(i))
-				text = append(text, one...)
-			}
-			if _, err := c.expect(201, head, text); err != nil {
-				return err
-			}
-		}
-		return ctx.Err()
-	})
-}
-
-// eachConn runs something on n connections at once.
-func (s *servers) eachConn(n int, fn func(*client) error) error {
-	var wg sync.WaitGroup
-	errs := make([]error, n)
-	for i := range n {
-		c, err := dial(s.master.Addr)
-		if err != nil {
-			return err
-		}
-		wg.Go(func() {
-			defer c.conn.Close()
-			errs[i] = fn(c)
+			return ctx.Err()
 		})
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return pushers.Wait()
 }
+
+// The headers of requests, by the type of their bodies.
+var (
+	msgpack  = map[string]string{"Content-Type": "application/msgpack"}
+	jsonType = map[string]string{"Content-Type": "application/json"}
+)
 
 // checkCounts checks that the master counts want jobs as done.
 func (s *servers) checkCounts(want int) error {
-	c, err := dial(s.master.Addr)
-	if err != nil {
-		return err
-	}
-	defer c.conn.Close()
-	text, err := c.expect(200, request("GET", "/v1/stats", "json", "Accept: application/json\r\n"), nil)
+	text, err := door.NewClient(s.master.Addr, 0).Do(door.Head{Method: "GET", Path: "/v1/stats", Header: map[string]string{"Accept": "application/json"}}, nil, http.StatusOK)
 	if err != nil {
 		return err
 	}

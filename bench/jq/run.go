@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"time"
 
-	"gloom/bench/proc"
 	"gloom/bench/result"
 )
 
@@ -19,15 +18,15 @@ type Report struct {
 
 // Round is one measurement of one system. CPU is user and system time.
 type Round struct {
-	System    string  `json:"system"`
-	Jobs      int     `json:"jobs"`
-	Seconds   float64 `json:"seconds"`
-	P50       float64 `json:"p50_ms"` // time from enqueueing to done
-	P99       float64 `json:"p99_ms"`
-	MasterCPU int64   `json:"master_cpu_ns"`
-	RedisCPU  int64   `json:"redis_cpu_ns"`
-	OwnCPU    int64   `json:"own_cpu_ns"`
-	OthersCPU float64 `json:"others_cpu"` // processors that other programs kept busy
+	System    string        `json:"system"`
+	Jobs      int           `json:"jobs"`
+	Seconds   float64       `json:"seconds"`
+	P50       float64       `json:"p50_ms"` // time from enqueueing to done
+	P99       float64       `json:"p99_ms"`
+	MasterCPU time.Duration `json:"master_cpu_ns"`
+	RedisCPU  time.Duration `json:"redis_cpu_ns"`
+	OwnCPU    time.Duration `json:"own_cpu_ns"`
+	OthersCPU float64       `json:"others_cpu"` // processors that other programs kept busy
 
 	// Only --load waiting measures these.
 	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
@@ -100,18 +99,14 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 // measure measures the time and the processor time of a load. A load that sets the seconds
 // itself keeps its value.
 func (s *servers) measure(r *Round, fn func() error) error {
-	master, redis := s.cpu()
-	ownCPU, machine, start := proc.OwnCPU(), proc.MachineCPU(), time.Now()
+	meter := s.startMeter()
 	if err := fn(); err != nil {
 		return err
 	}
-	elapsed := time.Since(start)
-	m, d := s.cpu()
-	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
-	r.OwnCPU += int64(proc.OwnCPU() - ownCPU) // the load has already added the time of its child process, if any
-	r.OthersCPU = max(0, (proc.MachineCPU()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/elapsed.Seconds())
+	meter.Stop(r.OwnCPU) // the load has set the time of its child process, if any
+	r.MasterCPU, r.RedisCPU, r.OwnCPU, r.OthersCPU = meter.Daemons[0], meter.Daemons[1], meter.Own, meter.Others
 	if r.Seconds == 0 {
-		r.Seconds = elapsed.Seconds()
+		r.Seconds = meter.Elapsed.Seconds()
 	}
 	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"gloom/bench/door"
 	"gloom/bench/proc"
 )
 
@@ -37,7 +39,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 		return nil, err
 	}
 	fill := time.Since(start).Seconds()
-	if err := s.dropConstraint(0); err != nil {
+	if _, err := door.NewClient(s.master.Addr, 0).Do(constraint("DELETE", 0), nil, http.StatusNoContent); err != nil {
 		return nil, err
 	}
 	time.Sleep(min(memoryPause, time.Duration(o.Jobs)*memoryPause/1_000_000))
@@ -83,27 +85,19 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 
 // setConstraint sets a constraint for jobs by their number in the batch. It holds no job back.
 func (s *servers) setConstraint(i, number int, op string) error {
-	return s.changeConstraint("PUT", i, fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number))
+	text := fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number)
+	_, err := door.NewClient(s.master.Addr, 0).Do(constraint("PUT", i), []byte(text), http.StatusCreated, http.StatusOK)
+	return err
 }
 
-func (s *servers) dropConstraint(i int) error { return s.changeConstraint("DELETE", i, "") }
-
-func (s *servers) changeConstraint(method string, i int, text string) error {
-	c, err := dial(s.master.Addr)
-	if err != nil {
-		return err
-	}
-	defer c.conn.Close()
-	status, answer, err := c.send(request(method, fmt.Sprintf("/v1/constraints/bench-%d", i), "json", ""), []byte(text))
-	if err == nil && status/100 != 2 {
-		err = fmt.Errorf("constraint %d: status %d: %s", i, status, answer)
-	}
-	return err
+func constraint(method string, i int) door.Head {
+	return door.Head{Method: method, Path: fmt.Sprintf("/v1/constraints/bench-%d", i), Header: jsonType}
 }
 
 // handOut has workers run r.Jobs of the waiting jobs, and then dismisses the workers.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
-	b := newLedger(r.Jobs)
+	b := newLedger(ctx, r.Jobs)
+	defer b.fail(nil)
 	b.skipJobChecks = true
 	start := time.Now()
 	w, err := startWorkers(s.master.Addr, o, b)
@@ -111,7 +105,7 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 		return err
 	}
 	s.workers = append(s.workers, w) // kept, because a pushed job may still be on its way to these workers
-	if err := b.wait(ctx); err != nil {
+	if err := b.wait(); err != nil {
 		return err
 	}
 	r.Seconds = time.Since(start).Seconds()
@@ -121,12 +115,7 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 // stall returns the duration, in milliseconds, of the slowest of the requests that are made every
 // millisecond while do runs.
 func (s *servers) stall(fn func() error) (float64, error) {
-	c, err := dial(s.master.Addr)
-	if err != nil {
-		return 0, err
-	}
-	defer c.conn.Close()
-	head := request("POST", "/job", "msgpack", "")
+	client, head := door.NewClient(s.master.Addr, 0), door.Head{Method: "POST", Path: "/job", Header: msgpack}
 	text := body(Options{})
 	binary.BigEndian.PutUint32(text[len(text)-4:], 1)
 	var stop atomic.Bool
@@ -134,7 +123,7 @@ func (s *servers) stall(fn func() error) (float64, error) {
 	go func() {
 		for next := time.Now(); !stop.Load(); next = next.Add(time.Millisecond) {
 			time.Sleep(time.Until(next))
-			if _, err := c.expect(201, head, text); err != nil {
+			if _, err := client.Do(head, text, http.StatusCreated); err != nil {
 				done <- err
 				return
 			}
@@ -145,7 +134,7 @@ func (s *servers) stall(fn func() error) (float64, error) {
 		}
 		done <- nil
 	}()
-	err = fn()
+	err := fn()
 	stop.Store(true)
 	if e := <-done; err == nil {
 		err = e

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"gloom/bench/door"
 	"gloom/bench/poll"
 )
 
@@ -52,14 +54,10 @@ func startWorkers(addr string, o Options, b *ledger) (*workers, error) {
 }
 
 func (w *workers) register(o Options) error {
-	c, err := dial(w.addr)
-	if err != nil {
-		return err
-	}
-	defer c.conn.Close()
+	client := door.NewClient(w.addr, 0)
 	for i := range o.Workers {
 		body := fmt.Sprintf(`{"name":"bench-%d","max_jobs":%d,"url":"http://%s/%d"}`, i, o.Slots, w.listener.Addr(), i)
-		answer, err := c.expect(201, request("POST", "/worker", "json", ""), []byte(body))
+		answer, err := client.Do(door.Head{Method: "POST", Path: "/worker", Header: jsonType}, []byte(body), http.StatusCreated)
 		if err != nil {
 			return err
 		}
@@ -68,8 +66,11 @@ func (w *workers) register(o Options) error {
 		if !ok {
 			return fmt.Errorf("no worker_id in %q", answer)
 		}
-		r := &reporter{id: id}
-		r.requester = requester{workers: w, want: 204, head: request("POST", "/done", "msgpack", "worker-id: "+id+"\r\n"), next: r.next, answered: r.answered}
+		r := &reporter{ledger: w.ledger, id: id}
+		r.requester = door.Requester{
+			Head: door.Head{Method: "POST", Path: "/done", Header: map[string]string{"Content-Type": "application/msgpack", "worker-id": id}},
+			Want: http.StatusNoContent, Next: r.next, Answered: r.answered, Fail: w.ledger.fail,
+		}
 		w.reporters = append(w.reporters, r)
 		if err := w.dial(&r.requester); err != nil {
 			return err
@@ -78,13 +79,8 @@ func (w *workers) register(o Options) error {
 	return nil
 }
 
-// dial connects a requester, which then sends its requests.
-func (w *workers) dial(a *requester) (err error) {
-	w.loop.Do(func() {
-		if a.conn, err = w.loop.Dial(w.addr, a); err == nil {
-			a.request()
-		}
-	})
+func (w *workers) dial(r *door.Requester) (err error) {
+	w.loop.Do(func() { err = r.Dial(w.loop, w.addr) })
 	return err
 }
 
@@ -107,8 +103,8 @@ func (w *workers) enqueue(ctx context.Context, o Options) error {
 	sent := 0
 	for range o.Pushers {
 		text := body(o)
-		a := &requester{workers: w, want: 201, head: request("POST", "/job", "msgpack", ""), answered: func() {}}
-		a.next = func() []byte {
+		r := &door.Requester{Head: door.Head{Method: "POST", Path: "/job", Header: msgpack}, Want: http.StatusCreated, Answered: func(int64) {}, Fail: w.ledger.fail}
+		r.Next = func() []byte {
 			if sent == o.Jobs || ctx.Err() != nil {
 				return nil
 			}
@@ -117,70 +113,20 @@ func (w *workers) enqueue(ctx context.Context, o Options) error {
 			sent++
 			return text
 		}
-		if err := w.dial(a); err != nil {
+		if err := w.dial(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// requester makes one request after the other.
-type requester struct {
-	*workers
-	conn       *poll.Conn
-	head       string
-	want       int           // status
-	next       func() []byte // the body of the next request; nil: none for now
-	answered   func()
-	requesting bool
-}
-
-func (r *requester) request() {
-	if r.requesting {
-		return
-	}
-	if body := r.next(); body != nil {
-		r.requesting = true
-		r.conn.SetOut(appendRequest(r.conn.Out(), r.head, body))
-	}
-}
-
-// Data implements poll.Handler.
-func (r *requester) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
-	first, body, size, err := message(in)
-	if size == 0 && err == nil {
-		return 0
-	}
-	status := 0
-	if err == nil {
-		status, err = statusOf(first)
-	}
-	if err == nil && status != r.want {
-		err = fmt.Errorf("%.40q…: status %d, not %d: %.200q", r.head, status, r.want, body)
-	}
-	if err != nil {
-		r.ledger.fail(err)
-		return len(in)
-	}
-	r.requesting = false
-	r.answered()
-	r.request()
-	return size
-}
-
-// Closed implements poll.Handler.
-func (r *requester) Closed(_ *poll.Conn, err error) {
-	if r.requesting {
-		r.ledger.fail(fmt.Errorf("%.40q…: the connection is gone: %w", r.head, errors.Join(err)))
-	}
-}
-
 // reporter reports jobs done for one worker.
 type reporter struct {
-	requester
-	id   string
-	jobs []run // jobs that have run; the first is being reported
-	body []byte
+	requester door.Requester
+	ledger    *ledger
+	id        string
+	jobs      []run // jobs that have run; the first is being reported
+	body      []byte
 }
 
 // run is a job that has run.
@@ -198,7 +144,7 @@ func (r *reporter) next() []byte {
 	return r.body
 }
 
-func (r *reporter) answered() {
+func (r *reporter) answered(int64) {
 	r.ledger.recordEnd(int(r.jobs[0].number))
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
@@ -215,12 +161,12 @@ var (
 // Data implements poll.Handler.
 func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 	for {
-		first, body, size, err := message(in[used:])
+		first, body, size, err := door.Message(in[used:])
 		if size == 0 && err == nil {
 			return used
 		}
 		used += size
-		index, _, _ := strings.Cut(strings.TrimPrefix(string(first), "POST /"), "/")
+		index, _, _ := strings.Cut(strings.TrimPrefix(first, "POST /"), "/")
 		worker, wrong := strconv.Atoi(index)
 		_, id, ok := bytes.Cut(body, idKey)
 		_, number, ok2 := bytes.Cut(body, numKey)
@@ -232,7 +178,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		r := run{[36]byte(id), binary.BigEndian.Uint32(number)}
 		s.ledger.recordRun(int(r.number))
 		s.reporters[worker].jobs = append(s.reporters[worker].jobs, r)
-		s.reporters[worker].request()
+		s.reporters[worker].requester.Request()
 	}
 }
 
@@ -251,13 +197,9 @@ func (w *workers) close() {
 
 // unregister unregisters the workers, which still report the jobs that they have run.
 func (w *workers) unregister() error {
-	c, err := dial(w.addr)
-	if err != nil {
-		return err
-	}
-	defer c.conn.Close()
+	client := door.NewClient(w.addr, 0)
 	for _, r := range w.reporters {
-		if _, err := c.expect(204, request("DELETE", "/worker", "json", "worker-id: "+r.id+"\r\n"), nil); err != nil {
+		if _, err := client.Do(door.Head{Method: "DELETE", Path: "/worker", Header: map[string]string{"worker-id": r.id}}, nil, http.StatusNoContent); err != nil {
 			return err
 		}
 	}

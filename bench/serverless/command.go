@@ -1,13 +1,15 @@
 package serverless
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"gloom/bench/door"
 	"gloom/bench/result"
 )
 
@@ -21,7 +23,6 @@ type Report struct {
 // Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
 	o := DefaultOptions()
-	var out string
 	cmd := &cobra.Command{
 		Use:   "serverless",
 		Short: "lines and jobs per second through the serverless queue",
@@ -38,28 +39,6 @@ process).
 
 At the end all lines are counted: if one is lost or added twice, the exit status
 is 1.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w := cmd.OutOrStdout()
-			rep := Report{Environment: result.CurrentEnvironment(), Options: o}
-			err := Run(cmd.Context(), o, func(r Round) {
-				rep.Rounds = append(rep.Rounds, r)
-				perJob := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(r.Jobs) }
-				fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
-					r.Shape, r.Rate(), r.Seconds, perJob(r.CPU), perJob(r.OwnCPU), r.OthersCPU)
-				if r.P50 > 0 {
-					fmt.Fprintf(w, "  p50 %v  p99 %v", r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond))
-				}
-				if r.Append > 0 {
-					fmt.Fprintf(w, "  (fdatasync %v, of a file that does not grow %v)", r.Append.Round(10*time.Microsecond), r.Overwrite.Round(10*time.Microsecond))
-				}
-				fmt.Fprintln(w)
-			})
-			if out != "" {
-				err = errors.Join(err, result.WriteJSON(out, rep))
-			}
-			return err
-		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Shapes, "shape", o.Shapes, "what to measure, of "+strings.Join(shapes, ", "))
@@ -70,6 +49,20 @@ is 1.`,
 	f.DurationVar(&o.Time, "time", o.Time, "duration of a measurement that adds lines")
 	f.IntVar(&o.Jobs, "jobs", o.Jobs, "jobs that a handler runs")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each")
-	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
-	return cmd
+	return door.Command(cmd, func(ctx context.Context, w io.Writer) (any, error) {
+		rep := Report{Environment: result.CurrentEnvironment(), Options: o}
+		err := Run(ctx, o, func(r Round) {
+			rep.Rounds = append(rep.Rounds, r)
+			fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
+				r.Shape, r.Rate(), r.Seconds, door.PerJob(r.CPU, r.Jobs), door.PerJob(r.OwnCPU, r.Jobs), r.OthersCPU)
+			if r.P50 > 0 {
+				fmt.Fprintf(w, "  p50 %v  p99 %v", r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond))
+			}
+			if r.Append > 0 {
+				fmt.Fprintf(w, "  (fdatasync %v, of a file that does not grow %v)", r.Append.Round(10*time.Microsecond), r.Overwrite.Round(10*time.Microsecond))
+			}
+			fmt.Fprintln(w)
+		})
+		return rep, err
+	})
 }

@@ -2,20 +2,20 @@ package serverless
 
 import (
 	"context"
-	"fmt"
+	"net/http"
 	"time"
 
+	"github.com/goccy/go-json"
+
+	"gloom/bench/door"
 	"gloom/bench/proc"
 	"gloom/bench/throwaway"
-
-	"github.com/goccy/go-json"
-	"github.com/valyala/fasthttp"
 )
 
 // daemon is a serverlessd with a directory of its own.
 type daemon struct {
 	server *throwaway.Server
-	client fasthttp.HostClient // a cheap client, because it shares the processors with the daemon
+	client *door.Client
 }
 
 func start(ctx context.Context, o Options) (*daemon, error) {
@@ -31,7 +31,7 @@ func start(ctx context.Context, o Options) (*daemon, error) {
 	if o.Store != "" {
 		args = append(args, "--store", o.Store)
 	}
-	d.client = fasthttp.HostClient{Addr: d.server.Addr(), MaxConns: o.Clients + 1, ReadTimeout: startTimeout}
+	d.client = door.NewClient(d.server.Addr(), startTimeout)
 	d.server.Args, d.server.Ready = func() []string { return args }, d.server.Answers("/readyz")
 	return d, d.server.Start()
 }
@@ -44,22 +44,11 @@ func (d *daemon) call(ctx context.Context, method, path string, body []byte, ans
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(req)
-	defer fasthttp.ReleaseResponse(resp)
-	req.Header.SetMethod(method)
-	req.SetRequestURI("http://" + d.client.Addr + path)
-	req.SetBodyRaw(body)
-	if err := d.client.Do(req, resp); err != nil {
+	text, err := d.client.Do(door.Head{Method: method, Path: path}, body, http.StatusOK)
+	if err != nil || answer == nil {
 		return err
 	}
-	if resp.StatusCode() != fasthttp.StatusOK {
-		return fmt.Errorf("%s %s: status %d: %s", method, path, resp.StatusCode(), resp.Body())
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(resp.Body(), answer)
+	return json.Unmarshal(text, answer)
 }
 
 // counts holds the numbers of jobs of a type.

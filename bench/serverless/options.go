@@ -4,10 +4,13 @@
 package serverless
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"gloom/bench/door"
 )
 
 // The shapes of load, in order.
@@ -37,13 +40,8 @@ func (o Options) Validate() error {
 			return fmt.Errorf("shape %q must be one of %s", s, strings.Join(shapes, ", "))
 		}
 	}
-	for name, value := range map[string]int{"clients": o.Clients, "lines": o.Lines, "jobs": o.Jobs, "rounds": o.Rounds} {
-		if value < 1 {
-			return fmt.Errorf("%s %d: must be at least 1", name, value)
-		}
-	}
 	if o.Time < 100*time.Millisecond {
 		return fmt.Errorf("time %v: must be at least 100ms", o.Time)
 	}
-	return nil
+	return cmp.Or(door.AtLeast(1, "clients", o.Clients), door.AtLeast(1, "lines", o.Lines), door.AtLeast(1, "jobs", o.Jobs), door.AtLeast(1, "rounds", o.Rounds))
 }

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gloom/bench/proc"
-
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
+
+	"gloom/bench/door"
 )
 
 // Round is one measurement.
@@ -78,17 +78,12 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	return r, err
 }
 
-// startMeter begins to measure a round's time and processor time, and returns the function that
-// ends the measurement.
-func (d *daemon) startMeter(r *Round) (counted func()) {
-	cpu, _ := proc.CPU(d.server.PID())
-	ownCPU, machine, start := proc.OwnCPU(), proc.MachineCPU(), time.Now()
-	return func() {
-		elapsed := time.Since(start)
-		after, _ := proc.CPU(d.server.PID())
-		r.Seconds, r.CPU, r.OwnCPU = elapsed.Seconds(), after-cpu, proc.OwnCPU()-ownCPU
-		r.OthersCPU = max(0, (proc.MachineCPU()-machine-r.CPU-r.OwnCPU).Seconds()/elapsed.Seconds())
-	}
+func (d *daemon) startMeter() *door.Meter { return door.StartMeter(d.server.PID()) }
+
+// stop ends the measurement of a round.
+func (r *Round) stop(m *door.Meter) {
+	m.Stop(0)
+	r.Seconds, r.CPU, r.OwnCPU, r.OthersCPU = m.Elapsed.Seconds(), m.Daemons[0], m.Own, m.Others
 }
 
 // checkAdded checks that there is one job for each accepted line.
@@ -139,7 +134,7 @@ func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 		return err
 	}
 	var times []time.Duration
-	counted := d.startMeter(r)
+	meter := d.startMeter()
 	for i := range jobs {
 		if err := d.call(ctx, "POST", "/bench/job/first", []byte("x\n"), nil); err != nil {
 			return err
@@ -155,7 +150,7 @@ func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 			return err
 		}
 	}
-	counted()
+	r.stop(meter)
 	slices.Sort(times)
 	r.Jobs, r.P50, r.P99 = jobs, times[jobs/2], times[jobs*99/100]
 	return nil
@@ -206,14 +201,14 @@ func (d *daemon) measureHandling(ctx context.Context, r *Round, jobs int) error 
 	if err := d.call(ctx, "POST", "/bench/job/work?wait=store", body, nil); err != nil {
 		return err
 	}
-	counted := d.startMeter(r)
+	meter := d.startMeter()
 	if err := d.call(ctx, "POST", "/start", nil, nil); err != nil {
 		return err
 	}
 	if err := d.await(ctx, "work", jobs+1); err != nil {
 		return err
 	}
-	counted()
+	r.stop(meter)
 	r.Jobs = jobs
 	if n := served.Load(); r.Shape == "http" && n != int64(jobs)+1 {
 		return fmt.Errorf("%d jobs were done, but the handler was called %d times", jobs+1, n)

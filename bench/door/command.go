@@ -1,0 +1,87 @@
+// Package door has what the measurements of the doors (jobd, jq-master, serverlessd) share: their
+// command, the meter of processor time, and an HTTP client that is cheaper than the daemon under
+// measurement.
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gloom/bench/proc"
+	"gloom/bench/result"
+)
+
+// Command completes a subcommand of gloom-bench. measure prints its figures to w and returns their
+// report, which is written to the file that --out names, also after an error; nil: none. The flag
+// comes after those that cmd has already.
+func Command(cmd *cobra.Command, measure func(ctx context.Context, w io.Writer) (report any, err error)) *cobra.Command {
+	var out string
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := measure(cmd.Context(), cmd.OutOrStdout())
+		if report != nil {
+			err = errors.Join(err, result.WriteJSON(out, report))
+		}
+		return err
+	}
+	cmd.Flags().StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
+	return cmd
+}
+
+// AtLeast returns an error if the value of an option is too small.
+func AtLeast(least int, name string, value int) error {
+	if value < least {
+		return fmt.Errorf("%s %d: must be at least %d", name, value, least)
+	}
+	return nil
+}
+
+// Meter measures the time and the processor time (user and system) between its start and its end.
+type Meter struct {
+	start                time.Time
+	daemons              []int // process ids, 0 for unknown
+	before               []time.Duration
+	ownBefore, allBefore time.Duration
+
+	Elapsed time.Duration
+	Daemons []time.Duration // in the order of the ids; 0 for an unknown one
+	Own     time.Duration
+	Others  float64 // processors that other programs kept busy
+}
+
+// StartMeter starts a meter for the daemons with these process ids.
+func StartMeter(daemons ...int) *Meter {
+	return &Meter{daemons: daemons, before: cpu(daemons), ownBefore: proc.OwnCPU(), allBefore: proc.MachineCPU(), start: time.Now()}
+}
+
+// Stop ends the measurement. child is the time of child processes of this one, which counts as its
+// own.
+func (m *Meter) Stop(child time.Duration) {
+	m.Elapsed = time.Since(m.start)
+	m.Own = proc.OwnCPU() - m.ownBefore + child
+	others := -m.allBefore - m.Own
+	m.Daemons = cpu(m.daemons)
+	for i := range m.Daemons {
+		m.Daemons[i] -= m.before[i]
+		others -= m.Daemons[i]
+	}
+	m.Others = max(0, (others+proc.MachineCPU()).Seconds()/m.Elapsed.Seconds())
+}
+
+func cpu(pids []int) []time.Duration {
+	out := make([]time.Duration, len(pids))
+	for i, pid := range pids {
+		out[i], _ = proc.CPU(pid) // 0 for a process that is unknown or gone
+	}
+	return out
+}
+
+// PerJob returns the microseconds of each job.
+func PerJob(d time.Duration, jobs int) float64 {
+	return float64(d) / float64(time.Microsecond) / float64(jobs)
+}
