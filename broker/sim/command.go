@@ -89,7 +89,7 @@ var verbs = [numVerbs]struct {
 	gone:     {"gone", submitters | workers | lenders | borrowers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.RemovePeer(c.now, d.peer(c)) }},
 	expelled: {"expelled", submitters | workers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.ExpelPeer(c.now, d.peer(c), c.reason) }},
 	tick:     {"tick", 0, (*oracle).tick, func(d *driver, c *command) effects { return d.core.Tick(c.now) }},
-	pause:    {"pause", 0, (*oracle).pause, (*driver).configure},
+	pause:    {"pause", 0, (*oracle).configure, (*driver).configure},
 	limit:    {"limit", 0, (*oracle).configure, (*driver).configure},
 	drain:    {"drain", 0, (*oracle).drain, func(d *driver, c *command) effects { d.core.Drain(); return nil }},
 	expel: {"expel", 0, (*oracle).expel, func(d *driver, c *command) effects {

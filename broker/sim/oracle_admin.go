@@ -161,12 +161,6 @@ func (o *oracle) forgetType(c *command) {
 	}
 }
 
-func (o *oracle) pause(c *command) {
-	if !o.tooManyTypes(c.typ) {
-		o.typeNamed(c.typ).paused = c.boolArg
-	}
-}
-
 // configure changes settings, all of them or none.
 func (o *oracle) configure(c *command) {
 	settings, added := c.settings(), 0
@@ -177,7 +171,7 @@ func (o *oracle) configure(c *command) {
 				return
 			}
 			fallthrough
-		case setFair:
+		case setFair, pause:
 			added += o.addedTypes(c)
 		}
 	}
@@ -190,13 +184,10 @@ func (o *oracle) configure(c *command) {
 		}
 	}
 	for _, c := range settings {
-		switch c.verb {
-		case setRule:
+		if c.verb == setRule {
 			o.setRule(c)
-		case setFair:
-			o.typeNamed(c.typ).fair = c.boolArg
-		case limit:
-			o.limit(c)
+		} else if c.verb != dropRule {
+			o.typeNamed(c.typ).apply(c, o.now)
 		}
 	}
 }
@@ -204,24 +195,27 @@ func (o *oracle) configure(c *command) {
 // addedTypes returns +1 if a setting brings an unused type into use, and -1 if a type loses the
 // setting that alone kept it in use.
 func (o *oracle) addedTypes(c *command) int {
-	k := o.types[c.typ]
 	if !o.used(c.typ) {
 		return +1
 	}
-	after := *k
-	if after.fair = c.verb == setFair && c.boolArg || c.verb == limit && k.fair; c.verb == limit {
-		after.concurrency, after.rate = c.concurrency, c.rate
-	}
-	if !after.set() && !o.busy(c.typ) {
+	after := *o.types[c.typ]
+	if after.apply(c, o.now); !after.set() && !o.busy(c.typ) {
 		return -1
 	}
 	return 0
 }
 
-func (o *oracle) limit(c *command) {
-	k := o.typeNamed(c.typ)
-	k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
-	k.paced, k.slow = rateState{set: o.now}, false
+// apply changes a setting of a type.
+func (k *oracleType) apply(c *command, now int64) {
+	switch c.verb {
+	case pause:
+		k.paused = c.boolArg
+	case setFair:
+		k.fair = c.boolArg
+	case limit:
+		k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
+		k.paced, k.slow = rateState{set: now}, false
+	}
 }
 
 func (o *oracle) drain(*command) { o.draining = true }
