@@ -113,10 +113,9 @@ func (r *runner) compareLedgers() error {
 	if err := checkEqual("the whole", want, got); err != nil {
 		return err
 	}
-	// The last type of each connected submitter may still count as in use. So may types whose
-	// jobs are not swept yet.
-	if maxTypes := o.cfg.IdleTypes + len(o.peers); unused > maxTypes && o.vanished == 0 {
-		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, maxTypes)
+	// Types whose jobs are not swept yet may still count as in use.
+	if unused > o.cfg.IdleTypes && o.vanished == 0 {
+		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, o.cfg.IdleTypes)
 	}
 	return nil
 }

@@ -134,8 +134,7 @@ func (o *oracle) hasWorkerNamed(name string) bool {
 	})
 }
 
-// tooManyTypes reports whether using these types, too, would exceed the limit. The core may
-// count the last type of a submitter as used, and types whose jobs it has yet to sweep.
+// tooManyTypes reports whether using these types, too, would exceed the limit.
 func (o *oracle) tooManyTypes(names ...string) bool {
 	added := 0
 	for _, name := range names {
@@ -146,33 +145,20 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 	return o.exceedsTypeLimit(added)
 }
 
-// exceedsTypeLimit reports whether the limit forbids this number of further types in use.
+// exceedsTypeLimit reports whether the limit forbids this number of further types in use. The core
+// may count types whose jobs it has yet to sweep as used.
 func (o *oracle) exceedsTypeLimit(added int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || added <= 0 {
 		return false
 	}
-	minUsed, maxUsed := 0, 0
+	used := 0
 	for _, n := range o.names {
 		if o.used(n) {
-			minUsed++
+			used++
 		}
 	}
-	for _, p := range o.peers {
-		if p.kind&(submitters|lenders) != 0 {
-			maxUsed++
-		}
-	}
-	if maxUsed += minUsed; o.vanished > 0 {
-		maxUsed = len(o.names)
-	}
-	switch {
-	case minUsed+added > limit:
-		return true
-	case maxUsed+added <= limit:
-		return false
-	}
-	return o.observed.overloaded
+	return used+added > limit || o.vanished > 0 && len(o.names)+added > limit && o.observed.overloaded
 }
 
 func (o *oracle) cancel(c *command) {
@@ -245,13 +231,17 @@ func (o *oracle) notice(j *oracleJob) {
 	}
 }
 
-// revoke carries out a cancel by an operator. It cancels a running job only if c.on is set.
+// revoke carries out a cancel by an operator. It cancels a running job only if c.boolArg is set.
 func (o *oracle) revoke(c *command) {
 	j := o.held[c.id]
 	switch {
-	case j == nil:
+	case j == nil || j.state == running && (!c.boolArg || j.unwanted()):
 	case j.state == running:
-		o.revokeRunning(j, c.boolArg)
+		o.notice(j)
+		j.cancelled, j.revoked = true, j.keep > 0
+		if j.keep == 0 && j.owner != 0 {
+			o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
+		}
 	case j.state == ended:
 		o.forget(j)
 	default:
@@ -267,17 +257,6 @@ func (o *oracle) revokeAll(c *command) {
 			continue
 		}
 		o.revoke(&command{id: j.id, boolArg: c.boolArg})
-	}
-}
-
-func (o *oracle) revokeRunning(j *oracleJob, running bool) {
-	if !running || j.unwanted() {
-		return
-	}
-	o.notice(j)
-	j.cancelled, j.revoked = true, j.keep > 0
-	if j.keep == 0 && j.owner != 0 {
-		o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
 	}
 }
 
