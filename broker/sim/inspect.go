@@ -164,37 +164,37 @@ func (r *runner) compareLetters() error {
 // walk are listed exactly once, and only items that exist are listed.
 type walk struct {
 	name  string
-	exist func() []string // the keys of all items, from the oracle
-	page  func(from, limit int) (keys []string, next int)
+	exist func() []any                                  // all items, as the oracle has them
+	page  func(from, limit int) (items []any, next int) // the oracle's items that the core lists
 
 	from int
 	// lasting holds the items that have existed since the walk began. seen is nil before that.
-	lasting, seen map[string]bool
+	lasting, seen map[any]bool
 }
 
 func (w *walk) step(limit int) error {
-	current := map[string]bool{}
-	for _, key := range w.exist() {
-		current[key] = true
+	current := map[any]bool{}
+	for _, x := range w.exist() {
+		current[x] = true
 	}
 	if w.seen == nil {
-		w.from, w.lasting, w.seen = 0, current, map[string]bool{}
+		w.from, w.lasting, w.seen = 0, current, map[any]bool{}
 	}
-	maps.DeleteFunc(w.lasting, func(key string, _ bool) bool { return !current[key] })
-	var keys []string
-	keys, w.from = w.page(w.from, limit)
-	for _, key := range keys {
-		if w.seen[key] || !current[key] {
-			return fmt.Errorf("%s %s is listed although it does not exist, or twice", w.name, key)
+	maps.DeleteFunc(w.lasting, func(x any, _ bool) bool { return !current[x] })
+	var items []any
+	items, w.from = w.page(w.from, limit)
+	for _, x := range items {
+		if w.seen[x] || !current[x] {
+			return fmt.Errorf("%s %+v is listed although it does not exist, or twice", w.name, x)
 		}
-		w.seen[key] = true
+		w.seen[x] = true
 	}
 	if w.from != -1 {
 		return nil
 	}
-	for key := range w.lasting {
-		if !w.seen[key] {
-			return fmt.Errorf("%s %s existed throughout and is not listed", w.name, key)
+	for x := range w.lasting {
+		if !w.seen[x] {
+			return fmt.Errorf("%s %+v existed throughout and is not listed", w.name, x)
 		}
 	}
 	w.seen = nil
@@ -210,58 +210,46 @@ func (r *runner) compareWalks() error {
 	return nil
 }
 
+// matching returns the items of a list that match.
+func matching[T any](list []T, matches func(x T) bool) (found []any) {
+	for _, x := range list {
+		if matches(x) {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
 // listings returns the listings of jobs, workers and the dead letters of a type.
 func (r *runner) listings() []*walk {
 	o, b := r.oracle, r.driver.core
-	jobKey := func(id string) string {
-		if j := o.held[id]; j != nil {
-			return fmt.Sprintf("%s (job %d)", id, j.arrival)
-		}
-		return id
-	}
-	workerKey := func(number int) string { return fmt.Sprintf("p%d", number) }
-	letterKey := func(id string, number int) string { return fmt.Sprintf("%s (letter %d)", id, number) }
 	return []*walk{
-		{name: "job", exist: func() (keys []string) {
-			for _, j := range o.jobs {
-				if j.state != running || !j.unwanted() {
-					keys = append(keys, jobKey(j.id))
-				}
-			}
-			return keys
-		}, page: func(from, limit int) (keys []string, next int) {
+		{name: "job", exist: func() []any {
+			return matching(o.jobs, func(j *oracleJob) bool { return j.state != running || !j.unwanted() })
+		}, page: func(from, limit int) (found []any, next int) {
 			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
-				keys = append(keys, jobKey(string(x.ID)))
+				found = append(found, o.held[string(x.ID)])
 			})
-			return keys, next
+			return found, next
 		}},
-		{name: "worker", exist: func() (keys []string) {
-			for _, p := range o.peers {
-				if p.kind == workers {
-					keys = append(keys, workerKey(p.number))
-				}
+		{name: "worker", exist: func() []any {
+			return matching(o.peers, func(p *oraclePeer) bool { return p.kind == workers })
+		}, page: func(from, limit int) (found []any, next int) {
+			list, next := b.Workers(o.now, nil, from, limit)
+			for _, x := range list {
+				found = append(found, o.peer(r.driver.numbers[x.Peer]))
 			}
-			return keys
-		}, page: func(from, limit int) (keys []string, next int) {
-			found, next := b.Workers(o.now, nil, from, limit)
-			for _, x := range found {
-				keys = append(keys, workerKey(r.driver.numbers[x.Peer]))
-			}
-			return keys, next
+			return found, next
 		}},
-		{name: "dead letter", exist: func() (keys []string) {
-			for _, l := range o.letters {
-				if l.typ == "a" {
-					keys = append(keys, letterKey(l.id, l.number))
-				}
+		{name: "dead letter", exist: func() []any {
+			return matching(o.letters, func(l *letter) bool { return l.typ == "a" })
+		}, page: func(from, limit int) (found []any, next int) {
+			list, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
+			for _, x := range list {
+				same := matching(o.letters, func(l *letter) bool { return l.number == x.Number && l.id == string(x.ID) })
+				found = append(found, append(same, nil)[0])
 			}
-			return keys
-		}, page: func(from, limit int) (keys []string, next int) {
-			found, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
-			for _, l := range found {
-				keys = append(keys, letterKey(string(l.ID), l.Number))
-			}
-			return keys, next
+			return found, next
 		}},
 	}
 }

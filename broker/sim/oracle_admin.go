@@ -10,11 +10,10 @@ import (
 
 // letter is a dead letter.
 type letter struct {
-	command    // the submit, with later changes
-	reason     string
-	attempts   int
-	at, failed int64
-	number     int // the letters are numbered as they come
+	oracleJob // the job when it failed
+	reason    string
+	failed    int64
+	number    int // the letters are numbered as they come
 }
 
 // letterOverhead is the number of bytes that the core counts for a letter besides its id,
@@ -22,7 +21,7 @@ type letter struct {
 const letterOverhead = 288
 
 func (l *letter) weight() int64 {
-	return int64(len(l.id)+len(l.body)+len(l.headers)+len(strings.Join(l.groups, ""))+len(l.reason)) + letterOverhead
+	return l.command.weight() - broker.JobOverhead + int64(len(l.reason)) + letterOverhead
 }
 
 func (o *oracle) keepLetter(j *oracleJob, reason string) {
@@ -36,7 +35,7 @@ func (o *oracle) keepLetter(j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{j.command, reason, j.attempts, j.at, o.now, o.lettersKept + 1}
+	l := &letter{*j, reason, o.now, o.lettersKept + 1}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}

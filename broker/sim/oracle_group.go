@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -169,44 +170,46 @@ func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
 }
 
 // candidate returns the job of a type that must go next, as the nth of this command: the best
-// job or, in a fair type, the job whose turn it is. If several tenants came or were served in
-// the same command, the core chooses which of them goes first.
-func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
+// job or, in a fair type, the best job of the tenant whose turn it is.
+func (o *oracle) candidate(k *oracleType, n int) (first *oracleJob) {
 	next := ""
 	if ids := o.observed.handed(k.name); n < len(ids) {
 		next = ids[n]
 	}
-	best := o.best(k.name, next)
-	if !k.fair || best == nil {
-		return best
-	}
-	heads := o.heads(k, next)
-	// If the core hands out no job of the type, the candidate is the job whose turn is next. If
-	// several tenants have the same turn, it is the last of their jobs.
-	for t, head := range heads {
-		at, first := o.turn(t), o.turn(tenantOf(best))
-		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
-			best = head
-		}
-	}
-	j := o.held[next]
-	if j == nil || heads[tenantOf(j)] != j || j.priority < best.priority || o.turn(tenantOf(j)) > o.turn(tenantOf(best)) {
-		return best
-	}
-	return j
-}
-
-// heads returns the best job of each tenant of a type.
-func (o *oracle) heads(k *oracleType, next string) map[tenantKey]*oracleJob {
-	heads := map[tenantKey]*oracleJob{}
+	heads := map[tenantKey]*oracleJob{} // the best job of each tenant
 	for _, j := range o.jobs {
 		if j.state == queued && j.typ == k.name && o.allowed(j, next) {
-			if t := tenantOf(j); heads[t] == nil || j.before(heads[t]) {
+			var t tenantKey // in a type that is not fair, all jobs belong to one tenant
+			if k.fair {
+				t = tenantOf(j)
+			}
+			if heads[t] == nil || j.before(heads[t]) {
 				heads[t] = j
 			}
 		}
 	}
-	return heads
+	for _, j := range heads {
+		if first == nil || o.hasTurnBefore(j, first, next) {
+			first = j
+		}
+	}
+	return first
+}
+
+// hasTurnBefore reports whether job j goes before job k of another tenant. If both tenants came or
+// were served in the same command, the core chooses; next is the id of the job that it hands out
+// next. If it hands out neither of the jobs, the later one counts.
+func (o *oracle) hasTurnBefore(j, k *oracleJob, next string) bool {
+	turn := cmp.Compare(o.turn(tenantOf(j)), o.turn(tenantOf(k)))
+	switch {
+	case j.priority != k.priority:
+		return j.priority > k.priority
+	case turn != 0:
+		return turn < 0
+	case j.id == next || k.id == next:
+		return j.id == next
+	}
+	return k.before(j)
 }
 
 // turn returns the number of the command in which a tenant was last served or came.

@@ -157,7 +157,7 @@ func (r *runner) compareLending(k *oracleType) error {
 		room = max(0, k.concurrency-o.active(k.name))
 	}
 	var want broker.Demand
-	if best := o.best(k.name, ""); best != nil && !k.paused && !o.stopped {
+	if best := o.candidate(k, math.MaxInt); best != nil && !k.paused && !o.stopped {
 		want = broker.Demand{Jobs: min(q, room), Priority: best.priority, Since: best.at}
 	}
 	got := b.Demand([]byte(k.name))

@@ -98,17 +98,6 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-// best returns the queued job of a type that must go first. next is as in allowed.
-func (o *oracle) best(typ, next string) *oracleJob {
-	var best *oracleJob
-	for _, j := range o.jobs {
-		if j.state == queued && j.typ == typ && o.allowed(j, next) && (best == nil || j.before(best)) {
-			best = j
-		}
-	}
-	return best
-}
-
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	o.eachRate(j, func(x *rateState, q quota) { x.take(j, o.now, q) })
 	if k.fair {

@@ -129,7 +129,7 @@ func (o *oracle) next() int64 {
 	}
 	for _, k := range o.types {
 		_, opens := k.paced.opens(k.quota())
-		if k.rate > 0 && (opens > o.now || k.slow) && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {
+		if k.rate > 0 && (opens > o.now || k.slow) && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.candidate(k, math.MaxInt) != nil {
 			at = min(at, opens)
 		}
 	}
