@@ -51,7 +51,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
 	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{srv, &a.held}, collectors.NewGoCollector(),
+	reg.MustRegister(&collector{srv: srv, held: &a.held}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	a.mux.HandleFunc("GET /healthz", a.healthz)

@@ -41,32 +41,8 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 
 func formatEpoch(n uint64) string { return fmt.Sprintf("%016x", n) }
 
-var (
-	descFleetUp       = desc("fleet_connected", "1 while NATS is connected.")
-	descFleetPeers    = desc("fleet_peers", "Other brokers of the fleet that send heartbeats, by state.", "state")
-	descFleetLent     = desc("fleet_lent", "Jobs of this broker that are at other brokers now.")
-	descFleetBorrowed = desc("fleet_borrowed", "Jobs of other brokers that run here now.")
-	descFleetLends    = desc("fleet_lends_total", "Jobs lent to other brokers.")
-	descFleetBorrows  = desc("fleet_borrows_total", "Jobs borrowed from other brokers.")
-	descFleetReturned = desc("fleet_returned_total", "Lent jobs that came back without having run.")
-	descFleetLost     = desc("fleet_lost_total", "Lent jobs whose borrower was lost.")
-	descFleetLate     = desc("fleet_late_total", "Results that arrived after their loan had ended.")
-	descFleetGaps     = desc("fleet_gaps_total", "How often messages from another broker were missing and were requested again.")
-	descFleetGarbage  = desc("fleet_garbage_total", "Messages that could not be read.")
-	descFleetWants    = desc("fleet_wants", "Sets of types that other brokers have idle workers for, up to 100 per broker.")
-	descFleetMessages = desc("fleet_messages_total", "Messages on NATS, by direction.", "direction")
-	descFleetBytes    = desc("fleet_bytes_total", "Bytes of messages on NATS, by direction.", "direction")
-	descFleetTrip     = desc("fleet_round_trip_seconds", "Time that a heartbeat took to reach another broker and return.")
-	descFleetBatch    = desc("fleet_batch_items", "Items in a message to one broker: jobs, answers, offers.")
-)
-
-var fleetDescs = []*prometheus.Desc{
-	descFleetUp, descFleetPeers, descFleetLent, descFleetBorrowed, descFleetLends, descFleetBorrows, descFleetReturned, descFleetLost,
-	descFleetLate, descFleetGaps, descFleetGarbage, descFleetWants, descFleetMessages, descFleetBytes, descFleetTrip, descFleetBatch,
-}
-
 // collectFleet shows the fleet, if the broker is in one.
-func (c *collector) collectFleet(ch chan<- prometheus.Metric) {
+func (c *collector) collectFleet(m metrics) {
 	f := c.srv.Fleet()
 	if f == nil {
 		return
@@ -76,36 +52,39 @@ func (c *collector) collectFleet(ch chan<- prometheus.Metric) {
 	if x.Connected {
 		connected = 1
 	}
-	gauge(ch, descFleetUp, connected)
+	m.gauge("fleet_connected", "1 while NATS is connected.", connected)
 	states, wants := map[string]int{"joining": 0, "up": 0, "draining": 0, "foreign": 0}, 0
 	for i := range x.Peers {
 		states[x.Peers[i].State]++
 		wants += len(x.Peers[i].Wants)
 	}
 	for state, n := range states {
-		gauge(ch, descFleetPeers, float64(n), state)
+		m.gauge("fleet_peers", "Other brokers of the fleet that send heartbeats, by state.", float64(n), "state", state)
 	}
 	s := &x.Stats
-	gauge(ch, descFleetLent, float64(s.Lent))
-	gauge(ch, descFleetBorrowed, float64(s.Borrowed))
-	count(ch, descFleetLends, s.Lends)
-	count(ch, descFleetBorrows, s.Borrows)
-	count(ch, descFleetReturned, s.Returned)
-	count(ch, descFleetLost, s.Lost)
-	count(ch, descFleetLate, s.Late)
-	count(ch, descFleetGaps, s.Gaps)
-	count(ch, descFleetGarbage, s.Garbage)
-	gauge(ch, descFleetWants, float64(wants))
-	count(ch, descFleetMessages, x.MessagesIn, "in")
-	count(ch, descFleetMessages, x.MessagesOut, "out")
-	count(ch, descFleetBytes, x.BytesIn, "in")
-	count(ch, descFleetBytes, x.BytesOut, "out")
-	histogram(ch, descFleetTrip, &s.RoundTrips, s.RoundTripSum)
+	m.gauge("fleet_lent", "Jobs of this broker that are at other brokers now.", float64(s.Lent))
+	m.gauge("fleet_borrowed", "Jobs of other brokers that run here now.", float64(s.Borrowed))
+	m.count("fleet_lends_total", "Jobs lent to other brokers.", s.Lends)
+	m.count("fleet_borrows_total", "Jobs borrowed from other brokers.", s.Borrows)
+	m.count("fleet_returned_total", "Lent jobs that came back without having run.", s.Returned)
+	m.count("fleet_lost_total", "Lent jobs whose borrower was lost.", s.Lost)
+	m.count("fleet_late_total", "Results that arrived after their loan had ended.", s.Late)
+	m.count("fleet_gaps_total", "How often messages from another broker were missing and were requested again.", s.Gaps)
+	m.count("fleet_garbage_total", "Messages that could not be read.", s.Garbage)
+	m.gauge("fleet_wants", "Sets of types that other brokers have idle workers for, up to 100 per broker.", float64(wants))
+	for direction, n := range map[string]uint64{"in": x.MessagesIn, "out": x.MessagesOut} {
+		m.count("fleet_messages_total", "Messages on NATS, by direction.", n, "direction", direction)
+	}
+	for direction, n := range map[string]uint64{"in": x.BytesIn, "out": x.BytesOut} {
+		m.count("fleet_bytes_total", "Bytes of messages on NATS, by direction.", n, "direction", direction)
+	}
+	m.histogram("fleet_round_trip_seconds", "Time that a heartbeat took to reach another broker and return.", &s.RoundTrips, s.RoundTripSum)
 	sizes := map[float64]uint64{}
 	var n uint64
 	for i, v := range s.Batches {
 		n += v
 		sizes[float64(uint64(1)<<i)] = n
 	}
-	ch <- prometheus.MustNewConstHistogram(descFleetBatch, n, float64(s.Items), sizes)
+	d, _ := m.desc("fleet_batch_items", "Items in a message to one broker: jobs, answers, offers.", nil)
+	m.ch <- prometheus.MustNewConstHistogram(d, n, float64(s.Items), sizes)
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,72 +18,56 @@ const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
 type collector struct {
-	srv  *server.Server
-	held *heldBytes
+	srv   *server.Server
+	held  *heldBytes
+	descs sync.Map // the *prometheus.Desc of each metric that was ever collected, by name
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("gloom_"+name, help, labels, nil)
+// Describe implements prometheus.Collector. It describes nothing, because each metric is declared
+// where its value is read.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// metrics receives the metrics of one scrape. Each call names a metric, explains it, and gives its
+// value and then the names and values of its labels.
+type metrics struct {
+	ch    chan<- prometheus.Metric
+	descs *sync.Map
 }
 
-var (
-	descSubmitted   = desc("jobs_submitted_total", "Jobs accepted.", "type")
-	descDispatched  = desc("jobs_dispatched_total", "Times a job was dispatched to a worker.", "type")
-	descRequeued    = desc("jobs_requeued_total", "Times a job was requeued after a failed run.", "type")
-	descOverdue     = desc("runs_overdue_total", "Runs that passed their timeout.", "type")
-	descEnded       = desc("jobs_ended_total", "Jobs that ended, by outcome.", "type", "outcome")
-	descJobs        = desc("jobs", "Jobs held, by state.", "type", "state")
-	descBytes       = desc("job_bytes", "Bytes counted against limits for the jobs held.", "type")
-	descOldest      = desc("oldest_queued_seconds", "Age of the oldest queued job.", "type")
-	descWorkers     = desc("workers", "Workers joined, by state: idle ones have room for a job.", "type", "state")
-	descPaused      = desc("type_paused", "1 while the type is paused.", "type")
-	descDead        = desc("dead_letters", "Failed jobs kept.", "type")
-	descDeadDropped = desc("dead_letters_dropped_total", "Failed jobs dropped, or never kept, because a limit was reached (--dead-letters per type, --dead-bytes in all).")
-	descWait        = desc("wait_seconds", "Time from ready to dispatch.", "type")
-	descRun         = desc("run_seconds", "Time from dispatch to the end of the run.", "type")
-	descKept        = desc("kept_outcomes", "Jobs that have ended and whose outcome is kept.")
-	descKeptBytes   = desc("kept_outcome_bytes", "Bytes counted against limits for kept outcomes.")
-	descReleases    = desc("releases_total", "Times a worker released a job without running it.")
-	descGroups      = desc("groups", "Groups with jobs.")
-	descHeldBack    = desc("jobs_held_back", "Queued jobs that a rule of a group holds back.", "type")
-	descTypes       = desc("types", "Types known.")
-	descConns       = desc("connections", "Open connections.", "port")
-	descMaxConns    = desc("connections_limit", "Connections allowed at a time.")
-	descAccepted    = desc("connections_accepted_total", "Connections accepted.")
-	descRefusedConn = desc("connections_refused_total", "Connections refused because too many were open.")
-	descAcceptErr   = desc("accept_errors_total", "Failures to accept or serve a connection.")
-	descUnauth      = desc("unauthorized_total", "Wrong or missing tokens.")
-	descErrors      = desc("error_frames_total", "Error frames sent, by code.", "code")
-	descFrames      = desc("frames_total", "Frames, by direction.", "direction")
-	descNetBytes    = desc("network_bytes_total", "Bytes on connections, by direction.", "direction")
-	descBacklog     = desc("outbound_bytes", "Bytes not yet read by peers.")
-	descBacklogMax  = desc("outbound_bytes_max", "Largest number of bytes not yet read by one peer.")
-	descOverflows   = desc("outbound_overflows_total", "Connections closed because the peer did not read.")
-	descPartial     = desc("inbound_bytes", "Bytes of unfinished frames.")
-	descLag         = desc("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.")
-	descUndelivered = desc("answers_undelivered_total", "Upper bound of the answers that were not written because their connection closed.")
-	descDropped     = desc("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.")
-	descImbalance   = desc("ledger_imbalance", "Error of the ledger of jobs; anything but 0 is a bug.")
-	descMemory      = desc("memory_bytes", "Memory allocated, used or not, by purpose; --max-memory bounds the sum.", "part")
-	descMemoryLimit = desc("memory_limit_bytes", "--max-memory, or its default.")
-	descStore       = desc("store_bytes", "Memory allocated by the job store, used or not.")
-	descDraining    = desc("draining", "1 while the broker is shutting down.")
-	descInfo        = desc("build_info", "1; the version is the label.", "version")
-)
-
-var brokerDescs = []*prometheus.Desc{
-	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
-	descOldest, descWorkers, descPaused, descDead, descDeadDropped, descWait, descRun, descKept, descKeptBytes, descReleases, descGroups, descHeldBack, descTypes, descConns,
-	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
-	descFrames, descNetBytes, descBacklog, descBacklogMax, descOverflows, descPartial,
-	descLag, descUndelivered, descDropped, descImbalance, descMemory, descMemoryLimit, descStore, descDraining, descInfo,
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(brokerDescs, fleetDescs) {
-		ch <- d
+func (m metrics) desc(name, help string, labels []string) (d *prometheus.Desc, values []string) {
+	var names []string
+	for label := range slices.Chunk(labels, 2) {
+		names, values = append(names, label[0]), append(values, label[1])
 	}
+	x, known := m.descs.Load(name)
+	if !known {
+		x, _ = m.descs.LoadOrStore(name, prometheus.NewDesc("gloom_"+name, help, names, nil))
+	}
+	return x.(*prometheus.Desc), values
+}
+
+func (m metrics) count(name, help string, v uint64, labels ...string) {
+	d, values := m.desc(name, help, labels)
+	m.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), values...)
+}
+
+func (m metrics) gauge(name, help string, v float64, labels ...string) {
+	d, values := m.desc(name, help, labels)
+	m.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
+}
+
+// histogram exports every second power of two: 64 µs, 256 µs, … 18 min.
+func (m metrics) histogram(name, help string, b *[broker.StatBuckets]uint64, sum uint64, labels ...string) {
+	shown := make(map[float64]uint64, 13)
+	var n uint64
+	for i, v := range b {
+		n += v
+		if i >= 6 && i <= 30 && i%2 == 0 {
+			shown[float64(uint64(1)<<i)/1e6] = n
+		}
+	}
+	d, values := m.desc(name, help, labels)
+	m.ch <- prometheus.MustNewConstHistogram(d, n, float64(sum)/1e9, shown, values...)
 }
 
 // typeSum holds the sums over the types that share a label.
@@ -137,60 +122,39 @@ func (c *collector) sumByLabel() map[string]*typeSum {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	m := metrics{ch, &c.descs}
 	for name, t := range c.sumByLabel() {
-		collectType(ch, name, t)
+		m.collectType(name, t)
 	}
-	c.collectCore(ch)
-	c.collectServer(ch)
-	c.collectFleet(ch)
+	c.collectCore(m)
+	c.collectServer(m)
+	c.collectFleet(m)
 }
 
-func count(ch chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-}
-
-func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
-	count(ch, descSubmitted, t.Submitted, name)
-	count(ch, descDispatched, t.Dispatched, name)
-	count(ch, descRequeued, t.Requeued, name)
-	count(ch, descOverdue, t.Overdue, name)
-	count(ch, descEnded, t.Answered, name, "answered")
-	count(ch, descEnded, t.Failed, name, "failed")
-	count(ch, descEnded, t.Cancelled, name, "cancelled")
-	count(ch, descEnded, t.Expired, name, "expired")
-	count(ch, descEnded, t.Discarded, name, "discarded")
-	gauge(ch, descJobs, float64(t.Delayed), name, "delayed")
-	gauge(ch, descJobs, float64(t.Queued), name, "queued")
-	gauge(ch, descJobs, float64(t.Running), name, "running")
-	gauge(ch, descBytes, float64(t.Bytes), name)
-	gauge(ch, descHeldBack, float64(t.Held), name)
-	gauge(ch, descOldest, t.Oldest.Seconds(), name)
-	gauge(ch, descWorkers, float64(t.Idle), name, "idle")
-	gauge(ch, descWorkers, float64(t.Workers-t.Idle), name, "busy")
-	gauge(ch, descPaused, float64(t.paused), name)
-	gauge(ch, descDead, float64(t.Dead), name)
-	histogram(ch, descWait, &t.stats.Wait, t.stats.WaitSum, name)
-	histogram(ch, descRun, &t.stats.Run, t.stats.RunSum, name)
-}
-
-// histogram exports every second power of two: 64 µs, 256 µs, … 18 min.
-func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatBuckets]uint64, sum uint64, labels ...string) {
-	shown := make(map[float64]uint64, 13)
-	var n uint64
-	for i, v := range b {
-		n += v
-		if i >= 6 && i <= 30 && i%2 == 0 {
-			shown[float64(uint64(1)<<i)/1e6] = n
-		}
+func (m metrics) collectType(name string, t *typeSum) {
+	m.count("jobs_submitted_total", "Jobs accepted.", t.Submitted, "type", name)
+	m.count("jobs_dispatched_total", "Times a job was dispatched to a worker.", t.Dispatched, "type", name)
+	m.count("jobs_requeued_total", "Times a job was requeued after a failed run.", t.Requeued, "type", name)
+	m.count("runs_overdue_total", "Runs that passed their timeout.", t.Overdue, "type", name)
+	for outcome, n := range map[string]uint64{"answered": t.Answered, "failed": t.Failed, "cancelled": t.Cancelled, "expired": t.Expired, "discarded": t.Discarded} {
+		m.count("jobs_ended_total", "Jobs that ended, by outcome.", n, "type", name, "outcome", outcome)
 	}
-	ch <- prometheus.MustNewConstHistogram(d, n, float64(sum)/1e9, shown, labels...)
+	for state, n := range map[string]uint64{"delayed": t.Delayed, "queued": t.Queued, "running": t.Running} {
+		m.gauge("jobs", "Jobs held, by state.", float64(n), "type", name, "state", state)
+	}
+	m.gauge("job_bytes", "Bytes counted against limits for the jobs held.", float64(t.Bytes), "type", name)
+	m.gauge("jobs_held_back", "Queued jobs that a rule of a group holds back.", float64(t.Held), "type", name)
+	m.gauge("oldest_queued_seconds", "Age of the oldest queued job.", t.Oldest.Seconds(), "type", name)
+	for state, n := range map[string]int{"idle": t.Idle, "busy": t.Workers - t.Idle} {
+		m.gauge("workers", "Workers joined, by state: idle ones have room for a job.", float64(n), "type", name, "state", state)
+	}
+	m.gauge("type_paused", "1 while the type is paused.", float64(t.paused), "type", name)
+	m.gauge("dead_letters", "Failed jobs kept.", float64(t.Dead), "type", name)
+	m.histogram("wait_seconds", "Time from ready to dispatch.", &t.stats.Wait, t.stats.WaitSum, "type", name)
+	m.histogram("run_seconds", "Time from dispatch to the end of the run.", &t.stats.Run, t.stats.RunSum, "type", name)
 }
 
-func (c *collector) collectCore(ch chan<- prometheus.Metric) {
+func (c *collector) collectCore(m metrics) {
 	var total broker.Ledger
 	var submitters, workers, types, kept, groups int
 	var keptBytes int64
@@ -203,63 +167,66 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 		kept, keptBytes = b.Outcomes()
 		groups, deadDropped = b.GroupCount(), b.DeadDropped()
 	})
-	gauge(ch, descImbalance, float64(total.Imbalance()))
-	count(ch, descReleases, total.Releases)
-	count(ch, descDeadDropped, deadDropped)
-	gauge(ch, descTypes, float64(types))
-	gauge(ch, descGroups, float64(groups))
-	gauge(ch, descKept, float64(kept))
-	gauge(ch, descKeptBytes, float64(keptBytes))
-	gauge(ch, descStore, float64(held.Jobs()))
-	c.collectMemory(ch, &held)
-	gauge(ch, descConns, float64(submitters), "submit")
-	gauge(ch, descConns, float64(workers), "worker")
+	m.gauge("ledger_imbalance", "Error of the ledger of jobs; anything but 0 is a bug.", float64(total.Imbalance()))
+	m.count("releases_total", "Times a worker released a job without running it.", total.Releases)
+	m.count("dead_letters_dropped_total", "Failed jobs dropped, or never kept, because a limit was reached (--dead-letters per type, --dead-bytes in all).", deadDropped)
+	m.gauge("types", "Types known.", float64(types))
+	m.gauge("groups", "Groups with jobs.", float64(groups))
+	m.gauge("kept_outcomes", "Jobs that have ended and whose outcome is kept.", float64(kept))
+	m.gauge("kept_outcome_bytes", "Bytes counted against limits for kept outcomes.", float64(keptBytes))
+	m.gauge("store_bytes", "Memory allocated by the job store, used or not.", float64(held.Jobs()))
+	c.collectMemory(m, &held)
+	for port, n := range map[string]int{"submit": submitters, "worker": workers} {
+		m.gauge("connections", "Open connections.", float64(n), "port", port)
+	}
 	s := h.Stats()
 	for _, code := range wire.Codes() {
-		count(ch, descErrors, s.Errors[code], code.String())
+		m.count("error_frames_total", "Error frames sent, by code.", s.Errors[code], "code", code.String())
 	}
-	count(ch, descFrames, s.Frames, "in")
-	count(ch, descFrames, s.FramesOut, "out")
-	count(ch, descUndelivered, s.Undelivered)
-	count(ch, descDropped, s.Dropped)
-	count(ch, descOverflows, s.Overflows)
+	for direction, n := range map[string]uint64{"in": s.Frames, "out": s.FramesOut} {
+		m.count("frames_total", "Frames, by direction.", n, "direction", direction)
+	}
+	m.count("answers_undelivered_total", "Upper bound of the answers that were not written because their connection closed.", s.Undelivered)
+	m.count("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.", s.Dropped)
+	m.count("outbound_overflows_total", "Connections closed because the peer did not read.", s.Overflows)
 	_, sum, limit := h.Backlog()
-	gauge(ch, descBacklog, float64(sum))
-	gauge(ch, descBacklogMax, float64(limit))
+	m.gauge("outbound_bytes", "Bytes not yet read by peers.", float64(sum))
+	m.gauge("outbound_bytes_max", "Largest number of bytes not yet read by one peer.", float64(limit))
 }
 
 // collectMemory exports memory by part: of the core, and of the hub and the server for
 // connections.
-func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memory) {
-	m := c.srv.Hub().Memory()
+func (c *collector) collectMemory(m metrics, core *broker.Memory) {
+	h := c.srv.Hub().Memory()
 	for _, p := range []struct {
 		part  string
 		bytes int64
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
 		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"history", core.History}, {"types", core.Types},
-		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet}, {"rates", c.held.rates.Load()}, {"snapshot", c.held.snapshot.Load()},
+		{"peers", core.Peers}, {"pools", core.Pools}, {"output", h.Unread}, {"spare", h.Spare}, {"input", h.Input}, {"tls", h.TLS}, {"fleet", h.Fleet}, {"rates", c.held.rates.Load()}, {"snapshot", c.held.snapshot.Load()},
 	} {
-		gauge(ch, descMemory, float64(p.bytes), p.part)
+		m.gauge("memory_bytes", "Memory allocated, used or not, by purpose; --max-memory bounds the sum.", float64(p.bytes), "part", p.part)
 	}
 }
 
-func (c *collector) collectServer(ch chan<- prometheus.Metric) {
+func (c *collector) collectServer(m metrics) {
 	n := c.srv.Counts()
-	count(ch, descNetBytes, n.BytesIn, "in")
-	count(ch, descNetBytes, n.BytesOut, "out")
-	count(ch, descAccepted, n.Accepted)
-	count(ch, descRefusedConn, n.RefusedConns)
-	count(ch, descAcceptErr, n.AcceptErrors)
-	count(ch, descUnauth, n.Unauthorized)
-	gauge(ch, descPartial, float64(n.Inbound))
-	gauge(ch, descLag, c.srv.Lag(server.ForMetrics).Seconds())
-	gauge(ch, descMemoryLimit, float64(c.srv.Options().MaxMemory))
-	gauge(ch, descMaxConns, float64(c.srv.MaxConns()))
+	for direction, bytes := range map[string]uint64{"in": n.BytesIn, "out": n.BytesOut} {
+		m.count("network_bytes_total", "Bytes on connections, by direction.", bytes, "direction", direction)
+	}
+	m.count("connections_accepted_total", "Connections accepted.", n.Accepted)
+	m.count("connections_refused_total", "Connections refused because too many were open.", n.RefusedConns)
+	m.count("accept_errors_total", "Failures to accept or serve a connection.", n.AcceptErrors)
+	m.count("unauthorized_total", "Wrong or missing tokens.", n.Unauthorized)
+	m.gauge("inbound_bytes", "Bytes of unfinished frames.", float64(n.Inbound))
+	m.gauge("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.", c.srv.Lag(server.ForMetrics).Seconds())
+	m.gauge("memory_limit_bytes", "--max-memory, or its default.", float64(c.srv.Options().MaxMemory))
+	m.gauge("connections_limit", "Connections allowed at a time.", float64(c.srv.MaxConns()))
 	draining := 0.0
 	if c.srv.Draining() {
 		draining = 1
 	}
-	gauge(ch, descDraining, draining)
-	gauge(ch, descInfo, 1, c.srv.Options().Version)
+	m.gauge("draining", "1 while the broker is shutting down.", draining)
+	m.gauge("build_info", "1; the version is the label.", 1, "version", c.srv.Options().Version)
 }
