@@ -40,10 +40,7 @@ func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 
 // getDead lists the matching failed jobs of a type, latest first, without bodies.
 func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return err
-	}
+	n := nameIn(r, "type")
 	q, err := letterFilter(r.URL.Query())
 	if err != nil {
 		return err
@@ -97,14 +94,8 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 // requestedLetter returns the failed job with the given number or, without a number, the oldest one
 // with the id.
 func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err error) {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return nil, err
-	}
-	id, err := nameParam(r, "id")
-	if err != nil {
-		return nil, err
-	}
+	n := nameIn(r, "type")
+	id := nameIn(r, "id")
 	no, err := intParam(r.URL.Query(), "no", math.MaxInt-1)
 	if err != nil {
 		return nil, err
@@ -198,10 +189,7 @@ func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
 
 // walkDead retries or discards the matching failed jobs of a type.
 func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resubmit bool) error {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return err
-	}
+	n := nameIn(r, "type")
 	v, limit, err := readSelection(r, letterKeys...)
 	if err != nil {
 		return err

@@ -12,10 +12,7 @@ import (
 // deleteType forgets an unused type. With ?jobs it first discards the type's waiting jobs, dead
 // letters and outcomes.
 func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return err
-	}
+	n := nameIn(r, "type")
 	discard, err := boolParam(r, "jobs")
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), q.State)
 	}
 	var err error
-	if typ := cmp.Or(api.Name(r.PathValue("type")), v.Get("type")); typ != "" {
+	if typ := cmp.Or(wire.Value(nameIn(r, "type")), v.Get("type")); typ != "" {
 		if q.Type, err = parseName("type", typ); err != nil {
 			return nil, err
 		}
@@ -164,10 +164,7 @@ func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return err
-	}
+	n := nameIn(r, "type")
 	var t broker.TypeInfo
 	a.srv.Hub().View(func(b *broker.Broker, _ int64) { t, _, _ = b.Type(n) })
 	reply(w, http.StatusOK, api.Demand{Demand: t.Queued + t.Running})
@@ -238,7 +235,7 @@ func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, fi
 		walk(&out)
 		out.After = count()
 		// If the client hung up, both counts may be partial and not all jobs were changed.
-		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("filter", filter.Encode()).Str("peer", peerOf(r)).Int("before", out.Before).
+		a.log.Info().Str("type", wire.Value(nameIn(r, "type"))).Str("filter", filter.Encode()).Str("peer", peerOf(r)).Int("before", out.Before).
 			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + verb)
 	}
 	reply(w, http.StatusOK, out)

@@ -56,10 +56,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 }
 
 func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := nameParam(r, "id")
-	if err != nil {
-		return err
-	}
+	id := nameIn(r, "id")
 	withBody, err := boolParam(r, "body")
 	if err != nil {
 		return err
@@ -119,10 +116,7 @@ func unknownJobError(id []byte) error {
 }
 
 func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := nameParam(r, "id")
-	if err != nil {
-		return err
-	}
+	id := nameIn(r, "id")
 	running, err := boolParam(r, "running")
 	if err != nil {
 		return err
@@ -152,10 +146,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 
 // patchJob changes a waiting job. It allows the same fields as a change frame.
 func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := nameParam(r, "id")
-	if err != nil {
-		return err
-	}
+	id := nameIn(r, "id")
 	b, err := readBody(r, "priority", "groups", "delay_ms")
 	if err != nil {
 		return err

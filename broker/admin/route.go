@@ -88,6 +88,9 @@ func (a *API) authorized(rt route) http.HandlerFunc {
 			err = rt.checkQuery(r)
 		}
 		if err == nil {
+			err = rt.readNames(r)
+		}
+		if err == nil {
 			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), grantKey{}, g)))
 		}
 		if err == nil {
@@ -127,6 +130,21 @@ func (rt *route) checkQuery(r *http.Request) error {
 				return fail(http.StatusBadRequest, "invalid_value", "%s must be UTF-8, not %.64q", key, v)
 			}
 		}
+	}
+	return nil
+}
+
+// readNames checks the names in the path and gives them their canonical form.
+func (rt *route) readNames(r *http.Request) error {
+	for _, key := range []string{"type", "id", "pattern"} {
+		if !strings.Contains(rt.pattern, "{"+key+"}") {
+			continue
+		}
+		name, err := parseName(key, api.Name(r.PathValue(key)))
+		if err != nil {
+			return err
+		}
+		r.SetPathValue(key, string(name))
 	}
 	return nil
 }

@@ -30,10 +30,7 @@ func noRuleError(pattern []byte) *api.Error {
 
 // putRule replaces the rule of a pattern.
 func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := nameParam(r, "pattern")
-	if err != nil {
-		return err
-	}
+	pattern := nameIn(r, "pattern")
 	b, err := readBody(r, "concurrency", "rate", "burst")
 	if err != nil {
 		return err
@@ -64,10 +61,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := nameParam(r, "pattern")
-	if err != nil {
-		return err
-	}
+	pattern := nameIn(r, "pattern")
 	rule, ok := a.srv.Limits().Rule(string(pattern))
 	if !ok {
 		return noRuleError(pattern)
@@ -78,10 +72,7 @@ func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
 
 // deleteRule removes an operator's rule and answers with it.
 func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := nameParam(r, "pattern")
-	if err != nil {
-		return err
-	}
+	pattern := nameIn(r, "pattern")
 	rule, _ := a.srv.Limits().Rule(string(pattern))
 	switch err := a.srv.Limits().DropRule(string(pattern)); {
 	case errors.Is(err, settings.ErrNoRule):

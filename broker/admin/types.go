@@ -48,10 +48,8 @@ func ledger(l *broker.Ledger) api.Ledger {
 	}
 }
 
-// nameParam reads a name from the path and normalizes it as the core does.
-func nameParam(r *http.Request, key string) ([]byte, error) {
-	return parseName(key, api.Name(r.PathValue(key)))
-}
+// nameIn returns a name in the path, which readNames has checked, in canonical form.
+func nameIn(r *http.Request, key string) []byte { return []byte(r.PathValue(key)) }
 
 func parseName(key, v string) ([]byte, error) {
 	if err := wire.CheckName(key, v); err != nil {
@@ -79,10 +77,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return err
-	}
+	n := nameIn(r, "type")
 	t, ok := a.findType(n)
 	if !ok {
 		return unknownTypeError(n)
@@ -178,10 +173,7 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 
 // change configures a type, logs the change, and replies with the new state of the type.
 func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Event, action string, set func(name []byte) error) error {
-	n, err := nameParam(r, "type")
-	if err != nil {
-		return err
-	}
+	n := nameIn(r, "type")
 	if err := set(n); err != nil {
 		var e *wording.SettingError
 		if errors.As(err, &e) {
