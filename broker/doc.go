@@ -9,9 +9,9 @@
 //
 // # Data model
 //
-//	submitter ── holding ─────┐                      worker ─┬─ type
-//	             counts, bytes│                              └─ pool ── pair ── type
-//	                          │
+//	submitter ── holding ────────┐                   worker ─┬─ type
+//	             counts, bytes   │                           └─ pool ── pair ── type
+//	                             │
 //	         job ── holding ── queue ──┬─ type.line                 plain
 //	                 set of groups     ├─ tenant.line ── type.line  in a fair type
 //	                                   └─ held ── group.parked      held back

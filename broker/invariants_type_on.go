@@ -167,20 +167,20 @@ func (v *census) blocked(k *jobType) bool {
 // belong.
 func (v *census) checkQueues() {
 	b := v.b
-	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.openGroups.Room()
+	lanes, heaps := int64(0), b.timers.Share()+b.contenders.Share()+b.openGroups.Share()
 	for _, p := range b.pools.All() {
 		if p != nil {
-			heaps += p.readyPairs.Room()
+			heaps += p.readyPairs.Share()
 		}
 	}
 	for _, g := range b.groups.All() {
 		if g != nil {
-			heaps += g.parked.Room()
+			heaps += g.parked.Share()
 		}
 	}
 	for _, k := range b.types.All() {
 		if k != nil {
-			heaps += k.line.Room() + k.idlePairs.Room()
+			heaps += k.line.Share() + k.idlePairs.Share()
 			must(k.contenderPos < 0 || b.unfinished, "type %q is still a contender", k.name)
 		}
 	}
@@ -218,7 +218,7 @@ func (v *census) checkQueues() {
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.spill; out != nil {
 			lanes += spillSize
-			heaps += out.byOrder.Room() + out.byAge.Room()
+			heaps += out.byOrder.Share() + out.byAge.Share()
 		}
 		must((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
 		if q.readyJobs > 0 {
@@ -239,7 +239,7 @@ func (v *census) checkQueues() {
 		if t == nil {
 			continue
 		}
-		heaps += t.line.Room()
+		heaps += t.line.Share()
 		v.checkHeap("tenant", &t.line, v.position)
 		x := tenants[t]
 		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.kind.name, t.queues, t.jobs, x)
@@ -256,7 +256,7 @@ func (v *census) checkQueues() {
 		if p == nil {
 			continue
 		}
-		heaps += p.queues.Room() + p.byBestJob.Room()
+		heaps += p.queues.Share() + p.byBestJob.Share()
 		v.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
 		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
 		v.checkHeap("held", &p.queues, v.position)

@@ -1,10 +1,10 @@
 package broker
 
 // A kept job (Submission.Keep) is in a holding that outlives its submitter. When the job has
-// ended, its record stays, with the last frame in place of the body: this is the outcome. The
-// outcome holds the id and counts against limits on jobs and bytes; the ledger has counted the
-// end already. If the holding has a submitter, the frame is on its way there. If not, it waits
-// until a submitter attaches.
+// ended, its record stays, with the last frame in place of the body: this is its kept outcome, for
+// short outcome in this file. It holds the id and counts against limits on jobs and bytes; the
+// ledger has counted the end already. If the holding has a submitter, the frame is on its way
+// there. If not, it waits until a submitter attaches.
 
 // lastFrame is the last frame of a job: a result or, with a code, an error.
 type lastFrame struct {

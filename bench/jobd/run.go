@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
-// Report is the outcome of a Run.
+// Report is what a Run measured.
 type Report struct {
 	result.Environment
 	Database string  `json:"database"` // version

@@ -9,7 +9,7 @@ import (
 	"gloom/bench/result"
 )
 
-// Report is the outcome of a Run.
+// Report is what a Run measured.
 type Report struct {
 	result.Environment
 	Options Options `json:"options"`

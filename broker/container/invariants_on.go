@@ -30,8 +30,8 @@ func (h *Heap) Check(pos func(ref uint32) int32) error {
 	return nil
 }
 
-// Room returns the share of this heap in Bytes.
-func (h *Heap) Room() (n int64) {
+// Share returns the share of this heap in Bytes.
+func (h *Heap) Share() (n int64) {
 	for _, c := range h.chunks {
 		n += int64(len(c)) * entrySize
 	}
