@@ -25,15 +25,15 @@ func (p *recyclingPages) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)],
 
 // testBed is a core with a submitter and a worker.
 type testBed struct {
-	t        *testing.T
-	core     *broker.Broker
-	sub, wrk broker.Peer
-	now      int64
-	n        uint64
-	id       [16]byte
-	typ      []byte
-	body     []byte
-	s        broker.Submission
+	t                 *testing.T
+	core              *broker.Broker
+	submitter, worker broker.Peer
+	now               int64
+	n                 uint64
+	id                [16]byte
+	typ               []byte
+	body              []byte
+	s                 broker.Submission
 }
 
 func newTestBed(t *testing.T) *testBed {
@@ -41,12 +41,12 @@ func newTestBed(t *testing.T) *testBed {
 		t: t, core: broker.New(broker.Config{Retries: 3, IdleTypes: 10, Pages: &recyclingPages{map[int][][]byte{}}}),
 		typ: []byte("echo"), body: make([]byte, 100),
 	}
-	b.sub, b.wrk = b.core.AddSubmitter(), b.core.AddWorker()
+	b.submitter, b.worker = b.core.AddSubmitter(), b.core.AddWorker()
 	return b
 }
 
 func (b *testBed) join(prefetch int) {
-	b.core.Join(b.now, b.wrk, &broker.JoinRequest{Type: b.typ, Prefetch: prefetch})
+	b.core.Join(b.now, b.worker, &broker.JoinRequest{Type: b.typ, Prefetch: prefetch})
 }
 
 // submit submits a new job; change may set more of its fields.
@@ -58,14 +58,14 @@ func (b *testBed) submit(change func(*broker.Submission)) []byte {
 	if change != nil {
 		change(&b.s)
 	}
-	b.core.Submit(b.now, b.sub, &b.s)
+	b.core.Submit(b.now, b.submitter, &b.s)
 	return b.id[:]
 }
 
-// TestSteadyStateAllocs runs each kind of cycle many times and counts allocations.
+// TestSteadyStateDoesNotAllocate runs each kind of cycle many times and counts allocations.
 // Fewer than one allocation in a hundred cycles is allowed, because a structure may still grow
 // once.
-func TestSteadyStateAllocs(t *testing.T) {
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	many := func(b *testBed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
 	}
@@ -86,7 +86,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 			b.join(0)
 			return func() {
 				b.submit(nil)
-				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+				b.core.Respond(b.now, b.worker, nil, b.body, false)
 			}
 		}},
 		{"behind a backlog", func(b *testBed) func() {
@@ -94,7 +94,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 			b.join(0)
 			return func() {
 				b.submit(nil)
-				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+				b.core.Respond(b.now, b.worker, nil, b.body, false)
 			}
 		}},
 		{"distinct priorities", func(b *testBed) func() {
@@ -103,20 +103,20 @@ func TestSteadyStateAllocs(t *testing.T) {
 			prio := many(b)
 			return func() {
 				b.submit(prio)
-				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+				b.core.Respond(b.now, b.worker, nil, b.body, false)
 			}
 		}},
 		{"prefetch", func(b *testBed) func() {
 			b.join(8)
 			return func() {
 				id := b.submit(nil)
-				b.core.Progress(b.now, b.wrk, id, b.body, false)
-				b.core.Respond(b.now, b.wrk, id, b.body, false)
+				b.core.Progress(b.now, b.worker, id, b.body, false)
+				b.core.Respond(b.now, b.worker, id, b.body, false)
 			}
 		}},
 		{"cancel", func(b *testBed) func() {
 			backlog(b, nil)
-			return func() { b.core.Cancel(b.now, b.sub, b.submit(nil)) }
+			return func() { b.core.Cancel(b.now, b.submitter, b.submit(nil)) }
 		}},
 		{"fail and again", func(b *testBed) func() {
 			backlog(b, nil)
@@ -124,8 +124,8 @@ func TestSteadyStateAllocs(t *testing.T) {
 			q := broker.Failure{Reason: "broken", Delay: -1}
 			return func() {
 				b.submit(nil)
-				b.core.Fail(b.now, b.wrk, &q)
-				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+				b.core.Fail(b.now, b.worker, &q)
+				b.core.Respond(b.now, b.worker, nil, b.body, false)
 			}
 		}},
 		{"delay, timeout, deadline", func(b *testBed) func() {
@@ -136,7 +136,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 			return func() {
 				b.submit(change)
 				b.core.Tick(b.now + 1000)
-				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+				b.core.Respond(b.now, b.worker, nil, b.body, false)
 			}
 		}},
 		{"two types in turn, detached", func(b *testBed) func() {
@@ -149,8 +149,8 @@ func TestSteadyStateAllocs(t *testing.T) {
 				i++
 				b.submit(change)
 				q.Type = types[i%2]
-				b.core.Join(b.now, b.wrk, &q)
-				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+				b.core.Join(b.now, b.worker, &q)
+				b.core.Respond(b.now, b.worker, nil, b.body, false)
 			}
 		}},
 	} {
@@ -181,9 +181,9 @@ func TestSteadyStateAllocs(t *testing.T) {
 	}
 }
 
-// TestRetryLimit: a job ends after a bounded number of runs, however many retries it asks
+// TestRetriesAreBounded: a job ends after a bounded number of runs, however many retries it asks
 // for.
-func TestRetryLimit(t *testing.T) {
+func TestRetriesAreBounded(t *testing.T) {
 	b := newTestBed(t)
 	b.join(0)
 	b.submit(func(s *broker.Submission) { s.Retries = 1 << 30 })
@@ -193,7 +193,7 @@ func TestRetryLimit(t *testing.T) {
 		if runs > 70_000 {
 			t.Fatal("70,000 runs, and no end")
 		}
-		for _, e := range b.core.Fail(b.now, b.wrk, &q) {
+		for _, e := range b.core.Fail(b.now, b.worker, &q) {
 			ended = ended || e.Op == broker.OpEnd && e.Code == broker.JobFailed
 		}
 	}

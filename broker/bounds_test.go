@@ -33,7 +33,7 @@ func scaleDown(n, checked int) int {
 	switch {
 	case InvariantsEnabled:
 		return checked
-	case racing:
+	case raceDetectorOn:
 		return n / 10
 	}
 	return n
@@ -44,9 +44,9 @@ func putNumber(id []byte, n int) []byte {
 	return id
 }
 
-// TestLostSubmitterSlices: when a submitter with very many jobs is lost, all counts change at
+// TestLostSubmitterIsFreedInSlices: when a submitter with very many jobs is lost, all counts change at
 // once, but the memory is freed in slices: no step frees more than its share.
-func TestLostSubmitterSlices(t *testing.T) {
+func TestLostSubmitterIsFreedInSlices(t *testing.T) {
 	n := scaleDown(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
 	s := b.AddSubmitter()
@@ -63,45 +63,45 @@ func TestLostSubmitterSlices(t *testing.T) {
 	if b.JobCount() != 0 || b.totals.Discarded != uint64(n) || b.bytes != 0 {
 		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.JobCount(), b.bytes, b.totals.Discarded)
 	}
-	if b.unswept != n || b.jobs.Len() != n {
-		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unswept, b.jobs.Len())
+	if b.unsweptJobs != n || b.jobs.Len() != n {
+		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unsweptJobs, b.jobs.Len())
 	}
 
 	// The ids of the lost jobs are free at once, and each submit frees a few records of them.
 	other := b.AddSubmitter()
 	for i := range 100 {
-		before := b.unswept
+		before := b.unsweptJobs
 		fx := b.Submit(now, other, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Retries: -1})
 		if len(fx) != 1 || fx[0].Op != OpOK {
 			t.Fatalf("id %d is not free: %+v", i, fx)
 		}
-		if d := before - b.unswept; d < 1 || d > 4 {
+		if d := before - b.unsweptJobs; d < 1 || d > 4 {
 			t.Fatalf("a submit swept %d jobs", d)
 		}
 	}
 
 	ticks := 0
-	for ; b.Next() <= now; ticks++ {
-		before := b.unswept
+	for ; b.NextTick() <= now; ticks++ {
+		before := b.unsweptJobs
 		b.Tick(now)
-		if d := before - b.unswept; d > tickSteps {
+		if d := before - b.unsweptJobs; d > tickSteps {
 			t.Fatalf("a tick swept %d jobs, at most %d", d, tickSteps)
 		}
 		if ticks > n/tickSteps+2 {
-			t.Fatalf("%d ticks, and still %d jobs to sweep", ticks, b.unswept)
+			t.Fatalf("%d ticks, and still %d jobs to sweep", ticks, b.unsweptJobs)
 		}
 	}
-	if b.jobs.Len() != 100 || b.unswept != 0 || b.JobCount() != 100 {
-		t.Errorf("%d records live, %d unswept, %d jobs held, want 100, 0, 100", b.jobs.Len(), b.unswept, b.JobCount())
+	if b.jobs.Len() != 100 || b.unsweptJobs != 0 || b.JobCount() != 100 {
+		t.Errorf("%d records live, %d unswept, %d jobs held, want 100, 0, 100", b.jobs.Len(), b.unsweptJobs, b.JobCount())
 	}
 	if b.timers.Len() != 0 {
 		t.Errorf("%d timers are left", b.timers.Len())
 	}
 }
 
-// TestLostSubmitterDelay: however many jobs a lost submitter leaves in a type, the job of
+// TestLostSubmitterDelaysNoOther: however many jobs a lost submitter leaves in a type, the job of
 // another submitter is handed out within the next few commands.
-func TestLostSubmitterDelay(t *testing.T) {
+func TestLostSubmitterDelaysNoOther(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		n := scaleDown(100_000, 2000)
 		b := New(Config{Pages: &countingPages{}})
@@ -123,7 +123,7 @@ func TestLostSubmitterDelay(t *testing.T) {
 			return false
 		}
 		done, ticks := given(b.Join(0, w, &JoinRequest{Type: []byte("echo")})), 0
-		for ; !done && b.Next() <= 0; ticks++ {
+		for ; !done && b.NextTick() <= 0; ticks++ {
 			done = given(b.Tick(0))
 		}
 		if !done || ticks > 2 {
@@ -132,9 +132,9 @@ func TestLostSubmitterDelay(t *testing.T) {
 	}
 }
 
-// TestSubmitterReconnects: a submitter that floods, leaves and reconnects cannot outrun the
+// TestReconnectingSubmitterCannotOutrunSweep: a submitter that floods, leaves and reconnects cannot outrun the
 // sweep, even without ticks.
-func TestSubmitterReconnects(t *testing.T) {
+func TestReconnectingSubmitterCannotOutrunSweep(t *testing.T) {
 	b := New(Config{})
 	id := make([]byte, 16)
 	n := scaleDown(2000, 200)
@@ -144,15 +144,15 @@ func TestSubmitterReconnects(t *testing.T) {
 			b.Submit(0, s, &Submission{ID: putNumber(id, round*n+i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		}
 		b.RemovePeer(0, s)
-		if b.unswept > 2*n {
-			t.Fatalf("round %d: %d jobs are unswept", round, b.unswept)
+		if b.unsweptJobs > 2*n {
+			t.Fatalf("round %d: %d jobs are unswept", round, b.unsweptJobs)
 		}
 	}
 }
 
-// TestLostSubmitterManyTypes: the jobs of a lost submitter are swept just as fast if they are of
+// TestLostSubmitterOfManyTypesIsSweptFast: the jobs of a lost submitter are swept just as fast if they are of
 // very many types.
-func TestLostSubmitterManyTypes(t *testing.T) {
+func TestLostSubmitterOfManyTypesIsSweptFast(t *testing.T) {
 	n := scaleDown(100_000, 500)
 	b := New(Config{IdleTypes: 10})
 	s := b.AddSubmitter()
@@ -164,7 +164,7 @@ func TestLostSubmitterManyTypes(t *testing.T) {
 	}
 	b.RemovePeer(0, s)
 	ticks := 0
-	for ; b.Next() <= 0; ticks++ {
+	for ; b.NextTick() <= 0; ticks++ {
 		b.Tick(0)
 	}
 	if limit := n/tickSteps + 2; ticks > limit {
@@ -178,9 +178,9 @@ func TestLostSubmitterManyTypes(t *testing.T) {
 	}
 }
 
-// TestTypesBounded: types that come and go leave nothing behind, and no more are
+// TestTypesAreBounded: types that come and go leave nothing behind, and no more are
 // admitted than allowed.
-func TestTypesBounded(t *testing.T) {
+func TestTypesAreBounded(t *testing.T) {
 	n := scaleDown(100_000, 3000)
 	limit := 1000
 	if InvariantsEnabled {
@@ -217,7 +217,7 @@ func TestTypesBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if got := len(b.typesByName) - b.unusedTypes(); got != limit || refused != more-limit+1 {
+	if got := len(b.typesByName) - b.unusedTypeCount(); got != limit || refused != more-limit+1 {
 		t.Errorf("%d types are in use, %d submits were refused", got, refused)
 	}
 	if _, err := b.Pause(0, []byte("one more"), true); err == nil {
@@ -264,9 +264,9 @@ func TestBytesPerQueuedJob(t *testing.T) {
 	}
 }
 
-// TestDrainedBacklogMemory: once all jobs of a backlog have ended, its memory has been
+// TestDrainedBacklogReturnsMemory: once all jobs of a backlog have ended, its memory has been
 // returned.
-func TestDrainedBacklogMemory(t *testing.T) {
+func TestDrainedBacklogReturnsMemory(t *testing.T) {
 	n := scaleDown(200_000, 4000)
 	pages := &countingPages{}
 	b := New(Config{Pages: pages})
@@ -289,10 +289,10 @@ func TestDrainedBacklogMemory(t *testing.T) {
 	}
 }
 
-// TestManyDeadlinesAtOnce: when very many jobs are past their deadline and the timer is
+// TestManyDeadlinesEndInSlices: when very many jobs are past their deadline and the timer is
 // late, neither a tick nor the join of a worker ends more than its share of them. None of them
 // is handed out; the one job that has no deadline is.
-func TestManyDeadlinesAtOnce(t *testing.T) {
+func TestManyDeadlinesEndInSlices(t *testing.T) {
 	n := scaleDown(20_000, 2000)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
@@ -327,7 +327,7 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	count(b.Leave(1000, b.AddWorker()), tickTimers)
 	count(b.Leave(1000, w), 0)
 	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), tickTimers)
-	for ticks := 0; b.Next() <= 1000; ticks++ {
+	for ticks := 0; b.NextTick() <= 1000; ticks++ {
 		count(b.Tick(1000), 2*tickTimers)
 		if ticks > n/tickTimers+2 {
 			t.Fatalf("%d ticks, and %d of %d jobs have expired", ticks, expired, n)

@@ -35,26 +35,26 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of the long names of types
-	// spareTypes, typesWithLetters and keptTypes are the types not in use, the longest unused first.
-	// typesWithLetters are remembered while they have dead letters, keptTypes until ForgetType.
-	spareTypes, typesWithLetters, keptTypes container.Ring[jobType]
-	forgotten                               Ledger // the ledgers of forgotten types, added up
-	otherStats                              TypeStats
+	// unusedTypes, unusedWithLetters and unusedKept are the types not in use, the longest unused first.
+	// unusedWithLetters are remembered while they have dead letters, unusedKept until ForgetType.
+	unusedTypes, unusedWithLetters, unusedKept container.Ring[jobType]
+	forgottenTotals                            Ledger // the ledgers of forgotten types, added up
+	otherStats                                 TypeStats
 
-	pools          container.Slots[pool]
-	poolsByKey     map[string]*pool
-	pairs          container.Table[pair]
-	unpaired       int                      // pairings in progress
-	lastCreation   uint64                   // the number of the latest type or pool
-	poolBytes      int64                    // the sum of pool.bytes
-	lastIdleNumber uint64                   // the last idleNumber that was given
-	idleLines      container.Ring[idleLine] // the lines that have idle workers
+	pools              container.Slots[pool]
+	poolsByKey         map[string]*pool
+	pairs              container.Table[pair]
+	pairingsInProgress int                      // pairings in progress
+	lastCreation       uint64                   // the number of the latest type or pool
+	poolBytes          int64                    // the sum of pool.bytes
+	lastIdleNumber     uint64                   // the last idleNumber that was given
+	idleLines          container.Ring[idleLine] // the lines that have idle workers
 
 	groups        container.Slots[group]
 	groupIndex    container.Index // finds groups by name; the values are group.number + 1
 	groupSets     container.Slots[groupSet]
 	groupSetIndex container.Index // finds sets by groupSetKey; the values are groupSet.number + 1
-	groupsCounted int
+	countedGroups int
 	groupNames    int64 // bytes of names of groups
 	limitSlots    int64 // how many limits the arrays of all groups have room for
 	rules         map[string]*rule
@@ -66,7 +66,7 @@ type Broker struct {
 	queuesByKey map[queueKey]*queue
 	tenants     container.Slots[tenant]
 	lastTurn    uint64 // how many turns tenants have taken
-	held        container.Slots[heldQueues]
+	heldQueues  container.Slots[heldQueues]
 	openGroups  container.Heap // open groups that still have parked queues, by their best job
 
 	holdings      container.Slots[holding]
@@ -75,7 +75,7 @@ type Broker struct {
 	// unusedBytes is their size, with their queues, groups and tenants.
 	unusedHoldings container.Ring[holding]
 	unusedBytes    int64
-	unswept        int // jobs of lost submitters that are still to be freed
+	unsweptJobs    int // jobs of lost submitters that are still to be freed
 
 	// Every command continues chores, because they decide which jobs may be handed out. Ticks
 	// continue notifications (to workers, about lost submitters) and cleanups (which free
@@ -83,35 +83,35 @@ type Broker struct {
 	chores, notifications, cleanups chores
 	fairness                        fairnessChange
 
-	history  container.Log[historyEntry]
-	lastLost int64 // the position of the latest lost run, 0 for none
+	history     container.Log[historyEntry]
+	lastLostPos int64 // the position of the latest lost run, 0 for none
 
-	// setPos holds callbacks that many heaps share. A method value in each heap would
+	// posSetters holds callbacks that many heaps share. A method value in each heap would
 	// cost memory that every job touches.
-	setPos struct{ line, bestJob, pair, spillOrder, spillAge func(ref uint32, pos int32) }
+	posSetters struct{ line, bestJob, pair, spillOrder, spillAge func(ref uint32, pos int32) }
 	// heapBytes and laneBytes are the sizes of all heaps and of all lanes.
 	heapBytes, laneBytes int64
 
 	peers          container.Slots[peer]
 	lastGeneration uint32
-	// submitters and workers count the connections.
-	submitters, workers int
+	// submitterCount and workers count the connections.
+	submitterCount, workerCount int
 
 	timers container.Heap
-	// touched lists the types that must be matched at the end of the command.
-	touched      []*jobType
+	// touchedTypes lists the types that must be matched at the end of the command.
+	touchedTypes []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// expiredCount counts the jobs past their deadline that this command has met. examined counts
-	// the held-back jobs and queues that it has met. unfinished is set if one of these counts has
+	// expiredCount counts the jobs past their deadline that this command has met. examinedCount counts
+	// the held-back jobs and queues that it has met. mustContinue is set if one of these counts has
 	// reached its bound; the next command then continues.
-	expiredCount, examined int
-	unfinished             bool
+	expiredCount, examinedCount int
+	mustContinue                bool
 
 	draining bool
-	// expelling is set once Expel has begun. Nothing is handed out any more.
-	expelling bool
-	expelNext int // the number of the record from which Expel continues
+	// endsLeftovers is set once EndLeftovers has begun. Nothing is handed out any more.
+	endsLeftovers bool
+	nextLeftover  int // the number of the record from which EndLeftovers continues
 
 	deadLetters deadLetters
 
@@ -130,16 +130,16 @@ type Broker struct {
 	borrowedRuns  int
 	scratch       []byte
 	// If trackIdle is set, changedLines lists the lines that have changed since the last call of
-	// EachChange.
+	// EachIdleChange.
 	trackIdle    bool
 	changedLines []*idleLine
 }
 
 // peer is an entry of the table of connections.
 type peer struct {
-	id  Peer
-	sub *submitter
-	wrk *worker
+	id        Peer
+	submitter *submitter
+	worker    *worker
 }
 
 // New returns a core without connections or jobs.
@@ -175,7 +175,7 @@ func New(cfg Config) *Broker {
 		j := b.jobs.Get(r)
 		j.slab, j.offset = slab, off
 	}
-	b.setPos.line, b.setPos.bestJob, b.setPos.pair, b.setPos.spillOrder, b.setPos.spillAge = b.setLinePos, b.setBestJobPos, b.setPairPos, b.setSpillOrderPos, b.setSpillAgePos
+	b.posSetters.line, b.posSetters.bestJob, b.posSetters.pair, b.posSetters.spillOrder, b.posSetters.spillAge = b.setLinePos, b.setBestJobPos, b.setPairPos, b.setSpillOrderPos, b.setSpillAgePos
 	b.timers = container.Heap{SetPos: b.setTimerPos, Bytes: &b.heapBytes}
 	b.contenders = container.Heap{SetPos: b.setContenderPos, Bytes: &b.heapBytes}
 	b.openGroups = container.Heap{SetPos: b.setOpenGroupPos, Bytes: &b.heapBytes}
@@ -203,14 +203,14 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.runChores(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.mustOpenHeld() {
+	if len(b.touchedTypes)+len(b.touchedPools) > 0 || b.mustContinue || b.mustOpenHeld() {
 		b.match()
 	}
-	if b.typesWithLetters.Len() > 0 {
+	if b.unusedWithLetters.Len() > 0 {
 		b.dropUnusedLetters()
 	}
-	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.Len() > 0 {
-		b.forgetType(b.spareTypes.First())
+	for b.unusedTypeCount() > b.cfg.IdleTypes && b.unusedTypes.Len() > 0 {
+		b.forgetType(b.unusedTypes.First())
 	}
 	b.checkInvariants()
 	return b.effects
@@ -223,7 +223,7 @@ func (b *Broker) Totals() Ledger { return b.totals }
 func (b *Broker) BigBytes() int64 { return b.bigBytes }
 
 // Peers returns how many submitters and workers are connected.
-func (b *Broker) Peers() (submitters, workers int) { return b.submitters, b.workers }
+func (b *Broker) Peers() (submitters, workers int) { return b.submitterCount, b.workerCount }
 
 // TypeCount returns how many types are known.
 func (b *Broker) TypeCount() int { return len(b.typesByName) }

@@ -17,9 +17,9 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestPriorityMemory: jobs of many priorities in many queues let lanes and heaps grow. When
+// TestPriorityMemoryIsReturned: jobs of many priorities in many queues let lanes and heaps grow. When
 // the jobs have ended, all that memory is returned.
-func TestPriorityMemory(t *testing.T) {
+func TestPriorityMemoryIsReturned(t *testing.T) {
 	before := heapInUse()
 	b := New(Config{IdleTypes: 10})
 	var subs []Peer
@@ -39,7 +39,7 @@ func TestPriorityMemory(t *testing.T) {
 	for _, p := range subs {
 		b.RemovePeer(0, p)
 	}
-	for b.Next() <= 0 {
+	for b.NextTick() <= 0 {
 		b.Tick(0)
 	}
 	m := b.Memory()
@@ -52,10 +52,10 @@ func TestPriorityMemory(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// TestMaxBytes: jobs of any kind are refused at the limit on bytes, and until then the
+// TestMaxBytesBoundsHeap: jobs of any kind are refused at the limit on bytes, and until then the
 // heap grows by little more than the limit.
-func TestMaxBytes(t *testing.T) {
-	if InvariantsEnabled || racing {
+func TestMaxBytesBoundsHeap(t *testing.T) {
+	if InvariantsEnabled || raceDetectorOn {
 		t.Skip("memory is another's here: invariants and the race detector keep their own")
 	}
 	r := rand.New(rand.NewPCG(1, 1))
@@ -95,9 +95,9 @@ func TestMaxBytes(t *testing.T) {
 	}
 }
 
-// TestOverdueRunsCount: runs that passed their timeout count against the limits
+// TestOverdueRunsCountAgainstLimits: runs that passed their timeout count against the limits
 // while they exist, and end with their worker.
-func TestOverdueRunsCount(t *testing.T) {
+func TestOverdueRunsCountAgainstLimits(t *testing.T) {
 	for _, c := range []Config{{MaxJobs: 100}, {MaxBytes: 1 << 20}} {
 		b := New(c)
 		s, w := b.AddSubmitter(), b.AddWorker()
@@ -137,13 +137,13 @@ func TestOverdueRunsCount(t *testing.T) {
 	}
 }
 
-// TestLostSubmitterRunning: when a submitter with very many running jobs is lost, its counts and the
+// TestLostSubmitterNotifiesWorkersInSlices: when a submitter with very many running jobs is lost, its counts and the
 // ledger change at once, but the workers are notified in slices.
-func TestLostSubmitterRunning(t *testing.T) {
+func TestLostSubmitterNotifiesWorkersInSlices(t *testing.T) {
 	n := scaleDown(200_000, 1500)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
-	b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: n, Notices: true})
+	b.Join(0, w, &JoinRequest{Type: []byte("echo"), Prefetch: n, WantsNotices: true})
 	id := make([]byte, 16)
 	for i := range n {
 		b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
@@ -171,11 +171,11 @@ func TestLostSubmitterRunning(t *testing.T) {
 		if !notified[string(id)] {
 			answered++
 		}
-		if i%100 == 0 && b.Next() <= 0 {
+		if i%100 == 0 && b.NextTick() <= 0 {
 			tell(b.Tick(0))
 		}
 	}
-	for ticks := 0; b.Next() <= 0; ticks++ {
+	for ticks := 0; b.NextTick() <= 0; ticks++ {
 		tell(b.Tick(0))
 		if ticks > 2*n/tickSteps+2 {
 			t.Fatalf("%d ticks, and %d of %d told", ticks, len(notified), n)
@@ -189,14 +189,14 @@ func TestLostSubmitterRunning(t *testing.T) {
 	}
 }
 
-// TestKeptBodyWeight: a body kept by reference counts with its capacity, as a
+// TestReferencedBodyCountsItsCapacity: a body kept by reference counts with its capacity, as a
 // job and as a dead letter.
-func TestKeptBodyWeight(t *testing.T) {
+func TestReferencedBodyCountsItsCapacity(t *testing.T) {
 	b := New(Config{MaxBytes: 10 << 20, DeadLetters: 10, DeadBytes: 4 << 20, DeadAge: time.Hour})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	body := make([]byte, bigBody, 3<<20)
 	for n, want := range []Op{OpOK, OpOK, OpOK, OpRefuse} {
-		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, Stable: true})
+		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, StableBody: true})
 		if fx[0].Op != want {
 			t.Fatalf("submit %d: effect %d, want %d", n, fx[0].Op, want)
 		}
@@ -247,9 +247,9 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 	}
 }
 
-// TestPriorityKeepsParts: a job that gets a priority, or another one, keeps its headers and its body,
+// TestNewPriorityKeepsHeadersAndBody: a job that gets a priority, or another one, keeps its headers and its body,
 // and counts for as many bytes as before.
-func TestPriorityKeepsParts(t *testing.T) {
+func TestNewPriorityKeepsHeadersAndBody(t *testing.T) {
 	for _, headers := range []string{"", `{"a":"b"}`} {
 		for _, size := range []int{1, 5000, bigBody} {
 			b := New(Config{})
@@ -269,7 +269,7 @@ func TestPriorityKeepsParts(t *testing.T) {
 				}
 			}
 			w := b.AddWorker()
-			fx := b.Join(0, w, &JoinRequest{Type: []byte("t"), Headers: true})
+			fx := b.Join(0, w, &JoinRequest{Type: []byte("t"), WantsHeaders: true})
 			if e := fx[len(fx)-1]; string(e.ID) != "a" || string(e.Headers) != headers || !bytes.Equal(e.Body, body) {
 				t.Errorf("the worker got job %q with headers %q and %d bytes of body", e.ID, e.Headers, len(e.Body))
 			}

@@ -26,7 +26,7 @@ func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 	}
 	_, r, j := b.findOwn(sub, q.ID)
 	if r == 0 {
-		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
+		b.refuse(p, UnknownID, q.ID, Reason{Why: WhyNotChangeable})
 		return b.end()
 	}
 	if c, reason := b.change(r, j, q); c != 0 {
@@ -42,7 +42,7 @@ func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
 	b.begin(now)
 	r, j := b.findJob(q.ID)
 	if r == 0 {
-		return b.end(), UnknownID, Reason{Why: NotWaiting}
+		return b.end(), UnknownID, Reason{Why: WhyNotWaiting}
 	}
 	c, reason := b.change(r, j, q)
 	return b.end(), c, reason
@@ -50,12 +50,12 @@ func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
 
 func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	switch {
-	case j.state == stEnded:
-		return UnknownID, Reason{Why: AlreadyEnded}
-	case j.state == stRunning && b.unwanted(j):
-		return UnknownID, Reason{Why: AlreadyCancelled}
-	case j.state == stRunning:
-		return NotProcessing, Reason{Why: IsRunning}
+	case j.state == stateEnded:
+		return UnknownID, Reason{Why: WhyAlreadyEnded}
+	case j.state == stateRunning && b.isUnwanted(j):
+		return UnknownID, Reason{Why: WhyAlreadyCancelled}
+	case j.state == stateRunning:
+		return NotProcessing, Reason{Why: WhyIsRunning}
 	}
 	h := b.holdingOf(j)
 	if q.SetGroups {
@@ -64,7 +64,7 @@ func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 		}
 	}
 	since, until := b.stateSince(j), int64(0)
-	delayed := j.state == stDelayed
+	delayed := j.state == stateDelayed
 	if delayed {
 		until = b.timing(j).delayUntil
 	}
@@ -78,12 +78,12 @@ func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	if q.SetGroups {
 		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {
 			b.setHolding(r, j, h, target)
-			b.releaseIfEmpty(h)
+			b.retireIfEmpty(h)
 			h = target
 		}
 	}
 	b.waitUntil(h, r, j, until)
-	if j.timing != 0 && delayed == (j.state == stDelayed) {
+	if j.timing != 0 && delayed == (j.state == stateDelayed) {
 		b.timing(j).stateSince = since
 	}
 	return 0, Reason{}

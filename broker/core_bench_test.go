@@ -128,7 +128,7 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkReportIdle measures ReportIdle and EachChange with one idle worker among many types.
+// BenchmarkReportIdle measures ReportIdle and EachIdleChange with one idle worker among many types.
 func BenchmarkReportIdle(b *testing.B) {
 	for _, types := range []int{1, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {
@@ -143,7 +143,7 @@ func BenchmarkReportIdle(b *testing.B) {
 			for range b.N {
 				c.ReportIdle()
 				notified := 0
-				c.EachChange(func(*broker.IdleChange) { notified++ })
+				c.EachIdleChange(func(*broker.IdleChange) { notified++ })
 				if notified != 1 {
 					b.Fatalf("told of %d types", notified)
 				}

@@ -15,7 +15,7 @@ import (
 // DeadLetter is a failed job, kept so that an operator can look at it and submit it again. It
 // never changes, because it is read without the lock.
 type DeadLetter struct {
-	Submission // what Revive will submit
+	Submission // what ResubmitLetter will submit
 	Reason     Reason
 	Attempts   int
 	// Submitted and Failed are times of the caller's clock.
@@ -132,7 +132,7 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), Submitted: j.submittedAt, Failed: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
-			Priority: b.priority(j), Retries: int32(j.retries), Detach: true, NoAck: true, Stable: true,
+			Priority: b.priority(j), Retries: int32(j.retries), Detach: true, NoAck: true, StableBody: true,
 		},
 	}}
 	if j.timing != 0 {
@@ -182,13 +182,13 @@ func (d *deadLetters) expireBefore(b *Broker, before int64) {
 
 // LetterFilter selects dead letters. A field that is not set matches all.
 type LetterFilter struct {
-	ID     string // part of the id's value
-	Reason func(*Reason) bool
-	Older  time.Duration // the minimum time since it failed
+	ID                  string // part of the id's value
+	Reason              func(*Reason) bool
+	MinTimeSinceFailure time.Duration // the minimum time since it failed
 }
 
 func (q *LetterFilter) matches(b *Broker, l *DeadLetter) bool {
-	return (q.Older == 0 || b.Since(l.Failed) >= q.Older) && (q.Reason == nil || q.Reason(&l.Reason)) &&
+	return (q.MinTimeSinceFailure == 0 || b.Since(l.Failed) >= q.MinTimeSinceFailure) && (q.Reason == nil || q.Reason(&l.Reason)) &&
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
 
@@ -199,7 +199,7 @@ const reasonVisit = 512
 // DeadLetters lists the dead letters of a type that match q (all, if q is nil), the latest
 // first. Like Types, it does so piece by piece. A letter that exists during the whole listing
 // is listed exactly once.
-func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (found []*DeadLetter, next int) {
+func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (letters []*DeadLetter, next int) {
 	b.now = max(b.now, now)
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -211,36 +211,36 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 	if from == 0 {
 		from = math.MaxInt
 	}
-	for n := 0; n < lookVisits && len(found) < limit; n++ {
+	for n := 0; n < lookVisits && len(letters) < limit; n++ {
 		l := k.letters.lastBefore(from)
 		if l == nil {
 			break
 		}
 		n += len(l.Reason.Text) / reasonVisit
 		if from = l.Number; q.matches(b, &l.DeadLetter) {
-			found = append(found, &l.DeadLetter)
+			letters = append(letters, &l.DeadLetter)
 		}
 	}
 	if k.letters.lastBefore(from) == nil {
-		return found, -1
+		return letters, -1
 	}
-	return found, from
+	return letters, from
 }
 
-// Revive submits the dead letter with this id and number again, as a detached job, and forgets
+// ResubmitLetter submits the dead letter with this id and number again, as a detached job, and forgets
 // the letter. Number 0 means the oldest letter with the id. It returns UnknownID if there is no
 // such letter, or else why the job was refused.
-func (b *Broker) Revive(now int64, name, id []byte, number int) ([]Effect, Code, Reason) {
+func (b *Broker) ResubmitLetter(now int64, name, id []byte, number int) ([]Effect, Code, Reason) {
 	b.begin(now)
 	k, l := b.findLetter(name, id, number)
 	if l == nil {
-		return b.end(), UnknownID, Reason{Why: NoLetter}
+		return b.end(), UnknownID, Reason{Why: WhyNoLetter}
 	}
 	c, reason := b.resubmit(k, l)
 	return b.end(), c, reason
 }
 
-// DropLetter forgets the dead letter that Revive would submit, and reports whether there
+// DropLetter forgets the dead letter that ResubmitLetter would submit, and reports whether there
 // was one.
 func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, bool) {
 	b.begin(now)
@@ -291,20 +291,20 @@ type LetterWalk struct {
 	LetterFilter
 	// Limit bounds how many letters it handles; 0 means all.
 	Limit int
-	// Done counts the letters that were submitted again or forgotten, Refused those
+	// Handled counts the letters that were submitted again or forgotten, Refused those
 	// that were refused. Reason is the reason of the first refusal.
-	Done, Refused int
-	Reason        Reason
-	started       bool
-	next, last    int // the numbers to continue from and to end at
+	Handled, Refused int
+	Reason           Reason
+	started          bool
+	next, last       int // the numbers to continue from and to end at
 }
 
 // maxWalkLetters bounds how many letters one piece of a LetterWalk handles.
 const maxWalkLetters = 64
 
 // WalkLetters handles one piece of a LetterWalk: it submits the letters again, like
-// Revive, or forgets them. It reports whether there is more to do.
-func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
+// ResubmitLetter, or forgets them. It reports whether there is more to do.
+func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, resubmit bool) (fx []Effect, more bool) {
 	b.begin(now)
 	if !w.started {
 		w.started, w.last = true, b.deadLetters.lastNumber
@@ -315,7 +315,7 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 			return b.end(), false
 		}
 		l := k.letters.firstFrom(w.next)
-		if l == nil || l.Number > w.last || w.Limit > 0 && w.Done+w.Refused == w.Limit {
+		if l == nil || l.Number > w.last || w.Limit > 0 && w.Handled+w.Refused == w.Limit {
 			return b.end(), false
 		}
 		w.next = l.Number + 1
@@ -326,13 +326,13 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 		n += lookVisits / maxWalkLetters
 		var c Code
 		var reason Reason
-		if again {
+		if resubmit {
 			c, reason = b.resubmit(k, l)
 		} else {
 			b.deadLetters.drop(b, k, l)
 		}
 		if c == 0 {
-			w.Done++
+			w.Handled++
 		} else if w.Refused++; w.Refused == 1 {
 			w.Reason = reason
 		}

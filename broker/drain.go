@@ -11,30 +11,30 @@ func (b *Broker) Draining() bool { return b.draining }
 // JobCount returns how many jobs are delayed, queued or running.
 func (b *Broker) JobCount() uint64 { return b.totals.Delayed + b.totals.Queued + b.totals.Running }
 
-// maxExpelJobs bounds the jobs that one Expel ends.
-const maxExpelJobs = 1024
+// maxLeftovers bounds the jobs that one Expel ends.
+const maxLeftovers = 1024
 
-// Expel ends jobs that are left after a drain, a bounded number of them; their submitters get
+// EndLeftovers ends jobs that are left after a drain, a bounded number of them; their submitters get
 // Draining. It returns false when no job is left.
-func (b *Broker) Expel(now int64) ([]Effect, bool) {
+func (b *Broker) EndLeftovers(now int64) ([]Effect, bool) {
 	b.begin(now)
-	b.draining, b.expelling = true, true
+	b.draining, b.endsLeftovers = true, true
 	n := 0
-	b.expelNext = b.jobs.Walk(b.expelNext, math.MaxInt, func(r uint32, j *job) bool {
-		if j.state != stFree && j.state <= stRunning && !b.abandoned(j) {
-			b.endExpelled(r, j)
+	b.nextLeftover = b.jobs.Walk(b.nextLeftover, math.MaxInt, func(r uint32, j *job) bool {
+		if j.state != stateFree && j.state <= stateRunning && !b.isAbandoned(j) {
+			b.endLeftover(r, j)
 			n++
 		}
-		return n < maxExpelJobs
+		return n < maxLeftovers
 	})
-	return b.end(), b.expelNext >= 0
+	return b.end(), b.nextLeftover >= 0
 }
 
-func (b *Broker) endExpelled(r uint32, j *job) {
+func (b *Broker) endLeftover(r uint32, j *job) {
 	h := b.holdingOf(j)
-	if j.state == stRunning {
+	if j.state == stateRunning {
 		w := b.workerOf(j)
-		unwanted := b.unwanted(j)
+		unwanted := b.isUnwanted(j)
 		// The run becomes overdue, so that later frames of this worker about it have no effect.
 		b.addOverdue(w, b.id(j))
 		b.stopRun(w, h, r, j)
@@ -45,5 +45,5 @@ func (b *Broker) endExpelled(r uint32, j *job) {
 	} else {
 		b.leaveQueue(r, j)
 	}
-	b.endJob(r, j, &lastFrame{code: Draining, reason: Reason{Why: Stopped}})
+	b.endJob(r, j, &lastFrame{code: Draining, reason: Reason{Why: WhyStopped}})
 }

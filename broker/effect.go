@@ -44,9 +44,9 @@ const (
 type Effect struct {
 	Op   Op
 	Code Code
-	// Stable reports that nobody writes to Body again, so that it may be used after the next
+	// StableBody reports that nobody writes to Body again, so that it may be used after the next
 	// command without a copy.
-	Stable bool
+	StableBody bool
 	// State is set only in the OpOK of an attach: the state of the job.
 	State state
 	// CreditSpent reports that this job has used up the worker's credit.
@@ -107,7 +107,7 @@ func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
 }
 
 func (b *Broker) toSubmitter(op Op, h *holding, r uint32, j *job) *Effect {
-	e := b.effect(op, h.sub.id, b.id(j))
+	e := b.effect(op, h.submitter.id, b.id(j))
 	if j.flags&flagBorrowed != 0 {
 		e.Run = outcomeNumber(r, j)
 	}

@@ -10,7 +10,7 @@ import (
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	if sub := b.submitter(p); sub != nil {
 		if h, r, _ := b.findOwn(sub, id); r != 0 {
-			return h.kind.name
+			return h.jobType.name
 		}
 	}
 	return nil
@@ -21,24 +21,24 @@ type JobInfo struct {
 	ID, Type []byte
 	// State is delayed, queued, running or, for a kept outcome, ended.
 	State string
-	// Unwanted reports that the job runs, but nobody waits for it.
-	Unwanted bool
-	Priority int64
-	Attempts int
-	Retries  int
-	Bytes    int
-	Age      time.Duration
+	// IsUnwanted reports that the job runs, but nobody waits for it.
+	IsUnwanted bool
+	Priority   int64
+	Attempts   int
+	Retries    int
+	Bytes      int
+	Age        time.Duration
 	// InState is how long it has been in this state.
 	InState time.Duration
-	// Due is the time until the job's timer fires, if the job has one: the end of a delay, the
-	// timeout of a run or the deadline. Expires is the time until its deadline, if it has one.
-	Due       time.Duration
-	Expires   time.Duration
-	Detached  bool
-	Keep      time.Duration // how long its outcome is kept, 0 for not at all
-	Submitter Peer
-	Worker    Peer
-	Broker    string // the worker's name if the worker is another broker
+	// DueIn is the time until the job's timer fires, if the job has one: the end of a delay, the
+	// timeout of a run or the deadline. ExpiresIn is the time until its deadline, if it has one.
+	DueIn      time.Duration
+	ExpiresIn  time.Duration
+	IsDetached bool
+	KeepTime   time.Duration // how long its outcome is kept, 0 for not at all
+	Submitter  Peer
+	Worker     Peer
+	Broker     string // the worker's name if the worker is another broker
 	// Releases is how often workers gave the job back.
 	Releases int
 	// Groups are the groups of the job. HeldBy is the group that holds the job back, HeldRule
@@ -50,8 +50,8 @@ type JobInfo struct {
 	Hold      Hold
 	DelayLeft time.Duration
 	Limits    TypeLimits
-	// Outcome says how an ended job ended. Reason says why the job has no answer.
-	Outcome Outcome
+	// EndKind says how an ended job ended. Reason says why the job has no answer.
+	EndKind EndKind
 	Reason  Reason
 }
 
@@ -66,7 +66,7 @@ const (
 	HeldByConcurrency
 	HeldByRate
 	HeldForWorker     // no worker serves its type
-	HeldByLeaving     // all workers that serve its type have left
+	HeldByLeftWorkers // all workers that serve its type have left
 	HeldByBusyWorkers // all workers of its type are busy
 )
 
@@ -82,41 +82,41 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 
 func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	h := b.holdingOf(j)
-	k := h.kind
+	k := h.jobType
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: b.priority(j), Limits: k.limits,
 		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(r, j)),
-		Age: b.Since(j.submittedAt), InState: b.Since(b.stateSince(j)), Detached: j.flags&flagDetached != 0,
+		Age: b.Since(j.submittedAt), InState: b.Since(b.stateSince(j)), IsDetached: j.flags&flagDetached != 0,
 	}
 	x.Groups = h.queue.groupSet.names()
-	if h.sub != nil && !h.sub.lost {
-		x.Submitter = h.sub.id
+	if h.submitter != nil && !h.submitter.isLost {
+		x.Submitter = h.submitter.id
 	}
 	if j.timing != 0 {
 		t := b.timing(j)
 		x.Releases = int(t.releases)
-		if x.Keep = time.Duration(t.keepTime); t.pos >= 0 {
-			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
+		if x.KeepTime = time.Duration(t.keepTime); t.pos >= 0 {
+			x.DueIn = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
-		if t.deadline != 0 && j.state != stEnded {
-			x.Expires = time.Duration(max(1, t.deadline-b.now))
+		if t.deadline != 0 && j.state != stateEnded {
+			x.ExpiresIn = time.Duration(max(1, t.deadline-b.now))
 		}
 	}
 	x.State = j.state.String()
 	switch {
-	case j.state == stDelayed:
+	case j.state == stateDelayed:
 		t := b.timing(j)
 		x.Hold, x.DelayLeft = HeldByDelay, time.Duration(t.delayUntil-b.now)
 		if t.deadline != 0 && t.deadline <= t.delayUntil {
 			x.Hold = HeldBeyondDeadline
 		}
-	case j.state == stRunning:
-		x.Unwanted = b.unwanted(j)
+	case j.state == stateRunning:
+		x.IsUnwanted = b.isUnwanted(j)
 		w := b.workerOf(j)
 		x.Worker, x.Broker = w.id, w.name
-	case j.state == stEnded:
+	case j.state == stateEnded:
 		l := b.loadOutcome(r, j)
-		x.Outcome, x.Reason = outcomeOf(l.code), l.reason
+		x.EndKind, x.Reason = endKindOf(l.code), l.reason
 	default:
 		if g := h.queue.shutGroup(); g != nil {
 			cause, _ := b.shutCause(g)
@@ -136,7 +136,7 @@ func (b *Broker) JobContent(id []byte) (body, headers []byte) {
 	if r == 0 {
 		return nil, nil
 	}
-	if j.state == stEnded && b.timing(j).code != 0 {
+	if j.state == stateEnded && b.timing(j).code != 0 {
 		return nil, nil
 	}
 	if body = b.body(r, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
@@ -158,7 +158,7 @@ func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
 	case k.workers == k.borrowers && k.firstPair == 0:
 		return HeldForWorker
 	case !b.hasWorkers(k):
-		return HeldByLeaving
+		return HeldByLeftWorkers
 	}
 	return HeldByBusyWorkers
 }

@@ -2,11 +2,11 @@ package broker
 
 // TypeUse is everything that keeps a type from being forgotten.
 type TypeUse struct {
-	// Workers reports whether workers have joined with the type's name; patterns do not count.
-	Workers bool
-	// Paused and HasSettings report what operators have set; HasSettings means that the type has
+	// HasWorkers reports whether workers have joined with the type's name; patterns do not count.
+	HasWorkers bool
+	// IsPaused and HasSettings report what operators have set; HasSettings means that the type has
 	// limits or is fair.
-	Paused, HasSettings bool
+	IsPaused, HasSettings bool
 	// Running counts the runs of its jobs, and of other brokers' jobs that run here.
 	Running int
 	// Waiting, Letters and Outcomes count what else the type holds: delayed and queued jobs, dead
@@ -15,7 +15,9 @@ type TypeUse struct {
 }
 
 // isActive reports whether workers, settings or running jobs keep the type from being forgotten.
-func (u *TypeUse) isActive() bool { return u.Workers || u.Paused || u.HasSettings || u.Running > 0 }
+func (u *TypeUse) isActive() bool {
+	return u.HasWorkers || u.IsPaused || u.HasSettings || u.Running > 0
+}
 
 // Discardable reports whether only jobs and records, which can be discarded, keep the type from being
 // forgotten.
@@ -30,12 +32,12 @@ func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
 	if k == nil {
 		return u, false
 	}
-	return k.use(), true
+	return k.currentUse(), true
 }
 
-func (k *jobType) use() TypeUse {
+func (k *jobType) currentUse() TypeUse {
 	return TypeUse{
-		Workers: k.workers+k.namingPools > 0, Paused: k.paused, HasSettings: k.hasSettings(), Running: int(k.Running) + int(k.borrowedRuns),
+		HasWorkers: k.workers+k.namingPools > 0, IsPaused: k.paused, HasSettings: k.hasSettings(), Running: int(k.Running) + int(k.borrowedRuns),
 		Waiting: int(k.Delayed + k.Queued), Letters: k.letters.n, Outcomes: int(k.outcomes),
 	}
 }
@@ -65,7 +67,7 @@ func (b *Broker) ForgetType(now int64, f *ForgetRequest) (fx []Effect, more bool
 		f.Use = TypeUse{}
 		return b.end(), false
 	}
-	f.Use = k.use()
+	f.Use = k.currentUse()
 	switch {
 	case f.Use.isActive() || !f.Discard && !f.Use.isUnused():
 		return b.end(), false
@@ -99,16 +101,16 @@ func (b *Broker) ForgetType(now int64, f *ForgetRequest) (fx []Effect, more bool
 
 // discard ends a waiting job of a type that is to be forgotten, or forgets a kept outcome.
 func (b *Broker) discard(f *ForgetRequest, r uint32, j *job) {
-	if j.state == stEnded {
+	if j.state == stateEnded {
 		b.forgetOutcome(r, j)
 		f.Outcomes++
 		return
 	}
 	h := b.holdingOf(j)
 	b.leaveQueue(r, j)
-	l := &lastFrame{code: Cancelled, reason: Reason{Why: TypeForgotten}}
+	l := &lastFrame{code: Cancelled, reason: Reason{Why: WhyTypeForgotten}}
 	b.sendLastFrame(h, r, j, l)
-	b.countEnd(h, r, j, OutDiscarded, &l.reason, 0)
+	b.countEnd(h, r, j, EndDiscarded, &l.reason, 0)
 	b.freeEnded(h, r, j)
 	f.Waiting++
 }

@@ -12,9 +12,9 @@ import (
 // group is a name that jobs of any types can share. It exists while a job is in it, a
 // rate still counts jobs that it let through, or a queue may use it again.
 type group struct {
-	number uint32
-	name   []byte
-	sets   int // how many groupSets contain it
+	number   uint32
+	name     []byte
+	setCount int // how many groupSets contain it
 	// waiting and running count its jobs.
 	waiting, running int
 	limits           []limit
@@ -41,15 +41,15 @@ type limit struct {
 // groupSet is the set of groups of a job, in order. All queues with the
 // same set share one record. It is nil for a job without groups.
 type groupSet struct {
-	number uint32
-	groups []*group
-	queues int // how many queues have this set
-	bytes  int64
+	number     uint32
+	groups     []*group
+	queueCount int // how many queues have this set
+	bytes      int64
 }
 
 const groupSize, groupSetSize = int64(unsafe.Sizeof(group{})) + 64, int64(unsafe.Sizeof(groupSet{})) + 64
 
-func (s *groupSet) all() []*group {
+func (s *groupSet) allGroups() []*group {
 	if s == nil {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *groupSet) all() []*group {
 
 // shutGroup returns the first group of the set that is shut, or nil.
 func (s *groupSet) shutGroup() *group {
-	for _, g := range s.all() {
+	for _, g := range s.allGroups() {
 		if g.shut {
 			return g
 		}
@@ -96,12 +96,12 @@ func (s *groupSet) hasKey(key []byte) bool {
 
 // has reports whether a group with this name is in the set.
 func (s *groupSet) has(name []byte) bool {
-	return slices.ContainsFunc(s.all(), func(g *group) bool { return bytes.Equal(g.name, name) })
+	return slices.ContainsFunc(s.allGroups(), func(g *group) bool { return bytes.Equal(g.name, name) })
 }
 
 // names returns the names of the groups.
 func (s *groupSet) names() (names [][]byte) {
-	for _, g := range s.all() {
+	for _, g := range s.allGroups() {
 		names = append(names, g.name)
 	}
 	return names
@@ -122,7 +122,7 @@ func (b *Broker) groupSetFor(names [][]byte) *groupSet {
 	s := &groupSet{}
 	for _, name := range names {
 		g := b.groupFor(name)
-		g.sets++
+		g.setCount++
 		s.groups = append(s.groups, g)
 		s.bytes += int64(len(name))
 	}
@@ -136,7 +136,7 @@ func (b *Broker) dropSet(s *groupSet) {
 	b.groupSetIndex.Remove(b.groupSetIndex.Hash(b.scratch), s.number+1)
 	b.groupSets.Drop(s.number)
 	for _, g := range s.groups {
-		g.sets--
+		g.setCount--
 		b.updateGroup(g)
 	}
 }
@@ -146,7 +146,7 @@ func (b *Broker) groupFor(name []byte) *group {
 		return g
 	}
 	g := &group{name: append([]byte(nil), name...), timerPos: -1, openPos: -1}
-	g.parked = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
+	g.parked = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
 	b.groupNames += int64(len(name))
 	g.number = b.groups.Add(g)
 	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.number+1)
@@ -168,14 +168,14 @@ func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason
 	if limit <= 0 || len(names) == 0 {
 		return reason
 	}
-	n := b.groupsCounted
+	n := b.countedGroups
 	for _, name := range names {
 		if g := b.findGroup(name); g == nil || !g.counted {
 			n++
 		}
 	}
 	if n > limit {
-		for _, g := range leaving.all() {
+		for _, g := range leaving.allGroups() {
 			kept := slices.ContainsFunc(names, func(name []byte) bool { return bytes.Equal(name, g.name) })
 			if !kept && g.waiting+g.running == 1 && g.ratesResetAt() <= b.now {
 				n--
@@ -183,14 +183,14 @@ func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason
 		}
 	}
 	if n > limit {
-		reason = Reason{Why: TooManyGroups, Have: int64(b.groupsCounted)}
+		reason = Reason{Why: WhyTooManyGroups, Have: int64(b.countedGroups)}
 	}
 	return reason
 }
 
 // countJobs adds to the numbers of waiting and running jobs of each group of a set.
 func (b *Broker) countJobs(s *groupSet, waiting, running int) {
-	for _, g := range s.all() {
+	for _, g := range s.allGroups() {
 		before := g.waiting
 		g.waiting, g.running = g.waiting+waiting, g.running+running
 		if running != 0 || before == 0 || g.waiting == 0 {
@@ -201,7 +201,7 @@ func (b *Broker) countJobs(s *groupSet, waiting, running int) {
 
 // countRun counts a run in each group of a set and takes a token from each of their rates.
 func (b *Broker) countRun(s *groupSet) {
-	for _, g := range s.all() {
+	for _, g := range s.allGroups() {
 		g.running++
 		for i := range g.limits {
 			l := &g.limits[i]
@@ -213,7 +213,7 @@ func (b *Broker) countRun(s *groupSet) {
 
 // refundGroups gives back the tokens of a job that was handed out at startedAt.
 func (b *Broker) refundGroups(s *groupSet, startedAt int64) {
-	for _, g := range s.all() {
+	for _, g := range s.allGroups() {
 		for i := range g.limits {
 			l := &g.limits[i]
 			l.undoTake(b.now, startedAt, &l.rule.pace)
@@ -268,13 +268,13 @@ func (b *Broker) updateGroup(g *group) {
 	}
 	if counted != g.counted {
 		if g.counted = counted; counted {
-			b.groupsCounted++
+			b.countedGroups++
 		} else {
-			b.groupsCounted--
+			b.countedGroups--
 		}
 	}
 	b.setGroupTimer(g, at)
-	if !counted && g.sets == 0 {
+	if !counted && g.setCount == 0 {
 		g.parked.Release()
 		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.number+1)
 		b.groupNames -= int64(len(g.name))
@@ -296,5 +296,5 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 // groupBytes returns the size of all groups, with their sets, tenants and held queues.
 func (b *Broker) groupBytes() int64 {
 	return int64(b.groups.Len())*groupSize + b.groupNames + b.limitSlots*int64(unsafe.Sizeof(limit{})) + int64(b.groupSets.Len())*groupSetSize +
-		int64(b.tenants.Len())*tenantSize + int64(b.held.Len())*heldQueuesSize
+		int64(b.tenants.Len())*tenantSize + int64(b.heldQueues.Len())*heldQueuesSize
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestHeldBackCost: once the scheduler has set aside the jobs that a group holds back, they cost
+// TestHeldBackJobsCostOthersNothing: once the scheduler has set aside the jobs that a group holds back, they cost
 // other jobs nothing.
-func TestHeldBackCost(t *testing.T) {
+func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 	n := scaleDown(30_000, 300)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
@@ -27,7 +27,7 @@ func TestHeldBackCost(t *testing.T) {
 		if last := fx[len(fx)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
 			t.Fatalf("after job %d: %+v", i, last)
 		}
-		looks = max(looks, b.examined)
+		looks = max(looks, b.examinedCount)
 	}
 	if looks > 4 {
 		t.Errorf("one answer had %d things looked at", looks)
@@ -44,12 +44,12 @@ func TestHeldBackCost(t *testing.T) {
 	b.Join(0, w, &JoinRequest{Type: []byte("t")})
 	b.Submit(0, s, &Submission{ID: []byte("free"), Type: []byte("t"), Body: []byte("1"), NoAck: true})
 	handed, ticks := false, 0
-	for ; b.Next() <= 0; ticks++ {
+	for ; b.NextTick() <= 0; ticks++ {
 		for _, e := range b.Tick(0) {
 			handed = handed || e.Op == OpJob && string(e.ID) == "free"
 		}
-		if b.examined > maxExamined || ticks > n {
-			t.Fatalf("%d looks in one tick, %d ticks", b.examined, ticks)
+		if b.examinedCount > maxExamined || ticks > n {
+			t.Fatalf("%d looks in one tick, %d ticks", b.examinedCount, ticks)
 		}
 	}
 	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
@@ -57,9 +57,9 @@ func TestHeldBackCost(t *testing.T) {
 	}
 }
 
-// TestUnusedHoldingMemory: the memory kept for groups without jobs stays within its bound, causes no
+// TestUnusedHoldingMemoryIsBounded: the memory kept for groups without jobs stays within its bound, causes no
 // refusal, and keeps no type in use.
-func TestUnusedHoldingMemory(t *testing.T) {
+func TestUnusedHoldingMemoryIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		cfg    Config
@@ -96,7 +96,7 @@ func TestUnusedHoldingMemory(t *testing.T) {
 			if _, counted := b.Load(); counted > c.limit {
 				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.limit)
 			}
-			if kept := heapInUse() - before; !InvariantsEnabled && !racing && kept > 2*c.limit+2<<20 {
+			if kept := heapInUse() - before; !InvariantsEnabled && !raceDetectorOn && kept > 2*c.limit+2<<20 {
 				t.Errorf("%d bytes are kept", kept)
 			}
 			runtime.KeepAlive(b)
@@ -104,8 +104,8 @@ func TestUnusedHoldingMemory(t *testing.T) {
 	}
 }
 
-// TestGroupLifetimes: very many groups leave no memory behind.
-func TestGroupLifetimes(t *testing.T) {
+// TestGoneGroupsLeaveNoMemory: very many groups leave no memory behind.
+func TestGoneGroupsLeaveNoMemory(t *testing.T) {
 	n := scaleDown(50_000, 300)
 	before := heapInUse()
 	b := New(Config{MaxGroups: n})
@@ -119,7 +119,7 @@ func TestGroupLifetimes(t *testing.T) {
 				t.Fatalf("job %d: %+v", i, fx[0])
 			}
 		}
-		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != TooManyGroups {
+		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != WhyTooManyGroups {
 			t.Fatalf("a group too many: %+v", fx[0])
 		}
 		if round == 0 {
@@ -137,7 +137,7 @@ func TestGroupLifetimes(t *testing.T) {
 			longest = max(longest, time.Since(begin))
 		}
 		timed(func() { b.RemovePeer(int64(round), s) })
-		for b.Next() <= int64(round)+1000 {
+		for b.NextTick() <= int64(round)+1000 {
 			timed(func() { b.Tick(int64(round) + 1000) })
 		}
 		t.Logf("%d groups went, the longest step took %v", n, longest)
@@ -149,7 +149,7 @@ func TestGroupLifetimes(t *testing.T) {
 	for b.unusedHoldings.Len() > 0 {
 		b.dropHolding(b.unusedHoldings.First())
 	}
-	if n := []int{b.groups.Len(), b.groupSets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.held.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
+	if n := []int{b.groups.Len(), b.groupSets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.heldQueues.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
 		t.Errorf("groups, sets, queues, holdings, tenants, held queues, bytes and timers are left: %v", n)
 	}
 	if kept := heapInUse() - before; kept > 8<<20 {
@@ -157,9 +157,9 @@ func TestGroupLifetimes(t *testing.T) {
 	}
 }
 
-// TestFairToggle: however often a type becomes fair and stops being fair, its queues
+// TestFairTogglesConvertQueues: however often a type becomes fair and stops being fair, its queues
 // are soon converted.
-func TestFairToggle(t *testing.T) {
+func TestFairTogglesConvertQueues(t *testing.T) {
 	b := New(Config{})
 	p := b.AddSubmitter()
 	const queues = choreSteps
@@ -172,7 +172,7 @@ func TestFairToggle(t *testing.T) {
 		}
 	}
 	ticks := 0
-	for ; b.Next() <= 0 && ticks <= 100; ticks++ {
+	for ; b.NextTick() <= 0 && ticks <= 100; ticks++ {
 		b.Tick(0)
 	}
 	if ticks > 4*queues/choreSteps+1 {

@@ -10,53 +10,53 @@ import (
 // It exists as long as a queue refers to it. It is parked, in group.parked, or open, in the line
 // of its type.
 type heldQueues struct {
-	number uint32
-	pos    int32 // position in kind.line if open, in group.parked if not; -1 if in neither
-	open   bool
-	kind   *jobType
-	group  *group
+	number  uint32
+	pos     int32 // position in jobType.line if open, in group.parked if not; -1 if in neither
+	open    bool
+	jobType *jobType
+	group   *group
 	// queues orders the queues by their best jobs. In a fair type it orders them by the last
 	// turns of their tenants, as these were when the queue was put here, and byBestJob orders
 	// them by their best jobs.
 	queues, byBestJob container.Heap
 	refs              int                        // how many queues refer to it
-	parkedLink        container.Link[heldQueues] // in kind.parked
+	parkedLink        container.Link[heldQueues] // in jobType.parked
 }
 
 const heldQueuesSize = int64(unsafe.Sizeof(heldQueues{})) + 96
 
 // attachHeld puts a queue among the held queues of a group, creating these if they do not exist.
 func (b *Broker) attachHeld(q *queue, g *group) {
-	hq := q.kind.held[g]
+	hq := q.jobType.heldQueues[g]
 	if hq == nil {
-		hq = &heldQueues{kind: q.kind, group: g, pos: -1}
-		hq.queues = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
-		hq.byBestJob = container.Heap{SetPos: b.setPos.bestJob, Bytes: &b.heapBytes}
-		hq.number = b.held.Add(hq)
-		if q.kind.held == nil {
-			q.kind.held = map[*group]*heldQueues{}
+		hq = &heldQueues{jobType: q.jobType, group: g, pos: -1}
+		hq.queues = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
+		hq.byBestJob = container.Heap{SetPos: b.posSetters.bestJob, Bytes: &b.heapBytes}
+		hq.number = b.heldQueues.Add(hq)
+		if q.jobType.heldQueues == nil {
+			q.jobType.heldQueues = map[*group]*heldQueues{}
 		}
-		q.kind.held[g] = hq
+		q.jobType.heldQueues[g] = hq
 	}
 	hq.refs++
 	b.detachHeld(q)
-	q.held = hq
+	q.heldIn = hq
 }
 
 // detachHeld removes a queue that is in no heap from its held queues.
 func (b *Broker) detachHeld(q *queue) {
-	hq := q.held
+	hq := q.heldIn
 	if hq == nil {
 		return
 	}
-	q.held = nil
+	q.heldIn = nil
 	if hq.refs--; hq.refs == 0 {
 		hq.queues.Release()
 		hq.byBestJob.Release()
-		if delete(hq.kind.held, hq.group); len(hq.kind.held) == 0 {
-			hq.kind.held = nil
+		if delete(hq.jobType.heldQueues, hq.group); len(hq.jobType.heldQueues) == 0 {
+			hq.jobType.heldQueues = nil
 		}
-		b.held.Drop(hq.number)
+		b.heldQueues.Drop(hq.number)
 	}
 }
 
@@ -67,14 +67,14 @@ func (b *Broker) rankHeld(hq *heldQueues) {
 		x = *hq.byBestJob.Top()
 	}
 	if x.Ref = hq.number | refHeld; hq.open {
-		rankEntry(&hq.kind.line, hq.pos, hq.queues.Len(), x)
+		rankEntry(&hq.jobType.line, hq.pos, hq.queues.Len(), x)
 		return
 	}
 	rankEntry(&hq.group.parked, hq.pos, hq.queues.Len(), x)
 	if in := hq.pos >= 0; in && !hq.parkedLink.InRing() {
-		hq.kind.parked.Push(&hq.parkedLink, hq)
+		hq.jobType.parked.Push(&hq.parkedLink, hq)
 	} else if !in && hq.parkedLink.InRing() {
-		hq.kind.parked.Remove(&hq.parkedLink)
+		hq.jobType.parked.Remove(&hq.parkedLink)
 	}
 	b.rankOpenGroup(hq.group)
 }
@@ -83,11 +83,11 @@ func (b *Broker) rankHeld(hq *heldQueues) {
 func (b *Broker) moveHeld(hq *heldQueues, open bool) {
 	h := &hq.group.parked
 	if hq.open {
-		h = &hq.kind.line
+		h = &hq.jobType.line
 	}
 	h.Remove(hq.pos)
 	if hq.pos, hq.open = -1, open; open {
-		hq.kind.parked.Remove(&hq.parkedLink)
+		hq.jobType.parked.Remove(&hq.parkedLink)
 		b.rankOpenGroup(hq.group)
 	}
 	b.rankHeld(hq)
@@ -106,7 +106,7 @@ func (b *Broker) openHeld(k *jobType) {
 		return
 	}
 	for i := 0; i < b.openGroups.Len(); i++ {
-		if hq := k.held[b.groups.At(b.openGroups.At(i).Ref)]; hq != nil && hq.parkedLink.InRing() {
+		if hq := k.heldQueues[b.groups.At(b.openGroups.At(i).Ref)]; hq != nil && hq.parkedLink.InRing() {
 			b.moveHeld(hq, true)
 			i = -1 // moveHeld has changed the heap
 		}
@@ -151,7 +151,7 @@ func (b *Broker) mustOpenHeld() bool {
 // that it is in.
 func (b *Broker) openBestHeld() {
 	g := b.groups.At(b.openGroups.Top().Ref)
-	hq := b.held.At(g.parked.Top().Ref &^ refHeld)
+	hq := b.heldQueues.At(g.parked.Top().Ref &^ refHeld)
 	b.moveHeld(hq, true)
-	b.markTouched(hq.kind)
+	b.markTouched(hq.jobType)
 }

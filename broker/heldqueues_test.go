@@ -7,9 +7,9 @@ import (
 	"gloom/broker"
 )
 
-// TestHeldBack: a group holds back jobs in more types than one command may look at. The command
+// TestGroupHoldsBackManyTypes: a group holds back jobs in more types than one command may look at. The command
 // may reach its bound between choosing a type and handing out its job.
-func TestHeldBack(t *testing.T) {
+func TestGroupHoldsBackManyTypes(t *testing.T) {
 	if broker.InvariantsEnabled {
 		t.Skip("the sweeps make a command with so many types take long")
 	}

@@ -53,4 +53,4 @@ func (b *Broker) Groups(limit int) []GroupInfo {
 }
 
 // Forgotten returns the counts of types that have been forgotten.
-func (b *Broker) Forgotten() Ledger { return b.forgotten }
+func (b *Broker) Forgotten() Ledger { return b.forgottenTotals }

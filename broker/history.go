@@ -27,78 +27,78 @@ const (
 	maxLosses = 4096
 )
 
-// Outcome is how a job or a run has ended.
-type Outcome uint8
+// EndKind is how a job or a run has ended.
+type EndKind uint8
 
-// Outcomes of jobs, followed by outcomes that only runs have.
+// The ways in which jobs end, followed by those in which only runs end.
 const (
-	OutAnswered Outcome = iota
-	OutFailed
-	OutCancelled
-	OutExpired
-	OutDiscarded
-	OutLost
-	OutTimedOut
-	OutReleased
+	EndAnswered EndKind = iota
+	EndFailed
+	EndCancelled
+	EndExpired
+	EndDiscarded
+	EndLost
+	EndTimedOut
+	EndReleased
 )
 
-var outcomeNames = []string{"answered", "failed", "cancelled", "expired", "discarded", "lost", "timed_out", "released"}
+var endNames = []string{"answered", "failed", "cancelled", "expired", "discarded", "lost", "timed_out", "released"}
 
-// JobOutcomes are the names of the outcomes of jobs.
-var JobOutcomes = outcomeNames[:OutLost]
+// JobEnds are the names of the ways in which jobs end.
+var JobEnds = endNames[:EndLost]
 
-func (o Outcome) String() string { return outcomeNames[o] }
+func (o EndKind) String() string { return endNames[o] }
 
-// outcomeOf returns the outcome of a job whose last frame has this code.
-func outcomeOf(c Code) Outcome {
+// endKindOf returns how a job has ended whose last frame has this code.
+func endKindOf(c Code) EndKind {
 	switch c {
 	case 0:
-		return OutAnswered
+		return EndAnswered
 	case Cancelled:
-		return OutCancelled
+		return EndCancelled
 	case Expired:
-		return OutExpired
+		return EndExpired
 	}
-	return OutFailed
+	return EndFailed
 }
 
-// noRun is the value of historyEntry.started for a job that no run ended.
+// noRun is the value of historyEntry.startedAt for a job that no run ended.
 const noRun = -1
 
 // historyEntry is a record of the history. Its text consists of the id, the name of the type,
 // the name of the broker that the run was lent to, the names of the groups, each after its
 // length in two bytes, and the reason's text.
 type historyEntry struct {
-	submitted, ended int64
-	started          int64 // when the run, or the run that ended the job, began; noRun if none ended it
-	submitter        Peer
-	worker           Peer
-	// prevRun is the position of the job's previous record: its latest run that did not end it.
-	// For a lost run, prevLost is the position of the previous lost run, of whatever job. 0
+	submittedAt, endedAt int64
+	startedAt            int64 // when the run, or the run that ended the job, began; noRun if none ended it
+	submitter            Peer
+	worker               Peer
+	// prevRunPos is the position of the job's previous record: its latest run that did not end it.
+	// For a lost run, prevLostPos is the position of the previous lost run, of whatever job. 0
 	// means none.
-	prevRun, prevLost    int64
-	limit                int64 // Reason.Limit
-	job, arrival         uint32
-	bodySize, answerSize uint32 // bytes of the body and of the answer
-	idLen, typeLen       uint16
-	brokerLen            uint16
-	attempts             uint16
-	groups               uint8
-	outcome              Outcome
-	why                  Why
-	isRun                bool
-	brokerLost           bool // the broker that ran the job was lost, not only the run
+	prevRunPos, prevLostPos int64
+	limit                   int64 // Reason.Limit
+	job, arrival            uint32
+	bodySize, answerSize    uint32 // bytes of the body and of the answer
+	idLen, typeLen          uint16
+	brokerLen               uint16
+	attempts                uint16
+	groups                  uint8
+	endKind                 EndKind
+	why                     Why
+	isRun                   bool
+	brokerLost              bool // the broker that ran the job was lost, not only the run
 }
 
 // addRecord adds a record about job r. x has the fields that are not those of the job: started,
-// worker, prevLost, answerSize, outcome, isRun and brokerLost.
+// worker, prevLostPos, answerSize, endKind, isRun and brokerLost.
 func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *Reason, x historyEntry) {
-	id, name, reasonText := b.id(j), h.kind.name, reason.Text
+	id, name, reasonText := b.id(j), h.jobType.name, reason.Text
 	if len(reasonText) > maxReasonText {
 		reasonText = strings.ToValidUTF8(reasonText[:maxReasonText-len("…")], "") + "…"
 	}
 	n := len(id) + len(name) + len(broker) + len(reasonText)
-	groups := h.queue.groupSet.all()
+	groups := h.queue.groupSet.allGroups()
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}
@@ -113,28 +113,28 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 		}
 		copy(text, reasonText)
 	}
-	if x.submitter = h.origin; h.sub != nil {
-		x.submitter = h.sub.id
+	if x.submitter = h.origin; h.submitter != nil {
+		x.submitter = h.submitter.id
 	}
 	if j.timing != 0 {
-		x.prevRun = b.timing(j).lastRun
+		x.prevRunPos = b.timing(j).lastRunPos
 	}
-	x.submitted, x.ended, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
+	x.submittedAt, x.endedAt, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
 	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(len(b.body(r, j)))
 	*entry = x
 }
 
 // recordEnd records the end of job j. answer is the length of its answer.
-func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason *Reason, answer int) {
+func (b *Broker) recordEnd(h *holding, r uint32, j *job, kind EndKind, reason *Reason, answer int) {
 	if b.cfg.History <= 0 {
 		return
 	}
-	x, broker := historyEntry{started: noRun, outcome: outcome, answerSize: uint32(answer)}, ""
+	x, broker := historyEntry{startedAt: noRun, endKind: kind, answerSize: uint32(answer)}, ""
 	// The run of a job that expires while it runs has been recorded already.
-	if j.state == stRunning && outcome != OutExpired {
+	if j.state == stateRunning && kind != EndExpired {
 		w := b.workerOf(j)
-		x.started, x.worker, broker = b.stateSince(j), w.id, w.name
+		x.startedAt, x.worker, broker = b.stateSince(j), w.id, w.name
 	}
 	b.addRecord(h, r, j, broker, reason, x)
 }
@@ -142,18 +142,18 @@ func (b *Broker) recordEnd(h *holding, r uint32, j *job, outcome Outcome, reason
 // recordRun records a run of job r that has stopped without ending the job.
 func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, lost bool) {
 	w := b.workerOf(j)
-	x := historyEntry{started: b.stateSince(j), worker: w.id, outcome: OutFailed, isRun: true, brokerLost: w.isBorrower && w.kind == nil}
+	x := historyEntry{startedAt: b.stateSince(j), worker: w.id, endKind: EndFailed, isRun: true, brokerLost: w.isBorrower && w.jobType == nil}
 	switch {
 	case lost:
-		x.outcome, x.prevLost = OutLost, b.lastLost
-	case reason.Why == TimedOut:
-		x.outcome = OutTimedOut
-	case reason.Why == GivenBack:
-		x.outcome = OutReleased
+		x.endKind, x.prevLostPos = EndLost, b.lastLostPos
+	case reason.Why == WhyTimedOut:
+		x.endKind = EndTimedOut
+	case reason.Why == WhyGivenBack:
+		x.endKind = EndReleased
 	}
 	b.addRecord(h, r, j, w.name, &reason, x)
-	if b.ensureTiming(r, j).lastRun = b.history.Last(); lost {
-		b.lastLost = b.history.Last()
+	if b.ensureTiming(r, j).lastRunPos = b.history.Last(); lost {
+		b.lastLostPos = b.history.Last()
 	}
 }
 
@@ -172,7 +172,7 @@ type RunInfo struct {
 	BrokerLost bool
 	// Started and Ended are times of the caller's clock.
 	Started, Ended int64
-	Outcome        Outcome
+	EndKind        EndKind
 	Reason         Reason
 }
 
@@ -181,7 +181,7 @@ type EndedInfo struct {
 	ID, Type  []byte
 	Groups    [][]byte
 	Submitter Peer // 0 for a detached job
-	Outcome   Outcome
+	EndKind   EndKind
 	Reason    Reason
 	// Started is when the run that ended the job began, or -1 if no run did. Submitted, Started
 	// and Ended are times of the caller's clock.
@@ -196,7 +196,7 @@ type EndedInfo struct {
 // the names.
 func (x *historyEntry) reason(text []byte) Reason {
 	reason := Reason{Why: x.why, Limit: x.limit, Text: string(text)}
-	if x.why != SeeText {
+	if x.why != WhySeeText {
 		reason.Have = int64(x.attempts)
 	}
 	return reason
@@ -206,7 +206,7 @@ func (x *historyEntry) reason(text []byte) Reason {
 func (x *historyEntry) run(text []byte) RunInfo {
 	return RunInfo{
 		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
-		Started: x.started, Ended: x.ended, Outcome: x.outcome, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
+		Started: x.startedAt, Ended: x.endedAt, EndKind: x.endKind, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
 	}
 }
 
@@ -223,26 +223,26 @@ func (x *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
 
 // runsAt appends a job's remembered runs to found, newest first, up to maxRuns in all. pos is the
 // newest run's position in the history.
-func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
-	for len(found) < maxRuns {
+func (b *Broker) runsAt(pos int64, runs []RunInfo) []RunInfo {
+	for len(runs) < maxRuns {
 		x, text, _ := b.history.At(pos)
 		if x == nil {
 			break
 		}
-		found = append(found, x.run(text[x.idLen+x.typeLen:]))
-		pos = x.prevRun
+		runs = append(runs, x.run(text[x.idLen+x.typeLen:]))
+		pos = x.prevRunPos
 	}
-	return found
+	return runs
 }
 
 // Runs returns the remembered runs, at most 16 and the oldest first, of the job with this
 // id that has not ended.
-func (b *Broker) Runs(id []byte) (found []RunInfo) {
+func (b *Broker) Runs(id []byte) (runs []RunInfo) {
 	if r, j := b.findJob(id); r != 0 && j.timing != 0 {
-		found = b.runsAt(b.timing(j).lastRun, nil)
-		slices.Reverse(found)
+		runs = b.runsAt(b.timing(j).lastRunPos, nil)
+		slices.Reverse(runs)
 	}
-	return found
+	return runs
 }
 
 // endedInfo returns a copy of the record of an ended job.
@@ -250,25 +250,25 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 	names := text[x.idLen+x.typeLen:]
 	i := EndedInfo{
 		ID: bytes.Clone(text[:x.idLen]), Type: bytes.Clone(text[x.idLen : x.idLen+x.typeLen]),
-		Submitter: x.submitter, Outcome: x.outcome, Submitted: x.submitted, Started: x.started, Ended: x.ended,
+		Submitter: x.submitter, EndKind: x.endKind, Submitted: x.submittedAt, Started: x.startedAt, Ended: x.endedAt,
 		Attempts: int(x.attempts), Size: int(x.bodySize), AnswerSize: int(x.answerSize),
 	}
 	i.Reason = x.reason(x.eachGroup(names[x.brokerLen:], func(name []byte) {
 		i.Groups = append(i.Groups, bytes.Clone(name))
 	}))
-	if x.started != noRun {
+	if x.startedAt != noRun {
 		run := x.run(names)
-		if run.Outcome == OutFailed {
+		if run.EndKind == EndFailed {
 			switch run.Reason.Why {
-			case WorkerLost, WorkerClosed:
-				run.Outcome = OutLost
-			case TimedOut:
-				run.Outcome = OutTimedOut
+			case WhyWorkerLost, WhyWorkerClosed:
+				run.EndKind = EndLost
+			case WhyTimedOut:
+				run.EndKind = EndTimedOut
 			}
 		}
 		i.Runs = append(i.Runs, run)
 	}
-	i.Runs = b.runsAt(x.prevRun, i.Runs)
+	i.Runs = b.runsAt(x.prevRunPos, i.Runs)
 	slices.Reverse(i.Runs)
 	return i
 }
@@ -280,9 +280,9 @@ type EndedFilter struct {
 	// Submitter is the connection that the job belonged to, Worker the connection of its last
 	// run.
 	Submitter, Worker Peer
-	Outcome           string // one of JobOutcomes
-	// Since is the longest time since the job's end.
-	Since time.Duration
+	EndKind           string // one of JobEnds
+	// MaxTimeSinceEnd is the longest time since the job's end.
+	MaxTimeSinceEnd time.Duration
 }
 
 func (q *EndedFilter) matches(x *historyEntry, text []byte) bool {
@@ -290,7 +290,7 @@ func (q *EndedFilter) matches(x *historyEntry, text []byte) bool {
 	case x.isRun,
 		q.Submitter != 0 && x.submitter != q.Submitter,
 		q.Worker != 0 && x.worker != q.Worker,
-		q.Outcome != "" && x.outcome.String() != q.Outcome,
+		q.EndKind != "" && x.endKind.String() != q.EndKind,
 		q.ID != nil && !bytes.Equal(text[:x.idLen], q.ID),
 		q.Type != nil && !bytes.Equal(text[x.idLen:x.idLen+x.typeLen], q.Type),
 		q.Group != nil && !x.hasGroup(names[x.brokerLen:], q.Group):
@@ -317,31 +317,31 @@ func (b *Broker) ValidPosition(position int64) int64 {
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by
 // piece. from is 0 for the first piece; for each further piece it is the next that the last
 // call returned, until that is -1. Jobs that end in the meantime are not listed.
-func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []EndedInfo, next int64) {
+func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (ended []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {
 		from = b.history.Last()
 	}
-	for n := 0; n < lookVisits && len(found) < limit; n++ {
+	for n := 0; n < lookVisits && len(ended) < limit; n++ {
 		x, text, before := b.history.At(from)
-		if x == nil || q.Since > 0 && b.Since(x.ended) > q.Since {
-			return found, -1
+		if x == nil || q.MaxTimeSinceEnd > 0 && b.Since(x.endedAt) > q.MaxTimeSinceEnd {
+			return ended, -1
 		}
 		if from = before; q.matches(x, text) {
-			found = append(found, b.endedInfo(x, text))
+			ended = append(ended, b.endedInfo(x, text))
 		}
 	}
 	if from == 0 {
 		from = -1
 	}
-	return found, from
+	return ended, from
 }
 
 // HistorySpan returns how far back the history reaches, and whether it still has everything.
 func (b *Broker) HistorySpan(now int64) (back time.Duration, complete bool) {
 	b.now = max(b.now, now)
 	if x := b.history.First(); x != nil {
-		back = b.Since(x.ended)
+		back = b.Since(x.endedAt)
 	}
 	return back, b.history.Complete()
 }
@@ -354,25 +354,25 @@ type Losses struct {
 
 // Losses returns the jobs that lost at least minWorkers workers within the given time before
 // now, as far as their runs are remembered.
-func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (found []Losses) {
+func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (losses []Losses) {
 	b.now = max(b.now, now)
 	type jobKey struct{ job, seq uint32 }
 	count := map[jobKey]int{}
-	for pos, n := b.lastLost, 0; n < maxLosses; n++ {
+	for pos, n := b.lastLostPos, 0; n < maxLosses; n++ {
 		x, _, _ := b.history.At(pos)
-		if x == nil || b.Since(x.ended) > within {
+		if x == nil || b.Since(x.endedAt) > within {
 			break
 		}
 		count[jobKey{x.job, x.arrival}]++
-		pos = x.prevLost
+		pos = x.prevLostPos
 	}
 	for x, n := range count {
 		if n < minWorkers || !b.jobs.Has(x.job) {
 			continue
 		}
-		if j := b.jobs.Get(x.job); j.arrival == x.seq && j.state != stFree && j.state <= stRunning {
-			found = append(found, Losses{bytes.Clone(b.holdingOf(j).kind.name), bytes.Clone(b.id(j)), n})
+		if j := b.jobs.Get(x.job); j.arrival == x.seq && j.state != stateFree && j.state <= stateRunning {
+			losses = append(losses, Losses{bytes.Clone(b.holdingOf(j).jobType.name), bytes.Clone(b.id(j)), n})
 		}
 	}
-	return found
+	return losses
 }

@@ -9,10 +9,10 @@ import (
 // holding holds the jobs that one submitter has in one queue, their counts, and whether the
 // submitter is still there. Detached jobs belong to holdings without a submitter.
 type holding struct {
-	number uint32
-	queue  *queue
-	kind   *jobType
-	sub    *submitter // nil if the jobs are detached, or kept without a connection
+	number    uint32
+	queue     *queue
+	jobType   *jobType
+	submitter *submitter // nil if the jobs are detached, or kept without a connection
 	// runs lists the running jobs. In a dead holding, those whose workers have been notified
 	// come last. jobs lists the jobs that do not run; queued, delayed and ended count these by
 	// state.
@@ -34,16 +34,16 @@ type holding struct {
 
 // holdingKey identifies a holding.
 type holdingKey struct {
-	sub   *submitter
-	queue *queue
-	keep  bool
+	submitter *submitter
+	queue     *queue
+	keep      bool
 	// origin is the submitter that the jobs came from. For kept jobs it stays the same when
 	// another submitter attaches. For detached jobs it is set only in fair types. For all other
 	// jobs it is 0.
 	origin Peer
 }
 
-func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.isKept, h.origin} }
+func (h *holding) key() holdingKey { return holdingKey{h.submitter, h.queue, h.isKept, h.origin} }
 
 const (
 	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with the entries in the map and in the table
@@ -59,16 +59,18 @@ func (h *holding) jobCount() int { return h.jobs.n + h.runs.n }
 // holdingOf returns the holding that a job belongs to.
 func (b *Broker) holdingOf(j *job) *holding { return b.holdings.At(j.holding) }
 
-// orphaned reports whether nobody waits for the jobs of the holding any more.
-func (h *holding) orphaned() bool { return h.isDead || h.sub != nil && h.sub.lost && !h.isKept }
+// isOrphaned reports whether nobody waits for the jobs of the holding any more.
+func (h *holding) isOrphaned() bool {
+	return h.isDead || h.submitter != nil && h.submitter.isLost && !h.isKept
+}
 
 // holdingFor returns the holding of a submitter (nil for none) with these groups,
 // creating it if it does not exist.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
 	tenantOrigin := k.tenantOrigin(s, set, origin)
 	if s != nil {
-		if h := s.lastHolding; h != nil && h.kind == k && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.isKept == keep && h.origin == origin {
-			b.takeUnused(h)
+		if h := s.lastHolding; h != nil && h.jobType == k && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.isKept == keep && h.origin == origin {
+			b.takeUnusedHolding(h)
 			return h
 		}
 	}
@@ -86,7 +88,7 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 	if s != nil {
 		s.lastHolding = h
 	}
-	b.takeUnused(h)
+	b.takeUnusedHolding(h)
 	return h
 }
 
@@ -103,11 +105,11 @@ func (k *jobType) tenantOrigin(s *submitter, set *groupSet, origin Peer) Peer {
 }
 
 func (b *Broker) newHolding(key holdingKey) *holding {
-	h := &holding{sub: key.sub, queue: key.queue, kind: key.queue.kind, isKept: key.keep, origin: key.origin}
+	h := &holding{submitter: key.submitter, queue: key.queue, jobType: key.queue.jobType, isKept: key.keep, origin: key.origin}
 	h.number = b.holdings.Add(h)
 	h.queue.holdings++
-	h.kind.holdings++
-	b.reviewUse(h.kind)
+	h.jobType.holdings++
+	b.reviewUse(h.jobType)
 	return h
 }
 
@@ -115,10 +117,10 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 // without a connection gets a holding of its own, since holdingsByKey lists none for such
 // jobs.
 func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
-	if !h.isKept || h.sub != nil {
-		return b.holdingFor(h.sub, h.kind, set, h.isKept, h.origin)
+	if !h.isKept || h.submitter != nil {
+		return b.holdingFor(h.submitter, h.jobType, set, h.isKept, h.origin)
 	}
-	target := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.tenantOrigin(nil, set, h.origin)), true, h.origin})
+	target := b.newHolding(holdingKey{nil, b.queueFor(h.jobType, set, h.jobType.tenantOrigin(nil, set, h.origin)), true, h.origin})
 	target.owner = h.owner
 	return target
 }
@@ -144,7 +146,7 @@ func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
 			b.rank(target.queue)
 		}
 	}
-	b.releaseIfEmpty(h)
+	b.retireIfEmpty(h)
 }
 
 // setHolding makes a job belong to another holding. The job is in none of that holding's
@@ -159,11 +161,11 @@ func (b *Broker) setHolding(r uint32, j *job, h, target *holding) {
 // counterOf returns the counter of the jobs in state s, or nil for running jobs, which have none.
 func (h *holding) counterOf(s state) *int {
 	switch s {
-	case stDelayed:
+	case stateDelayed:
 		return &h.delayed
-	case stRunning:
+	case stateRunning:
 		return nil
-	case stEnded:
+	case stateEnded:
 		return &h.ended
 	}
 	return &h.queued
@@ -174,55 +176,55 @@ func (b *Broker) countAgainstLimits(h *holding, r uint32, j *job, n int) {
 	w := b.weight(h, r, j) * int64(n)
 	b.bytes += w
 	h.bytes += w
-	h.kind.bytes += w
-	if h.sub != nil {
-		h.sub.jobs += n
-		h.sub.bytes += w
+	h.jobType.bytes += w
+	if h.submitter != nil {
+		h.submitter.jobs += n
+		h.submitter.bytes += w
 	}
-	if j.state != stEnded && j.flags&flagBorrowed == 0 {
+	if j.state != stateEnded && j.flags&flagBorrowed == 0 {
 		b.countQueueJobs(h.queue, n)
 	}
 }
 
-// releaseIfEmpty is called when a job has left its holding. If the holding is empty and can be found
+// retireIfEmpty is called when a job has left its holding. If the holding is empty and can be found
 // again, it is kept for the next job. Of the holdings kept like this, the one that has been unused
 // longest is dropped first. None of them keeps its type in use.
-func (b *Broker) releaseIfEmpty(h *holding) {
+func (b *Broker) retireIfEmpty(h *holding) {
 	switch {
 	case h.jobCount() > 0:
-	case h.isDead || h.isKept && h.sub == nil:
+	case h.isDead || h.isKept && h.submitter == nil:
 		b.dropHolding(h)
 	default:
 		if h.queue.readyJobs == 0 {
-			b.releaseQueue(h.queue)
+			b.shrinkQueue(h.queue)
 		}
-		h.kind.unusedHoldings++
-		if h.sub != nil {
-			h.sub.unusedHoldings++
+		h.jobType.unusedHoldings++
+		if h.submitter != nil {
+			h.submitter.unusedHoldings++
 		}
 		b.unusedHoldings.Push(&h.unusedLink, h)
 		b.unusedBytes += h.footprint()
-		h.kind.holdings--
-		b.reviewUse(h.kind)
+		h.jobType.holdings--
+		b.reviewUse(h.jobType)
 		for limit := b.unusedLimit(); b.unusedBytes > limit; {
 			b.dropHolding(b.unusedHoldings.First())
 		}
 	}
 }
 
-// takeUnused takes a holding out of Broker.unusedHoldings.
-func (b *Broker) takeUnused(h *holding) {
+// takeUnusedHolding takes a holding out of Broker.unusedHoldings.
+func (b *Broker) takeUnusedHolding(h *holding) {
 	if h.unusedLink.InRing() {
 		b.unlistUnusedHolding(h)
-		h.kind.holdings++
-		b.reviewUse(h.kind)
+		h.jobType.holdings++
+		b.reviewUse(h.jobType)
 	}
 }
 
 func (b *Broker) unlistUnusedHolding(h *holding) {
-	h.kind.unusedHoldings--
-	if h.sub != nil {
-		h.sub.unusedHoldings--
+	h.jobType.unusedHoldings--
+	if h.submitter != nil {
+		h.submitter.unusedHoldings--
 	}
 	b.unusedHoldings.Remove(&h.unusedLink)
 	b.unusedBytes -= h.footprint()
@@ -251,10 +253,10 @@ func (b *Broker) dropHolding(h *holding) {
 	if h.unusedLink.InRing() {
 		b.unlistUnusedHolding(h)
 	} else {
-		h.kind.holdings--
-		b.reviewUse(h.kind)
+		h.jobType.holdings--
+		b.reviewUse(h.jobType)
 	}
-	if !h.isDead && (h.sub != nil || !h.isKept) {
+	if !h.isDead && (h.submitter != nil || !h.isKept) {
 		b.unlistHolding(h)
 	}
 	b.holdings.Drop(h.number)
@@ -267,7 +269,7 @@ func (b *Broker) dropHolding(h *holding) {
 // unlistHolding takes a holding out of its submitter's list and out of the index.
 func (b *Broker) unlistHolding(h *holding) {
 	delete(b.holdingsByKey, h.key())
-	s := h.sub
+	s := h.submitter
 	if s == nil {
 		return
 	}
@@ -285,8 +287,8 @@ func (b *Broker) unlistHolding(h *holding) {
 // jobs become unwanted, and kept jobs stay.
 func (b *Broker) orphan(h *holding) {
 	b.unlistHolding(h)
-	sub := h.sub
-	h.sub = nil
+	sub := h.submitter
+	h.submitter = nil
 	switch {
 	case h.jobCount() == 0:
 		h.isDead = true
@@ -295,7 +297,7 @@ func (b *Broker) orphan(h *holding) {
 	case h.isKept:
 		return
 	}
-	k, waiting := h.kind, h.queued+h.delayed
+	k, waiting := h.jobType, h.queued+h.delayed
 	for _, l := range [...]*Ledger{&k.Ledger, &b.totals} {
 		l.Queued -= uint64(h.queued)
 		l.Delayed -= uint64(h.delayed)
@@ -308,7 +310,7 @@ func (b *Broker) orphan(h *holding) {
 	h.bytes = h.runBytes
 	h.isDead = true
 	h.origin = sub.id
-	b.unswept += waiting
+	b.unsweptJobs += waiting
 	if waiting > 0 {
 		b.cleanups.add(sweepChore{h})
 	}
@@ -319,19 +321,19 @@ func (b *Broker) orphan(h *holding) {
 
 // orphanKept orphans a holding if its jobs are kept and its submitter is lost.
 func (b *Broker) orphanKept(h *holding) {
-	if h.isKept && h.sub != nil && h.sub.lost {
+	if h.isKept && h.submitter != nil && h.submitter.isLost {
 		b.orphan(h)
 	}
 }
 
 // orphanChore is the chore that orphans the holdings of a lost submitter.
-type orphanChore struct{ sub *submitter }
+type orphanChore struct{ submitter *submitter }
 
 func (c orphanChore) step(b *Broker) (cost int, done bool) {
-	if n := len(c.sub.holdings); n > 0 {
-		b.orphan(c.sub.holdings[n-1])
+	if n := len(c.submitter.holdings); n > 0 {
+		b.orphan(c.submitter.holdings[n-1])
 	}
-	return 1, len(c.sub.holdings) == 0
+	return 1, len(c.submitter.holdings) == 0
 }
 
 // notifyChore is the chore that tells workers that nobody waits for the runs of a dead holding.
@@ -364,13 +366,13 @@ func (c sweepChore) step(b *Broker) (cost int, done bool) {
 // sweepJob frees one abandoned job of a dead holding.
 func (b *Broker) sweepJob(h *holding, r uint32, j *job) {
 	*h.counterOf(j.state)--
-	if j.state != stDelayed {
+	if j.state != stateDelayed {
 		b.removeReady(h.queue, r, j)
 		b.rank(h.queue)
 	}
-	b.unswept--
-	b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
+	b.unsweptJobs--
+	b.recordEnd(h, r, j, EndDiscarded, &Reason{}, 0)
 	b.removeFrom(&h.jobs, holdingLink, j)
 	b.freeJob(r, j)
-	b.releaseIfEmpty(h)
+	b.retireIfEmpty(h)
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestUnusedHolding: when a holding becomes empty, the memory that it frees is no longer
+// TestUnusedHoldingIsNotCounted: when a holding becomes empty, the memory that it frees is no longer
 // counted, however often jobs of many priorities come and go.
-func TestUnusedHolding(t *testing.T) {
+func TestUnusedHoldingIsNotCounted(t *testing.T) {
 	b := New(Config{})
 	p, w := b.AddSubmitter(), b.AddWorker()
 	b.Join(0, w, &JoinRequest{Type: []byte("t"), Prefetch: 100})

@@ -2,9 +2,9 @@ package broker
 
 import "testing"
 
-// TestIdleWorkers: Idle counts workers with room for each type that they serve, whether the core knows
+// TestIdleWorkerCountIncludesPatterns: Idle counts workers with room for each type that they serve, whether the core knows
 // the type or not.
-func TestIdleWorkers(t *testing.T) {
+func TestIdleWorkerCountIncludesPatterns(t *testing.T) {
 	b := New(Config{MaxTypes: 100, MaxPairs: 1000})
 	one, many := b.AddWorker(), b.AddWorker()
 	b.Join(0, one, &JoinRequest{Type: []byte("a-b"), Prefetch: 1})
@@ -12,7 +12,7 @@ func TestIdleWorkers(t *testing.T) {
 	expect := func(when string, want map[string]int) {
 		t.Helper()
 		for name, n := range want {
-			if got := b.IdleWorkers([]byte(name)); got != n {
+			if got := b.IdleWorkerCount([]byte(name)); got != n {
 				t.Errorf("%s: %d idle workers for %s, want %d", when, got, name, n)
 			}
 		}

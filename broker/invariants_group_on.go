@@ -33,7 +33,7 @@ func (v *census) checkGroups() {
 		ids++
 		key := groupSetKey(nil, s.names())
 		must(b.groupSetIndex.Find(b.groupSetIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
-		must(s.queues == queues[s] && s.queues > 0, "a set of groups counts %d queues, but has %d", s.queues, queues[s])
+		must(s.queueCount == queues[s] && s.queueCount > 0, "a set of groups counts %d queues, but has %d", s.queueCount, queues[s])
 		for _, g := range s.groups {
 			sets[g]++
 		}
@@ -44,9 +44,9 @@ func (v *census) checkGroups() {
 			continue
 		}
 		must(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
-		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
+		must(g.waiting == waiting[g] && g.running == running[g] && g.setCount == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.setCount, waiting[g], running[g], sets[g])
 		must(g.counted == (g.waiting+g.running > 0 || g.ratesResetAt() > b.now || g.timerPos >= 0 && g.ratesResetAt() > 0), "group %q: counted %v", g.name, g.counted)
-		must(g.counted || g.sets > 0, "group %q is in no set", g.name)
+		must(g.counted || g.setCount > 0, "group %q is in no set", g.name)
 		must(!g.counted || g.waiting+g.running > 0 || g.timerPos >= 0, "group %q has no jobs and no timer", g.name)
 		if g.counted {
 			counted++
@@ -62,5 +62,5 @@ func (v *census) checkGroups() {
 		})
 	}
 	v.checkHeap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
-	must(counted == b.groupsCounted, "%d groups have jobs or are remembered, counted %d", counted, b.groupsCounted)
+	must(counted == b.countedGroups, "%d groups have jobs or are remembered, counted %d", counted, b.countedGroups)
 }

@@ -14,13 +14,13 @@ func (v *census) checkQueue(q *queue) {
 		v.checkHeap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
 	}
 	for i, l := range q.lanes {
-		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
+		must(i == 0 || q.lanes[i-1].priority < l.priority, "lanes out of order")
 		prev, last, before := uint32(0), container.Entry{}, n
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.state == stQueued && b.priority(j) == l.prio && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
-			must(j.links[laneLink].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r, l.prio)))), "a lane is out of order")
-			prev, last = r, j.orderKey(r, l.prio)
+			must(j.state == stateQueued && b.priority(j) == l.priority && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
+			must(j.links[laneLink].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r, l.priority)))), "a lane is out of order")
+			prev, last = r, j.orderKey(r, l.priority)
 			r = j.links[laneLink].next
 			n++
 		}

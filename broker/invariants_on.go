@@ -16,9 +16,9 @@ func mustPass(name string, err error) { must(err == nil, "%s: %v", name, err) }
 // checkInvariants checks every invariant of the state, at the cost of a walk over all of
 // it.
 func (b *Broker) checkInvariants() {
-	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*holding]int{}, borrowed: map[*jobType]int{}}
+	v := census{b: b, ledgers: map[*jobType]*Ledger{}, typeBytes: map[*jobType]int64{}, submitters: map[*submitter]*[2]int64{}, jobsInSlab: map[uint32]uint32{}, endedCounts: map[*holding]int{}, borrowedCounts: map[*jobType]int{}}
 	v.checkRecords()
-	v.checkKinds()
+	v.checkTypes()
 	v.checkQueues()
 	v.checkHoldings()
 	v.checkPeers()
@@ -39,54 +39,54 @@ func (b *Broker) checkInvariants() {
 
 type census struct {
 	b            *Broker
-	types        map[*jobType]*Ledger
-	bytes        map[*jobType]int64
-	subs         map[*submitter]*[2]int64
-	held         uint32
+	ledgers      map[*jobType]*Ledger
+	typeBytes    map[*jobType]int64
+	submitters   map[*submitter]*[2]int64
+	idCount      uint32
 	overdueRuns  int
 	overdueBytes int64
 	unswept      int
-	inSlab       map[uint32]uint32
-	weight       int64
-	timing       int
+	jobsInSlab   map[uint32]uint32
+	jobBytes     int64
+	timingCount  int
 	// of kept outcomes
-	ended        map[*holding]int
+	endedCounts  map[*holding]int
 	outcomes     int
 	outcomeBytes int64
 	// runs of other brokers' jobs
-	borrowed     map[*jobType]int
-	borrowedRuns int
+	borrowedCounts map[*jobType]int
+	borrowedRuns   int
 }
 
 func (v *census) checkRecords() {
 	b := v.b
 	mustPass("jobs", b.jobs.Check(func(r uint32, j *job) bool {
-		if j.state != stFree {
+		if j.state != stateFree {
 			v.checkRecord(r, j)
 		}
-		return j.state != stFree
+		return j.state != stateFree
 	}))
 	must(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
 	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
 	must(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
-	must(b.unswept == v.unswept, "unswept %d, counted %d", b.unswept, v.unswept)
-	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
-	must(b.timings.Len() == v.timing, "timings %d, counted %d", b.timings.Len(), v.timing)
+	must(b.unsweptJobs == v.unswept, "unswept %d, counted %d", b.unsweptJobs, v.unswept)
+	must(b.bytes == v.jobBytes, "bytes %d, counted %d", b.bytes, v.jobBytes)
+	must(b.timings.Len() == v.timingCount, "timings %d, counted %d", b.timings.Len(), v.timingCount)
 }
 
 func (v *census) checkRecord(r uint32, j *job) {
 	b := v.b
-	v.inSlab[j.slab] += b.slabs.Size(r, j.slab, j.offset)
+	v.jobsInSlab[j.slab] += b.slabs.Size(r, j.slab, j.offset)
 	if j.flags&flagIndexed != 0 {
-		v.held++
+		v.idCount++
 		id := b.id(j)
 		must(b.jobIndex.Find(b.jobIndex.Hash(id), id) == r, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
-		v.timing++
+		v.timingCount++
 		must(b.timing(j).job == r, "timing of job %d names another", r)
 	}
-	if j.state == stOverdue {
+	if j.state == stateOverdue {
 		v.overdueRuns++
 		v.overdueBytes += b.weight(nil, r, j)
 		must(j.flags&flagIndexed == 0, "an overdue run holds its id")
@@ -97,49 +97,49 @@ func (v *census) checkRecord(r uint32, j *job) {
 	if j.flags&flagBig == 0 {
 		weight += len(b.body(r, j))
 	}
-	if j.state != stEnded {
+	if j.state != stateEnded {
 		weight += int(f.queue.groupSet.weight())
 	}
 	must(b.weight(f, r, j) == int64(weight), "job %d weighs %d, counts as %d", r, weight, b.weight(f, r, j))
-	if b.abandoned(j) {
+	if b.isAbandoned(j) {
 		v.unswept++
 		return
 	}
-	v.weight += int64(weight)
-	v.bytes[f.kind] += int64(weight)
-	if f.sub != nil && !f.isDead {
-		s := v.subs[f.sub]
+	v.jobBytes += int64(weight)
+	v.typeBytes[f.jobType] += int64(weight)
+	if f.submitter != nil && !f.isDead {
+		s := v.submitters[f.submitter]
 		if s == nil {
 			s = &[2]int64{}
-			v.subs[f.sub] = s
+			v.submitters[f.submitter] = s
 		}
 		s[0]++
 		s[1] += int64(weight)
 	}
 	if j.flags&flagBorrowed != 0 {
-		v.borrowed[f.kind]++
+		v.borrowedCounts[f.jobType]++
 		v.borrowedRuns++
-		must(j.state == stRunning && j.flags&flagIndexed == 0 && (f.sub == nil || f.sub.isLender), "borrowed job %d waits, or holds its id", r)
+		must(j.state == stateRunning && j.flags&flagIndexed == 0 && (f.submitter == nil || f.submitter.isLender), "borrowed job %d waits, or holds its id", r)
 		must(b.borrowedRunOn(b.workerOf(j), b.id(j)) == r, "borrowed job %d is not found", r)
 		return
 	}
 	must(j.flags&flagIndexed != 0, "job %d does not hold its id", r)
-	l := v.types[f.kind]
+	l := v.ledgers[f.jobType]
 	if l == nil {
 		l = &Ledger{}
-		v.types[f.kind] = l
+		v.ledgers[f.jobType] = l
 	}
 	switch j.state {
-	case stDelayed:
+	case stateDelayed:
 		l.Delayed++
 		must(b.timing(j).pos >= 0, "a delayed job has no timer")
-	case stQueued, stSpilled:
+	case stateQueued, stateSpilled:
 		l.Queued++
-	case stRunning:
+	case stateRunning:
 		l.Running++
 		must(b.workerOf(j) != nil, "job %d runs on no worker", r)
-	case stEnded:
-		v.ended[f]++
+	case stateEnded:
+		v.endedCounts[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(weight)
 		must(f.isKept && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
@@ -159,37 +159,37 @@ func (v *census) checkPeers() {
 	b := v.b
 	joined, borrowers, leavers := map[*jobType]int{}, map[*jobType]int{}, map[*jobType]int{}
 	for i := range b.peers.All() {
-		if s := b.peerAt(i).sub; s != nil {
-			have := v.subs[s]
+		if s := b.peerAt(i).submitter; s != nil {
+			have := v.submitters[s]
 			if have == nil {
 				have = &[2]int64{}
 			}
 			must(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
 			unused := 0
 			for i, h := range s.holdings {
-				must(h.sub == s && !h.isDead && h.index == i, "a submitter lists another's holding")
+				must(h.submitter == s && !h.isDead && h.index == i, "a submitter lists another's holding")
 				unused += btoi(h.unusedLink.InRing())
 			}
 			must(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
 		}
-		w := b.peerAt(i).wrk
+		w := b.peerAt(i).worker
 		if w == nil {
 			continue
 		}
-		if w.kind != nil {
-			joined[w.kind]++
-			borrowers[w.kind] += btoi(w.isBorrower)
-			leavers[w.kind] += btoi(w.hasLeft)
+		if w.jobType != nil {
+			joined[w.jobType]++
+			borrowers[w.jobType] += btoi(w.isBorrower)
+			leavers[w.jobType] += btoi(w.hasLeft)
 		}
 		must(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
 		n, over := 0, 0
 		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
-			if j.state == stOverdue {
+			if j.state == stateOverdue {
 				over++
 			} else {
 				must(b.workerOf(j) == w, "a job is out on another worker")
-				must(j.state == stRunning, "a job in state %d is out", j.state)
+				must(j.state == stateRunning, "a job in state %d is out", j.state)
 			}
 			n++
 			r = j.links[laneLink].next
@@ -205,8 +205,8 @@ func (v *census) checkPeers() {
 
 func (v *census) checkMemory() {
 	b := v.b
-	mustPass("slabs", b.slabs.Check(v.inSlab))
-	mustPass("index", b.jobIndex.Check(v.held))
+	mustPass("slabs", b.slabs.Check(v.jobsInSlab))
+	mustPass("index", b.jobIndex.Check(v.idCount))
 	big := int64(0)
 	for r, body := range b.bigBodies {
 		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")

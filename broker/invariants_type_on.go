@@ -4,26 +4,26 @@ package broker
 
 import "gloom/broker/container"
 
-func (v *census) checkKinds() {
+func (v *census) checkTypes() {
 	b := v.b
-	sum := b.forgotten
+	sum := b.forgottenTotals
 	spare, dead := 0, 0
 	for _, k := range b.types.All() {
 		if k == nil {
 			continue
 		}
 		sum.Add(&k.Ledger)
-		l := v.types[k]
+		l := v.ledgers[k]
 		if l == nil {
 			l = &Ledger{}
 		}
 		must(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
 		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
-		must(int(k.borrowedRuns) == v.borrowed[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowed[k])
-		must(k.bytes == v.bytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.bytes[k])
+		must(int(k.borrowedRuns) == v.borrowedCounts[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowedCounts[k])
+		must(k.bytes == v.typeBytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.typeBytes[k])
 		v.checkHeap("line", &k.line, v.position)
-		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
+		must(k.line.Len() == 0 || k.idleWorkers.Len() == 0 || v.mayBlock(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idleWorkers.Len())
 		must((k.unusedIn != nil) == !k.inUse() && k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
 		if k.unusedLink.InRing() && k.letters.n == 0 {
 			spare++
@@ -31,16 +31,16 @@ func (v *census) checkKinds() {
 			dead++
 		}
 		n := 0
-		for w := k.idle.First(); w != nil; w = w.idleLink.Next() {
-			must(w.kind == k && w.hasRoom(), "a worker without room is in line")
+		for w := k.idleWorkers.First(); w != nil; w = w.idleLink.Next() {
+			must(w.jobType == k && w.hasRoom(), "a worker without room is in line")
 			must(n == 0 || w.idleLink.Prev().idleNumber < w.idleNumber, "a worker is in line before one that came first")
 			n++
 		}
-		must(k.ringLink.InRing() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.ringLink.InRing())
-		must(n == k.idle.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idle.Len(), n)
+		must(k.ringLink.InRing() == (k.idleWorkers.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idleWorkers.Len(), k.ringLink.InRing())
+		must(n == k.idleWorkers.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idleWorkers.Len(), n)
 	}
 	must(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
-	must(spare == b.unusedTypes() && dead == b.typesWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.typesWithLetters.Len(), spare, dead)
+	must(spare == b.unusedTypeCount() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypeCount(), b.unusedWithLetters.Len(), spare, dead)
 	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
@@ -52,8 +52,8 @@ func (v *census) checkPools() {
 	n := 0
 	workers, leavers := map[*pool]int{}, map[*pool]int{}
 	for i := range b.peers.All() {
-		if w := b.peerAt(i).wrk; w != nil && w.pool != nil {
-			must(w.kind == nil, "a worker serves a type and a pool")
+		if w := b.peerAt(i).worker; w != nil && w.pool != nil {
+			must(w.jobType == nil, "a worker serves a type and a pool")
 			workers[w.pool]++
 			leavers[w.pool] += btoi(w.hasLeft)
 		}
@@ -67,7 +67,7 @@ func (v *census) checkPools() {
 		for r, prev := k.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
 			p := b.pools.At(x.pool)
-			must(b.types.At(x.kind) == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
+			must(b.types.At(x.jobType) == k && x.typePrev == prev, "type %q lists another's pair", k.name)
 			must(p.typeSet.serves(k.name) && x.byName == p.typeSet.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
 			if x.byName {
 				named++
@@ -75,16 +75,16 @@ func (v *census) checkPools() {
 			if !x.inPool {
 				waiting++
 				must(k.idlePairs.At(int(x.pos)).Ref == r, "a pair is out of place")
-				must(p.idle.Len() == 0 || k.idlePairs.At(int(x.pos)).A <= p.idle.First().idleNumber, "a pool has been idle for longer than type %q knows", k.name)
+				must(p.idleWorkers.Len() == 0 || k.idlePairs.At(int(x.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", k.name)
 			} else {
 				must(p.readyPairs.At(int(x.pos)).Ref == r, "a pair is out of place")
-				must(p.idle.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
-				best, ready := v.best(k)
-				must(v.blocked(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than the key that its pool has", k.name)
+				must(p.idleWorkers.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
+				best, ready := v.bestKey(k)
+				must(v.mayBlock(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than the key that its pool has", k.name)
 			}
-			must(v.blocked(k) || k.line.Len() == 0 || p.idle.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
+			must(v.mayBlock(k) || k.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
 			n++
-			prev, r = r, x.kindNext
+			prev, r = r, x.typeNext
 		}
 		must(named == int(k.namingPools) && waiting == k.idlePairs.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namingPools, k.idlePairs.Len(), named, waiting)
 	}
@@ -93,7 +93,7 @@ func (v *census) checkPools() {
 		if p == nil {
 			continue
 		}
-		must(p.ringLink.InRing() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.ringLink.InRing())
+		must(p.ringLink.InRing() == (p.idleWorkers.Len() > 0), "a pool has %d idle workers, listed %v", p.idleWorkers.Len(), p.ringLink.InRing())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
 		must(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
 		v.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
@@ -105,7 +105,7 @@ func (v *census) checkPools() {
 			prev, r = r, x.poolNext
 		}
 		must(count == p.pairCount, "a pool counts %d pairs, but has %d", p.pairCount, count)
-		if b.unpaired == 0 {
+		if b.pairingsInProgress == 0 {
 			for _, k := range b.types.All() {
 				if k != nil && p.typeSet.serves(k.name) {
 					count--
@@ -123,23 +123,23 @@ func (v *census) position(ref uint32) int32 {
 	case refTenant:
 		return v.b.tenants.At(number).pos
 	case refHeld:
-		return v.b.held.At(number).pos
+		return v.b.heldQueues.At(number).pos
 	}
 	return v.b.queues.At(ref).pos
 }
 
-// best returns the key of the job that a type hands out next; known is false if only
+// bestKey returns the key of the job that a type hands out next; known is false if only
 // nextQueue can find that out.
-func (v *census) best(k *jobType) (best container.Entry, known bool) {
+func (v *census) bestKey(k *jobType) (best container.Entry, known bool) {
 	b := v.b
 	var place container.Entry
 	turns := map[*tenant]container.Entry{}
 	for _, q := range b.queues.All() {
-		if q == nil || q.kind != k || q.readyJobs == 0 || q.shutGroup() != nil {
+		if q == nil || q.jobType != k || q.readyJobs == 0 || q.shutGroup() != nil {
 			continue
 		}
 		x := b.bestKey(q)
-		if q.parked && (q.tenant != nil || !q.held.open) || b.holdingOf(b.jobs.Get(x.Ref)).orphaned() {
+		if q.parked && (q.tenant != nil || !q.heldIn.open) || b.holdingOf(b.jobs.Get(x.Ref)).isOrphaned() {
 			return container.Entry{}, false
 		}
 		at := x
@@ -157,10 +157,10 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	return best, known
 }
 
-// blocked reports whether jobs of the type may wait although workers are idle.
-func (v *census) blocked(k *jobType) bool {
+// mayBlock reports whether jobs of the type may wait although workers are idle.
+func (v *census) mayBlock(k *jobType) bool {
 	return k.paused || k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency ||
-		k.timerPos >= 0 || v.b.expelling || k.touched || v.b.unfinished
+		k.timerPos >= 0 || v.b.endsLeftovers || k.touched || v.b.mustContinue
 }
 
 // checkQueues checks that queues, tenants and held queues have the right counts and are where they
@@ -181,7 +181,7 @@ func (v *census) checkQueues() {
 	for _, k := range b.types.All() {
 		if k != nil {
 			heaps += k.line.Share() + k.idlePairs.Share()
-			must(k.contenderPos < 0 || b.unfinished, "type %q is still a contender", k.name)
+			must(k.contenderPos < 0 || b.mustContinue, "type %q is still a contender", k.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
@@ -201,7 +201,7 @@ func (v *census) checkQueues() {
 		x.waiting += h.queued
 		for _, l := range []*jobList{&h.jobs, &h.runs} {
 			for r := l.head; r != 0; r = b.jobs.Get(r).links[holdingLink].next {
-				if j := b.jobs.Get(r); j.state != stEnded && j.flags&flagBorrowed == 0 && !b.abandoned(j) {
+				if j := b.jobs.Get(r); j.state != stateEnded && j.flags&flagBorrowed == 0 && !b.isAbandoned(j) {
 					x.jobs++
 				}
 			}
@@ -211,20 +211,20 @@ func (v *census) checkQueues() {
 	for q, x := range sums {
 		found := b.queuesByKey[q.queueKey]
 		if q.groupSet == nil && q.origin == 0 {
-			found = q.kind.plainQueue
+			found = q.jobType.plainQueue
 		}
-		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.readyJobs == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.kind.name, q.holdings, q.jobs, q.readyJobs, *x)
-		must(b.fairness.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
+		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.readyJobs == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.jobType.name, q.holdings, q.jobs, q.readyJobs, *x)
+		must(b.fairness.active || (q.tenant != nil) == q.jobType.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.jobType.name, q.jobType.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.spill; out != nil {
 			lanes += spillSize
 			heaps += out.byOrder.Share() + out.byAge.Share()
 		}
-		must((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.held != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
+		must((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.heldIn != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
 		if q.readyJobs > 0 {
 			x, y := b.bestKey(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.number && (x.Ties(y) || q.waitsForTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
-			must(!q.waitsForTurn() || q.held.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
+			must(y.Ref == q.number && (x.Ties(y) || q.isParkedByTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
+			must(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.checkQueue(q)
 		if t := q.tenant; t != nil {
@@ -242,34 +242,34 @@ func (v *census) checkQueues() {
 		heaps += t.line.Share()
 		v.checkHeap("tenant", &t.line, v.position)
 		x := tenants[t]
-		must(int(t.number) == number && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.kind.name, t.queues, t.jobs, x)
+		must(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
-			y := t.kind.line.At(int(t.pos))
-			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.kind.name)
+			y := t.jobType.line.At(int(t.pos))
+			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.jobType.name)
 		}
 	}
 	users := map[*heldQueues]int{}
 	for q := range sums {
-		users[q.held]++
+		users[q.heldIn]++
 	}
-	for number, p := range b.held.All() {
+	for number, p := range b.heldQueues.All() {
 		if p == nil {
 			continue
 		}
 		heaps += p.queues.Share() + p.byBestJob.Share()
 		v.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
-		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.kind.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
+		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.jobType.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
 		v.checkHeap("held", &p.queues, v.position)
-		must(int(p.number) == number && p.kind.held[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.kind.name, p.refs, users[p])
+		must(int(p.number) == number && p.jobType.heldQueues[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.jobType.name, p.refs, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
-				h = &p.kind.line
+				h = &p.jobType.line
 			}
-			must(h.At(int(p.pos)).Ref == p.number|refHeld && (p.kind.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.number|refHeld && (p.jobType.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.jobType.name)
 		}
 	}
-	must(b.unfinished || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
+	must(b.mustContinue || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
@@ -281,38 +281,38 @@ func (v *census) checkHoldings() {
 		if h == nil {
 			continue
 		}
-		must(int(h.number) == number && b.types.Has(h.kind.number, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
+		must(int(h.number) == number && b.types.Has(h.jobType.number, h.jobType) && h.queue.jobType == h.jobType, "a holding is of type %q, which is forgotten", h.jobType.name)
 		if h.unusedLink.InRing() {
-			must(h.jobCount() == 0 && !h.isDead, "an unused holding of type %q has jobs", h.kind.name)
-			unused[h.kind]++
+			must(h.jobCount() == 0 && !h.isDead, "an unused holding of type %q has jobs", h.jobType.name)
+			unused[h.jobType]++
 			unusedBytes += h.footprint()
 		} else {
-			used[h.kind]++
+			used[h.jobType]++
 		}
-		var count [stEnded + 1]int
+		var count [stateEnded + 1]int
 		run, bytes := int64(0), int64(0)
 		for _, l := range []*jobList{&h.jobs, &h.runs} {
 			n, prev := 0, uint32(0)
 			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[holdingLink].next {
 				j := b.jobs.Get(r)
-				must(j.holding == h.number && j.links[holdingLink].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding lists a job that is not its own")
+				must(j.holding == h.number && j.links[holdingLink].prev == prev && (j.state == stateRunning) == (l == &h.runs), "a holding lists a job that is not its own")
 				count[j.state]++
 				n++
-				if j.state == stRunning {
+				if j.state == stateRunning {
 					run += b.weight(h, r, j)
 				}
-				if !b.abandoned(j) || !h.isDead {
+				if !b.isAbandoned(j) || !h.isDead {
 					bytes += b.weight(h, r, j)
 				}
 			}
 			must(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
 		}
-		must(count[stQueued]+count[stSpilled] == h.queued && count[stDelayed] == h.delayed && count[stEnded] == h.ended && h.ended == v.ended[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queued, h.delayed, h.ended, count)
+		must(count[stateQueued]+count[stateSpilled] == h.queued && count[stateDelayed] == h.delayed && count[stateEnded] == h.ended && h.ended == v.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queued, h.delayed, h.ended, count)
 		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
 		must((!h.isKept || h.origin != 0) && (!h.isKept || !h.isDead), "a holding of kept jobs is dead or has no origin")
-		if !h.isDead && (h.sub != nil || !h.isKept) {
+		if !h.isDead && (h.submitter != nil || !h.isKept) {
 			found++
-			must(b.holdingsByKey[h.key()] == h && (h.sub == nil || h.sub.holdings[h.index] == h), "a holding of type %q is not found", h.kind.name)
+			must(b.holdingsByKey[h.key()] == h && (h.submitter == nil || h.submitter.holdings[h.index] == h), "a holding of type %q is not found", h.jobType.name)
 		}
 	}
 	must(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)

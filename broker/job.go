@@ -10,21 +10,21 @@ import (
 type state uint8
 
 const (
-	// stFree: the record is not in use.
-	stFree state = iota
-	// stDelayed: it waits for its delay or backoff.
-	stDelayed
-	// stQueued: it is ready, in a lane of its queue.
-	stQueued
-	// stSpilled: it is ready, in the heaps of its queue.
-	stSpilled
-	// stRunning: it is out on a worker.
-	stRunning
-	// stOverdue: the rest of a run whose timeout has passed. It is no longer a job, but
+	// stateFree: the record is not in use.
+	stateFree state = iota
+	// stateDelayed: it waits for its delay or backoff.
+	stateDelayed
+	// stateQueued: it is ready, in a lane of its queue.
+	stateQueued
+	// stateSpilled: it is ready, in the heaps of its queue.
+	stateSpilled
+	// stateRunning: it is out on a worker.
+	stateRunning
+	// stateOverdue: the rest of a run whose timeout has passed. It is no longer a job, but
 	// takes up room on its worker until the worker answers.
-	stOverdue
-	// stEnded: the outcome of a kept job.
-	stEnded
+	stateOverdue
+	// stateEnded: the outcome of a kept job.
+	stateEnded
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 	flagProgress
 	// flagUnwanted: it was cancelled while it ran.
 	flagUnwanted
-	// flagBig: the body is in Broker.big.
+	// flagBig: the body is in Broker.bigBodies.
 	flagBig
 	// flagIndexed: the index has its id.
 	flagIndexed
@@ -87,7 +87,7 @@ type timing struct {
 	backoff    int64
 	deadline   int64 // its deadline, 0 for none
 	keepTime   int64 // how long its outcome is kept, 0 for not at all
-	lastRun    int64 // the position in the history of its latest run, 0 for none
+	lastRunPos int64 // the position in the history of its latest run, 0 for none
 	job        uint32
 	pos        int32  // position in Broker.timers, -1 without a timer
 	worker     uint32 // slot of its worker while it runs
@@ -120,7 +120,7 @@ func (b *Broker) attempts(j *job) uint16 {
 }
 
 // workerOf returns the worker of a running job.
-func (b *Broker) workerOf(j *job) *worker { return b.peers.At(b.timing(j).worker).wrk }
+func (b *Broker) workerOf(j *job) *worker { return b.peers.At(b.timing(j).worker).worker }
 
 func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.offset, uint32(j.idLen)) }
 
@@ -178,7 +178,7 @@ func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
 	if j.flags&flagBig != 0 {
 		n += int64(cap(b.bigBodies[r]))
 	}
-	if j.state < stOverdue {
+	if j.state < stateOverdue {
 		n += h.queue.groupSet.weight()
 	}
 	return n
@@ -256,20 +256,20 @@ func (b *Broker) PrefetchID(id []byte) { b.jobIndex.Prefetch(b.jobIndex.Hash(id)
 // findJob returns the job that holds this id, or 0 and nil.
 func (b *Broker) findJob(id []byte) (uint32, *job) {
 	if r := b.jobIndex.Find(b.jobIndex.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); !b.abandoned(j) {
+		if j := b.jobs.Get(r); !b.isAbandoned(j) {
 			return r, j
 		}
 	}
 	return 0, nil
 }
 
-// abandoned reports whether the job was waiting when its submitter was lost. Such a job has
+// isAbandoned reports whether the job was waiting when its submitter was lost. Such a job has
 // ended; only its memory is still to be swept.
-func (b *Broker) abandoned(j *job) bool {
-	return j.state <= stSpilled && b.holdingOf(j).orphaned()
+func (b *Broker) isAbandoned(j *job) bool {
+	return j.state <= stateSpilled && b.holdingOf(j).isOrphaned()
 }
 
-// unwanted reports whether nobody waits for running job j any more.
-func (b *Broker) unwanted(j *job) bool {
-	return j.flags&flagUnwanted != 0 || b.holdingOf(j).orphaned()
+// isUnwanted reports whether nobody waits for running job j any more.
+func (b *Broker) isUnwanted(j *job) bool {
+	return j.flags&flagUnwanted != 0 || b.holdingOf(j).isOrphaned()
 }

@@ -14,10 +14,10 @@ type JoinRequest struct {
 	// Prefetch limits the jobs that are out on the connection at a time; 0 stands for 1. Once a
 	// connection has set Prefetch, even to 1, the connection names the jobs that it answers.
 	Prefetch int
-	// Notices asks for a cancel frame when nobody waits for a run any more.
-	Notices bool
-	// Headers asks for the headers of jobs.
-	Headers bool
+	// WantsNotices asks for a cancel frame when nobody waits for a run any more.
+	WantsNotices bool
+	// WantsHeaders asks for the headers of jobs.
+	WantsHeaders bool
 }
 
 // Join sets what worker p does from now on. The jobs that are out on it are not affected. It is
@@ -46,26 +46,26 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	}
 	b.leaveType(w)
 	if w.pool = set; set == nil {
-		w.kind = b.typeFor(q.Type)
-		w.kind.workers++
-		b.reviewUse(w.kind)
+		w.jobType = b.typeFor(q.Type)
+		w.jobType.workers++
+		b.reviewUse(w.jobType)
 	}
 	w.room = max(1, q.Prefetch)
 	w.namesJobs = w.namesJobs || q.Prefetch > 0
-	w.wantsNotices, w.wantsHeaders = q.Notices, q.Headers
+	w.wantsNotices, w.wantsHeaders = q.WantsNotices, q.WantsHeaders
 	w.hasLeft = false
 	b.ok(p, nil)
-	b.offer(w)
+	b.lineUp(w)
 	return b.end()
 }
 
 // leaveType removes the worker from its type or pool.
 func (b *Broker) leaveType(w *worker) {
-	b.leaveIdle(w)
+	b.leaveIdleLine(w)
 	if w.hasLeft {
 		w.countLeaver(-1)
 	}
-	if k := w.kind; k != nil {
+	if k := w.jobType; k != nil {
 		k.workers--
 		if w.isBorrower {
 			k.borrowers--
@@ -77,14 +77,14 @@ func (b *Broker) leaveType(w *worker) {
 			b.dropPool(p)
 		}
 	}
-	w.kind, w.pool = nil, nil
+	w.jobType, w.pool = nil, nil
 }
 
 // countLeaver adds n to the workers of its type or pool that have left.
 func (w *worker) countLeaver(n int) {
 	switch {
-	case w.kind != nil:
-		w.kind.leavers += int32(n)
+	case w.jobType != nil:
+		w.jobType.leavers += int32(n)
 	case w.pool != nil:
 		w.pool.leavers += n
 	}
@@ -98,28 +98,28 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 			w.hasLeft = true
 			w.countLeaver(1)
 		}
-		b.leaveIdle(w)
+		b.leaveIdleLine(w)
 		b.ok(p, nil)
 	}
 	return b.end()
 }
 
-// offer puts a worker in line if it has room.
-func (b *Broker) offer(w *worker) {
+// lineUp puts a worker in line if it has room.
+func (b *Broker) lineUp(w *worker) {
 	if !w.hasRoom() {
-		b.leaveIdle(w)
+		b.leaveIdleLine(w)
 		return
 	}
 	if !w.idleLink.InRing() {
 		if w.runs.n == 0 {
 			w.idleSince = b.now
 		}
-		b.enterIdle(w)
+		b.enterIdleLine(w)
 	}
 	if w.pool != nil {
 		b.markPoolTouched(w.pool)
 	} else {
-		b.markTouched(w.kind)
+		b.markTouched(w.jobType)
 	}
 }
 
@@ -129,7 +129,7 @@ func (b *Broker) SetCredit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
 		w.credit = bytes
-		b.offer(w)
+		b.lineUp(w)
 	}
 	return b.end()
 }
@@ -140,7 +140,7 @@ func (b *Broker) markTouched(k *jobType) {
 	b.noteChange(&k.idleLine)
 	if !k.touched {
 		k.touched = true
-		b.touched = append(b.touched, k)
+		b.touchedTypes = append(b.touchedTypes, k)
 	}
 }
 

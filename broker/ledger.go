@@ -1,6 +1,6 @@
 package broker
 
-// Ledger counts the jobs of a type (or of all types) by their states and outcomes. At
+// Ledger counts the jobs of a type (or of all types) by their states and ends. At
 // every moment
 //
 //	Submitted = Delayed + Queued + Running + Answered + Failed + Cancelled + Expired + Discarded
@@ -39,29 +39,29 @@ func (l *Ledger) Imbalance() int64 {
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
-// endCounter returns the counter of the jobs that ended with an outcome.
-func (l *Ledger) endCounter(o Outcome) *uint64 {
+// endCounter returns the counter of the jobs that ended in this way.
+func (l *Ledger) endCounter(o EndKind) *uint64 {
 	switch o {
-	case OutAnswered:
+	case EndAnswered:
 		return &l.Answered
-	case OutCancelled:
+	case EndCancelled:
 		return &l.Cancelled
-	case OutExpired:
+	case EndExpired:
 		return &l.Expired
-	case OutDiscarded:
+	case EndDiscarded:
 		return &l.Discarded
 	}
 	return &l.Failed
 }
 
 // Add adds o to l.
-func (l *Ledger) Add(o *Ledger) { l.add(o, 1) }
+func (l *Ledger) Add(o *Ledger) { l.addTimes(o, 1) }
 
 // Sub subtracts o from l.
-func (l *Ledger) Sub(o *Ledger) { l.add(o, ^uint64(0)) }
+func (l *Ledger) Sub(o *Ledger) { l.addTimes(o, ^uint64(0)) }
 
-// add adds n times each count of o; a negative n subtracts, as counts wrap around.
-func (l *Ledger) add(o *Ledger, n uint64) {
+// addTimes adds n times each count of o; a negative n subtracts, as counts wrap around.
+func (l *Ledger) addTimes(o *Ledger, n uint64) {
 	l.Submitted += n * o.Submitted
 	l.Delayed += n * o.Delayed
 	l.Queued += n * o.Queued

@@ -34,7 +34,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	k.workers++
 	k.borrowers++
 	b.reviewUse(k)
-	x.wrk = &worker{id: x.id, kind: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
+	x.worker = &worker{id: x.id, jobType: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
 	return x.id, b.end()
 }
 
@@ -43,7 +43,7 @@ func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil && w.isBorrower {
 		w.room = room
-		b.offer(w)
+		b.lineUp(w)
 	}
 	return b.end()
 }
@@ -60,13 +60,13 @@ func (b *Broker) RunCount(p Peer) (out, overdue int) {
 // AddLender adds a broker that lends jobs.
 func (b *Broker) AddLender() Peer {
 	x := b.newPeer()
-	x.sub = &submitter{id: x.id, isLender: true}
+	x.submitter = &submitter{id: x.id, isLender: true}
 	return x.id
 }
 
 // Borrow hands a job of lender p to the worker that has been idle longest. It returns the
 // number of the run, which effects about the run carry in Run, or 0 and the reason why no
-// worker can have the job now. Of s it uses only ID, Type, Body, Stable, Priority, Age, Headers
+// worker can have the job now. Of s it uses only ID, Type, Body, StableBody, Priority, Age, Headers
 // and Progress.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why BorrowRefusal) {
 	b.begin(now)
@@ -83,8 +83,8 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 		return b.end(), 0, LimitReached
 	}
 	if b.runOf(w, s.ID) != 0 {
-		b.leaveIdle(w)
-		b.enterIdle(w) // moves it to the end, so that the next call tries another worker
+		b.leaveIdleLine(w)
+		b.enterIdleLine(w) // moves it to the end, so that the next call tries another worker
 		return b.end(), 0, IDClash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
@@ -110,15 +110,15 @@ const (
 
 // Loan holds what a borrower needs to know about a job besides what is in its frame.
 type Loan struct {
-	Priority int64
-	Age      int64 // ns since it was submitted
-	Progress bool  // whether progress is wanted
+	Priority      int64
+	Age           int64 // ns since it was submitted
+	WantsProgress bool  // whether progress is wanted
 }
 
 // Loan returns the Loan of a run that is lent, given the run's number (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
-	return Loan{Priority: b.priority(j), Age: b.now - j.submittedAt, Progress: j.flags&flagProgress != 0}
+	return Loan{Priority: b.priority(j), Age: b.now - j.submittedAt, WantsProgress: j.flags&flagProgress != 0}
 }
 
 // MarkUnwanted marks a run of lender p as unwanted. If the run is overdue at its home, it
@@ -147,7 +147,7 @@ func (b *Broker) WantProgress(p Peer, run uint64, wanted bool) {
 func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 	if r, sub := uint32(run>>32), b.submitter(p); sub != nil && b.jobs.Has(r) {
 		j := b.jobs.Get(r)
-		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.arrival == uint32(run) && b.holdingOf(j).sub == sub {
+		if j.state == stateRunning && j.flags&flagBorrowed != 0 && j.arrival == uint32(run) && b.holdingOf(j).submitter == sub {
 			return r, j
 		}
 	}
@@ -161,7 +161,7 @@ func (b *Broker) BorrowedRuns() int { return b.borrowedRuns }
 // index of ids, so borrowedRunOn finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {
 	if r := b.jobIndex.Find(b.jobIndex.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); j.state == stRunning && b.workerOf(j) == w {
+		if j := b.jobs.Get(r); j.state == stateRunning && b.workerOf(j) == w {
 			return r
 		}
 	}
@@ -202,7 +202,7 @@ type Demand struct {
 // Demand returns the jobs of a type that could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.timerPos >= 0 {
+	if k == nil || k.paused || b.endsLeftovers || k.line.Len() == 0 || k.timerPos >= 0 {
 		return d
 	}
 	if d.Jobs = int(k.Queued); d.Jobs == 0 {
@@ -249,11 +249,11 @@ func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Suppl
 	if c := k.limits.Concurrency; c > 0 {
 		limit = min(limit, c-k.runningHere())
 	}
-	if k.idle.Len() > 0 && !add(Supply{0, freePlaces(&k.idle, limitOf(0))}) {
+	if k.idleWorkers.Len() > 0 && !add(Supply{0, freePlaces(&k.idleWorkers, limitOf(0))}) {
 		return limit
 	}
-	for r := k.firstPair; r != 0; r = b.pairs.Get(r).kindNext {
-		if p := b.pools.At(b.pairs.Get(r).pool); p.idle.Len() > 0 && !add(Supply{p.number + 1, freePlaces(&p.idle, limitOf(p.number+1))}) {
+	for r := k.firstPair; r != 0; r = b.pairs.Get(r).typeNext {
+		if p := b.pools.At(b.pairs.Get(r).pool); p.idleWorkers.Len() > 0 && !add(Supply{p.number + 1, freePlaces(&p.idleWorkers, limitOf(p.number+1))}) {
 			break
 		}
 	}
@@ -264,7 +264,7 @@ func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Suppl
 // because pairing is not done yet.
 func (b *Broker) IsServed(typ []byte) bool {
 	k := b.typesByName[string(typ)]
-	return b.unpaired > 0 || k != nil && b.hasWorkers(k)
+	return b.pairingsInProgress > 0 || k != nil && b.hasWorkers(k)
 }
 
 // maxPoolVisits bounds how many pools hasWorkers visits.
@@ -282,7 +282,7 @@ func (b *Broker) hasWorkers(k *jobType) bool {
 		if p := b.pools.At(x.pool); p.workers > p.leavers {
 			break
 		}
-		r = x.kindNext
+		r = x.typeNext
 	}
 	return r != 0
 }
@@ -299,12 +299,12 @@ func freePlaces(line *container.Ring[worker], limit int) (n int) {
 	return min(n, limit)
 }
 
-// idleWorkers returns how many workers that serve only this type have room, not counting
+// idleWorkerCount returns how many workers that serve only this type have room, not counting
 // borrowers.
-func (b *Broker) idleWorkers(k *jobType) int {
-	n := k.idle.Len()
+func (b *Broker) idleWorkerCount(k *jobType) int {
+	n := k.idleWorkers.Len()
 	if k.borrowers > 0 {
-		for w := k.idle.Last(); w != nil && w.isBorrower; w = w.idleLink.Prev() {
+		for w := k.idleWorkers.Last(); w != nil && w.isBorrower; w = w.idleLink.Prev() {
 			n--
 		}
 	}
@@ -318,10 +318,10 @@ func TypeMatcher(types, except [][]byte) func(typ []byte) bool {
 	return newTypeSet(key, nil).serves
 }
 
-// TrackIdle makes the core record which types and sets of workers change, for EachChange.
+// TrackIdle makes the core record which types and sets of workers change, for EachIdleChange.
 func (b *Broker) TrackIdle() { b.trackIdle = true }
 
-// ReportIdle makes EachChange report everything that has idle workers.
+// ReportIdle makes EachIdleChange report everything that has idle workers.
 func (b *Broker) ReportIdle() { b.idleLines.Each(b.noteChange) }
 
 // IdleChange describes a change of a type or of a set of workers: jobs or workers have been added or
@@ -339,15 +339,15 @@ type IdleChange struct {
 // maxPlaces bounds the places that are counted for one set of workers.
 const maxPlaces = 1 << 10
 
-// EachChange calls fn for everything that has changed since the last call. fn must not change
+// EachIdleChange calls fn for everything that has changed since the last call. fn must not change
 // what it is given.
-func (b *Broker) EachChange(fn func(*IdleChange)) {
+func (b *Broker) EachIdleChange(fn func(*IdleChange)) {
 	for _, l := range b.changedLines {
 		l.changed = false
-		m := IdleChange{Places: freePlaces(&l.idle, maxPlaces)}
+		m := IdleChange{Places: freePlaces(&l.idleWorkers, maxPlaces)}
 		if p := l.pool; p != nil {
 			m.Set, m.Types, m.Except = p.number+1, p.typeSet.types, p.typeSet.except
-		} else if m.Types = [][]byte{l.kind.name}; !b.mayRunMore(l.kind) {
+		} else if m.Types = [][]byte{l.jobType.name}; !b.mayRunMore(l.jobType) {
 			m.Places = 0
 		}
 		fn(&m)
@@ -356,7 +356,7 @@ func (b *Broker) EachChange(fn func(*IdleChange)) {
 	b.changedLines = b.changedLines[:0]
 }
 
-// noteChange records that a type or a pool has changed, for EachChange.
+// noteChange records that a type or a pool has changed, for EachIdleChange.
 func (b *Broker) noteChange(l *idleLine) {
 	if b.trackIdle && !l.changed {
 		l.changed = true

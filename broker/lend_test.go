@@ -26,9 +26,9 @@ func summary(fx []broker.Effect) string {
 	return strings.Join(out, " ")
 }
 
-// TestEndsOfBorrowedRuns: however a borrowed run ends, its lender gets the right effect, and the
+// TestEndsOfBorrowedRunsReachLender: however a borrowed run ends, its lender gets the right effect, and the
 // borrower's ledger and dead letters do not count it.
-func TestEndsOfBorrowedRuns(t *testing.T) {
+func TestEndsOfBorrowedRunsReachLender(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
 		name string
@@ -93,11 +93,11 @@ func TestEndsOfBorrowedRuns(t *testing.T) {
 	}
 }
 
-// TestLostLender: a lender that is gone can no longer change the run that it leaves behind.
-func TestLostLender(t *testing.T) {
+// TestLostLenderCannotChangeRun: a lender that is gone can no longer change the run that it leaves behind.
+func TestLostLenderCannotChangeRun(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	w := b.AddWorker()
-	b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), Notices: true})
+	b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), WantsNotices: true})
 	home := b.AddLender()
 	_, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1")})
 	if fx := b.RemovePeer(3, home); summary(fx) != `cancel:"a":` {
@@ -137,23 +137,23 @@ func TestBorrowerGetsOnlyAllottedJobs(t *testing.T) {
 	}
 	// When a borrower loses the run's worker, the job is handed out again.
 	b.Allot(3, p, 1)
-	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), Lost: true, Delay: -1}); summary(fx) != "" {
+	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), WorkerLost: true, Delay: -1}); summary(fx) != "" {
 		t.Errorf("with one place less: %s", summary(fx))
 	}
 	if fx := b.Release(3, p, &broker.ReleaseRequest{ID: []byte("2")}); summary(fx) != "job:1:1" {
 		t.Errorf("a place is free: %s", summary(fx))
 	}
-	if info, _, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.Idle != 0 {
-		t.Errorf("%d workers, %d idle", info.Workers, info.Idle)
+	if info, _, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.IdleWorkers != 0 {
+		t.Errorf("%d workers, %d idle", info.Workers, info.IdleWorkers)
 	}
 	if fx := b.RemovePeer(4, p); summary(fx) != "" || b.Totals().Queued != 3 {
 		t.Errorf("it is gone: %s, %+v", summary(fx), b.Totals())
 	}
 }
 
-// TestExplainLent: Explain and Runs name the borrower of a lent job, even after that is lost.
+// TestExplainNamesBorrower: Explain and Runs name the borrower of a lent job, even after that is lost.
 // Jobs that their home holds back are shown as held back, whether the type has workers or not.
-func TestExplainLent(t *testing.T) {
+func TestExplainNamesBorrower(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s, typ := b.AddSubmitter(), []byte(`"t"`)
 	p, _ := b.AddBorrower(1, typ, "b")
@@ -189,8 +189,8 @@ func TestExplainLent(t *testing.T) {
 	b.Fail(2, p, &broker.Failure{ID: []byte("0"), Reason: "no", Delay: int64(time.Hour)})
 	b.RemovePeer(3, p)
 	for id, want := range map[string]broker.RunInfo{
-		"0": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 2, Outcome: broker.OutFailed, Reason: broker.Reason{Text: "no"}},
-		"1": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 3, Outcome: broker.OutLost, Reason: broker.Reason{Why: broker.WorkerLost, Have: 1}, BrokerLost: true},
+		"0": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 2, EndKind: broker.EndFailed, Reason: broker.Reason{Text: "no"}},
+		"1": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 3, EndKind: broker.EndLost, Reason: broker.Reason{Why: broker.WhyWorkerLost, Have: 1}, BrokerLost: true},
 	} {
 		if runs := b.Runs([]byte(id)); len(runs) != 1 || runs[0] != want {
 			t.Errorf("runs of %s: %+v, want %+v", id, runs, want)
@@ -198,10 +198,10 @@ func TestExplainLent(t *testing.T) {
 	}
 }
 
-// TestSharedID: the only worker runs a borrowed job while a job with the same id waits. The
+// TestJobWithSharedIDDelaysNoOther: the only worker runs a borrowed job while a job with the same id waits. The
 // waiting job delays no other job. It is handed out once the first one has ended or another
 // worker has joined, even if that worker is not the first in line.
-func TestSharedID(t *testing.T) {
+func TestJobWithSharedIDDelaysNoOther(t *testing.T) {
 	for i := range 4 {
 		beside, types := i%2 > 0, [][]byte(nil)
 		if i > 1 {

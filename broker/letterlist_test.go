@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestLetterList compares a letterList with a sorted list, while letters are added at the end and
+// TestLetterListAgainstSort compares a letterList with a sorted list, while letters are added at the end and
 // removed anywhere.
-func TestLetterList(t *testing.T) {
+func TestLetterListAgainstSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var s letterList
 	var sorted []*letter

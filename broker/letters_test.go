@@ -11,9 +11,9 @@ import (
 	"gloom/broker"
 )
 
-// TestLetterRemoval: the store of dead letters stays correct and bounded when letters
+// TestLettersCanBeRemovedAnywhere: the store of dead letters stays correct and bounded when letters
 // are removed from the middle while an old one stays.
-func TestLetterRemoval(t *testing.T) {
+func TestLettersCanBeRemovedAnywhere(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	failOne := func(now int64, typ, id string) {
@@ -45,13 +45,13 @@ func TestLetterRemoval(t *testing.T) {
 			t.Errorf("at an hour and %d ns %d letters are kept, want %d", c.now-hour, n, c.want)
 		}
 	}
-	if n, bytes := core.DeadCount(); n != 0 || bytes != 0 || core.Next() != broker.Never {
-		t.Errorf("%d letters of %d bytes are left, next deadline %d", n, bytes, core.Next())
+	if n, bytes := core.DeadCount(); n != 0 || bytes != 0 || core.NextTick() != broker.Never {
+		t.Errorf("%d letters of %d bytes are left, next deadline %d", n, bytes, core.NextTick())
 	}
 }
 
-// TestLetterBytes: as many letters are kept as the limit on bytes allows.
-func TestLetterBytes(t *testing.T) {
+// TestLetterBytesAreUsedUp: as many letters are kept as the limit on bytes allows.
+func TestLetterBytesAreUsedUp(t *testing.T) {
 	fill := func(limit int64) (int, int64) {
 		core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: limit, DeadAge: time.Hour})
 		s, w := core.AddSubmitter(), core.AddWorker()
@@ -76,9 +76,9 @@ func TestLetterBytes(t *testing.T) {
 	}
 }
 
-// TestLetterListing: a listing in pages shows each letter that exists throughout exactly once,
+// TestLetterListingShowsEachOnce: a listing in pages shows each letter that exists throughout exactly once,
 // although letters are added and forgotten between the pages.
-func TestLetterListing(t *testing.T) {
+func TestLetterListingShowsEachOnce(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	typ := []byte("t")
@@ -114,14 +114,14 @@ func TestLetterListing(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("listed are %q, want %q", got, want)
 	}
-	if found, _ := core.DeadLetters(int64(time.Minute), typ, 0, 100, &broker.LetterFilter{ID: "3", Older: time.Minute - 20}); len(found) != 1 {
+	if found, _ := core.DeadLetters(int64(time.Minute), typ, 0, 100, &broker.LetterFilter{ID: "3", MinTimeSinceFailure: time.Minute - 20}); len(found) != 1 {
 		t.Errorf("%d letters are old enough and have a 3 in their ids, want 1 (13)", len(found))
 	}
 }
 
-// TestWalkLetters: each matching letter is submitted again or forgotten, exactly once. Letters
+// TestWalkHandlesEachLetterOnce: each matching letter is submitted again or forgotten, exactly once. Letters
 // of jobs that fail again in the meantime are left alone.
-func TestWalkLetters(t *testing.T) {
+func TestWalkHandlesEachLetterOnce(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		core := broker.New(broker.Config{DeadLetters: 1000, DeadBytes: 1 << 20, DeadAge: time.Hour})
 		s, w := core.AddSubmitter(), core.AddWorker()
@@ -156,8 +156,8 @@ func TestWalkLetters(t *testing.T) {
 		if again {
 			refused = 1
 		}
-		if walk.Done != 150-refused || walk.Refused != refused || (walk.Reason == broker.Reason{}) != (refused == 0) || pieces < 3 {
-			t.Errorf("again %v: %d done, %d refused (%+v) in %d pieces; want %d and %d", again, walk.Done, walk.Refused, walk.Reason, pieces, 150-refused, refused)
+		if walk.Handled != 150-refused || walk.Refused != refused || (walk.Reason == broker.Reason{}) != (refused == 0) || pieces < 3 {
+			t.Errorf("again %v: %d done, %d refused (%+v) in %d pieces; want %d and %d", again, walk.Handled, walk.Refused, walk.Reason, pieces, 150-refused, refused)
 		}
 		if n, _ := core.DeadCount(); !again && n != 150 {
 			t.Errorf("%d letters are left, want 150", n)

@@ -86,7 +86,7 @@ func BenchmarkLimited(b *testing.B) {
 				return core.Join(now, wrk, &broker.JoinRequest{Types: [][]byte{[]byte("*")}, Prefetch: 1})
 			})
 			tick := func() {
-				for core.Next() <= now {
+				for core.NextTick() <= now {
 					timed(func() []broker.Effect { return core.Tick(now) })
 				}
 			}
@@ -141,7 +141,7 @@ func BenchmarkHeld(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			const block = 1000
-			empty, loaded := newLimitedCore(b), newLimitedCore(b)
+			empty, loaded := newHeldJobsCore(b), newHeldJobsCore(b)
 			for range c.jobs {
 				loaded.submit(c.typ, c.groups)
 			}
@@ -159,46 +159,46 @@ func BenchmarkHeld(b *testing.B) {
 			}
 			b.StopTimer()
 			runs := float64(loaded.core.Totals().Answered)
-			b.ReportMetric(float64(loaded.took)/runs, "cpu-ns/cycle")
-			b.ReportMetric(float64(loaded.took)/float64(empty.took), "times-without")
+			b.ReportMetric(float64(loaded.elapsed)/runs, "cpu-ns/cycle")
+			b.ReportMetric(float64(loaded.elapsed)/float64(empty.elapsed), "times-without")
 		})
 	}
 }
 
-// limitedCore is a core with jobs without groups and jobs that a group holds back.
-type limitedCore struct {
-	core     *broker.Broker
-	sub, wrk broker.Peer
-	n        int
-	took     time.Duration
+// heldJobsCore is a core with jobs without groups and jobs that a group holds back.
+type heldJobsCore struct {
+	core              *broker.Broker
+	submitter, worker broker.Peer
+	n                 int
+	elapsed           time.Duration
 }
 
-func newLimitedCore(b *testing.B) *limitedCore {
-	h := &limitedCore{core: broker.New(broker.Config{IdleTypes: 10})}
-	h.sub, h.wrk = h.core.AddSubmitter(), h.core.AddWorker()
+func newHeldJobsCore(b *testing.B) *heldJobsCore {
+	h := &heldJobsCore{core: broker.New(broker.Config{IdleTypes: 10})}
+	h.submitter, h.worker = h.core.AddSubmitter(), h.core.AddWorker()
 	if _, _, err := h.core.SetRule(0, []byte("full"), broker.Rule{Concurrency: 0}); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := h.core.Pause(0, []byte("paused"), true); err != nil {
 		b.Fatal(err)
 	}
-	h.core.Join(0, h.wrk, &broker.JoinRequest{Type: []byte("t")})
+	h.core.Join(0, h.worker, &broker.JoinRequest{Type: []byte("t")})
 	for range 10_000 {
 		h.submit("t", nil)
 	}
 	return h
 }
 
-func (h *limitedCore) submit(typ string, groups [][]byte) {
+func (h *heldJobsCore) submit(typ string, groups [][]byte) {
 	h.n++
-	h.core.Submit(int64(h.n), h.sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, NoAck: true})
+	h.core.Submit(int64(h.n), h.submitter, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, NoAck: true})
 }
 
-func (h *limitedCore) cycles(n int) {
+func (h *heldJobsCore) cycles(n int) {
 	begin := threadTime()
 	for range n {
 		h.submit("t", nil)
-		h.core.Respond(int64(h.n), h.wrk, nil, []byte("1"), false)
+		h.core.Respond(int64(h.n), h.worker, nil, []byte("1"), false)
 	}
-	h.took += threadTime() - begin
+	h.elapsed += threadTime() - begin
 }

@@ -31,7 +31,7 @@ func (b *Broker) setLinePos(ref uint32, pos int32) {
 	case refTenant:
 		b.tenants.At(number).pos = pos
 	case refHeld:
-		b.held.At(number).pos = pos
+		b.heldQueues.At(number).pos = pos
 	default:
 		b.queues.At(number).pos = pos
 	}
@@ -43,15 +43,15 @@ func (b *Broker) setBestJobPos(number uint32, pos int32) { b.queues.At(number).b
 func (q *queue) heap() *container.Heap {
 	switch {
 	case q.parked:
-		return &q.held.queues
+		return &q.heldIn.queues
 	case q.tenant != nil:
 		return &q.tenant.line
 	}
-	return &q.kind.line
+	return &q.jobType.line
 }
 
-// waitsForTurn reports whether the queue is parked and belongs to a tenant.
-func (q *queue) waitsForTurn() bool { return q.parked && q.tenant != nil }
+// isParkedByTurn reports whether the queue is parked in the order of its tenants' turns.
+func (q *queue) isParkedByTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
 func (b *Broker) rank(q *queue) {
@@ -70,8 +70,8 @@ func (b *Broker) rank(q *queue) {
 	x := b.bestKey(q)
 	x.Ref = q.number
 	moved := false
-	if q.waitsForTurn() {
-		moved = q.held.byBestJob.Put(q.bestJobPos, x)
+	if q.isParkedByTurn() {
+		moved = q.heldIn.byBestJob.Put(q.bestJobPos, x)
 		x.B, x.C = q.tenant.lastTurn, 0
 	}
 	if q.heap().Put(q.pos, x) || moved {
@@ -83,8 +83,8 @@ func (b *Broker) rank(q *queue) {
 func (b *Broker) unrank(q *queue) {
 	q.heap().Remove(q.pos)
 	q.pos = -1
-	if q.waitsForTurn() {
-		q.held.byBestJob.Remove(q.bestJobPos)
+	if q.isParkedByTurn() {
+		q.heldIn.byBestJob.Remove(q.bestJobPos)
 		q.bestJobPos = -1
 	}
 	b.rankParent(q)
@@ -100,7 +100,7 @@ func (b *Broker) rerank(q *queue) {
 // rankParent corrects the position of q's held queues or tenant after q has moved in its heap.
 func (b *Broker) rankParent(q *queue) {
 	if q.parked {
-		b.rankHeld(q.held)
+		b.rankHeld(q.heldIn)
 	} else if q.tenant != nil {
 		b.rankTenant(q.tenant)
 	}
@@ -124,11 +124,11 @@ const maxExamined = 1024
 
 // mayExamine counts an examination, and returns false if the command has made maxExamined already.
 func (b *Broker) mayExamine() bool {
-	b.unfinished = b.unfinished || b.examined == maxExamined
-	if !b.unfinished {
-		b.examined++
+	b.mustContinue = b.mustContinue || b.examinedCount == maxExamined
+	if !b.mustContinue {
+		b.examinedCount++
 	}
-	return !b.unfinished
+	return !b.mustContinue
 }
 
 // nextQueue returns the queue whose best job a type hands out next, nil if there is none or all
@@ -137,13 +137,13 @@ func (b *Broker) nextQueue(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.openGroups.Len() > 0 {
 		b.openHeld(k)
 	}
-	for hasMore := !b.unfinished; hasMore && k.line.Len() > 0; hasMore = b.mayExamine() {
+	for hasMore := !b.mustContinue; hasMore && k.line.Len() > 0; hasMore = b.mayExamine() {
 		ref := k.line.Top().Ref
 		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:
 			ref = b.tenants.At(number).line.Top().Ref
 		case refHeld:
-			hq := b.held.At(number)
+			hq := b.heldQueues.At(number)
 			if hq.group.shut {
 				b.moveHeld(hq, false)
 				continue
@@ -166,7 +166,7 @@ func (b *Broker) nextQueue(k *jobType) *queue {
 		r := b.firstJob(q)
 		j := b.jobs.Get(r)
 		h := b.holdingOf(j)
-		if h.sub != nil && h.sub.lost {
+		if h.submitter != nil && h.submitter.isLost {
 			b.orphan(h)
 		}
 		if h.isDead {

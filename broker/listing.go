@@ -17,11 +17,11 @@ type JobFilter struct {
 	Type, Group []byte
 	ID          string
 	State       string        // one of JobStates
-	Older       time.Duration // the minimum time since the submission
+	MinAge      time.Duration // the minimum time since the submission
 	// Submitter is the connection that the job belongs to, Worker the one that it runs on.
 	Submitter, Worker Peer
-	// Wanted leaves out running jobs that nobody waits for.
-	Wanted bool
+	// OnlyWanted leaves out running jobs that nobody waits for.
+	OnlyWanted bool
 }
 
 // JobStates are the values of JobFilter.State.
@@ -30,18 +30,18 @@ var JobStates = []string{"delayed", "queued", "running", "ended"}
 // matches reports whether the filter selects job j. k is the type that the filter asks for, nil
 // for any.
 func (q *JobFilter) matches(b *Broker, k *jobType, j *job) bool {
-	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
+	if j.state == stateFree || j.state == stateOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
 	}
 	h := b.holdingOf(j)
 	switch {
-	case k != nil && h.kind != k,
-		q.Older > 0 && b.Since(j.submittedAt) < q.Older,
+	case k != nil && h.jobType != k,
+		q.MinAge > 0 && b.Since(j.submittedAt) < q.MinAge,
 		q.Group != nil && !h.queue.groupSet.has(q.Group),
-		q.Submitter != 0 && (h.sub == nil || h.sub.id != q.Submitter),
-		q.Worker != 0 && (j.state != stRunning || b.workerOf(j).id != q.Worker),
-		q.Wanted && j.state == stRunning && b.unwanted(j),
-		b.abandoned(j):
+		q.Submitter != 0 && (h.submitter == nil || h.submitter.id != q.Submitter),
+		q.Worker != 0 && (j.state != stateRunning || b.workerOf(j).id != q.Worker),
+		q.OnlyWanted && j.state == stateRunning && b.isUnwanted(j),
+		b.isAbandoned(j):
 		return false
 	}
 	return q.ID == "" || strings.Contains(wire.Value(b.id(j)), q.ID)
@@ -114,7 +114,7 @@ func (b *Broker) RevokeJobs(now int64, from, limit int, q *JobFilter) (fx []Effe
 		return b.end(), 0, from
 	}
 	next = b.eachJob(from, q, func(r uint32, j *job) bool {
-		if j.state <= stSpilled || q.State == "running" && !b.unwanted(j) {
+		if j.state <= stateSpilled || q.State == "running" && !b.isUnwanted(j) {
 			b.revoke(r, j)
 			n++
 		}

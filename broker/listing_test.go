@@ -15,7 +15,7 @@ import (
 	"gloom/broker"
 )
 
-var listingSeed = flag.Uint64("listing-seed", 0, "seed of TestListing; 0 takes one by the clock")
+var listingSeed = flag.Uint64("listing-seed", 0, "seed of TestListingShowsEachJobOnce; 0 takes one by the clock")
 
 // listedJob is a job in the naive list.
 type listedJob struct {
@@ -28,21 +28,21 @@ type listedJob struct {
 func (j *listedJob) matches(q *broker.JobFilter, now int64) bool {
 	return (q.Type == nil || string(q.Type) == j.typ) && (q.State == "" || q.State == j.state) &&
 		(q.Group == nil || slices.Contains(j.groups, string(q.Group))) && strings.Contains(j.id, q.ID) &&
-		now-j.at >= int64(q.Older) && (q.Submitter == 0 || q.Submitter == j.sub) &&
+		now-j.at >= int64(q.MinAge) && (q.Submitter == 0 || q.Submitter == j.sub) &&
 		(q.Worker == 0 || q.Worker == j.worker)
 }
 
 // listingWorld is a core and a naive list of its jobs.
 type listingWorld struct {
-	t       *testing.T
-	r       *rand.Rand
-	core    *broker.Broker
-	now     int64
-	n       int
-	jobs    map[string]*listedJob
-	maxJobs int
-	subs    []broker.Peer
-	work    broker.Peer // a worker with room for some jobs of type a
+	t          *testing.T
+	rng        *rand.Rand
+	core       *broker.Broker
+	now        int64
+	n          int
+	jobs       map[string]*listedJob
+	maxJobs    int
+	submitters []broker.Peer
+	worker     broker.Peer // a worker with room for some jobs of type a
 }
 
 func (x *listingWorld) note(fx []broker.Effect) {
@@ -58,12 +58,12 @@ func (x *listingWorld) note(fx []broker.Effect) {
 
 // change carries out a random command.
 func (x *listingWorld) change() {
-	x.now += x.r.Int64N(1000)
+	x.now += x.rng.Int64N(1000)
 	randomJob := func() *listedJob {
 		ids := slices.Sorted(maps.Keys(x.jobs))
-		return x.jobs[ids[x.r.IntN(len(ids))]]
+		return x.jobs[ids[x.rng.IntN(len(ids))]]
 	}
-	switch v := x.r.IntN(10); {
+	switch v := x.rng.IntN(10); {
 	case v < 5 && len(x.jobs) < x.maxJobs || len(x.jobs) == 0:
 		x.submit()
 	case v < 7:
@@ -82,7 +82,7 @@ func (x *listingWorld) change() {
 		if j.state != "running" {
 			return
 		}
-		fx := x.core.Respond(x.now, x.work, []byte(j.id), []byte("2"), false)
+		fx := x.core.Respond(x.now, x.worker, []byte(j.id), []byte("2"), false)
 		x.recordJobEnd(j)
 		x.note(fx)
 	default:
@@ -93,26 +93,26 @@ func (x *listingWorld) change() {
 // submit submits a job of any kind.
 func (x *listingWorld) submit() {
 	x.n++
-	j := &listedJob{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.r.IntN(2)], state: "queued", at: x.now, sub: x.subs[x.r.IntN(len(x.subs))]}
+	j := &listedJob{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.rng.IntN(2)], state: "queued", at: x.now, sub: x.submitters[x.rng.IntN(len(x.submitters))]}
 	s := &broker.Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), NoAck: true}
-	if x.r.IntN(3) == 0 {
-		j.groups = []string{"g", "h"}[x.r.IntN(2):]
+	if x.rng.IntN(3) == 0 {
+		j.groups = []string{"g", "h"}[x.rng.IntN(2):]
 		for _, g := range j.groups {
 			s.Groups = append(s.Groups, []byte(g))
 		}
 	}
-	if x.r.IntN(4) == 0 {
+	if x.rng.IntN(4) == 0 {
 		j.state, s.Delay = "delayed", time.Hour
 	}
-	s.Detach = x.r.IntN(4) == 0
+	s.Detach = x.rng.IntN(4) == 0
 	if s.Detach {
 		j.sub = 0
 	}
-	if !s.Detach && x.r.IntN(4) == 0 {
+	if !s.Detach && x.rng.IntN(4) == 0 {
 		s.Keep = time.Hour
 	}
 	x.jobs[j.id] = j
-	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.subs[0], false: j.sub}[j.sub == 0], s))
+	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.submitters[0], false: j.sub}[j.sub == 0], s))
 }
 
 // recordJobEnd records that a job has ended: it leaves the list, unless the core keeps its outcome.
@@ -125,21 +125,21 @@ func (x *listingWorld) recordJobEnd(j *listedJob) {
 }
 
 func (x *listingWorld) filter() *broker.JobFilter {
-	q := &broker.JobFilter{State: append([]string{"", ""}, broker.JobStates...)[x.r.IntN(6)]}
-	if x.r.IntN(3) > 0 {
-		q.Type = []byte{"ab"[x.r.IntN(2)]}
+	q := &broker.JobFilter{State: append([]string{"", ""}, broker.JobStates...)[x.rng.IntN(6)]}
+	if x.rng.IntN(3) > 0 {
+		q.Type = []byte{"ab"[x.rng.IntN(2)]}
 	}
-	switch x.r.IntN(6) {
+	switch x.rng.IntN(6) {
 	case 0:
-		q.Group = []byte{"gh"[x.r.IntN(2)]}
+		q.Group = []byte{"gh"[x.rng.IntN(2)]}
 	case 1:
-		q.ID = fmt.Sprint(x.r.IntN(10))
+		q.ID = fmt.Sprint(x.rng.IntN(10))
 	case 2:
-		q.Older = time.Duration(x.r.Int64N(x.now + 1))
+		q.MinAge = time.Duration(x.rng.Int64N(x.now + 1))
 	case 3:
-		q.Submitter = x.subs[x.r.IntN(len(x.subs))]
+		q.Submitter = x.submitters[x.rng.IntN(len(x.submitters))]
 	case 4:
-		q.Worker = x.work
+		q.Worker = x.worker
 	}
 	return q
 }
@@ -154,10 +154,10 @@ func (x *listingWorld) matching(q *broker.JobFilter) map[string]bool {
 	return out
 }
 
-// TestListing compares listings with a naive list, while jobs come, change and end between
+// TestListingShowsEachJobOnce compares listings with a naive list, while jobs come, change and end between
 // pages. Each job that matches throughout is listed exactly once, and no job is listed that
 // does not match at that moment. CountJobs and RevokeJobs select the same jobs as the listing.
-func TestListing(t *testing.T) {
+func TestListingShowsEachJobOnce(t *testing.T) {
 	seed := *listingSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -167,10 +167,10 @@ func TestListing(t *testing.T) {
 	if testing.Short() || broker.InvariantsEnabled {
 		rounds = 60
 	}
-	x := &listingWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listedJob{}}
-	x.subs = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
-	x.work = x.core.AddWorker()
-	x.note(x.core.Join(x.now, x.work, &broker.JoinRequest{Type: []byte("a"), Prefetch: 7}))
+	x := &listingWorld{t: t, rng: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listedJob{}}
+	x.submitters = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
+	x.worker = x.core.AddWorker()
+	x.note(x.core.Join(x.now, x.worker, &broker.JoinRequest{Type: []byte("a"), Prefetch: 7}))
 	// Begin with many jobs, so that their records lie far apart.
 	x.maxJobs = 2500
 	for len(x.jobs) < x.maxJobs {
@@ -182,17 +182,17 @@ func TestListing(t *testing.T) {
 	listedOnce := 0
 	for round := range rounds {
 		q := x.filter()
-		q.Older = min(q.Older, time.Duration(x.now)) // a job that is old enough stays old enough
+		q.MinAge = min(q.MinAge, time.Duration(x.now)) // a job that is old enough stays old enough
 		expected := x.matching(q)
 		seen := map[string]int{}
 		for from := 0; from >= 0; {
 			matching := x.matching(q)
-			from = x.core.Jobs(x.now, from, 1+x.r.IntN(5), q, func(j *broker.JobInfo) {
+			from = x.core.Jobs(x.now, from, 1+x.rng.IntN(5), q, func(j *broker.JobInfo) {
 				if seen[string(j.ID)]++; !matching[string(j.ID)] {
 					t.Fatalf("seed %d, round %d: %s %s is listed for %+v", seed, round, j.State, j.ID, q)
 				}
 			})
-			for range x.r.IntN(4) {
+			for range x.rng.IntN(4) {
 				x.change()
 			}
 			matching = x.matching(q)
@@ -217,7 +217,7 @@ func TestListing(t *testing.T) {
 		if want := len(x.matching(q)); n != want {
 			t.Fatalf("seed %d, round %d: %d jobs are counted for %+v, want %d", seed, round, n, q, want)
 		}
-		if x.r.IntN(10) == 0 {
+		if x.rng.IntN(10) == 0 {
 			x.cancelAll(q)
 		}
 	}
@@ -252,11 +252,11 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 	}
 }
 
-// TestRevokeRunning: each running job that matches becomes unwanted, once.
-func TestRevokeRunning(t *testing.T) {
+// TestRevokeMakesRunningJobsUnwanted: each running job that matches becomes unwanted, once.
+func TestRevokeMakesRunningJobsUnwanted(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()
-	core.Join(0, w, &broker.JoinRequest{Type: []byte("t"), Prefetch: 3, Notices: true})
+	core.Join(0, w, &broker.JoinRequest{Type: []byte("t"), Prefetch: 3, WantsNotices: true})
 	for _, id := range []string{"r1", "r2", "x3", "r4"} {
 		core.Submit(0, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1")})
 	}
@@ -288,9 +288,9 @@ func TestRevokeRunning(t *testing.T) {
 	}
 }
 
-// TestContentOfJobsAndOutcomes: Content returns the body and headers of a job, and the answer of a
+// TestContentIsBodyOrAnswer: Content returns the body and headers of a job, and the answer of a
 // kept outcome.
-func TestContentOfJobsAndOutcomes(t *testing.T) {
+func TestContentIsBodyOrAnswer(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	big := bytes.Repeat([]byte("7"), 100_000)
@@ -309,8 +309,8 @@ func TestContentOfJobsAndOutcomes(t *testing.T) {
 	if b, _ := core.JobContent([]byte("big")); b != nil {
 		t.Errorf("a failed job's outcome has body %q", b)
 	}
-	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.OutFailed || x.Reason.Text != "no such number" {
-		t.Errorf("a failed job's outcome is %v, %q", x.Outcome, x.Reason.Text)
+	if x, _ := core.Explain(0, []byte("big")); x.EndKind != broker.EndFailed || x.Reason.Text != "no such number" {
+		t.Errorf("a failed job's outcome is %v, %q", x.EndKind, x.Reason.Text)
 	}
 	if b, _ := core.JobContent([]byte("nobody")); b != nil {
 		t.Errorf("no job has body %q", b)

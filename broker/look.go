@@ -32,7 +32,7 @@ type GroupLook struct {
 // groupJobs counts the jobs of a group.
 type groupJobs struct {
 	group                  *group
-	limitedBy              *rule // a rule that lets no more of them run, or nil
+	shutBy                 *rule // a rule that lets no more of them run, or nil
 	waiting, running, held uint32
 }
 
@@ -58,10 +58,10 @@ func (t *groupTable) add(x groupJobs) {
 		return
 	}
 	y.waiting, y.running, y.held = y.waiting+x.waiting, y.running+x.running, y.held+x.held
-	y.limitedBy = x.limitedBy
+	y.shutBy = x.shutBy
 }
 
-func (t *groupTable) all(yield func(*groupJobs) bool) {
+func (t *groupTable) eachCounted(yield func(*groupJobs) bool) {
 	for i := 0; t != nil && i < len(*t); i++ {
 		for j := 0; (*t)[i] != nil && j < groupPage; j++ {
 			if x := &(*t)[i][j]; x.group != nil && !yield(x) {
@@ -90,7 +90,7 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 			if ofAllTypes != nil {
 				n += l.countHolding(b, ofAllTypes, h)
 			}
-			if table := l.found[string(h.kind.name)]; table != nil {
+			if table := l.found[string(h.jobType.name)]; table != nil {
 				n += l.countHolding(b, table, h)
 			}
 		}
@@ -113,10 +113,10 @@ func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 		return 0
 	}
 	for _, g := range h.queue.groupSet.groups {
-		if x.group, x.limitedBy = g, nil; g.shut {
-			x.limitedBy, _ = b.shutCause(g)
+		if x.group, x.shutBy = g, nil; g.shut {
+			x.shutBy, _ = b.shutCause(g)
 		}
-		if x.limitedBy != nil || !l.Shut {
+		if x.shutBy != nil || !l.Shut {
 			table.add(x)
 		}
 	}
@@ -138,10 +138,10 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 			last = infos[l.Limit-1]
 		}
 	}
-	for x := range l.found[string(typ)].all {
+	for x := range l.found[string(typ)].eachCounted {
 		i := GroupInfo{Name: x.group.name, Waiting: int(x.waiting), Running: int(x.running), Held: int(x.held)}
-		if x.limitedBy != nil {
-			i.Rule = x.limitedBy.Pattern
+		if x.shutBy != nil {
+			i.Rule = x.shutBy.Pattern
 		}
 		if full && busier(last, i) < 0 || l.Shut && i.Waiting == 0 {
 			continue
@@ -155,4 +155,4 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 }
 
 // GroupCount returns how many groups there are.
-func (b *Broker) GroupCount() int { return b.groupsCounted }
+func (b *Broker) GroupCount() int { return b.countedGroups }

@@ -48,7 +48,7 @@ func TestSnapshotsAreTakenInPieces(t *testing.T) {
 	}
 	info, _, _ := core.Type([]byte("t"))
 	survey.Complete(&info)
-	if got := info.Oldest; got != 2*n {
+	if got := info.OldestAge; got != 2*n {
 		t.Errorf("the oldest job is %d old, want %d", got, 2*n)
 	}
 	if pieces < n/1024 {
@@ -85,9 +85,9 @@ func TestSnapshotsAreTakenInPieces(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
-// TestQueuePosition: a place in a long line is counted in pieces. It is not exact if the job at
+// TestQueuePositionIsCountedInPieces: a place in a long line is counted in pieces. It is not exact if the job at
 // which a piece stopped is gone when the next piece begins.
-func TestQueuePosition(t *testing.T) {
+func TestQueuePositionIsCountedInPieces(t *testing.T) {
 	n := 5000
 	if broker.InvariantsEnabled {
 		n = 2500 // more than one piece counts, and more than the test removes
@@ -125,9 +125,9 @@ func TestQueuePosition(t *testing.T) {
 	}
 }
 
-// TestQueuePositionAmongGroups: jobs that another group holds back do not count as ahead of a job. Nor
+// TestQueuePositionSkipsHeldJobs: jobs that another group holds back do not count as ahead of a job. Nor
 // do, in a fair type, jobs that wait for other turns. In both cases the place is not exact.
-func TestQueuePositionAmongGroups(t *testing.T) {
+func TestQueuePositionSkipsHeldJobs(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fair  bool
@@ -153,7 +153,7 @@ func TestQueuePositionAmongGroups(t *testing.T) {
 		}
 		submit := func(id int, prio int64, groups ...string) {
 			core.Submit(int64(id), core.AddSubmitter(), &broker.Submission{
-				ID: fmt.Append(nil, id), Type: []byte("t"), Body: []byte("1"), Priority: prio, Groups: names(groups...), NoAck: true,
+				ID: fmt.Append(nil, id), Type: []byte("t"), Body: []byte("1"), Priority: prio, Groups: bytesOfNames(groups...), NoAck: true,
 			})
 		}
 		for i := range 100 {
@@ -188,7 +188,7 @@ func TestFirstTypesAreKept(t *testing.T) {
 	}
 	known := map[string]bool{}
 	core.Types(0, 100, func(i *broker.TypeInfo, _ *broker.TypeStats) {
-		known[string(i.Name)] = i.Kept
+		known[string(i.Name)] = i.IsKept
 		if i.Submitted != 1 || i.Answered != 1 {
 			t.Errorf("%s: %+v", i.Name, i.Ledger)
 		}
@@ -198,8 +198,8 @@ func TestFirstTypesAreKept(t *testing.T) {
 	}
 }
 
-// TestTypeOf: a submitter learns nothing about other submitters' jobs.
-func TestTypeOf(t *testing.T) {
+// TestTypeOfHidesOthersJobs: a submitter learns nothing about other submitters' jobs.
+func TestTypeOfHidesOthersJobs(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 10})
 	mine, other := core.AddSubmitter(), core.AddSubmitter()
 	for id, detach := range map[string]bool{"bound": false, "detached": true} {
@@ -216,9 +216,9 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// TestGroupsOfTypes: the counts of groups, by type, agree with a listing of the jobs, whoever
+// TestGroupsOfTypesMatchListing: the counts of groups, by type, agree with a listing of the jobs, whoever
 // submitted these and whatever other groups they are in.
-func TestGroupsOfTypes(t *testing.T) {
+func TestGroupsOfTypesMatchListing(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -9,13 +9,13 @@ import (
 // match hands out jobs while a job may run and a worker with room serves it: the best job
 // first, to the worker that has been idle longest.
 func (b *Broker) match() {
-	b.expiredCount, b.examined, b.unfinished = 0, 0, false
+	b.expiredCount, b.examinedCount, b.mustContinue = 0, 0, false
 	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.openGroups.Len() > 0 {
-		b.unfinished = !b.matchAmong()
+		b.mustContinue = !b.matchAmong()
 	} else {
-		b.unfinished = !b.matchTypes()
+		b.mustContinue = !b.matchTypes()
 	}
-	if b.unfinished {
+	if b.mustContinue {
 		return
 	}
 	for _, p := range b.touchedPools {
@@ -27,26 +27,26 @@ func (b *Broker) match() {
 // matchTypes is match for types that do not affect each other. It returns false if it has left
 // something to the next command.
 func (b *Broker) matchTypes() bool {
-	for i := 0; i < len(b.touched); i++ {
-		k := b.touched[i]
-		for k.idle.Len() > 0 {
+	for i := 0; i < len(b.touchedTypes); i++ {
+		k := b.touchedTypes[i]
+		for k.idleWorkers.Len() > 0 {
 			q := b.runnableQueue(k)
 			if q == nil {
 				break
 			}
-			if !b.handOut(q, k.idle.First()) {
-				b.unfinished = true
+			if !b.handOut(q, k.idleWorkers.First()) {
+				b.mustContinue = true
 				break
 			}
 		}
-		if b.unfinished {
-			b.touched = slices.Delete(b.touched, 0, i)
+		if b.mustContinue {
+			b.touchedTypes = slices.Delete(b.touchedTypes, 0, i)
 			return false
 		}
 		k.touched = false
 		b.reviewUse(k)
 	}
-	b.touched = b.touched[:0]
+	b.touchedTypes = b.touchedTypes[:0]
 	return true
 }
 
@@ -65,9 +65,9 @@ func (b *Broker) matchAmong() bool {
 			}
 		}
 		for _, p := range b.touchedPools {
-			if p.idle.Len() > 0 {
+			if p.idleWorkers.Len() > 0 {
 				if o, x := b.bestReadyQueue(p); o != nil {
-					consider(o, x, p.idle.First())
+					consider(o, x, p.idleWorkers.First())
 				}
 			}
 		}
@@ -75,9 +75,9 @@ func (b *Broker) matchAmong() bool {
 			consider(o, x, candidate)
 		}
 		switch {
-		case b.unfinished:
+		case b.mustContinue:
 			return false
-		case len(b.touched) > 0:
+		case len(b.touchedTypes) > 0:
 			// bestContender has touched types, which must be ranked first.
 		case b.mustOpenHeld() && (q == nil || b.openGroups.Top().Before(&at)):
 			if !b.mayExamine() {
@@ -87,7 +87,7 @@ func (b *Broker) matchAmong() bool {
 		case q == nil:
 			return true
 		default:
-			if candidate := b.longestIdle(q.kind, at); candidate != nil && candidate.idleNumber < w.idleNumber {
+			if candidate := b.longestIdle(q.jobType, at); candidate != nil && candidate.idleNumber < w.idleNumber {
 				w = candidate
 			}
 			if !b.handOut(q, w) {
@@ -100,13 +100,13 @@ func (b *Broker) matchAmong() bool {
 // rankTouched gives the touched types their places among the contenders. It returns false if it
 // has left some of them to the next command.
 func (b *Broker) rankTouched() bool {
-	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
-		k := b.touched[n]
+	for n := len(b.touchedTypes) - 1; n >= 0; n = len(b.touchedTypes) - 1 {
+		k := b.touchedTypes[n]
 		q := b.runnableQueue(k)
-		if b.unfinished {
+		if b.mustContinue {
 			return false
 		}
-		b.touched = slices.Delete(b.touched, n, n+1)
+		b.touchedTypes = slices.Delete(b.touchedTypes, n, n+1)
 		k.touched = false
 		if q != nil {
 			at := b.bestKey(q)
@@ -114,7 +114,7 @@ func (b *Broker) rankTouched() bool {
 			at.Ref = k.number
 			if k.contenderPos >= 0 {
 				b.contenders.Fix(k.contenderPos, at)
-			} else if k.idle.Len()+k.idlePairs.Len() > 0 {
+			} else if k.idleWorkers.Len()+k.idlePairs.Len() > 0 {
 				b.contenders.Push(at)
 			}
 		}
@@ -132,7 +132,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
 		k := b.types.At(b.contenders.Top().Ref)
 		q := b.runnableQueue(k)
-		if b.unfinished {
+		if b.mustContinue {
 			break
 		}
 		var w *worker
@@ -158,7 +158,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 // runnableQueue returns the queue with a type's best job if that job may run now or has passed its
 // deadline, otherwise nil.
 func (b *Broker) runnableQueue(k *jobType) *queue {
-	if k.line.Len() == 0 || k.paused || b.expelling {
+	if k.line.Len() == 0 || k.paused || b.endsLeftovers {
 		return nil
 	}
 	if c := k.limits.Concurrency; c > 0 && k.runningHere() >= c {
@@ -178,7 +178,7 @@ func (b *Broker) runnableQueue(k *jobType) *queue {
 // If a borrowed job with the same id is out on w, the job waits for ClashDelay, which delays no
 // other job, and w goes to the end of its line.
 func (b *Broker) handOut(q *queue, w *worker) bool {
-	k := q.kind
+	k := q.jobType
 	r := b.firstJob(q)
 	j := b.jobs.Get(r)
 	h := b.holdingOf(j)
@@ -196,8 +196,8 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 		b.leaveQueue(r, j)
 		b.waitUntil(h, r, j, b.now+int64(ClashDelay))
 		b.timing(j).stateSince = since
-		b.leaveIdle(w)
-		b.enterIdle(w)
+		b.leaveIdleLine(w)
+		b.enterIdleLine(w)
 		return true
 	}
 	k.rate.take(b.now, &k.pace)
@@ -212,9 +212,9 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 
 // assign gives job r, which is in no queue, to worker w.
 func (b *Broker) assign(w *worker, h *holding, r uint32, j *job) {
-	b.leaveIdle(w)
+	b.leaveIdleLine(w)
 	b.startRun(w, h, r, j)
 	if w.hasRoom() {
-		b.enterIdle(w)
+		b.enterIdleLine(w)
 	}
 }

@@ -12,8 +12,8 @@ type lastFrame struct {
 	reason Reason
 	delay  int64 // set if the code is JobRetryLater
 	body   []byte
-	// stable reports that nobody writes to body again, so that it need not be copied.
-	stable bool
+	// stableBody reports that nobody writes to body again, so that it need not be copied.
+	stableBody bool
 }
 
 // SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
@@ -29,18 +29,18 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 	h := b.holdingOf(j)
 	b.sendLastFrame(h, r, j, l)
-	b.countEnd(h, r, j, outcomeOf(l.code), &l.reason, len(l.body))
+	b.countEnd(h, r, j, endKindOf(l.code), &l.reason, len(l.body))
 	if !h.isKept {
 		b.freeEnded(h, r, j)
 		return
 	}
 	b.countAgainstLimits(h, r, j, -1)
 	b.storeOutcome(r, j, l)
-	j.state = stEnded
+	j.state = stateEnded
 	b.appendTo(&h.jobs, holdingLink, r, j)
 	b.countAgainstLimits(h, r, j, +1)
 	h.ended++
-	h.kind.outcomes++
+	h.jobType.outcomes++
 	b.outcomes++
 	b.outcomeBytes += b.weight(h, r, j)
 	t := b.timing(j)
@@ -50,11 +50,11 @@ func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 
 // sendLastFrame sends a job's last frame to the submitter of its holding, if there is one.
 func (b *Broker) sendLastFrame(h *holding, r uint32, j *job, l *lastFrame) {
-	if h.sub == nil || h.sub.lost {
+	if h.submitter == nil || h.submitter.isLost {
 		return
 	}
 	e := b.toSubmitter(OpResult, h, r, j)
-	if e.Body, e.Stable = l.body, l.stable; l.code != 0 {
+	if e.Body, e.StableBody = l.body, l.stableBody; l.code != 0 {
 		e.Op, e.Delay = OpEnd, l.delay
 		e.setCode(b, l.code, l.reason)
 	}
@@ -73,18 +73,18 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 		return 0, 0
 	}
 	h := b.holdingOf(j)
-	if j.state != stEnded || h.sub == nil {
+	if j.state != stateEnded || h.submitter == nil {
 		return 0, 0
 	}
-	return outcomeNumber(r, j), h.sub.id
+	return outcomeNumber(r, j), h.submitter.id
 }
 
 // storeOutcome stores the last frame in place of the job's body.
 func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
 	if l.code != 0 {
-		l.body, l.stable = []byte(l.reason.Text), true
+		l.body, l.stableBody = []byte(l.reason.Text), true
 	}
-	b.storeJob(r, j, b.id(j), b.priority(j), nil, l.body, l.stable)
+	b.storeJob(r, j, b.id(j), b.priority(j), nil, l.body, l.stableBody)
 }
 
 // loadOutcome returns the last frame of an ended job.
@@ -94,7 +94,7 @@ func (b *Broker) loadOutcome(r uint32, j *job) *lastFrame {
 	if body := b.body(r, j); l.code != 0 {
 		l.reason = b.reasonFor(t.why, j, string(body))
 	} else {
-		l.body, l.stable = body, j.flags&flagBig != 0
+		l.body, l.stableBody = body, j.flags&flagBig != 0
 	}
 	return l
 }
@@ -102,13 +102,13 @@ func (b *Broker) loadOutcome(r uint32, j *job) *lastFrame {
 func (b *Broker) forgetOutcome(r uint32, j *job) {
 	h := b.holdingOf(j)
 	h.ended--
-	h.kind.outcomes--
+	h.jobType.outcomes--
 	b.outcomes--
 	b.outcomeBytes -= b.weight(h, r, j)
 	b.countAgainstLimits(h, r, j, -1)
 	b.removeFrom(&h.jobs, holdingLink, j)
 	b.freeJob(r, j)
-	b.releaseIfEmpty(h)
+	b.retireIfEmpty(h)
 }
 
 // OutcomeWritten forgets a kept outcome (Effect.Outcome) whose frame has been written
@@ -117,7 +117,7 @@ func (b *Broker) OutcomeWritten(now int64, outcome uint64) []Effect {
 	b.begin(now)
 	r := uint32(outcome >> 32)
 	if b.jobs.Has(r) {
-		if j := b.jobs.Get(r); j.state == stEnded && j.arrival == uint32(outcome) {
+		if j := b.jobs.Get(r); j.state == stateEnded && j.arrival == uint32(outcome) {
 			b.forgetOutcome(r, j)
 		}
 	}
@@ -143,7 +143,7 @@ func (b *Broker) findOwn(s *submitter, id []byte) (h *holding, r uint32, j *job)
 	}
 	h = b.holdingOf(j)
 	b.orphanKept(h)
-	if h.sub == s || j.flags&flagDetached != 0 || h.isKept && h.sub == nil && h.owner == s.owner {
+	if h.submitter == s || j.flags&flagDetached != 0 || h.isKept && h.submitter == nil && h.owner == s.owner {
 		return h, r, j
 	}
 	return nil, 0, nil
@@ -161,35 +161,35 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	}
 	r, j := b.findJob(id)
 	if r == 0 {
-		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
+		b.refuse(p, UnknownID, id, Reason{Why: WhyNotKept})
 		return b.end()
 	}
 	h := b.holdingOf(j)
 	b.orphanKept(h)
 	switch {
 	case !h.isKept || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
-		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
+		b.refuse(p, UnknownID, id, Reason{Why: WhyNotKept})
 		return b.end()
-	case j.state == stEnded && h.sub != sub && len(b.body(r, j)) > room:
-		b.refuse(p, Overloaded, id, Reason{Why: FrameTooLong})
+	case j.state == stateEnded && h.submitter != sub && len(b.body(r, j)) > room:
+		b.refuse(p, Overloaded, id, Reason{Why: WhyFrameTooLong})
 		return b.end()
 	}
 	if progress != (j.flags&flagProgress != 0) {
 		j.flags ^= flagProgress
-		if j.state == stRunning && b.workerOf(j).isBorrower {
+		if j.state == stateRunning && b.workerOf(j).isBorrower {
 			b.toWorker(OpFollow, b.workerOf(j), r, j)
 		}
 	}
 	b.effect(OpOK, p, b.id(j)).State = j.state
-	if h.sub == sub {
+	if h.submitter == sub {
 		return b.end()
 	}
-	if h.sub != nil && j.state != stEnded {
-		b.refuse(h.sub.id, TakenOver, b.id(j), Reason{Why: AttachedTo})
+	if h.submitter != nil && j.state != stateEnded {
+		b.refuse(h.submitter.id, TakenOver, b.id(j), Reason{Why: WhyAttachedTo})
 	}
-	target := b.holdingFor(sub, h.kind, h.queue.groupSet, true, h.origin)
+	target := b.holdingFor(sub, h.jobType, h.queue.groupSet, true, h.origin)
 	b.moveJob(r, j, h, target)
-	if j.state == stEnded {
+	if j.state == stateEnded {
 		b.sendLastFrame(target, r, j, b.loadOutcome(r, j))
 	}
 	return b.end()
@@ -198,11 +198,11 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 // String returns the state's name in replies and listings.
 func (s state) String() string {
 	switch s {
-	case stDelayed:
+	case stateDelayed:
 		return "delayed"
-	case stRunning:
+	case stateRunning:
 		return "running"
-	case stEnded:
+	case stateEnded:
 		return "ended"
 	}
 	return "queued"

@@ -15,8 +15,8 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 func (b *Broker) timeOutRun(r uint32, j *job) {
 	w := b.workerOf(j)
 	h := b.holdingOf(j)
-	k := h.kind
-	unwanted := b.unwanted(j)
+	k := h.jobType
+	unwanted := b.isUnwanted(j)
 	if w.isBorrower {
 		b.toWorker(OpOverdue, w, r, j)
 	} else if !unwanted {
@@ -31,7 +31,7 @@ func (b *Broker) timeOutRun(r uint32, j *job) {
 	if unwanted {
 		b.finishUnwanted(h, r, j)
 	} else {
-		b.failRun(r, j, JobFailed, b.reasonFor(TimedOut, j, ""), false, -1)
+		b.failRun(r, j, JobFailed, b.reasonFor(WhyTimedOut, j, ""), false, -1)
 	}
 	b.evictStalled()
 }
@@ -51,7 +51,7 @@ func (b *Broker) evictStalled() {
 		}
 	}
 	p := worst.id
-	b.refuse(p, Overloaded, nil, Reason{Why: TooManyOverdue, Have: int64(worst.overdueRuns), Overdue: int32(b.overdueRuns)})
+	b.refuse(p, Overloaded, nil, Reason{Why: WhyTooManyOverdue, Have: int64(worst.overdueRuns), Overdue: int32(b.overdueRuns)})
 	b.removePeer(p, "")
 	b.effect(OpClose, p, nil)
 }
@@ -59,7 +59,7 @@ func (b *Broker) evictStalled() {
 // addOverdue makes a record of an overdue run with this id on worker w.
 func (b *Broker) addOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
-	j.state = stOverdue
+	j.state = stateOverdue
 	b.storeJob(r, j, id, 0, nil, nil, false)
 	b.appendTo(&w.runs, laneLink, r, j)
 	b.overdueRuns++
@@ -67,5 +67,5 @@ func (b *Broker) addOverdue(w *worker, id []byte) {
 	if w.overdueRuns++; w.overdueRuns == 1 {
 		b.stalledWorkers.Push(&w.stalledLink, w)
 	}
-	b.leaveIdle(w)
+	b.leaveIdleLine(w)
 }

@@ -14,22 +14,22 @@ type WorkerInfo struct {
 	// Serves are up to maxShownNames names and patterns of types that it serves.
 	Serves  [][]byte
 	Room    int
-	Out     int // how many jobs are out on it, overdue runs included
+	JobsOut int // how many jobs are out on it, overdue runs included
 	Overdue int
 	HasLeft bool
-	// Idle is how long the worker has had no job. It is 0 while the worker has one.
-	Idle time.Duration
+	// IdleTime is how long the worker has had no job. It is 0 while the worker has one.
+	IdleTime time.Duration
 	// Jobs are the ids of up to maxWorkerIDs jobs that are out on it.
 	Jobs [][]byte
 }
 
 // StalledWorkers returns up to limit workers with overdue runs, in the order in which they first
 // became overdue.
-func (b *Broker) StalledWorkers(limit int) (found []WorkerInfo) {
-	for w := b.stalledWorkers.First(); w != nil && len(found) < limit; w = w.stalledLink.Next() {
-		found = append(found, b.workerInfo(w))
+func (b *Broker) StalledWorkers(limit int) (workers []WorkerInfo) {
+	for w := b.stalledWorkers.First(); w != nil && len(workers) < limit; w = w.stalledLink.Next() {
+		workers = append(workers, b.workerInfo(w))
 	}
-	return found
+	return workers
 }
 
 // SubmitterInfo describes a submitter.
@@ -50,11 +50,11 @@ const (
 
 // Workers lists the workers that serve typ (all workers if typ is nil). Like Types, it does so
 // piece by piece.
-func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []WorkerInfo, next int) {
+func (b *Broker) Workers(now int64, typ []byte, from, limit int) (workers []WorkerInfo, next int) {
 	b.now = max(b.now, now)
-	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers.All()); from++ {
+	for n := 0; n < lookVisits && len(workers) < limit && from < len(b.peers.All()); from++ {
 		n++
-		w := b.peerAt(from).wrk
+		w := b.peerAt(from).worker
 		if w == nil || w.isBorrower {
 			continue
 		}
@@ -62,30 +62,30 @@ func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []Worker
 			n += len(w.pool.typeSet.patterns) + len(w.pool.typeSet.exceptPatterns)
 		}
 		if typ == nil || w.serves(typ) {
-			found = append(found, b.workerInfo(w))
+			workers = append(workers, b.workerInfo(w))
 			n += min(w.runs.n, maxWorkerIDs)
 		}
 	}
-	return found, nextFrom(from, len(b.peers.All()))
+	return workers, continueFrom(from, len(b.peers.All()))
 }
 
 func (w *worker) serves(typ []byte) bool {
 	if w.pool != nil {
 		return w.pool.typeSet.serves(typ)
 	}
-	return w.kind != nil && bytes.Equal(w.kind.name, typ)
+	return w.jobType != nil && bytes.Equal(w.jobType.name, typ)
 }
 
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
-	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
-	if w.kind != nil {
-		x.Type, x.Types, x.Serves = w.kind.name, 1, [][]byte{w.kind.name}
+	x := WorkerInfo{Peer: w.id, Room: w.room, JobsOut: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
+	if w.jobType != nil {
+		x.Type, x.Types, x.Serves = w.jobType.name, 1, [][]byte{w.jobType.name}
 	}
 	if w.pool != nil {
 		x.Types, x.Serves = w.pool.pairCount, w.pool.typeSet.types[:min(len(w.pool.typeSet.types), maxShownNames)]
 	}
 	if w.runs.n == 0 {
-		x.Idle = b.Since(w.idleSince)
+		x.IdleTime = b.Since(w.idleSince)
 	}
 	for r := w.runs.head; r != 0 && len(x.Jobs) < maxWorkerIDs; r = b.jobs.Get(r).links[laneLink].next {
 		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.Get(r))...))
@@ -95,28 +95,28 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 
 // Submitters lists the submitters with jobs of typ (all submitters if typ is nil). Like Types,
 // it does so piece by piece.
-func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo, next int) {
-	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers.All()); from++ {
+func (b *Broker) Submitters(typ []byte, from, limit int) (submitters []SubmitterInfo, next int) {
+	for n := 0; n < lookVisits && len(submitters) < limit && from < len(b.peers.All()); from++ {
 		n++
-		s := b.peerAt(from).sub
+		s := b.peerAt(from).submitter
 		if s == nil || s.isLender {
 			continue
 		}
 		if typ != nil {
 			n += len(s.holdings)
 		}
-		if typ == nil || slices.ContainsFunc(s.holdings, func(h *holding) bool { return bytes.Equal(h.kind.name, typ) && h.jobs.n > 0 }) {
-			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unusedHoldings, Names: s.names()})
+		if typ == nil || slices.ContainsFunc(s.holdings, func(h *holding) bool { return bytes.Equal(h.jobType.name, typ) && h.jobs.n > 0 }) {
+			submitters = append(submitters, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unusedHoldings, Names: s.names()})
 		}
 	}
-	return found, nextFrom(from, len(b.peers.All()))
+	return submitters, continueFrom(from, len(b.peers.All()))
 }
 
 // names returns up to maxShownNames types of a submitter's jobs.
 func (s *submitter) names() (names [][]byte) {
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
-		if h.jobCount() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {
-			if names = append(names, h.kind.name); len(names) == maxShownNames {
+		if h.jobCount() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.jobType.name) }) {
+			if names = append(names, h.jobType.name); len(names) == maxShownNames {
 				break
 			}
 		}

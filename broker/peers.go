@@ -11,8 +11,8 @@ type submitter struct {
 	jobs           int
 	bytes          int64
 	owner          uint64 // see SetOwner
-	// lost reports that the submitter is lost; its holdings are being orphaned.
-	lost bool
+	// isLost reports that the submitter is lost; its holdings are being orphaned.
+	isLost bool
 	// isLender reports that the submitter is another broker (AddLender).
 	isLender bool
 }
@@ -20,10 +20,10 @@ type submitter struct {
 // worker is a connection that runs jobs.
 type worker struct {
 	id Peer
-	// kind is the type of a worker that serves one, pool the pool of a worker that serves
+	// jobType is the type of a worker that serves one, pool the pool of a worker that serves
 	// several. Both are nil before its first join.
-	kind *jobType
-	pool *pool
+	jobType *jobType
+	pool    *pool
 	// room is how many jobs may be out on the worker.
 	room int
 	// credit is how many more bytes of jobs it may be handed.
@@ -45,16 +45,16 @@ type worker struct {
 }
 
 func (w *worker) hasRoom() bool {
-	return (w.kind != nil || w.pool != nil) && !w.hasLeft && w.overdueRuns == 0 && w.runs.n < w.room && w.credit > 0
+	return (w.jobType != nil || w.pool != nil) && !w.hasLeft && w.overdueRuns == 0 && w.runs.n < w.room && w.credit > 0
 }
 
 // idleLine is a line of workers with room: those that serve only one type, or those of a pool.
 type idleLine struct {
-	idle     container.Ring[worker]   // the longest idle first
-	ringLink container.Link[idleLine] // in Broker.idleLines, while a worker is in the line
-	kind     *jobType
-	pool     *pool // the line's pool, if it is not a type's
-	changed  bool  // the line is listed in Broker.changedLines
+	idleWorkers container.Ring[worker]   // the longest idle first
+	ringLink    container.Link[idleLine] // in Broker.idleLines, while a worker is in the line
+	jobType     *jobType
+	pool        *pool // the line's pool, if it is not a type's
+	changed     bool  // the line is listed in Broker.changedLines
 }
 
 // lineOf returns the line that the worker is in while it has room.
@@ -62,11 +62,11 @@ func (w *worker) lineOf() *idleLine {
 	if w.pool != nil {
 		return &w.pool.idleLine
 	}
-	return &w.kind.idleLine
+	return &w.jobType.idleLine
 }
 
-// enterIdle puts a worker at the end of its line; leaveIdle removes it.
-func (b *Broker) enterIdle(w *worker) {
+// enterIdleLine puts a worker at the end of its line; leaveIdleLine removes it.
+func (b *Broker) enterIdleLine(w *worker) {
 	b.lastIdleNumber++
 	w.idleNumber = b.lastIdleNumber
 	l := w.lineOf()
@@ -74,24 +74,24 @@ func (b *Broker) enterIdle(w *worker) {
 	switch {
 	case w.isBorrower:
 		w.idleNumber |= borrowersLast
-	case w.kind != nil && w.kind.borrowers > 0:
-		for x := l.idle.Last(); x != nil && x.isBorrower; x = x.idleLink.Prev() {
+	case w.jobType != nil && w.jobType.borrowers > 0:
+		for x := l.idleWorkers.Last(); x != nil && x.isBorrower; x = x.idleLink.Prev() {
 			at = &x.idleLink
 		}
 	}
-	l.idle.Insert(&w.idleLink, w, at)
-	if l.idle.Len() == 1 {
+	l.idleWorkers.Insert(&w.idleLink, w, at)
+	if l.idleWorkers.Len() == 1 {
 		b.idleLines.Push(&l.ringLink, l)
 	}
 	b.noteChange(l)
 }
 
-func (b *Broker) leaveIdle(w *worker) {
+func (b *Broker) leaveIdleLine(w *worker) {
 	if !w.idleLink.InRing() {
 		return
 	}
 	l := w.lineOf()
-	if l.idle.Remove(&w.idleLink); l.idle.Len() == 0 {
+	if l.idleWorkers.Remove(&w.idleLink); l.idleWorkers.Len() == 0 {
 		b.idleLines.Remove(&l.ringLink)
 	}
 	b.noteChange(l)
@@ -100,16 +100,16 @@ func (b *Broker) leaveIdle(w *worker) {
 // AddSubmitter adds a connection that submits jobs.
 func (b *Broker) AddSubmitter() Peer {
 	x := b.newPeer()
-	x.sub = &submitter{id: x.id}
-	b.submitters++
+	x.submitter = &submitter{id: x.id}
+	b.submitterCount++
 	return x.id
 }
 
 // AddWorker adds a worker. It gets no jobs before it joins.
 func (b *Broker) AddWorker() Peer {
 	x := b.newPeer()
-	x.wrk = &worker{id: x.id, room: 1, credit: b.cfg.Credit, idleSince: b.now}
-	b.workers++
+	x.worker = &worker{id: x.id, room: 1, credit: b.cfg.Credit, idleSince: b.now}
+	b.workerCount++
 	return x.id
 }
 
@@ -135,8 +135,8 @@ func (b *Broker) peerAt(slot int) (x peer) {
 	return x
 }
 
-func (b *Broker) submitter(p Peer) *submitter { return b.peer(p).sub }
-func (b *Broker) worker(p Peer) *worker       { return b.peer(p).wrk }
+func (b *Broker) submitter(p Peer) *submitter { return b.peer(p).submitter }
+func (b *Broker) worker(p Peer) *worker       { return b.peer(p).worker }
 
 // RemovePeer removes a connection that is lost. A submitter's waiting jobs end at once, its
 // running jobs become unwanted. A worker's jobs are handed to other workers as far as their
@@ -155,15 +155,15 @@ func (b *Broker) ExpelPeer(now int64, p Peer, reason string) []Effect {
 
 func (b *Broker) removePeer(p Peer, reason string) {
 	switch x := b.peer(p); {
-	case x.sub != nil:
-		b.loseSubmitter(x.sub)
-		if !x.sub.isLender {
-			b.submitters--
+	case x.submitter != nil:
+		b.loseSubmitter(x.submitter)
+		if !x.submitter.isLender {
+			b.submitterCount--
 		}
-	case x.wrk != nil:
-		b.loseWorker(x.wrk, reason)
-		if !x.wrk.isBorrower {
-			b.workers--
+	case x.worker != nil:
+		b.loseWorker(x.worker, reason)
+		if !x.worker.isBorrower {
+			b.workerCount--
 		}
 	default:
 		return
@@ -174,7 +174,7 @@ func (b *Broker) removePeer(p Peer, reason string) {
 // loseSubmitter ends the jobs of a lost submitter: their ids are free from now on, and none of
 // them is handed out.
 func (b *Broker) loseSubmitter(s *submitter) {
-	s.lost = true
+	s.isLost = true
 	b.chores.add(orphanChore{s})
 	b.runChores(&b.chores, choreSteps)
 	b.runChores(&b.notifications, tickSteps)

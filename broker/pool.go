@@ -21,12 +21,12 @@ import (
 // logarithm of the number of ready jobs, however many types and pools there are.
 type pool struct {
 	number uint32
-	// creation numbers types and pools in the order in which they were made.
-	creation uint64
-	key      string
-	typeSet  *typeSet
-	workers  int
-	leavers  int // workers that have left
+	// creationNumber numbers types and pools in the order in which they were made.
+	creationNumber uint64
+	key            string
+	typeSet        *typeSet
+	workers        int
+	leavers        int // workers that have left
 	idleLine
 	readyPairs container.Heap // pairs, by the best job of their type; the other pairs are in the heaps of their types
 	firstPair  uint32         // the first pair in the list of the pool's pairs
@@ -37,14 +37,14 @@ type pool struct {
 
 // pair is a type and a pool that serves it.
 type pair struct {
-	kind, pool uint32
-	pos        int32
-	inPool     bool // the pair is in the pool's heap, otherwise in the type's
-	byName     bool // the pool lists the type by name, so that no pattern is needed
-	inUse      bool // the record is in use
-	// kindPrev and kindNext link the pairs of its type, poolPrev and poolNext those of its
+	jobType, pool uint32
+	pos           int32
+	inPool        bool // the pair is in the pool's heap, otherwise in the type's
+	byName        bool // the pool lists the type by name, so that no pattern is needed
+	inUse         bool // the record is in use
+	// typePrev and typeNext link the pairs of its type, poolPrev and poolNext those of its
 	// pool.
-	kindPrev, kindNext, poolPrev, poolNext uint32
+	typePrev, typeNext, poolPrev, poolNext uint32
 }
 
 // typeSet is the set of types that a worker asks for: those that match a name or pattern of
@@ -126,34 +126,34 @@ func (q *JoinRequest) key() (text string, size int64) {
 // pairing is the chore that finds out which older pools serve a new type, or which older types
 // a new pool serves.
 type pairing struct {
-	kind *jobType
-	pool *pool
-	// next is the index of the pool or type to continue from, pattern the index of the pattern.
+	jobType *jobType
+	pool    *pool
+	// next is the index of the pool or type to continue from, nextPattern the index of the pattern.
 	// matched reports whether an earlier pattern matches.
-	next, pattern int
-	matched       bool
+	next, nextPattern int
+	matched           bool
 }
 
 // startPairing starts a pairing.
 func (b *Broker) startPairing(g *pairing) {
-	b.unpaired++
+	b.pairingsInProgress++
 	b.chores.add(g)
 }
 
 // step tries one type with one pool. Until all of them have been tried, the workers do not yet
 // get jobs of all their types.
 func (g *pairing) step(b *Broker) (cost int, done bool) {
-	k, p := g.kind, g.pool
+	k, p := g.jobType, g.pool
 	switch {
 	case p != nil && p.workers > 0 && g.next < len(b.types.All()):
 		k = b.types.All()[g.next]
 	case k != nil && b.types.Has(k.number, k) && g.next < len(b.pools.All()):
 		p = b.pools.All()[g.next]
 	default:
-		b.unpaired--
+		b.pairingsInProgress--
 		return 1, true
 	}
-	if k == nil || p == nil || k.creation > p.creation == (g.pool != nil) || p.typeSet.names[string(k.name)] {
+	if k == nil || p == nil || k.creationNumber > p.creationNumber == (g.pool != nil) || p.typeSet.names[string(k.name)] {
 		g.next++
 		return 1, false
 	}
@@ -162,7 +162,7 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		if serves {
 			b.pairUp(k, p, false)
 		}
-		g.next, g.pattern, g.matched = g.next+1, 0, false
+		g.next, g.nextPattern, g.matched = g.next+1, 0, false
 	}
 	return 1 + choreSteps - left, false
 }
@@ -170,15 +170,15 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 // tryPatterns tries patterns of s on a type's name, as many as fit in one step.
 func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
-	for ; g.pattern < len(s.patterns)+len(s.exceptPatterns); g.pattern++ {
+	for ; g.nextPattern < len(s.patterns)+len(s.exceptPatterns); g.nextPattern++ {
 		if *steps <= 0 {
 			return false, false
 		}
 		*steps -= 1 + len(name)/32
-		switch n := g.pattern - len(s.patterns); {
-		case n < 0 && s.patterns[g.pattern].Fits(value):
+		switch n := g.nextPattern - len(s.patterns); {
+		case n < 0 && s.patterns[g.nextPattern].Fits(value):
 			g.matched = true
-			g.pattern = len(s.patterns) - 1
+			g.nextPattern = len(s.patterns) - 1
 		case n >= 0 && (!g.matched || s.exceptPatterns[n].Fits(value)):
 			return true, false
 		}
@@ -194,7 +194,7 @@ func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 		return p, Reason{}
 	}
 	if limit := max(b.cfg.MaxBytes/8, minPoolBytes); b.cfg.MaxBytes > 0 && b.poolBytes+size > limit {
-		return nil, Reason{Why: TooManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
+		return nil, Reason{Why: WhyTooManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
 	}
 	s := newTypeSet(key, q.Allows)
 	newTypes := 0
@@ -203,20 +203,20 @@ func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 			newTypes++
 		}
 	}
-	if b.typesExceedLimit(newTypes) {
+	if b.hasNoRoomForTypes(newTypes) {
 		return nil, b.tooManyTypes()
 	}
 	if limit := b.cfg.MaxPairs; limit > 0 && b.pairs.Len()+len(s.names) > limit {
-		return nil, Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
+		return nil, Reason{Why: WhyTooManyPairs, Have: int64(b.pairs.Len())}
 	}
 	p := &pool{key: key, typeSet: s, bytes: size}
 	p.pool = p
 	b.poolBytes += size
-	p.readyPairs = container.Heap{SetPos: b.setPos.pair, Bytes: &b.heapBytes}
+	p.readyPairs = container.Heap{SetPos: b.posSetters.pair, Bytes: &b.heapBytes}
 	p.number = b.pools.Add(p)
 	b.poolsByKey[key] = p
 	b.lastCreation++
-	p.creation = b.lastCreation
+	p.creationNumber = b.lastCreation
 	for _, name := range s.types {
 		if s.names[string(name)] && s.serves(name) {
 			b.pairUp(b.typeFor(name), p, true)
@@ -243,9 +243,9 @@ func (b *Broker) dropPool(p *pool) {
 // pairUp adds the pair of a type and a pool that serves it.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	r, x := b.pairs.Take()
-	x.kind, x.pool, x.byName, x.inUse = k.number, p.number, named, true
-	if x.kindNext = k.firstPair; k.firstPair != 0 {
-		b.pairs.Get(k.firstPair).kindPrev = r
+	x.jobType, x.pool, x.byName, x.inUse = k.number, p.number, named, true
+	if x.typeNext = k.firstPair; k.firstPair != 0 {
+		b.pairs.Get(k.firstPair).typePrev = r
 	}
 	if x.poolNext = p.firstPair; p.firstPair != 0 {
 		b.pairs.Get(p.firstPair).poolPrev = r
@@ -263,19 +263,19 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 // unpair removes a pair.
 func (b *Broker) unpair(r uint32) {
 	x := b.pairs.Get(r)
-	k, p := b.types.At(x.kind), b.pools.At(x.pool)
+	k, p := b.types.At(x.jobType), b.pools.At(x.pool)
 	if x.inPool {
 		p.readyPairs.Remove(x.pos)
 	} else {
 		k.idlePairs.Remove(x.pos)
 	}
-	if x.kindNext != 0 {
-		b.pairs.Get(x.kindNext).kindPrev = x.kindPrev
+	if x.typeNext != 0 {
+		b.pairs.Get(x.typeNext).typePrev = x.typePrev
 	}
-	if x.kindPrev != 0 {
-		b.pairs.Get(x.kindPrev).kindNext = x.kindNext
+	if x.typePrev != 0 {
+		b.pairs.Get(x.typePrev).typeNext = x.typeNext
 	} else {
-		k.firstPair = x.kindNext
+		k.firstPair = x.typeNext
 	}
 	if x.poolNext != 0 {
 		b.pairs.Get(x.poolNext).poolPrev = x.poolPrev
@@ -298,12 +298,12 @@ func (b *Broker) setPairPos(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 // longestIdle returns the worker that serves k and has been idle longest, or nil. at is the key
 // of the type's best job that may run.
 func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
-	w := k.idle.First()
+	w := k.idleWorkers.First()
 	for k.idlePairs.Len() > 0 {
 		top := *k.idlePairs.Top()
 		x := b.pairs.Get(top.Ref)
 		p := b.pools.At(x.pool)
-		o := p.idle.First()
+		o := p.idleWorkers.First()
 		switch {
 		case o == nil:
 			k.idlePairs.Remove(0)
@@ -330,15 +330,15 @@ func (b *Broker) bestReadyQueue(p *pool) (*queue, container.Entry) {
 	for p.readyPairs.Len() > 0 {
 		top := *p.readyPairs.Top()
 		x := b.pairs.Get(top.Ref)
-		k := b.types.At(x.kind)
+		k := b.types.At(x.jobType)
 		q := b.runnableQueue(k)
-		if b.unfinished {
+		if b.mustContinue {
 			break
 		}
 		if q == nil {
 			p.readyPairs.Remove(0)
 			x.inPool = false
-			k.idlePairs.Push(container.Entry{A: p.idle.First().idleNumber, Ref: top.Ref})
+			k.idlePairs.Push(container.Entry{A: p.idleWorkers.First().idleNumber, Ref: top.Ref})
 			continue
 		}
 		at := b.bestKey(q)
@@ -369,6 +369,6 @@ func (b *Broker) raiseKeys(k *jobType, at container.Entry) {
 				h.Fix(x.pos, at)
 			}
 		}
-		r = x.kindNext
+		r = x.typeNext
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestPoolBytesLimit: the lists of types in joins may take up to an eighth of the limit on
+// TestPoolBytesAreBounded: the lists of types in joins may take up to an eighth of the limit on
 // bytes. Beyond that, a join is refused and changes nothing. Equal sets are counted once, and
 // all memory is given back.
-func TestPoolBytesLimit(t *testing.T) {
+func TestPoolBytesAreBounded(t *testing.T) {
 	const limit = 32 << 20
 	b := New(Config{MaxBytes: limit})
 	join := func(w Peer, i int) []Effect {
@@ -26,7 +26,7 @@ func TestPoolBytesLimit(t *testing.T) {
 		w := b.AddWorker()
 		workers = append(workers, w)
 		if fx := join(w, i); fx[0].Op == OpRefuse {
-			if refused++; fx[0].Code != Overloaded || fx[0].Reason.Why != TooManyPoolBytes {
+			if refused++; fx[0].Code != Overloaded || fx[0].Reason.Why != WhyTooManyPoolBytes {
 				t.Fatalf("a join is refused with %v: %+v", fx[0].Code, fx[0].Reason)
 			}
 			if p := b.worker(w).pool; p != nil {

@@ -20,8 +20,8 @@ type poolTwin struct {
 }
 
 type twinJob struct {
-	id, typ string
-	prio    int64
+	id, typ  string
+	priority int64
 }
 
 type twinWorker struct {
@@ -36,7 +36,7 @@ func (x *poolTwin) handOut() (given []string) {
 	for {
 		best, to := -1, -1
 		for i, j := range x.jobs {
-			if x.paused[j.typ] || best >= 0 && x.jobs[best].prio >= j.prio {
+			if x.paused[j.typ] || best >= 0 && x.jobs[best].priority >= j.priority {
 				continue
 			}
 			idlest := -1
@@ -80,7 +80,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 			case v < 40:
 				j := twinJob{fmt.Sprintf("j%d", step), types[r.IntN(len(types))], int64(r.IntN(3))}
 				name = fmt.Sprintf("submit %+v", j)
-				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.prio, NoAck: true})
+				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.priority, NoAck: true})
 				x.jobs = append(x.jobs, j)
 			case v < 75 && n >= 0:
 				w := &x.workers[n]
@@ -148,9 +148,9 @@ func TestPoolsAgainstTwin(t *testing.T) {
 	}
 }
 
-// TestManyPatternsAtOnce: a worker that joins with a thousand long patterns while there are
+// TestManyPatternsStayCheap: a worker that joins with a thousand long patterns while there are
 // very many types makes no command expensive, and serves all matching types in the end.
-func TestManyPatternsAtOnce(t *testing.T) {
+func TestManyPatternsStayCheap(t *testing.T) {
 	types := scaleDown(10_000, 300)
 	b := New(Config{IdleTypes: types})
 	s, w := b.AddSubmitter(), b.AddWorker()
@@ -174,7 +174,7 @@ func TestManyPatternsAtOnce(t *testing.T) {
 		}
 	}
 	timed(func() []Effect { return b.Join(0, w, &q) })
-	for b.Next() <= 0 {
+	for b.NextTick() <= 0 {
 		timed(func() []Effect { return b.Tick(0) })
 	}
 	want := 0

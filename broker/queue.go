@@ -26,10 +26,10 @@ type queue struct {
 	lanes     []lane // by priority, the largest last; no lane is empty
 	readyJobs int
 	spill     *spillHeaps // nil if no job is out of order
-	// tenant is the queue's tenant in a fair type. held is where the queue is parked, or was
+	// tenant is the queue's tenant in a fair type. heldIn is where the queue is parked, or was
 	// parked last.
 	tenant *tenant
-	held   *heldQueues
+	heldIn *heldQueues
 	parked bool
 	// jobs counts its waiting and running jobs, holdings the holdings in it.
 	jobs, holdings int
@@ -37,15 +37,15 @@ type queue struct {
 
 // queueKey identifies a queue.
 type queueKey struct {
-	kind     *jobType
+	jobType  *jobType
 	groupSet *groupSet // nil for no groups
 	origin   Peer      // the submitter of jobs without groups in a fair type, otherwise 0
 }
 
 // queueFor returns the queue with this key, creating it if it does not exist.
-func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
-	key := queueKey{kind, set, origin}
-	q := kind.plainQueue
+func (b *Broker) queueFor(k *jobType, set *groupSet, origin Peer) *queue {
+	key := queueKey{k, set, origin}
+	q := k.plainQueue
 	if set != nil || origin != 0 {
 		q = b.queuesByKey[key]
 	}
@@ -55,14 +55,14 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	q = &queue{queueKey: key, pos: -1, bestJobPos: -1}
 	q.number = b.queues.Add(q)
 	if set != nil {
-		set.queues++
+		set.queueCount++
 	}
 	if set != nil || origin != 0 {
 		b.queuesByKey[key] = q
 	} else {
-		kind.plainQueue = q
+		k.plainQueue = q
 	}
-	if kind.fair {
+	if k.fair {
 		b.attachTenant(q)
 	}
 	return q
@@ -72,16 +72,16 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 func (b *Broker) dropQueue(q *queue) {
 	b.detachTenant(q)
 	b.detachHeld(q)
-	b.releaseQueue(q)
+	b.shrinkQueue(q)
 	b.laneBytes -= int64(cap(q.lanes)) * laneSize
-	if q == q.kind.plainQueue {
-		q.kind.plainQueue = nil
+	if q == q.jobType.plainQueue {
+		q.jobType.plainQueue = nil
 	} else {
 		delete(b.queuesByKey, q.queueKey)
 	}
 	b.queues.Drop(q.number)
 	if s := q.groupSet; s != nil {
-		if s.queues--; s.queues == 0 {
+		if s.queueCount--; s.queueCount == 0 {
 			b.dropSet(s)
 		}
 	}
@@ -90,7 +90,7 @@ func (b *Broker) dropQueue(q *queue) {
 type spillHeaps struct{ byOrder, byAge container.Heap }
 
 type lane struct {
-	prio int64
+	priority int64
 	jobList
 }
 
@@ -119,13 +119,13 @@ func (q *queue) laneOf(prio int64) (int, bool) {
 	lo, hi := 0, len(q.lanes)
 	for lo < hi {
 		m := int(uint(lo+hi) >> 1)
-		if q.lanes[m].prio < prio {
+		if q.lanes[m].priority < prio {
 			lo = m + 1
 		} else {
 			hi = m
 		}
 	}
-	return lo, lo < len(q.lanes) && q.lanes[lo].prio == prio
+	return lo, lo < len(q.lanes) && q.lanes[lo].priority == prio
 }
 
 // addReady adds job r to the ready jobs.
@@ -140,28 +140,28 @@ func (b *Broker) addReady(q *queue, r uint32, j *job) {
 		if t.submittedAt > j.submittedAt || t.submittedAt == j.submittedAt && int32(t.arrival-j.arrival) > 0 {
 			break
 		}
-		j.state = stQueued
+		j.state = stateQueued
 		b.appendTo(&l.jobList, laneLink, r, j)
 		return
 	case len(q.lanes) < maxLanes:
-		j.state = stQueued
+		j.state = stateQueued
 		if n := len(q.lanes); n == cap(q.lanes) {
 			b.resizeLanes(q, max(1, 2*n))
 		}
 		q.lanes = append(q.lanes, lane{})
 		copy(q.lanes[i+1:], q.lanes[i:])
-		q.lanes[i] = lane{prio: prio}
+		q.lanes[i] = lane{priority: prio}
 		b.appendTo(&q.lanes[i].jobList, laneLink, r, j)
 		return
 	}
 	if q.spill == nil {
 		q.spill = &spillHeaps{
-			byOrder: container.Heap{SetPos: b.setPos.spillOrder, Bytes: &b.heapBytes},
-			byAge:   container.Heap{SetPos: b.setPos.spillAge, Bytes: &b.heapBytes},
+			byOrder: container.Heap{SetPos: b.posSetters.spillOrder, Bytes: &b.heapBytes},
+			byAge:   container.Heap{SetPos: b.posSetters.spillAge, Bytes: &b.heapBytes},
 		}
 		b.laneBytes += spillSize
 	}
-	j.state = stSpilled
+	j.state = stateSpilled
 	q.spill.byOrder.Push(j.orderKey(r, prio))
 	q.spill.byAge.Push(container.Entry{A: timeKey(j.submittedAt), Ref: r})
 }
@@ -177,8 +177,8 @@ func (b *Broker) resizeLanes(q *queue, room int) {
 	q.lanes = append(make([]lane, 0, room), q.lanes...)
 }
 
-// releaseQueue frees the memory of an empty queue, except for a few lanes.
-func (b *Broker) releaseQueue(q *queue) {
+// shrinkQueue frees the memory of an empty queue, except for a few lanes.
+func (b *Broker) shrinkQueue(q *queue) {
 	if n := cap(q.lanes); n > 4 {
 		b.laneBytes -= int64(n) * laneSize
 		q.lanes = nil
@@ -196,7 +196,7 @@ func (b *Broker) bestKey(q *queue) container.Entry {
 	var x container.Entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
-		x = b.jobs.Get(l.head).orderKey(l.head, l.prio)
+		x = b.jobs.Get(l.head).orderKey(l.head, l.priority)
 		if !q.hasSpilled() || x.Before(q.spill.byOrder.Top()) {
 			return x
 		}
@@ -215,7 +215,7 @@ func (b *Broker) firstJob(q *queue) uint32 {
 // removeReady takes job r out of the queue.
 func (b *Broker) removeReady(q *queue, r uint32, j *job) {
 	q.readyJobs--
-	if j.state == stSpilled {
+	if j.state == stateSpilled {
 		at := &j.links[laneLink]
 		q.spill.byOrder.Remove(int32(at.next))
 		q.spill.byAge.Remove(int32(at.prev))
@@ -240,7 +240,7 @@ const skipSteps = 64
 // jobs of the same holding that follow it in its lane. They are moved to the delayed jobs and freed
 // later.
 func (b *Broker) skipAbandoned(q *queue, h *holding, r uint32, j *job) {
-	if j.state == stSpilled {
+	if j.state == stateSpilled {
 		b.sweepJob(h, r, j)
 		return
 	}
@@ -250,7 +250,7 @@ func (b *Broker) skipAbandoned(q *queue, h *holding, r uint32, j *job) {
 		}
 		next := j.links[laneLink].next
 		b.removeReady(q, r, j)
-		j.state = stDelayed
+		j.state = stateDelayed
 		h.queued--
 		h.delayed++
 		r = next

@@ -8,9 +8,9 @@ import (
 
 // queuedJob is a job in the sorted list with which a queue is compared.
 type queuedJob struct {
-	r    uint32
-	prio int64
-	seq  uint64
+	r        uint32
+	priority int64
+	seq      uint64
 }
 
 // queueTwin is a queue and a sorted slice with the same jobs.
@@ -20,8 +20,8 @@ type queueTwin struct {
 	q    *queue
 	want []queuedJob // best first
 	seq  uint64
-	// spilled counts jobs that went to the heaps, laned those that went to a lane.
-	spilled, laned int
+	// spilledCount counts jobs that went to the heaps, laned those that went to a lane.
+	spilledCount, laneCount int
 }
 
 func newQueueTwin(t *testing.T) *queueTwin {
@@ -31,7 +31,7 @@ func newQueueTwin(t *testing.T) *queueTwin {
 
 func orderQueued(x, y queuedJob) int {
 	switch {
-	case x.prio != y.prio && x.prio > y.prio, x.prio == y.prio && x.seq < y.seq:
+	case x.priority != y.priority && x.priority > y.priority, x.priority == y.priority && x.seq < y.seq:
 		return -1
 	}
 	return 1
@@ -47,10 +47,10 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 	j.arrival, j.submittedAt = uint32(seq), int64(seq)
 	x.b.storeJob(r, j, nil, prio, nil, nil, false)
 	x.b.addReady(x.q, r, j)
-	if j.state == stSpilled {
-		x.spilled++
+	if j.state == stateSpilled {
+		x.spilledCount++
 	} else {
-		x.laned++
+		x.laneCount++
 	}
 	e := queuedJob{r, prio, seq}
 	i, _ := slices.BinarySearchFunc(x.want, e, orderQueued)
@@ -90,7 +90,7 @@ func (x *queueTwin) check() {
 // priorities, pulls the best job and others, and compares the queue with a sorted slice.
 func TestQueueAgainstSort(t *testing.T) {
 	spilled, laned := 0, 0
-	for seed := range times(200) {
+	for seed := range repeats(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		x := newQueueTwin(t)
 		span := []int{1, 3, maxLanes, maxLanes + 2, 1000}[seed%5]
@@ -116,7 +116,7 @@ func TestQueueAgainstSort(t *testing.T) {
 				x.pull(r.IntN(len(x.want)))
 			case len(back) > 0:
 				i := r.IntN(len(back))
-				x.push(back[i].prio, back[i].seq)
+				x.push(back[i].priority, back[i].seq)
 				back = slices.Delete(back, i, i+1)
 			}
 			x.check()
@@ -128,17 +128,17 @@ func TestQueueAgainstSort(t *testing.T) {
 		if len(x.q.lanes) != 0 || x.q.hasSpilled() {
 			t.Fatalf("seed %d: an empty queue has %d lanes and some spilled", seed, len(x.q.lanes))
 		}
-		spilled += x.spilled
-		laned += x.laned
+		spilled += x.spilledCount
+		laned += x.laneCount
 	}
 	if spilled < 500 || laned < 500 {
 		t.Errorf("%d jobs were spilled, %d in lanes: one of the ways is hardly tried", spilled, laned)
 	}
 }
 
-// TestQueueFIFO: thousands of jobs with the same priority leave the queue in the order in which
+// TestQueueIsFIFO: thousands of jobs with the same priority leave the queue in the order in which
 // they came.
-func TestQueueFIFO(t *testing.T) {
+func TestQueueIsFIFO(t *testing.T) {
 	x := newQueueTwin(t)
 	for i := range 5000 {
 		x.push(int64(i%3), 0)
@@ -146,12 +146,12 @@ func TestQueueFIFO(t *testing.T) {
 	var last queuedJob
 	for i := range 5000 {
 		e := x.b.jobs.Get(x.b.bestKey(x.q).Ref)
-		if got := (queuedJob{prio: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
+		if got := (queuedJob{priority: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.priority > last.priority || got.priority == last.priority && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}
 		last = x.pull(0)
 	}
-	if x.spilled > 0 {
-		t.Errorf("%d jobs in order were spilled", x.spilled)
+	if x.spilledCount > 0 {
+		t.Errorf("%d jobs in order were spilled", x.spilledCount)
 	}
 }

@@ -11,13 +11,13 @@ type QueuePosition struct {
 	Ahead       int
 	next        int             // the number of the queue to continue from
 	lastCounted container.Entry // the job in that queue's lanes after which to continue
-	uncertain   bool            // an unknown number of other jobs may come before the job
+	isUncertain bool            // an unknown number of other jobs may come before the job
 }
 
 const maxAhead = 10_000
 
 // Exact reports whether exactly Ahead jobs come before the job; otherwise there may be more.
-func (p *QueuePosition) Exact() bool { return p.Ahead < maxAhead && !p.uncertain }
+func (p *QueuePosition) Exact() bool { return p.Ahead < maxAhead && !p.isUncertain }
 
 // QueuePosition counts one piece of the jobs that come before a queued job, and reports whether
 // there is more to count.
@@ -29,16 +29,16 @@ func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 	if r == 0 {
 		return false
 	}
-	if j.state != stQueued && j.state != stSpilled {
+	if j.state != stateQueued && j.state != stateSpilled {
 		return false
 	}
 	own := b.holdingOf(j).queue
 	key := j.orderKey(r, b.priority(j))
 	held := own.shutGroup()
-	p.uncertain = p.uncertain || held != nil
+	p.isUncertain = p.isUncertain || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[p.next]
-		if q != nil && q.kind == own.kind && q.readyJobs > 0 && b.comesBefore(q, &key, own, held, p) {
+		if q != nil && q.jobType == own.jobType && q.readyJobs > 0 && b.comesBefore(q, &key, own, held, p) {
 			limit := key
 			if q.tenant != own.tenant {
 				limit = container.Entry{A: key.A}
@@ -64,10 +64,10 @@ func (b *Broker) comesBefore(q *queue, x *container.Entry, own *queue, held *gro
 	best := b.bestKey(q)
 	otherTurn := q.tenant != own.tenant && best.A <= x.A
 	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
-		p.uncertain = true
+		p.isUncertain = true
 		return false
 	}
-	p.uncertain = p.uncertain || otherTurn
+	p.isUncertain = p.isUncertain || otherTurn
 	return otherTurn && best.A < x.A || !otherTurn && best.Before(x)
 }
 
@@ -77,7 +77,7 @@ func (q *queue) shutGroup() *group { return q.groupSet.shutGroup() }
 // sweepAll frees some of the waiting jobs of lost submitters, which a count must not include,
 // and reports whether there were any.
 func (b *Broker) sweepAll() bool {
-	if b.unswept == 0 {
+	if b.unsweptJobs == 0 {
 		return false
 	}
 	b.runChores(&b.cleanups, lookVisits)
@@ -91,7 +91,7 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosi
 	if p.lastCounted.Ref != 0 {
 		o, ok := b.lastAhead(p)
 		if !ok { // it is unknown how many of the jobs that follow now were counted already
-			p.uncertain = true
+			p.isUncertain = true
 			return true
 		}
 		l, _ = q.laneOf(b.priority(o))
@@ -99,13 +99,13 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosi
 			l--
 		}
 	}
-	for n := 0; l >= 0 && q.lanes[l].prio >= b.priority(j); l, r = l-1, 0 {
+	for n := 0; l >= 0 && q.lanes[l].priority >= b.priority(j); l, r = l-1, 0 {
 		if r == 0 {
 			r = q.lanes[l].head
 		}
 		for ; r != 0; n++ {
 			o := b.jobs.Get(r)
-			x := o.orderKey(r, q.lanes[l].prio)
+			x := o.orderKey(r, q.lanes[l].priority)
 			if !x.Before(key) {
 				break
 			}
@@ -134,5 +134,5 @@ func (b *Broker) lastAhead(p *QueuePosition) (*job, bool) {
 		return nil, false
 	}
 	o := b.jobs.Get(p.lastCounted.Ref)
-	return o, o.state == stQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref, b.priority(o)) == p.lastCounted
+	return o, o.state == stateQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref, b.priority(o)) == p.lastCounted
 }

@@ -2,6 +2,6 @@
 
 package broker
 
-const racing = false
+const raceDetectorOn = false
 
-func times(n uint64) uint64 { return n }
+func repeats(n uint64) uint64 { return n }

@@ -10,14 +10,14 @@ import (
 // group or on a type.
 type rateLimitedCore struct {
 	*Broker
-	sub, wrk Peer
-	jobs     int
-	out      []string
+	submitter, worker Peer
+	jobs              int
+	out               []string
 }
 
-func newRateLimited(t *testing.T, ofGroup bool) *rateLimitedCore {
+func newRateLimitedCore(t *testing.T, ofGroup bool) *rateLimitedCore {
 	s := &rateLimitedCore{Broker: New(Config{})}
-	s.sub, s.wrk = s.AddSubmitter(), s.AddWorker()
+	s.submitter, s.worker = s.AddSubmitter(), s.AddWorker()
 	var err *BadSetting
 	if ofGroup {
 		_, err = s.Configure(0, &Settings{Rules: []RuleInfo{{[]byte("g"), Rule{Concurrency: -1, Rate: 1, Burst: 10}}}})
@@ -27,14 +27,14 @@ func newRateLimited(t *testing.T, ofGroup bool) *rateLimitedCore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.note(s.Join(0, s.wrk, &JoinRequest{Type: []byte("t"), Prefetch: 10_000}))
+	s.note(s.Join(0, s.worker, &JoinRequest{Type: []byte("t"), Prefetch: 10_000}))
 	for range 1000 {
 		s.jobs++
 		q := &Submission{ID: fmt.Append(nil, s.jobs), Type: []byte("t"), Body: []byte("1"), Retries: -1}
 		if ofGroup {
 			q.Groups = [][]byte{[]byte("g")}
 		}
-		s.note(s.Submit(0, s.sub, q))
+		s.note(s.Submit(0, s.submitter, q))
 	}
 	return s
 }
@@ -54,19 +54,19 @@ func (s *rateLimitedCore) note(fx []Effect) (n int) {
 func (s *rateLimitedCore) release(now int64, n int) (started int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
-		started += s.note(s.Release(now, s.wrk, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
+		started += s.note(s.Release(now, s.worker, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
 	}
 	return started
 }
 
-// TestReleaseRate: if a job is released late, time has already refilled its token; if
+// TestReleasesKeepToRate: if a job is released late, time has already refilled its token; if
 // it was handed out just now, the whole token comes back. In no case do more jobs start than
 // the rate allows.
-func TestReleaseRate(t *testing.T) {
+func TestReleasesKeepToRate(t *testing.T) {
 	const second = int64(time.Second)
 	for _, ofGroup := range []bool{true, false} {
 		t.Run(fmt.Sprintf("group=%v", ofGroup), func(t *testing.T) {
-			s := newRateLimited(t, ofGroup)
+			s := newRateLimitedCore(t, ofGroup)
 			if len(s.out) != 10 {
 				t.Fatalf("%d jobs started at once", len(s.out))
 			}
@@ -81,7 +81,7 @@ func TestReleaseRate(t *testing.T) {
 			if n := s.release(100*second, 109); n > 9 {
 				t.Errorf("%d jobs started at once when 109 old ones were given back", n)
 			}
-			s = newRateLimited(t, ofGroup)
+			s = newRateLimitedCore(t, ofGroup)
 			for round := range 50 {
 				if n := s.release(0, 10); n != 10 {
 					t.Fatalf("round %d: %d jobs started when 10 were given back at once", round, n)

@@ -16,56 +16,56 @@ type Reason struct {
 type Why uint8
 
 const (
-	SeeText Why = iota // Text says why
+	WhySeeText Why = iota // Text says why
 
 	// Reasons why a job or a run ended. The comments name the fields that are set.
-	WorkerLost     // Have: in which run
-	TimedOut       // Have: which run; Limit: its timeout in ms
-	WorkerClosed   // Text: for which reason
-	DeadlinePassed // before the job was done
-	Stopped        // the broker stopped before the job was done
-	Revoked        // an operator cancelled the job
-	TypeForgotten  // an operator forgot the job's type
-	GivenBack      // the worker gave the job back
-	AttachedTo     // another connection attached to the job
+	WhyWorkerLost     // Have: in which run
+	WhyTimedOut       // Have: which run; Limit: its timeout in ms
+	WhyWorkerClosed   // Text: for which reason
+	WhyDeadlinePassed // before the job was done
+	WhyStopped        // the broker stopped before the job was done
+	WhyRevoked        // an operator cancelled the job
+	WhyTypeForgotten  // an operator forgot the job's type
+	WhyGivenBack      // the worker gave the job back
+	WhyAttachedTo     // another connection attached to the job
 
 	// Reasons why a request does not reach a job.
-	NotKept        // no kept job has the id
-	NotCancellable // no job with the id that this submitter may cancel
-	NotChangeable  // no waiting job with the id that this submitter may change
-	NotWaiting     // no waiting job has the id
-	NoLetter       // no dead letter has the id
-	NotRunningHere // no job with the id is out on this worker
-	NothingRunning // no job at all is out on this worker
-	IsRunning      // the job is out on a worker
-	AlreadyEnded
-	EndUnread // the job has ended, and its last frame is on its way
-	AlreadyCancelled
-	IDInUse     // a job with the id is queued or running
-	OutcomeKept // an outcome with the id is kept. Have: for how many more ns
+	WhyNotKept        // no kept job has the id
+	WhyNotCancellable // no job with the id that this submitter may cancel
+	WhyNotChangeable  // no waiting job with the id that this submitter may change
+	WhyNotWaiting     // no waiting job has the id
+	WhyNoLetter       // no dead letter has the id
+	WhyNotRunningHere // no job with the id is out on this worker
+	WhyNothingRunning // no job at all is out on this worker
+	WhyIsRunning      // the job is out on a worker
+	WhyAlreadyEnded
+	WhyOutcomeOnItsWay // the job has ended, and its last frame is on its way
+	WhyAlreadyCancelled
+	WhyIDInUse     // a job with the id is queued or running
+	WhyOutcomeKept // an outcome with the id is kept. Have: for how many more ns
 
-	// Limits that a request would exceed. The comments name the fields that are set.
-	Closing               // no new jobs are accepted
-	TooManyTypes          // Limit
-	TooManyPairs          // Have
-	TooManyPoolBytes      // Have, Need, Limit: the names in joins
-	TooManyJobs           // Have, Overdue
-	TooManyBytes          // Have, Overdue, Need, Limit
-	TooManyTypeJobs       // Text: the type; Have
-	TooManyTypeBytes      // Text: the type; Have, Need, Limit
-	TooManySubmitterJobs  // Have
-	TooManySubmitterBytes // Have, Need, Limit
-	TooManyGroups         // Have
-	TooManyOverdue        // Have: overdue runs on this worker; Overdue: on all workers
-	FrameTooLong          // a kept frame exceeds the bytes that may wait for this submitter
-	TooManyRules          // Limit: all rules; Need: rules with a *
+	// Reasons why the broker takes nothing more. The comments name the fields that are set.
+	WhyDraining              // no new jobs are accepted
+	WhyTooManyTypes          // Limit
+	WhyTooManyPairs          // Have
+	WhyTooManyPoolBytes      // Have, Need, Limit: the names in joins
+	WhyTooManyJobs           // Have, Overdue
+	WhyTooManyBytes          // Have, Overdue, Need, Limit
+	WhyTooManyTypeJobs       // Text: the type; Have
+	WhyTooManyTypeBytes      // Text: the type; Have, Need, Limit
+	WhyTooManySubmitterJobs  // Have
+	WhyTooManySubmitterBytes // Have, Need, Limit
+	WhyTooManyGroups         // Have
+	WhyTooManyOverdue        // Have: overdue runs on this worker; Overdue: on all workers
+	WhyFrameTooLong          // a kept frame exceeds the bytes that may wait for this submitter
+	WhyTooManyRules          // Limit: all rules; Need: rules with a *
 
 	// The part of a BadSetting that is out of range.
-	BadConcurrency
-	BadRate
-	BadBurst
-	BurstWithoutRate // without a rate
-	EmptyRule
+	WhyBadConcurrency
+	WhyBadRate
+	WhyBadBurst
+	WhyBurstWithoutRate // without a rate
+	WhyEmptyRule
 )
 
 // reasonFor returns a reason with the figures of a job's last run.

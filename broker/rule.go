@@ -51,15 +51,15 @@ const (
 func (r *Rule) check(minConcurrency int64) Why {
 	switch {
 	case r.Concurrency < minConcurrency || r.Concurrency > MaxConcurrency:
-		return BadConcurrency
+		return WhyBadConcurrency
 	case !(r.Rate >= 0 && r.Rate <= MaxRate):
-		return BadRate
+		return WhyBadRate
 	case r.Burst < 0 || r.Burst > MaxBurst:
-		return BadBurst
+		return WhyBadBurst
 	case r.Burst > 0 && r.Rate == 0:
-		return BurstWithoutRate
+		return WhyBurstWithoutRate
 	case r.Concurrency < 0 && r.Rate == 0:
-		return EmptyRule
+		return WhyEmptyRule
 	}
 	return 0
 }
@@ -161,7 +161,7 @@ func (b *Broker) applyRules(g *group) {
 		}
 	}
 	b.limitSlots += int64(cap(limits) - cap(g.limits))
-	if g.limits = limits; g.sets > 0 || g.counted {
+	if g.limits = limits; g.setCount > 0 || g.counted {
 		b.updateGroup(g)
 	}
 }

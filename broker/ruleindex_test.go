@@ -9,8 +9,8 @@ import (
 	"gloom/wire"
 )
 
-// TestRuleIndex compares what the index finds with the result of trying all rules.
-func TestRuleIndex(t *testing.T) {
+// TestRuleIndexAgainstAllRules compares what the index finds with the result of trying all rules.
+func TestRuleIndexAgainstAllRules(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	word := func(letters string, limit int) string {
 		b := make([]byte, 1+rng.IntN(limit))

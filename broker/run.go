@@ -16,7 +16,7 @@ func (b *Broker) pastDeadline(j *job) bool {
 
 // startRun hands job r to worker w.
 func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
-	k := h.kind
+	k := h.jobType
 	if j.flags&flagBorrowed != 0 {
 		k.borrowedRuns++
 		b.borrowedRuns++
@@ -27,7 +27,7 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 		k.Dispatched++
 		b.totals.Dispatched++
 	}
-	j.state = stRunning
+	j.state = stateRunning
 	t := b.ensureTiming(r, j)
 	t.stateSince, t.worker = b.now, w.id.Slot()
 	t.attempts++
@@ -39,7 +39,7 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 		b.startTimer(t.pos, j.timing, b.now+t.timeout)
 	}
 	e := b.toWorker(OpJob, w, r, j)
-	e.Type, e.Body, e.Stable = k.name, b.body(r, j), j.flags&flagBig != 0
+	e.Type, e.Body, e.StableBody = k.name, b.body(r, j), j.flags&flagBig != 0
 	if w.wantsHeaders {
 		e.Headers = b.headers(j)
 	}
@@ -61,7 +61,7 @@ func (b *Broker) beginReport(now int64, p Peer, id []byte) (w *worker, r uint32,
 }
 
 // takeRun is beginReport for a frame that ends the run, and takes the run from the worker. r is
-// also 0 if nobody wants the run's outcome.
+// also 0 if nobody waits for the run any more.
 func (b *Broker) takeRun(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.beginReport(now, p, id)
 	if r == 0 || b.endIfUnwanted(w, r, j) {
@@ -72,10 +72,10 @@ func (b *Broker) takeRun(now int64, p Peer, id []byte) (w *worker, h *holding, r
 	return w, h, r, j
 }
 
-// offerAndEnd ends a command that takeRun began. The worker may have room for a job.
-func (b *Broker) offerAndEnd(w *worker) []Effect {
+// lineUpAndEnd ends a command that takeRun began. The worker may have room for a job.
+func (b *Broker) lineUpAndEnd(w *worker) []Effect {
 	if w != nil && w.hasRoom() {
-		b.offer(w)
+		b.lineUp(w)
 	}
 	return b.end()
 }
@@ -86,9 +86,9 @@ func (b *Broker) offerAndEnd(w *worker) []Effect {
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, stable bool) []Effect {
 	w, _, r, j := b.takeRun(now, p, id)
 	if r != 0 {
-		b.endJob(r, j, &lastFrame{body: body, stable: stable})
+		b.endJob(r, j, &lastFrame{body: body, stableBody: stable})
 	}
-	return b.offerAndEnd(w)
+	return b.lineUpAndEnd(w)
 }
 
 // Failure is a worker's report of a failed run.
@@ -99,9 +99,9 @@ type Failure struct {
 	NoRetry bool
 	// Delay replaces the backoff of this retry, unless it is negative.
 	Delay int64
-	// Lost reports that a borrower lost the worker of the run. Expelled reports that the
+	// WorkerLost reports that a borrower lost the worker of the run. WorkerExpelled reports that the
 	// borrower disconnected that worker because it broke the protocol; then NoRetry is set.
-	Lost, Expelled bool
+	WorkerLost, WorkerExpelled bool
 }
 
 // Fail ends a run without an answer. It is refused like Respond.
@@ -110,16 +110,16 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	if r != 0 {
 		code, reason := JobFailed, Reason{Text: q.Reason}
 		switch {
-		case q.Lost:
-			code, reason = JobLost, b.reasonFor(WorkerLost, j, "")
-		case q.NoRetry && !q.Expelled:
+		case q.WorkerLost:
+			code, reason = JobLost, b.reasonFor(WhyWorkerLost, j, "")
+		case q.NoRetry && !q.WorkerExpelled:
 			code = JobNoRetry
 		case q.Delay >= 0 && !h.isKept:
 			code = JobRetryLater
 		}
 		b.failRun(r, j, code, reason, q.NoRetry, q.Delay)
 	}
-	return b.offerAndEnd(w)
+	return b.lineUpAndEnd(w)
 }
 
 // ReleaseRequest is a worker's request to give a job back.
@@ -137,20 +137,20 @@ type ReleaseRequest struct {
 func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 	w, h, r, j := b.takeRun(now, p, q.ID)
 	if r == 0 {
-		return b.offerAndEnd(w)
+		return b.lineUpAndEnd(w)
 	}
 	t := b.timing(j)
-	h.kind.rate.undoTake(b.now, t.stateSince, &h.kind.pace)
+	h.jobType.rate.undoTake(b.now, t.stateSince, &h.jobType.pace)
 	b.refundGroups(h.queue.groupSet, t.stateSince)
 	if j.flags&flagBorrowed != 0 {
 		b.toSubmitter(OpReturn, h, r, j).Delay = int64(q.Delay)
 		b.freeEnded(h, r, j)
-		return b.offerAndEnd(w)
+		return b.lineUpAndEnd(w)
 	}
 	if !q.NotStarted {
-		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
+		b.recordRun(h, r, j, Reason{Why: WhyGivenBack}, false)
 		t.releases = uint16(min(int(t.releases)+1, math.MaxUint16))
-		h.kind.Releases++
+		h.jobType.Releases++
 		b.totals.Releases++
 	}
 	t.attempts--
@@ -162,16 +162,16 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 	default:
 		b.requeue(h, r, j, int64(q.Delay))
 	}
-	return b.offerAndEnd(w)
+	return b.lineUpAndEnd(w)
 }
 
 // Progress passes a worker's progress on to the submitter. It is refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Effect {
 	_, r, j := b.beginReport(now, p, id)
-	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
-		if h := b.holdingOf(j); h.sub != nil && !h.sub.lost {
+	if r != 0 && j.state == stateRunning && j.flags&flagProgress != 0 && !b.isUnwanted(j) {
+		if h := b.holdingOf(j); h.submitter != nil && !h.submitter.isLost {
 			e := b.toSubmitter(OpProgress, h, r, j)
-			e.Body, e.Stable = body, stable
+			e.Body, e.StableBody = body, stable
 		}
 	}
 	return b.end()
@@ -183,7 +183,7 @@ func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
 		if r := w.runs.head; r != 0 {
 			return r, b.jobs.Get(r)
 		}
-		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingRunning})
+		b.refuse(w.id, NotProcessing, nil, Reason{Why: WhyNothingRunning})
 		return 0, nil
 	}
 	if r := b.runOf(w, id); r != 0 {
@@ -192,23 +192,23 @@ func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
 	if w.overdueRuns > 0 {
 		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
-			if j.state == stOverdue && string(b.id(j)) == string(id) {
+			if j.state == stateOverdue && string(b.id(j)) == string(id) {
 				return r, j
 			}
 			r = j.links[laneLink].next
 		}
 	}
-	b.refuse(w.id, UnknownID, id, Reason{Why: NotRunningHere})
+	b.refuse(w.id, UnknownID, id, Reason{Why: WhyNotRunningHere})
 	return 0, nil
 }
 
-// endIfUnwanted ends a run if nobody wants its outcome, and reports whether it did.
+// endIfUnwanted ends a run that nobody waits for any more, and reports whether it did.
 func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
-	if j.state == stOverdue {
+	if j.state == stateOverdue {
 		b.dropOverdue(w, r, j)
 		return true
 	}
-	if !b.unwanted(j) {
+	if !b.isUnwanted(j) {
 		return false
 	}
 	h := b.holdingOf(j)
@@ -225,11 +225,11 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 		j.flags &^= flagUnwanted | flagRevoked
 		b.endJob(r, j, revokedFrame())
 	default:
-		outcome := OutDiscarded
+		kind := EndDiscarded
 		if j.flags&flagUnwanted != 0 {
-			outcome = OutCancelled
+			kind = EndCancelled
 		}
-		b.countEnd(h, r, j, outcome, &Reason{}, 0)
+		b.countEnd(h, r, j, kind, &Reason{}, 0)
 		b.freeEnded(h, r, j)
 	}
 }
@@ -242,21 +242,21 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.stopTimerOf(j)
 	if j.flags&flagBorrowed != 0 {
 		b.borrowedIndex.Remove(b.borrowedIndex.Hash(b.borrowedKey(w, b.id(j))), r)
-		h.kind.borrowedRuns--
+		h.jobType.borrowedRuns--
 		b.borrowedRuns--
 	} else {
-		h.kind.Running--
+		h.jobType.Running--
 		b.totals.Running--
-		b.addRunTime(h.kind, b.now-b.stateSince(j))
+		b.addRunTime(h.jobType, b.now-b.stateSince(j))
 	}
 	b.countJobs(h.queue.groupSet, 0, -1)
-	b.markTouched(h.kind)
+	b.markTouched(h.jobType)
 }
 
 // failRun makes a job whose run has failed wait for a retry, or ends it with the given code.
 func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holdingOf(j)
-	k := h.kind
+	k := h.jobType
 	if noRetry || b.attempts(j) > j.retries {
 		if j.flags&flagBorrowed == 0 {
 			b.deadLetters.add(b, k, r, j, reason)
@@ -280,7 +280,7 @@ func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry boo
 
 // requeue makes a job that was out wait for its next run.
 func (b *Broker) requeue(h *holding, r uint32, j *job, delay int64) {
-	h.kind.Requeued++
+	h.jobType.Requeued++
 	b.totals.Requeued++
 	b.waitUntil(h, r, j, b.now+max(delay, 0))
 }
@@ -307,9 +307,9 @@ func (b *Broker) loseWorker(w *worker, expelled string) {
 		}
 		b.stopRun(w, b.holdingOf(j), r, j)
 		if expelled != "" && alone {
-			b.failRun(r, j, JobFailed, Reason{Why: WorkerClosed, Text: expelled}, true, -1)
+			b.failRun(r, j, JobFailed, Reason{Why: WhyWorkerClosed, Text: expelled}, true, -1)
 		} else {
-			b.failRun(r, j, JobLost, b.reasonFor(WorkerLost, j, ""), false, -1)
+			b.failRun(r, j, JobLost, b.reasonFor(WhyWorkerLost, j, ""), false, -1)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func (s *script) introduce(w *verbArgs, add func() broker.Peer) {
 	}
 }
 
-func body(w *verbArgs, fallback string) []byte { return []byte(w.opt("body", fallback)) }
+func bodyOption(w *verbArgs, fallback string) []byte { return []byte(w.opt("body", fallback)) }
 
 var verbs map[string]func(s *script, now int64, w *verbArgs)
 
@@ -192,14 +192,14 @@ func init() {
 		"join": func(s *script, now int64, w *verbArgs) {
 			s.note(s.core.Join(now, s.peer(w.arg(1)), &broker.JoinRequest{
 				Type: w.bytes(2), Types: w.list("types"), Except: w.list("except"),
-				Prefetch: int(w.number("prefetch", 0)), Notices: w.hasFlag(2, "notices"), Headers: w.hasFlag(2, "headers"),
+				Prefetch: int(w.number("prefetch", 0)), WantsNotices: w.hasFlag(2, "notices"), WantsHeaders: w.hasFlag(2, "headers"),
 			}))
 		},
 		"respond": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Respond(now, s.peer(w.arg(1)), w.bytes(2), body(w, `"done"`), false))
+			s.note(s.core.Respond(now, s.peer(w.arg(1)), w.bytes(2), bodyOption(w, `"done"`), false))
 		},
 		"progress": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Progress(now, s.peer(w.arg(1)), w.bytes(2), body(w, `50`), false))
+			s.note(s.core.Progress(now, s.peer(w.arg(1)), w.bytes(2), bodyOption(w, `50`), false))
 		},
 		// fail WORKER [ID] …; an ID of - stands for none.
 		"fail": func(s *script, now int64, w *verbArgs) {
@@ -225,14 +225,14 @@ func init() {
 		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.ExpelPeer(now, s.peer(w.arg(1)), w.arg(2))) },
 		"wait":     (*script).wait,
 		// late moves the clock without a tick, as if the timer were late.
-		"late": func(s *script, _ int64, w *verbArgs) { s.now += pause(w); s.since = s.now },
+		"late": func(s *script, _ int64, w *verbArgs) { s.now += pauseOption(w); s.since = s.now },
 		// back moves the clock back, which a monotonic clock never does.
-		"back":   func(s *script, _ int64, w *verbArgs) { s.now -= pause(w); s.since = s.now },
+		"back":   func(s *script, _ int64, w *verbArgs) { s.now -= pauseOption(w); s.since = s.now },
 		"tick":   func(s *script, now int64, _ *verbArgs) { s.note(s.core.Tick(now)) },
-		"pause":  func(s *script, now int64, w *verbArgs) { s.configured(s.core.Pause(now, w.bytes(1), true)) },
-		"resume": func(s *script, now int64, w *verbArgs) { s.configured(s.core.Pause(now, w.bytes(1), false)) },
+		"pause":  func(s *script, now int64, w *verbArgs) { s.noteConfigured(s.core.Pause(now, w.bytes(1), true)) },
+		"resume": func(s *script, now int64, w *verbArgs) { s.noteConfigured(s.core.Pause(now, w.bytes(1), false)) },
 		"limit": func(s *script, now int64, w *verbArgs) {
-			s.configured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{
+			s.noteConfigured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{
 				Concurrency: int(w.number("concurrency", 0)), Rate: w.float("rate"), Burst: int(w.number("burst", 0)),
 			}))
 		},
@@ -240,7 +240,7 @@ func init() {
 			fx, created, err := s.core.SetRule(now, w.bytes(1), broker.Rule{
 				Concurrency: w.number("concurrency", -1), Rate: w.float("rate"), Burst: w.number("burst", 0),
 			})
-			s.configured(fx, err)
+			s.noteConfigured(fx, err)
 			if created {
 				s.printf("created")
 			}
@@ -261,13 +261,13 @@ func init() {
 			}
 		},
 		"fair": func(s *script, now int64, w *verbArgs) {
-			s.configured(s.core.SetFair(now, w.bytes(1), !w.hasFlag(2, "off")))
+			s.noteConfigured(s.core.SetFair(now, w.bytes(1), !w.hasFlag(2, "off")))
 		},
 		"drain": func(s *script, _ int64, _ *verbArgs) { s.core.Drain() },
 		"expel": func(s *script, now int64, _ *verbArgs) {
 			for more := true; more; {
 				var fx []broker.Effect
-				fx, more = s.core.Expel(now)
+				fx, more = s.core.EndLeftovers(now)
 				s.note(fx)
 			}
 		},
@@ -279,7 +279,7 @@ func init() {
 			}
 		},
 		"revive": func(s *script, now int64, w *verbArgs) {
-			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2), 0)
+			fx, c, reason := s.core.ResubmitLetter(now, w.bytes(1), w.bytes(2), 0)
 			s.note(fx)
 			if c != 0 {
 				s.printf("refused: %s: %s", codes[c], wording.Reason(&reason))
@@ -314,13 +314,13 @@ func init() {
 			}
 			s.core.Types(0, 1000, func(t *broker.TypeInfo, _ *broker.TypeStats) {
 				survey.Complete(t)
-				s.printf("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
+				s.printf("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.IdleWorkers, t.Bytes, t.Paused)
 			})
 		},
 		// sweep ticks while there is something to do at once, and prints the number of ticks.
 		"sweep": func(s *script, now int64, _ *verbArgs) {
 			n := 0
-			for ; s.core.Next() <= now; n++ {
+			for ; s.core.NextTick() <= now; n++ {
 				s.note(s.core.Tick(now))
 			}
 			s.printf("%d ticks", n)
@@ -328,7 +328,7 @@ func init() {
 	}
 }
 
-func pause(w *verbArgs) time.Duration {
+func pauseOption(w *verbArgs) time.Duration {
 	d, err := time.ParseDuration(w.arg(1))
 	if err != nil {
 		panic(err)
@@ -336,7 +336,7 @@ func pause(w *verbArgs) time.Duration {
 	return d
 }
 
-func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
+func (s *script) noteConfigured(fx []broker.Effect, bad *broker.BadSetting) {
 	s.note(fx)
 	if err := wording.SettingErrorOf(bad); err != nil {
 		s.printf("refused: %v", err)
@@ -345,7 +345,7 @@ func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
 
 func (s *script) submission(w *verbArgs, id, typ string) *broker.Submission {
 	return &broker.Submission{
-		ID: []byte(id), Type: []byte(typ), Body: body(w, strconv.Quote(id)),
+		ID: []byte(id), Type: []byte(typ), Body: bodyOption(w, strconv.Quote(id)),
 		Priority: w.number("priority", 0), Retries: int32(w.number("retries", -1)),
 		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
 		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
@@ -356,9 +356,9 @@ func (s *script) submission(w *verbArgs, id, typ string) *broker.Submission {
 
 // wait lets time pass, with the ticks that the core asks for.
 func (s *script) wait(_ int64, w *verbArgs) {
-	until := s.now + pause(w)
+	until := s.now + pauseOption(w)
 	for {
-		next := s.core.Next()
+		next := s.core.NextTick()
 		if next > int64(until) {
 			break
 		}
@@ -375,7 +375,7 @@ func (s *script) explain(now int64, w *verbArgs) {
 		return
 	}
 	line := fmt.Sprintf("%s, attempts %d of %d", x.State, x.Attempts, x.Retries+1)
-	if x.Unwanted {
+	if x.IsUnwanted {
 		line += ", unwanted"
 	}
 	if x.Releases > 0 {
@@ -384,8 +384,8 @@ func (s *script) explain(now int64, w *verbArgs) {
 	if x.Worker != 0 {
 		line += ", on " + s.names[x.Worker]
 	}
-	if x.Due != 0 {
-		line += fmt.Sprintf(", timer in %v", x.Due.Round(time.Millisecond))
+	if x.DueIn != 0 {
+		line += fmt.Sprintf(", timer in %v", x.DueIn.Round(time.Millisecond))
 	}
 	if x.State == "queued" {
 		var p broker.QueuePosition
@@ -402,13 +402,13 @@ func (s *script) explain(now int64, w *verbArgs) {
 
 func (s *script) runs(runs []broker.RunInfo) {
 	for _, r := range runs {
-		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, wording.Reason(&r.Reason))
+		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.EndKind, wording.Reason(&r.Reason))
 	}
 }
 
 // history lists the ended jobs that match a filter, whose fields are options.
 func (s *script) history(now int64, w *verbArgs) {
-	q := broker.EndedFilter{Outcome: w.opt("outcome", ""), Submitter: s.peers[w.opt("submitter", "")], Since: w.duration("since", 0)}
+	q := broker.EndedFilter{EndKind: w.opt("outcome", ""), Submitter: s.peers[w.opt("submitter", "")], MaxTimeSinceEnd: w.duration("since", 0)}
 	for key, field := range map[string]*[]byte{"id": &q.ID, "type": &q.Type, "group": &q.Group} {
 		if v := w.opt(key, ""); v != "" {
 			*field = []byte(v)
@@ -418,7 +418,7 @@ func (s *script) history(now int64, w *verbArgs) {
 		var found []broker.EndedInfo
 		found, from = s.core.Ended(now, from, 2, &q)
 		for _, x := range found {
-			s.printf("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.Outcome,
+			s.printf("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.EndKind,
 				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Reason(&x.Reason))
 			s.runs(x.Runs)
 		}

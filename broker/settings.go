@@ -70,7 +70,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 			count(wire.NewPattern(r.Pattern), +1)
 		}
 		if rules > maxRules || wildcardRules > MaxWildcardRules {
-			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: TooManyRules, Limit: maxRules, Need: MaxWildcardRules}}
+			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: WhyTooManyRules, Limit: maxRules, Need: MaxWildcardRules}}
 		}
 	}
 	newTypes, last := 0, []byte(nil)
@@ -87,7 +87,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 			last = t.Name
 		}
 	}
-	if b.typesExceedLimit(newTypes) {
+	if b.hasNoRoomForTypes(newTypes) {
 		return &BadSetting{Type: last, Reason: b.tooManyTypes()}
 	}
 	return nil
@@ -100,14 +100,14 @@ func (b *Broker) addedTypes(t *TypeSetting) int {
 	if k == nil || k.unusedIn != nil {
 		return +1
 	}
-	if limits, fair := t.applied(k); k.hasSettings() && !k.isBusy() && limits == (TypeLimits{}) && !fair {
+	if limits, fair := t.resultFor(k); k.hasSettings() && !k.isBusy() && limits == (TypeLimits{}) && !fair {
 		return -1
 	}
 	return 0
 }
 
-// applied returns the limits and the fairness that type k will have after the setting.
-func (t *TypeSetting) applied(k *jobType) (TypeLimits, bool) {
+// resultFor returns the limits and the fairness that type k will have after the setting.
+func (t *TypeSetting) resultFor(k *jobType) (TypeLimits, bool) {
 	limits, fair := k.limits, k.fair
 	if t.Limits != nil {
 		limits = *t.Limits
@@ -120,7 +120,7 @@ func (t *TypeSetting) applied(k *jobType) (TypeLimits, bool) {
 
 func (b *Broker) setType(t *TypeSetting) {
 	k := b.typeFor(t.Name)
-	limits, fair := t.applied(k)
+	limits, fair := t.resultFor(k)
 	if t.Limits != nil {
 		k.limits, k.pace, k.rate = limits, limits.pace(), bucket{setAt: b.now}
 		if k.runningHere() == 0 {

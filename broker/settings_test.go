@@ -8,14 +8,14 @@ import (
 	"gloom/broker"
 )
 
-func names(list ...string) (out [][]byte) {
+func bytesOfNames(list ...string) (out [][]byte) {
 	for _, s := range list {
 		out = append(out, []byte(s))
 	}
 	return out
 }
 
-func jobsIn(fx []broker.Effect) (n int) {
+func countJobs(fx []broker.Effect) (n int) {
 	for _, e := range fx {
 		if e.Op == broker.OpJob {
 			n++
@@ -48,13 +48,13 @@ func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 		groups        int // the jobs are in this many groups
 		run           int // how many jobs then run
 	}{
-		{"a pattern for another", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(one, "g*")}, 1, 1},
-		{"a pattern for a name", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(one, "g-0")}, 1, 1},
-		{"a name for a pattern", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: names("g-0"), Rules: rules(one, "*")}, 1, 1},
-		{"a rule for a type", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: names("g-0"), Types: typ(1)}, 1, 1},
+		{"a pattern for another", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(one, "g*")}, 1, 1},
+		{"a pattern for a name", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(one, "g-0")}, 1, 1},
+		{"a name for a pattern", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: bytesOfNames("g-0"), Rules: rules(one, "*")}, 1, 1},
+		{"a rule for a type", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: bytesOfNames("g-0"), Types: typ(1)}, 1, 1},
 		{"a type for a rule", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(one, "g-*"), Types: typ(0)}, 1, 1},
 		{"a type for a rule of many groups", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(none, "g-*"), Types: typ(0)}, groups, 1},
-		{"a rule for another of many groups", broker.Settings{Rules: rules(none, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(none, "x*", "g*")}, groups, 0},
+		{"a rule for another of many groups", broker.Settings{Rules: rules(none, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(none, "x*", "g*")}, groups, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := broker.New(broker.Config{})
@@ -62,11 +62,11 @@ func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, w := b.AddSubmitter(), b.AddWorker()
-			b.Join(0, w, &broker.JoinRequest{Types: names("t"), Prefetch: 2 * groups})
+			b.Join(0, w, &broker.JoinRequest{Types: bytesOfNames("t"), Prefetch: 2 * groups})
 			run := 0
 			for i := range max(c.groups, 50) {
-				run += jobsIn(b.Submit(0, s, &broker.Submission{
-					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: names(fmt.Sprint("g-", i%c.groups)), NoAck: true,
+				run += countJobs(b.Submit(0, s, &broker.Submission{
+					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: bytesOfNames(fmt.Sprint("g-", i%c.groups)), NoAck: true,
 				}))
 			}
 			if run != c.run {
@@ -76,19 +76,19 @@ func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			moreJobs, ticks := jobsIn(fx), 0
-			for ; b.Next() <= 0 && ticks < 10_000; ticks++ {
-				moreJobs += jobsIn(b.Tick(0))
+			moreJobs, ticks := countJobs(fx), 0
+			for ; b.NextTick() <= 0 && ticks < 10_000; ticks++ {
+				moreJobs += countJobs(b.Tick(0))
 			}
-			if moreJobs > 0 || b.Next() <= 0 {
+			if moreJobs > 0 || b.NextTick() <= 0 {
 				t.Errorf("%d jobs were let go, in %d ticks", moreJobs, ticks)
 			}
 		})
 	}
 }
 
-// TestConfigureRefused: if one setting is invalid, none is applied.
-func TestConfigureRefused(t *testing.T) {
+// TestRefusedConfigureChangesNothing: if one setting is invalid, none is applied.
+func TestRefusedConfigureChangesNothing(t *testing.T) {
 	free := broker.TypeSetting{Name: []byte("t1"), Limits: &broker.TypeLimits{}}
 	limited := func(name string) broker.TypeSetting {
 		return broker.TypeSetting{Name: []byte(name), Limits: &broker.TypeLimits{Concurrency: 1}}
@@ -103,12 +103,12 @@ func TestConfigureRefused(t *testing.T) {
 		pattern string // the pattern that is reported as bad
 		typ     string // the type that is reported as bad; if both are empty, all settings are valid
 	}{
-		{"too many patterns", broker.Settings{Drop: names("a"), Rules: many, Types: []broker.TypeSetting{limited("t1")}}, "p999-*", ""},
-		{"as many as may be", broker.Settings{Drop: names("held-*"), Rules: many[:1000]}, "", ""},
-		{"a rule out of range", broker.Settings{Drop: names("a"), Rules: []broker.RuleInfo{many[0], {Pattern: []byte("b"), Rule: broker.Rule{Concurrency: -2}}}}, "b", ""},
-		{"too many types", broker.Settings{Drop: names("a"), Types: []broker.TypeSetting{limited("t1"), limited("t2"), limited("t3")}}, "", "t3"},
+		{"too many patterns", broker.Settings{Drop: bytesOfNames("a"), Rules: many, Types: []broker.TypeSetting{limited("t1")}}, "p999-*", ""},
+		{"as many as may be", broker.Settings{Drop: bytesOfNames("held-*"), Rules: many[:1000]}, "", ""},
+		{"a rule out of range", broker.Settings{Drop: bytesOfNames("a"), Rules: []broker.RuleInfo{many[0], {Pattern: []byte("b"), Rule: broker.Rule{Concurrency: -2}}}}, "b", ""},
+		{"too many types", broker.Settings{Drop: bytesOfNames("a"), Types: []broker.TypeSetting{limited("t1"), limited("t2"), limited("t3")}}, "", "t3"},
 		{"types in place of others", broker.Settings{Types: []broker.TypeSetting{free, limited("t2"), limited("t3")}}, "", ""},
-		{"a type out of range", broker.Settings{Drop: names("a"), Types: []broker.TypeSetting{{Name: []byte("t1"), Limits: &broker.TypeLimits{Burst: 1}}}}, "", "t1"},
+		{"a type out of range", broker.Settings{Drop: bytesOfNames("a"), Types: []broker.TypeSetting{{Name: []byte("t1"), Limits: &broker.TypeLimits{Burst: 1}}}}, "", "t1"},
 	} {
 		b := broker.New(broker.Config{MaxTypes: 2})
 		before := broker.Settings{

@@ -17,10 +17,10 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestSmallTypesAndHoldings: no limit on bytes covers the memory of types and holdings besides
+// TestTypesAndHoldingsAreSmall: no limit on bytes covers the memory of types and holdings besides
 // their jobs, so it must be small: a broker may have 100,000 types, and as many submitters as
 // connections.
-func TestSmallTypesAndHoldings(t *testing.T) {
+func TestTypesAndHoldingsAreSmall(t *testing.T) {
 	n := 2000
 	if broker.InvariantsEnabled {
 		n = 1500
@@ -42,7 +42,7 @@ func TestSmallTypesAndHoldings(t *testing.T) {
 				b.Submit(0, p, &broker.Submission{ID: fmt.Append(nil, "a", i), Type: []byte("t"), Body: []byte("1"), Delay: time.Second})
 				b.Submit(0, p, &broker.Submission{ID: fmt.Append(nil, "b", i), Type: []byte("t"), Body: []byte("1")})
 			}
-			for now := int64(2 * time.Second); b.Next() <= now; {
+			for now := int64(2 * time.Second); b.NextTick() <= now; {
 				b.Tick(now)
 			}
 		}},

@@ -14,9 +14,9 @@ type Submission struct {
 	// Retries is the number of runs that may follow the first one. If it is negative,
 	// Config.Retries applies.
 	Retries int32
-	// Stable reports that nobody writes to Body again, so that it need not be copied. The
+	// StableBody reports that nobody writes to Body again, so that it need not be copied. The
 	// capacity of Body counts, because all of it stays allocated.
-	Stable bool
+	StableBody bool
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
@@ -60,30 +60,30 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 // admission holds what admit has found and accept needs: the type (nil if it is not known), the
 // hash of the id, and the record of an abandoned job with the same id (0 if there is none).
 type admission struct {
-	kind      *jobType
-	hash      uint64
-	abandoned uint32
+	jobType         *jobType
+	hash            uint64
+	abandonedRecord uint32
 }
 
 // admit returns why a submission is refused, or 0, and fills in x.
 func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reason) {
 	x.hash = b.jobIndex.Hash(s.ID)
-	x.abandoned = b.jobIndex.Find(x.hash, s.ID)
-	if x.abandoned != 0 && !b.abandoned(b.jobs.Get(x.abandoned)) {
-		if b.jobs.Get(x.abandoned).state == stEnded {
-			return IDExists, Reason{Why: OutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.abandoned))}
+	x.abandonedRecord = b.jobIndex.Find(x.hash, s.ID)
+	if x.abandonedRecord != 0 && !b.isAbandoned(b.jobs.Get(x.abandonedRecord)) {
+		if b.jobs.Get(x.abandonedRecord).state == stateEnded {
+			return IDExists, Reason{Why: WhyOutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.abandonedRecord))}
 		}
-		return IDExists, Reason{Why: IDInUse}
+		return IDExists, Reason{Why: WhyIDInUse}
 	}
 	if b.draining {
-		return Draining, Reason{Why: Closing}
+		return Draining, Reason{Why: WhyDraining}
 	}
-	if sub != nil && sub.lastHolding != nil && string(sub.lastHolding.kind.name) == string(s.Type) {
-		x.kind = sub.lastHolding.kind
+	if sub != nil && sub.lastHolding != nil && string(sub.lastHolding.jobType.name) == string(s.Type) {
+		x.jobType = sub.lastHolding.jobType
 	} else {
-		x.kind = b.typesByName[string(s.Type)]
+		x.jobType = b.typesByName[string(s.Type)]
 	}
-	if reason := b.exceededLimit(sub, x.kind, s); reason.Why != 0 {
+	if reason := b.exceededLimit(sub, x.jobType, s); reason.Why != 0 {
 		return Overloaded, reason
 	}
 	return 0, Reason{}
@@ -91,7 +91,7 @@ func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reaso
 
 // accept makes a job of a submission. sub is nil for a detached job that no connection submits.
 func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
-	k := x.kind
+	k := x.jobType
 	if k == nil {
 		k = b.typeFor(s.Type)
 	}
@@ -113,7 +113,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 		flags = flagDetached
 	}
 	r, j := b.newJob(h, s, flags)
-	b.bindID(r, j, x.hash, x.abandoned)
+	b.bindID(r, j, x.hash, x.abandonedRecord)
 	retries := int(s.Retries)
 	if retries < 0 {
 		retries = b.cfg.Retries
@@ -146,7 +146,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint16) (uint32, *job) 
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
-	b.storeJob(r, j, s.ID, s.Priority, s.Headers, s.Body, s.Stable)
+	b.storeJob(r, j, s.ID, s.Priority, s.Headers, s.Body, s.StableBody)
 	b.countAgainstLimits(h, r, j, +1)
 	return r, j
 }
@@ -159,7 +159,7 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 		return b.tooManyTypes()
 	}
 	if k == nil && c.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > c.MaxPairs {
-		return Reason{Why: TooManyPairs, Have: int64(b.pairs.Len())}
+		return Reason{Why: WhyTooManyPairs, Have: int64(b.pairs.Len())}
 	}
 	var held, bytes int64
 	if c.MaxJobs > 0 || c.MaxBytes > 0 {
@@ -167,9 +167,9 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	}
 	switch {
 	case c.MaxJobs > 0 && held >= int64(c.MaxJobs):
-		return Reason{Why: TooManyJobs, Have: held, Overdue: int32(b.overdueRuns)}
+		return Reason{Why: WhyTooManyJobs, Have: held, Overdue: int32(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return Reason{Why: TooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
+		return Reason{Why: WhyTooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64
@@ -178,9 +178,9 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	}
 	switch held := ofType; {
 	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
-		return Reason{Why: TooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
+		return Reason{Why: WhyTooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
-		return Reason{Why: TooManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
+		return Reason{Why: WhyTooManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
 	}
 	if len(s.Groups) > 0 {
 		if reason := b.tooManyGroups(s.Groups, nil); reason.Why != 0 {
@@ -192,9 +192,9 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
-		return Reason{Why: TooManySubmitterJobs, Have: int64(sub.jobs)}
+		return Reason{Why: WhyTooManySubmitterJobs, Have: int64(sub.jobs)}
 	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
-		return Reason{Why: TooManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
+		return Reason{Why: WhyTooManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
 	}
 	return reason
 }
@@ -202,7 +202,7 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 // weight returns the weight that the job of a submission will have.
 func (s *Submission) weight() int64 {
 	n := len(s.Body)
-	if s.Stable && n >= bigBody {
+	if s.StableBody && n >= bigBody {
 		n = cap(s.Body)
 	}
 	for _, name := range s.Groups {
@@ -231,22 +231,22 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	h, r, j := b.findOwn(sub, id)
 	switch {
 	case r == 0:
-		b.refuse(p, UnknownID, id, Reason{Why: NotCancellable})
-	case j.state == stRunning && b.unwanted(j):
-		b.refuse(p, UnknownID, id, Reason{Why: AlreadyCancelled})
-	case j.state == stEnded && h.sub != nil:
-		b.refuse(p, UnknownID, id, Reason{Why: EndUnread})
-	case j.state == stEnded:
+		b.refuse(p, UnknownID, id, Reason{Why: WhyNotCancellable})
+	case j.state == stateRunning && b.isUnwanted(j):
+		b.refuse(p, UnknownID, id, Reason{Why: WhyAlreadyCancelled})
+	case j.state == stateEnded && h.submitter != nil:
+		b.refuse(p, UnknownID, id, Reason{Why: WhyOutcomeOnItsWay})
+	case j.state == stateEnded:
 		b.ok(p, b.id(j))
 		b.forgetOutcome(r, j)
-	case j.state == stRunning:
+	case j.state == stateRunning:
 		b.ok(p, b.id(j))
 		b.notifyUnwanted(r, j)
 		j.flags |= flagUnwanted
 	default:
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
-		b.countEnd(h, r, j, OutCancelled, &Reason{}, 0)
+		b.countEnd(h, r, j, EndCancelled, &Reason{}, 0)
 		b.freeEnded(h, r, j)
 	}
 	return b.end()
@@ -262,9 +262,9 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 		return b.end(), UnknownID
 	}
 	switch {
-	case j.state == stRunning && !running:
+	case j.state == stateRunning && !running:
 		return b.end(), NotProcessing
-	case j.state == stEnded:
+	case j.state == stateEnded:
 		b.forgetOutcome(r, j)
 	default:
 		b.revoke(r, j)
@@ -277,10 +277,10 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 func (b *Broker) revoke(r uint32, j *job) {
 	h := b.holdingOf(j)
 	switch {
-	case j.state != stRunning:
+	case j.state != stateRunning:
 		b.leaveQueue(r, j)
 		b.endJob(r, j, revokedFrame())
-	case b.unwanted(j):
+	case b.isUnwanted(j):
 	default:
 		b.notifyUnwanted(r, j)
 		if j.flags |= flagUnwanted; h.isKept {
@@ -291,7 +291,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 	}
 }
 
-func revokedFrame() *lastFrame { return &lastFrame{code: Cancelled, reason: Reason{Why: Revoked}} }
+func revokedFrame() *lastFrame { return &lastFrame{code: Cancelled, reason: Reason{Why: WhyRevoked}} }
 
 // waitUntil makes a job wait until the given time. If that has passed, the job is ready at once.
 func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
@@ -303,9 +303,9 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 		b.enqueue(h, r, j)
 		return
 	}
-	j.state = stDelayed
+	j.state = stateDelayed
 	h.delayed++
-	h.kind.Delayed++
+	h.jobType.Delayed++
 	b.totals.Delayed++
 	b.countJobs(h.queue.groupSet, +1, 0)
 	t := b.ensureTiming(r, j)
@@ -330,11 +330,11 @@ func (b *Broker) ensureTiming(r uint32, j *job) *timing {
 func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.addReady(h.queue, r, j)
 	h.queued++
-	h.kind.Queued++
+	h.jobType.Queued++
 	b.totals.Queued++
 	b.countJobs(h.queue.groupSet, +1, 0)
 	b.rank(h.queue)
-	b.markTouched(h.kind)
+	b.markTouched(h.jobType)
 	if j.timing != 0 {
 		if t := b.timing(j); t.deadline != 0 {
 			b.startTimer(t.pos, j.timing, t.deadline)
@@ -348,33 +348,33 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	b.stopTimerOf(j)
 	b.removeFrom(&h.jobs, holdingLink, j)
 	b.countJobs(h.queue.groupSet, -1, 0)
-	if j.state == stDelayed {
+	if j.state == stateDelayed {
 		h.delayed--
-		h.kind.Delayed--
+		h.jobType.Delayed--
 		b.totals.Delayed--
 		return
 	}
 	b.removeReady(h.queue, r, j)
 	b.rank(h.queue)
 	h.queued--
-	h.kind.Queued--
+	h.jobType.Queued--
 	b.totals.Queued--
 }
 
 // countEnd counts and records the end of job j, before its body is freed. answer is the
 // length of its answer. A borrowed job is left to its home, which counts it.
-func (b *Broker) countEnd(h *holding, r uint32, j *job, outcome Outcome, reason *Reason, answer int) {
+func (b *Broker) countEnd(h *holding, r uint32, j *job, kind EndKind, reason *Reason, answer int) {
 	if j.flags&flagBorrowed != 0 {
 		return
 	}
-	*h.kind.endCounter(outcome)++
-	*b.totals.endCounter(outcome)++
-	b.recordEnd(h, r, j, outcome, reason, answer)
+	*h.jobType.endCounter(kind)++
+	*b.totals.endCounter(kind)++
+	b.recordEnd(h, r, j, kind, reason, answer)
 }
 
 // freeEnded frees a job that has ended and is in no list any more.
 func (b *Broker) freeEnded(h *holding, r uint32, j *job) {
 	b.countAgainstLimits(h, r, j, -1)
 	b.freeJob(r, j)
-	b.releaseIfEmpty(h)
+	b.retireIfEmpty(h)
 }

@@ -13,29 +13,29 @@ const lookVisits = 1024
 type TypeInfo struct {
 	Name []byte
 	Ledger
-	// Kept reports that only ForgetType forgets the type (Config.KeptTypes).
-	Kept   bool
+	// IsKept reports that only ForgetType forgets the type (Config.KeptTypes).
+	IsKept bool
 	Limits TypeLimits
 	Paused bool
 	Fair   bool // tenants take turns
-	// Workers is the number of workers that have not left, Idle the number of those with room. Until
+	// Workers is the number of workers that have not left, IdleWorkers the number of those with room. Until
 	// Survey.Complete has been called, both count only workers that serve just this type, and
-	// Oldest, Held and Submitters are 0.
-	Workers    int
-	Idle       int
-	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
-	Held       int           // queued jobs that a rule of a group holds back
-	Submitters int           // connected submitters that have jobs of the type
-	Bytes      int64
-	Dead       int
-	kind       *jobType
+	// OldestAge, HeldJobs and Submitters are 0.
+	Workers     int
+	IdleWorkers int
+	OldestAge   time.Duration // age of the oldest queued job, 0 if there is none
+	HeldJobs    int           // queued jobs that a rule of a group holds back
+	Submitters  int           // connected submitters that have jobs of the type
+	Bytes       int64
+	DeadLetters int
+	jobType     *jobType
 }
 
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
-		Name: k.name, Ledger: k.Ledger, Kept: b.isKept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: int(k.workers - k.borrowers - k.leavers), Idle: b.idleWorkers(k),
-		Bytes: k.bytes, Dead: k.letters.n, kind: k,
+		Name: k.name, Ledger: k.Ledger, IsKept: b.isKept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
+		Workers: int(k.workers - k.borrowers - k.leavers), IdleWorkers: b.idleWorkerCount(k),
+		Bytes: k.bytes, DeadLetters: k.letters.n, jobType: k,
 	}
 }
 
@@ -59,12 +59,12 @@ func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int 
 			fn(&t, &k.stats)
 		}
 	}
-	return nextFrom(from, len(b.types.All()))
+	return continueFrom(from, len(b.types.All()))
 }
 
-// nextFrom returns from, the place to continue from, or -1 if a listing of n places ends
+// continueFrom returns from, the place to continue from, or -1 if a listing of n places ends
 // there.
-func nextFrom(from, n int) int {
+func continueFrom(from, n int) int {
 	if from < n {
 		return from
 	}
@@ -86,8 +86,8 @@ type Survey struct {
 }
 
 type surveyResult struct {
-	queued        bool
-	oldest        int64 // when its oldest queued job was submitted
+	hasQueued     bool
+	oldestSubmit  int64 // when its oldest queued job was submitted
 	workers, idle int
 	heldBack      int // jobs that rules of groups hold back
 	submitters    int
@@ -117,36 +117,36 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			continue
 		}
 		n += len(q.lanes)
-		x, at := s.types[q.kind], b.oldestSubmit(q)
-		if !x.queued || at < x.oldest {
-			x.queued, x.oldest = true, at
+		x, at := s.types[q.jobType], b.oldestSubmit(q)
+		if !x.hasQueued || at < x.oldestSubmit {
+			x.hasQueued, x.oldestSubmit = true, at
 		}
 		if q.shutGroup() != nil {
 			x.heldBack += q.readyJobs
 		}
-		s.types[q.kind] = x
+		s.types[q.jobType] = x
 	}
 	s.nextPair = b.pairs.Walk(s.nextPair, lookVisits-n, func(_ uint32, pair *pair) bool {
 		n++
 		if pair.inUse {
-			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
+			k, p := b.types.At(pair.jobType), b.pools.At(pair.pool)
 			x := s.types[k]
-			x.workers, x.idle = x.workers+p.workers-p.leavers, x.idle+p.idle.Len()
+			x.workers, x.idle = x.workers+p.workers-p.leavers, x.idle+p.idleWorkers.Len()
 			s.types[k] = x
 		}
 		return true
 	})
 	for n < lookVisits && s.nextPeer < len(b.peers.All()) {
 		n++
-		sub := b.peerAt(s.nextPeer).sub
+		sub := b.peerAt(s.nextPeer).submitter
 		if sub == nil || sub.isLender || s.nextHolding >= len(sub.holdings) {
 			s.nextPeer, s.nextHolding = s.nextPeer+1, 0
 			continue
 		}
 		h := sub.holdings[s.nextHolding]
-		if x := s.types[h.kind]; h.jobCount() > 0 && x.lastSubmitter != sub.id {
+		if x := s.types[h.jobType]; h.jobCount() > 0 && x.lastSubmitter != sub.id {
 			x.submitters, x.lastSubmitter = x.submitters+1, sub.id
-			s.types[h.kind] = x
+			s.types[h.jobType] = x
 		}
 		s.nextHolding++
 	}
@@ -155,22 +155,22 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
-	x := s.types[t.kind]
-	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.heldBack, x.submitters
-	if x.queued {
-		t.Oldest = time.Duration(max(0, s.now-x.oldest))
+	x := s.types[t.jobType]
+	t.Workers, t.IdleWorkers, t.HeldJobs, t.Submitters = t.Workers+x.workers, t.IdleWorkers+x.idle, x.heldBack, x.submitters
+	if x.hasQueued {
+		t.OldestAge = time.Duration(max(0, s.now-x.oldestSubmit))
 	}
 }
 
-// IdleWorkers returns how many workers with room serve a type, known or not. It checks all sets
+// IdleWorkerCount returns how many workers with room serve a type, known or not. It checks all sets
 // of types with which workers have joined.
-func (b *Broker) IdleWorkers(name []byte) (n int) {
+func (b *Broker) IdleWorkerCount(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
-		n = b.idleWorkers(k)
+		n = b.idleWorkerCount(k)
 	}
 	for _, p := range b.poolsByKey {
-		if p.idle.Len() > 0 && p.typeSet.serves(name) {
-			n += p.idle.Len()
+		if p.idleWorkers.Len() > 0 && p.typeSet.serves(name) {
+			n += p.idleWorkers.Len()
 		}
 	}
 	return n

@@ -11,8 +11,8 @@ import (
 // its first job in the type to the end of its last one. A new tenant counts as just served.
 type tenant struct {
 	number   uint32
-	pos      int32 // position in kind.line, or -1
-	kind     *jobType
+	pos      int32 // position in jobType.line, or -1
+	jobType  *jobType
 	key      tenantKey
 	lastTurn uint64
 	line     container.Heap
@@ -33,11 +33,11 @@ func (b *Broker) attachTenant(q *queue) {
 	if q.groupSet != nil {
 		key = tenantKey{group: q.groupSet.groups[0]}
 	}
-	k := q.kind
+	k := q.jobType
 	t := k.tenants[key]
 	if t == nil {
-		t = &tenant{kind: k, key: key, pos: -1}
-		t.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
+		t = &tenant{jobType: k, key: key, pos: -1}
+		t.line = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
 		t.number = b.tenants.Add(t)
 		if k.tenants == nil {
 			k.tenants = map[tenantKey]*tenant{}
@@ -59,8 +59,8 @@ func (b *Broker) detachTenant(q *queue) {
 	b.countTenantJobs(t, -q.jobs)
 	if t.queues--; t.queues == 0 {
 		t.line.Release()
-		if delete(t.kind.tenants, t.key); len(t.kind.tenants) == 0 {
-			t.kind.tenants = nil
+		if delete(t.jobType.tenants, t.key); len(t.jobType.tenants) == 0 {
+			t.jobType.tenants = nil
 		}
 		b.tenants.Drop(t.number)
 	}
@@ -89,7 +89,7 @@ func (b *Broker) recordTurn(t *tenant) {
 }
 
 func (b *Broker) rankTenant(t *tenant) {
-	k := t.kind
+	k := t.jobType
 	if k.firstPair != 0 || k.contenderPos >= 0 {
 		b.markTouched(k) // match again, as the next tenant may have an older job
 	}
@@ -133,39 +133,39 @@ func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 
 // correctTenant gives a queue a tenant if its type is fair, and takes the tenant away if not.
 func (b *Broker) correctTenant(q *queue) {
-	if q == nil || (q.tenant != nil) == q.kind.fair {
+	if q == nil || (q.tenant != nil) == q.jobType.fair {
 		return
 	}
 	wasInLine := q.pos >= 0
 	if wasInLine {
 		b.unrank(q)
 	}
-	if q.kind.fair {
+	if q.jobType.fair {
 		b.attachTenant(q)
 	} else {
 		b.detachTenant(q)
 	}
 	if wasInLine {
 		b.rank(q)
-		b.markTouched(q.kind)
+		b.markTouched(q.jobType)
 	}
 }
 
 // moveOneJob moves one job of a holding (nil for none) to the queue that it belongs in now. It
 // returns false if there was no job to move.
 func (c *fairnessChange) moveOneJob(b *Broker, h *holding) bool {
-	if h == nil || h.orphaned() || h.jobCount() == 0 || h.queue.origin == h.kind.tenantOrigin(h.sub, h.queue.groupSet, h.origin) {
+	if h == nil || h.isOrphaned() || h.jobCount() == 0 || h.queue.origin == h.jobType.tenantOrigin(h.submitter, h.queue.groupSet, h.origin) {
 		return false
 	}
 	if c.target == nil || !b.holdings.Has(c.target.number, c.target) {
 		c.target = b.holdingWithGroups(h, nil)
 	}
-	b.takeUnused(c.target)
+	b.takeUnusedHolding(c.target)
 	r := h.jobs.head
 	if r == 0 {
 		r = h.runs.head
 	}
-	b.markTouched(h.kind)
+	b.markTouched(h.jobType)
 	b.moveJob(r, b.jobs.Get(r), h, c.target)
 	return true
 }

@@ -16,17 +16,17 @@ import (
 // of 100 workers for 5 to 15 ms of virtual time. The load is a share of what the workers can
 // do.
 type loadModel struct {
-	load    float64
-	first   bool // the other groups have a larger priority than the group that floods
-	core    *broker.Broker
-	sub     broker.Peer
-	rng     *rand.Rand
-	now     int64
-	busy    runs // ordered by when their workers answer
-	begun   map[string]int64
-	waiting map[string]bool
-	next    int
-	service int64
+	load        float64
+	othersFirst bool // the other groups have a larger priority than the group that floods
+	core        *broker.Broker
+	sub         broker.Peer
+	rng         *rand.Rand
+	now         int64
+	busy        runs // ordered by when their workers answer
+	submittedAt map[string]int64
+	waiting     map[string]bool
+	nextID      int
+	service     int64
 	// The times from submit to hand-out, and to answer, for all groups except the one that
 	// floods.
 	waits, answers []time.Duration
@@ -52,29 +52,29 @@ func (r *runs) Pop() any {
 	return x
 }
 
-const townGroups, townWorkers = 1000, 100
+const modelGroups, modelWorkers = 1000, 100
 
 func newLoadModel(load float64, fair bool) *loadModel {
 	t := &loadModel{
 		load: load,
 		core: broker.New(broker.Config{IdleTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
-		begun: map[string]int64{}, waiting: map[string]bool{}, service: int64(10 * time.Millisecond),
+		submittedAt: map[string]int64{}, waiting: map[string]bool{}, service: int64(10 * time.Millisecond),
 	}
 	t.sub = t.core.AddSubmitter()
 	t.core.SetFair(0, []byte("t"), fair)
-	for range townWorkers {
+	for range modelWorkers {
 		t.note(t.core.Join(0, t.core.AddWorker(), &broker.JoinRequest{Type: []byte("t")}))
 	}
 	return t
 }
 
 func (t *loadModel) submit(group int) {
-	t.next++
-	id := fmt.Sprintf("%d", t.next)
+	t.nextID++
+	id := fmt.Sprintf("%d", t.nextID)
 	priority := int64(0)
 	if group != 0 {
-		t.begun[id], t.waiting[id] = t.now, true
-		if t.first {
+		t.submittedAt[id], t.waiting[id] = t.now, true
+		if t.othersFirst {
 			priority = 1
 		}
 	}
@@ -86,11 +86,11 @@ func (t *loadModel) submit(group int) {
 
 func (t *loadModel) note(fx []broker.Effect) {
 	for i := range fx {
-		at, other := t.begun[string(fx[i].ID)]
+		at, other := t.submittedAt[string(fx[i].ID)]
 		if fx[i].Op != broker.OpJob {
 			if other {
 				t.answers = append(t.answers, time.Duration(t.now-at))
-				delete(t.begun, string(fx[i].ID))
+				delete(t.submittedAt, string(fx[i].ID))
 			}
 			continue
 		}
@@ -105,9 +105,9 @@ func (t *loadModel) note(fx []broker.Effect) {
 	}
 }
 
-// live submits n more jobs, one after the other, and lets workers answer meanwhile.
-func (t *loadModel) live(n int) {
-	pause := float64(t.service) / townWorkers / t.load
+// run submits n more jobs, one after the other, and lets workers answer meanwhile.
+func (t *loadModel) run(n int) {
+	pause := float64(t.service) / modelWorkers / t.load
 	arrive := t.now
 	for range n {
 		arrive += int64(t.rng.ExpFloat64() * pause)
@@ -120,7 +120,7 @@ func (t *loadModel) live(n int) {
 			t.note(t.core.Respond(t.now, r.worker, nil, []byte("1"), false))
 		}
 		t.now = arrive
-		t.submit(1 + t.rng.IntN(townGroups-1))
+		t.submit(1 + t.rng.IntN(modelGroups-1))
 	}
 }
 
@@ -141,19 +141,19 @@ func BenchmarkFlood(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("load=%.0f%%/%s", 100*load, c.name), func(b *testing.B) {
 				t := newLoadModel(load, c.fair)
-				t.first = c.first
-				t.live(20_000)
+				t.othersFirst = c.first
+				t.run(20_000)
 				if c.flood {
 					for range 1_000_000 {
 						t.submit(0)
 					}
 				}
-				t.live(20_000)
+				t.run(20_000)
 				t.waits, t.answers = t.waits[:0], t.answers[:0]
 				b.ResetTimer()
-				t.live(b.N)
+				t.run(b.N)
 				b.StopTimer()
-				for id, at := range t.begun {
+				for id, at := range t.submittedAt {
 					t.answers = append(t.answers, time.Duration(t.now-at))
 					if t.waiting[id] {
 						t.waits = append(t.waits, time.Duration(t.now-at))
@@ -190,7 +190,7 @@ func BenchmarkTurns(b *testing.B) {
 				}
 			}
 			core.Join(0, wrk, &broker.JoinRequest{Type: typ})
-			groups := make([][][]byte, townGroups)
+			groups := make([][][]byte, modelGroups)
 			for i := range groups {
 				if c.groups {
 					groups[i] = [][]byte{fmt.Appendf(nil, "g%d", i)}
@@ -201,7 +201,7 @@ func BenchmarkTurns(b *testing.B) {
 			for n := range b.N {
 				now := int64(n) * 1000
 				id = fmt.Appendf(id[:0], "%d", n)
-				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%townGroups], NoAck: true})
+				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%modelGroups], NoAck: true})
 				core.Respond(now, wrk, nil, body, false)
 			}
 			b.StopTimer()
@@ -235,7 +235,7 @@ func BenchmarkSeveral(b *testing.B) {
 				q.Type, q.Types = nil, types
 			}
 			core.Join(0, wrk, q)
-			for core.Next() <= 0 {
+			for core.NextTick() <= 0 {
 				core.Tick(0) // carries out the pairing
 			}
 			id, body, now := make([]byte, 8), make([]byte, 100), int64(0)

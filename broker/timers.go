@@ -52,9 +52,9 @@ func (b *Broker) stopTimerOf(j *job) {
 // tickTimers bounds the timers that one Tick handles.
 const tickTimers = 512
 
-// Next returns the time at which Tick has something to do, or Never. If it has passed, Tick should be
+// NextTick returns the time at which Tick has something to do, or Never. If it has passed, Tick should be
 // called at once, but after the commands that are already waiting.
-func (b *Broker) Next() int64 {
+func (b *Broker) NextTick() int64 {
 	at := int64(Never)
 	if b.timers.Len() > 0 {
 		at = int64(b.timers.Top().A)
@@ -62,13 +62,13 @@ func (b *Broker) Next() int64 {
 	if l := b.deadLetters.byAge.First(); l != nil {
 		at = min(at, l.Failed+int64(b.cfg.DeadAge))
 	}
-	if (b.unfinished || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
+	if (b.mustContinue || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
 		at = b.now
 	}
 	return at
 }
 
-// Tick handles what is due, up to a bound. Next says when to call it again.
+// Tick handles what is due, up to a bound. NextTick says when to call it again.
 func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
 
 // TickUntil is Tick for what was due at a given time, which may be earlier than the time of
@@ -100,15 +100,15 @@ func (b *Broker) timerFired(t *timing) {
 	r := t.job
 	j := b.jobs.Get(r)
 	h := b.holdingOf(j)
-	if h.sub != nil && h.sub.lost {
+	if h.submitter != nil && h.submitter.isLost {
 		b.orphan(h)
 	}
 	switch {
-	case b.abandoned(j):
+	case b.isAbandoned(j):
 		b.sweepJob(h, r, j)
-	case j.state == stRunning:
+	case j.state == stateRunning:
 		b.timeOutRun(r, j)
-	case j.state == stEnded:
+	case j.state == stateEnded:
 		b.forgetOutcome(r, j)
 	case b.pastDeadline(j):
 		b.leaveQueue(r, j)
@@ -120,5 +120,5 @@ func (b *Broker) timerFired(t *timing) {
 }
 
 func (b *Broker) expire(r uint32, j *job) {
-	b.endJob(r, j, &lastFrame{code: Expired, reason: Reason{Why: DeadlinePassed}})
+	b.endJob(r, j, &lastFrame{code: Expired, reason: Reason{Why: WhyDeadlinePassed}})
 }

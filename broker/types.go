@@ -50,14 +50,14 @@ type jobType struct {
 	borrowers, borrowedRuns int32
 	unusedHoldings          int // how many of its holdings are in Broker.unusedHoldings
 	tenants                 map[tenantKey]*tenant
-	held                    map[*group]*heldQueues
+	heldQueues              map[*group]*heldQueues
 	parked                  container.Ring[heldQueues] // the held queues that are parked
 	// watchers link the type to the groups of its next job, which are watchedSet.
 	watchers   []watcher
 	watchedSet *groupSet
-	// creation numbers types and pools in the order in which they were made.
-	creation uint64
-	stats    TypeStats
+	// creationNumber numbers types and pools in the order in which they were made.
+	creationNumber uint64
+	stats          TypeStats
 }
 
 // TypeLimits bound how many jobs of a type run. Zero means no limit.
@@ -87,18 +87,18 @@ func (b *Broker) typeFor(name []byte) *jobType {
 		return k
 	}
 	k := &jobType{timerPos: -1, contenderPos: -1}
-	k.kind = k
+	k.jobType = k
 	k.name = slices.Clip(append(k.nameBuf[:0], name...))
-	k.line = container.Heap{SetPos: b.setPos.line, Bytes: &b.heapBytes}
-	k.idlePairs = container.Heap{SetPos: b.setPos.pair, Bytes: &b.heapBytes}
+	k.line = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
+	k.idlePairs = container.Heap{SetPos: b.posSetters.pair, Bytes: &b.heapBytes}
 	b.lastCreation++
-	k.creation = b.lastCreation
+	k.creationNumber = b.lastCreation
 	k.number = b.types.Add(k)
 	b.typeNames += k.longNameBytes()
 	// This string is safe, because the name never changes.
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k
 	if len(b.poolsByKey) > 0 {
-		b.startPairing(&pairing{kind: k})
+		b.startPairing(&pairing{jobType: k})
 	}
 	b.reviewUse(k)
 	return k
@@ -128,22 +128,22 @@ func (k *jobType) hasSettings() bool { return k.fair || k.limits != (TypeLimits{
 // typeExceedsLimit reports whether using the type would exceed the limit on types in use. k is
 // nil if the type is not known.
 func (b *Broker) typeExceedsLimit(k *jobType) bool {
-	return (k == nil || k.unusedIn != nil) && b.typesExceedLimit(1)
+	return (k == nil || k.unusedIn != nil) && b.hasNoRoomForTypes(1)
 }
 
-// typesExceedLimit reports whether the limit forbids this number of further types in use.
-func (b *Broker) typesExceedLimit(added int) bool {
+// hasNoRoomForTypes reports whether the limit forbids this number of further types in use.
+func (b *Broker) hasNoRoomForTypes(added int) bool {
 	c := b.cfg.MaxTypes
 	return c > 0 && added > 0 && b.TypesInUse()+added > c
 }
 
 // TypesInUse returns how many types count against MaxTypes.
 func (b *Broker) TypesInUse() int {
-	return len(b.typesByName) - b.unusedTypes() - b.typesWithLetters.Len()
+	return len(b.typesByName) - b.unusedTypeCount() - b.unusedWithLetters.Len()
 }
 
 func (b *Broker) tooManyTypes() Reason {
-	return Reason{Why: TooManyTypes, Limit: int64(b.cfg.MaxTypes)}
+	return Reason{Why: WhyTooManyTypes, Limit: int64(b.cfg.MaxTypes)}
 }
 
 // reviewUse puts a type that may have become used or unused where it belongs: unused types are in
@@ -154,11 +154,11 @@ func (b *Broker) reviewUse(k *jobType) {
 	switch {
 	case k.inUse():
 	case k.letters.n > 0:
-		ring = &b.typesWithLetters
+		ring = &b.unusedWithLetters
 	case b.isKept(k):
-		ring = &b.keptTypes
+		ring = &b.unusedKept
 	default:
-		ring = &b.spareTypes
+		ring = &b.unusedTypes
 	}
 	if ring == k.unusedIn {
 		return
@@ -171,14 +171,14 @@ func (b *Broker) reviewUse(k *jobType) {
 	}
 }
 
-// unusedTypes returns how many unused types have no dead letters.
-func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
+// unusedTypeCount returns how many unused types have no dead letters.
+func (b *Broker) unusedTypeCount() int { return b.unusedTypes.Len() + b.unusedKept.Len() }
 
 // dropUnusedLetters forgets dead letters of unused types if types in use need the room. The type
 // that has been unused longest loses its letters first.
 func (b *Broker) dropUnusedLetters() {
-	for c := b.cfg.MaxTypes; c > 0 && b.typesWithLetters.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
-		k := b.typesWithLetters.First()
+	for c := b.cfg.MaxTypes; c > 0 && b.unusedWithLetters.Len() > 0 && len(b.typesByName)-b.unusedTypeCount() > c; {
+		k := b.unusedWithLetters.First()
 		for k.letters.n > 0 {
 			b.deadLetters.drop(b, k, k.letters.firstFrom(0))
 		}
@@ -192,7 +192,7 @@ func (b *Broker) isKept(k *jobType) bool { return int(k.number) < b.cfg.KeptType
 func (b *Broker) forgetType(k *jobType) {
 	k.unusedIn.Remove(&k.unusedLink)
 	b.stopTimer(&k.timerPos)
-	b.forgotten.Add(&k.Ledger)
+	b.forgottenTotals.Add(&k.Ledger)
 	for k.unusedHoldings > 0 {
 		b.dropHolding(b.unusedHoldings.First())
 	}

@@ -31,7 +31,7 @@ var letterKeys = []string{"id", "reason", "older"}
 
 func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 	older, err := intParam(v, "older", wire.MaxDurationMS)
-	q := &broker.LetterFilter{ID: v.Get("id"), Older: time.Duration(older) * time.Millisecond}
+	q := &broker.LetterFilter{ID: v.Get("id"), MinTimeSinceFailure: time.Duration(older) * time.Millisecond}
 	if part := v.Get("reason"); part != "" {
 		q.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Reason(r), part) }
 	}
@@ -69,7 +69,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		h.View(func(b *broker.Broker, _ int64) {
 			from = b.Types(from, math.MaxInt, func(t *broker.TypeInfo, _ *broker.TypeStats) {
-				if t.Dead > 0 {
+				if t.DeadLetters > 0 {
 					types = append(types, t.Name)
 				}
 			})
@@ -143,7 +143,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	var code broker.Code
 	var reason broker.Reason
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, code, reason = b.Revive(now, l.Type, l.ID, l.Number)
+		fx, code, reason = b.ResubmitLetter(now, l.Type, l.ID, l.Number)
 		return fx
 	})
 	switch code {
@@ -216,6 +216,6 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resu
 				})
 			})
 		}
-		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, wording.Reason(&walk.Reason)
+		out.Done, out.Refused, out.Reason = walk.Handled, walk.Refused, wording.Reason(&walk.Reason)
 	})
 }

@@ -32,7 +32,7 @@ func (a *API) runsOf(t timeline, runs []broker.RunInfo) (out []api.Run) {
 		x := &runs[i]
 		out = append(out, api.Run{
 			N: x.Run, Worker: a.peer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
-			Outcome: x.Outcome.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
+			Outcome: x.EndKind.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
 		})
 	}
 	return out
@@ -53,15 +53,15 @@ func endOf(t timeline, x *broker.EndedInfo) api.End {
 func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 	return api.Ended{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: stringsOf(x.Groups), Submitter: a.peer(x.Submitter, ""),
-		Outcome: x.Outcome.String(), Reason: wording.Reason(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
+		Outcome: x.EndKind.String(), Reason: wording.Reason(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
 	}
 }
 
 // endedFilter converts a filter from a request to a filter of ended jobs.
 func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error) {
-	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, IDPart: q.ID, Submitter: q.Submitter, Worker: q.Worker, Outcome: v.Get("outcome")}
-	if out.Outcome != "" && !slices.Contains(broker.JobOutcomes, out.Outcome) {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobOutcomes, ", "), out.Outcome)
+	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, IDPart: q.ID, Submitter: q.Submitter, Worker: q.Worker, EndKind: v.Get("outcome")}
+	if out.EndKind != "" && !slices.Contains(broker.JobEnds, out.EndKind) {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobEnds, ", "), out.EndKind)
 	}
 	if v.Get("older") != "" {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "older is not for ended jobs; since bounds how long ago they ended")
@@ -71,11 +71,11 @@ func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error)
 		return out, nil
 	}
 	if d, err := time.ParseDuration(since); err == nil && d > 0 {
-		out.Since = d
+		out.MaxTimeSinceEnd = d
 	} else if at, err := time.Parse(time.RFC3339Nano, since); err == nil {
-		out.Since = max(1, time.Since(at))
+		out.MaxTimeSinceEnd = max(1, time.Since(at))
 	} else if ms, err := strconv.ParseInt(since, 10, 64); err == nil && ms > 0 && ms <= wire.MaxDurationMS {
-		out.Since = time.Duration(ms) * time.Millisecond
+		out.MaxTimeSinceEnd = time.Duration(ms) * time.Millisecond
 	} else {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "since must be an RFC 3339 time, a duration such as 3h, or milliseconds, got %.64q", since)
 	}

@@ -43,7 +43,7 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.Older = time.Duration(older) * time.Millisecond
+	q.MinAge = time.Duration(older) * time.Millisecond
 	submitter, err := intParam(v, "submitter", math.MaxInt64)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	if q.State == "ended" {
 		return fail(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
 	}
-	q.Wanted = true
+	q.OnlyWanted = true
 	allowLongAnswer(w)
 	return a.handleMany(w, r, "cancelled jobs", v, func() (n int) {
 		if q.State != "" {

@@ -31,23 +31,23 @@ func (a *API) peer(p broker.Peer, name string) *api.Peer {
 func (a *API) jobOf(x *broker.JobInfo) api.Job {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
-		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
+		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.IsDetached,
+		Unwanted: x.IsUnwanted, KeepMS: x.KeepTime.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
 		Holds: wording.WaitingFor(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
 	}
-	if x.Due > 0 {
-		due := x.Due.Seconds()
+	if x.DueIn > 0 {
+		due := x.DueIn.Seconds()
 		j.DueSeconds = &due
 	}
-	if x.Expires > 0 {
-		expires := x.Expires.Seconds()
+	if x.ExpiresIn > 0 {
+		expires := x.ExpiresIn.Seconds()
 		j.ExpiresSeconds = &expires
 	}
 	if x.State == "ended" {
-		if j.Outcome = x.Outcome.String(); x.Outcome != broker.OutAnswered {
+		if j.Outcome = x.EndKind.String(); x.EndKind != broker.EndAnswered {
 			j.Reason = wording.Reason(&x.Reason)
 			j.Bytes = len(j.Reason)
 		}

@@ -80,11 +80,11 @@ type typeSum struct {
 // addGauges adds the values that can decrease.
 func (t *typeSum) addGauges(i *broker.TypeInfo) {
 	t.Workers += i.Workers
-	t.Idle += i.Idle
+	t.IdleWorkers += i.IdleWorkers
 	t.Bytes += i.Bytes
-	t.Dead += i.Dead
-	t.Held += i.Held
-	t.Oldest = max(t.Oldest, i.Oldest)
+	t.DeadLetters += i.DeadLetters
+	t.HeldJobs += i.HeldJobs
+	t.OldestAge = max(t.OldestAge, i.OldestAge)
 	if i.Paused {
 		t.paused++
 	}
@@ -100,11 +100,11 @@ func (c *collector) sumByLabel() map[string]*typeSum {
 	from := 0
 	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
 		x := other
-		if label := wire.Value(t.Name); t.Kept && label != otherLabel {
+		if label := wire.Value(t.Name); t.IsKept && label != otherLabel {
 			x = &typeSum{TypeInfo: broker.TypeInfo{Ledger: t.Ledger}, stats: *s}
 			out[label] = x
 			other.Ledger.Sub(&t.Ledger)
-		} else if t.Kept {
+		} else if t.IsKept {
 			other.stats.Add(s)
 		}
 		survey.Complete(t)
@@ -143,13 +143,13 @@ func (m metrics) collectType(name string, t *typeSum) {
 		m.gauge("jobs", "Jobs held, by state.", float64(n), "type", name, "state", state)
 	}
 	m.gauge("job_bytes", "Bytes counted against limits for the jobs held.", float64(t.Bytes), "type", name)
-	m.gauge("jobs_held_back", "Queued jobs that a rule of a group holds back.", float64(t.Held), "type", name)
-	m.gauge("oldest_queued_seconds", "Age of the oldest queued job.", t.Oldest.Seconds(), "type", name)
-	for state, n := range map[string]int{"idle": t.Idle, "busy": t.Workers - t.Idle} {
+	m.gauge("jobs_held_back", "Queued jobs that a rule of a group holds back.", float64(t.HeldJobs), "type", name)
+	m.gauge("oldest_queued_seconds", "Age of the oldest queued job.", t.OldestAge.Seconds(), "type", name)
+	for state, n := range map[string]int{"idle": t.IdleWorkers, "busy": t.Workers - t.IdleWorkers} {
 		m.gauge("workers", "Workers joined, by state: idle ones have room for a job.", float64(n), "type", name, "state", state)
 	}
 	m.gauge("type_paused", "1 while the type is paused.", float64(t.paused), "type", name)
-	m.gauge("dead_letters", "Failed jobs kept.", float64(t.Dead), "type", name)
+	m.gauge("dead_letters", "Failed jobs kept.", float64(t.DeadLetters), "type", name)
 	m.histogram("wait_seconds", "Time from ready to dispatch.", &t.stats.Wait, t.stats.WaitSum, "type", name)
 	m.histogram("run_seconds", "Time from dispatch to the end of the run.", &t.stats.Run, t.stats.RunSum, "type", name)
 }
@@ -203,7 +203,7 @@ func (c *collector) collectMemory(m metrics, core *broker.Memory) {
 		bytes int64
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
-		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"history", core.History}, {"types", core.Types},
+		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.DeadLetters}, {"history", core.History}, {"types", core.Types},
 		{"peers", core.Peers}, {"pools", core.Pools}, {"output", h.Unread}, {"spare", h.Spare}, {"input", h.Input}, {"tls", h.TLS}, {"fleet", h.Fleet}, {"rates", c.held.rates.Load()}, {"snapshot", c.held.snapshot.Load()},
 	} {
 		m.gauge("memory_bytes", "Memory allocated, used or not, by purpose; --max-memory bounds the sum.", float64(p.bytes), "part", p.part)

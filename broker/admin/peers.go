@@ -50,8 +50,8 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		for i := range found {
 			x := &found[i]
 			v := api.Worker{
-				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.HasLeft,
-				IdleSeconds: x.Idle.Seconds(), Jobs: stringsOf(x.Jobs), Serves: stringsOf(x.Serves), UnreadBytes: a.unread(x.Peer),
+				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.JobsOut, Overdue: x.Overdue, Left: x.HasLeft,
+				IdleSeconds: x.IdleTime.Seconds(), Jobs: stringsOf(x.Jobs), Serves: stringsOf(x.Serves), UnreadBytes: a.unread(x.Peer),
 			}
 			if x.Type != nil {
 				v.Type = wire.Value(x.Type)

@@ -154,9 +154,9 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 			x.figures.Update(&x.Type, &seen, now, survey.Time()-snap.coreTime)
 		}
 		snap.day.add(now, x, &x.Type, &seen, s, maxTypes)
-		x.figures.Held, x.figures.UsualWait, x.figures.MeanRun = t.Held, usualWait(&s.Wait), meanRun(&s.Run, s.RunSum)
+		x.figures.Held, x.figures.UsualWait, x.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), meanRun(&s.Run, s.RunSum)
 		x.update(now, &seen)
-		if t.Kept {
+		if t.IsKept {
 			snap.stats.Add(s)
 		}
 		sum.OldestSeconds = max(sum.OldestSeconds, seen.OldestSeconds)

@@ -34,8 +34,8 @@ func apiType(t *broker.TypeInfo) api.Type {
 	return api.Type{
 		Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
-		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
-		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued, Releases: t.Releases,
+		Workers: t.Workers, Idle: t.IdleWorkers, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.DeadLetters,
+		OldestSeconds: t.OldestAge.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued, Releases: t.Releases,
 		Overdue: t.Overdue, Ledger: ledger(&t.Ledger),
 	}
 }

@@ -413,7 +413,7 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 	if r.err != nil {
 		return
 	}
-	job.Stable = mayKeep(job.Body)
+	job.StableBody = mayKeep(job.Body)
 	var run uint64
 	var pause time.Duration
 	a := m.borrowedType(job.Type)

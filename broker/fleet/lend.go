@@ -299,7 +299,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		b.bytes(e.ID)
 		b.int(loan.Priority)
 		b.int(loan.Age)
-		b.bool(loan.Progress)
+		b.bool(loan.WantsProgress)
 		b.bytes(e.Headers)
 		b.bytes(e.Body)
 		m.markUsed(br)
@@ -323,7 +323,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		b.uint(itemFollow)
 		b.uint(uint64(br.number))
 		b.uint(e.Run)
-		b.bool(m.core.Loan(e.Run).Progress)
+		b.bool(m.core.Loan(e.Run).WantsProgress)
 	case broker.OpClose:
 		p.lent -= br.lent
 		m.stats.Lent -= br.lent
@@ -380,7 +380,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
 	case itemFail:
 		failure, delay, reason := r.uint(), r.int(), r.str()
-		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, Lost: failure == failLost, Expelled: failure == failExpelled, Delay: -1}
+		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, WorkerLost: failure == failLost, WorkerExpelled: failure == failExpelled, Delay: -1}
 		if failure == failLater {
 			f.Delay = delay
 		}

@@ -193,7 +193,7 @@ func (m *Machine) Tick(now int64) {
 // Step reacts to the changes that the last commands made.
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
-	m.core.EachChange(m.workersChanged)
+	m.core.EachIdleChange(m.workersChanged)
 	if m.checkHeld {
 		m.checkHeld = false
 		m.shedPeers()

@@ -160,7 +160,7 @@ func (x *node) name() string { return fmt.Sprintf("broker-%d", x.number) }
 // tick drives timers of core and machine.
 func (x *node) tick() {
 	if x.frozen <= x.now {
-		if x.core.Next() <= x.now {
+		if x.core.NextTick() <= x.now {
 			x.handle(x.core.Tick(x.now))
 		}
 		if x.machine.Next() <= x.now {
@@ -168,7 +168,7 @@ func (x *node) tick() {
 			x.flushSoon()
 		}
 	}
-	x.after(max(int64(500*time.Microsecond), min(x.core.Next(), x.machine.Next())-x.now), x, x.tick)
+	x.after(max(int64(500*time.Microsecond), min(x.core.NextTick(), x.machine.Next())-x.now), x, x.tick)
 }
 
 // handle carries out the effects of a command.
@@ -392,7 +392,7 @@ func (x *node) worker() {
 	p := x.core.AddWorker()
 	x.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
 	x.order = append(x.order, p)
-	q := &broker.JoinRequest{Prefetch: x.rng.IntN(4), Notices: x.rng.IntN(2) == 0}
+	q := &broker.JoinRequest{Prefetch: x.rng.IntN(4), WantsNotices: x.rng.IntN(2) == 0}
 	switch n := x.rng.IntN(8); {
 	case n < 4:
 		q.Type = []byte(types[n])

@@ -115,7 +115,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			}
 		}
 		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(reason)
-		share := e.Stable && len(e.Body) >= minSharedBody
+		share := e.StableBody && len(e.Body) >= minSharedBody
 		if !share {
 			n += len(e.Body)
 		}

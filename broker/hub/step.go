@@ -104,7 +104,7 @@ func (h *Hub) exitOnPanic() {
 
 // unlock arms the timer, releases the lock and wakes the owners with new output, except own.
 func (h *Hub) unlock(own *Sink) {
-	next := h.core.Next()
+	next := h.core.NextTick()
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
 	}
@@ -164,7 +164,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			return
 		}
 		s := broker.Submission{
-			ID: r.ID, Type: r.Type, Body: r.Body, Stable: m.Stable, Priority: r.Priority,
+			ID: r.ID, Type: r.Type, Body: r.Body, StableBody: m.Stable, Priority: r.Priority,
 			Delay: millis(r.DelayMS), Timeout: millis(r.TimeoutMS), Backoff: millis(r.BackoffMS), Expires: millis(r.ExpiresMS),
 			Retries: int32(r.Retries), Detach: r.Detach, NoAck: r.NoAck, Progress: r.Progress,
 			Keep: millis(r.KeepMS), Age: millis(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
@@ -178,7 +178,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	case wire.Join:
 		fx = h.core.Join(now, c.Peer, &broker.JoinRequest{
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
-			Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders,
+			Prefetch: r.Prefetch, WantsNotices: r.Cancel, WantsHeaders: r.WantHeaders,
 		})
 		c.NamesJobs = c.NamesJobs || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:

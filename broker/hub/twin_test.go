@@ -170,7 +170,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 		w.markRead(r.ID)
 		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.Progress, Groups: r.Groups, Headers: r.Headers}))
 	case wire.Join:
-		w.apply(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders}))
+		w.apply(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, WantsNotices: r.Cancel, WantsHeaders: r.WantHeaders}))
 	case wire.Respond:
 		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
 	case wire.Attach:

@@ -275,7 +275,7 @@ func (s *Server) Leftovers() (l wording.Leftovers) {
 func (s *Server) endJobs() {
 	for more := true; more; {
 		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
-			fx, more = c.Expel(now)
+			fx, more = c.EndLeftovers(now)
 			return fx
 		})
 	}

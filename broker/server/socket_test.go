@@ -44,7 +44,7 @@ func TestBacklogArrivesInOrder(t *testing.T) {
 			}
 			want = wire.AppendProgress(want, []byte("a"), part)
 			s.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-				return []broker.Effect{{Op: broker.OpProgress, Peer: c.hubConn.Peer, ID: []byte("a"), Body: part, Stable: stable}}
+				return []broker.Effect{{Op: broker.OpProgress, Peer: c.hubConn.Peer, ID: []byte("a"), Body: part, StableBody: stable}}
 			})
 			if !stable {
 				clear(part)

@@ -124,23 +124,23 @@ func (r *runner) compareLedgers() error {
 // is not compared: how many jobs groups hold back.
 func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 	want, owners := info, map[int]bool{0: true}
-	want.Oldest, want.Workers, want.Idle = 0, 0, 0
+	want.OldestAge, want.Workers, want.IdleWorkers = 0, 0, 0
 	_, want.Bytes = total(slices.Concat(o.jobs, o.borrowed), ofType(k.name))
 	for _, j := range o.jobs {
 		if j.typ == k.name {
 			if owners[j.owner] = true; j.state == queued {
-				want.Oldest = max(want.Oldest, time.Duration(o.now-j.at))
+				want.OldestAge = max(want.OldestAge, time.Duration(o.now-j.at))
 			}
 		}
 	}
 	for _, w := range o.peers {
 		if w.kind == workers && w.joined && !w.left && w.serves(k.name) {
 			if want.Workers++; w.free() {
-				want.Idle++
+				want.IdleWorkers++
 			}
 		}
 	}
-	want.Submitters, want.Dead = len(owners)-1, len(o.lettersOf(k.name))
+	want.Submitters, want.DeadLetters = len(owners)-1, len(o.lettersOf(k.name))
 	want.Name, want.Paused, want.Fair = []byte(k.name), k.paused, k.fair
 	want.Limits = broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}
 	want.Ledger = k.Ledger
@@ -151,7 +151,7 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 // compareNext checks that the core asks for a tick in time, and not for a tick that it does not
 // need. Any time in the past means at once.
 func (r *runner) compareNext() error {
-	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.Next(), r.oracle.now)
+	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.NextTick(), r.oracle.now)
 	if got > want {
 		return fmt.Errorf("the next deadline is at %v, the core asks for %v", time.Duration(want), time.Duration(got))
 	}

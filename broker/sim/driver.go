@@ -129,7 +129,7 @@ func (d *driver) connect(c *command) (fx effects) {
 func (d *driver) join(c *command) effects {
 	q := broker.JoinRequest{
 		Type: d.lend(c.typ), Types: d.names(c.types), Except: d.names(c.except),
-		Prefetch: c.prefetch, Notices: c.notices, Headers: c.wantHeaders,
+		Prefetch: c.prefetch, WantsNotices: c.notices, WantsHeaders: c.wantHeaders,
 	}
 	if c.allow != "" {
 		q.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
@@ -142,7 +142,7 @@ func (d *driver) join(c *command) effects {
 
 func (d *driver) fail(c *command) effects {
 	return d.core.Fail(c.now, d.peer(c), &broker.Failure{
-		ID: d.lend(c.id), Reason: c.reason, NoRetry: c.noRetry, Lost: c.lost && !c.noRetry, Expelled: c.lost && c.noRetry, Delay: c.failDelay,
+		ID: d.lend(c.id), Reason: c.reason, NoRetry: c.noRetry, WorkerLost: c.lost && !c.noRetry, WorkerExpelled: c.lost && c.noRetry, Delay: c.failDelay,
 	})
 }
 
@@ -201,7 +201,7 @@ func (d *driver) reviveAll(c *command) effects {
 }
 
 func (d *driver) revive(c *command) effects {
-	fx, code, reason := d.core.Revive(c.now, d.lend(c.typ), d.lend(c.id), 0)
+	fx, code, reason := d.core.ResubmitLetter(c.now, d.lend(c.typ), d.lend(c.id), 0)
 	if (reason.Why == 0) != (code == 0) {
 		panic(fmt.Sprintf("sim: revive returns code %d with reason %+v", code, reason))
 	}
@@ -248,7 +248,7 @@ func (d *driver) names(list []string) (names [][]byte) {
 
 func (d *driver) submission(c *command) *broker.Submission {
 	return &broker.Submission{
-		ID: d.lend(c.id), Type: d.lend(c.typ), Body: d.body(c), Stable: c.stable, Priority: c.priority,
+		ID: d.lend(c.id), Type: d.lend(c.typ), Body: d.body(c), StableBody: c.stable, Priority: c.priority,
 		Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
 		Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
 		Age: c.age, Headers: d.lend(string(c.headers)), Groups: d.names(c.groups),
@@ -304,7 +304,7 @@ func (d *driver) note(fx []broker.Effect) {
 		if e.Op == broker.OpClose {
 			d.closed = append(d.closed, number)
 		}
-		if e.Stable && len(d.stable) < stableBodies {
+		if e.StableBody && len(d.stable) < stableBodies {
 			d.stable = append(d.stable, stableBody{e.Body, bytes.Clone(e.Body)})
 		}
 		d.frames = append(d.frames, f)

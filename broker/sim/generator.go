@@ -64,7 +64,7 @@ func (g *generator) next() *command {
 	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
 	// until then it may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.expiringGroups(max(c.now, g.o.now))
-	if g.number("groups") > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
+	if g.number("groups") > 0 && (ruling || g.o.paced() && g.core.NextTick() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.number("ids") > 100 {

@@ -28,7 +28,7 @@ func (r *runner) comparePeers() error {
 		if want.Type = nil; w.typ != "" {
 			want.Type = []byte(w.typ)
 		}
-		want.Room, want.Out, want.Overdue, want.HasLeft = w.room, len(w.out), w.overdue(), w.left
+		want.Room, want.JobsOut, want.Overdue, want.HasLeft = w.room, len(w.out), w.overdue(), w.left
 		if len(w.out) <= 16 {
 			want.Jobs = nil
 			for _, run := range w.out {
@@ -81,15 +81,15 @@ func (r *runner) compareJob(id string) error {
 		return nil
 	}
 	want := x
-	want.ID, want.Type, want.State, want.Priority, want.Keep = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
+	want.ID, want.Type, want.State, want.Priority, want.KeepTime = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
 	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
-	want.Age, want.InState, want.Due, want.Expires, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
-	want.Detached, want.Unwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
+	want.Age, want.InState, want.DueIn, want.ExpiresIn, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
+	want.IsDetached, want.IsUnwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
 	if due, set := j.due(); set {
-		want.Due = time.Duration(max(0, due-o.now))
+		want.DueIn = time.Duration(max(0, due-o.now))
 	}
 	if j.expires != 0 && j.state != ended {
-		want.Expires = time.Duration(max(1, j.expires-o.now))
+		want.ExpiresIn = time.Duration(max(1, j.expires-o.now))
 	}
 	var p broker.QueuePosition
 	for d.core.QueuePosition([]byte(id), &p) {
@@ -99,7 +99,7 @@ func (r *runner) compareJob(id string) error {
 	case ended:
 		want.Bytes = j.length
 	case running:
-		want.Worker, want.Unwanted = d.peers[j.worker], j.unwanted()
+		want.Worker, want.IsUnwanted = d.peers[j.worker], j.unwanted()
 		if w := o.peer(j.worker); w.kind == borrowers {
 			want.Broker = fmt.Sprint(w.number)
 		}
@@ -129,7 +129,7 @@ func (o *oracle) holdForWorkers(typ string) broker.Hold {
 			if !w.left {
 				return broker.HeldByBusyWorkers
 			}
-			hold = broker.HeldByLeaving
+			hold = broker.HeldByLeftWorkers
 		}
 	}
 	return hold
@@ -227,7 +227,7 @@ func (r *runner) listings() []*walk {
 		{name: "job", exist: func() []any {
 			return matching(o.jobs, func(j *oracleJob) bool { return j.state != running || !j.unwanted() })
 		}, page: func(from, limit int) (found []any, next int) {
-			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
+			next = b.Jobs(o.now, from, limit, &broker.JobFilter{OnlyWanted: true}, func(x *broker.JobInfo) {
 				found = append(found, o.held[string(x.ID)])
 			})
 			return found, next

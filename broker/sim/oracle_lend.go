@@ -37,7 +37,7 @@ func (o *oracle) delayClash(w *oraclePeer, j *oracleJob) {
 }
 
 func (j *oracleJob) loan(now int64) broker.Loan {
-	return broker.Loan{Priority: j.priority, Age: now - j.at, Progress: j.progress}
+	return broker.Loan{Priority: j.priority, Age: now - j.at, WantsProgress: j.progress}
 }
 
 // count adds 1 to a counter, unless the job is borrowed.
@@ -132,7 +132,7 @@ func (o *oracle) allot(c *command) {
 func (r *runner) compareMoves() error {
 	d := r.driver
 	lendable := func(typ []byte) bool { return d.core.Demand(typ).Jobs > 0 }
-	d.core.EachChange(func(m *broker.IdleChange) {
+	d.core.EachIdleChange(func(m *broker.IdleChange) {
 		if m.Set == 0 {
 			d.lendable[string(m.Types[0])] = lendable(m.Types[0])
 		}

@@ -215,8 +215,8 @@ func (r *runner) finish() (err error) {
 			return fmt.Errorf("%v: %w", c, err)
 		}
 	}
-	for n := 0; core.Next() < broker.Never; n++ {
-		if err := r.step(&command{verb: tick, now: max(o.now, core.Next())}); err != nil {
+	for n := 0; core.NextTick() < broker.Never; n++ {
+		if err := r.step(&command{verb: tick, now: max(o.now, core.NextTick())}); err != nil {
 			return err
 		}
 		if n > 10000 {
@@ -231,14 +231,14 @@ func (r *runner) finish() (err error) {
 // compareHistory compares the history with the ledger. The history has each ended job once,
 // with its outcome, and the runs of a job are in order.
 func (r *runner) compareHistory() error {
-	core, count := r.driver.core, [broker.OutReleased + 1]uint64{}
+	core, count := r.driver.core, [broker.EndReleased + 1]uint64{}
 	latest := int64(math.MaxInt64)
 	for from := int64(0); from >= 0; {
 		var found []broker.EndedInfo
 		found, from = core.Ended(r.oracle.now, from, 100, &broker.EndedFilter{})
 		for i := range found {
 			x := &found[i]
-			count[x.Outcome]++
+			count[x.EndKind]++
 			if x.Ended > latest || x.Started > x.Ended || x.Started >= 0 && x.Attempts == 0 {
 				return fmt.Errorf("the history has %s, started %d, ended %d after a job that ended %d, attempts %d", x.ID, x.Started, x.Ended, latest, x.Attempts)
 			}

@@ -12,50 +12,50 @@ import (
 
 // reasons holds the text of each Why. Names in braces stand for fields of the Reason.
 var reasons = [...]string{
-	broker.WorkerLost:     "its worker was lost in run {have}",
-	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",
-	broker.WorkerClosed:   "its worker was closed: {text}",
-	broker.DeadlinePassed: "its deadline (expires_ms) passed before it was done",
-	broker.Stopped:        "the broker stopped before the job was done",
-	broker.Revoked:        "cancelled by an operator",
-	broker.TypeForgotten:  "an operator forgot its type",
-	broker.GivenBack:      "given back",
-	broker.AttachedTo:     "another connection attached to this job",
+	broker.WhyWorkerLost:     "its worker was lost in run {have}",
+	broker.WhyTimedOut:       "run {have} passed its timeout_ms of {most}",
+	broker.WhyWorkerClosed:   "its worker was closed: {text}",
+	broker.WhyDeadlinePassed: "its deadline (expires_ms) passed before it was done",
+	broker.WhyStopped:        "the broker stopped before the job was done",
+	broker.WhyRevoked:        "cancelled by an operator",
+	broker.WhyTypeForgotten:  "an operator forgot its type",
+	broker.WhyGivenBack:      "given back",
+	broker.WhyAttachedTo:     "another connection attached to this job",
 
-	broker.NotKept:          "no kept job has this id",
-	broker.NotCancellable:   "no job of this connection, and no detached one, has this id",
-	broker.NotChangeable:    "no waiting job of this connection, and no detached one, has this id",
-	broker.NotWaiting:       "no waiting job has this id",
-	broker.NoLetter:         "no failed job with this id is kept",
-	broker.NotRunningHere:   "no job with this id is out on this connection",
-	broker.NothingRunning:   "not_processing: no job is out on this connection",
-	broker.IsRunning:        "running: the job is out on a worker",
-	broker.AlreadyEnded:     "the job has ended",
-	broker.EndUnread:        "the job has ended, and its last frame is on its way",
-	broker.AlreadyCancelled: "the job was cancelled already",
-	broker.IDInUse:          "a job with this id is queued or running",
-	broker.OutcomeKept:      "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
+	broker.WhyNotKept:          "no kept job has this id",
+	broker.WhyNotCancellable:   "no job of this connection, and no detached one, has this id",
+	broker.WhyNotChangeable:    "no waiting job of this connection, and no detached one, has this id",
+	broker.WhyNotWaiting:       "no waiting job has this id",
+	broker.WhyNoLetter:         "no failed job with this id is kept",
+	broker.WhyNotRunningHere:   "no job with this id is out on this connection",
+	broker.WhyNothingRunning:   "not_processing: no job is out on this connection",
+	broker.WhyIsRunning:        "running: the job is out on a worker",
+	broker.WhyAlreadyEnded:     "the job has ended",
+	broker.WhyOutcomeOnItsWay:  "the job has ended, and its last frame is on its way",
+	broker.WhyAlreadyCancelled: "the job was cancelled already",
+	broker.WhyIDInUse:          "a job with this id is queued or running",
+	broker.WhyOutcomeKept:      "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
 
-	broker.Closing:               "the broker is shutting down and takes no new jobs",
-	broker.TooManyTypes:          "the broker holds {most} types (max-types)",
-	broker.TooManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
-	broker.TooManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would exceed {most} (an eighth of max-bytes, 1 MiB at least)",
-	broker.TooManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
-	broker.TooManyBytes:          "the broker holds {have} bytes{among}, and {need} more would exceed {most} (max-bytes)",
-	broker.TooManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
-	broker.TooManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would exceed {most} (max-type-bytes)",
-	broker.TooManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
-	broker.TooManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would exceed {most} (max-submitter-bytes)",
-	broker.TooManyGroups:         "the broker holds {have} groups (max-groups)",
-	broker.TooManyOverdue:        "there are {overdue} overdue runs, and {have} of them are on this connection, which does not answer them (half of max-jobs or max-bytes)",
-	broker.FrameTooLong:          "the kept frame does not fit into what may wait for this connection (max-outbound)",
-	broker.TooManyRules:          "there would be more than {most} rules, or than {need} with a *",
-	broker.EmptyRule:             "a rule needs concurrency or rate",
+	broker.WhyDraining:              "the broker is shutting down and takes no new jobs",
+	broker.WhyTooManyTypes:          "the broker holds {most} types (max-types)",
+	broker.WhyTooManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
+	broker.WhyTooManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would exceed {most} (an eighth of max-bytes, 1 MiB at least)",
+	broker.WhyTooManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
+	broker.WhyTooManyBytes:          "the broker holds {have} bytes{among}, and {need} more would exceed {most} (max-bytes)",
+	broker.WhyTooManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
+	broker.WhyTooManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would exceed {most} (max-type-bytes)",
+	broker.WhyTooManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
+	broker.WhyTooManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would exceed {most} (max-submitter-bytes)",
+	broker.WhyTooManyGroups:         "the broker holds {have} groups (max-groups)",
+	broker.WhyTooManyOverdue:        "there are {overdue} overdue runs, and {have} of them are on this connection, which does not answer them (half of max-jobs or max-bytes)",
+	broker.WhyFrameTooLong:          "the kept frame does not fit into what may wait for this connection (max-outbound)",
+	broker.WhyTooManyRules:          "there would be more than {most} rules, or than {need} with a *",
+	broker.WhyEmptyRule:             "a rule needs concurrency or rate",
 }
 
 // Reason puts a reason of the core into words.
 func Reason(r *broker.Reason) string {
-	if r.Why == broker.SeeText {
+	if r.Why == broker.WhySeeText {
 		return r.Text
 	}
 	buf := make([]byte, 0, 256)
@@ -107,12 +107,12 @@ func TypeUse(u *broker.TypeUse) string {
 			add(strconv.Itoa(n)+" "+plural, true)
 		}
 	}
-	add("workers serve it", u.Workers)
+	add("workers serve it", u.HasWorkers)
 	count(u.Running, "job is running", "jobs are running")
 	count(u.Waiting, "job is waiting", "jobs are waiting")
 	count(u.Letters, "failed job is kept", "failed jobs are kept")
 	count(u.Outcomes, "outcome is kept", "outcomes are kept")
-	add("it is paused", u.Paused)
+	add("it is paused", u.IsPaused)
 	add("it has limits or is fair", u.HasSettings)
 	return strings.Join(parts, ", ")
 }
@@ -137,13 +137,13 @@ func SettingErrorOf(x *broker.BadSetting) error {
 	}
 	e := &SettingError{Pattern: x.Pattern, Type: x.Type}
 	switch x.Reason.Why {
-	case broker.BadConcurrency:
+	case broker.WhyBadConcurrency:
 		e.Reason = fmt.Sprintf("concurrency is %d, want 0 to %d", x.Concurrency, int64(broker.MaxConcurrency))
-	case broker.BadRate:
+	case broker.WhyBadRate:
 		e.Reason = fmt.Sprintf("rate is %g, want above 0, at most %g", x.Rate, float64(broker.MaxRate))
-	case broker.BadBurst:
+	case broker.WhyBadBurst:
 		e.Reason = fmt.Sprintf("burst is %d, want 1 to %d", x.Burst, int64(broker.MaxBurst))
-	case broker.BurstWithoutRate:
+	case broker.WhyBurstWithoutRate:
 		e.Reason = fmt.Sprintf("burst is %d, but there is no rate", x.Burst)
 	default:
 		e.Reason = Reason(&x.Reason)
@@ -157,7 +157,7 @@ func WaitingFor(x *broker.JobInfo) string {
 	case broker.HeldByDelay:
 		return fmt.Sprintf("its delay or backoff (%s left)", formatDuration(x.DelayLeft))
 	case broker.HeldBeyondDeadline:
-		return fmt.Sprintf("its delay or backoff (%s left), but the job will expire first (expires_ms, %s left)", formatDuration(x.DelayLeft), formatDuration(x.Expires))
+		return fmt.Sprintf("its delay or backoff (%s left), but the job will expire first (expires_ms, %s left)", formatDuration(x.DelayLeft), formatDuration(x.ExpiresIn))
 	case broker.HeldByPause:
 		return "its type is paused"
 	case broker.HeldByRule:
@@ -168,7 +168,7 @@ func WaitingFor(x *broker.JobInfo) string {
 		return fmt.Sprintf("the limit of %g jobs a second of its type", x.Limits.Rate)
 	case broker.HeldForWorker:
 		return "no worker has joined its type"
-	case broker.HeldByLeaving:
+	case broker.HeldByLeftWorkers:
 		return "all workers of its type have left"
 	case broker.HeldByBusyWorkers:
 		return "all workers of its type are busy"

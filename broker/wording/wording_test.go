@@ -11,7 +11,7 @@ import (
 // TestEveryReasonHasText: there is a text for every reason of the core, and for everything that a
 // job waits for.
 func TestEveryReasonHasText(t *testing.T) {
-	for why := broker.SeeText + 1; why <= broker.EmptyRule; why++ {
+	for why := broker.WhySeeText + 1; why <= broker.WhyEmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Limit: 4, Text: "t"}
 		for _, x := range []*broker.BadSetting{{Pattern: []byte("p"), Reason: r}, {Type: []byte("t"), Reason: r}} {
 			if s := wording.SettingErrorOf(x).Error(); s == "" || s == `type "t": ` || strings.Contains(s, "%!") {
@@ -29,12 +29,12 @@ func TestEveryReasonHasText(t *testing.T) {
 		want string
 	}{
 		{broker.Reason{Text: "broken"}, "broken"},
-		{broker.Reason{Why: broker.OutcomeKept, Have: 61.4e9}, "the outcome of a job with this id is kept for another 1m1s: attach to it, or cancel it"},
-		{broker.Reason{Why: broker.TooManyBytes, Have: 7, Need: 3, Limit: 9}, "the broker holds 7 bytes, and 3 more would exceed 9 (max-bytes)"},
-		{broker.Reason{Why: broker.TooManyBytes, Have: 7, Overdue: 2, Need: 3, Limit: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would exceed 9 (max-bytes)"},
-		{broker.Reason{Why: broker.TooManyTypeBytes, Have: 7, Need: 3, Limit: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would exceed 9 (max-type-bytes)`},
-		{broker.Reason{Why: broker.TooManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
-		{broker.Reason{Why: broker.TimedOut, Have: 2, Limit: 50}, "run 2 passed its timeout_ms of 50"},
+		{broker.Reason{Why: broker.WhyOutcomeKept, Have: 61.4e9}, "the outcome of a job with this id is kept for another 1m1s: attach to it, or cancel it"},
+		{broker.Reason{Why: broker.WhyTooManyBytes, Have: 7, Need: 3, Limit: 9}, "the broker holds 7 bytes, and 3 more would exceed 9 (max-bytes)"},
+		{broker.Reason{Why: broker.WhyTooManyBytes, Have: 7, Overdue: 2, Need: 3, Limit: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would exceed 9 (max-bytes)"},
+		{broker.Reason{Why: broker.WhyTooManyTypeBytes, Have: 7, Need: 3, Limit: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would exceed 9 (max-type-bytes)`},
+		{broker.Reason{Why: broker.WhyTooManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
+		{broker.Reason{Why: broker.WhyTimedOut, Have: 2, Limit: 50}, "run 2 passed its timeout_ms of 50"},
 	} {
 		if got := wording.Reason(&c.r); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

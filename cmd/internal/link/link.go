@@ -276,7 +276,7 @@ func (l *Link) IdleWorkers(typ string) (n int, known bool) {
 		return 0, false
 	}
 	name := wire.Canonical(nil, typ)
-	l.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkers(name) })
+	l.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(name) })
 	return n, true
 }
 

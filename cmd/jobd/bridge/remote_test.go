@@ -112,7 +112,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 	f := startBridge(t, storetest.NewTable(), cfg)
 	joined := func() int {
 		n := 0
-		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkers(wire.Canonical(nil, f.typeOf("a"))) })
+		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(wire.Canonical(nil, f.typeOf("a"))) })
 		return n
 	}
 	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
