@@ -68,7 +68,7 @@ func newTypeSet(key string, allows func(typ []byte) bool) *typeSet {
 				return
 			}
 			*list = append(*list, name)
-			if p := wire.NewPattern(name); p.Plain() {
+			if p := wire.NewPattern(name); p.IsPlain() {
 				names[unsafe.String(&name[0], len(name))] = true
 			} else {
 				*patterns = append(*patterns, p)
@@ -98,7 +98,7 @@ func (s *typeSet) serves(name []byte) bool {
 		return false
 	}
 	value := wire.Value(name)
-	matches := func(p wire.Pattern) bool { return p.Fits(value) }
+	matches := func(p wire.Pattern) bool { return p.Matches(value) }
 	return (s.names[string(name)] || slices.ContainsFunc(s.patterns, matches)) &&
 		!slices.ContainsFunc(s.exceptPatterns, matches) &&
 		(s.allows == nil || s.allows(name))
@@ -176,10 +176,10 @@ func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves
 		}
 		*steps -= 1 + len(name)/32
 		switch n := g.nextPattern - len(s.patterns); {
-		case n < 0 && s.patterns[g.nextPattern].Fits(value):
+		case n < 0 && s.patterns[g.nextPattern].Matches(value):
 			g.matched = true
 			g.nextPattern = len(s.patterns) - 1
-		case n >= 0 && (!g.matched || s.exceptPatterns[n].Fits(value)):
+		case n >= 0 && (!g.matched || s.exceptPatterns[n].Matches(value)):
 			return true, false
 		}
 	}

@@ -109,12 +109,12 @@ func TestPoolsAgainstTwin(t *testing.T) {
 						q.Types, like = append(q.Types, []byte(f)), append(like, wire.NewPattern([]byte(f)))
 					}
 				}
-				if len(q.Types) == 1 && like[0].Plain() && r.IntN(2) == 0 {
+				if len(q.Types) == 1 && like[0].IsPlain() && r.IntN(2) == 0 {
 					q.Type, q.Types = q.Types[0], nil
 				}
 				fx = b.Join(0, w.peer, &q)
 				w.serves = func(typ string) bool {
-					fits := func(p wire.Pattern) bool { return p.Fits(typ) }
+					fits := func(p wire.Pattern) bool { return p.Matches(typ) }
 					return slices.ContainsFunc(like, fits) && !slices.ContainsFunc(unlike, fits)
 				}
 				if w.job == "" {

@@ -68,7 +68,7 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 	b.dropRule(x.Pattern)
 	r := &rule{RuleInfo{bytes.Clone(x.Pattern), x.Rule}, wire.NewPattern(x.Pattern), newPace(x.Rate, x.burst())}
 	b.rules[string(x.Pattern)] = r
-	if !r.pattern.Plain() {
+	if !r.pattern.IsPlain() {
 		b.wildcardRules.add(r)
 	}
 	return r
@@ -77,7 +77,7 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 // dropRule removes the rule with this pattern and returns it, or nil.
 func (b *Broker) dropRule(pattern []byte) *rule {
 	r := b.rules[string(pattern)]
-	if r != nil && !r.pattern.Plain() {
+	if r != nil && !r.pattern.IsPlain() {
 		b.wildcardRules.remove(r)
 	}
 	delete(b.rules, string(pattern))
@@ -95,7 +95,7 @@ func (b *Broker) reviseGroups(changed []*rule) {
 	b.rulesVersion++
 	var withWildcard []*rule
 	for _, r := range changed {
-		if !r.pattern.Plain() {
+		if !r.pattern.IsPlain() {
 			withWildcard = append(withWildcard, r)
 		} else if g := b.findGroup(r.Pattern); g != nil {
 			b.applyRules(g)
@@ -118,7 +118,7 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 		return 1, false
 	}
 	name := wire.Value(g.name)
-	if slices.ContainsFunc(v.rules, func(r *rule) bool { return r.pattern.Fits(name) }) {
+	if slices.ContainsFunc(v.rules, func(r *rule) bool { return r.pattern.Matches(name) }) {
 		b.applyRules(g)
 	}
 	return len(v.rules), false
@@ -152,7 +152,7 @@ func (b *Broker) applyRules(g *group) {
 		}
 		limits = append(limits, l)
 	}
-	if r := b.rules[string(g.name)]; r != nil && r.pattern.Plain() {
+	if r := b.rules[string(g.name)]; r != nil && r.pattern.IsPlain() {
 		add(r)
 	}
 	if b.wildcardRules.n > 0 {

@@ -21,7 +21,7 @@ type affixIndex struct {
 
 // affixOf returns the map that a rule belongs in, and the text that is its key.
 func (x *ruleIndex) affixOf(r *rule) (*affixIndex, string) {
-	head, tail := r.pattern.Ends()
+	head, tail := r.pattern.PrefixAndSuffix()
 	if len(head) < len(tail) {
 		return &x.bySuffix, tail
 	}
@@ -57,7 +57,7 @@ func (x *ruleIndex) remove(r *rule) {
 func (x *ruleIndex) matching(value string) (found []*rule) {
 	try := func(rules []*rule) {
 		for _, r := range rules {
-			if r.pattern.Fits(value) {
+			if r.pattern.Matches(value) {
 				found = append(found, r)
 			}
 		}

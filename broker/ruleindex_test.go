@@ -26,7 +26,7 @@ func TestRuleIndexAgainstAllRules(t *testing.T) {
 		known := map[string]bool{}
 		for range rng.IntN(60) {
 			text := word("ab*\xff", 6)
-			if like := wire.NewPattern([]byte(text)); !like.Plain() && !known[text] {
+			if like := wire.NewPattern([]byte(text)); !like.IsPlain() && !known[text] {
 				known[text] = true
 				rules = append(rules, &rule{RuleInfo: RuleInfo{Pattern: []byte(text)}, pattern: like})
 				x.add(rules[len(rules)-1])
@@ -44,7 +44,7 @@ func TestRuleIndexAgainstAllRules(t *testing.T) {
 			value := word("ab\xff", 7)
 			var want []*rule
 			for _, r := range rules {
-				if r.pattern.Fits(value) {
+				if r.pattern.Matches(value) {
 					want = append(want, r)
 				}
 			}

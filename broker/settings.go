@@ -52,7 +52,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 func (b *Broker) check(s *Settings) *BadSetting {
 	rules, wildcardRules := len(b.rules), b.wildcardRules.n
 	count := func(pattern wire.Pattern, n int) {
-		if rules += n; !pattern.Plain() {
+		if rules += n; !pattern.IsPlain() {
 			wildcardRules += n
 		}
 	}

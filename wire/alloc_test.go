@@ -6,9 +6,9 @@ import (
 	"gloom/wire"
 )
 
-// TestHotPathAllocs: the broker decodes and encodes several frames for each job, and
+// TestHotPathDoesNotAllocate: the broker decodes and encodes several frames for each job, and
 // none of that may allocate.
-func TestHotPathAllocs(t *testing.T) {
+func TestHotPathDoesNotAllocate(t *testing.T) {
 	d := wire.Decoder{DefaultType: "default"}
 	var r wire.Request
 	request := func(payload string, port wire.Port, withID bool) func() {

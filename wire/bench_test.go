@@ -11,20 +11,20 @@ import (
 
 // Typical payloads.
 var (
-	smallBody   = `{"n":12345,"text":"the quick brown fox jumps over the lazy dog again and","done":false,"tags":[1,2]}`
-	submit100   = `{"action":"submit","id":"job-0123456789","type":"echo","body":` + smallBody + `}`
-	submitPrio  = `{"action":"submit","id":"job-0123456789","type":"echo","priority":5,"body":{"n":12345,"text":"the quick brown fox jumps over it"}}`
-	submitFull  = `{"action":"submit","id":"job-0123456789","type":"echo","priority":5,"delay_ms":1000,"timeout_ms":30000,"retries":5,"backoff_ms":500,"ack":false,"body":[1,2,3]}`
-	respond100  = `{"action":"respond","body":` + smallBody + `}`
-	respondID   = `{"action":"respond","id":"job-0123456789","body":` + smallBody + `}`
-	result100   = `{"id":"job-0123456789","body":` + smallBody + `}`
-	longString  = `{"action":"submit","id":"j","body":"` + strings.Repeat("all work and no play makes a dull string of text. ", 65536/50) + `"}`
-	longNested  = `{"action":"submit","id":"j","body":{"n":1,"text":"caf\u00e9 ` + strings.Repeat("all work and no play makes a dull string of text. ", 65536/50) + `"}}`
-	longEscapes = `{"action":"submit","id":"j","body":"` + strings.Repeat(`a line of text, then \"quotes\" and one more line\n`, 65536/50) + `"}`
-	longWide    = `{"action":"submit","id":"j","body":"` + strings.Repeat("三个字 and ascii ", 65536/20) + `"}`
-	longCJK     = `{"action":"submit","id":"j","body":"` + strings.Repeat("漢字仮名交じり文を", 65536/27) + `"}`
-	body16K     = `{"action":"submit","id":"j","body":[` + strings.Repeat(smallBody+",", 16384/len(smallBody)) + `null]}`
-	body16Kpad  = `{"action":"submit","id":"j","body":` + indented(16384) + `}`
+	smallBody      = `{"n":12345,"text":"the quick brown fox jumps over the lazy dog again and","done":false,"tags":[1,2]}`
+	submit100      = `{"action":"submit","id":"job-0123456789","type":"echo","body":` + smallBody + `}`
+	submitPriority = `{"action":"submit","id":"job-0123456789","type":"echo","priority":5,"body":{"n":12345,"text":"the quick brown fox jumps over it"}}`
+	submitFull     = `{"action":"submit","id":"job-0123456789","type":"echo","priority":5,"delay_ms":1000,"timeout_ms":30000,"retries":5,"backoff_ms":500,"ack":false,"body":[1,2,3]}`
+	respond100     = `{"action":"respond","body":` + smallBody + `}`
+	respondID      = `{"action":"respond","id":"job-0123456789","body":` + smallBody + `}`
+	result100      = `{"id":"job-0123456789","body":` + smallBody + `}`
+	longString     = `{"action":"submit","id":"j","body":"` + strings.Repeat("all work and no play makes a dull string of text. ", 65536/50) + `"}`
+	longNested     = `{"action":"submit","id":"j","body":{"n":1,"text":"caf\u00e9 ` + strings.Repeat("all work and no play makes a dull string of text. ", 65536/50) + `"}}`
+	longEscapes    = `{"action":"submit","id":"j","body":"` + strings.Repeat(`a line of text, then \"quotes\" and one more line\n`, 65536/50) + `"}`
+	longWide       = `{"action":"submit","id":"j","body":"` + strings.Repeat("三个字 and ascii ", 65536/20) + `"}`
+	longCJK        = `{"action":"submit","id":"j","body":"` + strings.Repeat("漢字仮名交じり文を", 65536/27) + `"}`
+	body16K        = `{"action":"submit","id":"j","body":[` + strings.Repeat(smallBody+",", 16384/len(smallBody)) + `null]}`
+	body16KPadded  = `{"action":"submit","id":"j","body":` + indented(16384) + `}`
 )
 
 func indented(n int) string {
@@ -42,13 +42,13 @@ func BenchmarkDecode(b *testing.B) {
 		withID        bool
 	}{
 		{"submit100", submit100, SubmitPort, false},
-		{"submitPriority", submitPrio, SubmitPort, false},
+		{"submitPriority", submitPriority, SubmitPort, false},
 		{"submitOptions", submitFull, SubmitPort, false},
 		{"respond100", respond100, WorkerPort, false},
 		{"respond100named", respondID, WorkerPort, true},
 		{"join", `{"action":"join","type":"echo"}`, WorkerPort, false},
 		{"body16KiB", body16K, SubmitPort, false},
-		{"body16KiBindented", body16Kpad, SubmitPort, false},
+		{"body16KiBindented", body16KPadded, SubmitPort, false},
 		{"string64KiB", longString, SubmitPort, false},
 		{"nested64KiB", longNested, SubmitPort, false},
 		{"escapes64KiB", longEscapes, SubmitPort, false},

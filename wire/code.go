@@ -25,24 +25,24 @@ const (
 	TakenOver                     // another connection attached to this job
 )
 
-// Reach says what an error does to the connection on which it is sent.
-type Reach uint8
+// ConnEffect says what an error does to the connection on which it is sent.
+type ConnEffect uint8
 
 const (
-	// Reply leaves the connection as it was.
-	Reply Reach = iota
-	// ReplyMayClose leaves the connection open, or closes it once the error is written; a
+	// StaysOpen leaves the connection as it was.
+	StaysOpen ConnEffect = iota
+	// MayClose leaves the connection open, or closes it once the error is written; a
 	// client must handle both.
-	ReplyMayClose
-	// ReplyAndClose closes the connection once the error is written.
-	ReplyAndClose
+	MayClose
+	// Closes closes the connection once the error is written.
+	Closes
 )
 
 type codeInfo struct {
-	name     string
-	reach    Reach
-	namesJob bool // the error is always about one job, whose id it carries
-	endsJob  bool // the error ends the accepted job whose id it carries
+	name       string
+	connEffect ConnEffect
+	namesJob   bool // the error is always about one job, whose id it carries
+	endsJob    bool // the error ends the accepted job whose id it carries
 }
 
 // codes is the table of errors, which the broker and clients share.
@@ -56,11 +56,11 @@ var codes = [...]codeInfo{
 	InvalidState:  {name: "invalid_state"},
 	IDExists:      {name: "id_exists", namesJob: true},
 	UnknownID:     {name: "unknown_id", namesJob: true},
-	InvalidJSON:   {name: "invalid_json", reach: ReplyMayClose},
-	SizeError:     {name: "size_error", reach: ReplyAndClose},
+	InvalidJSON:   {name: "invalid_json", connEffect: MayClose},
+	SizeError:     {name: "size_error", connEffect: Closes},
 	Forbidden:     {name: "forbidden"},
-	Unauthorized:  {name: "unauthorized", reach: ReplyAndClose},
-	Overloaded:    {name: "overloaded", reach: ReplyMayClose},
+	Unauthorized:  {name: "unauthorized", connEffect: Closes},
+	Overloaded:    {name: "overloaded", connEffect: MayClose},
 	Draining:      {name: "draining", endsJob: true},
 	JobFailed:     {name: "job_failed", namesJob: true, endsJob: true},
 	Expired:       {name: "expired", namesJob: true, endsJob: true},
@@ -78,8 +78,8 @@ func (c Code) info() *codeInfo {
 // String returns the code's name on the wire, such as "missing_field".
 func (c Code) String() string { return c.info().name }
 
-// Reach returns what the error does to the connection.
-func (c Code) Reach() Reach { return c.info().reach }
+// ConnEffect returns what the error does to the connection.
+func (c Code) ConnEffect() ConnEffect { return c.info().connEffect }
 
 // NamesJob reports whether the error is always about one job and carries its
 // id. Other codes carry an id when the refused request had a readable one.

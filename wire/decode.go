@@ -10,10 +10,10 @@ type Decoder struct {
 	// MaxGroups limits the groups of a job; 0 means the protocol's limit.
 	MaxGroups int
 
-	env     Envelope
-	scratch []byte   // canonical forms of names that had escapes
-	names   [][]byte // the names of lists
-	typ     []byte   // DefaultType as bytes
+	envelope Envelope
+	scratch  []byte   // canonical forms of names that had escapes
+	names    [][]byte // the names of lists
+	typ      []byte   // DefaultType as bytes
 }
 
 // maxScratch is the maximum memory, in bytes, that a decoder keeps between messages.
@@ -48,47 +48,47 @@ func (d *Decoder) Reset() {
 // Reset stays valid until the next one.
 func (d *Decoder) DecodeMore(payload []byte, port Port, withID bool, r *Request) *Error {
 	*r = emptyRequest
-	if err := d.env.Scan(payload); err != nil {
+	if err := d.envelope.Scan(payload); err != nil {
 		return err
 	}
-	f := fields{env: &d.env, payload: payload, scratch: &d.scratch, names: &d.names, groups: d.MaxGroups}
-	if f.groups == 0 {
-		f.groups = MaxGroups
+	f := fieldReader{envelope: &d.envelope, payload: payload, scratch: &d.scratch, names: &d.names, maxGroups: d.MaxGroups}
+	if f.maxGroups == 0 {
+		f.maxGroups = MaxGroups
 	}
-	if err := f.verb(port, r); err != nil {
+	if err := f.readVerb(port, r); err != nil {
 		return err
 	}
 	switch r.Verb {
 	case Submit:
-		return d.submit(&f, r)
+		return d.readSubmit(&f, r)
 	case Cancel:
-		return f.id(r)
+		return f.readID(r)
 	case Join:
-		return d.join(&f, r)
+		return d.readJoin(&f, r)
 	case Respond:
-		return f.answer(withID, r)
+		return f.readAnswer(withID, r)
 	case Fail:
-		return f.fail(withID, r)
+		return f.readFail(withID, r)
 	case Progress:
-		return f.answer(withID, r)
+		return f.readAnswer(withID, r)
 	case Hello:
-		return f.hello(r)
+		return f.readHello(r)
 	case Release:
-		return f.release(withID, r)
+		return f.readRelease(withID, r)
 	case Change:
-		return f.change(r)
+		return f.readChange(r)
 	case Attach:
-		return f.attach(r)
+		return f.readAttach(r)
 	}
 	return nil // leave, ping and pong have no keys
 }
 
-func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
-	if err = f.id(r); err != nil {
+func (d *Decoder) readSubmit(f *fieldReader, r *Request) (err *Error) {
+	if err = f.readID(r); err != nil {
 		return err
 	}
 	if f.isSet(KeyType) {
-		if r.Type, err = f.name(KeyType, r); err != nil {
+		if r.Type, err = f.readName(KeyType, r); err != nil {
 			return err
 		}
 	} else if d.DefaultType != "" {
@@ -97,24 +97,24 @@ func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
 		}
 		r.Type = d.typ
 	} else {
-		return refuseMissing(r.Verb, KeyType, r.ID)
+		return missingKeyError(r.Verb, KeyType, r.ID)
 	}
-	if err = f.body(r); err != nil {
+	if err = f.readBody(r); err != nil {
 		return err
 	}
-	if f.env.present&(1<<KeyPriority) != 0 {
-		if r.Priority, err = f.priority(r); err != nil {
+	if f.envelope.present&(1<<KeyPriority) != 0 {
+		if r.Priority, err = f.readPriority(r); err != nil {
 			return err
 		}
 	}
-	if f.env.present&submitOptions != 0 {
-		return f.options(r)
+	if f.envelope.present&submitOptions != 0 {
+		return f.readOptions(r)
 	}
 	return nil
 }
 
-func (d *Decoder) join(f *fields, r *Request) (err *Error) {
-	if err = f.servedTypes(r); err != nil {
+func (d *Decoder) readJoin(f *fieldReader, r *Request) (err *Error) {
+	if err = f.readServedTypes(r); err != nil {
 		return err
 	}
 	limit := d.MaxPrefetch
@@ -122,189 +122,189 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 		limit = DefaultMaxPrefetch
 	}
 	if f.isSet(KeyPrefetch) {
-		n, err := f.integer(KeyPrefetch, MinPrefetch, int64(limit), r)
+		n, err := f.readInteger(KeyPrefetch, MinPrefetch, int64(limit), r)
 		if err != nil {
 			return err
 		}
 		r.Prefetch = int(n)
 	}
-	if r.Cancel, err = f.boolean(KeyCancel, false, r); err != nil {
+	if r.WantCancels, err = f.readBoolean(KeyCancel, false, r); err != nil {
 		return err
 	}
-	r.WantHeaders, err = f.boolean(KeyHeaders, false, r)
+	r.WantHeaders, err = f.readBoolean(KeyHeaders, false, r)
 	return err
 }
 
-// servedTypes reads what a join serves: one type, or lists of names and patterns.
-func (f *fields) servedTypes(r *Request) (err *Error) {
+// readServedTypes reads what a join serves: one type, or lists of names and patterns.
+func (f *fieldReader) readServedTypes(r *Request) (err *Error) {
 	several := f.isSet(KeyTypes)
 	switch {
 	case f.isSet(KeyType) && several:
-		return refuse(InvalidValue, nil, "join takes type or types, not both: %s and %s", quoteShort(f.raw(KeyType)), quoteShort(f.raw(KeyTypes)))
+		return refusal(InvalidValue, nil, "join takes type or types, not both: %s and %s", quoteShort(f.rawValue(KeyType)), quoteShort(f.rawValue(KeyTypes)))
 	case f.isSet(KeyExcept) && !several:
-		return refuse(InvalidValue, nil, "except needs types, and cannot be given with type: %s", quoteShort(f.raw(KeyExcept)))
+		return refusal(InvalidValue, nil, "except needs types, and cannot be given with type: %s", quoteShort(f.rawValue(KeyExcept)))
 	case several:
-		if r.Types, err = f.list(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.isSet(KeyExcept) {
+		if r.Types, err = f.readList(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.isSet(KeyExcept) {
 			return err
 		}
-		r.Except, err = f.list(KeyExcept, 1, MaxTypes, false, r)
+		r.Except, err = f.readList(KeyExcept, 1, MaxTypes, false, r)
 		return err
 	case f.isSet(KeyType):
-		r.Type, err = f.name(KeyType, r)
+		r.Type, err = f.readName(KeyType, r)
 		return err
 	}
-	return refuseMissing(r.Verb, KeyType, nil)
+	return missingKeyError(r.Verb, KeyType, nil)
 }
 
 const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBackoffMS |
 	1<<KeyExpiresMS | 1<<KeyDetach | 1<<KeyAck | 1<<KeyProgress | 1<<KeyGroups |
 	1<<KeyAgeMS | 1<<KeyKeepMS | 1<<KeyHeaders
 
-func (f *fields) options(r *Request) (err *Error) {
-	if r.DelayMS, err = f.duration(KeyDelayMS, MaxDurationMS, 0, r); err != nil {
+func (f *fieldReader) readOptions(r *Request) (err *Error) {
+	if r.DelayMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, 0, r); err != nil {
 		return err
 	}
-	if r.TimeoutMS, err = f.duration(KeyTimeoutMS, MaxDurationMS, 0, r); err != nil {
+	if r.TimeoutMS, err = f.readDuration(KeyTimeoutMS, MaxDurationMS, 0, r); err != nil {
 		return err
 	}
-	retries, err := f.duration(KeyRetries, MaxRetries, -1, r)
+	retries, err := f.readDuration(KeyRetries, MaxRetries, -1, r)
 	if err != nil {
 		return err
 	}
 	r.Retries = int(retries)
-	if r.BackoffMS, err = f.duration(KeyBackoffMS, MaxBackoffMS, 0, r); err != nil {
+	if r.BackoffMS, err = f.readDuration(KeyBackoffMS, MaxBackoffMS, 0, r); err != nil {
 		return err
 	}
-	if r.ExpiresMS, err = f.duration(KeyExpiresMS, MaxDurationMS, 0, r); err != nil {
+	if r.ExpiresMS, err = f.readDuration(KeyExpiresMS, MaxDurationMS, 0, r); err != nil {
 		return err
 	}
 	if r.ExpiresMS != 0 && r.DelayMS >= r.ExpiresMS {
-		return refuse(InvalidValue, r.ID, "delay_ms must be below expires_ms, %d is not below %d", r.DelayMS, r.ExpiresMS)
+		return refusal(InvalidValue, r.ID, "delay_ms must be below expires_ms, %d is not below %d", r.DelayMS, r.ExpiresMS)
 	}
-	if r.Detach, err = f.boolean(KeyDetach, false, r); err != nil {
+	if r.Detach, err = f.readBoolean(KeyDetach, false, r); err != nil {
 		return err
 	}
-	ack, err := f.boolean(KeyAck, true, r)
+	ack, err := f.readBoolean(KeyAck, true, r)
 	if err != nil {
 		return err
 	}
 	r.NoAck = !ack
-	if r.Progress, err = f.boolean(KeyProgress, false, r); err != nil {
+	if r.WantProgress, err = f.readBoolean(KeyProgress, false, r); err != nil {
 		return err
 	}
-	if r.AgeMS, err = f.duration(KeyAgeMS, MaxDurationMS, 0, r); err != nil {
+	if r.AgeMS, err = f.readDuration(KeyAgeMS, MaxDurationMS, 0, r); err != nil {
 		return err
 	}
-	if r.KeepMS, err = f.duration(KeyKeepMS, MaxKeepMS, 0, r); err != nil {
+	if r.KeepMS, err = f.readDuration(KeyKeepMS, MaxKeepMS, 0, r); err != nil {
 		return err
 	}
 	if r.Detach && r.KeepMS != 0 {
-		return refuse(InvalidValue, r.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", r.KeepMS)
+		return refusal(InvalidValue, r.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", r.KeepMS)
 	}
 	if f.isSet(KeyGroups) {
-		if r.Groups, err = f.list(KeyGroups, 1, f.groups, true, r); err != nil {
+		if r.Groups, err = f.readList(KeyGroups, 1, f.maxGroups, true, r); err != nil {
 			return err
 		}
 	}
-	return f.headers(r)
+	return f.readHeaders(r)
 }
 
-// headers reads the headers of a submit.
-func (f *fields) headers(r *Request) *Error {
+// readHeaders reads the headers of a submit.
+func (f *fieldReader) readHeaders(r *Request) *Error {
 	if !f.isSet(KeyHeaders) {
 		return nil
 	}
-	raw := f.raw(KeyHeaders)
+	raw := f.rawValue(KeyHeaders)
 	switch {
 	case raw[0] != '{':
-		return refuse(InvalidType, r.ID, "headers must be an object, not %s", quoteShort(raw))
+		return refusal(InvalidType, r.ID, "headers must be an object, not %s", quoteShort(raw))
 	case len(raw) > MaxHeaders:
-		return refuse(InvalidValue, r.ID, "headers must have at most %d bytes as sent, not %d", MaxHeaders, len(raw))
+		return refusal(InvalidValue, r.ID, "headers must have at most %d bytes as sent, not %d", MaxHeaders, len(raw))
 	}
 	r.Headers = raw
 	return nil
 }
 
-func (f *fields) change(r *Request) (err *Error) {
-	if err = f.id(r); err != nil {
+func (f *fieldReader) readChange(r *Request) (err *Error) {
+	if err = f.readID(r); err != nil {
 		return err
 	}
 	r.SetPriority, r.SetGroups = f.isSet(KeyPriority), f.isSet(KeyGroups)
 	if !r.SetPriority && !r.SetGroups && !f.isSet(KeyDelayMS) {
-		return refuse(MissingField, r.ID, "change needs one or more of priority, groups and delay_ms")
+		return refusal(MissingField, r.ID, "change needs one or more of priority, groups and delay_ms")
 	}
 	if r.SetPriority {
-		if r.Priority, err = f.priority(r); err != nil {
+		if r.Priority, err = f.readPriority(r); err != nil {
 			return err
 		}
 	}
 	if r.SetGroups {
-		if r.Groups, err = f.list(KeyGroups, 0, f.groups, true, r); err != nil {
+		if r.Groups, err = f.readList(KeyGroups, 0, f.maxGroups, true, r); err != nil {
 			return err
 		}
 	}
-	r.AfterMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
+	r.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, r)
 	return err
 }
 
-func (f *fields) attach(r *Request) (err *Error) {
-	if err = f.id(r); err != nil {
+func (f *fieldReader) readAttach(r *Request) (err *Error) {
+	if err = f.readID(r); err != nil {
 		return err
 	}
-	r.Progress, err = f.boolean(KeyProgress, false, r)
+	r.WantProgress, err = f.readBoolean(KeyProgress, false, r)
 	return err
 }
 
-func (f *fields) release(withID bool, r *Request) (err *Error) {
+func (f *fieldReader) readRelease(withID bool, r *Request) (err *Error) {
 	if withID {
-		if err = f.id(r); err != nil {
+		if err = f.readID(r); err != nil {
 			return err
 		}
 	}
-	r.AfterMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
+	r.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, r)
 	return err
 }
 
-// answer reads the keys of a respond or a progress.
-func (f *fields) answer(withID bool, r *Request) *Error {
+// readAnswer reads the keys of a respond or a progress.
+func (f *fieldReader) readAnswer(withID bool, r *Request) *Error {
 	if withID {
-		if err := f.id(r); err != nil {
+		if err := f.readID(r); err != nil {
 			return err
 		}
 	}
-	return f.body(r)
+	return f.readBody(r)
 }
 
-func (f *fields) fail(withID bool, r *Request) (err *Error) {
+func (f *fieldReader) readFail(withID bool, r *Request) (err *Error) {
 	if withID {
-		if err = f.id(r); err != nil {
+		if err = f.readID(r); err != nil {
 			return err
 		}
 	}
-	if r.Reason, err = f.text(KeyReason, r); err != nil {
+	if r.Reason, err = f.readText(KeyReason, r); err != nil {
 		return err
 	}
 	if r.Reason != nil && len(r.Reason) == 0 {
-		return refuse(InvalidValue, r.ID, "reason must be a string of 1 byte or more, not \"\"")
+		return refusal(InvalidValue, r.ID, "reason must be a string of 1 byte or more, not \"\"")
 	}
-	retry, err := f.boolean(KeyRetry, true, r)
+	retry, err := f.readBoolean(KeyRetry, true, r)
 	if err != nil {
 		return err
 	}
 	r.NoRetry = !retry
-	r.AfterMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
+	r.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, r)
 	return err
 }
 
-func (f *fields) hello(r *Request) (err *Error) {
-	if r.Token, err = f.text(KeyToken, r); err != nil {
+func (f *fieldReader) readHello(r *Request) (err *Error) {
+	if r.Token, err = f.readText(KeyToken, r); err != nil {
 		return err
 	}
-	r.Token = f.byValue(KeyToken, r.Token)
-	if r.Client, err = f.text(KeyClient, r); err != nil {
+	r.Token = f.unescapeText(KeyToken, r.Token)
+	if r.Client, err = f.readText(KeyClient, r); err != nil {
 		return err
 	}
-	r.Client = f.byValue(KeyClient, r.Client)
-	r.HeartbeatMS, err = f.heartbeat()
+	r.Client = f.unescapeText(KeyClient, r.Client)
+	r.HeartbeatMS, err = f.readHeartbeat()
 	return err
 }

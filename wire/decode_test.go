@@ -8,7 +8,7 @@ import (
 	"gloom/wire"
 )
 
-func TestMaxPrefetch(t *testing.T) {
+func TestMaxPrefetchIsEnforced(t *testing.T) {
 	for _, c := range []struct {
 		limit, prefetch int
 		refuse          string
@@ -28,7 +28,7 @@ func TestMaxPrefetch(t *testing.T) {
 	}
 }
 
-func TestDefaultTypeChange(t *testing.T) {
+func TestDefaultTypeMayChange(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	for _, typ := range []string{"a", "", "bb", "a"} {
@@ -84,9 +84,9 @@ func TestSeveralEscapedNames(t *testing.T) {
 	}
 }
 
-// TestLongFailReason: only the limit on frames bounds a worker's reason, which is decoded
+// TestLongFailReasonIsUnchanged: only the limit on frames bounds a worker's reason, which is decoded
 // unchanged.
-func TestLongFailReason(t *testing.T) {
+func TestLongFailReasonIsUnchanged(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	reason := strings.Repeat("why? \"because\"\n", 20000)
@@ -101,8 +101,8 @@ func TestLongFailReason(t *testing.T) {
 	}
 }
 
-// TestReasonLength: a reason repeats only a part of what a peer sent.
-func TestReasonLength(t *testing.T) {
+// TestReasonRepeatsLittle: a reason repeats only a part of what a peer sent.
+func TestReasonRepeatsLittle(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	long := strings.Repeat("é", 5000)
@@ -128,7 +128,7 @@ func TestReasonLength(t *testing.T) {
 	}
 }
 
-func TestVerbsAndPorts(t *testing.T) {
+func TestVerbsBelongToPorts(t *testing.T) {
 	submitter, worker := 0, 0
 	for v := wire.Submit; v <= wire.Pong; v++ {
 		if v.String() == "none" {
@@ -152,9 +152,9 @@ func TestVerbsAndPorts(t *testing.T) {
 	}
 }
 
-// TestLongListsOfTypes: a name that is listed twice counts once, but a list with very many
+// TestRepeatedTypesAreBounded: a name that is listed twice counts once, but a list with very many
 // repetitions is refused.
-func TestLongListsOfTypes(t *testing.T) {
+func TestRepeatedTypesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		different, count int
 		want             string

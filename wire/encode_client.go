@@ -40,7 +40,7 @@ func AppendSubmit(dst []byte, r *Request) []byte {
 	if r.NoAck {
 		dst = append(dst, `,"ack":false`...)
 	}
-	if r.Progress {
+	if r.WantProgress {
 		dst = append(dst, `,"progress":true`...)
 	}
 	if r.AgeMS != 0 {
@@ -104,7 +104,7 @@ func AppendJoin(dst []byte, r *Request) []byte {
 	if r.Prefetch != 0 {
 		dst = appendIntKey(dst, KeyPrefetch, int64(r.Prefetch))
 	}
-	if r.Cancel {
+	if r.WantCancels {
 		dst = append(dst, `,"cancel":true`...)
 	}
 	if r.WantHeaders {

@@ -46,14 +46,16 @@ func TestEncodersAppend(t *testing.T) {
 		"ping":     wire.AppendPing,
 		"helloOK":  func(b []byte) []byte { return wire.AppendHelloOK(b, "gloomd/1", 1, 2, 3, 4, 5) },
 		"submit":   func(b []byte) []byte { return wire.AppendSubmit(b, &r) },
-		"join":     func(b []byte) []byte { return wire.AppendJoin(b, &wire.Request{Type: typ, Prefetch: 4, Cancel: true}) },
-		"respond":  func(b []byte) []byte { return wire.AppendRespond(b, id, body) },
-		"fail":     func(b []byte) []byte { return wire.AppendFail(b, id, []byte("no"), false, 0) },
-		"news":     func(b []byte) []byte { return wire.AppendWorkerProgress(b, id, body) },
-		"leave":    wire.AppendLeave,
-		"cancel2":  func(b []byte) []byte { return wire.AppendCancelRequest(b, id) },
-		"hello":    func(b []byte) []byte { return wire.AppendHello(b, "t", "c", 100) },
-		"pong":     wire.AppendPong,
+		"join": func(b []byte) []byte {
+			return wire.AppendJoin(b, &wire.Request{Type: typ, Prefetch: 4, WantCancels: true})
+		},
+		"respond": func(b []byte) []byte { return wire.AppendRespond(b, id, body) },
+		"fail":    func(b []byte) []byte { return wire.AppendFail(b, id, []byte("no"), false, 0) },
+		"news":    func(b []byte) []byte { return wire.AppendWorkerProgress(b, id, body) },
+		"leave":   wire.AppendLeave,
+		"cancel2": func(b []byte) []byte { return wire.AppendCancelRequest(b, id) },
+		"hello":   func(b []byte) []byte { return wire.AppendHello(b, "t", "c", 100) },
+		"pong":    wire.AppendPong,
 		"joinAll": func(b []byte) []byte {
 			return wire.AppendJoin(b, &wire.Request{Types: [][]byte{typ, id}, Except: [][]byte{id}})
 		},
@@ -86,7 +88,7 @@ func TestEncodersAppend(t *testing.T) {
 	}
 }
 
-func TestErrorWithoutReason(t *testing.T) {
+func TestErrorWithoutReasonHasCodeName(t *testing.T) {
 	got := wire.AppendError(nil, wire.Expired, "", nil)
 	if string(got[wire.HeaderLen:]) != `{"error":"expired","reason":"expired"}` {
 		t.Errorf("%q", got)
@@ -101,8 +103,8 @@ func TestErrorWithoutReason(t *testing.T) {
 	}
 }
 
-// TestSubmitWithoutOptions: options that are absent are not sent.
-func TestSubmitWithoutOptions(t *testing.T) {
+// TestAbsentOptionsAreNotSent: options that are absent are not sent.
+func TestAbsentOptionsAreNotSent(t *testing.T) {
 	var r wire.Request
 	wire.ResetRequest(&r)
 	r.ID, r.Body = []byte("i"), []byte("1")

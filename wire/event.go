@@ -61,9 +61,9 @@ var ErrUnknownFrame = errors.New("unknown frame")
 // ClientDecoder reads the frames of a broker. It can be reused, but is not safe for concurrent
 // use. The zero value is ready for use. It ignores unknown keys.
 type ClientDecoder struct {
-	env     Envelope
-	limits  Envelope
-	scratch []byte
+	envelope       Envelope
+	limitsEnvelope Envelope
+	scratch        []byte
 }
 
 // Decode reads one payload into ev. Its error is an *Error if the payload is not a message, and
@@ -76,34 +76,34 @@ func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 		d.scratch = nil
 	}
 	d.scratch = d.scratch[:0]
-	if err := d.env.Scan(payload); err != nil {
+	if err := d.envelope.Scan(payload); err != nil {
 		return err
 	}
-	f := fields{env: &d.env, payload: payload, scratch: &d.scratch}
-	switch present := d.env.present; {
+	f := fieldReader{envelope: &d.envelope, payload: payload, scratch: &d.scratch}
+	switch present := d.envelope.present; {
 	case present>>KeyError&1 != 0:
-		return d.error(&f, ev)
+		return d.readError(&f, ev)
 	case present>>KeyAction&1 != 0:
-		return d.action(&f, ev)
+		return d.readAction(&f, ev)
 	case present>>KeyOK&1 != 0:
-		return d.ok(&f, ev)
+		return d.readOK(&f, ev)
 	case present>>KeyID&1 != 0 && present>>KeyBody&1 != 0:
-		ev.Kind, ev.Body = EventResult, f.raw(KeyBody)
-		return f.eventID(ev)
+		ev.Kind, ev.Body = EventResult, f.rawValue(KeyBody)
+		return f.readEventID(ev)
 	case present>>KeyID&1 != 0 && present>>KeyProgress&1 != 0:
-		ev.Kind, ev.Body = EventProgress, f.raw(KeyProgress)
-		return f.eventID(ev)
+		ev.Kind, ev.Body = EventProgress, f.rawValue(KeyProgress)
+		return f.readEventID(ev)
 	}
 	return fmt.Errorf("%w: %s", ErrUnknownFrame, quoteShort(payload))
 }
 
-func (d *ClientDecoder) error(f *fields, ev *Event) error {
+func (d *ClientDecoder) readError(f *fieldReader, ev *Event) error {
 	ev.Kind = EventError
-	code, err := f.eventString(KeyError)
+	code, err := f.readEventString(KeyError)
 	if err != nil {
 		return err
 	}
-	reason, err := f.eventString(KeyReason)
+	reason, err := f.readEventString(KeyReason)
 	if err != nil {
 		return err
 	}
@@ -114,90 +114,90 @@ func (d *ClientDecoder) error(f *fields, ev *Event) error {
 	}
 	ev.Reason = Value(reason)
 	if f.isSet(KeyCause) {
-		cause, err := f.eventString(KeyCause)
+		cause, err := f.readEventString(KeyCause)
 		if err != nil {
 			return err
 		}
 		ev.Cause = Value(cause)
 	}
 	if ev.Cause == CauseLater && f.isSet(KeyDelayMS) {
-		n, kind := parseInteger(f.raw(KeyDelayMS))
+		n, kind := parseInteger(f.rawValue(KeyDelayMS))
 		if kind != inRange || n < 0 {
-			return fmt.Errorf("delay_ms must be an integer of at least 0, not %s", quoteShort(f.raw(KeyDelayMS)))
+			return fmt.Errorf("delay_ms must be an integer of at least 0, not %s", quoteShort(f.rawValue(KeyDelayMS)))
 		}
 		ev.DelayMS = n
 	}
 	if !f.isSet(KeyID) {
 		return nil
 	}
-	return f.eventID(ev)
+	return f.readEventID(ev)
 }
 
-func (d *ClientDecoder) action(f *fields, ev *Event) (err error) {
-	action, err := f.eventString(KeyAction)
+func (d *ClientDecoder) readAction(f *fieldReader, ev *Event) (err error) {
+	action, err := f.readEventString(KeyAction)
 	if err != nil {
 		return err
 	}
 	switch string(action) {
 	case "job":
 		ev.Kind = EventJob
-		if ev.Type, err = f.eventString(KeyType); err != nil {
+		if ev.Type, err = f.readEventString(KeyType); err != nil {
 			return err
 		}
-		if ev.Body = f.raw(KeyBody); ev.Body == nil {
+		if ev.Body = f.rawValue(KeyBody); ev.Body == nil {
 			return errors.New("job without body")
 		}
 		if f.isSet(KeyHeaders) {
-			if ev.Headers = f.raw(KeyHeaders); ev.Headers[0] != '{' {
+			if ev.Headers = f.rawValue(KeyHeaders); ev.Headers[0] != '{' {
 				return fmt.Errorf("headers must be an object, not %s", quoteShort(ev.Headers))
 			}
 		}
-		return f.eventID(ev)
+		return f.readEventID(ev)
 	case "cancel":
 		ev.Kind = EventCancel
-		return f.eventID(ev)
+		return f.readEventID(ev)
 	case "ping":
 		ev.Kind = EventPing
 		return nil
 	}
-	return fmt.Errorf("%w: action %s", ErrUnknownFrame, quoteShort(f.raw(KeyAction)))
+	return fmt.Errorf("%w: action %s", ErrUnknownFrame, quoteShort(f.rawValue(KeyAction)))
 }
 
-func (d *ClientDecoder) ok(f *fields, ev *Event) (err error) {
-	if raw := f.raw(KeyOK); string(raw) != "true" {
+func (d *ClientDecoder) readOK(f *fieldReader, ev *Event) (err error) {
+	if raw := f.rawValue(KeyOK); string(raw) != "true" {
 		return fmt.Errorf("ok must be true, not %s", quoteShort(raw))
 	}
 	ev.Kind = EventOK
 	if f.isSet(KeyServer) {
-		server, err := f.eventString(KeyServer)
+		server, err := f.readEventString(KeyServer)
 		if err != nil {
 			return err
 		}
 		ev.Server = Value(server)
 	}
 	if f.isSet(KeyState) {
-		state, err := f.eventString(KeyState)
+		state, err := f.readEventString(KeyState)
 		if err != nil {
 			return err
 		}
 		ev.State = Value(state)
 	}
 	if f.isSet(KeyLimits) {
-		if err := d.readLimits(f.raw(KeyLimits), ev); err != nil {
+		if err := d.readLimits(f.rawValue(KeyLimits), ev); err != nil {
 			return err
 		}
 	}
 	if !f.isSet(KeyID) {
 		return nil
 	}
-	return f.eventID(ev)
+	return f.readEventID(ev)
 }
 
 func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
-	if err := d.limits.Scan(raw); err != nil {
+	if err := d.limitsEnvelope.Scan(raw); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
-	f := fields{env: &d.limits, payload: raw, scratch: &d.scratch}
+	f := fieldReader{envelope: &d.limitsEnvelope, payload: raw, scratch: &d.scratch}
 	for _, limit := range [...]struct {
 		key Key
 		to  *int
@@ -205,23 +205,23 @@ func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
 		if !f.isSet(limit.key) {
 			continue
 		}
-		n, kind := parseInteger(f.raw(limit.key))
+		n, kind := parseInteger(f.rawValue(limit.key))
 		if kind != inRange || n < 0 || n > math.MaxInt {
-			return fmt.Errorf("%s must be an integer of at least 0, not %s", limit.key, quoteShort(f.raw(limit.key)))
+			return fmt.Errorf("%s must be an integer of at least 0, not %s", limit.key, quoteShort(f.rawValue(limit.key)))
 		}
 		*limit.to = int(n)
 	}
 	return nil
 }
 
-func (f *fields) eventID(ev *Event) (err error) {
-	ev.ID, err = f.eventString(KeyID)
+func (f *fieldReader) readEventID(ev *Event) (err error) {
+	ev.ID, err = f.readEventString(KeyID)
 	return err
 }
 
-// eventString returns the value of a required key that is a string, in canonical form.
-func (f *fields) eventString(k Key) ([]byte, error) {
-	raw := f.raw(k)
+// readEventString returns the value of a required key that is a string, in canonical form.
+func (f *fieldReader) readEventString(k Key) ([]byte, error) {
+	raw := f.rawValue(k)
 	if raw == nil {
 		return nil, fmt.Errorf("%s is missing", k)
 	}
@@ -229,8 +229,8 @@ func (f *fields) eventString(k Key) ([]byte, error) {
 		return nil, fmt.Errorf("%s must be a string, not %s", k, quoteShort(raw))
 	}
 	content := raw[1 : len(raw)-1 : len(raw)-1]
-	if f.env.escapedKeys>>k&1 != 0 {
-		content, _, _ = f.canonical(content)
+	if f.envelope.escapedKeys>>k&1 != 0 {
+		content, _, _ = f.writeCanonical(content)
 	}
 	return content, nil
 }

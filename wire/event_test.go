@@ -59,7 +59,7 @@ func TestUnknownReplies(t *testing.T) {
 	}
 }
 
-func TestEventReuse(t *testing.T) {
+func TestReusedEventIsReset(t *testing.T) {
 	var d wire.ClientDecoder
 	var ev wire.Event
 	for _, payload := range []string{
@@ -73,8 +73,8 @@ func TestEventReuse(t *testing.T) {
 	sameMeaning(t, eventMeaning(&ev), map[string]any{"kind": "ok"})
 }
 
-// TestErrorPrecedence: if a message has keys of several kinds of frames, the key error decides.
-func TestErrorPrecedence(t *testing.T) {
+// TestErrorKeyDecides: if a message has keys of several kinds of frames, the key error decides.
+func TestErrorKeyDecides(t *testing.T) {
 	var d wire.ClientDecoder
 	var ev wire.Event
 	if err := d.Decode([]byte(`{"ok":true,"id":"a","body":1,"action":"job","error":"expired","reason":"late"}`), &ev); err != nil || ev.Kind != wire.EventError {

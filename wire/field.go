@@ -5,115 +5,115 @@ import (
 	"slices"
 )
 
-// fields reads the values of single keys of a scanned message. Its errors carry r.ID, which is
+// fieldReader reads the values of single keys of a scanned message. Its errors carry r.ID, which is
 // nil until the id has been read.
-type fields struct {
-	env     *Envelope
-	payload []byte
-	scratch *[]byte
-	names   *[][]byte
-	groups  int // how many groups a job may be in
+type fieldReader struct {
+	envelope  *Envelope
+	payload   []byte
+	scratch   *[]byte
+	names     *[][]byte
+	maxGroups int // how many groups a job may be in
 }
 
-func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
+func (f *fieldReader) rawValue(k Key) []byte { return f.envelope.Raw(f.payload, k) }
 
 // isSet reports whether a key is present and not null.
-func (f *fields) isSet(k Key) bool {
-	return f.env.present>>k&1 != 0 && f.payload[f.env.spans[k].start] != 'n'
+func (f *fieldReader) isSet(k Key) bool {
+	return f.envelope.present>>k&1 != 0 && f.payload[f.envelope.spans[k].start] != 'n'
 }
 
-func (f *fields) verb(port Port, r *Request) *Error {
-	raw := f.raw(KeyAction)
+func (f *fieldReader) readVerb(port Port, r *Request) *Error {
+	raw := f.rawValue(KeyAction)
 	if raw == nil {
-		return refuse(MissingField, nil, "a message needs action")
+		return refusal(MissingField, nil, "a message needs action")
 	}
 	if raw[0] != '"' {
-		return refuse(InvalidType, nil, "action must be a string, not %s", quoteShort(raw))
+		return refusal(InvalidType, nil, "action must be a string, not %s", quoteShort(raw))
 	}
 	action := raw[1 : len(raw)-1]
-	if f.env.escapedKeys>>KeyAction&1 != 0 {
+	if f.envelope.escapedKeys>>KeyAction&1 != 0 {
 		var complete bool
 		if action, complete = appendValue(nil, action, 0); !complete {
-			return f.loneSurrogate(KeyAction, r)
+			return f.loneSurrogateError(KeyAction, r)
 		}
 	}
 	v := lookupVerb(action)
 	switch {
 	case v == 0:
-		return refuse(UnknownAction, nil, "no action %s on the %s", quoteShort(raw), port)
+		return refusal(UnknownAction, nil, "no action %s on the %s", quoteShort(raw), port)
 	case v.AllowedOn(port):
 		r.Verb = v
 		return nil
 	case port == WorkerPort:
-		return refuse(InvalidAction, nil, "not_a_master: %s is for the submitter port, this is the worker port", v)
+		return refusal(InvalidAction, nil, "not_a_master: %s is for the submitter port, this is the worker port", v)
 	}
-	return refuse(InvalidAction, nil, "not_a_slave: %s is for the worker port, this is the submitter port", v)
+	return refusal(InvalidAction, nil, "not_a_slave: %s is for the worker port, this is the submitter port", v)
 }
 
-func (f *fields) loneSurrogate(k Key, r *Request) *Error {
-	return refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, quoteShort(f.raw(k)))
+func (f *fieldReader) loneSurrogateError(k Key, r *Request) *Error {
+	return refusal(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, quoteShort(f.rawValue(k)))
 }
 
-// id reads the id of a request whose verb requires one.
-func (f *fields) id(r *Request) (err *Error) {
-	if f.env.present>>KeyID&1 == 0 {
-		return refuseMissing(r.Verb, KeyID, nil)
+// readID reads the id of a request whose verb requires one.
+func (f *fieldReader) readID(r *Request) (err *Error) {
+	if f.envelope.present>>KeyID&1 == 0 {
+		return missingKeyError(r.Verb, KeyID, nil)
 	}
-	r.ID, err = f.name(KeyID, r)
+	r.ID, err = f.readName(KeyID, r)
 	return err
 }
 
-// name reads an id or a type. The key must be present.
-func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
-	raw, escapes := f.raw(k), f.env.escapedKeys>>k&1 != 0
+// readName reads an id or a type. The key must be present.
+func (f *fieldReader) readName(k Key, r *Request) ([]byte, *Error) {
+	raw, escapes := f.rawValue(k), f.envelope.escapedKeys>>k&1 != 0
 	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
 		return raw[1 : n+1 : n+1], nil
 	}
-	return f.nameOf(raw, escapes, k.String(), r)
+	return f.parseName(raw, escapes, k.String(), r)
 }
 
-// nameOf reads a JSON value as a name. label describes the value in errors.
-func (f *fields) nameOf(raw []byte, escapes bool, label string, r *Request) ([]byte, *Error) {
+// parseName reads a JSON value as a name. label describes the value in errors.
+func (f *fieldReader) parseName(raw []byte, escapes bool, label string, r *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, quoteShort(raw))
+		return nil, refusal(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, quoteShort(raw))
 	}
 	name := raw[1 : len(raw)-1 : len(raw)-1]
 	size := len(name)
 	if escapes {
 		var complete bool
-		if name, size, complete = f.canonical(name); !complete {
-			return nil, refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", label, quoteShort(raw))
+		if name, size, complete = f.writeCanonical(name); !complete {
+			return nil, refusal(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", label, quoteShort(raw))
 		}
 	}
 	if size > MaxName {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort(raw), size)
+		return nil, refusal(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort(raw), size)
 	}
 	return name, nil
 }
 
-// fewNames is the length up to which a list's names are compared with each other, which saves the
+// maxComparedNames is the length up to which a list's names are compared with each other, which saves the
 // cost of a map.
-const fewNames = 64
+const maxComparedNames = 64
 
-// list reads an array of min to max names. The key must be present. If all names must differ, a
+// readList reads an array of min to max names. The key must be present. If all names must differ, a
 // repeated name is refused; otherwise it counts once, and the array may have up to ten times
 // max names, repetitions included.
-func (f *fields) list(k Key, min, max int, distinct bool, r *Request) ([][]byte, *Error) {
-	raw := f.raw(k)
+func (f *fieldReader) readList(k Key, min, max int, distinct bool, r *Request) ([][]byte, *Error) {
+	raw := f.rawValue(k)
 	if raw[0] != '[' {
-		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, quoteShort(raw))
+		return nil, refusal(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, quoteShort(raw))
 	}
-	var known map[string]bool // used for lists longer than fewNames
+	var known map[string]bool // used for lists longer than maxComparedNames
 	start, count, total := len(*f.names), 0, 0
 	label := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end, escapes := f.nextElement(raw, i)
-		name, err := f.nameOf(raw[i:end], escapes, label, r)
+		name, err := f.parseName(raw[i:end], escapes, label, r)
 		if err != nil {
 			return nil, err
 		}
-		if count == fewNames && known == nil {
-			known = make(map[string]bool, 2*fewNames)
+		if count == maxComparedNames && known == nil {
+			known = make(map[string]bool, 2*maxComparedNames)
 			for _, n := range (*f.names)[start:] {
 				known[string(n)] = true
 			}
@@ -126,12 +126,12 @@ func (f *fields) list(k Key, min, max int, distinct bool, r *Request) ([][]byte,
 		}
 		switch {
 		case !repeated && count == max, total == 10*max:
-			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, total+f.countElements(raw, i))
+			return nil, refusal(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, total+f.countElements(raw, i))
 		case !repeated:
 			count++
 			*f.names = append(*f.names, name)
 		case distinct:
-			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, quoteShort(raw[i:end]))
+			return nil, refusal(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, quoteShort(raw[i:end]))
 		}
 		total++
 		if i = skipSpace(raw, end); raw[i] == ',' {
@@ -139,14 +139,14 @@ func (f *fields) list(k Key, min, max int, distinct bool, r *Request) ([][]byte,
 		}
 	}
 	if count < min {
-		return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %s", k, min, max, quoteShort(raw))
+		return nil, refusal(InvalidValue, r.ID, "%s must have %d to %d names, not %s", k, min, max, quoteShort(raw))
 	}
 	list := (*f.names)[start:]
 	return list[:len(list):len(list)], nil
 }
 
 // countElements counts the elements of a valid array from the element at i to the end.
-func (f *fields) countElements(raw []byte, i int) (n int) {
+func (f *fieldReader) countElements(raw []byte, i int) (n int) {
 	for ; raw[i] != ']'; n++ {
 		i, _ = f.nextElement(raw, i)
 		if i = skipSpace(raw, i); raw[i] == ',' {
@@ -158,46 +158,46 @@ func (f *fields) countElements(raw []byte, i int) (n int) {
 
 // nextElement returns the end of the element that begins at i in a valid array, and whether the
 // element is a string with escapes.
-func (f *fields) nextElement(raw []byte, i int) (end int, escapes bool) {
+func (f *fieldReader) nextElement(raw []byte, i int) (end int, escapes bool) {
 	if raw[i] != '"' {
-		end, _ = f.env.skipValue(raw, i, 1)
+		end, _ = f.envelope.skipValue(raw, i, 1)
 		return end, false
 	}
 	end, flags := skipString(raw, i+1)
 	return end + 1, flags&sawEscape != 0
 }
 
-// canonical writes the canonical form of content, the text between the quotes of a string, to
+// writeCanonical writes the canonical form of content, the text between the quotes of a string, to
 // the scratch buffer.
-func (f *fields) canonical(content []byte) (name []byte, size int, complete bool) {
+func (f *fieldReader) writeCanonical(content []byte) (name []byte, size int, complete bool) {
 	start := len(*f.scratch)
 	*f.scratch, size, complete = appendCanonical(*f.scratch, content)
 	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)], size, complete
 }
 
-// text reads an optional string of any length and returns it in canonical form, or nil if it is
+// readText reads an optional string of any length and returns it in canonical form, or nil if it is
 // absent or null.
-func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
+func (f *fieldReader) readText(k Key, r *Request) ([]byte, *Error) {
 	if !f.isSet(k) {
 		return nil, nil
 	}
-	raw := f.raw(k)
+	raw := f.rawValue(k)
 	if raw[0] != '"' {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string, not %s", k, quoteShort(raw))
+		return nil, refusal(InvalidType, r.ID, "%s must be a string, not %s", k, quoteShort(raw))
 	}
 	text := raw[1 : len(raw)-1 : len(raw)-1]
-	if f.env.escapedKeys>>k&1 != 0 {
+	if f.envelope.escapedKeys>>k&1 != 0 {
 		var complete bool
-		if text, _, complete = f.canonical(text); !complete {
-			return nil, f.loneSurrogate(k, r)
+		if text, _, complete = f.writeCanonical(text); !complete {
+			return nil, f.loneSurrogateError(k, r)
 		}
 	}
 	return text, nil
 }
 
-// byValue resolves the escapes that are left in a canonical form.
-func (f *fields) byValue(k Key, text []byte) []byte {
-	if text == nil || f.env.escapedKeys>>k&1 == 0 {
+// unescapeText resolves the escapes that are left in a canonical form.
+func (f *fieldReader) unescapeText(k Key, text []byte) []byte {
+	if text == nil || f.envelope.escapedKeys>>k&1 == 0 {
 		return text
 	}
 	start := len(*f.scratch)
@@ -205,81 +205,81 @@ func (f *fields) byValue(k Key, text []byte) []byte {
 	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)]
 }
 
-func (f *fields) body(r *Request) *Error {
-	if r.Body = f.raw(KeyBody); r.Body == nil {
-		return refuseMissing(r.Verb, KeyBody, r.ID)
+func (f *fieldReader) readBody(r *Request) *Error {
+	if r.Body = f.rawValue(KeyBody); r.Body == nil {
+		return missingKeyError(r.Verb, KeyBody, r.ID)
 	}
 	return nil
 }
 
-func (f *fields) priority(r *Request) (int64, *Error) {
-	raw := f.raw(KeyPriority)
+func (f *fieldReader) readPriority(r *Request) (int64, *Error) {
+	raw := f.rawValue(KeyPriority)
 	n, kind := parseInteger(raw)
 	if kind != inRange {
-		return 0, refuse(InvalidType, r.ID, "priority must be an integer from %d to %d, not %s",
+		return 0, refusal(InvalidType, r.ID, "priority must be an integer from %d to %d, not %s",
 			int64(math.MinInt64), int64(math.MaxInt64), quoteShort(raw))
 	}
 	return n, nil
 }
 
-// duration reads an optional integer from 0 to max.
-func (f *fields) duration(k Key, max, absent int64, r *Request) (int64, *Error) {
+// readDuration reads an optional integer from 0 to max.
+func (f *fieldReader) readDuration(k Key, max, absent int64, r *Request) (int64, *Error) {
 	if !f.isSet(k) {
 		return absent, nil
 	}
-	return f.integer(k, 0, max, r)
+	return f.readInteger(k, 0, max, r)
 }
 
-// integer reads an integer. The key must be present and not null.
-func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
-	raw := f.raw(k)
+// readInteger reads an integer. The key must be present and not null.
+func (f *fieldReader) readInteger(k Key, min, max int64, r *Request) (int64, *Error) {
+	raw := f.rawValue(k)
 	n, kind := parseInteger(raw)
 	code := InvalidValue
 	switch {
-	case kind == noInteger:
+	case kind == notInteger:
 		code = InvalidType
 	case kind == inRange && n >= min && n <= max:
 		return n, nil
 	}
-	return 0, refuse(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, quoteShort(raw))
+	return 0, refusal(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, quoteShort(raw))
 }
 
-// heartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
-func (f *fields) heartbeat() (int64, *Error) {
+// readHeartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
+func (f *fieldReader) readHeartbeat() (int64, *Error) {
 	if !f.isSet(KeyHeartbeatMS) {
 		return 0, nil
 	}
-	raw := f.raw(KeyHeartbeatMS)
+	raw := f.rawValue(KeyHeartbeatMS)
 	n, kind := parseInteger(raw)
 	code := InvalidValue
 	switch {
-	case kind == noInteger:
+	case kind == notInteger:
 		code = InvalidType
 	case kind == inRange && (n == 0 || n >= MinHeartbeatMS && n <= MaxHeartbeatMS):
 		return n, nil
 	}
-	return 0, refuse(code, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %s",
+	return 0, refusal(code, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %s",
 		MinHeartbeatMS, MaxHeartbeatMS, quoteShort(raw))
 }
 
-func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
+func (f *fieldReader) readBoolean(k Key, absent bool, r *Request) (bool, *Error) {
 	if !f.isSet(k) {
 		return absent, nil
 	}
-	raw := f.raw(k)
+	raw := f.rawValue(k)
 	switch raw[0] {
 	case 't':
 		return true, nil
 	case 'f':
 		return false, nil
 	}
-	return absent, refuse(InvalidType, r.ID, "%s must be true or false, not %s", k, quoteShort(raw))
+	return absent, refusal(InvalidType, r.ID, "%s must be true or false, not %s", k, quoteShort(raw))
 }
 
 type integerKind uint8
 
 const (
-	noInteger  integerKind = iota // not a number, or a number with a fraction or an exponent
+	notInteger integerKind = iota // not a number, or a number with a fraction or an exponent
 	outOfRange                    // does not fit in int64
 	inRange
 )
@@ -295,7 +295,7 @@ func parseInteger(raw []byte) (int64, integerKind) {
 	noOverflow := true
 	for _, c := range digits {
 		if !isDigit(c) {
-			return 0, noInteger
+			return 0, notInteger
 		}
 		if n > (math.MaxUint64-9)/10 {
 			noOverflow = false // go on: later characters may show that this is not an integer

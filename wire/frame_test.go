@@ -14,7 +14,7 @@ func frame(payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(payload))), payload...)
 }
 
-func TestSplitFrameLimits(t *testing.T) {
+func TestSplitFrameEnforcesLimit(t *testing.T) {
 	for _, c := range []struct {
 		length uint32
 		max    int
@@ -39,7 +39,7 @@ func TestSplitFrameLimits(t *testing.T) {
 	}
 }
 
-func TestSplitFrameCapacity(t *testing.T) {
+func TestPayloadCapacityEndsWithFrame(t *testing.T) {
 	buf := append(frame([]byte("one")), frame([]byte("two"))...)
 	payload, used, err := wire.SplitFrame(buf, 10)
 	if err != nil || used != 7 || string(payload) != "one" {
@@ -93,7 +93,7 @@ func goldenStreamOf(t *testing.T, port wire.Port) (stream []byte, frames []golde
 	return stream, frames, payloads
 }
 
-func TestStreamsCutAnywhere(t *testing.T) {
+func TestStreamsMayBeCutAnywhere(t *testing.T) {
 	const max = 1 << 16
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		stream, _, payloads := goldenStreamOf(t, port)
@@ -113,7 +113,7 @@ func TestStreamsCutAnywhere(t *testing.T) {
 	}
 }
 
-func TestGoldenStreamsCutAnywhere(t *testing.T) {
+func TestGoldenStreamsMayBeCutAnywhere(t *testing.T) {
 	for _, c := range loadGolden[goldenStream](t, "streams.json") {
 		data := goldenCase{Hex: c.Hex}.payload(t)
 		var complete frameCollector
@@ -136,9 +136,9 @@ func TestGoldenStreamsCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestDecoderReuse: a decoder that has read other frames, even invalid ones,
+// TestReusedDecoderReadsLikeNew: a decoder that has read other frames, even invalid ones,
 // must read each frame as a new decoder would.
-func TestDecoderReuse(t *testing.T) {
+func TestReusedDecoderReadsLikeNew(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		_, frames, _ := goldenStreamOf(t, port)
 		reused := wire.Decoder{DefaultType: "default"}

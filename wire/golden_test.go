@@ -125,9 +125,9 @@ func requestMeaning(r *wire.Request) map[string]any {
 	put("expires_ms", r.ExpiresMS, r.ExpiresMS != 0)
 	put("detach", true, r.Detach)
 	put("ack", false, r.NoAck)
-	put("progress", true, r.Progress)
+	put("progress", true, r.WantProgress)
 	put("prefetch", r.Prefetch, r.Prefetch != 0)
-	put("cancel", true, r.Cancel)
+	put("cancel", true, r.WantCancels)
 	put("reason", wire.Value(r.Reason), r.Reason != nil)
 	put("retry", false, r.NoRetry)
 	put("delay_ms", r.AfterMS, r.AfterMS != -1)
@@ -363,7 +363,7 @@ func encodeRequest(t testing.TB, r *wire.Request) []byte {
 	case wire.Change:
 		return wire.AppendChange(nil, r)
 	case wire.Attach:
-		return wire.AppendAttach(nil, r.ID, r.Progress)
+		return wire.AppendAttach(nil, r.ID, r.WantProgress)
 	case wire.Leave:
 		return wire.AppendLeave(nil)
 	case wire.Hello:

@@ -51,9 +51,9 @@ func CheckName(label, value string) *Error {
 	case value == "":
 		return &Error{Code: InvalidType, Reason: label + " must not be empty"}
 	case len(value) > MaxName:
-		return refuse(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort([]byte(value)), len(value))
+		return refusal(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort([]byte(value)), len(value))
 	case !utf8.ValidString(value):
-		return refuse(InvalidType, nil, "%s must be UTF-8, not %s", label, quoteShort([]byte(value)))
+		return refusal(InvalidType, nil, "%s must be UTF-8, not %s", label, quoteShort([]byte(value)))
 	}
 	return nil
 }
@@ -145,12 +145,12 @@ func unescape(s []byte) (r rune, n int) {
 	case 'r':
 		return '\r', 2
 	case 'u':
-		r = hex4(s[2:6])
+		r = parseHex4(s[2:6])
 		if !utf16.IsSurrogate(r) {
 			return r, 6
 		}
 		if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
-			if pair := utf16.DecodeRune(r, hex4(s[8:12])); pair != utf8.RuneError {
+			if pair := utf16.DecodeRune(r, parseHex4(s[8:12])); pair != utf8.RuneError {
 				return pair, 12
 			}
 		}
@@ -159,7 +159,7 @@ func unescape(s []byte) (r rune, n int) {
 	return rune(s[1]), 2
 }
 
-func hex4(s []byte) (r rune) {
+func parseHex4(s []byte) (r rune) {
 	for _, c := range s {
 		switch {
 		case c <= '9':

@@ -29,8 +29,8 @@ func TestCanonicalEscapesName(t *testing.T) {
 	}
 }
 
-// TestNameSpellings: all spellings of an id must decode to the same bytes.
-func TestNameSpellings(t *testing.T) {
+// TestSpellingsHaveOneCanonicalForm: all spellings of an id must decode to the same bytes.
+func TestSpellingsHaveOneCanonicalForm(t *testing.T) {
 	value := "a\"\\/\b\f\n\r\t\x00é漢😀z"
 	plain, err := json.Marshal(value)
 	if err != nil {

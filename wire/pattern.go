@@ -4,11 +4,11 @@ import "strings"
 
 // Pattern is a name in which * stands for any number of characters, including none.
 type Pattern struct {
-	// head and tail are the parts before the first * and after the last one, mid has the
-	// parts in between. Without a *, head is the whole name.
-	head, mid, tail string
-	star            bool
-	minLen          int // how many bytes a matching value must have at least
+	// prefix and suffix are the parts before the first * and after the last one, middle has the
+	// parts in between. Without a *, prefix is the whole name.
+	prefix, middle, suffix string
+	hasStar                bool
+	minLen                 int // how many bytes a matching value must have at least
 }
 
 // NewPattern reads a pattern from a canonical name.
@@ -17,34 +17,34 @@ func NewPattern(canonical []byte) Pattern {
 	for strings.Contains(rest, "**") { // several * in a row mean the same as one
 		rest = strings.ReplaceAll(rest, "**", "*")
 	}
-	p := Pattern{head: head, star: star, minLen: len(head) + len(rest) - strings.Count(rest, "*")}
+	p := Pattern{prefix: head, hasStar: star, minLen: len(head) + len(rest) - strings.Count(rest, "*")}
 	if last := strings.LastIndexByte(rest, '*'); last >= 0 {
-		p.mid, p.tail = rest[:last], rest[last+1:]
+		p.middle, p.suffix = rest[:last], rest[last+1:]
 	} else {
-		p.tail = rest
+		p.suffix = rest
 	}
 	return p
 }
 
-// Plain reports whether the pattern has no *, so that it matches only itself.
-func (p *Pattern) Plain() bool { return !p.star }
+// IsPlain reports whether the pattern has no *, so that it matches only itself.
+func (p *Pattern) IsPlain() bool { return !p.hasStar }
 
-// Ends returns the prefix and the suffix that all matching values have.
-func (p *Pattern) Ends() (head, tail string) { return p.head, p.tail }
+// PrefixAndSuffix returns the prefix and the suffix that all matching values have.
+func (p *Pattern) PrefixAndSuffix() (head, tail string) { return p.prefix, p.suffix }
 
-// Fits reports whether a value, as returned by Value, matches the pattern. Its time is at
+// Matches reports whether a value, as returned by Value, matches the pattern. Its time is at
 // most proportional to the lengths of both.
-func (p *Pattern) Fits(value string) bool {
+func (p *Pattern) Matches(value string) bool {
 	switch {
-	case len(value) < p.minLen || !strings.HasPrefix(value, p.head):
+	case len(value) < p.minLen || !strings.HasPrefix(value, p.prefix):
 		return false
-	case !p.star:
+	case !p.hasStar:
 		return len(value) == p.minLen
-	case !strings.HasSuffix(value, p.tail):
+	case !strings.HasSuffix(value, p.suffix):
 		return false
 	}
-	value = value[len(p.head) : len(value)-len(p.tail)]
-	for part, rest := "", p.mid; rest != ""; {
+	value = value[len(p.prefix) : len(value)-len(p.suffix)]
+	for part, rest := "", p.middle; rest != ""; {
 		part, rest, _ = strings.Cut(rest, "*")
 		i := strings.Index(value, part)
 		if i < 0 {

@@ -18,21 +18,21 @@ func TestPatternMatchesNames(t *testing.T) {
 		{"*n", "\n", false}, {`*"*`, `say "x"`, true}, {`*\*`, `"`, false}, {"é*", "\u00e9t\u00e9", true},
 	} {
 		p := NewPattern(Canonical(nil, c.pattern))
-		if got := p.Fits(Value(Canonical(nil, c.value))); got != c.want {
+		if got := p.Matches(Value(Canonical(nil, c.value))); got != c.want {
 			t.Errorf("%q fits %q: %v, want %v", c.value, c.pattern, got, c.want)
 		}
 	}
 }
 
-// slowFits reports whether a value matches a pattern, by trying every way in which it might.
-func slowFits(pattern, value string) bool {
+// slowMatches reports whether a value matches a pattern, by trying every way in which it might.
+func slowMatches(pattern, value string) bool {
 	switch {
 	case pattern == "":
 		return value == ""
 	case pattern[0] == '*':
-		return slowFits(pattern[1:], value) || value != "" && slowFits(pattern, value[1:])
+		return slowMatches(pattern[1:], value) || value != "" && slowMatches(pattern, value[1:])
 	}
-	return value != "" && value[0] == pattern[0] && slowFits(pattern[1:], value[1:])
+	return value != "" && value[0] == pattern[0] && slowMatches(pattern[1:], value[1:])
 }
 
 func TestPatternAgainstSlow(t *testing.T) {
@@ -48,8 +48,8 @@ func TestPatternAgainstSlow(t *testing.T) {
 	for range 50_000 {
 		pattern, value := word("ab*"), word("ab")
 		p := NewPattern([]byte(pattern))
-		got, want := p.Fits(value), slowFits(pattern, value)
-		if got != want || p.Plain() == strings.Contains(pattern, "*") {
+		got, want := p.Matches(value), slowMatches(pattern, value)
+		if got != want || p.IsPlain() == strings.Contains(pattern, "*") {
 			t.Fatalf("%q fits %q: %v, want %v", value, pattern, got, want)
 		}
 		if got {
@@ -68,7 +68,7 @@ func BenchmarkPattern(b *testing.B) {
 		p := NewPattern([]byte(pattern))
 		b.Run(pattern[:8], func(b *testing.B) {
 			for range b.N {
-				p.Fits(value)
+				p.Matches(value)
 			}
 		})
 	}

@@ -12,12 +12,12 @@ import (
 
 // example is one line of a fenced dialogue in PROTOCOL.md.
 type example struct {
-	line     int
-	toBroker bool
-	port     wire.Port
-	named    bool
-	payload  string
-	answer   string // the broker's line that follows a request
+	line      int
+	toBroker  bool
+	port      wire.Port
+	namesJobs bool
+	payload   string
+	answer    string // the broker's line that follows a request
 }
 
 // protocolExamples reads the blocks fenced as "submitter", "worker" and
@@ -37,7 +37,7 @@ func protocolExamples(t *testing.T) (examples []example) {
 				case "submitter":
 					block = &example{port: wire.SubmitPort}
 				case "worker", "worker named":
-					block = &example{port: wire.WorkerPort, named: info == "worker named"}
+					block = &example{port: wire.WorkerPort, namesJobs: info == "worker named"}
 				case "":
 				default:
 					t.Errorf("line %d: a block of %q", i+1, info)
@@ -66,7 +66,7 @@ func protocolExamples(t *testing.T) (examples []example) {
 	return examples
 }
 
-func TestProtocolExamples(t *testing.T) {
+func TestProtocolExamplesAreValid(t *testing.T) {
 	golden := map[string]bool{} // direction, port and payload
 	for _, c := range allGolden(t) {
 		for _, port := range c.ports() {
@@ -98,9 +98,9 @@ func TestProtocolExamples(t *testing.T) {
 func checkExampleRequest(t *testing.T, ex example) {
 	d := wire.Decoder{DefaultType: "default"}
 	var r wire.Request
-	err := d.Decode([]byte(ex.payload), ex.port, ex.named, &r)
+	err := d.Decode([]byte(ex.payload), ex.port, ex.namesJobs, &r)
 	if err == nil {
-		checkRequestRoundTrip(t, &r, ex.port, ex.named)
+		checkRequestRoundTrip(t, &r, ex.port, ex.namesJobs)
 		return
 	}
 	reply := string(wire.AppendError(nil, err.Code, err.Reason, err.ID)[wire.HeaderLen:])
@@ -121,9 +121,9 @@ func checkExampleReply(t *testing.T, ex example) {
 	}
 }
 
-// TestProtocolErrorTable: the table of errors must name each code once, in the order of the
+// TestProtocolErrorTableMatchesCodes: the table of errors must name each code once, in the order of the
 // codes, with its reach.
-func TestProtocolErrorTable(t *testing.T) {
+func TestProtocolErrorTableMatchesCodes(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
 		t.Fatal(err)
@@ -134,16 +134,16 @@ func TestProtocolErrorTable(t *testing.T) {
 	if len(rows) != len(wire.Codes()) {
 		t.Fatalf("%d rows for %d codes", len(rows), len(wire.Codes()))
 	}
-	reaches := map[wire.Reach]string{wire.Reply: "stays", wire.ReplyMayClose: "may close", wire.ReplyAndClose: "closes"}
+	reaches := map[wire.ConnEffect]string{wire.StaysOpen: "stays", wire.MayClose: "may close", wire.Closes: "closes"}
 	for i, code := range wire.Codes() {
-		if rows[i][1] != code.String() || rows[i][2] != reaches[code.Reach()] {
-			t.Errorf("row %d is %v, want %v, %s", i+1, rows[i][1:], code, reaches[code.Reach()])
+		if rows[i][1] != code.String() || rows[i][2] != reaches[code.ConnEffect()] {
+			t.Errorf("row %d is %v, want %v, %s", i+1, rows[i][1:], code, reaches[code.ConnEffect()])
 		}
 	}
 }
 
 // Each link in the table of contents must have a target.
-func TestProtocolLinks(t *testing.T) {
+func TestProtocolLinksHaveTargets(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestProtocolLinks(t *testing.T) {
 }
 
 // The document and the code must give the same limits.
-func TestProtocolLimits(t *testing.T) {
+func TestProtocolLimitsMatchCode(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
 		t.Fatal(err)

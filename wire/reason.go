@@ -23,10 +23,10 @@ func quoteShort(raw []byte) string {
 	return strings.ToValidUTF8(string(raw[:end]), "\uFFFD") + "… (" + strconv.Itoa(len(raw)) + " bytes)"
 }
 
-func refuse(code Code, id []byte, format string, args ...any) *Error {
+func refusal(code Code, id []byte, format string, args ...any) *Error {
 	return &Error{Code: code, Reason: fmt.Sprintf(format, args...), ID: id}
 }
 
-func refuseMissing(v Verb, k Key, id []byte) *Error {
-	return refuse(MissingField, id, "%s needs %s", v, k)
+func missingKeyError(v Verb, k Key, id []byte) *Error {
+	return refusal(MissingField, id, "%s needs %s", v, k)
 }

@@ -120,21 +120,21 @@ type Request struct {
 	Body     []byte // the body of a submit, respond or progress, as verbatim JSON
 	Priority int64
 
-	DelayMS   int64 // 0 for none, like the other durations
-	TimeoutMS int64
-	BackoffMS int64
-	ExpiresMS int64
-	Retries   int // -1: absent
-	Detach    bool
-	NoAck     bool     // "ack":false
-	Progress  bool     // asks for progress frames; also of an attach
-	AgeMS     int64    // the job is ordered as if it had been submitted that long ago
-	KeepMS    int64    // how long the last frame is kept; 0 if the job is bound to its connection
-	Groups    [][]byte // canonical, all different; also of a change
-	Headers   []byte   // verbatim JSON object; nil: absent
+	DelayMS      int64 // 0 for none, like the other durations
+	TimeoutMS    int64
+	BackoffMS    int64
+	ExpiresMS    int64
+	Retries      int // -1: absent
+	Detach       bool
+	NoAck        bool     // "ack":false
+	WantProgress bool     // asks for progress frames; also of an attach
+	AgeMS        int64    // the job is ordered as if it had been submitted that long ago
+	KeepMS       int64    // how long the last frame is kept; 0 if the job is bound to its connection
+	Groups       [][]byte // canonical, all different; also of a change
+	Headers      []byte   // verbatim JSON object; nil: absent
 
-	Prefetch int  // the prefetch of a join; 0 if absent
-	Cancel   bool // a join asks for cancel frames
+	Prefetch    int  // the prefetch of a join; 0 if absent
+	WantCancels bool // a join asks for cancel frames
 	// Types replaces Type in a join of several types: names, and patterns in which *
 	// stands for any characters. Except has names and patterns of types that the worker does
 	// not serve. Both are canonical and without duplicates, or nil if absent.

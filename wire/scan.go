@@ -24,7 +24,7 @@ type span struct{ start, end uint32 }
 // are compared by value and case-sensitively; if a key occurs twice, the last one
 // counts.
 func (e *Envelope) Scan(payload []byte) *Error {
-	at, object := e.scan(payload)
+	at, object := e.scanMessage(payload)
 	if at < 0 {
 		return e.syntaxError(payload, ^at)
 	}
@@ -46,7 +46,7 @@ func CheckBody(key string, text []byte) *Error {
 		case flags&sawNonASCII == 0 || utf8.Valid(text):
 			return nil
 		default:
-			at = ^badUTF8(text)
+			at = ^firstInvalidUTF8(text)
 		}
 	}
 	err := e.syntaxError(text, ^at)
@@ -64,7 +64,7 @@ func (e *Envelope) Raw(payload []byte, k Key) []byte {
 	return payload[s.start:s.end:s.end]
 }
 
-func (e *Envelope) scan(p []byte) (at int, object bool) {
+func (e *Envelope) scanMessage(p []byte) (at int, object bool) {
 	e.present, e.escapedKeys, e.tooDeep = 0, 0, false
 	i := skipSpace(p, 0)
 	if i == len(p) {
@@ -83,7 +83,7 @@ func (e *Envelope) scan(p []byte) (at int, object bool) {
 		return ^i, object
 	}
 	if flags&sawNonASCII != 0 && !utf8.Valid(p) {
-		return ^badUTF8(p), object
+		return ^firstInvalidUTF8(p), object
 	}
 	return i, object
 }
@@ -274,8 +274,8 @@ func trimSpace(p []byte) []byte {
 	return p[i:end]
 }
 
-// badUTF8 returns the index of the first byte that is not UTF-8.
-func badUTF8(p []byte) int {
+// firstInvalidUTF8 returns the index of the first byte that is not UTF-8.
+func firstInvalidUTF8(p []byte) int {
 	for i := 0; i < len(p); {
 		r, n := utf8.DecodeRune(p[i:])
 		if r == utf8.RuneError && n == 1 {
@@ -295,7 +295,7 @@ func (e *Envelope) syntaxError(p []byte, at int) *Error {
 		reason = "nested deeper than " + strconv.Itoa(MaxDepth) + " levels " + byteAt
 	case at >= len(p):
 		reason = "json ends too early, after " + strconv.Itoa(len(p)) + " bytes"
-	case p[at] >= utf8.RuneSelf && badUTF8(p) == at:
+	case p[at] >= utf8.RuneSelf && firstInvalidUTF8(p) == at:
 		reason = "not utf-8 " + byteAt + ": " + strconv.QuoteToASCII(string(p[at:at+1]))
 	default:
 		reason = "not json " + byteAt + ": " + quoteShort(p[at:])

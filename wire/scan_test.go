@@ -112,9 +112,9 @@ func TestScanMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestScanDamagedMessages changes each byte of a message that uses the whole grammar,
+// TestScanOfDamagedMessagesMatchesJSON changes each byte of a message that uses the whole grammar,
 // and cuts it at each length.
-func TestScanDamagedMessages(t *testing.T) {
+func TestScanOfDamagedMessagesMatchesJSON(t *testing.T) {
 	message := []byte(` {"action":"submit" , "id":"\u00e9\\\"é","body":[1,-0.5e+3,true,false,null,{"":[{}]},"\ud83d\ude00漢字 and so on"],"\u0074ype":"x"}`)
 	var e wire.Envelope
 	step := 1
@@ -154,7 +154,7 @@ func TestScanStringsAtEveryOffset(t *testing.T) {
 	}
 }
 
-func TestScanDepth(t *testing.T) {
+func TestScanBoundsDepth(t *testing.T) {
 	var e wire.Envelope
 	for _, c := range []struct{ open, close string }{{"[", "]"}, {`{"a":`, "}"}, {`[{"a":`, "}]"}} {
 		perRepeat := depthOf([]byte(c.open + "1" + c.close))

@@ -10,8 +10,8 @@ import (
 // len(p).
 
 const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
+	ones     = 0x0101010101010101
+	highBits = 0x8080808080808080
 )
 
 // Bits for what skipString has seen. sawEscape says that the string has an escape. Any bit of
@@ -19,7 +19,7 @@ const (
 // it.
 const (
 	sawEscape   = 1
-	sawNonASCII = highs
+	sawNonASCII = highBits
 )
 
 // spaces holds a bit for each of the four characters that are white space in JSON.
@@ -43,7 +43,7 @@ func skipSpace(p []byte, i int) int {
 func stringStops(x uint64) uint64 {
 	low := (x ^ 0x02*ones) - 0x21*ones
 	backslash := (x ^ 0x5c*ones) - ones
-	return (low | backslash) &^ x & highs
+	return (low | backslash) &^ x & highBits
 }
 
 // skipString skips a string from index i, after the opening quote, and returns the index of the

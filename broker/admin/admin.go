@@ -29,46 +29,46 @@ type API struct {
 	// buildMu is held while a piece of a long answer or of a long change is made, but not while
 	// that piece is written. So all operators together use one processor and leave the others to
 	// jobs.
-	buildMu  sync.Mutex
-	snapshot snapshot
-	held     heldBytes
-	moments  moments.Ring
-	// streams are the open streams of events.
-	streams atomic.Int64
-	// submits bounds the bytes of jobs that are being received.
-	submits *semaphore.Weighted
+	buildMu     sync.Mutex
+	snapshot    snapshot
+	figureBytes figureBytes
+	moments     moments.Ring
+	// openStreams are the open streams of events.
+	openStreams atomic.Int64
+	// submitBytes bounds the bytes of jobs that are being received.
+	submitBytes *semaphore.Weighted
 }
 
-// heldBytes is the memory that rates of the last day and the snapshot of all types take, in
+// figureBytes is the memory that rates of the last day and the snapshot of all types take, in
 // bytes.
-type heldBytes struct{ rates, snapshot atomic.Int64 }
+type figureBytes struct{ rates, snapshot atomic.Int64 }
 
-func (h *heldBytes) total() int64 { return h.rates.Load() + h.snapshot.Load() }
+func (h *figureBytes) total() int64 { return h.rates.Load() + h.snapshot.Load() }
 
 // New returns the handler for the HTTP address of a broker.
 func New(srv *server.Server, log zerolog.Logger) *API {
 	opt := srv.Options()
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
-	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
+	a.submitBytes = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{srv: srv, held: &a.held}, collectors.NewGoCollector(),
+	reg.MustRegister(&collector{srv: srv, figureBytes: &a.figureBytes}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	a.mux.HandleFunc("GET /healthz", a.healthz)
 	a.mux.HandleFunc("GET /readyz", a.readyz)
-	a.mux.HandleFunc("GET /openapi.json", a.openapi)
+	a.mux.HandleFunc("GET /openapi.json", a.getOpenAPI)
 	for _, r := range routes {
-		a.mux.HandleFunc(r.pattern, a.authorized(r))
+		a.mux.HandleFunc(r.pattern, a.withAuthorization(r))
 	}
 	a.mux.HandleFunc("/v1/", a.notFound)
 	a.mux.HandleFunc("/", web.Site.ServeHTTP)
-	a.mux.HandleFunc("GET /{$}", a.index)
+	a.mux.HandleFunc("GET /{$}", a.getPage)
 	go a.recordMoments(srv.Done())
 	if srv.Options().Pprof {
-		a.mux.HandleFunc("GET /debug/pprof/", a.authorized(route{serve: withoutError(pprof.Index)}))
-		a.mux.HandleFunc("GET /debug/pprof/profile", a.authorized(route{serve: withoutError(pprof.Profile)}))
-		a.mux.HandleFunc("GET /debug/pprof/symbol", a.authorized(route{serve: withoutError(pprof.Symbol)}))
-		a.mux.HandleFunc("GET /debug/pprof/trace", a.authorized(route{serve: withoutError(pprof.Trace)}))
+		a.mux.HandleFunc("GET /debug/pprof/", a.withAuthorization(route{serve: withoutError(pprof.Index)}))
+		a.mux.HandleFunc("GET /debug/pprof/profile", a.withAuthorization(route{serve: withoutError(pprof.Profile)}))
+		a.mux.HandleFunc("GET /debug/pprof/symbol", a.withAuthorization(route{serve: withoutError(pprof.Symbol)}))
+		a.mux.HandleFunc("GET /debug/pprof/trace", a.withAuthorization(route{serve: withoutError(pprof.Trace)}))
 	}
 	return a
 }

@@ -20,20 +20,20 @@ const (
 	minReadTime  = 5 * time.Second
 )
 
-// slowWriter is a writer for a long answer. A client that does not read minReadBytes in time is
+// answerWriter is a writer for a long answer. A client that does not read minReadBytes in time is
 // disconnected.
-type slowWriter struct {
+type answerWriter struct {
 	http.ResponseWriter
 	ctl *http.ResponseController
 }
 
-func newSlowWriter(w http.ResponseWriter) slowWriter {
+func newAnswerWriter(w http.ResponseWriter) answerWriter {
 	writeHeader(w, http.StatusOK)
-	return slowWriter{w, http.NewResponseController(w)}
+	return answerWriter{w, http.NewResponseController(w)}
 }
 
 // Write implements io.Writer.
-func (w slowWriter) Write(p []byte) (n int, err error) {
+func (w answerWriter) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		// Without a connection, as in tests, there are no deadlines.
 		_ = w.ctl.SetWriteDeadline(time.Now().Add(minReadTime))
@@ -86,7 +86,7 @@ func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 // sendWith sends an object, indented, with one more key. It returns an error if the client
 // did not read all of it.
 func sendWith(w http.ResponseWriter, object []byte, key string, value []byte) error {
-	a := newSlowWriter(w)
+	a := newAnswerWriter(w)
 	for _, part := range [][]byte{object[:len(object)-len("\n}")], []byte(",\n  \"" + key + "\": "), value, []byte("\n}\n")} {
 		if _, err := a.Write(part); err != nil {
 			return err
@@ -97,9 +97,9 @@ func sendWith(w http.ResponseWriter, object []byte, key string, value []byte) er
 
 // array is an array of items within an answer, which is an indented object.
 type array struct {
-	buf   []byte
-	left  int // how many more bytes the answer may have
-	items int
+	buf       []byte
+	bytesLeft int // how many more bytes the answer may have
+	items     int
 }
 
 // begin appends the text that precedes the array and begins the array; close ends it.
@@ -122,7 +122,7 @@ func (a *array) add(v any) bool {
 	if a.items == 0 {
 		separator = separator[1:]
 	}
-	if a.left -= len(separator) + len(data); a.left < 0 || err != nil {
+	if a.bytesLeft -= len(separator) + len(data); a.bytesLeft < 0 || err != nil {
 		return false
 	}
 	a.items++
@@ -156,15 +156,15 @@ func (a *array) send(w io.Writer) error {
 // even with few items or no item. One query takes a tenth of a millisecond.
 const maxLooks = 1024
 
-// listing answers with the requested page of a listing. It gets the items from read, which returns
+// answerListing answers with the requested page of a listing. It gets the items from read, which returns
 // up to limit items, perhaps fewer, beginning at the position from, and the position after them,
 // or -1 at the end. The answer has that position under the given key.
-func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, read func(from, limit int) (items []T, next int)) error {
+func answerListing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, read func(from, limit int) (items []T, next int)) error {
 	from, limit, err := pageParams(r)
 	if err != nil {
 		return err
 	}
-	out, list := newSlowWriter(w), array{left: maxAnswer - minReadBytes}
+	out, list := newAnswerWriter(w), array{bytesLeft: maxAnswer - minReadBytes}
 	list.begin("{\n  \"items\": ")
 	full := false
 	for rounds := 0; from >= 0 && limit > 0 && rounds < maxLooks && !full && r.Context().Err() == nil; rounds++ {

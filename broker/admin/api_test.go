@@ -100,7 +100,7 @@ func (w *world) call(method, path, body string, want int, headers ...string) map
 	if resp.StatusCode != want {
 		w.t.Fatalf("%s %s: status %d, want %d: %s", method, path, resp.StatusCode, want, data)
 	}
-	w.check(r, path, resp, data)
+	w.checkDocumented(r, path, resp, data)
 	var out map[string]any
 	if err := json.Unmarshal(data, &out); err != nil {
 		w.t.Fatalf("%s %s: %v in %s", method, path, err, data)
@@ -111,7 +111,7 @@ func (w *world) call(method, path, body string, want int, headers ...string) map
 	return out
 }
 
-func (w *world) check(r *http.Request, path string, resp *http.Response, data []byte) {
+func (w *world) checkDocumented(r *http.Request, path string, resp *http.Response, data []byte) {
 	w.t.Helper()
 	plain, err := http.NewRequest(r.Method, path, nil)
 	if err != nil {
@@ -323,8 +323,8 @@ func (w *world) checkCovered() {
 	}
 }
 
-// TestServedRoutes compares the served routes with the described ones.
-func TestServedRoutes(t *testing.T) {
+// TestServedRoutesAreDescribed compares the served routes with the described ones.
+func TestServedRoutesAreDescribed(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
 	if err != nil {
 		t.Fatal(err)
@@ -409,8 +409,8 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestTypesFull: one type too many is refused like one job too many.
-func TestTypesFull(t *testing.T) {
+// TestOneTypeTooManyIsRefused: one type too many is refused like one job too many.
+func TestOneTypeTooManyIsRefused(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	w.call("PUT", "/v1/types/one", `{"fair":true}`, 200)
 	for path, body := range map[string]string{"": `{"fair":true}`, "/limits": `{"concurrency":1}`, "/pause": ""} {

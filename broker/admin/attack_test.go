@@ -17,8 +17,8 @@ import (
 	"gloom/broker"
 )
 
-// resident is this process' memory, in bytes, after a collection.
-func resident(t *testing.T) int64 {
+// residentBytes is this process' memory, in bytes, after a collection.
+func residentBytes(t *testing.T) int64 {
 	t.Helper()
 	debug.FreeOSMemory()
 	data, err := os.ReadFile("/proc/self/statm")
@@ -83,9 +83,9 @@ func TestBodiesVerbatim(t *testing.T) {
 	}
 }
 
-// TestLongListing: a listing that would be too long ends early and can be continued
+// TestLongListingCanBeContinued: a listing that would be too long ends early and can be continued
 // from there.
-func TestLongListing(t *testing.T) {
+func TestLongListingCanBeContinued(t *testing.T) {
 	const workers, each = 1000, 16
 	w := start(t, nil)
 	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("x", 1018), n) }
@@ -134,12 +134,12 @@ func TestLongListing(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswers: hundreds of clients that request much and read nothing do not block health
+// TestUnreadAnswersDoNotBlock: hundreds of clients that request much and read nothing do not block health
 // checks, cost little memory, and are disconnected.
-func TestUnreadAnswers(t *testing.T) {
+func TestUnreadAnswersDoNotBlock(t *testing.T) {
 	w := start(t, nil)
 	makeDeadLetter(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
-	before := resident(t)
+	before := residentBytes(t)
 	var unread []net.Conn
 	for range 300 {
 		c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
@@ -156,7 +156,7 @@ func TestUnreadAnswers(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz"} {
 		httpGet(t, w.url+path)
 	}
-	if grown := resident(t) - before; grown > 32<<20 {
+	if grown := residentBytes(t) - before; grown > 32<<20 {
 		t.Errorf("%d clients that do not read cost %d MiB", len(unread), grown>>20)
 	}
 	// The first clients were disconnected to make room for the last ones.
@@ -166,8 +166,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswer: a client that does not read is disconnected even if there is room.
-func TestUnreadAnswer(t *testing.T) {
+// TestUnreadingClientIsDisconnected: a client that does not read is disconnected even if there is room.
+func TestUnreadingClientIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
 	makeDeadLetter(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))

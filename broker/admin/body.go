@@ -26,9 +26,9 @@ func readBody(r *http.Request, keys ...string) (body, error) {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
+		return nil, apiError(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
 	case len(data) > maxBody:
-		return nil, fail(http.StatusRequestEntityTooLarge, "invalid_body", "the body has more than %d bytes", maxBody)
+		return nil, apiError(http.StatusRequestEntityTooLarge, "invalid_body", "the body has more than %d bytes", maxBody)
 	case len(data) == 0:
 		return nil, nil
 	}
@@ -38,11 +38,11 @@ func readBody(r *http.Request, keys ...string) (body, error) {
 // parseObject parses a JSON object that may have only these keys.
 func parseObject(data []byte, keys ...string) (body, error) {
 	if !utf8.Valid(data) {
-		return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
+		return nil, apiError(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
 	}
 	var b body
 	if err := json.Unmarshal(data, &b); err != nil || b == nil {
-		return nil, fail(http.StatusBadRequest, "invalid_body", "the body must be a JSON object, got %.64q", data)
+		return nil, apiError(http.StatusBadRequest, "invalid_body", "the body must be a JSON object, got %.64q", data)
 	}
 	for key, v := range b {
 		if !slices.Contains(keys, key) {
@@ -50,7 +50,7 @@ func parseObject(data []byte, keys ...string) (body, error) {
 			if len(keys) > 0 {
 				allowed = strings.Join(keys, ", ")
 			}
-			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, allowed)
+			return nil, apiError(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, allowed)
 		}
 		if string(v) == "null" && key != "body" {
 			delete(b, key)
@@ -68,11 +68,11 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 		return def, nil
 	}
 	if !wholeNumber.Match(v) {
-		return 0, invalid("invalid_type", key, v, "an integer from %d to %d", low, high)
+		return 0, invalidError("invalid_type", key, v, "an integer from %d to %d", low, high)
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil || n < low || n > high {
-		return 0, invalid("invalid_value", key, v, "an integer from %d to %d", low, high)
+		return 0, invalidError("invalid_value", key, v, "an integer from %d to %d", low, high)
 	}
 	return n, nil
 }
@@ -86,16 +86,16 @@ func (b body) rateAndBurst(minBurst int64) (rate float64, burst int64, err error
 			want = "a number above 0, at most %g"
 		}
 		if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
-			return 0, 0, invalid("invalid_type", "rate", v, want, float64(broker.MaxRate))
+			return 0, 0, invalidError("invalid_type", "rate", v, want, float64(broker.MaxRate))
 		}
 		rate, err = strconv.ParseFloat(string(v), 64)
 		if err != nil || rate < 0 || rate > broker.MaxRate || minBurst > 0 && rate == 0 {
-			return 0, 0, invalid("invalid_value", "rate", v, want, float64(broker.MaxRate))
+			return 0, 0, invalidError("invalid_value", "rate", v, want, float64(broker.MaxRate))
 		}
 	}
 	burst, err = b.integer("burst", minBurst, broker.MaxBurst, 0)
 	if err == nil && burst > 0 && rate == 0 {
-		err = fail(http.StatusBadRequest, "invalid_value", "burst needs a rate, got burst %d without one", burst)
+		err = apiError(http.StatusBadRequest, "invalid_value", "burst needs a rate, got burst %d without one", burst)
 	}
 	return rate, burst, err
 }
@@ -105,13 +105,13 @@ func (b body) boolean(key string) (bool, error) {
 	v, ok := b[key]
 	switch {
 	case !ok:
-		return false, fail(http.StatusBadRequest, "missing_field", "the body needs %s: true or false", key)
+		return false, apiError(http.StatusBadRequest, "missing_field", "the body needs %s: true or false", key)
 	case string(v) != "true" && string(v) != "false":
-		return false, invalid("invalid_type", key, v, "true or false")
+		return false, invalidError("invalid_type", key, v, "true or false")
 	}
 	return string(v) == "true", nil
 }
 
-func invalid(code, key string, v json.RawMessage, want string, args ...any) *api.Error {
-	return fail(http.StatusBadRequest, code, "%s must be "+want+", got %.64s", append(append([]any{key}, args...), v)...)
+func invalidError(code, key string, v json.RawMessage, want string, args ...any) *api.Error {
+	return apiError(http.StatusBadRequest, code, "%s must be "+want+", got %.64s", append(append([]any{key}, args...), v)...)
 }

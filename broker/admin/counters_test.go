@@ -39,7 +39,7 @@ func TestCountersMonotonic(t *testing.T) {
 				made = append(made, name)
 			}
 			id++
-			oneJob(w, id, name, r.IntN(2) == 0)
+			runJob(w, id, name, r.IntN(2) == 0)
 		}
 		_, f := scrape(t, w)
 		after := counters(f)
@@ -58,8 +58,8 @@ func TestCountersMonotonic(t *testing.T) {
 		}
 		for name, n := range want {
 			for _, got := range []float64{
-				value(f, "gloom_jobs_submitted_total", "type", name), value(f, "gloom_jobs_dispatched_total", "type", name),
-				value(f, "gloom_jobs_ended_total", "type", name), value(f, "gloom_wait_seconds", "type", name), value(f, "gloom_run_seconds", "type", name),
+				metricSum(f, "gloom_jobs_submitted_total", "type", name), metricSum(f, "gloom_jobs_dispatched_total", "type", name),
+				metricSum(f, "gloom_jobs_ended_total", "type", name), metricSum(f, "gloom_wait_seconds", "type", name), metricSum(f, "gloom_run_seconds", "type", name),
 			} {
 				if got != n {
 					t.Fatalf("%s counts %v jobs, want %v", name, got, n)
@@ -72,8 +72,8 @@ func TestCountersMonotonic(t *testing.T) {
 	}
 }
 
-// oneJob submits a job, runs it, and disconnects both peers.
-func oneJob(w *world, id int, name string, fails bool) {
+// runJob submits a job, runs it, and disconnects both peers.
+func runJob(w *world, id int, name string, fails bool) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()
 		b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, id), Type: []byte(name), Body: []byte("1"), Detach: true})

@@ -14,16 +14,16 @@ import (
 	"gloom/wire"
 )
 
-func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
+func apiDeadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
 		No: l.Number, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Reason(&l.Reason), Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
 
-func (a *API) findLetters(typ []byte, from, limit int, q *broker.LetterFilter) (found []*broker.DeadLetter, next int) {
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.DeadLetters(now, typ, from, limit, q) })
-	return found, next
+func (a *API) findLetters(typ []byte, from, limit int, q *broker.LetterFilter) (letters []*broker.DeadLetter, next int) {
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { letters, next = b.DeadLetters(now, typ, from, limit, q) })
+	return letters, next
 }
 
 // letterKeys are the keys of a filter of failed jobs.
@@ -45,11 +45,11 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
+	return answerListing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
 		found, next := a.findLetters(n, from, limit, q)
 		now := a.srv.Hub().Now()
 		for _, l := range found {
-			items = append(items, deadJob(l, now))
+			items = append(items, apiDeadJob(l, now))
 		}
 		return items, next
 	})
@@ -82,7 +82,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 			a.withBuildLock(func() { found, from = a.findLetters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
 				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
-					out.Items = append(out.Items, deadJob(l, h.Now()))
+					out.Items = append(out.Items, apiDeadJob(l, h.Now()))
 				}
 			}
 		}
@@ -120,7 +120,7 @@ func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err e
 }
 
 func noLetterError(id []byte) error {
-	return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+	return apiError(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
 }
 
 // getDeadJob shows the failed job that a retry would resubmit, with its body.
@@ -129,7 +129,7 @@ func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return replyWith(w, deadJob(l, a.srv.Hub().Now()), "body", l.Body)
+	return replyWith(w, apiDeadJob(l, a.srv.Hub().Now()), "body", l.Body)
 }
 
 func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
@@ -151,7 +151,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return noLetterError(l.ID)
 	default:
-		return fail(http.StatusConflict, "refused", "%s", wording.Reason(&reason))
+		return apiError(http.StatusConflict, "refused", "%s", wording.Reason(&reason))
 	}
 	id := wire.Value(l.ID)
 	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", peerOf(r)).Msg("an operator retried a failed job")

@@ -27,18 +27,18 @@ func (t timeline) at(clock int64) string {
 	return t.zero.Add(time.Duration(clock)).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-func (a *API) runsOf(t timeline, runs []broker.RunInfo) (out []api.Run) {
+func (a *API) apiRuns(t timeline, runs []broker.RunInfo) (out []api.Run) {
 	for i := range runs {
 		x := &runs[i]
 		out = append(out, api.Run{
-			N: x.Run, Worker: a.peer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
+			N: x.Run, Worker: a.apiPeer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
 			Outcome: x.EndKind.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
 		})
 	}
 	return out
 }
 
-func endOf(t timeline, x *broker.EndedInfo) api.End {
+func apiEnd(t timeline, x *broker.EndedInfo) api.End {
 	e := api.End{
 		SubmittedAt: t.at(x.Submitted), EndedAt: t.at(x.Ended), WaitedMS: (x.Ended - x.Submitted) / 1e6,
 		Size: x.Size, AnswerSize: x.AnswerSize,
@@ -50,10 +50,10 @@ func endOf(t timeline, x *broker.EndedInfo) api.End {
 	return e
 }
 
-func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
+func (a *API) apiEnded(t timeline, x *broker.EndedInfo) api.Ended {
 	return api.Ended{
-		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: stringsOf(x.Groups), Submitter: a.peer(x.Submitter, ""),
-		Outcome: x.EndKind.String(), Reason: wording.Reason(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
+		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: stringsOf(x.Groups), Submitter: a.apiPeer(x.Submitter, ""),
+		Outcome: x.EndKind.String(), Reason: wording.Reason(&x.Reason), Attempts: x.Attempts, End: apiEnd(t, x),
 	}
 }
 
@@ -61,10 +61,10 @@ func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error) {
 	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, IDPart: q.ID, Submitter: q.Submitter, Worker: q.Worker, EndKind: v.Get("outcome")}
 	if out.EndKind != "" && !slices.Contains(broker.JobEnds, out.EndKind) {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobEnds, ", "), out.EndKind)
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobEnds, ", "), out.EndKind)
 	}
 	if v.Get("older") != "" {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "older is not for ended jobs; since bounds how long ago they ended")
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "older is not for ended jobs; since bounds how long ago they ended")
 	}
 	since := v.Get("since")
 	if since == "" {
@@ -77,7 +77,7 @@ func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error)
 	} else if ms, err := strconv.ParseInt(since, 10, 64); err == nil && ms > 0 && ms <= wire.MaxDurationMS {
 		out.MaxTimeSinceEnd = time.Duration(ms) * time.Millisecond
 	} else {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "since must be an RFC 3339 time, a duration such as 3h, or milliseconds, got %.64q", since)
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "since must be an RFC 3339 time, a duration such as 3h, or milliseconds, got %.64q", since)
 	}
 	return out, nil
 }
@@ -85,7 +85,7 @@ func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error)
 // listEnded lists the jobs that have ended, the latest end first.
 func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedFilter) error {
 	first := true
-	return listing(a, w, r, "cursor", func(from, limit int) (items []api.Ended, next int) {
+	return answerListing(a, w, r, "cursor", func(from, limit int) (items []api.Ended, next int) {
 		var found []broker.EndedInfo
 		var t timeline
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
@@ -97,7 +97,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 			t, next = timelineAt(now), int(after)
 		})
 		for i := range found {
-			items = append(items, a.endedOf(t, &found[i]))
+			items = append(items, a.apiEnded(t, &found[i]))
 		}
 		return items, next
 	})
@@ -133,5 +133,5 @@ func (a *API) forgottenError(id []byte) error {
 	case complete:
 		reach = fmt.Sprintf("the history reaches back to the start of the broker, %v ago", time.Since(a.srv.Started()).Round(time.Second))
 	}
-	return fail(http.StatusNotFound, "unknown_job", "no job with the id %.64q is waiting, running or in the history; %s", wire.Value(id), reach)
+	return apiError(http.StatusNotFound, "unknown_job", "no job with the id %.64q is waiting, running or in the history; %s", wire.Value(id), reach)
 }

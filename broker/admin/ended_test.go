@@ -17,7 +17,7 @@ func TestEndedJobsAreListed(t *testing.T) {
 	release := make(chan struct{})
 	close(release)
 	before := time.Now().Add(-time.Millisecond)
-	w.worker("run", release)
+	w.addWorker("run", release)
 	for i := range 5 {
 		id := fmt.Sprint("r", i)
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"run","id":%q,"body":"four","groups":["g%d"],"keep_ms":%d}`, id, i%2, i/4*60000), 202)
@@ -90,12 +90,12 @@ func TestEndedJobsAreListed(t *testing.T) {
 	}
 }
 
-// TestNoHistory: without a history, only ended jobs whose outcome is kept are listed.
-func TestNoHistory(t *testing.T) {
+// TestWithoutHistoryOnlyOutcomesAreListed: without a history, only ended jobs whose outcome is kept are listed.
+func TestWithoutHistoryOnlyOutcomesAreListed(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.History = 0 })
 	release := make(chan struct{})
 	close(release)
-	w.worker("run", release)
+	w.addWorker("run", release)
 	w.call("POST", "/v1/jobs", `{"type":"run","id":"kept","body":1,"keep_ms":60000}`, 202)
 	eventually(t, "its outcome is kept", func() bool { return slices.Equal(w.ids("/v1/jobs?state=ended"), []string{"kept"}) })
 	if x := w.call("GET", "/v1/jobs/kept", "", 200); x["outcome"] != "answered" || x["ended_at"] != nil {
@@ -107,12 +107,12 @@ func TestNoHistory(t *testing.T) {
 	w.call("GET", "/v1/jobs?state=ended&outcome=failed", "", 400)
 }
 
-// TestRatesOfLastHours requests the rates of the last hours, of all types and of one.
-func TestRatesOfLastHours(t *testing.T) {
+// TestRatesOfLastHoursAreServed requests the rates of the last hours, of all types and of one.
+func TestRatesOfLastHoursAreServed(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
 	close(release)
-	w.worker("run", release)
+	w.addWorker("run", release)
 	for i := range 3 {
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"run","id":"r%d","body":1}`, i), 202)
 	}

@@ -27,8 +27,8 @@ const (
 	eventPeriod = time.Second
 )
 
-// encodeLook returns the part of a snapshot that events carry, as JSON.
-func (a *API) encodeLook(snap *snapshot) []byte {
+// encodeSnapshot returns the part of a snapshot that events carry, as JSON.
+func (a *API) encodeSnapshot(snap *snapshot) []byte {
 	if !snap.takenAt.Equal(snap.encodedAt) {
 		v := api.Look{
 			Draining: a.srv.Draining(), Types: len(snap.rows), Dead: snap.total.Dead,
@@ -44,9 +44,9 @@ func (a *API) encodeLook(snap *snapshot) []byte {
 		})
 		m := a.srv.Hub().Memory()
 		v.Conns = a.srv.Counts().Conns
-		v.MemoryBytes += m.Total() + a.held.total()
+		v.MemoryBytes += m.Total() + a.figureBytes.total()
 		v.UnreadBytes = m.Unread
-		v.FailedHour = snap.day.total.short.failed(int(time.Hour/time.Minute), snap.day.total)
+		v.FailedHour = snap.dayRates.total.shortSteps.failedJobs(int(time.Hour/time.Minute), snap.dayRates.total)
 		v.Findings = snap.findings.List(finding.Query{Fold: true}, topFindings)
 		for _, x := range snap.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
@@ -62,9 +62,9 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	// A quarter of the connections is left for other requests: beyond --max-http-conns the
 	// connections with the longest requests are closed, and those are the streams.
 	limit := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
-	defer a.streams.Add(-1)
-	if a.streams.Add(1) > limit {
-		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, and no more are allowed (three quarters of --max-http-conns)", limit)
+	defer a.openStreams.Add(-1)
+	if a.openStreams.Add(1) > limit {
+		return apiError(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, and no more are allowed (three quarters of --max-http-conns)", limit)
 	}
 	ctl := http.NewResponseController(w)
 	_ = ctl.SetReadDeadline(time.Time{}) // the server's deadline is for a short answer
@@ -86,12 +86,12 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case <-a.srv.HTTPEnds():
 		case <-tick.C:
 		}
-	} else if history, _ := json.Marshal(a.recentMoments()); !send(w, ctl, "history", history) {
+	} else if history, _ := json.Marshal(a.recentMoments()); !sendEvent(w, ctl, "history", history) {
 		return nil
 	}
 	for {
 		var data []byte
-		a.withSnapshot(func(w *snapshot) { data = a.encodeLook(w) })
+		a.withSnapshot(func(w *snapshot) { data = a.encodeSnapshot(w) })
 		if time.Since(judged) >= keepAlivePeriod {
 			if _, err := a.checkAccess(r); err != nil {
 				return nil // the client's token was revoked
@@ -99,7 +99,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 			judged = time.Now()
 		}
 		if time.Since(sent) >= keepAlivePeriod || !bytes.Equal(data, last) {
-			if !send(w, ctl, "look", data) {
+			if !sendEvent(w, ctl, "look", data) {
 				return nil
 			}
 			last, sent = data, time.Now()
@@ -114,7 +114,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-func send(w http.ResponseWriter, ctl *http.ResponseController, event string, data []byte) bool {
+func sendEvent(w http.ResponseWriter, ctl *http.ResponseController, event string, data []byte) bool {
 	_ = ctl.SetWriteDeadline(time.Now().Add(minReadTime))
 	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data)
 	return err == nil && ctl.Flush() == nil
@@ -128,11 +128,11 @@ func (a *API) getSortedTypes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	o := order{filter: strings.ToLower(q.Get("filter"))}
+	o := typeOrder{filter: strings.ToLower(q.Get("filter"))}
 	o.key, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
 	o.key = cmp.Or(o.key, "type")
-	if orders[o.key] == nil {
-		return fail(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, q.Get("sort"))
+	if typeOrders[o.key] == nil {
+		return apiError(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, q.Get("sort"))
 	}
 	out, count := api.TypeList{}, 0
 	out.Items, out.Count = []api.Type{}, &count

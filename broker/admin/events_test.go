@@ -69,8 +69,8 @@ func (s *stream) next(name string, v any) {
 	}
 }
 
-// TestEventsHead: a HEAD request gets headers and no stream.
-func TestEventsHead(t *testing.T) {
+// TestHeadOfEventsHasNoStream: a HEAD request gets headers and no stream.
+func TestHeadOfEventsHasNoStream(t *testing.T) {
 	w := start(t, nil)
 	host := strings.TrimPrefix(w.url, "http://")
 	c, err := net.Dial("tcp", host)
@@ -135,9 +135,9 @@ func TestEventStreamShowsChanges(t *testing.T) {
 	}
 }
 
-// TestEventsRefused: the number of streams is limited, and a client without a token
+// TestStreamsAreLimited: the number of streams is limited, and a client without a token
 // gets none.
-func TestEventsRefused(t *testing.T) {
+func TestStreamsAreLimited(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
@@ -175,9 +175,9 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
-// TestEventsRevoked: a stream ends with its token, even if there is always something to
+// TestStreamEndsWithToken: a stream ends with its token, even if there is always something to
 // send.
-func TestEventsRevoked(t *testing.T) {
+func TestStreamEndsWithToken(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("good watch\nhook submit\n"), 0o600); err != nil {
@@ -210,8 +210,8 @@ func TestEventsRevoked(t *testing.T) {
 	t.Error("the stream of a token that was removed goes on")
 }
 
-// TestSortedTypes asks for types in each order, page by page.
-func TestSortedTypes(t *testing.T) {
+// TestTypesAreSorted asks for types in each order, page by page.
+func TestTypesAreSorted(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
@@ -281,9 +281,9 @@ func TestSortedTypes(t *testing.T) {
 	}
 }
 
-// TestFirstSnapshot: a new viewer gets findings about conditions that have lasted for some
+// TestNewViewerGetsFindings: a new viewer gets findings about conditions that have lasted for some
 // time.
-func TestFirstSnapshot(t *testing.T) {
+func TestNewViewerGetsFindings(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"mail","id":"a","body":1}`, 202)
@@ -303,8 +303,8 @@ func TestFirstSnapshot(t *testing.T) {
 	}
 }
 
-// TestEventsEnd: an open stream does not keep a broker from stopping, and is closed properly.
-func TestEventsEnd(t *testing.T) {
+// TestStreamDoesNotDelayStop: an open stream does not keep a broker from stopping, and is closed properly.
+func TestStreamDoesNotDelayStop(t *testing.T) {
 	w := start(t, nil)
 	s, _ := w.openEvents(t.Context())
 	stopped := make(chan error, 1)

@@ -43,7 +43,7 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 func (a *API) updateFindings(snap *snapshot) {
 	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
 	b := findings.Broker{
-		Now: snap.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
+		Now: snap.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.LagForFindings),
 		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, RefusedConns: n.RefusedConns,
 		AcceptErrors: n.AcceptErrors,
 		MaxTypeJobs:  int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
@@ -53,8 +53,8 @@ func (a *API) updateFindings(snap *snapshot) {
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Health()
 		b.Fleet = &findings.Fleet{
-			Away: x.Away, Why: x.Why, Since: x.Since, NameTaken: x.NameTaken, BrokersUp: x.Up, LostBrokers: x.Lost, OtherVersions: x.Foreign,
-			LostServing: func(typ string) []string { return f.Lost(wire.Canonical(nil, typ)) },
+			Away: x.Away, Why: x.Why, Since: x.Since, NameTaken: x.NameTaken, BrokersUp: x.UpBrokers, LostBrokers: x.LostBrokers, OtherVersions: x.OtherVersions,
+			LostServing: func(typ string) []string { return f.LostBrokers(wire.Canonical(nil, typ)) },
 		}
 	}
 	var jobs, bytes, types, groups, dead, memory int64
@@ -71,8 +71,8 @@ func (a *API) updateFindings(snap *snapshot) {
 		{Name: "max-types", Used: types, Max: int64(opt.MaxTypes)},
 		{Name: "max-groups", Used: groups, Max: int64(opt.MaxGroups)},
 		{Name: "max-conns", Used: n.Conns, Max: int64(a.srv.MaxConns())},
-		{Name: "max-memory", Used: memory + m.Total() + a.held.total(), Max: opt.MaxMemory, Bytes: true},
-		{Name: "max-inbound", Used: n.Inbound, Max: opt.MaxInbound, Bytes: true},
+		{Name: "max-memory", Used: memory + m.Total() + a.figureBytes.total(), Max: opt.MaxMemory, Bytes: true},
+		{Name: "max-inbound", Used: n.InboundBytes, Max: opt.MaxInbound, Bytes: true},
 		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, Bytes: true},
 		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, RefusesNothing: true},
 	}
@@ -84,7 +84,7 @@ func (a *API) updateFindings(snap *snapshot) {
 		l := broker.GroupLook{Limit: maxSuspectGroups, Shut: true}
 		a.lookGroups(&l)
 		for _, g := range l.Infos(nil) {
-			b.Groups = append(b.Groups, groupOf(&g))
+			b.Groups = append(b.Groups, apiGroup(&g))
 		}
 	}
 	b.Clients = a.clientsNearLimit(&b, m.Unread, jobs, bytes)
@@ -112,7 +112,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	h := a.srv.Hub()
 	clients := map[broker.Peer]*findings.Client{}
 	client := func(p broker.Peer) *findings.Client {
-		if c := h.Find(p); c != nil && (clients[p] != nil || len(clients) < maxSuspectClients) {
+		if c := h.FindConn(p); c != nil && (clients[p] != nil || len(clients) < maxSuspectClients) {
 			if clients[p] == nil {
 				clients[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port == wire.WorkerPort}
 			}

@@ -28,7 +28,7 @@ type stage struct {
 	undo []func()
 }
 
-func (s *stage) typed(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
+func (s *stage) withType(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
 
 // peer is a client that sends frames, and reads answers only on demand.
 type peer struct {
@@ -66,7 +66,7 @@ func (p *peer) send(format string, args ...any) *peer {
 
 // try sends a frame, like send, but returns an error if the connection is lost.
 func (p *peer) try(format string, args ...any) error {
-	_, err := p.Write(frame(p.s.typed(format), args...))
+	_, err := p.Write(frame(p.s.withType(format), args...))
 	return err
 }
 
@@ -74,18 +74,18 @@ func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
 // addWorker adds a worker whose join has these keys, and which answers no jobs.
 func (s *stage) addWorker(join string) *peer {
-	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.typed(join))
+	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.withType(join))
 }
 
 // addAnsweringWorker adds a worker that joins with these keys and gives each job the same answer.
-func (s *stage) addAnsweringWorker(join, answer string) { s.working(join, answer, 0) }
+func (s *stage) addAnsweringWorker(join, answer string) { s.addSlowWorker(join, answer, 0) }
 
-// working is like answering, but the worker answers after the given time.
-func (s *stage) working(join, answer string, d time.Duration) {
-	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.typed(join))
+// addSlowWorker is like addAnsweringWorker, but the worker answers after the given time.
+func (s *stage) addSlowWorker(join, answer string, d time.Duration) {
+	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.withType(join))
 	go c.onEach(`"action":"job"`, func(string) []byte {
 		time.Sleep(d)
-		return frame("%s", s.typed(answer))
+		return frame("%s", s.withType(answer))
 	})
 }
 
@@ -95,7 +95,7 @@ func (s *stage) keepQueued(n int, typ, fields string) {
 	c, i := s.dial(s.srv.SubmitAddr(), false), 0
 	job := func(string) []byte {
 		i++
-		return frame(`{"action":"submit","id":"%s-%d","type":"%s","body":%s,"ack":false%s}`, c.LocalAddr(), i, s.typed(typ), body100, fields)
+		return frame(`{"action":"submit","id":"%s-%d","type":"%s","body":%s,"ack":false%s}`, c.LocalAddr(), i, s.withType(typ), body100, fields)
 	}
 	for range n {
 		_, _ = c.Write(job(""))
@@ -133,7 +133,7 @@ func readFrame(r io.Reader) (string, error) {
 func (s *stage) addJobs(n int, fields string) *peer {
 	p := s.submitter()
 	for i := range n {
-		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.typed(fields))
+		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.withType(fields))
 	}
 	return p
 }
@@ -168,14 +168,14 @@ func (s *stage) putJSON(path, body string) {
 	case strings.HasSuffix(path, "drain"):
 		status = 202
 	}
-	s.call(method, s.typed(path), body, status)
+	s.call(method, s.withType(path), body, status)
 }
 
 // awaitRun waits until the only job of a type runs.
 func (s *stage) awaitRun(typ string) {
 	s.t.Helper()
 	eventually(s.t, "it runs", func() bool {
-		return s.call("GET", s.typed("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.typed("/v1/types/"+typ), "", 200)["running"] == 1.0
+		return s.call("GET", s.withType("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.withType("/v1/types/"+typ), "", 200)["running"] == 1.0
 	})
 }
 
@@ -192,7 +192,7 @@ func (s *stage) findings() api.Findings {
 	return f
 }
 
-func (s *stage) found(cause, subject string) *api.Finding {
+func (s *stage) finding(cause, subject string) *api.Finding {
 	name, flag, _ := strings.Cut(cause, " ")
 	for _, f := range s.findings().Items {
 		if f.Cause == name && f.Limit == flag && (subject == "" || f.Subject == subject) {
@@ -236,7 +236,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			s.putJSON("/v1/types/TYP/pause", "{}")
 			s.addWorker(`"type":"TYP"`)
 			s.addJobs(3, "")
-			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/types/TYP/resume"), "{}", 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/types/TYP/resume"), "{}", 200) })
 		}},
 		{"concurrency of the type", "type_concurrency", "TYP", nil, func(s *stage) {
 			s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
@@ -273,7 +273,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		{"all left", "no_worker", "TYP", nil, func(s *stage) {
 			s.addWorker(`"type":"TYP"`).send(`{"action":"leave"}`)
 			eventually(s.t, "it has left", func() bool { // otherwise this worker would get a job
-				items := s.call("GET", s.typed("/v1/workers?type=TYP"), "", 200)["items"].([]any)
+				items := s.call("GET", s.withType("/v1/workers?type=TYP"), "", 200)["items"].([]any)
 				return len(items) == 1 && items[0].(map[string]any)["left"] == true
 			})
 			s.addJobs(2, "")
@@ -310,7 +310,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = c.Write(frame("%s", s.typed(`{"action":"join","type":"TYP"}`)))
+				_, _ = c.Write(frame("%s", s.withType(`{"action":"join","type":"TYP"}`)))
 				_, _ = readFrame(c)
 				_, _ = readFrame(c)
 				_ = c.Close()
@@ -323,7 +323,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 		}},
 		{"given back", "given_back", "TYP", nil, func(s *stage) {
-			s.working(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
+			s.addSlowWorker(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
 			s.addJobs(1, "")
 		}},
 		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *stage) { s.addJobs(18, "") }},
@@ -365,12 +365,12 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		{"failed jobs kept", "limit dead-letters", "TYP", func(o *settings.Options) { o.DeadLetters = 10 }, func(s *stage) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.addJobs(10, "")
-			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
-			s.undo = append(s.undo, func() { s.call("POST", s.typed("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"memory", "limit max-memory", "broker", func(o *settings.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
 			p := s.submitter()
@@ -388,7 +388,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
 		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
-			s.working(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
+			s.addSlowWorker(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
 			s.keepQueued(20, "TYP", `,"priority":1`)
 			s.keepQueued(1, "TYP", "")
 		}},
@@ -421,7 +421,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}
 		s := &stage{world: on, typ: fmt.Sprintf("t%d", i), startedAt: time.Now()}
 		c.stage(s)
-		stages = append(stages, staged{s, c.name, c.cause, s.typed(c.subject)})
+		stages = append(stages, staged{s, c.name, c.cause, s.withType(c.subject)})
 	}
 	// await waits until done is true of every stage, and logs how long that took.
 	await := func(name string, done func(c *staged) bool) {
@@ -445,7 +445,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		})
 	}
 	await("found", func(c *staged) bool {
-		f := c.found(c.cause, c.subject)
+		f := c.finding(c.cause, c.subject)
 		if f == nil {
 			return false
 		}
@@ -462,17 +462,17 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}
 	}
 	stages = slices.DeleteFunc(stages, func(c staged) bool { return c.cause == "draining" }) // for good
-	await("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
+	await("gone", func(c *staged) bool { return c.finding(c.cause, c.subject) == nil })
 }
 
-// TestFindingsLast: a type whose runs all fail is still reported between two failures, with
+// TestFailuresAreReportedBetweenRuns: a type whose runs all fail is still reported between two failures, with
 // their reason.
-func TestFindingsLast(t *testing.T) {
+func TestFailuresAreReportedBetweenRuns(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
 	s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 	s.addJobs(3, "")
-	reported := func() bool { return s.found("failing", "t") != nil && s.found("same_reason", "t") != nil }
+	reported := func() bool { return s.finding("failing", "t") != nil && s.finding("same_reason", "t") != nil }
 	eventually(t, "it is told", reported)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if !reported() {
@@ -481,9 +481,9 @@ func TestFindingsLast(t *testing.T) {
 	}
 }
 
-// TestNoFindings: a busy, healthy broker has no findings. On an overloaded machine, findings
+// TestHealthyBrokerHasNoFindings: a busy, healthy broker has no findings. On an overloaded machine, findings
 // about short conditions are ignored, unless the test's duration is set by a flag.
-func TestNoFindings(t *testing.T) {
+func TestHealthyBrokerHasNoFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil)}
 	s.putJSON("/v1/types/t1", `{"fair":true}`)
@@ -510,9 +510,9 @@ func TestNoFindings(t *testing.T) {
 	}
 }
 
-// TestFindingsInTime: a paused type with a job is reported two seconds later, even if
+// TestPausedTypeIsReportedInTime: a paused type with a job is reported two seconds later, even if
 // requests in the meantime kept the broker from taking snapshots on its own.
-func TestFindingsInTime(t *testing.T) {
+func TestPausedTypeIsReportedInTime(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -526,7 +526,7 @@ func TestFindingsInTime(t *testing.T) {
 			time.Sleep(600 * time.Millisecond)
 			s.findings()
 			time.Sleep(time.Until(began.Add(2 * time.Second)))
-			if s.found("paused", "t") == nil {
+			if s.finding("paused", "t") == nil {
 				t.Errorf("number %d: not told after %v", i, time.Since(began))
 			}
 		})
@@ -534,9 +534,9 @@ func TestFindingsInTime(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWorkersLost: a job that lost several workers is reported by its id, and not among
+// TestLostWorkersAreReported: a job that lost several workers is reported by its id, and not among
 // its type's failed jobs.
-func TestWorkersLost(t *testing.T) {
+func TestLostWorkersAreReported(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
 	s.submitter().send(`{"action":"submit","id":"killer","type":"TYP","body":1,"retries":100}`)
@@ -552,27 +552,27 @@ func TestWorkersLost(t *testing.T) {
 	}
 	s.dial(s.srv.WorkerAddr(), true).send(`{"action":"join","type":"TYP"}`)
 	eventually(t, "it is told", func() bool {
-		f := s.found("workers_lost", "t")
+		f := s.finding("workers_lost", "t")
 		return f != nil && strings.HasPrefix(f.Finding, `12 workers were lost while they ran its job "killer"`)
 	})
-	if f := s.found("failing", "t"); f != nil {
+	if f := s.finding("failing", "t"); f != nil {
 		t.Errorf("told, too: %+v", f)
 	}
 }
 
-// TestFindingsAfterChange: after an operator's change, the state before it is not
+// TestChangeEndsFindings: after an operator's change, the state before it is not
 // reported.
-func TestFindingsAfterChange(t *testing.T) {
+func TestChangeEndsFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
 	s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
 	s.addWorker(`"type":"TYP"`)
 	s.addWorker(`"type":"TYP"`)
 	s.addJobs(3, "")
-	eventually(t, "it is told", func() bool { return s.found("type_concurrency", "t") != nil })
+	eventually(t, "it is told", func() bool { return s.finding("type_concurrency", "t") != nil })
 	s.findings()
 	s.putJSON("/v1/types/TYP/limits", `{}`)
-	if f := s.found("type_concurrency", "t"); f != nil {
+	if f := s.finding("type_concurrency", "t"); f != nil {
 		t.Errorf("still told: %+v", f)
 	}
 }

@@ -16,9 +16,9 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 		x := f.Info()
 		out = api.Fleet{
 			Member: true, Name: x.Name, Epoch: formatEpoch(x.Epoch), Alone: x.NameTaken,
-			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL, Reason: x.Away},
+			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL, Reason: x.AwayReason},
 			Lent: x.Stats.Lent, Borrowed: x.Stats.Borrowed, Lends: x.Stats.Lends, Borrows: x.Stats.Borrows,
-			Returned: x.Stats.Returned, Lost: x.Stats.Lost, Late: x.Stats.Late, Brokers: []api.FleetBroker{},
+			Returned: x.Stats.ReturnedJobs, Lost: x.Stats.LostJobs, Late: x.Stats.LateResults, Brokers: []api.FleetBroker{},
 		}
 		for _, p := range x.Peers {
 			b := api.FleetBroker{
@@ -66,11 +66,11 @@ func (c *collector) collectFleet(m metrics) {
 	m.gauge("fleet_borrowed", "Jobs of other brokers that run here now.", float64(s.Borrowed))
 	m.count("fleet_lends_total", "Jobs lent to other brokers.", s.Lends)
 	m.count("fleet_borrows_total", "Jobs borrowed from other brokers.", s.Borrows)
-	m.count("fleet_returned_total", "Lent jobs that came back without having run.", s.Returned)
-	m.count("fleet_lost_total", "Lent jobs whose borrower was lost.", s.Lost)
-	m.count("fleet_late_total", "Results that arrived after their loan had ended.", s.Late)
-	m.count("fleet_gaps_total", "How often messages from another broker were missing and were requested again.", s.Gaps)
-	m.count("fleet_garbage_total", "Messages that could not be read.", s.Garbage)
+	m.count("fleet_returned_total", "Lent jobs that came back without having run.", s.ReturnedJobs)
+	m.count("fleet_lost_total", "Lent jobs whose borrower was lost.", s.LostJobs)
+	m.count("fleet_late_total", "Results that arrived after their loan had ended.", s.LateResults)
+	m.count("fleet_gaps_total", "How often messages from another broker were missing and were requested again.", s.MissedMessages)
+	m.count("fleet_garbage_total", "Messages that could not be read.", s.UnreadableMessages)
 	m.gauge("fleet_wants", "Sets of types that other brokers have idle workers for, up to 100 per broker.", float64(wants))
 	for direction, n := range map[string]uint64{"in": x.MessagesIn, "out": x.MessagesOut} {
 		m.count("fleet_messages_total", "Messages on NATS, by direction.", n, "direction", direction)

@@ -45,10 +45,10 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 		reply(w, http.StatusOK, out)
 		return nil
 	case f.Waiting+f.Letters+f.Outcomes > 0:
-		return fail(http.StatusConflict, "in_use", "type %.64q is in use again: %s; discarded until then: %d waiting jobs, %d dead letters, %d kept outcomes",
+		return apiError(http.StatusConflict, "in_use", "type %.64q is in use again: %s; discarded until then: %d waiting jobs, %d dead letters, %d kept outcomes",
 			out.Type, why, f.Waiting, f.Letters, f.Outcomes)
 	case f.Use.Discardable() && !discard:
-		return fail(http.StatusConflict, "not_empty", "type %.64q is in use: %s; ?jobs=true discards what it holds", out.Type, why)
+		return apiError(http.StatusConflict, "not_empty", "type %.64q is in use: %s; ?jobs=true discards what it holds", out.Type, why)
 	}
-	return fail(http.StatusConflict, "in_use", "type %.64q is in use: %s", out.Type, why)
+	return apiError(http.StatusConflict, "in_use", "type %.64q is in use: %s", out.Type, why)
 }

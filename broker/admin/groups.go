@@ -24,10 +24,10 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
-			return fail(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
+			return apiError(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
 		}
 		if limit = n; recent && n > maxListedGroups {
-			return fail(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", maxListedGroups, v)
+			return apiError(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", maxListedGroups, v)
 		}
 	}
 	var typ []byte
@@ -40,7 +40,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		var seen groupsSnapshot
 		a.withSnapshot(func(w *snapshot) { seen, recent = w.groupsOf(a, string(typ)) })
 		if recent {
-			if out := newSlowWriter(w); limit >= len(seen.groups) {
+			if out := newAnswerWriter(w); limit >= len(seen.groups) {
 				_, _ = out.Write(seen.encoded)
 			} else {
 				_ = a.writeGroups(out, typ == nil, seen.groups[:limit])
@@ -53,32 +53,32 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		l.Types = [][]byte{typ}
 	}
 	a.lookGroups(&l)
-	_ = a.writeGroups(newSlowWriter(w), typ == nil, l.Infos(typ))
+	_ = a.writeGroups(newAnswerWriter(w), typ == nil, l.Infos(typ))
 	return nil
 }
 
 // writeGroups sends groups, after all rules if rules is true. It returns an error if the client
 // has gone.
 func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
-	list, head := array{left: maxAnswer - minReadBytes}, "{\n  \"groups\": "
+	list, head := array{bytesLeft: maxAnswer - minReadBytes}, "{\n  \"groups\": "
 	if rules {
 		rules := a.srv.Limits().Rules()
 		list.begin("{\n  \"rules\": ")
-		if err := list.fill(out, len(rules), func(i int) any { return ruleOf(rules[i]) }); err != nil {
+		if err := list.fill(out, len(rules), func(i int) any { return apiRule(rules[i]) }); err != nil {
 			return err
 		}
 		list.end("")
 		head = ",\n  \"groups\": "
 	}
 	list.begin(head)
-	if err := list.fill(out, len(groups), func(i int) any { return groupOf(&groups[i]) }); err != nil {
+	if err := list.fill(out, len(groups), func(i int) any { return apiGroup(&groups[i]) }); err != nil {
 		return err
 	}
 	list.end("\n}\n")
 	return list.send(out)
 }
 
-func groupOf(g *broker.GroupInfo) api.Group {
+func apiGroup(g *broker.GroupInfo) api.Group {
 	x := api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}
 	if g.Rule != nil {
 		x.Rule = wire.Value(g.Rule)
@@ -150,7 +150,7 @@ func (snap *snapshot) takeGroups(a *API, now time.Time) {
 		seen.encoded = buf.Bytes()
 		snap.groups[string(typ)] = seen
 	}
-	snap.groupsNext = now.Add(min(max(lookPeriod, lookPause*time.Since(now)), maxGroupsPeriod))
+	snap.groupsNext = now.Add(min(max(snapshotPeriod, pausePerSnapshot*time.Since(now)), maxGroupsPeriod))
 }
 
 // dropGroups makes the next request take new snapshots, since a change has made the last ones stale.

@@ -123,7 +123,7 @@ func TestBusiestGroupsAreListed(t *testing.T) {
 		t.Errorf("the job that is free: %v", j)
 	}
 	_, f := scrape(t, w)
-	if groups, held := value(f, "gloom_groups"), value(f, "gloom_jobs_held_back", "type", "t"); groups != 3 || held != 1 {
+	if groups, held := metricSum(f, "gloom_groups"), metricSum(f, "gloom_jobs_held_back", "type", "t"); groups != 3 || held != 1 {
 		t.Errorf("%v groups and %v jobs held back are counted, want 3 and 1", groups, held)
 	}
 
@@ -140,9 +140,9 @@ func TestBusiestGroupsAreListed(t *testing.T) {
 	}
 }
 
-// TestGroupsOfType: the groups of a type count only its own jobs, also in shared
+// TestGroupsOfTypeCountOnlyItsJobs: the groups of a type count only its own jobs, also in shared
 // snapshots.
-func TestGroupsOfType(t *testing.T) {
+func TestGroupsOfTypeCountOnlyItsJobs(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/host", `{"concurrency":0}`, 201)
 	submitJobs(w,
@@ -190,9 +190,9 @@ func TestGroupsOfType(t *testing.T) {
 	w.call("GET", "/v1/groups?limit=201", "", 200)
 }
 
-// TestGroupsLately: requests for recent figures share one snapshot, which is not old;
+// TestGroupRequestsShareSnapshot: requests for recent figures share one snapshot, which is not old;
 // a new rule is shown at once.
-func TestGroupsLately(t *testing.T) {
+func TestGroupRequestsShareSnapshot(t *testing.T) {
 	w := start(t, nil)
 	jobs := 0
 	waiting := func(path string) (n float64) {
@@ -230,8 +230,8 @@ func TestGroupsLately(t *testing.T) {
 	}
 }
 
-// TestMaxGroups: a change that needs one group too many is refused whole.
-func TestMaxGroups(t *testing.T) {
+// TestOneGroupTooManyIsRefused: a change that needs one group too many is refused whole.
+func TestOneGroupTooManyIsRefused(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitJobs(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
 	if e := w.call("PATCH", "/v1/jobs/x", `{"priority":5,"groups":["a","b","c"]}`, 503); e["error"] != "overloaded" || !strings.Contains(fmt.Sprint(e["reason"]), "max-groups") {
@@ -243,8 +243,8 @@ func TestMaxGroups(t *testing.T) {
 	w.call("PATCH", "/v1/jobs/x", `{"groups":["a","c"]}`, 200) // b ends, so there is room for c
 }
 
-// TestTypeSettings: fairness and bursts can be set for types whether they exist or not.
-func TestTypeSettings(t *testing.T) {
+// TestUnknownTypesCanBeConfigured: fairness and bursts can be set for types whether they exist or not.
+func TestUnknownTypesCanBeConfigured(t *testing.T) {
 	w := start(t, nil)
 	if x := w.call("PUT", "/v1/types/new", `{"fair":true}`, 200); x["fair"] != true {
 		t.Errorf("fair: %v", x)
@@ -267,9 +267,9 @@ func TestTypeSettings(t *testing.T) {
 	}
 }
 
-// TestFileAndOperators: operators override the file: a rule until they remove theirs; a type's
+// TestOperatorsOverrideFile: operators override the file: a rule until they remove theirs; a type's
 // fairness and its limits each on their own, until the process ends.
-func TestFileAndOperators(t *testing.T) {
+func TestOperatorsOverrideFile(t *testing.T) {
 	file := func(concurrency int64, types map[string]settings.TypeSettings) settings.FileLimits {
 		return settings.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
 	}

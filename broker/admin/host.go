@@ -13,5 +13,5 @@ func (a *API) ownHost(host string) bool {
 }
 
 func foreignHostError(host string) *api.Error {
-	return fail(http.StatusForbidden, "forbidden_host", "the Host %.200q does not name this broker; use localhost, the address that it listens on, the host's name, or a name in --http-hosts", host)
+	return apiError(http.StatusForbidden, "forbidden_host", "the Host %.200q does not name this broker; use localhost, the address that it listens on, the host's name, or a name in --http-hosts", host)
 }

@@ -10,9 +10,9 @@ import (
 	web "gloom/broker/admin/page"
 )
 
-// bootData is the data that the page's document contains, so that the page is drawn without further
+// initialData is the data that the page's document contains, so that the page is drawn without further
 // requests. If a token is needed, the data says only that.
-type bootData struct {
+type initialData struct {
 	Guarded bool            `json:"guarded,omitempty"`
 	UnixMS  int64           `json:"unix_ms,omitempty"`
 	Status  *api.Status     `json:"status,omitempty"`
@@ -20,12 +20,12 @@ type bootData struct {
 	History any             `json:"history,omitempty"` // in the form in which doors answer GET /v1/moments
 }
 
-func (a *API) index(w http.ResponseWriter, r *http.Request) {
-	f := bootData{Guarded: a.srv.Options().TokenFile != ""}
+func (a *API) getPage(w http.ResponseWriter, r *http.Request) {
+	f := initialData{Guarded: a.srv.Options().TokenFile != ""}
 	if !f.Guarded {
-		s := a.status(nil)
+		s := a.apiStatus(nil)
 		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
-		a.withSnapshot(func(w *snapshot) { f.Look = a.encodeLook(w) })
+		a.withSnapshot(func(w *snapshot) { f.Look = a.encodeSnapshot(w) })
 	}
 	data, err := json.Marshal(&f) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {

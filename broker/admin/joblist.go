@@ -23,10 +23,10 @@ var filterKeys = []string{"state", "id", "group", "older", "submitter", "worker"
 func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	q := &broker.JobFilter{State: v.Get("state"), ID: v.Get("id")}
 	if q.State == "dead" {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "failed jobs that are kept are listed by /v1/dead/{type}, not with state=dead")
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "failed jobs that are kept are listed by /v1/dead/{type}, not with state=dead")
 	}
 	if q.State != "" && !slices.Contains(broker.JobStates, q.State) {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), q.State)
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), q.State)
 	}
 	var err error
 	if typ := cmp.Or(wire.Value(nameIn(r, "type")), v.Get("type")); typ != "" {
@@ -61,7 +61,7 @@ func intParam(v url.Values, key string, limit int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 || n > limit {
-		return 0, fail(http.StatusBadRequest, "invalid_value", "%s must be an integer from 0 to %d, got %.64q", key, limit, s)
+		return 0, apiError(http.StatusBadRequest, "invalid_value", "%s must be an integer from 0 to %d, got %.64q", key, limit, s)
 	}
 	return n, nil
 }
@@ -74,7 +74,7 @@ func boolParam(r *http.Request, key string) (bool, error) {
 	case "true":
 		return true, nil
 	default:
-		return false, fail(http.StatusBadRequest, "invalid_value", "%s must be true or false, got %.64q", key, v)
+		return false, apiError(http.StatusBadRequest, "invalid_value", "%s must be true or false, got %.64q", key, v)
 	}
 }
 
@@ -106,9 +106,9 @@ func readSelection(r *http.Request, keys ...string) (v url.Values, limit int, er
 	}
 	switch {
 	case all && narrow:
-		return nil, 0, fail(http.StatusBadRequest, "invalid_value", "all must be false with a filter, got true")
+		return nil, 0, apiError(http.StatusBadRequest, "invalid_value", "all must be false with a filter, got true")
 	case !all && !narrow:
-		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must select jobs: by a filter (%s) or by all: true", strings.Join(keys, ", "))
+		return nil, 0, apiError(http.StatusBadRequest, "missing_field", "the body must select jobs: by a filter (%s) or by all: true", strings.Join(keys, ", "))
 	}
 	return v, int(n), nil
 }
@@ -120,13 +120,13 @@ func (b body) values() (url.Values, error) {
 		s := string(raw)
 		if raw[0] == '"' {
 			if err := json.Unmarshal(raw, &s); err != nil {
-				return nil, invalid("invalid_type", key, raw, "a string")
+				return nil, invalidError("invalid_type", key, raw, "a string")
 			}
 		} else if !wholeNumber.Match(raw) {
-			return nil, invalid("invalid_type", key, raw, "a string or an integer")
+			return nil, invalidError("invalid_type", key, raw, "a string or an integer")
 		}
 		if s == "" { // probably an unset variable that was not meant to select all
-			return nil, fail(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
+			return nil, apiError(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
 		}
 		v.Set(key, s)
 	}
@@ -148,16 +148,16 @@ func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, key := range endedKeys {
 		if v.Get(key) != "" {
-			return fail(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, q.State)
+			return apiError(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, q.State)
 		}
 	}
-	return listing(a, w, r, "next", func(from, limit int) (items []api.Job, next int) {
+	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Job, next int) {
 		var found []broker.JobInfo
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			next = b.Jobs(now, from, limit, q, func(x *broker.JobInfo) { found = append(found, *x) })
 		})
 		for i := range found {
-			items = append(items, a.jobOf(&found[i]))
+			items = append(items, a.apiJob(&found[i]))
 		}
 		return items, next
 	})
@@ -194,7 +194,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if q.State == "ended" {
-		return fail(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
+		return apiError(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
 	}
 	q.OnlyWanted = true
 	allowLongAnswer(w)

@@ -29,7 +29,7 @@ func (w *world) ids(path string) (ids []string) {
 func TestJobsAreListedByFilter(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
-	w.worker("run", release)
+	w.addWorker("run", release)
 	for _, job := range []string{
 		`{"type":"a","id":"a1","body":1}`, `{"type":"a","id":"a2","body":1,"groups":["acme","x"]}`,
 		`{"type":"a","id":"late","body":1,"delay_ms":3600000}`, `{"type":"b/c","id":"b\"1","body":1,"age_ms":600000}`,
@@ -124,9 +124,9 @@ func TestJobsAreListedByFilter(t *testing.T) {
 	}
 }
 
-// TestCancelMany: all matching jobs and no others are cancelled, and they are counted before and
+// TestCancelManySelectsExactly: all matching jobs and no others are cancelled, and they are counted before and
 // after.
-func TestCancelMany(t *testing.T) {
+func TestCancelManySelectsExactly(t *testing.T) {
 	w := start(t, nil)
 	for i := range 210 {
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"%c","id":"j%d","body":1,"delay_ms":%d}`, "ab"[i%2], i, i%3*3600000), 202)
@@ -156,10 +156,10 @@ func TestCancelMany(t *testing.T) {
 	}
 }
 
-// TestDeadMany: all matching failed jobs are retried or discarded.
-func TestDeadMany(t *testing.T) {
+// TestDeadManySelectsExactly: all matching failed jobs are retried or discarded.
+func TestDeadManySelectsExactly(t *testing.T) {
 	w := start(t, nil)
-	w.worker("t", nil)
+	w.addWorker("t", nil)
 	for i := range 20 {
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"t","id":"d%d","body":"fail"}`, i), 202)
 	}

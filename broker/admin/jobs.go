@@ -11,29 +11,29 @@ import (
 	"gloom/wire"
 )
 
-// peer describes the client of a connection, or the broker with the given name.
-func (a *API) peer(p broker.Peer, name string) *api.Peer {
+// apiPeer describes the client of a connection, or the broker with the given name.
+func (a *API) apiPeer(p broker.Peer, name string) *api.Peer {
 	if p == 0 {
 		return nil
 	}
 	out := &api.Peer{Number: uint64(p), Broker: name}
 	h := a.srv.Hub()
-	if c := h.Find(p); c != nil {
+	if c := h.FindConn(p); c != nil {
 		out.Address, out.Client = c.Remote, c.Client()
-		out.Seconds = float64(h.Now()-c.Opened) / 1e9
-	} else if d := h.ClosedConn(p); d.Closed != 0 {
+		out.Seconds = float64(h.Now()-c.OpenedAt) / 1e9
+	} else if d := h.ClosedConn(p); d.ClosedAt != 0 {
 		out.Address, out.Client, out.Gone = d.Remote, d.Client, true
-		out.Seconds = float64(d.Closed-d.Opened) / 1e9
+		out.Seconds = float64(d.ClosedAt-d.OpenedAt) / 1e9
 	}
 	return out
 }
 
-func (a *API) jobOf(x *broker.JobInfo) api.Job {
+func (a *API) apiJob(x *broker.JobInfo) api.Job {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.IsDetached,
 		Unwanted: x.IsUnwanted, KeepMS: x.KeepTime.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
-		Holds: wording.WaitingFor(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
+		Holds: wording.WaitingFor(x), Submitter: a.apiPeer(x.Submitter, ""), Worker: a.apiPeer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
@@ -80,16 +80,16 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		case !ok && !remembered:
 			return a.forgottenError(id)
 		case !ok:
-			job := a.endedOf(zero, &e)
-			job.Runs = a.runsOf(zero, e.Runs)
+			job := a.apiEnded(zero, &e)
+			job.Runs = a.apiRuns(zero, e.Runs)
 			reply(w, http.StatusOK, job)
 			return nil
 		case remembered:
-			of := endOf(zero, &e)
+			of := apiEnd(zero, &e)
 			end, runs, t = &of, e.Runs, zero
 		}
 	}
-	j := a.jobOf(&x)
+	j := a.apiJob(&x)
 	j.End = end
 	if f := a.srv.Fleet(); f != nil && offered {
 		j.Holds += "; " + f.WhyNotLent(x.Type)
@@ -102,7 +102,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		exact := p.Exact()
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
 	}
-	j.Runs = a.runsOf(t, runs)
+	j.Runs = a.apiRuns(t, runs)
 	j.Headers = headers
 	if body != nil {
 		return replyWith(w, j, "body", body)
@@ -112,7 +112,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func unknownJobError(id []byte) error {
-	return fail(http.StatusNotFound, "unknown_id", "no job with the id %.64q is delayed, queued or running", wire.Value(id))
+	return apiError(http.StatusNotFound, "unknown_id", "no job with the id %.64q is delayed, queued or running", wire.Value(id))
 }
 
 func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
@@ -137,7 +137,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return unknownJobError(id)
 	case broker.NotProcessing:
-		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true cancels it and drops its result", wire.Value(id))
+		return apiError(http.StatusConflict, "running", "the job %.64q is running; ?running=true cancels it and drops its result", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Str("peer", peerOf(r)).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
@@ -159,7 +159,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	var d wire.Decoder
 	var q wire.Request
 	if e := d.Decode(append(frame, '}'), wire.SubmitPort, false, &q); e != nil {
-		return fail(http.StatusBadRequest, e.Code.String(), "%s", e.Reason)
+		return apiError(http.StatusBadRequest, e.Code.String(), "%s", e.Reason)
 	}
 	delay := time.Duration(-1)
 	if q.AfterMS >= 0 {
@@ -181,9 +181,9 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return unknownJobError(id)
 	case broker.Overloaded:
-		return fail(http.StatusServiceUnavailable, "overloaded", "%s", wording.Reason(&reason))
+		return apiError(http.StatusServiceUnavailable, "overloaded", "%s", wording.Reason(&reason))
 	default:
-		return fail(http.StatusConflict, "running", "the job %.64q is running; only waiting jobs can be changed", wire.Value(id))
+		return apiError(http.StatusConflict, "running", "the job %.64q is running; only waiting jobs can be changed", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Any("changes", b).Str("peer", peerOf(r)).Msg("an operator changed a job")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})

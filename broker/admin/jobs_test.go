@@ -34,7 +34,7 @@ func TestKeptJobAndItsOutcomeAreShown(t *testing.T) {
 	}
 	kept := func() (n, bytes float64) {
 		_, f := scrape(t, w)
-		return value(f, "gloom_kept_outcomes"), value(f, "gloom_kept_outcome_bytes")
+		return metricSum(f, "gloom_kept_outcomes"), metricSum(f, "gloom_kept_outcome_bytes")
 	}
 	if n, bytes := kept(); n != 1 || bytes <= 0 {
 		t.Errorf("%v outcomes of %v bytes are kept, want 1", n, bytes)
@@ -116,7 +116,7 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	} else if runs := j["runs"].([]any); len(runs) != 1 || runs[0].(map[string]any)["outcome"] != "released" || runs[0].(map[string]any)["error"] != "given back" || runs[0].(map[string]any)["n"] != 1.0 {
 		t.Errorf("its runs: %v", runs)
 	}
-	if _, f := scrape(t, w); value(f, "gloom_releases_total") != 1 {
+	if _, f := scrape(t, w); metricSum(f, "gloom_releases_total") != 1 {
 		t.Error("the release is not counted")
 	}
 }

@@ -40,9 +40,9 @@ func payload(t *testing.T, c net.Conn) string {
 	return string(p)
 }
 
-// TestListingDuringChange reads peers while they connect and leave, and failed jobs while
+// TestListingSurvivesChange reads peers while they connect and leave, and failed jobs while
 // others replace them. It is a test for the race detector.
-func TestListingDuringChange(t *testing.T) {
+func TestListingSurvivesChange(t *testing.T) {
 	w := start(t, nil)
 	dial := func(a net.Addr) net.Conn {
 		c, err := net.Dial("tcp", a.String())
@@ -85,9 +85,9 @@ func TestListingDuringChange(t *testing.T) {
 	readers.Wait()
 }
 
-// TestDeadTwice: of two failed jobs with one id, the one that is shown is the one that
+// TestShownLetterIsRetried: of two failed jobs with one id, the one that is shown is the one that
 // a retry submits.
-func TestDeadTwice(t *testing.T) {
+func TestShownLetterIsRetried(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()

@@ -18,9 +18,9 @@ const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
 type collector struct {
-	srv   *server.Server
-	held  *heldBytes
-	descs sync.Map // the *prometheus.Desc of each metric that was ever collected, by name
+	srv         *server.Server
+	figureBytes *figureBytes
+	descs       sync.Map // the *prometheus.Desc of each metric that was ever collected, by name
 }
 
 // Describe implements prometheus.Collector. It describes nothing, because each metric is declared
@@ -183,11 +183,11 @@ func (c *collector) collectCore(m metrics) {
 	for _, code := range wire.Codes() {
 		m.count("error_frames_total", "Error frames sent, by code.", s.Errors[code], "code", code.String())
 	}
-	for direction, n := range map[string]uint64{"in": s.Frames, "out": s.FramesOut} {
+	for direction, n := range map[string]uint64{"in": s.FramesIn, "out": s.FramesOut} {
 		m.count("frames_total", "Frames, by direction.", n, "direction", direction)
 	}
-	m.count("answers_undelivered_total", "Upper bound of the answers that were not written because their connection closed.", s.Undelivered)
-	m.count("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.", s.Dropped)
+	m.count("answers_undelivered_total", "Upper bound of the answers that were not written because their connection closed.", s.UndeliveredAnswers)
+	m.count("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.", s.DroppedProgress)
 	m.count("outbound_overflows_total", "Connections closed because the peer did not read.", s.Overflows)
 	_, sum, limit := h.Backlog()
 	m.gauge("outbound_bytes", "Bytes not yet read by peers.", float64(sum))
@@ -204,7 +204,7 @@ func (c *collector) collectMemory(m metrics, core *broker.Memory) {
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
 		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.DeadLetters}, {"history", core.History}, {"types", core.Types},
-		{"peers", core.Peers}, {"pools", core.Pools}, {"output", h.Unread}, {"spare", h.Spare}, {"input", h.Input}, {"tls", h.TLS}, {"fleet", h.Fleet}, {"rates", c.held.rates.Load()}, {"snapshot", c.held.snapshot.Load()},
+		{"peers", core.Peers}, {"pools", core.Pools}, {"output", h.Unread}, {"spare", h.Spare}, {"input", h.Input}, {"tls", h.TLS}, {"fleet", h.Fleet}, {"rates", c.figureBytes.rates.Load()}, {"snapshot", c.figureBytes.snapshot.Load()},
 	} {
 		m.gauge("memory_bytes", "Memory allocated, used or not, by purpose; --max-memory bounds the sum.", float64(p.bytes), "part", p.part)
 	}
@@ -219,8 +219,8 @@ func (c *collector) collectServer(m metrics) {
 	m.count("connections_refused_total", "Connections refused because too many were open.", n.RefusedConns)
 	m.count("accept_errors_total", "Failures to accept or serve a connection.", n.AcceptErrors)
 	m.count("unauthorized_total", "Wrong or missing tokens.", n.Unauthorized)
-	m.gauge("inbound_bytes", "Bytes of unfinished frames.", float64(n.Inbound))
-	m.gauge("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.", c.srv.Lag(server.ForMetrics).Seconds())
+	m.gauge("inbound_bytes", "Bytes of unfinished frames.", float64(n.InboundBytes))
+	m.gauge("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.", c.srv.Lag(server.LagForMetrics).Seconds())
 	m.gauge("memory_limit_bytes", "--max-memory, or its default.", float64(c.srv.Options().MaxMemory))
 	m.gauge("connections_limit", "Connections allowed at a time.", float64(c.srv.MaxConns()))
 	draining := 0.0

@@ -37,8 +37,8 @@ func scrape(t *testing.T, w *world) (string, map[string]*dto.MetricFamily) {
 	return string(data), families
 }
 
-// value sums a family's metrics whose labels include all of want.
-func value(f map[string]*dto.MetricFamily, name string, want ...string) float64 {
+// metricSum sums a family's metrics whose labels include all of want.
+func metricSum(f map[string]*dto.MetricFamily, name string, want ...string) float64 {
 	sum := 0.0
 	for _, m := range f[name].GetMetric() {
 		labels := map[string]string{}
@@ -100,15 +100,15 @@ func TestMetricsAreRight(t *testing.T) {
 	} {
 		if f[c.name] == nil {
 			t.Errorf("%s is missing", c.name)
-		} else if got := value(f, c.name, c.labels...); got != c.want {
+		} else if got := metricSum(f, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v = %v, want %v", c.name, c.labels, got, c.want)
 		}
 	}
 }
 
-// TestTypeLabels: with 100,000 types there are few labels, sums stay right, and a
+// TestTypeLabelsAreBounded: with 100,000 types there are few labels, sums stay right, and a
 // scrape delays no other client.
-func TestTypeLabels(t *testing.T) {
+func TestTypeLabelsAreBounded(t *testing.T) {
 	const types = 100_000
 	w := start(t, func(o *settings.Options) { o.MaxTypes = types })
 	for from := 0; from < types; from += 1000 {
@@ -142,19 +142,19 @@ func TestTypeLabels(t *testing.T) {
 	if n := len(f["gloom_jobs_submitted_total"].Metric); n > 101 {
 		t.Errorf("%d types have a label", n)
 	}
-	if got := value(f, "gloom_jobs_submitted_total"); got != types {
+	if got := metricSum(f, "gloom_jobs_submitted_total"); got != types {
 		t.Errorf("submitted adds up to %v, want %d", got, types)
 	}
-	if got := value(f, "gloom_types"); got != types {
+	if got := metricSum(f, "gloom_types"); got != types {
 		t.Errorf("gloom_types = %v", got)
 	}
-	if got := value(f, "gloom_jobs_submitted_total", "type", "other"); got != types-100 {
+	if got := metricSum(f, "gloom_jobs_submitted_total", "type", "other"); got != types-100 {
 		t.Errorf("other = %v", got)
 	}
 }
 
-// TestSnapshotMemory: what the snapshot of all types takes is counted.
-func TestSnapshotMemory(t *testing.T) {
+// TestSnapshotMemoryIsCounted: what the snapshot of all types takes is counted.
+func TestSnapshotMemoryIsCounted(t *testing.T) {
 	const types = 1000
 	w := start(t, nil)
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
@@ -167,7 +167,7 @@ func TestSnapshotMemory(t *testing.T) {
 	eventually(t, "a snapshot with all types is counted", func() bool {
 		w.call("GET", "/v1/types?sort=queued&limit=1", "", 200)
 		_, f := scrape(t, w)
-		n := value(f, "gloom_memory_bytes", "part", "snapshot")
+		n := metricSum(f, "gloom_memory_bytes", "part", "snapshot")
 		return n > 500*types && n < 1500*types // measured on the heap: 740 bytes each
 	})
 }
@@ -177,7 +177,7 @@ func TestMemoryOfEachPart(t *testing.T) {
 	w := start(t, nil)
 	part := func(name string) float64 {
 		_, f := scrape(t, w)
-		return value(f, "gloom_memory_bytes", "part", name)
+		return metricSum(f, "gloom_memory_bytes", "part", name)
 	}
 	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
 	var submitter broker.Peer

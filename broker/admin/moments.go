@@ -11,10 +11,10 @@ import (
 // recordMoments records the sums of all types every Period until stop is closed, and takes snapshots
 // meanwhile.
 func (a *API) recordMoments(stop <-chan struct{}) {
-	t := time.NewTicker(glancePeriod)
+	t := time.NewTicker(idleSnapshotPeriod)
 	defer t.Stop()
 	for i := 0; ; i++ {
-		if i%int(moments.Period/glancePeriod) == 0 {
+		if i%int(moments.Period/idleSnapshotPeriod) == 0 {
 			var l broker.Ledger
 			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
 			a.moments.Add(moments.Moment{Moment: api.Moment{

@@ -31,9 +31,9 @@ func stringsOf(names [][]byte) []string {
 	return out
 }
 
-// unread returns how many of the bytes sent to a peer it has not read.
-func (a *API) unread(p broker.Peer) int {
-	if c := a.srv.Hub().Find(p); c != nil {
+// unreadBytes returns how many of the bytes sent to a peer it has not read.
+func (a *API) unreadBytes(p broker.Peer) int {
+	if c := a.srv.Hub().FindConn(p); c != nil {
 		return c.UnreadBytes()
 	}
 	return 0
@@ -44,14 +44,14 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, "next", func(from, limit int) (items []api.Worker, next int) {
+	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Worker, next int) {
 		var found []broker.WorkerInfo
 		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, typ, from, limit) })
 		for i := range found {
 			x := &found[i]
 			v := api.Worker{
-				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.JobsOut, Overdue: x.Overdue, Left: x.HasLeft,
-				IdleSeconds: x.IdleTime.Seconds(), Jobs: stringsOf(x.Jobs), Serves: stringsOf(x.Serves), UnreadBytes: a.unread(x.Peer),
+				Peer: *a.apiPeer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.JobsOut, Overdue: x.Overdue, Left: x.HasLeft,
+				IdleSeconds: x.IdleTime.Seconds(), Jobs: stringsOf(x.Jobs), Serves: stringsOf(x.Serves), UnreadBytes: a.unreadBytes(x.Peer),
 			}
 			if x.Type != nil {
 				v.Type = wire.Value(x.Type)
@@ -67,12 +67,12 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, "next", func(from, limit int) (items []api.Submitter, next int) {
+	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Submitter, next int) {
 		var found []broker.SubmitterInfo
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(typ, from, limit) })
 		for _, x := range found {
 			items = append(items, api.Submitter{
-				Peer: *a.peer(x.Peer, ""), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: stringsOf(x.Names), UnreadBytes: a.unread(x.Peer),
+				Peer: *a.apiPeer(x.Peer, ""), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: stringsOf(x.Names), UnreadBytes: a.unreadBytes(x.Peer),
 			})
 		}
 		return items, next
@@ -81,7 +81,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 	g := grantOf(r)
-	s := a.status(g)
+	s := a.apiStatus(g)
 	if typ, err := typeParam(r); err != nil {
 		return err
 	} else if typ != nil && !g.CoversName(typ) {
@@ -91,7 +91,7 @@ func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) status(g *guard.Grant) api.Status {
+func (a *API) apiStatus(g *guard.Grant) api.Status {
 	o := a.srv.Options()
 	s := api.Status{
 		Version: o.Version, Links: parseLinks(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: scopesOf(g),
@@ -112,7 +112,7 @@ func (a *API) status(g *guard.Grant) api.Status {
 		s.Dead, s.DeadBytes = b.DeadCount()
 		s.DeadDropped = b.DeadDropped()
 	})
-	s.Ledger, s.Imbalance = ledger(&total), total.Imbalance()
+	s.Ledger, s.Imbalance = apiLedger(&total), total.Imbalance()
 	return s
 }
 
@@ -137,11 +137,11 @@ func (a *API) drain(w http.ResponseWriter, r *http.Request) error {
 }
 
 //go:embed openapi.json
-var openapi []byte
+var openapiDocument []byte
 
-func (a *API) openapi(w http.ResponseWriter, _ *http.Request) {
+func (a *API) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(openapi)
+	_, _ = w.Write(openapiDocument)
 }
 
 // scopesOf returns the names of the scopes that a grant includes for requests over HTTP.

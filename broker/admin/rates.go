@@ -15,16 +15,16 @@ import (
 
 const (
 	// otherTypes is the name of the row that types without a row of their own share.
-	otherTypes = "other types"
-	shortSteps = int(3 * time.Hour / time.Minute)
-	longSteps  = int(24 * time.Hour / longStep)
-	longStep   = 10 * time.Minute
+	otherTypes     = "other types"
+	shortStepCount = int(3 * time.Hour / time.Minute)
+	longStepCount  = int(24 * time.Hour / longStep)
+	longStep       = 10 * time.Minute
 )
 
 // counts are numbers of jobs since the start, of a type or of all types.
 type counts struct {
-	in, answered, failed, other uint64
-	queued, running             uint64
+	submitted, answered, failed, otherEnds uint64
+	queued, running                        uint64
 }
 
 func countsOf(l *api.Ledger) counts {
@@ -34,70 +34,70 @@ func countsOf(l *api.Ledger) counts {
 // step holds the figures of one step. Its waits and runs are in milliseconds, NaN if there were
 // none.
 type step struct {
-	number                       int64 // number of the step since 1970, 0 if nothing is known
-	in, answered, failed, other  uint32
-	queued, running              uint32 // at the end of the step
-	wait50, wait95, run50, run95 float32
+	number                                 int64 // number of the step since 1970, 0 if nothing is known
+	submitted, answered, failed, otherEnds uint32
+	queued, running                        uint32 // at the end of the step
+	wait50, wait95, run50, run95           float32
 }
 
-// steps are the latest steps of one length. base holds the counts at the beginning of the
+// steps are the latest steps of one length. baseCounts holds the counts at the beginning of the
 // current one.
 type steps struct {
-	ring  []step
-	now   int64
-	base  counts
-	stats broker.TypeStats // the statistics at the time of base
+	ring          []step
+	currentNumber int64
+	baseCounts    counts
+	baseStats     broker.TypeStats // the statistics at the time of base
 }
 
 // rates holds the steps of the last day, of a type or of all types.
 type rates struct {
-	short, long  steps
-	latestCounts counts
-	stats        broker.TypeStats // the statistics at the time of latestCounts
-	decayedJobs  uint64           // jobs of the last hours, of which older ones weigh less
-	rate         float64          // current jobs per second
+	shortSteps, longSteps steps
+	latestCounts          counts
+	stats                 broker.TypeStats // the statistics at the time of latestCounts
+	decayedJobs           uint64           // jobs of the last hours, of which older ones weigh less
+	rate                  float64          // current jobs per second
 }
 
 func newRates() *rates {
-	return &rates{short: steps{ring: make([]step, shortSteps)}, long: steps{ring: make([]step, longSteps)}}
+	return &rates{shortSteps: steps{ring: make([]step, shortStepCount)}, longSteps: steps{ring: make([]step, longStepCount)}}
 }
 
 // add adds the current counts.
 func (r *rates) add(at time.Time, c counts, s *broker.TypeStats) {
-	if c.in < r.latestCounts.in { // the type was forgotten, and its counts began at 0 again
+	if c.submitted < r.latestCounts.submitted { // the type was forgotten, and its counts began at 0 again
 		r.latestCounts, r.stats = counts{}, broker.TypeStats{}
-		r.short.base, r.short.stats, r.long.base, r.long.stats = r.latestCounts, r.stats, r.latestCounts, r.stats
+		r.shortSteps.baseCounts, r.shortSteps.baseStats, r.longSteps.baseCounts, r.longSteps.baseStats = r.latestCounts, r.stats, r.latestCounts, r.stats
 	}
-	r.short.advance(at.Unix()/60, r)
-	if r.long.advance(at.Unix()/int64(longStep/time.Second), r) {
+	r.shortSteps.advance(at.Unix()/60, r)
+	if r.longSteps.advance(at.Unix()/int64(longStep/time.Second), r) {
 		r.decayedJobs -= r.decayedJobs / 16
 	}
-	r.decayedJobs += c.in - r.latestCounts.in
+	r.decayedJobs += c.submitted - r.latestCounts.submitted
 	r.latestCounts, r.stats = c, *s
 }
 
 // advance begins a step with the latest counts. It returns false, and does nothing, if that step has
 // already begun.
 func (s *steps) advance(number int64, x *rates) bool {
-	if number == s.now {
+	if number == s.currentNumber {
 		return false
 	}
-	if s.now != 0 {
-		s.ring[s.now%int64(len(s.ring))] = s.current(x)
+	if s.currentNumber != 0 {
+		s.ring[s.currentNumber%int64(len(s.ring))] = s.currentStep(x)
 	}
-	s.now, s.base, s.stats = number, x.latestCounts, x.stats
+	s.currentNumber, s.baseCounts, s.baseStats = number, x.latestCounts, x.stats
 	return true
 }
 
-// current returns the current step.
-func (s *steps) current(x *rates) step {
-	c, b := &x.latestCounts, &s.base
+// currentStep returns the current step.
+func (s *steps) currentStep(x *rates) step {
+	c, b := &x.latestCounts, &s.baseCounts
 	p := step{
-		number: s.now, in: uint32(c.in - b.in), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
-		other: uint32(c.other - b.other), queued: uint32(c.queued), running: uint32(c.running),
+		number: s.currentNumber, submitted: uint32(c.submitted - b.submitted), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
+		otherEnds: uint32(c.otherEnds - b.otherEnds), queued: uint32(c.queued), running: uint32(c.running),
 	}
-	p.wait50, p.wait95 = quantiles(&x.stats.Wait, &s.stats.Wait)
-	p.run50, p.run95 = quantiles(&x.stats.Run, &s.stats.Run)
+	p.wait50, p.wait95 = quantiles(&x.stats.Wait, &s.baseStats.Wait)
+	p.run50, p.run95 = quantiles(&x.stats.Run, &s.baseStats.Run)
 	return p
 }
 
@@ -128,8 +128,8 @@ func quantiles(now, before *[broker.StatBuckets]uint64) (p50, p95 float32) {
 
 // stepAt returns the step with this number, or nil if nothing is known about it.
 func (s *steps) stepAt(number int64, x *rates) *step {
-	if number == s.now {
-		p := s.current(x)
+	if number == s.currentNumber {
+		p := s.currentStep(x)
 		return &p
 	}
 	if p := &s.ring[number%int64(len(s.ring))]; p.number == number {
@@ -138,26 +138,26 @@ func (s *steps) stepAt(number int64, x *rates) *step {
 	return nil
 }
 
-// failed returns how many jobs have failed in the latest n steps.
-func (s *steps) failed(n int, x *rates) (sum uint64) {
+// failedJobs returns how many jobs have failed in the latest n steps.
+func (s *steps) failedJobs(n int, x *rates) (sum uint64) {
 	for i := range int64(n) {
-		if p := s.stepAt(s.now-i, x); p != nil {
+		if p := s.stepAt(s.currentNumber-i, x); p != nil {
 			sum += uint64(p.failed)
 		}
 	}
 	return sum
 }
 
-// history returns the n steps of a length up to step last.
-func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.History {
+// apiHistory returns the n steps of a length up to step last.
+func (s *steps) apiHistory(last int64, n int, length time.Duration, x *rates) api.History {
 	first := last - int64(n) + 1
 	h := api.History{StepMS: length.Milliseconds(), From: time.Unix(first*int64(length/time.Second), 0).UTC().Format(time.RFC3339)}
 	columns := []struct {
 		to    *[]*float64
 		value func(p *step) float64
 	}{
-		{&h.In, func(p *step) float64 { return float64(p.in) }}, {&h.Answered, func(p *step) float64 { return float64(p.answered) }},
-		{&h.Failed, func(p *step) float64 { return float64(p.failed) }}, {&h.Other, func(p *step) float64 { return float64(p.other) }},
+		{&h.In, func(p *step) float64 { return float64(p.submitted) }}, {&h.Answered, func(p *step) float64 { return float64(p.answered) }},
+		{&h.Failed, func(p *step) float64 { return float64(p.failed) }}, {&h.Other, func(p *step) float64 { return float64(p.otherEnds) }},
 		{&h.Queued, func(p *step) float64 { return float64(p.queued) }}, {&h.Running, func(p *step) float64 { return float64(p.running) }},
 		{&h.WaitP50, func(p *step) float64 { return float64(p.wait50) }}, {&h.WaitP95, func(p *step) float64 { return float64(p.wait95) }},
 		{&h.RunP50, func(p *step) float64 { return float64(p.run50) }}, {&h.RunP95, func(p *step) float64 { return float64(p.run95) }},
@@ -184,12 +184,12 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 type dayRates struct {
 	total, otherTypes *rates
 	types             map[string]*rates
-	other             counts // the sum of the types in others
+	otherCounts       counts // the sum of the types in otherTypes
 	shiftedAt         time.Time
 }
 
 // ratesSize is the size of a row in bytes.
-const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
+const ratesSize = int64((shortStepCount+longStepCount)*48 + 4096)
 
 // bytes returns the size of all rows.
 func (d *dayRates) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
@@ -204,7 +204,7 @@ func (d *dayRates) add(at time.Time, x *row, old, seen *api.Type, s *broker.Type
 		minRate, name := math.Inf(1), ""
 		for n, r := range d.types {
 			busy := max(float64(r.decayedJobs), r.rate*longStep.Seconds())
-			if r.long.now < d.total.long.now { // the type was forgotten
+			if r.longSteps.currentNumber < d.total.longSteps.currentNumber { // the type was forgotten
 				busy = 0
 			}
 			if busy < minRate {
@@ -227,21 +227,21 @@ func (d *dayRates) add(at time.Time, x *row, old, seen *api.Type, s *broker.Type
 		return
 	}
 	oldCounts, newCounts := countsOf(&old.Ledger), countsOf(&seen.Ledger)
-	if newCounts.in >= oldCounts.in {
-		d.other.in += newCounts.in - oldCounts.in
-		d.other.answered += newCounts.answered - oldCounts.answered
-		d.other.failed += newCounts.failed - oldCounts.failed
-		d.other.other += newCounts.other - oldCounts.other
+	if newCounts.submitted >= oldCounts.submitted {
+		d.otherCounts.submitted += newCounts.submitted - oldCounts.submitted
+		d.otherCounts.answered += newCounts.answered - oldCounts.answered
+		d.otherCounts.failed += newCounts.failed - oldCounts.failed
+		d.otherCounts.otherEnds += newCounts.otherEnds - oldCounts.otherEnds
 	}
-	d.other.queued += newCounts.queued
-	d.other.running += newCounts.running
+	d.otherCounts.queued += newCounts.queued
+	d.otherCounts.running += newCounts.running
 }
 
-// end adds the sums of a snapshot of all types.
-func (d *dayRates) end(at time.Time, ledger *api.Ledger, s *broker.TypeStats) {
+// addTotals adds the sums of a snapshot of all types.
+func (d *dayRates) addTotals(at time.Time, ledger *api.Ledger, s *broker.TypeStats) {
 	d.total.add(at, countsOf(ledger), s)
-	d.otherTypes.add(at, d.other, &broker.TypeStats{})
-	d.other.queued, d.other.running = 0, 0
+	d.otherTypes.add(at, d.otherCounts, &broker.TypeStats{})
+	d.otherCounts.queued, d.otherCounts.running = 0, 0
 }
 
 // getHistory answers with the rates of the last hours.
@@ -250,7 +250,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if v := r.URL.Query().Get("since"); v != "" {
 		var err error
 		if since, err = time.ParseDuration(v); err != nil || since <= 0 || since > 24*time.Hour {
-			return fail(http.StatusBadRequest, "invalid_value", "since must be a duration up to 24h, such as 90m, got %.64q", v)
+			return apiError(http.StatusBadRequest, "invalid_value", "since must be a duration up to 24h, such as 90m, got %.64q", v)
 		}
 	}
 	typ := r.URL.Query().Get("type")
@@ -265,20 +265,20 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 	n := int((since + length - 1) / length)
 	var h api.History
 	a.withSnapshot(func(w *snapshot) {
-		x := w.day.total
+		x := w.dayRates.total
 		switch typ {
 		case "":
 		case otherTypes:
-			x = w.day.otherTypes
+			x = w.dayRates.otherTypes
 		default:
-			if x = w.day.types[typ]; x == nil {
+			if x = w.dayRates.types[typ]; x == nil {
 				x = newRates() // all its steps are unknown
 			}
 		}
 		if length == longStep {
-			h = x.long.history(w.day.total.long.now, n, length, x)
+			h = x.longSteps.apiHistory(w.dayRates.total.longSteps.currentNumber, n, length, x)
 		} else {
-			h = x.short.history(w.day.total.short.now, n, length, x)
+			h = x.shortSteps.apiHistory(w.dayRates.total.shortSteps.currentNumber, n, length, x)
 		}
 	})
 	reply(w, http.StatusOK, h)

@@ -26,7 +26,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 			at = at.Add(time.Duration(rnd.IntN(300)) * time.Minute) // no snapshots
 		}
 		n := uint64(rnd.IntN(5))
-		c.in += n
+		c.submitted += n
 		c.answered += n
 		c.failed += n
 		c.queued = uint64(rnd.IntN(9))
@@ -39,7 +39,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 	for no := at.Unix()/60 - 59; no <= at.Unix()/60; no++ {
 		hour += short[no]
 	}
-	if got := x.short.failed(60, x); got != hour {
+	if got := x.shortSteps.failedJobs(60, x); got != hour {
 		t.Errorf("seed %d: %d failed in the last hour, want %d", seed, got, hour)
 	}
 	for _, v := range []struct {
@@ -47,8 +47,8 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 		n      int
 		length time.Duration
 		sums   map[int64]uint64
-	}{{&x.short, shortSteps, time.Minute, short}, {&x.long, longSteps, longStep, long}} {
-		h := v.s.history(v.s.now, v.n, v.length, x)
+	}{{&x.shortSteps, shortStepCount, time.Minute, short}, {&x.longSteps, longStepCount, longStep, long}} {
+		h := v.s.apiHistory(v.s.currentNumber, v.n, v.length, x)
 		first, err := time.Parse(time.RFC3339, h.From)
 		if err != nil || len(h.In) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
 			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.In), len(h.RunP95), h.StepMS)
@@ -66,9 +66,9 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 	}
 }
 
-// TestRatesOfTypes: the busiest types have rows of their own, as many as are allowed; all
+// TestBusiestTypesHaveRows: the busiest types have rows of their own, as many as are allowed; all
 // others share one.
-func TestRatesOfTypes(t *testing.T) {
+func TestBusiestTypesHaveRows(t *testing.T) {
 	d := dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	at, stats := time.Unix(1e9, 0), broker.TypeStats{}
 	rows := map[string]*row{}
@@ -91,7 +91,7 @@ func TestRatesOfTypes(t *testing.T) {
 			sum.Submitted += x.Ledger.Submitted
 			sum.Answered += x.Ledger.Answered
 		}
-		d.end(at, &sum, &stats)
+		d.addTotals(at, &sum, &stats)
 	}
 	for range 3 {
 		look(map[string]uint64{"a": 1, "b": 100})
@@ -103,7 +103,7 @@ func TestRatesOfTypes(t *testing.T) {
 		t.Fatalf("%d types have rows: %v", len(d.types), d.types)
 	}
 	sum := func(x *rates) (n float64) {
-		for _, v := range x.short.history(x.short.now, shortSteps, time.Minute, x).In {
+		for _, v := range x.shortSteps.apiHistory(x.shortSteps.currentNumber, shortStepCount, time.Minute, x).In {
 			if v != nil {
 				n += *v
 			}

@@ -76,12 +76,12 @@ var routes = []route{
 	{"POST /v1/drain", (*API).drain, nil},
 }
 
-func fail(status int, code, format string, args ...any) *api.Error {
+func apiError(status int, code, format string, args ...any) *api.Error {
 	return &api.Error{Status: status, Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// authorized authorizes requests and turns errors into replies.
-func (a *API) authorized(rt route) http.HandlerFunc {
+// withAuthorization authorizes requests and turns errors into replies.
+func (a *API) withAuthorization(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g, err := a.checkAccess(r)
 		if err == nil {
@@ -98,7 +98,7 @@ func (a *API) authorized(rt route) http.HandlerFunc {
 		}
 		var e *api.Error
 		if !errors.As(err, &e) {
-			e = fail(http.StatusInternalServerError, "internal", "%v", err)
+			e = apiError(http.StatusInternalServerError, "internal", "%v", err)
 		}
 		if e.Status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="gloom"`)
@@ -116,18 +116,18 @@ func (rt *route) checkQuery(r *http.Request) error {
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return fail(http.StatusBadRequest, "invalid_value", "the query is malformed: %v", err)
+		return apiError(http.StatusBadRequest, "invalid_value", "the query is malformed: %v", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(rt.query, key) {
-			return fail(http.StatusBadRequest, "invalid_value", "the query has the unknown key %.64q; this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
+			return apiError(http.StatusBadRequest, "invalid_value", "the query has the unknown key %.64q; this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
 		}
 		if n := len(q[key]); n > 1 && !(key == "group" && rt.pattern == submitPattern) {
-			return fail(http.StatusBadRequest, "invalid_value", "%s is given %d times; it may be given once", key, n)
+			return apiError(http.StatusBadRequest, "invalid_value", "%s is given %d times; it may be given once", key, n)
 		}
 		for _, v := range q[key] {
 			if !utf8.ValidString(v) {
-				return fail(http.StatusBadRequest, "invalid_value", "%s must be UTF-8, not %.64q", key, v)
+				return apiError(http.StatusBadRequest, "invalid_value", "%s must be UTF-8, not %.64q", key, v)
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func (rt *route) readNames(r *http.Request) error {
 }
 
 func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
-	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, guard.AskedPath(r))
+	e := apiError(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, guard.AskedPath(r))
 	// The path may exist for other methods.
 	var known []string
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -162,7 +162,7 @@ func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(known) > 0 {
 		allow := strings.Join(known, ", ")
-		e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed on %.200s; these methods are: %s", r.Method, guard.AskedPath(r), allow)
+		e = apiError(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed on %.200s; these methods are: %s", r.Method, guard.AskedPath(r), allow)
 		w.Header().Set("Allow", allow)
 	}
 	reply(w, e.Status, e)
@@ -190,20 +190,20 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 	}
 	g, known := a.srv.Authorize(r.Context(), guard.Bearer(r.Header.Get("Authorization")), r.RemoteAddr)
 	if !known {
-		return nil, fail(http.StatusUnauthorized, "unauthorized", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+		return nil, apiError(http.StatusUnauthorized, "unauthorized", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
 	if !g.Has(scope) {
 		want := map[guard.Scope]string{server.ScopeSubmit: "submit", server.ScopeAdmin: "admin", server.ScopeWatch: "watch, or admin"}
-		return nil, fail(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
+		return nil, apiError(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
 	}
 	if reads {
 		if guard.IsCrossSite(r) {
-			return nil, fail(http.StatusForbidden, "forbidden_origin", "requests from pages of another origin are refused")
+			return nil, apiError(http.StatusForbidden, "forbidden_origin", "requests from pages of another origin are refused")
 		}
 		return g, nil
 	}
 	if err := crossOrigin.Check(r); err != nil {
-		return nil, fail(http.StatusForbidden, "forbidden_origin", "changes from pages of another origin (%.200q) are refused", r.Header.Get("Origin"))
+		return nil, apiError(http.StatusForbidden, "forbidden_origin", "changes from pages of another origin (%.200q) are refused", r.Header.Get("Origin"))
 	}
 	ct := r.Header.Get("Content-Type")
 	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
@@ -211,7 +211,7 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 	}
 	mt, _, err := mime.ParseMediaType(ct)
 	if err != nil || mt != "application/json" && !(mt == "text/plain" && isRawBody(r)) {
-		return nil, fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
+		return nil, apiError(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
 	}
 	return g, nil
 }
@@ -240,12 +240,12 @@ func pageParams(r *http.Request) (from, limit int, err error) {
 	q := r.URL.Query()
 	if v := q.Get("limit"); v != "" {
 		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
-			return 0, 0, fail(http.StatusBadRequest, "invalid_value", "limit must be an integer from 1 to %d, got %.64q", maxPage, v)
+			return 0, 0, apiError(http.StatusBadRequest, "invalid_value", "limit must be an integer from 1 to %d, got %.64q", maxPage, v)
 		}
 	}
 	if v := q.Get("cursor"); v != "" {
 		if from, err = strconv.Atoi(v); err != nil || from < 0 {
-			return 0, 0, fail(http.StatusBadRequest, "invalid_value", "cursor must be the value of next on the last page, got %.64q", v)
+			return 0, 0, apiError(http.StatusBadRequest, "invalid_value", "cursor must be the value of next on the last page, got %.64q", v)
 		}
 	}
 	return from, limit, nil

@@ -35,8 +35,8 @@ func TestUnknownKeysAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnknownPath: a refusal shows the path as it was asked for, escapes included.
-func TestUnknownPath(t *testing.T) {
+// TestRefusalShowsPath: a refusal shows the path as it was asked for, escapes included.
+func TestRefusalShowsPath(t *testing.T) {
 	w := start(t, nil)
 	for _, c := range []struct {
 		method, path string

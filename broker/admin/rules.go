@@ -10,8 +10,8 @@ import (
 	"gloom/wire"
 )
 
-func ruleOf(g settings.GroupRule) api.Rule {
-	r := api.Rule{Pattern: wire.Value([]byte(g.Pattern)), Persisted: g.Persisted}
+func apiRule(g settings.GroupRule) api.Rule {
+	r := api.Rule{Pattern: wire.Value([]byte(g.Pattern)), Persisted: g.IsFromFile}
 	if g.Concurrency >= 0 {
 		r.Concurrency = &g.Concurrency
 	}
@@ -25,7 +25,7 @@ func ruleOf(g settings.GroupRule) api.Rule {
 }
 
 func noRuleError(pattern []byte) *api.Error {
-	return fail(http.StatusNotFound, "unknown_rule", "there is no rule for groups like %.64q", wire.Value(pattern))
+	return apiError(http.StatusNotFound, "unknown_rule", "there is no rule for groups like %.64q", wire.Value(pattern))
 }
 
 // putRule replaces the rule of a pattern.
@@ -36,7 +36,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(b) == 0 {
-		return fail(http.StatusBadRequest, "missing_field", "a rule needs at least one of concurrency, rate and burst")
+		return apiError(http.StatusBadRequest, "missing_field", "a rule needs at least one of concurrency, rate and burst")
 	}
 	var rule broker.Rule
 	if rule.Concurrency, err = b.integer("concurrency", 0, broker.MaxConcurrency, -1); err != nil {
@@ -47,7 +47,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 	}
 	created, err := a.srv.Limits().SetRule(string(pattern), rule)
 	if err != nil {
-		return fail(http.StatusServiceUnavailable, "overloaded", "%v", err)
+		return apiError(http.StatusServiceUnavailable, "overloaded", "%v", err)
 	}
 	a.log.Info().Str("pattern", wire.Value(pattern)).Int64("concurrency", rule.Concurrency).Float64("rate", rule.Rate).
 		Int64("burst", rule.Burst).Str("peer", peerOf(r)).Msg("an operator set a rule for groups")
@@ -56,7 +56,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusCreated
 	}
 	a.snapshot.dropGroups()
-	reply(w, status, ruleOf(settings.GroupRule{Pattern: string(pattern), Rule: rule}))
+	reply(w, status, apiRule(settings.GroupRule{Pattern: string(pattern), Rule: rule}))
 	return nil
 }
 
@@ -66,7 +66,7 @@ func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return noRuleError(pattern)
 	}
-	reply(w, http.StatusOK, ruleOf(rule))
+	reply(w, http.StatusOK, apiRule(rule))
 	return nil
 }
 
@@ -78,10 +78,10 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, settings.ErrNoRule):
 		return noRuleError(pattern)
 	case err != nil:
-		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
+		return apiError(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
 	}
 	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", peerOf(r)).Msg("an operator deleted a rule for groups")
 	a.snapshot.dropGroups()
-	reply(w, http.StatusOK, ruleOf(rule))
+	reply(w, http.StatusOK, apiRule(rule))
 	return nil
 }

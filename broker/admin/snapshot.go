@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// lookPeriod is the minimum time between the starts of two snapshots of all types. If a
-	// snapshot takes long, this time is lookPause times its duration, at most slowPeriod.
-	lookPeriod = 500 * time.Millisecond
-	slowPeriod = 2 * time.Second
-	lookPause  = 50
-	// glancePeriod is the interval of snapshots without a request. If snapshots are slow, this
+	// snapshotPeriod is the minimum time between the starts of two snapshots of all types. If a
+	// snapshot takes long, this time is pausePerSnapshot times its duration, at most maxSnapshotPeriod.
+	snapshotPeriod    = 500 * time.Millisecond
+	maxSnapshotPeriod = 2 * time.Second
+	pausePerSnapshot  = 50
+	// idleSnapshotPeriod is the interval of snapshots without a request. If snapshots are slow, this
 	// interval grows, at most to moments.Period. So a condition that lasts long enough for a
 	// finding appears in two consecutive snapshots.
-	glancePeriod = moments.Period / 16
+	idleSnapshotPeriod = moments.Period / 16
 	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second
 )
@@ -35,14 +35,14 @@ type snapshot struct {
 	mu       sync.Mutex
 	takenAt  time.Time     // when the last snapshot began
 	coreTime time.Duration // the broker's clock at that time
-	took     time.Duration // how long it took
+	duration time.Duration // how long it took
 	nextAt   time.Time
 	total    row
 	stats    broker.TypeStats // of all types
 	rows     map[string]*row
-	day      dayRates
-	// lists are sorted rows that have been requested since the last snapshot.
-	lists map[order][]*row
+	dayRates dayRates
+	// sortedRows are sorted rows that have been requested since the last snapshot.
+	sortedRows map[typeOrder][]*row
 	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
 	// lately; groupsNext is when the next is due.
 	groups     map[string]groupsSnapshot
@@ -113,7 +113,7 @@ func (a *API) withSnapshot(fn func(snap *snapshot)) {
 	defer snap.mu.Unlock()
 	if start := time.Now(); !start.Before(snap.nextAt) {
 		snap.refresh(a, start)
-		snap.nextAt = start.Add(min(max(lookPeriod, lookPause*snap.took), slowPeriod))
+		snap.nextAt = start.Add(min(max(snapshotPeriod, pausePerSnapshot*snap.duration), maxSnapshotPeriod))
 	}
 	fn(snap)
 }
@@ -124,7 +124,7 @@ func (a *API) refreshIfStale() {
 	snap := &a.snapshot
 	snap.mu.Lock()
 	defer snap.mu.Unlock()
-	if now := time.Now(); now.Sub(snap.takenAt) >= min(max(lookPeriod, lookPause*snap.took), moments.Period) {
+	if now := time.Now(); now.Sub(snap.takenAt) >= min(max(snapshotPeriod, pausePerSnapshot*snap.duration), moments.Period) {
 		snap.refresh(a, now)
 	}
 }
@@ -136,7 +136,7 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 		snap.groups = nil // not requested lately
 	}
 	if snap.rows == nil {
-		snap.rows, snap.day = map[string]*row{}, dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
+		snap.rows, snap.dayRates = map[string]*row{}, dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	}
 	maxTypes := a.srv.Options().HistoryTypes
 	from := 0
@@ -153,7 +153,7 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 		if !snap.takenAt.IsZero() {
 			x.figures.Update(&x.Type, &seen, now, survey.Time()-snap.coreTime)
 		}
-		snap.day.add(now, x, &x.Type, &seen, s, maxTypes)
+		snap.dayRates.add(now, x, &x.Type, &seen, s, maxTypes)
 		x.figures.Held, x.figures.UsualWait, x.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), meanRun(&s.Run, s.RunSum)
 		x.update(now, &seen)
 		if t.IsKept {
@@ -175,19 +175,19 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	}
 	h.View(func(b *broker.Broker, _ int64) {
 		total := b.Totals()
-		sum.Ledger = ledger(&total)
+		sum.Ledger = apiLedger(&total)
 	})
 	snap.total.update(now, &sum)
-	snap.day.end(now, &sum.Ledger, &snap.stats)
-	a.held.rates.Store(snap.day.bytes())
-	a.held.snapshot.Store(held)
-	snap.takenAt, snap.coreTime, snap.lists = now, survey.Time(), map[order][]*row{}
+	snap.dayRates.addTotals(now, &sum.Ledger, &snap.stats)
+	a.figureBytes.rates.Store(snap.dayRates.bytes())
+	a.figureBytes.snapshot.Store(held)
+	snap.takenAt, snap.coreTime, snap.sortedRows = now, survey.Time(), map[typeOrder][]*row{}
 	a.updateFindings(snap)
-	snap.took = time.Since(now)
+	snap.duration = time.Since(now)
 }
 
-// order selects types by a filter, and says how to sort them.
-type order struct {
+// typeOrder selects types by a filter, and says how to sort them.
+type typeOrder struct {
 	key, filter string
 	reverse     bool
 }
@@ -195,9 +195,9 @@ type order struct {
 // maxLists bounds the sorted lists that are kept for other requests of the same order.
 const maxLists = 4
 
-// orders are the keys that types can be sorted by. Larger values come first; names are in
+// typeOrders are the keys that types can be sorted by. Larger values come first; names are in
 // ascending order.
-var orders = map[string]func(x, y *row) int{
+var typeOrders = map[string]func(x, y *row) int{
 	"type":    func(x, y *row) int { return 0 },
 	"queued":  func(x, y *row) int { return cmp.Compare(y.Queued, x.Queued) },
 	"delayed": func(x, y *row) int { return cmp.Compare(y.Delayed, x.Delayed) },
@@ -214,8 +214,8 @@ var orders = map[string]func(x, y *row) int{
 const orderNames = "type, queued, delayed, running, oldest, workers, idle, failed, dead, in, out"
 
 // sorted returns the types whose names contain the filter, sorted.
-func (snap *snapshot) sorted(o order) []*row {
-	if found, ok := snap.lists[o]; ok {
+func (snap *snapshot) sorted(o typeOrder) []*row {
+	if found, ok := snap.sortedRows[o]; ok {
 		return found
 	}
 	found := make([]*row, 0, len(snap.rows))
@@ -225,7 +225,7 @@ func (snap *snapshot) sorted(o order) []*row {
 		}
 	}
 	slices.SortFunc(found, func(x, y *row) int {
-		c := orders[o.key](x, y)
+		c := typeOrders[o.key](x, y)
 		if c == 0 {
 			c = cmp.Compare(x.Type.Type, y.Type.Type)
 		}
@@ -234,8 +234,8 @@ func (snap *snapshot) sorted(o order) []*row {
 		}
 		return c
 	})
-	if len(snap.lists) < maxLists {
-		snap.lists[o] = found
+	if len(snap.sortedRows) < maxLists {
+		snap.sortedRows[o] = found
 	}
 	return found
 }

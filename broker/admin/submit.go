@@ -86,7 +86,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	// An outcome is not acknowledged if the wait timed out or the client hung up.
 	if err == nil && (e == nil || e.Code != 0) && r.Context().Err() == nil {
-		c.Written()
+		c.MarkDelivered()
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (a *API) noAnswerError(g *guard.Grant, job *api.Submitted, why *wire.Error,
 		if !g.Has(server.ScopeWatch) {
 			link = "an attach of this token's owner on the port for submitters, or " + link + " with a token of the scope watch"
 		}
-		e = fail(http.StatusGatewayTimeout, "timeout", "there was no answer within %v; the job continues, and its outcome is kept for %s", wait, link)
+		e = apiError(http.StatusGatewayTimeout, "timeout", "there was no answer within %v; the job continues, and its outcome is kept for %s", wait, link)
 		e.State = a.stateOf(job.ID)
 	case wire.JobFailed, wire.Expired, wire.Cancelled:
 		e.Status = http.StatusUnprocessableEntity
@@ -126,7 +126,7 @@ func waitParam(r *http.Request) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d < time.Millisecond || d > maxWait {
-		return 0, fail(http.StatusBadRequest, "invalid_value", "wait must be a duration from 1ms to %v, such as 30s, got %.64q", maxWait, v)
+		return 0, apiError(http.StatusBadRequest, "invalid_value", "wait must be a duration from 1ms to %v, such as 30s, got %.64q", maxWait, v)
 	}
 	return d, nil
 }
@@ -145,7 +145,7 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	} else {
 		for key := range r.URL.Query() {
 			if key != "wait" && err == nil {
-				err = fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: without a type it may have only wait, and the body has the other keys", key)
+				err = apiError(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: without a type it may have only wait, and the body has the other keys", key)
 			}
 		}
 		if err == nil {
@@ -166,13 +166,13 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 }
 
 func tooLongError(limit int) *api.Error {
-	return fail(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", limit)
+	return apiError(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", limit)
 }
 
 // bodyOf reads the body of a job. Its memory is counted as it grows, until release is
 // called.
 func (a *API) bodyOf(r *http.Request, limit int) (data []byte, release func(), err error) {
-	release = func() { a.submits.Release(int64(cap(data))) }
+	release = func() { a.submitBytes.Release(int64(cap(data))) }
 	if r.ContentLength > int64(limit) {
 		return nil, release, tooLongError(limit)
 	}
@@ -182,8 +182,8 @@ func (a *API) bodyOf(r *http.Request, limit int) (data []byte, release func(), e
 		}
 		if n := cap(data); len(data) == n {
 			size := min(max(4*n, minBodyBuffer), limit+1)
-			if !a.submits.TryAcquire(int64(size - n)) {
-				return data, release, fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are being received over HTTP; try again")
+			if !a.submitBytes.TryAcquire(int64(size - n)) {
+				return data, release, apiError(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are being received over HTTP; try again")
 			}
 			data = append(make([]byte, 0, size), data...)
 		}
@@ -192,7 +192,7 @@ func (a *API) bodyOf(r *http.Request, limit int) (data []byte, release func(), e
 		data = data[:len(data)+n]
 	}
 	if err != io.EOF {
-		return data, release, fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
+		return data, release, apiError(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
 	}
 	return data, release, nil
 }
@@ -202,11 +202,11 @@ func rawJob(r *http.Request, data []byte) (body, error) {
 	b := body{}
 	if ct := r.Header.Get("Content-Type"); len(ct) >= 10 && ct[:10] == "text/plain" {
 		if !utf8.Valid(data) {
-			return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
+			return nil, apiError(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
 		}
 		b["body"], _ = json.Marshal(string(data))
 	} else if b["body"] = data; !json.Valid(data) {
-		return nil, fail(http.StatusBadRequest, "invalid_json", "the body is not JSON: %.64q", data)
+		return nil, apiError(http.StatusBadRequest, "invalid_json", "the body is not JSON: %.64q", data)
 	}
 	q := r.URL.Query()
 	for key, v := range q {
@@ -255,5 +255,5 @@ func refusalError(e *wire.Error) *api.Error {
 	if !known {
 		status = http.StatusBadRequest
 	}
-	return fail(status, e.Code.String(), "%s", e.Reason)
+	return apiError(status, e.Code.String(), "%s", e.Reason)
 }

@@ -25,9 +25,9 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// worker serves a type until the test ends. It echoes headers and body, fails jobs with
+// addWorker serves a type until the test ends. It echoes headers and body, fails jobs with
 // the body "fail", and holds jobs with the body "hold" until release is closed.
-func (w *world) worker(typ string, release <-chan struct{}) {
+func (w *world) addWorker(typ string, release <-chan struct{}) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	w.t.Cleanup(cancel)
@@ -119,12 +119,12 @@ func TestSubmitOverHTTPIsLikeFrame(t *testing.T) {
 	}
 }
 
-// TestSubmitWaits: a request that waits returns the answer or the failure. If there is neither
+// TestWaitingRequestGetsAnswer: a request that waits returns the answer or the failure. If there is neither
 // in time, the outcome is kept.
-func TestSubmitWaits(t *testing.T) {
+func TestWaitingRequestGetsAnswer(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
-	w.worker("t", release)
+	w.addWorker("t", release)
 	x := w.call("POST", "/v1/jobs?wait=45s", `{"type":"t","id":"a","body":{"n":1},"headers":{"h":1}}`, 200)
 	if body, _ := json.Marshal(x["body"]); string(body) != `[{"n":1},{"h":1}]` || x["state"] != "answered" || x["id"] != "a" {
 		t.Errorf("answered: %v", x)
@@ -160,8 +160,8 @@ func TestSubmitWaits(t *testing.T) {
 	}
 }
 
-// status returns the HTTP status of a GET request.
-func (w *world) status(path string) int {
+// httpStatus returns the HTTP status of a GET request.
+func (w *world) httpStatus(path string) int {
 	w.t.Helper()
 	resp, err := http.Get(w.url + path)
 	if err != nil {
@@ -172,8 +172,8 @@ func (w *world) status(path string) int {
 	return resp.StatusCode
 }
 
-// TestSubmitAway: if a client disconnects while it waits, the outcome is kept.
-func TestSubmitAway(t *testing.T) {
+// TestOutcomeIsKeptForGoneClient: if a client disconnects while it waits, the outcome is kept.
+func TestOutcomeIsKeptForGoneClient(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
@@ -183,7 +183,7 @@ func TestSubmitAway(t *testing.T) {
 		_, err := http.DefaultClient.Do(r)
 		gone <- err
 	}()
-	eventually(t, "the job is there", func() bool { return w.status("/v1/jobs/a") == 200 })
+	eventually(t, "the job is there", func() bool { return w.httpStatus("/v1/jobs/a") == 200 })
 	if x := w.call("GET", "/v1/submitters?type=t", "", 200)["items"].([]any); len(x) != 1 || !strings.HasPrefix(x[0].(map[string]any)["client"].(string), "http ") {
 		t.Errorf("submitters: %v", x)
 	}
@@ -192,15 +192,15 @@ func TestSubmitAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "its submitter is gone", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["submitter"] == nil })
-	w.worker("t", nil)
+	w.addWorker("t", nil)
 	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["state"] == "ended" })
 }
 
-// TestSubmitSlowReader: while an answer is still being written, its outcome is kept, and no
+// TestOutcomeIsKeptWhileWritten: while an answer is still being written, its outcome is kept, and no
 // other job can have its id.
-func TestSubmitSlowReader(t *testing.T) {
+func TestOutcomeIsKeptWhileWritten(t *testing.T) {
 	w := start(t, nil)
-	w.worker("t", nil)
+	w.addWorker("t", nil)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -223,12 +223,12 @@ func TestSubmitSlowReader(t *testing.T) {
 	}
 }
 
-// TestSubmitCrowd: a client that waits for an answer stays connected; an idle one is
+// TestWaitingClientStaysConnected: a client that waits for an answer stays connected; an idle one is
 // disconnected.
-func TestSubmitCrowd(t *testing.T) {
+func TestWaitingClientStaysConnected(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	release := make(chan struct{})
-	w.worker("t", release)
+	w.addWorker("t", release)
 	answered := make(chan error, 1)
 	client := func() *http.Client {
 		tr := &http.Transport{}
@@ -242,7 +242,7 @@ func TestSubmitCrowd(t *testing.T) {
 		}
 		answered <- err
 	}()
-	eventually(t, "it waits", func() bool { return w.status("/v1/jobs/waits") == 200 })
+	eventually(t, "it waits", func() bool { return w.httpStatus("/v1/jobs/waits") == 200 })
 	for range 8 {
 		resp, err := client().Get(w.url + "/healthz")
 		if err != nil {
@@ -257,27 +257,27 @@ func TestSubmitCrowd(t *testing.T) {
 	}
 }
 
-// hangUp is a client that disconnects when the broker begins to write the answer.
-type hangUp struct {
+// hangingUpWriter is a client that disconnects when the broker begins to write the answer.
+type hangingUpWriter struct {
 	*httptest.ResponseRecorder
 	cancel context.CancelFunc
 }
 
-func (c hangUp) Write(p []byte) (int, error) {
+func (c hangingUpWriter) Write(p []byte) (int, error) {
 	c.cancel()
 	return c.ResponseRecorder.Write(p)
 }
 
-// TestSubmitHangsUp: an answer that its client may not have received is kept.
-func TestSubmitHangsUp(t *testing.T) {
+// TestUnreceivedAnswerIsKept: an answer that its client may not have received is kept.
+func TestUnreceivedAnswerIsKept(t *testing.T) {
 	w := start(t, nil)
-	w.worker("t", nil)
+	w.addWorker("t", nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	r := httptest.NewRequestWithContext(ctx, "POST", "/v1/jobs?wait=45s", strings.NewReader(`{"type":"t","id":"a","body":1}`))
 	r.Host = "localhost"
 	r.Header.Set("Content-Type", "application/json")
-	c := hangUp{httptest.NewRecorder(), cancel}
+	c := hangingUpWriter{httptest.NewRecorder(), cancel}
 	admin.New(w.srv, zerolog.Nop()).ServeHTTP(c, r)
 	if c.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", c.Code, c.Body)
@@ -335,9 +335,9 @@ func TestScopesAllowTheirRequests(t *testing.T) {
 	}
 }
 
-// TestForeignPage: requests that a page of another origin makes a browser send are
+// TestForeignPageIsRefused: requests that a page of another origin makes a browser send are
 // refused.
-func TestForeignPage(t *testing.T) {
+func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t, nil)
 	foreign := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode"}
 	if x := w.call("GET", "/v1/groups", "", 403, append(foreign, "no-cors")...); x["error"] != "forbidden_origin" {
@@ -348,8 +348,8 @@ func TestForeignPage(t *testing.T) {
 	w.call("GET", "/v1/groups", "", 200, "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors")
 }
 
-// TestSubmitDrains: a request that waits is answered when the broker stops.
-func TestSubmitDrains(t *testing.T) {
+// TestWaitingRequestIsAnsweredAtDrain: a request that waits is answered when the broker stops.
+func TestWaitingRequestIsAnsweredAtDrain(t *testing.T) {
 	w := start(t, nil)
 	drained := make(chan string, 1)
 	go func() {
@@ -362,7 +362,7 @@ func TestSubmitDrains(t *testing.T) {
 		data, _ := io.ReadAll(resp.Body)
 		drained <- resp.Status + string(data)
 	}()
-	eventually(t, "the job is there", func() bool { return w.status("/v1/jobs/a") == 200 })
+	eventually(t, "the job is there", func() bool { return w.httpStatus("/v1/jobs/a") == 200 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // no time for the job to end
 	_ = w.srv.Shutdown(ctx)
@@ -371,9 +371,9 @@ func TestSubmitDrains(t *testing.T) {
 	}
 }
 
-// TestSubmitBytes: the bytes of incoming jobs are bounded, and a client that announces
+// TestSubmitBytesAreBounded: the bytes of incoming jobs are bounded, and a client that announces
 // bytes but does not send them delays no other.
-func TestSubmitBytes(t *testing.T) {
+func TestSubmitBytesAreBounded(t *testing.T) {
 	small := func(o *settings.Options) { o.MaxFrame = 1 << 20 }
 	w := start(t, small)
 	send := func(size int) (*io.PipeWriter, <-chan int) {
@@ -453,12 +453,12 @@ func TestSubmitBytes(t *testing.T) {
 	}
 }
 
-// TestSubmitBurst: many clients submit jobs at once, and some of them disconnect before the
+// TestBurstEndsEachJobOnce: many clients submit jobs at once, and some of them disconnect before the
 // answer, while other clients list and cancel jobs. Each job ends once, and an answer that no
 // client read is kept.
-func TestSubmitBurst(t *testing.T) {
+func TestBurstEndsEachJobOnce(t *testing.T) {
 	w := start(t, nil)
-	w.worker("t", nil)
+	w.addWorker("t", nil)
 	const clients, perClient = 8, 25
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -472,7 +472,7 @@ func TestSubmitBurst(t *testing.T) {
 				case <-done:
 					return
 				default:
-					_ = w.status(path)
+					_ = w.httpStatus(path)
 				}
 			}
 		})
@@ -516,7 +516,7 @@ func TestSubmitBurst(t *testing.T) {
 		t.Errorf("seed %d: the ledger: %v, %d answers came", seed, l, answered.Load())
 	}
 	_, f := scrape(t, w)
-	kept := int(value(f, "gloom_kept_outcomes"))
+	kept := int(metricSum(f, "gloom_kept_outcomes"))
 	if missing := int(l["submitted"].(float64)) - int(answered.Load()) - kept; missing > int(left.Load()) || kept > int(left.Load()) {
 		t.Errorf("seed %d: %d answers came, %d are kept, of %v jobs; %d went away", seed, answered.Load(), kept, l["submitted"], left.Load())
 	}

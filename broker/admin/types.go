@@ -22,7 +22,7 @@ func takeSurvey(h *hub.Hub) *broker.Survey {
 	return &s
 }
 
-func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
+func apiCompleteType(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	s.Complete(t)
 	x := apiType(t)
 	x.Type = wire.Value(t.Name)
@@ -36,11 +36,11 @@ func apiType(t *broker.TypeInfo) api.Type {
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.IdleWorkers, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.DeadLetters,
 		OldestSeconds: t.OldestAge.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued, Releases: t.Releases,
-		Overdue: t.Overdue, Ledger: ledger(&t.Ledger),
+		Overdue: t.Overdue, Ledger: apiLedger(&t.Ledger),
 	}
 }
 
-func ledger(l *broker.Ledger) api.Ledger {
+func apiLedger(l *broker.Ledger) api.Ledger {
 	return api.Ledger{
 		Submitted: l.Submitted, Delayed: l.Delayed, Queued: l.Queued, Running: l.Running,
 		Answered: l.Answered, Failed: l.Failed, Cancelled: l.Cancelled, Expired: l.Expired,
@@ -53,7 +53,7 @@ func nameIn(r *http.Request, key string) []byte { return []byte(r.PathValue(key)
 
 func parseName(key, v string) ([]byte, error) {
 	if err := wire.CheckName(key, v); err != nil {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "%s", err.Reason)
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "%s", err.Reason)
 	}
 	return wire.Canonical(nil, v), nil
 }
@@ -64,10 +64,10 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	}
 	h := a.srv.Hub()
 	survey := takeSurvey(h)
-	return listing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
+	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
-				x := typeOf(t, survey)
+				x := apiCompleteType(t, survey)
 				x.Wait = append([]uint64(nil), s.Wait[:]...)
 				items = append(items, x)
 			})
@@ -87,7 +87,7 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 }
 
 func unknownTypeError(name []byte) error {
-	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there has been none lately", wire.Value(name))
+	return apiError(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there has been none lately", wire.Value(name))
 }
 
 // findType returns the current state of a type. Its rates, and sums that would take long to
@@ -110,7 +110,7 @@ func (a *API) findType(name []byte) (api.Type, bool) {
 	})
 	var x api.Type
 	if seen == nil {
-		x = typeOf(&t, takeSurvey(h))
+		x = apiCompleteType(&t, takeSurvey(h))
 	} else {
 		x = apiType(&t)
 		x.Type, x.Workers, x.Idle, x.Submitters, x.Rates = seen.Type, seen.Workers, seen.Idle, seen.Submitters, seen.Rates
@@ -130,7 +130,7 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 		return err
 	}
 	event := a.log.Info().Bool("paused", paused)
-	return a.change(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
+	return a.configureType(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 			fx, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
 			err = wording.SettingErrorOf(bad)
@@ -155,7 +155,7 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 	}
 	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate, Burst: int(burst)}
 	event := a.log.Info().Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Int("burst", l.Burst)
-	return a.change(w, r, event, "set limits", func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
+	return a.configureType(w, r, event, "set limits", func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
 }
 
 // putType sets whether the tenants of a type take turns. The type need not be known yet.
@@ -168,16 +168,16 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, a.log.Info().Bool("fair", fair), "set fairness", func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
+	return a.configureType(w, r, a.log.Info().Bool("fair", fair), "set fairness", func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
 }
 
-// change configures a type, logs the change, and replies with the new state of the type.
-func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Event, action string, set func(name []byte) error) error {
+// configureType configures a type, logs the change, and replies with the new state of the type.
+func (a *API) configureType(w http.ResponseWriter, r *http.Request, event *zerolog.Event, action string, set func(name []byte) error) error {
 	n := nameIn(r, "type")
 	if err := set(n); err != nil {
 		var e *wording.SettingError
 		if errors.As(err, &e) {
-			return fail(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), e.Reason)
+			return apiError(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), e.Reason)
 		}
 		return err
 	}

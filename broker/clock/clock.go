@@ -29,32 +29,32 @@ const CatchUpTime = 20 * time.Millisecond
 // It is safe for concurrent use.
 type Clock struct {
 	real func() int64 // the system's monotonic clock
-	// lost is the total time for which the clock has stood still. The clock does not pass limit
+	// lostTime is the total time for which the clock has stood still. The clock does not pass limit
 	// before the next pulse.
-	lost, limit atomic.Int64
-	catchingUp  atomic.Bool
+	lostTime, limit atomic.Int64
+	catchingUp      atomic.Bool
 
-	pulses  *time.Timer
-	stopped atomic.Bool
+	pulseTimer *time.Timer
+	stopped    atomic.Bool
 }
 
 // Start returns a clock that begins at 0 and runs until Stop is called.
 func Start() *Clock {
 	start := time.Now()
 	c := newClock(func() int64 { return int64(time.Since(start)) })
-	c.pulses = time.AfterFunc(math.MaxInt64, func() {
+	c.pulseTimer = time.AfterFunc(math.MaxInt64, func() {
 		if next := c.pulse(); !c.stopped.Load() {
-			c.pulses.Reset(next)
+			c.pulseTimer.Reset(next)
 		}
 	})
-	c.pulses.Reset(pulseInterval)
+	c.pulseTimer.Reset(pulseInterval)
 	return c
 }
 
 // Stop ends the pulses. The clock stops within maxAhead.
 func (c *Clock) Stop() {
 	c.stopped.Store(true)
-	c.pulses.Stop()
+	c.pulseTimer.Stop()
 }
 
 func newClock(real func() int64) *Clock {
@@ -69,24 +69,24 @@ func newClock(real func() int64) *Clock {
 // limit that has been raised since, and the clock would leap.
 func (c *Clock) Now() int64 {
 	limit := c.limit.Load()
-	return min(c.real()-c.lost.Load(), limit)
+	return min(c.real()-c.lostTime.Load(), limit)
 }
 
 // Paused reports whether the clock stands still: during a pause, and while what arrived during
 // the pause is being read.
 func (c *Clock) Paused() bool {
 	limit := c.limit.Load()
-	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
+	return c.catchingUp.Load() || c.real()-c.lostTime.Load() > limit
 }
 
 // pulse carries out one pulse, and returns the time until the next one.
 func (c *Clock) pulse() time.Duration {
-	now := c.real() - c.lost.Load()
+	now := c.real() - c.lostTime.Load()
 	if over := now - c.limit.Load(); over > 0 {
 		if !c.catchingUp.Swap(true) {
 			return CatchUpTime
 		}
-		c.lost.Add(over)
+		c.lostTime.Add(over)
 		now -= over
 	}
 	c.limit.Store(now + maxAhead)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestClockThroughPauses drives the clock through pauses in virtual time.
-func TestClockThroughPauses(t *testing.T) {
+// TestClockStandsStillInPauses drives the clock through pauses in virtual time.
+func TestClockStandsStillInPauses(t *testing.T) {
 	var real int64
 	start := func() *Clock {
 		real = 0

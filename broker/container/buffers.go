@@ -37,7 +37,7 @@ func (x *Buffers) Get(n int) []byte {
 
 // Put keeps b for reuse if there is room. The caller must not use it any more.
 func (x *Buffers) Put(b []byte) {
-	scribble(b[:cap(b)])
+	overwrite(b[:cap(b)])
 	if n := cap(b); x != nil && n >= minBuffer && n <= MaxBuffer && x.HeldBytes+n <= x.MaxBytes {
 		k := bits.Len(uint(n/minBuffer)) - 1
 		x.HeldBytes += n

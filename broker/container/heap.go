@@ -21,10 +21,10 @@ func (x *Entry) Ties(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == 
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
-	// heapFirst is the number of elements for which a heap's first chunk has room at first. That
+	// minHeapRoom is the number of elements for which a heap's first chunk has room at first. That
 	// chunk grows and shrinks by a factor of four.
-	heapFirst = 4
-	entrySize = int64(unsafe.Sizeof(Entry{}))
+	minHeapRoom = 4
+	entrySize   = int64(unsafe.Sizeof(Entry{}))
 )
 
 // Heap is a 4-ary min-heap that tells each element its position, so that elements can be
@@ -93,7 +93,7 @@ func (h *Heap) makeRoom() {
 	if n := at >> heapShift; n == len(h.chunks) {
 		room := heapChunk
 		if n == 0 {
-			room = heapFirst
+			room = minHeapRoom
 		}
 		h.chunks = append(h.chunks, make([]Entry, room))
 		*h.Bytes += int64(room) * entrySize
@@ -109,7 +109,7 @@ func (h *Heap) Remove(pos int32) {
 	if int(pos) < h.n {
 		h.Fix(pos, last)
 	}
-	if len(h.chunks) > 0 && len(h.chunks[0]) > heapFirst {
+	if len(h.chunks) > 0 && len(h.chunks[0]) > minHeapRoom {
 		h.shrink()
 	}
 }
@@ -126,8 +126,8 @@ func (h *Heap) shrink() {
 		}
 		return
 	}
-	if room := len(h.chunks[0]); room > heapFirst && h.n <= room/16 {
-		h.resize(max(room/4, heapFirst))
+	if room := len(h.chunks[0]); room > minHeapRoom && h.n <= room/16 {
+		h.resize(max(room/4, minHeapRoom))
 	}
 }
 

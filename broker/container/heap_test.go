@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// times returns how often a random test is repeated: n times, or less often in a short run.
-func times(n uint64) uint64 {
+// repeats returns how often a random test is repeated: n times, or less often in a short run.
+func repeats(n uint64) uint64 {
 	if testing.Short() {
 		return (n + 9) / 10
 	}
@@ -17,7 +17,7 @@ func times(n uint64) uint64 {
 // TestHeapAgainstSort pushes elements, removes them from the middle, changes keys and pops, and
 // compares the heap with a sorted slice.
 func TestHeapAgainstSort(t *testing.T) {
-	for seed := range times(300) {
+	for seed := range repeats(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		pos := map[uint32]int32{}
 		h := Heap{SetPos: func(ref uint32, p int32) { pos[ref] = p }, Bytes: new(int64)}

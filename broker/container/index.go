@@ -40,9 +40,9 @@ type Index struct {
 }
 
 type segment struct {
-	n    uint32
-	bits uint8                // how many leading bits the tags of all its entries share
-	slot [segmentSlots]uint64 // tag<<32 | record; 0 is empty
+	n     uint32
+	bits  uint8                // how many leading bits the tags of all its entries share
+	slots [segmentSlots]uint64 // tag<<32 | record; 0 is empty
 }
 
 // Hash returns the hash of an id, which the other methods take.
@@ -51,9 +51,9 @@ func (x *Index) Hash(id []byte) uint64 { return maphash.Bytes(x.Seed, id) }
 // tagOf returns the part of a hash that the index keeps.
 func tagOf(hash uint64) uint32 { return uint32(hash >> 32) }
 
-// home returns the slot at which the probe for a tag begins. Tags in a segment begin alike, so
+// homeSlot returns the slot at which the probe for a tag begins. Tags in a segment begin alike, so
 // their other bits are mixed first.
-func home(tag uint32) int {
+func homeSlot(tag uint32) int {
 	return int(uint64(tag*0x9e3779b1) * segmentSlots >> 32)
 }
 
@@ -89,7 +89,7 @@ func (x *Index) segment(tag uint32) *segment {
 func (x *Index) Prefetch(hash uint64) uint64 {
 	tag := tagOf(hash)
 	if g := x.segment(tag); g != nil {
-		return g.slot[home(tag)]
+		return g.slots[homeSlot(tag)]
 	}
 	return 0
 }
@@ -101,8 +101,8 @@ func (x *Index) Find(hash uint64, id []byte) uint32 {
 	if g == nil {
 		return 0
 	}
-	for i := home(tag); ; {
-		s := g.slot[i]
+	for i := homeSlot(tag); ; {
+		s := g.slots[i]
 		if s == 0 {
 			return 0
 		}
@@ -145,8 +145,8 @@ func (x *Index) split(g *segment, tag uint32) {
 	g.bits++
 	x.countByBits[g.bits] += 2
 	upper := &segment{bits: g.bits}
-	old := g.slot
-	g.slot, g.n = [segmentSlots]uint64{}, 0
+	old := g.slots
+	g.slots, g.n = [segmentSlots]uint64{}, 0
 	for _, s := range old {
 		switch {
 		case s == 0:
@@ -172,13 +172,13 @@ func (g *segment) insert(s uint64) {
 	if g.n == segmentSlots-1 {
 		panic("index: hundreds of ids have hashes that begin alike")
 	}
-	i := home(uint32(s >> 32))
-	for g.slot[i] != 0 {
+	i := homeSlot(uint32(s >> 32))
+	for g.slots[i] != 0 {
 		if i++; i == segmentSlots {
 			i = 0
 		}
 	}
-	g.slot[i] = s
+	g.slots[i] = s
 	g.n++
 }
 
@@ -188,8 +188,8 @@ func (g *segment) locate(tag, rec uint32) int {
 		return -1
 	}
 	want := uint64(tag)<<32 | uint64(rec)
-	for i := home(tag); g.slot[i] != 0; {
-		if g.slot[i] == want {
+	for i := homeSlot(tag); g.slots[i] != 0; {
+		if g.slots[i] == want {
 			return i
 		}
 		if i++; i == segmentSlots {
@@ -222,16 +222,16 @@ func (g *segment) remove(i int) {
 		if j++; j == segmentSlots {
 			j = 0
 		}
-		if g.slot[j] == 0 {
+		if g.slots[j] == 0 {
 			break
 		}
-		h := home(uint32(g.slot[j] >> 32))
+		h := homeSlot(uint32(g.slots[j] >> 32))
 		if i <= j && (h <= i || h > j) || i > j && h <= i && h > j {
-			g.slot[i] = g.slot[j]
+			g.slots[i] = g.slots[j]
 			i = j
 		}
 	}
-	g.slot[i] = 0
+	g.slots[i] = 0
 }
 
 // join joins g, whose tags begin like tag, with its twin while both have few entries. The
@@ -242,7 +242,7 @@ func (x *Index) join(g *segment, tag uint32) {
 		if twin.bits != g.bits || g.n+twin.n > segmentJoined {
 			break
 		}
-		for _, s := range twin.slot {
+		for _, s := range twin.slots {
 			if s != 0 {
 				g.insert(s)
 			}

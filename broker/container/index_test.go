@@ -8,14 +8,14 @@ import (
 
 // indexTwin is an index of numbered ids and a map with the same content.
 type indexTwin struct {
-	index Index
-	ids   map[uint32]string
-	recs  map[string]uint32
-	hash  func(id string) uint64
+	index   Index
+	ids     map[uint32]string
+	records map[string]uint32
+	hash    func(id string) uint64
 }
 
 func newIndexTwin(hash func(id string) uint64) *indexTwin {
-	x := &indexTwin{ids: map[uint32]string{}, recs: map[string]uint32{}, hash: hash}
+	x := &indexTwin{ids: map[uint32]string{}, records: map[string]uint32{}, hash: hash}
 	x.index.Equal = func(r uint32, id []byte) bool { return x.ids[r] == string(id) }
 	return x
 }
@@ -23,20 +23,20 @@ func newIndexTwin(hash func(id string) uint64) *indexTwin {
 func (x *indexTwin) check(t *testing.T, id string) {
 	t.Helper()
 	x.index.Prefetch(x.hash(id))
-	if got := x.index.Find(x.hash(id), []byte(id)); got != x.recs[id] {
-		t.Fatalf("id %q: record %d, want %d", id, got, x.recs[id])
+	if got := x.index.Find(x.hash(id), []byte(id)); got != x.records[id] {
+		t.Fatalf("id %q: record %d, want %d", id, got, x.records[id])
 	}
 }
 
 func (x *indexTwin) add(id string, rec uint32) {
-	x.ids[rec], x.recs[id] = id, rec
+	x.ids[rec], x.records[id] = id, rec
 	x.index.Insert(x.hash(id), rec)
 }
 
 func (x *indexTwin) remove(id string) {
-	rec := x.recs[id]
+	rec := x.records[id]
 	x.index.Remove(x.hash(id), rec)
-	delete(x.recs, id)
+	delete(x.records, id)
 	delete(x.ids, rec)
 }
 
@@ -56,7 +56,7 @@ func TestIndexAgainstMap(t *testing.T) {
 	withHome := func(slots ...int) (tags []uint64) {
 		for _, slot := range slots {
 			for tag, found := uint32(1), 0; found < 2; tag++ {
-				if home(tag) == slot {
+				if homeSlot(tag) == slot {
 					tags = append(tags, uint64(tag))
 					found++
 				}
@@ -81,14 +81,14 @@ func TestIndexAgainstMap(t *testing.T) {
 			if name == "spread" || name == "one segment" {
 				n = 20000
 			}
-			for seed := range times(20) {
+			for seed := range repeats(20) {
 				r := rand.New(rand.NewPCG(seed, 2))
 				x := newIndexTwin(hash)
 				rec := uint32(0)
 				for step := range n {
 					id := fmt.Sprint("id", r.IntN(n/3))
 					x.check(t, id)
-					old, known := x.recs[id]
+					old, known := x.records[id]
 					switch {
 					case !known && (step < n/2 || r.IntN(3) == 0):
 						rec++
@@ -107,7 +107,7 @@ func TestIndexAgainstMap(t *testing.T) {
 				for i := range n / 3 {
 					x.check(t, fmt.Sprint("id", i))
 				}
-				for id := range x.recs {
+				for id := range x.records {
 					x.remove(id)
 				}
 				if x.index.bits != 0 || len(x.index.directory) > 1 {
@@ -134,7 +134,7 @@ func TestIndexGrowsInPieces(t *testing.T) {
 		}
 		slots := 0
 		x.index.eachSegment(func(g *segment) {
-			slots += len(g.slot)
+			slots += len(g.slots)
 		})
 		if slots > 5*int(i+1)/2 {
 			t.Errorf("%d slots for %d entries", slots, i+1)

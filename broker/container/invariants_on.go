@@ -10,8 +10,8 @@ import (
 // InvariantsEnabled reports whether invariants are checked: the build tag invariants is set.
 const InvariantsEnabled = true
 
-// scribble overwrites memory that must not be read any more, so that a read of it is noticed.
-func scribble(m []byte) {
+// overwrite overwrites memory that must not be read any more, so that a read of it is noticed.
+func overwrite(m []byte) {
 	for i := range m {
 		m[i] = 0xA5
 	}
@@ -46,13 +46,13 @@ func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 			continue
 		}
 		live := 0
-		for i := range c.rec {
-			if fn(uint32(n)<<tableShift|uint32(i), &c.rec[i]) {
+		for i := range c.records {
+			if fn(uint32(n)<<tableShift|uint32(i), &c.records[i]) {
 				live++
 			}
 		}
-		if live != int(c.live) {
-			return fmt.Errorf("chunk %d counts %d of %d live records", n, c.live, live)
+		if live != int(c.liveRecords) {
+			return fmt.Errorf("chunk %d counts %d of %d live records", n, c.liveRecords, live)
 		}
 	}
 	return nil
@@ -71,12 +71,12 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	total := int64(0)
 	for number := range s.slabs {
 		x, live := &s.slabs[number], sizes[uint32(number)]
-		if total += int64(live); x.live != live || x.live > x.used || int(x.used) > len(x.mem) {
-			return fmt.Errorf("slab %d counts %d live bytes of %d used ones of %d, has %d", number, x.live, x.used, len(x.mem), live)
+		if total += int64(live); x.liveBytes != live || x.liveBytes > x.usedBytes || int(x.usedBytes) > len(x.mem) {
+			return fmt.Errorf("slab %d counts %d live bytes of %d used ones of %d, has %d", number, x.liveBytes, x.usedBytes, len(x.mem), live)
 		}
 	}
-	if s.live != total {
-		return fmt.Errorf("slabs count %d live bytes, have %d", s.live, total)
+	if s.liveBytes != total {
+		return fmt.Errorf("slabs count %d live bytes, have %d", s.liveBytes, total)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (x *Index) Check(n uint32) (err error) {
 	at, ids := 0, uint32(0)
 	x.eachSegment(func(g *segment) {
 		used := uint32(0)
-		for _, s := range g.slot {
+		for _, s := range g.slots {
 			if s == 0 {
 				continue
 			}

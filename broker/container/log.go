@@ -19,15 +19,15 @@ const (
 // reused. All methods cost O(1).
 type Log[T any] struct {
 	// Pages provides the memory of chunks. It must be set before the first record.
-	Pages     Pages
-	maxChunks int // how many chunks are allowed; 0 is no limit
-	chunks    []logChunk
-	dropped   int64 // chunks dropped
+	Pages         Pages
+	maxChunks     int // how many chunks are allowed; 0 is no limit
+	chunks        []logChunk
+	droppedChunks int64 // chunks dropped
 }
 
 type logChunk struct {
-	mem  []byte
-	used int
+	mem       []byte
+	usedBytes int
 }
 
 // Limit sets how many bytes all chunks may occupy, but keeps at least one chunk. It drops the
@@ -43,7 +43,7 @@ func (l *Log[T]) Limit(bytes int64) {
 func (l *Log[T]) drop() []byte {
 	m := l.chunks[0].mem
 	l.chunks = append(l.chunks[:0], l.chunks[1:]...)
-	l.dropped++
+	l.droppedChunks++
 	return m
 }
 
@@ -55,7 +55,7 @@ func (l *Log[T]) HeldBytes() int64 { return int64(len(l.chunks)) << logShift }
 func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	size := int(unsafe.Sizeof(*x))
 	need := size + (n+7)&^7 + logTail
-	if len(l.chunks) == 0 || l.chunks[len(l.chunks)-1].used+need > LogChunk {
+	if len(l.chunks) == 0 || l.chunks[len(l.chunks)-1].usedBytes+need > LogChunk {
 		var m []byte
 		if len(l.chunks) > 0 && len(l.chunks) >= l.maxChunks {
 			m = l.drop()
@@ -65,24 +65,24 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 		l.chunks = append(l.chunks, logChunk{mem: m})
 	}
 	c := &l.chunks[len(l.chunks)-1]
-	m := c.mem[c.used : c.used+need]
-	c.used += need
+	m := c.mem[c.usedBytes : c.usedBytes+need]
+	c.usedBytes += need
 	*(*[2]uint32)(unsafe.Pointer(&m[need-logTail])) = [2]uint32{uint32(n), uint32(need)}
 	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
 }
 
 // Complete reports whether the log still has every record that was added.
-func (l *Log[T]) Complete() bool { return l.dropped == 0 }
+func (l *Log[T]) Complete() bool { return l.droppedChunks == 0 }
 
 // Last returns the position of the latest record, 0 if there is none.
-func (l *Log[T]) Last() int64 { return l.end(len(l.chunks) - 1) }
+func (l *Log[T]) Last() int64 { return l.lastOfChunk(len(l.chunks) - 1) }
 
-// end returns the position of the last record of a chunk, 0 if n is negative.
-func (l *Log[T]) end(n int) int64 {
+// lastOfChunk returns the position of the last record of a chunk, 0 if n is negative.
+func (l *Log[T]) lastOfChunk(n int) int64 {
 	if n < 0 {
 		return 0
 	}
-	return (l.dropped+int64(n))<<logShift + int64(l.chunks[n].used)
+	return (l.droppedChunks+int64(n))<<logShift + int64(l.chunks[n].usedBytes)
 }
 
 // First returns the earliest record, nil if there is none.
@@ -97,11 +97,11 @@ func (l *Log[T]) First() *T {
 // record has been dropped. Unlike At, Align accepts any number. It visits the records of one
 // chunk.
 func (l *Log[T]) Align(pos int64) int64 {
-	n := (pos-1)>>logShift - l.dropped
+	n := (pos-1)>>logShift - l.droppedChunks
 	if n < 0 {
 		return 0
 	}
-	at := l.end(int(min(n, int64(len(l.chunks)-1))))
+	at := l.lastOfChunk(int(min(n, int64(len(l.chunks)-1))))
 	for at > pos {
 		_, _, at = l.At(at)
 	}
@@ -111,7 +111,7 @@ func (l *Log[T]) Align(pos int64) int64 {
 // At returns the record at a position, nil if it has been dropped, and the position
 // of the record before it, 0 if that has been dropped.
 func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
-	n := int((pos-1)>>logShift - l.dropped)
+	n := int((pos-1)>>logShift - l.droppedChunks)
 	if pos <= 0 || n < 0 {
 		return nil, nil, 0
 	}
@@ -119,7 +119,7 @@ func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
 	m := l.chunks[n].mem[:end]
 	lens := *(*[2]uint32)(unsafe.Pointer(&m[end-logTail]))
 	if m = m[end-int(lens[1]):]; end == int(lens[1]) {
-		before = l.end(n - 1)
+		before = l.lastOfChunk(n - 1)
 	} else {
 		before = pos - int64(lens[1])
 	}

@@ -26,15 +26,15 @@ const (
 // or moved in between.
 type Slabs struct {
 	// Pages provides the memory of slabs. It must be set before the first entry.
-	Pages     Pages
-	slabs     []slab
-	holes     []uint32 // numbers of slabs that were given back
-	emptied   []uint32 // slabs without entries, to be given back by FreeEmpty
-	head      uint32   // the slab being filled
-	live      int64    // bytes of live entries
-	heldBytes int64    // bytes of all slabs in use
-	spare     [][]byte // empty slabs kept for later
-	cursor    uint32   // where the next search for a slab worth compacting starts
+	Pages           Pages
+	slabs           []slab
+	freeSlabNumbers []uint32 // numbers of slabs that were given back
+	emptySlabs      []uint32 // slabs without entries, to be given back by FreeEmpty
+	headSlab        uint32   // the slab being filled
+	liveBytes       int64    // bytes of live entries
+	heldBytes       int64    // bytes of all slabs in use
+	spareSlabs      [][]byte // empty slabs kept for later
+	cursor          uint32   // where the next search for a slab worth compacting starts
 	// Length returns how many bytes a record has in its entry.
 	Length func(rec uint32) uint32
 	// SetPos tells a record where its entry has moved.
@@ -42,15 +42,15 @@ type Slabs struct {
 }
 
 type slab struct {
-	mem  []byte
-	used uint32
-	live uint32 // bytes of live entries
+	mem       []byte
+	usedBytes uint32
+	liveBytes uint32 // bytes of live entries
 }
 
 // Add stores parts side by side for record rec and returns their place.
 func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
 	need := uint32(entryHead + len(a) + len(b) + len(c))
-	number, at := s.room(need)
+	number, at := s.reserve(need)
 	m := s.slabs[number].mem[at : at+need]
 	binary.LittleEndian.PutUint32(m, rec)
 	copy(m[entryHead:], a)
@@ -61,35 +61,35 @@ func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
 	return number, at + entryHead
 }
 
-// room reserves need bytes in the head slab, or in a new slab.
-func (s *Slabs) room(need uint32) (number, at uint32) {
-	if len(s.slabs) == 0 || s.slabs[s.head].mem == nil || s.slabs[s.head].used+need > slabSize {
-		if len(s.slabs) > 0 && s.slabs[s.head].mem != nil && s.slabs[s.head].live == 0 {
-			s.emptied = append(s.emptied, s.head)
+// reserve reserves need bytes in the head slab, or in a new slab.
+func (s *Slabs) reserve(need uint32) (number, at uint32) {
+	if len(s.slabs) == 0 || s.slabs[s.headSlab].mem == nil || s.slabs[s.headSlab].usedBytes+need > slabSize {
+		if len(s.slabs) > 0 && s.slabs[s.headSlab].mem != nil && s.slabs[s.headSlab].liveBytes == 0 {
+			s.emptySlabs = append(s.emptySlabs, s.headSlab)
 		}
-		if k := len(s.holes); k > 0 {
-			s.head = s.holes[k-1]
-			s.holes = s.holes[:k-1]
+		if k := len(s.freeSlabNumbers); k > 0 {
+			s.headSlab = s.freeSlabNumbers[k-1]
+			s.freeSlabNumbers = s.freeSlabNumbers[:k-1]
 		} else {
-			s.head = uint32(len(s.slabs))
+			s.headSlab = uint32(len(s.slabs))
 			s.slabs = append(s.slabs, slab{})
 		}
-		s.slabs[s.head] = slab{mem: s.newPage()}
+		s.slabs[s.headSlab] = slab{mem: s.newPage()}
 		s.heldBytes += slabSize
 	}
-	b := &s.slabs[s.head]
-	at = b.used
-	b.used += need
-	b.live += need
-	s.live += int64(need)
-	return s.head, at
+	b := &s.slabs[s.headSlab]
+	at = b.usedBytes
+	b.usedBytes += need
+	b.liveBytes += need
+	s.liveBytes += int64(need)
+	return s.headSlab, at
 }
 
 func (s *Slabs) newPage() []byte {
-	if k := len(s.spare); k > 0 {
-		m := s.spare[k-1]
-		s.spare[k-1] = nil
-		s.spare = s.spare[:k-1]
+	if k := len(s.spareSlabs); k > 0 {
+		m := s.spareSlabs[k-1]
+		s.spareSlabs[k-1] = nil
+		s.spareSlabs = s.spareSlabs[:k-1]
 		return m
 	}
 	return s.Pages.Get(slabSize)
@@ -105,13 +105,13 @@ func (s *Slabs) Drop(number, offset, n uint32) {
 	b := &s.slabs[number]
 	need := entryHead + n
 	binary.LittleEndian.PutUint32(b.mem[offset-entryHead:], deadEntry|need)
-	b.live -= need
-	s.live -= int64(need)
-	if b.live == 0 && number != s.head {
-		s.emptied = append(s.emptied, number)
+	b.liveBytes -= need
+	s.liveBytes -= int64(need)
+	if b.liveBytes == 0 && number != s.headSlab {
+		s.emptySlabs = append(s.emptySlabs, number)
 		return
 	}
-	if s.heldBytes > 2*s.live+slabSlack {
+	if s.heldBytes > 2*s.liveBytes+slabSlack {
 		s.compactSlab()
 	}
 }
@@ -126,55 +126,55 @@ func (s *Slabs) compactSlab() {
 	}
 	number := s.cursor
 	b := s.slabs[number]
-	if number == s.head || b.mem == nil || b.live == 0 || b.live > b.used/2 {
+	if number == s.headSlab || b.mem == nil || b.liveBytes == 0 || b.liveBytes > b.usedBytes/2 {
 		return
 	}
-	for at := uint32(0); at < b.used; {
+	for at := uint32(0); at < b.usedBytes; {
 		rec := binary.LittleEndian.Uint32(b.mem[at:])
 		need := rec &^ deadEntry
 		if rec < deadEntry {
 			need = entryHead + s.Length(rec)
-			n, to := s.room(need)
+			n, to := s.reserve(need)
 			copy(s.slabs[n].mem[to:to+need], b.mem[at:at+need])
 			s.SetPos(rec, n, to+entryHead)
-			s.live -= int64(need)
-			s.slabs[number].live -= need
+			s.liveBytes -= int64(need)
+			s.slabs[number].liveBytes -= need
 		}
 		at += need
 	}
-	s.emptied = append(s.emptied, number)
+	s.emptySlabs = append(s.emptySlabs, number)
 }
 
 // HeldBytes returns how many bytes all slabs occupy, spare ones included.
-func (s *Slabs) HeldBytes() int64 { return s.heldBytes + int64(len(s.spare))*slabSize }
+func (s *Slabs) HeldBytes() int64 { return s.heldBytes + int64(len(s.spareSlabs))*slabSize }
 
 // FreeEmpty frees the slabs that have become empty since the last call. Bytes that were returned
 // before the call are no longer valid.
 func (s *Slabs) FreeEmpty() {
 	if len(s.slabs) > 0 {
-		if h := &s.slabs[s.head]; h.live == 0 && h.used > 0 {
+		if h := &s.slabs[s.headSlab]; h.liveBytes == 0 && h.usedBytes > 0 {
 			if InvariantsEnabled {
-				scribble(h.mem[:h.used])
+				overwrite(h.mem[:h.usedBytes])
 			}
-			h.used = 0
+			h.usedBytes = 0
 		}
 	}
-	if len(s.emptied) == 0 {
+	if len(s.emptySlabs) == 0 {
 		return
 	}
-	for _, number := range s.emptied {
+	for _, number := range s.emptySlabs {
 		if InvariantsEnabled {
-			scribble(s.slabs[number].mem)
+			overwrite(s.slabs[number].mem)
 		}
-		s.spare = append(s.spare, s.slabs[number].mem)
+		s.spareSlabs = append(s.spareSlabs, s.slabs[number].mem)
 		s.slabs[number] = slab{}
 		s.heldBytes -= slabSize
-		s.holes = append(s.holes, number)
+		s.freeSlabNumbers = append(s.freeSlabNumbers, number)
 	}
-	s.emptied = s.emptied[:0]
-	for k := len(s.spare); k > slabSpare+int(s.heldBytes/slabSize/slabShare); k-- {
-		s.Pages.Put(s.spare[k-1])
-		s.spare[k-1] = nil
-		s.spare = s.spare[:k-1]
+	s.emptySlabs = s.emptySlabs[:0]
+	for k := len(s.spareSlabs); k > slabSpare+int(s.heldBytes/slabSize/slabShare); k-- {
+		s.Pages.Put(s.spareSlabs[k-1])
+		s.spareSlabs[k-1] = nil
+		s.spareSlabs = s.spareSlabs[:k-1]
 	}
 }

@@ -8,35 +8,35 @@ import (
 
 // slabTwin keeps entries in slabs and in a map.
 type slabTwin struct {
-	slabs Slabs
-	place map[uint32][2]uint32
-	data  map[uint32][]byte
+	slabs  Slabs
+	places map[uint32][2]uint32
+	data   map[uint32][]byte
 }
 
 func newSlabTwin(pages Pages) *slabTwin {
-	x := &slabTwin{place: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
+	x := &slabTwin{places: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
 	x.slabs.Pages = pages
 	x.slabs.Length = func(rec uint32) uint32 { return uint32(len(x.data[rec])) }
-	x.slabs.SetPos = func(rec, slab, offset uint32) { x.place[rec] = [2]uint32{slab, offset} }
+	x.slabs.SetPos = func(rec, slab, offset uint32) { x.places[rec] = [2]uint32{slab, offset} }
 	return x
 }
 
 func (x *slabTwin) bytes(rec uint32) []byte {
-	return x.slabs.Bytes(x.place[rec][0], x.place[rec][1], uint32(len(x.data[rec])))
+	return x.slabs.Bytes(x.places[rec][0], x.places[rec][1], uint32(len(x.data[rec])))
 }
 
 func (x *slabTwin) drop(rec uint32) {
-	p, n := x.place[rec], len(x.data[rec])
-	delete(x.place, rec)
+	p, n := x.places[rec], len(x.data[rec])
+	delete(x.places, rec)
 	delete(x.data, rec)
 	x.slabs.Drop(p[0], p[1], uint32(n))
 }
 
 // TestSlabsKeepContentsThroughCompactions stores and drops entries of all sizes, some of which
 // stay, and checks that contents stay right through compactions, that returned bytes stay valid
-// until the next settle, and that the live entries bound the memory.
+// until the next FreeEmpty, and that the live entries bound the memory.
 func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
-	for seed := range times(6) {
+	for seed := range repeats(6) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		pages := &countingPages{}
 		x := newSlabTwin(pages)
@@ -62,7 +62,7 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 				}
 				cut := r.IntN(len(d) + 1)
 				slab, offset := x.slabs.Add(next, d[:cut], d[cut:], nil)
-				x.place[next], x.data[next] = [2]uint32{slab, offset}, d
+				x.places[next], x.data[next] = [2]uint32{slab, offset}, d
 				recs = append(recs, next)
 			} else {
 				i := r.IntN(len(recs))
@@ -89,8 +89,8 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 				t.Fatalf("seed %d: entry %d is wrong", seed, rec)
 			}
 		}
-		if x.slabs.live != live {
-			t.Errorf("seed %d: %d bytes are counted live, want %d", seed, x.slabs.live, live)
+		if x.slabs.liveBytes != live {
+			t.Errorf("seed %d: %d bytes are counted live, want %d", seed, x.slabs.liveBytes, live)
 		}
 		if pages.returns < 10 {
 			t.Errorf("seed %d: memory was given back %d times only", seed, pages.returns)
@@ -105,16 +105,16 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 	}
 }
 
-// TestSlabsCompact: if a few entries stay in each of many slabs, they are moved together and
+// TestSparseSlabsAreCompacted: if a few entries stay in each of many slabs, they are moved together and
 // most slabs are freed.
-func TestSlabsCompact(t *testing.T) {
+func TestSparseSlabsAreCompacted(t *testing.T) {
 	pages := &countingPages{}
 	x := newSlabTwin(pages)
 	const n, size = 400_000, 116
 	data := make([]byte, size)
 	for rec := uint32(1); rec <= n; rec++ {
 		slab, offset := x.slabs.Add(rec, data[:16], data[16:], nil)
-		x.place[rec], x.data[rec] = [2]uint32{slab, offset}, data
+		x.places[rec], x.data[rec] = [2]uint32{slab, offset}, data
 		x.slabs.FreeEmpty()
 	}
 	full := pages.held
@@ -124,8 +124,8 @@ func TestSlabsCompact(t *testing.T) {
 			x.slabs.FreeEmpty()
 		}
 	}
-	if limit := slabSlack + 2*int(x.slabs.live) + (2+slabSpare)*slabSize; pages.held > limit {
-		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.held, x.slabs.live, full, limit)
+	if limit := slabSlack + 2*int(x.slabs.liveBytes) + (2+slabSpare)*slabSize; pages.held > limit {
+		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.held, x.slabs.liveBytes, full, limit)
 	}
 	for rec := uint32(100); rec <= n; rec += 100 {
 		if !bytes.Equal(x.bytes(rec), data) {

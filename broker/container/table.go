@@ -37,29 +37,29 @@ const (
 // Chunks that become empty go back to the system. All methods cost O(1).
 type Table[T any] struct {
 	// Pages provides the memory of records. It must be set before the first one.
-	Pages     Pages
-	chunks    []*chunk[T]
-	withRoom  []uint32 // chunks with room; the last is filled first
-	holes     []uint32 // numbers of chunks whose memory was given back
-	empty     int      // chunks without a live record
-	live      int
-	heldBytes int64 // bytes of all chunks
+	Pages            Pages
+	chunks           []*chunk[T]
+	chunksWithRoom   []uint32 // chunks with room; the last is filled first
+	freeChunkNumbers []uint32 // numbers of chunks whose memory was given back
+	emptyChunks      int      // chunks without a live record
+	liveRecords      int
+	heldBytes        int64 // bytes of all chunks
 }
 
 type chunk[T any] struct {
-	rec    []T
-	mem    []byte
-	free   uint16 // the head of the free list, as link returns it
-	unused uint16 // this record and all with a larger number have never been used
-	live   uint16
-	// listed reports that the chunk is in Table.withRoom.
+	records     []T
+	mem         []byte
+	free        uint16 // the head of the free list, as link returns it
+	firstUnused uint16 // this record and all with a larger number have never been used
+	liveRecords uint16
+	// listed reports that the chunk is in Table.chunksWithRoom.
 	listed bool
 }
 
 // Get returns record r, which must be in a chunk that exists. The record does not move until it
 // is put back.
 func (t *Table[T]) Get(r uint32) *T {
-	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
+	return &t.chunks[r>>tableShift].records[r&(tableChunk-1)]
 }
 
 // Has reports whether record r is in a chunk that exists, so that it may be read.
@@ -87,24 +87,24 @@ func (t *Table[T]) Walk(from, limit int, fn func(r uint32, x *T) (more bool)) in
 }
 
 // Len returns how many records are in use, HeldBytes how many bytes all chunks occupy.
-func (t *Table[T]) Len() int         { return t.live }
+func (t *Table[T]) Len() int         { return t.liveRecords }
 func (t *Table[T]) HeldBytes() int64 { return t.heldBytes }
 
 // Take returns a zeroed record and its number.
 func (t *Table[T]) Take() (uint32, *T) {
-	for len(t.withRoom) > 0 {
-		n := t.withRoom[len(t.withRoom)-1]
-		if c := t.chunks[n]; c != nil && (c.free != 0 || c.unused < tableChunk) {
+	for len(t.chunksWithRoom) > 0 {
+		n := t.chunksWithRoom[len(t.chunksWithRoom)-1]
+		if c := t.chunks[n]; c != nil && (c.free != 0 || c.firstUnused < tableChunk) {
 			return t.takeFrom(n, c)
 		} else if c != nil {
 			c.listed = false
 		}
-		t.withRoom = t.withRoom[:len(t.withRoom)-1]
+		t.chunksWithRoom = t.chunksWithRoom[:len(t.chunksWithRoom)-1]
 	}
 	var n uint32
-	if k := len(t.holes); k > 0 {
-		n = t.holes[k-1]
-		t.holes = t.holes[:k-1]
+	if k := len(t.freeChunkNumbers); k > 0 {
+		n = t.freeChunkNumbers[k-1]
+		t.freeChunkNumbers = t.freeChunkNumbers[:k-1]
 	} else {
 		n = uint32(len(t.chunks))
 		t.chunks = append(t.chunks, nil)
@@ -112,14 +112,14 @@ func (t *Table[T]) Take() (uint32, *T) {
 	c := &chunk[T]{listed: true}
 	var zero T
 	c.mem = t.Pages.Get(int(unsafe.Sizeof(zero)) * tableChunk)
-	c.rec = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.mem))), tableChunk)
+	c.records = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.mem))), tableChunk)
 	if n == 0 {
-		c.unused = 1
+		c.firstUnused = 1
 	}
 	t.heldBytes += int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 	t.chunks[n] = c
-	t.withRoom = append(t.withRoom, n)
-	t.empty++
+	t.chunksWithRoom = append(t.chunksWithRoom, n)
+	t.emptyChunks++
 	return t.takeFrom(n, c)
 }
 
@@ -131,15 +131,15 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 		c.free = binary.NativeEndian.Uint16(next)
 		binary.NativeEndian.PutUint16(next, 0)
 	} else {
-		i = c.unused
-		c.unused++
+		i = c.firstUnused
+		c.firstUnused++
 	}
-	if c.live == 0 {
-		t.empty--
+	if c.liveRecords == 0 {
+		t.emptyChunks--
 	}
-	c.live++
-	t.live++
-	return n<<tableShift | uint32(i), &c.rec[i]
+	c.liveRecords++
+	t.liveRecords++
+	return n<<tableShift | uint32(i), &c.records[i]
 }
 
 // link returns where a free record has its link to the next one in the free list: the number of that
@@ -154,25 +154,25 @@ func (t *Table[T]) Put(r uint32) {
 	n, i := r>>tableShift, uint16(r&(tableChunk-1))
 	c := t.chunks[n]
 	var zero T
-	c.rec[i] = zero
+	c.records[i] = zero
 	binary.NativeEndian.PutUint16(c.link(i), c.free)
 	c.free = i + 1
-	c.live--
-	t.live--
-	if c.live == 0 {
-		t.empty++
+	c.liveRecords--
+	t.liveRecords--
+	if c.liveRecords == 0 {
+		t.emptyChunks++
 		// Keep one empty chunk for the next record.
-		if t.empty > 1 {
-			t.empty--
+		if t.emptyChunks > 1 {
+			t.emptyChunks--
 			t.heldBytes -= int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 			t.Pages.Put(c.mem)
 			t.chunks[n] = nil
-			t.holes = append(t.holes, n)
+			t.freeChunkNumbers = append(t.freeChunkNumbers, n)
 			return
 		}
 	}
 	if !c.listed {
 		c.listed = true
-		t.withRoom = append(t.withRoom, n)
+		t.chunksWithRoom = append(t.chunksWithRoom, n)
 	}
 }

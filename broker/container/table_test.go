@@ -34,7 +34,7 @@ type record struct {
 // TestTableAgainstMap takes and puts records and checks that each keeps its
 // own content, that a new one is zero, and that memory is returned.
 func TestTableAgainstMap(t *testing.T) {
-	for seed := range times(20) {
+	for seed := range repeats(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		pages := &countingPages{}
 		x := Table[record]{Pages: pages}
@@ -86,8 +86,8 @@ func TestTableAgainstMap(t *testing.T) {
 					put()
 				}
 			}
-			if x.live != len(live) {
-				t.Fatalf("seed %d: %d live records, want %d", seed, x.live, len(live))
+			if x.liveRecords != len(live) {
+				t.Fatalf("seed %d: %d live records, want %d", seed, x.liveRecords, len(live))
 			}
 		}
 		for len(live) > 0 {
@@ -96,8 +96,8 @@ func TestTableAgainstMap(t *testing.T) {
 		if limit := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.held > limit {
 			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.held, limit)
 		}
-		if len(x.withRoom) > 2*len(x.chunks)+2 {
-			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.withRoom), len(x.chunks))
+		if len(x.chunksWithRoom) > 2*len(x.chunks)+2 {
+			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.chunksWithRoom), len(x.chunks))
 		}
 		if pages.returns == 0 {
 			t.Errorf("seed %d: no memory was given back", seed)

@@ -69,16 +69,16 @@ func BenchmarkLend(b *testing.B) {
 		for _, id := range ids {
 			w.submit(id, `"mail"`, body)
 		}
-		for len(w.jobs) < roundTrip {
+		for len(w.assignments) < roundTrip {
 			w.pass(time.Millisecond)
 		}
-		for _, j := range w.jobs {
+		for _, j := range w.assignments {
 			w.respond(worker, j.id, body)
 		}
 		if w.pass(time.Millisecond); w.answers != roundTrip {
 			b.Fatalf("%d of %d jobs were answered", w.answers, roundTrip)
 		}
-		w.jobs, w.answers = w.jobs[:0], 0
+		w.assignments, w.answers = w.assignments[:0], 0
 	}
 	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/roundTrip, "cpu-ns/job")
 }

@@ -20,23 +20,23 @@ type borrowSide struct {
 	wantsSentTick int64 // tick in which all wants were last sent
 	wantsSent     bool  // whether the last message of wants contained any wants
 
-	types        map[string]*borrowedType
-	openTypes    []*borrowedType // types with offers
-	checkOffers  bool            // workers may have become idle
-	typesToCheck int             // how many of openTypes are still to be checked for that reason
-	nextType     int             // index in openTypes from which to continue
-	yieldedTick  int64           // tick in which a type last yielded
-	lenders      map[broker.Peer]*peer
-	runs         map[uint64]*borrowedRun // by the number that the core gives the run
+	types           map[string]*borrowedType
+	openTypes       []*borrowedType // types with offers
+	mustCheckOffers bool            // workers may have become idle
+	typesToCheck    int             // how many of openTypes are still to be checked for that reason
+	nextType        int             // index in openTypes from which to continue
+	yieldedTick     int64           // tick in which a type last yielded
+	lenders         map[broker.Peer]*peer
+	runs            map[uint64]*borrowedRun // by the number that the core gives the run
 
-	// reserved counts, for each set of workers, the places that were granted to homes and are not
+	// reservedPlaces counts, for each set of workers, the places that were granted to homes and are not
 	// filled yet. reservations are the offers with such places; at expireAt, reservations that
 	// have expired are ended.
-	reserved     map[uint32]int
-	reservations []*offer
-	expireAt     int64
-	// supply is the result of freePlaces.
-	supply []broker.Supply
+	reservedPlaces map[uint32]int
+	reservations   []*offer
+	expireAt       int64
+	// freeSupply is the result of freePlaces.
+	freeSupply []broker.Supply
 }
 
 // borrowedType is a type whose jobs other brokers have offered or lent.
@@ -47,25 +47,25 @@ type borrowedType struct {
 	best       *offer // its best offer, as found by answerOffers
 	answerAt   int64  // when its offers are answered, 0 for at once
 	yieldUntil int64  // its offers are not answered before this time
-	// reserved counts the places granted to homes; reservedOwn counts those of workers that
+	// reservedPlaces counts the places granted to homes; ownReservedPlaces counts those of workers that
 	// serve this type alone.
-	reserved, reservedOwn int
-	// While a limit on bytes or jobs is reached, limit bounds the places, and none are granted
-	// until pauseUntil. Otherwise limit is 0.
-	limit      int
+	reservedPlaces, ownReservedPlaces int
+	// While a limit on bytes or jobs is reached, placeLimit bounds the places, and none are granted
+	// until pauseUntil. Otherwise placeLimit is 0.
+	placeLimit int
 	pauseUntil int64
 }
 
 // offer is one home's offer of jobs of a type, and the places that were granted to the home.
 type offer struct {
-	peer       *peer
-	typ        *borrowedType
-	jobs       int
-	priority   int64
-	since      int64
-	receivedAt int64
-	places     int // granted and not filled
-	grantedAt  int64
+	peer          *peer
+	typ           *borrowedType
+	jobs          int
+	priority      int64
+	since         int64
+	receivedAt    int64
+	grantedPlaces int // granted and not filled
+	grantedAt     int64
 	// reservations holds these places, by set of workers, until they expire.
 	reservations []broker.Supply
 	isListed     bool // in borrowSide.reservations
@@ -138,7 +138,7 @@ func (m *Machine) sendLastProgress(run *borrowedRun) {
 
 // roomForProgress reports whether p may be sent progress: few bytes wait for p or are in flight to
 // it.
-func (m *Machine) roomForProgress(p *peer) bool { return p.stream.bytes < m.peerLimit()/8 }
+func (m *Machine) roomForProgress(p *peer) bool { return p.stream.heldBytes < m.peerLimit()/8 }
 
 func (m *Machine) borrowedType(typ []byte) *borrowedType {
 	a := m.borrow.types[string(typ)]
@@ -164,18 +164,18 @@ func (bt *borrowedType) offerOf(p *peer) *offer {
 // reservedFor returns how many places of a set of workers are reserved.
 func (m *Machine) reservedFor(bt *borrowedType, set uint32) int {
 	if set == 0 {
-		return bt.reservedOwn
+		return bt.ownReservedPlaces
 	}
-	return m.borrow.reserved[set]
+	return m.borrow.reservedPlaces[set]
 }
 
 // reserve adds n to the reserved places of a set.
 func (m *Machine) reserve(bt *borrowedType, set uint32, n int) {
-	bt.reserved += n
+	bt.reservedPlaces += n
 	if set == 0 {
-		bt.reservedOwn += n
-	} else if m.borrow.reserved[set] += n; m.borrow.reserved[set] == 0 {
-		delete(m.borrow.reserved, set)
+		bt.ownReservedPlaces += n
+	} else if m.borrow.reservedPlaces[set] += n; m.borrow.reservedPlaces[set] == 0 {
+		delete(m.borrow.reservedPlaces, set)
 	}
 }
 
@@ -183,11 +183,11 @@ func (m *Machine) reserve(bt *borrowedType, set uint32, n int) {
 // this type nor for others that the same workers serve.
 func (m *Machine) freePlaces(bt *borrowedType, limit int) (n int) {
 	g := &m.borrow
-	if bt.limit > 0 {
+	if bt.placeLimit > 0 {
 		if m.now < bt.pauseUntil {
 			return 0
 		}
-		limit = min(limit, bt.limit)
+		limit = min(limit, bt.placeLimit)
 	}
 	if m.now >= g.expireAt {
 		g.expireAt = m.now + minGrantTime/4
@@ -199,23 +199,23 @@ func (m *Machine) freePlaces(bt *borrowedType, limit int) (n int) {
 			return true
 		})
 	}
-	g.supply = g.supply[:0]
+	g.freeSupply = g.freeSupply[:0]
 	allowed := m.core.Supply(bt.name, func(set uint32) int { return limit + m.reservedFor(bt, set) }, func(s broker.Supply) bool {
 		s.Places = max(0, s.Places-m.reservedFor(bt, s.Set))
-		g.supply = append(g.supply, s)
+		g.freeSupply = append(g.freeSupply, s)
 		n += s.Places
 		return n < limit
 	})
-	return min(n, limit, allowed-bt.reserved)
+	return min(n, limit, allowed-bt.reservedPlaces)
 }
 
-// grant reserves n of the places that freePlaces found for a home.
-func (m *Machine) grant(o *offer, n int) {
+// grantPlaces reserves n of the places that freePlaces found for a home.
+func (m *Machine) grantPlaces(o *offer, n int) {
 	m.revoke(o)
-	o.places += n
+	o.grantedPlaces += n
 	o.grantedAt = m.now
-	for i := range m.borrow.supply {
-		s := &m.borrow.supply[i]
+	for i := range m.borrow.freeSupply {
+		s := &m.borrow.freeSupply[i]
 		if x := min(n, s.Places); x > 0 {
 			n -= x
 			s.Places -= x
@@ -231,7 +231,7 @@ func (m *Machine) grant(o *offer, n int) {
 
 // recordFill records that a home has filled a place.
 func (m *Machine) recordFill(o *offer) {
-	o.places = max(0, o.places-1)
+	o.grantedPlaces = max(0, o.grantedPlaces-1)
 	if n := len(o.reservations) - 1; n >= 0 {
 		x := &o.reservations[n]
 		m.reserve(o.typ, x.Set, -1)
@@ -252,8 +252,8 @@ func (m *Machine) endReservations(o *offer) {
 
 // revoke withdraws the unfilled places of a home whose reservations have ended.
 func (m *Machine) revoke(o *offer) {
-	if o.places > 0 && len(o.reservations) == 0 {
-		o.places = 0
+	if o.grantedPlaces > 0 && len(o.reservations) == 0 {
+		o.grantedPlaces = 0
 		m.sendGrant(o, 0)
 	}
 }
@@ -299,7 +299,7 @@ func (m *Machine) receiveOffer(p *peer, r *reader) {
 		a.isOpen = true
 		m.borrow.openTypes = append(m.borrow.openTypes, a)
 	}
-	m.borrow.checkOffers = true
+	m.borrow.mustCheckOffers = true
 }
 
 // maxCompared bounds how many types' offers are compared at a time. With thousands of types,
@@ -310,8 +310,8 @@ const maxCompared = 64
 // serves the type with the best offer first.
 func (m *Machine) answerOffers() {
 	g := &m.borrow
-	if g.checkOffers || m.now >= m.answerAt {
-		g.checkOffers, m.answerAt, g.typesToCheck = false, broker.Never, len(g.openTypes)
+	if g.mustCheckOffers || m.now >= m.answerAt {
+		g.mustCheckOffers, m.answerAt, g.typesToCheck = false, broker.Never, len(g.openTypes)
 	}
 	n := min(g.typesToCheck, maxCompared)
 	if n == 0 {
@@ -321,11 +321,11 @@ func (m *Machine) answerOffers() {
 	g.openTypes = append(g.openTypes[:0], g.openTypes[n:]...)
 	g.typesToCheck -= n
 	for _, a := range batch {
-		a.best = m.best(a)
+		a.best = m.bestOffer(a)
 	}
 	slices.SortStableFunc(batch, func(a, b *borrowedType) int { return a.best.compare(b.best) })
 	for _, a := range batch {
-		if a.isOpen = m.answer(a); a.isOpen {
+		if a.isOpen = m.answerType(a); a.isOpen {
 			g.openTypes = append(g.openTypes, a)
 			if a.answerAt != 0 {
 				m.answerAt = min(m.answerAt, a.answerAt)
@@ -334,8 +334,8 @@ func (m *Machine) answerOffers() {
 	}
 }
 
-// best returns the best valid offer of a type, or nil.
-func (m *Machine) best(bt *borrowedType) (best *offer) {
+// bestOffer returns the best valid offer of a type, or nil.
+func (m *Machine) bestOffer(bt *borrowedType) (best *offer) {
 	for _, c := range bt.offers {
 		if c.isValid(m.now) && (best == nil || c.compare(best) < 0) {
 			best = c
@@ -344,15 +344,15 @@ func (m *Machine) best(bt *borrowedType) (best *offer) {
 	return best
 }
 
-// answer grants the places for a type to the best offers and reports whether offers are left.
-func (m *Machine) answer(bt *borrowedType) bool {
+// answerType grants the places for a type to the best offers and reports whether offers are left.
+func (m *Machine) answerType(bt *borrowedType) bool {
 	var live []*offer
 	need := 0
 	crowded := false
 	for _, c := range bt.offers {
 		switch {
 		case !c.isValid(m.now):
-		case m.congested(c.peer): // the home already lends enough to fill the stream
+		case m.isCongested(c.peer): // the home already lends enough to fill the stream
 			crowded = true
 		default:
 			live = append(live, c)
@@ -385,7 +385,7 @@ func (m *Machine) answer(bt *borrowedType) bool {
 		if n == 0 {
 			return true
 		}
-		m.grant(c, n)
+		m.grantPlaces(c, n)
 		m.sendGrant(c, n)
 		if c.jobs -= n; c.jobs > 0 {
 			return true
@@ -413,7 +413,7 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 	if r.err != nil {
 		return
 	}
-	job.StableBody = mayKeep(job.Body)
+	job.StableBody = mayKeepBody(job.Body)
 	var run uint64
 	var pause time.Duration
 	a := m.borrowedType(job.Type)
@@ -428,11 +428,11 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 		case broker.IDClash:
 			pause = broker.ClashDelay
 		case broker.LimitReached:
-			a.limit, a.pauseUntil = 1, m.now+tickInterval
+			a.placeLimit, a.pauseUntil = 1, m.now+tickInterval
 		}
 		if run = number; run != 0 {
-			if a.limit *= 2; a.limit > maxPlaces {
-				a.limit = 0
+			if a.placeLimit *= 2; a.placeLimit > maxPlaces {
+				a.placeLimit = 0
 			}
 			m.borrow.runs[run] = &borrowedRun{peer: p, typ: a, loanKey: key}
 			p.loans[key] = run
@@ -522,7 +522,7 @@ func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte)
 // place is free, that home is not congested, and no other home offers a better job, of this type
 // or of the few others that are checked.
 func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
-	if m.congested(p) {
+	if m.isCongested(p) {
 		return false
 	}
 	g := &m.borrow
@@ -531,28 +531,28 @@ func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 	if !c.isValid(m.now) {
 		offer = nil
 	}
-	betterOffer := m.best(bt).compare(offer) < 0
+	betterOffer := m.bestOffer(bt).compare(offer) < 0
 	for range min(len(g.openTypes), maxCompared/4) {
 		g.nextType = (g.nextType + 1) % len(g.openTypes)
 		o := g.openTypes[g.nextType]
-		betterOffer = betterOffer || o != bt && m.best(o).compare(offer) < 0 && m.freePlaces(o, 1) > 0
+		betterOffer = betterOffer || o != bt && m.bestOffer(o).compare(offer) < 0 && m.freePlaces(o, 1) > 0
 	}
 	if betterOffer {
-		g.checkOffers = true
+		g.mustCheckOffers = true
 		return false
 	}
 	if m.freePlaces(bt, 1) <= 0 {
 		return false
 	}
-	if offer != nil && g.supply[len(g.supply)-1].Set != 0 && g.yieldedTick != m.ticks {
+	if offer != nil && g.freeSupply[len(g.freeSupply)-1].Set != 0 && g.yieldedTick != m.ticks {
 		// More jobs of the type wait at that home, and homes offer jobs of other types only to
 		// brokers that report idle workers: so report this worker as idle, and let the home wait
 		// for a moment.
 		g.yieldedTick, g.wantsSentTick, bt.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
-		g.checkOffers = true
+		g.mustCheckOffers = true
 		return false
 	}
-	m.grant(c, 1)
+	m.grantPlaces(c, 1)
 	return true
 }
 
@@ -580,7 +580,7 @@ func (m *Machine) endBorrowing(p *peer) {
 	for _, run := range p.loans {
 		delete(m.borrow.runs, run)
 	}
-	m.stats.Late += uint64(len(p.loans)) // their results are discarded
+	m.stats.LateResults += uint64(len(p.loans)) // their results are discarded
 	p.loans, p.progress = map[loanKey]uint64{}, pendingProgress{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0

@@ -49,7 +49,7 @@ func (m *Machine) Info() Info {
 			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), SinceHeartbeat: time.Duration(m.now - p.heardAt),
 			Lent: p.lent, Borrowed: p.borrowed,
 		}
-		if p.connected {
+		if p.hearsUs {
 			v.State = "up"
 		}
 		if p.draining {
@@ -96,9 +96,9 @@ func (m *Machine) reportLost(p *peer, why string) {
 	m.lostPeers[p.name] = lostPeer{m.now, p.wants}
 }
 
-// Lost returns the names of brokers that were lost in the last ten minutes and have not
+// LostBrokers returns the names of brokers that were lost in the last ten minutes and have not
 // returned; if typ is not nil, only those that had workers for it.
-func (m *Machine) Lost(typ []byte) (names []string) {
+func (m *Machine) LostBrokers(typ []byte) (names []string) {
 	for name, x := range m.lostPeers {
 		if typ == nil || x.wants.places(typ) > 0 {
 			names = append(names, name)
@@ -111,7 +111,7 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 // CountUp returns the number of other brokers to which jobs may be lent.
 func (m *Machine) CountUp() (n int) {
 	for _, p := range m.peersByName {
-		if p.connected && !p.draining {
+		if p.hearsUs && !p.draining {
 			n++
 		}
 	}
@@ -121,7 +121,7 @@ func (m *Machine) CountUp() (n int) {
 // BrokersWanting returns the names of other brokers that have idle workers for a type.
 func (m *Machine) BrokersWanting(typ []byte) (names []string) {
 	for _, p := range m.peersByName {
-		if p.connected && !p.draining && p.wants.places(typ) > 0 {
+		if p.hearsUs && !p.draining && p.wants.places(typ) > 0 {
 			names = append(names, p.name)
 		}
 	}

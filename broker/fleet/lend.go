@@ -12,26 +12,26 @@ import (
 
 // lendSide is the part of a machine that lends.
 type lendSide struct {
-	types        map[string]*lentType
-	borrowers    map[broker.Peer]*borrower
-	byLastUse    *list.List // list of *borrower, sorted by lastUsed
-	lastNumber   uint32     // number of the borrower that was added last
-	waiting      []*lentType
-	demandStale  []*borrower // borrowers that were lent jobs since they last got the demand
-	overdue      []*borrower
-	paused       []*borrower // borrowers with free places that get no jobs, because too much is in flight to their brokers
-	mayResume    bool        // some of paused may get jobs again
-	setsChanged  bool        // another broker wants sets of types that it did not want before
-	wantsVersion int         // counts changes of the wants of other brokers
-	nextType     int         // index in waiting from which to continue
+	types            map[string]*lentType
+	borrowers        map[broker.Peer]*borrower
+	byLastUse        *list.List // list of *borrower, sorted by lastUsed
+	lastNumber       uint32     // number of the borrower that was added last
+	waitingTypes     []*lentType
+	staleBorrowers   []*borrower // borrowers that were lent jobs since they last got the demand
+	overdueBorrowers []*borrower
+	pausedBorrowers  []*borrower // borrowers with free places that get no jobs, because too much is in flight to their brokers
+	mayResume        bool        // some of paused may get jobs again
+	setsChanged      bool        // another broker wants sets of types that it did not want before
+	wantsVersion     int         // counts changes of the wants of other brokers
+	nextType         int         // index in waiting from which to continue
 }
 
 // lentType is a type with jobs that wait or are lent.
 type lentType struct {
 	name        []byte
 	borrowers   []*borrower
-	waiting     bool
-	listed      bool  // in lendSide.waiting
+	hasWaiting  bool
+	isListed    bool  // in lendSide.waitingTypes
 	unwantedAt  int   // the wantsVersion at which no broker wanted it when last checked, 0 if not checked
 	offeredTick int64 // tick of the last offer
 }
@@ -51,10 +51,10 @@ type borrower struct {
 	lastUsed   int64
 	element    *list.Element
 	demandSent int // how many waiting jobs its broker knows of
-	// retired: one of its runs has passed its timeout, so it gets no more jobs; another
+	// isRetired: one of its runs has passed its timeout, so it gets no more jobs; another
 	// borrower of the same broker and type gets them.
-	retired, demandStale, paused bool
-	removed                      bool // it is no longer in the core
+	isRetired, isDemandStale, isPaused bool
+	isRemoved                          bool // it is no longer in the core
 }
 
 // updateOffer looks for waiting jobs of a type that other brokers may run.
@@ -63,7 +63,7 @@ func (m *Machine) updateOffer(typ []byte) {
 	l := m.lend.types[string(typ)]
 	if d.Jobs == 0 {
 		if l != nil {
-			l.waiting = false
+			l.hasWaiting = false
 			m.lend.dropType(l)
 		}
 		return
@@ -72,17 +72,17 @@ func (m *Machine) updateOffer(typ []byte) {
 		l = &lentType{name: slices.Clone(typ), offeredTick: -1}
 		m.lend.types[string(l.name)] = l
 	}
-	l.waiting = true
-	if !l.listed {
-		l.listed = true
-		m.lend.waiting = append(m.lend.waiting, l)
+	l.hasWaiting = true
+	if !l.isListed {
+		l.isListed = true
+		m.lend.waitingTypes = append(m.lend.waitingTypes, l)
 	}
-	m.offer(l, d)
+	m.offerJobs(l, d)
 }
 
-// offer offers the waiting jobs of a type, once a tick, to as many of the brokers that
+// offerJobs offers the waiting jobs of a type, once a tick, to as many of the brokers that
 // want it as are needed.
-func (m *Machine) offer(l *lentType, d broker.Demand) {
+func (m *Machine) offerJobs(l *lentType, d broker.Demand) {
 	if l.offeredTick == m.ticks || l.unwantedAt == m.lend.wantsVersion {
 		return
 	}
@@ -90,7 +90,7 @@ func (m *Machine) offer(l *lentType, d broker.Demand) {
 	n := 0
 	for i := range m.peersByName {
 		p := m.peersByName[(m.nextPeer+i)%len(m.peersByName)]
-		if !p.connected || p.draining {
+		if !p.hearsUs || p.draining {
 			continue
 		}
 		if room := p.wants.places(l.name); room > 0 {
@@ -124,35 +124,35 @@ func (m *Machine) sendOffer(p *peer, l *lentType, d broker.Demand) {
 // offerWaiting offers the jobs that still wait.
 func (m *Machine) offerWaiting() {
 	h := &m.lend
-	h.waiting = slices.DeleteFunc(h.waiting, func(l *lentType) bool {
-		l.listed = l.waiting
-		return !l.waiting
+	h.waitingTypes = slices.DeleteFunc(h.waitingTypes, func(l *lentType) bool {
+		l.isListed = l.hasWaiting
+		return !l.hasWaiting
 	})
-	for range min(len(h.waiting), 1024) {
-		h.nextType = (h.nextType + 1) % len(h.waiting)
-		m.updateOffer(h.waiting[h.nextType].name)
+	for range min(len(h.waitingTypes), 1024) {
+		h.nextType = (h.nextType + 1) % len(h.waitingTypes)
+		m.updateOffer(h.waitingTypes[h.nextType].name)
 	}
 }
 
 // sendDemand tells borrowers how many jobs of the types that they borrow still wait.
 func (m *Machine) sendDemand() {
-	for _, br := range m.lend.demandStale {
-		br.demandStale = false
-		if br.removed {
+	for _, br := range m.lend.staleBorrowers {
+		br.isDemandStale = false
+		if br.isRemoved {
 			continue
 		}
 		d := m.core.Demand(br.typ.name)
-		if br.broker.connected && (d.Jobs > 0 || br.demandSent > 0) {
+		if br.broker.hearsUs && (d.Jobs > 0 || br.demandSent > 0) {
 			br.demandSent = d.Jobs
 			m.sendOffer(br.broker, br.typ, d)
 		}
 	}
-	m.lend.demandStale = m.lend.demandStale[:0]
+	m.lend.staleBorrowers = m.lend.staleBorrowers[:0]
 }
 
 // dropType forgets a type without waiting or lent jobs.
 func (s *lendSide) dropType(l *lentType) {
-	if len(l.borrowers) == 0 && !l.waiting && s.types[string(l.name)] == l {
+	if len(l.borrowers) == 0 && !l.hasWaiting && s.types[string(l.name)] == l {
 		delete(s.types, string(l.name))
 	}
 }
@@ -216,15 +216,15 @@ func (m *Machine) markUsed(br *borrower) {
 func (m *Machine) allot(br *borrower, room int) {
 	br.room = room
 	m.markUsed(br)
-	m.fill(br)
+	m.fillBorrower(br)
 }
 
-// fill lets the core lend to a borrower, in growing steps, until its room is used or its broker
+// fillBorrower lets the core lend to a borrower, in growing steps, until its room is used or its broker
 // is congested.
-func (m *Machine) fill(br *borrower) {
+func (m *Machine) fillBorrower(br *borrower) {
 	for step := 1; br.allotted != br.room; step *= 2 {
-		if br.allotted < br.room && m.congested(br.broker) {
-			m.pause(br)
+		if br.allotted < br.room && m.isCongested(br.broker) {
+			m.pauseBorrower(br)
 			return
 		}
 		br.allotted = min(br.room, br.allotted+step)
@@ -232,11 +232,11 @@ func (m *Machine) fill(br *borrower) {
 	}
 }
 
-// pause stops lending to a borrower until its broker is no longer congested.
-func (m *Machine) pause(br *borrower) {
-	if !br.paused {
-		br.paused = true
-		m.lend.paused = append(m.lend.paused, br)
+// pauseBorrower stops lending to a borrower until its broker is no longer congested.
+func (m *Machine) pauseBorrower(br *borrower) {
+	if !br.isPaused {
+		br.isPaused = true
+		m.lend.pausedBorrowers = append(m.lend.pausedBorrowers, br)
 	}
 }
 
@@ -248,21 +248,21 @@ func (m *Machine) resumePaused() {
 		return
 	}
 	h.mayResume = false
-	held := h.paused
-	h.paused = nil
+	held := h.pausedBorrowers
+	h.pausedBorrowers = nil
 	for _, br := range held {
-		br.paused = false
-		if br.removed {
+		br.isPaused = false
+		if br.isRemoved {
 			continue
 		}
-		if !m.congested(br.broker) {
-			m.fill(br)
+		if !m.isCongested(br.broker) {
+			m.fillBorrower(br)
 		} else {
 			if out, _ := m.core.RunCount(br.peer); out < br.allotted {
 				br.allotted = out
 				m.apply(m.core.Allot(m.now, br.peer, out))
 			}
-			m.pause(br)
+			m.pauseBorrower(br)
 		}
 	}
 }
@@ -273,11 +273,11 @@ func (m *Machine) removeBorrower(br *borrower) {
 	m.apply(m.core.RemovePeer(m.now, br.peer))
 }
 
-// forgetBorrower forgets a borrower. The lists demandStale, overdue and paused may still contain
+// forgetBorrower forgets a borrower. The lists staleBorrowers, overdue and paused may still contain
 // it; their readers skip it.
 func (m *Machine) forgetBorrower(br *borrower) {
 	h := &m.lend
-	br.removed = true
+	br.isRemoved = true
 	delete(h.borrowers, br.peer)
 	delete(br.broker.borrowers, br.number)
 	h.byLastUse.Remove(br.element)
@@ -307,17 +307,17 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		p.lent++
 		m.stats.Lent++
 		m.stats.Lends++
-		if !br.demandStale {
-			br.demandStale = true
-			m.lend.demandStale = append(m.lend.demandStale, br)
+		if !br.isDemandStale {
+			br.isDemandStale = true
+			m.lend.staleBorrowers = append(m.lend.staleBorrowers, br)
 		}
 	case broker.OpCancel, broker.OpOverdue:
 		b.uint(itemUnwant)
 		b.uint(uint64(br.number))
 		b.uint(e.Run)
 		b.bool(e.Op == broker.OpOverdue)
-		if e.Op == broker.OpOverdue && !br.retired {
-			m.lend.overdue = append(m.lend.overdue, br)
+		if e.Op == broker.OpOverdue && !br.isRetired {
+			m.lend.overdueBorrowers = append(m.lend.overdueBorrowers, br)
 		}
 	case broker.OpFollow:
 		b.uint(itemFollow)
@@ -327,27 +327,27 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 	case broker.OpClose:
 		p.lent -= br.lent
 		m.stats.Lent -= br.lent
-		m.stats.Lost += uint64(br.lent)
+		m.stats.LostJobs += uint64(br.lent)
 		m.forgetBorrower(br)
 		return
 	default:
 		return
 	}
 	m.sendItem(p, b)
-	if m.congested(p) {
-		m.pause(br)
+	if m.isCongested(p) {
+		m.pauseBorrower(br)
 		m.lend.mayResume = true
 	}
 }
 
 // replaceOverdue moves the free places of borrowers with an overdue run to new borrowers.
 func (m *Machine) replaceOverdue() {
-	for _, br := range m.lend.overdue {
+	for _, br := range m.lend.overdueBorrowers {
 		out, overdue := m.core.RunCount(br.peer)
-		if overdue == 0 || br.retired || br.removed {
+		if overdue == 0 || br.isRetired || br.isRemoved {
 			continue
 		}
-		br.retired = true
+		br.isRetired = true
 		br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
 		free := br.room - out
 		m.allot(br, 0)
@@ -355,7 +355,7 @@ func (m *Machine) replaceOverdue() {
 			m.allot(m.addBorrower(br.broker, br.typ), free) // addBorrower does not return nil, because the old borrower keeps the type in use
 		}
 	}
-	m.lend.overdue = m.lend.overdue[:0]
+	m.lend.overdueBorrowers = m.lend.overdueBorrowers[:0]
 }
 
 // receiveReport handles a borrower's report about a run.
@@ -372,7 +372,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
 	case itemResult:
 		body := r.bytes()
-		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
+		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeepBody(body)) }
 	case itemReturn:
 		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(r.int())}
 		started = r.bool()
@@ -391,7 +391,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 		return
 	case br == nil:
 		if kind != itemProgress {
-			m.stats.Late++
+			m.stats.LateResults++
 		}
 		return
 	case kind == itemProgress:
@@ -400,37 +400,37 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 	case br.lent == 0:
 		return // the borrower has no job of ours
 	case !started:
-		m.stats.Returned++
+		m.stats.ReturnedJobs++
 	}
 	br.lent--
 	p.lent--
 	m.stats.Lent--
-	if keepPlace && br.retired {
+	if keepPlace && br.isRetired {
 		if i := slices.IndexFunc(br.typ.borrowers, func(o *borrower) bool { return o.broker == p }); i >= 0 {
 			m.allot(br.typ.borrowers[i], min(br.typ.borrowers[i].room+1, maxPlaces))
 		}
-	} else if !keepPlace && !br.retired {
+	} else if !keepPlace && !br.isRetired {
 		m.allot(br, max(0, br.room-1))
 	}
 	m.apply(handle(br.peer))
-	if br.retired {
+	if br.isRetired {
 		if out, _ := m.core.RunCount(br.peer); out == 0 {
 			m.removeBorrower(br)
 		}
 	}
 }
 
-// mayKeep reports whether a body may stay in the buffer of its message: only if the body makes up
+// mayKeepBody reports whether a body may stay in the buffer of its message: only if the body makes up
 // most of the message.
-func mayKeep(body []byte) bool { return cap(body) < 2*len(body) }
+func mayKeepBody(body []byte) bool { return cap(body) < 2*len(body) }
 
-// maxChecks bounds how many borrowers are checked in one tick.
-const maxChecks = 1024
+// maxIdleChecks bounds how many borrowers are checked in one tick.
+const maxIdleChecks = 1024
 
 // removeIdle gives up places that have been unfilled for a long time, and removes borrowers
 // without places.
 func (m *Machine) removeIdle() {
-	for range maxChecks {
+	for range maxIdleChecks {
 		first := m.lend.byLastUse.Front()
 		if first == nil || m.now-first.Value.(*borrower).lastUsed < unfilledTime {
 			break
@@ -454,12 +454,12 @@ func (m *Machine) endLending(p *peer) {
 	for _, br := range borrowers {
 		m.allot(br, 0) // otherwise p would get the jobs that the others give up
 	}
-	m.stats.Lost += uint64(p.lent)
+	m.stats.LostJobs += uint64(p.lent)
 	m.stats.Lent -= p.lent
 	p.lent = 0
 	p.wants = newWants()
 	for _, br := range borrowers {
-		if !br.removed {
+		if !br.isRemoved {
 			m.removeBorrower(br)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"gloom/broker"
 )
 
-// TestBorrowersLimits: a borrower's own rate for a type limits what it borrows, and no lent job
+// TestBorrowersRateLimitsBorrowing: a borrower's own rate for a type limits what it borrows, and no lent job
 // is returned because of it.
-func TestBorrowersLimits(t *testing.T) {
+func TestBorrowersRateLimitsBorrowing(t *testing.T) {
 	for _, limits := range []broker.TypeLimits{{Rate: 50}, {Rate: 50, Burst: 20}, {Rate: 2000}, {Concurrency: 3}, {Concurrency: 7, Rate: 100, Burst: 1}} {
 		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {
 			const jobs = 100
@@ -28,8 +28,8 @@ func TestBorrowersLimits(t *testing.T) {
 			}
 			start := w.now
 			w.answerJobs(t, jobs)
-			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != jobs {
-				t.Errorf("%d jobs were lent %d times, %d came back without a run", jobs, st.Lends, st.Returned)
+			if st := w.machines[0].Info().Stats; st.ReturnedJobs != 0 || st.Lends != jobs {
+				t.Errorf("%d jobs were lent %d times, %d came back without a run", jobs, st.Lends, st.ReturnedJobs)
 			}
 			if elapsed := float64(w.now-start) / 1e9; limits.Rate > 0 && (elapsed < 0.7*jobs/limits.Rate-0.1 || elapsed > 2*jobs/limits.Rate+0.5) {
 				t.Errorf("it took %.3f s", elapsed)
@@ -46,9 +46,9 @@ func pauseOf(typ string, paused bool) *broker.Settings {
 	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Paused: &paused}}}
 }
 
-// TestBorrowerAtLimit: a borrower that has reached a limit on bytes rarely tries to borrow, and these
+// TestBorrowerAtLimitRarelyTries: a borrower that has reached a limit on bytes rarely tries to borrow, and these
 // attempts are not counted as runs.
-func TestBorrowerAtLimit(t *testing.T) {
+func TestBorrowerAtLimitRarelyTries(t *testing.T) {
 	const jobs = 60
 	w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypeBytes: 8 << 20})
 	body := fmt.Appendf(nil, `"%0*d"`, 100<<10, 0)
@@ -59,8 +59,8 @@ func TestBorrowerAtLimit(t *testing.T) {
 	w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), 8<<20-50<<10), Delay: time.Hour}))
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 20})
 	w.pass(10 * time.Second)
-	if st := w.machines[0].Info().Stats; st.Returned < 50 || st.Returned > 150 || len(w.jobs) != 0 {
-		t.Errorf("no job could run for ten seconds, but %d ran and %d came back", len(w.jobs), st.Returned)
+	if st := w.machines[0].Info().Stats; st.ReturnedJobs < 50 || st.ReturnedJobs > 150 || len(w.assignments) != 0 {
+		t.Errorf("no job could run for ten seconds, but %d ran and %d came back", len(w.assignments), st.ReturnedJobs)
 	}
 	if k, _, _ := w.cores[0].Type([]byte(`"t"`)); k.Releases != 0 || k.Requeued != 0 {
 		t.Errorf("of the jobs that came back without a run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
@@ -69,8 +69,8 @@ func TestBorrowerAtLimit(t *testing.T) {
 	w.answerJobs(t, jobs)
 }
 
-// TestHomeGroups: the rules of a job's home apply to its groups.
-func TestHomeGroups(t *testing.T) {
+// TestHomeRulesApplyToGroups: the rules of a job's home apply to its groups.
+func TestHomeRulesApplyToGroups(t *testing.T) {
 	w := newTwins(time.Millisecond)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
 	for i, n := range []int64{3, 0} { // the borrower's own rule holds all of its jobs back
@@ -86,18 +86,18 @@ func TestHomeGroups(t *testing.T) {
 		}))
 	}
 	w.pass(time.Second)
-	if len(w.jobs) != 3 {
-		t.Errorf("%d of a group run that may run 3", len(w.jobs))
+	if len(w.assignments) != 3 {
+		t.Errorf("%d of a group run that may run 3", len(w.assignments))
 	}
 	w.answerJobs(t, 10)
-	if st := w.machines[0].Info().Stats; st.Lends != 10 || st.Returned != 0 {
+	if st := w.machines[0].Info().Stats; st.Lends != 10 || st.ReturnedJobs != 0 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// TestHomeGroupOpens: jobs that a group held back are lent when it opens, even if their home
+// TestJobsAreLentWhenHomeGroupOpens: jobs that a group held back are lent when it opens, even if their home
 // has no workers and no broker has asked for its jobs for a while.
-func TestHomeGroupOpens(t *testing.T) {
+func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 	group := []byte(`"g"`)
 	for _, end := range []string{"the rule is dropped", "the job has ended", "the rate has room"} {
 		t.Run(end, func(t *testing.T) {
@@ -122,21 +122,21 @@ func TestHomeGroupOpens(t *testing.T) {
 				}))
 			}
 			w.pass(time.Minute)
-			if len(w.jobs) != 1 {
-				t.Fatalf("%d of a group run that may run 1", len(w.jobs))
+			if len(w.assignments) != 1 {
+				t.Fatalf("%d of a group run that may run 1", len(w.assignments))
 			}
 			switch end {
 			case "the rate has room":
 				w.pass(50 * time.Second)
-				if len(w.jobs) != 2 {
-					t.Errorf("%d jobs run, want 2", len(w.jobs))
+				if len(w.assignments) != 2 {
+					t.Errorf("%d jobs run, want 2", len(w.assignments))
 				}
 				configure(&broker.Settings{Drop: [][]byte{group}})
 			case "the rule is dropped":
 				configure(&broker.Settings{Drop: [][]byte{group}})
 				w.pass(time.Second)
-				if len(w.jobs) != 2 {
-					t.Errorf("%d jobs run, want 2", len(w.jobs))
+				if len(w.assignments) != 2 {
+					t.Errorf("%d jobs run, want 2", len(w.assignments))
 				}
 			}
 			w.answerJobs(t, 6)
@@ -144,9 +144,9 @@ func TestHomeGroupOpens(t *testing.T) {
 	}
 }
 
-// TestManyTypes: a worker of many types runs jobs of any of them one after the other, the best
+// TestWorkerOfManyTypesTakesBestFirst: a worker of many types runs jobs of any of them one after the other, the best
 // first. If many types have workers of their own, every one of the types is wanted.
-func TestManyTypes(t *testing.T) {
+func TestWorkerOfManyTypesTakesBestFirst(t *testing.T) {
 	joining := &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
 	t.Run("one job each", func(t *testing.T) {
 		w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 2000})
@@ -168,12 +168,12 @@ func TestManyTypes(t *testing.T) {
 		}
 		w.answerJobs(t, 200) // the worker has worked for a second
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
-		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j assignment) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
+		for n := w.answers; !slices.ContainsFunc(w.assignments, func(j assignment) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {
 				t.Fatal("it waits for jobs of another type that are worse")
 			}
-			jobs := w.jobs
-			w.jobs = nil
+			jobs := w.assignments
+			w.assignments = nil
 			for _, j := range jobs {
 				w.respond(j.to, j.id, []byte("1"))
 			}
@@ -195,9 +195,9 @@ func TestManyTypes(t *testing.T) {
 	})
 }
 
-// TestTooManySets: if workers have more sets of types than may be wanted at a time, the remaining
+// TestRemainingSetsAreWantedLater: if workers have more sets of types than may be wanted at a time, the remaining
 // sets are wanted once workers of others leave.
-func TestTooManySets(t *testing.T) {
+func TestRemainingSetsAreWantedLater(t *testing.T) {
 	const sets = 1024
 	w := newTwins(time.Millisecond)
 	of := func(i int) *broker.JoinRequest {
@@ -215,9 +215,9 @@ func TestTooManySets(t *testing.T) {
 	w.answerJobs(t, 1)
 }
 
-// TestLateGrant: a grant that arrives after the type's last job has ended does not give a home
+// TestLateGrantAddsNoType: a grant that arrives after the type's last job has ended does not give a home
 // more types than it may have.
-func TestLateGrant(t *testing.T) {
+func TestLateGrantAddsNoType(t *testing.T) {
 	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.pass(3 * time.Second)

@@ -63,7 +63,7 @@ type Config struct {
 }
 
 // Message goes to one broker, or to all if To is "". With WantReply, the machine
-// wants to know if no broker listens (NoListener).
+// wants to know if no broker listens (OnNoListener).
 type Message struct {
 	To        string
 	Data      []byte
@@ -114,9 +114,9 @@ type Machine struct {
 	connectedAt        int64 // when NATS was last connected
 	heartbeatSoon      bool  // the next heartbeat is sent early
 	joinAt             int64 // when it sends its first heartbeat
-	namesakeAt         int64 // when another broker of its name was last heard; 0 never
+	namesakeHeardAt    int64 // when another broker of its name was last heard; 0 never
 	nameTaken          bool  // another broker has its name, so it takes no part
-	checkHeld          bool  // the streams may hold more than is allowed
+	mustCheckHeld      bool  // the streams may hold more than is allowed
 
 	peers       map[string]*peer
 	peersByName []*peer // sorted by name
@@ -141,12 +141,12 @@ type Stats struct {
 	// Lent jobs are at other brokers now; Borrowed jobs belong to other brokers and run here
 	// now.
 	Lent, Borrowed int
-	// Lends and Borrows count all jobs lent and borrowed. Returned counts lent jobs that
-	// came back without a run, Lost counts those at brokers that were lost, and Late counts
-	// results that came too late.
-	Lends, Borrows, Returned, Lost, Late uint64
-	// Garbage counts messages that could not be read, and Gaps those that were missed.
-	Garbage, Gaps uint64
+	// Lends and Borrows count all jobs lent and borrowed. ReturnedJobs counts lent jobs that
+	// came back without a run, LostJobs those at brokers that were lost, and LateResults
+	// counts results that came too late.
+	Lends, Borrows, ReturnedJobs, LostJobs, LateResults uint64
+	// UnreadableMessages counts messages that could not be read, and MissedMessages those that were missed.
+	UnreadableMessages, MissedMessages uint64
 	// RoundTrips counts round trips of heartbeats in powers of two of a microsecond like
 	// broker.TypeStats, RoundTripSum adds them up in nanoseconds.
 	RoundTrips   [broker.StatBuckets]uint64
@@ -167,12 +167,12 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 		joinAt: now + (heartbeatTicks+1)*tickInterval, peers: map[string]*peer{}, otherVersions: map[string]*otherVersion{}, lostPeers: map[string]lostPeer{},
 	}
 	m.lend = lendSide{types: map[string]*lentType{}, borrowers: map[broker.Peer]*borrower{}, byLastUse: list.New(), wantsVersion: 1}
-	m.borrow = borrowSide{types: map[string]*borrowedType{}, runs: map[uint64]*borrowedRun{}, reserved: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wantsByKey: map[wantKey]*ownWant{}}
+	m.borrow = borrowSide{types: map[string]*borrowedType{}, runs: map[uint64]*borrowedRun{}, reservedPlaces: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wantsByKey: map[wantKey]*ownWant{}}
 	return m
 }
 
-// Next returns the time at which Tick will have something to do.
-func (m *Machine) Next() int64 {
+// NextTick returns the time at which Tick will have something to do.
+func (m *Machine) NextTick() int64 {
 	if m.borrow.typesToCheck > 0 {
 		return m.now
 	}
@@ -193,9 +193,9 @@ func (m *Machine) Tick(now int64) {
 // Step reacts to the changes that the last commands made.
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
-	m.core.EachIdleChange(m.workersChanged)
-	if m.checkHeld {
-		m.checkHeld = false
+	m.core.EachIdleChange(m.onWorkersChanged)
+	if m.mustCheckHeld {
+		m.mustCheckHeld = false
 		m.shedPeers()
 	}
 	if len(m.peersByName) > 0 {
@@ -214,7 +214,7 @@ func (m *Machine) runTick() {
 	maps.DeleteFunc(m.otherVersions, func(_ string, x *otherVersion) bool { return m.now-x.heardAt >= lostAfter })
 	maps.DeleteFunc(m.lostPeers, func(_ string, x lostPeer) bool { return m.now-x.lostAt >= rememberLost })
 	switch {
-	case m.namesakeAt != 0 && m.now-m.namesakeAt < lostAfter:
+	case m.namesakeHeardAt != 0 && m.now-m.namesakeHeardAt < lostAfter:
 		m.yieldName()
 		return
 	case m.nameTaken:
@@ -227,9 +227,9 @@ func (m *Machine) runTick() {
 		switch {
 		case m.now-p.heardAt >= lostAfter:
 			m.losePeer(p, "its heartbeats are missing")
-		case p.connected && p.unackedSince != 0 && m.now-p.unackedSince >= unackedAfter:
+		case p.hearsUs && p.unackedSince != 0 && m.now-p.unackedSince >= unackedAfter:
 			m.losePeer(p, "it does not hear this broker")
-		case p.connected && m.mayBeGone(p):
+		case p.hearsUs && m.mayBeGone(p):
 			m.sendAck(p, false, true)
 		default:
 			m.requestAgain(p)
@@ -263,7 +263,7 @@ func (m *Machine) Receive(now int64, data []byte) {
 	name, epoch := s.str(), s.uint()
 	switch {
 	case s.err != nil || len(name) > MaxName:
-		m.stats.Garbage++
+		m.stats.UnreadableMessages++
 		return
 	case v != version:
 		m.receiveOtherVersion(name, epoch, v)
@@ -287,7 +287,7 @@ func (m *Machine) Receive(now int64, data []byte) {
 		m.receiveAck(m.findPeer(name, epoch), s)
 	}
 	if s.err != nil {
-		m.stats.Garbage++
+		m.stats.UnreadableMessages++
 	}
 	m.Step(now)
 }
@@ -315,7 +315,7 @@ func (m *Machine) receiveOwnName(epoch uint64) {
 		return
 	}
 	if m.nameTaken || m.now < m.joinAt || epoch < m.cfg.Epoch {
-		m.namesakeAt = m.now
+		m.namesakeHeardAt = m.now
 	}
 }
 
@@ -325,7 +325,7 @@ func (m *Machine) newItem() writer { return m.scratch[:0] }
 func (m *Machine) sendItem(p *peer, item writer) {
 	m.recycle(item)
 	p.stream.add(item, &m.buffers)
-	m.checkHeld = m.checkHeld || m.congested(p)
+	m.mustCheckHeld = m.mustCheckHeld || m.isCongested(p)
 }
 
 // recycle takes back what newItem returned.
@@ -375,9 +375,9 @@ func (m *Machine) Messages(sent []Message) []Message {
 	return out
 }
 
-// Connected reports that NATS is connected. size limits the bytes of items in a message from now
+// OnConnected records that NATS is connected. part limits the bytes of items in a message from now
 // on.
-func (m *Machine) Connected(now int64, part int) {
+func (m *Machine) OnConnected(now int64, part int) {
 	m.now = max(m.now, now)
 	m.cfg.MaxMessage, m.connectedAt = part, m.now
 	if !m.nameTaken && m.now >= m.joinAt {
@@ -393,9 +393,9 @@ func (m *Machine) Leave(now int64) {
 	}
 }
 
-// Pending reports whether Messages or Events would return something.
-func (m *Machine) Pending() bool {
+// HasPending reports whether Messages or Events would return something.
+func (m *Machine) HasPending() bool {
 	return len(m.outgoing)+len(m.events) > 0 || slices.ContainsFunc(m.peersByName, func(p *peer) bool {
-		return p.stream.ready(m.cfg.MaxInFlight) || p.stream.ackDue(m.cfg.MaxInFlight) || len(p.progress.runs) > 0 && m.roomForProgress(p)
+		return p.stream.canSend(m.cfg.MaxInFlight) || p.stream.ackDue(m.cfg.MaxInFlight) || len(p.progress.runs) > 0 && m.roomForProgress(p)
 	})
 }

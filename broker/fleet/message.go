@@ -90,14 +90,14 @@ func (r *reader) str() string   { return read(r, msgp.ReadStringBytes) }
 // name reads a type, an id or a group, in canonical form.
 func (r *reader) name() []byte {
 	v := r.bytes()
-	if r.err == nil && !canonical(v) {
+	if r.err == nil && !isCanonical(v) {
 		r.err = errors.New("an invalid name")
 	}
 	return v
 }
 
-// canonical reports whether a name is within bounds and its escapes are complete.
-func canonical(v []byte) bool {
+// isCanonical reports whether a name is within bounds and its escapes are complete.
+func isCanonical(v []byte) bool {
 	if len(v) > 6*wire.MaxName {
 		return false
 	}

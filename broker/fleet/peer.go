@@ -19,7 +19,7 @@ type peer struct {
 	// session is our number of the session, theirSession the peer's, which is 0 while it does not
 	// hear us.
 	session, theirSession uint64
-	connected             bool // it knows our number, so jobs can be lent
+	hearsUs               bool // it knows our number, so jobs can be lent
 	heardAt               int64
 	draining              bool
 	// sentAt is the time by its clock at which it sent its last heartbeat, which arrived at
@@ -85,8 +85,8 @@ func (m *Machine) addPeer(name string, epoch uint64) *peer {
 // and so do all brokers after this one was disconnected from NATS.
 func (m *Machine) mayBeGone(p *peer) bool { return m.now-max(p.heardAt, m.connectedAt) >= probeAfter }
 
-// NoListener reports that no broker listens on the subject of a broker.
-func (m *Machine) NoListener(now int64, name string) {
+// OnNoListener reports that no broker listens on the subject of a broker.
+func (m *Machine) OnNoListener(now int64, name string) {
 	m.now = max(m.now, now)
 	if p := m.peers[name]; p != nil && m.mayBeGone(p) {
 		m.losePeer(p, "it left NATS")
@@ -112,10 +112,10 @@ func (m *Machine) removePeer(p *peer, why string) {
 // endSession ends the session with p: the jobs lent to it are lost, and the jobs that it lent
 // are no longer wanted.
 func (m *Machine) endSession(p *peer, why string) {
-	if p.connected {
+	if p.hearsUs {
 		m.reportLost(p, why)
 	}
-	p.connected, p.theirSession = false, 0
+	p.hearsUs, p.theirSession = false, 0
 	m.endLending(p)
 	m.endBorrowing(p)
 	p.stream = stream{}
@@ -133,11 +133,11 @@ func (m *Machine) sendHeartbeat() {
 		b.uint(p.epoch)
 		b.uint(p.session)
 		b.uint(p.theirSession)
-		b.uint(p.stream.sent)
-		b.uint(p.stream.received)
+		b.uint(p.stream.lastSent)
+		b.uint(p.stream.lastReceived)
 		b.int(p.sentAt)
 		b.int(m.now - p.receivedAt)
-		p.stream.ackSent()
+		p.stream.markAckSent()
 		if p.unackedSince == 0 {
 			p.unackedSince = m.now
 		}
@@ -173,10 +173,10 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 		}
 		p.theirSession = session
 		if ourSession == p.session {
-			m.sessionUp(p)
+			m.recordSessionUp(p)
 			m.recordAck(p, acked)
 			m.requestMissing(p, sent)
-		} else if p.connected {
+		} else if p.hearsUs {
 			m.restartSession(p)
 		}
 		if p.unackedSince != 0 && sentTime >= p.unackedSince {
@@ -196,10 +196,10 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 	}
 }
 
-// sessionUp records that p knows our number.
-func (m *Machine) sessionUp(p *peer) {
-	if !p.connected {
-		p.connected, p.unackedSince = true, 0
+// recordSessionUp records that p knows our number.
+func (m *Machine) recordSessionUp(p *peer) {
+	if !p.hearsUs {
+		p.hearsUs, p.unackedSince = true, 0
 		m.lend.wantsVersion++
 		delete(m.lostPeers, p.name)
 		m.addEvent(BrokerJoined, p.name, "")
@@ -215,7 +215,7 @@ func (m *Machine) restartSession(p *peer) {
 
 // flush puts the items for p into messages.
 func (m *Machine) flush(p *peer) {
-	p.stream.next(m.cfg.MaxMessage, m.cfg.MaxInFlight, func(x *message, items int) {
+	p.stream.sendNext(m.cfg.MaxMessage, m.cfg.MaxInFlight, func(x *message, items int) {
 		if items > 0 {
 			m.stats.Batches[bits.Len(uint(items-1))]++
 			m.stats.Items += uint64(items)
@@ -231,11 +231,11 @@ func (m *Machine) sendData(p *peer, x *message) {
 	b := m.newMessage(msgData, len(x.data))
 	b.uint(p.session)
 	b.uint(p.theirSession)
-	b.uint(p.stream.received)
+	b.uint(p.stream.lastReceived)
 	b.uint(x.number)
 	b.bool(x.continues)
 	b.bytes(x.data)
-	p.stream.ackSent()
+	p.stream.markAckSent()
 	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b})
 }
 
@@ -245,9 +245,9 @@ func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
 	b := m.newMessage(msgAck, 0)
 	b.uint(p.session)
 	b.uint(p.theirSession)
-	b.uint(p.stream.received)
+	b.uint(p.stream.lastReceived)
 	b.bool(resend)
-	p.stream.ackSent()
+	p.stream.markAckSent()
 	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b, WantReply: wantReply})
 }
 
@@ -261,21 +261,21 @@ func (m *Machine) receiveData(p *peer, r *reader) {
 	if !p.inSession(r) {
 		return
 	}
-	m.sessionUp(p)
+	m.recordSessionUp(p)
 	got := r.uint()
 	x := message{number: r.uint(), continues: r.bool(), data: r.bytes()}
 	if r.err != nil {
 		return
 	}
 	m.recordAck(p, got)
-	if x.number != p.stream.received+1 {
-		if x.number > p.stream.received {
+	if x.number != p.stream.lastReceived+1 {
+		if x.number > p.stream.lastReceived {
 			m.requestMissing(p, x.number)
 		}
 		return
 	}
 	items := &reader{rest: p.stream.receive(&x)}
-	m.checkHeld = m.checkHeld || len(p.stream.partial) > m.cfg.MaxInFlight
+	m.mustCheckHeld = m.mustCheckHeld || len(p.stream.partial) > m.cfg.MaxInFlight
 	for session := p.session; len(items.rest) > 0 && items.err == nil && p.session == session; {
 		m.receiveItem(p, items)
 	}
@@ -287,22 +287,22 @@ func (m *Machine) receiveData(p *peer, r *reader) {
 
 // recordAck records that p has all messages up to a number.
 func (m *Machine) recordAck(p *peer, number uint64) {
-	wasCongested := m.congested(p)
-	if p.stream.ack(number, &m.buffers); !m.congested(p) {
+	wasCongested := m.isCongested(p)
+	if p.stream.recordAck(number, &m.buffers); !m.isCongested(p) {
 		m.lend.mayResume = true
-		m.borrow.checkOffers = m.borrow.checkOffers || wasCongested
+		m.borrow.mustCheckOffers = m.borrow.mustCheckOffers || wasCongested
 	}
 }
 
-// held returns how many bytes are held for p.
-func (p *peer) held() int64 {
-	return int64(p.stream.bytes + cap(p.stream.partial) + p.progress.bytes)
+// heldBytes returns how many bytes are held for p.
+func (p *peer) heldBytes() int64 {
+	return int64(p.stream.heldBytes + cap(p.stream.partial) + p.progress.bytes)
 }
 
 // Memory returns how many bytes all streams hold.
 func (m *Machine) Memory() (n int64) {
 	for _, p := range m.peersByName {
-		n += p.held()
+		n += p.heldBytes()
 	}
 	return n
 }
@@ -311,7 +311,7 @@ func (m *Machine) Memory() (n int64) {
 // no more than Config.MaxHeld.
 func (m *Machine) shedPeers() {
 	for m.Memory() > m.cfg.MaxHeld {
-		m.restartSession(slices.MaxFunc(m.peersByName, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
+		m.restartSession(slices.MaxFunc(m.peersByName, func(p, q *peer) int { return cmp.Compare(p.heldBytes(), q.heldBytes()) }))
 	}
 }
 
@@ -322,14 +322,14 @@ func (m *Machine) peerLimit() int {
 	return int(min(int64(2*m.cfg.MaxInFlight), m.cfg.MaxHeld/2/int64(max(1, len(m.peersByName)))))
 }
 
-// congested reports whether p has reached its limit.
-func (m *Machine) congested(p *peer) bool { return p.stream.bytes >= m.peerLimit() }
+// isCongested reports whether p has reached its limit.
+func (m *Machine) isCongested(p *peer) bool { return p.stream.heldBytes >= m.peerLimit() }
 
 // requestMissing asks for the messages up to a number that have not arrived.
 func (m *Machine) requestMissing(p *peer, number uint64) {
 	s := &p.stream
-	if number > s.received && s.highestUsed <= s.received {
-		m.stats.Gaps++
+	if number > s.lastReceived && s.highestUsed <= s.lastReceived {
+		m.stats.MissedMessages++
 		m.sendAck(p, true, false)
 	}
 	s.highestUsed = max(s.highestUsed, number)
@@ -338,7 +338,7 @@ func (m *Machine) requestMissing(p *peer, number uint64) {
 // requestAgain asks again, after a tick, for what is still missing.
 func (m *Machine) requestAgain(p *peer) {
 	s := &p.stream
-	if s.highestUsed > s.received {
+	if s.highestUsed > s.lastReceived {
 		s.missingTicks++
 		m.sendAck(p, true, false)
 	}

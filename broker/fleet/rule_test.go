@@ -20,15 +20,15 @@ func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 	for _, s := range jobs {
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, s))
 	}
-	if w.pass(100 * time.Millisecond); len(w.jobs) != len(jobs) {
-		t.Fatalf("%d of %d jobs run", len(w.jobs), len(jobs))
+	if w.pass(100 * time.Millisecond); len(w.assignments) != len(jobs) {
+		t.Fatalf("%d of %d jobs run", len(w.assignments), len(jobs))
 	}
 }
 
-// TestProgressSampled: if a home reads nothing for a while, the borrower needs little memory
+// TestUnreadProgressIsSampled: if a home reads nothing for a while, the borrower needs little memory
 // and loses no run, however much its workers report; afterwards the latest progress of each run
 // arrives.
-func TestProgressSampled(t *testing.T) {
+func TestUnreadProgressIsSampled(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: runs})
@@ -39,7 +39,7 @@ func TestProgressSampled(t *testing.T) {
 	w.submitLent(t, jobs...)
 	w.unreachable[0] = true
 	for i := range reports {
-		for _, j := range w.jobs {
+		for _, j := range w.assignments {
 			w.reportProgress(j.to, j.id, fmt.Appendf(nil, "%0*d", 1<<20, i))
 		}
 		w.pass(5 * time.Millisecond)
@@ -49,21 +49,21 @@ func TestProgressSampled(t *testing.T) {
 	}
 	w.unreachable[0] = false
 	w.pass(2 * time.Second)
-	for _, j := range w.jobs {
+	for _, j := range w.assignments {
 		if last := w.progress[string(j.id)]; !bytes.HasSuffix(last, fmt.Append(nil, reports-1)) {
 			t.Errorf("of job %s the last progress is not told, of %d bytes", j.id, len(last))
 		}
 	}
 	w.answerJobs(t, runs)
 	for i, m := range w.machines {
-		if st := m.Info().Stats; st.Lost != 0 || st.Late != 0 {
+		if st := m.Info().Stats; st.LostJobs != 0 || st.LateResults != 0 {
 			t.Errorf("broker %d: %+v", i, st)
 		}
 	}
 }
 
-// TestProgressUnrequested: progress is sent home only once it has been requested.
-func TestProgressUnrequested(t *testing.T) {
+// TestUnrequestedProgressIsNotSent: progress is sent home only once it has been requested.
+func TestUnrequestedProgressIsNotSent(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
@@ -72,7 +72,7 @@ func TestProgressUnrequested(t *testing.T) {
 		w.pass(10 * time.Millisecond)
 		w.progress = map[string][]byte{}
 		before := w.machines[1].Info().Stats.Items
-		w.reportProgress(w.jobs[0].to, w.jobs[0].id, []byte("2"))
+		w.reportProgress(w.assignments[0].to, w.assignments[0].id, []byte("2"))
 		w.pass(10 * time.Millisecond)
 		if n := w.machines[1].Info().Stats.Items - before; (n > 0) != follow || (w.progress["1"] != nil) != follow {
 			t.Errorf("progress is asked for: %v; %d items were sent, %q told", follow, n, w.progress["1"])
@@ -81,9 +81,9 @@ func TestProgressUnrequested(t *testing.T) {
 	w.answerJobs(t, 1)
 }
 
-// TestHomeOverdue: a worker whose run is overdue at home gets no further job at the
+// TestWorkerOverdueAtHomeGetsNoJob: a worker whose run is overdue at home gets no further job at the
 // borrower before it has answered, even if it has room for more.
-func TestHomeOverdue(t *testing.T) {
+func TestWorkerOverdueAtHomeGetsNoJob(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		w := newTwins(time.Millisecond)
 		w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
@@ -92,19 +92,19 @@ func TestHomeOverdue(t *testing.T) {
 			w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 		}
 		w.pass(2 * time.Second)
-		stalled := w.jobs[0]
-		w.jobs = nil
+		stalled := w.assignments[0]
+		w.assignments = nil
 		w.submit("2", `"t"`, []byte("1"))
 		p := w.cores[1].AddSubmitter() // submits a job of the borrower's own
 		w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
 		w.pass(10 * time.Second)
-		if len(w.jobs) != 0 {
-			t.Errorf("it has a run that is overdue at home (cancelled: %v), and is given %s", cancelled, w.jobs[0].id)
+		if len(w.assignments) != 0 {
+			t.Errorf("it has a run that is overdue at home (cancelled: %v), and is given %s", cancelled, w.assignments[0].id)
 		}
 		w.respond(stalled.to, stalled.id, []byte("1"))
 		w.pass(time.Second)
-		if len(w.jobs) != 2 {
-			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.jobs))
+		if len(w.assignments) != 2 {
+			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.assignments))
 		}
 		w.answerJobs(t, 2)
 		if st := w.machines[0].Info().Stats; st.Lent != 0 || w.cores[0].JobCount() != 0 || w.cores[1].Totals().Overdue != 0 {
@@ -113,9 +113,9 @@ func TestHomeOverdue(t *testing.T) {
 	}
 }
 
-// TestStreamBytes: the bytes that all streams hold are bounded; beyond the bound, the largest stream
+// TestStreamBytesAreBounded: the bytes that all streams hold are bounded; beyond the bound, the largest stream
 // restarts.
-func TestStreamBytes(t *testing.T) {
+func TestStreamBytesAreBounded(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: runs})
@@ -125,20 +125,20 @@ func TestStreamBytes(t *testing.T) {
 	}
 	w.submitLent(t, jobs...)
 	w.unreachable[0] = true
-	for _, j := range w.jobs {
+	for _, j := range w.assignments {
 		w.respond(j.to, j.id, make([]byte, 1<<20))
 		w.pass(time.Millisecond)
 		if n := w.machines[1].Memory(); n > 17<<20 {
 			t.Fatalf("%d MiB are held, 16 may be", n>>20)
 		}
 	}
-	w.unreachable[0], w.jobs, w.answers = false, nil, 0
+	w.unreachable[0], w.assignments, w.answers = false, nil, 0
 	w.pass(3 * time.Second)
 	w.answerJobs(t, runs)
 }
 
-// BenchmarkLines measures a tick of a home that has a waiting job of each of many types.
-func BenchmarkLines(b *testing.B) {
+// BenchmarkManyWaitingTypes measures a tick of a home that has a waiting job of each of many types.
+func BenchmarkManyWaitingTypes(b *testing.B) {
 	for _, lines := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(lines), func(b *testing.B) {
 			w := newTwinsApart(0, 0, broker.Config{IdleTypes: 20_000})

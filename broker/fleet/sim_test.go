@@ -35,16 +35,16 @@ func TestFaultyBusLosesNoJob(t *testing.T) {
 		w.run()
 		for _, x := range w.nodes {
 			st := x.machine.Info().Stats
-			sum.Lends += st.Lends + x.before.Lends
-			sum.Returned += st.Returned + x.before.Returned
-			sum.Lost += st.Lost + x.before.Lost
-			sum.Gaps += st.Gaps + x.before.Gaps
+			sum.Lends += st.Lends + x.statsBefore.Lends
+			sum.ReturnedJobs += st.ReturnedJobs + x.statsBefore.ReturnedJobs
+			sum.LostJobs += st.LostJobs + x.statsBefore.LostJobs
+			sum.MissedMessages += st.MissedMessages + x.statsBefore.MissedMessages
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d: go test ./broker/fleet -run TestFaultyBusLosesNoJob -seed %d -seeds 1", s, s)
 		}
 	}
-	if n >= 20 && (sum.Lends == 0 || sum.Returned == 0 || sum.Lost == 0 || sum.Gaps == 0) {
+	if n >= 20 && (sum.Lends == 0 || sum.ReturnedJobs == 0 || sum.LostJobs == 0 || sum.MissedMessages == 0) {
 		t.Errorf("of %d worlds nothing was lent, returned, lost or missed: %+v", n, sum)
 	}
 }
@@ -53,14 +53,14 @@ type world struct {
 	t           *testing.T
 	rng         *rand.Rand
 	now         int64
-	queue       events
+	events      events
 	eventNumber uint64
 	nodes       []*node
 	cuts        map[[2]int]int64 // the time of the cut
 	loss        float64
 	noFaults    bool
-	finishing   bool // no new jobs or faults
-	ids         int
+	isFinishing bool // no new jobs or faults
+	lastID      int
 }
 
 type event struct {
@@ -86,7 +86,7 @@ func (w *world) after(d int64, x *node, run func()) {
 		life = x.life
 	}
 	w.eventNumber++
-	heap.Push(&w.queue, event{w.now + d, w.eventNumber, func() {
+	heap.Push(&w.events, event{w.now + d, w.eventNumber, func() {
 		if x == nil || x.life == life {
 			run()
 		}
@@ -95,33 +95,33 @@ func (w *world) after(d int64, x *node, run func()) {
 
 type node struct {
 	*world
-	number       int
-	life         int
-	core         *broker.Broker
-	machine      *fleet.Machine
-	before       fleet.Stats
-	frozen       int64 // the node does nothing until this time
-	thawed       int64 // when the node was last unfrozen
-	disconnected bool  // the node is not connected to NATS
-	flush        bool  // is scheduled
-	sent         []fleet.Message
-	workers      map[broker.Peer]*worker
-	subs         map[broker.Peer]map[string]*job
-	order        []broker.Peer // peers of both kinds
+	number         int
+	life           int
+	core           *broker.Broker
+	machine        *fleet.Machine
+	statsBefore    fleet.Stats
+	frozenUntil    int64 // the node does nothing until this time
+	thawedAt       int64 // when the node was last unfrozen
+	disconnected   bool  // the node is not connected to NATS
+	flushScheduled bool  // is scheduled
+	sent           []fleet.Message
+	workers        map[broker.Peer]*worker
+	submitters     map[broker.Peer]map[string]*job
+	peers          []broker.Peer // peers of both kinds
 }
 
 type worker struct {
-	out     map[string]bool
+	jobsOut map[string]bool
 	overdue map[string]bool // the ids whose runs are overdue at home
 }
 
 type job struct {
-	retries int
-	runs    *int
-	acked   bool
-	ends    int
-	free    bool // may be run again: cancelled, or its timeout passed
-	follow  bool // its progress is wanted
+	retries       int
+	runs          *int
+	acked         bool
+	ends          int
+	mayRunAgain   bool // may be run again: cancelled, or its timeout passed
+	wantsProgress bool // its progress is wanted
 }
 
 var types = []string{`"a"`, `"b"`, `"mail-1"`, `"mail-2"`}
@@ -140,17 +140,17 @@ func (x *node) start() {
 	x.life++
 	if x.machine != nil {
 		st := x.machine.Info().Stats
-		x.before.Lends += st.Lends
-		x.before.Returned += st.Returned
-		x.before.Lost += st.Lost
-		x.before.Gaps += st.Gaps
+		x.statsBefore.Lends += st.Lends
+		x.statsBefore.ReturnedJobs += st.ReturnedJobs
+		x.statsBefore.LostJobs += st.LostJobs
+		x.statsBefore.MissedMessages += st.MissedMessages
 	}
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
-	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
+	x.workers, x.submitters, x.peers = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
 	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.apply)
-	x.flush, x.sent, x.disconnected, x.frozen, x.thawed = false, nil, false, 0, x.now
+	x.flushScheduled, x.sent, x.disconnected, x.frozenUntil, x.thawedAt = false, nil, false, 0, x.now
 	for range 1 + x.rng.IntN(2) {
-		x.submitter()
+		x.addSubmitter()
 	}
 	x.tick()
 }
@@ -159,16 +159,16 @@ func (x *node) name() string { return fmt.Sprintf("broker-%d", x.number) }
 
 // tick drives timers of core and machine.
 func (x *node) tick() {
-	if x.frozen <= x.now {
+	if x.frozenUntil <= x.now {
 		if x.core.NextTick() <= x.now {
 			x.handle(x.core.Tick(x.now))
 		}
-		if x.machine.Next() <= x.now {
+		if x.machine.NextTick() <= x.now {
 			x.machine.Tick(x.now)
 			x.flushSoon()
 		}
 	}
-	x.after(max(int64(500*time.Microsecond), min(x.core.NextTick(), x.machine.Next())-x.now), x, x.tick)
+	x.after(max(int64(500*time.Microsecond), min(x.core.NextTick(), x.machine.NextTick())-x.now), x, x.tick)
 }
 
 // handle carries out the effects of a command.
@@ -179,12 +179,12 @@ func (x *node) handle(fx []broker.Effect) {
 }
 
 func (x *node) flushSoon() {
-	if x.flush || !x.machine.Pending() {
+	if x.flushScheduled || !x.machine.HasPending() {
 		return
 	}
-	x.flush = true
+	x.flushScheduled = true
 	x.after(x.rng.Int64N(50_000), x, func() {
-		x.flush = false
+		x.flushScheduled = false
 		x.machine.Events()
 		x.sent = x.machine.Messages(x.sent)
 		for _, m := range x.sent {
@@ -196,7 +196,7 @@ func (x *node) flushSoon() {
 					x.send(y, m.Data)
 				} else if m.WantReply {
 					x.after(50_000, x, func() {
-						x.machine.NoListener(x.now, y.name())
+						x.machine.OnNoListener(x.now, y.name())
 						x.flushSoon()
 					})
 				}
@@ -230,7 +230,7 @@ func (x *node) receive(data []byte) {
 	if x.disconnected {
 		return
 	}
-	if wait := x.frozen - x.now; wait > 0 {
+	if wait := x.frozenUntil - x.now; wait > 0 {
 		x.after(wait, x, func() { x.receive(data) })
 		return
 	}
@@ -243,7 +243,7 @@ func (x *node) apply(fx []broker.Effect) {
 		e := &fx[i]
 		if w := x.workers[e.Peer]; w != nil {
 			x.toWorker(e.Peer, w, e)
-		} else if jobs := x.subs[e.Peer]; jobs != nil {
+		} else if jobs := x.submitters[e.Peer]; jobs != nil {
 			x.toSubmitter(jobs, e)
 		} else {
 			x.toMachine(e)
@@ -260,13 +260,13 @@ func (x *node) toMachine(e *broker.Effect) {
 	}
 	switch e.Op {
 	case broker.OpProgress:
-		if j := x.jobOf(id); j != nil && !j.follow {
+		if j := x.jobOf(id); j != nil && !j.wantsProgress {
 			x.t.Errorf("nobody asked for progress of job %s, which is sent home", id)
 		}
 	case broker.OpOverdue:
 		for _, y := range x.nodes {
-			for _, p := range y.order {
-				if w := y.workers[p]; x.noFaults && w != nil && w.out[id] {
+			for _, p := range y.peers {
+				if w := y.workers[p]; x.noFaults && w != nil && w.jobsOut[id] {
 					w.overdue[id] = false
 					x.after(int64(20*time.Millisecond), x, func() {
 						if _, wasOverdue := w.overdue[id]; wasOverdue {
@@ -285,7 +285,7 @@ func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
 	case broker.OpCancel:
 		x.after(1000, x, func() { x.answer(p, w, id) })
 	case broker.OpJob:
-		if w.out[id] {
+		if w.jobsOut[id] {
 			x.t.Errorf("a worker has two jobs with id %s", id)
 		}
 		for o := range w.overdue {
@@ -293,7 +293,7 @@ func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
 				x.t.Errorf("a worker is given job %s, and its run of %s is overdue at home", id, o)
 			}
 		}
-		w.out[id] = true
+		w.jobsOut[id] = true
 		if r := x.runsOf(id); r != nil {
 			*r++
 		}
@@ -303,7 +303,7 @@ func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
 
 func (x *node) jobOf(id string) *job {
 	for _, y := range x.nodes {
-		for _, jobs := range y.subs {
+		for _, jobs := range y.submitters {
 			if j := jobs[id]; j != nil {
 				return j
 			}
@@ -320,13 +320,13 @@ func (x *node) runsOf(id string) *int {
 }
 
 func (x *node) answer(p broker.Peer, w *worker, id string) {
-	if x.workers[p] != w || !w.out[id] || x.frozen > x.now {
-		if x.frozen > x.now {
-			x.after(x.frozen-x.now, x, func() { x.answer(p, w, id) })
+	if x.workers[p] != w || !w.jobsOut[id] || x.frozenUntil > x.now {
+		if x.frozenUntil > x.now {
+			x.after(x.frozenUntil-x.now, x, func() { x.answer(p, w, id) })
 		}
 		return
 	}
-	delete(w.out, id)
+	delete(w.jobsOut, id)
 	delete(w.overdue, id)
 	name := []byte(id)
 	switch n := x.rng.IntN(40); {
@@ -339,12 +339,12 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 			*r--
 		}
 		x.handle(x.core.Release(x.now, p, &broker.ReleaseRequest{ID: name, Delay: time.Duration(x.rng.IntN(1000))}))
-	case n == 3 && !x.finishing:
+	case n == 3 && !x.isFinishing:
 		delete(x.workers, p)
 		x.handle(x.core.ExpelPeer(x.now, p, "garbage"))
-		x.worker()
-	case n == 4 && !x.finishing:
-		w.out[id] = true // the worker answers a second later
+		x.addWorker()
+	case n == 4 && !x.isFinishing:
+		w.jobsOut[id] = true // the worker answers a second later
 		x.after(int64(time.Second), x, func() { x.answer(p, w, id) })
 	default:
 		reports := 1
@@ -362,7 +362,7 @@ func (x *node) toSubmitter(jobs map[string]*job, e *broker.Effect) {
 	j := jobs[string(e.ID)]
 	switch e.Op {
 	case broker.OpProgress:
-		if j == nil || !j.follow || j.ends > 0 {
+		if j == nil || !j.wantsProgress || j.ends > 0 {
 			x.t.Errorf("of job %s progress is told that nobody asked for, or that comes too late", e.ID)
 		}
 	case broker.OpOK:
@@ -382,16 +382,16 @@ func (x *node) toSubmitter(jobs map[string]*job, e *broker.Effect) {
 	}
 }
 
-func (x *node) submitter() {
+func (x *node) addSubmitter() {
 	p := x.core.AddSubmitter()
-	x.subs[p] = map[string]*job{}
-	x.order = append(x.order, p)
+	x.submitters[p] = map[string]*job{}
+	x.peers = append(x.peers, p)
 }
 
-func (x *node) worker() {
+func (x *node) addWorker() {
 	p := x.core.AddWorker()
 	x.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
-	x.order = append(x.order, p)
+	x.peers = append(x.peers, p)
 	q := &broker.JoinRequest{Prefetch: x.rng.IntN(4), WantsNotices: x.rng.IntN(2) == 0}
 	switch n := x.rng.IntN(8); {
 	case n < 4:
@@ -407,9 +407,9 @@ func (x *node) worker() {
 
 // pick returns one of the peers that are still alive.
 func pick[T any](x *node, peers map[broker.Peer]T) (broker.Peer, bool) {
-	x.order = slices.DeleteFunc(x.order, func(p broker.Peer) bool { return x.workers[p] == nil && x.subs[p] == nil })
+	x.peers = slices.DeleteFunc(x.peers, func(p broker.Peer) bool { return x.workers[p] == nil && x.submitters[p] == nil })
 	var alive []broker.Peer
-	for _, p := range x.order {
+	for _, p := range x.peers {
 		if _, known := peers[p]; known {
 			alive = append(alive, p)
 		}
@@ -421,16 +421,16 @@ func pick[T any](x *node, peers map[broker.Peer]T) (broker.Peer, bool) {
 }
 
 func (x *node) submit() {
-	p, ok := pick(x, x.subs)
+	p, ok := pick(x, x.submitters)
 	if !ok {
 		return
 	}
 	for range 1 + x.rng.IntN(20) {
-		x.ids++
-		id := fmt.Sprintf(`"%d"`, x.ids)
+		x.lastID++
+		id := fmt.Sprintf(`"%d"`, x.lastID)
 		if x.rng.IntN(20) == 0 {
 			id = `"the same"`
-			if x.subs[p][id] != nil {
+			if x.submitters[p][id] != nil {
 				continue
 			}
 		}
@@ -446,16 +446,16 @@ func (x *node) submit() {
 		case 2:
 			s.Headers = []byte(`{"a":"b"}`)
 		}
-		j := &job{retries: int(s.Retries), runs: new(int), free: s.Timeout > 0 || id == `"the same"`, follow: s.Progress}
-		x.subs[p][id] = j
+		j := &job{retries: int(s.Retries), runs: new(int), mayRunAgain: s.Timeout > 0 || id == `"the same"`, wantsProgress: s.Progress}
+		x.submitters[p][id] = j
 		x.handle(x.core.Submit(x.now, p, s))
 	}
 }
 
-// shake causes one random event.
-func (w *world) shake() {
+// causeRandomEvent causes one random event.
+func (w *world) causeRandomEvent() {
 	x := w.nodes[w.rng.IntN(len(w.nodes))]
-	if x.frozen > w.now {
+	if x.frozenUntil > w.now {
 		return
 	}
 	n := w.rng.IntN(100)
@@ -466,27 +466,27 @@ func (w *world) shake() {
 	case n < 50:
 		x.submit()
 	case n < 65 && len(x.workers) < 4:
-		x.worker()
+		x.addWorker()
 	case n < 70:
 		if p, ok := pick(x, x.workers); ok {
 			delete(x.workers, p)
 			x.handle(x.core.RemovePeer(w.now, p))
 		}
 	case n < 73:
-		if p, ok := pick(x, x.subs); ok {
-			delete(x.subs, p)
+		if p, ok := pick(x, x.submitters); ok {
+			delete(x.submitters, p)
 			x.handle(x.core.RemovePeer(w.now, p))
-			x.submitter()
+			x.addSubmitter()
 		}
 	case n < 78:
-		if p, ok := pick(x, x.subs); ok {
-			for _, id := range sortedIDs(x.subs[p]) {
-				if j := x.subs[p][id]; j.acked && j.ends == 0 {
+		if p, ok := pick(x, x.submitters); ok {
+			for _, id := range sortedIDs(x.submitters[p]) {
+				if j := x.submitters[p][id]; j.acked && j.ends == 0 {
 					// A cancel ends the job, and its submitter gets no frame but the ok.
-					j.free = true
+					j.mayRunAgain = true
 					fx := x.core.Cancel(w.now, p, []byte(id))
 					if fx[0].Op == broker.OpOK {
-						delete(x.subs[p], id)
+						delete(x.submitters[p], id)
 					}
 					x.handle(fx[1:])
 					break
@@ -514,12 +514,12 @@ func (w *world) shake() {
 		x.life++ // the node is killed, and started again later
 		x.disconnected = true
 		x.freeze()
-		x.after(x.frozen-w.now, x, x.start)
+		x.after(x.frozenUntil-w.now, x, x.start)
 	case n < 93:
 		x.disconnected = true // the node's connection to NATS breaks
 		x.after(w.rng.Int64N(int64(time.Second)), x, func() {
 			x.disconnected = false
-			x.machine.Connected(x.now, 200)
+			x.machine.OnConnected(x.now, 200)
 			x.flushSoon()
 		})
 	case n < 94:
@@ -547,8 +547,8 @@ func (x *node) disconnect() {
 }
 
 func (x *node) freeze() {
-	x.frozen = x.now + x.rng.Int64N(int64(4*time.Second))
-	x.thawed = x.frozen
+	x.frozenUntil = x.now + x.rng.Int64N(int64(4*time.Second))
+	x.thawedAt = x.frozenUntil
 }
 
 func sortedIDs(jobs map[string]*job) (ids []string) {
@@ -560,8 +560,8 @@ func sortedIDs(jobs map[string]*job) (ids []string) {
 }
 
 func (w *world) runUntil(at int64) {
-	for len(w.queue) > 0 && w.queue[0].at <= at && !w.t.Failed() {
-		e := heap.Pop(&w.queue).(event)
+	for len(w.events) > 0 && w.events[0].at <= at && !w.t.Failed() {
+		e := heap.Pop(&w.events).(event)
 		w.now = max(w.now, e.at)
 		e.run()
 	}
@@ -570,18 +570,18 @@ func (w *world) runUntil(at int64) {
 
 func (w *world) run() {
 	for range 100 + w.rng.IntN(200) {
-		w.shake()
+		w.causeRandomEvent()
 		w.runUntil(w.now + w.rng.Int64N(int64(40*time.Millisecond)))
 		w.check()
 	}
 	// All faults end, and all types get workers.
-	w.finishing, w.loss, w.cuts = true, 0, map[[2]int]int64{}
+	w.isFinishing, w.loss, w.cuts = true, 0, map[[2]int]int64{}
 	last := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
 		if x.disconnected {
 			x.start()
 		}
-		x.frozen = 0
+		x.frozenUntil = 0
 		for _, typ := range types {
 			fx, _ := x.core.Configure(w.now, pauseOf(typ, false))
 			x.handle(fx)
@@ -609,12 +609,12 @@ func (w *world) run() {
 		if x.core.JobCount() != 0 || x.core.BorrowedRuns() != 0 || st.Lent != 0 || st.Borrowed != 0 {
 			w.t.Errorf("broker %d holds %d jobs and %d borrowed ones at the end: %+v, %+v", x.number, x.core.JobCount(), x.core.BorrowedRuns(), x.core.Totals(), st)
 		}
-		for _, jobs := range x.subs {
+		for _, jobs := range x.submitters {
 			for id, j := range jobs {
 				if j.ends != 1 {
 					w.t.Errorf("broker %d: job %s ended %d times", x.number, id, j.ends)
 				}
-				if !j.free && *j.runs > j.retries+1 {
+				if !j.mayRunAgain && *j.runs > j.retries+1 {
 					w.t.Errorf("broker %d: job %s ran %d times, %d are allowed", x.number, id, *j.runs, j.retries+1)
 				}
 			}
@@ -638,7 +638,7 @@ func (w *world) check() {
 			y := w.nodes[v.Name[len(v.Name)-1]-'0']
 			for _, link := range [][2]int{{x.number, y.number}, {y.number, x.number}} {
 				since := w.cuts[link]
-				if since != 0 && v.Lent > 0 && w.now-max(since, x.thawed) > int64(1900*time.Millisecond) {
+				if since != 0 && v.Lent > 0 && w.now-max(since, x.thawedAt) > int64(1900*time.Millisecond) {
 					w.t.Errorf("broker %d: %d jobs are lent to %s, and from %d to %d all is lost since %s", x.number, v.Lent, v.Name, link[0], link[1], time.Duration(w.now-since))
 				}
 			}

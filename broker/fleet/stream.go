@@ -6,19 +6,19 @@ import "slices"
 // be lost. Messages are numbered, kept until the peer acks them, and sent again from the
 // first one that is missing.
 type stream struct {
-	batches []batch // to be sent
-	sent    uint64  // number of the last message
+	batches  []batch // to be sent
+	lastSent uint64  // number of the last message
 	// unacked are the messages that the peer has not acked.
-	unacked  []message
-	inFlight int // bytes in unacked
-	bytes    int // bytes in batches and in unacked
+	unacked   []message
+	inFlight  int // bytes in unacked
+	heldBytes int // bytes in batches and in unacked
 
-	received     uint64 // number of the last message that was received in order
-	partial      []byte // parts of an item that is longer than a message
-	ackOwed      int    // messages received since we last sent an ack
-	ackOwedBytes int    // their bytes
-	highestUsed  uint64 // the highest message number that the peer is known to have used
-	missingTicks int    // ticks for which something has been missing
+	lastReceived  uint64 // number of the last message that was received in order
+	partial       []byte // parts of an item that is longer than a message
+	messagesToAck int    // messages received since we last sent an ack
+	bytesToAck    int    // their bytes
+	highestUsed   uint64 // the highest message number that the peer is known to have used
+	missingTicks  int    // ticks for which something has been missing
 }
 
 // batch holds the items of one or more messages.
@@ -82,21 +82,21 @@ func (s *stream) add(item []byte, from *bufferPool) {
 	b := &s.batches[n-1]
 	b.data = append(b.data, item...)
 	b.items++
-	s.bytes += len(item)
+	s.heldBytes += len(item)
 }
 
-// ready reports whether there is something to send and fewer than maxInFlight bytes are in flight.
-func (s *stream) ready(maxInFlight int) bool { return len(s.batches) > 0 && s.inFlight < maxInFlight }
+// canSend reports whether there is something to send and fewer than maxInFlight bytes are in flight.
+func (s *stream) canSend(maxInFlight int) bool { return len(s.batches) > 0 && s.inFlight < maxInFlight }
 
-// next makes and numbers messages of up to size bytes, until maxInFlight bytes are in flight. It
+// sendNext makes and numbers messages of up to size bytes, until maxInFlight bytes are in flight. It
 // calls send with each message and the number of items that end in it.
-func (s *stream) next(size, maxInFlight int, send func(x *message, items int)) {
+func (s *stream) sendNext(size, maxInFlight int, send func(x *message, items int)) {
 	n := 0
 	for n < len(s.batches) && s.inFlight < maxInFlight {
 		b := &s.batches[n]
 		k := min(size, len(b.data))
-		s.sent++
-		p := message{number: s.sent, data: b.data[:k], continues: k < len(b.data), ownsBuffer: !b.started && k == len(b.data)}
+		s.lastSent++
+		p := message{number: s.lastSent, data: b.data[:k], continues: k < len(b.data), ownsBuffer: !b.started && k == len(b.data)}
 		s.unacked = append(s.unacked, p)
 		s.inFlight += k
 		if p.continues {
@@ -112,17 +112,17 @@ func (s *stream) next(size, maxInFlight int, send func(x *message, items int)) {
 
 // ackDue reports whether the peer should get an ack now.
 func (s *stream) ackDue(maxInFlight int) bool {
-	return s.ackOwed >= ackEvery || s.ackOwedBytes >= maxInFlight/4
+	return s.messagesToAck >= ackEvery || s.bytesToAck >= maxInFlight/4
 }
 
-// ackSent records that the peer was sent an ack.
-func (s *stream) ackSent() { s.ackOwed, s.ackOwedBytes = 0, 0 }
+// markAckSent records that the peer was sent an ack.
+func (s *stream) markAckSent() { s.messagesToAck, s.bytesToAck = 0, 0 }
 
-// ack records that the peer has all messages up to a number.
-func (s *stream) ack(number uint64, to *bufferPool) {
+// recordAck records that the peer has all messages up to a number.
+func (s *stream) recordAck(number uint64, to *bufferPool) {
 	n := 0
 	for n < len(s.unacked) && s.unacked[n].number <= number {
-		s.bytes -= len(s.unacked[n].data)
+		s.heldBytes -= len(s.unacked[n].data)
 		s.inFlight -= len(s.unacked[n].data)
 		if s.unacked[n].ownsBuffer {
 			to.put(s.unacked[n].data)
@@ -134,10 +134,10 @@ func (s *stream) ack(number uint64, to *bufferPool) {
 
 // receive handles a message and returns the items that it completes.
 func (s *stream) receive(p *message) []byte {
-	s.received = p.number
+	s.lastReceived = p.number
 	s.missingTicks = 0
-	s.ackOwed++
-	s.ackOwedBytes += len(p.data)
+	s.messagesToAck++
+	s.bytesToAck += len(p.data)
 	if p.continues {
 		s.partial = append(s.partial, p.data...)
 		return nil

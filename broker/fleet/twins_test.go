@@ -26,10 +26,10 @@ type twins struct {
 	sent        [2][]fleet.Message
 	inFlight    []delivery
 
-	submitter broker.Peer
-	jobs      []assignment // jobs that workers were given
-	answers   int
-	progress  map[string][]byte // the latest report of each job, by id
+	submitter   broker.Peer
+	assignments []assignment // jobs that workers were given
+	answers     int
+	progress    map[string][]byte // the latest report of each job, by id
 }
 
 // delivery is a message that the network has not delivered yet.
@@ -66,7 +66,7 @@ func (w *twins) apply(i int, fx []broker.Effect) {
 		switch e := &fx[k]; {
 		case w.machines[i].Effect(e):
 		case e.Op == broker.OpJob:
-			w.jobs = append(w.jobs, assignment{e.Peer, e.ID})
+			w.assignments = append(w.assignments, assignment{e.Peer, e.ID})
 		case e.Op == broker.OpResult:
 			w.answers++
 		case e.Op == broker.OpProgress:
@@ -87,13 +87,13 @@ func (w *twins) pass(d time.Duration) {
 			for i, m := range w.machines {
 				m.Step(w.now)
 				m.Events()
-				if !m.Pending() {
+				if !m.HasPending() {
 					continue
 				}
 				w.sent[i] = m.Messages(w.sent[i])
 				for _, v := range w.sent[i] {
 					if v.WantReply && w.noListener && i == 0 && w.sendsLeft[0] != 0 {
-						m.NoListener(w.now, v.To)
+						m.OnNoListener(w.now, v.To)
 					}
 					if w.sendsLeft[i] == 0 || w.maxMessage > 0 && len(v.Data) > w.maxMessage {
 						continue
@@ -133,8 +133,8 @@ func (w *twins) answerJobs(t *testing.T, n int) {
 	t.Helper()
 	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
 		w.pass(5 * time.Millisecond)
-		jobs := w.jobs
-		w.jobs = nil
+		jobs := w.assignments
+		w.assignments = nil
 		for _, j := range jobs {
 			w.respond(j.to, j.id, []byte("1"))
 		}
@@ -171,8 +171,8 @@ func TestLentWithinWants(t *testing.T) {
 				w.submit(fmt.Sprint(i), fmt.Sprintf(`"%d"`, i%v.types), []byte("1"))
 			}
 			w.answerJobs(t, v.jobs)
-			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != uint64(v.jobs) {
-				t.Errorf("%d jobs were lent %d times, %d came back without a run", v.jobs, st.Lends, st.Returned)
+			if st := w.machines[0].Info().Stats; st.ReturnedJobs != 0 || st.Lends != uint64(v.jobs) {
+				t.Errorf("%d jobs were lent %d times, %d came back without a run", v.jobs, st.Lends, st.ReturnedJobs)
 			}
 		})
 	}
@@ -199,14 +199,14 @@ func TestBurstIsLentInSmallParts(t *testing.T) {
 			inFlight += len(x.data)
 		}
 		limit = max(limit, inFlight)
-		assigned += len(w.jobs)
-		for _, j := range w.jobs {
+		assigned += len(w.assignments)
+		for _, j := range w.assignments {
 			w.respond(j.to, j.id, body)
 		}
-		w.jobs = w.jobs[:0]
+		w.assignments = w.assignments[:0]
 	}
 	st := w.machines[0].Info().Stats
-	if w.answers != jobs || assigned != jobs || st.Lost+st.Returned+st.Gaps != 0 {
+	if w.answers != jobs || assigned != jobs || st.LostJobs+st.ReturnedJobs+st.MissedMessages != 0 {
 		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, assigned, st)
 	}
 	if limit > 10<<20 {
@@ -224,14 +224,14 @@ func TestIdlePeerAcksMessages(t *testing.T) {
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, fmt.Appendf(nil, `"%0*d"`, 256<<10, 0))
 	}
-	if w.pass(100 * time.Millisecond); len(w.jobs) != jobs {
-		t.Errorf("%d of %d jobs are with workers after 100 ms", len(w.jobs), jobs)
+	if w.pass(100 * time.Millisecond); len(w.assignments) != jobs {
+		t.Errorf("%d of %d jobs are with workers after 100 ms", len(w.assignments), jobs)
 	}
 }
 
-// TestLostPeer: jobs lent to a broker that is lost, in whatever way and at whatever moment,
+// TestJobsOfLostPeerAreRequeued: jobs lent to a broker that is lost, in whatever way and at whatever moment,
 // are requeued in time to run elsewhere within two seconds.
-func TestLostPeer(t *testing.T) {
+func TestJobsOfLostPeerAreRequeued(t *testing.T) {
 	const ms = time.Millisecond
 	for _, v := range []struct {
 		name    string
@@ -251,10 +251,10 @@ func TestLostPeer(t *testing.T) {
 		for w := range lentAtAnyMoment(t) {
 			v.lose(w)
 			since := w.now
-			for w.machines[0].Info().Stats.Lost == 0 && w.now-since < int64(10*time.Second) {
+			for w.machines[0].Info().Stats.LostJobs == 0 && w.now-since < int64(10*time.Second) {
 				w.pass(time.Millisecond)
 				if v.flaps != 0 && (w.now-since)%int64(v.flaps) == 0 {
-					w.machines[0].Connected(w.now, 256<<10)
+					w.machines[0].OnConnected(w.now, 256<<10)
 				}
 			}
 			maxTime = max(maxTime, time.Duration(w.now-since))
@@ -276,7 +276,7 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 			w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
 			w.pass(i % n * step)
 			w.submit("1", `"t"`, []byte("1"))
-			if w.pass(200 * time.Millisecond); len(w.jobs) != 1 {
+			if w.pass(200 * time.Millisecond); len(w.assignments) != 1 {
 				t.Fatal("the job is not lent")
 			}
 			if !yield(w) {
@@ -309,20 +309,20 @@ func TestReconnectLosesNothing(t *testing.T) {
 			w.noListener, w.unreachable, w.sendsLeft = false, [2]bool{}, [2]int{-1, -1}
 			for i, disconnected := range v.disconnected {
 				if disconnected {
-					w.machines[i].Connected(w.now, 256<<10)
+					w.machines[i].OnConnected(w.now, 256<<10)
 				}
 			}
 			w.answerJobs(t, 1)
-			if st := w.machines[0].Info().Stats; st.Lost != 0 {
+			if st := w.machines[0].Info().Stats; st.LostJobs != 0 {
 				t.Fatalf("%s away for %s: %+v", v.name, v.outage, st)
 			}
 		}
 	}
 }
 
-// TestWantsRate: the wants of workers are sent at most ten times a second, however
+// TestWantsAreSentRarely: the wants of workers are sent at most ten times a second, however
 // often a worker comes and goes.
-func TestWantsRate(t *testing.T) {
+func TestWantsAreSentRarely(t *testing.T) {
 	w := newTwins(0)
 	countWants := func() (n int) {
 		for _, x := range w.inFlight {
@@ -346,9 +346,9 @@ func TestWantsRate(t *testing.T) {
 	}
 }
 
-// TestManyNames: if a worker has more type names than fit into one NATS message, the wants of
+// TestWantsOfOtherWorkersArrive: if a worker has more type names than fit into one NATS message, the wants of
 // another worker still arrive, whichever worker joined first.
-func TestManyNames(t *testing.T) {
+func TestWantsOfOtherWorkersArrive(t *testing.T) {
 	var many [][]byte
 	for i := range 1000 {
 		many = append(many, fmt.Appendf(nil, `"%0*d"`, 1000, i))
@@ -369,9 +369,9 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestOtherVersions: a broker that speaks another version is reported by name, and nothing else
+// TestOtherVersionIsReported: a broker that speaks another version is reported by name, and nothing else
 // happens.
-func TestOtherVersions(t *testing.T) {
+func TestOtherVersionIsReported(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Type: []byte(`"mail"`)})
 	m := w.machines[0]
@@ -380,7 +380,7 @@ func TestOtherVersions(t *testing.T) {
 		m.Receive(w.now, append(msg, "what nobody here can read"...))
 	}
 	v := m.Info()
-	if n := len(v.Peers); n != 2 || v.Peers[1].Name != "new" || v.Peers[1].State != "foreign" || v.Peers[1].Version != 7 || v.Stats.Garbage != 0 {
+	if n := len(v.Peers); n != 2 || v.Peers[1].Name != "new" || v.Peers[1].State != "foreign" || v.Peers[1].Version != 7 || v.Stats.UnreadableMessages != 0 {
 		t.Errorf("with a broker of another version: %+v", v)
 	}
 	w.submit("1", `"mail"`, []byte("1"))
@@ -391,9 +391,9 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
-// TestScopedWorker: if a worker's token forbids some of the types that its pattern matches, its broker
+// TestForbiddenTypesAreRarelyOffered: if a worker's token forbids some of the types that its pattern matches, its broker
 // is offered jobs of these types only now and then, and does not count as wanting them.
-func TestScopedWorker(t *testing.T) {
+func TestForbiddenTypesAreRarelyOffered(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
 	w.submit("1", `"print"`, []byte("1"))
@@ -439,18 +439,18 @@ func TestLostBrokerIsReported(t *testing.T) {
 			if v.leaves {
 				want = nil
 			}
-			if got := w.machines[0].Lost(nil); !slices.Equal(got, want) {
+			if got := w.machines[0].LostBrokers(nil); !slices.Equal(got, want) {
 				t.Errorf("lost: %q, want %q", got, want)
 			}
-			if got := w.machines[0].Lost([]byte(`"t"`)); !slices.Equal(got, want) {
+			if got := w.machines[0].LostBrokers([]byte(`"t"`)); !slices.Equal(got, want) {
 				t.Errorf("lost, with workers for it: %q, want %q", got, want)
 			}
-			if got := w.machines[0].Lost([]byte(`"other"`)); got != nil {
+			if got := w.machines[0].LostBrokers([]byte(`"other"`)); got != nil {
 				t.Errorf("lost, with workers for another type: %q", got)
 			}
 			w.unreachable = [2]bool{}
 			w.pass(3 * time.Second)
-			if got := w.machines[0].Lost(nil); got != nil {
+			if got := w.machines[0].LostBrokers(nil); got != nil {
 				t.Errorf("it is back, and lost: %q", got)
 			}
 		})

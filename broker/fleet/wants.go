@@ -11,8 +11,8 @@ import (
 type peerWants struct {
 	types map[string]int // places at workers that serve only this type
 	sets  map[uint32]*wantedSet
-	// refused are types that a pattern matches but no worker may run.
-	refused map[string]bool
+	// refusedTypes are types that a pattern matches but no worker may run.
+	refusedTypes map[string]bool
 }
 
 type wantedSet struct {
@@ -22,7 +22,7 @@ type wantedSet struct {
 }
 
 func newWants() peerWants {
-	return peerWants{types: map[string]int{}, sets: map[uint32]*wantedSet{}, refused: map[string]bool{}}
+	return peerWants{types: map[string]int{}, sets: map[uint32]*wantedSet{}, refusedTypes: map[string]bool{}}
 }
 
 func cloneAll(list [][]byte) (clones [][]byte) {
@@ -34,7 +34,7 @@ func cloneAll(list [][]byte) (clones [][]byte) {
 
 // places returns roughly how many jobs of a type there is room for.
 func (w *peerWants) places(typ []byte) int {
-	if w.refused[string(typ)] {
+	if w.refusedTypes[string(typ)] {
 		return 0
 	}
 	n := w.types[string(typ)]
@@ -48,8 +48,8 @@ func (w *peerWants) places(typ []byte) int {
 
 // refuse records that a type is not wanted until all wants are sent again.
 func (w *peerWants) refuse(typ []byte) {
-	if len(w.refused) < maxTypes {
-		w.refused[string(typ)] = true
+	if len(w.refusedTypes) < maxTypes {
+		w.refusedTypes[string(typ)] = true
 	}
 }
 
@@ -58,7 +58,7 @@ type ownWant struct {
 	set           uint32
 	types, except [][]byte
 	places        int
-	sent          int // the places that were last sent to the others
+	sentPlaces    int // the places that were last sent to the others
 	changed       bool
 }
 
@@ -74,14 +74,14 @@ func (w *ownWant) key() wantKey {
 	return wantKey{set: w.set}
 }
 
-// workersChanged handles the core's report that a type, or the free places at workers, have
+// onWorkersChanged handles the core's report that a type, or the free places at workers, have
 // changed.
-func (m *Machine) workersChanged(v *broker.IdleChange) {
+func (m *Machine) onWorkersChanged(v *broker.IdleChange) {
 	g := &m.borrow
 	if v.Set == 0 {
 		m.updateOffer(v.Types[0])
 	}
-	g.checkOffers = g.checkOffers || v.Places > 0
+	g.mustCheckOffers = g.mustCheckOffers || v.Places > 0
 	changedWant := ownWant{set: v.Set, types: v.Types, except: v.Except}
 	w := g.wantsByKey[changedWant.key()]
 	if w == nil {
@@ -103,12 +103,12 @@ func (m *Machine) workersChanged(v *broker.IdleChange) {
 	if v.Places > 0 {
 		w.types, w.except = v.Types, v.Except
 	}
-	if (w.places > 0) != (w.sent > 0) {
+	if (w.places > 0) != (w.sentPlaces > 0) {
 		if !w.changed {
 			w.changed = true
 			g.changedWants = append(g.changedWants, w)
 		}
-		if w.sent == 0 && m.ticks > g.wantsSentTick {
+		if w.sentPlaces == 0 && m.ticks > g.wantsSentTick {
 			m.sendWants(false)
 		}
 	}
@@ -159,11 +159,11 @@ func (m *Machine) sendWants(full bool) {
 		b.uint(uint64(w.set))
 		b.list(w.types)
 		b.list(w.except)
-		w.sent, w.changed = w.places, false
+		w.sentPlaces, w.changed = w.places, false
 		if m.core.Draining() {
-			w.sent = 0
+			w.sentPlaces = 0
 		}
-		b.int(int64(w.sent))
+		b.int(int64(w.sentPlaces))
 		if n > 0 && len(b) > m.cfg.MaxMessage/2 {
 			// A long want gets a message of its own: if NATS rejects it, the others still
 			// arrive.
@@ -200,13 +200,13 @@ func (m *Machine) receiveWants(p *peer, r *reader) {
 			return
 		case set == 0 && len(types) == 1 && places > 0:
 			p.wants.types[string(types[0])] = places
-			delete(p.wants.refused, string(types[0]))
+			delete(p.wants.refusedTypes, string(types[0]))
 			m.updateOffer(types[0])
 		case set == 0 && len(types) == 1:
 			delete(p.wants.types, string(types[0]))
 		case places > 0:
 			p.wants.sets[set] = &wantedSet{cloneAll(types), broker.TypeMatcher(types, except), places}
-			clear(p.wants.refused)
+			clear(p.wants.refusedTypes)
 			m.lend.setsChanged = true
 		default:
 			delete(p.wants.sets, set)

@@ -20,7 +20,7 @@ import (
 type Address struct {
 	Flag, Value   string // the flag, and the address as written there
 	network, addr string // the arguments of net.Listen
-	Secure        bool   // with TLS
+	HasTLS        bool   // with TLS
 }
 
 // ParseAddresses splits the addresses of an option. With a certificate, "host:port" has TLS,
@@ -32,15 +32,15 @@ func (o *Options) ParseAddresses(flag, values string) ([]Address, error) {
 	certificate := o.TLSCert != ""
 	byName := strings.Contains(","+values, ",tls://") && flag != "http-addr"
 	for value := range strings.SplitSeq(values, ",") {
-		a := Address{Flag: flag, Value: value, addr: value, network: "tcp", Secure: certificate && !byName}
+		a := Address{Flag: flag, Value: value, addr: value, network: "tcp", HasTLS: certificate && !byName}
 		if path, ok := strings.CutPrefix(value, "unix:"); ok {
-			a.network, a.addr, a.Secure = "unix", path, false
+			a.network, a.addr, a.HasTLS = "unix", path, false
 		} else if rest, ok := strings.CutPrefix(value, "tls://"); ok {
-			a.addr, a.Secure = rest, true
+			a.addr, a.HasTLS = rest, true
 		} else if rest, ok := strings.CutPrefix(value, "tcp://"); ok {
-			a.addr, a.Secure = rest, false
+			a.addr, a.HasTLS = rest, false
 		} else if rest, scheme := CutHTTP(value); scheme != "" && (flag == "http-addr" || flag == "addr") {
-			a.addr, a.Secure = rest, scheme == "https"
+			a.addr, a.HasTLS = rest, scheme == "https"
 		}
 		if err := o.checkAddress(&a); err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (o *Options) checkAddress(a *Address) error {
 		}
 		return nil
 	}
-	if a.Secure && o.TLSCert == "" {
+	if a.HasTLS && o.TLSCert == "" {
 		return &OptionError{a.Flag, a.Value, "needs --tls-cert and --tls-key"}
 	}
 	host, port, err := net.SplitHostPort(a.addr)
@@ -87,7 +87,7 @@ func (o *Options) checkAddress(a *Address) error {
 			a.network = "tcp4"
 		}
 	}
-	if o.Insecure || o.Guarded(a.Secure) || isLoopback(host) {
+	if o.Insecure || o.IsGuarded(a.HasTLS) || isLoopback(host) {
 		return nil
 	}
 	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), UnguardedReason}
@@ -96,16 +96,16 @@ func (o *Options) checkAddress(a *Address) error {
 // UnguardedReason is the reason why an unguarded address is refused.
 const UnguardedReason = "can be reached from other hosts; set --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
 
-// Guarded reports whether clients of an address must have a token or a certificate; secure says
+// IsGuarded reports whether clients of an address must have a token or a certificate; secure says
 // whether the address has TLS.
-func (o *Options) Guarded(secure bool) bool {
+func (o *Options) IsGuarded(secure bool) bool {
 	return o.TokenFile != "" || o.TLSClientCA != "" && secure
 }
 
-// Exposed reports whether other hosts can reach an address without a token or a
+// IsExposed reports whether other hosts can reach an address without a token or a
 // certificate.
-func (o *Options) Exposed(a Address) bool {
-	if a.network == "unix" || o.Guarded(a.Secure) {
+func (o *Options) IsExposed(a Address) bool {
+	if a.network == "unix" || o.IsGuarded(a.HasTLS) {
 		return false
 	}
 	host, _, err := net.SplitHostPort(a.addr)
@@ -189,12 +189,12 @@ func (u *unixListener) Close() error {
 	return u.UnixListener.Close()
 }
 
-// ConnLimit divides the limit on open files. maxConns is the number of connections that are
+// DivideFileLimit divides the limit on open files. maxConns is the number of connections that are
 // allowed: option, or as many as the limit allows if option is 0. If the limit allows fewer than
 // option, maxConns is lowered and a warning names the option. wantOthers is the number of other
 // files that the caller would like to open. maxOthers is the number that the caller may open, at
 // most half of the limit. A reserve for everything else is always left.
-func ConnLimit(name string, option, wantOthers int, log zerolog.Logger) (maxConns, maxOthers int, err error) {
+func DivideFileLimit(name string, option, wantOthers int, log zerolog.Logger) (maxConns, maxOthers int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, 0, fmt.Errorf("reading the limit on open files: %w", err)

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestListenUnix: the broker's socket is accessible only to its user, and replaces only a
+// TestUnixSocketIsPrivate: the broker's socket is accessible only to its user, and replaces only a
 // socket on which no process listens.
-func TestListenUnix(t *testing.T) {
+func TestUnixSocketIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	if err := os.WriteFile(path("file"), []byte("mine"), 0o600); err != nil {
@@ -140,7 +140,7 @@ func TestClosedListenerRemovesOnlyItsSocket(t *testing.T) {
 	}
 }
 
-func TestConnLimit(t *testing.T) {
+func TestFileLimitIsDivided(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestConnLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		got, others, err := ConnLimit("--max-conns", c.option, c.wanted, zerolog.New(&log))
+		got, others, err := DivideFileLimit("--max-conns", c.option, c.wanted, zerolog.New(&log))
 		if warned := log.Len() > 0; warned != (c.want > 0 && c.option > c.want) {
 			t.Errorf("--max-conns %d becomes %d, the log has %s", c.option, got, log.String())
 		}

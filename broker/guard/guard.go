@@ -82,7 +82,7 @@ func (o *Options) loadTLS() (*tls.Config, error) {
 // Certificates are the certificates of TLS listeners; they can be reloaded while
 // connections are open.
 type Certificates struct {
-	opt     *Options
+	options *Options
 	log     zerolog.Logger
 	current atomic.Pointer[tls.Config]
 }
@@ -93,24 +93,24 @@ func (o *Options) LoadCertificates(log zerolog.Logger) (*Certificates, error) {
 	if o.TLSCert == "" {
 		return nil, nil
 	}
-	c := &Certificates{opt: o, log: log}
+	c := &Certificates{options: o, log: log}
 	return c, c.Load()
 }
 
 // Load reads the files again. If that fails, the old certificates stay in use.
 func (c *Certificates) Load() error {
-	loaded, err := c.opt.loadTLS()
+	loaded, err := c.options.loadTLS()
 	if err == nil {
 		c.current.Store(loaded)
-		c.Warn()
+		c.LogWarning()
 	}
 	return err
 }
 
-// Warn logs the Warning, if there is one. c may be nil.
-func (c *Certificates) Warn() {
-	if text, _ := c.Warning(time.Now()); text != "" && !c.opt.SharedCerts {
-		c.log.Warn().Str("tls_cert", c.opt.TLSCert).Msg(text)
+// LogWarning logs the Warning, if there is one. c may be nil.
+func (c *Certificates) LogWarning() {
+	if text, _ := c.Warning(time.Now()); text != "" && !c.options.SharedCerts {
+		c.log.Warn().Str("tls_cert", c.options.TLSCert).Msg(text)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestCertificateWarning: a certificate that is not valid, or not for long, is loaded, and the log
+// TestCertificateWarningIsLogged: a certificate that is not valid, or not for long, is loaded, and the log
 // says so at each load.
-func TestCertificateWarning(t *testing.T) {
+func TestCertificateWarningIsLogged(t *testing.T) {
 	const day = 24 * time.Hour
 	dir := t.TempDir()
 	o := Options{TLSCert: filepath.Join(dir, "cert"), TLSKey: filepath.Join(dir, "key")}

@@ -2,9 +2,9 @@ package guard
 
 import "testing"
 
-// TestHostOf: hostOf returns the host of an address with or without a scheme, and "" if the address
+// TestHostOfStripsScheme: hostOf returns the host of an address with or without a scheme, and "" if the address
 // has none.
-func TestHostOf(t *testing.T) {
+func TestHostOfStripsScheme(t *testing.T) {
 	for addr, want := range map[string]string{
 		"gloom.example:9997":       "gloom.example",
 		"tls://gloom.example:9997": "gloom.example",

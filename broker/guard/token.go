@@ -32,11 +32,11 @@ type Scope uint8
 type Grant struct {
 	Hash   [sha256.Size]byte // of the token
 	Scopes Scope
-	// All reports that the grant covers every type. Types is equal in grants that cover the
+	// AllTypes reports that the grant covers every type. TypesID is equal in grants that cover the
 	// same types.
-	All   bool
-	Types uint64
-	types []wire.Pattern
+	AllTypes bool
+	TypesID  uint64
+	types    []wire.Pattern
 }
 
 // Has reports whether the grant includes one of the scopes. A nil grant includes all scopes.
@@ -44,7 +44,7 @@ func (g *Grant) Has(sc Scope) bool { return g == nil || g.Scopes&sc != 0 }
 
 // Covers reports whether the grant covers a type. A nil grant covers all types.
 func (g *Grant) Covers(typ string) bool {
-	return g == nil || g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
+	return g == nil || g.AllTypes || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Matches(typ) })
 }
 
 // CoversName is like Covers, but takes a name in canonical form.
@@ -75,7 +75,7 @@ func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil
 // UseOnly makes the given token the only valid one, with all scopes for all types. File must be
 // "".
 func (t *Tokens) UseOnly(token string) {
-	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
+	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, AllTypes: true}})
 }
 
 // Len returns the number of grants in force.
@@ -138,7 +138,7 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 		if len(f) < 2 || len(f) > maxFields {
 			return nil, fmt.Errorf("line %d: want %s, got %d fields", n, form, len(f))
 		}
-		g := Grant{Hash: sha256.Sum256([]byte(f[0])), All: true}
+		g := Grant{Hash: sha256.Sum256([]byte(f[0])), AllTypes: true}
 		if before := lines[g.Hash]; before != 0 {
 			return nil, fmt.Errorf("line %d: this token is on line %d already; give it all its scopes and types there", n, before)
 		}
@@ -157,8 +157,8 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 				g.types = append(g.types, wire.NewPattern(wire.Canonical(nil, name)))
 			}
 			typesHash := sha256.Sum256([]byte(f[2]))
-			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(typesHash[:])
-			if g.Scopes&^t.UntypedScopes == 0 && !g.All {
+			g.AllTypes, g.TypesID = slices.Contains(names, "*"), binary.LittleEndian.Uint64(typesHash[:])
+			if g.Scopes&^t.UntypedScopes == 0 && !g.AllTypes {
 				return nil, fmt.Errorf("line %d: %s applies to all types and cannot be limited to %q; leave the types out", n, f[1], f[2])
 			}
 		}

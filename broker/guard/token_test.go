@@ -18,7 +18,7 @@ func brokerTokens() *Tokens {
 	return &Tokens{Scopes: []string{"submit", "work", "admin"}, AllowTypes: true, UntypedScopes: adminScope}
 }
 
-func TestParseTokens(t *testing.T) {
+func TestTokenFileIsParsed(t *testing.T) {
 	const file = "# comment\n\n" +
 		"s3cret\tsubmit   mail,thumb-*\r\n" +
 		"  w0rker work # behind\n" +
@@ -36,8 +36,8 @@ func TestParseTokens(t *testing.T) {
 		{submitScope | workScope | adminScope, "mail other", ""}, {workScope, "mail#1", "mail mail#2"},
 	} {
 		g := got[i]
-		if g.Scopes != c.scopes || g.All != (c.fails == "") {
-			t.Errorf("grant %d has the scopes %b; of any type: %t", i, g.Scopes, g.All)
+		if g.Scopes != c.scopes || g.AllTypes != (c.fails == "") {
+			t.Errorf("grant %d has the scopes %b; of any type: %t", i, g.Scopes, g.AllTypes)
 		}
 		for _, typ := range strings.Fields(c.fits) {
 			if !g.Covers(typ) {
@@ -70,7 +70,7 @@ func TestParseTokens(t *testing.T) {
 	}
 }
 
-func TestGlobsFitTypes(t *testing.T) {
+func TestPatternsMatchTypes(t *testing.T) {
 	for _, c := range []struct {
 		glob  string
 		fits  string // space between
@@ -102,9 +102,9 @@ func TestGlobsFitTypes(t *testing.T) {
 	}
 }
 
-// TestUntypedTokens: a program whose tokens are not limited to types rejects a token file that
+// TestUntypedTokensRejectTypes: a program whose tokens are not limited to types rejects a token file that
 // names types.
-func TestUntypedTokens(t *testing.T) {
+func TestUntypedTokensRejectTypes(t *testing.T) {
 	k := Tokens{Scopes: []string{"push", "pull"}}
 	if g, err := k.parse([]byte("token push,pull\n")); err != nil || len(g) != 1 || g[0].Scopes != 3 || !g[0].Covers("any") {
 		t.Errorf("got %+v, %v", g, err)
@@ -119,8 +119,8 @@ func TestUntypedTokens(t *testing.T) {
 	}
 }
 
-// TestReloadTokens: a file that cannot be read changes nothing.
-func TestReloadTokens(t *testing.T) {
+// TestFailedReloadKeepsTokens: a file that cannot be read changes nothing.
+func TestFailedReloadKeepsTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(s string) {
 		t.Helper()

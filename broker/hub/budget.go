@@ -22,9 +22,9 @@ import (
 // its frames are not read (Congested); if it then reads nothing for maxStuckTime, it is closed
 // (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (appendFrame).
 
-// partial describes the unfinished frames of a connection. Only its owner writes it; any
+// unfinishedFrames describes the unfinished frames of a connection. Only its owner writes it; any
 // goroutine may read it.
-type partial struct {
+type unfinishedFrames struct {
 	bytes      atomic.Int64 // counted in Hub.inputBytes
 	begunAt    atomic.Int64 // when the frame began, on the hub's clock
 	progressAt atomic.Int64 // when the latest bytes of the frame came
@@ -35,9 +35,9 @@ type partial struct {
 // is still unread.
 func (h *Hub) renewCredit(c *Conn) {
 	h.update(func(now int64) {
-		if limit := h.cfg.MaxOutbound / 2; c.outbox.waiting() <= limit/2 {
+		if limit := h.cfg.MaxOutbound / 2; c.outbox.waitingBytes() <= limit/2 {
 			c.creditSpent.Store(false)
-			h.apply(h.core.SetCredit(now, c.Peer, int64(limit-c.outbox.waiting())))
+			h.appendEffects(h.core.SetCredit(now, c.Peer, int64(limit-c.outbox.waitingBytes())))
 		}
 	})
 }
@@ -55,20 +55,20 @@ func (h *Hub) shedUnread() {
 	if w > s {
 		port = wire.WorkerPort
 	}
-	for _, v := range h.victims(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
+	for _, v := range h.connsToClose(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
 		if c.Port != port {
 			return 0, 0
 		}
-		return c.outbox.memory.Load(), c.outbox.waitingSince.Load()
+		return c.outbox.waitingMemory.Load(), c.outbox.waitingSince.Load()
 	}) {
 		h.abort(v.conn)
 	}
 }
 
-// Partial records how many bytes of unfinished frames c holds; frame is the number of the
+// RecordUnfinished records how many bytes of unfinished frames c holds; frame is the number of the
 // first of these frames. Only the owner calls it.
-func (c *Conn) Partial(bytes int, frame uint64) {
-	p, h := &c.partial, c.hub
+func (c *Conn) RecordUnfinished(bytes int, frame uint64) {
+	p, h := &c.unfinished, c.hub
 	n, old := int64(bytes), p.bytes.Load()
 	if n == 0 {
 		if old != 0 {
@@ -87,28 +87,28 @@ func (c *Conn) Partial(bytes int, frame uint64) {
 	}
 	old = p.bytes.Swap(n)
 	if total := h.inputBytes.Add(n - old); n > old && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
-		h.shedPartial()
+		h.shedUnfinished()
 	}
 }
 
-func (h *Hub) shedPartial() {
+func (h *Hub) shedUnfinished() {
 	h.update(func(int64) {
 		total, limit := h.inputBytes.Load(), h.cfg.MaxInbound
 		if total <= limit {
 			return
 		}
-		for _, v := range h.victims(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
-			return c.partial.bytes.Load(), c.partial.begunAt.Load()
+		for _, v := range h.connsToClose(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
+			return c.unfinished.bytes.Load(), c.unfinished.begunAt.Load()
 		}) {
-			h.closePartial(v.conn, fmt.Sprintf(
+			h.closeUnfinished(v.conn, fmt.Sprintf(
 				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, limit, v.bytes))
 		}
 	})
 }
 
-// closePartial closes c because of its unfinished frame, which no longer counts.
-func (h *Hub) closePartial(c *Conn, why string) {
-	h.inputBytes.Add(-c.partial.bytes.Swap(0))
+// closeUnfinished closes c because of its unfinished frame, which no longer counts.
+func (h *Hub) closeUnfinished(c *Conn, why string) {
+	h.inputBytes.Add(-c.unfinished.bytes.Swap(0))
 	h.closeWith(c, &wire.Error{Code: wire.Overloaded, Reason: why})
 }
 
@@ -122,35 +122,35 @@ func (h *Hub) ReserveTLS(n int64) bool {
 	return true
 }
 
-type victim struct {
+type connToClose struct {
 	conn   *Conn
 	bytes  int64
 	weight float64
 }
 
-// victims returns the connections to close: those with the largest product of bytes held and time
+// connsToClose returns the connections to close: those with the largest product of bytes held and time
 // without progress, and as many as together hold excess bytes. holds returns how many bytes a
 // connection holds and since when it has made no progress (0 means now).
-func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
+func (h *Hub) connsToClose(excess int64, holds func(c *Conn) (bytes, since int64)) []connToClose {
 	now := h.clock()
-	var candidates []victim
+	var candidates []connToClose
 	weigh := func(c *Conn) {
-		if c.state == aborted {
+		if c.state == stateAborted {
 			return
 		}
 		if n, since := holds(c); n > 0 {
-			candidates = append(candidates, victim{c, n, float64(n) * (elapsed(now, since) + time.Second).Seconds()})
+			candidates = append(candidates, connToClose{c, n, float64(n) * (elapsed(now, since) + time.Second).Seconds()})
 		}
 	}
-	for c := range h.closing {
+	for c := range h.closingConns {
 		weigh(c)
 	}
 	for _, c := range h.conns {
-		if c != nil && c.state == open {
+		if c != nil && c.state == stateOpen {
 			weigh(c)
 		}
 	}
-	slices.SortFunc(candidates, func(a, b victim) int { return cmp.Compare(b.weight, a.weight) })
+	slices.SortFunc(candidates, func(a, b connToClose) int { return cmp.Compare(b.weight, a.weight) })
 	for i := range candidates {
 		if excess <= 0 {
 			return candidates[:i]
@@ -171,15 +171,15 @@ func elapsed(now, since int64) time.Duration {
 func (c *Conn) UnreadTime(now int64) time.Duration { return elapsed(now, c.outbox.waitingSince.Load()) }
 
 const (
-	// maxPartialTime limits how long an unfinished frame gets no further bytes. maxStuckTime limits
+	// maxUnfinishedTime limits how long an unfinished frame gets no further bytes. maxStuckTime limits
 	// how long a congested connection reads nothing.
-	maxPartialTime = time.Minute
-	maxStuckTime   = 5 * time.Second
+	maxUnfinishedTime = time.Minute
+	maxStuckTime      = 5 * time.Second
 )
 
-// frameStalled reports whether an unfinished frame of c has got no bytes for maxPartialTime.
+// frameStalled reports whether an unfinished frame of c has got no bytes for maxUnfinishedTime.
 func (c *Conn) frameStalled(now int64) bool {
-	return c.partial.bytes.Load() > 0 && now-c.partial.progressAt.Load() > int64(maxPartialTime)
+	return c.unfinished.bytes.Load() > 0 && now-c.unfinished.progressAt.Load() > int64(maxUnfinishedTime)
 }
 
 // Sweep closes connections whose unfinished frames get no further bytes, and congested ones
@@ -197,8 +197,8 @@ func (h *Hub) Sweep() {
 		h.update(func(int64) {
 			switch {
 			case c.frameStalled(now):
-				h.closePartial(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", maxPartialTime))
-			case c.state != open:
+				h.closeUnfinished(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", maxUnfinishedTime))
+			case c.state != stateOpen:
 			case c.Congested() && c.UnreadTime(now) > maxStuckTime:
 				h.abort(c)
 			default:
@@ -209,14 +209,14 @@ func (h *Hub) Sweep() {
 }
 
 // SlowReaders returns up to limit connections for which much waits that they do not read.
-func (h *Hub) SlowReaders(limit int) (found []*Conn) {
+func (h *Hub) SlowReaders(limit int) (conns []*Conn) {
 	now := h.Now()
 	h.EachConn(func(c *Conn) {
-		if len(found) < limit && c.UnreadBytes() > smallBacklog && c.UnreadTime(now) > 0 {
-			found = append(found, c)
+		if len(conns) < limit && c.UnreadBytes() > smallBacklog && c.UnreadTime(now) > 0 {
+			conns = append(conns, c)
 		}
 	})
-	return found
+	return conns
 }
 
 // smallBacklog is the number of bytes that may wait for any peer before the peer can be congested.
@@ -246,7 +246,7 @@ func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.
 // Memory returns how much memory the hub holds.
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
-	fleet, spare := h.fleet, h.spare.HeldBytes
+	fleet, spare := h.fleet, h.spareBuffers.HeldBytes
 	h.mu.Unlock()
 	m := Memory{Spare: int64(spare), Input: h.inputBytes.Load(), TLS: h.tlsBytes.Load()}
 	for p := range h.unreadBytes {
@@ -265,7 +265,7 @@ const maxSpareBytes = 16 << 20
 func (h *Hub) Trim() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.spare.Trim()
+	h.spareBuffers.Trim()
 }
 
 // EachConn calls f with every open connection, with the lock held. Between slices of the

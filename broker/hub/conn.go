@@ -20,8 +20,8 @@ type Conn struct {
 	OwnerData any
 	// Remote is the peer's address.
 	Remote string
-	// Opened is when the connection was opened, on the hub's clock.
-	Opened int64
+	// OpenedAt is when the connection was opened, on the hub's clock.
+	OpenedAt int64
 	// NamesJobs reports that the peer is a worker whose answers carry ids. Only the goroutine that
 	// carries out the connection's commands may read it.
 	NamesJobs bool
@@ -29,24 +29,24 @@ type Conn struct {
 	client atomic.Pointer[string]
 
 	// The hub's lock guards these fields.
-	outbox outbox
-	state  state
-	dirty  bool // the connection is in its sink's list
+	outbox        outbox
+	state         connState
+	isInDirtyList bool // the connection is in its sink's list
 
-	partial partial
+	unfinished unfinishedFrames
 
 	// creditSpent reports that the peer is a worker with no credit left.
 	creditSpent atomic.Bool
 }
 
-// state is the stage of a connection's life. It only moves to a later one.
-type state uint8
+// connState is the stage of a connection's life. It only moves to a later one.
+type connState uint8
 
 const (
-	open    state = iota
-	closing       // nothing more is appended; the connection is to be closed once its output is written
-	aborted       // the peer does not read; the connection is to be closed at once
-	closed        // the owner has closed the connection
+	stateOpen    connState = iota
+	stateClosing           // nothing more is appended; the connection is to be closed once its output is written
+	stateAborted           // the peer does not read; the connection is to be closed at once
+	stateClosed            // the owner has closed the connection
 )
 
 // Open adds a connection. Any goroutine can find it from now on, so its exported fields, except
@@ -54,7 +54,7 @@ const (
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &Conn{hub: h, sink: sink, Port: port, OwnerData: owner, Remote: remote, Opened: h.clock()}
+	c := &Conn{hub: h, sink: sink, Port: port, OwnerData: owner, Remote: remote, OpenedAt: h.clock()}
 	c.outbox.isUnframed = sink.owner.Unframed
 	if port == wire.SubmitPort {
 		c.Peer = h.core.AddSubmitter()
@@ -73,19 +73,19 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 func (h *Hub) Remove(c *Conn) {
 	h.update(func(int64) {
 		h.removePeer(c, "")
-		h.stats.Undelivered += uint64(c.outbox.answers)
+		h.stats.UndeliveredAnswers += uint64(c.outbox.answers)
 		for _, m := range c.outbox.marks {
-			if m.end > c.outbox.written.Load() {
-				h.stats.Undelivered += uint64(m.answers)
+			if m.end > c.outbox.writtenEnd.Load() {
+				h.stats.UndeliveredAnswers += uint64(m.answers)
 			}
 			if m.outcome != 0 {
 				h.outcomes--
 			}
 		}
 		c.outbox.marks, c.outbox.unwritten, c.outbox.answers = nil, nil, 0
-		c.Partial(0, 0)
-		c.state = closed
-		delete(h.closing, c)
+		c.RecordUnfinished(0, 0)
+		c.state = stateClosed
+		delete(h.closingConns, c)
 		h.discard(c)
 	})
 }
@@ -96,7 +96,7 @@ func (h *Hub) CloseWith(c *Conn, why *wire.Error) { h.update(func(int64) { h.clo
 // closeWith is CloseWith for callers that hold the lock. If why is nil, there is no error
 // frame.
 func (h *Hub) closeWith(c *Conn, why *wire.Error) {
-	if c.state != open {
+	if c.state != stateOpen {
 		return
 	}
 	reason := ""
@@ -111,16 +111,16 @@ func (h *Hub) closeWith(c *Conn, why *wire.Error) {
 
 // finish makes c close after its output. Nothing more is added to the output.
 func (h *Hub) finish(c *Conn) {
-	if c.state == open {
-		c.state = closing
-		h.closing[c] = struct{}{}
+	if c.state == stateOpen {
+		c.state = stateClosing
+		h.closingConns[c] = struct{}{}
 		h.markDirty(c)
 	}
 }
 
 // abort closes a connection whose peer does not read.
 func (h *Hub) abort(c *Conn) {
-	c.state = aborted
+	c.state = stateAborted
 	h.discard(c)
 	h.markDirty(c)
 	h.stats.Overflows++
@@ -136,7 +136,7 @@ func (h *Hub) removePeer(c *Conn, reason string) {
 	fx := h.core.ExpelPeer(h.clock(), c.Peer, reason)
 	h.conns[c.Peer.Slot()] = nil
 	h.closedConns.add(c, h.clock())
-	h.apply(fx)
+	h.appendEffects(fx)
 }
 
 // SetClient sets the name that a peer gave itself.
@@ -150,8 +150,8 @@ func (c *Conn) Client() string {
 	return ""
 }
 
-// Find returns the open connection of a peer, or nil.
-func (h *Hub) Find(p broker.Peer) *Conn {
+// FindConn returns the open connection of a peer, or nil.
+func (h *Hub) FindConn(p broker.Peer) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.connOf(p)
@@ -172,7 +172,7 @@ func (h *Hub) CloseAll() {
 // which most wait.
 func (h *Hub) Backlog() (submitters, total, limit int) {
 	h.EachConn(func(c *Conn) {
-		w := c.outbox.waiting()
+		w := c.outbox.waitingBytes()
 		if c.Port == wire.SubmitPort {
 			submitters += w
 		}

@@ -51,13 +51,13 @@ type Hub struct {
 	ownClock *clock.Clock // the clock, if it is the hub's own
 	readAll  atomic.Pointer[func(fn func())]
 
-	mu          sync.Mutex
-	core        *broker.Broker
-	conns       []*Conn // by the slot of the peer
-	closedConns closedConns
-	spare       container.Buffers // for output
-	// closing are connections that are to be closed after their output is written.
-	closing map[*Conn]struct{}
+	mu           sync.Mutex
+	core         *broker.Broker
+	conns        []*Conn // by the slot of the peer
+	closedConns  closedConns
+	spareBuffers container.Buffers // for output
+	// closingConns are connections that are to be closed after their output is written.
+	closingConns map[*Conn]struct{}
 	// unreadBytes is the memory of the output that peers have not read, by port; inputBytes is that
 	// of unfinished frames, tlsBytes that of TLS. They may be used without the lock.
 	unreadBytes          [2]atomic.Int64
@@ -65,9 +65,9 @@ type Hub struct {
 	timer                *time.Timer
 	// timerAt is when the timer fires, or broker.Never. ticking reports that the timer has
 	// fired and that everything that has arrived is being read before the core ticks.
-	timerAt int64
-	ticking bool
-	closed  bool
+	timerAt  int64
+	ticking  bool
+	isClosed bool
 	// sinksToWake are the sinks that have got output since the lock was taken. connsToRemove are
 	// the connections that must be removed from the core before the lock is released.
 	sinksToWake   []*Sink
@@ -83,19 +83,19 @@ type Hub struct {
 
 // Stats holds counts since the start.
 type Stats struct {
-	Frames      uint64 // frames received, including invalid ones
-	FramesOut   uint64
-	Errors      [32]uint64 // error frames sent, by wire code
-	Undelivered uint64     // an upper bound of the number of answers that were not written because their connection closed
-	Dropped     uint64     // progress frames dropped because their submitter reads slowly
-	Overflows   uint64     // connections closed because they did not read
-	Ticks       uint64
+	FramesIn           uint64 // frames received, including invalid ones
+	FramesOut          uint64
+	Errors             [32]uint64 // error frames sent, by wire code
+	UndeliveredAnswers uint64     // an upper bound of the number of answers that were not written because their connection closed
+	DroppedProgress    uint64     // progress frames dropped because their submitter reads slowly
+	Overflows          uint64     // connections closed because they did not read
+	Ticks              uint64
 }
 
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{MaxBytes: maxSpareBytes}, closing: map[*Conn]struct{}{}, closedConns: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spareBuffers: container.Buffers{MaxBytes: maxSpareBytes}, closingConns: map[*Conn]struct{}{}, closedConns: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
 	if h.clock == nil {
 		h.ownClock = clock.Start()
 		h.clock = h.ownClock.Now
@@ -115,7 +115,7 @@ func New(cfg Config) *Hub {
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
+	h.isClosed = true
 	h.timer.Stop()
 	if h.ownClock != nil {
 		h.ownClock.Stop()
@@ -134,7 +134,7 @@ type Fleet interface {
 	// there is something to send.
 	Step(now int64) (send bool)
 	Tick(now int64)
-	Next() int64
+	NextTick() int64
 	// Send sends what Step or Tick has left to be sent. It is called without the lock, on any
 	// goroutine, and must not wait for anything.
 	Send()
@@ -145,13 +145,13 @@ type Fleet interface {
 // JoinFleet adds the fleet that join returns. The fleet gives core commands of its own, and
 // passes their effects to apply.
 func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
-	h.update(func(now int64) { h.fleet = join(h.core, now, h.apply) })
+	h.update(func(now int64) { h.fleet = join(h.core, now, h.appendEffects) })
 }
 
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
 // operators' requests. fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
-	h.update(func(now int64) { h.apply(fn(h.core, now)) })
+	h.update(func(now int64) { h.appendEffects(fn(h.core, now)) })
 }
 
 // View runs fn under the lock. fn must not change the core or retain any part of it.

@@ -16,19 +16,19 @@ import (
 
 // testPeer is a connection that the test owns.
 type testPeer struct {
-	t    *testing.T
-	conn *hub.Conn
-	sink *hub.Sink
-	port wire.Port
-	dec  wire.Decoder
-	// named reports that the worker's frames name their jobs.
-	named     bool
+	t       *testing.T
+	conn    *hub.Conn
+	sink    *hub.Sink
+	port    wire.Port
+	decoder wire.Decoder
+	// namesJobs reports that the worker's frames name their jobs.
+	namesJobs bool
 	mu        sync.Mutex
 	wakeCount int
 }
 
-func open(t *testing.T, h *hub.Hub, port wire.Port) *testPeer {
-	s := &testPeer{t: t, port: port, dec: wire.Decoder{DefaultType: "default"}}
+func stateOpen(t *testing.T, h *hub.Hub, port wire.Port) *testPeer {
+	s := &testPeer{t: t, port: port, decoder: wire.Decoder{DefaultType: "default"}}
 	s.sink = h.NewSink(hub.SinkOwner{Wake: func() {
 		s.mu.Lock()
 		s.wakeCount++
@@ -44,8 +44,8 @@ func (s *testPeer) step(h *hub.Hub, frames ...string) {
 	decs := make([]wire.Decoder, len(frames))
 	cmds := make([]hub.Command, len(frames))
 	for i, f := range frames {
-		decs[i] = s.dec
-		if err := decs[i].Decode([]byte(f), s.port, s.named, &cmds[i].Req); err != nil {
+		decs[i] = s.decoder
+		if err := decs[i].Decode([]byte(f), s.port, s.namesJobs, &cmds[i].Req); err != nil {
 			s.t.Fatalf("%s: %v", f, err)
 		}
 	}
@@ -113,7 +113,7 @@ func newHub(max int) *hub.Hub {
 func TestFramesComeInOrderOfSteps(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	s.step(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":{"x": 2}}`)
 	w.step(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
 	w.expectOutput(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`, `{"ok":true}`,
@@ -127,7 +127,7 @@ func TestFramesComeInOrderOfSteps(t *testing.T) {
 func TestOwnerIsWokenOnce(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default","prefetch":10}`)
 	w.expectOutput(`{"ok":true}`)
 	for i := range 3 {
@@ -154,20 +154,20 @@ func TestOwnerIsWokenOnce(t *testing.T) {
 	}
 }
 
-// TestStableBody: a large body that nobody writes to again is not copied under the lock, and arrives
+// TestStableBodyIsNotCopied: a large body that nobody writes to again is not copied under the lock, and arrives
 // whole.
-func TestStableBody(t *testing.T) {
+func TestStableBodyIsNotCopied(t *testing.T) {
 	h := newHub(1 << 30)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	body := `"` + strings.Repeat("x", 200_000) + `"`
 	big := func(from *testPeer, frame string) {
 		t.Helper()
 		var c hub.Command
-		if err := from.dec.Decode([]byte(frame), from.port, false, &c.Req); err != nil {
+		if err := from.decoder.Decode([]byte(frame), from.port, false, &c.Req); err != nil {
 			t.Fatal(err)
 		}
-		c.Stable = true
+		c.StableBody = true
 		from.steps([]hub.Command{c})
 	}
 	gets := func(to *testPeer, want string) {
@@ -193,12 +193,12 @@ func TestStableBody(t *testing.T) {
 	gets(s, `{"id":"a","body":`+body+`}`)
 }
 
-// TestSlowReader: above half of its limit, a peer may not submit. Beyond the limit it is
+// TestSlowReaderIsRefusedThenClosed: above half of its limit, a peer may not submit. Beyond the limit it is
 // closed, and its jobs end. One frame of any size always fits.
-func TestSlowReader(t *testing.T) {
+func TestSlowReaderIsRefusedThenClosed(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	big := `"` + strings.Repeat("x", 9000) + `"`
 	s.step(h, `{"action":"submit","id":"a","body":`+big+`}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`)
@@ -227,7 +227,7 @@ func TestSlowReader(t *testing.T) {
 	s.step(h, `{"action":"ping"}`)
 	s.expectOutput("abort")
 	h.Remove(s.conn)
-	if st := h.Stats(); st.Overflows != 1 || st.Undelivered != 4 {
+	if st := h.Stats(); st.Overflows != 1 || st.UndeliveredAnswers != 4 {
 		t.Errorf("%+v", st)
 	}
 	h.View(func(b *broker.Broker, _ int64) {
@@ -237,12 +237,12 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestHeldBack: output counts against a connection until the owner reports that it has been
+// TestOutputCountsUntilWritten: output counts against a connection until the owner reports that it has been
 // written.
-func TestHeldBack(t *testing.T) {
+func TestOutputCountsUntilWritten(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	s.step(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	w.step(h, `{"action":"join","type":"default"}`)
 	answer := func(length int) []hub.Output {
@@ -278,12 +278,12 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestCreditRenewed: a worker that has used up its credit is handed more jobs once it has read
+// TestCreditIsRenewedOnceRead: a worker that has used up its credit is handed more jobs once it has read
 // some of the output, and none before that, because it may be lost.
-func TestCreditRenewed(t *testing.T) {
+func TestCreditIsRenewedOnceRead(t *testing.T) {
 	h := newHub(8000)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.expectOutput(`{"ok":true}`)
 	large := func(id string) string {
@@ -319,11 +319,11 @@ func submitterCount(h *hub.Hub) (submitters int) {
 	return submitters
 }
 
-// TestUndeliveredAnswers: an answer counts as owed to its submitter until it is written completely.
-func TestUndeliveredAnswers(t *testing.T) {
+// TestAnswersAreOwedUntilWritten: an answer counts as owed to its submitter until it is written completely.
+func TestAnswersAreOwedUntilWritten(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default"}`)
 	if n, _, _ := h.Backlog(); n != 0 {
 		t.Errorf("%d bytes are owed to submitters, a worker has not been sent its ok", n)
@@ -344,16 +344,16 @@ func TestUndeliveredAnswers(t *testing.T) {
 	owes("written", 0)
 }
 
-// TestCloseAfterError: no frame follows the error with which a worker is closed, and the worker's only
+// TestNothingFollowsClosingError: no frame follows the error with which a worker is closed, and the worker's only
 // job fails.
-func TestCloseAfterError(t *testing.T) {
+func TestNothingFollowsClosingError(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	s.step(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`)
 	w.step(h, `{"action":"join","type":"default"}`)
 	w.steps([]hub.Command{
-		{Refuse: &wire.Error{Code: wire.SizeError, Reason: "too big"}, Close: true},
+		{Refusal: &wire.Error{Code: wire.SizeError, Reason: "too big"}, Close: true},
 		{Reply: wire.AppendPing(nil)},
 	})
 	w.expectOutput(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`,
@@ -369,7 +369,7 @@ func TestCloseAfterError(t *testing.T) {
 func TestPanicOfCoreStopsHub(t *testing.T) {
 	description := ""
 	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { description = s }})
-	s := open(t, h, wire.SubmitPort)
+	s := stateOpen(t, h, wire.SubmitPort)
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -390,7 +390,7 @@ func TestPanicOfCoreStopsHub(t *testing.T) {
 func TestTimerTicksIdleCore(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, IdleTypes: 10}, MaxOutbound: 1 << 20})
 	defer h.Close()
-	s := open(t, h, wire.SubmitPort)
+	s := stateOpen(t, h, wire.SubmitPort)
 	woken := make(chan struct{}, 1)
 	s.sink = h.NewSink(hub.SinkOwner{Wake: func() { woken <- struct{}{} }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
@@ -409,7 +409,7 @@ func TestUnreadOutputIsBounded(t *testing.T) {
 		Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit, Clock: func() int64 { return now },
 	})
 	defer h.Close()
-	w := open(t, h, wire.WorkerPort)
+	w := stateOpen(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default"}`)
 	var sides []*testPeer
 	answers := 0
@@ -426,9 +426,9 @@ func TestUnreadOutputIsBounded(t *testing.T) {
 			}
 		}
 	}
-	gone := func(s *testPeer) bool { return h.Find(s.conn.Peer) == nil }
+	gone := func(s *testPeer) bool { return h.FindConn(s.conn.Peer) == nil }
 	for range 40 {
-		s := open(t, h, wire.SubmitPort)
+		s := stateOpen(t, h, wire.SubmitPort)
 		sides = append(sides, s)
 	}
 	hoarder, small := sides[0], sides[1]
@@ -450,17 +450,17 @@ func TestUnreadOutputIsBounded(t *testing.T) {
 	if m := h.Memory(); m.Unread != 0 {
 		t.Errorf("%d bytes are unread after all have gone", m.Unread)
 	}
-	if st := h.Stats(); st.Undelivered != uint64(answers) {
-		t.Errorf("%d answers were undelivered, want %d", st.Undelivered, answers)
+	if st := h.Stats(); st.UndeliveredAnswers != uint64(answers) {
+		t.Errorf("%d answers were undelivered, want %d", st.UndeliveredAnswers, answers)
 	}
 }
 
-// TestUnreadEscapes: a frame that turns out longer than estimated counts with its real
+// TestUnderestimatedFrameCountsWhole: a frame that turns out longer than estimated counts with its real
 // length.
-func TestUnreadEscapes(t *testing.T) {
+func TestUnderestimatedFrameCountsWhole(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	for range 3 {
 		s.step(h, `{"action":"submit","id":"a","body":1}`)
 		w.step(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
@@ -477,13 +477,13 @@ func TestUnreadEscapes(t *testing.T) {
 	}
 }
 
-// TestUnreadOfClosing: if a connection is to be closed after its output, that output still
+// TestOutputOfClosingConnCounts: if a connection is to be closed after its output, that output still
 // counts. Such a connection is cut before those that have little to read.
-func TestUnreadOfClosing(t *testing.T) {
+func TestOutputOfClosingConnCounts(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
 	defer h.Close()
-	w, hoarder, small, other := open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort)
+	w, hoarder, small, other := stateOpen(t, h, wire.WorkerPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort)
 	w.step(h, `{"action":"join","type":"default"}`)
 	w.sink.Take()
 	owe := func(s *testPeer, id string, bytes int) {
@@ -503,7 +503,7 @@ func TestUnreadOfClosing(t *testing.T) {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}
 	for name, s := range map[string]*testPeer{"who has little to read": small, "who came last": other} {
-		if h.Find(s.conn.Peer) == nil {
+		if h.FindConn(s.conn.Peer) == nil {
 			t.Errorf("%s was closed", name)
 		}
 	}

@@ -26,19 +26,19 @@ type outbox struct {
 	marks []mark
 
 	// Only the owner uses these: the pieces that it has taken and not written completely. The
-	// first firstWritten bytes of the first piece are written.
-	unwritten    []piece
-	firstWritten int
-	hasOutcomes  bool   // unwritten contains kept outcomes
-	writeLimit   uint64 // if hasOutcomes, the position at which one write must end
+	// first writtenOfFirst bytes of the first piece are written.
+	unwritten      []piece
+	writtenOfFirst int
+	hasOutcomes    bool   // unwritten contains kept outcomes
+	writeLimit     uint64 // if hasOutcomes, the position at which one write must end
 
 	// Only the owner writes these, any goroutine may read them. They are positions in the
 	// stream: its end when the owner last looked, how far it is written and, if hasOutcomes,
 	// how far the peer may have read.
-	knownEnd, written, maybeRead atomic.Uint64
+	knownEnd, writtenEnd, maybeReadEnd atomic.Uint64
 	// waitingSince is when the owner last wrote or took some of the output that waits; 0 if
-	// none waits. memory is how many bytes the waiting output occupies.
-	waitingSince, memory atomic.Int64
+	// none waits. waitingMemory is how many bytes the waiting output occupies.
+	waitingSince, waitingMemory atomic.Int64
 
 	// isUnframed reports that the stream consists only of the bodies of answers and the reasons of
 	// errors, without frames.
@@ -62,36 +62,36 @@ type mark struct {
 
 // UnframedResult holds what a connection of an unframed sink gets besides its output.
 type UnframedResult struct {
-	Accepted bool      // the request was accepted
-	Failed   wire.Code // the code with which the request was refused or the job failed, or 0
+	Accepted    bool      // the request was accepted
+	FailureCode wire.Code // the code with which the request was refused or the job failed, or 0
 }
 
 func (o *outbox) end() uint64 { return o.sealedEnd + uint64(len(o.buf)) }
 
-// queued returns how many bytes of memory the output occupies that the owner has not taken.
-func (o *outbox) queued() int64 { return o.sealedBytes + int64(cap(o.buf)) }
+// untakenMemory returns how many bytes of memory the output occupies that the owner has not taken.
+func (o *outbox) untakenMemory() int64 { return o.sealedBytes + int64(cap(o.buf)) }
 
-// waiting returns how many bytes wait for the peer to read them.
-func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
+// waitingBytes returns how many bytes wait for the peer to read them.
+func (o *outbox) waitingBytes() int { return int(o.end() - o.writtenEnd.Load()) }
 
 // isSlow reports whether so much waits for c that it gets only frames that must be sent.
-func (c *Conn) isSlow() bool { return c.outbox.waiting() > c.hub.cfg.MaxOutbound/2 }
+func (c *Conn) isSlow() bool { return c.outbox.waitingBytes() > c.hub.cfg.MaxOutbound/2 }
 
 // minSharedBody is the length from which a body that nobody writes to again is referred to
 // instead of copied.
 const minSharedBody = 128 << 10
 
-// apply appends each effect to its peer's output.
-func (h *Hub) apply(fx []broker.Effect) {
+// appendEffects appends each effect to its peer's output.
+func (h *Hub) appendEffects(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		c := h.connOf(e.Peer)
 		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
 			continue
 		}
-		if c == nil || c.state != open {
+		if c == nil || c.state != stateOpen {
 			if e.Op == broker.OpResult {
-				h.stats.Undelivered++
+				h.stats.UndeliveredAnswers++
 			}
 			continue
 		}
@@ -99,7 +99,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 		switch e.Op {
 		case broker.OpProgress:
 			if c.isSlow() {
-				h.stats.Dropped++
+				h.stats.DroppedProgress++
 				continue
 			}
 		case broker.OpClose:
@@ -176,7 +176,7 @@ func (h *Hub) appendEffect(o *outbox, e *broker.Effect, reason string, share boo
 
 func (o *outbox) appendError(code wire.Code, reason string, id []byte) {
 	if o.isUnframed {
-		o.result.Failed = code
+		o.result.FailureCode = code
 		o.buf = append(o.buf, reason...)
 		return
 	}
@@ -211,16 +211,16 @@ const frameSlack = 64
 // If more than the limit was waiting before, appendFrame closes c instead. The frame that
 // exceeds the limit is still accepted: otherwise a big job would cost every worker its connection.
 func (h *Hub) appendFrame(c *Conn, n int, encode func(o *outbox)) {
-	if c.state != open {
+	if c.state != stateOpen {
 		return
 	}
 	o := &c.outbox
-	before, memory := o.waiting(), o.queued()
+	before, memory := o.waitingBytes(), o.untakenMemory()
 	h.grow(o, n+frameSlack)
 	encode(o)
 	h.stats.FramesOut++
 	h.markDirty(c)
-	if growth := o.queued() - memory; growth != 0 {
+	if growth := o.untakenMemory() - memory; growth != 0 {
 		c.countMemory(growth)
 	}
 	if before > h.cfg.MaxOutbound {
@@ -230,19 +230,19 @@ func (h *Hub) appendFrame(c *Conn, n int, encode func(o *outbox)) {
 
 // countMemory adds n bytes to the memory that the output of c occupies.
 func (c *Conn) countMemory(n int64) {
-	c.outbox.memory.Add(n)
+	c.outbox.waitingMemory.Add(n)
 	c.hub.unreadBytes[c.Port].Add(n)
 }
 
 // markDirty puts c on its owner's list.
 func (h *Hub) markDirty(c *Conn) {
-	if c.dirty {
+	if c.isInDirtyList {
 		return
 	}
-	c.dirty = true
+	c.isInDirtyList = true
 	s := c.sink
-	s.dirty = append(s.dirty, c)
-	if s.pending.CompareAndSwap(false, true) {
+	s.dirtyConns = append(s.dirtyConns, c)
+	if s.takeClaimed.CompareAndSwap(false, true) {
 		h.sinksToWake = append(h.sinksToWake, s)
 	}
 }
@@ -257,10 +257,10 @@ func (h *Hub) grow(o *outbox, n int) {
 	case len(b)+n <= size:
 	case size >= pieceSize:
 		o.seal()
-		o.buf = h.spare.Get(max(n, pieceSize))
+		o.buf = h.spareBuffers.Get(max(n, pieceSize))
 	default:
-		o.buf = append(h.spare.Get(max(len(b)+n, min(4*size, pieceSize))), b...)
-		h.spare.Put(b)
+		o.buf = append(h.spareBuffers.Get(max(len(b)+n, min(4*size, pieceSize))), b...)
+		h.spareBuffers.Put(b)
 	}
 }
 
@@ -286,24 +286,24 @@ func (s *Sink) Take() (outs []Output) {
 
 func (s *Sink) take(now int64, outs []Output) []Output {
 	h := s.hub
-	s.pending.Store(false)
-	for _, b := range s.returned {
-		h.spare.Put(b)
+	s.takeClaimed.Store(false)
+	for _, b := range s.returnedBuffers {
+		h.spareBuffers.Put(b)
 	}
-	for _, c := range s.dirty {
-		c.dirty = false
+	for _, c := range s.dirtyConns {
+		c.isInDirtyList = false
 		switch c.state {
-		case closed:
+		case stateClosed:
 			continue
-		case aborted:
+		case stateAborted:
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
 		}
 		c.outbox.take(now)
-		outs = append(outs, Output{Conn: c, Close: c.state == closing, Unframed: c.outbox.result})
+		outs = append(outs, Output{Conn: c, Close: c.state == stateClosing, Unframed: c.outbox.result})
 	}
-	s.dirty = s.dirty[:0]
-	s.returned, s.returnRoom = s.returned[:0], maxReturned
+	s.dirtyConns = s.dirtyConns[:0]
+	s.returnedBuffers, s.returnRoom = s.returnedBuffers[:0], maxReturned
 	return outs
 }
 
@@ -317,7 +317,7 @@ func (o *outbox) take(now int64) {
 		if o.waitingSince.Load() == 0 {
 			o.waitingSince.Store(now)
 		}
-		written, first := o.written.Load(), 0
+		written, first := o.writtenEnd.Load(), 0
 		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
 			first++
 		}
@@ -326,7 +326,7 @@ func (o *outbox) take(now int64) {
 			o.answers = 0
 		}
 		if o.hasOutcomes = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 }); o.hasOutcomes {
-			o.maybeRead.Store(o.takenEnd)
+			o.maybeReadEnd.Store(o.takenEnd)
 			o.setWriteLimit()
 		}
 	}
@@ -336,8 +336,8 @@ func (o *outbox) take(now int64) {
 // discard drops output that the owner will not take.
 func (h *Hub) discard(c *Conn) {
 	o := &c.outbox
-	c.countMemory(-o.memory.Load())
-	h.spare.Put(o.buf)
+	c.countMemory(-o.waitingMemory.Load())
+	h.spareBuffers.Put(o.buf)
 	o.sealedPieces, o.buf, o.sealedEnd, o.sealedBytes = nil, nil, o.takenEnd, 0
 	o.knownEnd.Store(min(o.knownEnd.Load(), o.takenEnd))
 }
@@ -352,7 +352,7 @@ func (h *Hub) appendBytes(c *Conn, frame []byte) {
 }
 
 func (h *Hub) refuse(c *Conn, e *wire.Error) {
-	if c.state != open {
+	if c.state != stateOpen {
 		return
 	}
 	h.stats.Errors[e.Code]++

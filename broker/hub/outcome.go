@@ -18,7 +18,7 @@ func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 		for ; n < len(o.marks) && o.marks[n].end <= done; n++ {
 			if m := o.marks[n]; m.outcome != 0 {
 				h.outcomes--
-				h.apply(h.core.OutcomeWritten(now, m.outcome))
+				h.appendEffects(h.core.OutcomeWritten(now, m.outcome))
 			}
 		}
 		if n == len(o.marks) {
@@ -50,10 +50,10 @@ func (h *Hub) settleReusedID(now int64, id []byte) {
 	}
 	if c := h.connOf(peer); c != nil && c.UnreadTime(now) < maxQuickWrite {
 		for _, m := range c.outbox.marks {
-			if m.end > c.outbox.maybeRead.Load() {
+			if m.end > c.outbox.maybeReadEnd.Load() {
 				break
 			} else if m.outcome == no {
-				h.apply(h.core.OutcomeWritten(now, no))
+				h.appendEffects(h.core.OutcomeWritten(now, no))
 			}
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"gloom/wire"
 )
 
-// TestOutcomeBeingWritten: while a kept outcome is being written, its id can be reused only if
+// TestIDOfWrittenOutcomeIsReusable: while a kept outcome is being written, its id can be reused only if
 // the peer may have read the whole frame.
-func TestOutcomeBeingWritten(t *testing.T) {
+func TestIDOfWrittenOutcomeIsReusable(t *testing.T) {
 	for _, v := range []struct {
 		name string
 		// writing is what the owner does after it has taken the outcome.
@@ -42,7 +42,7 @@ func TestOutcomeBeingWritten(t *testing.T) {
 			now := int64(time.Hour)
 			h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return now }})
 			defer h.Close()
-			s, w, other := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort)
+			s, w, other := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort), stateOpen(t, h, wire.SubmitPort)
 			s.step(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
 			w.step(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"`+strings.Repeat("A", 200)+`"}`)
 			s.sink.Take()
@@ -57,12 +57,12 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}
 }
 
-// TestOutcomeTurns: if many outcomes wait, one write has only some of them, because other
+// TestOneWriteHasSomeOutcomes: if many outcomes wait, one write has only some of them, because other
 // connections are delayed while the core forgets those that were written.
-func TestOutcomeTurns(t *testing.T) {
+func TestOneWriteHasSomeOutcomes(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()
-	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default"}`)
 	const jobs, limit = 2000, 512
 	for i := range jobs {

@@ -10,15 +10,15 @@ type Sink struct {
 	hub   *Hub
 	owner SinkOwner
 
-	pending atomic.Bool // the owner knows that there is output, and will take it
+	takeClaimed atomic.Bool // the owner knows that there is output, and will take it
 
 	// The hub's lock guards this field.
-	dirty []*Conn
+	dirtyConns []*Conn
 
 	// Only the owner uses these: buffers that have been written and go back to the hub with the
 	// next Take, and how many more bytes of such buffers the owner may keep until then.
-	returned   [][]byte
-	returnRoom int
+	returnedBuffers [][]byte
+	returnRoom      int
 }
 
 // maxReturned bounds the written buffers that an owner keeps between two Takes, in bytes.
@@ -56,19 +56,19 @@ type Output struct {
 
 // ClaimTake says that the owner will call Take without being woken. It returns false if the
 // owner is being woken already.
-func (s *Sink) ClaimTake() bool { return s.pending.CompareAndSwap(false, true) }
+func (s *Sink) ClaimTake() bool { return s.takeClaimed.CompareAndSwap(false, true) }
 
 // UnreadBytes returns how many bytes wait for the peer, as far as the owner knows. Any goroutine may
 // call it.
-func (c *Conn) UnreadBytes() int { return int(c.outbox.knownEnd.Load() - c.outbox.written.Load()) }
+func (c *Conn) UnreadBytes() int { return int(c.outbox.knownEnd.Load() - c.outbox.writtenEnd.Load()) }
 
 // NextParts appends to parts, up to its capacity, the next pieces that the owner has taken, at
 // most limit bytes, and returns what UnreadBytes returns. From then on the peer may have read the
 // pieces. Only the owner calls it.
 func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
-	o, offset, n := &c.outbox, c.outbox.firstWritten, 0
+	o, offset, n := &c.outbox, c.outbox.writtenOfFirst, 0
 	if o.hasOutcomes {
-		limit = min(limit, int(o.writeLimit-o.written.Load()))
+		limit = min(limit, int(o.writeLimit-o.writtenEnd.Load()))
 	}
 	for _, p := range o.unwritten {
 		if n == limit || len(parts) == cap(parts) {
@@ -80,7 +80,7 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
 		n += len(part)
 	}
 	if o.hasOutcomes {
-		o.maybeRead.Store(o.written.Load() + uint64(n))
+		o.maybeReadEnd.Store(o.writtenEnd.Load() + uint64(n))
 	}
 	return parts, c.UnreadBytes()
 }
@@ -91,15 +91,15 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
 // turn first. Only the owner calls it.
 func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	o, h := &c.outbox, c.hub
-	written := o.written.Add(uint64(n))
+	written := o.writtenEnd.Add(uint64(n))
 	done, freed := 0, int64(0)
-	for o.firstWritten += n; done < len(o.unwritten) && o.firstWritten >= len(o.unwritten[done].mem); done++ {
+	for o.writtenOfFirst += n; done < len(o.unwritten) && o.writtenOfFirst >= len(o.unwritten[done].mem); done++ {
 		p := &o.unwritten[done]
-		o.firstWritten -= len(p.mem)
+		o.writtenOfFirst -= len(p.mem)
 		freed += int64(cap(p.mem))
 		if s := c.sink; !p.shared && s.returnRoom >= cap(p.mem) {
 			s.returnRoom -= cap(p.mem)
-			s.returned = append(s.returned, p.mem[:0])
+			s.returnedBuffers = append(s.returnedBuffers, p.mem[:0])
 		}
 	}
 	if o.unwritten = slices.Delete(o.unwritten, 0, done); len(o.unwritten) == 0 && cap(o.unwritten) > maxIdlePieces {
@@ -115,7 +115,7 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 		o.waitingSince.Store(h.clock())
 	}
 	if o.hasOutcomes {
-		o.maybeRead.Store(written)
+		o.maybeReadEnd.Store(written)
 		h.outcomesWritten(c, written)
 	}
 	if n > 0 && c.creditSpent.Load() { // a peer that reads nothing may be lost

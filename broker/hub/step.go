@@ -15,10 +15,10 @@ import (
 type Command struct {
 	From *Conn
 	Req  wire.Request
-	// Stable reports that nobody writes to the memory of the body again.
-	Stable bool
-	// Refuse, if set, is sent as the reply, and the core is not asked.
-	Refuse *wire.Error
+	// StableBody reports that nobody writes to the memory of the body again.
+	StableBody bool
+	// Refusal, if set, is sent as the reply, and the core is not asked.
+	Refusal *wire.Error
 	// Reply, if set, is a whole frame that is sent as the reply, and the core is not asked.
 	Reply []byte
 	// Close closes the connection after the reply.
@@ -106,16 +106,16 @@ func (h *Hub) exitOnPanic() {
 func (h *Hub) unlock(own *Sink) {
 	next := h.core.NextTick()
 	if h.fleet != nil {
-		next = min(next, h.fleet.Next())
+		next = min(next, h.fleet.NextTick())
 	}
 	if next < h.timerAt {
-		h.arm(next)
+		h.armTimer(next)
 	}
 	var few [4]*Sink
 	wake := few[:0]
 	for _, s := range h.sinksToWake {
 		if s == own {
-			s.pending.Store(false)
+			s.takeClaimed.Store(false)
 		} else {
 			wake = append(wake, s)
 		}
@@ -130,16 +130,16 @@ func (h *Hub) unlock(own *Sink) {
 }
 
 func (h *Hub) execute(now int64, c *Conn, m *Command) {
-	h.stats.Frames++
+	h.stats.FramesIn++
 	if m.Owner != 0 {
 		h.core.SetOwner(c.Peer, m.Owner)
 	}
 	switch {
 	case m.Ignore:
 	case m.Close:
-		h.closeWith(c, m.Refuse)
-	case m.Refuse != nil:
-		h.refuse(c, m.Refuse)
+		h.closeWith(c, m.Refusal)
+	case m.Refusal != nil:
+		h.refuse(c, m.Refusal)
 	case m.Reply != nil:
 		h.appendBytes(c, m.Reply)
 	default:
@@ -153,32 +153,32 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
-		if c.state == aborted {
+		if c.state == stateAborted {
 			return
 		}
 		if c.isSlow() {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: r.ID,
-				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.outbox.waiting(), h.cfg.MaxOutbound/2),
+				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.outbox.waitingBytes(), h.cfg.MaxOutbound/2),
 			})
 			return
 		}
 		s := broker.Submission{
-			ID: r.ID, Type: r.Type, Body: r.Body, StableBody: m.Stable, Priority: r.Priority,
-			Delay: millis(r.DelayMS), Timeout: millis(r.TimeoutMS), Backoff: millis(r.BackoffMS), Expires: millis(r.ExpiresMS),
-			Retries: int32(r.Retries), Detach: r.Detach, NoAck: r.NoAck, Progress: r.Progress,
-			Keep: millis(r.KeepMS), Age: millis(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
+			ID: r.ID, Type: r.Type, Body: r.Body, StableBody: m.StableBody, Priority: r.Priority,
+			Delay: millisToDuration(r.DelayMS), Timeout: millisToDuration(r.TimeoutMS), Backoff: millisToDuration(r.BackoffMS), Expires: millisToDuration(r.ExpiresMS),
+			Retries: int32(r.Retries), Detach: r.Detach, NoAck: r.NoAck, Progress: r.WantProgress,
+			Keep: millisToDuration(r.KeepMS), Age: millisToDuration(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
 		}
 		if h.outcomes > 0 {
 			h.settleReusedID(now, r.ID)
 		}
 		fx = h.core.Submit(now, c.Peer, &s)
 	case wire.Respond:
-		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.Stable)
+		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.StableBody)
 	case wire.Join:
 		fx = h.core.Join(now, c.Peer, &broker.JoinRequest{
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
-			Prefetch: r.Prefetch, WantsNotices: r.Cancel, WantsHeaders: r.WantHeaders,
+			Prefetch: r.Prefetch, WantsNotices: r.WantCancels, WantsHeaders: r.WantHeaders,
 		})
 		c.NamesJobs = c.NamesJobs || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:
@@ -191,23 +191,23 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			break
 		}
 		fx = h.core.Change(now, c.Peer, &broker.ChangeRequest{
-			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: millis(r.AfterMS),
+			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: millisToDuration(r.AfterMS),
 		})
 	case wire.Attach:
-		fx = h.core.Attach(now, c.Peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.outbox.waiting())
+		fx = h.core.Attach(now, c.Peer, r.ID, r.WantProgress, h.cfg.MaxOutbound-c.outbox.waitingBytes())
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
 			f.Reason = Truncate(wire.Value(r.Reason), maxReason)
 		}
 		if r.AfterMS >= 0 {
-			f.Delay = int64(millis(r.AfterMS))
+			f.Delay = int64(millisToDuration(r.AfterMS))
 		}
 		fx = h.core.Fail(now, c.Peer, &f)
 	case wire.Release:
-		fx = h.core.Release(now, c.Peer, &broker.ReleaseRequest{ID: r.ID, Delay: millis(max(r.AfterMS, 0))})
+		fx = h.core.Release(now, c.Peer, &broker.ReleaseRequest{ID: r.ID, Delay: millisToDuration(max(r.AfterMS, 0))})
 	case wire.Progress:
-		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.Stable)
+		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.StableBody)
 	case wire.Leave:
 		fx = h.core.Leave(now, c.Peer)
 	case wire.Ping:
@@ -216,7 +216,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	default:
 		panic(fmt.Sprintf("verb %d is not for the core", r.Verb))
 	}
-	h.apply(fx)
+	h.appendEffects(fx)
 }
 
 // maxReason is how many bytes of a worker's reason are kept.
@@ -234,4 +234,4 @@ func Truncate[T string | []byte](text T, limit int) string {
 	return string(text[:limit]) + "…"
 }
 
-func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+func millisToDuration(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

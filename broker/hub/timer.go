@@ -12,9 +12,9 @@ import (
 // core has much to do.
 const tickPause = 500 * time.Microsecond
 
-// arm makes the timer fire at next, which is earlier than timerAt.
-func (h *Hub) arm(next int64) {
-	if !h.ticking && !h.closed {
+// armTimer makes the timer fire at next, which is earlier than timerAt.
+func (h *Hub) armTimer(next int64) {
+	if !h.ticking && !h.isClosed {
 		h.timerAt = next
 		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
 	}
@@ -32,12 +32,12 @@ func (h *Hub) tick() {
 func (h *Hub) runTick(now int64) {
 	h.update(func(int64) {
 		h.timerAt, h.ticking = broker.Never, false
-		if h.closed {
+		if h.isClosed {
 			return
 		}
 		h.stats.Ticks++
-		h.apply(h.core.TickUntil(now))
-		if h.fleet != nil && h.fleet.Next() <= now {
+		h.appendEffects(h.core.TickUntil(now))
+		if h.fleet != nil && h.fleet.NextTick() <= now {
 			h.fleet.Tick(now)
 		}
 	})

@@ -22,44 +22,46 @@ var twinSeed = flag.Uint64("twin-seed", 0, "run this seed of the hub's twin alon
 // that is never shared. What a peer of the real hub is sent must equal that
 // slice, to the byte.
 type twin struct {
-	core     *broker.Broker
-	max      int
-	shadows  map[broker.Peer]*shadow
-	late     []*shadow
-	dropped  uint64
-	overflow uint64
-	credits  int
+	core         *broker.Broker
+	maxOutbound  int
+	shadows      map[broker.Peer]*shadow
+	lateRemovals []*shadow
+	dropped      uint64
+	overflow     uint64
+	credits      int
 }
 
 type shadow struct {
-	peer      broker.Peer
-	out       []byte
-	held      int
-	known     uint64 // the length of the stream when the owner last took from it
-	mustClose bool   // too much waits for the peer, so it is to be closed
-	gone      bool   // the core no longer knows the peer
-	closed    bool   // by its owner
-	sent      uint64 // how many bytes of the stream the owner has taken
+	peer        broker.Peer
+	out         []byte
+	unsentBytes int
+	knownEnd    uint64 // the length of the stream when the owner last took from it
+	mustClose   bool   // too much waits for the peer, so it is to be closed
+	isRemoved   bool   // the core no longer knows the peer
+	closed      bool   // by its owner
+	sent        uint64 // how many bytes of the stream the owner has taken
 	// outcomes are the kept outcomes in the stream that are not completely written.
-	outcomes []twinOutcome
-	jobs     []string // the jobs that this worker was sent and has not answered
-	spent    bool     // this worker has used up its credit
+	outcomes    []twinOutcome
+	jobs        []string // the jobs that this worker was sent and has not answered
+	creditSpent bool     // this worker has used up its credit
 }
 
+// twinOutcome is a kept outcome in a peer's stream: whether its owner has taken it, and whether
+// the owner has reported that it is written.
 type twinOutcome struct {
-	no, end     uint64
-	taken, back bool
+	number, end         uint64
+	isTaken, isReported bool
 }
 
-func (s *shadow) waiting() int { return len(s.out) + s.held }
+func (s *shadow) waiting() int { return len(s.out) + s.unsentBytes }
 
 func (w *twin) put(s *shadow, frame []byte) {
 	before := s.waiting()
 	s.out = append(s.out, frame...)
-	if before > w.max && !s.mustClose {
+	if before > w.maxOutbound && !s.mustClose {
 		s.mustClose = true
 		w.overflow++
-		w.late = append(w.late, s)
+		w.lateRemovals = append(w.lateRemovals, s)
 	}
 }
 
@@ -67,7 +69,7 @@ func (w *twin) apply(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		s := w.shadows[e.Peer]
-		if s == nil || s.mustClose || s.gone {
+		if s == nil || s.mustClose || s.isRemoved {
 			continue
 		}
 		var f []byte
@@ -83,11 +85,11 @@ func (w *twin) apply(fx []broker.Effect) {
 			}
 		case broker.OpJob:
 			f = wire.AppendJob(nil, e.ID, e.Type, e.Headers, e.Body)
-			s.jobs, s.spent = append(s.jobs, string(e.ID)), s.spent || e.CreditSpent
+			s.jobs, s.creditSpent = append(s.jobs, string(e.ID)), s.creditSpent || e.CreditSpent
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)
 		case broker.OpProgress:
-			if s.waiting() > w.max/2 {
+			if s.waiting() > w.maxOutbound/2 {
 				w.dropped++
 				continue
 			}
@@ -108,28 +110,28 @@ func (w *twin) apply(fx []broker.Effect) {
 		}
 		w.put(s, f)
 		if e.Outcome != 0 {
-			s.outcomes = append(s.outcomes, twinOutcome{no: e.Outcome, end: s.sent + uint64(len(s.out))})
+			s.outcomes = append(s.outcomes, twinOutcome{number: e.Outcome, end: s.sent + uint64(len(s.out))})
 		}
 	}
 }
 
 // markWritten records that the owner of s has written n of the bytes that it took.
 func (w *twin) markWritten(s *shadow, n int) {
-	s.held -= n
+	s.unsentBytes -= n
 	rest := s.outcomes[:0]
 	for _, o := range s.outcomes {
-		if o.taken && o.end <= s.sent-uint64(s.held) {
-			w.apply(w.core.OutcomeWritten(0, o.no))
+		if o.isTaken && o.end <= s.sent-uint64(s.unsentBytes) {
+			w.apply(w.core.OutcomeWritten(0, o.number))
 			continue
 		}
-		o.back = o.taken
+		o.isReported = o.isTaken
 		rest = append(rest, o)
 	}
 	s.outcomes = rest
-	if waits := s.waiting(); s.spent && n > 0 && waits <= w.max/2/2 && !s.gone {
-		s.spent = false
+	if waits := s.waiting(); s.creditSpent && n > 0 && waits <= w.maxOutbound/2/2 && !s.isRemoved {
+		s.creditSpent = false
 		w.credits++
-		w.apply(w.core.SetCredit(0, s.peer, int64(w.max/2-waits)))
+		w.apply(w.core.SetCredit(0, s.peer, int64(w.maxOutbound/2-waits)))
 		w.settle()
 	}
 }
@@ -140,7 +142,7 @@ func (w *twin) markRead(id []byte) {
 	no, peer := w.core.OutcomeOf(id)
 	if s := w.shadows[peer]; s != nil && no != 0 {
 		for _, o := range s.outcomes {
-			if o.no == no && o.taken && !o.back {
+			if o.number == no && o.isTaken && !o.isReported {
 				w.apply(w.core.OutcomeWritten(0, no))
 			}
 		}
@@ -155,26 +157,26 @@ var twinCodes = map[broker.Code]wire.Code{
 
 // step carries out a request of s. It supports only the verbs that the test sends.
 func (w *twin) step(s *shadow, r *wire.Request) {
-	if s.gone {
+	if s.isRemoved {
 		return
 	}
 	switch r.Verb {
 	case wire.Submit:
-		if n := s.waiting(); n > w.max/2 {
+		if n := s.waiting(); n > w.maxOutbound/2 {
 			if s.mustClose {
 				return
 			}
-			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.max/2), r.ID))
+			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.maxOutbound/2), r.ID))
 			return
 		}
 		w.markRead(r.ID)
-		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.Progress, Groups: r.Groups, Headers: r.Headers}))
+		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.WantProgress, Groups: r.Groups, Headers: r.Headers}))
 	case wire.Join:
-		w.apply(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, WantsNotices: r.Cancel, WantsHeaders: r.WantHeaders}))
+		w.apply(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, WantsNotices: r.WantCancels, WantsHeaders: r.WantHeaders}))
 	case wire.Respond:
 		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
 	case wire.Attach:
-		w.apply(w.core.Attach(0, s.peer, r.ID, r.Progress, w.max-s.waiting()))
+		w.apply(w.core.Attach(0, s.peer, r.ID, r.WantProgress, w.maxOutbound-s.waiting()))
 	case wire.Progress:
 		w.apply(w.core.Progress(0, s.peer, r.ID, r.Body, false))
 	case wire.Fail:
@@ -194,55 +196,55 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 
 // settle removes the peers that are to be closed, as the hub does when its lock is released.
 func (w *twin) settle() {
-	for len(w.late) > 0 {
-		s := w.late[len(w.late)-1]
-		w.late = w.late[:len(w.late)-1]
+	for len(w.lateRemovals) > 0 {
+		s := w.lateRemovals[len(w.lateRemovals)-1]
+		w.lateRemovals = w.lateRemovals[:len(w.lateRemovals)-1]
 		w.leave(s)
 	}
 }
 
 func (w *twin) leave(s *shadow) {
-	if !s.gone {
-		s.gone = true
+	if !s.isRemoved {
+		s.isRemoved = true
 		w.apply(w.core.RemovePeer(0, s.peer))
 	}
 }
 
-// pair is a peer of both hubs. Several pairs share one owner.
-type pair struct {
-	conn   *hub.Conn
-	port   wire.Port
-	shadow *shadow
-	owner  *owner
-	dec    wire.Decoder
+// twinPeer is a peer of both hubs. Several pairs share one owner.
+type twinPeer struct {
+	conn    *hub.Conn
+	port    wire.Port
+	shadow  *shadow
+	owner   *owner
+	decoder wire.Decoder
 }
 
 // owner writes the output of its connections. A write may be in progress.
 type owner struct {
-	sink    *hub.Sink
-	writing []written
+	sink          *hub.Sink
+	pendingWrites []pendingWrite
 }
 
-// written is output that is being written, and a copy made when it was taken.
-type written struct {
-	pair *pair
+// pendingWrite is output that is being written, and a copy made when it was taken.
+type pendingWrite struct {
+	peer *twinPeer
 	want []byte
 }
 
 type twins struct {
-	t     *testing.T
-	rng   *rand.Rand
-	real  *hub.Hub
-	twin  *twin
-	pairs []*pair
-	all   map[*hub.Conn]*pair
-	own   []*owner
-	next  int
+	t           *testing.T
+	rng         *rand.Rand
+	real        *hub.Hub
+	twin        *twin
+	peers       []*twinPeer
+	peersByConn map[*hub.Conn]*twinPeer
+	owners      []*owner
+	next        int
 }
 
-// TestTwin drives a hub and its naive twin with the same random requests, slow
+// TestHubMatchesTwin drives a hub and its naive twin with the same random requests, slow
 // readers, half-written output and closes, and compares every byte.
-func TestTwin(t *testing.T) {
+func TestHubMatchesTwin(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 15
@@ -270,9 +272,9 @@ func runTwins(t *testing.T, seed uint64) int {
 	credited := cfg
 	credited.Credit = int64(limit / 2)
 	x := &twins{
-		t: t, rng: rng, all: map[*hub.Conn]*pair{},
+		t: t, rng: rng, peersByConn: map[*hub.Conn]*twinPeer{},
 		real: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
-		twin: &twin{core: broker.New(credited), max: limit, shadows: map[broker.Peer]*shadow{}},
+		twin: &twin{core: broker.New(credited), maxOutbound: limit, shadows: map[broker.Peer]*shadow{}},
 	}
 	defer x.real.Close()
 	rules := func(core *broker.Broker, _ int64) []broker.Effect {
@@ -289,67 +291,67 @@ func runTwins(t *testing.T, seed uint64) int {
 	x.real.Do(rules)
 	rules(x.twin.core, 0)
 	for range 3 {
-		x.own = append(x.own, &owner{sink: x.real.NewSink(hub.SinkOwner{Wake: func() {}})})
+		x.owners = append(x.owners, &owner{sink: x.real.NewSink(hub.SinkOwner{Wake: func() {}})})
 	}
 	for range 400 {
-		x.turn()
+		x.playTurn()
 		if t.Failed() {
 			return 0
 		}
 	}
 	for more := true; more && !t.Failed(); { // a write may cause more output
-		for _, o := range x.own {
+		for _, o := range x.owners {
 			x.finish(o)
 			x.take(o)
 			x.finish(o)
 		}
 		more = false
-		for _, p := range x.pairs {
-			if n := p.shadow.held; n > 0 {
+		for _, p := range x.peers {
+			if n := p.shadow.unsentBytes; n > 0 {
 				more = true
 				x.write(p, n)
 			}
 		}
 	}
-	for _, p := range x.pairs {
+	for _, p := range x.peers {
 		if n := len(p.shadow.out); n > 0 && !p.shadow.mustClose {
 			t.Errorf("peer %d is not given %d bytes more", p.shadow.peer, n)
 		}
 	}
-	if s := x.real.Stats(); s.Dropped != x.twin.dropped || s.Overflows != x.twin.overflow {
-		t.Errorf("%d progress frames dropped and %d peers given up, want %d and %d", s.Dropped, s.Overflows, x.twin.dropped, x.twin.overflow)
+	if s := x.real.Stats(); s.DroppedProgress != x.twin.dropped || s.Overflows != x.twin.overflow {
+		t.Errorf("%d progress frames dropped and %d peers given up, want %d and %d", s.DroppedProgress, s.Overflows, x.twin.dropped, x.twin.overflow)
 	}
 	return x.twin.credits
 }
 
-func (x *twins) turn() {
+func (x *twins) playTurn() {
 	switch n := x.rng.IntN(100); {
-	case len(x.pairs) < 4 || n < 4 && len(x.pairs) < 10:
+	case len(x.peers) < 4 || n < 4 && len(x.peers) < 10:
 		x.join()
 	case n < 75:
-		x.frames(x.pairs[x.rng.IntN(len(x.pairs))])
+		x.sendFrames(x.peers[x.rng.IntN(len(x.peers))])
 	case n < 84:
-		if o := x.own[x.rng.IntN(len(x.own))]; len(o.writing) == 0 {
+		if o := x.owners[x.rng.IntN(len(x.owners))]; len(o.pendingWrites) == 0 {
 			x.take(o)
 		}
 	case n < 96:
-		x.finish(x.own[x.rng.IntN(len(x.own))])
+		x.finish(x.owners[x.rng.IntN(len(x.owners))])
 	case n < 98:
-		p := x.pairs[x.rng.IntN(len(x.pairs))]
-		if n := p.shadow.held; n > 0 && len(p.owner.writing) == 0 {
+		p := x.peers[x.rng.IntN(len(x.peers))]
+		if n := p.shadow.unsentBytes; n > 0 && len(p.owner.pendingWrites) == 0 {
 			x.write(p, n-x.rng.IntN(n+1))
 		}
 	default:
-		x.close(x.pairs[x.rng.IntN(len(x.pairs))])
+		x.close(x.peers[x.rng.IntN(len(x.peers))])
 	}
 }
 
 func (x *twins) join() {
-	p := &pair{port: wire.SubmitPort, owner: x.own[x.rng.IntN(len(x.own))]}
-	if len(x.pairs)%2 == 1 {
+	p := &twinPeer{port: wire.SubmitPort, owner: x.owners[x.rng.IntN(len(x.owners))]}
+	if len(x.peers)%2 == 1 {
 		p.port = wire.WorkerPort
 	}
-	p.dec = wire.Decoder{DefaultType: "t"}
+	p.decoder = wire.Decoder{DefaultType: "t"}
 	p.conn = x.real.Open(p.port, p.owner.sink, nil, "twin")
 	p.shadow = &shadow{}
 	if p.port == wire.SubmitPort {
@@ -361,34 +363,34 @@ func (x *twins) join() {
 		x.t.Fatalf("peer %d, the twin's %d", p.conn.Peer, p.shadow.peer)
 	}
 	x.twin.shadows[p.shadow.peer] = p.shadow
-	x.pairs = append(x.pairs, p)
-	x.all[p.conn] = p
+	x.peers = append(x.peers, p)
+	x.peersByConn[p.conn] = p
 	if p.port == wire.WorkerPort {
-		x.step(p, x.joining())
+		x.step(p, x.joinFrame())
 	}
 }
 
-// joining returns a join for one type or for several.
-func (x *twins) joining() string {
+// joinFrame returns a join for one type or for several.
+func (x *twins) joinFrame() string {
 	types := []string{`"type":"t"`, `"type":"u"`, `"types":["t","u","u"]`, `"types":["*"]`, `"types":["*"],"except":["t*"]`}[x.rng.IntN(5)]
 	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+x.rng.IntN(4), x.rng.IntN(2) == 0)
 }
 
-// groups returns up to two of five groups. That is more groups than may exist at a time.
-func (x *twins) groups() string {
+// groupList returns up to two of five groups. That is more groups than may exist at a time.
+func (x *twins) groupList() string {
 	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[x.rng.IntN(6)]
 }
 
 // step lets both hubs carry out frames in one step.
-func (x *twins) step(p *pair, frames ...string) {
+func (x *twins) step(p *twinPeer, frames ...string) {
 	cmds := make([]hub.Command, len(frames))
 	decs := make([]wire.Decoder, len(frames))
 	for i, f := range frames {
-		decs[i] = p.dec
+		decs[i] = p.decoder
 		if err := decs[i].Decode([]byte(f), p.port, true, &cmds[i].Req); err != nil {
 			x.t.Fatalf("%.200s: %v", f, err)
 		}
-		cmds[i].Stable = len(cmds[i].Req.Body) > 100<<10
+		cmds[i].StableBody = len(cmds[i].Req.Body) > 100<<10
 	}
 	for i := range cmds {
 		cmds[i].From = p.conn
@@ -400,13 +402,13 @@ func (x *twins) step(p *pair, frames ...string) {
 	x.twin.settle()
 }
 
-func (x *twins) body() string {
-	n := []int{5, 100, 900, x.twin.max / 50, x.twin.max / 8, x.twin.max / 4}[x.rng.IntN(6)]
+func (x *twins) bodyText() string {
+	n := []int{5, 100, 900, x.twin.maxOutbound / 50, x.twin.maxOutbound / 8, x.twin.maxOutbound / 4}[x.rng.IntN(6)]
 	return `"` + strings.Repeat(string(rune('a'+x.rng.IntN(26))), x.rng.IntN(n)) + `"`
 }
 
-// frames lets both hubs carry out one to six requests of p in one step.
-func (x *twins) frames(p *pair) {
+// sendFrames lets both hubs carry out one to six requests of p in one step.
+func (x *twins) sendFrames(p *twinPeer) {
 	var list []string
 	for range 1 + x.rng.IntN(6) {
 		if x.rng.IntN(20) == 0 {
@@ -424,20 +426,20 @@ func (x *twins) frames(p *pair) {
 			}
 			if x.rng.IntN(8) == 0 && x.next > 0 {
 				list = append(list, fmt.Sprintf(`{"action":"change","id":"j%d","priority":%d,"groups":%s}`,
-					max(0, x.next-x.rng.IntN(20)), x.rng.IntN(3), x.groups()))
+					max(0, x.next-x.rng.IntN(20)), x.rng.IntN(3), x.groupList()))
 				continue
 			}
 			extra := ""
-			if groups := x.groups(); groups != "[]" {
+			if groups := x.groupList(); groups != "[]" {
 				extra = `,"groups":` + groups + `,"headers":{"trace": 1}`
 			}
 			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
-				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, extra))
+				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.bodyText(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, extra))
 			x.next += x.rng.IntN(20) / 2 % 2 // sometimes the same id again
 			continue
 		}
 		if x.rng.IntN(20) == 0 {
-			list = append(list, x.joining())
+			list = append(list, x.joinFrame())
 			continue
 		}
 		jobs := p.shadow.jobs
@@ -448,12 +450,12 @@ func (x *twins) frames(p *pair) {
 		id := jobs[i]
 		switch n := x.rng.IntN(10); {
 		case n < 4:
-			list = append(list, fmt.Sprintf(`{"action":"progress","id":%q,"body":%s}`, id, x.body()))
+			list = append(list, fmt.Sprintf(`{"action":"progress","id":%q,"body":%s}`, id, x.bodyText()))
 			continue
 		case n < 5:
 			list = append(list, fmt.Sprintf(`{"action":"release","id":%q}`, id))
 		case n < 9:
-			list = append(list, fmt.Sprintf(`{"action":"respond","id":%q,"body":%s}`, id, x.body()))
+			list = append(list, fmt.Sprintf(`{"action":"respond","id":%q,"body":%s}`, id, x.bodyText()))
 		default:
 			list = append(list, fmt.Sprintf(`{"action":"fail","id":%q,"retry":%t}`, id, n == 9))
 		}
@@ -465,7 +467,7 @@ func (x *twins) frames(p *pair) {
 // take takes an owner's output and compares it with the twin's.
 func (x *twins) take(o *owner) {
 	for _, out := range o.sink.Take() {
-		p := x.all[out.Conn]
+		p := x.peersByConn[out.Conn]
 		if p.shadow.closed {
 			continue
 		}
@@ -476,55 +478,55 @@ func (x *twins) take(o *owner) {
 			x.drop(p)
 			continue
 		}
-		p.shadow.known = p.shadow.sent + uint64(len(p.shadow.out))
-		if p.shadow.held == 0 {
-			o.writing = append(o.writing, written{p, x.compareTaken(p)})
+		p.shadow.knownEnd = p.shadow.sent + uint64(len(p.shadow.out))
+		if p.shadow.unsentBytes == 0 {
+			o.pendingWrites = append(o.pendingWrites, pendingWrite{p, x.compareTaken(p)})
 		}
 	}
 }
 
 // compareTaken compares the output that p's owner has just taken with the twin's.
-func (x *twins) compareTaken(p *pair) []byte {
+func (x *twins) compareTaken(p *twinPeer) []byte {
 	got := unwrittenOutput(p.conn)
 	if !bytes.Equal(got, p.shadow.out) {
 		x.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
 	}
-	p.shadow.held += len(p.shadow.out)
+	p.shadow.unsentBytes += len(p.shadow.out)
 	p.shadow.sent += uint64(len(p.shadow.out))
 	p.shadow.out = nil
 	for i := range p.shadow.outcomes {
-		p.shadow.outcomes[i].taken = true
+		p.shadow.outcomes[i].isTaken = true
 	}
 	return got
 }
 
 // finish completes an owner's write. The output must not have changed meanwhile.
 func (x *twins) finish(o *owner) {
-	for _, w := range o.writing {
-		if got := unwrittenOutput(w.pair.conn); !bytes.Equal(got, w.want) {
-			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.pair.conn.Peer, got, w.want)
+	for _, w := range o.pendingWrites {
+		if got := unwrittenOutput(w.peer.conn); !bytes.Equal(got, w.want) {
+			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.peer.conn.Peer, got, w.want)
 		}
-		n := w.pair.shadow.held
+		n := w.peer.shadow.unsentBytes
 		if x.rng.IntN(2) == 0 {
 			n = x.rng.IntN(n + 1)
 		}
-		x.write(w.pair, n)
+		x.write(w.peer, n)
 	}
-	o.writing = o.writing[:0]
+	o.pendingWrites = o.pendingWrites[:0]
 }
 
 // write writes n bytes of the output that p's owner has taken. If that was all of it, the owner
 // takes more.
-func (x *twins) write(p *pair, n int) {
+func (x *twins) write(p *twinPeer, n int) {
 	x.twin.markWritten(p.shadow, n)
 	p.conn.MarkWritten(n)
-	if p.shadow.held == 0 && p.shadow.known > p.shadow.sent && !p.shadow.mustClose {
+	if p.shadow.unsentBytes == 0 && p.shadow.knownEnd > p.shadow.sent && !p.shadow.mustClose {
 		x.compareTaken(p)
 	}
 }
 
-func (x *twins) close(p *pair) {
-	if len(p.owner.writing) > 0 {
+func (x *twins) close(p *twinPeer) {
+	if len(p.owner.pendingWrites) > 0 {
 		return
 	}
 	x.real.Remove(p.conn)
@@ -534,27 +536,27 @@ func (x *twins) close(p *pair) {
 	p.shadow.closed = true
 }
 
-func (x *twins) drop(p *pair) {
-	for i, q := range x.pairs {
+func (x *twins) drop(p *twinPeer) {
+	for i, q := range x.peers {
 		if q == p {
-			x.pairs = append(x.pairs[:i], x.pairs[i+1:]...)
+			x.peers = append(x.peers[:i], x.peers[i+1:]...)
 			return
 		}
 	}
 }
 
-// TestDroppedProgress: a progress frame that a slow reader does not get must not touch its
+// TestDroppedProgressLeavesOutputAlone: a progress frame that a slow reader does not get must not touch its
 // output, even if the frame would have needed a larger buffer. Otherwise the next frames for
 // another peer might end up in that output.
-func TestDroppedProgress(t *testing.T) {
+func TestDroppedProgressLeavesOutputAlone(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	slow, other, w := open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	slow, other, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	slow.step(h, `{"action":"submit","id":"s0","body":1}`, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
 	other.step(h, `{"action":"submit","id":"o","body":1}`)
 	slow.expectOutput(`{"ok":true,"id":"s0"}`, `{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
 	other.expectOutput(`{"ok":true,"id":"o"}`)
-	w.named = true
+	w.namesJobs = true
 	w.step(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.sink.Take()
 	half := strings.Repeat("y", 600<<10) // more than half of what may wait for the slow reader

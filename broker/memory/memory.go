@@ -44,7 +44,7 @@ func (Pages) Put(m []byte) {
 
 const (
 	returnInterval = 5 * time.Second
-	minReturn      = 16 << 20
+	minReturnBytes = 16 << 20
 	// minCollectPause is the shortest time between two collections that are caused by dropped
 	// frames, so that a client that begins large frames and disconnects cannot keep the collector
 	// busy.
@@ -74,7 +74,7 @@ func ReturnUnused(stop, dropped <-chan struct{}, trim func()) {
 		}
 		trim()
 		after := readHeapSize()
-		if after.idle(before) {
+		if after.isIdle(before) {
 			debug.FreeOSMemory()
 		}
 		before = after
@@ -94,13 +94,13 @@ func readHeapSize() heapSize {
 	return heapSize{m[0].Value.Uint64(), m[1].Value.Uint64(), m[2].Value.Uint64(), m[3].Value.Uint64()}
 }
 
-// idle reports whether a heap has much to give back and has hardly been used lately. A
+// isIdle reports whether a heap has much to give back and has hardly been used lately. A
 // process that allocates a lot will need the memory again, and giving memory back slows it
 // down: returning 500 MiB keeps one processor busy for 25 to 55 ms, and the garbage collection
 // before it keeps another one busy for longer.
-func (h heapSize) idle(before heapSize) bool {
+func (h heapSize) isIdle(before heapSize) bool {
 	spare := h.free + h.objects - min(h.live, h.objects)
-	return h.allocated-before.allocated < minReturn && spare >= max(minReturn, h.live/4)
+	return h.allocated-before.allocated < minReturnBytes && spare >= max(minReturnBytes, h.live/4)
 }
 
 // ballast is never touched, so it occupies no physical memory. The collector runs when as many

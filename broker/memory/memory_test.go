@@ -19,7 +19,7 @@ func TestHeapIdle(t *testing.T) {
 		{"a collection has just begun", heapSize{objects: 3 * mib, live: 4 * mib}, mib, false},
 	} {
 		c.heap.allocated = 1<<40 + c.allocated
-		if got := c.heap.idle(heapSize{allocated: 1 << 40}); got != c.idle {
+		if got := c.heap.isIdle(heapSize{allocated: 1 << 40}); got != c.idle {
 			t.Errorf("%s: idle is %v", c.name, got)
 		}
 	}

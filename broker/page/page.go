@@ -91,9 +91,9 @@ func (d *Daemon) folders() []fs.FS {
 
 // Site is the page of one daemon.
 type Site struct {
-	daemon Daemon
-	files  func() map[string]*file // by path
-	visits chan struct{}           // a semaphore: it has an element for each visit that collects data
+	daemon     Daemon
+	files      func() map[string]*file // by path
+	visitSlots chan struct{}           // a semaphore: it has an element for each visit that collects data
 }
 
 // file is a file in the form in which it is sent.
@@ -104,7 +104,7 @@ type file struct {
 
 // New returns the page of a daemon. It panics if two files have the same name.
 func New(d Daemon) *Site {
-	s := &Site{daemon: d, visits: make(chan struct{}, maxVisits)}
+	s := &Site{daemon: d, visitSlots: make(chan struct{}, maxVisits)}
 	s.files = sync.OnceValue(s.buildFiles)
 	known := map[string]bool{}
 	for _, in := range d.folders() {
@@ -272,7 +272,7 @@ const maxVisits = 16
 func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, requests map[string]string) {
 	first := []byte("null")
 	select {
-	case s.visits <- struct{}{}:
+	case s.visitSlots <- struct{}{}:
 	default:
 		s.Index(w, r, first)
 		return
@@ -281,7 +281,7 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, req
 	visit := r.Clone(context.WithoutCancel(r.Context())) // it may outlive the request
 	go func() {
 		defer func() {
-			<-s.visits
+			<-s.visitSlots
 			if recover() != nil { // the page's own request will panic, too, and be logged
 				answers <- []byte("null")
 			}

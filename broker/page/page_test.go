@@ -87,8 +87,8 @@ func TestFilesAreServedFromOneFolder(t *testing.T) {
 	}
 }
 
-// TestSecondCopy: a daemon may not replace a file of the kit.
-func TestSecondCopy(t *testing.T) {
+// TestKitFilesCannotBeReplaced: a daemon may not replace a file of the kit.
+func TestKitFilesCannotBeReplaced(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a second table.js was taken")

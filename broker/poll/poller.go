@@ -90,8 +90,8 @@ func (p *Poller) Add(fd int) error {
 	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
 
-// Again makes Wait report a descriptor's events once more, in the next round.
-func (p *Poller) Again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
+// ReportAgain makes Wait report a descriptor's events once more, in the next round.
+func (p *Poller) ReportAgain(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
 
 // Remove ends the reports of a descriptor's events.
 func (p *Poller) Remove(fd int) { _ = p.epoll.Delete(fd) }

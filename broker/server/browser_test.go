@@ -18,7 +18,7 @@ func TestFramesInBrowserRequestAreRefused(t *testing.T) {
 	t.Parallel()
 	large := func(o *settings.Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
 	plain := startServer(t, large)
-	secret := startServer(t, func(o *settings.Options) { large(o); secure(t, o) })
+	secret := startServer(t, func(o *settings.Options) { large(o); setCertificate(t, o) })
 	body := string(frame(`{"action":"submit","id":"csrf","type":"t","body":1}`))
 	worker := string(frame(`{"action":"join","type":"csrf"}`))
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI", "FOO", "foo"} {
@@ -38,8 +38,8 @@ func TestFramesInBrowserRequestAreRefused(t *testing.T) {
 		for _, n := range stats.Errors {
 			refused += n
 		}
-		if refused == 0 || stats.Frames != refused {
-			t.Errorf("%d frames were read of which %d were refused", stats.Frames, refused)
+		if refused == 0 || stats.FramesIn != refused {
+			t.Errorf("%d frames were read of which %d were refused", stats.FramesIn, refused)
 		}
 	}
 }

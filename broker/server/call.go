@@ -31,7 +31,7 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.SinkOwner{Unframed: true, Wake: func() { notify(c.wake) }})
 	c.hubConn = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
-	c.hubConn.SetClient(hub.Truncate(client, maxClient))
+	c.hubConn.SetClient(hub.Truncate(client, maxClientName))
 	return c
 }
 
@@ -39,8 +39,8 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 // and must not have "ack":false.
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
-	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.opt.MaxJobGroups}
-	m := hub.Command{From: c.hubConn, Stable: true}
+	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.options.MaxJobGroups}
+	m := hub.Command{From: c.hubConn, StableBody: true}
 	if c.grant != nil {
 		m.Owner = c.grant.Owner()
 	}
@@ -53,11 +53,11 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
 	c.Job.Delayed = m.Req.DelayMS > 0
 	c.sink.Step([]hub.Command{m}, nil)
-	if err := c.wait(context.Background(), func() bool { return c.output.Unframed.Accepted || c.output.Unframed.Failed != 0 }); err != nil {
+	if err := c.wait(context.Background(), func() bool { return c.output.Unframed.Accepted || c.output.Unframed.FailureCode != 0 }); err != nil {
 		return err
 	}
 	if !c.output.Unframed.Accepted {
-		return &wire.Error{Code: c.output.Unframed.Failed, Reason: string(c.text())}
+		return &wire.Error{Code: c.output.Unframed.FailureCode, Reason: string(c.answerText())}
 	}
 	return nil
 }
@@ -68,20 +68,20 @@ func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 	if err := c.wait(ctx, func() bool { return c.hubConn.UnreadBytes() > 0 }); err != nil {
 		return nil, err
 	}
-	if c.output.Unframed.Failed != 0 {
-		return nil, &wire.Error{Code: c.output.Unframed.Failed, Reason: string(c.text())}
+	if c.output.Unframed.FailureCode != 0 {
+		return nil, &wire.Error{Code: c.output.Unframed.FailureCode, Reason: string(c.answerText())}
 	}
-	return c.text(), nil
+	return c.answerText(), nil
 }
 
-// text returns the answer or the reason that has arrived, which is always in one piece.
-func (c *Call) text() []byte {
+// answerText returns the answer or the reason that has arrived, which is always in one piece.
+func (c *Call) answerText() []byte {
 	parts, _ := c.hubConn.NextParts(make([][]byte, 0, 1), math.MaxInt)
 	return parts[0]
 }
 
-// Written reports that what Answer returned has been delivered.
-func (c *Call) Written() { c.hubConn.MarkWritten(c.hubConn.UnreadBytes()) }
+// MarkDelivered reports that what Answer returned has been delivered.
+func (c *Call) MarkDelivered() { c.hubConn.MarkWritten(c.hubConn.UnreadBytes()) }
 
 // Close ends the call. A job that is neither detached nor kept ends with it.
 func (c *Call) Close() { c.srv.hub.Remove(c.hubConn) }

@@ -10,8 +10,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// secure gives a broker a certificate, so that its addresses have TLS.
-func secure(t *testing.T, o *settings.Options) {
+// setCertificate gives a broker a certificate, so that its addresses have TLS.
+func setCertificate(t *testing.T, o *settings.Options) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := throwaway.WriteCerts(dir); err != nil {

@@ -16,16 +16,16 @@ const (
 	// batchSize is the number of requests that are decoded before the hub carries them out. In a
 	// larger batch, the first requests would have left the processor's nearest cache by then.
 	batchSize = 16
-	// helloFrame is the longest payload that a peer may send before it has shown its token.
-	helloFrame = 32 << 10
-	// maxClient is how many bytes are kept of the name that a peer gives itself.
-	maxClient = 256
+	// maxHelloFrame is the longest payload that a peer may send before it has shown its token.
+	maxHelloFrame = 32 << 10
+	// maxClientName is how many bytes are kept of the name that a peer gives itself.
+	maxClientName = 256
 )
 
 // batch gathers the requests of one or more connections between two steps of the hub, and
 // measures the turn of the last connection.
 type batch struct {
-	dec         wire.Decoder
+	decoder     wire.Decoder
 	commands    [batchSize]hub.Command
 	count       int
 	hasBigFrame bool // some requests point into a big frame
@@ -36,15 +36,15 @@ type batch struct {
 }
 
 func (s *Server) newBatch() *batch {
-	return &batch{dec: wire.Decoder{DefaultType: s.defaultType, MaxPrefetch: s.opt.MaxPrefetch, MaxGroups: s.opt.MaxJobGroups}}
+	return &batch{decoder: wire.Decoder{DefaultType: s.defaultType, MaxPrefetch: s.options.MaxPrefetch, MaxGroups: s.options.MaxJobGroups}}
 }
 
 func (b *batch) next(from *hub.Conn) *hub.Command {
 	if b.count == 0 {
-		b.dec.Reset()
+		b.decoder.Reset()
 	}
 	m := &b.commands[b.count]
-	m.From, m.Stable, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
+	m.From, m.StableBody, m.Refusal, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
 	b.count++
 	return m
 }
@@ -59,28 +59,28 @@ func (b *batch) reset() {
 	b.count, b.hasBigFrame, b.stepNow = 0, false, false
 }
 
-// request turns the payload of a frame into a command of b.
-func (c *conn) request(b *batch, payload []byte, stable bool) {
+// addRequest turns the payload of a frame into a command of b.
+func (c *conn) addRequest(b *batch, payload []byte, stable bool) {
 	m := b.next(c.hubConn)
-	m.Stable, b.hasBigFrame = stable, b.hasBigFrame || stable
+	m.StableBody, b.hasBigFrame = stable, b.hasBigFrame || stable
 	b.turnFrames++
-	c.command(b, m, payload, decode(&b.dec, m, payload, c.hubConn))
+	c.completeCommand(b, m, payload, decode(&b.decoder, m, payload, c.hubConn))
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
 	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &m.Req)
 	switch n := len(m.Req.Body); {
-	case err != nil || !m.Stable:
+	case err != nil || !m.StableBody:
 	case n < minBigFrame:
-		m.Stable = false
+		m.StableBody = false
 	case cap(payload)-n > n/16: // the body would keep the whole frame in memory, but only the body's length is counted
 		m.Req.Body = bytes.Clone(m.Req.Body)
 	}
 	return err
 }
 
-// command completes m, the last command of b, from what was decoded.
-func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
+// completeCommand completes m, the last command of b, from what was decoded.
+func (c *conn) completeCommand(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
 	r := &m.Req
 	if c.unauthenticated() {
 		switch {
@@ -95,25 +95,25 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	}
 	if err != nil {
 		if r.Verb != wire.Hello {
-			c.state = open
+			c.state = stateOpen
 		}
-		m.Refuse = err
+		m.Refusal = err
 		// A worker that cannot write JSON would fail every job it gets. A submitter stays
 		// connected: where its next frame begins is known, and closing would cost it all its jobs.
-		m.Close = err.Code.Reach() == wire.ReplyAndClose ||
+		m.Close = err.Code.ConnEffect() == wire.Closes ||
 			err.Code == wire.InvalidJSON && c.port == wire.WorkerPort && len(payload) > 0
 		if m.Close {
-			c.state = draining
+			c.state = stateDraining
 		}
 		return
 	}
 	if r.Verb == wire.Hello {
-		c.hello(m)
+		c.handleHello(m)
 		return
 	}
-	c.state = open
+	c.state = stateOpen
 	m.Ignore = r.Verb == wire.Pong
-	m.Refuse = checkPermitted(c.grant, m)
+	m.Refusal = checkPermitted(c.grant, m)
 	// Whether a join with prefetch succeeds decides how the next answers are read.
 	b.stepNow = b.stepNow || r.Verb == wire.Join && r.Prefetch > 0
 }
@@ -121,12 +121,12 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 // refuse answers with an error and closes the connection.
 func (c *conn) refuse(b *batch, err *wire.Error) {
 	m := b.next(c.hubConn)
-	m.Refuse, m.Close = err, true
-	c.state = draining
+	m.Refusal, m.Close = err, true
+	c.state = stateDraining
 }
 
 // unauthenticated reports whether a token is required and the peer has not shown one.
-func (c *conn) unauthenticated() bool { return c.state == greeting && c.srv.tokens.Required() }
+func (c *conn) unauthenticated() bool { return c.state == stateGreeting && c.srv.tokens.Required() }
 
 // refuseUntilHello closes a connection whose first frame is not a hello.
 func (c *conn) refuseUntilHello(b *batch) {
@@ -138,20 +138,20 @@ func (c *conn) refuseUntilHello(b *batch) {
 // delayed so that guessing tokens takes time.
 func (c *conn) refuseToken(m *hub.Command) {
 	c.helloTimer.Stop()
-	c.state, m.Ignore = draining, true
+	c.state, m.Ignore = stateDraining, true
 	c.srv.tokenFailed(c.remote)
 	time.AfterFunc(guard.TokenDelay, func() {
 		c.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
 	})
 }
 
-func (c *conn) hello(m *hub.Command) {
+func (c *conn) handleHello(m *hub.Command) {
 	r := &m.Req
-	if c.state != greeting {
-		m.Refuse = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
+	if c.state != stateGreeting {
+		m.Refusal = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
 		return
 	}
-	c.state, c.input.maxPayload = open, c.srv.opt.MaxFrame
+	c.state, c.input.maxPayload = stateOpen, c.srv.options.MaxFrame
 	if c.srv.tokens.Required() {
 		c.helloTimer.Stop()
 		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // the token has just been removed from the file
@@ -161,12 +161,12 @@ func (c *conn) hello(m *hub.Command) {
 		m.Owner = c.grant.Owner()
 	}
 	if r.Client != nil {
-		c.hubConn.SetClient(hub.Truncate(r.Client, maxClient))
+		c.hubConn.SetClient(hub.Truncate(r.Client, maxClientName))
 	}
 	if c.heartbeat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
 		c.startHeartbeat()
 	}
-	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
+	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxFrameOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
 }
 
 // requiredScopes lists what a token must grant for each verb. Verbs without an entry need nothing.
@@ -202,8 +202,8 @@ func checkPermitted(g *guard.Grant, m *hub.Command) *wire.Error {
 	if p.typed && r.Types != nil && !slices.ContainsFunc(r.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) }) {
 		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(r.Types[0]))}
 	}
-	if p.asks && !g.All {
-		m.Covers, m.Scope = g.CoversName, g.Types
+	if p.asks && !g.AllTypes {
+		m.Covers, m.Scope = g.CoversName, g.TypesID
 	}
 	return nil
 }

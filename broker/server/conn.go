@@ -19,7 +19,7 @@ type conn struct {
 	remote  string
 	hubConn *hub.Conn // the connection as the hub knows it
 
-	state     state
+	state     connState
 	readState readState
 	hasInput  bool // bytes of the connection have been read, and their requests not carried out
 	input     input
@@ -50,25 +50,25 @@ type source interface {
 	close()
 }
 
-// state is the stage of a connection's life. It only moves to a later one.
-type state uint8
+// connState is the stage of a connection's life. It only moves to a later one.
+type connState uint8
 
 const (
-	greeting state = iota // no frame has arrived except a refused hello
-	open
-	draining // input is discarded, output is still written
-	closing  // like draining, but the peer has only a limited time to read the rest
-	closed
+	stateGreeting connState = iota // no frame has arrived except a refused hello
+	stateOpen
+	stateDraining // input is discarded, output is still written
+	stateClosing  // like draining, but the peer has only a limited time to read the rest
+	stateClosed
 )
 
 // readState says what a connection waits for before it is read again.
 type readState uint8
 
 const (
-	ready     readState = iota // it waits for nothing: bytes are read as they arrive
-	waitTurn                   // it waits for its next turn, which begins with the work that the last turn left
-	offloaded                  // it waits for slow work on its frame, which is done outside the loop
-	paused                     // it waits until the peer, which has too much to read, has read some of it
+	readReady        readState = iota // it waits for nothing: bytes are read as they arrive
+	readAtNextTurn                    // it waits for its next turn, which begins with the work that the last turn left
+	readAfterOffload                  // it waits for slow work on its frame, which is done outside the loop
+	readPaused                        // it waits until the peer, which has too much to read, has read some of it
 )
 
 const (
@@ -103,18 +103,18 @@ func (c *conn) dropInput() {
 		notify(c.srv.largeDropped)
 	}
 	c.input.drop()
-	c.hubConn.Partial(0, 0)
+	c.hubConn.RecordUnfinished(0, 0)
 }
 
 // discard discards n bytes that have arrived, and the unfinished frame.
 func (c *conn) discard(n int) {
 	c.dropInput()
-	if c.readState != ready {
-		c.readState = ready
+	if c.readState != readReady {
+		c.readState = readReady
 		c.source.requestTurn()
 	}
 	if c.discardedBytes += n; c.discardedBytes > lingerBytes {
-		c.loop.close(c)
+		c.loop.closeConn(c)
 	}
 }
 
@@ -122,28 +122,28 @@ func (c *conn) discard(n int) {
 // sent during the pause has been read.
 func (c *conn) resume() {
 	c.heardAt = c.srv.hub.Now()
-	c.readState = waitTurn
+	c.readState = readAtNextTurn
 	c.source.requestTurn()
 }
 
 // linger closes a connection once its peer has had time to read the output. Closing at once,
 // with unread input, would reset the connection.
 func (c *conn) linger() {
-	c.state = closing
+	c.state = stateClosing
 	c.discard(0)
 	if c.hubConn.UnreadBytes() == 0 {
 		c.source.finish()
 	}
-	c.srv.hub.After(lingerTimeout, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
+	c.srv.hub.After(lingerTimeout, func() { c.loop.poller.Do(func() { c.loop.closeConn(c) }) })
 }
 
-// close closes a connection after carrying out the requests that it has sent.
-func (lp *loop) close(c *conn) {
-	if lp.step(); c.state == closed {
+// closeConn closes a connection after carrying out the requests that it has sent.
+func (lp *loop) closeConn(c *conn) {
+	if lp.step(); c.state == stateClosed {
 		return
 	}
 	c.source.close()
-	c.state = closed
+	c.state = stateClosed
 	c.isClosed.Store(true)
 	c.dropInput()
 	if c.heartbeatTimer != nil {
@@ -169,15 +169,15 @@ func (c *conn) startHeartbeat() {
 	due := c.heardAt + interval // when the next ping is due; counted from the start, so that it does not drift
 	suspected := false
 	beat := func() {
-		if c.state == closed {
+		if c.state == stateClosed {
 			return // the timer had fired already when it was stopped
 		}
 		now := c.srv.hub.Now()
 		over := c.heardAt + silence*interval
-		silent := c.readState == ready && now >= over // in other states nothing is read
+		silent := c.readState == readReady && now >= over // in other states nothing is read
 		if silent && suspected {
 			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.Client()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
-			c.loop.close(c)
+			c.loop.closeConn(c)
 			return
 		}
 		if suspected = silent; silent {

@@ -20,10 +20,10 @@ import (
 	"gloom/wire"
 )
 
-// TestInputInPieces: the replies on a connection do not depend on how the bytes of the requests were
+// TestSplittingInputChangesNoReply: the replies on a connection do not depend on how the bytes of the requests were
 // split on the way, and the memory of an unfinished frame is proportional to the bytes that
 // have arrived.
-func TestInputInPieces(t *testing.T) {
+func TestSplittingInputChangesNoReply(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -58,13 +58,13 @@ func TestInputInPieces(t *testing.T) {
 			}
 			// Half of the turns have no time left when they begin.
 			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(maxTurnTime)
-			p.received(left[:n])
+			p.handleInput(left[:n])
 			left = left[n:]
 			// More bytes may arrive before the earlier frames are carried out, unless these
 			// were the last bytes.
-			for ; p.readState == waitTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
+			for ; p.readState == readAtNextTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
 				lp.batch.turnFrames, lp.batch.turnEnd = 0, 0 // the turn is over as soon as it begins
-				p.received(nil)
+				p.handleInput(nil)
 			}
 			if cap(p.input.frame) > max(container.MaxBuffer, maxGrowth*len(p.input.frame)) {
 				t.Fatalf("%d bytes are kept for %d of a frame that have arrived", cap(p.input.frame), len(p.input.frame))
@@ -79,7 +79,7 @@ func TestInputInPieces(t *testing.T) {
 				want = int64(min(cap(p.input.frame), 2*len(p.input.frame)))
 			}
 			want += int64(min(cap(p.input.rest), 2*(len(p.input.rest)-p.input.restAt)))
-			if n := s.Counts().Inbound; n != want {
+			if n := s.Counts().InboundBytes; n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
 			lp.runBatch()
@@ -111,9 +111,9 @@ type nullSource struct{ source }
 
 func (nullSource) requestTurn() {}
 
-// TestRepliesAfterHalfClose: a peer that closes its sending side still gets the replies to its last
+// TestHalfClosedPeerGetsReplies: a peer that closes its sending side still gets the replies to its last
 // frames.
-func TestRepliesAfterHalfClose(t *testing.T) {
+func TestHalfClosedPeerGetsReplies(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	for range 50 {
@@ -122,7 +122,7 @@ func TestRepliesAfterHalfClose(t *testing.T) {
 		if err := p.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 		_ = p.SetReadDeadline(time.Now().Add(patience))
 		if n, err := p.Read(make([]byte, 1)); err != io.EOF {
 			t.Fatalf("%d bytes, %v: the connection should have ended", n, err)
@@ -131,24 +131,24 @@ func TestRepliesAfterHalfClose(t *testing.T) {
 	eventually(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
 }
 
-// TestLongReads: if a peer sends more than one read can take, everything is read.
-func TestLongReads(t *testing.T) {
+// TestLongInputIsReadWhole: if a peer sends more than one read can take, everything is read.
+func TestLongInputIsReadWhole(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	p := dial(t, s.SubmitAddr())
 	body := strings.Repeat("x", 3*readBufSize)
 	for range 20 {
 		p.send(`{"action":"submit","id":"j","type":"t","body":"%s"}`, body)
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 		p.send(`{"action":"cancel","id":"j"}`)
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 	}
 }
 
-// TestBigFrames: frames that are decoded outside the loop are answered in order with the frames
+// TestBigFramesAreAnsweredInOrder: frames that are decoded outside the loop are answered in order with the frames
 // before and after them, and meanwhile other peers are served. A frame that is still being
 // decoded when its connection closes does no harm.
-func TestBigFrames(t *testing.T) {
+func TestBigFramesAreAnsweredInOrder(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	giant := strings.Repeat("x", 2<<20)
@@ -156,7 +156,7 @@ func TestBigFrames(t *testing.T) {
 	for i := range 3 {
 		p, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 		worker.send(`{"action":"join","type":"t%d"}`, i)
-		worker.want("ok", true)
+		worker.wantFrame("ok", true)
 		var stream []byte
 		const n = 3
 		for k := range n {
@@ -194,9 +194,9 @@ func TestBigFrames(t *testing.T) {
 			}
 		})
 		for k := range n {
-			worker.want("id", fmt.Sprintf("%d-%d", i, k))
+			worker.wantFrame("id", fmt.Sprintf("%d-%d", i, k))
 			worker.send(`{"action":"respond","body":"%s"}`, giant)
-			worker.want("ok", true)
+			worker.wantFrame("ok", true)
 		}
 		replies.Wait()
 		// Some peers close the connection right after their frame.
@@ -207,15 +207,15 @@ func TestBigFrames(t *testing.T) {
 		}
 	}
 	senders.Wait()
-	eventually(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().Inbound == 0 })
+	eventually(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().InboundBytes == 0 })
 	if s.Leftovers().Jobs() > 0 {
 		t.Error("jobs are held")
 	}
 }
 
-// TestLargestFrame: a single frame of the largest size fits, however small the bound on
+// TestLargestFrameFits: a single frame of the largest size fits, however small the bound on
 // unfinished frames is, and more frames may follow at once.
-func TestLargestFrame(t *testing.T) {
+func TestLargestFrameFits(t *testing.T) {
 	t.Parallel()
 	const limit = 4 << 20
 	s := startServer(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = limit, limit })
@@ -229,19 +229,19 @@ func TestLargestFrame(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p.want("ok", true)
-		p.want("ok", true)
+		p.wantFrame("ok", true)
+		p.wantFrame("ok", true)
 	}
 }
 
-// TestInputInTurns: a peer that sends more frames at once than one turn handles gets all answers
+// TestManyFramesAreAnsweredInOrder: a peer that sends more frames at once than one turn handles gets all answers
 // in order, even if it sends nothing more.
-func TestInputInTurns(t *testing.T) {
+func TestManyFramesAreAnsweredInOrder(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
 		s := startServer(t, func(o *settings.Options) {
 			if name == "TLS" {
-				secure(t, o)
+				setCertificate(t, o)
 			}
 		})
 		p := dialTransport(t, s, name)

@@ -37,26 +37,26 @@ func dialInProcess(t *testing.T, s *Server, port wire.Port) *peer {
 	return &peer{t, c}
 }
 
-// TestConnectionsWithinProcess: connections within the process are served like others. A drain
+// TestConnectionsWithinProcessAreServed: connections within the process are served like others. A drain
 // tells them how their jobs end. After a drain no such connection is accepted.
-func TestConnectionsWithinProcess(t *testing.T) {
+func TestConnectionsWithinProcessAreServed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxConns = 1 })
 	submitter, worker := dialInProcess(t, s, wire.SubmitPort), dialInProcess(t, s, wire.WorkerPort)
 	worker.send(`{"action":"join","type":"t"}`)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	for _, id := range []string{"a", "b"} {
 		submitter.send(`{"action":"submit","id":"%s","type":"t","body":1}`, id)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 	}
-	worker.want("id", "a")
+	worker.wantFrame("id", "a")
 	worker.send(`{"action":"respond","body":2}`)
-	submitter.want("id", "a")
+	submitter.wantFrame("id", "a")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(gone) }()
-	submitter.want("id", "b")
+	submitter.wantFrame("id", "b")
 	if m, err := submitter.next(); err == nil {
 		t.Errorf("a submitter within the process got %v behind the last job's end", m)
 	}
@@ -72,46 +72,46 @@ func TestConnectionsWithinProcess(t *testing.T) {
 	}
 }
 
-// TestDialGone: the broker notices that a peer within the process is gone, and gives its
+// TestLostInProcessPeerIsNoticed: the broker notices that a peer within the process is gone, and gives its
 // job to another worker.
-func TestDialGone(t *testing.T) {
+func TestLostInProcessPeerIsNoticed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	submitter, first := dialInProcess(t, s, wire.SubmitPort), dialInProcess(t, s, wire.WorkerPort)
 	first.send(`{"action":"join","type":"t"}`)
-	first.want("ok", true)
+	first.wantFrame("ok", true)
 	submitter.send(`{"action":"submit","id":"a","type":"t","body":1}`)
-	submitter.want("ok", true)
-	first.want("id", "a")
+	submitter.wantFrame("ok", true)
+	first.wantFrame("id", "a")
 	_ = first.Close()
 	second := dialInProcess(t, s, wire.WorkerPort)
 	second.send(`{"action":"join","type":"t"}`)
-	second.want("ok", true)
-	second.want("id", "a")
+	second.wantFrame("ok", true)
+	second.wantFrame("id", "a")
 }
 
-// TestReusedID: with every transport, a submitter that has read a kept job's last frame may
+// TestReadOutcomeFreesID: with every transport, a submitter that has read a kept job's last frame may
 // use the id again at once, on an old connection, too.
-func TestReusedID(t *testing.T) {
+func TestReadOutcomeFreesID(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
 		s := startServer(t, func(o *settings.Options) {
 			if name == "TLS" {
-				secure(t, o)
+				setCertificate(t, o)
 			}
 		})
 		submitter, worker := dialTransport(t, s, name), dialInProcess(t, s, wire.WorkerPort)
 		worker.send(`{"action":"join","type":"t"}`)
-		worker.want("ok", true)
+		worker.wantFrame("ok", true)
 		for begun, i := time.Now(), 0; i < 20 || time.Since(begun) < 250*time.Millisecond; i++ {
 			submitter.send(`{"action":"submit","id":"a","type":"t","body":1,"keep_ms":60000}`)
 			if m, err := submitter.next(); err != nil || m["ok"] != true {
 				t.Fatalf("%s: submit %d got %v, %v", name, i, m, err)
 			}
-			worker.want("id", "a")
+			worker.wantFrame("id", "a")
 			worker.send(`{"action":"respond","body":2}`)
-			worker.want("ok", true)
-			submitter.want("id", "a")
+			worker.wantFrame("ok", true)
+			submitter.wantFrame("id", "a")
 		}
 		eventually(t, "nobody is taken for one that does not read", func() bool {
 			stuck := 0

@@ -36,7 +36,7 @@ func FuzzInput(f *testing.F) {
 			in.feed(left[:n])
 			left = left[n:]
 			for {
-				payload, kept, err := in.next()
+				payload, kept, err := in.nextPayload()
 				if in.growTo > 0 {
 					in.frame, in.growTo = withCapacity(in.frame, in.growTo), 0
 					continue

@@ -19,31 +19,31 @@ const (
 	maxGrowth = 4
 )
 
-// received takes the data of a read and turns it into commands, unless the connection must
+// handleInput takes the data of a read and turns it into commands, unless the connection must
 // wait.
-func (c *conn) received(data []byte) {
+func (c *conn) handleInput(data []byte) {
 	defer c.recoverPanic()
-	if c.state >= draining {
+	if c.state >= stateDraining {
 		c.discard(len(data))
 		return
 	}
 	c.input.feed(data)
-	if before := c.readState; before == ready || before == waitTurn {
-		c.readState = ready
+	if before := c.readState; before == readReady || before == readAtNextTurn {
+		c.readState = readReady
 		used := len(c.input.data)
-		c.decode(c.loop.batch)
-		if c.state < draining {
+		c.decodeFrames(c.loop.batch)
+		if c.state < stateDraining {
 			used -= len(c.input.data)
 		}
 		c.srv.bytesIn.Add(uint64(used))
-		if c.readLimit = min(c.readLimit+c.readLimit/4, readBufSize); c.readState == waitTurn {
+		if c.readLimit = min(c.readLimit+c.readLimit/4, readBufSize); c.readState == readAtNextTurn {
 			c.readLimit = max(used, minReadLimit)
 			c.source.requestTurn()
-		} else if c.readState == ready && before != ready {
+		} else if c.readState == readReady && before != readReady {
 			c.source.requestTurn() // so that bytes are read that arrived while the connection was not read
 		}
 	}
-	if c.state >= draining {
+	if c.state >= stateDraining {
 		c.discard(0)
 		return
 	}
@@ -51,15 +51,15 @@ func (c *conn) received(data []byte) {
 		c.loop.runBatch() // the batch may have commands that point into rest
 	}
 	c.input.keepRest()
-	c.hubConn.Partial(c.input.heldBytes(), c.input.frames)
+	c.hubConn.RecordUnfinished(c.input.heldBytes(), c.input.frames)
 }
 
-// decode turns the frames that have arrived into commands, until the turn is over (waitTurn) or
+// decodeFrames turns the frames that have arrived into commands, until the turn is over (readAtNextTurn) or
 // a frame takes a long time (offloaded). A full batch is carried out at once, the rest at the end of
 // the loop's round.
-func (c *conn) decode(b *batch) {
-	for c.state < draining && c.readState == ready {
-		payload, stable, err := c.input.next()
+func (c *conn) decodeFrames(b *batch) {
+	for c.state < stateDraining && c.readState == readReady {
+		payload, stable, err := c.input.nextPayload()
 		switch {
 		case err != nil && c.unauthenticated():
 			c.refuseUntilHello(b)
@@ -73,13 +73,13 @@ func (c *conn) decode(b *batch) {
 			c.loop.runBatch()
 			c.offloadDecode(payload)
 		default:
-			c.request(b, payload, stable)
+			c.addRequest(b, payload, stable)
 		}
 		if b.count == batchSize || b.stepNow || c.input.inUse {
 			c.loop.runBatch()
 			c.input.release()
-			if c.readState == ready && (b.turnFrames >= maxTurnFrames || c.srv.hub.Now() >= b.turnEnd) && len(c.input.data) > 0 {
-				c.readState = waitTurn
+			if c.readState == readReady && (b.turnFrames >= maxTurnFrames || c.srv.hub.Now() >= b.turnEnd) && len(c.input.data) > 0 {
+				c.readState = readAtNextTurn
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (c *conn) closeAfterPanic(e any, stack []byte) {
 	if b := c.loop.batch; b.count > 0 && b.commands[b.count-1].From == c.hubConn {
 		b.count-- // this command caused the panic
 	}
-	c.loop.close(c)
+	c.loop.closeConn(c)
 }
 
 // input assembles the frames of a connection. A frame that is whole in the data of one read is
@@ -139,10 +139,10 @@ func (in *input) feed(data []byte) {
 	}
 }
 
-// next returns the payload of the next whole frame, nil if there is none, and whether it is in
+// nextPayload returns the payload of the next whole frame, nil if there is none, and whether it is in
 // memory that nobody writes to again. When it returns a nil payload, no data is left, unless
 // growTo is set because the frame must grow first.
-func (in *input) next() (payload []byte, stable bool, err *wire.Error) {
+func (in *input) nextPayload() (payload []byte, stable bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
 		payload, n, err = wire.SplitFrame(in.data, in.maxPayload)

@@ -17,21 +17,21 @@ import (
 	"gloom/wire"
 )
 
-// TestBytesInCount: each byte that arrives is counted once, however the bytes arrive.
-func TestBytesInCount(t *testing.T) {
+// TestBytesInAreCountedOnce: each byte that arrives is counted once, however the bytes arrive.
+func TestBytesInAreCountedOnce(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	stream := append(append([]byte{}, ping...), submit...)
 	for _, name := range transports {
 		s := startServer(t, func(o *settings.Options) {
 			if name == "TLS" {
-				secure(t, o)
+				setCertificate(t, o)
 			}
 		})
 		p := dialTransport(t, s, name)
 		_, _ = p.Write(stream[:20000])
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 		_, _ = p.Write(stream[20000:])
-		p.want("id", "j")
+		p.wantFrame("id", "j")
 		eventually(t, "all bytes are counted", func() bool { return s.Counts().BytesIn >= uint64(len(stream)) })
 		if n := s.Counts().BytesIn; n != uint64(len(stream)) {
 			t.Errorf("%s: %d bytes were counted, %d sent", name, n, len(stream))
@@ -39,11 +39,11 @@ func TestBytesInCount(t *testing.T) {
 	}
 }
 
-// TestBodyMemoryFreed: an idle connection does not hold the memory of big frames that have been
+// TestBodyMemoryIsFreed: an idle connection does not hold the memory of big frames that have been
 // handled.
-func TestBodyMemoryFreed(t *testing.T) {
+func TestBodyMemoryIsFreed(t *testing.T) {
 	const n, size = 8, 8 << 20
-	s := startServer(t, func(o *settings.Options) { secure(t, o) })
+	s := startServer(t, func(o *settings.Options) { setCertificate(t, o) })
 	submitter := dialTLS(t, s.SubmitAddr())
 	live := func() int64 {
 		var m runtime.MemStats
@@ -57,27 +57,27 @@ func TestBodyMemoryFreed(t *testing.T) {
 	for i := range n {
 		worker := dialTLS(t, s.WorkerAddr())
 		worker.send(`{"action":"join","type":"t%d"}`, i)
-		worker.want("ok", true)
+		worker.wantFrame("ok", true)
 		submitter.send(`{"action":"submit","id":"j","type":"t%d","body":1}`, i)
-		submitter.want("ok", true)
-		worker.want("id", "j")
+		submitter.wantFrame("ok", true)
+		worker.wantFrame("id", "j")
 		worker.send(`{"action":"respond","body":"%s"}`, body)
-		worker.want("ok", true)
-		submitter.want("id", "j")
+		worker.wantFrame("ok", true)
+		submitter.wantFrame("id", "j")
 	}
 	body = ""
 	eventually(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
 }
 
-// TestClientNameCut: the name that a peer gives itself is cut if it is too long.
-func TestClientNameCut(t *testing.T) {
+// TestLongClientNameIsCut: the name that a peer gives itself is cut if it is too long.
+func TestLongClientNameIsCut(t *testing.T) {
 	s := startServer(t, nil)
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","client":"%s"}`, strings.Repeat("é", 1<<20))
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 	var workers []broker.WorkerInfo
 	s.Hub().View(func(b *broker.Broker, _ int64) { workers, _ = b.Workers(0, nil, 0, 1) })
-	if got, want := s.Hub().Find(workers[0].Peer).Client(), strings.Repeat("é", maxClient/2)+"…"; got != want {
+	if got, want := s.Hub().FindConn(workers[0].Peer).Client(), strings.Repeat("é", maxClientName/2)+"…"; got != want {
 		t.Errorf("kept %d bytes: %q", len(got), got)
 	}
 }
@@ -87,7 +87,7 @@ func TestClientNameCut(t *testing.T) {
 func TestNoPingAfterClose(t *testing.T) {
 	t.Parallel()
 	log := &throwaway.Log{}
-	s, err := Start(options(nil), zerolog.New(log))
+	s, err := Start(testOptions(nil), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestNoPingAfterClose(t *testing.T) {
 	for range 3 {
 		p := dial(t, s.WorkerAddr())
 		p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 		// First the end of the connection, then the heartbeat, must wait for the hub's lock.
 		s.Hub().View(func(*broker.Broker, int64) {
 			_ = p.Close()
@@ -110,9 +110,9 @@ func TestNoPingAfterClose(t *testing.T) {
 	}
 }
 
-// TestInputAssembly: memory for a frame grows with the bytes that have arrived, not with the
+// TestFrameMemoryGrowsWithInput: memory for a frame grows with the bytes that have arrived, not with the
 // length that its header announces, and is counted.
-func TestInputAssembly(t *testing.T) {
+func TestFrameMemoryGrowsWithInput(t *testing.T) {
 	for _, announced := range []int{minBigFrame + 1, 200_000, 1 << 20, 16 << 20} {
 		for _, step := range []int{1, 7, 1000, minBigFrame, 256 << 10} {
 			if announced/step > 200_000 {
@@ -120,7 +120,7 @@ func TestInputAssembly(t *testing.T) {
 			}
 			in := input{maxPayload: announced, maxOwnAlloc: math.MaxInt}
 			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announced)))
-			if payload, _, err := in.next(); payload != nil || len(in.data) > 0 || err != nil {
+			if payload, _, err := in.nextPayload(); payload != nil || len(in.data) > 0 || err != nil {
 				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)
 			}
 			if !in.isBig() {
@@ -130,7 +130,7 @@ func TestInputAssembly(t *testing.T) {
 			for left := announced; left > 0; {
 				// The last step may bring more bytes than the frame has left.
 				in.feed(make([]byte, step))
-				payload, kept, err := in.next()
+				payload, kept, err := in.nextPayload()
 				used := step - len(in.data)
 				if used != min(step, left) || err != nil {
 					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, left, err)
@@ -157,26 +157,26 @@ func TestInputAssembly(t *testing.T) {
 	for _, n := range []int{0, 1, minBigFrame} {
 		in := input{maxPayload: 1 << 20}
 		in.feed(binary.BigEndian.AppendUint32(nil, uint32(n)))
-		if _, _, err := in.next(); in.isBig() || err != nil {
+		if _, _, err := in.nextPayload(); in.isBig() || err != nil {
 			t.Errorf("a frame of %d bytes is assembled apart, %v", n, err)
 		}
 	}
 	in := input{maxPayload: 1 << 20}
 	in.feed([]byte{1, 0, 0})
-	if _, _, err := in.next(); len(in.data) > 0 || in.isBig() || err != nil {
+	if _, _, err := in.nextPayload(); len(in.data) > 0 || in.isBig() || err != nil {
 		t.Errorf("of a header that is not whole %d bytes are left: %v", len(in.data), err)
 	}
 	in.feed([]byte{0})
-	if _, _, err := in.next(); err == nil {
+	if _, _, err := in.nextPayload(); err == nil {
 		t.Error("a frame that is too long was begun: its header came in two pieces")
 	}
 }
 
-// TestHeartbeatTimeout: a silent peer is closed two and a quarter beats after its last byte, not only
+// TestSilentPeerIsClosed: a silent peer is closed two and a quarter beats after its last byte, not only
 // when the next ping is due.
-func TestHeartbeatTimeout(t *testing.T) {
+func TestSilentPeerIsClosed(t *testing.T) {
 	t.Parallel()
-	s, err := Start(options(nil), zerolog.Nop())
+	s, err := Start(testOptions(nil), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +184,8 @@ func TestHeartbeatTimeout(t *testing.T) {
 	const beat = 800 * time.Millisecond
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
-	p.want("ok", true)
-	p.want("action", "ping")
+	p.wantFrame("ok", true)
+	p.wantFrame("action", "ping")
 	time.Sleep(beat / 8)
 	p.send(`{"action":"pong"}`)
 	last := time.Now()
@@ -195,11 +195,11 @@ func TestHeartbeatTimeout(t *testing.T) {
 	}
 }
 
-// TestHeartbeatWhilePaused: a peer does not count as silent while its frames are not read.
-func TestHeartbeatWhilePaused(t *testing.T) {
+// TestPausedPeerIsNotSilent: a peer does not count as silent while its frames are not read.
+func TestPausedPeerIsNotSilent(t *testing.T) {
 	t.Parallel()
 	log := &throwaway.Log{}
-	s, err := Start(options(nil), zerolog.New(log))
+	s, err := Start(testOptions(nil), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +207,11 @@ func TestHeartbeatWhilePaused(t *testing.T) {
 	const beat = time.Second
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 	var own *conn
 	s.Hub().EachConn(func(c *hub.Conn) { own = c.OwnerData.(*conn) })
 	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		own.loop.poller.Call(func() { own.readState = paused })
+		own.loop.poller.Call(func() { own.readState = readPaused })
 	}
 	if text := log.String(); strings.Contains(text, "two beats") {
 		t.Errorf("dropped in a pause:\n%s", text)

@@ -24,7 +24,7 @@ import (
 type listener struct {
 	net.Listener
 	port   wire.Port
-	secure bool
+	hasTLS bool
 }
 
 // socketNames are the names under which systemd may hand over sockets.
@@ -36,11 +36,11 @@ func (s *Server) listen() error {
 	if err != nil {
 		return fmt.Errorf("socket activation: %w", err)
 	}
-	return s.bind(activated)
+	return s.bindAddresses(activated)
 }
 
-// bind binds the addresses for which no socket was handed over.
-func (s *Server) bind(activated map[string][]net.Listener) error {
+// bindAddresses binds the addresses for which no socket was handed over.
+func (s *Server) bindAddresses(activated map[string][]net.Listener) error {
 	for name := range activated {
 		if !slices.Contains(socketNames, name) {
 			return fmt.Errorf("socket activation: a socket has the name %.64q; FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
@@ -50,21 +50,21 @@ func (s *Server) bind(activated map[string][]net.Listener) error {
 		port                 wire.Port
 		name, values, socket string
 	}{
-		{wire.SubmitPort, "submit", s.opt.SubmitAddr, s.opt.SubmitSocket},
-		{wire.WorkerPort, "worker", s.opt.WorkerAddr, s.opt.WorkerSocket},
+		{wire.SubmitPort, "submit", s.options.SubmitAddr, s.options.SubmitSocket},
+		{wire.WorkerPort, "worker", s.options.WorkerAddr, s.options.WorkerSocket},
 	} {
 		add := func(ln net.Listener, secure bool) { s.listeners = append(s.listeners, &listener{ln, p.port, secure}) }
-		if err := s.open("plain-"+p.name, activated, "", add); err != nil {
+		if err := s.openSockets("plain-"+p.name, activated, "", add); err != nil {
 			return err
 		}
-		if err := s.open(p.name, activated, p.values, add); err != nil {
+		if err := s.openSockets(p.name, activated, p.values, add); err != nil {
 			return err
 		}
 		if len(activated[p.name]) == 0 {
 			s.bindSocket(p.port, p.socket)
 		}
 	}
-	return s.open("http", activated, s.opt.HTTPAddr, func(ln net.Listener, secure bool) {
+	return s.openSockets("http", activated, s.options.HTTPAddr, func(ln net.Listener, secure bool) {
 		if secure {
 			ln = tls.NewListener(ln, s.certs.Config("http/1.1"))
 		}
@@ -72,14 +72,14 @@ func (s *Server) bind(activated map[string][]net.Listener) error {
 	})
 }
 
-// open adds the sockets that systemd hands over under this name, after the same checks as for
+// openSockets adds the sockets that systemd hands over under this name, after the same checks as for
 // addresses. If there are none, it binds the addresses in values. The last address comes first,
 // because a user who appends a flag to a command line expects the broker to report its address.
-func (s *Server) open(name string, activated map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
+func (s *Server) openSockets(name string, activated map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
 	for _, ln := range activated[name] {
 		a, tcp := ln.Addr().(*net.TCPAddr)
 		secure := tcp && s.certs != nil && !strings.HasPrefix(name, "plain-")
-		if tcp && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.Guarded(secure) {
+		if tcp && !a.IP.IsLoopback() && !s.options.Insecure && !s.options.IsGuarded(secure) {
 			return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, guard.UnguardedReason)
 		}
 		add(ln, secure)
@@ -87,7 +87,7 @@ func (s *Server) open(name string, activated map[string][]net.Listener, values s
 	if len(activated[name]) > 0 || values == "" {
 		return nil
 	}
-	addresses, err := s.opt.ParseAddresses(name+"-addr", values)
+	addresses, err := s.options.ParseAddresses(name+"-addr", values)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *Server) open(name string, activated map[string][]net.Listener, values s
 		if err != nil {
 			return fmt.Errorf("--%s %s: %w", a.Flag, a.Value, err)
 		}
-		add(ln, a.Secure)
+		add(ln, a.HasTLS)
 	}
 	return nil
 }
@@ -170,17 +170,17 @@ func setSocketOptions(nc net.Conn) {
 
 func (s *Server) serveConn(l *listener, nc net.Conn) {
 	n := s.conns.Add(1)
-	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.ReserveTLS(tlsIdleBytes) {
+	if tooMany := n > int64(s.maxConns); tooMany || l.hasTLS && !s.hub.ReserveTLS(tlsIdleBytes) {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
 		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", !tooMany).Msg("refused a connection: too many are open")
 		s.refuseConn(l, nc)
 		return
 	}
-	s.accepted.Add(1)
+	s.acceptedConns.Add(1)
 	setSocketOptions(nc)
-	if l.secure {
-		if !s.serve(nc, func() { s.serveSecure(nc, l.port) }) {
+	if l.hasTLS {
+		if !s.serveUntilClose(nc, func() { s.serveSecure(nc, l.port) }) {
 			_ = nc.Close()
 		}
 		return
@@ -199,7 +199,7 @@ func (s *Server) countAcceptError(err error) {
 
 // refuseConn closes a new connection beyond the limit. Without TLS, it tells the peer why.
 func (s *Server) refuseConn(l *listener, nc net.Conn) {
-	if l.secure {
+	if l.hasTLS {
 		_ = nc.Close()
 		return
 	}

@@ -16,9 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// TestSystemdSockets: sockets that systemd hands over replace the configured addresses, and are
+// TestSystemdSocketsReplaceAddresses: sockets that systemd hands over replace the configured addresses, and are
 // served like sockets that the broker opens.
-func TestSystemdSockets(t *testing.T) {
+func TestSystemdSocketsReplaceAddresses(t *testing.T) {
 	tcp := func(addr string) net.Listener {
 		t.Helper()
 		var lc net.ListenConfig
@@ -49,8 +49,8 @@ func TestSystemdSockets(t *testing.T) {
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.TokenFile = "t" }, ""},
 		{map[string][]net.Listener{"plain-submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.TLSClientCA = "c" }, "other hosts"},
 	} {
-		s := &Server{opt: options(c.set), log: zerolog.Nop()}
-		err := s.bind(c.given)
+		s := &Server{options: testOptions(c.set), log: zerolog.Nop()}
+		err := s.bindAddresses(c.given)
 		s.closeListeners()
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%v: %v, want %q", c.given, err, c.says)
@@ -63,8 +63,8 @@ func TestConfiguredAddressesAreBound(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
 	log := &throwaway.Log{}
-	s, err := Start(options(func(o *settings.Options) {
-		secure(t, o)
+	s, err := Start(testOptions(func(o *settings.Options) {
+		setCertificate(t, o)
 		o.SubmitAddr = "unix:" + filepath.Join(dir, "s") + ",tcp://127.0.0.1:0,tls://127.0.0.1:0"
 		o.SubmitSocket, o.WorkerSocket = path, filepath.Join(dir, "none", "at", "all")
 		o.WorkerAddr, o.Insecure = "0.0.0.0:0", true
@@ -83,7 +83,7 @@ func TestConfiguredAddressesAreBound(t *testing.T) {
 			p = dialTLS(t, a)
 		}
 		p.send(`{"action":"ping"}`)
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 	}
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want a socket for its user alone", fi, err)
@@ -98,9 +98,9 @@ func TestConfiguredAddressesAreBound(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: the system closes a connection whose peer is gone after a while, whichever
+// TestGonePeerIsClosed: the system closes a connection whose peer is gone after a while, whichever
 // listener has accepted it.
-func TestKeepAlive(t *testing.T) {
+func TestGonePeerIsClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

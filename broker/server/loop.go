@@ -83,7 +83,7 @@ func (lp *loop) run() {
 	lp.poller.Call(func() {
 		for _, c := range lp.conns {
 			if c != nil {
-				lp.close(c)
+				lp.closeConn(c)
 			}
 		}
 		lp.poller.Close()
@@ -104,7 +104,7 @@ func (lp *loop) onReady(fd int, ev poll.Events) {
 	if ev&poll.Writable != 0 && c.hubConn.UnreadBytes() > 0 {
 		lp.send(c)
 	}
-	if ev&(poll.Readable|poll.Ended) != 0 || c.readState == waitTurn {
+	if ev&(poll.Readable|poll.Ended) != 0 || c.readState == readAtNextTurn {
 		lp.read(c, fd, ev&poll.Ended != 0)
 	}
 }
@@ -120,9 +120,9 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		}
 	}
 	switch {
-	case c.state == closed || c.readState == offloaded || c.readState == paused: // read later
+	case c.state == stateClosed || c.readState == readAfterOffload || c.readState == readPaused: // read later
 		return
-	case c.readState == waitTurn:
+	case c.readState == readAtNextTurn:
 		if !c.hasInput {
 			lp.queueInput(c, 0)
 		}
@@ -147,11 +147,11 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		c.source.requestTurn()
 		return
 	case errno != 0:
-		lp.close(c)
+		lp.closeConn(c)
 		return
 	case n == 0:
 		lp.flush() // the peer may still read the replies to its last frames
-		lp.close(c)
+		lp.closeConn(c)
 		return
 	}
 	if n == len(into)+len(room) || eof {
@@ -232,23 +232,23 @@ func (lp *loop) endRound() {
 // flush carries out everything that was read, and writes the output of all connections of the
 // loop.
 func (lp *loop) flush() {
-	lp.decode()
+	lp.decodeReads()
 	lp.steppedBytes = 0
 	lp.lastCutTurns, lp.cutTurns, lp.batch.turnEnd = lp.cutTurns, 0, math.MaxInt64
 	lp.write()
 }
 
-// decode turns everything that was read into commands.
-func (lp *loop) decode() {
+// decodeReads turns everything that was read into commands.
+func (lp *loop) decodeReads() {
 	reads := lp.reads
 	lp.steppedBytes += lp.readBytes + lp.directBytes
 	lp.reads, lp.readBytes, lp.directBytes = reads[:0], 0, 0
 	for i := range reads {
 		r := &reads[i]
 		r.c.hasInput = false
-		if r.c.state < closed {
+		if r.c.state < stateClosed {
 			lp.beginTurn(r.c, 0)
-			r.c.received(lp.readBuf[r.from:r.to])
+			r.c.handleInput(lp.readBuf[r.from:r.to])
 		}
 		r.c = nil
 	}
@@ -285,7 +285,7 @@ func (lp *loop) beginTurn(c *conn, minBusy int) {
 
 // step decodes everything that was read and lets the hub carry it out.
 func (lp *loop) step() {
-	lp.decode()
+	lp.decodeReads()
 	lp.runBatch()
 }
 
@@ -306,12 +306,12 @@ func (lp *loop) write() {
 	for i := range lp.outputs {
 		o := &lp.outputs[i]
 		switch c := o.Conn.OwnerData.(*conn); {
-		case c.state == closed:
+		case c.state == stateClosed:
 		case o.Abort:
-			lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Int64("max_unread", lp.srv.opt.MaxUnread).Msg("closed a connection that does not read")
-			lp.close(c)
+			lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.options.MaxOutbound).Int64("max_unread", lp.srv.options.MaxUnread).Msg("closed a connection that does not read")
+			lp.closeConn(c)
 		default:
-			if lp.send(c); o.Close && c.state < closing {
+			if lp.send(c); o.Close && c.state < stateClosing {
 				c.linger()
 			}
 		}
@@ -339,7 +339,7 @@ func (lp *loop) send(c *conn) {
 		n, err := c.source.send(parts)
 		clear(parts)
 		if err != nil {
-			lp.close(c)
+			lp.closeConn(c)
 			return
 		}
 		if n < 0 {
@@ -356,12 +356,12 @@ func (lp *loop) send(c *conn) {
 		parts, held = c.hubConn.NextParts(lp.parts[:0], budget)
 	}
 	switch congested := held > 0 && c.hubConn.Congested(); {
-	case c.readState == paused && !congested:
+	case c.readState == readPaused && !congested:
 		c.resume()
-	case c.readState == ready && congested && c.state < draining:
-		c.readState = paused
+	case c.readState == readReady && congested && c.state < stateDraining:
+		c.readState = readPaused
 	}
-	if held == 0 && c.state == closing {
+	if held == 0 && c.state == stateClosing {
 		c.source.finish()
 	} else if held > 0 && budget == 0 {
 		c.source.requestTurn()

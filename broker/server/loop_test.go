@@ -13,18 +13,18 @@ import (
 	"gloom/wire"
 )
 
-// TestReadDuringWrite: a loop handles the bytes that it reads while another goroutine is
+// TestInputDuringWriteIsHandled: a loop handles the bytes that it reads while another goroutine is
 // about to write the loop's output, although that output does not wake the loop.
-func TestReadDuringWrite(t *testing.T) {
+func TestInputDuringWriteIsHandled(t *testing.T) {
 	t.Parallel()
-	s, err := Start(options(nil), zerolog.Nop())
+	s, err := Start(testOptions(nil), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"ping"}`)
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 	var peer broker.Peer
 	var lp *loop
 	s.Hub().EachConn(func(c *hub.Conn) { peer, lp = c.Peer, c.OwnerData.(*conn).loop })
@@ -46,24 +46,24 @@ func TestReadDuringWrite(t *testing.T) {
 		return read
 	})
 	close(on)
-	p.want("id", "y")
-	p.want("ok", true)
+	p.wantFrame("id", "y")
+	p.wantFrame("ok", true)
 	<-done
 }
 
-// TestFullSocket: a worker whose socket has accepted no byte of its output gets no further
+// TestWorkerWithFullSocketGetsNoJob: a worker whose socket has accepted no byte of its output gets no further
 // job, because it may be lost.
-func TestFullSocket(t *testing.T) {
+func TestWorkerWithFullSocketGetsNoJob(t *testing.T) {
 	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
-	w, _ := pair(t, s, wire.WorkerPort)
+	w, _ := connPair(t, s, wire.WorkerPort)
 	lp, fd := w.loop, w.source.(*socket).fd
 	lp.beginTurn(w, 0)
-	w.received(frame(`{"action":"join","type":"t","prefetch":9}`))
+	w.handleInput(frame(`{"action":"join","type":"t","prefetch":9}`))
 	submitter := dial(t, s.SubmitAddr())
 	body := strings.Repeat("x", 1500)
 	submit := func(id string) {
 		submitter.send(`{"action":"submit","id":%q,"type":"t","body":"%s"}`, id, body)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 		lp.write()
 	}
 	lp.write()
@@ -85,7 +85,7 @@ func TestFullSocket(t *testing.T) {
 // because the broker would have to keep it.
 func TestReadsFitTurns(t *testing.T) {
 	s := startServer(t, nil)
-	c, fd := pair(t, s, wire.SubmitPort)
+	c, fd := connPair(t, s, wire.SubmitPort)
 	lp, own := c.loop, c.source.(*socket).fd
 	poller, err := poll.Open() // nobody waits for its events: the test calls the loop
 	if err != nil {

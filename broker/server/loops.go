@@ -23,11 +23,11 @@ type loops struct {
 	done  sync.WaitGroup
 
 	mu sync.Mutex // guards the following fields
-	// callbacks are called when all loops have read what has arrived; lagging counts the loops that
+	// callbacks are called when all loops have read what has arrived; laggingLoops counts the loops that
 	// have not. nextCallbacks were added after that count had begun, and are called when all loops
 	// have read once more.
 	callbacks, nextCallbacks []func()
-	lagging                  int
+	laggingLoops             int
 }
 
 // readAll calls fn, on a goroutine of its own, once all loops have carried out what has
@@ -36,14 +36,14 @@ type loops struct {
 func (l *loops) readAll(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.nextCallbacks = append(l.nextCallbacks, fn); l.lagging == 0 {
+	if l.nextCallbacks = append(l.nextCallbacks, fn); l.laggingLoops == 0 {
 		l.sendMarks()
 	}
 }
 
 // sendMarks sends a mark to each loop. The caller holds mu.
 func (l *loops) sendMarks() {
-	l.callbacks, l.nextCallbacks, l.lagging = l.nextCallbacks, nil, len(l.loops)
+	l.callbacks, l.nextCallbacks, l.laggingLoops = l.nextCallbacks, nil, len(l.loops)
 	for _, lp := range l.loops {
 		lp.poller.SendMark()
 	}
@@ -53,7 +53,7 @@ func (l *loops) sendMarks() {
 func (l *loops) markReached() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lagging--; l.lagging > 0 {
+	if l.laggingLoops--; l.laggingLoops > 0 {
 		return
 	}
 	for _, fn := range l.callbacks {
@@ -66,7 +66,7 @@ func (l *loops) markReached() {
 
 func (s *Server) newLoops() error {
 	l := &s.loops
-	for range s.opt.EventLoops(runtime.GOMAXPROCS(0)) {
+	for range s.options.EventLoops(runtime.GOMAXPROCS(0)) {
 		poller, err := poll.Open()
 		if err != nil {
 			return err
@@ -101,9 +101,9 @@ func (l *loops) stop() {
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	c := &conn{srv: lp.srv, loop: lp, source: src, port: port, remote: remote, readLimit: minReadLimit}
-	c.input = input{pool: lp.pool, maxPayload: lp.srv.opt.MaxFrame, maxOwnAlloc: minOffload}
+	c.input = input{pool: lp.pool, maxPayload: lp.srv.options.MaxFrame, maxOwnAlloc: minOffload}
 	if c.unauthenticated() {
-		c.input.maxPayload = min(c.input.maxPayload, helloFrame)
+		c.input.maxPayload = min(c.input.maxPayload, maxHelloFrame)
 	}
 	return c
 }

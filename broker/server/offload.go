@@ -17,14 +17,14 @@ const minOffload = 512 << 10
 // meanwhile. bytes is the memory that work holds. work must not touch anything that belongs to the
 // loop.
 func (c *conn) offload(bytes int, work, done func()) {
-	c.readState, c.input.offloadedBytes = offloaded, bytes
+	c.readState, c.input.offloadedBytes = readAfterOffload, bytes
 	back := func() {
 		defer c.recoverPanic()
 		c.heardAt = c.srv.hub.Now()
-		c.readState, c.input.offloadedBytes = waitTurn, 0
+		c.readState, c.input.offloadedBytes = readAtNextTurn, 0
 		done()
 		c.loop.beginTurn(c, 0)
-		c.received(nil)
+		c.handleInput(nil)
 		c.loop.flush()
 	}
 	go func() {
@@ -34,7 +34,7 @@ func (c *conn) offload(bytes int, work, done func()) {
 				back = func() { c.closeAfterPanic(e, stack) }
 			}
 			c.loop.poller.Call(func() {
-				if c.state < closed {
+				if c.state < stateClosed {
 					back()
 				}
 			})
@@ -50,11 +50,11 @@ func (c *conn) offload(bytes int, work, done func()) {
 func (c *conn) offloadDecode(payload []byte) {
 	b := c.srv.newBatch()
 	m := b.next(c.hubConn)
-	m.Stable, b.hasBigFrame = true, true
+	m.StableBody, b.hasBigFrame = true, true
 	var err *wire.Error
-	c.offload(len(payload), func() { err = decode(&b.dec, m, payload, c.hubConn) }, func() {
-		if c.state < draining {
-			c.command(b, m, payload, err)
+	c.offload(len(payload), func() { err = decode(&b.decoder, m, payload, c.hubConn) }, func() {
+		if c.state < stateDraining {
+			c.completeCommand(b, m, payload, err)
 			c.loop.sink.Step(b.commands[:b.count], nil)
 		}
 	})

@@ -10,9 +10,9 @@ import (
 	"gloom/wire"
 )
 
-// TestManyBigJobs: one connection gets more big bodies at once than a write can have
+// TestManyBigJobsArriveWhole: one connection gets more big bodies at once than a write can have
 // pieces.
-func TestManyBigJobs(t *testing.T) {
+func TestManyBigJobsArriveWhole(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
@@ -20,35 +20,35 @@ func TestManyBigJobs(t *testing.T) {
 	body := strings.Repeat("x", minBigFrame)
 	for i := range n {
 		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":"%s"}`, i, body)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 	}
 	worker.send(`{"action":"join","type":"t","prefetch":%d}`, n)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	for i := range n {
-		worker.want("id", fmt.Sprint("j", i))
+		worker.wantFrame("id", fmt.Sprint("j", i))
 	}
 }
 
-// TestLateReader: once a submitter has read everything, it is not listed as one that does not
+// TestLateReaderIsNotListed: once a submitter has read everything, it is not listed as one that does not
 // read, and no backlog of it is reported.
-func TestLateReader(t *testing.T) {
+func TestLateReaderIsNotListed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
 	submitter, worker := dial(t, s.SubmitAddr()).shrinkBuffers(), dial(t, s.WorkerAddr())
 	const n = 3
 	for i := range n {
 		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":1}`, i)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 	}
 	worker.send(`{"action":"join","type":"t"}`)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	body := strings.Repeat("x", 12<<20) // more than the buffers of a socket hold
 	for i := range n {
-		worker.want("id", fmt.Sprint("j", i))
+		worker.wantFrame("id", fmt.Sprint("j", i))
 		worker.send(`{"action":"respond","body":"%s"}`, body)
-		worker.want("ok", true)
+		worker.wantFrame("ok", true)
 		eventually(t, "output is held back", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
-		submitter.want("id", fmt.Sprint("j", i))
+		submitter.wantFrame("id", fmt.Sprint("j", i))
 	}
 	eventually(t, "the backlog is gone", func() bool { _, sum, _ := s.Hub().Backlog(); return sum == 0 })
 	if n := s.Hub().Stats().Overflows; n != 0 {
@@ -56,25 +56,25 @@ func TestLateReader(t *testing.T) {
 	}
 }
 
-// TestFramesWhilePaused: frames that a peer sends while it has too much to read are carried out once
+// TestFramesDuringPauseAreCarriedOut: frames that a peer sends while it has too much to read are carried out once
 // it has read enough, even if they were on their way when the pause began.
-func TestFramesWhilePaused(t *testing.T) {
+func TestFramesDuringPauseAreCarriedOut(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {
 		s := startServer(t, func(o *settings.Options) {
 			o.MaxOutbound = 1 << 20
 			if name == "TLS" {
-				secure(t, o)
+				setCertificate(t, o)
 			}
 		})
 		submitter, worker := dialTransport(t, s, name), dialInProcess(t, s, wire.WorkerPort)
 		submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 		worker.send(`{"action":"join","type":"t"}`)
-		worker.want("ok", true)
-		worker.want("id", "j")
+		worker.wantFrame("ok", true)
+		worker.wantFrame("id", "j")
 		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than the buffers of a socket hold
-		worker.want("ok", true)
+		worker.wantFrame("ok", true)
 		var own *conn
 		s.Hub().EachConn(func(c *hub.Conn) {
 			if c.Port == wire.SubmitPort {
@@ -82,11 +82,11 @@ func TestFramesWhilePaused(t *testing.T) {
 			}
 		})
 		eventually(t, "the pause has begun", func() (begun bool) {
-			own.loop.poller.Call(func() { begun = own.readState == paused })
+			own.loop.poller.Call(func() { begun = own.readState == readPaused })
 			return begun
 		})
 		submitter.send(`{"action":"ping"}`)
-		submitter.want("id", "j")
-		submitter.want("ok", true)
+		submitter.wantFrame("id", "j")
+		submitter.wantFrame("ok", true)
 	}
 }

@@ -31,7 +31,7 @@ import (
 
 // Server is a running broker.
 type Server struct {
-	opt         settings.Options
+	options     settings.Options
 	log         zerolog.Logger
 	hub         *hub.Hub
 	limits      *settings.Limits
@@ -50,24 +50,24 @@ type Server struct {
 	inProcessConns atomic.Int64  // how many connections of Dial are open
 	offloadSlots   chan struct{} // one value per offloaded frame; the capacity leaves the loops one processor
 
-	conns        atomic.Int64
-	largeDropped chan struct{} // gets a value when a large unfinished frame was dropped
-	bytesIn      atomic.Uint64
-	bytesOut     atomic.Uint64
-	accepted     atomic.Uint64
-	refusedConns atomic.Uint64
-	acceptErrors atomic.Uint64
-	unauthorized atomic.Uint64
-	maxLags      [2]atomic.Int64 // the longest lag of a loop since each caller last called Lag, ns
-	draining     atomic.Bool
+	conns         atomic.Int64
+	largeDropped  chan struct{} // gets a value when a large unfinished frame was dropped
+	bytesIn       atomic.Uint64
+	bytesOut      atomic.Uint64
+	acceptedConns atomic.Uint64
+	refusedConns  atomic.Uint64
+	acceptErrors  atomic.Uint64
+	unauthorized  atomic.Uint64
+	maxLags       [2]atomic.Int64 // the longest lag of a loop since each caller last called Lag, ns
+	draining      atomic.Bool
 
 	ctx            context.Context // done when the server closes
 	cancel         context.CancelFunc
 	drainRequested chan struct{}
-	once           sync.Once
-	accepting      sync.WaitGroup
-	serving        sync.Mutex // keeps streams from being started during Close
-	wg             sync.WaitGroup
+	closeOnce      sync.Once
+	acceptLoops    sync.WaitGroup
+	streamsMu      sync.Mutex // keeps streams from being started during Close
+	goroutines     sync.WaitGroup
 	closeErr       error
 }
 
@@ -77,7 +77,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), drainRequested: make(chan struct{}, 1), largeDropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
+	s := &Server{options: opt, log: log, httpEnds: make(chan struct{}), drainRequested: make(chan struct{}, 1), largeDropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.AllowTypes = opt.TokenFile, scopeNames, true
@@ -86,11 +86,11 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if s.certs, err = s.opt.LoadCertificates(log); err != nil {
+	if s.certs, err = s.options.LoadCertificates(log); err != nil {
 		return nil, err
 	}
 	// Connections of operators must not use up the files that peers need.
-	if s.maxConns, s.opt.MaxHTTPConns, err = guard.ConnLimit("--max-conns", opt.MaxConns, opt.MaxHTTPConns, log); err != nil {
+	if s.maxConns, s.options.MaxHTTPConns, err = guard.DivideFileLimit("--max-conns", opt.MaxConns, opt.MaxHTTPConns, log); err != nil {
 		return nil, err
 	}
 	cfg := opt.Hub()
@@ -105,8 +105,8 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		_ = s.Close()
 		return nil, err
 	}
-	s.wg.Go(func() { memory.ReturnUnused(s.Done(), s.largeDropped, s.trim) })
-	s.wg.Go(s.monitorLoops)
+	s.goroutines.Go(func() { memory.ReturnUnused(s.Done(), s.largeDropped, s.trim) })
+	s.goroutines.Go(s.monitorLoops)
 	return s, nil
 }
 
@@ -120,19 +120,19 @@ func (s *Server) startServing() (err error) {
 	}
 	s.hub.SetReadAll(s.loops.readAll)
 	for _, l := range s.listeners {
-		s.accepting.Go(func() { s.accept(l) })
+		s.acceptLoops.Go(func() { s.accept(l) })
 	}
 	return s.joinFleet()
 }
 
 // joinFleet joins the fleet that the options name, if any.
 func (s *Server) joinFleet() (err error) {
-	f := s.opt.Fleet
+	f := s.options.Fleet
 	if f.Servers == "" {
 		return nil
 	}
-	if s.opt.MaxUnread > 0 {
-		f.Held = max(s.opt.MaxUnread, 2*int64(s.opt.MaxFrame))
+	if s.options.MaxUnread > 0 {
+		f.MaxHeld = max(s.options.MaxUnread, 2*int64(s.options.MaxFrame))
 	}
 	if f.Name == "" {
 		host, err := os.Hostname()
@@ -158,7 +158,7 @@ func (s *Server) Hub() *hub.Hub { return s.hub }
 func (s *Server) Limits() *settings.Limits { return s.limits }
 
 // Options returns the options in force.
-func (s *Server) Options() settings.Options { return s.opt }
+func (s *Server) Options() settings.Options { return s.options }
 
 // MaxConns returns the number of connections that may be open.
 func (s *Server) MaxConns() int { return s.maxConns }
@@ -202,7 +202,7 @@ func (s *Server) CertificateWarning(now time.Time) (text string, invalid bool) {
 }
 
 // AskDrain begins a drain and asks the program that runs the broker to shut it down (see
-// Asked).
+// DrainAsked).
 func (s *Server) AskDrain() {
 	notify(s.drainRequested)
 	s.Drain()
@@ -243,7 +243,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			if !timeUp {
 				s.log.Warn().Msgf("the drain timeout has passed; given up: %s", left)
 			}
-			s.endJobs()
+			s.endLeftovers()
 			timeUp = true
 		case <-s.Done():
 			return s.Close()
@@ -270,9 +270,9 @@ func (s *Server) Leftovers() (l wording.Leftovers) {
 	return l
 }
 
-// endJobs ends the jobs that are left. It does so in slices, so that other commands get their
+// endLeftovers ends the jobs that are left. It does so in slices, so that other commands get their
 // turn.
-func (s *Server) endJobs() {
+func (s *Server) endLeftovers() {
 	for more := true; more; {
 		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
 			fx, more = c.EndLeftovers(now)
@@ -292,11 +292,11 @@ func (s *Server) closeConns() {
 
 // Close stops the broker at once.
 func (s *Server) Close() error {
-	s.once.Do(func() {
+	s.closeOnce.Do(func() {
 		s.draining.Store(true)
-		s.serving.Lock()
+		s.streamsMu.Lock()
 		s.cancel()
-		s.serving.Unlock()
+		s.streamsMu.Unlock()
 		s.closeListeners()
 		if s.httpSrv != nil {
 			s.closeErr = s.httpSrv.Close()
@@ -304,13 +304,13 @@ func (s *Server) Close() error {
 			s.closeErr = s.httpLn.Close()
 		}
 		// No goroutine may give an accepted connection to a stopped loop.
-		s.accepting.Wait()
+		s.acceptLoops.Wait()
 		s.loops.stop()
 		s.hub.Close()
 		if s.fleet != nil {
 			s.fleet.Close()
 		}
-		s.wg.Wait()
+		s.goroutines.Wait()
 	})
 	return s.closeErr
 }
@@ -324,7 +324,7 @@ func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.hub.Memory().Total()
 	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect {
-		if limit := s.opt.MaxMemory; limit > 0 {
+		if limit := s.options.MaxMemory; limit > 0 {
 			held := c.Memory()
 			c.LimitHistory(limit*3/4 - beside - (held.Total() - held.History))
 		}
@@ -345,11 +345,11 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	s.httpSrv = &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ConnState: guard.NewConnLimiter(s.opt.MaxHTTPConns, httpBuffer, s.log).OnState,
+		ConnState: guard.NewConnLimiter(s.options.MaxHTTPConns, httpBuffer, s.log).OnState,
 		ErrorLog:  guard.ErrorLog(s.log),
 	}
 	s.httpSrv.RegisterOnShutdown(sync.OnceFunc(func() { close(s.httpEnds) }))
-	s.wg.Go(func() {
+	s.goroutines.Go(func() {
 		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error().Err(err).Msg("the HTTP server has stopped")
 		}
@@ -362,7 +362,7 @@ func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
 // Counts holds counts of the server: events since the start, and what is open now.
 type Counts struct {
-	Conns, Inbound                       int64
+	Conns, InboundBytes                  int64
 	BytesIn, BytesOut                    uint64
 	Accepted, RefusedConns, AcceptErrors uint64
 	Unauthorized                         uint64
@@ -371,19 +371,19 @@ type Counts struct {
 // Counts returns the counts of the server.
 func (s *Server) Counts() Counts {
 	return Counts{
-		Conns: s.conns.Load(), Inbound: s.hub.Memory().Input,
+		Conns: s.conns.Load(), InboundBytes: s.hub.Memory().Input,
 		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
-		Accepted: s.accepted.Load(), RefusedConns: s.refusedConns.Load(),
+		Accepted: s.acceptedConns.Load(), RefusedConns: s.refusedConns.Load(),
 		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),
 	}
 }
 
 // The callers of Lag, each of which has a maximum of its own.
 const (
-	ForMetrics = iota
-	ForFindings
+	LagForMetrics = iota
+	LagForFindings
 )
 
 // Lag returns the longest time that a loop has taken to reach a task since the last call for
-// the same caller (ForMetrics or ForFindings).
+// the same caller (LagForMetrics or LagForFindings).
 func (s *Server) Lag(caller int) time.Duration { return time.Duration(s.maxLags[caller].Swap(0)) }

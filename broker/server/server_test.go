@@ -15,8 +15,8 @@ import (
 	"gloom/wire"
 )
 
-// TestFailedStartReleases: if the last step of Start fails, no address stays bound.
-func TestFailedStartReleases(t *testing.T) {
+// TestFailedStartReleasesAddresses: if the last step of Start fails, no address stays bound.
+func TestFailedStartReleasesAddresses(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestFailedStartReleases(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(options(func(o *settings.Options) {
+	_, err := Start(testOptions(func(o *settings.Options) {
 		o.Loops = 256 // two descriptors each
 		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = addrs[0], addrs[1], addrs[2]
 	}), zerolog.Nop())
@@ -58,14 +58,14 @@ func TestFailedStartReleases(t *testing.T) {
 // lateListener accepts one connection while it is being closed.
 type lateListener struct {
 	net.Listener
-	closed chan struct{}
-	late   net.Conn
+	closed   chan struct{}
+	lateConn net.Conn
 }
 
 func (l *lateListener) Accept() (net.Conn, error) {
 	<-l.closed
-	if c := l.late; c != nil {
-		l.late = nil
+	if c := l.lateConn; c != nil {
+		l.lateConn = nil
 		time.Sleep(200 * time.Millisecond) // during this time the broker closes everything else
 		return c, nil
 	}
@@ -81,9 +81,9 @@ func (l *lateListener) Close() error {
 	return l.Listener.Close()
 }
 
-// TestCloseWhileAccepting: a connection that is accepted at the last moment does not delay
+// TestLateConnectionDoesNotDelayClose: a connection that is accepted at the last moment does not delay
 // Close.
-func TestCloseWhileAccepting(t *testing.T) {
+func TestLateConnectionDoesNotDelayClose(t *testing.T) {
 	s := startServer(t, nil)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -96,11 +96,11 @@ func TestCloseWhileAccepting(t *testing.T) {
 	}
 	l := &listener{&lateListener{inner, make(chan struct{}), c}, wire.SubmitPort, false}
 	s.listeners = append(s.listeners, l)
-	s.accepting.Go(func() { s.accept(l) })
+	s.acceptLoops.Go(func() { s.accept(l) })
 	closed := make(chan struct{})
 	go func() {
 		_ = s.Close()
-		s.accepting.Wait()
+		s.acceptLoops.Wait()
 		close(closed)
 	}()
 	select {
@@ -120,12 +120,12 @@ func TestDrainWaitsForReaders(t *testing.T) {
 	s := startServer(t, nil)
 	submitter, worker := dial(t, s.SubmitAddr()).shrinkBuffers(), dial(t, s.WorkerAddr())
 	submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
-	submitter.want("ok", true)
+	submitter.wantFrame("ok", true)
 	worker.send(`{"action":"join","type":"t"}`)
-	worker.want("ok", true)
-	worker.want("id", "j")
+	worker.wantFrame("ok", true)
+	worker.wantFrame("id", "j")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 14<<20))
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	done := make(chan struct{})
@@ -138,23 +138,23 @@ func TestDrainWaitsForReaders(t *testing.T) {
 		t.Error("the drain was over before the answer was read")
 	case <-time.After(lingerTimeout + time.Second):
 	}
-	submitter.want("id", "j")
+	submitter.wantFrame("id", "j")
 	_, _ = submitter.Close(), worker.Close()
 	select {
 	case <-done:
 	case <-time.After(patience / 2):
 		t.Error("the drain continues although everything is read")
 	}
-	if n := s.Hub().Stats().Undelivered; n != 0 {
+	if n := s.Hub().Stats().UndeliveredAnswers; n != 0 {
 		t.Errorf("%d answers were undelivered", n)
 	}
 }
 
-// TestHTTPLog: the messages of the HTTP server about its clients appear in the log.
-func TestHTTPLog(t *testing.T) {
+// TestHTTPErrorsAreLogged: the messages of the HTTP server about its clients appear in the log.
+func TestHTTPErrorsAreLogged(t *testing.T) {
 	log := &throwaway.Log{}
-	s, err := Start(options(func(o *settings.Options) {
-		secure(t, o)
+	s, err := Start(testOptions(func(o *settings.Options) {
+		setCertificate(t, o)
 		o.HTTPAddr = "127.0.0.1:0"
 	}), zerolog.New(log))
 	if err != nil {

@@ -12,7 +12,7 @@ type socket struct {
 	fd   int
 }
 
-func (s *socket) requestTurn() { s.loop.poller.Again(s.fd) }
+func (s *socket) requestTurn() { s.loop.poller.ReportAgain(s.fd) }
 
 // maxParts is how many pieces the system accepts in one write (IOV_MAX).
 const maxParts = 1024

@@ -21,7 +21,7 @@ func TestBacklogArrivesInOrder(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
-	c, fd := pair(t, s, wire.SubmitPort)
+	c, fd := connPair(t, s, wire.SubmitPort)
 	if err := unix.SetsockoptInt(c.source.(*socket).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
 		t.Fatal(err)
 	}
@@ -80,9 +80,9 @@ func TestBacklogArrivesInOrder(t *testing.T) {
 	}
 }
 
-// pair returns a connection on a loop that is not running, and the descriptor of the peer's
+// connPair returns a connection on a loop that is not running, and the descriptor of the peer's
 // end.
-func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
+func connPair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	return c, fds[1]
 }
 
-// TestReceiveAfterEOF: Receive returns 0 only at the end of the stream, not on an error.
-func TestReceiveAfterEOF(t *testing.T) {
+// TestReceiveReturnsZeroOnlyAtEOF: Receive returns 0 only at the end of the stream, not on an error.
+func TestReceiveReturnsZeroOnlyAtEOF(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,9 @@ type stream struct {
 	conn          *conn
 	turnRequested chan struct{} // gets a value to ask for another turn of the connection
 	toWrite       chan [][]byte // the pieces to be written; nil says that no more follow
-	// writing reports that parts have been sent to toWrite and are not completely written.
-	writing bool
-	parts   [][]byte
+	// isWriting reports that parts have been sent to toWrite and are not completely written.
+	isWriting bool
+	parts     [][]byte
 }
 
 // halfCloser is a connection whose two directions can be closed separately.
@@ -59,7 +59,7 @@ func (s *Server) serveStream(d halfCloser, raw net.Conn, port wire.Port) {
 func (s *stream) read() {
 	c, buf := s.conn, make([]byte, minStreamBuffer)
 	n, err := s.Read(buf)
-	state, reading := open, ready
+	state, reading := stateOpen, readReady
 	visit := func() {
 		s.takeTurn(buf[:n], err)
 		state, reading = c.state, c.readState
@@ -69,8 +69,8 @@ func (s *stream) read() {
 			buf = make([]byte, 2*n)
 		}
 	}
-	for c.loop.poller.Call(visit); state < closed; c.loop.poller.Call(visit) {
-		if n = 0; reading == ready {
+	for c.loop.poller.Call(visit); state < stateClosed; c.loop.poller.Call(visit) {
+		if n = 0; reading == readReady {
 			n, err = s.Read(buf)
 			continue
 		}
@@ -82,18 +82,18 @@ func (s *stream) read() {
 // read's error, if any.
 func (s *stream) takeTurn(data []byte, err error) {
 	c := s.conn
-	if c.state == closed {
+	if c.state == stateClosed {
 		return
 	}
-	if c.readState != offloaded {
+	if c.readState != readAfterOffload {
 		if len(data) > 0 && c.heartbeat > 0 {
 			c.heardAt = c.srv.hub.Now()
 		}
 		c.loop.beginTurn(c, streamBusyConns)
-		c.received(data)
+		c.handleInput(data)
 	}
 	if c.loop.flush(); err != nil {
-		c.loop.close(c)
+		c.loop.closeConn(c)
 	}
 }
 
@@ -117,11 +117,11 @@ func (s *stream) write() {
 
 // writeDone records that n bytes of output have been written, and sends more.
 func (s *stream) writeDone(n int, err error) {
-	s.writing = false
+	s.isWriting = false
 	switch c := s.conn; {
-	case c.state == closed:
+	case c.state == stateClosed:
 	case err != nil:
-		c.loop.close(c)
+		c.loop.closeConn(c)
 	default:
 		c.srv.bytesOut.Add(uint64(n))
 		c.hubConn.MarkWritten(n)
@@ -132,8 +132,8 @@ func (s *stream) writeDone(n int, err error) {
 func (s *stream) requestTurn() { notify(s.turnRequested) }
 
 func (s *stream) send(parts [][]byte) (int, error) {
-	if !s.writing {
-		s.writing = true
+	if !s.isWriting {
+		s.isWriting = true
 		s.parts = append(s.parts[:0], parts...)
 		s.toWrite <- s.parts // does not block: toWrite is empty, since nothing is being written
 	}
@@ -155,15 +155,15 @@ func notify(c chan struct{}) {
 	}
 }
 
-// serve calls the given function on a goroutine of its own and closes c when the broker closes.
+// serveUntilClose calls the given function on a goroutine of its own and closes c when the broker closes.
 // It returns false if the broker has closed already.
-func (s *Server) serve(c net.Conn, serve func()) bool {
-	s.serving.Lock()
-	defer s.serving.Unlock()
+func (s *Server) serveUntilClose(c net.Conn, serve func()) bool {
+	s.streamsMu.Lock()
+	defer s.streamsMu.Unlock()
 	if s.ctx.Err() != nil {
 		return false
 	}
-	s.wg.Go(func() {
+	s.goroutines.Go(func() {
 		defer context.AfterFunc(s.ctx, func() { _ = c.Close() })()
 		serve()
 	})
@@ -206,7 +206,7 @@ func (p pipe) CloseWrite() error { return p.Close() }
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	local, remote := net.Pipe()
 	s.inProcessConns.Add(1)
-	if s.draining.Load() || !s.serve(local, func() {
+	if s.draining.Load() || !s.serveUntilClose(local, func() {
 		defer s.inProcessConns.Add(-1)
 		s.serveStream(pipe{local}, local, port)
 	}) {

@@ -9,35 +9,35 @@ import (
 	"gloom/broker/settings"
 )
 
-// unreadTLS starts a broker with TLS, a worker, and a submitter that submits n jobs and reads
+// startUnreadTLS starts a broker with TLS, a worker, and a submitter that submits n jobs and reads
 // nothing but their oks.
-func unreadTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
+func startUnreadTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
 	t.Helper()
 	s = startServer(t, func(o *settings.Options) {
-		secure(t, o)
+		setCertificate(t, o)
 		set(o)
 	})
 	submitter, worker = dialTLS(t, s.SubmitAddr()), dialTLS(t, s.WorkerAddr())
 	worker.send(`{"action":"join","type":"t"}`)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	for i := range n {
 		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":1}`, i)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 	}
 	return s, submitter, worker
 }
 
-// TestUnreadTLS: a TLS peer that does not read is closed, although the goroutine that writes to
+// TestUnreadTLSPeerIsClosed: a TLS peer that does not read is closed, although the goroutine that writes to
 // it is blocked.
-func TestUnreadTLS(t *testing.T) {
+func TestUnreadTLSPeerIsClosed(t *testing.T) {
 	t.Parallel()
 	const n = 3
-	s, _, worker := unreadTLS(t, n, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
+	s, _, worker := startUnreadTLS(t, n, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
 	body := strings.Repeat("x", 12<<20)
 	for i := range n {
-		worker.want("id", fmt.Sprint("j", i))
+		worker.wantFrame("id", fmt.Sprint("j", i))
 		worker.send(`{"action":"respond","body":"%s"}`, body)
-		worker.want("ok", true)
+		worker.wantFrame("ok", true)
 		if i == 0 {
 			eventually(t, "output waits", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
 		}
@@ -51,42 +51,42 @@ func TestUnreadTLS(t *testing.T) {
 	}
 }
 
-// TestClosedWorkerTLS: if a TLS connection is to be closed after its output, the peer has only a
+// TestClosingTLSPeerHasLimitedTime: if a TLS connection is to be closed after its output, the peer has only a
 // limited time to read that output.
-func TestClosedWorkerTLS(t *testing.T) {
+func TestClosingTLSPeerHasLimitedTime(t *testing.T) {
 	t.Parallel()
-	s, submitter, worker := unreadTLS(t, 1, func(*settings.Options) {})
-	worker.want("id", "j0")
+	s, submitter, worker := startUnreadTLS(t, 1, func(*settings.Options) {})
+	worker.wantFrame("id", "j0")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // the length of a frame that is too long
 	eventually(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
 }
 
-// TestTLSMemoryLimit: TLS connections may use a share of the memory. A connection beyond that share
+// TestTLSMemoryIsBounded: TLS connections may use a share of the memory. A connection beyond that share
 // is closed; the others stay open.
-func TestTLSMemoryLimit(t *testing.T) {
+func TestTLSMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 3
 	s := startServer(t, func(o *settings.Options) {
-		secure(t, o)
+		setCertificate(t, o)
 		o.MaxMemory = limit * tlsIdleBytes * 8
 	})
 	var peers []*peer
 	for range limit {
 		p := dialTLS(t, s.SubmitAddr())
 		p.send(`{"action":"ping"}`)
-		p.want("ok", true)
+		p.wantFrame("ok", true)
 		peers = append(peers, p)
 	}
 	if err := dialTLS(t, s.WorkerAddr()).Conn.(*tls.Conn).Handshake(); err == nil {
 		t.Errorf("connection %d got in", limit+1)
 	}
 	peers[0].send(`{"action":"ping"}`)
-	peers[0].want("ok", true)
+	peers[0].wantFrame("ok", true)
 	_ = peers[1].Close()
 	eventually(t, "there is room", func() bool { return s.Counts().Conns == limit-1 })
 	p := dialTLS(t, s.WorkerAddr())
 	p.send(`{"action":"ping"}`)
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 }

@@ -21,11 +21,11 @@ func TestWrongTokensAreCounted(t *testing.T) {
 	s := startServer(t, func(o *settings.Options) { o.TokenFile = file })
 	for i, first := range []string{
 		`{"action":"ping"}`, `{"action":"hello"}`, `{"action":"hello","token":"bad"}`, `no json`,
-		`{"action":"hello","token":"good","client":"` + strings.Repeat("x", helloFrame) + `"}`,
+		`{"action":"hello","token":"good","client":"` + strings.Repeat("x", maxHelloFrame) + `"}`,
 	} {
 		p := dial(t, s.SubmitAddr())
 		p.send("%s", first)
-		p.want("error", "unauthorized")
+		p.wantFrame("error", "unauthorized")
 		if _, err := p.next(); err == nil {
 			t.Errorf("%.80s: the connection is still open", first)
 		}
@@ -36,18 +36,18 @@ func TestWrongTokensAreCounted(t *testing.T) {
 	// A peer that has not shown a token may not send a long frame, which would take the memory
 	// that others need for theirs.
 	unknown := dial(t, s.SubmitAddr())
-	_, _ = unknown.Write(binary.BigEndian.AppendUint32(nil, helloFrame+1))
-	unknown.want("error", "unauthorized")
+	_, _ = unknown.Write(binary.BigEndian.AppendUint32(nil, maxHelloFrame+1))
+	unknown.wantFrame("error", "unauthorized")
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good"}`)
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 	p.send(`{"action":"submit","id":"a","type":"mail","body":1}`)
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 	p.send(`{"action":"submit","id":"b","type":"other","body":1}`)
-	p.want("error", "forbidden")
+	p.wantFrame("error", "forbidden")
 	w := dial(t, s.WorkerAddr())
 	w.send(`{"action":"hello","token":"good"}`)
-	w.want("ok", true)
+	w.wantFrame("ok", true)
 	w.send(`{"action":"join","type":"mail"}`)
-	w.want("error", "forbidden")
+	w.wantFrame("error", "forbidden")
 }

@@ -19,48 +19,48 @@ func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 	return func(o *settings.Options) { o.TokenFile = path }
 }
 
-// TestSeveralTypes: a worker that serves several types gets jobs of those that its token
+// TestWorkerGetsAllowedTypes: a worker that serves several types gets jobs of those that its token
 // allows, with headers if it asked for them.
-func TestSeveralTypes(t *testing.T) {
+func TestWorkerGetsAllowedTypes(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, withTokens(t, "any submit,work", "mails work mail-*,news"))
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	submitter.send(`{"action":"hello","token":"any"}`)
-	submitter.want("ok", true)
+	submitter.wantFrame("ok", true)
 	submit := func(id, typ, more string) {
 		t.Helper()
 		submitter.send(`{"action":"submit","id":%q,"type":%q,"body":1%s}`, id, typ, more)
-		submitter.want("ok", true)
+		submitter.wantFrame("ok", true)
 	}
 	submit("1", "thumb", "")
 	submit("2", "mail-a", `,"headers":{"k":"v"}`)
 	submit("3", "mail-b", `,"priority":9`)
 	submit("4", "news", "")
 	worker.send(`{"action":"hello","token":"mails"}`)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	worker.send(`{"action":"join","types":["thumb","other"]}`)
-	worker.want("error", "forbidden")
+	worker.wantFrame("error", "forbidden")
 	worker.send(`{"action":"join","types":["thumb","*"],"except":["news"],"headers":true}`)
-	worker.want("ok", true)
-	worker.want("id", "3")
+	worker.wantFrame("ok", true)
+	worker.wantFrame("id", "3")
 	worker.send(`{"action":"respond","body":1}`)
-	worker.want("ok", true)
-	if m := worker.want("id", "2"); m["headers"] == nil || m["type"] != "mail-a" {
+	worker.wantFrame("ok", true)
+	if m := worker.wantFrame("id", "2"); m["headers"] == nil || m["type"] != "mail-a" {
 		t.Errorf("the job came as %v", m)
 	}
 	worker.send(`{"action":"release","delay_ms":60000}`)
-	worker.want("ok", true)
-	submitter.want("id", "3")
+	worker.wantFrame("ok", true)
+	submitter.wantFrame("id", "3")
 	submitter.send(`{"action":"change","id":"2","delay_ms":0,"priority":3}`)
-	submitter.want("ok", true)
-	worker.want("id", "2")
+	submitter.wantFrame("ok", true)
+	worker.wantFrame("id", "2")
 	submitter.send(`{"action":"change","id":"2","priority":3}`)
-	submitter.want("error", "invalid_state")
+	submitter.wantFrame("error", "invalid_state")
 	worker.send(`{"action":"respond","body":1}`)
-	worker.want("ok", true)
-	submitter.want("id", "2")
+	worker.wantFrame("ok", true)
+	submitter.wantFrame("id", "2")
 	submitter.send(`{"action":"cancel","id":"1"}`) // no worker serves the type of job 1
-	submitter.want("ok", true)
+	submitter.wantFrame("ok", true)
 }
 
 // TestGroupRuleHoldsJobBack: a job waits while a rule of its group holds it back, and is handed out
@@ -77,53 +77,53 @@ func TestGroupRuleHoldsJobBack(t *testing.T) {
 		return fx
 	})
 	worker.send(`{"action":"join","type":"t","prefetch":2}`)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	submitter.send(`{"action":"submit","id":"a","type":"t","body":1,"groups":["held-1","free"]}`)
-	submitter.want("ok", true)
+	submitter.wantFrame("ok", true)
 	submitter.send(`{"action":"submit","id":"b","type":"t","body":1,"groups":["another"]}`)
-	submitter.want("error", "overloaded")
+	submitter.wantFrame("error", "overloaded")
 	submitter.send(`{"action":"submit","id":"c","type":"t","body":1,"groups":["free"]}`)
-	submitter.want("ok", true)
-	worker.want("id", "c")
+	submitter.wantFrame("ok", true)
+	worker.wantFrame("id", "c")
 	submitter.send(`{"action":"change","id":"a","groups":[]}`)
-	submitter.want("ok", true)
-	worker.want("id", "a")
+	submitter.wantFrame("ok", true)
+	worker.wantFrame("id", "a")
 }
 
-// TestRefusedJoin: a refused join with prefetch changes nothing, so the worker's answers still
+// TestRefusedJoinChangesNothing: a refused join with prefetch changes nothing, so the worker's answers still
 // need no id.
-func TestRefusedJoin(t *testing.T) {
+func TestRefusedJoinChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	worker.send(`{"action":"join","type":"t"}`)
-	worker.want("ok", true)
+	worker.wantFrame("ok", true)
 	_, _ = worker.Write(append(frame(`{"action":"join","type":"one too many","prefetch":5}`), frame(`{"action":"respond","body":1}`)...))
-	worker.want("error", "overloaded")
-	worker.want("error", "invalid_state")
+	worker.wantFrame("error", "overloaded")
+	worker.wantFrame("error", "invalid_state")
 	submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
-	submitter.want("ok", true)
-	worker.want("id", "j")
+	submitter.wantFrame("ok", true)
+	worker.wantFrame("id", "j")
 	worker.send(`{"action":"respond","body":2}`)
-	worker.want("ok", true)
-	submitter.want("id", "j")
+	worker.wantFrame("ok", true)
+	submitter.wantFrame("id", "j")
 }
 
-// TestHelloWithBadValue: a hello with a good token and a bad value is refused with a reason,
+// TestHelloWithBadValueIsRefused: a hello with a good token and a bad value is refused with a reason,
 // and another hello may be sent. With a wrong token it is refused like any hello with a wrong
 // token.
-func TestHelloWithBadValue(t *testing.T) {
+func TestHelloWithBadValueIsRefused(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, withTokens(t, "good submit"))
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good","heartbeat_ms":5}`)
-	p.want("error", "invalid_value")
+	p.wantFrame("error", "invalid_value")
 	p.send(`{"action":"hello","token":"good","heartbeat_ms":5000}`)
-	p.want("ok", true)
+	p.wantFrame("ok", true)
 	for _, hello := range []string{`{"action":"hello","token":"wrong","heartbeat_ms":5}`, `{"action":"hello","heartbeat_ms":5}`} {
 		p := dial(t, s.SubmitAddr())
 		p.send("%s", hello)
-		p.want("error", "unauthorized")
+		p.wantFrame("error", "unauthorized")
 		if m, err := p.next(); err == nil {
 			t.Errorf("%s: still open: %v", hello, m)
 		}

@@ -20,7 +20,7 @@ const patience = 45 * time.Second
 // startServer starts a broker on free ports; set changes its options first.
 func startServer(t *testing.T, set func(o *settings.Options)) *Server {
 	t.Helper()
-	s, err := Start(options(set), zerolog.New(zerolog.NewTestWriter(t)))
+	s, err := Start(testOptions(set), zerolog.New(zerolog.NewTestWriter(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +28,8 @@ func startServer(t *testing.T, set func(o *settings.Options)) *Server {
 	return s
 }
 
-// options returns the defaults, with free ports.
-func options(set func(o *settings.Options)) settings.Options {
+// testOptions returns the defaults, with free ports.
+func testOptions(set func(o *settings.Options)) settings.Options {
 	o := settings.Default()
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 	if set != nil {
@@ -94,8 +94,8 @@ func (p *peer) next() (map[string]any, error) {
 	return m, json.Unmarshal(payload, &m)
 }
 
-// want reads one frame, in which key must have this value.
-func (p *peer) want(key string, value any) map[string]any {
+// wantFrame reads one frame, in which key must have this value.
+func (p *peer) wantFrame(key string, value any) map[string]any {
 	p.t.Helper()
 	m, err := p.next()
 	if err != nil {

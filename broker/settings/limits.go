@@ -34,8 +34,8 @@ type Limits struct {
 	mu    sync.Mutex
 	file  FileLimits
 	rules map[string]broker.Rule // rules that operators have set, by pattern
-	// limited and fair are the types whose limits or fairness operators have set.
-	limited, fair map[string]bool
+	// limitedTypes and fairTypes are the types whose limits or fairness operators have set.
+	limitedTypes, fairTypes map[string]bool
 }
 
 // Errors of DropRule.
@@ -44,26 +44,26 @@ var (
 	ErrFileRule = errors.New("the rule is in the file of limits; remove it there and reload the file (SIGHUP)")
 )
 
-// GroupRule is the rule for a pattern. Persisted reports whether the rule comes from the file.
+// GroupRule is the rule for a pattern. IsFromFile reports whether the rule comes from the file.
 type GroupRule struct {
 	Pattern string // canonical
 	broker.Rule
-	Persisted bool
+	IsFromFile bool
 }
 
 // NewLimits returns empty limits. maxTypes bounds the types whose settings operators may set.
 func NewLimits(h *hub.Hub, maxTypes int) *Limits {
-	return &Limits{hub: h, maxTypes: maxTypes, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
+	return &Limits{hub: h, maxTypes: maxTypes, rules: map[string]broker.Rule{}, limitedTypes: map[string]bool{}, fairTypes: map[string]bool{}}
 }
 
 // Rule returns the rule in force for exactly this pattern.
 func (l *Limits) Rule(pattern string) (GroupRule, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rule(pattern)
+	return l.ruleLocked(pattern)
 }
 
-func (l *Limits) rule(pattern string) (GroupRule, bool) {
+func (l *Limits) ruleLocked(pattern string) (GroupRule, bool) {
 	if r, ok := l.rules[pattern]; ok {
 		return GroupRule{pattern, r, false}, true
 	}
@@ -79,7 +79,7 @@ func (l *Limits) Rules() []GroupRule {
 	maps.Copy(patterns, l.file.Groups)
 	out := make([]GroupRule, 0, len(patterns))
 	for _, p := range slices.Sorted(maps.Keys(patterns)) {
-		r, _ := l.rule(p)
+		r, _ := l.ruleLocked(p)
 		out = append(out, r)
 	}
 	return out
@@ -90,7 +90,7 @@ func (l *Limits) Rules() []GroupRule {
 func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, known := l.rule(pattern)
+	_, known := l.ruleLocked(pattern)
 	if err := l.setRule(pattern, r); err != nil {
 		return false, err
 	}
@@ -103,11 +103,11 @@ func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error
 func (l *Limits) DropRule(pattern string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old, known := l.rule(pattern)
+	old, known := l.ruleLocked(pattern)
 	switch {
 	case !known:
 		return ErrNoRule
-	case old.Persisted:
+	case old.IsFromFile:
 		return ErrFileRule
 	}
 	delete(l.rules, pattern)
@@ -123,12 +123,12 @@ func (l *Limits) setRule(pattern string, r broker.Rule) error {
 
 // SetTypeLimits sets the limits of a type until the process ends.
 func (l *Limits) SetTypeLimits(name string, limits broker.TypeLimits) error {
-	return l.setType(l.limited, broker.TypeSetting{Name: []byte(name), Limits: &limits})
+	return l.setType(l.limitedTypes, broker.TypeSetting{Name: []byte(name), Limits: &limits})
 }
 
 // SetFair sets whether the tenants of a type take turns, until the process ends.
 func (l *Limits) SetFair(name string, fair bool) error {
-	return l.setType(l.fair, broker.TypeSetting{Name: []byte(name), Fair: &fair})
+	return l.setType(l.fairTypes, broker.TypeSetting{Name: []byte(name), Fair: &fair})
 }
 
 func (l *Limits) setType(set map[string]bool, t broker.TypeSetting) error {
@@ -171,10 +171,10 @@ func (l *Limits) Load(f FileLimits) error {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		before, after := old.Types[name], f.Types[name]
 		t := broker.TypeSetting{Name: []byte(name)}
-		if before.Limits != after.Limits && !l.limited[name] {
+		if before.Limits != after.Limits && !l.limitedTypes[name] {
 			t.Limits = &after.Limits
 		}
-		if before.Fair != after.Fair && !l.fair[name] {
+		if before.Fair != after.Fair && !l.fairTypes[name] {
 			t.Fair = &after.Fair
 		}
 		if t.Limits != nil || t.Fair != nil {

@@ -174,7 +174,7 @@ func (o *Options) Validate() error {
 			return err
 		}
 	}
-	_, err := o.addresses()
+	_, err := o.allAddresses()
 	return err
 }
 
@@ -205,8 +205,8 @@ func (o *Options) checkPageLinks() error {
 	return nil
 }
 
-// addresses returns all addresses of all options.
-func (o *Options) addresses() (addresses []guard.Address, err error) {
+// allAddresses returns all addresses of all options.
+func (o *Options) allAddresses() (addresses []guard.Address, err error) {
 	for _, l := range []struct{ flag, values string }{
 		{"submit-addr", o.SubmitAddr}, {"worker-addr", o.WorkerAddr}, {"http-addr", o.HTTPAddr},
 	} {
@@ -225,10 +225,10 @@ func (o *Options) addresses() (addresses []guard.Address, err error) {
 	return addresses, nil
 }
 
-// Exposed reports whether other hosts can reach an address without a token or a certificate.
-func (o *Options) Exposed() bool {
-	addresses, _ := o.addresses()
-	return slices.ContainsFunc(addresses, o.Options.Exposed)
+// IsExposed reports whether other hosts can reach an address without a token or a certificate.
+func (o *Options) IsExposed() bool {
+	addresses, _ := o.allAddresses()
+	return slices.ContainsFunc(addresses, o.Options.IsExposed)
 }
 
 // EventLoops returns Loops or, if that is 0, a quarter of the number of processors, rounded

@@ -130,7 +130,7 @@ func TestAddressesThatOthersReach(t *testing.T) {
 		o := Default()
 		o.Insecure = true
 		c.set(&o)
-		if got := o.Exposed(); got != c.want {
+		if got := o.IsExposed(); got != c.want {
 			t.Errorf("exposed: %v, want %v: %+v", got, c.want, o)
 		}
 	}

@@ -29,7 +29,7 @@ func appendSubmit(buf []byte, job *Job, key string) []byte {
 		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority,
 		DelayMS: toMillis(job.Delay), TimeoutMS: toMillis(job.Timeout), BackoffMS: toMillis(job.backoff()),
 		ExpiresMS: toMillis(job.Expires), AgeMS: toMillis(job.Age), KeepMS: toMillis(job.Keep), Retries: -1,
-		Detach: job.Detach, NoAck: job.NoAck, Progress: job.OnProgress != nil, Groups: canonicalNames(job.Groups),
+		Detach: job.Detach, NoAck: job.NoAck, WantProgress: job.OnProgress != nil, Groups: canonicalNames(job.Groups),
 	}
 	if len(r.Body) == 0 {
 		r.Body = null

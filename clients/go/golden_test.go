@@ -308,7 +308,7 @@ func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
 	_, got := read(sent)
 	_, want := read(c.Text)
 	if port == wire.WorkerPort {
-		want.Cancel = got.Cancel // a worker always asks for cancel frames
+		want.WantCancels = got.WantCancels // a worker always asks for cancel frames
 		if want.Verb == wire.Release && want.AfterMS == 0 {
 			want.AfterMS = -1 // a delay of 0 is not sent
 		}

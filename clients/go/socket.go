@@ -81,7 +81,7 @@ func (s *socket) join(then func(error)) {
 	}
 	s.send(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.worker.Type)), Types: canonicalNames(v.Types), Except: canonicalNames(v.Except),
-		Prefetch: v.Prefetch, Cancel: true, WantHeaders: s.worker.Headers,
+		Prefetch: v.Prefetch, WantCancels: true, WantHeaders: s.worker.Headers,
 	}), request{verb: wire.Join, done: then})
 }
 

@@ -55,7 +55,7 @@ func announce(srv *server.Server, log *daemon.Log) {
 			Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
 			Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries)
 	})
-	if o.Insecure && o.Exposed() {
+	if o.Insecure && o.IsExposed() {
 		log.Warn().Msg("--insecure: anybody who can reach these addresses may submit, work and administer")
 	}
 	daemon.NotifyReady()

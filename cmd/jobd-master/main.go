@@ -63,7 +63,7 @@ func run(cfg *config.Master) error {
 	defer signals.Close()
 	serverConfig := cfg.Server
 	var pageConns int
-	serverConfig.MaxConnections, pageConns, err = guard.ConnLimit("max_connections", serverConfig.MaxConnections, serverConfig.MaxConnections+door.SpareConns, log.Logger)
+	serverConfig.MaxConnections, pageConns, err = guard.DivideFileLimit("max_connections", serverConfig.MaxConnections, serverConfig.MaxConnections+door.SpareConns, log.Logger)
 	if err != nil {
 		return err
 	}

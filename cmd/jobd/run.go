@@ -48,7 +48,7 @@ func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 
 	serverConfig := cfg.Server
 	var probers int
-	serverConfig.MaxConnections, probers, err = guard.ConnLimit("max_connections", serverConfig.MaxConnections, maxProbers+door.SpareConns, log.Logger)
+	serverConfig.MaxConnections, probers, err = guard.DivideFileLimit("max_connections", serverConfig.MaxConnections, maxProbers+door.SpareConns, log.Logger)
 	if err != nil {
 		return err
 	}

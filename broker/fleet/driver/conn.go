@@ -29,7 +29,7 @@ type natsConn struct {
 
 	mu         sync.Mutex // guards the fields below
 	unwritten  []byte     // not yet written
-	writing    int        // unwritten bytes that the goroutine has taken
+	takenBytes int        // unwritten bytes that the goroutine has taken
 	writerRuns bool       // the goroutine that writes is running
 	err        error      // why nothing more is written
 }
@@ -85,7 +85,7 @@ func (c *natsConn) Write(b []byte) (int, error) {
 			return n, err
 		}
 	}
-	if c.writing+len(c.unwritten)+len(b) > maxUnwritten {
+	if c.takenBytes+len(c.unwritten)+len(b) > maxUnwritten {
 		return 0, errSlowReader
 	}
 	c.unwritten = append(c.unwritten, b[n:]...)
@@ -96,11 +96,11 @@ func (c *natsConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// pending returns how many bytes are not yet written.
-func (c *natsConn) pending() int64 {
+// pendingBytes returns how many bytes are not yet written.
+func (c *natsConn) pendingBytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return int64(c.writing + cap(c.unwritten))
+	return int64(c.takenBytes + cap(c.unwritten))
 }
 
 // writeRest writes what is left. If NATS reads none of it, it closes the connection.
@@ -110,7 +110,7 @@ func (c *natsConn) writeRest() {
 	defer c.mu.Unlock()
 	for len(c.unwritten) > 0 {
 		b := c.unwritten
-		c.unwritten, c.writing = nil, len(b)
+		c.unwritten, c.takenBytes = nil, len(b)
 		c.mu.Unlock()
 		var err error
 		for len(b) > 0 && err == nil {
@@ -121,7 +121,7 @@ func (c *natsConn) writeRest() {
 			b = b[k:]
 		}
 		c.mu.Lock()
-		if c.writing = 0; err != nil {
+		if c.takenBytes = 0; err != nil {
 			c.err, c.unwritten = err, nil
 			_ = c.Close()
 		}

@@ -35,11 +35,11 @@ func silentServer(t *testing.T, timeout time.Duration) (*natsConn, net.Conn) {
 	return c.(*natsConn), peer
 }
 
-// fill writes messages of 1 MiB until no more are accepted, and returns how many were.
-func fill(t *testing.T, c *natsConn) (written int) {
+// fillConn writes messages of 1 MiB until no more are accepted, and returns how many were.
+func fillConn(t *testing.T, c *natsConn) (written int) {
 	t.Helper()
 	for ; written <= 4*maxUnwritten>>20; written++ {
-		switch n, err := c.Write(testBlock(written)); {
+		switch n, err := c.Write(testMessage(written)); {
 		case errors.Is(err, errSlowReader) && n == 0:
 			return written
 		case err != nil || n != 1<<20:
@@ -50,19 +50,19 @@ func fill(t *testing.T, c *natsConn) (written int) {
 	return 0
 }
 
-func testBlock(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
+func testMessage(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
 
 // TestWritesDoNotWaitForNATS writes to a NATS that does not read; no write waits for it.
 func TestWritesDoNotWaitForNATS(t *testing.T) {
 	t.Run("what was taken arrives, in order", func(t *testing.T) {
 		c, peer := silentServer(t, time.Hour)
-		written := fill(t, c)
+		written := fillConn(t, c)
 		if written < maxUnwritten>>20 {
 			t.Fatalf("%d MiB were taken, want %d at least", written, maxUnwritten>>20)
 		}
 		got := make([]byte, 1<<20)
 		for i := range written {
-			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, testBlock(i)) {
+			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, testMessage(i)) {
 				t.Fatalf("message %d is another one, or %v", i, err)
 			}
 		}
@@ -73,20 +73,20 @@ func TestWritesDoNotWaitForNATS(t *testing.T) {
 	t.Run("that goes on ends the connection", func(t *testing.T) {
 		c, _ := silentServer(t, time.Millisecond)
 		for range maxUnwritten >> 20 {
-			_, _ = c.Write(testBlock(0))
+			_, _ = c.Write(testMessage(0))
 		}
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 			t.Fatalf("reading from it: %v, want that it is closed", err)
 		}
-		if n, err := c.Write(testBlock(0)); n != 0 || err == nil {
+		if n, err := c.Write(testMessage(0)); n != 0 || err == nil {
 			t.Fatalf("writing to it: %d bytes, %v", n, err)
 		}
 	})
 }
 
-// TestOneConnection: the NATS client does not close a connection on which NATS refused it. The next
+// TestRefusedConnectionIsClosed: the NATS client does not close a connection on which NATS refused it. The next
 // attempt closes it.
-func TestOneConnection(t *testing.T) {
+func TestRefusedConnectionIsClosed(t *testing.T) {
 	c, _ := silentServer(t, time.Hour)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,7 +104,7 @@ func TestOneConnection(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("reading from the connection before: %v, want that it is closed", err)
 	}
-	if n, err := next.Write(testBlock(0)); n != 1<<20 || err != nil {
+	if n, err := next.Write(testMessage(0)); n != 1<<20 || err != nil {
 		t.Errorf("writing to the new one: %d bytes, %v", n, err)
 	}
 }

@@ -20,34 +20,34 @@ import (
 
 // Driver is a broker's membership in a fleet.
 type Driver struct {
-	hub        *hub.Hub
-	log        zerolog.Logger
-	opt        Options
-	nc         atomic.Pointer[nats.Conn]
-	machine    *fleet.Machine
-	wake       chan struct{}
-	stop       chan struct{}
-	incoming   chan *nats.Msg
-	sending    sync.Mutex      // held by the sender; guards out and frames
-	pending    atomic.Bool     // there is more to send
-	out        []fleet.Message // sent last, kept for reuse
-	frames     []byte
-	latestConn atomic.Pointer[natsConn] // the latest connection
-	rawConn    atomic.Pointer[natsConn] // the client's connection, if it has no TLS
-	maxPayload atomic.Int64             // the maximum number of bytes that NATS takes in one message; 0 if that is too few
-	done       sync.WaitGroup
-	closing    sync.Mutex // guards nc against a client that is made after Close
+	hub          *hub.Hub
+	log          zerolog.Logger
+	options      Options
+	nc           atomic.Pointer[nats.Conn]
+	machine      *fleet.Machine
+	wake         chan struct{}
+	stop         chan struct{}
+	incoming     chan *nats.Msg
+	sendMu       sync.Mutex      // held by the sender; guards out and frames
+	hasMore      atomic.Bool     // there is more to send
+	sentMessages []fleet.Message // sent last, kept for reuse
+	sendBuffer   []byte
+	latestConn   atomic.Pointer[natsConn] // the latest connection
+	rawConn      atomic.Pointer[natsConn] // the client's connection, if it has no TLS
+	maxPayload   atomic.Int64             // the maximum number of bytes that NATS takes in one message; 0 if that is too few
+	done         sync.WaitGroup
+	closeMu      sync.Mutex // guards nc against a client that is made after Close
 
 	mu            sync.Mutex // guards the fields below
-	subs          []*nats.Subscription
+	subscriptions []*nats.Subscription
 	awayReason    string // why NATS is away or refuses subjects, "" if neither
 	reasonsLogged int    // how many reasons were logged since NATS was last connected
-	// refused: NATS has refused a subject since the last check. checking: another check is
-	// scheduled.
-	refused, checking bool
+	// subjectRefused reports that NATS has refused a subject since the last check,
+	// recheckScheduled that another check is scheduled.
+	subjectRefused, recheckScheduled bool
 
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
-	since                                      atomic.Int64 // when NATS was last connected or lost, Unix ns
+	changedAt                                  atomic.Int64 // when NATS was last connected or lost, Unix ns
 }
 
 // member is the machine as the hub sees it: it wakes the driver.
@@ -59,21 +59,21 @@ type member struct {
 // Step is the machine's Step, and reports whether the machine has something to send.
 func (x member) Step(now int64) bool {
 	x.Machine.Step(now)
-	return x.Pending()
+	return x.HasPending()
 }
 
 // Send sends the messages at once unless another goroutine is sending. In that case the driver's
 // goroutine sends what is added in the meantime; otherwise the first sender might never finish.
 func (x member) Send() {
 	d := x.d
-	d.pending.Store(true)
-	if !d.sending.TryLock() {
-		return // the lock's holder checks d.more afterwards
+	d.hasMore.Store(true)
+	if !d.sendMu.TryLock() {
+		return // the lock's holder checks d.hasMore afterwards
 	}
-	d.pending.Store(false)
+	d.hasMore.Store(false)
 	d.sendAll()
-	d.sending.Unlock()
-	if d.pending.Load() {
+	d.sendMu.Unlock()
+	if d.hasMore.Load() {
 		select {
 		case d.wake <- struct{}{}:
 		default: // the driver has been woken already
@@ -88,24 +88,24 @@ const maxPending = 1 << 12
 // maxRoundBytes is roughly how many bytes of messages are handled under one lock.
 const maxRoundBytes = 64 << 10
 
-// reconnect is the pause before another attempt to connect.
-const reconnect = 250 * time.Millisecond
+// reconnectPause is the pause before another attempt to connect.
+const reconnectPause = 250 * time.Millisecond
 
 // Join joins the fleet of opt, which has been validated. NATS may be away: then the broker
 // runs alone until NATS is connected.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
-	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), incoming: make(chan *nats.Msg, maxPending)}
+	d := &Driver{hub: h, log: log, options: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), incoming: make(chan *nats.Msg, maxPending)}
 	d.done.Add(1)
-	d.sending.Lock()
-	d.since.Store(time.Now().UnixNano())
+	d.sendMu.Lock()
+	d.changedAt.Store(time.Now().UnixNano())
 	h.JoinFleet(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
-		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), MaxMessage: 256 << 10, MaxHeld: opt.Held}, core, now, apply)
+		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), MaxMessage: 256 << 10, MaxHeld: opt.MaxHeld}, core, now, apply)
 		return member{d.machine, d}
 	})
 	if err := d.connect(); err != nil {
 		return nil, err
 	}
-	d.sending.Unlock()
+	d.sendMu.Unlock()
 	d.wake <- struct{}{}
 	go d.run()
 	return d, nil
@@ -114,16 +114,16 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 // connect makes the NATS client, which tries to connect until it succeeds, and reconnects after
 // each loss of the connection.
 func (d *Driver) connect() error {
-	nc, err := nats.Connect(d.opt.Servers, append(d.opt.connect(),
-		nats.Name("gloomd "+d.opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+	nc, err := nats.Connect(d.options.Servers, append(d.options.clientOptions(),
+		nats.Name("gloomd "+d.options.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
+		nats.ReconnectWait(reconnectPause), nats.ReconnectJitter(reconnectPause/4, reconnectPause/4), nats.ReconnectBufSize(-1),
 		nats.SetCustomDialer(d), nats.WriteBufferSize(1),
 		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
 		nats.ConnectHandler(d.onConnect), nats.ReconnectHandler(d.onConnect),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if isCut(err) {
+			if isSilentClose(err) {
 				err = nil // our certificate is not the reason: NATS had accepted it
 			}
 			d.onDisconnect(err)
@@ -134,7 +134,7 @@ func (d *Driver) connect() error {
 	}
 	d.nc.Store(nc)
 	d.mu.Lock()
-	d.subs = nil // the old subscriptions belonged to the previous client
+	d.subscriptions = nil // the old subscriptions belonged to the previous client
 	d.mu.Unlock()
 	if d.subscribe() != nil {
 		nc.Close() // onClosed makes another client
@@ -148,13 +148,13 @@ func (d *Driver) onClosed(nc *nats.Conn) {
 	if err := nc.LastError(); err != nil {
 		d.onDisconnect(err)
 	}
-	time.AfterFunc(reconnect, d.connectAgain)
+	time.AfterFunc(reconnectPause, d.connectAgain)
 }
 
 // connectAgain is connect for a driver that has not been closed. It tries again after an error.
 func (d *Driver) connectAgain() {
-	d.closing.Lock()
-	defer d.closing.Unlock()
+	d.closeMu.Lock()
+	defer d.closeMu.Unlock()
 	select {
 	case <-d.stop:
 		return
@@ -162,7 +162,7 @@ func (d *Driver) connectAgain() {
 	}
 	if err := d.connect(); err != nil {
 		d.onDisconnect(err)
-		time.AfterFunc(reconnect, d.connectAgain)
+		time.AfterFunc(reconnectPause, d.connectAgain)
 	}
 }
 
@@ -170,19 +170,19 @@ func (d *Driver) connectAgain() {
 func (d *Driver) subscribe() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, s := range d.subs {
+	for _, s := range d.subscriptions {
 		if err := s.Unsubscribe(); err != nil {
 			return err
 		}
 	}
-	d.subs = nil
-	for _, s := range []string{d.subject(""), d.subject(d.opt.Name), d.noListenerSubject("*")} {
+	d.subscriptions = nil
+	for _, s := range []string{d.subject(""), d.subject(d.options.Name), d.noListenerSubject("*")} {
 		// One channel for all: messages of a broker must keep their order.
 		sub, err := d.nc.Load().ChanSubscribe(s, d.incoming)
 		if err != nil {
 			return err
 		}
-		d.subs = append(d.subs, sub)
+		d.subscriptions = append(d.subscriptions, sub)
 	}
 	return nil
 }
@@ -190,15 +190,15 @@ func (d *Driver) subscribe() error {
 // subject returns the subject on which a broker, or every broker (""), gets messages.
 func (d *Driver) subject(to string) string {
 	if to == "" {
-		return d.opt.Prefix + ".all"
+		return d.options.Prefix + ".all"
 	}
-	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
+	return d.options.Prefix + ".to." + hex.EncodeToString([]byte(to))
 }
 
 // noListenerSubject returns the subject on which NATS reports that no broker listens on a broker's
 // subject.
 func (d *Driver) noListenerSubject(name string) string {
-	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + name
+	return d.options.Prefix + ".none." + hex.EncodeToString([]byte(d.options.Name)) + "." + name
 }
 
 // handle passes a message from NATS to the machine.
@@ -208,7 +208,7 @@ func (d *Driver) handle(now int64, msg *nats.Msg) {
 		return
 	}
 	name, _ := hex.DecodeString(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:])
-	d.machine.NoListener(now, string(name))
+	d.machine.OnNoListener(now, string(name))
 }
 
 // maxOverhead bounds the bytes of a message besides its items. Each part of a divided item has at
@@ -223,7 +223,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 			"fleet: the max_payload of NATS is too small; this broker runs alone")
 		return
 	}
-	d.since.Store(time.Now().UnixNano())
+	d.changedAt.Store(time.Now().UnixNano())
 	d.mu.Lock()
 	d.awayReason, d.reasonsLogged = "", 0
 	d.mu.Unlock()
@@ -237,10 +237,10 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 	}
 	part := int(min(256<<10, nc.MaxPayload()-maxOverhead))
 	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
-		d.machine.Connected(now, part)
+		d.machine.OnConnected(now, part)
 		return nil
 	})
-	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
+	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.options.Name).Msg("fleet: joined")
 }
 
 // maxReasonsLogged bounds the reasons that are logged each time NATS is away.
@@ -254,15 +254,15 @@ func (d *Driver) onDisconnect(err error) {
 	}
 	why := "it closed the connection"
 	if err != nil {
-		why = d.opt.reason(err)
+		why = d.options.awayReason(err)
 	}
 	d.setAway(why, awayText)
 }
 
 const awayText = "fleet: NATS is away; this broker runs alone"
 
-// isAuth reports whether NATS no longer admits this broker.
-func isAuth(err error) bool {
+// isAuthError reports whether NATS no longer admits this broker.
+func isAuthError(err error) bool {
 	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
@@ -275,7 +275,7 @@ func (d *Driver) setAway(why, text string) {
 		d.reasonsLogged++
 	}
 	if d.awayReason == "" {
-		d.since.Store(time.Now().UnixNano())
+		d.changedAt.Store(time.Now().UnixNano())
 	}
 	d.awayReason = why
 	d.mu.Unlock()
@@ -295,8 +295,8 @@ const recheckAfter = 2 * time.Second
 // made.
 func (d *Driver) onError(nc *nats.Conn, _ *nats.Subscription, err error) {
 	refusesSubject := errors.Is(err, nats.ErrPermissionViolation)
-	if isAuth(err) || !refusesSubject && !nc.IsConnected() {
-		d.setAway(d.opt.reason(err), awayText)
+	if isAuthError(err) || !refusesSubject && !nc.IsConnected() {
+		d.setAway(d.options.awayReason(err), awayText)
 		return
 	}
 	if !refusesSubject {
@@ -304,11 +304,11 @@ func (d *Driver) onError(nc *nats.Conn, _ *nats.Subscription, err error) {
 		return
 	}
 	d.mu.Lock()
-	known, checking := d.awayReason != "", d.checking
-	d.refused, d.checking = true, true
+	known, checking := d.awayReason != "", d.recheckScheduled
+	d.subjectRefused, d.recheckScheduled = true, true
 	d.mu.Unlock()
 	if !known {
-		d.setAway(d.opt.reason(err), "fleet: NATS refuses subjects of the fleet; this broker runs alone")
+		d.setAway(d.options.awayReason(err), "fleet: NATS refuses subjects of the fleet; this broker runs alone")
 	}
 	if !checking {
 		time.AfterFunc(recheckAfter, d.recheckSubjects)
@@ -320,17 +320,17 @@ func (d *Driver) onError(nc *nats.Conn, _ *nats.Subscription, err error) {
 func (d *Driver) recheckSubjects() {
 	connected := d.nc.Load().IsConnected()
 	d.mu.Lock()
-	stillRefused := d.refused
-	d.refused, d.checking = false, stillRefused
+	stillRefused := d.subjectRefused
+	d.subjectRefused, d.recheckScheduled = false, stillRefused
 	recovered := !stillRefused && d.awayReason != "" && connected && d.maxPayload.Load() > 0
 	if recovered {
 		d.awayReason, d.reasonsLogged = "", 0
-		d.since.Store(time.Now().UnixNano())
+		d.changedAt.Store(time.Now().UnixNano())
 	}
 	d.mu.Unlock()
 	switch {
 	case recovered:
-		d.log.Info().Str("name", d.opt.Name).Msg("fleet: NATS no longer refuses a subject")
+		d.log.Info().Str("name", d.options.Name).Msg("fleet: NATS no longer refuses a subject")
 	case stillRefused && d.subscribe() == nil:
 		time.AfterFunc(recheckAfter, d.recheckSubjects)
 	case stillRefused: // the connection was closed
@@ -349,7 +349,7 @@ func (d *Driver) isAway() (away, connected bool, why string) {
 	if !connected && last != nil {
 		// No callback reports this case: the client could dial again, but then NATS refused the
 		// client, or the client refused NATS.
-		why = d.opt.reason(last)
+		why = d.options.awayReason(last)
 	}
 	return why != "" || !connected, connected, why
 }
@@ -385,17 +385,17 @@ func (d *Driver) run() {
 				d.machine.Leave(now)
 				return nil
 			})
-			d.sending.Lock()
+			d.sendMu.Lock()
 			d.sendAll()
-			d.sending.Unlock()
+			d.sendMu.Unlock()
 			_ = d.nc.Load().FlushTimeout(time.Second) // the last results
 			return
 		case <-d.wake:
-			for d.pending.Load() {
-				d.sending.Lock()
-				d.pending.Store(false)
+			for d.hasMore.Load() {
+				d.sendMu.Lock()
+				d.hasMore.Store(false)
 				d.sendAll()
-				d.sending.Unlock()
+				d.sendMu.Unlock()
 			}
 		}
 	}
@@ -404,14 +404,14 @@ func (d *Driver) run() {
 func (d *Driver) sendAll() {
 	var events []fleet.Event
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-		d.out, events = d.machine.Messages(d.out), d.machine.Events()
+		d.sentMessages, events = d.machine.Messages(d.sentMessages), d.machine.Events()
 		return nil
 	})
 	for _, v := range events {
 		d.logEvent(v)
 	}
 	rawConn := d.rawConn.Load()
-	for _, x := range d.out {
+	for _, x := range d.sentMessages {
 		if len(x.Data) > int(d.maxPayload.Load()) {
 			continue // NATS would close the connection
 		}
@@ -428,15 +428,15 @@ func (d *Driver) sendAll() {
 		if rawConn == nil {
 			_ = d.nc.Load().PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
 		} else {
-			d.frames = appendPub(d.frames, subject, reply, x.Data)
+			d.sendBuffer = appendPub(d.sendBuffer, subject, reply, x.Data)
 		}
 	}
-	if len(d.frames) > 0 {
+	if len(d.sendBuffer) > 0 {
 		// Publish would each time wake a goroutine that has nothing to do.
-		_, _ = rawConn.Write(d.frames)
+		_, _ = rawConn.Write(d.sendBuffer)
 	}
-	if d.frames = d.frames[:0]; cap(d.frames) > maxFrameBuffer {
-		d.frames = nil
+	if d.sendBuffer = d.sendBuffer[:0]; cap(d.sendBuffer) > maxFrameBuffer {
+		d.sendBuffer = nil
 	}
 }
 
@@ -451,26 +451,26 @@ type Health struct {
 	Since time.Time
 	// NameTaken: another broker has this one's name.
 	NameTaken bool
-	// Up is the number of other brokers to which this one may lend jobs.
-	Up int
-	// Lost are brokers that were lost in the last ten minutes, Foreign those that use another
+	// UpBrokers is the number of other brokers to which this one may lend jobs.
+	UpBrokers int
+	// LostBrokers are brokers that were lost in the last ten minutes, Foreign those that use another
 	// version.
-	Lost, Foreign []string
+	LostBrokers, OtherVersions []string
 }
 
 // Health returns what is wrong with the fleet.
 func (d *Driver) Health() (x Health) {
 	d.hub.View(func(*broker.Broker, int64) {
-		x.NameTaken, x.Foreign, x.Lost, x.Up = d.machine.NameTaken(), d.machine.OtherVersions(), d.machine.Lost(nil), d.machine.CountUp()
+		x.NameTaken, x.OtherVersions, x.LostBrokers, x.UpBrokers = d.machine.NameTaken(), d.machine.OtherVersions(), d.machine.LostBrokers(nil), d.machine.CountUp()
 	})
 	x.Away, _, x.Why = d.isAway()
-	x.Since = time.Unix(0, d.since.Load())
+	x.Since = time.Unix(0, d.changedAt.Load())
 	return x
 }
 
-// Lost returns the names of brokers that were lost lately and had workers for a type.
-func (d *Driver) Lost(typ []byte) (names []string) {
-	d.hub.View(func(*broker.Broker, int64) { names = d.machine.Lost(typ) })
+// LostBrokers returns the names of brokers that were lost lately and had workers for a type.
+func (d *Driver) LostBrokers(typ []byte) (names []string) {
+	d.hub.View(func(*broker.Broker, int64) { names = d.machine.LostBrokers(typ) })
 	return names
 }
 
@@ -494,12 +494,12 @@ func (d *Driver) logEvent(v fleet.Event) {
 // Info describes the fleet as this broker sees it.
 type Info struct {
 	fleet.Info
-	// Connected is false while NATS is away or refuses subjects of the fleet; Away says why. Since
+	// Connected is false while NATS is away or refuses subjects of the fleet; AwayReason says why. Since
 	// is when this last changed, and URL is the address of the server.
-	Connected bool
-	Away      string
-	Since     time.Time
-	URL       string
+	Connected  bool
+	AwayReason string
+	Since      time.Time
+	URL        string
 	// Counts of what was sent to and received from NATS since the start.
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
@@ -507,11 +507,11 @@ type Info struct {
 // Info describes the fleet as this broker sees it.
 func (d *Driver) Info() Info {
 	x := Info{
-		Since: time.Unix(0, d.since.Load()), URL: d.nc.Load().ConnectedUrlRedacted(),
+		Since: time.Unix(0, d.changedAt.Load()), URL: d.nc.Load().ConnectedUrlRedacted(),
 		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
 	}
 	away, _, why := d.isAway()
-	x.Connected, x.Away = !away, why
+	x.Connected, x.AwayReason = !away, why
 	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
 	return x
 }
@@ -521,7 +521,7 @@ func (d *Driver) Info() Info {
 func (x member) Memory() (n int64) {
 	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
 	if c := x.d.latestConn.Load(); c != nil {
-		n += c.pending()
+		n += c.pendingBytes()
 	}
 	return n
 }
@@ -531,7 +531,7 @@ func (d *Driver) WhyNotLent(typ []byte) (why string) {
 	away, connected, reason := d.isAway()
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
-		lost = d.machine.Lost(typ)
+		lost = d.machine.LostBrokers(typ)
 		switch wanting := d.machine.BrokersWanting(typ); {
 		case away && connected && d.maxPayload.Load() == 0:
 			why = "the fleet is away: NATS is connected, but " + reason
@@ -567,7 +567,7 @@ func firstFew(names []string) string {
 func (d *Driver) Close() {
 	close(d.stop)
 	d.done.Wait()
-	d.closing.Lock()
-	defer d.closing.Unlock()
+	d.closeMu.Lock()
+	defer d.closeMu.Unlock()
 	d.nc.Load().Close()
 }

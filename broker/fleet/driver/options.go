@@ -36,9 +36,9 @@ type Options struct {
 	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are the
 	// client certificate that they may require.
 	Creds, CA, Cert, Key string
-	// Held bounds the bytes that wait for other brokers or are in flight to them, in total
+	// MaxHeld bounds the bytes that wait for other brokers or are in flight to them, in total
 	// (fleet.Config.MaxHeld).
-	Held int64
+	MaxHeld int64
 	// Insecure allows NATS servers on other hosts without TLS or credentials.
 	Insecure bool
 }
@@ -46,7 +46,7 @@ type Options struct {
 // Prefix is the default of Options.Prefix.
 const Prefix = "gloom"
 
-var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+var subjectPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // Validate checks the options. Its error is a *guard.OptionError.
 func (o *Options) Validate() error {
@@ -67,7 +67,7 @@ func (o *Options) Validate() error {
 		}
 		return nil
 	}
-	if !subject.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
+	if !subjectPattern.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
 		return invalid("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
 	}
 	if len(o.Name) > fleet.MaxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
@@ -103,7 +103,7 @@ func (o *Options) Validate() error {
 		switch {
 		case err != nil || !validURL(u):
 			return invalid("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
-		case !o.Insecure && !o.trusted(u):
+		case !o.Insecure && !o.isTrusted(u):
 			return invalid("fleet", server, "NATS on another host without TLS or credentials lets anybody who can reach it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
 		}
 	}
@@ -131,16 +131,16 @@ func checkCA(data []byte) error {
 	return nil
 }
 
-// trusted reports whether the server is on this host, or has TLS or credentials.
-func (o *Options) trusted(u *url.URL) bool {
+// isTrusted reports whether the server is on this host, or has TLS or credentials.
+func (o *Options) isTrusted(u *url.URL) bool {
 	host := u.Hostname()
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback() ||
 		u.Scheme == "tls" || u.User != nil || o.Creds != "" || o.CA != "" || o.Cert != ""
 }
 
-// reason returns why NATS is away, with the options that may help.
-func (o *Options) reason(err error) string {
+// awayReason returns why NATS is away, with the options that may help.
+func (o *Options) awayReason(err error) string {
 	why := err.Error()
 	for _, h := range [...]struct{ in, text string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
@@ -158,24 +158,24 @@ func (o *Options) reason(err error) string {
 	}
 	// A server that rejects our certificate closes at once, and its message about that may
 	// be lost with the connection.
-	if isCut(err) && o.secure() {
+	if isSilentClose(err) && o.usesTLS() {
 		return why + " (NATS may ask for a certificate that it trusts: fleet-cert, fleet-key)"
 	}
 	return why
 }
 
-// isCut reports whether err means that the other end closed the connection without a message.
-func isCut(err error) bool {
+// isSilentClose reports whether err means that the other end closed the connection without a message.
+func isSilentClose(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// secure reports whether connections to some server have TLS.
-func (o *Options) secure() bool {
+// usesTLS reports whether connections to some server have TLS.
+func (o *Options) usesTLS() bool {
 	return o.CA != "" || o.Cert != "" || strings.Contains(o.Servers, "tls://")
 }
 
-// connect returns the options of the NATS client.
-func (o *Options) connect() (opts []nats.Option) {
+// clientOptions returns the options of the NATS client.
+func (o *Options) clientOptions() (opts []nats.Option) {
 	if o.Creds != "" {
 		opts = append(opts, nats.UserCredentials(o.Creds))
 	}

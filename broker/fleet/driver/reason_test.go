@@ -26,7 +26,7 @@ func TestSilentCloseMayBeCertificate(t *testing.T) {
 		{Options{CA: "ca.pem"}, errors.New("tls: expired certificate"), "NATS no longer takes our certificate: fleet-cert"},
 		{Options{CA: "ca.pem"}, errors.New("no route to host"), ""},
 	} {
-		if got := c.opt.reason(c.err); !strings.Contains(got, c.err.Error()) || !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "fleet-") {
+		if got := c.opt.awayReason(c.err); !strings.Contains(got, c.err.Error()) || !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "fleet-") {
 			t.Errorf("%v: %q", c.err, got)
 		}
 	}

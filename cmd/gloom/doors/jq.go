@@ -169,7 +169,7 @@ func (q *jq) types(r *http.Request) (any, error) {
 		n := &s.Names[i]
 		x := api.Type{Type: n.Name, Ledger: jqLedger(n.States), Dead: int(n.States["error"])}
 		for glob, w := range by {
-			if p := wire.NewPattern(wire.Canonical(nil, glob)); p.Fits(n.Name) {
+			if p := wire.NewPattern(wire.Canonical(nil, glob)); p.Matches(n.Name) {
 				x.Workers, x.Idle = x.Workers+w.all, x.Idle+w.idle
 			}
 		}

@@ -109,7 +109,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.LoadCertificates(log); err != nil {
 		return nil, err
 	}
-	maxConns, _, err := guard.ConnLimit(d.limitOption, opt.MaxConns, SpareConns+opt.ReservedFiles, log)
+	maxConns, _, err := guard.DivideFileLimit(d.limitOption, opt.MaxConns, SpareConns+opt.ReservedFiles, log)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (d *Door) Serve(h http.Handler) {
 		ErrorLog: guard.ErrorLog(d.log),
 	}
 	var ln net.Listener = d.limiter
-	if d.address.Secure {
+	if d.address.HasTLS {
 		ln = tls.NewListener(ln, d.certs.Config("http/1.1"))
 	}
 	if d.certs != nil {
@@ -190,7 +190,7 @@ func (d *Door) warnOfCerts() {
 		case <-d.closed:
 			return
 		case <-tick.C:
-			d.certs.Warn()
+			d.certs.LogWarning()
 		}
 	}
 }
@@ -205,7 +205,7 @@ func AllowLongAnswer(w http.ResponseWriter) {
 func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 
 // Secure reports whether the address has TLS.
-func (d *Door) Secure() bool { return d.address.Secure }
+func (d *Door) Secure() bool { return d.address.HasTLS }
 
 // Guarded reports whether requests need a token, RequiresToken whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
@@ -220,7 +220,7 @@ func isLocal(r *http.Request) bool {
 }
 
 // Exposed reports whether other hosts can reach the address without a token or a certificate.
-func (d *Door) Exposed() bool { return d.opt.Exposed(d.address) }
+func (d *Door) Exposed() bool { return d.opt.IsExposed(d.address) }
 
 // MaxConns returns the number of connections allowed, Conns the number of open ones.
 func (d *Door) MaxConns() int { return d.limiter.max }

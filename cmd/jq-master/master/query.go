@@ -184,7 +184,7 @@ func serversSeen(last map[string]int64) []serverSeen {
 func silenceOf(askers []serverSeen, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
 	for i := range askers {
-		if askers[i].Fits(name) {
+		if askers[i].Matches(name) {
 			served, at = true, max(at, askers[i].lastSeen)
 		}
 	}

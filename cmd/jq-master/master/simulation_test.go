@@ -536,5 +536,5 @@ func (s *slowStore) DropSchedule(name string, done func(error)) {
 // fits reports whether a name fits a glob.
 func fits(glob, name string) bool {
 	p := wire.NewPattern(wire.Canonical(nil, glob))
-	return p.Fits(name)
+	return p.Matches(name)
 }

@@ -149,11 +149,11 @@ func TestGroupNames(t *testing.T) {
 						t.Errorf("%s is another namespace's, too", of)
 					}
 					p := wire.NewPattern([]byte(k.pattern(what)))
-					if !p.Fits(name) {
+					if !p.Matches(name) {
 						t.Errorf("%s is not in %s", name, k.pattern(what))
 					}
 					for other := range names {
-						if o, ours := constraintOf(ns, other); p.Fits(other) && (!ours || o != id) {
+						if o, ours := constraintOf(ns, other); p.Matches(other) && (!ours || o != id) {
 							t.Errorf("%s is in %s", other, k.pattern(what))
 						}
 					}

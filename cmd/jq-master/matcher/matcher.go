@@ -280,7 +280,7 @@ func (m *Matcher) test(a *job.Attributes) bool {
 		}
 		return false
 	case "glob":
-		return got.Kind() == pack.String && m.glob.Fits(string(got.Bytes()))
+		return got.Kind() == pack.String && m.glob.Matches(string(got.Bytes()))
 	case "regex":
 		return got.Kind() == pack.String && got.Len() <= MaxRegexText && m.regex.MatchString(string(got.Bytes()))
 	case "exists":

@@ -100,7 +100,7 @@ func TestUnreadResults(t *testing.T) {
 	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
 	get := func(w http.ResponseWriter) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-		return s.result(&request{Request: r, w: w, client: "slow", name: id, grant: &guard.Grant{All: true}})
+		return s.result(&request{Request: r, w: w, client: "slow", name: id, grant: &guard.Grant{AllTypes: true}})
 	}
 	begun, goesOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	for range limit / 2 {
@@ -144,7 +144,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	s := New(removedJobQueue{}, nil, Options{MaxBodies: 2})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
-	err := s.payload(&request{Request: r, w: httptest.NewRecorder(), client: "a", name: id, grant: &guard.Grant{All: true}})
+	err := s.payload(&request{Request: r, w: httptest.NewRecorder(), client: "a", name: id, grant: &guard.Grant{AllTypes: true}})
 	if f := errorOf(err); f.Status != http.StatusNotFound || f.Code != "unknown_job" {
 		t.Errorf("%d %v", f.Status, f)
 	}
