@@ -67,18 +67,18 @@ func (a *API) updateFindings(snap *snapshot) {
 	})
 	b.Limits = []findings.Limit{
 		{Name: "max-jobs", Used: jobs, Max: int64(opt.MaxJobs)},
-		{Name: "max-bytes", Used: bytes, Max: opt.MaxBytes, Bytes: true},
+		{Name: "max-bytes", Used: bytes, Max: opt.MaxBytes, IsBytes: true},
 		{Name: "max-types", Used: types, Max: int64(opt.MaxTypes)},
 		{Name: "max-groups", Used: groups, Max: int64(opt.MaxGroups)},
 		{Name: "max-conns", Used: n.Conns, Max: int64(a.srv.MaxConns())},
-		{Name: "max-memory", Used: memory + m.Total() + a.figureBytes.total(), Max: opt.MaxMemory, Bytes: true},
-		{Name: "max-inbound", Used: n.InboundBytes, Max: opt.MaxInbound, Bytes: true},
-		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, Bytes: true},
-		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, RefusesNothing: true},
+		{Name: "max-memory", Used: memory + m.Total() + a.figureBytes.total(), Max: opt.MaxMemory, IsBytes: true},
+		{Name: "max-inbound", Used: n.InboundBytes, Max: opt.MaxInbound, IsBytes: true},
+		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, IsBytes: true},
+		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, IsBytes: true, RefusesNothing: true},
 	}
 	held := 0
 	for _, x := range snap.rows {
-		held += x.figures.Held
+		held += x.figures.HeldJobs
 	}
 	if held > 0 {
 		l := broker.GroupLook{Limit: maxSuspectGroups, Shut: true}
@@ -114,7 +114,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	client := func(p broker.Peer) *findings.Client {
 		if c := h.FindConn(p); c != nil && (clients[p] != nil || len(clients) < maxSuspectClients) {
 			if clients[p] == nil {
-				clients[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port == wire.WorkerPort}
+				clients[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), IsWorker: c.Port == wire.WorkerPort}
 			}
 			return clients[p]
 		}

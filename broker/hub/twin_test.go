@@ -46,8 +46,8 @@ type shadow struct {
 	creditSpent bool     // this worker has used up its credit
 }
 
-// twinOutcome is a kept outcome in a peer's stream: whether its owner has taken it, and whether
-// the owner has reported that it is written.
+// twinOutcome is a kept outcome in a peer's stream: whether the owner has taken it, and whether
+// the owner has reported an unfinished write of it.
 type twinOutcome struct {
 	number, end         uint64
 	isTaken, isReported bool

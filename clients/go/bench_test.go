@@ -15,7 +15,7 @@ import (
 // The peer of these benchmarks is the trivial echo broker of echo_test.go, in this
 // process. It uses about a third of the processor time.
 
-var payload = json.RawMessage(`{"user":12345,"text":"hello"}`)
+var testBody = json.RawMessage(`{"user":12345,"text":"hello"}`)
 
 func benchmarkSubmitter(b *testing.B, opts ...gloom.Option) *gloom.Submitter {
 	s, err := gloom.Dial(context.Background(), append([]gloom.Option{gloom.Addrs(echoBroker(b))}, opts...)...)
@@ -27,15 +27,15 @@ func benchmarkSubmitter(b *testing.B, opts ...gloom.Option) *gloom.Submitter {
 	return s
 }
 
-func perSecond(b *testing.B) {
+func reportPerSecond(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }
 
 // BenchmarkCallbacks: one goroutine submits as fast as the window allows.
 func BenchmarkCallbacks(b *testing.B) {
 	for name, job := range map[string]gloom.Job{
-		"acked": {Type: "echo", Body: payload},
-		"quiet": {Type: "echo", Body: payload, NoAck: true},
+		"acked": {Type: "echo", Body: testBody},
+		"quiet": {Type: "echo", Body: testBody, NoAck: true},
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := benchmarkSubmitter(b)
@@ -54,7 +54,7 @@ func BenchmarkCallbacks(b *testing.B) {
 				}
 			}
 			all.Wait()
-			perSecond(b)
+			reportPerSecond(b)
 		})
 	}
 }
@@ -73,13 +73,13 @@ func BenchmarkFutures(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		p, err := s.Submit(ctx, gloom.Job{Type: "echo", Body: payload})
+		p, err := s.Submit(ctx, gloom.Job{Type: "echo", Body: testBody})
 		if err != nil {
 			b.Fatal(err)
 		}
 		*at = p
 	}
-	perSecond(b)
+	reportPerSecond(b)
 }
 
 // BenchmarkDo has at least 256 goroutines, each of which waits for its answer before it submits
@@ -89,20 +89,20 @@ func BenchmarkDo(b *testing.B) {
 	b.SetParallelism(128)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := s.Do(context.Background(), gloom.Job{Type: "echo", Body: payload}); err != nil {
+			if _, err := s.Do(context.Background(), gloom.Job{Type: "echo", Body: testBody}); err != nil {
 				b.Error(err)
 				return
 			}
 		}
 	})
-	perSecond(b)
+	reportPerSecond(b)
 }
 
 // BenchmarkRoundTrip: one goroutine submits one job at a time.
 func BenchmarkRoundTrip(b *testing.B) {
 	s := benchmarkSubmitter(b)
 	for b.Loop() {
-		if _, err := s.Do(context.Background(), gloom.Job{Type: "echo", Body: payload}); err != nil {
+		if _, err := s.Do(context.Background(), gloom.Job{Type: "echo", Body: testBody}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -112,9 +112,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 func BenchmarkWorker(b *testing.B) {
 	for name, prefetch := range map[string]int{"one": 0, "prefetch": 64} {
 		b.Run(name, func(b *testing.B) {
-			f := newFake(b)
+			f := newFakeBroker(b)
 			w := &gloom.Worker{Type: "echo", Prefetch: prefetch, Concurrency: max(1, prefetch/32),
-				Handler: echoes, Options: []gloom.Option{gloom.Addrs(f.addr())}}
+				Handler: echoHandler, Options: []gloom.Option{gloom.Addrs(f.addr())}}
 			go w.Start(context.Background())
 			nc, err := f.ln.Accept()
 			if err != nil {
@@ -122,9 +122,9 @@ func BenchmarkWorker(b *testing.B) {
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
-			feed(b, nc, max(prefetch, 1))
+			feedJobs(b, nc, max(prefetch, 1))
 			b.StopTimer()
-			perSecond(b)
+			reportPerSecond(b)
 			nc.Close()
 			stopped, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 			defer cancel()
@@ -134,8 +134,8 @@ func BenchmarkWorker(b *testing.B) {
 	}
 }
 
-// feed sends b.N jobs to a worker, at most window of them at a time.
-func feed(b *testing.B, nc net.Conn, window int) {
+// feedJobs sends b.N jobs to a worker, at most window of them at a time.
+func feedJobs(b *testing.B, nc net.Conn, window int) {
 	var (
 		dec   wire.Decoder
 		req   wire.Request
@@ -154,7 +154,7 @@ func feed(b *testing.B, nc net.Conn, window int) {
 		for n, i := sent, len(id)-1; i > 3; n, i = n/10, i-1 {
 			id[i] = byte('0' + n%10)
 		}
-		out = wire.AppendJob(out, id, []byte("echo"), nil, payload)
+		out = wire.AppendJob(out, id, []byte("echo"), nil, testBody)
 	}
 	for answered := 0; answered < b.N; {
 		n, err := nc.Read(buf[len(in):])

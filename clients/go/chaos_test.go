@@ -19,13 +19,13 @@ var seed = flag.Uint64("seed", 0, "of the tests with cut connections; 0 takes a 
 
 // cutter passes connections on to an address and cuts them at random.
 type cutter struct {
-	ln   net.Listener
-	to   string
-	all  sync.WaitGroup
-	mu   sync.Mutex // guards the fields below
-	rng  *rand.Rand
-	calm bool
-	cuts int
+	ln      net.Listener
+	to      string
+	passing sync.WaitGroup
+	mu      sync.Mutex // guards the fields below
+	rng     *rand.Rand
+	calm    bool
+	cuts    int
 }
 
 func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
@@ -35,13 +35,13 @@ func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
 		t.Fatal(err)
 	}
 	c := &cutter{ln: ln, to: to, rng: rng}
-	c.all.Go(func() {
+	c.passing.Go(func() {
 		for {
 			nc, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			c.all.Go(func() { c.pass(nc) })
+			c.passing.Go(func() { c.pass(nc) })
 		}
 	})
 	return c
@@ -98,17 +98,17 @@ func chaosSeed(t *testing.T) uint64 {
 
 // A submitter whose connection is cut again and again does not notice: each kept job is
 // answered exactly once.
-func TestKeptJobsThroughCuts(t *testing.T) {
+func TestCutsDoNotAffectKeptJobs(t *testing.T) {
 	const jobs = 10_000
 	b := startBroker(t)
-	b.serve(&gloom.Worker{Handler: echoes, Concurrency: 2, Prefetch: 8})
+	b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 2, Prefetch: 8})
 	cut := newCutter(t, b.SubmitAddr().String(), rand.New(rand.NewPCG(chaosSeed(t), 4)))
 	s := b.submitter(gloom.Addrs(cut.ln.Addr().String()), gloom.Window(64))
 	var answers [jobs]atomic.Int32
 	for i := range jobs {
 		body := strconv.Itoa(i)
 		job := gloom.Job{Type: "echo", Body: []byte(body), Keep: time.Minute, AtLeastOnce: true, NoAck: i%3 == 0}
-		err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
+		err := s.SubmitFunc(waitContext(t), job, func(r gloom.Result, err error) {
 			if err != nil || string(r.Body) != body {
 				t.Errorf("job %d: %s, %v", i, r.Body, err)
 			}
@@ -118,7 +118,7 @@ func TestKeptJobsThroughCuts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Drain(within(t)); err != nil {
+	if err := s.Drain(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range answers {
@@ -164,11 +164,11 @@ func TestCutConnectionsEndEveryJobOnce(t *testing.T) {
 		case 3, 4:
 			job.Keep, job.AtLeastOnce = time.Minute, true
 		}
-		err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
+		err := s.SubmitFunc(waitContext(t), job, func(r gloom.Result, err error) {
 			if called.Swap(true) {
 				t.Error("a job ended twice")
 			}
-			switch what := outcome(err); {
+			switch what := endName(err); {
 			case err == nil && (job.Detach || string(r.Body) == string(body)):
 				answered.Add(1)
 			case job.Keep == 0 && (what == "lost, acked" || what == "lost, sent" || what == "lost, not sent"),
@@ -187,7 +187,7 @@ func TestCutConnectionsEndEveryJobOnce(t *testing.T) {
 		submitted.Add(1)
 	}
 	subCuts, workCuts := sub.stopCutting(), work.stopCutting()
-	if err := s.Drain(within(t)); err != nil {
+	if err := s.Drain(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "every job has ended", func() bool {

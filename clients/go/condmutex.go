@@ -13,9 +13,9 @@ type condMutex struct {
 	changed doneChan
 }
 
-// broadcast wakes those who wait. The lock must be held.
-func (m *condMutex) broadcast() {
-	m.changed.release()
+// wakeAll wakes those who wait. The lock must be held.
+func (m *condMutex) wakeAll() {
+	m.changed.close()
 	m.changed = doneChan{}
 }
 

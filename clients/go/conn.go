@@ -41,22 +41,22 @@ type conn struct {
 	cancelCtx context.CancelCauseFunc
 	ended     chan struct{} // closed when everything on the connection has been notified of its end
 
-	drainedCtx context.Context // ends when the broker has reported that it drains
-	drain      context.CancelFunc
+	drainedCtx    context.Context // ends when the broker has reported that it drains
+	cancelDrained context.CancelFunc
 
 	// The largest frames in each direction. Only the reply to hello changes them, before
 	// anything large is sent.
 	maxIn, maxOut int
 
-	mu          *condMutex // guards the fields below
-	outBuf      []byte     // whole frames, not yet given to the writer
-	wake        sync.Cond  // the writer waits for frames, or for the end
-	outputEnds  bool       // the output ends after outBuf: the writer then shuts down its side
-	requests    fifo[request]
-	jobs        map[string]*Pending // for a submitter: the jobs pending here, by canonical id
-	written     uint64              // number of the first request not given to the writer
-	unconfirmed bool                // a detached job without ack has been sent since the last request with a reply
-	refusal     *RefusedError       // why the broker is closing the connection
+	mu             *condMutex // guards the fields below
+	outBuf         []byte     // whole frames, not yet given to the writer
+	wake           sync.Cond  // the writer waits for frames, or for the end
+	outputEnds     bool       // the output ends after outBuf: the writer then shuts down its side
+	requests       fifo[request]
+	jobs           map[string]*Pending // for a submitter: the jobs pending here, by canonical id
+	firstUnwritten uint64              // number of the first request not given to the writer
+	hasUnconfirmed bool                // a detached job without ack has been sent since the last request with a reply
+	refusal        *RefusedError       // why the broker is closing the connection
 
 	// Used only by the reading goroutine.
 	inBuf         []byte // what has arrived; frames have been taken from it up to inPos
@@ -100,7 +100,7 @@ func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done 
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
 	c.wake.L, c.ended = c.mu, make(chan struct{})
 	c.ctx, c.cancelCtx = context.WithCancelCause(parent)
-	c.drainedCtx, c.drain = context.WithCancel(context.Background())
+	c.drainedCtx, c.cancelDrained = context.WithCancel(context.Background())
 	context.AfterFunc(c.ctx, func() { c.nc.Close() }) // with TLS, Close may wait for the peer
 	if ctx.Err() != nil {
 		c.fail(ErrClosed)
@@ -130,7 +130,7 @@ func await(ctx context.Context, ask func(done func(error)) error) error {
 	if err := ask(func(err error) { reply = err; close(replied) }); err != nil {
 		return err
 	}
-	if err := wait(ctx, replied); err != nil {
+	if err := waitDone(ctx, replied); err != nil {
 		return err
 	}
 	return reply
@@ -146,13 +146,13 @@ func (c *conn) run() {
 	c.fail(err)
 	lost := c.lostError()
 	c.mu.Lock()
-	for !c.requests.empty() {
+	for !c.requests.isEmpty() {
 		c.finishRequest(c.requests.pop(), lost)
 	}
 	c.outBuf = nil
 	c.client.onLoss(lost)
 	c.mu.Unlock()
-	c.runNotices()
+	c.runNotifications()
 }
 
 // handle reads a frame and acts on it.
@@ -172,11 +172,11 @@ func (c *conn) handle() error {
 		err = errFinished
 	}
 	c.mu.Unlock()
-	c.runNotices()
+	c.runNotifications()
 	return err
 }
 
-func (c *conn) runNotices() {
+func (c *conn) runNotifications() {
 	for i, n := range c.notifications {
 		n.notify()
 		c.notifications[i] = nil
@@ -204,8 +204,8 @@ func (c *conn) lostError() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
-// hello sends a hello if the options ask for one; otherwise it calls then at once. mu must be held.
-func (c *conn) hello(then func(error)) {
+// sendHello sends a hello if the options ask for one; otherwise it calls then at once. mu must be held.
+func (c *conn) sendHello(then func(error)) {
 	if c.conf.token == "" && c.conf.client == "" && c.conf.heartbeat == 0 {
 		then(nil)
 		return
@@ -217,7 +217,7 @@ func (c *conn) hello(then func(error)) {
 // send sends a request. If the connection has failed, but run has not ended its requests yet, run
 // ends this one, too. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
-	c.unconfirmed = r.noAck && (c.unconfirmed || r.job.detached)
+	c.hasUnconfirmed = r.noAck && (c.hasUnconfirmed || r.job.isDetached)
 	c.requests.push(r)
 	c.write(frame)
 }
@@ -269,20 +269,20 @@ func (c *conn) takeOutput(wrote []byte) (buf []byte, last bool) {
 	if c.ctx.Err() != nil {
 		return nil, false
 	}
-	if c.unconfirmed && !c.outputEnds {
+	if c.hasUnconfirmed && !c.outputEnds {
 		// The broker sends nothing about a detached job without ack that it accepted. The
 		// reply to a ping proves that no refusal will come.
 		c.send(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
 	if c.isFull() {
-		c.mu.broadcast()
+		c.mu.wakeAll()
 	}
 	if cap(wrote) > maxKeptBuffer {
 		wrote = nil
 	}
 	buf = c.outBuf
 	c.outBuf = wrote[:0]
-	c.written = c.requests.tail
+	c.firstUnwritten = c.requests.nextNumber
 	return buf, c.outputEnds
 }
 

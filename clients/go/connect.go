@@ -46,7 +46,7 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := c.dial(ctx, network, addr)
+	nc, err := c.dialFunc(ctx, network, addr)
 	if err != nil || c.tls == nil && !secure {
 		return nc, err
 	}
@@ -63,9 +63,9 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 	return tc, nil
 }
 
-// retry spaces attempts to connect: exponential backoff with full jitter. The returned function
+// newRetry spaces attempts to connect: exponential backoff with full jitter. The returned function
 // reports n and waits until the next attempt is due, or stop is closed.
-func (c *config) retry() func(n Notice, stop <-chan struct{}) (stopped bool) {
+func (c *config) newRetry() func(n Notice, stop <-chan struct{}) (stopped bool) {
 	limit, began := c.backoffBase, time.Now() // the limit of the next wait, and when the last one ended
 	return func(n Notice, stop <-chan struct{}) bool {
 		if n.Event == EventLost && time.Since(began) >= c.backoffMax {

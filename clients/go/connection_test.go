@@ -16,19 +16,19 @@ import (
 func TestLostConnection(t *testing.T) {
 	for name, cut := range map[string]func(*peer){"closed": (*peer).close, "reset": (*peer).reset} {
 		t.Run(name, func(t *testing.T) {
-			s, broker := dial(t, newFake(t))
+			s, broker := dial(t, newFakeBroker(t))
 			a, b := submit(t, s, gloom.Job{ID: "a"}), submit(t, s, gloom.Job{ID: "b"})
 			broker.read()
 			broker.read()
-			broker.send(okFor("a"))
-			if err := a.Ack(within(t)); err != nil {
+			broker.send(okReply("a"))
+			if err := a.Ack(waitContext(t)); err != nil {
 				t.Fatal(err)
 			}
 			cut(broker)
 			for p, want := range map[*gloom.Pending]string{a: "lost, acked", b: "lost, sent"} {
 				err := resultError(t, p)
 				wantError(t, err, gloom.ErrLost)
-				if got := outcome(err); got != want {
+				if got := endName(err); got != want {
 					t.Errorf("job %s: %s, want %s", p.ID(), got, want)
 				}
 			}
@@ -40,11 +40,11 @@ func TestLostConnection(t *testing.T) {
 }
 
 func TestWaitingCallsAfterLoss(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	done := make(chan error, 2)
-	go func() { done <- s.Ping(within(t)) }()
+	go func() { done <- s.Ping(waitContext(t)) }()
 	broker.expect(`{"action":"ping"}`)
-	go func() { done <- s.Cancel(within(t), "x") }()
+	go func() { done <- s.Cancel(waitContext(t), "x") }()
 	broker.expect(`{"action":"cancel","id":"x"}`)
 	broker.close()
 	for range 2 {
@@ -55,11 +55,11 @@ func TestWaitingCallsAfterLoss(t *testing.T) {
 // newCloggedSubmitter returns a submitter whose writer is blocked in writing job "first", which its
 // broker does not read further, so that later jobs stay in the client. The next
 // connection is to the fake.
-func newCloggedSubmitter(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
+func newCloggedSubmitter(t *testing.T, f *fakeBroker) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	var dials atomic.Int32
-	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), quick, gloom.Dialer(
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), quickBackoff, gloom.Dialer(
 		func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if dials.Add(1) == 1 {
 				return ours, nil
@@ -79,19 +79,19 @@ func newCloggedSubmitter(t *testing.T, f *fake) (s *gloom.Submitter, first *gloo
 }
 
 func TestUnsentJobs(t *testing.T) {
-	s, first, broker := newCloggedSubmitter(t, newFake(t))
+	s, first, broker := newCloggedSubmitter(t, newFakeBroker(t))
 	second := submit(t, s, gloom.Job{ID: "second"})
 	broker.close()
-	if got := outcome(resultError(t, first)); got != "lost, sent" {
+	if got := endName(resultError(t, first)); got != "lost, sent" {
 		t.Errorf("first: %s", got)
 	}
-	if got := outcome(resultError(t, second)); got != "lost, not sent" {
+	if got := endName(resultError(t, second)); got != "lost, not sent" {
 		t.Errorf("second: %s", got)
 	}
 }
 
 func TestSubmitterReconnectsAfterLoss(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	var n notices
 	s, broker := dial(t, f, n.option())
 	broker.close()
@@ -99,7 +99,7 @@ func TestSubmitterReconnectsAfterLoss(t *testing.T) {
 		broker = f.accept()
 		p := submit(t, s, gloom.Job{ID: "a"}) // waits for the new connection
 		broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-		broker.send(okFor("a"), resultFor("a", "1"))
+		broker.send(okReply("a"), resultFrame("a", "1"))
 		wantResult(t, p, "1")
 		broker.close()
 	}
@@ -112,7 +112,7 @@ func TestSubmitterReconnectsAfterLoss(t *testing.T) {
 }
 
 func TestNoDuplicateSubmit(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	s, broker := dial(t, f)
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()
@@ -124,11 +124,11 @@ func TestNoDuplicateSubmit(t *testing.T) {
 }
 
 func TestSubmitBeforeConnect(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	addr := f.addr()
 	f.ln.Close()
 	var n notices
-	s, err := gloom.NewSubmitter(gloom.Addrs(addr), quick, n.option())
+	s, err := gloom.NewSubmitter(gloom.Addrs(addr), quickBackoff, n.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,15 +149,15 @@ func TestSubmitBeforeConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = &fake{t, ln}
+	f = &fakeBroker{t, ln}
 	defer ln.Close()
 	submit(t, s, gloom.Job{ID: "a"})
 	f.accept().expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 }
 
 func TestFailoverToSecondAddress(t *testing.T) {
-	one, two := newFake(t), newFake(t)
-	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
+	one, two := newFakeBroker(t), newFakeBroker(t)
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,28 +168,28 @@ func TestFailoverToSecondAddress(t *testing.T) {
 	broker = two.accept()
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	wantResult(t, p, "1")
 }
 
 func TestDialAddresses(t *testing.T) {
-	dead, alive := newFake(t), newFake(t)
+	dead, alive := newFakeBroker(t), newFakeBroker(t)
 	dead.ln.Close()
-	s, err := gloom.Dial(within(t), gloom.Addrs(dead.addr(), alive.addr()))
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(dead.addr(), alive.addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	alive.ln.Close()
-	_, err = gloom.Dial(within(t), gloom.Addrs(dead.addr(), alive.addr()))
+	_, err = gloom.Dial(waitContext(t), gloom.Addrs(dead.addr(), alive.addr()))
 	if err == nil || !strings.Contains(err.Error(), dead.addr()) || !strings.Contains(err.Error(), alive.addr()) {
 		t.Errorf("error is %v", err)
 	}
 }
 
 func TestDrainingBroker(t *testing.T) {
-	one, two := newFake(t), newFake(t)
-	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
+	one, two := newFakeBroker(t), newFakeBroker(t)
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestDrainingBroker(t *testing.T) {
 	a := submit(t, s, gloom.Job{ID: "a"})
 	b := submit(t, s, gloom.Job{ID: "b"})
 	old.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`, `{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
-	old.send(okFor("a"), errorFor("draining", "b"))
+	old.send(okReply("a"), errorFrame("draining", "b"))
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 
 	fresh := two.accept()
@@ -211,19 +211,19 @@ func TestDrainingBroker(t *testing.T) {
 		fresh.nc.SetReadDeadline(time.Now().Add(patience))
 		return err == nil && strings.Contains(string(payload), p.ID())
 	})
-	go func() { done <- a.Cancel(within(t)) }()
+	go func() { done <- a.Cancel(waitContext(t)) }()
 	for !strings.Contains(old.read(), "cancel") { // jobs sent before the move come first
 	}
-	old.send(errorFor("unknown_id", "a"))
+	old.send(errorFrame("unknown_id", "a"))
 	wantError(t, received(t, done, "cancel"), gloom.ErrUnknownID)
-	old.send(resultFor("a", "1"))
+	old.send(resultFrame("a", "1"))
 	wantResult(t, a, "1")
 }
 
 func TestRetiredConnection(t *testing.T) {
-	one, two := newFake(t), newFake(t)
+	one, two := newFakeBroker(t), newFakeBroker(t)
 	var n notices
-	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick, n.option())
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff, n.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,28 +233,28 @@ func TestRetiredConnection(t *testing.T) {
 	b := submit(t, s, gloom.Job{ID: "b"})
 	old.read()
 	old.read()
-	old.send(okFor("a"), errorFor("draining", "b"))
+	old.send(okReply("a"), errorFrame("draining", "b"))
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 	two.accept()
 	eventually(t, "the old connection is retired", func() bool {
 		p, err := s.TrySubmit(gloom.Job{ID: "a"}) // refused while it goes to the old broker
 		return err == nil && p != nil
 	})
-	old.send(resultFor("a", "1"))
+	old.send(resultFrame("a", "1"))
 	wantResult(t, a, "1")
 	old.expectClose()
 }
 
 // The length that a frame announces is not allocated before its bytes arrive.
-func TestAnnouncedLength(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.MaxFrame(1<<30))
+func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
+	s, broker := dial(t, newFakeBroker(t), gloom.MaxFrame(1<<30))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	broker.nc.Write([]byte{0x3f, 0, 0, 0, '{'}) // announces 1 GiB
 	broker.close()
-	if got := outcome(resultError(t, p)); got != "lost, sent" { // otherwise the length would have been refused
+	if got := endName(resultError(t, p)); got != "lost, sent" { // otherwise the length would have been refused
 		t.Error(got)
 	}
 	runtime.ReadMemStats(&after)
@@ -264,10 +264,10 @@ func TestAnnouncedLength(t *testing.T) {
 }
 
 func TestFrameTooLarge(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.MaxFrame(1024))
+	s, broker := dial(t, newFakeBroker(t), gloom.MaxFrame(1024))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.nc.Write([]byte{0xff, 0xff, 0xff, 0xff})
-	if got := outcome(resultError(t, p)); got != "protocol error" {
+	if got := endName(resultError(t, p)); got != "protocol error" {
 		t.Error(got)
 	}
 }
@@ -275,10 +275,10 @@ func TestFrameTooLarge(t *testing.T) {
 // TestDrainingBrokerWithoutAnother: if no other broker can be reached, a submitter stays connected
 // to a broker that drains and refuses its jobs, and reconnects to it.
 func TestDrainingBrokerWithoutAnother(t *testing.T) {
-	one, two := newFake(t), newFake(t)
+	one, two := newFakeBroker(t), newFakeBroker(t)
 	two.ln.Close()
 	var n notices
-	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick, n.option())
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff, n.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	for _, id := range []string{"a", "b"} { // the first connection stays in use
 		p := submit(t, s, gloom.Job{ID: id})
 		broker.read()
-		broker.send(errorFor("draining", id))
+		broker.send(errorFrame("draining", id))
 		wantError(t, resultError(t, p), gloom.ErrDraining)
 		eventually(t, "the other was tried", func() bool {
 			failed, ok := n.find(gloom.EventFailed)
@@ -298,12 +298,12 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	broker = one.accept()
 	p := submit(t, s, gloom.Job{ID: "c"})
 	broker.expect(`{"action":"submit","id":"c","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("c"), resultFor("c", "1"))
+	broker.send(okReply("c"), resultFrame("c", "1"))
 	wantResult(t, p, "1")
 }
 
 func TestWaitingJobChangesBroker(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	s, _, broker := newCloggedSubmitter(t, f)
 	big := gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}
 	submit(t, s, big)
@@ -329,7 +329,7 @@ func TestWaitingJobChangesBroker(t *testing.T) {
 }
 
 func TestTrustBodies(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.TrustBodies())
+	s, broker := dial(t, newFakeBroker(t), gloom.TrustBodies())
 	submit(t, s, gloom.Job{ID: "a", Body: []byte(`1,"priority":5`)})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":1,"priority":5}`)
 }

@@ -41,7 +41,7 @@
 // A job, and the broker's frames about it, take this path:
 //
 //	Submit           checks the job, makes its frame, waits for a place in the window
-//	Submitter.start  waits for a connection that has room for the frame
+//	Submitter.startJob  waits for a connection that has room for the frame
 //	session.sendJob  adds the job to the connection's table, its request to those that
 //	                 wait for a reply, and its frame to those to be sent
 //	conn.writeLoop   writes all frames to be sent with one call

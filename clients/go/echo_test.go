@@ -7,9 +7,9 @@ import (
 	"gloom/wire"
 )
 
-// echo is a trivial broker that acks every submit and answers with the body of the job.
+// echoJobs is a trivial broker that acks every submit and answers with the body of the job.
 // It writes once per read.
-func echo(nc net.Conn) {
+func echoJobs(nc net.Conn) {
 	defer nc.Close()
 	var (
 		dec   = wire.Decoder{DefaultType: "default"}
@@ -64,14 +64,14 @@ func echoFrame(out []byte, dec *wire.Decoder, req *wire.Request, payload []byte)
 
 // echoBroker accepts connections and echoes.
 func echoBroker(t testing.TB) (addr string) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	go func() {
 		for {
 			nc, err := f.ln.Accept()
 			if err != nil {
 				return
 			}
-			go echo(nc)
+			go echoJobs(nc)
 		}
 	}()
 	return f.addr()

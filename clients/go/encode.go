@@ -9,14 +9,14 @@ import (
 	"gloom/wire"
 )
 
-// buffers holds slices for encoding frames.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+// frameBuffers holds slices for encoding frames.
+var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// release returns a slice to buffers unless it is large: while slices are in use, the garbage
+// returnBuffer returns a slice to frameBuffers unless it is large: while slices are in use, the garbage
 // collector frees none of them.
-func release(buf *[]byte) {
+func returnBuffer(buf *[]byte) {
 	if cap(*buf) <= maxKeptBuffer {
-		buffers.Put(buf)
+		frameBuffers.Put(buf)
 	}
 }
 
@@ -27,7 +27,7 @@ func appendSubmit(buf []byte, job *Job, key string) []byte {
 	var typ [64]byte
 	r := wire.Request{
 		ID: []byte(key), Type: wire.Canonical(typ[:0], job.Type), Body: job.Body, Priority: job.Priority,
-		DelayMS: toMillis(job.Delay), TimeoutMS: toMillis(job.Timeout), BackoffMS: toMillis(job.backoff()),
+		DelayMS: toMillis(job.Delay), TimeoutMS: toMillis(job.Timeout), BackoffMS: toMillis(job.backoffToSend()),
 		ExpiresMS: toMillis(job.Expires), AgeMS: toMillis(job.Age), KeepMS: toMillis(job.Keep), Retries: -1,
 		Detach: job.Detach, NoAck: job.NoAck, WantProgress: job.OnProgress != nil, Groups: canonicalNames(job.Groups),
 	}
@@ -43,8 +43,8 @@ func appendSubmit(buf []byte, job *Job, key string) []byte {
 	return wire.AppendSubmit(buf, &r)
 }
 
-// backoff returns the backoff to send for Backoff.
-func (j *Job) backoff() time.Duration {
+// backoffToSend returns the backoff to send for Backoff.
+func (j *Job) backoffToSend() time.Duration {
 	switch {
 	case j.Backoff == NoBackoff || j.Backoff == 0 && j.Retries == NoRetries:
 		return 0

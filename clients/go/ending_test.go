@@ -12,9 +12,9 @@ import (
 	"gloom/wire"
 )
 
-// TestRequestWhileClosing: a request that is sent after Close, but before its connection has ended
+// TestRequestAfterCloseEnds: a request that is sent after Close, but before its connection has ended
 // its requests, is told so. Close ends the life of connections without their lock.
-func TestRequestWhileClosing(t *testing.T) {
+func TestRequestAfterCloseEnds(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -41,9 +41,9 @@ func TestRequestWhileClosing(t *testing.T) {
 	}
 }
 
-// TestLongFrameBuffer: the pool of buffers for frames keeps no large one. Its users would keep it
+// TestPoolKeepsNoLargeBuffer: the pool of buffers for frames keeps no large one. Its users would keep it
 // from the garbage collector.
-func TestLongFrameBuffer(t *testing.T) {
+func TestPoolKeepsNoLargeBuffer(t *testing.T) {
 	s, err := NewSubmitter(Addrs("127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +55,10 @@ func TestLongFrameBuffer(t *testing.T) {
 			runtime.GC()
 			s.TrySubmit(Job{})
 		}
-		buf := buffers.Get().(*[]byte)
+		buf := frameBuffers.Get().(*[]byte)
 		if n := cap(*buf); n > maxKeptBuffer {
 			t.Fatalf("%d bytes are kept", n)
 		}
-		buffers.Put(buf)
+		frameBuffers.Put(buf)
 	}
 }

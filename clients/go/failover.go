@@ -9,7 +9,7 @@ import (
 // jobs, then to the next one that does.
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
-	pause := s.conf.retry()
+	pause := s.conf.newRetry()
 	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
 	for {
 		except, over := "", s.ctx.Done()
@@ -38,7 +38,7 @@ func (s *Submitter) stayConnected() {
 			return
 		}
 		s.mu.Lock()
-		if len(s.kept) > 0 { // only that broker can resume them
+		if len(s.keptJobs) > 0 { // only that broker can resume them
 			s.nextAddr = slices.Index(s.conf.addrs, sess.configuredAddr)
 		}
 		s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 		}
 		sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, configuredAddr: addr}
 		sess.client = sess
-		err := sess.dial(s.ctx, s.ctx, addr, sess.hello)
+		err := sess.dial(s.ctx, s.ctx, addr, sess.sendHello)
 		if err == nil {
 			s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
 			s.adopt(sess)
@@ -77,8 +77,8 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lastErr, s.refused = all, refused && s.current == nil
-	s.mu.broadcast()
+	s.lastErr, s.allRefused = all, refused && s.current == nil
+	s.mu.wakeAll()
 	return nil, all
 }
 
@@ -90,25 +90,25 @@ func (s *Submitter) adopt(sess *session) {
 	s.mu.Lock()
 	if sess.ctx.Err() == nil {
 		if old := s.current; old != nil {
-			if old.retired = true; old.isFinished() {
+			if old.isRetired = true; old.isFinished() {
 				old.cancelCtx(ErrClosed)
 			}
 		}
 		s.current, s.sessions = sess, append(s.sessions, sess)
-		for _, p := range s.kept {
+		for _, p := range s.keptJobs {
 			if p.session.configuredAddr == sess.configuredAddr {
 				p.err = sess.sendJob(p, p.kept.frame)
 			}
 			if p.err != nil {
 				ended = append(ended, p)
-			} else if p.kept.unwanted {
+			} else if p.kept.cancelLater {
 				sess.cancel(p)
 			}
 		}
-		s.kept = nil
+		s.keptJobs = nil
 	}
-	s.lastErr, s.refused = nil, false
-	s.mu.broadcast()
+	s.lastErr, s.allRefused = nil, false
+	s.mu.wakeAll()
 	s.mu.Unlock()
 	for _, p := range ended {
 		p.notify()
@@ -118,11 +118,11 @@ func (s *Submitter) adopt(sess *session) {
 // endKept ends the kept jobs that no connection will resume.
 func (s *Submitter) endKept() {
 	s.mu.Lock()
-	kept := s.kept
-	s.kept = nil
+	kept := s.keptJobs
+	s.keptJobs = nil
 	s.mu.Unlock()
 	for _, p := range kept {
-		p.kept.lost.Cause = ErrClosed
+		p.kept.lastLoss.Cause = ErrClosed
 		p.notify()
 	}
 }

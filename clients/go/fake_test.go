@@ -28,24 +28,24 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
 }
 
-// fake is a broker that sends only what a test writes.
-type fake struct {
+// fakeBroker is a broker that sends only what a test writes.
+type fakeBroker struct {
 	t  testing.TB
 	ln net.Listener
 }
 
-func newFake(t testing.TB) *fake {
+func newFakeBroker(t testing.TB) *fakeBroker {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{t, ln}
+	f := &fakeBroker{t, ln}
 	t.Cleanup(func() { ln.Close() })
 	return f
 }
 
-func newUnixFake(t testing.TB) *fake {
+func newUnixFakeBroker(t testing.TB) *fakeBroker {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gloom")
 	if err != nil {
@@ -56,17 +56,17 @@ func newUnixFake(t testing.TB) *fake {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close(); os.RemoveAll(dir) })
-	return &fake{t, ln}
+	return &fakeBroker{t, ln}
 }
 
-func (f *fake) addr() string {
+func (f *fakeBroker) addr() string {
 	if f.ln.Addr().Network() == "unix" {
 		return "unix:" + f.ln.Addr().String()
 	}
 	return f.ln.Addr().String()
 }
 
-func (f *fake) accept() *peer {
+func (f *fakeBroker) accept() *peer {
 	f.t.Helper()
 	f.ln.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(patience))
 	nc, err := f.ln.Accept()
@@ -153,8 +153,8 @@ func (p *peer) reset() {
 	p.nc.Close()
 }
 
-// within returns a context for one wait.
-func within(t testing.TB) context.Context {
+// waitContext returns a context for one wait.
+func waitContext(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -183,9 +183,9 @@ func received[T any](t testing.TB, from <-chan T, what string) T {
 }
 
 // dial connects a submitter to a fake.
-func dial(t testing.TB, f *fake, opts ...gloom.Option) (*gloom.Submitter, *peer) {
+func dial(t testing.TB, f *fakeBroker, opts ...gloom.Option) (*gloom.Submitter, *peer) {
 	t.Helper()
-	s, err := gloom.Dial(within(t), append([]gloom.Option{gloom.Addrs(f.addr()), quick}, opts...)...)
+	s, err := gloom.Dial(waitContext(t), append([]gloom.Option{gloom.Addrs(f.addr()), quickBackoff}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,12 +193,12 @@ func dial(t testing.TB, f *fake, opts ...gloom.Option) (*gloom.Submitter, *peer)
 	return s, f.accept()
 }
 
-// quick shortens the waits before reconnects.
-var quick = gloom.Backoff(time.Millisecond, 5*time.Millisecond)
+// quickBackoff shortens the waits before reconnects.
+var quickBackoff = gloom.Backoff(time.Millisecond, 5*time.Millisecond)
 
 func submit(t testing.TB, s *gloom.Submitter, job gloom.Job) *gloom.Pending {
 	t.Helper()
-	p, err := s.Submit(within(t), job)
+	p, err := s.Submit(waitContext(t), job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func submit(t testing.TB, s *gloom.Submitter, job gloom.Job) *gloom.Pending {
 
 func wantResult(t testing.TB, p *gloom.Pending, body string) {
 	t.Helper()
-	r, err := p.Result(within(t))
+	r, err := p.Result(waitContext(t))
 	if err != nil {
 		t.Fatalf("job %q: %v", p.ID(), err)
 	}
@@ -227,37 +227,37 @@ func wantError(t testing.TB, err, target error) error {
 
 func resultError(t testing.TB, p *gloom.Pending) error {
 	t.Helper()
-	_, err := p.Result(within(t))
+	_, err := p.Result(waitContext(t))
 	if err == nil {
 		t.Fatalf("job %q has a result, want an error", p.ID())
 	}
 	return err
 }
 
-func okFor(id string) string        { return fmt.Sprintf(`{"ok":true,"id":%q}`, id) }
-func resultFor(id, b string) string { return fmt.Sprintf(`{"id":%q,"body":%s}`, id, b) }
-func errorFor(code, id string) string {
+func okReply(id string) string        { return fmt.Sprintf(`{"ok":true,"id":%q}`, id) }
+func resultFrame(id, b string) string { return fmt.Sprintf(`{"id":%q,"body":%s}`, id, b) }
+func errorFrame(code, id string) string {
 	return fmt.Sprintf(`{"error":%q,"reason":"because","id":%q}`, code, id)
 }
 
 // notices collects what Notify reports.
 type notices struct {
-	mu  sync.Mutex
-	all []gloom.Notice
+	mu   sync.Mutex
+	list []gloom.Notice
 }
 
 func (n *notices) option() gloom.Option {
 	return gloom.Notify(func(what gloom.Notice) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.all = append(n.all, what)
+		n.list = append(n.list, what)
 	})
 }
 
 func (n *notices) find(e gloom.Event) (gloom.Notice, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, what := range n.all {
+	for _, what := range n.list {
 		if what.Event == e {
 			return what, true
 		}

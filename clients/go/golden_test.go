@@ -60,7 +60,7 @@ type goldenMeaning struct {
 	Cause     string   `json:"cause"`
 }
 
-func golden(t *testing.T, file string) []goldenCase {
+func loadGolden(t *testing.T, file string) []goldenCase {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "wire", "testdata", file))
 	if err != nil {
@@ -88,7 +88,7 @@ func quoted(id string) string { return `"` + string(wire.Canonical(nil, id)) + `
 
 func TestGoldenReplies(t *testing.T) {
 	tested := 0
-	for _, c := range golden(t, "replies.json") {
+	for _, c := range loadGolden(t, "replies.json") {
 		if c.Meaning == nil {
 			continue
 		}
@@ -111,7 +111,7 @@ func TestGoldenReplies(t *testing.T) {
 
 func goldenToSubmitter(t *testing.T, c goldenCase) {
 	m := c.Meaning
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	news := make(chan string, 1)
 	id := m.id("unnamed")
 	p := submit(t, s, gloom.Job{ID: id, Type: "t", OnProgress: func(b json.RawMessage) { news <- string(b) }})
@@ -120,16 +120,16 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 	switch m.Kind {
 	case "ok":
 		if m.State != "" { // the reply to an attach, after a submit was refused because of a kept job
-			broker.send(errorFor("id_exists", id))
+			broker.send(errorFrame("id_exists", id))
 			wantError(t, resultError(t, p), gloom.ErrIDExists)
 			var err error
-			if p, err = s.Attach(within(t), id, nil); err != nil {
+			if p, err = s.Attach(waitContext(t), id, nil); err != nil {
 				t.Fatal(err)
 			}
 			broker.read()
 		}
 		broker.send(c.Text)
-		if err := p.Ack(within(t)); err != nil {
+		if err := p.Ack(waitContext(t)); err != nil {
 			t.Fatal(err)
 		}
 	case "result":
@@ -181,13 +181,13 @@ func goldenError(t *testing.T, err error, m *goldenMeaning) {
 }
 
 func goldenHello(t *testing.T, c goldenCase) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	go func() {
 		broker := f.accept()
 		broker.read()
 		broker.send(c.Text)
 	}()
-	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.ClientName("golden"))
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.ClientName("golden"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 	m := c.Meaning
 	type seen struct{ id, typ, body, headers string }
 	got, cancelled := make(chan seen, 1), make(chan struct{})
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		got <- seen{job.ID, job.Type, string(job.Body), string(job.Headers)}
 		<-ctx.Done()
 		if errors.Is(context.Cause(ctx), gloom.ErrCancelled) {
@@ -207,7 +207,7 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 		return nil, nil
 	}})
 	if m.Kind == "cancel" {
-		broker.send(jobFor(m.id(""), "1"))
+		broker.send(jobFrame(m.id(""), "1"))
 		received(t, got, "the job")
 		broker.send(c.Text)
 		received(t, cancelled, "the end of the context")
@@ -222,27 +222,27 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 
 func TestGoldenSubmits(t *testing.T) {
 	tested := 0
-	for _, c := range golden(t, "submitter.json") {
+	for _, c := range loadGolden(t, "submitter.json") {
 		if c.Meaning == nil {
 			continue
 		}
 		tested++
 		t.Run(c.Name, func(t *testing.T) {
 			m := c.Meaning
-			s, broker := dial(t, newFake(t))
+			s, broker := dial(t, newFakeBroker(t))
 			switch m.Verb {
 			case "submit":
 				submit(t, s, m.job())
 			case "cancel":
-				go s.Cancel(within(t), m.id(""))
+				go s.Cancel(waitContext(t), m.id(""))
 			case "change":
-				go s.Change(within(t), m.id(""), m.change(c.Text))
+				go s.Change(waitContext(t), m.id(""), m.change(c.Text))
 			case "attach":
 				var news func(json.RawMessage)
 				if m.Progress {
 					news = func(json.RawMessage) {}
 				}
-				if _, err := s.Attach(within(t), m.id(""), news); err != nil {
+				if _, err := s.Attach(waitContext(t), m.id(""), news); err != nil {
 					t.Fatal(err)
 				}
 			default:
@@ -339,7 +339,7 @@ func sameRequest(a, b wire.Request) bool {
 
 func TestGoldenWork(t *testing.T) {
 	tested := 0
-	for _, c := range golden(t, "worker.json") {
+	for _, c := range loadGolden(t, "worker.json") {
 		if c.Meaning == nil {
 			continue
 		}
@@ -354,7 +354,7 @@ func TestGoldenWork(t *testing.T) {
 // goldenWork makes a worker send a frame with the case's meaning.
 func goldenWork(t *testing.T, c goldenCase) {
 	m := c.Meaning
-	f := newFake(t)
+	f := newFakeBroker(t)
 	w := &gloom.Worker{Type: "echo", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		switch m.Verb {
 		case "progress":
@@ -380,7 +380,7 @@ func goldenWork(t *testing.T, c goldenCase) {
 		w.Prefetch = 1
 	}
 	w.Options = []gloom.Option{gloom.Addrs(f.addr())}
-	go w.Start(within(t))
+	go w.Start(waitContext(t))
 	defer func() {
 		<-w.Done()
 	}()
@@ -392,7 +392,7 @@ func goldenWork(t *testing.T, c goldenCase) {
 	if m.Verb != "join" {
 		broker.send(`{"ok":true}`)
 		if m.Verb == "leave" {
-			go w.Stop(within(t))
+			go w.Stop(waitContext(t))
 		} else {
 			broker.send(`{"action":"job","id":` + quoted(m.id("a1")) + `,"type":"echo","body":1}`)
 		}
@@ -406,7 +406,7 @@ func goldenWork(t *testing.T, c goldenCase) {
 
 func TestGoldenHello(t *testing.T) {
 	tested := 0
-	for _, c := range golden(t, "both.json") {
+	for _, c := range loadGolden(t, "both.json") {
 		if c.Meaning == nil || c.Meaning.Verb != "hello" {
 			continue
 		}
@@ -416,7 +416,7 @@ func TestGoldenHello(t *testing.T) {
 		}
 		tested++
 		t.Run(c.Name, func(t *testing.T) {
-			f := newFake(t)
+			f := newFakeBroker(t)
 			s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token(m.Token), gloom.ClientName(m.Client),
 				gloom.Heartbeat(time.Duration(m.Heartbeat)*time.Millisecond))
 			if err != nil {

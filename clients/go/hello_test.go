@@ -23,10 +23,10 @@ import (
 )
 
 func TestHelloSendsOptions(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	done := make(chan *gloom.Submitter, 1)
 	go func() {
-		s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("s3\"cret"), gloom.ClientName("test/1"),
+		s, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.Token("s3\"cret"), gloom.ClientName("test/1"),
 			gloom.Heartbeat(time.Hour), gloom.MaxFrame(4096))
 		if err != nil {
 			t.Error(err)
@@ -43,7 +43,7 @@ func TestHelloSendsOptions(t *testing.T) {
 	broker.send(`{"ok":true,"server":"gloomd/1","limits":{"max_frame":100,"max_id":1024,"max_prefetch":9}}`)
 	s := received(t, done, "dial")
 	defer s.Close()
-	_, err := s.Submit(within(t), gloom.Job{Body: []byte(`"` + strings.Repeat("x", 100) + `"`)})
+	_, err := s.Submit(waitContext(t), gloom.Job{Body: []byte(`"` + strings.Repeat("x", 100) + `"`)})
 	wantError(t, err, gloom.ErrSizeError)
 	broker.send(`{"action":"ping"}`)
 	broker.expect(`{"action":"pong"}`)
@@ -52,19 +52,19 @@ func TestHelloSendsOptions(t *testing.T) {
 }
 
 func TestHelloRefused(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	go func() {
 		broker := f.accept()
 		broker.read()
 		broker.send(`{"error":"unauthorized","reason":"unknown token"}`)
 		broker.close()
 	}()
-	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"))
+	_, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.Token("x"))
 	wantError(t, err, gloom.ErrUnauthorized)
 }
 
 func TestHelloRefusedInTheBackground(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	var open atomic.Bool
 	go func() {
 		for {
@@ -81,10 +81,10 @@ func TestHelloRefusedInTheBackground(t *testing.T) {
 				continue
 			}
 			nc.Write(frames(`{"ok":true,"server":"s","limits":{}}`))
-			go echo(nc)
+			go echoJobs(nc)
 		}
 	}()
-	s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token("x"), quick)
+	s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token("x"), quickBackoff)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,17 +93,17 @@ func TestHelloRefusedInTheBackground(t *testing.T) {
 	wantError(t, err, gloom.ErrUnauthorized)
 	open.Store(true)
 	eventually(t, "connected", func() bool {
-		_, err := s.Do(within(t), gloom.Job{})
+		_, err := s.Do(waitContext(t), gloom.Job{})
 		return err == nil
 	})
 }
 
 func TestNoAnswerToHello(t *testing.T) {
-	f := newFake(t)
-	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
+	f := newFakeBroker(t)
+	_, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
 	wantError(t, err, context.DeadlineExceeded)
 	f.ln.Close()
-	f = newFake(t)
+	f = newFakeBroker(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { f.accept().read(); cancel() }()
 	_, err = gloom.Dial(ctx, gloom.Addrs(f.addr()), gloom.Token("x"))
@@ -111,13 +111,13 @@ func TestNoAnswerToHello(t *testing.T) {
 }
 
 func TestSilentBroker(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	go func() {
 		broker := f.accept()
 		broker.expect(`{"action":"hello","heartbeat_ms":100}` + "\n")
 		broker.send(`{"ok":true,"server":"s","limits":{}}`)
 	}()
-	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Heartbeat(100*time.Millisecond))
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.Heartbeat(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,17 +131,17 @@ func TestSilentBroker(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
-	f := newUnixFake(t)
+	f := newUnixFakeBroker(t)
 	s, broker := dial(t, f)
 	p := submit(t, s, gloom.Job{ID: "a"})
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	wantResult(t, p, "1")
 }
 
 func TestDialerOption(t *testing.T) {
 	ours, theirs := net.Pipe()
 	var network, addr string
-	s, err := gloom.Dial(within(t), gloom.Addrs("unix:/somewhere"), gloom.Dialer(
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs("unix:/somewhere"), gloom.Dialer(
 		func(_ context.Context, n, a string) (net.Conn, error) {
 			network, addr = n, a
 			return ours, nil
@@ -156,14 +156,14 @@ func TestDialerOption(t *testing.T) {
 	broker := newPeer(t, theirs)
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	wantResult(t, p, "1")
 }
 
 // Without an address, each attempt to connect uses the socket of this host's broker if
 // that accepts connections.
 func TestDefaultAddress(t *testing.T) {
-	local, tcp := newUnixFake(t), newFake(t)
+	local, tcp := newUnixFakeBroker(t), newFakeBroker(t)
 	var open atomic.Bool
 	var n notices
 	dialer := gloom.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -178,7 +178,7 @@ func TestDefaultAddress(t *testing.T) {
 		}
 		return nil, fmt.Errorf("dialled %s %s", network, addr)
 	})
-	s, err := gloom.Dial(within(t), dialer, quick, n.option())
+	s, err := gloom.Dial(waitContext(t), dialer, quickBackoff, n.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestDefaultAddress(t *testing.T) {
 	}
 
 	// If TLS is required, nothing is sent in the clear.
-	secure, err := gloom.Dial(within(t), dialer, gloom.TLS(&tls.Config{}), gloom.DialTimeout(20*time.Millisecond))
+	secure, err := gloom.Dial(waitContext(t), dialer, gloom.TLS(&tls.Config{}), gloom.DialTimeout(20*time.Millisecond))
 	if err == nil {
 		secure.Close()
 		t.Fatal("connected")
@@ -210,8 +210,8 @@ func TestDefaultAddress(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	cert, pool := certificate(t)
-	f := newFake(t)
+	cert, pool := selfSigned(t)
+	f := newFakeBroker(t)
 	f.ln = &deadlineListener{tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}}), f.ln}
 	go func() {
 		for {
@@ -219,23 +219,23 @@ func TestTLS(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go echo(nc)
+			go echoJobs(nc)
 		}
 	}()
 	trusting := gloom.TLS(&tls.Config{RootCAs: pool})
 	for _, addr := range []string{f.addr(), "tls://" + f.addr()} {
-		s, err := gloom.Dial(within(t), gloom.Addrs(addr), trusting)
+		s, err := gloom.Dial(waitContext(t), gloom.Addrs(addr), trusting)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		r, err := s.Do(within(t), gloom.Job{Body: []byte(`"over tls"`)})
+		r, err := s.Do(waitContext(t), gloom.Job{Body: []byte(`"over tls"`)})
 		if err != nil || string(r.Body) != `"over tls"` {
 			t.Fatalf("%s, %v", r.Body, err)
 		}
 	}
 	// The scheme alone requires TLS and a certificate that the system trusts.
-	_, err := gloom.Dial(within(t), gloom.Addrs("tls://"+f.addr()))
+	_, err := gloom.Dial(waitContext(t), gloom.Addrs("tls://"+f.addr()))
 	var unknown x509.UnknownAuthorityError
 	if !errors.As(err, &unknown) {
 		t.Errorf("error is %v", err)
@@ -243,8 +243,8 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSWithAnUnknownCertificate(t *testing.T) {
-	cert, _ := certificate(t)
-	f := newFake(t)
+	cert, _ := selfSigned(t)
+	f := newFakeBroker(t)
 	ln := tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}})
 	go func() {
 		if nc, err := ln.Accept(); err == nil {
@@ -252,7 +252,7 @@ func TestTLSWithAnUnknownCertificate(t *testing.T) {
 			nc.Close()
 		}
 	}()
-	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{}))
+	_, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{}))
 	var unknown x509.UnknownAuthorityError
 	if !errors.As(err, &unknown) {
 		t.Errorf("error is %v", err)
@@ -268,8 +268,8 @@ func (l *deadlineListener) SetDeadline(at time.Time) error {
 	return l.under.(*net.TCPListener).SetDeadline(at)
 }
 
-// certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+// selfSigned returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

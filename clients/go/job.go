@@ -94,8 +94,8 @@ func (j *Job) Progress(v any) error {
 	if err != nil {
 		return err
 	}
-	frame := wire.AppendWorkerProgress(nil, r.name, body)
-	if err := s.check(frame, body); err != nil {
+	frame := wire.AppendWorkerProgress(nil, r.nameInFrames, body)
+	if err := s.checkAnswer(frame, body); err != nil {
 		return err
 	}
 	return s.mu.waitFor(r.ctx, true, func() error {

@@ -16,24 +16,24 @@ func TestLiveTypes(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
 	early := submit(t, s, gloom.Job{Type: "mail-early", Priority: 1})
-	if err := early.Ack(within(t)); err != nil {
+	if err := early.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
 	w := &gloom.Worker{Types: []string{"mail-*", "sms"}, Except: []string{"mail-x*"}, Headers: true,
-		Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), quick},
+		Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), quickBackoff},
 		Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 			order = append(order, job.Type+string(job.Headers)) // one at a time
 			return job.Type, nil
 		}}
-	if err := w.Start(within(t)); err != nil {
+	if err := w.Start(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop(within(t))
+	defer w.Stop(waitContext(t))
 	wantResult(t, early, `"mail-early"`)
-	do(t, s, gloom.Job{Type: "sms", Headers: gloom.Headers(`{ "a": 1.0}`)}, `"sms"`)
-	do(t, s, gloom.Job{Type: "mail-new", Groups: []string{"tenant"}, Age: time.Hour}, `"mail-new"`)
-	_, err := s.Do(within(t), gloom.Job{Type: "mail-x1", Expires: 20 * time.Millisecond})
+	doJob(t, s, gloom.Job{Type: "sms", Headers: gloom.Headers(`{ "a": 1.0}`)}, `"sms"`)
+	doJob(t, s, gloom.Job{Type: "mail-new", Groups: []string{"tenant"}, Age: time.Hour}, `"mail-new"`)
+	_, err := s.Do(waitContext(t), gloom.Job{Type: "mail-x1", Expires: 20 * time.Millisecond})
 	wantError(t, err, gloom.ErrExpired)
 	if len(order) != 3 || order[0] != "mail-early" || order[1] != `sms{ "a": 1.0}` {
 		t.Errorf("served %q", order)
@@ -44,10 +44,10 @@ func TestLiveChange(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
 	first, second := submit(t, s, gloom.Job{ID: "first", Type: "echo"}), submit(t, s, gloom.Job{ID: "second", Type: "echo", Delay: time.Hour})
-	if err := second.Ack(within(t)); err != nil {
+	if err := second.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Change(within(t), "second", gloom.Change{Priority: new(int64(5)), Delay: new(time.Duration(0))}); err != nil {
+	if err := s.Change(waitContext(t), "second", gloom.Change{Priority: new(int64(5)), Delay: new(time.Duration(0))}); err != nil {
 		t.Fatal(err)
 	}
 	began, next := make(chan string, 2), make(chan struct{})
@@ -59,16 +59,16 @@ func TestLiveChange(t *testing.T) {
 	if id := received(t, began, "the first run"); id != "second" {
 		t.Errorf("%s ran first", id)
 	}
-	if got := outcome(s.Change(within(t), "second", gloom.Change{Priority: new(int64(0))})); got != "refused invalid_state" {
+	if got := endName(s.Change(waitContext(t), "second", gloom.Change{Priority: new(int64(0))})); got != "refused invalid_state" {
 		t.Error(got)
 	}
-	if got := outcome(s.Change(within(t), "first", gloom.Change{})); got != "refused missing_field" {
+	if got := endName(s.Change(waitContext(t), "first", gloom.Change{})); got != "refused missing_field" {
 		t.Error(got)
 	}
 	close(next)
 	wantResult(t, first, "1")
 	wantResult(t, second, "1")
-	wantError(t, s.Change(within(t), "second", gloom.Change{Groups: []string{}}), gloom.ErrUnknownID)
+	wantError(t, s.Change(waitContext(t), "second", gloom.Change{Groups: []string{}}), gloom.ErrUnknownID)
 }
 
 // A job that may run only once can be released and run again.
@@ -87,7 +87,7 @@ func TestLiveRelease(t *testing.T) {
 	}
 	received(t, running, "the first run")
 	stopped := make(chan error, 1)
-	go func() { stopped <- first.Stop(within(t)) }()
+	go func() { stopped <- first.Stop(waitContext(t)) }()
 	var refused atomic.Int32
 	b.serve(&gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		if refused.Add(1) <= 3 {
@@ -117,11 +117,11 @@ func TestLiveAttach(t *testing.T) {
 	a, left := submit(t, one, gloom.Job{ID: "a", Type: "echo", Keep: time.Minute}), submit(t, one, gloom.Job{ID: "b", Type: "echo", Keep: time.Minute})
 	received(t, running, "a run")
 	received(t, running, "a run")
-	taken, err := two.Attach(within(t), "a", nil)
+	taken, err := two.Attach(waitContext(t), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := taken.Ack(within(t)); err != nil {
+	if err := taken.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	var ended *gloom.JobError
@@ -139,15 +139,15 @@ func TestLiveAttach(t *testing.T) {
 	eventually(t, "the broker has seen that the submitter went", func() bool { return conns() < before })
 	close(finish)
 	wantResult(t, taken, `"a"`)
-	fetched, err := two.Attach(within(t), "b", nil)
+	fetched, err := two.Attach(waitContext(t), "b", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantResult(t, fetched, `"b"`)
-	if fetched, err = two.Attach(within(t), "b", nil); err != nil {
+	if fetched, err = two.Attach(waitContext(t), "b", nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := outcome(resultError(t, fetched)); got != "refused unknown_id" {
+	if got := endName(resultError(t, fetched)); got != "refused unknown_id" {
 		t.Error(got)
 	}
 }
@@ -166,15 +166,15 @@ func TestLiveKeptJobsNewBroker(t *testing.T) {
 	once := submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Keep: time.Minute})
 	again := submit(t, s, gloom.Job{Type: "echo", Body: []byte("2"), Keep: time.Minute, AtLeastOnce: true})
 	for _, p := range []*gloom.Pending{once, again} {
-		if err := p.Ack(within(t)); err != nil {
+		if err := p.Ack(waitContext(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	at.Store(after.SubmitAddr().String())
 	received(t, sockets, "the connection").Close()
-	if got := outcome(resultError(t, once)); got != "lost, acked, unknown_id" {
+	if got := endName(resultError(t, once)); got != "lost, acked, unknown_id" {
 		t.Error(got)
 	}
-	after.serve(&gloom.Worker{Handler: echoes})
+	after.serve(&gloom.Worker{Handler: echoHandler})
 	wantResult(t, again, "2")
 }

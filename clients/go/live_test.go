@@ -24,13 +24,13 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// live is a broker in this process.
-type live struct {
+// liveBroker is a broker in this process.
+type liveBroker struct {
 	*server.Server
 	t testing.TB
 }
 
-func startBroker(t testing.TB, change ...func(*settings.Options)) *live {
+func startBroker(t testing.TB, change ...func(*settings.Options)) *liveBroker {
 	t.Helper()
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
@@ -42,12 +42,12 @@ func startBroker(t testing.TB, change ...func(*settings.Options)) *live {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { srv.Close() })
-	return &live{srv, t}
+	return &liveBroker{srv, t}
 }
 
-func (l *live) submitter(opts ...gloom.Option) *gloom.Submitter {
+func (l *liveBroker) submitter(opts ...gloom.Option) *gloom.Submitter {
 	l.t.Helper()
-	s, err := gloom.Dial(within(l.t), append([]gloom.Option{gloom.Addrs(l.SubmitAddr().String()), quick}, opts...)...)
+	s, err := gloom.Dial(waitContext(l.t), append([]gloom.Option{gloom.Addrs(l.SubmitAddr().String()), quickBackoff}, opts...)...)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -56,13 +56,13 @@ func (l *live) submitter(opts ...gloom.Option) *gloom.Submitter {
 }
 
 // serve starts a worker and returns once it has joined.
-func (l *live) serve(w *gloom.Worker, opts ...gloom.Option) *gloom.Worker {
+func (l *liveBroker) serve(w *gloom.Worker, opts ...gloom.Option) *gloom.Worker {
 	l.t.Helper()
 	if w.Type == "" {
 		w.Type = "echo"
 	}
-	w.Options = append([]gloom.Option{gloom.Addrs(l.WorkerAddr().String()), quick}, opts...)
-	if err := w.Start(within(l.t)); err != nil {
+	w.Options = append([]gloom.Option{gloom.Addrs(l.WorkerAddr().String()), quickBackoff}, opts...)
+	if err := w.Start(waitContext(l.t)); err != nil {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
@@ -73,9 +73,9 @@ func (l *live) serve(w *gloom.Worker, opts ...gloom.Option) *gloom.Worker {
 	return w
 }
 
-func do(t testing.TB, s *gloom.Submitter, job gloom.Job, want string) {
+func doJob(t testing.TB, s *gloom.Submitter, job gloom.Job, want string) {
 	t.Helper()
-	r, err := s.Do(within(t), job)
+	r, err := s.Do(waitContext(t), job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func do(t testing.TB, s *gloom.Submitter, job gloom.Job, want string) {
 
 func TestLiveEcho(t *testing.T) {
 	for name, w := range map[string]*gloom.Worker{
-		"sockets":  {Handler: echoes, Concurrency: 4},
-		"prefetch": {Handler: echoes, Concurrency: 4, Prefetch: 16},
-		"one job":  {Handler: echoes},
+		"sockets":  {Handler: echoHandler, Concurrency: 4},
+		"prefetch": {Handler: echoHandler, Concurrency: 4, Prefetch: 16},
+		"one job":  {Handler: echoHandler},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t)
@@ -99,7 +99,7 @@ func TestLiveEcho(t *testing.T) {
 				body := fmt.Sprintf(`{"n": %d}`, n)
 				all.Add(1)
 				job := gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%5 == 0, Priority: int64(n % 3)}
-				err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
+				err := s.SubmitFunc(waitContext(t), job, func(r gloom.Result, err error) {
 					defer all.Done()
 					if err != nil || string(r.Body) != body {
 						t.Errorf("%s gave %s, %v", body, r.Body, err)
@@ -129,12 +129,12 @@ func TestLiveFailures(t *testing.T) {
 		return "third time lucky", nil
 	}}, gloom.Notify(func(gloom.Notice) {}))
 	s := b.submitter()
-	do(t, s, gloom.Job{Type: "echo", Backoff: time.Hour}, `"third time lucky"`)
+	doJob(t, s, gloom.Job{Type: "echo", Backoff: time.Hour}, `"third time lucky"`)
 	if n := runs.Load(); n != 3 {
 		t.Errorf("%d runs", n)
 	}
 	for body, reason := range map[string]string{`"fatal"`: "no use", `"panic"`: "panic: oh"} {
-		_, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte(body), Retries: gloom.NoRetries})
+		_, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: []byte(body), Retries: gloom.NoRetries})
 		var ended *gloom.JobError
 		if !errors.As(err, &ended) || ended.Code != gloom.ErrJobFailed || !strings.Contains(ended.Reason, reason) {
 			t.Errorf("%s: %v", body, err)
@@ -159,13 +159,13 @@ func TestLiveProgressAndCancel(t *testing.T) {
 	if got := received(t, news, "progress"); got != `"under way"` {
 		t.Errorf("progress %s", got)
 	}
-	if err := p.Cancel(within(t)); err != nil {
+	if err := p.Cancel(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, resultError(t, p), gloom.ErrCancelled)
 	wantError(t, received(t, ended, "the end of the handler"), gloom.ErrCancelled)
-	wantError(t, p.Cancel(within(t)), gloom.ErrUnknownID)
-	wantError(t, s.Cancel(within(t), "never was"), gloom.ErrUnknownID)
+	wantError(t, p.Cancel(waitContext(t)), gloom.ErrUnknownID)
+	wantError(t, s.Cancel(waitContext(t), "never was"), gloom.ErrUnknownID)
 }
 
 func TestLiveTimeout(t *testing.T) {
@@ -176,7 +176,7 @@ func TestLiveTimeout(t *testing.T) {
 	}})
 	s := b.submitter()
 	for range 2 { // each one frees the slot again
-		_, err := s.Do(within(t), gloom.Job{Type: "echo", Timeout: 10 * time.Millisecond, Retries: gloom.NoRetries})
+		_, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Timeout: 10 * time.Millisecond, Retries: gloom.NoRetries})
 		wantError(t, err, gloom.ErrJobFailed)
 	}
 }
@@ -184,41 +184,41 @@ func TestLiveTimeout(t *testing.T) {
 func TestLiveOptions(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
-	_, err := s.Do(within(t), gloom.Job{Type: "nobody", Expires: 5 * time.Millisecond})
+	_, err := s.Do(waitContext(t), gloom.Job{Type: "nobody", Expires: 5 * time.Millisecond})
 	wantError(t, err, gloom.ErrExpired)
-	_, err = s.Do(within(t), gloom.Job{Type: "nobody", Delay: time.Second, Expires: time.Second})
+	_, err = s.Do(waitContext(t), gloom.Job{Type: "nobody", Delay: time.Second, Expires: time.Second})
 	wantError(t, err, gloom.ErrInvalidValue)
-	_, err = s.Do(within(t), gloom.Job{Type: "nobody", Retries: 1001})
+	_, err = s.Do(waitContext(t), gloom.Job{Type: "nobody", Retries: 1001})
 	wantError(t, err, gloom.ErrInvalidValue)
-	_, err = s.Do(within(t), gloom.Job{Type: "nobody", Retries: 1001, NoAck: true})
-	if got := outcome(err); got != "refused invalid_value" {
+	_, err = s.Do(waitContext(t), gloom.Job{Type: "nobody", Retries: 1001, NoAck: true})
+	if got := endName(err); got != "refused invalid_value" {
 		t.Error(got)
 	}
 
 	// Detached jobs outlive their submitter; any submitter may cancel them.
 	for _, quiet := range []bool{false, true} {
 		mine := b.submitter()
-		if _, err := mine.Do(within(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
+		if _, err := mine.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = mine.Do(within(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet})
+		_, err = mine.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet})
 		wantError(t, err, gloom.ErrIDExists)
 		mine.Close()
-		if err := s.Cancel(within(t), "d"); err != nil {
+		if err := s.Cancel(waitContext(t), "d"); err != nil {
 			t.Fatal(err)
 		}
 	}
 
 	other := b.submitter()
 	p := submit(t, other, gloom.Job{ID: "held", Type: "nobody"})
-	if err := p.Ack(within(t)); err != nil {
+	if err := p.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Do(within(t), gloom.Job{ID: "held", Type: "nobody"})
-	if got := outcome(err); got != "refused id_exists" {
+	_, err = s.Do(waitContext(t), gloom.Job{ID: "held", Type: "nobody"})
+	if got := endName(err); got != "refused id_exists" {
 		t.Error(got)
 	}
-	if err := s.Ping(within(t)); err != nil {
+	if err := s.Ping(waitContext(t)); err != nil {
 		t.Error(err)
 	}
 }
@@ -246,13 +246,13 @@ func TestLiveStop(t *testing.T) {
 			}
 			// Workers join and leave; a lost job would fail, because it has no retries.
 			for done := false; !done; {
-				w := b.serve(&gloom.Worker{Handler: echoes, Concurrency: 4, Prefetch: prefetch})
+				w := b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 4, Prefetch: prefetch})
 				select {
 				case <-jobs[len(jobs)-1].Done():
 					done = true
 				case <-time.After(time.Millisecond):
 				}
-				if err := w.Stop(within(t)); err != nil {
+				if err := w.Stop(waitContext(t)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -279,14 +279,14 @@ func TestLiveLostWorker(t *testing.T) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	wantError(t, first.Stop(now), context.Canceled)
-	b.serve(&gloom.Worker{Handler: echoes})
+	b.serve(&gloom.Worker{Handler: echoHandler})
 	wantResult(t, p, "5")
 }
 
 func TestLiveDrain(t *testing.T) {
 	one := startBroker(t)
 	two := startBroker(t)
-	s, err := gloom.Dial(within(t), gloom.Addrs(one.SubmitAddr().String(), two.SubmitAddr().String()), quick)
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.SubmitAddr().String(), two.SubmitAddr().String()), quickBackoff)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,18 +298,18 @@ func TestLiveDrain(t *testing.T) {
 			<-release
 		}
 		return job.Body, nil
-	}, Options: []gloom.Option{gloom.Addrs(one.WorkerAddr().String(), two.WorkerAddr().String()), quick}}
-	if err := w.Start(within(t)); err != nil {
+	}, Options: []gloom.Option{gloom.Addrs(one.WorkerAddr().String(), two.WorkerAddr().String()), quickBackoff}}
+	if err := w.Start(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop(within(t))
+	defer w.Stop(waitContext(t))
 	slow := submit(t, s, gloom.Job{Type: "echo", Body: []byte(`"slow"`)})
 	received(t, running, "the slow job")
 	drained := make(chan error, 1)
-	go func() { drained <- one.Shutdown(within(t)) }()
+	go func() { drained <- one.Shutdown(waitContext(t)) }()
 	eventually(t, "the drain has begun", one.Draining)
 	eventually(t, "jobs go to the other broker", func() bool {
-		_, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte("1")})
+		_, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: []byte("1")})
 		if err != nil && !errors.Is(err, gloom.ErrDraining) {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestLiveDrain(t *testing.T) {
 	if err := received(t, drained, "the drain"); err != nil {
 		t.Fatal(err)
 	}
-	do(t, s, gloom.Job{Type: "echo", Body: []byte("2")}, "2")
+	doJob(t, s, gloom.Job{Type: "echo", Body: []byte("2")}, "2")
 }
 
 func TestLiveBrokerStops(t *testing.T) {
@@ -335,14 +335,14 @@ func TestLiveBrokerStops(t *testing.T) {
 		jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo"}))
 	}
 	for _, p := range jobs {
-		if err := p.Ack(within(t)); err != nil {
+		if err := p.Ack(waitContext(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.Close()
 	for _, p := range jobs {
 		err := resultError(t, p)
-		if got := outcome(err); got != "lost, acked" && got != "ended draining" {
+		if got := endName(err); got != "lost, acked" && got != "ended draining" {
 			t.Errorf("%s: %v", got, err)
 		}
 	}
@@ -354,18 +354,18 @@ func TestLiveTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startBroker(t, func(o *settings.Options) { o.TokenFile = file })
-	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(2*time.Second))
+	b.serve(&gloom.Worker{Handler: echoHandler}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(2*time.Second))
 	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second))
-	do(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
-	_, err := s.Do(within(t), gloom.Job{Type: "mail"})
+	doJob(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
+	_, err := s.Do(waitContext(t), gloom.Job{Type: "mail"})
 	wantError(t, err, gloom.ErrForbidden)
 
-	_, err = gloom.Dial(within(t), gloom.Addrs(b.SubmitAddr().String()), gloom.Token("wrong"))
+	_, err = gloom.Dial(waitContext(t), gloom.Addrs(b.SubmitAddr().String()), gloom.Token("wrong"))
 	wantError(t, err, gloom.ErrUnauthorized)
-	w := &gloom.Worker{Type: "mail", Handler: echoes, Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), gloom.Token("both")}}
+	w := &gloom.Worker{Type: "mail", Handler: echoHandler, Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), gloom.Token("both")}}
 	wantError(t, w.Run(context.Background()), gloom.ErrForbidden)
 	bare := b.submitter()
-	_, err = bare.Do(within(t), gloom.Job{Type: "echo"})
+	_, err = bare.Do(waitContext(t), gloom.Job{Type: "echo"})
 	wantError(t, err, gloom.ErrUnauthorized)
 
 	// Heartbeats keep an idle connection open: it is still the same one after more than three
@@ -385,7 +385,7 @@ func TestLiveTokens(t *testing.T) {
 }
 
 func TestLiveTLS(t *testing.T) {
-	cert, pool := certificate(t)
+	cert, pool := selfSigned(t)
 	dir := t.TempDir()
 	key, err := x509.MarshalECPrivateKey(cert.PrivateKey.(*ecdsa.PrivateKey))
 	if err != nil {
@@ -402,10 +402,10 @@ func TestLiveTLS(t *testing.T) {
 		o.TLSCert, o.TLSKey = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	})
 	secure := gloom.TLS(&tls.Config{RootCAs: pool})
-	b.serve(&gloom.Worker{Handler: echoes, Concurrency: 2}, secure)
+	b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 2}, secure)
 	s := b.submitter(secure)
 	for range 50 {
-		do(t, s, gloom.Job{Type: "echo", Body: []byte(`"secret"`)}, `"secret"`)
+		doJob(t, s, gloom.Job{Type: "echo", Body: []byte(`"secret"`)}, `"secret"`)
 	}
 }
 
@@ -417,20 +417,20 @@ func TestLiveUnixSockets(t *testing.T) {
 	defer os.RemoveAll(dir)
 	sub, work := "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w")
 	b := startBroker(t, func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = sub, work })
-	b.serve(&gloom.Worker{Handler: echoes}, gloom.Addrs(work))
-	do(t, b.submitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
+	b.serve(&gloom.Worker{Handler: echoHandler}, gloom.Addrs(work))
+	doJob(t, b.submitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 }
 
 func TestLiveLargeBodies(t *testing.T) {
 	b := startBroker(t)
-	b.serve(&gloom.Worker{Handler: echoes})
+	b.serve(&gloom.Worker{Handler: echoHandler})
 	s := b.submitter()
 	body := make([]byte, 16<<20-200)
 	for i := range body {
 		body[i] = 'x'
 	}
 	body[0], body[len(body)-1] = '"', '"'
-	r, err := s.Do(within(t), gloom.Job{Type: "echo", Body: body})
+	r, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: body})
 	if err != nil || string(r.Body) != string(body) {
 		t.Fatalf("%d bytes, %v", len(r.Body), err)
 	}

@@ -37,7 +37,7 @@ type config struct {
 	client      string
 	heartbeat   time.Duration
 	tls         *tls.Config
-	dial        func(ctx context.Context, network, addr string) (net.Conn, error)
+	dialFunc    func(ctx context.Context, network, addr string) (net.Conn, error)
 	dialTimeout time.Duration
 	maxFrame    int
 	window      int
@@ -75,7 +75,7 @@ func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 // Dialer sets the function that opens connections, on the network "tcp" or "unix". TLS is added
 // on top.
 func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
-	return func(c *config) { c.dial = dial }
+	return func(c *config) { c.dialFunc = dial }
 }
 
 // DialTimeout limits an attempt to connect, TLS handshake included, and then the reply to
@@ -121,8 +121,8 @@ func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 	for _, o := range opts {
 		o(c)
 	}
-	if c.dial == nil {
-		c.dial = dialer.DialContext
+	if c.dialFunc == nil {
+		c.dialFunc = dialer.DialContext
 	}
 	if c.notify == nil {
 		c.notify = logPanics

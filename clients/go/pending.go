@@ -15,16 +15,16 @@ type Pending struct {
 	id  string
 	key string // canonical id
 
-	progress func(json.RawMessage) // of Job.OnProgress
-	callback func(Result, error)   // of SubmitFunc, otherwise nil
-	owner    *Submitter            // one slot of its window is held until the job ends
-	detached bool
-	noAck    bool // of Job.NoAck
+	onProgress func(json.RawMessage) // of Job.OnProgress
+	callback   func(Result, error)   // of SubmitFunc, otherwise nil
+	owner      *Submitter            // one slot of its window is held until the job ends
+	isDetached bool
+	noAck      bool // of Job.NoAck
 
 	// Guarded by owner.mu.
-	session *session   // the last session whose table it was in
-	seq     uint64     // the number of its request there
-	kept    *keptState // nil if the job ends with its connection
+	session       *session   // the last session whose table it was in
+	requestNumber uint64     // the number of its request there
+	kept          *keptState // nil if the job ends with its connection
 
 	acked bool // the broker has accepted the job; also valid once ack is closed
 
@@ -48,14 +48,14 @@ func (d *doneChan) wait() <-chan struct{} {
 	return d.Load().(chan struct{})
 }
 
-func (d *doneChan) release() {
+func (d *doneChan) close() {
 	if c := d.Swap(closedChan); c != nil && c != closedChan {
 		close(c.(chan struct{}))
 	}
 }
 
-// wait waits until done is closed. If ctx ends first, it returns the context's cause.
-func wait(ctx context.Context, done <-chan struct{}) error {
+// waitDone waits until done is closed. If ctx ends first, it returns the context's cause.
+func waitDone(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
@@ -82,7 +82,7 @@ func (p *Pending) Done() <-chan struct{} { return p.done.wait() }
 // Ack waits until the broker has accepted the job. It returns the job's error if it was not
 // accepted. If ctx ends first, it returns the context's cause, and the job continues.
 func (p *Pending) Ack(ctx context.Context) error {
-	if err := wait(ctx, p.Acked()); err != nil || p.acked {
+	if err := waitDone(ctx, p.Acked()); err != nil || p.acked {
 		return err
 	}
 	return p.err
@@ -92,7 +92,7 @@ func (p *Pending) Ack(ctx context.Context) error {
 // the context's cause if ctx ends first; then the job continues, and Result may be called
 // again.
 func (p *Pending) Result(ctx context.Context) (Result, error) {
-	if err := wait(ctx, p.Done()); err != nil {
+	if err := waitDone(ctx, p.Done()); err != nil {
 		return Result{}, err
 	}
 	return p.result, p.err
@@ -110,7 +110,7 @@ func (p *Pending) Cancel(ctx context.Context) error {
 func (p *Pending) markAccepted() {
 	if !p.acked {
 		p.acked = true
-		p.ack.release()
+		p.ack.close()
 	}
 }
 
@@ -119,8 +119,8 @@ func (p *Pending) markAccepted() {
 func (p *Pending) notify() {
 	p.result.Body = slices.Clone(p.result.Body) // it points into the frame
 	<-p.owner.window                            // first, because code that waits for the end may rely on a free place in the window
-	p.ack.release()
-	p.done.release()
+	p.ack.close()
+	p.done.close()
 	if p.callback != nil {
 		p.callback(p.result, p.err)
 	}

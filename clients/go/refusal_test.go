@@ -9,8 +9,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// outcome names how a job or a cancel ended: the kind of error and its code.
-func outcome(err error) string {
+// endName names how a job or a cancel ended: the kind of error and its code.
+func endName(err error) string {
 	var (
 		refused *gloom.RefusedError
 		job     *gloom.JobError
@@ -53,107 +53,107 @@ func TestErrorAttribution(t *testing.T) {
 		want string
 	}{
 		{"refused in place of the ack", "a",
-			[]string{errorFor("id_exists", "a")}, "a refused id_exists"},
+			[]string{errorFrame("id_exists", "a")}, "a refused id_exists"},
 		{"refused with a code of a later broker", "a",
-			[]string{errorFor("on_strike", "a")}, "a refused on_strike"},
+			[]string{errorFrame("on_strike", "a")}, "a refused on_strike"},
 		{"ended by a code of a later broker", "a",
-			[]string{okFor("a"), errorFor("on_strike", "a")}, "a ended on_strike"},
+			[]string{okReply("a"), errorFrame("on_strike", "a")}, "a ended on_strike"},
 		{"refused while another is pending", "a b c",
-			[]string{okFor("a"), errorFor("overloaded", "b"), okFor("c"), errorFor("job_failed", "a"), resultFor("c", "1")},
+			[]string{okReply("a"), errorFrame("overloaded", "b"), okReply("c"), errorFrame("job_failed", "a"), resultFrame("c", "1")},
 			"a ended job_failed; b refused overloaded; c ok"},
 		{"every end", "a b c d",
-			[]string{okFor("a"), okFor("b"), okFor("c"), okFor("d"), errorFor("expired", "b"), errorFor("cancelled", "a"),
-				errorFor("draining", "d"), errorFor("job_failed", "c")},
+			[]string{okReply("a"), okReply("b"), okReply("c"), okReply("d"), errorFrame("expired", "b"), errorFrame("cancelled", "a"),
+				errorFrame("draining", "d"), errorFrame("job_failed", "c")},
 			"a ended cancelled; b ended expired; c ended job_failed; d ended draining"},
 		{"draining in place of the ack", "a b",
-			[]string{okFor("a"), errorFor("draining", "b"), resultFor("a", "1")}, "a ok; b refused draining"},
+			[]string{okReply("a"), errorFrame("draining", "b"), resultFrame("a", "1")}, "a ok; b refused draining"},
 		{"draining of an earlier job while an ack is due", "a b",
-			[]string{okFor("a"), errorFor("draining", "a"), okFor("b"), resultFor("b", "1")}, "a ended draining; b ok"},
+			[]string{okReply("a"), errorFrame("draining", "a"), okReply("b"), resultFrame("b", "1")}, "a ended draining; b ok"},
 		{"a nameless refusal is the next reply", "a b",
-			[]string{`{"error":"invalid_type","reason":"why"}`, okFor("b"), resultFor("b", "1")}, "a refused invalid_type; b ok"},
+			[]string{`{"error":"invalid_type","reason":"why"}`, okReply("b"), resultFrame("b", "1")}, "a refused invalid_type; b ok"},
 		{"id_exists after the ack, as the original may", "a b",
-			[]string{okFor("a"), errorFor("id_exists", "a"), okFor("b"), resultFor("b", "1")}, "a ended id_exists; b ok"},
+			[]string{okReply("a"), errorFrame("id_exists", "a"), okReply("b"), resultFrame("b", "1")}, "a ended id_exists; b ok"},
 
-		{"a quiet job is answered", "a?", []string{resultFor("a", "1")}, "a ok"},
-		{"a quiet job is refused", "a?", []string{errorFor("overloaded", "a")}, "a refused overloaded"},
-		{"a quiet job fails", "a?", []string{errorFor("job_failed", "a")}, "a ended job_failed"},
-		{"a quiet job meets a drain", "a?", []string{errorFor("draining", "a")}, "a ended draining"},
+		{"a quiet job is answered", "a?", []string{resultFrame("a", "1")}, "a ok"},
+		{"a quiet job is refused", "a?", []string{errorFrame("overloaded", "a")}, "a refused overloaded"},
+		{"a quiet job fails", "a?", []string{errorFrame("job_failed", "a")}, "a ended job_failed"},
+		{"a quiet job meets a drain", "a?", []string{errorFrame("draining", "a")}, "a ended draining"},
 		{"a quiet job fails after a later ack", "a? b",
-			[]string{okFor("b"), errorFor("on_strike", "a"), resultFor("b", "1")}, "a ended on_strike; b ok"},
+			[]string{okReply("b"), errorFrame("on_strike", "a"), resultFrame("b", "1")}, "a ended on_strike; b ok"},
 		{"quiet jobs refused among others", "a? b c? d",
-			[]string{errorFor("forbidden", "a"), okFor("b"), errorFor("forbidden", "c"), okFor("d"), resultFor("d", "1"), resultFor("b", "1")},
+			[]string{errorFrame("forbidden", "a"), okReply("b"), errorFrame("forbidden", "c"), okReply("d"), resultFrame("d", "1"), resultFrame("b", "1")},
 			"a refused forbidden; b ok; c refused forbidden; d ok"},
 		{"a later quiet job refused first", "a? b? c",
-			[]string{errorFor("invalid_value", "b"), okFor("c"), resultFor("c", "1"), resultFor("a", "1")},
+			[]string{errorFrame("invalid_value", "b"), okReply("c"), resultFrame("c", "1"), resultFrame("a", "1")},
 			"a ok; b refused invalid_value; c ok"},
 
-		{"cancelled by us", "a -a", []string{okFor("a"), okFor("a")}, "a ended cancelled; -a ok"},
+		{"cancelled by us", "a -a", []string{okReply("a"), okReply("a")}, "a ended cancelled; -a ok"},
 		{"cancelled too late", "a -a",
-			[]string{okFor("a"), resultFor("a", "1"), errorFor("unknown_id", "a")}, "a ok; -a refused unknown_id"},
+			[]string{okReply("a"), resultFrame("a", "1"), errorFrame("unknown_id", "a")}, "a ok; -a refused unknown_id"},
 		{"cancelled just as it failed", "a -a",
-			[]string{okFor("a"), errorFor("job_failed", "a"), errorFor("unknown_id", "a")}, "a ended job_failed; -a refused unknown_id"},
+			[]string{okReply("a"), errorFrame("job_failed", "a"), errorFrame("unknown_id", "a")}, "a ended job_failed; -a refused unknown_id"},
 		{"cancelled just as the broker went", "a -a",
-			[]string{okFor("a"), errorFor("draining", "a"), errorFor("unknown_id", "a")}, "a ended draining; -a refused unknown_id"},
-		{"a quiet job cancelled", "a? -a", []string{okFor("a")}, "a ended cancelled; -a ok"},
+			[]string{okReply("a"), errorFrame("draining", "a"), errorFrame("unknown_id", "a")}, "a ended draining; -a refused unknown_id"},
+		{"a quiet job cancelled", "a? -a", []string{okReply("a")}, "a ended cancelled; -a ok"},
 		{"a quiet job refused before its cancel", "a? -a",
-			[]string{errorFor("forbidden", "a"), errorFor("unknown_id", "a")}, "a refused forbidden; -a refused unknown_id"},
+			[]string{errorFrame("forbidden", "a"), errorFrame("unknown_id", "a")}, "a refused forbidden; -a refused unknown_id"},
 		{"a cancel forbidden", "a -a b",
-			[]string{okFor("a"), errorFor("forbidden", "a"), okFor("b"), resultFor("a", "1"), resultFor("b", "1")},
+			[]string{okReply("a"), errorFrame("forbidden", "a"), okReply("b"), resultFrame("a", "1"), resultFrame("b", "1")},
 			"a ok; -a refused forbidden; b ok"},
-		{"taken over", "a b", []string{okFor("a"), okFor("b"), errorFor("taken_over", "a"), resultFor("b", "1")},
+		{"taken over", "a b", []string{okReply("a"), okReply("b"), errorFrame("taken_over", "a"), resultFrame("b", "1")},
 			"a ended taken_over; b ok"},
-		{"taken over while we cancel", "a -a", []string{okFor("a"), errorFor("taken_over", "a"), errorFor("unknown_id", "a")},
+		{"taken over while we cancel", "a -a", []string{okReply("a"), errorFrame("taken_over", "a"), errorFrame("unknown_id", "a")},
 			"a ended taken_over; -a refused unknown_id"},
-		{"changed", "a ~a", []string{okFor("a"), okFor("a"), resultFor("a", "1")}, "a ok; ~a ok"},
-		{"changed too late", "a ~a", []string{okFor("a"), errorFor("invalid_state", "a"), resultFor("a", "1")},
+		{"changed", "a ~a", []string{okReply("a"), okReply("a"), resultFrame("a", "1")}, "a ok; ~a ok"},
+		{"changed too late", "a ~a", []string{okReply("a"), errorFrame("invalid_state", "a"), resultFrame("a", "1")},
 			"a ok; ~a refused invalid_state"},
-		{"changed just as it expired", "a ~a", []string{okFor("a"), errorFor("expired", "a"), errorFor("unknown_id", "a")},
+		{"changed just as it expired", "a ~a", []string{okReply("a"), errorFrame("expired", "a"), errorFrame("unknown_id", "a")},
 			"a ended expired; ~a refused unknown_id"},
 		{"a quiet job refused before its change", "a? ~a",
-			[]string{errorFor("overloaded", "a"), errorFor("unknown_id", "a")}, "a refused overloaded; ~a refused unknown_id"},
-		{"attached", "^a b", []string{`{"ok":true,"id":"a","state":"ended"}`, resultFor("a", "1"), okFor("b"), resultFor("b", "2")},
+			[]string{errorFrame("overloaded", "a"), errorFrame("unknown_id", "a")}, "a refused overloaded; ~a refused unknown_id"},
+		{"attached", "^a b", []string{`{"ok":true,"id":"a","state":"ended"}`, resultFrame("a", "1"), okReply("b"), resultFrame("b", "2")},
 			"a ok; b ok"},
-		{"attached to a failure", "^a", []string{`{"ok":true,"id":"a","state":"running"}`, errorFor("job_failed", "a")},
+		{"attached to a failure", "^a", []string{`{"ok":true,"id":"a","state":"running"}`, errorFrame("job_failed", "a")},
 			"a ended job_failed"},
-		{"nothing to attach to", "^a", []string{errorFor("unknown_id", "a")}, "a refused unknown_id"},
-		{"too large to attach to", "^a b", []string{errorFor("overloaded", "a"), okFor("b"), resultFor("b", "2")},
+		{"nothing to attach to", "^a", []string{errorFrame("unknown_id", "a")}, "a refused unknown_id"},
+		{"too large to attach to", "^a b", []string{errorFrame("overloaded", "a"), okReply("b"), resultFrame("b", "2")},
 			"a refused overloaded; b ok"},
 
-		{"somebody's detached job cancelled", "a -x", []string{okFor("a"), okFor("x"), resultFor("a", "1")}, "a ok; -x ok"},
-		{"nobody's job cancelled", "-x a", []string{errorFor("unknown_id", "x"), okFor("a"), resultFor("a", "1")}, "-x refused unknown_id; a ok"},
+		{"somebody's detached job cancelled", "a -x", []string{okReply("a"), okReply("x"), resultFrame("a", "1")}, "a ok; -x ok"},
+		{"nobody's job cancelled", "-x a", []string{errorFrame("unknown_id", "x"), okReply("a"), resultFrame("a", "1")}, "-x refused unknown_id; a ok"},
 
-		{"detached", "a! b", []string{okFor("a"), errorFor("draining", "b")}, "a ok; b refused draining"},
+		{"detached", "a! b", []string{okReply("a"), errorFrame("draining", "b")}, "a ok; b refused draining"},
 		{"a detached id again, and the old one cancelled", "a! -x",
-			[]string{okFor("a"), okFor("x")}, "a ok; -x ok"},
-		{"detached and refused", "a!", []string{errorFor("overloaded", "a")}, "a refused overloaded"},
-		{"quiet and detached", "a!? b", []string{`{"ok":true}`, okFor("b"), resultFor("b", "1")}, "a ok; b ok"},
-		{"quiet and detached, refused", "a!? b", []string{errorFor("overloaded", "a"), `{"ok":true}`, okFor("b"), resultFor("b", "1")},
+			[]string{okReply("a"), okReply("x")}, "a ok; -x ok"},
+		{"detached and refused", "a!", []string{errorFrame("overloaded", "a")}, "a refused overloaded"},
+		{"quiet and detached", "a!? b", []string{`{"ok":true}`, okReply("b"), resultFrame("b", "1")}, "a ok; b ok"},
+		{"quiet and detached, refused", "a!? b", []string{errorFrame("overloaded", "a"), `{"ok":true}`, okReply("b"), resultFrame("b", "1")},
 			"a refused overloaded; b ok"},
-		{"an ok with an id for a ping", "a!?", []string{okFor("a")}, "a protocol error"},
+		{"an ok with an id for a ping", "a!?", []string{okReply("a")}, "a protocol error"},
 
-		{"unauthorized", "a b", []string{okFor("a"), `{"error":"unauthorized","reason":"why"}`}, "a lost, acked, unauthorized; b lost, sent, unauthorized"},
+		{"unauthorized", "a b", []string{okReply("a"), `{"error":"unauthorized","reason":"why"}`}, "a lost, acked, unauthorized; b lost, sent, unauthorized"},
 		{"a connection too many", "a", []string{`{"error":"overloaded","reason":"connections"}`}, "a lost, sent, overloaded"},
 		{"a frame too large for the broker", "a b c",
-			[]string{okFor("a"), `{"error":"size_error","reason":"why"}`, "close"},
+			[]string{okReply("a"), `{"error":"size_error","reason":"why"}`, "close"},
 			"a lost, acked, size_error; b refused size_error; c lost, sent, size_error"},
-		{"ok for another id", "a b", []string{okFor("b")}, "a protocol error; b protocol error"},
-		{"ok for nothing", "a", []string{okFor("a"), okFor("a")}, "a protocol error"},
-		{"a refusal out of order", "a b", []string{errorFor("overloaded", "b")}, "a protocol error; b protocol error"},
+		{"ok for another id", "a b", []string{okReply("b")}, "a protocol error; b protocol error"},
+		{"ok for nothing", "a", []string{okReply("a"), okReply("a")}, "a protocol error"},
+		{"a refusal out of order", "a b", []string{errorFrame("overloaded", "b")}, "a protocol error; b protocol error"},
 		{"no JSON", "a", []string{"{"}, "a protocol error"},
 		{"an empty frame", "a", []string{""}, "a protocol error"},
 		{"frames of a later broker", "a",
-			[]string{`{"news":1}`, okFor("a"), `{"action":"dance"}`, resultFor("a", "1")}, "a ok"},
+			[]string{`{"news":1}`, okReply("a"), `{"action":"dance"}`, resultFrame("a", "1")}, "a ok"},
 		{"word of unknown jobs", "a",
-			[]string{okFor("a"), resultFor("x", "1"), errorFor("job_failed", "x"), resultFor("a", "1")}, "a ok"},
+			[]string{okReply("a"), resultFrame("x", "1"), errorFrame("job_failed", "x"), resultFrame("a", "1")}, "a ok"},
 		{"a result before its ack", "a b",
-			[]string{resultFor("a", "1"), okFor("a"), okFor("b"), resultFor("b", "1")}, "a ok; b ok"},
+			[]string{resultFrame("a", "1"), okReply("a"), okReply("b"), resultFrame("b", "1")}, "a ok; b ok"},
 	} {
 		t.Run(c.name, func(t *testing.T) { runOrder(t, c.ask, c.says, c.want) })
 	}
 }
 
 func runOrder(t *testing.T, ask string, says []string, want string) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	type waiter func() string
 	var waiters []waiter
 	for _, what := range strings.Fields(ask) {
@@ -163,25 +163,25 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 			done := make(chan error, 1)
 			go func() {
 				if what[0] == '-' {
-					done <- s.Cancel(within(t), id)
+					done <- s.Cancel(waitContext(t), id)
 				} else {
-					done <- s.Change(within(t), id, gloom.Change{Priority: new(int64(1))})
+					done <- s.Change(waitContext(t), id, gloom.Change{Priority: new(int64(1))})
 				}
 			}()
-			waiters = append(waiters, func() string { return what + " " + outcome(received(t, done, what)) })
+			waiters = append(waiters, func() string { return what + " " + endName(received(t, done, what)) })
 		default:
 			var p *gloom.Pending
 			if what[0] == '^' {
 				var err error
-				if p, err = s.Attach(within(t), id, nil); err != nil {
+				if p, err = s.Attach(waitContext(t), id, nil); err != nil {
 					t.Fatal(err)
 				}
 			} else {
 				p = submit(t, s, gloom.Job{ID: id, Detach: strings.Contains(what, "!"), NoAck: strings.HasSuffix(what, "?")})
 			}
 			waiters = append(waiters, func() string {
-				_, err := p.Result(within(t))
-				return id + " " + outcome(err)
+				_, err := p.Result(waitContext(t))
+				return id + " " + endName(err)
 			})
 		}
 		broker.read() // so that requests go out in this order
@@ -206,49 +206,49 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 }
 
 func TestDuplicateID(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	a := submit(t, s, gloom.Job{ID: "a"})
-	_, err := s.Submit(within(t), gloom.Job{ID: "a"})
-	if got := outcome(err); got != "refused id_exists" {
+	_, err := s.Submit(waitContext(t), gloom.Job{ID: "a"})
+	if got := endName(err); got != "refused id_exists" {
 		t.Fatal(got)
 	}
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	wantResult(t, a, "1")
 	again := submit(t, s, gloom.Job{ID: "a"})
-	broker.send(okFor("a"), resultFor("a", "2"))
+	broker.send(okReply("a"), resultFrame("a", "2"))
 	wantResult(t, again, "2")
 }
 
 // TestJobEndsOnce: a broker that replies to a job once more after its end changes nothing.
 func TestJobEndsOnce(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	a := submit(t, s, gloom.Job{ID: "a"})
 	d := submit(t, s, gloom.Job{ID: "d", Detach: true, NoAck: true})
 	broker.read()
 	broker.read()
-	broker.send(resultFor("a", "1"), okFor("a"), resultFor("d", "1"))
+	broker.send(resultFrame("a", "1"), okReply("a"), resultFrame("d", "1"))
 	wantResult(t, a, "1")
 	wantResult(t, d, "")
 	b := submit(t, s, gloom.Job{ID: "b"})
-	broker.send(`{"ok":true}`, okFor("b"), resultFor("b", "1")) // the first is for the ping that confirms d
+	broker.send(`{"ok":true}`, okReply("b"), resultFrame("b", "1")) // the first is for the ping that confirms d
 	wantResult(t, b, "1")
 }
 
-func TestDetachedIDAgain(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+func TestIDOfDetachedJobIsReusable(t *testing.T) {
+	s, broker := dial(t, newFakeBroker(t))
 	old := submit(t, s, gloom.Job{ID: "a", Detach: true})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"detach":true,"body":null}`)
-	broker.send(okFor("a"))
-	if r, err := old.Result(within(t)); err != nil || r.Body != nil {
+	broker.send(okReply("a"))
+	if r, err := old.Result(waitContext(t)); err != nil || r.Body != nil {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	// The detached job is cancelled, and its id is used again at once.
 	cancelled := make(chan error, 1)
-	go func() { cancelled <- s.Cancel(within(t), "a") }()
+	go func() { cancelled <- s.Cancel(waitContext(t), "a") }()
 	broker.expect(`{"action":"cancel","id":"a"}`)
 	again := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"), okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), okReply("a"), resultFrame("a", "1"))
 	if err := received(t, cancelled, "cancel"); err != nil {
 		t.Fatal(err)
 	}
@@ -256,19 +256,19 @@ func TestDetachedIDAgain(t *testing.T) {
 }
 
 func TestAckRefusal(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
-	broker.send(errorFor("forbidden", "a"))
-	wantError(t, p.Ack(within(t)), gloom.ErrForbidden)
+	broker.send(errorFrame("forbidden", "a"))
+	wantError(t, p.Ack(waitContext(t)), gloom.ErrForbidden)
 	received(t, p.Acked(), "acked, for it has ended")
 }
 
 func TestNoAckAccepted(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	a, b := submit(t, s, gloom.Job{ID: "a", NoAck: true}), submit(t, s, gloom.Job{ID: "b", NoAck: true})
-	broker.send(resultFor("b", "1"))
+	broker.send(resultFrame("b", "1"))
 	wantResult(t, b, "1")
-	if err := a.Ack(within(t)); err != nil { // a refusal would have arrived first
+	if err := a.Ack(waitContext(t)); err != nil { // a refusal would have arrived first
 		t.Fatal(err)
 	}
 	select {
@@ -279,7 +279,7 @@ func TestNoAckAccepted(t *testing.T) {
 }
 
 func TestDetachedNoAckBatches(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.Window(64))
+	s, broker := dial(t, newFakeBroker(t), gloom.Window(64))
 	const jobs = 500
 	done := make(chan error, jobs)
 	go func() {

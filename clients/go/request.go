@@ -11,15 +11,15 @@ import (
 // request is a request to the broker. Replies come in the order of requests. A request without ack
 // gets a reply only if it is refused.
 type request struct {
-	verb       wire.Verb
-	noAck      bool        // "ack":false
-	replaces   bool        // for an answer: it replaces one that was refused
-	notStarted bool        // for a release: its run has not begun
-	stops      bool        // for a leave: the worker stops
-	key        string      // the canonical id that a reply may carry, "" for none
-	job        *Pending    // the job of a submit, an attach, or a Pending's cancel
-	run        *Run        // of an answer
-	done       func(error) // called with the reply, without mu held
+	verb            wire.Verb
+	noAck           bool        // "ack":false
+	replacesRefused bool        // for an answer: it replaces one that was refused
+	notStarted      bool        // for a release: its run has not begun
+	stopsWorker     bool        // for a leave: the worker stops
+	key             string      // the canonical id that a reply may carry, "" for none
+	job             *Pending    // the job of a submit, an attach, or a Pending's cancel
+	run             *Run        // of an answer
+	done            func(error) // called with the reply, without mu held
 }
 
 // receive acts on a frame. An error with a job's id is either the reply to a request or the end
@@ -37,15 +37,15 @@ func (c *conn) receive(ev *wire.Event) error {
 		return c.onError(ev, c.jobs[string(ev.ID)])
 	case wire.EventResult:
 		if p := c.jobs[string(ev.ID)]; p != nil {
-			c.acceptNoAck(p.seq + 1)
+			c.acceptNoAck(p.requestNumber + 1)
 			c.endJob(p, ev.Body, nil)
 		}
 	case wire.EventProgress:
 		if p := c.jobs[string(ev.ID)]; p != nil {
-			c.acceptNoAck(p.seq + 1)
+			c.acceptNoAck(p.requestNumber + 1)
 			p.markAccepted()
-			if body := bytes.Clone(ev.Body); p.progress != nil {
-				c.notifications = append(c.notifications, notifyFunc(func() { p.progress(body) }))
+			if body := bytes.Clone(ev.Body); p.onProgress != nil {
+				c.notifications = append(c.notifications, notifyFunc(func() { p.onProgress(body) }))
 			}
 		}
 	default:
@@ -56,8 +56,8 @@ func (c *conn) receive(ev *wire.Event) error {
 
 // firstWithReply returns the number of the first request that must have a reply, or tail.
 func (c *conn) firstWithReply() uint64 {
-	n := c.requests.head
-	for n != c.requests.tail && c.requests.get(n).noAck {
+	n := c.requests.firstNumber
+	for n != c.requests.nextNumber && c.requests.get(n).noAck {
 		n++
 	}
 	return n
@@ -66,13 +66,13 @@ func (c *conn) firstWithReply() uint64 {
 // acceptNoAck removes submits without ack before request n from the queue, up to a request that must
 // have a reply: a later frame proves that they were accepted.
 func (c *conn) acceptNoAck(n uint64) {
-	for c.requests.head < n && c.requests.get(c.requests.head).noAck {
+	for c.requests.firstNumber < n && c.requests.get(c.requests.firstNumber).noAck {
 		c.client.onReply(c.requests.pop(), nil)
 	}
 }
 
-// reply removes request due from the queue and acts on its reply.
-func (c *conn) reply(due uint64, refusal *RefusedError) error {
+// finishReply removes request due from the queue and acts on its reply.
+func (c *conn) finishReply(due uint64, refusal *RefusedError) error {
 	c.acceptNoAck(due)
 	r := c.requests.pop()
 	if refusal == nil {
@@ -92,7 +92,7 @@ func (c *conn) finishRequest(r request, err error) {
 
 func (c *conn) onOK(ev *wire.Event) error {
 	due := c.firstWithReply()
-	if due == c.requests.tail {
+	if due == c.requests.nextNumber {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
 	r := c.requests.get(due)
@@ -103,7 +103,7 @@ func (c *conn) onOK(ev *wire.Event) error {
 		c.maxOut = ev.MaxFrame
 		c.maxIn = max(c.maxIn, ev.MaxFrameOut, wire.MaxFrameOut(ev.MaxFrame))
 	}
-	return c.reply(due, nil)
+	return c.finishReply(due, nil)
 }
 
 // onError acts on an error frame: it is the next reply, the refusal or the end of job p, which is
@@ -112,9 +112,9 @@ func (c *conn) onError(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason, ID: wire.Value(ev.ID)}
 	code, due := refusal.Code, c.firstWithReply()
 	known, _ := wire.ParseCode(ev.Code)
-	ends := known.EndsJob()                                    // the code can end an accepted job
-	unproven := p != nil && p.seq >= c.requests.head           // the submit of p, without ack, may still be refused
-	replies, nameless := due != c.requests.tail, c.jobs == nil // to a worker, all errors are replies
+	ends := known.EndsJob()                                           // the code can end an accepted job
+	unproven := p != nil && p.requestNumber >= c.requests.firstNumber // the submit of p, without ack, may still be refused
+	replies, nameless := due != c.requests.nextNumber, c.jobs == nil  // to a worker, all errors are replies
 	if ev.ID == nil {
 		nameless = true
 		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
@@ -122,27 +122,27 @@ func (c *conn) onError(ev *wire.Event, p *Pending) error {
 		}
 	} else if !nameless {
 		// A frame that ends or refuses job p cannot answer a later request with the same id.
-		ofJob := p != nil && p.seq < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
+		ofJob := p != nil && p.requestNumber < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
 		replies = replies && c.requests.get(due).key == string(ev.ID) && !ofJob
 	}
 	switch {
 	case code == ErrDraining:
-		c.drain()
+		c.cancelDrained()
 	case code == ErrSizeError, code == ErrInvalidJSON, nameless && !replies:
 		c.refusal = refusal // it may close the connection now
 	}
 	switch {
 	case replies:
-		return c.reply(due, refusal)
+		return c.finishReply(due, refusal)
 	case nameless:
 		return refusal
 	case p == nil:
 		return nil
-	case p.seq > due:
+	case p.requestNumber > due:
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
 	case unproven:
 		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.
-		c.acceptNoAck(p.seq)
+		c.acceptNoAck(p.requestNumber)
 		if r := c.requests.pop(); !ends {
 			return c.client.onReply(r, refusal)
 		}

@@ -16,12 +16,12 @@ import (
 // Run is one execution of a job, for a Worker with Take, which calls Answer when the run has
 // ended.
 type Run struct {
-	job    Job
-	key    string // canonical id
-	name   []byte // the id in frames about the run, nil if it is implied
-	socket *socket
-	ctx    context.Context
-	cancel context.CancelCauseFunc // of a handler; nil for Take
+	job          Job
+	key          string // canonical id
+	nameInFrames []byte // the id in frames about the run, nil if it is implied
+	socket       *socket
+	ctx          context.Context
+	cancel       context.CancelCauseFunc // of a handler; nil for Take
 }
 
 // Job returns the job to be done: its ID, Type, Body and Headers.
@@ -39,8 +39,8 @@ func (r *Run) Answer(value any, err error) {
 func (r *Run) cancelUnwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
-	} else if r.socket.worker.Unwanted != nil {
-		r.socket.notifications = append(r.socket.notifications, notifyFunc(func() { r.socket.worker.Unwanted(r, cause) }))
+	} else if r.socket.worker.OnUnwanted != nil {
+		r.socket.notifications = append(r.socket.notifications, notifyFunc(func() { r.socket.worker.OnUnwanted(r, cause) }))
 	}
 }
 
@@ -53,7 +53,7 @@ func newRun(s *socket, ev *wire.Event) *Run {
 		Body: bytes.Clone(ev.Body), Headers: Headers(bytes.Clone(ev.Headers)), run: r,
 	}
 	if s.namesJobs {
-		r.name = []byte(r.key)
+		r.nameInFrames = []byte(r.key)
 	}
 	if s.worker.Take == nil {
 		r.ctx, r.cancel = context.WithCancelCause(s.ctx)
@@ -91,25 +91,25 @@ func encodeAnswer(v any, err error) ([]byte, error) {
 // that the broker would refuse makes the job fail.
 func (r *Run) appendAnswer(buf, body []byte, err error) ([]byte, wire.Verb) {
 	if err == nil {
-		frame := wire.AppendRespond(buf, r.name, body)
-		if err = r.socket.check(frame, body); err == nil {
+		frame := wire.AppendRespond(buf, r.nameInFrames, body)
+		if err = r.socket.checkAnswer(frame, body); err == nil {
 			return frame, wire.Respond
 		}
 	}
 	f := &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
 	if f.release {
-		return wire.AppendRelease(buf, r.name, toMillis(f.delay)), wire.Release
+		return wire.AppendRelease(buf, r.nameInFrames, toMillis(f.delay)), wire.Release
 	}
 	reason := cmp.Or(err.Error(), wire.DefaultFailReason)
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	return wire.AppendFail(buf, r.name, wire.Canonical(nil, reason), !f.final, toMillis(f.delay)), wire.Fail
+	return wire.AppendFail(buf, r.nameInFrames, wire.Canonical(nil, reason), !f.final, toMillis(f.delay)), wire.Fail
 }
 
-// check refuses a body that the broker would refuse.
-func (s *socket) check(frame, body []byte) error {
+// checkAnswer refuses a body that the broker would refuse.
+func (s *socket) checkAnswer(frame, body []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are allowed", size, s.maxOut))
 	}

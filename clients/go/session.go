@@ -14,7 +14,7 @@ type session struct {
 	conn           // guarded by the owner's mu
 	owner          *Submitter
 	configuredAddr string // the configured address
-	retired        bool   // it gets no new jobs, and ends with the last pending one
+	isRetired      bool   // it gets no new jobs, and ends with the last pending one
 }
 
 // sendJob brings a job to this connection, unless its frame is too large; submit is the frame of
@@ -24,15 +24,15 @@ type session struct {
 // request is an attach again.
 func (s *session) sendJob(p *Pending, submit []byte) error {
 	r, frame := request{verb: wire.Submit, key: p.key, job: p, noAck: p.noAck}, submit
-	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.refusals != 1) {
+	if k := p.kept; k != nil && (k.frame == nil || k.lastLoss != nil && k.lastLoss.Sent && k.refusals != 1) {
 		r.verb, r.noAck = wire.Attach, false
-		frame = wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
+		frame = wire.AppendAttach(nil, []byte(p.key), p.onProgress != nil)
 	}
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
 			Reason: fmt.Sprintf("frame of %d bytes, at most %d are allowed", size, s.maxOut)}
 	}
-	p.session, p.seq = s, s.requests.tail
+	p.session, p.requestNumber = s, s.requests.nextNumber
 	s.jobs[p.key] = p
 	s.send(frame, r)
 	return nil
@@ -44,7 +44,7 @@ func (s *session) cancel(p *Pending) {
 }
 
 func (s *session) isFinished() bool {
-	return s.retired && len(s.jobs) == 0 && s.requests.empty()
+	return s.isRetired && len(s.jobs) == 0 && s.requests.isEmpty()
 }
 
 // onLoss ends the jobs pending here, in the order of submits. The next connection to the same
@@ -56,16 +56,16 @@ func (s *session) onLoss(lost *LostError) {
 		o.current = nil
 	}
 	o.sessions = slices.DeleteFunc(o.sessions, func(other *session) bool { return other == s })
-	jobs := slices.SortedFunc(maps.Values(s.jobs), func(a, b *Pending) int { return cmp.Compare(a.seq, b.seq) })
+	jobs := slices.SortedFunc(maps.Values(s.jobs), func(a, b *Pending) int { return cmp.Compare(a.requestNumber, b.requestNumber) })
 	for _, p := range jobs {
-		sent := p.acked || p.seq < s.written || p.kept != nil && p.kept.lost != nil && p.kept.lost.Sent
+		sent := p.acked || p.requestNumber < s.firstUnwritten || p.kept != nil && p.kept.lastLoss != nil && p.kept.lastLoss.Sent
 		err := &LostError{ID: p.id, Addr: s.addr, Acked: p.acked, Sent: sent, Cause: lost.Cause}
 		if p.kept == nil || !keeps {
 			s.endJob(p, nil, err)
 			continue
 		}
-		p.err, p.kept.lost, p.kept.refusals = err, err, 0
-		o.kept = append(o.kept, p)
+		p.err, p.kept.lastLoss, p.kept.refusals = err, err, 0
+		o.keptJobs = append(o.keptJobs, p)
 	}
 	s.jobs = nil
 }
@@ -80,19 +80,19 @@ func (s *session) onReply(r request, refusal *RefusedError) error {
 	switch {
 	case r.verb == wire.Cancel:
 		// A job with the same id that was submitted after the cancel is another job.
-		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.requests.head {
+		if p := s.jobs[r.key]; refusal == nil && p != nil && p.requestNumber < s.requests.firstNumber {
 			s.endJob(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
 	case p == nil || s.jobs[p.key] != p: // it has ended
-	case refusal != nil && p.kept != nil && p.kept.lost != nil:
+	case refusal != nil && p.kept != nil && p.kept.lastLoss != nil:
 		s.notResumed(p, refusal)
 	case refusal != nil:
 		s.endJob(p, nil, refusal)
-	case p.detached:
+	case p.isDetached:
 		s.endJob(p, nil, nil)
 	default:
 		if k := p.kept; k != nil {
-			if k.refusals = 0; !k.resendable {
+			if k.refusals = 0; !k.mayResend {
 				k.frame = nil
 			}
 		}
@@ -103,11 +103,11 @@ func (s *session) onReply(r request, refusal *RefusedError) error {
 
 // keptState is what a job needs to outlive its connection.
 type keptState struct {
-	frame      []byte     // the frame of its submit; nil if the job is only attached to
-	resendable bool       // the submit may be sent again
-	unwanted   bool       // it is to be cancelled
-	lost       *LostError // how the previous connection was lost, nil for the first one
-	refusals   int        // how often this connection's broker has refused to attach it
+	frame       []byte     // the frame of its submit; nil if the job is only attached to
+	mayResend   bool       // the submit may be sent again
+	cancelLater bool       // it is to be cancelled
+	lastLoss    *LostError // how the previous connection was lost, nil for the first one
+	refusals    int        // how often this connection's broker has refused to attach it
 }
 
 // notResumed acts on the refusal of a request to resume a job.
@@ -116,13 +116,13 @@ func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	if s.ctx.Err() != nil {
 		return // the job ends with this connection
 	}
-	if !k.lost.Sent {
+	if !k.lastLoss.Sent {
 		s.endJob(p, nil, refusal)
 		return
 	}
-	lost := *k.lost
+	lost := *k.lastLoss
 	lost.Cause = refusal
-	if k.refusals == 0 && k.resendable && !k.unwanted && refusal.Code == ErrUnknownID || k.refusals == 1 && refusal.Code == ErrIDExists {
+	if k.refusals == 0 && k.mayResend && !k.cancelLater && refusal.Code == ErrUnknownID || k.refusals == 1 && refusal.Code == ErrIDExists {
 		k.refusals++
 		if lost.Cause = s.sendJob(p, k.frame); lost.Cause == nil {
 			return
@@ -137,7 +137,7 @@ func (s *Submitter) abandon(p *Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.kept != nil {
-		p.kept.unwanted = true
+		p.kept.cancelLater = true
 	}
 	if p.session.jobs[p.key] == p {
 		p.session.cancel(p)

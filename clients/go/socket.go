@@ -22,7 +22,7 @@ type socket struct {
 	// Guarded by mu.
 	runs               map[string]*Run // not yet answered, by canonical id
 	unansweredProgress int             // progress frames that are not answered
-	leaving            bool
+	isLeaving          bool
 	hasLeft            bool // no more jobs will come
 }
 
@@ -38,11 +38,11 @@ func (w *Worker) serveConn(addr string) Notice {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
 	err := s.dial(w.leavingCtx, w.baseCtx, addr, func(done func(error)) {
-		w.sockets.Store(s, nil)  // first, so that no change by Serve is missed
-		s.hello(func(error) {})  // a refusal ends the connection
-		s.join(func(err error) { // on the reading goroutine, before any job
+		w.sockets.Store(s, nil)     // first, so that no change by Serve is missed
+		s.sendHello(func(error) {}) // a refusal ends the connection
+		s.join(func(err error) {    // on the reading goroutine, before any job
 			if err == nil {
-				w.join()
+				w.markJoined()
 				w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
 			}
 			done(err)
@@ -74,7 +74,7 @@ func (s *socket) onLoss(lost *LostError) {
 }
 
 func (s *socket) join(then func(error)) {
-	v := s.worker.serves.Load()
+	v := s.worker.serving.Load()
 	if v.Prefetch == 0 && s.worker.Take != nil {
 		s.send(wire.AppendLeave(nil), request{verb: wire.Leave, done: then})
 		return
@@ -89,7 +89,7 @@ func (s *socket) join(then func(error)) {
 func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.leaving {
+	if !s.isLeaving {
 		s.join(nil)
 	}
 }
@@ -98,8 +98,8 @@ func (s *socket) rejoin() {
 // all runs are answered. It locks mu.
 func (s *socket) leave() {
 	s.mu.Lock()
-	s.leaving = true
-	s.send(wire.AppendLeave(nil), request{verb: wire.Leave, stops: true})
+	s.isLeaving = true
+	s.send(wire.AppendLeave(nil), request{verb: wire.Leave, stopsWorker: true})
 	s.mu.Unlock()
 	for s.namesJobs {
 		select {
@@ -115,7 +115,7 @@ func (s *socket) leave() {
 }
 
 func (s *socket) isFinished() bool {
-	return s.hasLeft && len(s.runs) == 0 && s.requests.empty()
+	return s.hasLeft && len(s.runs) == 0 && s.requests.isEmpty()
 }
 
 func (s *socket) onEvent(ev *wire.Event) error {
@@ -141,7 +141,7 @@ func (s *socket) onJob(ev *wire.Event) error {
 	}
 	r := newRun(s, ev)
 	s.runs[r.key] = r
-	if s.leaving && s.namesJobs {
+	if s.isLeaving && s.namesJobs {
 		s.notifications = append(s.notifications, notifyFunc(func() { s.release(r) }))
 	} else {
 		s.deliver(r)
@@ -160,14 +160,14 @@ func (s *socket) deliver(r *Run) {
 func (s *socket) onReply(r request, refusal *RefusedError) error {
 	switch r.verb {
 	case wire.Join, wire.Leave:
-		if r.stops { // also if refused: then the socket closes once no run is out
+		if r.stopsWorker { // also if refused: then the socket closes once no run is out
 			s.hasLeft = true
 		} else if refusal != nil {
 			return refusal
 		}
 	case wire.Progress:
 		s.unansweredProgress--
-		s.mu.broadcast()
+		s.mu.wakeAll()
 	default:
 		if refusal != nil {
 			return s.onRefusedAnswer(r, refusal)
@@ -197,8 +197,8 @@ func (s *socket) runHandlers() {
 // onRefusal carries what onRefusedAnswer needs. answer locks mu. It need not wait for room: there
 // are at most as many answers as runs.
 func (s *socket) answer(r *Run, body []byte, err error, onRefusal request) {
-	buf := buffers.Get().(*[]byte)
-	defer release(buf)
+	buf := frameBuffers.Get().(*[]byte)
+	defer returnBuffer(buf)
 	*buf, onRefusal.verb = r.appendAnswer((*buf)[:0], body, err)
 	onRefusal.key, onRefusal.run = r.key, r
 	s.mu.Lock()
@@ -219,7 +219,7 @@ func (s *socket) onRefusedAnswer(r request, refusal *RefusedError) error {
 	case r.notStarted: // the broker does not know release, so the job must run
 		s.runs[r.key] = r.run
 		s.deliver(r.run)
-	case r.replaces:
+	case r.replacesRefused:
 		return refusal // closing the connection gives the job back
 	default:
 		err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
@@ -227,7 +227,7 @@ func (s *socket) onRefusedAnswer(r request, refusal *RefusedError) error {
 			err = Fatal(err)
 		}
 		s.runs[r.key] = r.run
-		s.notifications = append(s.notifications, notifyFunc(func() { s.answer(r.run, nil, err, request{replaces: true}) }))
+		s.notifications = append(s.notifications, notifyFunc(func() { s.answer(r.run, nil, err, request{replacesRefused: true}) }))
 	}
 	return nil
 }

@@ -30,12 +30,12 @@ type Submitter struct {
 	ctx       context.Context // ends with Close
 	cancelCtx context.CancelCauseFunc
 
-	mu       condMutex  // guards the fields below, and those of sessions and jobs that name it
-	sessions []*session // the current one, and others with pending jobs
-	current  *session   // nil if there is none
-	lastErr  error      // of the last attempt to connect
-	refused  bool       // every broker refused permanently in that attempt
-	kept     []*Pending // kept jobs of the previous session, all of one broker
+	mu         condMutex  // guards the fields below, and those of sessions and jobs that name it
+	sessions   []*session // the current one, and others with pending jobs
+	current    *session   // nil if there is none
+	lastErr    error      // of the last attempt to connect
+	allRefused bool       // every broker refused permanently in that attempt
+	keptJobs   []*Pending // kept jobs of the previous session, all of one broker
 
 	nextAddr int // the address to try first; only the connecting goroutine uses it
 }
@@ -61,7 +61,7 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 		return nil, err
 	}
 	err = s.mu.waitFor(ctx, true, func() error {
-		if err := s.ready(ctx, s.current); err != ErrNotConnected || s.lastErr == nil {
+		if err := s.checkReady(ctx, s.current); err != ErrNotConnected || s.lastErr == nil {
 			return err
 		}
 		return s.lastErr
@@ -130,7 +130,7 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 // that of SubmitFunc. It waits for a connection and for room while ctx lasts. Unless CancelFunc
 // returns an error, done is called once.
 func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
-	key, err := keyOf(id)
+	key, err := canonicalKey(id)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
 
 // ChangeFunc is like Change, but takes a function that gets the reply, as CancelFunc does.
 func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
-	key, err := keyOf(id)
+	key, err := canonicalKey(id)
 	if err != nil {
 		return err
 	}
@@ -187,11 +187,11 @@ func (s *Submitter) AttachFunc(ctx context.Context, id string, progress func(jso
 }
 
 func (s *Submitter) attach(ctx context.Context, id string, progress func(json.RawMessage), notify func(Result, error)) (*Pending, error) {
-	key, err := keyOf(id)
+	key, err := canonicalKey(id)
 	if err != nil {
 		return nil, err
 	}
-	return s.start(ctx, &Pending{id: id, key: key, progress: progress, callback: notify, owner: s, kept: &keptState{}}, nil, true)
+	return s.startJob(ctx, &Pending{id: id, key: key, onProgress: progress, callback: notify, owner: s, kept: &keptState{}}, nil, true)
 }
 
 // Ping waits for a reply from the broker.
@@ -237,7 +237,7 @@ func (s *Submitter) Leave(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, sess := range sessions {
-		_ = wait(ctx, sess.ended)
+		_ = waitDone(ctx, sess.ended)
 	}
 }
 
@@ -249,7 +249,7 @@ func (s *Submitter) Close() error {
 	s.cancelCtx(ErrClosed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.broadcast()
+	s.mu.wakeAll()
 	return nil
 }
 
@@ -262,26 +262,26 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		return nil, err
 	}
 	p := &Pending{
-		id: job.ID, key: canonical(job.ID), detached: job.Detach, noAck: job.NoAck,
-		progress: job.OnProgress, callback: notify, owner: s,
+		id: job.ID, key: canonical(job.ID), isDetached: job.Detach, noAck: job.NoAck,
+		onProgress: job.OnProgress, callback: notify, owner: s,
 	}
-	buf := buffers.Get().(*[]byte)
-	defer release(buf)
+	buf := frameBuffers.Get().(*[]byte)
+	defer returnBuffer(buf)
 	*buf = appendSubmit((*buf)[:0], job, p.key)
 	if job.Keep > 0 {
-		p.kept = &keptState{frame: slices.Clone(*buf), resendable: job.AtLeastOnce}
+		p.kept = &keptState{frame: slices.Clone(*buf), mayResend: job.AtLeastOnce}
 	}
-	return s.start(ctx, p, *buf, wait)
+	return s.startJob(ctx, p, *buf, wait)
 }
 
-// start sends a job once there is room in the window and a connection that has room, too.
-func (s *Submitter) start(ctx context.Context, p *Pending, submit []byte, wait bool) (*Pending, error) {
+// startJob sends a job once there is room in the window and a connection that has room, too.
+func (s *Submitter) startJob(ctx context.Context, p *Pending, submit []byte, wait bool) (*Pending, error) {
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
 	err := s.mu.waitFor(ctx, wait, func() error {
 		sess := s.current
-		if err := s.ready(ctx, sess); err != nil {
+		if err := s.checkReady(ctx, sess); err != nil {
 			return err
 		} else if s.closing.Load() {
 			return ErrClosed
@@ -329,7 +329,7 @@ func (s *Submitter) send(ctx context.Context, r request, frame []byte) error {
 				break
 			}
 		}
-		err := s.ready(ctx, sess)
+		err := s.checkReady(ctx, sess)
 		if err == nil {
 			sess.send(frame, r)
 		}
@@ -337,9 +337,9 @@ func (s *Submitter) send(ctx context.Context, r request, frame []byte) error {
 	})
 }
 
-// ready returns why a request cannot be sent on a connection, which may be nil: ErrNotConnected
+// checkReady returns why a request cannot be sent on a connection, which may be nil: ErrNotConnected
 // and ErrWindowFull if it may be possible later. mu must be held.
-func (s *Submitter) ready(ctx context.Context, sess *session) error {
+func (s *Submitter) checkReady(ctx context.Context, sess *session) error {
 	alive := sess != nil && sess.ctx.Err() == nil
 	switch cause := context.Cause(ctx); {
 	case s.ctx.Err() != nil:
@@ -350,7 +350,7 @@ func (s *Submitter) ready(ctx context.Context, sess *session) error {
 		return fmt.Errorf("gloom: not connected yet: %w", cause)
 	case cause != nil:
 		return fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
-	case !alive && s.refused:
+	case !alive && s.allRefused:
 		return s.lastErr
 	case !alive:
 		return ErrNotConnected
@@ -360,7 +360,7 @@ func (s *Submitter) ready(ctx context.Context, sess *session) error {
 	return nil
 }
 
-func keyOf(id string) (string, error) {
+func canonicalKey(id string) (string, error) {
 	if err := wire.CheckName("id", id); err != nil {
 		return "", &RefusedError{Code: ErrInvalidType, Reason: err.Reason}
 	}

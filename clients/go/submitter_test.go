@@ -16,7 +16,7 @@ import (
 )
 
 func TestSubmitAckResult(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a", Type: "echo", Body: json.RawMessage(`{"x": 1E400}`), Priority: -5})
 	broker.expect(`{"action":"submit","id":"a","type":"echo","priority":-5,"backoff_ms":1000,"body":{"x": 1E400}}`)
 	select {
@@ -26,8 +26,8 @@ func TestSubmitAckResult(t *testing.T) {
 		t.Fatal("done before the result")
 	default:
 	}
-	broker.send(okFor("a"))
-	if err := p.Ack(within(t)); err != nil {
+	broker.send(okReply("a"))
+	if err := p.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -35,7 +35,7 @@ func TestSubmitAckResult(t *testing.T) {
 		t.Fatal("done with the ack")
 	default:
 	}
-	broker.send(resultFor("a", `[ 1,2 ]`))
+	broker.send(resultFrame("a", `[ 1,2 ]`))
 	wantResult(t, p, `[ 1,2 ]`)
 	received(t, p.Done(), "done")
 	received(t, p.Acked(), "acked")
@@ -45,7 +45,7 @@ func TestSubmitAckResult(t *testing.T) {
 }
 
 func TestSubmitOptions(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	for _, c := range []struct {
 		job  gloom.Job
 		want string
@@ -71,7 +71,7 @@ func TestSubmitOptions(t *testing.T) {
 }
 
 func TestGeneratedIDs(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	seen := map[string]bool{}
 	for range 2 {
 		s, broker := dial(t, f)
@@ -87,24 +87,24 @@ func TestGeneratedIDs(t *testing.T) {
 }
 
 func TestResultsInAnyOrder(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	a, b, c := submit(t, s, gloom.Job{ID: "a"}), submit(t, s, gloom.Job{ID: "b"}), submit(t, s, gloom.Job{ID: "c"})
-	broker.send(okFor("a"), okFor("b"), resultFor("b", "2"), okFor("c"), resultFor("c", "3"), resultFor("a", "1"))
+	broker.send(okReply("a"), okReply("b"), resultFrame("b", "2"), okReply("c"), resultFrame("c", "3"), resultFrame("a", "1"))
 	wantResult(t, c, "3")
 	wantResult(t, a, "1")
 	wantResult(t, b, "2")
 }
 
 func TestIDValues(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "é/\t"})
 	broker.send(`{"id":"\u00e9\/\u0009","ok":true}`, `{"body":1,"id":"\u00E9/\t"}`)
 	wantResult(t, p, "1")
 }
 
 func TestFramesCutAnywhere(t *testing.T) {
-	f := newFake(t)
-	stream := frames(okFor("a"), `{"id":"a","progress":0.5}`, resultFor("a", `"x"`))
+	f := newFakeBroker(t)
+	stream := frames(okReply("a"), `{"id":"a","progress":0.5}`, resultFrame("a", `"x"`))
 	for cut := range len(stream) {
 		s, broker := dial(t, f)
 		p := submit(t, s, gloom.Job{ID: "a"})
@@ -117,22 +117,22 @@ func TestFramesCutAnywhere(t *testing.T) {
 }
 
 func TestLargeResult(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	for _, size := range []int{1 << 10, 8<<10 - 20, 3 << 20, 100} {
 		p := submit(t, s, gloom.Job{ID: "a"})
 		body := `"` + strings.Repeat("x", size) + `"`
-		broker.send(okFor("a"), resultFor("a", body))
+		broker.send(okReply("a"), resultFrame("a", body))
 		wantResult(t, p, body)
 	}
 }
 
 func TestDoReturnsResult(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	go func() {
 		broker.read()
-		broker.send(okFor("a"), resultFor("a", `{"n":7}`))
+		broker.send(okReply("a"), resultFrame("a", `{"n":7}`))
 	}()
-	r, err := s.Do(within(t), gloom.Job{ID: "a", Type: "t"})
+	r, err := s.Do(waitContext(t), gloom.Job{ID: "a", Type: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestDoReturnsResult(t *testing.T) {
 }
 
 func TestDoCancels(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan error)
 	go func() {
@@ -151,7 +151,7 @@ func TestDoCancels(t *testing.T) {
 		done <- err
 	}()
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"))
+	broker.send(okReply("a"))
 	why := errors.New("lunch")
 	cancel(why)
 	wantError(t, received(t, done, "Do"), why)
@@ -159,19 +159,19 @@ func TestDoCancels(t *testing.T) {
 	if s.Outstanding() != 1 {
 		t.Error("the job is outstanding until the broker has cancelled it")
 	}
-	broker.send(okFor("a"))
+	broker.send(okReply("a"))
 	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
 }
 
 func TestResultContext(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := p.Result(ctx)
 	wantError(t, err, context.Canceled)
 	wantError(t, p.Ack(ctx), context.Canceled)
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	wantResult(t, p, "1")
 	if _, err := p.Result(ctx); err != nil {
 		t.Errorf("a result that is there counts: %v", err)
@@ -179,19 +179,19 @@ func TestResultContext(t *testing.T) {
 }
 
 func TestSubmitFunc(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	type outcome struct {
 		id  string
 		err error
 	}
 	got := make(chan outcome, 3)
 	for _, id := range []string{"a", "b", "c"} {
-		err := s.SubmitFunc(within(t), gloom.Job{ID: id}, func(r gloom.Result, err error) { got <- outcome{r.ID, err} })
+		err := s.SubmitFunc(waitContext(t), gloom.Job{ID: id}, func(r gloom.Result, err error) { got <- outcome{r.ID, err} })
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	broker.send(okFor("a"), errorFor("id_exists", "b"), okFor("c"), resultFor("c", "1"), errorFor("job_failed", "a"))
+	broker.send(okReply("a"), errorFrame("id_exists", "b"), okReply("c"), resultFrame("c", "1"), errorFrame("job_failed", "a"))
 	wantError(t, received(t, got, "b").err, gloom.ErrIDExists)
 	if c := received(t, got, "c"); c.id != "c" || c.err != nil {
 		t.Errorf("c: %+v", c)
@@ -200,16 +200,16 @@ func TestSubmitFunc(t *testing.T) {
 }
 
 func TestSubmitInCallback(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.Window(1))
+	s, broker := dial(t, newFakeBroker(t), gloom.Window(1))
 	next := make(chan error, 1)
-	err := s.SubmitFunc(within(t), gloom.Job{ID: "a"}, func(gloom.Result, error) {
+	err := s.SubmitFunc(waitContext(t), gloom.Job{ID: "a"}, func(gloom.Result, error) {
 		next <- s.TrySubmitFunc(gloom.Job{ID: "b"}, func(gloom.Result, error) {})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	if err := received(t, next, "callback"); err != nil {
 		t.Fatal(err)
 	}
@@ -217,10 +217,10 @@ func TestSubmitInCallback(t *testing.T) {
 }
 
 func TestProgressComesInOrder(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	got := make(chan string, 8)
 	p := submit(t, s, gloom.Job{ID: "a", OnProgress: func(b json.RawMessage) { got <- string(b) }})
-	broker.send(okFor("a"), `{"id":"a","progress":1}`, `{"id":"a","progress":{"of": 2}}`, `{"id":"z","progress":0}`, resultFor("a", "9"))
+	broker.send(okReply("a"), `{"id":"a","progress":1}`, `{"id":"a","progress":{"of": 2}}`, `{"id":"z","progress":0}`, resultFrame("a", "9"))
 	wantResult(t, p, "9")
 	if a, b := <-got, <-got; a != "1" || b != `{"of": 2}` || len(got) != 0 {
 		t.Errorf("progress %s, %s and %d more", a, b, len(got))
@@ -228,7 +228,7 @@ func TestProgressComesInOrder(t *testing.T) {
 }
 
 func TestWindowBlocks(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.Window(2))
+	s, broker := dial(t, newFakeBroker(t), gloom.Window(2))
 	submit(t, s, gloom.Job{ID: "a"})
 	submit(t, s, gloom.Job{ID: "b"})
 	_, err := s.TrySubmit(gloom.Job{ID: "c"})
@@ -243,7 +243,7 @@ func TestWindowBlocks(t *testing.T) {
 		_, err := s.Submit(context.Background(), gloom.Job{ID: "c"})
 		done <- err
 	}()
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	if err := received(t, done, "the third submit"); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestWindowBlocks(t *testing.T) {
 }
 
 func TestInvalidSubmit(t *testing.T) {
-	s, broker := dial(t, newFake(t), gloom.MaxFrame(2000))
+	s, broker := dial(t, newFakeBroker(t), gloom.MaxFrame(2000))
 	for _, c := range []struct {
 		job  gloom.Job
 		code gloom.Code
@@ -278,7 +278,7 @@ func TestInvalidSubmit(t *testing.T) {
 		{gloom.Job{Retries: -2}, gloom.ErrInvalidValue, "-2"},
 		{gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2000) + `"`)}, gloom.ErrSizeError, "2000"},
 	} {
-		_, err := s.Submit(within(t), c.job)
+		_, err := s.Submit(waitContext(t), c.job)
 		if err == nil {
 			t.Fatalf("a job was sent that %s should refuse", c.code)
 		}
@@ -294,15 +294,15 @@ func TestInvalidSubmit(t *testing.T) {
 }
 
 func TestManyGoroutines(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	s, broker := dial(t, f, gloom.Window(50))
-	go echo(broker.nc)
+	go echoJobs(broker.nc)
 	var all sync.WaitGroup
 	for g := range 20 {
 		all.Go(func() {
 			for n := range 200 {
 				body := fmt.Sprintf(`[%d,%d]`, g, n)
-				r, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%3 == 0})
+				r, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%3 == 0})
 				if err != nil || string(r.Body) != body {
 					t.Errorf("%s gave %s, %v", body, r.Body, err)
 					return
@@ -317,18 +317,18 @@ func TestManyGoroutines(t *testing.T) {
 }
 
 func TestDrainWaitsForJobs(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	done := make(chan error)
 	for range 2 { // the second call must not wait for what the first has taken
-		go func() { done <- s.Drain(within(t)) }()
+		go func() { done <- s.Drain(waitContext(t)) }()
 	}
 	eventually(t, "a job is refused", func() bool {
 		_, err := s.TrySubmit(gloom.Job{ID: "a"})
 		return errors.Is(err, gloom.ErrClosed)
 	})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"), resultFor("a", "1"))
+	broker.send(okReply("a"), resultFrame("a", "1"))
 	for range 2 {
 		if err := received(t, done, "drain"); err != nil {
 			t.Fatal(err)
@@ -342,7 +342,7 @@ func TestDrainWaitsForJobs(t *testing.T) {
 }
 
 func TestDrainTimeout(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -353,11 +353,11 @@ func TestDrainTimeout(t *testing.T) {
 }
 
 func TestCloseEndsPendingJobs(t *testing.T) {
-	s, broker := dial(t, newFake(t))
+	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
-	broker.send(okFor("a"))
-	p.Ack(within(t))
+	broker.send(okReply("a"))
+	p.Ack(waitContext(t))
 	for range 3 {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -370,10 +370,10 @@ func TestCloseEndsPendingJobs(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	broker.expectClose()
-	_, err = s.Submit(within(t), gloom.Job{})
+	_, err = s.Submit(waitContext(t), gloom.Job{})
 	wantError(t, err, gloom.ErrClosed)
-	wantError(t, s.Cancel(within(t), "x"), gloom.ErrClosed)
-	wantError(t, s.Ping(within(t)), gloom.ErrClosed)
+	wantError(t, s.Cancel(waitContext(t), "x"), gloom.ErrClosed)
+	wantError(t, s.Ping(waitContext(t)), gloom.ErrClosed)
 }
 
 // TestRequestsWithoutWaiting: many changes and cancels are sent before the first
@@ -384,12 +384,12 @@ func TestRequestsWithoutWaiting(t *testing.T) {
 	told := make(chan error, 200)
 	for n := range 100 {
 		id := fmt.Sprint(n)
-		if err := s.SubmitFunc(within(t), gloom.Job{ID: id, Type: "later"}, func(_ gloom.Result, err error) { told <- err }); err != nil {
+		if err := s.SubmitFunc(waitContext(t), gloom.Job{ID: id, Type: "later"}, func(_ gloom.Result, err error) { told <- err }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for n := range 100 {
-		err := s.ChangeFunc(within(t), fmt.Sprint(2*n), gloom.Change{Groups: []string{"g"}}, func(err error) { told <- err })
+		err := s.ChangeFunc(waitContext(t), fmt.Sprint(2*n), gloom.Change{Groups: []string{"g"}}, func(err error) { told <- err })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +402,7 @@ func TestRequestsWithoutWaiting(t *testing.T) {
 		t.Errorf("unknown ids: %v", count)
 	}
 	for n := range 100 {
-		if err := s.CancelFunc(within(t), fmt.Sprint(n), func(err error) { told <- err }); err != nil {
+		if err := s.CancelFunc(waitContext(t), fmt.Sprint(n), func(err error) { told <- err }); err != nil {
 			t.Fatal(err)
 		}
 	}

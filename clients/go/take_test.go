@@ -21,16 +21,16 @@ func newTaker(v gloom.Serving) *taker {
 	k := &taker{runs: make(chan *gloom.Run, 10_000), unwanted: make(chan error, 10_000)}
 	k.Worker = &gloom.Worker{
 		Types: v.Types, Except: v.Except, Prefetch: v.Prefetch,
-		Take:     func(r *gloom.Run) { k.runs <- r },
-		Unwanted: func(_ *gloom.Run, cause error) { k.unwanted <- cause },
+		Take:       func(r *gloom.Run) { k.runs <- r },
+		OnUnwanted: func(_ *gloom.Run, cause error) { k.unwanted <- cause },
 	}
 	return k
 }
 
 func (k *taker) start(t testing.TB, addr string, opts ...gloom.Option) {
 	t.Helper()
-	k.Options = append([]gloom.Option{gloom.Addrs(addr), quick}, opts...)
-	if err := k.Start(within(t)); err != nil {
+	k.Options = append([]gloom.Option{gloom.Addrs(addr), quickBackoff}, opts...)
+	if err := k.Start(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -50,7 +50,7 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 	s := b.submitter()
 	var ends []*gloom.Pending
 	for n := range 100 {
-		p, err := s.Submit(within(t), gloom.Job{ID: fmt.Sprint(n), Type: []string{"a", "bc"}[n%2], Retries: 1})
+		p, err := s.Submit(waitContext(t), gloom.Job{ID: fmt.Sprint(n), Type: []string{"a", "bc"}[n%2], Retries: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 	all.Wait()
 	told := map[string]int{}
 	for _, p := range ends {
-		res, err := p.Result(within(t))
+		res, err := p.Result(waitContext(t))
 		switch {
 		case errors.Is(err, gloom.ErrJobFailed):
 			told["failed"]++
@@ -112,9 +112,9 @@ func TestServedTypesCanChange(t *testing.T) {
 	s := b.submitter()
 	submit := func(typ string) {
 		t.Helper()
-		p, err := s.Submit(within(t), gloom.Job{Type: typ, Detach: true})
+		p, err := s.Submit(waitContext(t), gloom.Job{Type: typ, Detach: true})
 		if err == nil {
-			err = p.Ack(within(t))
+			err = p.Ack(waitContext(t))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -148,12 +148,12 @@ func TestServedTypesCanChange(t *testing.T) {
 	}
 }
 
-// TestServeWords checks the frames of a worker that changes its types, and of one that
+// TestServeSendsExpectedFrames checks the frames of a worker that changes its types, and of one that
 // stops while it serves none.
-func TestServeWords(t *testing.T) {
-	f := newFake(t)
+func TestServeSendsExpectedFrames(t *testing.T) {
+	f := newFakeBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 0})
-	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quick}
+	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quickBackoff}
 	failed := make(chan error, 1)
 	go func() { failed <- k.Start(context.Background()) }()
 	broker := f.accept()
@@ -176,7 +176,7 @@ func TestServeWords(t *testing.T) {
 	broker.expect(`{"action":"respond","id":"1","body":null}`)
 	broker.send(`{"ok":true}`, `{"ok":true}`)
 	stopped := make(chan error, 1)
-	go func() { stopped <- k.Stop(within(t)) }()
+	go func() { stopped <- k.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`)
 	two.Answer(nil, gloom.RetryAfter(errors.New("later"), 0))
@@ -187,12 +187,12 @@ func TestServeWords(t *testing.T) {
 	}
 }
 
-// TestTakeLost: runs that are lost with their connection are cancelled, and the next
+// TestLostRunsAreCancelled: runs that are lost with their connection are cancelled, and the next
 // connection serves the last types that were set.
-func TestTakeLost(t *testing.T) {
-	f := newFake(t)
+func TestLostRunsAreCancelled(t *testing.T) {
+	f := newFakeBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 1})
-	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quick}
+	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quickBackoff}
 	go k.Start(context.Background())
 	t.Cleanup(func() {
 		stopped, cancel := context.WithCancel(context.Background())

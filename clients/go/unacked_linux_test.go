@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnackedTimeout: keepalive alone does not end a connection with unacknowledged data.
-func TestUnackedTimeout(t *testing.T) {
+// TestUnackedDataEndsConnection: keepalive alone does not end a connection with unacknowledged data.
+func TestUnackedDataEndsConnection(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

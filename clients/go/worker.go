@@ -43,10 +43,10 @@ type Worker struct {
 	// Serve changes what the worker serves and how many jobs may be out (Prefetch, 0 for none
 	// for now). Take is called on the goroutine that reads the connection, and must return soon.
 	Take func(*Run)
-	// Unwanted, with Take, is called on the same goroutine when nobody waits for a run any
+	// OnUnwanted, with Take, is called on the same goroutine when nobody waits for a run any
 	// more. If the cause is ErrCancelled, the run must still be answered; if it is a
 	// *LostError, Answer does nothing.
-	Unwanted func(run *Run, cause error)
+	OnUnwanted func(run *Run, cause error)
 	// Concurrency limits the jobs that run at once, per broker. 0 means 1, or Prefetch if that is
 	// set.
 	Concurrency int
@@ -62,15 +62,15 @@ type Worker struct {
 
 	conf *config
 
-	baseCtx    context.Context // of the handlers
-	abort      context.CancelCauseFunc
-	leavingCtx context.Context // ends when Stop begins
-	leave      context.CancelFunc
-	joinedCtx  context.Context // ends when a socket has joined
-	join       context.CancelFunc
-	done       chan struct{} // closed when all sockets have ended
+	baseCtx      context.Context // of the handlers
+	abort        context.CancelCauseFunc
+	leavingCtx   context.Context // ends when Stop begins
+	beginLeaving context.CancelFunc
+	joinedCtx    context.Context // ends when a socket has joined
+	markJoined   context.CancelFunc
+	done         chan struct{} // closed when all sockets have ended
 
-	serves  atomic.Pointer[Serving]
+	serving atomic.Pointer[Serving]
 	sockets sync.Map // set of *socket; Serve updates them all
 
 	mu         sync.Mutex // guards the creation of done, and the fields below
@@ -94,7 +94,7 @@ func (w *Worker) Serve(v Serving) error {
 	if err != nil {
 		return err
 	}
-	w.serves.Store(&v)
+	w.serving.Store(&v)
 	for s := range w.sockets.Range {
 		s.(*socket).rejoin()
 	}
@@ -110,7 +110,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.start(ctx); err != nil {
 		return err
 	}
-	if wait(ctx, w.done) == nil {
+	if waitDone(ctx, w.done) == nil {
 		return w.Err()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(w.StopTimeout, DefaultStopTimeout))
@@ -143,8 +143,8 @@ func (w *Worker) Stop(ctx context.Context) error {
 	if w.Done() == nil {
 		return nil
 	}
-	w.leave()
-	if cause := wait(ctx, w.done); cause != nil {
+	w.beginLeaving()
+	if cause := waitDone(ctx, w.done); cause != nil {
 		w.abort(ErrClosed)
 		return fmt.Errorf("gloom: worker stopped before all jobs were answered and all brokers had replied: %w", cause)
 	}
@@ -192,10 +192,10 @@ func (w *Worker) start(ctx context.Context) error {
 		return errors.New("gloom: the worker has already been started")
 	}
 	w.conf = conf
-	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // an earlier call of Serve has precedence
+	w.serving.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // an earlier call of Serve has precedence
 	w.baseCtx, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
-	w.leavingCtx, w.leave = context.WithCancel(context.Background())
-	w.joinedCtx, w.join = context.WithCancel(context.Background())
+	w.leavingCtx, w.beginLeaving = context.WithCancel(context.Background())
+	w.joinedCtx, w.markJoined = context.WithCancel(context.Background())
 	w.done = make(chan struct{})
 
 	var all sync.WaitGroup
@@ -226,7 +226,7 @@ func (w *Worker) poolSize() (sockets, handlers int) {
 
 // serve keeps one socket joined to a broker until the worker stops.
 func (w *Worker) serve(addr string) {
-	pause := w.conf.retry()
+	pause := w.conf.newRetry()
 	for {
 		n := w.serveConn(addr)
 		switch {

@@ -11,19 +11,19 @@ import (
 )
 
 func TestStopFinishesRuns(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	running, release := make(chan struct{}), make(chan struct{})
 	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		close(running)
 		<-release
 		return "done", ctx.Err()
 	}}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"))
+	broker := startJoinedWorker(t, f, w)
+	broker.send(jobFrame("a", "1"))
 	received(t, running, "the job")
 	stopped := make(chan error, 2)
 	for range 2 {
-		go func() { stopped <- w.Stop(within(t)) }()
+		go func() { stopped <- w.Stop(waitContext(t)) }()
 	}
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`)
@@ -47,13 +47,13 @@ func TestStopFinishesRuns(t *testing.T) {
 }
 
 func TestJobDuringLeave(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes}
-	broker := work(t, f, w)
+	f := newFakeBroker(t)
+	w := &gloom.Worker{Handler: echoHandler}
+	broker := startJoinedWorker(t, f, w)
 	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(within(t)) }()
+	go func() { stopped <- w.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
-	broker.send(jobFor("a", "1"), `{"ok":true}`)
+	broker.send(jobFrame("a", "1"), `{"ok":true}`)
 	broker.expect(`{"action":"respond","body":1}`)
 	broker.send(`{"ok":true}`)
 	broker.expectClose()
@@ -66,20 +66,20 @@ func TestJobDuringLeave(t *testing.T) {
 // broker does not know release.
 func TestStopReleasesWaitingJobs(t *testing.T) {
 	for says, knows := range map[string]bool{`{"ok":true}`: true, `{"error":"unknown_action","reason":"what?"}`: false} {
-		f := newFake(t)
+		f := newFakeBroker(t)
 		running, finish := make(chan string, 3), make(chan struct{})
 		w := &gloom.Worker{Concurrency: 1, Prefetch: 3, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 			running <- job.ID
 			<-finish
 			return 1, nil
 		}}
-		broker := work(t, f, w)
-		broker.send(jobFor("a", "1"), jobFor("b", "1"))
+		broker := startJoinedWorker(t, f, w)
+		broker.send(jobFrame("a", "1"), jobFrame("b", "1"))
 		received(t, running, "the job")
 		stopped := make(chan error, 1)
-		go func() { stopped <- w.Stop(within(t)) }()
+		go func() { stopped <- w.Stop(waitContext(t)) }()
 		broker.expect(`{"action":"leave"}`, `{"action":"release","id":"b"}`)
-		broker.send(jobFor("c", "1"), `{"ok":true}`, says) // c was sent before the leave arrived
+		broker.send(jobFrame("c", "1"), `{"ok":true}`, says) // c was sent before the leave arrived
 		broker.expect(`{"action":"release","id":"c"}`)
 		broker.send(says)
 		close(finish)
@@ -102,7 +102,7 @@ func TestStopReleasesWaitingJobs(t *testing.T) {
 }
 
 func TestStopTimeout(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	running := make(chan struct{})
 	cause := make(chan error, 1)
 	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
@@ -111,8 +111,8 @@ func TestStopTimeout(t *testing.T) {
 		cause <- context.Cause(ctx)
 		return nil, nil
 	}}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"))
+	broker := startJoinedWorker(t, f, w)
+	broker.send(jobFrame("a", "1"))
 	received(t, running, "the job")
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -126,7 +126,7 @@ func TestStopTimeout(t *testing.T) {
 }
 
 func TestRunContext(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	type key struct{}
 	value := make(chan any, 1)
 	w := &gloom.Worker{Type: "echo", Options: []gloom.Option{gloom.Addrs(f.addr())},
@@ -138,8 +138,8 @@ func TestRunContext(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	broker := f.accept()
-	broker.expect(join)
-	broker.send(`{"ok":true}`, jobFor("a", "1"))
+	broker.expect(joinFrame)
+	broker.send(`{"ok":true}`, jobFrame("a", "1"))
 	if v := received(t, value, "the job"); v != "carried" {
 		t.Errorf("the context carries %v", v)
 	}
@@ -156,8 +156,8 @@ func TestRunContext(t *testing.T) {
 }
 
 func TestStartContext(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Addrs(f.addr())}}
+	f := newFakeBroker(t)
+	w := &gloom.Worker{Type: "echo", Handler: echoHandler, Options: []gloom.Option{gloom.Addrs(f.addr())}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	wantError(t, w.Start(ctx), context.DeadlineExceeded)
@@ -165,25 +165,25 @@ func TestStartContext(t *testing.T) {
 }
 
 func TestLeaveUnknown(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes}
-	broker := work(t, f, w)
-	go w.Stop(within(t))
+	f := newFakeBroker(t)
+	w := &gloom.Worker{Handler: echoHandler}
+	broker := startJoinedWorker(t, f, w)
+	go w.Stop(waitContext(t))
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"error":"unknown_action","reason":"no leave"}`)
 	broker.expectClose()
 }
 
 func TestJobAfterLeave(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	release := make(chan struct{})
 	w := &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { <-release; return nil, nil }}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"))
+	broker := startJoinedWorker(t, f, w)
+	broker.send(jobFrame("a", "1"))
 	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(within(t)) }()
+	go func() { stopped <- w.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"ok":true}`, jobFor("b", "1")) // against the protocol: the close releases b
+	broker.send(`{"ok":true}`, jobFrame("b", "1")) // against the protocol: the close releases b
 	broker.expectClose()
 	close(release)
 	if err := received(t, stopped, "Stop"); err != nil {
@@ -194,7 +194,7 @@ func TestJobAfterLeave(t *testing.T) {
 func TestStopWhileConnecting(t *testing.T) {
 	ours, theirs := net.Pipe()
 	dialling := make(chan struct{})
-	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Dialer(
+	w := &gloom.Worker{Type: "echo", Handler: echoHandler, Options: []gloom.Option{gloom.Dialer(
 		func(ctx context.Context, _, _ string) (net.Conn, error) {
 			close(dialling)
 			<-ctx.Done() // stopped, but still connected
@@ -203,7 +203,7 @@ func TestStopWhileConnecting(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(context.Background()) }()
 	received(t, dialling, "the attempt")
-	if err := w.Stop(within(t)); err != nil {
+	if err := w.Stop(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	newPeer(t, theirs).expectClose()

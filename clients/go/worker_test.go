@@ -16,18 +16,18 @@ import (
 	gloom "gloom/clients/go"
 )
 
-const join = `{"action":"join","type":"echo","cancel":true}`
+const joinFrame = `{"action":"join","type":"echo","cancel":true}`
 
-func jobFor(id, body string) string {
+func jobFrame(id, body string) string {
 	return fmt.Sprintf(`{"action":"job","id":%q,"type":"echo","body":%s}`, id, body)
 }
 
-// work starts a worker on a fake, and completes the join of its first connection.
-func work(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) *peer {
+// startJoinedWorker starts a worker on a fake, and completes the join of its first connection.
+func startJoinedWorker(t *testing.T, f *fakeBroker, w *gloom.Worker, opts ...gloom.Option) *peer {
 	t.Helper()
-	begin(t, f, w, opts...)
+	startWorker(t, f, w, opts...)
 	broker := f.accept()
-	want := join
+	want := joinFrame
 	if w.Prefetch > 0 {
 		want = fmt.Sprintf(`{"action":"join","type":"echo","prefetch":%d,"cancel":true}`, w.Prefetch)
 	}
@@ -36,11 +36,11 @@ func work(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) *peer {
 	return broker
 }
 
-// begin starts a worker, and stops it at the end of the test.
-func begin(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) {
+// startWorker starts a worker, and stops it at the end of the test.
+func startWorker(t *testing.T, f *fakeBroker, w *gloom.Worker, opts ...gloom.Option) {
 	t.Helper()
 	w.Type = "echo"
-	w.Options = append([]gloom.Option{gloom.Addrs(f.addr()), quick}, opts...)
+	w.Options = append([]gloom.Option{gloom.Addrs(f.addr()), quickBackoff}, opts...)
 	failed := make(chan error, 1)
 	go func() { failed <- w.Start(context.Background()) }()
 	t.Cleanup(func() {
@@ -59,11 +59,11 @@ func begin(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) {
 	})
 }
 
-// echoes is a handler that answers with the body.
-func echoes(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }
+// echoHandler is a handler that answers with the body.
+func echoHandler(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }
 
 func TestWorkerAnswers(t *testing.T) {
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		switch job.ID {
 		case "raw":
 			return json.RawMessage(`{"verbatim": 1E400}`), nil
@@ -77,10 +77,10 @@ func TestWorkerAnswers(t *testing.T) {
 		return map[string]any{"id": job.ID, "type": job.Type, "body": job.Body}, nil
 	}})
 	for _, c := range [][2]string{
-		{jobFor("raw", "1"), `{"action":"respond","body":{"verbatim": 1E400}}`},
-		{jobFor("bytes", "1"), `{"action":"respond","body": [1]}`},
-		{jobFor("nil", "1"), `{"action":"respond","body":null}`},
-		{jobFor("nil body", "1"), `{"action":"respond","body":null}`},
+		{jobFrame("raw", "1"), `{"action":"respond","body":{"verbatim": 1E400}}`},
+		{jobFrame("bytes", "1"), `{"action":"respond","body": [1]}`},
+		{jobFrame("nil", "1"), `{"action":"respond","body":null}`},
+		{jobFrame("nil body", "1"), `{"action":"respond","body":null}`},
 		{`{"action":"job","id":"\u00e9\"","type":"t","body":[7]}`, `{"action":"respond","body":{"body":[7],"id":"é\"","type":"t"}}`},
 	} {
 		broker.send(c[0])
@@ -102,7 +102,7 @@ func TestWorkerErrors(t *testing.T) {
 		"not I":   gloom.Release(0),
 	}
 	var n notices
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		switch job.ID {
 		case "panic":
 			panic("boom")
@@ -135,7 +135,7 @@ func TestWorkerErrors(t *testing.T) {
 		"broken":      `{"action":"fail","reason":"answer: not one JSON value: not json at byte 7: ,\"b\":2","retry":false}`,
 		"large":       `{"action":"fail","reason":"answer makes a frame of 3030 bytes, at most 2000 are allowed","retry":false}`,
 	} {
-		broker.send(jobFor(id, "1"))
+		broker.send(jobFrame(id, "1"))
 		broker.expect(want)
 		broker.send(`{"ok":true}`)
 	}
@@ -150,12 +150,12 @@ func TestWorkerErrors(t *testing.T) {
 }
 
 // Without Notify, the standard logger reports a panic and its stack.
-func TestPanicLog(t *testing.T) {
+func TestPanicIsLogged(t *testing.T) {
 	var logged strings.Builder
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { panic("boom") }})
-	broker.send(jobFor("a", "1"))
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { panic("boom") }})
+	broker.send(jobFrame("a", "1"))
 	broker.expect(`{"action":"fail","reason":"panic: boom"}`) // sent after the log
 	for _, want := range []string{`handler panicked on job "a": boom`, "goroutine ", "worker_test.go"} {
 		if !strings.Contains(logged.String(), want) {
@@ -165,48 +165,48 @@ func TestPanicLog(t *testing.T) {
 }
 
 func TestLongReason(t *testing.T) {
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		return nil, errors.New(strings.Repeat("é", 100_000))
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	if got := broker.read(); len(got) > 5000 || !strings.HasSuffix(got, `é…"}`) {
 		t.Errorf("%d bytes", len(got))
 	}
 }
 
-func TestCancelNotice(t *testing.T) {
+func TestCancelNoticeEndsContext(t *testing.T) {
 	running := make(chan string, 1)
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		running <- job.ID
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	received(t, running, "the job")
 	broker.send(`{"action":"cancel","id":"other"}`, `{"action":"cancel","id":"a"}`)
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
 	// A cancel notice that was sent before the answer arrived has no effect.
-	broker.send(`{"action":"cancel","id":"a"}`, `{"ok":true}`, jobFor("b", "1"))
+	broker.send(`{"action":"cancel","id":"a"}`, `{"ok":true}`, jobFrame("b", "1"))
 	if id := received(t, running, "the next job"); id != "b" {
 		t.Errorf("job %s", id)
 	}
 }
 
 func TestLostConnectionDuringRun(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	running, cause := make(chan struct{}), make(chan error, 1)
-	broker := work(t, f, &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		close(running)
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return nil, nil
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	received(t, running, "the job")
 	broker.close()
 	wantError(t, received(t, cause, "the end of the context"), gloom.ErrLost)
 	again := f.accept()
-	again.expect(join)
+	again.expect(joinFrame)
 	again.send(`{"ok":true}`)
 	again.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	if payload, err := readFrame(again.nc); err == nil {
@@ -217,7 +217,7 @@ func TestLostConnectionDuringRun(t *testing.T) {
 func TestWorkerProgress(t *testing.T) {
 	var job *gloom.Job
 	done := make(chan struct{})
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 		if j.ID != "a" {
 			return 2, nil
 		}
@@ -234,9 +234,9 @@ func TestWorkerProgress(t *testing.T) {
 		}
 		return 1, nil
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	broker.expect(`{"action":"progress","body":{"percent":50}}`, `{"action":"progress","body":null}`, `{"action":"respond","body":1}`)
-	broker.send(`{"ok":true}`, errorFor("unknown_id", "a"), `{"ok":true}`)
+	broker.send(`{"ok":true}`, errorFrame("unknown_id", "a"), `{"ok":true}`)
 	<-done
 	if err := job.Progress(1); err == nil {
 		t.Error("progress after the answer")
@@ -244,13 +244,13 @@ func TestWorkerProgress(t *testing.T) {
 	if err := (&gloom.Job{}).Progress(1); err == nil {
 		t.Error("progress of a job from nowhere")
 	}
-	broker.send(jobFor("b", "1")) // still in step
+	broker.send(jobFrame("b", "1")) // still in step
 	broker.expect(`{"action":"respond","body":2}`)
 }
 
 func TestProgressLimit(t *testing.T) {
 	sent := make(chan int, 1)
-	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, j *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(ctx context.Context, j *gloom.Job) (any, error) {
 		n := 0
 		for j.Progress(n) == nil {
 			n++
@@ -258,7 +258,7 @@ func TestProgressLimit(t *testing.T) {
 		sent <- n
 		return nil, context.Cause(ctx)
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	for n := range 64 {
 		broker.expect(fmt.Sprintf(`{"action":"progress","body":%d}`, n))
 	}
@@ -271,21 +271,21 @@ func TestProgressLimit(t *testing.T) {
 
 // A job that arrives before the ok of leave must be answered as usual.
 func TestJobBeforeOkOfLeaveIsAnswered(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes, Concurrency: 3}
-	first := work(t, f, w)
+	f := newFakeBroker(t)
+	w := &gloom.Worker{Handler: echoHandler, Concurrency: 3}
+	first := startJoinedWorker(t, f, w)
 	for _, broker := range []*peer{first, f.accept(), f.accept()} {
 		if broker != first {
-			broker.expect(join)
+			broker.expect(joinFrame)
 			broker.send(`{"ok":true}`)
 		}
-		broker.send(jobFor("a", "1"))
+		broker.send(jobFrame("a", "1"))
 		broker.expect(`{"action":"respond","body":1}`)
 	}
 }
 
 func TestPrefetchBeyondConcurrency(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	var running, most atomic.Int32
 	release := make(chan struct{})
 	w := &gloom.Worker{Concurrency: 2, Prefetch: 4, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
@@ -299,8 +299,8 @@ func TestPrefetchBeyondConcurrency(t *testing.T) {
 		}
 		return 1, job.Progress(0)
 	}}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"), jobFor("b", "1"), jobFor("c", "1"), jobFor("d", "1"), `{"action":"cancel","id":"d"}`)
+	broker := startJoinedWorker(t, f, w)
+	broker.send(jobFrame("a", "1"), jobFrame("b", "1"), jobFrame("c", "1"), jobFrame("d", "1"), `{"action":"cancel","id":"d"}`)
 	eventually(t, "two run", func() bool { return running.Load() == 2 })
 	close(release)
 	want := map[string]bool{
@@ -325,7 +325,7 @@ func TestPrefetchBeyondConcurrency(t *testing.T) {
 }
 
 func TestSeveralTypes(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	w := &gloom.Worker{Types: []string{"mail-*", "sms"}, Except: []string{`mail-"x"`}, Headers: true, Prefetch: 2,
 		Options: []gloom.Option{gloom.Addrs(f.addr())},
 		Handler: func(_ context.Context, job *gloom.Job) (any, error) {
@@ -375,84 +375,84 @@ func TestHeadersAreSetAndRead(t *testing.T) {
 }
 
 func TestRefusedAnswer(t *testing.T) {
-	f := newFake(t)
-	broker := work(t, f, &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+	f := newFakeBroker(t)
+	broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		if job.ID == "b" {
 			return nil, gloom.RetryAfter(errors.New("x"), 2*365*24*time.Hour)
 		}
 		return 1, nil
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	broker.expect(`{"action":"respond","body":1}`)
-	broker.send(errorFor("overloaded", "a"))
+	broker.send(errorFrame("overloaded", "a"))
 	broker.expect(`{"action":"fail","reason":"answer refused: overloaded: because","retry":false}`)
-	broker.send(`{"ok":true}`, jobFor("b", "1"))
+	broker.send(`{"ok":true}`, jobFrame("b", "1"))
 	broker.read()
-	broker.send(errorFor("invalid_value", "b"))
+	broker.send(errorFrame("invalid_value", "b"))
 	broker.expect(`{"action":"fail","reason":"answer refused: invalid_value: because"}`)
-	broker.send(`{"ok":true}`, jobFor("c", "1"))
+	broker.send(`{"ok":true}`, jobFrame("c", "1"))
 	broker.expect(`{"action":"respond","body":1}`)
 	// After a second refusal the client closes the connection, so that the job returns to
 	// the broker.
-	broker.send(errorFor("invalid_type", "c"))
+	broker.send(errorFrame("invalid_type", "c"))
 	broker.read()
-	broker.send(errorFor("invalid_type", "c"))
+	broker.send(errorFrame("invalid_type", "c"))
 	broker.expectClose()
-	f.accept().expect(join)
+	f.accept().expect(joinFrame)
 }
 
 func TestWorkerBreaches(t *testing.T) {
 	for name, says := range map[string][]string{
-		"two jobs at once":  {jobFor("a", "1"), jobFor("b", "1")},
+		"two jobs at once":  {jobFrame("a", "1"), jobFrame("b", "1")},
 		"ok for nothing":    {`{"ok":true}`},
 		"no JSON":           {"nonsense"},
-		"error for nothing": {errorFor("invalid_type", "a")},
+		"error for nothing": {errorFrame("invalid_type", "a")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			broker := work(t, f, &gloom.Worker{Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
+			f := newFakeBroker(t)
+			broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
 				<-ctx.Done()
 				return nil, nil
 			}})
 			broker.send(says...)
 			broker.expectClose()
-			f.accept().expect(join)
+			f.accept().expect(joinFrame)
 		})
 	}
 }
 
 func TestHandlerGoexit(t *testing.T) {
-	f := newFake(t)
-	broker := work(t, f, &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
+	f := newFakeBroker(t)
+	broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		runtime.Goexit()
 		return nil, nil
 	}})
-	broker.send(jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"))
 	broker.expectClose() // so that another worker gets the job
-	f.accept().expect(join)
+	f.accept().expect(joinFrame)
 }
 
 func TestWorkerJoinsAllBrokers(t *testing.T) {
-	one, two := newFake(t), newFake(t)
-	begin(t, one, &gloom.Worker{Handler: echoes}, gloom.Addrs(one.addr(), two.addr()))
+	one, two := newFakeBroker(t), newFakeBroker(t)
+	startWorker(t, one, &gloom.Worker{Handler: echoHandler}, gloom.Addrs(one.addr(), two.addr()))
 	defer two.ln.Close()
 	for _, broker := range []*peer{one.accept(), two.accept()} {
-		broker.expect(join)
-		broker.send(`{"ok":true}`, jobFor("a", "1"))
+		broker.expect(joinFrame)
+		broker.send(`{"ok":true}`, jobFrame("a", "1"))
 		broker.expect(`{"action":"respond","body":1}`)
 	}
 }
 
 func TestWorkerRefusedPermanently(t *testing.T) {
 	for _, code := range []string{"forbidden", "invalid_value", "unauthorized"} {
-		f := newFake(t)
-		w := &gloom.Worker{Type: "echo", Handler: echoes, Concurrency: 2,
-			Options: []gloom.Option{gloom.Addrs(f.addr()), quick, gloom.Token("t")}}
+		f := newFakeBroker(t)
+		w := &gloom.Worker{Type: "echo", Handler: echoHandler, Concurrency: 2,
+			Options: []gloom.Option{gloom.Addrs(f.addr()), quickBackoff, gloom.Token("t")}}
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(context.Background()) }()
 		for range 2 {
 			broker := f.accept()
-			broker.expect(`{"action":"hello","token":"t"}`+"\n", join)
+			broker.expect(`{"action":"hello","token":"t"}`+"\n", joinFrame)
 			broker.send(`{"ok":true}`, fmt.Sprintf(`{"error":%q,"reason":"why"}`, code))
 			broker.expectClose()
 		}
@@ -461,31 +461,31 @@ func TestWorkerRefusedPermanently(t *testing.T) {
 }
 
 func TestWorkerRefusedTemporarily(t *testing.T) {
-	f := newFake(t)
-	begin(t, f, &gloom.Worker{Handler: echoes})
+	f := newFakeBroker(t)
+	startWorker(t, f, &gloom.Worker{Handler: echoHandler})
 	for range 3 {
 		broker := f.accept()
-		broker.expect(join)
+		broker.expect(joinFrame)
 		broker.send(`{"error":"overloaded","reason":"connections"}`)
 		broker.expectClose()
 	}
 }
 
 func TestNoAnswerToJoin(t *testing.T) {
-	f := newFake(t)
-	begin(t, f, &gloom.Worker{Handler: echoes}, gloom.DialTimeout(20*time.Millisecond))
+	f := newFakeBroker(t)
+	startWorker(t, f, &gloom.Worker{Handler: echoHandler}, gloom.DialTimeout(20*time.Millisecond))
 	for range 2 {
 		broker := f.accept()
-		broker.expect(join)
+		broker.expect(joinFrame)
 		broker.expectClose()
 	}
 }
 
 func TestWorkerHeartbeat(t *testing.T) {
-	f := newFake(t)
-	begin(t, f, &gloom.Worker{Handler: echoes}, gloom.Heartbeat(100*time.Millisecond))
+	f := newFakeBroker(t)
+	startWorker(t, f, &gloom.Worker{Handler: echoHandler}, gloom.Heartbeat(100*time.Millisecond))
 	broker := f.accept()
-	broker.expect(`{"action":"hello","heartbeat_ms":100}`+"\n", join)
+	broker.expect(`{"action":"hello","heartbeat_ms":100}`+"\n", joinFrame)
 	broker.send(`{"ok":true,"server":"s","limits":{}}`, `{"ok":true}`, `{"action":"ping"}`)
 	broker.expect(`{"action":"pong"}`)
 	broker.expectClose() // because no more bytes arrive
@@ -493,14 +493,14 @@ func TestWorkerHeartbeat(t *testing.T) {
 
 func TestBadWorkers(t *testing.T) {
 	for says, w := range map[string]*gloom.Worker{
-		"type is empty":        {Handler: echoes},
+		"type is empty":        {Handler: echoHandler},
 		"no handler":           {Type: "t"},
-		"UTF-8":                {Type: "\xff", Handler: echoes},
-		"prefetch 2":           {Type: "t", Handler: echoes, Concurrency: 3, Prefetch: 2},
-		"must not be negative": {Type: "t", Handler: echoes, Concurrency: -1},
-		"no broker address":    {Type: "t", Handler: echoes, Options: []gloom.Option{gloom.Addrs()}},
-		"both a type and":      {Type: "t", Types: []string{"u"}, Handler: echoes},
-		"except without":       {Type: "t", Except: []string{"u"}, Handler: echoes},
+		"UTF-8":                {Type: "\xff", Handler: echoHandler},
+		"prefetch 2":           {Type: "t", Handler: echoHandler, Concurrency: 3, Prefetch: 2},
+		"must not be negative": {Type: "t", Handler: echoHandler, Concurrency: -1},
+		"no broker address":    {Type: "t", Handler: echoHandler, Options: []gloom.Option{gloom.Addrs()}},
+		"both a type and":      {Type: "t", Types: []string{"u"}, Handler: echoHandler},
+		"except without":       {Type: "t", Except: []string{"u"}, Handler: echoHandler},
 	} {
 		err := w.Run(context.Background())
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -513,24 +513,24 @@ func TestBadWorkers(t *testing.T) {
 }
 
 func TestDuplicateIDOut(t *testing.T) {
-	f := newFake(t)
-	broker := work(t, f, &gloom.Worker{Prefetch: 4, Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
+	f := newFakeBroker(t)
+	broker := startJoinedWorker(t, f, &gloom.Worker{Prefetch: 4, Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
 		<-ctx.Done()
 		return nil, nil
 	}})
-	broker.send(jobFor("a", "1"), jobFor("a", "1"))
+	broker.send(jobFrame("a", "1"), jobFrame("a", "1"))
 	broker.expectClose()
 }
 
 func TestAnswersWithoutRoom(t *testing.T) {
-	f := newFake(t)
+	f := newFakeBroker(t)
 	const jobs = 32
 	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
-	broker := work(t, f, &gloom.Worker{Prefetch: jobs, Concurrency: jobs, Handler: func(context.Context, *gloom.Job) (any, error) {
+	broker := startJoinedWorker(t, f, &gloom.Worker{Prefetch: jobs, Concurrency: jobs, Handler: func(context.Context, *gloom.Job) (any, error) {
 		return body, nil
 	}}, gloom.TrustBodies())
 	for n := range jobs {
-		broker.send(jobFor(fmt.Sprint(n), "1"))
+		broker.send(jobFrame(fmt.Sprint(n), "1"))
 	}
 	for range jobs {
 		if got := broker.read(); len(got) < len(body) {

@@ -45,7 +45,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 			continue
 		}
 		var keys, needed []string
-		for key, optional := range fields(reflect.TypeOf(v)) {
+		for key, optional := range jsonKeys(reflect.TypeOf(v)) {
 			keys = append(keys, key)
 			if !optional && !asked[name] {
 				needed = append(needed, key)
@@ -62,8 +62,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 	}
 }
 
-// fields returns the JSON keys of a struct, and whether each is optional.
-func fields(t reflect.Type) map[string]bool {
+// jsonKeys returns the JSON keys of a struct, and whether each is optional.
+func jsonKeys(t reflect.Type) map[string]bool {
 	out := map[string]bool{}
 	for f := range t.Fields() {
 		if f.Anonymous {
@@ -71,7 +71,7 @@ func fields(t reflect.Type) map[string]bool {
 			if optional {
 				of = of.Elem()
 			}
-			for key, rest := range fields(of) {
+			for key, rest := range jsonKeys(of) {
 				out[key] = rest || optional
 			}
 			continue

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// mark is put before "." and ".." in paths, because browsers and proxies remove these segments,
+// segmentMark is put before "." and ".." in paths, because browsers and proxies remove these segments,
 // and before "/", because to http.ServeMux a segment %2F is only a slash at the path's end.
 // No name contains it, since names are UTF-8.
-const mark = "\xff"
+const segmentMark = "\xff"
 
 // Segment escapes any name as one segment of a path.
 func Segment(name string) string {
 	if needsMark(name) {
-		name = mark + name
+		name = segmentMark + name
 	}
 	return url.PathEscape(name)
 }
 
 // Name is the inverse of Segment, for a segment that has been unescaped.
 func Name(segment string) string {
-	if name := strings.TrimPrefix(segment, mark); needsMark(name) {
+	if name := strings.TrimPrefix(segment, segmentMark); needsMark(name) {
 		return name
 	}
 	return segment

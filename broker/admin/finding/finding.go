@@ -41,12 +41,14 @@ type Condition struct {
 	since time.Time
 }
 
-type key struct {
+type conditionKey struct {
 	kind, subject, cause, limit string
 	number                      uint64
 }
 
-func (c *Condition) key() key { return key{c.Kind, c.Subject, c.Cause, c.Limit, c.Number} }
+func (c *Condition) key() conditionKey {
+	return conditionKey{c.Kind, c.Subject, c.Cause, c.Limit, c.Number}
+}
 
 func (c *Condition) compare(other *Condition) int {
 	return cmp.Or(
@@ -68,7 +70,7 @@ func (l *Conditions) Add(severity, kind, subject, cause, finding, advice string)
 
 // Tracker records since when each current condition has lasted.
 type Tracker struct {
-	since     map[key]time.Time
+	firstSeen map[conditionKey]time.Time
 	updatedAt time.Time // when the last look was
 }
 
@@ -78,9 +80,9 @@ func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 	tracked := min(len(conditions), maxTracked)
 	clear(conditions[tracked:]) // otherwise the array would hold them, too
 	conditions = conditions[:tracked]
-	since := make(map[key]time.Time, len(conditions))
+	since := make(map[conditionKey]time.Time, len(conditions))
 	for _, x := range conditions {
-		at, ok := t.since[x.key()]
+		at, ok := t.firstSeen[x.key()]
 		if !ok {
 			// A condition is assumed to have begun at the last look without it. So it is
 			// reported in time even if looks are rare.
@@ -90,7 +92,7 @@ func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 		}
 		x.since, since[x.key()] = at, at
 	}
-	t.since, t.updatedAt = since, now
+	t.firstSeen, t.updatedAt = since, now
 	return List(slices.DeleteFunc(conditions, func(x *Condition) bool { return !x.Immediate && now.Sub(x.since) < Grace }))
 }
 

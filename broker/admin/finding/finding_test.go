@@ -52,8 +52,8 @@ func TestFindingsAreOrderedAndFolded(t *testing.T) {
 	}
 }
 
-// TestManyConditions: the least severe ones beyond the limit are forgotten, and nothing holds them.
-func TestManyConditions(t *testing.T) {
+// TestLeastSevereConditionsAreForgotten: the least severe ones beyond the limit are forgotten, and nothing holds them.
+func TestLeastSevereConditionsAreForgotten(t *testing.T) {
 	var tracker Tracker
 	found := make(Conditions, 0, maxTracked+5)
 	for i := range cap(found) {

@@ -32,8 +32,8 @@ const (
 // finder collects the findings of one snapshot.
 type finder struct {
 	*Broker
-	history *history
-	found   finding.Conditions
+	lastCounters *lastCounters
+	conditions   finding.Conditions
 }
 
 // message returns the text and the advice of a finding.
@@ -43,13 +43,13 @@ func fixedMessage(finding, advice string) message {
 	return func() (string, string) { return finding, advice }
 }
 
-func (l *finder) find(severity, kind, subject, cause string, weight float64, w message) *finding.Condition {
+func (l *finder) add(severity, kind, subject, cause string, weight float64, w message) *finding.Condition {
 	x := &finding.Condition{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Text: w}
-	l.found = append(l.found, x)
+	l.conditions = append(l.conditions, x)
 	return x
 }
 
-func span(d time.Duration) string {
+func formatSpan(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
 		return d.String()
@@ -63,11 +63,11 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-func (l *finder) broker() {
-	p, first := l.history, !l.history.started
+func (l *finder) checkBroker() {
+	p, first := l.lastCounters, !l.lastCounters.started
 	p.started = true
 	find := func(severity, cause string, w message) {
-		l.find(severity, "broker", "broker", cause, 0, w).Immediate = true
+		l.add(severity, "broker", "broker", cause, 0, w).Immediate = true
 	}
 	if l.Imbalance != 0 {
 		find(api.Severe, "imbalance", fixedMessage(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
@@ -81,7 +81,7 @@ func (l *finder) broker() {
 		p.lag, p.lateAt = l.Lag, l.Now
 	}
 	if l.Now.Sub(p.lateAt) <= recentTime {
-		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", span(p.lag)),
+		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", formatSpan(p.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.update(l.Refused, l.Now, first) {
@@ -108,16 +108,16 @@ func (l *finder) broker() {
 		find(severity, "certificate", fixedMessage(l.Certificate, "replace the files of --tls-cert and --tls-key, and send SIGHUP"))
 	}
 	if f := l.Fleet; f != nil {
-		l.fleet(f)
+		l.checkFleet(f)
 	}
 	for _, x := range l.Limits {
-		l.limit("broker", "broker", x)
+		l.checkLimit("broker", "broker", x)
 	}
 }
 
-func (l *finder) fleet(f *Fleet) {
+func (l *finder) checkFleet(f *Fleet) {
 	find := func(subject, cause, severity string, w message) {
-		l.find(severity, "broker", subject, cause, 0, w).Immediate = true
+		l.add(severity, "broker", subject, cause, 0, w).Immediate = true
 	}
 	switch {
 	case f.NameTaken:
@@ -138,9 +138,9 @@ func (l *finder) fleet(f *Fleet) {
 	}
 }
 
-// unserved reports a type that no worker here serves. In a fleet, other brokers may have busy
+// checkUnserved reports a type that no worker here serves. In a fleet, other brokers may have busy
 // workers for it: brokers announce only idle workers.
-func (l *finder) unserved(t *Type, find func(severity, cause string, w message) *finding.Condition) {
+func (l *finder) checkUnserved(t *Type, find func(severity, cause string, w message) *finding.Condition) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.NameTaken && f.BrokersUp > 0 {
 		severity = api.Warning
@@ -154,7 +154,7 @@ func (l *finder) unserved(t *Type, find func(severity, cause string, w message) 
 		case f.NameTaken:
 			text += "this broker is alone: another broker of the fleet has its name"
 		case f.Away:
-			text += "the fleet has been away for " + span(l.Now.Sub(f.Since))
+			text += "the fleet has been away for " + formatSpan(l.Now.Sub(f.Since))
 		case f.BrokersUp == 0:
 			text += "no other broker of the fleet is connected"
 		default:
@@ -168,8 +168,8 @@ func (l *finder) unserved(t *Type, find func(severity, cause string, w message) 
 	})
 }
 
-// limit reports a limit that is almost reached.
-func (l *finder) limit(kind, subject string, x Limit) *finding.Condition {
+// checkLimit reports a limit that is almost reached.
+func (l *finder) checkLimit(kind, subject string, x Limit) *finding.Condition {
 	if x.Max <= 0 || float64(x.Used) < nearLimit*float64(x.Max) {
 		return nil
 	}
@@ -181,9 +181,9 @@ func (l *finder) limit(kind, subject string, x Limit) *finding.Condition {
 	case share >= 1:
 		severity = api.Severe
 	}
-	f := l.find(severity, kind, subject, "limit", share, func() (string, string) {
+	f := l.add(severity, kind, subject, "limit", share, func() (string, string) {
 		n := func(v int64) string {
-			if x.Bytes {
+			if x.IsBytes {
 				return humanize.IBytes(uint64(v))
 			}
 			return humanize.Comma(v)
@@ -198,12 +198,12 @@ func (l *finder) limit(kind, subject string, x Limit) *finding.Condition {
 	return f
 }
 
-func (l *finder) jobType(t *Type) {
+func (l *finder) checkType(t *Type) {
 	find := func(severity, cause string, w message) *finding.Condition {
-		return l.find(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), w)
+		return l.add(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), w)
 	}
 	if t.Figures.Queued > 0 {
-		l.queue(t, find)
+		l.checkQueue(t, find)
 	}
 	if t.LostWorkers >= minFailures {
 		find(api.Severe, "workers_lost", fixedMessage(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostWorkers, t.LostJob),
@@ -227,14 +227,14 @@ func (l *finder) jobType(t *Type) {
 			"add workers, or give its jobs more time (expires_ms)")).Immediate = true
 	}
 	held := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
-	l.limit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
-	l.limit("type", t.Figures.Type, Limit{Name: "max-type-bytes", Used: t.Figures.Bytes, Max: l.MaxTypeBytes, Bytes: true})
-	l.limit("type", t.Figures.Type, Limit{Name: "dead-letters", Used: int64(t.Figures.Dead), Max: l.DeadLetters, RefusesNothing: true})
+	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
+	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-bytes", Used: t.Figures.Bytes, Max: l.MaxTypeBytes, IsBytes: true})
+	l.checkLimit("type", t.Figures.Type, Limit{Name: "dead-letters", Used: int64(t.Figures.Dead), Max: l.DeadLetters, RefusesNothing: true})
 }
 
-// queue reports the waiting jobs of a type.
-func (l *finder) queue(t *Type, find func(severity, cause string, w message) *finding.Condition) {
-	held := min(uint64(t.Held), t.Figures.Queued)
+// checkQueue reports the waiting jobs of a type.
+func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message) *finding.Condition) {
+	held := min(uint64(t.HeldJobs), t.Figures.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
 			return finding.JobsWaiting(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
@@ -242,19 +242,19 @@ func (l *finder) queue(t *Type, find func(severity, cause string, w message) *fi
 		})
 	}
 	shortest := minDrainTime
-	if t.Overtaken {
+	if t.WasOvertaken {
 		shortest = finding.Grace
 	}
 	// The oldest job may be one that is held back.
-	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
+	if l.checkStopped(t, find) || held > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
 		advice := "the runs before it take long: see them (gloom jobs --state running), or add workers"
-		if t.Overtaken {
+		if t.WasOvertaken {
 			advice = "other jobs go first, because of a larger priority or their group's turn: see the type's jobs, or add workers"
 		}
-		return fmt.Sprintf("its oldest job has been waiting for %s; 19 of 20 jobs waited less than %s", span(t.StuckFor), span(t.UsualWait)), advice
+		return fmt.Sprintf("its oldest job has been waiting for %s; 19 of 20 jobs waited less than %s", formatSpan(t.StuckFor), formatSpan(t.UsualWait)), advice
 	}).Immediate = true
 }
 
@@ -270,16 +270,16 @@ func failureFinding(t *Type) (severity, cause string, w message) {
 	return api.Severe, "failing", fixedMessage("all of its runs fail: "+finding.Plural(t.ExcessFailures, "failure")+", and none was answered since the first", advice)
 }
 
-// stopped reports why no job of a type is handed out, and returns false if jobs are handed out.
-func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *finding.Condition) bool {
-	free := t.Figures.Queued - min(t.Figures.Queued, uint64(t.Held)) // not held back by groups
+// checkStopped reports why no job of a type is handed out, and returns false if jobs are handed out.
+func (l *finder) checkStopped(t *Type, find func(severity, cause string, w message) *finding.Condition) bool {
+	free := t.Figures.Queued - min(t.Figures.Queued, uint64(t.HeldJobs)) // not held back by groups
 	switch c := t.Figures.Limits.Concurrency; {
 	case t.Figures.Paused:
 		find(api.Warning, "paused", func() (string, string) {
 			return finding.JobsWaiting(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
 		})
 	case t.Figures.Workers == 0 && (l.Fleet == nil || t.Figures.Running == 0):
-		l.unserved(t, find)
+		l.checkUnserved(t, find)
 	case free == 0:
 		return true // rules of groups hold all of them back
 	case c > 0 && t.Figures.Running >= uint64(c):
@@ -293,7 +293,7 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 	case t.Figures.Idle > 0:
 		return false
 	default:
-		drain, known := l.drain(t, free)
+		drain, known := l.estimateDrain(t, free)
 		if known && drain < minDrainTime {
 			return false
 		}
@@ -313,7 +313,7 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 			case t.peakJobs.isGrowing() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
 				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue is growing", t.Rates.In, t.Rates.Out)
 			case known:
-				text += "; at the current rate they are done in " + span(drain)
+				text += "; at the current rate they are done in " + formatSpan(drain)
 			default:
 				text += "; none has ended lately"
 			}
@@ -323,9 +323,9 @@ func (l *finder) stopped(t *Type, find func(severity, cause string, w message) *
 	return true
 }
 
-// drain estimates how long the given number of jobs takes, from the current rate or else from
+// estimateDrain estimates how long the given number of jobs takes, from the current rate or else from
 // the mean duration of past runs. It returns false if neither is known.
-func (l *finder) drain(t *Type, jobs uint64) (time.Duration, bool) {
+func (l *finder) estimateDrain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {
 	case t.Rates.Out > 0:
@@ -341,20 +341,20 @@ func (l *finder) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	return time.Duration(min(seconds, 1e9) * float64(time.Second)), true
 }
 
-func (l *finder) group(g *api.Group) {
+func (l *finder) checkGroup(g *api.Group) {
 	if g.Held == 0 || g.Rule == "" {
 		return
 	}
-	l.find(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
+	l.add(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
 		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, finding.Plural(g.Held, "job"), g.Running),
 			"if the limit is too low, change the rule (gloom limit --group)"
 	})
 }
 
-func (l *finder) client(c *Client) {
+func (l *finder) checkClient(c *Client) {
 	find := func(cause string, weight float64, w message) {
-		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
-		x.Number, x.Address, x.Worker, x.Immediate = c.Number, c.Address, c.Worker, true
+		x := l.add(api.Warning, "client", c.Name, cause, weight, w)
+		x.Number, x.Address, x.Worker, x.Immediate = c.Number, c.Address, c.IsWorker, true
 	}
 	if c.Overdue > 0 {
 		find("overdue", float64(c.Overdue), fixedMessage(finding.Plural(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
@@ -362,17 +362,17 @@ func (l *finder) client(c *Client) {
 	}
 	if c.Unread >= minUnread && c.UnreadFor >= finding.Grace {
 		role := "submitter"
-		if c.Worker {
+		if c.IsWorker {
 			role = "worker"
 		}
-		find("unread", float64(c.Unread), fixedMessage(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", role, span(c.UnreadFor), humanize.IBytes(uint64(c.Unread))),
+		find("unread", float64(c.Unread), fixedMessage(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", role, formatSpan(c.UnreadFor), humanize.IBytes(uint64(c.Unread))),
 			"check whether it hangs, or restart it; its connection is closed when too much is unread"))
 	}
 	for _, x := range []Limit{
 		{Name: "max-submitter-jobs", Used: c.Jobs, Max: l.MaxSubmitterJobs},
-		{Name: "max-submitter-bytes", Used: c.Bytes, Max: l.MaxSubmitterBytes, Bytes: true},
+		{Name: "max-submitter-bytes", Used: c.Bytes, Max: l.MaxSubmitterBytes, IsBytes: true},
 	} {
-		if f := l.limit("client", c.Name, x); f != nil {
+		if f := l.checkLimit("client", c.Name, x); f != nil {
 			f.Number, f.Address = c.Number, c.Address
 		}
 	}

@@ -56,8 +56,8 @@ type Fleet struct {
 type Limit struct {
 	Name      string
 	Used, Max int64
-	// Bytes: it is a limit on bytes.
-	Bytes bool
+	// IsBytes: it is a limit on bytes.
+	IsBytes bool
 	// RefusesNothing: nothing is refused at the limit.
 	RefusesNothing bool
 }
@@ -66,15 +66,15 @@ type Limit struct {
 type Type struct {
 	Figures *api.Type
 	Rates   *api.Rates
-	// StuckFor is how long the same job has been the type's oldest queued job. Overtaken reports
+	// StuckFor is how long the same job has been the type's oldest queued job. WasOvertaken reports
 	// whether other jobs of the type have been dispatched in that time.
-	StuckFor  time.Duration
-	Overtaken bool
+	StuckFor     time.Duration
+	WasOvertaken bool
 	// UsualWait is the 95th percentile of its jobs' waits, 0 if few jobs were dispatched.
 	// MeanRun is the mean duration of a run, 0 if none has ended.
 	UsualWait, MeanRun time.Duration
-	// Held is how many of its queued jobs a rule of a group holds back.
-	Held int
+	// HeldJobs is how many of its queued jobs a rule of a group holds back.
+	HeldJobs int
 	// ExcessFailures counts the failed runs in excess of answered ones, the last failure at FailedAt.
 	// AnsweredSince reports whether any run has been answered since, the last one at AnsweredAt.
 	// ExpiredAt is when a deadline last passed.
@@ -106,9 +106,9 @@ func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Durati
 	t.peakJobs.update(after.Queued+after.Delayed+after.Running, now)
 	// The oldest job is the same one if its age has grown by the time that has passed.
 	t.StuckFor = min(t.StuckFor+passed, time.Duration(after.OldestSeconds*float64(time.Second)))
-	t.Overtaken = t.Overtaken || after.Dispatched > before.Dispatched
+	t.WasOvertaken = t.WasOvertaken || after.Dispatched > before.Dispatched
 	if before.OldestSeconds == 0 || after.OldestSeconds < before.OldestSeconds+0.9*passed.Seconds() {
-		t.StuckFor, t.Overtaken = 0, false
+		t.StuckFor, t.WasOvertaken = 0, false
 	}
 }
 
@@ -147,10 +147,10 @@ func (t *Type) countRuns(before, after *api.Type, now time.Time) {
 
 // Client holds the figures of a connection that may have a problem.
 type Client struct {
-	Name    string // the name that the client gives itself, or its address
-	Number  uint64
-	Address string
-	Worker  bool
+	Name     string // the name that the client gives itself, or its address
+	Number   uint64
+	Address  string
+	IsWorker bool
 	// Overdue counts the client's overdue runs.
 	Overdue int
 	// Unread counts the bytes that the client was sent and has not read. UnreadFor is how long the
@@ -161,8 +161,8 @@ type Client struct {
 	Jobs, Bytes int64
 }
 
-// history holds the broker's counters at the last snapshot, and the last lag that was too long.
-type history struct {
+// lastCounters holds the broker's counters at the last snapshot, and the last lag that was too long.
+type lastCounters struct {
 	started                                           bool
 	refused, unauthorized, refusedConns, acceptErrors growth
 	lag                                               time.Duration
@@ -172,7 +172,7 @@ type history struct {
 // growth holds a counter's value, its recent growth, and the time when it last grew.
 type growth struct {
 	last, amount uint64
-	at           time.Time
+	grewAt       time.Time
 }
 
 // update sets the counter to n, and reports whether it grew lately.
@@ -181,21 +181,23 @@ func (g *growth) update(n uint64, now time.Time, first bool) bool {
 	case first:
 		g.last = n
 	case n > g.last:
-		if now.Sub(g.at) > recentTime {
+		if now.Sub(g.grewAt) > recentTime {
 			g.amount = 0
 		}
-		g.amount, g.last, g.at = g.amount+n-g.last, n, now
+		g.amount, g.last, g.grewAt = g.amount+n-g.last, n, now
 	}
 	return g.isRecent(now)
 }
 
-func (g *growth) isRecent(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= recentTime }
+func (g *growth) isRecent(now time.Time) bool {
+	return !g.grewAt.IsZero() && now.Sub(g.grewAt) <= recentTime
+}
 
 // peak is the peak of a number in the current period and in the previous one.
 type peak struct {
-	now, before uint64
-	known       bool // before is known
-	since       time.Time
+	current, previous uint64
+	hasPrevious       bool // previous is known
+	since             time.Time
 }
 
 // growthPeriod is the length of the periods of a peak. A queue counts as growing only if it exceeds
@@ -205,10 +207,10 @@ const growthPeriod = 5 * time.Second
 
 func (c *peak) update(n uint64, now time.Time) {
 	if now.Sub(c.since) >= growthPeriod {
-		*c = peak{before: c.now, known: !c.since.IsZero(), since: now}
+		*c = peak{previous: c.current, hasPrevious: !c.since.IsZero(), since: now}
 	}
-	c.now = max(c.now, n)
+	c.current = max(c.current, n)
 }
 
 // isGrowing reports whether the number exceeds the peak of the previous period.
-func (c *peak) isGrowing() bool { return c.known && c.now > c.before }
+func (c *peak) isGrowing() bool { return c.hasPrevious && c.current > c.previous }

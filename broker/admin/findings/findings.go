@@ -18,26 +18,26 @@ const (
 
 // State holds the conditions, and the time when each was first seen.
 type State struct {
-	found   finding.List
-	memory  finding.Tracker
-	history history
+	current      finding.List
+	tracker      finding.Tracker
+	lastCounters lastCounters
 }
 
 // Update updates the conditions from the figures of a broker.
 func (s *State) Update(b *Broker) {
-	l := finder{Broker: b, history: &s.history}
-	l.broker()
+	l := finder{Broker: b, lastCounters: &s.lastCounters}
+	l.checkBroker()
 	for t := range b.Types {
-		l.jobType(t)
+		l.checkType(t)
 	}
 	for i := range b.Groups {
-		l.group(&b.Groups[i])
+		l.checkGroup(&b.Groups[i])
 	}
 	for i := range b.Clients {
-		l.client(&b.Clients[i])
+		l.checkClient(&b.Clients[i])
 	}
-	s.found = s.memory.Update(l.found, b.Now)
+	s.current = s.tracker.Update(l.conditions, b.Now)
 }
 
 // List returns the matching findings, as finding.List does.
-func (s *State) List(q finding.Query, limit int) api.Findings { return s.found.Select(q, limit) }
+func (s *State) List(q finding.Query, limit int) api.Findings { return s.current.Select(q, limit) }

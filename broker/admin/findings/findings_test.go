@@ -12,7 +12,7 @@ import (
 	"gloom/broker/admin/findings"
 )
 
-// TestConditionsAreReportedUntilTheyEnd gives Look conditions that cannot be staged on a healthy
+// TestConditionsAreReportedUntilTheyEnd gives State conditions that cannot be staged on a healthy
 // machine. The first snapshot that shows a condition reports it, and soon after the condition ends
 // the report ends, too.
 func TestConditionsAreReportedUntilTheyEnd(t *testing.T) {
@@ -48,8 +48,8 @@ func TestConditionsAreReportedUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// TestNoLocalWorker: in a fleet, jobs without a worker at this broker may run at others.
-func TestNoLocalWorker(t *testing.T) {
+// TestJobsWithoutLocalWorkerMayRunElsewhere: in a fleet, jobs without a worker at this broker may run at others.
+func TestJobsWithoutLocalWorkerMayRunElsewhere(t *testing.T) {
 	at := func(names ...string) func(string) []string {
 		return func(string) []string { return names }
 	}
@@ -121,24 +121,24 @@ func TestMostSevereFindingsAreListed(t *testing.T) {
 	}
 }
 
-// seen is a type of which a snapshot is taken once a second.
-type seen struct {
+// watchedType is a type of which a snapshot is taken once a second.
+type watchedType struct {
 	findings.Type
 	before, after api.Type
 	at            int64
 	state         findings.State
 }
 
-func newSeen(workers, idle int) *seen {
-	s := &seen{after: api.Type{Type: "t", Workers: workers, Idle: idle}, at: 1000}
+func newWatchedType(workers, idle int) *watchedType {
+	s := &watchedType{after: api.Type{Type: "t", Workers: workers, Idle: idle}, at: 1000}
 	s.Figures, s.Rates = &s.after, &api.Rates{}
-	s.look()
+	s.takeSnapshot()
 	return s
 }
 
-// look advances the time by a second, and returns the causes of the findings and the first
+// takeSnapshot advances the time by a second, and returns the causes of the findings and the first
 // finding.
-func (s *seen) look() (causes []string, first string) {
+func (s *watchedType) takeSnapshot() (causes []string, first string) {
 	s.at++
 	now := time.Unix(s.at, 0)
 	s.Update(&s.before, &s.after, now, time.Second)
@@ -158,26 +158,26 @@ func (s *seen) look() (causes []string, first string) {
 // between two failures, until a run is answered, no worker is left, or a minute has passed.
 func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 	for name, end := range map[string]struct {
-		change func(s *seen)
+		change func(s *watchedType)
 		within int
 	}{
-		"answered":   {func(s *seen) { s.after.Ledger.Answered++ }, 4},
-		"no workers": {func(s *seen) { s.after.Workers, s.after.Idle = 0, 0 }, 4},
-		"no runs":    {func(*seen) {}, 61},
+		"answered":   {func(s *watchedType) { s.after.Ledger.Answered++ }, 4},
+		"no workers": {func(s *watchedType) { s.after.Workers, s.after.Idle = 0, 0 }, 4},
+		"no runs":    {func(*watchedType) {}, 61},
 	} {
-		s := newSeen(1, 1)
+		s := newWatchedType(1, 1)
 		for second := range 36 {
 			if second%6 == 0 {
 				s.after.Ledger.Failed++
 			}
 			failed := s.after.Ledger.Failed
-			if causes, first := s.look(); slices.Contains(causes, "failing") != (failed >= 3) || failed >= 3 && !strings.Contains(first, fmt.Sprintf("all of its runs fail: %d failures", failed)) {
+			if causes, first := s.takeSnapshot(); slices.Contains(causes, "failing") != (failed >= 3) || failed >= 3 && !strings.Contains(first, fmt.Sprintf("all of its runs fail: %d failures", failed)) {
 				t.Fatalf("%s: after %d failures: %v %q", name, failed, causes, first)
 			}
 		}
 		end.change(s)
 		for second := 0; ; second++ {
-			if causes, _ := s.look(); len(causes) == 0 {
+			if causes, _ := s.takeSnapshot(); len(causes) == 0 {
 				break
 			}
 			if second > end.within {
@@ -201,15 +201,15 @@ func TestOverlongWaitIsReported(t *testing.T) {
 		"not so":    {false, 0, 11, "19 of 20 jobs waited less than 16µs; the runs before it take long"},
 		"held back": {true, 1, 0, ""},
 	} {
-		s := newSeen(2, 0)
-		s.UsualWait, s.MeanRun, s.Held = 16*time.Microsecond, time.Millisecond, c.held
+		s := newWatchedType(2, 0)
+		s.UsualWait, s.MeanRun, s.HeldJobs = 16*time.Microsecond, time.Millisecond, c.held
 		s.after.Queued, s.after.Running, s.Rates.Out = 2, 2, 1000
 		for second := 1; second < 30; second++ {
 			s.after.OldestSeconds++
 			if c.overtaken {
 				s.after.Dispatched++
 			}
-			causes, first := s.look()
+			causes, first := s.takeSnapshot()
 			if found := slices.Contains(causes, "overlong"); found != (c.found > 0 && second >= c.found) || found && !strings.Contains(first, c.want) {
 				t.Errorf("%s: after %d s: %v %q", name, second, causes, first)
 			}
@@ -217,12 +217,12 @@ func TestOverlongWaitIsReported(t *testing.T) {
 	}
 }
 
-// TestHeldBack: a type whose jobs are held back by rules of groups is reported, too.
-func TestHeldBack(t *testing.T) {
-	s := newSeen(2, 2)
-	s.after.Queued, s.Held = 1200, 1100
-	s.look()
-	if causes, first := s.look(); !slices.Equal(causes, []string{"group_limit"}) || !strings.Contains(first, "1,200 jobs are waiting: rules of groups hold 1,100 back; gloom groups --type") {
+// TestTypeHeldBackByGroupsIsReported: a type whose jobs are held back by rules of groups is reported, too.
+func TestTypeHeldBackByGroupsIsReported(t *testing.T) {
+	s := newWatchedType(2, 2)
+	s.after.Queued, s.HeldJobs = 1200, 1100
+	s.takeSnapshot()
+	if causes, first := s.takeSnapshot(); !slices.Equal(causes, []string{"group_limit"}) || !strings.Contains(first, "1,200 jobs are waiting: rules of groups hold 1,100 back; gloom groups --type") {
 		t.Errorf("found %v %q", causes, first)
 	}
 }
@@ -237,11 +237,11 @@ func TestGrowingQueueIsReported(t *testing.T) {
 		"a window":    {func(second int) uint64 { return 50 + uint64(second%3) }, false},
 		"a real rise": {func(second int) uint64 { return 50 + uint64(second) }, true},
 	} {
-		s := newSeen(2, 0)
+		s := newWatchedType(2, 0)
 		s.Rates.In, s.Rates.Out = 1.01, 1
 		for second := range 40 {
 			s.after.Queued, s.after.Running = c.next(second), 2
-			_, first := s.look()
+			_, first := s.takeSnapshot()
 			if second > 12 && strings.Contains(first, "the queue is growing") != c.grows {
 				t.Fatalf("%s: after %d s: %q", name, second, first)
 			}
@@ -249,9 +249,9 @@ func TestGrowingQueueIsReported(t *testing.T) {
 	}
 }
 
-// TestFindingDelay: a lasting condition is reported within two seconds, whenever the last
+// TestLastingConditionIsReportedInTime: a lasting condition is reported within two seconds, whenever the last
 // snapshot was.
-func TestFindingDelay(t *testing.T) {
+func TestLastingConditionIsReportedInTime(t *testing.T) {
 	for ms := range 1000 {
 		var s findings.State
 		look := func(at time.Duration, queued uint64) int {

@@ -39,7 +39,7 @@ func Record(t *testing.T, ctx context.Context) *Recorder {
 			t.Fatal(err)
 		}
 	}
-	check(chromedp.Listen(ctx, r.handle))
+	check(chromedp.Listen(ctx, r.onEvent))
 	_, err := chromedp.Call(ctx, log.Enable, cdp.Empty{})
 	check(err)
 	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
@@ -79,7 +79,7 @@ func (r *Recorder) Traffic() (requests int, bytes float64) {
 	return r.requests, r.bytes
 }
 
-func (r *Recorder) handle(ev any) {
+func (r *Recorder) onEvent(ev any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := ""

@@ -23,7 +23,7 @@ import (
 	_ "gloom/broker/admin" // part of gloomd, so a change of it makes these tests run again
 )
 
-var full = flag.Bool("full", false, "attack for scaleTime, with more peers")
+var runFull = flag.Bool("full", false, "attack for scaleTime, with more peers")
 
 const (
 	mib      = 1 << 20
@@ -34,13 +34,13 @@ const (
 	maxMemory = budget*5/4 + 64*mib
 )
 
-var scratch string
+var scratchDir string
 
 func TestMain(m *testing.M) {
-	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), nil }))
+	os.Exit(throwaway.Main(&scratchDir, func() (int, error) { return m.Run(), nil }))
 }
 
-var gloomd = sync.OnceValues(func() (string, error) { return throwaway.Build(scratch, "gloomd", false) })
+var gloomd = sync.OnceValues(func() (string, error) { return throwaway.Build(scratchDir, "gloomd", false) })
 
 // daemon is a gloomd under attack.
 type daemon struct {
@@ -48,7 +48,7 @@ type daemon struct {
 	t              *testing.T
 	submit, worker string
 	http           string
-	secure         bool
+	hasTLS         bool
 	peers          []*peer // the open ones
 }
 
@@ -77,8 +77,8 @@ func start(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-// rss returns the daemon's resident memory in bytes.
-func (d *daemon) rss() int64 {
+// residentBytes returns the daemon's resident memory in bytes.
+func (d *daemon) residentBytes() int64 {
 	n, err := proc.ResidentMemory(d.PID())
 	if err != nil {
 		d.t.Fatalf("gloomd has gone: %v", err)
@@ -86,8 +86,8 @@ func (d *daemon) rss() int64 {
 	return n
 }
 
-// parts returns the memory that the daemon's metrics report, in bytes by part.
-func (d *daemon) parts() (text string) {
+// memoryParts returns the memory that the daemon's metrics report, in bytes by part.
+func (d *daemon) memoryParts() (text string) {
 	answer, err := http.Get("http://" + d.http + "/metrics")
 	if err != nil {
 		return err.Error()
@@ -132,19 +132,19 @@ func (d *daemon) hangUp() {
 }
 
 func (d *daemon) tryDial(addr string) (net.Conn, error) {
-	if d.secure {
+	if d.hasTLS {
 		return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	}
 	return net.DialTimeout("tcp", addr, patience)
 }
 
-func pack(format string, args ...any) []byte {
+func packFrame(format string, args ...any) []byte {
 	p := fmt.Appendf(nil, format, args...)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
 }
 
-// try writes for at most one second, and reports whether all of b was written.
-func (p *peer) try(b []byte) bool {
+// trySend writes for at most one second, and reports whether all of b was written.
+func (p *peer) trySend(b []byte) bool {
 	_ = p.SetWriteDeadline(time.Now().Add(time.Second))
 	_, err := p.Write(b)
 	return err == nil
@@ -153,15 +153,15 @@ func (p *peer) try(b []byte) bool {
 func (p *peer) send(format string, args ...any) {
 	p.t.Helper()
 	_ = p.SetWriteDeadline(time.Now().Add(patience))
-	if _, err := p.Write(pack(format, args...)); err != nil {
+	if _, err := p.Write(packFrame(format, args...)); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *peer) next() (string, error) { return p.within(patience) }
+func (p *peer) next() (string, error) { return p.nextWithin(patience) }
 
-// within reads a frame, which must arrive within d.
-func (p *peer) within(d time.Duration) (string, error) {
+// nextWithin reads a frame, which must arrive within d.
+func (p *peer) nextWithin(d time.Duration) (string, error) {
 	_ = p.SetReadDeadline(time.Now().Add(d))
 	var head [4]byte
 	if _, err := io.ReadFull(p, head[:]); err != nil {
@@ -172,8 +172,8 @@ func (p *peer) within(d time.Duration) (string, error) {
 	return string(b), err
 }
 
-// want reads a frame, whose payload must begin with prefix.
-func (p *peer) want(prefix string) {
+// wantFrame reads a frame, whose payload must begin with prefix.
+func (p *peer) wantFrame(prefix string) {
 	p.t.Helper()
 	if got, err := p.next(); err != nil || !strings.HasPrefix(got, prefix) {
 		p.t.Fatalf("got %.200q, %v; want %q", got, err, prefix)
@@ -185,12 +185,12 @@ func (d *daemon) checkServed(name string) {
 	d.t.Helper()
 	s, w := d.dial(d.submit), d.dial(d.worker)
 	w.send(`{"action":"join","type":%q}`, name)
-	w.want(`{"ok":true}`)
+	w.wantFrame(`{"ok":true}`)
 	s.send(`{"action":"submit","id":%q,"type":%q,"body":1}`, name, name)
-	s.want(`{"ok":true`)
-	w.want(`{"action":"job"`)
+	s.wantFrame(`{"ok":true`)
+	w.wantFrame(`{"action":"job"`)
 	w.send(`{"action":"respond","body":2}`)
-	s.want(`{"id":`)
+	s.wantFrame(`{"id":`)
 	_, _ = s.Close(), w.Close()
 }
 
@@ -201,7 +201,7 @@ func (d *daemon) watchMemory() (stop func() int64) {
 	go func() {
 		high := int64(0)
 		for t := time.NewTicker(5 * time.Millisecond); ; {
-			high = max(high, d.rss())
+			high = max(high, d.residentBytes())
 			select {
 			case <-end:
 				t.Stop()
@@ -219,7 +219,7 @@ func (d *daemon) watchMemory() (stop func() int64) {
 func (d *daemon) checkBounded(attack func()) {
 	d.t.Helper()
 	d.checkServed("before")
-	before := d.rss()
+	before := d.residentBytes()
 	stop := d.watchMemory()
 	attack()
 	d.checkServed("after")
@@ -228,14 +228,14 @@ func (d *daemon) checkBounded(attack func()) {
 		d.t.Errorf("resident memory rose to %d MiB, at most %d are allowed", peak/mib, maxMemory/mib)
 	}
 	end := time.Now()
-	for d.rss() > before+64*mib {
+	for d.residentBytes() > before+64*mib {
 		if time.Since(end) > patience {
-			d.t.Errorf("%v after the attack %d MiB are resident, %d before it; held is%s", patience, d.rss()/mib, before/mib, d.parts())
+			d.t.Errorf("%v after the attack %d MiB are resident, %d before it; held is%s", patience, d.residentBytes()/mib, before/mib, d.memoryParts())
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v; held is%s", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second), d.parts())
+	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v; held is%s", before/mib, peak/mib, d.residentBytes()/mib, time.Since(end).Round(time.Second), d.memoryParts())
 }
 
 // writeCertificate writes a certificate and its key, and returns the flags that name them.

@@ -13,7 +13,7 @@ import (
 // attack, ten times as many.
 func countToExceed(size int) int {
 	n := maxMemory/size + 1
-	if *full {
+	if *runFull {
 		n *= 10
 	}
 	return n
@@ -21,7 +21,7 @@ func countToExceed(size int) int {
 
 // scaleTime returns d or, in the full attack, eight times d.
 func scaleTime(d time.Duration) time.Duration {
-	if *full {
+	if *runFull {
 		d *= 8
 	}
 	return d
@@ -40,41 +40,41 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			p := d.dial(d.submit)
 			for i := range countToExceed(len(junk)) {
 				p.send(`{"junk":"%s","action":"submit","id":"p%d","type":"pinned","body":"%s"}`, junk, i, body)
-				p.want(`{`)
+				p.wantFrame(`{`)
 			}
 		}},
 		{"frames around dead letters", func(d *daemon) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
-			w.want(`{"ok":true}`)
+			w.wantFrame(`{"ok":true}`)
 			for i := range countToExceed(len(junk)) {
 				p.send(`{"junk":"%s","action":"submit","id":"d%d","type":"pinned","body":"%s"}`, junk, i, body)
-				p.want(`{"ok":true`)
-				w.want(`{"action":"job"`)
+				p.wantFrame(`{"ok":true`)
+				w.wantFrame(`{"action":"job"`)
 				w.send(`{"action":"fail","retry":false}`)
-				w.want(`{"ok":true}`)
-				p.want(`{"error":"job_failed"`)
+				w.wantFrame(`{"ok":true}`)
+				p.wantFrame(`{"error":"job_failed"`)
 			}
 		}},
 		{"frames around answers", func(d *daemon) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
-			w.want(`{"ok":true}`)
+			w.wantFrame(`{"ok":true}`)
 			for i := range countToExceed(len(junk)) {
-				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
+				if !p.trySend(packFrame(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
 				// Once the submitter has been closed, no job arrives.
-				if got, err := w.within(3 * time.Second); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
+				if got, err := w.nextWithin(3 * time.Second); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
 					break
 				}
 				w.send(`{"junk":"%s","action":"respond","body":"%s"}`, junk, body)
-				w.want(`{"ok":true}`)
+				w.wantFrame(`{"ok":true}`)
 			}
 		}},
 		{"errors not read", func(d *daemon) { d.sendAndNeverRead(make([]byte, 1*mib)) }},
 		{"answers not read", func(d *daemon) {
-			d.sendAndNeverRead(bytes.Repeat(pack(`{"action":"ping"}`), 20000))
+			d.sendAndNeverRead(bytes.Repeat(packFrame(`{"action":"ping"}`), 20000))
 		}},
 		{"errors not read, again and again", func(d *daemon) {
 			var wg sync.WaitGroup
@@ -100,16 +100,16 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 		{"answers read but for their last byte", func(d *daemon) {
 			w := d.dial(d.worker)
 			w.send(`{"action":"join","type":"big"}`)
-			w.want(`{"ok":true}`)
+			w.wantFrame(`{"ok":true}`)
 			for i := range countToExceed(len(junk)) {
 				p := d.dial(d.submit)
 				p.send(`{"action":"submit","id":"b%d","type":"big","body":1}`, i)
-				p.want(`{"ok":true`)
+				p.wantFrame(`{"ok":true`)
 				if _, err := w.next(); err != nil {
 					d.t.Fatal(err)
 				}
 				w.send(`{"action":"respond","body":"%s"}`, junk)
-				w.want(`{"ok":true}`)
+				w.wantFrame(`{"ok":true}`)
 				_ = p.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 				buf := make([]byte, 64<<10)
 				for n := 0; n < 8*mib; {
@@ -121,15 +121,15 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			}
 		}},
 		{"unfinished frames", func(d *daemon) {
-			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk)
+			frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk)
 			for range countToExceed(len(junk)) {
-				d.dial(d.submit).try(frame[:len(frame)-1])
+				d.dial(d.submit).trySend(frame[:len(frame)-1])
 			}
 		}},
 		{"many small unfinished frames", func(d *daemon) {
-			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk[:100<<10])
+			frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk[:100<<10])
 			for range countToExceed(100 << 10) {
-				d.dial(d.submit).try(frame[:len(frame)-1])
+				d.dial(d.submit).trySend(frame[:len(frame)-1])
 			}
 		}},
 		{"jobs that time out at workers who do not read", func(d *daemon) {
@@ -138,7 +138,7 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 				w := d.dial(d.worker)
 				w.send(`{"action":"join","type":"late"}`)
 				p.send(`{"action":"submit","id":"l%d","type":"late","body":"%s","timeout_ms":1,"retries":0}`, i, junk[:8*mib])
-				p.want(`{`)
+				p.wantFrame(`{`)
 				if _, err := p.next(); err != nil {
 					d.t.Fatal(err)
 				}
@@ -161,7 +161,7 @@ func (d *daemon) sendAndNeverRead(frames []byte) {
 	for range 40 {
 		p := d.dial(d.submit)
 		wg.Go(func() {
-			for time.Now().Before(end) && p.try(frames) {
+			for time.Now().Before(end) && p.trySend(frames) {
 			}
 		})
 	}
@@ -174,51 +174,51 @@ func TestOtherClientsUnharmed(t *testing.T) {
 	d := start(t)
 	s, w := d.dial(d.submit), d.dial(d.worker)
 	w.send(`{"action":"join","type":"t"}`)
-	w.want(`{"ok":true}`)
+	w.wantFrame(`{"ok":true}`)
 	s.send(`{"action":"submit","id":"i","type":"t","body":1}`)
-	s.want(`{"ok":true`)
-	w.want(`{"action":"job"`)
-	answer := pack(`{"action":"respond","body":"%s"}`, strings.Repeat("i", 2*mib))
-	if !w.try(answer[:mib]) {
+	s.wantFrame(`{"ok":true`)
+	w.wantFrame(`{"action":"job"`)
+	answer := packFrame(`{"action":"respond","body":"%s"}`, strings.Repeat("i", 2*mib))
+	if !w.trySend(answer[:mib]) {
 		t.Fatal("the first half was not taken")
 	}
-	frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, strings.Repeat("u", 8*mib))
+	frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, strings.Repeat("u", 8*mib))
 	for range 10 {
-		d.dial(d.submit).try(frame[:len(frame)-1])
+		d.dial(d.submit).trySend(frame[:len(frame)-1])
 	}
-	if !w.try(answer[mib:]) {
+	if !w.trySend(answer[mib:]) {
 		t.Fatal("the second half was not taken")
 	}
-	w.want(`{"ok":true}`)
-	s.want(`{"id":"i","body":"iii`)
+	w.wantFrame(`{"ok":true}`)
+	s.wantFrame(`{"id":"i","body":"iii`)
 }
 
-// TestIdleTLS: a TLS connection keeps little memory after a large frame. There are so many
+// TestIdleTLSKeepsLittleMemory: a TLS connection keeps little memory after a large frame. There are so many
 // connections that the 16 MiB by which the collector may lag do not matter.
-func TestIdleTLS(t *testing.T) {
+func TestIdleTLSKeepsLittleMemory(t *testing.T) {
 	d := start(t, append(writeCertificate(t), "--max-memory=1GiB")...) // TLS may take an eighth of that
-	d.secure = true
+	d.hasTLS = true
 	const n = 1000
 	var peers []*peer
 	for range n {
 		p := d.dial(d.submit)
 		p.send(`{"action":"ping"}`)
-		p.want(`{"ok":true}`)
+		p.wantFrame(`{"ok":true}`)
 		peers = append(peers, p)
 	}
-	before := d.rss()
+	before := d.residentBytes()
 	for i, p := range peers {
 		p.send(`{"action":"submit","id":"t%d","type":"t","body":%s}`, i, fmt.Sprintf("%q", strings.Repeat("t", 200<<10)))
-		p.want(`{"ok":true`)
+		p.wantFrame(`{"ok":true`)
 		p.send(`{"action":"cancel","id":"t%d"}`, i)
-		p.want(`{"ok":true`)
+		p.wantFrame(`{"ok":true`)
 	}
 	end := time.Now().Add(4 * patience) // the Go runtime returns memory only when it is idle
-	for d.rss() > before+n*32<<10 {
+	for d.residentBytes() > before+n*32<<10 {
 		if time.Now().After(end) {
-			t.Fatalf("%d TLS connections that sent one large frame each take %d KiB more, each", n, (d.rss()-before)/n>>10)
+			t.Fatalf("%d TLS connections that sent one large frame each take %d KiB more, each", n, (d.residentBytes()-before)/n>>10)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Logf("%d KiB for each, idle", d.rss()/n>>10)
+	t.Logf("%d KiB for each, idle", d.residentBytes()/n>>10)
 }

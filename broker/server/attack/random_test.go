@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var seed = flag.Uint64("seed", 0, "attack at random with this seed")
+var attackSeed = flag.Uint64("seed", 0, "attack at random with this seed")
 
 // rogue is a peer that misbehaves at random.
 type rogue struct {
@@ -20,8 +20,8 @@ type rogue struct {
 	net.Conn
 }
 
-// acts make the bytes that a rogue may send: whole frames, beginnings of frames, or garbage.
-var acts = []func(r *rogue) []byte{
+// roguePayloads make the bytes that a rogue may send: whole frames, beginnings of frames, or garbage.
+var roguePayloads = []func(r *rogue) []byte{
 	func(r *rogue) []byte { return make([]byte, r.IntN(1<<20)) },
 	func(r *rogue) []byte {
 		b := make([]byte, r.IntN(64<<10))
@@ -30,33 +30,35 @@ var acts = []func(r *rogue) []byte{
 		}
 		return b
 	},
-	func(r *rogue) []byte { return bytes.Repeat(pack(`{"action":"ping"}`), r.IntN(20_000)) },
+	func(r *rogue) []byte { return bytes.Repeat(packFrame(`{"action":"ping"}`), r.IntN(20_000)) },
 	func(r *rogue) []byte {
-		return bytes.Repeat(pack(`{"action":"join","type":"r%d","prefetch":%d}`, r.IntN(50), 1+r.IntN(99)), 1+r.IntN(99))
+		return bytes.Repeat(packFrame(`{"action":"join","type":"r%d","prefetch":%d}`, r.IntN(50), 1+r.IntN(99)), 1+r.IntN(99))
 	},
-	func(r *rogue) []byte { return pack(`{"action":"join","types":["r*","%d"],"cancel":true}`, r.IntN(50)) },
+	func(r *rogue) []byte {
+		return packFrame(`{"action":"join","types":["r*","%d"],"cancel":true}`, r.IntN(50))
+	},
 	func(r *rogue) []byte { // an unfinished frame
-		f := pack(`{"action":"submit","id":"%d","type":"r1","body":"%s"}`, r.Uint32(), strings.Repeat("u", r.IntN(8<<20)))
+		f := packFrame(`{"action":"submit","id":"%d","type":"r1","body":"%s"}`, r.Uint32(), strings.Repeat("u", r.IntN(8<<20)))
 		return f[:r.IntN(len(f))]
 	},
 	func(r *rogue) []byte { // a big body, or a small one in a big frame
-		return pack(`{"junk":"%s","action":"submit","id":"%d","type":"r%d","body":"%s","retries":%d,"timeout_ms":%d}`,
+		return packFrame(`{"junk":"%s","action":"submit","id":"%d","type":"r%d","body":"%s","retries":%d,"timeout_ms":%d}`,
 			strings.Repeat("j", r.IntN(4<<20)), r.Uint32(), r.IntN(50), strings.Repeat("b", r.IntN(1<<20)), r.IntN(3), r.IntN(50))
 	},
 	func(r *rogue) []byte {
 		var b []byte
 		for range r.IntN(2000) {
-			b = append(b, pack(`{"action":"submit","id":"%d","type":"r%d","body":%d,"priority":%d,"keep_ms":%d,"expires_ms":5000,"ack":false}`,
+			b = append(b, packFrame(`{"action":"submit","id":"%d","type":"r%d","body":%d,"priority":%d,"keep_ms":%d,"expires_ms":5000,"ack":false}`,
 				r.Uint32(), r.IntN(50), r.IntN(100), r.IntN(300), 1+r.IntN(5000))...)
 		}
 		return b
 	},
 	func(r *rogue) []byte {
 		verb := []string{"respond", "fail", "progress", "release"}[r.IntN(4)]
-		return pack(`{"action":%q,"id":"%d","body":"%s"}`, verb, r.Uint32(), strings.Repeat("a", r.IntN(1<<20)))
+		return packFrame(`{"action":%q,"id":"%d","body":"%s"}`, verb, r.Uint32(), strings.Repeat("a", r.IntN(1<<20)))
 	},
 	func(r *rogue) []byte {
-		return pack(`{"action":"submit","id":"deep","type":"r1","body":%s`, strings.Repeat("[", r.IntN(1<<20)))
+		return packFrame(`{"action":"submit","id":"deep","type":"r1","body":%s`, strings.Repeat("[", r.IntN(1<<20)))
 	},
 }
 
@@ -73,17 +75,17 @@ func (r *rogue) misbehave() {
 				_ = c.SetLinger(0)
 			}
 		default:
-			if _, err := r.Write(acts[r.IntN(len(acts))](r)); err != nil && r.IntN(2) == 0 {
+			if _, err := r.Write(roguePayloads[r.IntN(len(roguePayloads))](r)); err != nil && r.IntN(2) == 0 {
 				return
 			}
 		}
 	}
 }
 
-// TestRandom: while rogues attack at random, innocent peers are served. Each job that these
+// TestRoguesHarmNoOther: while rogues attack at random, innocent peers are served. Each job that these
 // submit is either refused for lack of room, or reaches their worker and is answered.
-func TestRandom(t *testing.T) {
-	base := *seed
+func TestRoguesHarmNoOther(t *testing.T) {
+	base := *attackSeed
 	if base == 0 {
 		base = rand.Uint64()
 	}
@@ -106,7 +108,7 @@ func TestRandom(t *testing.T) {
 		}
 		s, w := d.dial(d.submit), d.dial(d.worker)
 		w.send(`{"action":"join","type":"innocent"}`)
-		w.want(`{"ok":true}`)
+		w.wantFrame(`{"ok":true}`)
 		done, refused := 0, 0
 		worst := time.Duration(0)
 		for begin := time.Now(); begin.Before(end); begin = time.Now() {
@@ -123,10 +125,10 @@ func TestRandom(t *testing.T) {
 			if want := fmt.Sprintf(`{"ok":true,"id":"i%d"}`, done); got != want {
 				t.Fatalf("got %s, want %s", got, want)
 			}
-			w.want(fmt.Sprintf(`{"action":"job","id":"i%d","type":"innocent","body":%d}`, done, done))
+			w.wantFrame(fmt.Sprintf(`{"action":"job","id":"i%d","type":"innocent","body":%d}`, done, done))
 			w.send(`{"action":"respond","body":"%d"}`, done)
-			w.want(`{"ok":true}`)
-			s.want(fmt.Sprintf(`{"id":"i%d","body":"%d"}`, done, done))
+			w.wantFrame(`{"ok":true}`)
+			s.wantFrame(fmt.Sprintf(`{"id":"i%d","body":"%d"}`, done, done))
 			done++
 			worst = max(worst, time.Since(begin))
 		}

@@ -17,9 +17,9 @@ func TestFloodDoesNotDelayOthers(t *testing.T) {
 		bytes []byte
 	}{
 		{"empty frames", make([]byte, 256<<10)},
-		{"garbage", bytes.Repeat(pack(`{"a`), 32<<10)},
-		{"refused frames", bytes.Repeat(pack(`{"action":"submit","id":"x","priority":"high","type":"t","body":1}`), 4<<10)},
-		{"big garbage", pack(`{"action":"submit","id":"x","type":"t","body":[%s}`, strings.Repeat(`[1,"",{}],`, 90<<10))},
+		{"garbage", bytes.Repeat(packFrame(`{"a`), 32<<10)},
+		{"refused frames", bytes.Repeat(packFrame(`{"action":"submit","id":"x","priority":"high","type":"t","body":1}`), 4<<10)},
+		{"big garbage", packFrame(`{"action":"submit","id":"x","type":"t","body":[%s}`, strings.Repeat(`[1,"",{}],`, 90<<10))},
 	}
 	for _, secure := range []bool{false, true} {
 		for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestFloodDoesNotDelayOthers(t *testing.T) {
 			limit time.Duration
 		}{{1, 2 * time.Millisecond}, {32, 20 * time.Millisecond}} {
 			for i, f := range floods {
-				if !*full && i > 0 && (secure || c.peers == 1) {
+				if !*runFull && i > 0 && (secure || c.peers == 1) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s from %d peers, TLS %t", f.name, c.peers, secure), func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestFloodDoesNotDelayOthers(t *testing.T) {
 						flags = writeCertificate(t)
 					}
 					d := start(t, flags...)
-					d.secure = secure
+					d.hasTLS = secure
 					for range c.peers {
 						p := d.dial(d.submit)
 						go func() {
@@ -51,7 +51,7 @@ func TestFloodDoesNotDelayOthers(t *testing.T) {
 							}
 						}()
 					}
-					if p50 := d.medianPing(scaleTime(time.Second)); *full && p50 > c.limit {
+					if p50 := d.medianPing(scaleTime(time.Second)); *runFull && p50 > c.limit {
 						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.limit)
 					}
 				})
@@ -67,7 +67,7 @@ func (d *daemon) medianPing(during time.Duration) time.Duration {
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		begin := time.Now()
 		p.send(`{"action":"ping"}`)
-		p.want(`{"ok":true}`)
+		p.wantFrame(`{"ok":true}`)
 		took = append(took, time.Since(begin))
 	}
 	slices.Sort(took)

@@ -11,10 +11,10 @@ import (
 func (s submitter) attach(id, state, fields string) {
 	s.t.Helper()
 	s.send(`{"action":"attach","id":%s%s}`, quote(id), fields)
-	s.attached(id, state)
+	s.wantAttached(id, state)
 }
 
-func (s submitter) attached(id, state string) {
+func (s submitter) wantAttached(id, state string) {
 	s.t.Helper()
 	f := s.recv()
 	if f.shape() != "id ok state" || f.text("id") != id || f.text("state") != state {
@@ -32,16 +32,16 @@ func TestAttachTakesJobOver(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("in every state, and the result comes here", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, w := b.submitter(t), b.worker(t)
-		id := s.freshWith(typ, `1`, keep+`,"delay_ms":60000`)
-		b.lose(t, s, (*conn).close)
+		id := s.submitFreshWith(typ, `1`, keepField+`,"delay_ms":60000`)
+		b.loseSubmitter(t, s, (*conn).close)
 		one, two, three := b.submitter(t), b.submitter(t), b.submitter(t)
 		one.attach(id, "delayed", "")
 		one.change(id, `"delay_ms":0`)
-		b.lose(t, one, (*conn).reset)
+		b.loseSubmitter(t, one, (*conn).reset)
 		two.attach(id, "queued", "")
-		b.lose(t, two, (*conn).close)
+		b.loseSubmitter(t, two, (*conn).close)
 		w.join(typ)
 		w.wantJob(id)
 		three.attach(id, "running", "")
@@ -50,9 +50,9 @@ func TestAttachTakesJobOver(t *testing.T) {
 		three.wantQuiet()
 	})
 	t.Run("taken over while its connection lives", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, successor, w := b.submitter(t), b.submitter(t), b.worker(t)
-		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, keepField+`,"progress":true`)
 		successor.attach(id, "queued", `,"progress":true`)
 		s.wantErrorFor("taken_over", id)
 		s.cancelFails("unknown_id", id)
@@ -70,21 +70,21 @@ func TestAttachTakesJobOver(t *testing.T) {
 		s.wantQuiet()
 	})
 	t.Run("who lost it may go, the job stays", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, successor := b.submitter(t), b.submitter(t)
-		id := s.freshWith(typ, `1`, keep)
+		id := s.submitFreshWith(typ, `1`, keepField)
 		successor.attach(id, "queued", "")
 		s.wantErrorFor("taken_over", id)
-		b.lose(t, s, (*conn).close)
+		b.loseSubmitter(t, s, (*conn).close)
 		successor.attach(id, "queued", "") // has it already
 		successor.wantQuiet()
 		successor.cancel(id)
 		successor.cancelFails("unknown_id", id)
 	})
 	t.Run("progress is set anew by each", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, keepField+`,"progress":true`)
 		w.wantJob(id)
 		for _, c := range []struct {
 			fields string
@@ -99,82 +99,82 @@ func TestAttachTakesJobOver(t *testing.T) {
 		}
 	})
 	t.Run("not there, detached, bound to another", func(t *testing.T) {
-		typ := name("attach")
-		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, name("none"))
+		typ := freshName("attach")
+		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, freshName("none"))
 		other.attachFails("unknown_id", "no such job")
-		other.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
-		s.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
+		other.attachFails("unknown_id", s.submitFreshWith(typ, `1`, `,"detach":true`))
+		s.attachFails("unknown_id", s.submitFreshWith(typ, `1`, `,"detach":true`))
 		id := s.submitFresh(typ, `1`)
 		other.attachFails("unknown_id", id)
 		s.wantQuiet()
 		w.join(typ)
-		w.job()
+		w.nextJob()
 	})
 	t.Run("an unwanted run", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, keep)
+		id := s.submitFreshWith(typ, `1`, keepField)
 		w.wantJob(id)
 		s.cancel(id)
 		s.attachFails("unknown_id", id)
 		b.submitter(t).attachFails("unknown_id", id)
-		s.put(id, typ, `1`, "")
+		s.sendSubmit(id, typ, `1`, "")
 		s.wantErrorFor("id_exists", id) // the run holds the id until its end
 		w.respond(`2`)
 		s.submit(id, typ, `1`)
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
 	t.Run("in the order of replies", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		id := b.makeOutcome(t, typ, `2`, "")
 		s := b.submitter(t)
-		s.raw([]byte(string(pack(`{"action":"ping"}`)) + string(pack(`{"action":"attach","id":`+quote(id)+`}`)) + string(pack(`{"action":"ping"}`))))
-		s.ok()
-		s.attached(id, "ended")
+		s.writeRaw([]byte(string(packFrame(`{"action":"ping"}`)) + string(packFrame(`{"action":"attach","id":`+quote(id)+`}`)) + string(packFrame(`{"action":"ping"}`))))
+		s.wantOK()
+		s.wantAttached(id, "ended")
 		s.wantResult(id, `2`)
-		s.ok()
+		s.wantOK()
 	})
 	t.Run("many in one segment", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, w := b.submitter(t), b.worker(t)
 		var ids []string
 		var batch []byte
 		for range 200 {
-			id := s.freshWith(typ, `1`, keep)
+			id := s.submitFreshWith(typ, `1`, keepField)
 			ids = append(ids, id)
-			batch = append(batch, pack(`{"action":"attach","id":`+quote(id)+`}`)...)
+			batch = append(batch, packFrame(`{"action":"attach","id":`+quote(id)+`}`)...)
 		}
-		b.lose(t, s, (*conn).reset)
+		b.loseSubmitter(t, s, (*conn).reset)
 		w.join(typ)
 		for i, id := range ids {
 			w.wantJob(id)
 			w.respond(fmt.Sprint(i))
 		}
 		successor := b.submitter(t)
-		successor.raw(batch)
+		successor.writeRaw(batch)
 		for i, id := range ids {
-			successor.attached(id, "ended")
+			successor.wantAttached(id, "ended")
 			successor.wantResult(id, fmt.Sprint(i))
 		}
 		successor.wantQuiet()
 	})
 	t.Run("progress of the wrong kind", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		s, other := b.submitter(t), b.submitter(t)
-		id := s.freshWith(typ, `1`, keep)
-		for _, v := range noBooleans {
+		id := s.submitFreshWith(typ, `1`, keepField)
+		for _, v := range nonBooleans {
 			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
 			checkReason(t, other.wantErrorFor("invalid_type", id), "progress")
 		}
 		s.wantQuiet() // no refused attach took the job from s
 	})
 	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		w := b.servingWorker(t, typ)
 		won := map[string]int{}
 		for range 60 {
 			s, successor := b.submitter(t), b.submitter(t)
-			id := s.freshWith(typ, `1`, keep)
+			id := s.submitFreshWith(typ, `1`, keepField)
 			w.wantJob(id)
 			w.send(`{"action":"respond","body":"x"}`)
 			successor.send(`{"action":"attach","id":%q}`, id)
@@ -188,18 +188,18 @@ func TestAttachTakesJobOver(t *testing.T) {
 				t.Fatalf("attach: %s", f)
 			}
 			won[f.text("error")+f.text("state")]++
-			w.ok()
+			w.wantOK()
 			s.close()
 			successor.close()
 		}
 		t.Logf("won by %v", won)
 	})
 	t.Run("with every cut crossing: every answer once", func(t *testing.T) {
-		typ := name("attach")
+		typ := freshName("attach")
 		w := b.servingWorker(t, typ)
 		for i := range 60 {
 			s := b.submitter(t)
-			id := s.freshWith(typ, `1`, keep)
+			id := s.submitFreshWith(typ, `1`, keepField)
 			w.wantJob(id)
 			if i%2 == 0 {
 				s.reset()
@@ -208,7 +208,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 			if i%2 == 1 {
 				s.halfClose() // s can still read: the result arrives here, or is kept, or both
 			}
-			w.ok()
+			w.wantOK()
 			if i%2 == 1 {
 				if f, err := s.next(patience); err == nil && f.kind() == "result" {
 					continue
@@ -226,7 +226,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	t.Run("with tokens", func(t *testing.T) {
 		b := start(t, "--token-file="+tokenFile(t, tokenLines))
 		s, w := b.submitterAs(t, "all-1"), b.workerAs(t, "all-1")
-		id := s.freshWith("img-a", `1`, keep)
+		id := s.submitFreshWith("img-a", `1`, keepField)
 		other := b.submitterAs(t, "img-1")
 		other.attachFails("unknown_id", id)
 		w.join("img-a")
@@ -235,8 +235,8 @@ func TestAttachTakesJobOver(t *testing.T) {
 		bound := s.submitFresh("elsewhere", `1`)
 		s.close()
 		w.respond(`2`)
-		until(t, "its connection is gone", func() error {
-			if status, body, err := b.ask("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 200 || !strings.Contains(body, `"discarded"`) {
+		waitFor(t, "its connection is gone", func() error {
+			if status, body, err := b.request("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 200 || !strings.Contains(body, `"discarded"`) {
 				return fmt.Errorf("%d %s %v", status, body, err)
 			}
 			return nil

@@ -52,13 +52,13 @@ var bodies = []struct{ name, body string }{
 func TestBodiesVerbatim(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("body")
+	typ := freshName("body")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for _, c := range bodies {
 		t.Run(c.name, func(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			id := s.submitFresh(typ, c.body)
-			got, body := w.job()
+			got, body := w.nextJob()
 			if got != id || body != c.body {
 				t.Fatalf("worker got %.200s, want %.200s", body, c.body)
 			}
@@ -71,7 +71,7 @@ func TestBodiesVerbatim(t *testing.T) {
 func TestBodyPositions(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("place")
+	typ := freshName("place")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for i, c := range []struct{ name, submit, respond string }{
 		{"first key", `{"body":{"x":1},"action":"submit","id":%s,"type":%s}`, `{"body":[1, 2],"action":"respond"}`},
@@ -87,12 +87,12 @@ func TestBodyPositions(t *testing.T) {
 			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 			id := fmt.Sprintf("%s-%d", typ, i)
 			s.send(c.submit, quote(id), quote(typ))
-			s.ack(id)
-			if got, body := w.job(); got != id || body != `{"x":1}` {
+			s.wantAck(id)
+			if got, body := w.nextJob(); got != id || body != `{"x":1}` {
 				t.Fatalf("worker got id %q body %s", got, body)
 			}
-			w.raw(pack(c.respond))
-			w.ok()
+			w.writeRaw(packFrame(c.respond))
+			w.wantOK()
 			s.wantResult(id, `[1, 2]`)
 		})
 	}
@@ -105,12 +105,12 @@ func TestRandomBodies(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	b := shared(t)
-	typ := name("random")
+	typ := freshName("random")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for range 500 {
 		there, back := randomJSON(r, 5), randomJSON(r, 5)
 		id := s.submitFresh(typ, there)
-		if got, body := w.job(); got != id || body != there {
+		if got, body := w.nextJob(); got != id || body != there {
 			t.Fatalf("worker got %s, want %s", body, there)
 		}
 		w.respond(back)

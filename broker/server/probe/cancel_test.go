@@ -11,7 +11,7 @@ func TestCancelInEveryState(t *testing.T) {
 	b := shared(t)
 	t.Run("queued", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s := b.submitter(t)
 		id, next := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		s.cancel(id)
@@ -22,43 +22,43 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 	t.Run("delayed", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"delay_ms":1000`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":1000`)
 		s.cancel(id)
 		w.wantSilence(1200 * ms)
 		s.wantQuiet()
-		s.submit(id, name("elsewhere"), `1`)
+		s.submit(id, freshName("elsewhere"), `1`)
 	})
 	t.Run("waiting for its retry", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"backoff_ms":1000`)
+		id := s.submitFreshWith(typ, `1`, `,"backoff_ms":1000`)
 		w.wantJob(id)
 		w.fail(``)
 		s.cancel(id)
-		s.submit(id, name("elsewhere"), `1`)
+		s.submit(id, freshName("elsewhere"), `1`)
 		w.wantSilence(1400 * ms)
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
 	})
 	t.Run("with a deadline", func(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
-		id := s.freshWith(name("cancel"), `1`, `,"expires_ms":1000`)
+		id := s.submitFreshWith(freshName("cancel"), `1`, `,"expires_ms":1000`)
 		s.cancel(id)
 		s.wantSilence(1200 * ms) // the job's deadline passes, but no expired error may come
 	})
 	t.Run("running", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		next := s.submitFresh(typ, `2`)
 		s.cancel(id)
 		w.wantQuiet() // the worker did not ask for notices, and still runs the job
-		s.put(id, typ, `1`, "")
+		s.sendSubmit(id, typ, `1`, "")
 		s.wantErrorFor("id_exists", id)
 		w.respond(`"unwanted"`)
 		s.submit(id, typ, `3`)
@@ -72,7 +72,7 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 	t.Run("running, then failed", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -80,11 +80,11 @@ func TestCancelInEveryState(t *testing.T) {
 		w.fail(``) // the fail is discarded: there is no retry and no job_failed
 		s.wantQuiet()
 		w.wantQuiet()
-		s.submit(id, name("elsewhere"), `1`)
+		s.submit(id, freshName("elsewhere"), `1`)
 	})
 	t.Run("running, then its worker lost", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -97,24 +97,24 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 	t.Run("running, then a size_error of its worker", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.raw(announce(0x7fffffff))
+		w.writeRaw(announceFrame(0x7fffffff))
 		w.wantError("size_error")
 		b.waitState(t, id, "")
 		s.wantQuiet() // no more frames for that id
 	})
 	t.Run("running, then its submitter gone", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
-		mark := s.submitFresh(name("elsewhere"), `1`)
+		mark := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, mark, "")
 		w.respond(`1`)
@@ -122,15 +122,15 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 	t.Run("what is not there", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		s.cancelFails("unknown_id", name("never"))
+		s.cancelFails("unknown_id", freshName("never"))
 		answered := s.submitFresh(typ, `1`)
 		w.wantJob(answered)
 		w.respond(`1`)
 		s.wantResult(answered, `1`)
 		s.cancelFails("unknown_id", answered)
-		queued := s.submitFresh(name("elsewhere"), `1`)
+		queued := s.submitFresh(freshName("elsewhere"), `1`)
 		s.cancel(queued)
 		s.cancelFails("unknown_id", queued) // already cancelled
 		running := s.submitFresh(typ, `1`)
@@ -139,7 +139,7 @@ func TestCancelInEveryState(t *testing.T) {
 		s.cancelFails("unknown_id", running) // a second cancel is refused, even while the run continues
 		w.respond(`1`)
 		s.cancelFails("unknown_id", running)
-		failed := s.freshWith(typ, `1`, `,"retries":0`)
+		failed := s.submitFreshWith(typ, `1`, `,"retries":0`)
 		w.wantJob(failed)
 		w.fail(``)
 		s.wantErrorFor("job_failed", failed)
@@ -147,7 +147,7 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 	t.Run("others' jobs", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		running := s.submitFresh(typ, `1`)
 		w.wantJob(running)
@@ -162,34 +162,34 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 	t.Run("by value", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s := b.submitter(t)
 		s.submit(typ+"é/", typ, `1`)
 		s.send(`{"action":"cancel","id":"%s\u00e9\/"}`, typ)
-		s.ack(typ + "é/")
+		s.wantAck(typ + "é/")
 		b.servingWorker(t, typ).wantQuiet()
 	})
 	t.Run("overdue: the job, not the run, is cancelled", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"backoff_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":50,"backoff_ms":60000`)
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
 		s.cancel(id)
-		s.submit(id, name("elsewhere"), `1`) // the id is free at once, because no run holds it
+		s.submit(id, freshName("elsewhere"), `1`) // the id is free at once, because no run holds it
 		w.wantQuiet()
 		w.respond(`"late"`)
 		s.wantQuiet()
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 	t.Run("many of a queue", func(t *testing.T) {
 		t.Parallel()
-		typ := name("cancel")
+		typ := freshName("cancel")
 		s := b.submitter(t)
 		var left []string
 		for i := range 300 {
-			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, i%3))
+			id := s.submitFreshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, i%3))
 			if i%2 == 0 {
 				s.cancel(id)
 			} else {
@@ -203,12 +203,12 @@ func TestCancelInEveryState(t *testing.T) {
 	})
 }
 
-// TestCancelAnswerRace: if a cancel and an answer come at the same time, exactly one of them
+// TestEitherCancelOrAnswerWins: if a cancel and an answer come at the same time, exactly one of them
 // wins.
-func TestCancelAnswerRace(t *testing.T) {
+func TestEitherCancelOrAnswerWins(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("race")
+	typ := freshName("race")
 	s, w := b.submitter(t), b.worker(t)
 	w.joinWith(typ, `,"cancel":true`)
 	won := map[string]int{}
@@ -216,18 +216,18 @@ func TestCancelAnswerRace(t *testing.T) {
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		var both sync.WaitGroup
-		both.Go(func() { _ = s.write(pack(`{"action":"cancel","id":` + quote(id) + `}`)) })
-		both.Go(func() { _ = w.write(pack(`{"action":"respond","body":"answer"}`)) })
+		both.Go(func() { _ = s.write(packFrame(`{"action":"cancel","id":` + quote(id) + `}`)) })
+		both.Go(func() { _ = w.write(packFrame(`{"action":"respond","body":"answer"}`)) })
 		both.Wait()
 		switch f := s.recv(); f.kind() {
 		case "result":
 			won["answer"]++
 			s.wantErrorFor("unknown_id", id)
-			w.ok()
+			w.wantOK()
 		case "ack":
 			won["cancel"]++
 			w.wantNotice(id) // the notice comes before the ok, never after it
-			w.ok()
+			w.wantOK()
 		default:
 			t.Fatalf("got %s", f)
 		}
@@ -249,7 +249,7 @@ func TestCancelNotices(t *testing.T) {
 	}
 	t.Run("when the job is cancelled", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -262,7 +262,7 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("when its submitter goes", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -273,9 +273,9 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("when the run is overdue", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":80,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":80,"retries":0`)
 		w.wantJob(id)
 		w.wantNotice(id)
 		s.wantErrorFor("job_failed", id)
@@ -284,9 +284,9 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("once, though cancelled and then overdue", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000`)
 		w.wantJob(id)
 		s.cancel(id)
 		w.wantNotice(id)
@@ -307,7 +307,7 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("not for a queued job", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -316,7 +316,7 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("not for an answered one", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -328,7 +328,7 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("each join sets it anew", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), asking(t, typ)
 		w.join(typ)
 		id := s.submitFresh(typ, `1`)
@@ -350,7 +350,7 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("asked for while at work", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -361,7 +361,7 @@ func TestCancelNotices(t *testing.T) {
 	})
 	t.Run("with several jobs out, for the right one", func(t *testing.T) {
 		t.Parallel()
-		typ := name("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true,"prefetch":3`)
 		var ids []string

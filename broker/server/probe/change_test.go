@@ -13,7 +13,7 @@ import (
 func (s submitter) change(id, keys string) {
 	s.t.Helper()
 	s.send(`{"action":"change","id":%s,%s}`, quote(id), keys)
-	s.ack(id)
+	s.wantAck(id)
 }
 
 func (s submitter) changeFails(code, id, keys string) frame {
@@ -22,11 +22,11 @@ func (s submitter) changeFails(code, id, keys string) frame {
 	return s.wantErrorFor(code, id)
 }
 
-// info returns the description of a job over HTTP.
-func (d *daemon) info(t tb, id string) map[string]any {
+// jobInfo returns the description of a job over HTTP.
+func (d *daemon) jobInfo(t tb, id string) map[string]any {
 	t.Helper()
 	var job map[string]any
-	body := d.http(t, "GET", "/v1/jobs/"+url.PathEscape(id), "", 200)
+	body := d.callHTTP(t, "GET", "/v1/jobs/"+url.PathEscape(id), "", 200)
 	if err := json.Unmarshal([]byte(body), &job); err != nil {
 		t.Fatalf("GET job %q: %v: %s", id, err, body)
 	}
@@ -49,7 +49,7 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("priority, up and down", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
 		first, second, third := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`), s.submitFresh(typ, `3`)
 		s.change(third, `"priority":5`)
@@ -57,67 +57,67 @@ func TestChangeOfWaitingJob(t *testing.T) {
 		b.checkOrder(t, typ, third, second, first)
 	})
 	t.Run("age stays", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
-		first, second, third := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`), s.freshWith(typ, `3`, `,"priority":5`)
+		first, second, third := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`), s.submitFreshWith(typ, `3`, `,"priority":5`)
 		s.change(second, `"priority":5`)
 		s.change(first, `"priority":5`)
 		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("priority of a delayed one", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
-		late := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		late := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
 		other := s.submitFresh(typ, `2`)
 		s.change(late, `"priority":1`)
-		if got := b.state(t, late); got != "delayed" {
+		if got := b.jobState(t, late); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
 		s.change(late, `"delay_ms":0`)
 		b.checkOrder(t, typ, late, other)
 	})
 	t.Run("what is not named stays", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"delay_ms":60000,"priority":7,"groups":["g-`+typ+`"]`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":60000,"priority":7,"groups":["g-`+typ+`"]`)
 		s.change(id, `"delay_ms":50000`)
 		s.change(id, `"groups":null,"delay_ms":null,"priority":8`)
-		if got := b.state(t, id); got != "delayed" {
+		if got := b.jobState(t, id); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
 		s.change(id, `"delay_ms":0`)
-		job := b.info(t, id)
+		job := b.jobInfo(t, id)
 		if job["priority"] != 8.0 || fmt.Sprint(job["groups"]) != "[g-"+typ+"]" {
 			t.Errorf("priority and groups did not stay: %v", job)
 		}
 	})
 	t.Run("groups replaced and emptied", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"groups":["a-`+typ+`","b-`+typ+`"]`)
+		id := s.submitFreshWith(typ, `1`, `,"groups":["a-`+typ+`","b-`+typ+`"]`)
 		s.change(id, `"groups":["c-`+typ+`"]`)
-		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[c-"+typ+"]" {
+		if got := fmt.Sprint(b.jobInfo(t, id)["groups"]); got != "[c-"+typ+"]" {
 			t.Errorf("groups %s", got)
 		}
 		s.change(id, `"groups":[]`)
-		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[]" && got != "<nil>" {
+		if got := fmt.Sprint(b.jobInfo(t, id)["groups"]); got != "[]" && got != "<nil>" {
 			t.Errorf("groups %s, want none", got)
 		}
 		b.checkOrder(t, typ, id)
 	})
 	t.Run("delay_ms counts from now", func(t *testing.T) {
 		t.Parallel()
-		typ := name("change")
+		typ := freshName("change")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
 		begin := time.Now()
 		s.change(id, `"delay_ms":250`)
 		w.wantJob(id)
-		notBefore(t, begin, 250*ms, "handed out")
-		soonAfter(t, begin, 250*ms, "handed out")
+		checkNotBefore(t, begin, 250*ms, "handed out")
+		checkSoonAfter(t, begin, 250*ms, "handed out")
 	})
 	t.Run("a queued one is put off", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
 		first, second := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		s.change(first, `"delay_ms":60000`)
@@ -127,25 +127,25 @@ func TestChangeOfWaitingJob(t *testing.T) {
 		b.checkOrder(t, typ, first)
 	})
 	t.Run("delay_ms 0: ready, in the place by its submit", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
-		first := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		first := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
 		second := s.submitFresh(typ, `1`)
 		s.change(first, `"delay_ms":0`)
 		s.change(second, `"delay_ms":0`) // the second job is ready already, so this changes nothing
 		b.checkOrder(t, typ, first, second)
 	})
 	t.Run("made ready, it goes to an idle worker", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
 		s.change(id, `"delay_ms":0,"priority":1,"groups":["x"]`)
 		w.wantJob(id)
 	})
 	t.Run("a retry that waits out its backoff", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"retries":1,"backoff_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"retries":1,"backoff_ms":60000`)
 		w.wantJob(id)
 		w.fail("")
 		s.change(id, `"delay_ms":0`)
@@ -155,50 +155,50 @@ func TestChangeOfWaitingJob(t *testing.T) {
 	})
 	t.Run("the deadline stays", func(t *testing.T) {
 		t.Parallel()
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"expires_ms":2000`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":2000`)
 		s.change(id, `"delay_ms":60000`) // accepted although it is beyond the deadline
 		s.wantErrorFor("expired", id)
-		notBefore(t, begin, 2000*ms, "expired")
-		soonAfter(t, begin, 2000*ms, "expired")
+		checkNotBefore(t, begin, 2000*ms, "expired")
+		checkSoonAfter(t, begin, 2000*ms, "expired")
 	})
 	t.Run("many in one segment", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
 		id, other := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		var batch []byte
 		for i := range 200 {
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"change","id":%q,"priority":%d}`, id, i%2-1))...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"change","id":%q,"priority":%d}`, id, i%2-1))...)
 		}
-		s.raw(batch)
+		s.writeRaw(batch)
 		for range 200 {
-			s.ack(id)
+			s.wantAck(id)
 		}
 		b.checkOrder(t, typ, id, other) // the last of these changes has set priority 0
 	})
 	t.Run("with ack false at the submit", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
-		id := name("job")
-		s.put(id, typ, `1`, `,"ack":false`)
+		id := freshName("job")
+		s.sendSubmit(id, typ, `1`, `,"ack":false`)
 		s.change(id, `"priority":3`) // "ack" concerns only the submit
 	})
 	t.Run("ids by value", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
 		s.submit(typ+"é", typ, `1`)
 		s.send(`{"action":"change","id":"%s\u00e9","priority":1}`, typ)
-		s.ack(typ + "é")
+		s.wantAck(typ + "é")
 	})
 }
 
-func TestChangeRefused(t *testing.T) {
+func TestRefusedChangeChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("running", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -208,14 +208,14 @@ func TestChangeRefused(t *testing.T) {
 		s.changeFails("unknown_id", id, `"priority":1`)
 	})
 	t.Run("detached and running", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"detach":true`)
+		id := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		checkReason(t, other.changeFails("invalid_state", id, `"delay_ms":0`), "running")
 	})
 	t.Run("never heard of, ended, cancelled", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s := b.submitter(t)
 		s.changeFails("unknown_id", "no such job", `"priority":1`)
 		id := s.submitFresh(typ, `1`)
@@ -223,12 +223,12 @@ func TestChangeRefused(t *testing.T) {
 		s.changeFails("unknown_id", id, `"priority":1`)
 	})
 	t.Run("another connection's: waiting, running, kept", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		running := s.submitFresh(typ, `1`)
 		w.wantJob(running)
 		waiting := s.submitFresh(typ, `1`)
-		kept := s.freshWith(typ, `1`, `,"keep_ms":60000`)
+		kept := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
 		for _, id := range []string{running, waiting, kept} {
 			other.changeFails("unknown_id", id, `"priority":9`)
 		}
@@ -236,10 +236,10 @@ func TestChangeRefused(t *testing.T) {
 		w.wantJob(waiting)
 	})
 	t.Run("of a kept one whose connection is gone", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, other := b.submitter(t), b.submitter(t)
-		first := s.freshWith(typ, `1`, `,"keep_ms":60000`)
-		second := s.freshWith(typ, `1`, `,"keep_ms":60000`)
+		first := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
+		second := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
 		bound := s.submitFresh(typ, `1`)
 		s.close()
 		b.waitState(t, bound, "")
@@ -248,10 +248,10 @@ func TestChangeRefused(t *testing.T) {
 		other.changeFails("unknown_id", first, `"priority":9`) // an outcome is kept; the job does not wait
 	})
 	t.Run("of detached ones, by anybody", func(t *testing.T) {
-		typ := name("change")
+		typ := freshName("change")
 		s, other := b.submitter(t), b.submitter(t)
-		first := s.freshWith(typ, `1`, `,"detach":true`)
-		second := s.freshWith(typ, `1`, `,"detach":true`)
+		first := s.submitFreshWith(typ, `1`, `,"detach":true`)
+		second := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		other.change(second, `"priority":9`)
 		b.checkOrder(t, typ, second, first)
 	})
@@ -273,10 +273,10 @@ func TestChangeRefused(t *testing.T) {
 		}
 	})
 
-	typ := name("change")
+	typ := freshName("change")
 	s := b.submitter(t)
 	first := s.submitFresh(typ, `1`)
-	id := s.freshWith(typ, `1`, `,"groups":["old-`+typ+`"]`)
+	id := s.submitFreshWith(typ, `1`, `,"groups":["old-`+typ+`"]`)
 	seventeen := make([]string, 17)
 	for i := range seventeen {
 		seventeen[i] = fmt.Sprintf("g%d", i)
@@ -303,7 +303,7 @@ func TestChangeRefused(t *testing.T) {
 		{`"priority":9,"groups":["` + strings.Repeat("g", 1025) + `"]`, "invalid_type|invalid_value", []string{"groups", "1024"}},
 		{`"priority":9,"groups":["same","same"]`, "invalid_value", []string{"groups", "same"}},
 		{`"priority":9,"groups":["\u0067","g"]`, "invalid_value", []string{"groups", "g"}},
-		{`"priority":9,"groups":` + list(seventeen...), "invalid_value", []string{"groups", "16"}},
+		{`"priority":9,"groups":` + jsonList(seventeen...), "invalid_value", []string{"groups", "16"}},
 		{`"groups":["new"],"priority":[]`, "invalid_type", []string{"priority"}},
 		{`"delay_ms":60000,"priority":true`, "invalid_type", []string{"priority"}},
 	} {
@@ -313,7 +313,7 @@ func TestChangeRefused(t *testing.T) {
 		})
 	}
 	t.Run("and none of it changed anything", func(t *testing.T) {
-		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[old-"+typ+"]" {
+		if got := fmt.Sprint(b.jobInfo(t, id)["groups"]); got != "[old-"+typ+"]" {
 			t.Errorf("groups %s", got)
 		}
 		b.checkOrder(t, typ, first, id)
@@ -325,10 +325,10 @@ func TestChangeOverHTTP(t *testing.T) {
 	b := shared(t)
 	patch := func(t *testing.T, id, with string, want int) string {
 		t.Helper()
-		return b.http(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), with, want)
+		return b.callHTTP(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), with, want)
 	}
 	t.Run("priority", func(t *testing.T) {
-		typ := name("patch")
+		typ := freshName("patch")
 		s := b.submitter(t)
 		first, second := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		patch(t, second, `{"priority":5}`, 200)
@@ -338,42 +338,42 @@ func TestChangeOverHTTP(t *testing.T) {
 		s.wantQuiet() // a change over HTTP sends the submitter no frame
 	})
 	t.Run("delay_ms", func(t *testing.T) {
-		typ := name("patch")
+		typ := freshName("patch")
 		s := b.submitter(t)
-		first, second := s.submitFresh(typ, `1`), s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		first, second := s.submitFresh(typ, `1`), s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
 		patch(t, first, `{"delay_ms":60000}`, 200)
-		if got := b.state(t, first); got != "delayed" {
+		if got := b.jobState(t, first); got != "delayed" {
 			t.Errorf("state %q", got)
 		}
 		patch(t, second, `{"delay_ms":0}`, 200)
 		b.checkOrder(t, typ, second)
 	})
 	t.Run("groups", func(t *testing.T) {
-		typ := name("patch")
+		typ := freshName("patch")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `1`)
 		patch(t, id, `{"groups":["a","b"]}`, 200)
-		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[a b]" {
+		if got := fmt.Sprint(b.jobInfo(t, id)["groups"]); got != "[a b]" {
 			t.Errorf("groups %s", got)
 		}
 		patch(t, id, `{"groups":[],"priority":2}`, 200)
 	})
 	t.Run("any waiting job: kept, detached", func(t *testing.T) {
-		typ := name("patch")
+		typ := freshName("patch")
 		s := b.submitter(t)
-		patch(t, s.freshWith(typ, `1`, `,"detach":true`), `{"priority":5}`, 200)
-		patch(t, s.freshWith(typ, `1`, `,"keep_ms":60000`), `{"priority":5}`, 200)
+		patch(t, s.submitFreshWith(typ, `1`, `,"detach":true`), `{"priority":5}`, 200)
+		patch(t, s.submitFreshWith(typ, `1`, `,"keep_ms":60000`), `{"priority":5}`, 200)
 	})
 	t.Run("ids that need escaping", func(t *testing.T) {
 		s := b.submitter(t)
-		typ := name("patch")
+		typ := freshName("patch")
 		for _, id := range []string{typ + "/a?b#c%d", typ + "é😀", typ + "/../x"} {
 			s.submit(id, typ, `1`)
 			patch(t, id, `{"priority":5}`, 200)
 		}
 	})
 	t.Run("unknown and ended: 404", func(t *testing.T) {
-		typ := name("patch")
+		typ := freshName("patch")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		patch(t, "no such job", `{"priority":5}`, 404)
 		id := s.submitFresh(typ, `1`)
@@ -383,7 +383,7 @@ func TestChangeOverHTTP(t *testing.T) {
 		patch(t, id, `{"priority":5}`, 404)
 	})
 	t.Run("refused: 400", func(t *testing.T) {
-		typ := name("patch")
+		typ := freshName("patch")
 		s := b.submitter(t)
 		first, id := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		for _, c := range []struct{ with, names string }{
@@ -410,18 +410,18 @@ func TestChangeWithTokens(t *testing.T) {
 		s.send(`{"action":"change","id":%q,"priority":1}`, id)
 		s.wantError("forbidden|unknown_id")
 	}
-	private := owner.freshWith("private", `1`, `,"detach":true`)
+	private := owner.submitFreshWith("private", `1`, `,"detach":true`)
 	refused(other, private)   // the token does not cover the type
 	refused(foreign, private) // the token lacks the scope submit
-	shared := owner.freshWith("img-a", `1`, `,"detach":true`)
+	shared := owner.submitFreshWith("img-a", `1`, `,"detach":true`)
 	other.change(shared, `"priority":5`)
 	refused(foreign, shared)
-	kept := owner.freshWith("img-a", `1`, `,"keep_ms":60000`)
+	kept := owner.submitFreshWith("img-a", `1`, `,"keep_ms":60000`)
 	bound := owner.submitFresh("img-a", `1`)
 	owner.close()
 	other.change(shared, `"priority":6`)
 	successor := b.submitterAs(t, "all-1")
-	until(t, "the owner is gone", func() error {
+	waitFor(t, "the owner is gone", func() error {
 		successor.send(`{"action":"change","id":%q,"priority":1}`, kept)
 		f := successor.recv()
 		if f.has("error") {
@@ -439,29 +439,29 @@ func TestAgeOrdersJobs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("among its equals", func(t *testing.T) {
-		typ := name("age")
+		typ := freshName("age")
 		s := b.submitter(t)
 		first := s.submitFresh(typ, `1`)
-		old := s.freshWith(typ, `1`, `,"age_ms":60000`)
-		older := s.freshWith(typ, `1`, `,"age_ms":120000`)
-		high := s.freshWith(typ, `1`, `,"priority":1`)
-		low := s.freshWith(typ, `1`, `,"priority":-1,"age_ms":`+year)
-		last := s.freshWith(typ, `1`, `,"age_ms":null`)
+		old := s.submitFreshWith(typ, `1`, `,"age_ms":60000`)
+		older := s.submitFreshWith(typ, `1`, `,"age_ms":120000`)
+		high := s.submitFreshWith(typ, `1`, `,"priority":1`)
+		low := s.submitFreshWith(typ, `1`, `,"priority":-1,"age_ms":`+year)
+		last := s.submitFreshWith(typ, `1`, `,"age_ms":null`)
 		b.checkOrder(t, typ, high, older, old, first, last, low)
 	})
 	t.Run("0 is now, ties by order", func(t *testing.T) {
-		typ := name("age")
+		typ := freshName("age")
 		s := b.submitter(t)
-		first, second, third := s.submitFresh(typ, `1`), s.freshWith(typ, `1`, `,"age_ms":0`), s.submitFresh(typ, `1`)
+		first, second, third := s.submitFresh(typ, `1`), s.submitFreshWith(typ, `1`, `,"age_ms":0`), s.submitFresh(typ, `1`)
 		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("told as age, also after a retry", func(t *testing.T) {
-		typ := name("age")
+		typ := freshName("age")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"age_ms":3600000`)
+		id := s.submitFreshWith(typ, `1`, `,"age_ms":3600000`)
 		checkAge := func(when string) {
 			t.Helper()
-			if age, _ := b.info(t, id)["age_seconds"].(float64); age < 3600 || age > 3700 {
+			if age, _ := b.jobInfo(t, id)["age_seconds"].(float64); age < 3600 || age > 3700 {
 				t.Errorf("%s: age_seconds %v, want a bit more than 3600", when, age)
 			}
 		}
@@ -472,40 +472,40 @@ func TestAgeOrdersJobs(t *testing.T) {
 		checkAge("delayed")
 		s.change(id, `"delay_ms":0`)
 		checkAge("queued")
-		younger := s.freshWith(typ, `1`, `,"age_ms":1800000`)
+		younger := s.submitFreshWith(typ, `1`, `,"age_ms":1800000`)
 		b.checkOrder(t, typ, id, younger)
 	})
 	t.Run("deadlines and delays count from now", func(t *testing.T) {
-		typ := name("age")
+		typ := freshName("age")
 		s := b.submitter(t)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"age_ms":3600000,"expires_ms":250,"delay_ms":100`)
-		if got := b.state(t, id); got != "delayed" && since(begin) < 100*ms {
+		id := s.submitFreshWith(typ, `1`, `,"age_ms":3600000,"expires_ms":250,"delay_ms":100`)
+		if got := b.jobState(t, id); got != "delayed" && roundedSince(begin) < 100*ms {
 			t.Errorf("state %q, want delayed", got)
 		}
 		s.wantErrorFor("expired", id)
-		notBefore(t, begin, 250*ms, "expired")
+		checkNotBefore(t, begin, 250*ms, "expired")
 	})
 	t.Run("refused", func(t *testing.T) {
 		s := b.submitter(t)
 		for _, n := range []integerKey{{"age_ms", "0", year}, {"keep_ms", "0", "86400000"}} {
 			refuse := func(v, code string, names ...string) {
 				t.Helper()
-				id := name("age")
-				s.put(id, "t", `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
+				id := freshName("age")
+				s.sendSubmit(id, "t", `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
 				checkReason(t, s.wantErrorFor(code, id), append(names, n.key, n.high)...)
-				s.submit(id, name("age"), `1`)
+				s.submit(id, freshName("age"), `1`)
 			}
-			for _, v := range noIntegers {
+			for _, v := range nonIntegers {
 				refuse(v, "invalid_type")
 			}
 			refuse(`-1`, "invalid_value", "-1")
 			refuse(plusOne(n.high), "invalid_value", plusOne(n.high))
-			for _, v := range farNumbers {
+			for _, v := range hugeNumbers {
 				refuse(v, "invalid_value")
 			}
 			for _, v := range []string{n.low, n.high, "null"} {
-				s.freshWith(name("age"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
+				s.submitFreshWith(freshName("age"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
 			}
 		}
 	})

@@ -15,7 +15,7 @@ func TestEveryAckedJobEndsOnce(t *testing.T) {
 	b := start(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	base := name("chaos")
+	base := freshName("chaos")
 	typeOf := func(r *rand.Rand) string { return fmt.Sprintf("%s-%d", base, r.IntN(3)) }
 	end := time.Now().Add(3 * time.Second)
 	stop := make(chan struct{})
@@ -35,7 +35,7 @@ func TestEveryAckedJobEndsOnce(t *testing.T) {
 	}()
 	for n := range 3 {
 		typ := fmt.Sprintf("%s-%d", base, n)
-		until(t, "all ended", func() error {
+		waitFor(t, "all ended", func() error {
 			l := b.readLedger(t, typ) // readLedger also checks that the counts balance
 			if l["delayed"]+l["queued"]+l["running"] > 0 {
 				drainRest(t, b, typ)
@@ -57,7 +57,7 @@ func drainRest(t *testing.T, b *daemon, typ string) {
 			return
 		}
 		if f.kind() == "job" {
-			_ = w.write(pack(`{"action":"respond","body":0}`))
+			_ = w.write(packFrame(`{"action":"respond","body":0}`))
 		}
 	}
 }
@@ -112,7 +112,7 @@ func chaosWorker(f *parallelT, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) 
 				w.send(`{"action":"join","type":%q,"prefetch":%d}`, typeOf(r), 1+r.IntN(4))
 			}
 		}
-		deaths[r.IntN(7)].end(w.conn)
+		peerEnds[r.IntN(7)].end(w.conn)
 		w.close()
 	}
 }
@@ -127,7 +127,7 @@ func chaosSubmitter(f *parallelT, b *daemon, r *rand.Rand, typeOf func(*rand.Ran
 	for n := 0; n < jobs || len(open)+len(cancels) > 0; {
 		if n < jobs && len(open) < 20 {
 			n++
-			id := name("chaos")
+			id := freshName("chaos")
 			fields := fmt.Sprintf(`,"priority":%d`, r.IntN(3))
 			for _, option := range []string{`,"delay_ms":%d`, `,"timeout_ms":%d`, `,"backoff_ms":%d`, `,"expires_ms":5%d`} {
 				if r.IntN(4) == 0 {
@@ -138,13 +138,13 @@ func chaosSubmitter(f *parallelT, b *daemon, r *rand.Rand, typeOf func(*rand.Ran
 				fields += fmt.Sprintf(`,"retries":%d`, r.IntN(4))
 			}
 			if r.IntN(8) == 0 {
-				s.put(id, typeOf(r), `1`, fields+`,"detach":true,"ack":false`)
+				s.sendSubmit(id, typeOf(r), `1`, fields+`,"detach":true,"ack":false`)
 				continue
 			}
 			if r.IntN(3) == 0 {
 				fields += `,"progress":true`
 			}
-			s.put(id, typeOf(r), `1`, fields)
+			s.sendSubmit(id, typeOf(r), `1`, fields)
 			open[id] = "sent"
 			if r.IntN(6) == 0 {
 				s.send(`{"action":"cancel","id":%q}`, id)

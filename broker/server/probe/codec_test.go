@@ -24,14 +24,14 @@ type tb interface {
 	Cleanup(func())
 }
 
-// pack returns the frame of a payload: the length, then the payload.
-func pack(payload string) []byte {
+// packFrame returns the frame of a payload: the length, then the payload.
+func packFrame(payload string) []byte {
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(payload)), uint32(len(payload)))
 	return append(out, payload...)
 }
 
-// announce returns the header of a frame of n bytes.
-func announce(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+// announceFrame returns the header of a frame of n bytes.
+func announceFrame(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
 // quote returns s as a JSON string.
 func quote(s string) string {
@@ -168,7 +168,7 @@ func (c *conn) write(b []byte) error {
 	return err
 }
 
-func (c *conn) raw(b []byte) {
+func (c *conn) writeRaw(b []byte) {
 	c.t.Helper()
 	if err := c.write(b); err != nil {
 		c.t.Fatalf("write %d bytes: %v", len(b), err)
@@ -178,7 +178,7 @@ func (c *conn) raw(b []byte) {
 // send writes one frame.
 func (c *conn) send(format string, args ...any) {
 	c.t.Helper()
-	c.raw(pack(fmt.Sprintf(format, args...)))
+	c.writeRaw(packFrame(fmt.Sprintf(format, args...)))
 }
 
 // next reads one frame, which must arrive within limit.
@@ -219,11 +219,11 @@ func (c *conn) want(kind string) frame {
 	return f
 }
 
-// ok reads the next frame, which must be exactly {"ok":true}.
-func (c *conn) ok() { c.t.Helper(); c.want("ok") }
+// wantOK reads the next frame, which must be exactly {"ok":true}.
+func (c *conn) wantOK() { c.t.Helper(); c.want("ok") }
 
-// ack expects {"ok":true,"id":id}.
-func (c *conn) ack(id string) {
+// wantAck expects {"ok":true,"id":id}.
+func (c *conn) wantAck(id string) {
 	c.t.Helper()
 	if f := c.want("ack"); f.text("id") != id {
 		c.t.Fatalf("ack for id %q, want %q", f.text("id"), id)
@@ -283,12 +283,12 @@ func (c *conn) wantSilence(d time.Duration) {
 // wantEOF checks that the broker closes the connection without another frame.
 func (c *conn) wantEOF() {
 	c.t.Helper()
-	if err := c.closes(patience); err != nil {
+	if err := c.awaitClose(patience); err != nil {
 		c.t.Fatalf("want the end of the connection: %v", err)
 	}
 }
 
-func (c *conn) closes(limit time.Duration) error {
+func (c *conn) awaitClose(limit time.Duration) error {
 	f, err := c.next(limit)
 	switch {
 	case err == nil:

@@ -23,7 +23,7 @@ func TestStartUp(t *testing.T) {
 	t.Run("default ports", func(t *testing.T) {
 		// The default ports may be in use on this machine. Then the error must name one of
 		// them.
-		d, err := launch(spec{bare: true, flags: []string{"--log-format=json"}})
+		d, err := launch(daemonSpec{withoutFreePorts: true, flags: []string{"--log-format=json"}})
 		if err != nil {
 			if d == nil || !strings.Contains(d.Log.String(), "999") {
 				t.Fatal(err)
@@ -47,7 +47,7 @@ func TestStartUp(t *testing.T) {
 		for _, c := range []struct{ flag, addr string }{
 			{"--submit-addr=", b.submitAddr}, {"--worker-addr=", b.workerAddr}, {"--http-addr=", b.httpAddr},
 		} {
-			text := refusedWith(t, 0, spec{flags: []string{c.flag + c.addr}})
+			text := refusedWith(t, 0, daemonSpec{flags: []string{c.flag + c.addr}})
 			if !strings.Contains(text, c.addr) || !strings.Contains(text, "in use") {
 				t.Errorf("%s%s: the error does not say what is in use:\n%s", c.flag, c.addr, text)
 			}
@@ -57,7 +57,7 @@ func TestStartUp(t *testing.T) {
 	t.Run("a foreign address is refused", func(t *testing.T) {
 		t.Parallel()
 		for _, flag := range []string{"--submit-addr=0.0.0.0:0", "--worker-addr=0.0.0.0:0", "--worker-addr=:0", "--submit-addr=[::]:0"} {
-			if text := refusedWith(t, 2, spec{flags: []string{flag}}); !strings.Contains(text, "insecure") {
+			if text := refusedWith(t, 2, daemonSpec{flags: []string{flag}}); !strings.Contains(text, "insecure") {
 				t.Errorf("%s: the error does not name --insecure:\n%s", flag, text)
 			}
 		}
@@ -77,10 +77,10 @@ func TestStartUp(t *testing.T) {
 	t.Run("more loops", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--loops=3")
-		typ := name("loops")
+		typ := freshName("loops")
 		for range 8 {
-			serve(t, b.submitter(t), b.servingWorker(t, typ), typ)
-			typ = name("loops")
+			checkServes(t, b.submitter(t), b.servingWorker(t, typ), typ)
+			typ = freshName("loops")
 		}
 	})
 	t.Run("debug logs", func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestStartUp(t *testing.T) {
 	})
 	t.Run("console logs", func(t *testing.T) {
 		t.Parallel()
-		text := refusedWith(t, 2, spec{flags: []string{"--log-format=console", "--submit-addr=127.0.0.1:1", "--worker-addr=nowhere:x"}})
+		text := refusedWith(t, 2, daemonSpec{flags: []string{"--log-format=console", "--submit-addr=127.0.0.1:1", "--worker-addr=nowhere:x"}})
 		if strings.HasPrefix(strings.TrimSpace(text), "{") {
 			t.Errorf("console format wrote JSON:\n%s", text)
 		}
@@ -138,7 +138,7 @@ func TestBadFlags(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if text := refusedWith(t, 2, spec{flags: []string{c.flag}}); !strings.Contains(text, c.names) {
+			if text := refusedWith(t, 2, daemonSpec{flags: []string{c.flag}}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%.1000s", c.names, text)
 			}
 		})
@@ -150,7 +150,7 @@ func TestBadFlags(t *testing.T) {
 	} {
 		t.Run(c.env, func(t *testing.T) {
 			t.Parallel()
-			if text := refusedWith(t, 2, spec{env: []string{c.env}}); !strings.Contains(strings.ToLower(text), c.names) {
+			if text := refusedWith(t, 2, daemonSpec{env: []string{c.env}}); !strings.Contains(strings.ToLower(text), c.names) {
 				t.Errorf("the error does not name %s:\n%s", c.names, text)
 			}
 		})
@@ -173,7 +173,7 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 		}
 		s := b.submitter(t)
 		s.send(`{"action":"submit","id":"typeless","body":0}`)
-		s.ack("typeless")
+		s.wantAck("typeless")
 		return <-got
 	}
 	file := filepath.Join(t.TempDir(), "gloomd.toml")
@@ -183,18 +183,18 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	config, env, flag := "--config="+file, []string{"GLOOM_DEFAULT_TYPE=from-env"}, "--default-type=from-flag"
 	for _, c := range []struct {
 		name string
-		spec spec
+		spec daemonSpec
 		want string
 	}{
-		{"nothing", spec{}, "default"},
-		{"file", spec{flags: []string{config}}, "from-file"},
-		{"environment", spec{env: env}, "from-env"},
-		{"flag", spec{flags: []string{flag}}, "from-flag"},
-		{"environment over file", spec{flags: []string{config}, env: env}, "from-env"},
-		{"flag over file", spec{flags: []string{config, flag}}, "from-flag"},
-		{"flag over environment", spec{flags: []string{flag}, env: env}, "from-flag"},
-		{"flag over both", spec{flags: []string{config, flag}, env: env}, "from-flag"},
-		{"file named by the environment", spec{env: []string{"GLOOM_CONFIG=" + file}}, "from-file"},
+		{"nothing", daemonSpec{}, "default"},
+		{"file", daemonSpec{flags: []string{config}}, "from-file"},
+		{"environment", daemonSpec{env: env}, "from-env"},
+		{"flag", daemonSpec{flags: []string{flag}}, "from-flag"},
+		{"environment over file", daemonSpec{flags: []string{config}, env: env}, "from-env"},
+		{"flag over file", daemonSpec{flags: []string{config, flag}}, "from-flag"},
+		{"flag over environment", daemonSpec{flags: []string{flag}, env: env}, "from-flag"},
+		{"flag over both", daemonSpec{flags: []string{config, flag}, env: env}, "from-flag"},
+		{"file named by the environment", daemonSpec{env: []string{"GLOOM_CONFIG=" + file}}, "from-file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -205,7 +205,7 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	}
 	t.Run("addresses by environment", func(t *testing.T) {
 		t.Parallel()
-		b := startSpec(t, spec{bare: true, env: []string{"GLOOM_SUBMIT_ADDR=127.0.0.1:0",
+		b := startSpec(t, daemonSpec{withoutFreePorts: true, env: []string{"GLOOM_SUBMIT_ADDR=127.0.0.1:0",
 			"GLOOM_WORKER_ADDR=127.0.0.1:0", "GLOOM_HTTP_ADDR=127.0.0.1:0", "GLOOM_LOG_FORMAT=json"}})
 		b.checkAlive(t)
 	})
@@ -220,7 +220,7 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if text := refusedWith(t, 2, spec{flags: []string{"--config=" + path}}); !strings.Contains(text, c.names) {
+			if text := refusedWith(t, 2, daemonSpec{flags: []string{"--config=" + path}}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%s", c.names, text)
 			}
 		})

@@ -13,7 +13,7 @@ func TestAnswersReachTheirSubmitters(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	const submitters, workers, types, jobs = 24, 24, 6, 150
-	base := name("crowd")
+	base := freshName("crowd")
 	typeOf := func(n int) string { return fmt.Sprintf("%s-%d", base, n%types) }
 	var ws []worker
 	for i := range workers {
@@ -32,7 +32,7 @@ func TestAnswersReachTheirSubmitters(t *testing.T) {
 				switch {
 				case fr.kind() == "ok":
 				case fr.kind() == "job" && fr.text("type") == typeOf(i):
-					_ = w.write(pack(fmt.Sprintf(`{"action":"respond","body":[%s,%s]}`, fr.keys["id"], fr.keys["body"])))
+					_ = w.write(packFrame(fmt.Sprintf(`{"action":"respond","body":[%s,%s]}`, fr.keys["id"], fr.keys["body"])))
 				default:
 					f.Fatalf("worker of %s got %s", typeOf(i), fr)
 				}
@@ -55,7 +55,7 @@ func TestAnswersReachTheirSubmitters(t *testing.T) {
 				id := fmt.Sprintf("%s-%d-%d", base, i, sent)
 				body := fmt.Sprintf(`{"owner":%d,"n":%d}`, i, sent)
 				open[id] = fmt.Sprintf(`[%s,%s]`, quote(id), body)
-				s.put(id, typeOf(sent), body, "")
+				s.sendSubmit(id, typeOf(sent), body, "")
 			}
 			fr := s.recv()
 			id := fr.text("id")
@@ -76,11 +76,11 @@ func TestAnswersReachTheirSubmitters(t *testing.T) {
 	})
 }
 
-// TestIDRace: if many submitters use the same id at once, exactly one gets it.
-func TestIDRace(t *testing.T) {
+// TestOneSubmitterWinsID: if many submitters use the same id at once, exactly one gets it.
+func TestOneSubmitterWinsID(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("race")
+	typ := freshName("race")
 	const rivals, rounds = 8, 60
 	won := make([][]bool, rivals)
 	runParallel(t, rivals, func(f *parallelT, i int) {
@@ -88,7 +88,7 @@ func TestIDRace(t *testing.T) {
 		won[i] = make([]bool, rounds)
 		for n := range rounds {
 			id := fmt.Sprintf("%s-%d", typ, n)
-			s.put(id, typ, fmt.Sprint(i), "")
+			s.sendSubmit(id, typ, fmt.Sprint(i), "")
 			switch fr := s.recv(); {
 			case fr.kind() == "ack":
 				won[i][n] = true
@@ -116,7 +116,7 @@ func TestThousandConnects(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	const peers, dialers = 1000, 8
-	typ := name("thousand")
+	typ := freshName("thousand")
 	workers := make([]worker, peers)
 	begin := time.Now()
 	runParallel(t, dialers, func(f *parallelT, d int) {
@@ -126,16 +126,16 @@ func TestThousandConnects(t *testing.T) {
 		}
 	})
 	for i := range workers {
-		workers[i].ok()
+		workers[i].wantOK()
 	}
-	t.Logf("%d connects and joins in %s", peers, since(begin))
+	t.Logf("%d connects and joins in %s", peers, roundedSince(begin))
 	s := b.submitter(t)
 	for range peers {
-		s.put(name("job"), typ, `0`, "")
+		s.sendSubmit(freshName("job"), typ, `0`, "")
 	}
 	acks, results := 0, 0
 	for i := range workers {
-		_, _ = workers[i].job()
+		_, _ = workers[i].nextJob()
 		workers[i].send(`{"action":"respond","body":0}`)
 	}
 	for acks < peers || results < peers {
@@ -155,7 +155,7 @@ func TestThousandConnects(t *testing.T) {
 }
 
 // Many short connections leak no descriptors.
-func TestDescriptorLeak(t *testing.T) {
+func TestConnectionsLeakNoDescriptors(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	b.checkAlive(t)
@@ -163,15 +163,15 @@ func TestDescriptorLeak(t *testing.T) {
 	runParallel(t, 4, func(f *parallelT, i int) {
 		for n := range 150 {
 			s, w := b.submitter(f), b.worker(f)
-			w.join(name("fd"))
-			s.submitFresh(name("fd"), `0`)
-			deaths[n%5].end(s.conn)
-			deaths[(n+i)%5].end(w.conn)
+			w.join(freshName("fd"))
+			s.submitFresh(freshName("fd"), `0`)
+			peerEnds[n%5].end(s.conn)
+			peerEnds[(n+i)%5].end(w.conn)
 			s.close()
 			w.close()
 		}
 	})
-	until(t, "descriptors are given back", func() error {
+	waitFor(t, "descriptors are given back", func() error {
 		if open := b.usage().Descriptors; open > before+5 {
 			return fmt.Errorf("%d open, %d before", open, before)
 		}
@@ -180,15 +180,15 @@ func TestDescriptorLeak(t *testing.T) {
 	b.checkAlive(t)
 }
 
-// TestFileLimit: if more connections arrive than the daemon may have open files,
+// TestFileLimitIsSurvived: if more connections arrive than the daemon may have open files,
 // the daemon survives, keeps the connections that it has, and serves new ones once the flood is
 // over.
-func TestFileLimit(t *testing.T) {
+func TestFileLimitIsSurvived(t *testing.T) {
 	t.Parallel()
-	b := startSpec(t, spec{files: 96})
-	typ := name("resident")
+	b := startSpec(t, daemonSpec{openFileLimit: 96})
+	typ := freshName("resident")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	for range 2 {
 		var flood []*conn
 		for i := range 400 {
@@ -198,20 +198,20 @@ func TestFileLimit(t *testing.T) {
 			}
 			flood = append(flood, dial(t, addr)) // those not accepted wait in the kernel's backlog
 			if i%40 == 0 {
-				serve(t, s, w, typ)
+				checkServes(t, s, w, typ)
 			}
 		}
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 		for _, c := range flood {
 			c.reset()
 		}
-		until(t, "new peers are served after the flood", func() error {
+		waitFor(t, "new peers are served after the flood", func() error {
 			c, err := dialTry(b.submitAddr)
 			if err != nil {
 				return err
 			}
 			defer c.close()
-			if err := c.write(pack(`{"action":"anybody?"}`)); err != nil {
+			if err := c.write(packFrame(`{"action":"anybody?"}`)); err != nil {
 				return err
 			}
 			f, err := c.next(time.Second)
@@ -220,9 +220,9 @@ func TestFileLimit(t *testing.T) {
 			}
 			return err
 		})
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	}
-	until(t, "both ports and HTTP serve", func() error {
+	waitFor(t, "both ports and HTTP serve", func() error {
 		status, _, err := b.get("/healthz")
 		if err == nil && status != 200 {
 			err = fmt.Errorf("status %d", status)

@@ -20,12 +20,12 @@ type daemon struct {
 	submitAddr, workerAddr, httpAddr string
 }
 
-// spec describes how to start a daemon.
-type spec struct {
-	flags []string
-	env   []string // NAME=value, added to a clean environment
-	bare  bool     // leave out the flags that choose free ports
-	files int      // limit on open files; 0 for the limit of the test's process
+// daemonSpec describes how to start a daemon.
+type daemonSpec struct {
+	flags            []string
+	env              []string // NAME=value, added to a clean environment
+	withoutFreePorts bool     // leave out the flags that choose free ports
+	openFileLimit    int      // limit on open files; 0 for the limit of the test's process
 }
 
 var freePorts = []string{
@@ -34,22 +34,22 @@ var freePorts = []string{
 }
 
 // launch starts the process and waits for its start-up line or its end.
-func launch(s spec) (*daemon, error) {
+func launch(s daemonSpec) (*daemon, error) {
 	bin, err := daemonBinary()
 	if err != nil {
 		return nil, err
 	}
 	flags := s.flags
-	if !s.bare {
+	if !s.withoutFreePorts {
 		flags = append(append([]string{}, freePorts...), s.flags...)
 	}
 	cmd := exec.Command(bin, flags...)
-	if s.files > 0 {
-		script := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files)
+	if s.openFileLimit > 0 {
+		script := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.openFileLimit)
 		cmd = exec.Command("sh", append([]string{"-c", script, bin}, flags...)...)
 	}
-	cmd.Dir = scratch
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}, s.env...)
+	cmd.Dir = scratchDir
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratchDir, "TMPDIR=" + scratchDir}, s.env...)
 	d, err := throwaway.Start(cmd, "gloomd is ready")
 	return &daemon{d, d.Field("submit_addr"), d.Field("worker_addr"), d.Field("http_addr")}, err
 }
@@ -61,10 +61,10 @@ func (d *daemon) tail() string { return throwaway.Tail([]byte(d.Log.String())) }
 // exit code 0 and no trace of a panic or a race.
 func start(t *testing.T, flags ...string) *daemon {
 	t.Helper()
-	return startSpec(t, spec{flags: flags})
+	return startSpec(t, daemonSpec{flags: flags})
 }
 
-func startSpec(t *testing.T, s spec) *daemon {
+func startSpec(t *testing.T, s daemonSpec) *daemon {
 	t.Helper()
 	d, err := launch(s)
 	if err != nil {
@@ -84,7 +84,7 @@ func startSpec(t *testing.T, s spec) *daemon {
 // refusedWith starts a daemon that must fail to start, and returns its output. Its exit code
 // must be code; 2 stands for invalid options, 1 for another failure. If code is 0, either is
 // accepted.
-func refusedWith(t *testing.T, code int, s spec) string {
+func refusedWith(t *testing.T, code int, s daemonSpec) string {
 	t.Helper()
 	d, err := launch(s)
 	if err == nil {
@@ -133,7 +133,7 @@ func (d *daemon) usage() proc.Usage {
 	return u
 }
 
-var common struct {
+var sharedDaemon struct {
 	once sync.Once
 	d    *daemon
 	err  error
@@ -143,19 +143,19 @@ var common struct {
 // tests uses its own types and ids.
 func shared(t *testing.T) *daemon {
 	t.Helper()
-	common.once.Do(func() { common.d, common.err = launch(spec{}) })
-	if common.err != nil {
-		t.Fatalf("start gloomd: %v", common.err)
+	sharedDaemon.once.Do(func() { sharedDaemon.d, sharedDaemon.err = launch(daemonSpec{}) })
+	if sharedDaemon.err != nil {
+		t.Fatalf("start gloomd: %v", sharedDaemon.err)
 	}
-	if !common.d.Running() {
-		t.Fatalf("the shared daemon is gone: %s\n%s", common.d.State(), common.d.tail())
+	if !sharedDaemon.d.Running() {
+		t.Fatalf("the shared daemon is gone: %s\n%s", sharedDaemon.d.State(), sharedDaemon.d.tail())
 	}
-	return common.d
+	return sharedDaemon.d
 }
 
 func endShared() error {
-	if common.d == nil || common.err != nil {
+	if sharedDaemon.d == nil || sharedDaemon.err != nil {
 		return nil
 	}
-	return common.d.end()
+	return sharedDaemon.d.end()
 }

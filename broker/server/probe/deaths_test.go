@@ -8,46 +8,46 @@ import (
 	"time"
 )
 
-// deaths are the ways in which a peer can end its connection.
-var deaths = []struct {
+// peerEnds are the ways in which a peer can end its connection.
+var peerEnds = []struct {
 	name string
 	end  func(c *conn)
 }{
 	{"FIN", (*conn).close},
 	{"RST", (*conn).reset},
 	{"half-close", (*conn).halfClose},
-	{"FIN in mid-header", func(c *conn) { c.raw([]byte{0, 0}); c.close() }},
-	{"FIN in mid-frame", func(c *conn) { c.raw(pack(`{"action":"respond","body":1}`)[:20]); c.close() }},
-	{"RST in mid-frame", func(c *conn) { c.raw(pack(`{"action":"respond","body":1}`)[:20]); c.reset() }},
-	{"half-close in mid-frame", func(c *conn) { c.raw(pack(`{"action":"respond","body":1}`)[:20]); c.halfClose() }},
-	{"FIN a byte short", func(c *conn) { p := pack(`{"action":"respond","body":1}`); c.raw(p[:len(p)-1]); c.close() }},
-	{"FIN behind a refused request", func(c *conn) { c.raw(pack(`{"action":"frobnicate"}`)); c.close() }},
-	{"FIN behind a rejoin", func(c *conn) { c.raw(pack(`{"action":"join","type":"elsewhere"}`)); c.close() }},
+	{"FIN in mid-header", func(c *conn) { c.writeRaw([]byte{0, 0}); c.close() }},
+	{"FIN in mid-frame", func(c *conn) { c.writeRaw(packFrame(`{"action":"respond","body":1}`)[:20]); c.close() }},
+	{"RST in mid-frame", func(c *conn) { c.writeRaw(packFrame(`{"action":"respond","body":1}`)[:20]); c.reset() }},
+	{"half-close in mid-frame", func(c *conn) { c.writeRaw(packFrame(`{"action":"respond","body":1}`)[:20]); c.halfClose() }},
+	{"FIN a byte short", func(c *conn) { p := packFrame(`{"action":"respond","body":1}`); c.writeRaw(p[:len(p)-1]); c.close() }},
+	{"FIN behind a refused request", func(c *conn) { c.writeRaw(packFrame(`{"action":"frobnicate"}`)); c.close() }},
+	{"FIN behind a rejoin", func(c *conn) { c.writeRaw(packFrame(`{"action":"join","type":"elsewhere"}`)); c.close() }},
 }
 
 func TestWorkerLostAtWork(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	for _, d := range deaths {
+	for _, d := range peerEnds {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("lost")
+			typ := freshName("lost")
 			w, s := b.servingWorker(t, typ), b.submitter(t)
 			id := s.submitFresh(typ, `{"n":1}`)
 			w.wantJob(id)
 			d.end(w.conn)
 			successor := b.servingWorker(t, typ)
-			if got, body := successor.job(); got != id || body != `{"n":1}` {
+			if got, body := successor.nextJob(); got != id || body != `{"n":1}` {
 				t.Fatalf("job %q body %s, want %q", got, body, id)
 			}
 			successor.respond(`"done"`)
 			s.wantResult(id, `"done"`)
 			s.wantQuiet()
-			serve(t, s, successor, typ)
+			checkServes(t, s, successor, typ)
 		})
 		t.Run(d.name+", successor already idle", func(t *testing.T) {
 			t.Parallel()
-			typ := name("lost")
+			typ := freshName("lost")
 			w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 			id := s.submitFresh(typ, `1`)
 			w.wantJob(id)
@@ -62,10 +62,10 @@ func TestWorkerLostAtWork(t *testing.T) {
 func TestIdleWorkerLost(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	for _, d := range deaths {
+	for _, d := range peerEnds {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("idle")
+			typ := freshName("idle")
 			w, s := b.servingWorker(t, typ), b.submitter(t)
 			d.end(w.conn)
 			// If the broker does not know of the loss when the job arrives, it may send the job to
@@ -78,25 +78,25 @@ func TestIdleWorkerLost(t *testing.T) {
 		})
 	}
 	t.Run("never joined", func(t *testing.T) {
-		for _, d := range deaths {
+		for _, d := range peerEnds {
 			d.end(b.worker(t).conn)
 		}
 		b.checkAlive(t)
 	})
 }
 
-// TestRequeueOrder: a lost worker's job is handed out before other jobs of its priority.
-func TestRequeueOrder(t *testing.T) {
+// TestRequeuedJobGoesFirst: a lost worker's job is handed out before other jobs of its priority.
+func TestRequeuedJobGoesFirst(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("ahead of equals, behind its betters", func(t *testing.T) {
-		typ := name("place")
+		typ := freshName("place")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		lost := s.submitFresh(typ, `0`)
 		w.wantJob(lost)
 		equal1, equal2 := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
-		better := s.freshWith(typ, `0`, `,"priority":1`)
-		worse := s.freshWith(typ, `0`, `,"priority":-1`)
+		better := s.submitFreshWith(typ, `0`, `,"priority":1`)
+		worse := s.submitFreshWith(typ, `0`, `,"priority":-1`)
 		w.close()
 		waitRequeued(t, b, typ, s, lost)
 		got := drainOrder(t, b, typ, 5)
@@ -106,7 +106,7 @@ func TestRequeueOrder(t *testing.T) {
 		}
 	})
 	t.Run("two lost ones keep their ages", func(t *testing.T) {
-		typ := name("place")
+		typ := freshName("place")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		first, second := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
 		w1.wantJob(first)
@@ -127,7 +127,7 @@ func TestRequeueOrder(t *testing.T) {
 // the job again.
 func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 	t.Helper()
-	until(t, "job is queued again", func() error {
+	waitFor(t, "job is queued again", func() error {
 		status, body, err := d.get("/v1/jobs/" + id)
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func loseWorkers(t *testing.T, d *daemon, typ, id string, n int) {
 	for i := range n {
 		w := d.servingWorker(t, typ)
 		w.wantJob(id)
-		deaths[i%3].end(w.conn)
+		peerEnds[i%3].end(w.conn)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("three more times, then job_failed", func(t *testing.T) {
-		typ := name("attempt")
+		typ := freshName("attempt")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		loseWorkers(t, b, typ, id, 4)
@@ -172,7 +172,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 		s.wantQuiet()
 	})
 	t.Run("the fourth run still counts", func(t *testing.T) {
-		typ := name("attempt")
+		typ := freshName("attempt")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		loseWorkers(t, b, typ, id, 3)
@@ -183,9 +183,9 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 		s.wantQuiet()
 	})
 	t.Run("a new job with the old id starts from nought", func(t *testing.T) {
-		typ := name("attempt")
+		typ := freshName("attempt")
 		s := b.submitter(t)
-		id := name("job")
+		id := freshName("job")
 		for range 2 {
 			s.submit(id, typ, `0`)
 			loseWorkers(t, b, typ, id, 3)
@@ -200,7 +200,7 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 		t.Run(fmt.Sprintf("--retries=%d", retries), func(t *testing.T) {
 			t.Parallel()
 			b := start(t, fmt.Sprintf("--retries=%d", retries))
-			typ := name("attempt")
+			typ := freshName("attempt")
 			s := b.submitter(t)
 			id := s.submitFresh(typ, `0`)
 			loseWorkers(t, b, typ, id, retries+1)
@@ -210,18 +210,18 @@ func TestLostWorkersUseUpAttempts(t *testing.T) {
 	}
 }
 
-// TestWorkerLostAfterAnswer: an answer that was sent counts, whatever happens to the worker
+// TestAnswerOfLostWorkerCounts: an answer that was sent counts, whatever happens to the worker
 // afterwards.
-func TestWorkerLostAfterAnswer(t *testing.T) {
+func TestAnswerOfLostWorkerCounts(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("last words")
+	typ := freshName("last words")
 	s := b.submitter(t)
 	for i := range 30 {
 		id := s.submitFresh(typ, `0`)
 		w := b.servingWorker(t, typ)
 		w.wantJob(id)
-		w.raw(pack(fmt.Sprintf(`{"action":"respond","body":%d}`, i)))
+		w.writeRaw(packFrame(fmt.Sprintf(`{"action":"respond","body":%d}`, i)))
 		if i%2 == 0 {
 			w.close()
 		} else {
@@ -233,17 +233,17 @@ func TestWorkerLostAfterAnswer(t *testing.T) {
 	b.servingWorker(t, typ).wantQuiet()
 }
 
-// TestBadFrameDuringRun: if the broker closes a worker because of a bad frame, the worker's job
+// TestBadFrameEndsJob: if the broker closes a worker because of a bad frame, the worker's job
 // ends at once.
-func TestBadFrameDuringRun(t *testing.T) {
+func TestBadFrameEndsJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("size_error", func(t *testing.T) {
-		typ := name("bad")
+		typ := freshName("bad")
 		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		w.raw(announce(0x7fffffff))
+		w.writeRaw(announceFrame(0x7fffffff))
 		w.wantError("size_error")
 		w.wantEOF()
 		s.wantErrorFor("job_failed", id)
@@ -252,11 +252,11 @@ func TestBadFrameDuringRun(t *testing.T) {
 		successor.wantJob(id)
 	})
 	t.Run("invalid_json", func(t *testing.T) {
-		typ := name("bad")
+		typ := freshName("bad")
 		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		w.raw(pack(`{"action":"respond","body":[1,}`))
+		w.writeRaw(packFrame(`{"action":"respond","body":[1,}`))
 		w.wantError("invalid_json")
 		if staysOrCloses(t, w.conn) {
 			w.respond(`1`)
@@ -269,11 +269,11 @@ func TestBadFrameDuringRun(t *testing.T) {
 		successor.wantJob(id)
 	})
 	t.Run("invalid UTF-8", func(t *testing.T) {
-		typ := name("bad")
+		typ := freshName("bad")
 		w, successor, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		w.raw(pack("{\"action\":\"respond\",\"body\":\"\xff\"}"))
+		w.writeRaw(packFrame("{\"action\":\"respond\",\"body\":\"\xff\"}"))
 		w.wantError("invalid_json")
 		if staysOrCloses(t, w.conn) {
 			w.respond(`1`)
@@ -282,16 +282,16 @@ func TestBadFrameDuringRun(t *testing.T) {
 		}
 		s.wantErrorFor("job_failed", id) // the submitter has not been closed
 		successor.wantQuiet()
-		serve(t, s, successor, typ)
+		checkServes(t, s, successor, typ)
 	})
 	t.Run("an idle one gets no jobs any more", func(t *testing.T) {
 		for _, bad := range []string{"{", "\xff"} {
-			typ := name("bad")
+			typ := freshName("bad")
 			w, s := b.servingWorker(t, typ), b.submitter(t)
-			w.raw(pack(bad))
+			w.writeRaw(packFrame(bad))
 			w.wantError("invalid_json")
 			if staysOrCloses(t, w.conn) {
-				serve(t, s, w, typ)
+				checkServes(t, s, w, typ)
 				continue
 			}
 			id := s.submitFresh(typ, `0`)
@@ -299,25 +299,25 @@ func TestBadFrameDuringRun(t *testing.T) {
 		}
 	})
 	t.Run("its submitter may be gone", func(t *testing.T) {
-		typ := name("bad")
+		typ := freshName("bad")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		s.close()
-		w.raw(announce(0xffffffff))
+		w.writeRaw(announceFrame(0xffffffff))
 		w.wantError("size_error")
 		w.wantEOF()
-		b.submitWhenFree(t, id, name("bad"))
+		b.submitWhenFree(t, id, freshName("bad"))
 	})
 }
 
 // Workers join, work and die at random moments, and every job ends exactly once.
-func TestRandomDeaths(t *testing.T) {
+func TestRandomDeathsLoseNoJob(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--retries=1000")
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	typ := name("chaos")
+	typ := freshName("chaos")
 	const jobs, workers = 400, 12
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -342,7 +342,7 @@ func TestRandomDeaths(t *testing.T) {
 						w.send(`{"action":"respond","body":%s}`, fr.keys["id"])
 					}
 				}
-				deaths[r.IntN(7)].end(w.conn)
+				peerEnds[r.IntN(7)].end(w.conn)
 				w.close()
 			}
 		})
@@ -353,7 +353,7 @@ func TestRandomDeaths(t *testing.T) {
 		want := map[string]bool{}
 		for n := range jobs / 4 {
 			id := fmt.Sprintf("%s-%d-%d", typ, i, n)
-			s.put(id, typ, `0`, "")
+			s.sendSubmit(id, typ, `0`, "")
 			want[id] = true
 		}
 		acked := map[string]bool{}

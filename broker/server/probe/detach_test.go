@@ -15,17 +15,17 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	t.Run("outlives its submitter", func(t *testing.T) {
 		t.Parallel()
 		for _, d := range submitterEnds[:3] {
-			typ := name("detach")
+			typ := freshName("detach")
 			s := b.submitter(t)
-			id := s.freshWith(typ, `{"keep":1}`, `,"detach":true`)
+			id := s.submitFreshWith(typ, `{"keep":1}`, `,"detach":true`)
 			plain := s.submitFresh(typ, `1`)
 			d.end(s.conn)
 			b.waitState(t, plain, "") // now the broker knows of the loss
-			if got := b.state(t, id); got != "queued" {
+			if got := b.jobState(t, id); got != "queued" {
 				t.Errorf("state %q", got)
 			}
 			w := b.servingWorker(t, typ)
-			if got, body := w.job(); got != id || body != `{"keep":1}` {
+			if got, body := w.nextJob(); got != id || body != `{"keep":1}` {
 				t.Fatalf("job %q %s", got, body)
 			}
 			w.respond(`1`)
@@ -34,45 +34,45 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	})
 	t.Run("nothing is sent about it", func(t *testing.T) {
 		t.Parallel()
-		typ := name("detach")
+		typ := freshName("detach")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		answered := s.freshWith(typ, `1`, `,"detach":true,"progress":true`)
+		answered := s.submitFreshWith(typ, `1`, `,"detach":true,"progress":true`)
 		w.wantJob(answered)
 		w.progress(`50`)
 		w.respond(`2`)
-		failed := s.freshWith(typ, `1`, `,"detach":true,"retries":0`)
+		failed := s.submitFreshWith(typ, `1`, `,"detach":true,"retries":0`)
 		w.wantJob(failed)
 		w.fail(``)
-		timedOut := s.freshWith(typ, `1`, `,"detach":true,"retries":0,"timeout_ms":50`)
+		timedOut := s.submitFreshWith(typ, `1`, `,"detach":true,"retries":0,"timeout_ms":50`)
 		w.wantJob(timedOut)
 		b.waitState(t, timedOut, "")
 		w.respond(`1`)
-		expired := s.freshWith(name("nobody"), `1`, `,"detach":true,"expires_ms":50`)
+		expired := s.submitFreshWith(freshName("nobody"), `1`, `,"detach":true,"expires_ms":50`)
 		b.waitState(t, expired, "")
 		s.wantQuiet()
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 3, "answered": 1, "failed": 2})
 	})
 	t.Run("holds its id", func(t *testing.T) {
 		t.Parallel()
-		typ := name("detach")
+		typ := freshName("detach")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"detach":true`)
+		id := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		s.close()
-		other.put(id, typ, `1`, "")
+		other.sendSubmit(id, typ, `1`, "")
 		other.wantErrorFor("id_exists", id)
 		w.respond(`1`)
 		other.submit(id, typ, `1`)
 	})
 	t.Run("running without its submitter, it is retried", func(t *testing.T) {
 		t.Parallel()
-		typ := name("detach")
+		typ := freshName("detach")
 		s, w, successor := b.submitter(t), b.worker(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
 		successor.join(typ)
-		id := s.freshWith(typ, `1`, `,"detach":true`)
+		id := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
-		plain := s.submitFresh(name("elsewhere"), `1`)
+		plain := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, plain, "")
 		w.wantQuiet() // the job is not unwanted, so no notice comes
@@ -83,25 +83,25 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	})
 	t.Run("cancelled by anybody", func(t *testing.T) {
 		t.Parallel()
-		typ := name("detach")
+		typ := freshName("detach")
 		s, other := b.submitter(t), b.submitter(t)
-		queued := s.freshWith(typ, `1`, `,"detach":true`)
+		queued := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		other.cancel(queued)
-		own := s.freshWith(typ, `1`, `,"detach":true`)
+		own := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		s.cancel(own)
 		s.wantQuiet()
 		b.servingWorker(t, typ).wantQuiet()
-		orphan := s.freshWith(typ, `1`, `,"detach":true,"delay_ms":60000`)
+		orphan := s.submitFreshWith(typ, `1`, `,"detach":true,"delay_ms":60000`)
 		s.close()
 		other.cancel(orphan)
 		other.cancelFails("unknown_id", orphan)
 	})
 	t.Run("cancelled by anybody at work", func(t *testing.T) {
 		t.Parallel()
-		typ := name("detach")
+		typ := freshName("detach")
 		s, other, w := b.submitter(t), b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
-		id := s.freshWith(typ, `1`, `,"detach":true`)
+		id := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		other.cancel(id)
 		w.wantNotice(id)
@@ -110,9 +110,9 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 	})
 	t.Run("false is the plain job", func(t *testing.T) {
 		t.Parallel()
-		typ := name("detach")
+		typ := freshName("detach")
 		s := b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"detach":false`)
+		id := s.submitFreshWith(typ, `1`, `,"detach":false`)
 		s.close()
 		b.waitState(t, id, "")
 	})
@@ -122,10 +122,10 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("false: the result is the first frame", func(t *testing.T) {
-		typ := name("ack")
+		typ := freshName("ack")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := name("job")
-		s.put(id, typ, `1`, `,"ack":false`)
+		id := freshName("job")
+		s.sendSubmit(id, typ, `1`, `,"ack":false`)
 		w.wantJob(id)
 		s.wantQuiet()
 		w.respond(`2`)
@@ -133,24 +133,24 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 	})
 	t.Run("true: as ever", func(t *testing.T) {
 		s := b.submitter(t)
-		s.freshWith(name("ack"), `1`, `,"ack":true`)
+		s.submitFreshWith(freshName("ack"), `1`, `,"ack":true`)
 		s.wantQuiet()
 	})
 	t.Run("errors are sent anyway", func(t *testing.T) {
 		s := b.submitter(t)
-		id := s.submitFresh(name("ack"), `1`)
-		s.put(id, "t", `1`, `,"ack":false`)
+		id := s.submitFresh(freshName("ack"), `1`)
+		s.sendSubmit(id, "t", `1`, `,"ack":false`)
 		s.wantErrorFor("id_exists", id)
 		s.send(`{"action":"submit","id":%q,"type":"t","ack":false}`, id)
 		s.wantErrorFor("missing_field", id)
-		s.put(id, "t", `1`, `,"ack":false,"priority":"high"`)
+		s.sendSubmit(id, "t", `1`, `,"ack":false,"priority":"high"`)
 		s.wantErrorFor("invalid_type", id)
-		failed := name("job")
-		s.put(failed, name("ack"), `1`, `,"ack":false,"expires_ms":50`)
+		failed := freshName("job")
+		s.sendSubmit(failed, freshName("ack"), `1`, `,"ack":false,"expires_ms":50`)
 		s.wantErrorFor("expired", failed)
 	})
 	t.Run("mixed in one segment", func(t *testing.T) {
-		typ := name("ack")
+		typ := freshName("ack")
 		s := b.submitter(t)
 		var batch []byte
 		for i := range 100 {
@@ -158,11 +158,11 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 			if i%3 != 0 {
 				fields = `,"ack":false`
 			}
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":1%s}`, typ, i, typ, fields))...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":1%s}`, typ, i, typ, fields))...)
 		}
-		s.raw(batch)
+		s.writeRaw(batch)
 		for i := 0; i < 100; i += 3 {
-			s.ack(fmt.Sprintf("%s-%d", typ, i))
+			s.wantAck(fmt.Sprintf("%s-%d", typ, i))
 		}
 		s.wantQuiet()
 		if got := b.readLedger(t, typ)["queued"]; got != 100 {
@@ -170,11 +170,11 @@ func TestAckFalseOmitsTheReply(t *testing.T) {
 		}
 	})
 	t.Run("fire and forget", func(t *testing.T) {
-		typ := name("ack")
+		typ := freshName("ack")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 20 {
-			id := name("job")
-			s.put(id, typ, `1`, `,"ack":false,"detach":true`)
+			id := freshName("job")
+			s.sendSubmit(id, typ, `1`, `,"ack":false,"detach":true`)
 			w.wantJob(id)
 			w.respond(`1`)
 		}
@@ -186,9 +186,9 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("to one that asked", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		for _, body := range []string{`1`, `null`, `{"b" : 1e400, "a":"\u00e9"}`, `[ ]`, `"` + strings.Repeat("p", 100<<10) + `"`} {
 			w.progress(body)
@@ -199,10 +199,10 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		s.wantQuiet()
 	})
 	t.Run("to nobody else", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for _, fields := range []string{``, `,"progress":false`, `,"progress":null`} {
-			id := s.freshWith(typ, `1`, fields)
+			id := s.submitFreshWith(typ, `1`, fields)
 			w.wantJob(id)
 			w.progress(`1`)
 			s.wantQuiet()
@@ -211,21 +211,21 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		}
 	})
 	t.Run("in order, and never after the end", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 20 {
-			id := s.freshWith(typ, `1`, `,"progress":true`)
+			id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 			w.wantJob(id)
 			var batch []byte
 			for i := range 20 {
-				batch = append(batch, pack(fmt.Sprintf(`{"action":"progress","body":%d}`, i))...)
+				batch = append(batch, packFrame(fmt.Sprintf(`{"action":"progress","body":%d}`, i))...)
 			}
-			w.raw(append(batch, pack(`{"action":"respond","body":"end"}`)...))
+			w.writeRaw(append(batch, packFrame(`{"action":"respond","body":"end"}`)...))
 			for i := range 20 {
-				w.ok()
+				w.wantOK()
 				s.wantProgress(id, fmt.Sprint(i))
 			}
-			w.ok()
+			w.wantOK()
 			s.wantResult(id, `"end"`)
 		}
 		s.wantQuiet()
@@ -234,29 +234,29 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"progress","body":1}`)
 		checkReason(t, w.wantError("invalid_state"), "not_processing")
-		w.join(name("progress"))
+		w.join(freshName("progress"))
 		w.send(`{"action":"progress","body":1}`)
 		checkReason(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		for _, v := range []string{`5`, `"another"`, `null`, `[]`} {
 			w.send(`{"action":"progress","id":%s,"body":1}`, v)
-			w.ok()
+			w.wantOK()
 			s.wantProgress(id, `1`)
 		}
 		w.send(`{"action":"respond","id":{},"body":2}`)
-		w.ok()
+		w.wantOK()
 		s.wantResult(id, `2`)
 	})
 	t.Run("extends nothing", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"timeout_ms":200,"retries":0,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":200,"retries":0,"progress":true`)
 		w.wantJob(id)
 		for time.Since(begin) < 150*ms {
 			w.progress(`1`)
@@ -271,14 +271,14 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 			}
 			break
 		}
-		notBefore(t, begin, 200*ms, "timed out")
-		soonAfter(t, begin, 200*ms, "timed out")
+		checkNotBefore(t, begin, 200*ms, "timed out")
+		checkSoonAfter(t, begin, 200*ms, "timed out")
 		s.wantQuiet()
 	})
 	t.Run("of an unwanted run", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		s.cancel(id)
 		w.progress(`1`) // ok, discarded
@@ -287,9 +287,9 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		s.wantQuiet()
 	})
 	t.Run("of every run of a job", func(t *testing.T) {
-		typ := name("progress")
+		typ := freshName("progress")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		for i := range 3 {
 			w.wantJob(id)
 			w.progress(fmt.Sprint(i))
@@ -302,9 +302,9 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 	})
 	t.Run("to a submitter that never reads", func(t *testing.T) {
 		b := start(t, "--max-outbound=1MiB")
-		typ := name("progress")
-		s, w := submitter{slowReader(t, b.submitAddr)}, b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"progress":true`)
+		typ := freshName("progress")
+		s, w := submitter{dialSlowReader(t, b.submitAddr)}, b.servingWorker(t, typ)
+		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		body := quote(strings.Repeat("p", 32<<10))
 		for range 1000 { // 32 MiB of progress may be dropped but must not pile up, and the worker gets its oks

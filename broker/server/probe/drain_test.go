@@ -11,8 +11,8 @@ import (
 // awaitExit waits for the daemon's end and checks its exit code.
 func (d *daemon) awaitExit(t *testing.T, limit time.Duration, code int) {
 	t.Helper()
-	if !d.endsWithin(scaled(limit)) {
-		t.Fatalf("still running after %s", scaled(limit))
+	if !d.endsWithin(scaledTime(limit)) {
+		t.Fatalf("still running after %s", scaledTime(limit))
 	}
 	if got := d.State().ExitCode(); got != code {
 		t.Errorf("ended with %s, want exit status %d", d.State(), code)
@@ -26,9 +26,9 @@ func (d *daemon) drain(t *testing.T, s submitter) {
 	t.Helper()
 	s.wantQuiet()
 	d.Signal(syscall.SIGTERM)
-	until(t, "new submits are refused", func() error {
-		id := name("late")
-		s.put(id, name("late"), `0`, "")
+	waitFor(t, "new submits are refused", func() error {
+		id := freshName("late")
+		s.sendSubmit(id, freshName("late"), `0`, "")
 		f := s.recv()
 		if f.kind() == "ack" {
 			time.Sleep(time.Millisecond)
@@ -49,9 +49,9 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		t.Run("idle, "+sig.String(), func(t *testing.T) {
 			t.Parallel()
 			b := start(t, "--drain-timeout=60s")
-			typ := name("drain")
+			typ := freshName("drain")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 			b.Signal(sig)
 			b.awaitExit(t, 5*time.Second, 0)
 			s.wantEOF()
@@ -61,7 +61,7 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("running jobs finish, then it ends at once", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")
-		typ := name("drain")
+		typ := freshName("drain")
 		s, late, w1, w2 := b.submitter(t), b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id1, id2 := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		w1.wantJob(id1)
@@ -79,9 +79,9 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("leftovers are told", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=700ms")
-		typ := name("drain")
+		typ := freshName("drain")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		running, queued := s.submitFresh(typ, `0`), s.submitFresh(name("nobody"), `0`)
+		running, queued := s.submitFresh(typ, `0`), s.submitFresh(freshName("nobody"), `0`)
 		w.wantJob(running)
 		begin := time.Now()
 		b.Signal(syscall.SIGTERM)
@@ -103,9 +103,9 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("delayed and detached ones, too", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=500ms")
-		s, w := b.submitter(t), b.servingWorker(t, name("drain"))
-		delayed := s.freshWith(name("nobody"), `0`, `,"delay_ms":600000`)
-		s.freshWith(name("nobody"), `0`, `,"detach":true`)
+		s, w := b.submitter(t), b.servingWorker(t, freshName("drain"))
+		delayed := s.submitFreshWith(freshName("nobody"), `0`, `,"delay_ms":600000`)
+		s.submitFreshWith(freshName("nobody"), `0`, `,"detach":true`)
 		b.Signal(syscall.SIGTERM)
 		s.wantErrorFor("draining", delayed)
 		s.wantEOF() // no frame about the detached job comes before the end
@@ -115,13 +115,13 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("new submits while others run", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")
-		typ := name("drain")
+		typ := freshName("drain")
 		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		b.drain(t, late)
 		for range 5 {
-			late.put("late", typ, `0`, "")
+			late.sendSubmit("late", typ, `0`, "")
 			late.wantErrorFor("draining", "late")
 		}
 		w.wantQuiet()
@@ -135,7 +135,7 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("a worker lost while draining", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=1s")
-		typ := name("drain")
+		typ := freshName("drain")
 		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
@@ -147,7 +147,7 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("a second signal stops at once", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=120s")
-		typ := name("drain")
+		typ := freshName("drain")
 		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
@@ -158,8 +158,8 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("a peer that never reads does not hold it up", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=1s")
-		s := submitter{slowReader(t, b.submitAddr)}
-		typ := name("drain")
+		s := submitter{dialSlowReader(t, b.submitAddr)}
+		typ := freshName("drain")
 		id := s.submitFresh(typ, `0`)
 		w := b.servingWorker(t, typ)
 		w.wantJob(id)
@@ -170,7 +170,7 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 	t.Run("health while draining", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")
-		typ := name("drain")
+		typ := freshName("drain")
 		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)

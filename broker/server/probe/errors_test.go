@@ -8,7 +8,7 @@ import (
 
 // refusal is a request and the error that it must get.
 type refusal struct {
-	what, payload string
+	name, payload string
 	code          string // alternatives split by "|"
 	reason        string // must occur in the reason
 	id            string // the id that the error must carry; "" for any
@@ -70,7 +70,7 @@ var workerRefusals = []refusal{
 
 func (r refusal) check(t *testing.T, c *conn) {
 	t.Helper()
-	c.raw(pack(r.payload))
+	c.writeRaw(packFrame(r.payload))
 	f := c.wantError(r.code)
 	if !strings.Contains(f.text("reason"), r.reason) {
 		t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
@@ -86,13 +86,13 @@ func (r refusal) check(t *testing.T, c *conn) {
 func TestSubmitRefusals(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("after")
+	typ := freshName("after")
 	s, w := b.submitter(t), b.servingWorker(t, typ) // all cases use one connection, which none of them may close
 	for _, r := range submitRefusals {
-		t.Run(r.what, func(t *testing.T) {
+		t.Run(r.name, func(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
 			r.check(t, s.conn)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		})
 	}
 }
@@ -100,31 +100,31 @@ func TestSubmitRefusals(t *testing.T) {
 func TestWorkerRefusals(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("after")
+	typ := freshName("after")
 	w, s := b.servingWorker(t, typ), b.submitter(t)
 	for _, r := range workerRefusals {
-		t.Run("idle: "+r.what, func(t *testing.T) {
+		t.Run("idle: "+r.name, func(t *testing.T) {
 			w := worker{&conn{t, w.net, w.in}}
 			r.check(t, w.conn)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		})
-		t.Run("before join: "+r.what, func(t *testing.T) {
+		t.Run("before join: "+r.name, func(t *testing.T) {
 			r.check(t, b.worker(t).conn)
 		})
 	}
 	for _, r := range append(workerRefusals[:len(workerRefusals)-2:len(workerRefusals)-2],
 		refusal{"respond without body", `{"action":"respond"}`, "missing_field", "body", "*"},
 		refusal{"respond with BODY", `{"action":"respond","BODY":1}`, "missing_field", "body", "*"}) {
-		t.Run("at work: "+r.what, func(t *testing.T) {
+		t.Run("at work: "+r.name, func(t *testing.T) {
 			w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
 			id := s.submitFresh(typ, `1`)
 			w.wantJob(id)
-			w.raw(pack(r.payload))
+			w.writeRaw(packFrame(r.payload))
 			if f := w.wantError(r.code); !strings.Contains(f.text("reason"), r.reason) {
 				t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
 			}
 			// the worker still has the job, and no other peer got a frame
-			s.put(id, typ, `1`, "")
+			s.sendSubmit(id, typ, `1`, "")
 			s.wantErrorFor("id_exists", id)
 			w.respond(`"still mine"`)
 			s.wantResult(id, `"still mine"`)
@@ -132,9 +132,9 @@ func TestWorkerRefusals(t *testing.T) {
 	}
 	t.Run("a failed rejoin changes nothing", func(t *testing.T) {
 		for _, bad := range []string{`{"action":"join"}`, `{"action":"join","type":5}`, `{"action":"join","type":""}`} {
-			w.raw(pack(bad))
+			w.writeRaw(packFrame(bad))
 			w.wantError("missing_field|invalid_type")
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 	})
 	t.Run("respond twice", func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestWorkerRefusals(t *testing.T) {
 		w.wantError("invalid_state")
 		s.wantResult(id, `1`)
 		s.wantQuiet()
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 }
 
@@ -199,19 +199,19 @@ var brokenPayloads = []struct{ name, payload string }{
 }
 
 // invalid_json may close the connection, but must not affect others.
-func TestInvalidJSON(t *testing.T) {
+func TestInvalidJSONHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("bystander")
+	typ := freshName("bystander")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for _, c := range brokenPayloads {
 		for _, port := range []string{"submit", "work"} {
 			t.Run(fmt.Sprintf("%s: %s", port, c.name), func(t *testing.T) {
 				bad := dial(t, map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port])
-				bad.raw(pack(c.payload))
+				bad.writeRaw(packFrame(c.payload))
 				bad.wantError("invalid_json")
 				staysOrCloses(t, bad)
-				serve(t, s, w, typ)
+				checkServes(t, s, w, typ)
 			})
 		}
 	}
@@ -220,7 +220,7 @@ func TestInvalidJSON(t *testing.T) {
 // staysOrCloses checks that the connection either works as before or is closed.
 func staysOrCloses(t *testing.T, c *conn) (open bool) {
 	t.Helper()
-	if err := c.write(pack(`{"action":"still there?"}`)); err != nil {
+	if err := c.write(packFrame(`{"action":"still there?"}`)); err != nil {
 		return false
 	}
 	f, err := c.next(patience)
@@ -234,39 +234,39 @@ func staysOrCloses(t *testing.T, c *conn) (open bool) {
 }
 
 // An empty frame is an error and changes nothing.
-func TestEmptyFrame(t *testing.T) {
+func TestEmptyFrameIsRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("empty")
+	typ := freshName("empty")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	t.Run("submitter", func(t *testing.T) {
 		for range 3 {
-			s.raw(announce(0))
+			s.writeRaw(announceFrame(0))
 			s.wantError("invalid_json")
 		}
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 	t.Run("idle worker", func(t *testing.T) {
 		for range 3 {
-			w.raw(announce(0))
+			w.writeRaw(announceFrame(0))
 			w.wantError("invalid_json")
 		}
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 	t.Run("worker at work", func(t *testing.T) {
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		w.raw(announce(0))
+		w.writeRaw(announceFrame(0))
 		w.wantError("invalid_json")
 		w.respond(`2`)
 		s.wantResult(id, `2`)
 	})
 	t.Run("between other frames in one segment", func(t *testing.T) {
-		id := name("job")
-		batch := append(announce(0), pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))...)
-		s.raw(append(batch, announce(0)...))
+		id := freshName("job")
+		batch := append(announceFrame(0), packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))...)
+		s.writeRaw(append(batch, announceFrame(0)...))
 		s.wantError("invalid_json")
-		s.ack(id)
+		s.wantAck(id)
 		s.wantError("invalid_json")
 		w.wantJob(id)
 		w.respond(`2`)
@@ -277,7 +277,7 @@ func TestEmptyFrame(t *testing.T) {
 func TestNestingBombs(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ := name("bystander")
+	typ := freshName("bystander")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	const deep = 1_000_000
 	for _, c := range []struct{ name, body string }{
@@ -291,10 +291,10 @@ func TestNestingBombs(t *testing.T) {
 			bad.send(`{"action":"submit","id":"bomb","type":"bomb","body":%s}`, c.body)
 			bad.wantError("invalid_json")
 			staysOrCloses(t, bad.conn)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		})
 		t.Run("answer: "+c.name, func(t *testing.T) {
-			bomb := name("bomb")
+			bomb := freshName("bomb")
 			bad, owner := b.servingWorker(t, bomb), b.submitter(t)
 			id := owner.submitFresh(bomb, `1`)
 			bad.wantJob(id)
@@ -306,14 +306,14 @@ func TestNestingBombs(t *testing.T) {
 			} else {
 				owner.wantErrorFor("job_failed", id)
 			}
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		})
 		t.Run("whole frame: "+c.name, func(t *testing.T) {
 			bad := b.submitter(t)
-			bad.raw(pack(c.body))
+			bad.writeRaw(packFrame(c.body))
 			bad.wantError("invalid_json|invalid_type")
 			staysOrCloses(t, bad.conn)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		})
 	}
 }

@@ -9,10 +9,10 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("its reason is passed on", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for _, reason := range []string{"disk full", "é \"quoted\" \\ \n 😀", strings.Repeat("long ", 100)} {
-			id := s.freshWith(typ, `1`, `,"retries":0`)
+			id := s.submitFreshWith(typ, `1`, `,"retries":0`)
 			w.wantJob(id)
 			w.fail(`,"reason":` + quote(reason))
 			if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), reason) {
@@ -21,9 +21,9 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 		}
 	})
 	t.Run("the default reason", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"retries":0`)
 		w.wantJob(id)
 		w.fail(``)
 		if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), "failed by the worker") {
@@ -31,9 +31,9 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 		}
 	})
 	t.Run("retry false ends the job at once", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"retries":1000`)
+		id := s.submitFreshWith(typ, `1`, `,"retries":1000`)
 		w.wantJob(id)
 		w.fail(`,"retry":false,"reason":"hopeless","delay_ms":5`)
 		if f := s.wantErrorFor("job_failed", id); !strings.Contains(f.text("reason"), "hopeless") {
@@ -43,18 +43,18 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 		s.submit(id, typ, `1`)
 	})
 	t.Run("ok first, then the next job", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		next := s.freshWith(typ, `1`, `,"priority":1`)
+		next := s.submitFreshWith(typ, `1`, `,"priority":1`)
 		w.fail(``)
 		w.wantJob(next)
 		w.respond(`1`)
 		w.wantJob(id)
 	})
 	t.Run("the retry goes to the longest idle", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -66,29 +66,29 @@ func TestFailRetriesOrEndsJob(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"fail"}`)
 		checkReason(t, w.wantError("invalid_state"), "not_processing")
-		w.join(name("fail"))
+		w.join(freshName("fail"))
 		w.send(`{"action":"fail","id":"x","reason":"y"}`)
 		checkReason(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"retries":0`)
 		w.wantJob(id)
 		w.fail(`,"id":["another"]`)
 		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("after its submitter went", func(t *testing.T) {
-		typ := name("fail")
+		typ := freshName("fail")
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		mark := s.submitFresh(name("elsewhere"), `1`)
+		mark := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, mark, "")
 		w.fail(``)
 		other.submit(id, typ, `2`)
-		if _, body := w.job(); body != `2` {
+		if _, body := w.nextJob(); body != `2` {
 			t.Errorf("body %s: the unwanted job came back", body)
 		}
 	})
@@ -98,7 +98,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("idle", func(t *testing.T) {
-		typ := name("leave")
+		typ := freshName("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		w.leave()
 		id := s.submitFresh(typ, `1`)
@@ -107,7 +107,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		w.wantJob(id)
 	})
 	t.Run("at work", func(t *testing.T) {
-		typ := name("leave")
+		typ := freshName("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -123,7 +123,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		s.wantResult(next, `3`)
 	})
 	t.Run("at work, then failed", func(t *testing.T) {
-		typ := name("leave")
+		typ := freshName("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -133,7 +133,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		b.servingWorker(t, typ).wantJob(id)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
-		typ := name("leave")
+		typ := freshName("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -145,15 +145,15 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		w := b.worker(t)
 		w.leave()
 		w.leave()
-		typ := name("leave")
+		typ := freshName("leave")
 		w.join(typ)
-		serve(t, b.submitter(t), w, typ)
+		checkServes(t, b.submitter(t), w, typ)
 		w.leave()
 		w.leave()
 		w.wantQuiet()
 	})
 	t.Run("undone at work", func(t *testing.T) {
-		typ, other := name("leave"), name("leave")
+		typ, other := freshName("leave"), freshName("leave")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -165,7 +165,7 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 		w.wantJob(next)
 	})
 	t.Run("with several jobs out", func(t *testing.T) {
-		typ := name("leave")
+		typ := freshName("leave")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 3 {
@@ -182,12 +182,12 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	})
 }
 
-// TestLeaveDispatchRace: a worker leaves while jobs are handed out. It answers the jobs sent
+// TestLeaveWastesNoRun: a worker leaves while jobs are handed out. It answers the jobs sent
 // before the ok of the leave, gets no job after that ok, and no run is wasted.
-func TestLeaveDispatchRace(t *testing.T) {
+func TestLeaveWastesNoRun(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("race")
+	typ := freshName("race")
 	const jobs = 400
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -218,9 +218,9 @@ func TestLeaveDispatchRace(t *testing.T) {
 					case fr.kind() == "job":
 						w.send(`{"action":"respond","body":%s}`, fr.keys["id"])
 						// the ok of the answer; the ok of the leave may come before it
-						w.ok()
+						w.wantOK()
 						if n >= 3 {
-							w.ok()
+							w.wantOK()
 							left = true
 						}
 					case n >= 3 && fr.kind() == "ok":
@@ -238,8 +238,8 @@ func TestLeaveDispatchRace(t *testing.T) {
 	s := b.submitter(t)
 	open := map[string]bool{}
 	for range jobs {
-		id := name("job")
-		s.put(id, typ, `1`, `,"ack":false,"retries":0`)
+		id := freshName("job")
+		s.sendSubmit(id, typ, `1`, `,"ack":false,"retries":0`)
 		open[id] = true
 	}
 	for len(open) > 0 {

@@ -13,63 +13,63 @@ func TestFramesInAnySegments(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("byte by byte", func(t *testing.T) {
-		typ := name("bytes")
+		typ := freshName("bytes")
 		s, w := b.submitter(t), b.worker(t)
-		id := name("job")
+		id := freshName("job")
 		trickle := func(c *conn, payload string) {
-			for _, one := range pack(payload) {
-				c.raw([]byte{one})
+			for _, one := range packFrame(payload) {
+				c.writeRaw([]byte{one})
 			}
 		}
 		trickle(w.conn, fmt.Sprintf(`{"action":"join","type":%q}`, typ))
-		w.ok()
+		w.wantOK()
 		trickle(s.conn, fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":"é"}`, id, typ))
-		s.ack(id)
+		s.wantAck(id)
 		w.wantJob(id)
 		trickle(w.conn, `{"action":"respond","body":"😀"}`)
-		w.ok()
+		w.wantOK()
 		s.wantResult(id, `"😀"`)
 	})
 	t.Run("cut at every offset", func(t *testing.T) {
-		typ := name("cuts")
+		typ := freshName("cuts")
 		s := b.submitter(t)
 		payload := fmt.Sprintf(`{"action":"submit","id":"%%d-%s","type":%q,"body":1}`, typ, typ)
 		for cut := 1; ; cut++ {
-			whole := pack(fmt.Sprintf(payload, cut))
+			whole := packFrame(fmt.Sprintf(payload, cut))
 			if cut >= len(whole) {
 				break
 			}
-			s.raw(whole[:cut])
+			s.writeRaw(whole[:cut])
 			if cut%8 == 0 {
 				time.Sleep(time.Millisecond) // so that some of the first halves arrive alone
 			}
-			s.raw(whole[cut:])
-			s.ack(fmt.Sprintf("%d-%s", cut, typ))
+			s.writeRaw(whole[cut:])
+			s.wantAck(fmt.Sprintf("%d-%s", cut, typ))
 		}
 	})
 	t.Run("a half frame gets no reply", func(t *testing.T) {
-		typ := name("half")
+		typ := freshName("half")
 		s := b.submitter(t)
-		id := name("job")
-		whole := pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))
+		id := freshName("job")
+		whole := packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))
 		for _, cut := range []int{1, 4, len(whole) - 1} {
 			s := b.submitter(t)
-			s.raw(whole[:cut])
+			s.writeRaw(whole[:cut])
 			s.wantSilence(50 * time.Millisecond)
 			s.close()
 		}
 		s.submit(id, typ, `1`) // none of the halves has used the id
 	})
 	t.Run("a thousand frames in one segment", func(t *testing.T) {
-		typ := name("segment")
+		typ := freshName("segment")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		var batch []byte
 		for i := range 1000 {
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d}`, typ, i, typ, i))...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d}`, typ, i, typ, i))...)
 		}
-		s.raw(batch)
+		s.writeRaw(batch)
 		for i := range 1000 {
-			s.ack(fmt.Sprintf("%s-%d", typ, i))
+			s.wantAck(fmt.Sprintf("%s-%d", typ, i))
 		}
 		for i := range 3 {
 			w.wantJob(fmt.Sprintf("%s-%d", typ, i))
@@ -80,43 +80,43 @@ func TestFramesInAnySegments(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		r := rand.New(rand.NewPCG(seed, 2))
-		typ := name("random")
+		typ := freshName("random")
 		s := b.submitter(t)
 		var batch []byte
 		for i := range 500 {
 			body := quote(strings.Repeat("x", r.IntN(300)))
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%s}`, typ, i, typ, body))...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%s}`, typ, i, typ, body))...)
 		}
 		for len(batch) > 0 {
 			n := min(len(batch), 1+r.IntN(700))
-			s.raw(batch[:n])
+			s.writeRaw(batch[:n])
 			batch = batch[n:]
 		}
 		for i := range 500 {
-			s.ack(fmt.Sprintf("%s-%d", typ, i))
+			s.wantAck(fmt.Sprintf("%s-%d", typ, i))
 		}
 	})
 	t.Run("join and respond ahead of time", func(t *testing.T) {
-		typ := name("ahead")
+		typ := freshName("ahead")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `1`)
 		w := b.worker(t)
-		w.raw(append(pack(fmt.Sprintf(`{"action":"join","type":%q}`, typ)), pack(`{"action":"respond","body":"blind"}`)...))
-		w.ok()
+		w.writeRaw(append(packFrame(fmt.Sprintf(`{"action":"join","type":%q}`, typ)), packFrame(`{"action":"respond","body":"blind"}`)...))
+		w.wantOK()
 		w.wantJob(id)
-		w.ok()
+		w.wantOK()
 		s.wantResult(id, `"blind"`)
 	})
 	t.Run("a big frame and a small one behind it", func(t *testing.T) {
-		typ := name("big")
+		typ := freshName("big")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		big := quote(strings.Repeat("y", 3<<20))
-		id1, id2 := name("job"), name("job")
-		s.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s}`, id1, typ, big)),
-			pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":2}`, id2, typ))...))
-		s.ack(id1)
-		s.ack(id2)
-		if got, body := w.job(); got != id1 || body != big {
+		id1, id2 := freshName("job"), freshName("job")
+		s.writeRaw(append(packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s}`, id1, typ, big)),
+			packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":2}`, id2, typ))...))
+		s.wantAck(id1)
+		s.wantAck(id2)
+		if got, body := w.nextJob(); got != id1 || body != big {
 			t.Fatalf("job %q of %d bytes, want %q of %d", got, len(body), id1, len(big))
 		}
 		w.respond(big)
@@ -128,18 +128,18 @@ func TestFramesInAnySegments(t *testing.T) {
 // submitOf returns a frame with a submit whose payload has exactly n bytes.
 func submitOf(n int, id, typ string) []byte {
 	empty := fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":""}`, id, typ)
-	return pack(strings.Replace(empty, `"body":""`, `"body":"`+strings.Repeat("z", n-len(empty))+`"`, 1))
+	return packFrame(strings.Replace(empty, `"body":""`, `"body":"`+strings.Repeat("z", n-len(empty))+`"`, 1))
 }
 
 func TestFrameSize(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	b := start(t, "--max-frame=64KiB")
-	typ := name("size")
+	typ := freshName("size")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	t.Run("exactly the limit", func(t *testing.T) {
-		s.raw(submitOf(limit, "exact", typ))
-		s.ack("exact")
+		s.writeRaw(submitOf(limit, "exact", typ))
+		s.wantAck("exact")
 		// the job frame may be longer than the longest submit, but it must be sent
 		w.wantJob("exact")
 		answer := `{"action":"respond","body":""}`
@@ -149,14 +149,14 @@ func TestFrameSize(t *testing.T) {
 	})
 	t.Run("a byte too many", func(t *testing.T) {
 		bad := b.submitter(t)
-		bad.raw(submitOf(limit+1, "over", typ))
+		bad.writeRaw(submitOf(limit+1, "over", typ))
 		bad.wantError("size_error")
 		bad.wantEOF()
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 	t.Run("the reason names the limit", func(t *testing.T) {
 		bad := b.worker(t)
-		bad.raw(announce(limit + 1))
+		bad.writeRaw(announceFrame(limit + 1))
 		f := bad.wantError("size_error")
 		if reason := strings.ReplaceAll(f.text("reason"), ",", ""); !strings.Contains(reason, "65536") && !strings.Contains(reason, "64KiB") && !strings.Contains(reason, "64 KiB") {
 			t.Errorf("reason %q", f.text("reason"))
@@ -165,29 +165,29 @@ func TestFrameSize(t *testing.T) {
 	})
 	t.Run("frames before it are served", func(t *testing.T) {
 		bad := b.submitter(t)
-		bad.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, name("x"))), announce(limit+1)...))
-		bad.ack("before")
+		bad.writeRaw(append(packFrame(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, freshName("x"))), announceFrame(limit+1)...))
+		bad.wantAck("before")
 		bad.wantError("size_error")
 		bad.wantEOF()
 	})
 	t.Run("nothing behind it is served", func(t *testing.T) {
 		bad := b.submitter(t)
-		bad.raw(append(announce(limit+1), pack(`{"action":"frobnicate"}`)...))
+		bad.writeRaw(append(announceFrame(limit+1), packFrame(`{"action":"frobnicate"}`)...))
 		bad.wantError("size_error")
 		bad.wantEOF()
 	})
 	t.Run("the default limit is 16 MiB", func(t *testing.T) {
 		b := shared(t)
-		typ := name("size")
+		typ := freshName("size")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := name("big")
-		s.raw(submitOf(16<<20, id, typ))
-		s.ack(id)
+		id := freshName("big")
+		s.writeRaw(submitOf(16<<20, id, typ))
+		s.wantAck(id)
 		w.wantJob(id)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
 		bad := b.submitter(t)
-		bad.raw(announce(16<<20 + 1))
+		bad.writeRaw(announceFrame(16<<20 + 1))
 		bad.wantError("size_error")
 		bad.wantEOF()
 	})
@@ -214,11 +214,11 @@ func TestAnnouncedLengths(t *testing.T) {
 				case "submit":
 					bad = b.submitter(t).conn
 				case "idle worker":
-					bad = b.servingWorker(t, name("huge")).conn
+					bad = b.servingWorker(t, freshName("huge")).conn
 				default:
 					bad = b.worker(t).conn
 				}
-				bad.raw(announce(n))
+				bad.writeRaw(announceFrame(n))
 				bad.wantError("size_error")
 				bad.wantEOF()
 			})
@@ -230,7 +230,7 @@ func TestAnnouncedLengths(t *testing.T) {
 func TestGarbageHarmsOnlyItsSender(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ := name("bystander")
+	typ := freshName("bystander")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -251,7 +251,7 @@ func TestGarbageHarmsOnlyItsSender(t *testing.T) {
 				for range r.IntN(4) {
 					payload[r.IntN(len(payload))] = byte(r.Uint32())
 				}
-				wire := pack(string(payload))
+				wire := packFrame(string(payload))
 				if r.IntN(10) == 0 {
 					wire[r.IntN(4)] = byte(r.Uint32())
 				}
@@ -266,7 +266,7 @@ func TestGarbageHarmsOnlyItsSender(t *testing.T) {
 			}
 		}
 	})
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	b.checkAlive(t)
 	if text := b.Log.String(); bytes.Contains([]byte(text), []byte("panic")) {
 		t.Errorf("the log speaks of a panic:\n%s", b.tail())

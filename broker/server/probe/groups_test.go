@@ -20,7 +20,7 @@ type groupList struct {
 
 func (d *daemon) groups(t tb, query string) (l groupList) {
 	t.Helper()
-	text := d.http(t, "GET", "/v1/groups"+query, "", 200)
+	text := d.callHTTP(t, "GET", "/v1/groups"+query, "", 200)
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
 		t.Fatalf("GET groups: %v: %s", err, text)
 	}
@@ -44,7 +44,7 @@ func (d *daemon) checkGroup(t tb, group string, waiting, running, held int) {
 	}
 }
 
-func in(groups ...string) string { return `,"groups":` + list(groups...) }
+func groupsField(groups ...string) string { return `,"groups":` + jsonList(groups...) }
 
 // workerWithRoom returns a worker with room for a hundred jobs.
 func (d *daemon) workerWithRoom(t tb, typ string) worker {
@@ -56,9 +56,9 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("without a rule they change nothing", func(t *testing.T) {
-		typ := name("group")
+		typ := freshName("group")
 		s := b.submitter(t)
-		first, second, third := s.freshWith(typ, `1`, in("a", "b")), s.submitFresh(typ, `1`), s.freshWith(typ, `1`, in("a"))
+		first, second, third := s.submitFreshWith(typ, `1`, groupsField("a", "b")), s.submitFresh(typ, `1`), s.submitFreshWith(typ, `1`, groupsField("a"))
 		b.checkOrder(t, typ, first, second, third)
 	})
 	t.Run("sixteen, and null", func(t *testing.T) {
@@ -67,19 +67,19 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		for i := range 16 {
 			names = append(names, fmt.Sprintf("g%d", i))
 		}
-		s.freshWith(name("group"), `1`, in(names...))
-		s.freshWith(name("group"), `1`, `,"groups":null`)
-		s.freshWith(name("group"), `1`, in(strings.Repeat("g", 1024), "é😀\n*"))
+		s.submitFreshWith(freshName("group"), `1`, groupsField(names...))
+		s.submitFreshWith(freshName("group"), `1`, `,"groups":null`)
+		s.submitFreshWith(freshName("group"), `1`, groupsField(strings.Repeat("g", 1024), "é😀\n*"))
 	})
 	t.Run("concurrency, each group for itself", func(t *testing.T) {
-		p, typ := name("group"), name("group")
+		p, typ := freshName("group"), freshName("group")
 		b.setRule(t, p+"-*", `{"concurrency":2}`)
 		s := b.submitter(t)
 		var a []string
 		for range 4 {
-			a = append(a, s.freshWith(typ, `1`, in(p+"-a")))
+			a = append(a, s.submitFreshWith(typ, `1`, groupsField(p+"-a")))
 		}
-		other := s.freshWith(typ, `1`, in(p+"-b"))
+		other := s.submitFreshWith(typ, `1`, groupsField(p+"-b"))
 		free := s.submitFresh(typ, `1`)
 		w := b.workerWithRoom(t, typ)
 		for _, id := range []string{a[0], a[1], other, free} { // a job that is held back holds no other back
@@ -91,7 +91,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.respondTo(a[1], `1`)
 		w.wantJob(a[2])
 		w.send(`{"action":"fail","id":%q,"retry":false}`, a[0])
-		w.ok()
+		w.wantOK()
 		w.wantJob(a[3])
 		for _, id := range []string{a[2], a[3], other, free} {
 			w.respondTo(id, `1`)
@@ -99,25 +99,25 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		b.checkGroup(t, p+"-a", 0, 0, 0)
 	})
 	t.Run("across types", func(t *testing.T) {
-		g, one, two := name("group"), name("group"), name("group")
+		g, one, two := freshName("group"), freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.servingWorker(t, one), b.servingWorker(t, two)
-		id := s.freshWith(one, `1`, in(g))
+		id := s.submitFreshWith(one, `1`, groupsField(g))
 		w.wantJob(id)
-		next := s.freshWith(two, `1`, in(g))
+		next := s.submitFreshWith(two, `1`, groupsField(g))
 		other.wantQuiet()
 		w.respond(`1`)
 		other.wantJob(next)
 	})
 	t.Run("all groups of a job, or none", func(t *testing.T) {
-		g, h, typ := name("group"), name("group"), name("group")
+		g, h, typ := freshName("group"), freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		b.setRule(t, h, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		first := s.freshWith(typ, `1`, in(g))
+		first := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(first)
-		both := s.freshWith(typ, `1`, in(h, g)) // waits for g, and takes up no place in h
-		second := s.freshWith(typ, `1`, in(h))
+		both := s.submitFreshWith(typ, `1`, groupsField(h, g)) // waits for g, and takes up no place in h
+		second := s.submitFreshWith(typ, `1`, groupsField(h))
 		w.wantJob(second)
 		w.respondTo(first, `1`)
 		w.wantQuiet()
@@ -127,24 +127,24 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(both)
 	})
 	t.Run("all rules that fit", func(t *testing.T) {
-		p, typ := name("group"), name("group")
+		p, typ := freshName("group"), freshName("group")
 		b.setRule(t, p+"*", `{"concurrency":3}`)
 		b.setRule(t, "*"+p+"-a", `{"concurrency":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		w.wantJob(s.freshWith(typ, `1`, in(p+"-a")))
-		s.freshWith(typ, `1`, in(p+"-a"))
+		w.wantJob(s.submitFreshWith(typ, `1`, groupsField(p+"-a")))
+		s.submitFreshWith(typ, `1`, groupsField(p+"-a"))
 		for range 3 {
-			w.wantJob(s.freshWith(typ, `1`, in(p+"-b")))
+			w.wantJob(s.submitFreshWith(typ, `1`, groupsField(p+"-b")))
 		}
-		s.freshWith(typ, `1`, in(p+"-b"))
+		s.submitFreshWith(typ, `1`, groupsField(p+"-b"))
 		w.wantQuiet()
 	})
 	t.Run("with the limit of the type", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		b.limitType(t, typ, `{"concurrency":2}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		first, second := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
+		first, second := s.submitFreshWith(typ, `1`, groupsField(g)), s.submitFreshWith(typ, `1`, groupsField(g))
 		third, fourth := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(first)
 		w.wantJob(third)
@@ -155,22 +155,22 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(second)
 	})
 	t.Run("concurrency 0 holds all", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":0}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		held := s.freshWith(typ, `1`, in(g))
+		held := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(s.submitFresh(typ, `1`))
 		w.wantQuiet()
 		b.setRule(t, g, `{"concurrency":1}`)
 		w.wantJob(held)
 	})
 	t.Run("a changed rule counts at once, nothing is stopped", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":3}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		var ids []string
 		for range 6 {
-			ids = append(ids, s.freshWith(typ, `1`, in(g)))
+			ids = append(ids, s.submitFreshWith(typ, `1`, groupsField(g)))
 		}
 		for _, id := range ids[:3] {
 			w.wantJob(id)
@@ -188,9 +188,9 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(ids[5])
 	})
 	t.Run("a rule for what waits already", func(t *testing.T) {
-		p, typ := name("group"), name("group")
+		p, typ := freshName("group"), freshName("group")
 		s := b.submitter(t)
-		first, second := s.freshWith(typ, `1`, in(p+"-x")), s.freshWith(typ, `1`, in(p+"-x"))
+		first, second := s.submitFreshWith(typ, `1`, groupsField(p+"-x")), s.submitFreshWith(typ, `1`, groupsField(p+"-x"))
 		b.setRule(t, p+"-*", `{"concurrency":1}`)
 		w := b.workerWithRoom(t, typ)
 		w.wantJob(first)
@@ -199,21 +199,21 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(second)
 	})
 	t.Run("groups by value, and only whole", func(t *testing.T) {
-		p, typ := name("group"), name("group")
+		p, typ := freshName("group"), freshName("group")
 		b.setRule(t, p+"é", `{"concurrency":0}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		s.freshWith(typ, `1`, `,"groups":["`+p+`\u00e9"]`)
+		s.submitFreshWith(typ, `1`, `,"groups":["`+p+`\u00e9"]`)
 		w.wantQuiet()
-		w.wantJob(s.freshWith(typ, `1`, in(p)))
-		w.wantJob(s.freshWith(typ, `1`, in(p+"éé")))
+		w.wantJob(s.submitFreshWith(typ, `1`, groupsField(p)))
+		w.wantJob(s.submitFreshWith(typ, `1`, groupsField(p+"éé")))
 	})
 	t.Run("rate and burst", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"rate":0.001,"burst":3}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		var ids []string
 		for range 5 {
-			ids = append(ids, s.freshWith(typ, `1`, in(g)))
+			ids = append(ids, s.submitFreshWith(typ, `1`, groupsField(g)))
 		}
 		for _, id := range ids[:3] { // a new bucket has all its tokens
 			w.wantJob(id)
@@ -229,86 +229,86 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(ids[4])
 	})
 	t.Run("the default burst is the rate, at least 1", func(t *testing.T) {
-		p, typ := name("group"), name("group")
+		p, typ := freshName("group"), freshName("group")
 		b.setRule(t, p+"-slow", `{"rate":0.001}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		w.wantJob(s.freshWith(typ, `1`, in(p+"-slow")))
-		s.freshWith(typ, `1`, in(p+"-slow"))
+		w.wantJob(s.submitFreshWith(typ, `1`, groupsField(p+"-slow")))
+		s.submitFreshWith(typ, `1`, groupsField(p+"-slow"))
 		w.wantQuiet()
 	})
 	t.Run("a rate paces", func(t *testing.T) {
 		t.Parallel()
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"rate":10,"burst":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		begin := time.Now()
 		for range 5 {
-			s.freshWith(typ, `1`, in(g))
+			s.submitFreshWith(typ, `1`, groupsField(g))
 		}
 		for range 5 {
-			w.job()
+			w.nextJob()
 		}
-		notBefore(t, begin, 395*ms, "five at ten a second")
-		soonAfter(t, begin, 400*ms, "five at ten a second")
+		checkNotBefore(t, begin, 395*ms, "five at ten a second")
+		checkSoonAfter(t, begin, 400*ms, "five at ten a second")
 	})
 	t.Run("release gives back place and token, fail does not", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"rate":0.001,"burst":1,"concurrency":1}`)
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, in(g))
+		id := s.submitFreshWith(typ, `1`, groupsField(g))
 		for range 5 {
 			w.wantJob(id)
 			w.release("")
 		}
 		w.wantJob(id)
 		w.release(`,"delay_ms":60000`)
-		next := s.freshWith(typ, `1`, in(g))
+		next := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(next)
 		w.fail("")
 		w.wantQuiet()
 	})
 	t.Run("an unwanted run holds its place to its end", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		id := s.freshWith(typ, `1`, in(g))
+		id := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(id)
 		s.cancel(id)
-		next := s.freshWith(typ, `1`, in(g))
+		next := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantQuiet()
 		w.respondTo(id, `1`)
 		w.wantJob(next)
 	})
 	t.Run("an overdue one has given it back", func(t *testing.T) {
 		t.Parallel()
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.worker(t), b.worker(t)
 		w.join(typ)
-		id := s.freshWith(typ, `1`, in(g)+`,"timeout_ms":3000,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, groupsField(g)+`,"timeout_ms":3000,"retries":0`)
 		w.wantJob(id)
-		next := s.freshWith(typ, `1`, in(g))
+		next := s.submitFreshWith(typ, `1`, groupsField(g))
 		other.join(typ)
 		other.wantQuiet()
 		s.wantErrorFor("job_failed", id)
 		other.wantJob(next)
 	})
 	t.Run("a retry that waits holds none", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, in(g)+`,"backoff_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, groupsField(g)+`,"backoff_ms":60000`)
 		w.wantJob(id)
-		next := s.freshWith(typ, `1`, in(g))
+		next := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.fail("")
 		w.wantJob(next)
 		b.checkGroup(t, g, 1, 1, 0) // a delayed job is not held back
 	})
 	t.Run("a lost worker gives places back", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":2}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		first, second, third := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
+		first, second, third := s.submitFreshWith(typ, `1`, groupsField(g)), s.submitFreshWith(typ, `1`, groupsField(g)), s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(first)
 		w.wantJob(second)
 		w.close()
@@ -319,11 +319,11 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(third)
 	})
 	t.Run("held back, then cancelled, expired or left", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":0}`)
 		s, late, other := b.submitter(t), b.submitter(t), b.submitter(t)
-		cancelled, expired := s.freshWith(typ, `1`, in(g)), late.freshWith(typ, `1`, in(g)+`,"expires_ms":50`)
-		left := other.freshWith(typ, `1`, in(g))
+		cancelled, expired := s.submitFreshWith(typ, `1`, groupsField(g)), late.submitFreshWith(typ, `1`, groupsField(g)+`,"expires_ms":50`)
+		left := other.submitFreshWith(typ, `1`, groupsField(g))
 		s.cancel(cancelled)
 		late.wantErrorFor("expired", expired)
 		other.close()
@@ -331,11 +331,11 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		b.checkGroup(t, g, 0, 0, 0)
 	})
 	t.Run("change into and out of a group that holds", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":0}`)
 		s, w := b.submitter(t), b.worker(t)
-		first, second := s.freshWith(typ, `1`, in(g)), s.submitFresh(typ, `1`)
-		s.change(second, `"groups":`+list(g))
+		first, second := s.submitFreshWith(typ, `1`, groupsField(g)), s.submitFresh(typ, `1`)
+		s.change(second, `"groups":`+jsonList(g))
 		w.join(typ)
 		w.wantQuiet()
 		b.checkGroup(t, g, 2, 0, 2)
@@ -343,15 +343,15 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(first)
 		w.respond(`1`)
 		s.wantResult(first, `1`)
-		b.http(t, "PATCH", "/v1/jobs/"+second, `{"groups":["elsewhere"]}`, 200)
+		b.callHTTP(t, "PATCH", "/v1/jobs/"+second, `{"groups":["elsewhere"]}`, 200)
 		w.wantJob(second)
 	})
 	t.Run("explain names the group that holds", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":0}`)
 		s := b.submitter(t)
 		b.servingWorker(t, typ)
-		job := b.info(t, s.freshWith(typ, `1`, in("free-"+g, g)))
+		job := b.jobInfo(t, s.submitFreshWith(typ, `1`, groupsField("free-"+g, g)))
 		if holds, _ := job["holds"].(string); !strings.Contains(holds, g) {
 			t.Errorf("holds %q does not name %q", holds, g)
 		}
@@ -360,19 +360,19 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		}
 	})
 	t.Run("pause of the type is not held back", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":5}`)
-		b.http(t, "POST", "/v1/types/"+typ+"/pause", "{}", 200)
-		b.submitter(t).freshWith(typ, `1`, in(g)+`,"detach":true`)
+		b.callHTTP(t, "POST", "/v1/types/"+typ+"/pause", "{}", 200)
+		b.submitter(t).submitFreshWith(typ, `1`, groupsField(g)+`,"detach":true`)
 		b.checkGroup(t, g, 1, 0, 0)
 	})
 	t.Run("priority among who may run", func(t *testing.T) {
-		g, typ := name("group"), name("group")
+		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s := b.submitter(t)
-		low := s.freshWith(typ, `1`, in(g))
-		high := s.freshWith(typ, `1`, in(g)+`,"priority":5`)
-		free := s.freshWith(typ, `1`, `,"priority":1`)
+		low := s.submitFreshWith(typ, `1`, groupsField(g))
+		high := s.submitFreshWith(typ, `1`, groupsField(g)+`,"priority":5`)
+		free := s.submitFreshWith(typ, `1`, `,"priority":1`)
 		w := b.workerWithRoom(t, typ)
 		w.wantJob(high)
 		w.wantJob(free)
@@ -381,19 +381,19 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(low)
 	})
 	t.Run("kept outcomes are in no group", func(t *testing.T) {
-		g := name("group")
+		g := freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
-		b.makeOutcome(t, name("group"), `1`, in(g))
+		b.makeOutcome(t, freshName("group"), `1`, groupsField(g))
 		b.checkGroup(t, g, 0, 0, 0)
-		b.makeOutcome(t, name("group"), `1`, in(g))
+		b.makeOutcome(t, freshName("group"), `1`, groupsField(g))
 	})
 	t.Run("through a pattern of types", func(t *testing.T) {
-		g, p := name("group"), name("group")
+		g, p := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"prefetch":10`)
-		first := s.freshWith(p+"-a", `1`, in(g))
-		second := s.freshWith(p+"-b", `1`, in(g))
+		w.joinTypes(jsonList(p+"*"), `,"prefetch":10`)
+		first := s.submitFreshWith(p+"-a", `1`, groupsField(g))
+		second := s.submitFreshWith(p+"-b", `1`, groupsField(g))
 		third := s.submitFresh(p+"-c", `1`)
 		w.wantJob(first)
 		w.wantJob(third)
@@ -401,8 +401,8 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(second)
 	})
 	t.Run("never metric labels", func(t *testing.T) {
-		g := name("label-of-a-group")
-		b.submitter(t).freshWith(name("group"), `1`, in(g)+`,"detach":true`)
+		g := freshName("label-of-a-group")
+		b.submitter(t).submitFreshWith(freshName("group"), `1`, groupsField(g)+`,"detach":true`)
 		if _, text, err := b.get("/metrics"); err != nil || strings.Contains(text, g) {
 			t.Errorf("group in the metrics, or %v", err)
 		}
@@ -422,16 +422,16 @@ func TestGroupsRefused(t *testing.T) {
 		{`[5]`, "invalid_type", "5"}, {`[null]`, "invalid_type", ""}, {`["a",["b"]]`, "invalid_type", ""}, {`[""]`, "invalid_type", ""},
 		{`["\udc00"]`, "invalid_type", ""}, {`["` + strings.Repeat("g", 1025) + `"]`, "invalid_type|invalid_value", "1024"},
 		{`["same","other","same"]`, "invalid_value", "same"}, {`["\u0061","a"]`, "invalid_value", "a"},
-		{list(seventeen...), "invalid_value", "16"},
+		{jsonList(seventeen...), "invalid_value", "16"},
 	} {
 		t.Run(fmt.Sprintf("%.60s", c.groups), func(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
-			id := name("group")
-			s.put(id, "t", `1`, `,"groups":`+c.groups)
+			id := freshName("group")
+			s.sendSubmit(id, "t", `1`, `,"groups":`+c.groups)
 			checkReason(t, s.wantErrorFor(c.code, id), "groups", c.names)
-			s.put(id, "t", `1`, `,"ack":false,"groups":`+c.groups)
+			s.sendSubmit(id, "t", `1`, `,"ack":false,"groups":`+c.groups)
 			s.wantErrorFor(c.code, id)
-			s.submit(id, name("group"), `1`)
+			s.submit(id, freshName("group"), `1`)
 		})
 	}
 }

@@ -28,21 +28,21 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 			`{}`, `{ }`, `{"b" : 1 , "a":[1.0,1e400,-0]}`, `{"é":"\u00e9\n","😀":"\ud83d\ude00"}`, `{"a":{"b":{"c":null}}}`,
 			`{"":""}`, `{"id":"fake","action":"respond","body":9}`, `{"n":123456789012345678901234567890}`, full,
 		} {
-			typ := name("head")
+			typ := freshName("head")
 			s, w := b.submitter(t), b.worker(t)
 			w.joinWith(typ, `,"headers":true`)
-			id := s.freshWith(typ, `1`, `,"headers":`+h)
+			id := s.submitFreshWith(typ, `1`, `,"headers":`+h)
 			w.wantJobHeaders(id, h)
 			w.respond(`2`)
 			s.wantResult(id, `2`) // no result has headers
 		}
 	})
 	t.Run("only when there", func(t *testing.T) {
-		typ := name("head")
+		typ := freshName("head")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"headers":true`)
 		for _, fields := range []string{``, `,"headers":null`} {
-			id := s.freshWith(typ, `1`, fields)
+			id := s.submitFreshWith(typ, `1`, fields)
 			w.wantJobHeaders(id, "")
 			w.respond(`1`)
 			s.wantResult(id, `1`)
@@ -50,44 +50,44 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 	})
 	t.Run("only to who asked", func(t *testing.T) {
 		for _, fields := range []string{``, `,"headers":false`, `,"headers":null`} {
-			typ := name("head")
+			typ := freshName("head")
 			s, w := b.submitter(t), b.worker(t)
 			w.joinWith(typ, fields)
-			id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
+			id := s.submitFreshWith(typ, `1`, `,"headers":{"a":1}`)
 			w.wantJobHeaders(id, "")
 			w.respond(`1`)
 		}
 	})
 	t.Run("set anew by each join", func(t *testing.T) {
-		typ := name("head")
+		typ := freshName("head")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"headers":true`)
 		w.join(typ)
-		id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
+		id := s.submitFreshWith(typ, `1`, `,"headers":{"a":1}`)
 		w.wantJobHeaders(id, "")
 		w.joinWith(typ, `,"headers":true`)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		id = s.freshWith(typ, `1`, `,"headers":{"a":2}`)
+		id = s.submitFreshWith(typ, `1`, `,"headers":{"a":2}`)
 		w.wantJobHeaders(id, `{"a":2}`)
 	})
 	t.Run("with types and prefetch", func(t *testing.T) {
-		p := name("head")
+		p := freshName("head")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"headers":true,"prefetch":3`)
-		first := s.freshWith(p+"-a", `1`, `,"headers":{"a":1}`)
+		w.joinTypes(jsonList(p+"*"), `,"headers":true,"prefetch":3`)
+		first := s.submitFreshWith(p+"-a", `1`, `,"headers":{"a":1}`)
 		second := s.submitFresh(p+"-b", `1`)
-		third := s.freshWith(p+"-c", `1`, `,"headers":{"a":3}`)
+		third := s.submitFreshWith(p+"-c", `1`, `,"headers":{"a":3}`)
 		w.wantJobHeaders(first, `{"a":1}`)
 		w.wantJobHeaders(second, "")
 		w.wantJobHeaders(third, `{"a":3}`)
 	})
 	t.Run("through loss, failure, release and delay", func(t *testing.T) {
-		typ := name("head")
+		typ := freshName("head")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"headers":true`)
 		const h = `{"k" : "v"}`
-		id := s.freshWith(typ, `1`, `,"delay_ms":20,"headers":`+h)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":20,"headers":`+h)
 		w.wantJobHeaders(id, h)
 		w.close()
 		w = b.worker(t)
@@ -101,9 +101,9 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 		w.wantJobHeaders(id, h)
 	})
 	t.Run("through change and attach", func(t *testing.T) {
-		typ := name("head")
+		typ := freshName("head")
 		s, w, successor := b.submitter(t), b.worker(t), b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"delay_ms":60000,"keep_ms":60000,"headers":{"k":"v"}`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":60000,"keep_ms":60000,"headers":{"k":"v"}`)
 		s.change(id, `"priority":5`)
 		s.close()
 		successor.attach(id, "delayed", "")
@@ -114,9 +114,9 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 		successor.wantResult(id, `2`)
 	})
 	t.Run("in no progress and no error", func(t *testing.T) {
-		typ := name("head")
+		typ := freshName("head")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
 		w.wantJob(id)
 		w.progress(`1`)
 		s.wantProgress(id, `1`)
@@ -128,8 +128,8 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		s := b.submitter(t)
 		for _, v := range []string{`"a"`, `[]`, `[{}]`, `5`, `true`, `false`, `""`} {
-			id := name("head")
-			s.put(id, "t", `1`, `,"headers":`+v)
+			id := freshName("head")
+			s.sendSubmit(id, "t", `1`, `,"headers":`+v)
 			checkReason(t, s.wantErrorFor("invalid_type", id), "headers")
 		}
 		for _, v := range []string{
@@ -138,13 +138,13 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 			`{"x":"` + strings.Repeat(`\u0061`, 700) + `"}`,
 			`{"x":"` + strings.Repeat("h", 1<<20) + `"}`,
 		} {
-			id := name("head")
-			s.put(id, "t", `1`, `,"headers":`+v)
+			id := freshName("head")
+			s.sendSubmit(id, "t", `1`, `,"headers":`+v)
 			checkReason(t, s.wantErrorFor("invalid_value", id), "headers", "4096")
-			s.put(id, "t", `1`, `,"ack":false,"headers":`+v)
+			s.sendSubmit(id, "t", `1`, `,"ack":false,"headers":`+v)
 			s.wantErrorFor("invalid_value", id)
-			s.submit(id, name("head"), `1`) // the refused requests changed nothing
+			s.submit(id, freshName("head"), `1`) // the refused requests changed nothing
 		}
-		s.freshWith(name("head"), `1`, `,"headers":{`+strings.Repeat(" ", 4094)+`}`)
+		s.submitFreshWith(freshName("head"), `1`, `,"headers":{`+strings.Repeat(" ", 4094)+`}`)
 	})
 }

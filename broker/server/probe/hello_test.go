@@ -46,7 +46,7 @@ func TestHelloIsAnswered(t *testing.T) {
 	t.Run("says --max-frame", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-frame=64KiB")
-		if l := limits(t, b); l["max_frame"] != 65536 {
+		if l := helloLimits(t, b); l["max_frame"] != 65536 {
 			t.Errorf("limits %v", l)
 		}
 	})
@@ -67,7 +67,7 @@ func TestHelloIsAnswered(t *testing.T) {
 	for _, first := range []string{`{"action":"ping"}`, `{"action":"pong"}`, `{"action":"frobnicate"}`, `{}`, `[]`} {
 		t.Run("after "+first, func(t *testing.T) {
 			onBoth(t, b, func(t *testing.T, c *conn) {
-				c.raw(pack(first))
+				c.writeRaw(packFrame(first))
 				if !strings.Contains(first, "pong") {
 					c.recv()
 				}
@@ -78,14 +78,14 @@ func TestHelloIsAnswered(t *testing.T) {
 		})
 	}
 	t.Run("after a submit and a join", func(t *testing.T) {
-		typ := name("hello")
+		typ := freshName("hello")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 		for _, c := range []*conn{s.conn, w.conn} {
 			c.send(`{"action":"hello"}`)
 			checkReason(t, c.wantError("invalid_state"), "hello_not_first")
 		}
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 	t.Run("refused, then again", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
@@ -117,7 +117,7 @@ func TestPingIsAnsweredAnyTime(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("any time", func(t *testing.T) {
-		typ := name("ping")
+		typ := freshName("ping")
 		s, w := b.submitter(t), b.worker(t)
 		s.ping()
 		w.ping()
@@ -128,7 +128,7 @@ func TestPingIsAnsweredAnyTime(t *testing.T) {
 		w.wantJob(id)
 		w.ping()
 		w.send(`{"action":"ping","id":5,"body":[],"type":7}`)
-		w.ok()
+		w.wantOK()
 		w.respond(`1`)
 		s.wantResult(id, `1`)
 		w.ping()
@@ -145,17 +145,17 @@ func TestPingIsAnsweredAnyTime(t *testing.T) {
 	})
 	t.Run("a thousand pipelined", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
-			c.raw([]byte(strings.Repeat(string(pack(`{"action":"ping"}`))+string(pack(`{"action":"pong"}`)), 1000)))
+			c.writeRaw([]byte(strings.Repeat(string(packFrame(`{"action":"ping"}`))+string(packFrame(`{"action":"pong"}`)), 1000)))
 			for range 1000 {
-				c.ok()
+				c.wantOK()
 			}
 			c.wantQuiet()
 		})
 	})
 }
 
-// beat reads the next frame, which must be exactly a ping.
-func beat(t *testing.T, c *conn) {
+// wantPing reads the next frame, which must be exactly a ping.
+func wantPing(t *testing.T, c *conn) {
 	t.Helper()
 	if f := c.want("ping"); f.shape() != "action" {
 		t.Fatalf("got %s", f)
@@ -172,11 +172,11 @@ func TestHeartbeat(t *testing.T) {
 			begin := time.Now()
 			c.hello(`,"heartbeat_ms":2000`)
 			for range 3 {
-				beat(t, c)
+				wantPing(t, c)
 				c.send(`{"action":"pong"}`)
 			}
-			notBefore(t, begin, 5000*ms, "three beats of 2 s")
-			soonAfter(t, begin, 6000*ms, "three beats of 2 s")
+			checkNotBefore(t, begin, 5000*ms, "three beats of 2 s")
+			checkSoonAfter(t, begin, 6000*ms, "three beats of 2 s")
 		})
 	})
 	t.Run("not answered", func(t *testing.T) {
@@ -195,19 +195,19 @@ func TestHeartbeat(t *testing.T) {
 					t.Fatalf("dropped with %s, want no frame", f)
 				}
 			}
-			notBefore(t, begin, 300*ms, "dropped")
-			soonAfter(t, begin, 450*ms, "dropped")
+			checkNotBefore(t, begin, 300*ms, "dropped")
+			checkSoonAfter(t, begin, 450*ms, "dropped")
 		})
 	})
 	t.Run("any byte will do", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.hello(`,"heartbeat_ms":2000`)
 			begin := time.Now()
-			for _, one := range pack(`{"action":"ping"}`) {
-				c.raw([]byte{one}) // the 21 bytes of the frame arrive over much more than two beats
+			for _, one := range packFrame(`{"action":"ping"}`) {
+				c.writeRaw([]byte{one}) // the 21 bytes of the frame arrive over much more than two beats
 				time.Sleep(220 * ms)
 			}
-			notBefore(t, begin, 4400*ms, "trickled")
+			checkNotBefore(t, begin, 4400*ms, "trickled")
 			for {
 				f := c.recv()
 				if f.kind() == "ok" {
@@ -246,14 +246,14 @@ func TestHeartbeat(t *testing.T) {
 	})
 	t.Run("at work", func(t *testing.T) {
 		t.Parallel()
-		typ := name("beat")
+		typ := freshName("beat")
 		w, s := b.worker(t), b.submitter(t)
 		w.hello(`,"heartbeat_ms":2000`)
 		w.join(typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		for range 3 {
-			beat(t, w.conn)
+			wantPing(t, w.conn)
 			w.send(`{"action":"pong"}`)
 		}
 		w.send(`{"action":"respond","body":2}`)
@@ -270,7 +270,7 @@ func TestHeartbeat(t *testing.T) {
 	})
 	t.Run("a silent worker is lost", func(t *testing.T) {
 		t.Parallel()
-		typ := name("beat")
+		typ := freshName("beat")
 		w, s := b.worker(t), b.submitter(t)
 		w.hello(`,"heartbeat_ms":2000`)
 		w.join(typ)
@@ -291,8 +291,8 @@ func TestHeartbeat(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
 		s.hello(`,"heartbeat_ms":2000`)
-		id := name("beat")
-		s.put(id, name("beat"), `1`, `,"ack":false`)
+		id := freshName("beat")
+		s.sendSubmit(id, freshName("beat"), `1`, `,"ack":false`)
 		b.waitState(t, id, "queued")
 		b.waitState(t, id, "")
 	})

@@ -9,7 +9,7 @@ import (
 func (s submitter) cancel(id string) {
 	s.t.Helper()
 	s.send(`{"action":"cancel","id":%s}`, quote(id))
-	s.ack(id)
+	s.wantAck(id)
 }
 
 func (s submitter) cancelFails(code, id string) {
@@ -31,19 +31,19 @@ func (s submitter) wantProgress(id, body string) {
 func (w worker) fail(fields string) {
 	w.t.Helper()
 	w.send(`{"action":"fail"%s}`, fields)
-	w.ok()
+	w.wantOK()
 }
 
 func (w worker) progress(body string) {
 	w.t.Helper()
 	w.send(`{"action":"progress","body":%s}`, body)
-	w.ok()
+	w.wantOK()
 }
 
 func (w worker) leave() {
 	w.t.Helper()
 	w.send(`{"action":"leave"}`)
-	w.ok()
+	w.wantOK()
 }
 
 // wantNotice reads a notice, which must be about this job.
@@ -76,11 +76,11 @@ func (c *conn) hello(fields string) frame {
 func (c *conn) ping() {
 	c.t.Helper()
 	c.send(`{"action":"ping"}`)
-	c.ok()
+	c.wantOK()
 }
 
-// limits returns the limits in the reply to hello.
-func limits(t *testing.T, d *daemon) map[string]int64 {
+// helloLimits returns the limits in the reply to hello.
+func helloLimits(t *testing.T, d *daemon) map[string]int64 {
 	t.Helper()
 	c := d.submitter(t)
 	defer c.close()

@@ -27,7 +27,7 @@ func TestHealthOverHTTP(t *testing.T) {
 func TestCountersMoveByWhatHappened(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ := name("metric")
+	typ := freshName("metric")
 	s := b.submitter(t)
 	before, err := b.readSamples()
 	if err != nil {
@@ -39,7 +39,7 @@ func TestCountersMoveByWhatHappened(t *testing.T) {
 	}
 	w := b.servingWorker(t, typ)
 	for range jobs {
-		id, _ := w.job()
+		id, _ := w.nextJob()
 		w.respond(`2`)
 		s.wantResult(id, `2`)
 	}
@@ -121,19 +121,19 @@ func frameErrors(samples map[string]float64) float64 {
 	return 0
 }
 
-// TestMetricLabelLimit: only a bounded number of types become labels.
-func TestMetricLabelLimit(t *testing.T) {
+// TestMetricLabelsAreBounded: only a bounded number of types become labels.
+func TestMetricLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	s := b.submitter(t)
 	const types = 5000
 	var batch []byte
 	for i := range types {
-		batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"label-%d","type":"label-%d","body":1}`, i, i))...)
+		batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"label-%d","type":"label-%d","body":1}`, i, i))...)
 	}
-	s.raw(batch)
+	s.writeRaw(batch)
 	for i := range types {
-		s.ack(fmt.Sprintf("label-%d", i))
+		s.wantAck(fmt.Sprintf("label-%d", i))
 	}
 	samples, err := b.readSamples()
 	if err != nil {
@@ -152,7 +152,7 @@ func TestMetricLabelLimit(t *testing.T) {
 	if len(labels) > 0 && !labels["other"] {
 		t.Errorf("%d type labels and none is other", len(labels))
 	}
-	until(t, "ledger balanced after the submitter is gone", func() error {
+	waitFor(t, "ledger balanced after the submitter is gone", func() error {
 		s.close()
 		return b.checkLedger()
 	})

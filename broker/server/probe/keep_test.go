@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-const keep = `,"keep_ms":60000`
+const keepField = `,"keep_ms":60000`
 
-// lose ends a submitter's connection and waits until the broker knows of the loss. It submits a
+// loseSubmitter ends a submitter's connection and waits until the broker knows of the loss. It submits a
 // job that is not kept, which the broker then discards.
-func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
+func (d *daemon) loseSubmitter(t tb, s submitter, end func(*conn)) {
 	t.Helper()
-	bound := s.submitFresh(name("bound"), `1`)
+	bound := s.submitFresh(freshName("bound"), `1`)
 	end(s.conn)
 	d.waitState(t, bound, "")
 }
@@ -25,8 +25,8 @@ func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 func (d *daemon) makeOutcome(t tb, typ, body, fields string) (id string) {
 	t.Helper()
 	s, w := d.submitter(t), d.worker(t)
-	id = s.freshWith(typ, `1`, keep+fields)
-	d.lose(t, s, (*conn).close)
+	id = s.submitFreshWith(typ, `1`, keepField+fields)
+	d.loseSubmitter(t, s, (*conn).close)
 	w.join(typ)
 	w.wantJob(id)
 	w.respond(body)
@@ -38,14 +38,14 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("as long as the connection lives, all is as without", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 30 {
-			id := s.freshWith(typ, `1`, keep)
+			id := s.submitFreshWith(typ, `1`, keepField)
 			w.wantJob(id)
 			w.respond(`2`)
 			s.wantResult(id, `2`)
-			s.submitWith(id, typ, `1`, keep) // a submitter that has read the last frame may use the id at once
+			s.submitWith(id, typ, `1`, keepField) // a submitter that has read the last frame may use the id at once
 			w.wantJob(id)
 			w.fail(`,"retry":false`)
 			s.wantErrorFor("job_failed", id)
@@ -54,17 +54,17 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	})
 	for how, end := range map[string]func(*conn){"closed": (*conn).close, "reset": (*conn).reset, "half closed": (*conn).halfClose} {
 		t.Run(how+": it waits and runs on, its result is kept", func(t *testing.T) {
-			typ := name("keep")
+			typ := freshName("keep")
 			s := b.submitter(t)
-			id := s.freshWith(typ, `1`, keep)
-			b.lose(t, s, end)
-			if got := b.state(t, id); got != "queued" {
+			id := s.submitFreshWith(typ, `1`, keepField)
+			b.loseSubmitter(t, s, end)
+			if got := b.jobState(t, id); got != "queued" {
 				t.Fatalf("state %q, want queued", got)
 			}
 			w := b.servingWorker(t, typ)
 			w.wantJob(id)
 			w.respond(`{"v" : 1e400}`)
-			if got := b.state(t, id); got != "ended" {
+			if got := b.jobState(t, id); got != "ended" {
 				t.Fatalf("state %q, want ended", got)
 			}
 			successor := b.submitter(t)
@@ -74,12 +74,12 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		})
 	}
 	t.Run("lost at work, it is answered for the next", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
-		id := s.freshWith(typ, `1`, keep)
+		id := s.submitFreshWith(typ, `1`, keepField)
 		w.wantJob(id)
-		b.lose(t, s, (*conn).close)
+		b.loseSubmitter(t, s, (*conn).close)
 		w.wantQuiet() // the run is not unwanted, so no notice comes
 		w.respond(`2`)
 		successor := b.submitter(t)
@@ -88,11 +88,11 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("without its connection it is retried", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, keep)
+		id := s.submitFreshWith(typ, `1`, keepField)
 		w.wantJob(id)
-		b.lose(t, s, (*conn).reset)
+		b.loseSubmitter(t, s, (*conn).reset)
 		w.close()
 		w = b.servingWorker(t, typ)
 		w.wantJob(id)
@@ -106,34 +106,34 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
 		s.hello(`,"heartbeat_ms":500`)
-		id, bound := s.freshWith(name("keep"), `1`, keep), s.submitFresh(name("keep"), `1`)
+		id, bound := s.submitFreshWith(freshName("keep"), `1`, keepField), s.submitFresh(freshName("keep"), `1`)
 		b.waitState(t, bound, "") // once s has been silent for two beats
-		if got := b.state(t, id); got != "queued" {
+		if got := b.jobState(t, id); got != "queued" {
 			t.Errorf("state %q, want queued", got)
 		}
 	})
 	t.Run("a connection that the broker closes", func(t *testing.T) {
 		s := b.submitter(t)
-		id, bound := s.freshWith(name("keep"), `1`, keep), s.submitFresh(name("keep"), `1`)
-		s.raw(announce(1 << 31))
+		id, bound := s.submitFreshWith(freshName("keep"), `1`, keepField), s.submitFresh(freshName("keep"), `1`)
+		s.writeRaw(announceFrame(1 << 31))
 		s.wantError("size_error")
 		s.wantEOF()
 		b.waitState(t, bound, "")
 		b.submitter(t).attach(id, "queued", "")
 	})
 	t.Run("errors are kept too", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		s, successor := b.submitter(t), b.submitter(t)
-		failed := s.freshWith(typ, `1`, keep+`,"retries":0`)
-		cancelled := s.freshWith(name("keep"), `1`, keep)
-		timed := s.freshWith(typ, `1`, keep+`,"retries":0,"timeout_ms":20`)
-		expired := s.freshWith(name("keep"), `1`, keep+`,"expires_ms":2000`)
-		b.lose(t, s, (*conn).close)
+		failed := s.submitFreshWith(typ, `1`, keepField+`,"retries":0`)
+		cancelled := s.submitFreshWith(freshName("keep"), `1`, keepField)
+		timed := s.submitFreshWith(typ, `1`, keepField+`,"retries":0,"timeout_ms":20`)
+		expired := s.submitFreshWith(freshName("keep"), `1`, keepField+`,"expires_ms":2000`)
+		b.loseSubmitter(t, s, (*conn).close)
 		w := b.servingWorker(t, typ)
 		w.wantJob(failed)
 		w.fail(`,"reason":"as it happens"`)
 		w.wantJob(timed)
-		del(t, b, cancelled, 200)
+		deleteJob(t, b, cancelled, 200)
 		for id, code := range map[string]string{failed: "job_failed", expired: "expired", cancelled: "cancelled", timed: "job_failed"} {
 			b.waitState(t, id, "ended")
 			successor.attach(id, "ended", "")
@@ -146,30 +146,30 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	})
 	t.Run("forgotten when keep_ms is over", func(t *testing.T) {
 		t.Parallel()
-		typ := name("keep")
+		typ := freshName("keep")
 		s, w, successor := b.submitter(t), b.worker(t), b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"keep_ms":400`)
-		b.lose(t, s, (*conn).close)
+		id := s.submitFreshWith(typ, `1`, `,"keep_ms":400`)
+		b.loseSubmitter(t, s, (*conn).close)
 		time.Sleep(20 * ms) // keep_ms counts from the job's end, not from the loss
 		w.join(typ)
 		w.wantJob(id)
 		begin := time.Now()
 		w.respond(`2`)
-		successor.put(id, typ, `1`, "")
-		if f := successor.recv(); f.text("error") != "id_exists" && since(begin) < 300*ms {
+		successor.sendSubmit(id, typ, `1`, "")
+		if f := successor.recv(); f.text("error") != "id_exists" && roundedSince(begin) < 300*ms {
 			t.Errorf("got %s, want id_exists while it is kept", f)
 		}
 		b.waitState(t, id, "")
-		notBefore(t, begin, 400*ms, "forgotten")
-		soonAfter(t, begin, 400*ms, "forgotten")
+		checkNotBefore(t, begin, 400*ms, "forgotten")
+		checkSoonAfter(t, begin, 400*ms, "forgotten")
 		successor.attachFails("unknown_id", id)
 		successor.submit(id, typ, `1`)
 	})
 	t.Run("holds its id until it is read", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		id := b.makeOutcome(t, typ, `2`, "")
 		s, successor := b.submitter(t), b.submitter(t)
-		s.put(id, typ, `1`, "")
+		s.sendSubmit(id, typ, `1`, "")
 		s.wantErrorFor("id_exists", id)
 		successor.attach(id, "ended", "")
 		successor.wantResult(id, `2`)
@@ -177,7 +177,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		b.submitter(t).attachFails("unknown_id", id)
 	})
 	t.Run("cancel forgets it", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		id := b.makeOutcome(t, typ, `2`, "")
 		s := b.submitter(t)
 		s.cancel(id)
@@ -188,22 +188,22 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	})
 	t.Run("cancel of a waiting one whose connection is gone", func(t *testing.T) {
 		s, other := b.submitter(t), b.submitter(t)
-		id := s.freshWith(name("keep"), `1`, keep)
+		id := s.submitFreshWith(freshName("keep"), `1`, keepField)
 		other.cancelFails("unknown_id", id) // others cannot cancel the job while its submitter is connected
-		b.lose(t, s, (*conn).close)
+		b.loseSubmitter(t, s, (*conn).close)
 		other.cancel(id)
 		other.attachFails("unknown_id", id)
-		if got := b.state(t, id); got != "" {
+		if got := b.jobState(t, id); got != "" {
 			t.Errorf("state %q, want it gone", got)
 		}
 	})
 	t.Run("cancel of a run whose connection is gone: nothing is kept", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		s, other, w := b.submitter(t), b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
-		id := s.freshWith(typ, `1`, keep)
+		id := s.submitFreshWith(typ, `1`, keepField)
 		w.wantJob(id)
-		b.lose(t, s, (*conn).close)
+		b.loseSubmitter(t, s, (*conn).close)
 		other.cancel(id)
 		w.wantNotice(id)
 		other.attachFails("unknown_id", id)
@@ -213,48 +213,48 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
 	t.Run("DELETE forgets it, PATCH is 404", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		id := b.makeOutcome(t, typ, `2`, "")
-		b.http(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), `{"priority":1}`, 404)
-		job := b.info(t, id)
+		b.callHTTP(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), `{"priority":1}`, 404)
+		job := b.jobInfo(t, id)
 		if job["state"] != "ended" || job["keep_ms"] != 60000.0 {
 			t.Errorf("told %v", job)
 		}
-		del(t, b, id, 200)
-		del(t, b, id, 404)
+		deleteJob(t, b, id, 200)
+		deleteJob(t, b, id, 404)
 		b.submitter(t).submit(id, typ, `1`)
 	})
 	t.Run("keep_ms is told", func(t *testing.T) {
 		s := b.submitter(t)
-		if got := b.info(t, s.freshWith(name("keep"), `1`, `,"keep_ms":1234`))["keep_ms"]; got != 1234.0 {
+		if got := b.jobInfo(t, s.submitFreshWith(freshName("keep"), `1`, `,"keep_ms":1234`))["keep_ms"]; got != 1234.0 {
 			t.Errorf("keep_ms %v", got)
 		}
 	})
 	t.Run("0 and null are none", func(t *testing.T) {
 		s := b.submitter(t)
 		for _, v := range []string{"0", "null"} {
-			id := s.freshWith(name("keep"), `1`, `,"detach":false,"keep_ms":`+v)
+			id := s.submitFreshWith(freshName("keep"), `1`, `,"detach":false,"keep_ms":`+v)
 			b.submitter(t).attachFails("unknown_id", id)
-			s.freshWith(name("keep"), `1`, `,"detach":true,"keep_ms":`+v)
+			s.submitFreshWith(freshName("keep"), `1`, `,"detach":true,"keep_ms":`+v)
 		}
-		id := s.freshWith(name("keep"), `1`, `,"keep_ms":0`)
-		b.lose(t, s, (*conn).close)
+		id := s.submitFreshWith(freshName("keep"), `1`, `,"keep_ms":0`)
+		b.loseSubmitter(t, s, (*conn).close)
 		b.waitState(t, id, "")
 	})
 	t.Run("with detach", func(t *testing.T) {
 		s := b.submitter(t)
-		id := name("keep")
-		s.put(id, "t", `1`, keep+`,"detach":true`)
+		id := freshName("keep")
+		s.sendSubmit(id, "t", `1`, keepField+`,"detach":true`)
 		checkReason(t, s.wantErrorFor("invalid_value", id), "keep_ms", "detach")
-		s.freshWith(name("keep"), `1`, keep+`,"detach":false`)
-		s.freshWith(name("keep"), `1`, keep+`,"detach":null`)
+		s.submitFreshWith(freshName("keep"), `1`, keepField+`,"detach":false`)
+		s.submitFreshWith(freshName("keep"), `1`, keepField+`,"detach":null`)
 	})
 	t.Run("with ack false", func(t *testing.T) {
-		typ := name("keep")
+		typ := freshName("keep")
 		s := b.submitter(t)
-		id := name("keep")
-		s.put(id, typ, `1`, keep+`,"ack":false`)
-		b.lose(t, s, (*conn).close)
+		id := freshName("keep")
+		s.sendSubmit(id, typ, `1`, keepField+`,"ack":false`)
+		b.loseSubmitter(t, s, (*conn).close)
 		b.submitter(t).attach(id, "queued", "")
 	})
 	t.Run("a gauge of their own", func(t *testing.T) {
@@ -282,15 +282,15 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 	})
 }
 
-// TestKeptHalfRead: an outcome of which a lost connection has read a part is kept as a whole.
-func TestKeptHalfRead(t *testing.T) {
+// TestHalfReadOutcomeIsKept: an outcome of which a lost connection has read a part is kept as a whole.
+func TestHalfReadOutcomeIsKept(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("half")
+	typ := freshName("half")
 	body := quote(strings.Repeat("h", 8<<20))
 	w := b.servingWorker(t, typ)
-	s := submitter{slowReader(t, b.submitAddr)}
-	id := s.freshWith(typ, `1`, keep)
+	s := submitter{dialSlowReader(t, b.submitAddr)}
+	id := s.submitFreshWith(typ, `1`, keepField)
 	w.wantJob(id)
 	w.respond(body)
 	half := func(s submitter) {
@@ -301,12 +301,12 @@ func TestKeptHalfRead(t *testing.T) {
 		}
 	}
 	half(s)
-	s.put(name("probe"), typ, `1`, `,"delay_ms":60000`)
+	s.sendSubmit(freshName("probe"), typ, `1`, `,"delay_ms":60000`)
 	s.reset()
 	for range 2 {
 		b.waitState(t, id, "ended")
-		successor := submitter{slowReader(t, b.submitAddr)}
-		until(t, "it can be attached", func() error {
+		successor := submitter{dialSlowReader(t, b.submitAddr)}
+		waitFor(t, "it can be attached", func() error {
 			successor.send(`{"action":"attach","id":%q}`, id)
 			f := successor.recv()
 			if f.text("state") != "ended" {
@@ -318,7 +318,7 @@ func TestKeptHalfRead(t *testing.T) {
 		successor.reset()
 	}
 	successor := b.submitter(t)
-	until(t, "it can be attached", func() error {
+	waitFor(t, "it can be attached", func() error {
 		successor.send(`{"action":"attach","id":%q}`, id)
 		f := successor.recv()
 		if f.text("state") != "ended" {
@@ -338,15 +338,15 @@ func TestKeptLimits(t *testing.T) {
 		one, two, three := b.makeOutcome(t, "t", `1`, ""), b.makeOutcome(t, "t", `2`, ""), b.makeOutcome(t, "t", `3`, "")
 		s := b.submitter(t)
 		s.submit("free", "u", `1`)
-		s.put("no", "u", `1`, "")
+		s.sendSubmit("no", "u", `1`, "")
 		wantOverloaded(t, s, "no", "job")
 		s.attach(two, "ended", "")
 		s.wantResult(two, `2`)
 		s.submit("room", "u", `1`)
-		s.put("no", "u", `1`, "")
+		s.sendSubmit("no", "u", `1`, "")
 		wantOverloaded(t, s, "no", "job")
 		for _, id := range []string{one, three} {
-			if got := b.state(t, id); got != "ended" {
+			if got := b.jobState(t, id); got != "ended" {
 				t.Errorf("%q is %q", id, got)
 			}
 		}
@@ -357,7 +357,7 @@ func TestKeptLimits(t *testing.T) {
 		b.makeOutcome(t, "t", `1`, "")
 		id := b.makeOutcome(t, "t", `1`, "")
 		s := b.submitter(t)
-		s.put("no", "t", `1`, "")
+		s.sendSubmit("no", "t", `1`, "")
 		wantOverloaded(t, s, "no", "type")
 		s.submit("other", "u", `1`)
 		s.cancel(id)
@@ -372,7 +372,7 @@ func TestKeptLimits(t *testing.T) {
 		s := b.submitter(t)
 		s.submitFresh("t", `1`)
 		s.submitFresh("t", `1`)
-		s.put("no", "t", `1`, "")
+		s.sendSubmit("no", "t", `1`, "")
 		wantOverloaded(t, s, "no", "submitter")
 	})
 	t.Run("--max-bytes counts what they hold", func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestKeptLimits(t *testing.T) {
 		id := b.makeOutcome(t, "t", body, "")
 		s := b.submitter(t)
 		big := quote(strings.Repeat("n", 2<<20))
-		s.put("no", "u", big, "")
+		s.sendSubmit("no", "u", big, "")
 		wantOverloaded(t, s, "no", "byte")
 		s.attach(id, "ended", "")
 		s.wantResult(id, body)
@@ -398,7 +398,7 @@ func TestKeptLimits(t *testing.T) {
 			f := s.attachFails("overloaded", id)
 			checkReason(t, f, "outbound")
 		}
-		if got := b.state(t, id); got != "ended" {
+		if got := b.jobState(t, id); got != "ended" {
 			t.Errorf("state %q, want ended", got)
 		}
 		s.cancel(id)

@@ -21,15 +21,15 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Run("--max-jobs", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-jobs=5")
-		typ := name("limit")
+		typ := freshName("limit")
 		s := b.submitter(t)
 		for i := range 5 {
 			s.submit(fmt.Sprintf("j%d", i), typ, `0`)
 		}
-		s.put("j5", typ, `0`, "")
+		s.sendSubmit("j5", typ, `0`, "")
 		wantOverloaded(t, s, "j5", "job")
 		other := b.submitter(t)
-		other.put("j6", name("limit"), `0`, "") // the limit counts the jobs of all submitters
+		other.sendSubmit("j6", freshName("limit"), `0`, "") // the limit counts the jobs of all submitters
 		wantOverloaded(t, other, "j6", "job")
 		if got := drainOrder(t, b, typ, 5); len(got) != 5 {
 			t.Fatal(got)
@@ -42,12 +42,12 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Run("--max-type-jobs", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-type-jobs=3")
-		one, two := name("limit"), name("limit")
+		one, two := freshName("limit"), freshName("limit")
 		s := b.submitter(t)
 		for i := range 3 {
 			s.submit(fmt.Sprintf("a%d", i), one, `0`)
 		}
-		s.put("a3", one, `0`, "")
+		s.sendSubmit("a3", one, `0`, "")
 		wantOverloaded(t, s, "a3", "type")
 		for i := range 3 {
 			s.submit(fmt.Sprintf("b%d", i), two, `0`)
@@ -61,12 +61,12 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Run("--max-submitter-jobs", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-submitter-jobs=3")
-		typ := name("limit")
+		typ := freshName("limit")
 		s1, s2 := b.submitter(t), b.submitter(t)
 		for i := range 3 {
 			s1.submit(fmt.Sprintf("a%d", i), typ, `0`)
 		}
-		s1.put("a3", name("limit"), `0`, "")
+		s1.sendSubmit("a3", freshName("limit"), `0`, "")
 		wantOverloaded(t, s1, "a3", "submitter")
 		for i := range 3 {
 			s2.submit(fmt.Sprintf("b%d", i), typ, `0`)
@@ -80,13 +80,13 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Run("--max-bytes", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-bytes=1MiB")
-		typ := name("limit")
+		typ := freshName("limit")
 		s := b.submitter(t)
 		body := quote(strings.Repeat("b", 100<<10))
 		taken := 0
 		for taken < 12 {
 			id := fmt.Sprintf("m%d", taken)
-			s.put(id, typ, body, "")
+			s.sendSubmit(id, typ, body, "")
 			f := s.recv()
 			if f.kind() != "ack" {
 				if f.text("error") != "overloaded" || f.text("id") != id || !strings.Contains(f.text("reason"), "byte") {
@@ -109,8 +109,8 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 		}
 		s.close()
 		s2 := b.submitter(t)
-		until(t, "the bytes of a submitter that is gone are free", func() error {
-			s2.put("last", typ, body, "")
+		waitFor(t, "the bytes of a submitter that is gone are free", func() error {
+			s2.sendSubmit("last", typ, body, "")
 			if f := s2.recv(); f.kind() != "ack" {
 				return fmt.Errorf("%s", f)
 			}
@@ -122,12 +122,12 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 		b := start(t, "--max-jobs=4")
 		s := b.submitter(t)
 		for i := range 4 {
-			s.submit(fmt.Sprintf("j%d", i), name("limit"), `0`)
+			s.submit(fmt.Sprintf("j%d", i), freshName("limit"), `0`)
 		}
 		s.close()
 		s2 := b.submitter(t)
-		until(t, "room for a job", func() error {
-			s2.put("new", name("limit"), `0`, "")
+		waitFor(t, "room for a job", func() error {
+			s2.sendSubmit("new", freshName("limit"), `0`, "")
 			if f := s2.recv(); f.kind() != "ack" {
 				return fmt.Errorf("%s", f)
 			}
@@ -137,7 +137,7 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Run("a requeue is no submit", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-jobs=2", "--max-type-jobs=2", "--max-submitter-jobs=2")
-		typ := name("limit")
+		typ := freshName("limit")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		s.submit("lost", typ, `0`)
 		w.wantJob("lost")
@@ -155,8 +155,8 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-jobs=1")
 		s := b.submitter(t)
-		s.submit("one", name("limit"), `0`)
-		s.put("one", name("limit"), `0`, "")
+		s.submit("one", freshName("limit"), `0`)
+		s.sendSubmit("one", freshName("limit"), `0`, "")
 		s.wantErrorFor("id_exists|overloaded", "one")
 	})
 }
@@ -174,7 +174,7 @@ func TestMaxConns(t *testing.T) {
 			for range 3 * limit {
 				c := dial(t, addr)
 				// a refused connection may be closed before it has sent anything
-				_ = c.write(pack(`{"action":"may I?"}`))
+				_ = c.write(packFrame(`{"action":"may I?"}`))
 				f, err := c.next(patience)
 				switch {
 				case err != nil:
@@ -183,7 +183,7 @@ func TestMaxConns(t *testing.T) {
 					served = append(served, c)
 				case f.text("error") == "overloaded":
 					refusals++
-					if err := c.closes(patience); err != nil {
+					if err := c.awaitClose(patience); err != nil {
 						t.Errorf("behind the refusal: %v, want the end", err)
 					}
 				default:
@@ -200,12 +200,12 @@ func TestMaxConns(t *testing.T) {
 			for _, c := range served[:2] {
 				c.close()
 			}
-			until(t, "a connection fits again", func() error {
+			waitFor(t, "a connection fits again", func() error {
 				c, err := dialTry(addr)
 				if err != nil {
 					return err
 				}
-				_ = c.write(pack(`{"action":"may I?"}`))
+				_ = c.write(packFrame(`{"action":"may I?"}`))
 				f, err := c.next(time.Second)
 				c.close()
 				if err == nil && f.text("error") != "unknown_action" {

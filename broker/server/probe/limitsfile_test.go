@@ -27,10 +27,10 @@ func writeFile(t *testing.T, path, text string) {
 // marker has taken effect.
 func (d *daemon) reload(t *testing.T, path, text string) {
 	t.Helper()
-	marker := name("marker")
+	marker := freshName("marker")
 	writeFile(t, path, text+fmt.Sprintf("\n[groups.%s]\nconcurrency = 1\n", marker))
 	d.Signal(syscall.SIGHUP)
-	until(t, "the file is read again", func() error {
+	waitFor(t, "the file is read again", func() error {
 		if status, body, err := d.get("/v1/groups/" + marker); err != nil || status != 200 {
 			return fmt.Errorf("%d %s %v", status, body, err)
 		}
@@ -38,9 +38,9 @@ func (d *daemon) reload(t *testing.T, path, text string) {
 	})
 }
 
-func (d *daemon) persisted(t *testing.T, pattern string) bool {
+func (d *daemon) isPersisted(t *testing.T, pattern string) bool {
 	t.Helper()
-	text := strings.ReplaceAll(d.http(t, "GET", "/v1/groups/"+pattern, "", 200), " ", "")
+	text := strings.ReplaceAll(d.callHTTP(t, "GET", "/v1/groups/"+pattern, "", 200), " ", "")
 	return strings.Contains(text, `"persisted":true`)
 }
 
@@ -65,7 +65,7 @@ rate = 2.5
 		b.checkRule(t, "tenant-*", 1, 5, 10)
 		b.checkRule(t, "one", 0, -1, -1)
 		b.checkRule(t, "api.example.com", -1, 2.5, -1)
-		if !b.persisted(t, "one") {
+		if !b.isPersisted(t, "one") {
 			t.Error("a rule of the file is persisted")
 		}
 		if !b.isFair(t, "video") || !b.isFair(t, "a b/c") {
@@ -75,14 +75,14 @@ rate = 2.5
 		w.joinTypes(`["img","video","free"]`, `,"prefetch":10`)
 		first := s.submitFresh("img", `1`)
 		s.submitFresh("img", `1`)
-		s.freshWith("free", `1`, in("one"))
+		s.submitFreshWith("free", `1`, groupsField("one"))
 		w.wantJob(first)
 		for range 2 {
 			w.wantJob(s.submitFresh("video", `1`))
 		}
 		s.submitFresh("video", `1`)
-		w.wantJob(s.freshWith("free", `1`, in("tenant-a")))
-		s.freshWith("free", `1`, in("tenant-a"))
+		w.wantJob(s.submitFreshWith("free", `1`, groupsField("tenant-a")))
+		s.submitFreshWith("free", `1`, groupsField("tenant-a"))
 		w.wantQuiet()
 	})
 	t.Run("SIGHUP replaces what it said", func(t *testing.T) {
@@ -90,20 +90,20 @@ rate = 2.5
 		path := limitsFile(t, "groups.a.concurrency = 1\ngroups.b.concurrency = 0\ntypes.t.fair = true\n")
 		b := start(t, "--limits="+path)
 		s, w := b.submitter(t), b.workerWithRoom(t, "t")
-		held := s.freshWith("t", `1`, in("b"))
-		w.wantJob(s.freshWith("t", `1`, in("a")))
-		second := s.freshWith("t", `1`, in("a"))
+		held := s.submitFreshWith("t", `1`, groupsField("b"))
+		w.wantJob(s.submitFreshWith("t", `1`, groupsField("a")))
+		second := s.submitFreshWith("t", `1`, groupsField("a"))
 		w.wantQuiet()
 		b.reload(t, path, "groups.a.concurrency = 2\n")
 		ids := map[string]bool{held: true, second: true}
 		for range 2 {
-			id, _ := w.job()
+			id, _ := w.nextJob()
 			delete(ids, id)
 		}
 		if len(ids) > 0 {
 			t.Errorf("still held back: %v", ids)
 		}
-		b.http(t, "GET", "/v1/groups/b", "", 404)
+		b.callHTTP(t, "GET", "/v1/groups/b", "", 404)
 		if b.isFair(t, "t") {
 			t.Error("still fair")
 		}
@@ -117,20 +117,20 @@ rate = 2.5
 		} {
 			writeFile(t, path, text)
 			b.Signal(syscall.SIGHUP)
-			until(t, "an error is logged", func() error {
+			waitFor(t, "an error is logged", func() error {
 				if got := strings.Count(b.Log.String(), `"level":"error"`); got <= i {
 					return fmt.Errorf("%d errors", got)
 				}
 				return nil
 			})
 			b.checkRule(t, "a", 1, -1, -1)
-			b.http(t, "GET", "/v1/groups/b", "", 404)
+			b.callHTTP(t, "GET", "/v1/groups/b", "", 404)
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		b.Signal(syscall.SIGHUP)
-		until(t, "an error is logged", func() error {
+		waitFor(t, "an error is logged", func() error {
 			if strings.Count(b.Log.String(), `"level":"error"`) < 5 {
 				return errNotYet
 			}
@@ -149,7 +149,7 @@ rate = 2.5
 		b.reload(t, path, text)
 		b.checkRule(t, "a", 7, -1, -1)
 		b.checkRule(t, "own", 8, -1, -1)
-		if b.persisted(t, "own") {
+		if b.isPersisted(t, "own") {
 			t.Error("a rule set over HTTP is not persisted")
 		}
 		if !b.isFair(t, "t") {
@@ -160,16 +160,16 @@ rate = 2.5
 			s.submitFresh("t", `1`)
 		}
 		for range 3 {
-			w.job()
+			w.nextJob()
 		}
 		w.wantQuiet()
 		b.dropRule(t, "a") // the file's rule applies again
 		b.checkRule(t, "a", 1, -1, -1)
-		b.http(t, "DELETE", "/v1/groups/a", "", 409)
-		b.http(t, "DELETE", "/v1/groups/f", "", 409)
+		b.callHTTP(t, "DELETE", "/v1/groups/a", "", 409)
+		b.callHTTP(t, "DELETE", "/v1/groups/f", "", 409)
 		b.checkRule(t, "f", 4, -1, -1)
 		b.dropRule(t, "own")
-		b.http(t, "GET", "/v1/groups/own", "", 404)
+		b.callHTTP(t, "GET", "/v1/groups/own", "", 404)
 	})
 }
 
@@ -195,7 +195,7 @@ func TestBadLimitsFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := limitsFile(t, c.text)
-			out := refusedWith(t, 0, spec{flags: []string{"--limits=" + path}})
+			out := refusedWith(t, 0, daemonSpec{flags: []string{"--limits=" + path}})
 			for _, n := range append(c.names, "limits") {
 				if !strings.Contains(out, n) {
 					t.Errorf("the error does not name %q:\n%s", n, out)
@@ -205,6 +205,6 @@ func TestBadLimitsFiles(t *testing.T) {
 	}
 	t.Run("no file", func(t *testing.T) {
 		t.Parallel()
-		refusedWith(t, 0, spec{flags: []string{"--limits=/no/such/limits"}})
+		refusedWith(t, 0, daemonSpec{flags: []string{"--limits=/no/such/limits"}})
 	})
 }

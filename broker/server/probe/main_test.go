@@ -12,7 +12,7 @@ import (
 
 // patience bounds every wait for something that must happen. It is so long that no test
 // fails because the machine is busy.
-var patience = scaled(20 * time.Second)
+var patience = scaledTime(20 * time.Second)
 
 // scaledCount returns n or, if the daemon runs under the race detector, a smaller number.
 func scaledCount(n int) int {
@@ -22,23 +22,23 @@ func scaledCount(n int) int {
 	return n
 }
 
-// stalled is longer than an uninvolved peer ever waits, however busy the machine is.
-var stalled = patience / 2
+// stallTime is longer than an uninvolved peer ever waits, however busy the machine is.
+var stallTime = patience / 2
 
-// scaled returns d or, if the daemon runs under the race detector, a longer time.
-func scaled(d time.Duration) time.Duration {
+// scaledTime returns d or, if the daemon runs under the race detector, a longer time.
+func scaledTime(d time.Duration) time.Duration {
 	if throwaway.Race {
 		return 3 * d
 	}
 	return d
 }
 
-var scratch string // a directory that is removed at the end of the run
+var scratchDir string // a directory that is removed at the end of the run
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	throwaway.LimitParallel(12)
-	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), endShared() }))
+	os.Exit(throwaway.Main(&scratchDir, func() (int, error) { return m.Run(), endShared() }))
 }
 
 // daemonBinary builds the daemon once per run, with the race detector if the tests are
@@ -47,5 +47,5 @@ var daemonBinary = sync.OnceValues(func() (string, error) {
 	if ready := os.Getenv("GLOOM_PROBE_DAEMON"); ready != "" {
 		return ready, nil
 	}
-	return throwaway.Build(scratch, "gloomd", throwaway.Race)
+	return throwaway.Build(scratchDir, "gloomd", throwaway.Race)
 })

@@ -19,12 +19,12 @@ func (d *daemon) awaitMemory(t *testing.T, name string, base, peak, limit int64)
 	for {
 		rss := d.usage().RSS
 		if rss <= limit {
-			t.Logf("%s: resident %d MiB before, %d at the peak, %d after %s", name, base/mib, peak/mib, rss/mib, since(begin))
+			t.Logf("%s: resident %d MiB before, %d at the peak, %d after %s", name, base/mib, peak/mib, rss/mib, roundedSince(begin))
 			return
 		}
 		if throwaway.Race || time.Since(begin) > 20*time.Second {
 			text := fmt.Sprintf("%s: resident %d MiB before, %d at the peak, still %d after %s, limit %d",
-				name, base/mib, peak/mib, rss/mib, since(begin), limit/mib)
+				name, base/mib, peak/mib, rss/mib, roundedSince(begin), limit/mib)
 			if throwaway.Race {
 				t.Log(text)
 			} else {
@@ -36,7 +36,7 @@ func (d *daemon) awaitMemory(t *testing.T, name string, base, peak, limit int64)
 	}
 }
 
-func TestMemoryReturned(t *testing.T) {
+func TestMemoryIsReturned(t *testing.T) {
 	t.Parallel()
 	body := quote(strings.Repeat("m", 1000))
 	jobs := scaledCount(60_000)
@@ -53,13 +53,13 @@ func TestMemoryReturned(t *testing.T) {
 		}()
 		var batch []byte
 		for i := range jobs {
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"m-%d","type":%q,"body":%s}`, i, typ, body))...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"m-%d","type":%q,"body":%s}`, i, typ, body))...)
 			if len(batch) > 256<<10 {
-				s.raw(batch)
+				s.writeRaw(batch)
 				batch = batch[:0]
 			}
 		}
-		s.raw(batch)
+		s.writeRaw(batch)
 		if err := <-acks; err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestMemoryReturned(t *testing.T) {
 		b := start(t)
 		b.checkAlive(t)
 		base := b.usage().RSS
-		typ := name("backlog")
+		typ := freshName("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
 		if grown := peak - base; grown < int64(jobs)*1000 {
@@ -90,7 +90,7 @@ func TestMemoryReturned(t *testing.T) {
 						return // closed below
 					}
 					if fr.kind() == "job" {
-						_ = ws[i].write(pack(`{"action":"respond","body":0}`))
+						_ = ws[i].write(packFrame(`{"action":"respond","body":0}`))
 					}
 				}
 			})
@@ -110,19 +110,19 @@ func TestMemoryReturned(t *testing.T) {
 		b := start(t)
 		b.checkAlive(t)
 		base := b.usage().RSS
-		typ := name("backlog")
+		typ := freshName("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
 		s.close()
-		b.submitWhenFree(t, "m-0", name("new"))
+		b.submitWhenFree(t, "m-0", freshName("new"))
 		b.awaitMemory(t, "submitter gone", base, peak, base+(peak-base)/3+16*mib)
 		b.checkAlive(t)
 	})
 }
 
-// TestPartialFrames: the memory of many unfinished frames is bounded, and released when their
+// TestUnfinishedFramesAreBounded: the memory of many unfinished frames is bounded, and released when their
 // peers have gone.
-func TestPartialFrames(t *testing.T) {
+func TestUnfinishedFramesAreBounded(t *testing.T) {
 	t.Parallel()
 	half := make([]byte, 8*mib)
 	for _, c := range []struct {
@@ -136,9 +136,9 @@ func TestPartialFrames(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t, c.flags...)
-			typ := name("bystander")
+			typ := freshName("bystander")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 			base := b.usage().RSS
 			peak := base
 			var flood []*conn
@@ -150,13 +150,13 @@ func TestPartialFrames(t *testing.T) {
 				}
 				f := dial(t, addr)
 				flood = append(flood, f)
-				_ = f.net.SetWriteDeadline(time.Now().Add(scaled(3 * time.Second)))
-				if _, err := f.net.Write(append(announce(16*mib), half...)); isEnd(err) {
+				_ = f.net.SetWriteDeadline(time.Now().Add(scaledTime(3 * time.Second)))
+				if _, err := f.net.Write(append(announceFrame(16*mib), half...)); isEnd(err) {
 					cut++
 				} else if err != nil {
 					t.Fatalf("half a frame: %v, want it read or the connection closed", err)
 				}
-				serve(t, s, w, typ)
+				checkServes(t, s, w, typ)
 				peak = max(peak, b.usage().RSS)
 			}
 			if grown := peak - base; c.limit > 0 && grown > c.limit && !throwaway.Race {
@@ -164,7 +164,7 @@ func TestPartialFrames(t *testing.T) {
 			}
 			if c.limit > 0 {
 				for _, f := range flood {
-					if err := f.closes(50 * time.Millisecond); err == nil {
+					if err := f.awaitClose(50 * time.Millisecond); err == nil {
 						cut++
 					} else if strings.Contains(err.Error(), "got ") { // the connection got an error, and closes after it
 						cut++
@@ -177,7 +177,7 @@ func TestPartialFrames(t *testing.T) {
 			for _, f := range flood {
 				f.reset()
 			}
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 			b.awaitMemory(t, "halves gone", base, peak, base+(peak-base)/3+16*mib)
 			b.checkAlive(t)
 		})
@@ -185,12 +185,12 @@ func TestPartialFrames(t *testing.T) {
 }
 
 // An announced length costs no memory before its bytes arrive.
-func TestAnnouncedLengthMemory(t *testing.T) {
+func TestAnnouncedLengthCostsNoMemory(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ := name("bystander")
+	typ := freshName("bystander")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	base := b.usage().RSS
 	const peers = 200 // 3.2 GiB announced
 	for i := range peers {
@@ -198,10 +198,10 @@ func TestAnnouncedLengthMemory(t *testing.T) {
 		if i%2 == 1 {
 			addr = b.workerAddr
 		}
-		dial(t, addr).raw(append(announce(16*mib), '{'))
+		dial(t, addr).writeRaw(append(announceFrame(16*mib), '{'))
 	}
 	for range 20 {
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	}
 	grown := b.usage().RSS - base
 	t.Logf("%d announced frames: resident memory grew by %d KiB", peers, grown>>10)
@@ -210,12 +210,12 @@ func TestAnnouncedLengthMemory(t *testing.T) {
 	}
 }
 
-// TestTrickledBigFrame: a big frame that arrives in small pieces must not be parsed from the
+// TestTrickledBigFrameIsParsedOnce: a big frame that arrives in small pieces must not be parsed from the
 // start with each piece.
-func TestTrickledBigFrame(t *testing.T) {
+func TestTrickledBigFrameIsParsedOnce(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ, other := name("trickle"), name("other")
+	typ, other := freshName("trickle"), freshName("other")
 	s, w := b.submitter(t), b.servingWorker(t, other)
 	slow, taker := b.submitter(t), b.servingWorker(t, typ)
 	whole := submitOf(16*mib, "trickled", typ)
@@ -223,20 +223,20 @@ func TestTrickledBigFrame(t *testing.T) {
 	worst := time.Duration(0)
 	for i := 0; len(whole) > 0; i++ {
 		n := min(len(whole), 8192)
-		slow.raw(whole[:n])
+		slow.writeRaw(whole[:n])
 		whole = whole[n:]
 		if i%50 == 0 {
 			round := time.Now()
-			serve(t, s, w, other)
+			checkServes(t, s, w, other)
 			worst = max(worst, time.Since(round))
 		}
 	}
-	slow.ack("trickled")
+	slow.wantAck("trickled")
 	taker.wantJob("trickled")
 	taker.respond(`1`)
 	slow.wantResult("trickled", `1`)
-	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", since(begin), worst)
-	if worst > stalled {
+	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", roundedSince(begin), worst)
+	if worst > stallTime {
 		t.Errorf("a bystander waited %s", worst)
 	}
 }

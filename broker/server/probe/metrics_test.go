@@ -71,5 +71,5 @@ func (d *daemon) checkLedger() error {
 	return nil
 }
 
-// since returns the time since t, rounded for messages.
-func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
+// roundedSince returns the time since t, rounded for messages.
+func roundedSince(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

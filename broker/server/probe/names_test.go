@@ -10,13 +10,13 @@ func TestUniqueIDs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("taken while queued", func(t *testing.T) {
-		typ := name("uniq")
+		typ := freshName("uniq")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `"first"`)
-		s.put(id, typ, `"second"`, "")
+		s.sendSubmit(id, typ, `"second"`, "")
 		s.wantErrorFor("id_exists", id)
 		w := b.servingWorker(t, typ)
-		if got, body := w.job(); got != id || body != `"first"` {
+		if got, body := w.nextJob(); got != id || body != `"first"` {
 			t.Fatalf("the refused one shows: job %q body %s", got, body)
 		}
 		w.respond(`1`)
@@ -24,26 +24,26 @@ func TestUniqueIDs(t *testing.T) {
 		w.wantQuiet()
 	})
 	t.Run("taken while running", func(t *testing.T) {
-		typ := name("uniq")
+		typ := freshName("uniq")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		s.put(id, typ, `2`, "")
+		s.sendSubmit(id, typ, `2`, "")
 		s.wantErrorFor("id_exists", id)
 		w.respond(`3`)
 		s.wantResult(id, `3`)
 	})
 	t.Run("taken for everybody", func(t *testing.T) {
 		s1, s2 := b.submitter(t), b.submitter(t)
-		id := s1.submitFresh(name("uniq"), `1`)
-		s2.put(id, name("uniq"), `2`, "")
+		id := s1.submitFresh(freshName("uniq"), `1`)
+		s2.sendSubmit(id, freshName("uniq"), `2`, "")
 		s2.wantErrorFor("id_exists", id)
 		s1.wantQuiet()
 	})
 	t.Run("free after the answer", func(t *testing.T) {
-		typ := name("uniq")
+		typ := freshName("uniq")
 		s1, s2, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		id := name("again")
+		id := freshName("again")
 		for i := range 20 {
 			s := s1
 			if i%2 == 1 {
@@ -56,7 +56,7 @@ func TestUniqueIDs(t *testing.T) {
 		}
 	})
 	t.Run("free once the worker has its ok", func(t *testing.T) {
-		typ := name("uniq")
+		typ := freshName("uniq")
 		s1, s2, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
 		id := s1.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -70,12 +70,12 @@ func TestUniqueIDs(t *testing.T) {
 	})
 	t.Run("a refused submit takes no id", func(t *testing.T) {
 		s := b.submitter(t)
-		id := name("free")
+		id := freshName("free")
 		s.send(`{"action":"submit","id":%q,"type":"t"}`, id)
 		s.wantErrorFor("missing_field", id)
 		s.send(`{"action":"submit","id":%q,"type":7,"body":1}`, id)
 		s.wantErrorFor("invalid_type", id)
-		s.submit(id, name("uniq"), `1`)
+		s.submit(id, freshName("uniq"), `1`)
 	})
 }
 
@@ -104,13 +104,13 @@ func TestNameValues(t *testing.T) {
 	for _, c := range sameNames {
 		t.Run("id "+c.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("value")
+			typ := freshName("value")
 			s := b.submitter(t)
 			one, two := `"`+typ+c.one+`"`, `"`+typ+c.two+`"`
 			value := frameOf(t, `{"id":`+one+`}`).text("id")
 			for _, turn := range [][2]string{{one, two}, {two, one}} {
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[0], typ)
-				s.ack(value)
+				s.wantAck(value)
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[1], typ)
 				s.wantErrorFor("id_exists", value)
 				w := b.servingWorker(t, typ)
@@ -122,12 +122,12 @@ func TestNameValues(t *testing.T) {
 		})
 		t.Run("type "+c.name, func(t *testing.T) {
 			t.Parallel()
-			base := name("value")
+			base := freshName("value")
 			s, w := b.submitter(t), b.worker(t)
 			w.send(`{"action":"join","type":"%s%s"}`, base, c.one)
-			w.ok()
+			w.wantOK()
 			s.send(`{"action":"submit","id":%q,"type":"%s%s","body":1}`, base, base, c.two)
-			s.ack(base)
+			s.wantAck(base)
 			f := w.want("job")
 			if want := frameOf(t, `{"id":"`+base+c.one+`"}`).text("id"); f.text("type") != want {
 				t.Errorf("type %q, want %q", f.text("type"), want)
@@ -135,7 +135,7 @@ func TestNameValues(t *testing.T) {
 		})
 	}
 	t.Run("different values are different ids", func(t *testing.T) {
-		typ := name("differ")
+		typ := freshName("differ")
 		s := b.submitter(t)
 		for i, id := range []string{"a", "A", "á", "a\u0301", "a ", " a", "a\x00", "а", "\\u0061", "0", "00", "null"} {
 			s.submit(typ+id, typ, fmt.Sprint(i))
@@ -168,12 +168,12 @@ func TestNameKinds(t *testing.T) {
 		})
 		t.Run("type of a submit "+v, func(t *testing.T) {
 			s := b.submitter(t)
-			id := name("kind")
+			id := freshName("kind")
 			s.send(`{"action":"submit","id":%q,"type":%s,"body":1}`, id, v)
 			if f := s.wantErrorFor("invalid_type", id); !strings.Contains(f.text("reason"), "type") {
 				t.Errorf("reason %q does not name type", f.text("reason"))
 			}
-			s.submit(id, name("kind"), `1`)
+			s.submit(id, freshName("kind"), `1`)
 		})
 		t.Run("type of a join "+v, func(t *testing.T) {
 			w := b.worker(t)
@@ -181,9 +181,9 @@ func TestNameKinds(t *testing.T) {
 			if f := w.wantError("invalid_type"); !strings.Contains(f.text("reason"), "type") {
 				t.Errorf("reason %q does not name type", f.text("reason"))
 			}
-			typ := name("kind")
+			typ := freshName("kind")
 			w.join(typ)
-			serve(t, b.submitter(t), w, typ)
+			checkServes(t, b.submitter(t), w, typ)
 		})
 	}
 	t.Run("id null", func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestNameKinds(t *testing.T) {
 }
 
 // The value of a name has at most 1,024 bytes.
-func TestNameLength(t *testing.T) {
+func TestNameLengthIsLimited(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range []struct {
@@ -208,10 +208,10 @@ func TestNameLength(t *testing.T) {
 		{"four bytes, escaped", "😀", `\ud83d\ude00`, 256},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			typ := name("length")
+			typ := freshName("length")
 			s := b.submitter(t)
 			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits), typ)
-			s.ack(strings.Repeat(c.unit, c.fits))
+			s.wantAck(strings.Repeat(c.unit, c.fits))
 			w := b.servingWorker(t, typ)
 			w.wantJob(strings.Repeat(c.unit, c.fits))
 			w.respond(`2`)
@@ -219,7 +219,7 @@ func TestNameLength(t *testing.T) {
 
 			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits)+"y", typ)
 			tooLong(t, s.conn, "id")
-			id := name("length")
+			id := freshName("length")
 			s.send(`{"action":"submit","id":%q,"type":"%s","body":1}`, id, strings.Repeat(c.wire, c.fits)+"y")
 			tooLong(t, s.conn, "type")
 			s.submit(id, strings.Repeat(c.unit, c.fits), `1`)
@@ -256,16 +256,16 @@ func TestKeyCase(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := b.submitter(t)
-			s.raw(pack(c.payload))
+			s.writeRaw(packFrame(c.payload))
 			s.wantError(c.code)
 		})
 	}
 	t.Run("other case is an extra key", func(t *testing.T) {
-		typ := name("case")
+		typ := freshName("case")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		s.send(`{"action":"submit","Action":"x","id":%q,"ID":5,"type":%q,"Type":"y","body":1,"BODY":2,"Priority":"x"}`, typ, typ)
-		s.ack(typ)
-		if _, body := w.job(); body != `1` {
+		s.wantAck(typ)
+		if _, body := w.nextJob(); body != `1` {
 			t.Errorf("body %s, want 1", body)
 		}
 	})
@@ -276,12 +276,12 @@ func TestKeyCase(t *testing.T) {
 	})
 }
 
-// TestDuplicateKeys: if a key occurs twice, the same one of the two counts,
+// TestDuplicateKeysAreConsistent: if a key occurs twice, the same one of the two counts,
 // whichever key it is.
-func TestDuplicateKeys(t *testing.T) {
+func TestDuplicateKeysAreConsistent(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	base := name("twice")
+	base := freshName("twice")
 	one, two := base+"-1", base+"-2"
 	s := b.submitter(t)
 	s.send(`{"action":"submit","id":%q,"id":%q,"type":%q,"body":1}`, one, two, base+"-id")
@@ -297,27 +297,27 @@ func TestDuplicateKeys(t *testing.T) {
 		return first
 	}
 	t.Run("type", func(t *testing.T) {
-		id := name("twice")
+		id := freshName("twice")
 		s.send(`{"action":"submit","id":%q,"type":%q,"type":%q,"body":1}`, id, one, two)
-		s.ack(id)
+		s.wantAck(id)
 		b.servingWorker(t, pick(one, two)).wantJob(id)
 	})
 	t.Run("body", func(t *testing.T) {
 		w := b.servingWorker(t, base+"-body")
 		s.send(`{"action":"submit","id":%q,"type":%q,"body":1,"body":{"a":2}}`, base+"-body", base+"-body")
-		s.ack(base + "-body")
-		if _, body := w.job(); body != pick(`1`, `{"a":2}`) {
+		s.wantAck(base + "-body")
+		if _, body := w.nextJob(); body != pick(`1`, `{"a":2}`) {
 			t.Errorf("body %s, want %s", body, pick(`1`, `{"a":2}`))
 		}
 		w.send(`{"action":"respond","body":1,"body":2}`)
-		w.ok()
+		w.wantOK()
 		s.wantResult(base+"-body", pick(`1`, `2`))
 	})
 	t.Run("escaped key is the same key", func(t *testing.T) {
 		w := b.servingWorker(t, base+"-esc")
 		s.send(`{"action":"submit","id":%q,"type":%q,"body":1,"\u0062ody":2}`, base+"-esc", base+"-esc")
-		s.ack(base + "-esc")
-		if _, body := w.job(); body != pick(`1`, `2`) {
+		s.wantAck(base + "-esc")
+		if _, body := w.nextJob(); body != pick(`1`, `2`) {
 			t.Errorf("body %s, want %s", body, pick(`1`, `2`))
 		}
 	})
@@ -325,7 +325,7 @@ func TestDuplicateKeys(t *testing.T) {
 		typ := base + "-priority"
 		for i, p := range []string{`"priority":1,"priority":3`, `"priority":2`} {
 			s.send(`{"action":"submit","id":"%s-%d","type":%q,"body":1,%s}`, typ, i, typ, p)
-			s.ack(fmt.Sprintf("%s-%d", typ, i))
+			s.wantAck(fmt.Sprintf("%s-%d", typ, i))
 		}
 		b.servingWorker(t, typ).wantJob(pick(typ+"-1", typ+"-0"))
 	})
@@ -338,8 +338,8 @@ func TestDuplicateKeys(t *testing.T) {
 	t.Run("join's type", func(t *testing.T) {
 		w := b.worker(t)
 		w.send(`{"action":"join","type":%q,"type":%q}`, base+"-j1", base+"-j2")
-		w.ok()
-		serve(t, s, w, pick(base+"-j1", base+"-j2"))
+		w.wantOK()
+		checkServes(t, s, w, pick(base+"-j1", base+"-j2"))
 	})
 	t.Run("a bad one among them", func(t *testing.T) {
 		s.send(`{"action":"submit","id":%q,"type":5,"type":%q,"body":1}`, base+"-bad", base+"-x")

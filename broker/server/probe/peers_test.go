@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-var serial atomic.Int64
+var nameSerial atomic.Int64
 
-// name returns a name for a type or an id that no other test uses.
-func name(prefix string) string { return fmt.Sprintf("%s-%d", prefix, serial.Add(1)) }
+// freshName returns a name for a type or an id that no other test uses.
+func freshName(prefix string) string { return fmt.Sprintf("%s-%d", prefix, nameSerial.Add(1)) }
 
 // submitter is a connection on the submit port.
 type submitter struct{ *conn }
@@ -31,8 +31,8 @@ func (d *daemon) servingWorker(t tb, typ string) worker {
 	return w
 }
 
-// put sends a submit and reads no reply. The string more adds keys to the frame.
-func (s submitter) put(id, typ, body, fields string) {
+// sendSubmit sends a submit and reads no reply. The string more adds keys to the frame.
+func (s submitter) sendSubmit(id, typ, body, fields string) {
 	s.t.Helper()
 	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, fields)
 }
@@ -40,28 +40,28 @@ func (s submitter) put(id, typ, body, fields string) {
 // submit submits a job and reads its ack.
 func (s submitter) submit(id, typ, body string) {
 	s.t.Helper()
-	s.put(id, typ, body, "")
-	s.ack(id)
+	s.sendSubmit(id, typ, body, "")
+	s.wantAck(id)
 }
 
 // submitWith also sets further keys, written as `,"priority":5`.
 func (s submitter) submitWith(id, typ, body, fields string) {
 	s.t.Helper()
-	s.put(id, typ, body, fields)
-	s.ack(id)
+	s.sendSubmit(id, typ, body, fields)
+	s.wantAck(id)
 }
 
 // submitFresh submits a job under a new id and returns the id.
 func (s submitter) submitFresh(typ, body string) string {
 	s.t.Helper()
-	id := name("job")
+	id := freshName("job")
 	s.submit(id, typ, body)
 	return id
 }
 
-func (s submitter) freshWith(typ, body, fields string) string {
+func (s submitter) submitFreshWith(typ, body, fields string) string {
 	s.t.Helper()
-	id := name("job")
+	id := freshName("job")
 	s.submitWith(id, typ, body, fields)
 	return id
 }
@@ -69,17 +69,17 @@ func (s submitter) freshWith(typ, body, fields string) string {
 func (w worker) join(typ string) {
 	w.t.Helper()
 	w.send(`{"action":"join","type":%s}`, quote(typ))
-	w.ok()
+	w.wantOK()
 }
 
 func (w worker) joinWith(typ, fields string) {
 	w.t.Helper()
 	w.send(`{"action":"join","type":%s%s}`, quote(typ), fields)
-	w.ok()
+	w.wantOK()
 }
 
-// job reads the next frame, which must be a job.
-func (w worker) job() (id, body string) {
+// nextJob reads the next frame, which must be a job.
+func (w worker) nextJob() (id, body string) {
 	w.t.Helper()
 	f := w.want("job")
 	return f.text("id"), string(f.keys["body"])
@@ -88,7 +88,7 @@ func (w worker) job() (id, body string) {
 // wantJob reads the next frame, which must be this job.
 func (w worker) wantJob(id string) {
 	w.t.Helper()
-	if got, _ := w.job(); got != id {
+	if got, _ := w.nextJob(); got != id {
 		w.t.Fatalf("worker got job %q, want %q", got, id)
 	}
 }
@@ -97,26 +97,26 @@ func (w worker) wantJob(id string) {
 func (w worker) respond(body string) {
 	w.t.Helper()
 	w.send(`{"action":"respond","body":%s}`, body)
-	w.ok()
+	w.wantOK()
 }
 
 // respondTo answers the job with this id and reads the ok.
 func (w worker) respondTo(id, body string) {
 	w.t.Helper()
 	w.send(`{"action":"respond","id":%s,"body":%s}`, quote(id), body)
-	w.ok()
+	w.wantOK()
 }
 
 // retire makes an idle worker join an unused type, then closes it. Without the join the worker
 // might get another job, because the broker notices only later that a connection has closed.
 func (w worker) retire() {
 	w.t.Helper()
-	w.join(name("retired"))
+	w.join(freshName("retired"))
 	w.close()
 }
 
-// serve submits and answers one job, to check that both peers still work.
-func serve(t tb, s submitter, w worker, typ string) {
+// checkServes submits and answers one job, to check that both peers still work.
+func checkServes(t tb, s submitter, w worker, typ string) {
 	t.Helper()
 	id := s.submitFresh(typ, `"ping"`)
 	w.wantJob(id)
@@ -127,9 +127,9 @@ func serve(t tb, s submitter, w worker, typ string) {
 // checkAlive checks that the daemon serves new peers.
 func (d *daemon) checkAlive(t tb) {
 	t.Helper()
-	typ := name("alive")
+	typ := freshName("alive")
 	s, w := d.submitter(t), d.servingWorker(t, typ)
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	s.close()
 	w.retire()
 }
@@ -138,8 +138,8 @@ func (d *daemon) checkAlive(t tb) {
 func (d *daemon) submitWhenFree(t tb, id, typ string) submitter {
 	t.Helper()
 	s := d.submitter(t)
-	until(t, fmt.Sprintf("id %q is free", id), func() error {
-		s.put(id, typ, `"claimed"`, "")
+	waitFor(t, fmt.Sprintf("id %q is free", id), func() error {
+		s.sendSubmit(id, typ, `"claimed"`, "")
 		f := s.recv()
 		switch {
 		case f.kind() == "ack":
@@ -153,8 +153,8 @@ func (d *daemon) submitWhenFree(t tb, id, typ string) submitter {
 	return s
 }
 
-// until calls check until it returns nil, which must happen in time.
-func until(t tb, name string, check func() error) {
+// waitFor calls check until it returns nil, which must happen in time.
+func waitFor(t tb, name string, check func() error) {
 	t.Helper()
 	end := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {

@@ -10,7 +10,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	b := shared(t)
 	t.Run("so many jobs may be out", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 4 {
@@ -32,11 +32,11 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("waiting jobs at once, ok first", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s := b.submitter(t)
 		var ids []string
 		for i := range 5 {
-			ids = append(ids, s.freshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, -i)))
+			ids = append(ids, s.submitFreshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, -i)))
 		}
 		w := b.workerWithPrefetch(t, typ, "5")
 		for _, id := range ids {
@@ -45,11 +45,11 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("the socket names its jobs", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w, other := b.submitter(t), b.workerWithPrefetch(t, typ, "2"), b.worker(t)
-		id, queued := s.submitFresh(typ, `1`), s.submitFresh(name("elsewhere"), `1`)
+		id, queued := s.submitFresh(typ, `1`), s.submitFresh(freshName("elsewhere"), `1`)
 		w.wantJob(id)
-		otherType := name("prefetch")
+		otherType := freshName("prefetch")
 		other.joinWith(otherType, `,"prefetch":2`)
 		others := s.submitFresh(otherType, `1`)
 		other.wantJob(others)
@@ -73,7 +73,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("without a job it is unknown_id", func(t *testing.T) {
 		t.Parallel()
-		w := b.workerWithPrefetch(t, name("prefetch"), "2")
+		w := b.workerWithPrefetch(t, freshName("prefetch"), "2")
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
 			w.wantError("missing_field")
@@ -83,7 +83,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("even with 1, and ever after", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		id, next := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -101,17 +101,17 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("ids by value", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		s.submit(typ+"é", typ, `1`)
 		w.wantJob(typ + "é")
 		w.send(`{"action":"respond","id":"%s\u00e9","body":2}`, typ)
-		w.ok()
+		w.wantOK()
 		s.wantResult(typ+"é", `2`)
 	})
 	t.Run("a failed respond leaves the job", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -125,7 +125,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("sockets with room take turns", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w1, w2 := b.submitter(t), b.workerWithPrefetch(t, typ, "3"), b.workerWithPrefetch(t, typ, "3")
 		for range 3 {
 			w1.wantJob(s.submitFresh(typ, `1`))
@@ -138,7 +138,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("a plain worker among them", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, plain, w := b.submitter(t), b.servingWorker(t, typ), b.workerWithPrefetch(t, typ, "2")
 		plain.wantJob(s.submitFresh(typ, `1`))
 		w.wantJob(s.submitFresh(typ, `1`))
@@ -149,7 +149,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("rejoin with a larger number", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		var ids []string
 		for range 4 {
@@ -163,7 +163,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("rejoin with a smaller one", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
 		var ids []string
 		for range 5 {
@@ -181,7 +181,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("what is out counts against another type", func(t *testing.T) {
 		t.Parallel()
-		one, two := name("prefetch"), name("prefetch")
+		one, two := freshName("prefetch"), freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, one, "2")
 		old := s.submitFresh(one, `1`)
 		w.wantJob(old)
@@ -195,7 +195,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("a plain worker at work asks for prefetch", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id, next := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -210,12 +210,12 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("lost with several out", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
-		once := s.freshWith(typ, `1`, `,"retries":0`)
+		once := s.submitFreshWith(typ, `1`, `,"retries":0`)
 		var ids []string
 		for range 3 {
-			ids = append(ids, s.freshWith(typ, `1`, `,"retries":1`))
+			ids = append(ids, s.submitFreshWith(typ, `1`, `,"retries":1`))
 		}
 		w.wantJob(once)
 		w.wantJob(ids[0])
@@ -241,9 +241,9 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("an overdue run stops the whole socket", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
-		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		slow := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
 		next := s.submitFresh(typ, `1`)
@@ -254,10 +254,10 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("an overdue run, others still answered", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		fine := s.submitFresh(typ, `1`)
-		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		slow := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(fine)
 		w.wantJob(slow)
 		s.wantErrorFor("job_failed", slow)
@@ -269,46 +269,46 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		_ = w.recv()
 		w.wantQuiet()
 		w.send(`{"action":"fail","id":%q}`, slow)
-		w.ok()
+		w.wantOK()
 		w.wantJob(waiting)
 	})
 	t.Run("progress and fail by name", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		one := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
-		two := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
+		one := s.submitFreshWith(typ, `1`, `,"progress":true,"retries":0`)
+		two := s.submitFreshWith(typ, `1`, `,"progress":true,"retries":0`)
 		w.wantJob(one)
 		w.wantJob(two)
 		w.send(`{"action":"progress","id":%q,"body":"two"}`, two)
-		w.ok()
+		w.wantOK()
 		s.wantProgress(two, `"two"`)
 		w.send(`{"action":"fail","id":%q,"reason":"broken"}`, one)
-		w.ok()
+		w.wantOK()
 		s.wantErrorFor("job_failed", one)
 		w.respondTo(two, `2`)
 		s.wantResult(two, `2`)
 	})
 	t.Run("size_error with several out", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
 		one, two := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		w.wantJob(one)
 		w.wantJob(two)
-		w.raw(announce(0x7fffffff))
+		w.writeRaw(announceFrame(0x7fffffff))
 		w.wantError("size_error")
 		w.wantEOF()
 		// The answer cannot be matched to a job: each job fails or is retried.
-		until(t, "no job is out on the closed socket", func() error {
-			if b.state(t, one) == "running" || b.state(t, two) == "running" {
+		waitFor(t, "no job is out on the closed socket", func() error {
+			if b.jobState(t, one) == "running" || b.jobState(t, two) == "running" {
 				return errNotYet
 			}
 			return nil
 		})
 		retried := 0
 		for _, id := range []string{one, two} {
-			if b.state(t, id) == "queued" {
+			if b.jobState(t, id) == "queued" {
 				retried++
 			}
 		}
@@ -317,7 +317,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		}
 		successor := b.servingWorker(t, typ)
 		for range retried {
-			id, _ := successor.job()
+			id, _ := successor.nextJob()
 			successor.respond(`2`)
 			s.wantResult(id, `2`)
 		}
@@ -326,13 +326,13 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("ten thousand jobs through one socket", func(t *testing.T) {
 		t.Parallel()
-		typ := name("prefetch")
+		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "100")
 		const jobs = 10_000
 		go func() {
 			var batch []byte
 			for i := range jobs {
-				batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d,"ack":false}`, typ, i, typ, i))...)
+				batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d,"ack":false}`, typ, i, typ, i))...)
 			}
 			_ = s.write(batch)
 		}()
@@ -346,7 +346,7 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 				}
 				if f.kind() == "job" {
 					served++
-					if err := w.write(pack(fmt.Sprintf(`{"action":"respond","id":%s,"body":%s}`, f.keys["id"], f.keys["body"]))); err != nil {
+					if err := w.write(packFrame(fmt.Sprintf(`{"action":"respond","id":%s,"body":%s}`, f.keys["id"], f.keys["body"]))); err != nil {
 						done <- err
 						return
 					}

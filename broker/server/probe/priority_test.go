@@ -15,7 +15,7 @@ func drainOrder(t tb, d *daemon, typ string, n int) []string {
 	w := d.servingWorker(t, typ)
 	var got []string
 	for range n {
-		id, _ := w.job()
+		id, _ := w.nextJob()
 		got = append(got, id)
 		w.respond(`0`)
 	}
@@ -47,7 +47,7 @@ func TestPriorityOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("prio")
+			typ := freshName("prio")
 			s := b.submitter(t)
 			for i, p := range c.priorities {
 				if p != "" {
@@ -64,27 +64,27 @@ func TestPriorityOrder(t *testing.T) {
 		})
 	}
 	t.Run("an idle worker takes what comes", func(t *testing.T) {
-		typ := name("prio")
+		typ := freshName("prio")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		low := s.freshWith(typ, `0`, `,"priority":-1000`)
-		high := s.freshWith(typ, `0`, `,"priority":1000`)
+		low := s.submitFreshWith(typ, `0`, `,"priority":-1000`)
+		high := s.submitFreshWith(typ, `0`, `,"priority":1000`)
 		w.wantJob(low)
 		w.respond(`0`)
 		w.wantJob(high)
 	})
 	t.Run("a later one overtakes while the worker is busy", func(t *testing.T) {
-		typ := name("prio")
+		typ := freshName("prio")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		w.wantJob(s.submitFresh(typ, `0`))
 		low := s.submitFresh(typ, `0`)
-		high := s.freshWith(typ, `0`, `,"priority":1`)
+		high := s.submitFreshWith(typ, `0`, `,"priority":1`)
 		w.respond(`0`)
 		w.wantJob(high)
 		w.respond(`0`)
 		w.wantJob(low)
 	})
 	t.Run("age counts across submitters", func(t *testing.T) {
-		typ := name("prio")
+		typ := freshName("prio")
 		s1, s2 := b.submitter(t), b.submitter(t)
 		var want []string
 		for i := range 20 {
@@ -101,7 +101,7 @@ func TestPriorityOrder(t *testing.T) {
 }
 
 // 5,000 jobs are handed out in exactly the order of priority, then age.
-func TestThousandsOrder(t *testing.T) {
+func TestThousandsOfJobsKeepOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	seed := rand.Uint64()
@@ -121,7 +121,7 @@ func TestThousandsOrder(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 3))
 			jobs := scaledCount(5000)
-			typ := name("order")
+			typ := freshName("order")
 			s := b.submitter(t)
 			type entry struct {
 				id       string
@@ -132,11 +132,11 @@ func TestThousandsOrder(t *testing.T) {
 			for i := range jobs {
 				e := entry{fmt.Sprintf("%s-%d", typ, i), c.choose(r)}
 				entries = append(entries, e)
-				batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d,"priority":%d}`, e.id, typ, i, e.priority))...)
+				batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d,"priority":%d}`, e.id, typ, i, e.priority))...)
 			}
-			s.raw(batch)
+			s.writeRaw(batch)
 			for _, e := range entries {
-				s.ack(e.id)
+				s.wantAck(e.id)
 			}
 			slices.SortStableFunc(entries, func(a, b entry) int {
 				switch {
@@ -160,13 +160,13 @@ func TestThousandsOrder(t *testing.T) {
 }
 
 // Submits and answers alternate at random, and the order is compared with a sorted list.
-func TestInterleavedOrder(t *testing.T) {
+func TestInterleavedJobsKeepOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 4))
-	typ := name("mix")
+	typ := freshName("mix")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	type entry struct {
 		id       string
@@ -190,7 +190,7 @@ func TestInterleavedOrder(t *testing.T) {
 	}
 	for range 3000 {
 		if r.IntN(2) == 0 {
-			e := entry{name(typ), r.Int64N(7) - 3}
+			e := entry{freshName(typ), r.Int64N(7) - 3}
 			s.submitWith(e.id, typ, `0`, fmt.Sprintf(`,"priority":%d`, e.priority))
 			waiting = append(waiting, e)
 			if running == "" {

@@ -11,7 +11,7 @@ import (
 func (w worker) release(fields string) {
 	w.t.Helper()
 	w.send(`{"action":"release"%s}`, fields)
-	w.ok()
+	w.wantOK()
 }
 
 // withdraw leaves, and releases a job that arrived before the ok of the leave: closing the
@@ -20,7 +20,7 @@ func (w worker) withdraw() {
 	w.t.Helper()
 	w.send(`{"action":"leave"}`)
 	if w.recv().kind() == "job" {
-		w.ok()
+		w.wantOK()
 		w.release("")
 	}
 }
@@ -29,12 +29,12 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("ok, then the next job: the same one", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `{"a" : 1e400}`)
 		w.wantJob(id)
 		w.release("")
-		if got, body := w.job(); got != id || body != `{"a" : 1e400}` {
+		if got, body := w.nextJob(); got != id || body != `{"a" : 1e400}` {
 			t.Fatalf("job %q %s", got, body)
 		}
 		w.respond(`2`)
@@ -43,9 +43,9 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "answered": 1})
 	})
 	t.Run("no attempt is used", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"retries":0`)
 		for range 20 {
 			w.wantJob(id)
 			w.release("")
@@ -55,9 +55,9 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("attempts used before stay used", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"retries":1`)
+		id := s.submitFreshWith(typ, `1`, `,"retries":1`)
 		for range 2 {
 			w.wantJob(id)
 			w.release("")
@@ -67,7 +67,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("back to its place by age", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		first := s.submitFresh(typ, `1`)
 		w.wantJob(first)
@@ -82,9 +82,9 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		w.wantQuiet()
 	})
 	t.Run("back to its place by priority", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		low := s.freshWith(typ, `1`, `,"priority":-1`)
+		low := s.submitFreshWith(typ, `1`, `,"priority":-1`)
 		w.wantJob(low)
 		mid := s.submitFresh(typ, `1`)
 		w.release("")
@@ -93,26 +93,26 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		w.wantJob(low)
 	})
 	t.Run("with delay_ms it waits so long first", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		begin := time.Now()
 		w.release(`,"delay_ms":250`)
-		if got := b.state(t, id); got != "delayed" {
+		if got := b.jobState(t, id); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
 		other := s.submitFresh(typ, `1`)
 		w.wantJob(other)
 		w.respond(`1`)
 		w.wantJob(id)
-		notBefore(t, begin, 250*ms, "handed out")
-		soonAfter(t, begin, 250*ms, "handed out")
+		checkNotBefore(t, begin, 250*ms, "handed out")
+		checkSoonAfter(t, begin, 250*ms, "handed out")
 	})
 	t.Run("delay_ms null or 0", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff delays only failed jobs
+		id := s.submitFreshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff delays only failed jobs
 		for _, fields := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
 			w.wantJob(id)
 			w.release(fields)
@@ -120,15 +120,15 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		w.wantJob(id)
 	})
 	t.Run("delay_ms refused", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		for _, v := range noIntegers {
+		for _, v := range nonIntegers {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
 			checkReason(t, w.wantError("invalid_type"), "delay_ms", year)
 		}
-		for _, v := range append([]string{`-1`, plusOne(year)}, farNumbers...) {
+		for _, v := range append([]string{`-1`, plusOne(year)}, hugeNumbers...) {
 			w.send(`{"action":"release","delay_ms":%s}`, v)
 			checkReason(t, w.wantError("invalid_value"), "delay_ms", year)
 		}
@@ -137,7 +137,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s.wantResult(id, `2`)
 	})
 	t.Run("leave first: not handed out here again", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.worker(t)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -151,18 +151,18 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s.wantResult(id, `2`)
 	})
 	t.Run("except first: others get it", func(t *testing.T) {
-		p := name("release")
+		p := freshName("release")
 		s, w := b.submitter(t), b.joinWorker(t, p+"*")
 		id := s.submitFresh(p+"-a", `1`)
 		w.wantJob(id)
-		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
+		w.joinTypes(jsonList(p+"*"), `,"except":`+jsonList(p+"-a"))
 		w.release("")
 		w.wantQuiet()
 		b.servingWorker(t, p+"-a").wantJob(id)
 		serveTypes(t, s, w, p+"-b")
 	})
 	t.Run("to an idle worker at once", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -173,9 +173,9 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	})
 	t.Run("the timeout of a released run is off", func(t *testing.T) {
 		t.Parallel()
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
 		w.wantJob(id)
 		w.release(`,"delay_ms":3500`)
 		w.wantJob(id) // the timeout of the first run has passed and had no effect
@@ -183,7 +183,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s.wantResult(id, `2`)
 	})
 	t.Run("the place of a type is given back", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		b.limitType(t, typ, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		first := s.submitFresh(typ, `1`)
@@ -195,7 +195,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		w.respond(`1`)
 	})
 	t.Run("the token of a type is given back", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		b.limitType(t, typ, `{"rate":0.001}`)
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
@@ -218,7 +218,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 			w.release("")
 		}
 		w.wantJob(id)
-		if job := b.http(t, "GET", "/v1/jobs/"+id, "", 200); !strings.Contains(job, `"releases": 7`) && !strings.Contains(job, `"releases":7`) {
+		if job := b.callHTTP(t, "GET", "/v1/jobs/"+id, "", 200); !strings.Contains(job, `"releases": 7`) && !strings.Contains(job, `"releases":7`) {
 			t.Errorf("the job's releases are not told: %s", job)
 		}
 		samples, err := b.readSamples()
@@ -234,9 +234,9 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		}
 	})
 	t.Run("progress is not undone", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"progress":true`)
+		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		w.progress(`1`)
 		s.wantProgress(id, `1`)
@@ -247,20 +247,20 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s.wantProgress(id, `2`)
 	})
 	t.Run("pipelined with the answer to the same job again", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		w.raw([]byte(string(pack(`{"action":"release"}`)) + string(pack(`{"action":"respond","body":2}`))))
-		w.ok()
+		w.writeRaw([]byte(string(packFrame(`{"action":"release"}`)) + string(packFrame(`{"action":"respond","body":2}`))))
+		w.wantOK()
 		w.wantJob(id)
-		w.ok()
+		w.wantOK()
 		s.wantResult(id, `2`)
 	})
 	t.Run("a detached job", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"detach":true`)
+		id := s.submitFreshWith(typ, `1`, `,"detach":true`)
 		w.wantJob(id)
 		s.close()
 		w.release("")
@@ -277,7 +277,7 @@ func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
 		if f.text("id") != id {
 			t.Fatalf("got %s, want job %q", f, id)
 		}
-		a.ok()
+		a.wantOK()
 		return a, b
 	}
 	b.wantJob(id)
@@ -288,7 +288,7 @@ func TestReleaseByName(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("what has not begun", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "5")
 		var ids []string
 		for range 5 {
@@ -310,7 +310,7 @@ func TestReleaseByName(t *testing.T) {
 		w.close()
 	})
 	t.Run("needs its id", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -329,7 +329,7 @@ func TestReleaseByName(t *testing.T) {
 		w.wantErrorFor("unknown_id", id)
 	})
 	t.Run("of another socket", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "1")
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -344,13 +344,13 @@ func TestReleaseByName(t *testing.T) {
 		for range 2 {
 			w.send(`{"action":"release"}`)
 			checkReason(t, w.wantError("invalid_state"), "not_processing")
-			w.join(name("release"))
+			w.join(freshName("release"))
 		}
 		w.send(`{"action":"release","id":"x","delay_ms":5}`)
 		checkReason(t, w.wantError("invalid_state"), "not_processing")
 	})
 	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		for _, v := range []string{`5`, `"another"`, `null`, `{}`} {
@@ -371,7 +371,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("cancelled", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
 		id := s.submitFresh(typ, `1`)
@@ -385,11 +385,11 @@ func TestReleaseAfterEnd(t *testing.T) {
 		s.submit(id, typ, `1`)
 	})
 	t.Run("its submitter gone", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		queued := s.submitFresh(name("elsewhere"), `1`)
+		queued := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, queued, "")
 		w.release(`,"delay_ms":60000`)
@@ -397,20 +397,20 @@ func TestReleaseAfterEnd(t *testing.T) {
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "discarded": 1})
 	})
 	t.Run("overdue", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":50,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
 		w.release("")
 		w.wantQuiet()
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "failed": 1})
-		serve(t, s, w, typ) // the worker has room again
+		checkServes(t, s, w, typ) // the worker has room again
 	})
 	t.Run("past its deadline", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"expires_ms":60`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":60`)
 		w.wantJob(id)
 		time.Sleep(80 * ms)
 		s.wantQuiet() // a run is never interrupted
@@ -419,17 +419,17 @@ func TestReleaseAfterEnd(t *testing.T) {
 		w.wantQuiet()
 	})
 	t.Run("a delay beyond its deadline", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"expires_ms":200`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":200`)
 		w.wantJob(id)
 		w.release(`,"delay_ms":60000`)
 		s.wantErrorFor("expired", id)
-		soonAfter(t, begin, 200*ms, "expired")
+		checkSoonAfter(t, begin, 200*ms, "expired")
 	})
 	t.Run("round and round, nothing is lost", func(t *testing.T) {
-		typ := name("release")
+		typ := freshName("release")
 		s := b.submitter(t)
 		const jobs = 50
 		for i := range jobs {
@@ -444,7 +444,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 				if fr.kind() != "job" {
 					break // other workers have taken all jobs
 				}
-				w.ok()
+				w.wantOK()
 				if (i+n)%2 == 0 {
 					w.leave()
 					w.release("")
@@ -458,7 +458,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 			w.close()
 		})
 		last := b.servingWorker(t, typ)
-		until(t, "all jobs are answered", func() error {
+		waitFor(t, "all jobs are answered", func() error {
 			l := b.readLedger(t, typ)
 			for l["running"] > 0 {
 				f, err := last.next(50 * ms)

@@ -10,7 +10,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("submit, then join", func(t *testing.T) {
-		typ := name("echo")
+		typ := freshName("echo")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `"Here"`)
 		w := b.servingWorker(t, typ)
@@ -22,7 +22,7 @@ func TestRoundTrip(t *testing.T) {
 		s.wantResult(id, `"ohai!"`)
 	})
 	t.Run("join, then submit", func(t *testing.T) {
-		typ := name("echo")
+		typ := freshName("echo")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `{"a":1}`)
 		w.wantJob(id)
@@ -30,14 +30,14 @@ func TestRoundTrip(t *testing.T) {
 		s.wantResult(id, `{"b":2}`)
 	})
 	t.Run("many jobs on one pair", func(t *testing.T) {
-		typ := name("echo")
+		typ := freshName("echo")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for range 50 {
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 	})
 	t.Run("results in the order of the answers", func(t *testing.T) {
-		typ := name("echo")
+		typ := freshName("echo")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		id1, id2 := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		w1.wantJob(id1)
@@ -48,7 +48,7 @@ func TestRoundTrip(t *testing.T) {
 		s.wantResult(id1, `"first"`)
 	})
 	t.Run("one job at a time per socket", func(t *testing.T) {
-		typ := name("echo")
+		typ := freshName("echo")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id1, id2 := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		w.wantJob(id1)
@@ -58,14 +58,14 @@ func TestRoundTrip(t *testing.T) {
 		w.respond(`2`)
 	})
 	t.Run("types are apart", func(t *testing.T) {
-		a, z := name("a"), name("z")
+		a, z := freshName("a"), freshName("z")
 		wa, wz, s := b.servingWorker(t, a), b.servingWorker(t, z), b.submitter(t)
 		id := s.submitFresh(z, `1`)
 		wz.wantJob(id)
 		wa.wantQuiet()
 	})
 	t.Run("types are compared exactly", func(t *testing.T) {
-		typ := name("Case")
+		typ := freshName("Case")
 		w, s := b.servingWorker(t, strings.ToLower(typ)), b.submitter(t)
 		id := s.submitFresh(typ, `1`)
 		w.wantQuiet()
@@ -74,8 +74,8 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("one socket may submit to many types", func(t *testing.T) {
 		s := b.submitter(t)
 		for range 5 {
-			typ := name("echo")
-			serve(t, s, b.servingWorker(t, typ), typ)
+			typ := freshName("echo")
+			checkServes(t, s, b.servingWorker(t, typ), typ)
 		}
 	})
 }
@@ -84,7 +84,7 @@ func TestRoundTrip(t *testing.T) {
 func TestFramesHaveExpectedKeys(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("shape")
+	typ := freshName("shape")
 	s, w := b.submitter(t), b.worker(t)
 	check := func(name string, f frame, shape string) {
 		t.Run(name, func(t *testing.T) {
@@ -126,9 +126,9 @@ func TestDefaultType(t *testing.T) {
 		b := start(t)
 		w, s := b.servingWorker(t, "default"), b.submitter(t)
 		for _, key := range []string{``, `,"type":null`, `,"type":"default"`} {
-			id := name("job")
+			id := freshName("job")
 			s.send(`{"action":"submit","id":%q%s,"body":1}`, id, key)
-			s.ack(id)
+			s.wantAck(id)
 			f := w.want("job")
 			if f.text("id") != id || f.text("type") != "default" {
 				t.Errorf("with %q: job %s, want type default", key, f)
@@ -141,7 +141,7 @@ func TestDefaultType(t *testing.T) {
 		b := start(t, "--default-type=misc")
 		w, s := b.servingWorker(t, "misc"), b.submitter(t)
 		s.send(`{"action":"submit","id":"d","body":1}`)
-		s.ack("d")
+		s.wantAck("d")
 		if f := w.want("job"); f.text("type") != "misc" {
 			t.Errorf("job %s, want type misc", f)
 		}
@@ -159,13 +159,13 @@ func TestDefaultType(t *testing.T) {
 	})
 }
 
-// TestFrameOrder: the reply to a request comes before any frame that the request causes, as
+// TestReplyComesBeforeItsEffects: the reply to a request comes before any frame that the request causes, as
 // clients expect.
-func TestFrameOrder(t *testing.T) {
+func TestReplyComesBeforeItsEffects(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("ack before the result", func(t *testing.T) {
-		typ := name("fast")
+		typ := freshName("fast")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		const rounds = 300
 		done := make(chan struct{})
@@ -178,7 +178,7 @@ func TestFrameOrder(t *testing.T) {
 					t.Errorf("worker got %s, %v", fr, err)
 					return
 				}
-				if err := w.write(pack(`{"action":"respond","body":0}`)); err != nil {
+				if err := w.write(packFrame(`{"action":"respond","body":0}`)); err != nil {
 					t.Errorf("respond: %v", err)
 					return
 				}
@@ -195,7 +195,7 @@ func TestFrameOrder(t *testing.T) {
 		<-done
 	})
 	t.Run("join's ok before a waiting job", func(t *testing.T) {
-		typ := name("waiting")
+		typ := freshName("waiting")
 		s := b.submitter(t)
 		for range 50 {
 			id := s.submitFresh(typ, `0`)
@@ -207,7 +207,7 @@ func TestFrameOrder(t *testing.T) {
 		}
 	})
 	t.Run("respond's ok before the next job", func(t *testing.T) {
-		typ := name("next")
+		typ := freshName("next")
 		s := b.submitter(t)
 		var ids []string
 		for range 100 {
@@ -220,35 +220,35 @@ func TestFrameOrder(t *testing.T) {
 		}
 	})
 	t.Run("rejoin's ok before the next job", func(t *testing.T) {
-		one, two := name("one"), name("two")
+		one, two := freshName("one"), freshName("two")
 		s, w := b.submitter(t), b.servingWorker(t, one)
 		id := s.submitFresh(two, `0`)
 		w.join(two)
 		w.wantJob(id)
 	})
 	t.Run("replies in the order of the requests", func(t *testing.T) {
-		typ := name("pipeline")
+		typ := freshName("pipeline")
 		s := b.submitter(t)
 		var batch []byte
 		for i := range 100 {
 			id := fmt.Sprintf("%s-%d", typ, i)
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d}`, id, typ, i))...)
-			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d}`, id, typ, i))...)
-			batch = append(batch, pack(`{"action":"frobnicate"}`)...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d}`, id, typ, i))...)
+			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d}`, id, typ, i))...)
+			batch = append(batch, packFrame(`{"action":"frobnicate"}`)...)
 		}
-		s.raw(batch)
+		s.writeRaw(batch)
 		for i := range 100 {
 			id := fmt.Sprintf("%s-%d", typ, i)
-			s.ack(id)
+			s.wantAck(id)
 			s.wantErrorFor("id_exists", id)
 			s.wantError("unknown_action")
 		}
 	})
 	t.Run("a refused submit gets an error and nothing else", func(t *testing.T) {
-		typ := name("dup")
+		typ := freshName("dup")
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `0`)
-		s.put(id, typ, `0`, "")
+		s.sendSubmit(id, typ, `0`, "")
 		s.wantErrorFor("id_exists", id)
 		s.wantQuiet()
 	})

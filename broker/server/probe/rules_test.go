@@ -12,19 +12,19 @@ import (
 // setRule sets the rule of a pattern of groups.
 func (d *daemon) setRule(t tb, pattern, limits string) string {
 	t.Helper()
-	return d.http(t, "PUT", "/v1/groups/"+url.PathEscape(pattern), limits, 200)
+	return d.callHTTP(t, "PUT", "/v1/groups/"+url.PathEscape(pattern), limits, 200)
 }
 
 func (d *daemon) dropRule(t tb, pattern string) {
 	t.Helper()
-	d.http(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
+	d.callHTTP(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
 }
 
 // checkRule reads a rule over HTTP and checks it; -1 stands for null or an absent key.
 func (d *daemon) checkRule(t tb, pattern string, concurrency, rate, burst float64) {
 	t.Helper()
 	var rule map[string]any
-	text := d.http(t, "GET", "/v1/groups/"+url.PathEscape(pattern), "", 200)
+	text := d.callHTTP(t, "GET", "/v1/groups/"+url.PathEscape(pattern), "", 200)
 	if err := json.Unmarshal([]byte(text), &rule); err != nil {
 		t.Fatalf("GET rule %q: %v: %s", pattern, err, text)
 	}
@@ -39,7 +39,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("set, told, replaced whole, dropped", func(t *testing.T) {
-		p := name("rule") + "-*"
+		p := freshName("rule") + "-*"
 		if text := b.setRule(t, p, `{"concurrency":2,"rate":5.5,"burst":10}`); !strings.Contains(strings.ReplaceAll(text, " ", ""), `"persisted":false`) {
 			t.Errorf("PUT says %s, want persisted false", text)
 		}
@@ -50,11 +50,11 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 		b.checkRule(t, p, 0, -1, -1)
 		b.setRule(t, p, `{"concurrency":1000000000,"rate":0.000001,"burst":1000000}`)
 		b.dropRule(t, p)
-		b.http(t, "GET", "/v1/groups/"+url.PathEscape(p), "", 404)
-		b.http(t, "DELETE", "/v1/groups/"+url.PathEscape(p), "", 404)
+		b.callHTTP(t, "GET", "/v1/groups/"+url.PathEscape(p), "", 404)
+		b.callHTTP(t, "DELETE", "/v1/groups/"+url.PathEscape(p), "", 404)
 	})
 	t.Run("names that need escaping", func(t *testing.T) {
-		base := name("rule")
+		base := freshName("rule")
 		for _, p := range []string{base + "/a/*", base + " é😀", base + "?x=1#y%25", base + "/../z", "*" + base, base + "%2F", base + "+", base + `"q"`, base + "//"} {
 			b.setRule(t, p, `{"concurrency":7}`)
 			b.checkRule(t, p, 7, -1, -1)
@@ -69,7 +69,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 		}
 	})
 	t.Run("refused, and the old rule stays", func(t *testing.T) {
-		p := name("rule")
+		p := freshName("rule")
 		path := "/v1/groups/" + p
 		b.setRule(t, p, `{"concurrency":2}`)
 		for _, c := range []struct{ with, names string }{
@@ -81,7 +81,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 			{`{"rate":5,"burst":0}`, "burst 0"}, {`{"rate":5,"burst":1000001}`, "burst 1000001"}, {`{"rate":5,"burst":1.5}`, "burst 1.5"}, {`{"rate":5,"burst":"1"}`, "burst"},
 			{`{"burst":5}`, "burst rate"}, {`{"concurrency":1,"burst":5}`, "burst rate"}, {`{"concurrency":1,"rate":null,"burst":5}`, "burst rate"},
 		} {
-			body := strings.ReplaceAll(b.http(t, "PUT", path, c.with, 400), ",", "")
+			body := strings.ReplaceAll(b.callHTTP(t, "PUT", path, c.with, 400), ",", "")
 			for _, part := range strings.Fields(c.names) {
 				if !strings.Contains(body, part) {
 					t.Errorf("PUT %s: %s does not name %q", c.with, body, part)
@@ -91,23 +91,23 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 		}
 	})
 	t.Run("a pattern that is none", func(t *testing.T) {
-		b.http(t, "PUT", "/v1/groups/"+strings.Repeat("p", 1025), `{"concurrency":1}`, 400)
+		b.callHTTP(t, "PUT", "/v1/groups/"+strings.Repeat("p", 1025), `{"concurrency":1}`, 400)
 		b.setRule(t, strings.Repeat("p", 1024), `{"concurrency":1}`)
 		b.dropRule(t, strings.Repeat("p", 1024))
-		b.http(t, "PUT", "/v1/groups/%ff", `{"concurrency":1}`, 400)
+		b.callHTTP(t, "PUT", "/v1/groups/%ff", `{"concurrency":1}`, 400)
 	})
 	t.Run("the busiest first, and limit", func(t *testing.T) {
 		b := start(t)
 		s, w := b.submitter(t), b.workerWithRoom(t, "t")
 		for i := range 120 {
 			for range 1 + i%7 {
-				s.freshWith("t", `1`, in(fmt.Sprintf("g-%d", i)))
+				s.submitFreshWith("t", `1`, groupsField(fmt.Sprintf("g-%d", i)))
 			}
 		}
-		w.job()
-		s.freshWith("u", `1`, in("most"))
+		w.nextJob()
+		s.submitFreshWith("u", `1`, groupsField("most"))
 		for range 20 {
-			s.freshWith("u", `1`, in("most")+`,"delay_ms":60000`)
+			s.submitFreshWith("u", `1`, groupsField("most")+`,"delay_ms":60000`)
 		}
 		for query, want := range map[string]int{"": 100, "?limit=1": 1, "?limit=7": 7, "?limit=121": 121, "?limit=5000": 121} {
 			l := b.groups(t, query)
@@ -138,9 +138,9 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 		s := b.submitter(t)
 		begin := time.Now()
 		for i := range 50 {
-			s.freshWith("t", `1`, in(strings.Repeat("a", 1000)+fmt.Sprint(i)))
+			s.submitFreshWith("t", `1`, groupsField(strings.Repeat("a", 1000)+fmt.Sprint(i)))
 		}
-		soonAfter(t, begin, 0, "submitted under hostile patterns")
+		checkSoonAfter(t, begin, 0, "submitted under hostile patterns")
 	})
 	t.Run("with tokens", func(t *testing.T) {
 		b := start(t, "--token-file="+tokenFile(t, tokenLines))
@@ -150,7 +150,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 				if c[0] == "PUT" {
 					with = map[bool]string{true: `{"concurrency":1}`, false: `{"fair":true}`}[c[1] == "/v1/groups/g"]
 				}
-				if status, body, err := b.askWith(c[0], c[1], token, with); err != nil || status != want && !(want == 200 && status == 201) {
+				if status, body, err := b.requestWith(c[0], c[1], token, with); err != nil || status != want && !(want == 200 && status == 201) {
 					t.Errorf("%s %s with %q: %d %s %v, want %d", c[0], c[1], token, status, body, err, want)
 				}
 			}
@@ -162,36 +162,36 @@ func TestMaxGroups(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--max-groups=3")
 	s, w := b.submitter(t), b.worker(t)
-	first := s.freshWith("t", `1`, in("a", "b"))
-	s.freshWith("t", `1`, in("c")+`,"delay_ms":60000`)
+	first := s.submitFreshWith("t", `1`, groupsField("a", "b"))
+	s.submitFreshWith("t", `1`, groupsField("c")+`,"delay_ms":60000`)
 	refused := func(fields string) {
 		t.Helper()
-		id := name("group")
-		s.put(id, "t", `1`, fields)
+		id := freshName("group")
+		s.sendSubmit(id, "t", `1`, fields)
 		wantOverloaded(t, s, id, "max-groups")
-		s.put(id, "t", `1`, `,"ack":false`+fields)
+		s.sendSubmit(id, "t", `1`, `,"ack":false`+fields)
 		wantOverloaded(t, s, id, "max-groups")
-		if got := b.state(t, id); got != "" {
+		if got := b.jobState(t, id); got != "" {
 			t.Errorf("a refused job is %q", got)
 		}
 	}
-	refused(in("d"))
-	refused(in("a", "d", "b"))
-	known := s.freshWith("t", `1`, in("c", "a", "b"))
+	refused(groupsField("d"))
+	refused(groupsField("a", "d", "b"))
+	known := s.submitFreshWith("t", `1`, groupsField("c", "a", "b"))
 	s.submitFresh("t", `1`) // a job without groups is not subject to the limit
 	s.cancel(known)
 
 	f := s.changeFails("overloaded", first, `"priority":9,"groups":["a","x","y"]`)
 	checkReason(t, f, "max-groups")
-	if job := b.info(t, first); job["priority"] != 0.0 || fmt.Sprint(job["groups"]) != "[a b]" {
+	if job := b.jobInfo(t, first); job["priority"] != 0.0 || fmt.Sprint(job["groups"]) != "[a b]" {
 		t.Errorf("a refused change changed %v", job)
 	}
-	b.http(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
+	b.callHTTP(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
 	s.change(first, `"groups":["x","y"]`) // the groups that only this job had give way to the new ones
-	refused(in("a"))
+	refused(groupsField("a"))
 	w.join("t")
 	w.wantJob(first)
 	w.respond(`1`)
 	s.wantResult(first, `1`)
-	s.freshWith("t", `1`, in("a", "b")) // the old groups were forgotten with their last job
+	s.submitFreshWith("t", `1`, groupsField("a", "b")) // the old groups were forgotten with their last job
 }

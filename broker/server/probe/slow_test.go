@@ -13,9 +13,9 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// slowReader connects with a small receive buffer, so that the broker soon notices when the
+// dialSlowReader connects with a small receive buffer, so that the broker soon notices when the
 // peer does not read.
-func slowReader(t tb, addr string) *conn {
+func dialSlowReader(t tb, addr string) *conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) {
@@ -48,7 +48,7 @@ func flood(t *testing.T, c *conn, wire func(n int) []byte, limit int) {
 		}
 	}
 	// all frames are written; the close may still be on its way
-	until(t, "the connection of a peer that never reads is closed", func() error {
+	waitFor(t, "the connection of a peer that never reads is closed", func() error {
 		if _, err := c.net.Write(wire(limit)); err == nil {
 			return fmt.Errorf("still open after %d frames", limit)
 		}
@@ -56,9 +56,9 @@ func flood(t *testing.T, c *conn, wire func(n int) []byte, limit int) {
 	})
 }
 
-// TestSlowReaders: the output that waits for a peer that does not read is bounded. At the bound
+// TestSlowReadersAreClosed: the output that waits for a peer that does not read is bounded. At the bound
 // the peer is closed; other peers are not affected.
-func TestSlowReaders(t *testing.T) {
+func TestSlowReadersAreClosed(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	big := quote(strings.Repeat("s", 64<<10))
@@ -67,7 +67,7 @@ func TestSlowReaders(t *testing.T) {
 		do   func(t *testing.T, b *daemon)
 	}{
 		{"submitter that never reads its results", func(t *testing.T, b *daemon) {
-			typ := name("slow")
+			typ := freshName("slow")
 			w := b.servingWorker(t, typ)
 			finished := make(chan struct{})
 			go func() {
@@ -77,33 +77,33 @@ func TestSlowReaders(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if f.kind() == "job" && w.write(pack(`{"action":"respond","body":`+big+`}`)) != nil {
+					if f.kind() == "job" && w.write(packFrame(`{"action":"respond","body":`+big+`}`)) != nil {
 						return
 					}
 				}
 			}()
-			flood(t, slowReader(t, b.submitAddr), func(n int) []byte {
-				return pack(fmt.Sprintf(`{"action":"submit","id":"slow-%d","type":%q,"body":%s}`, n, typ, big))
+			flood(t, dialSlowReader(t, b.submitAddr), func(n int) []byte {
+				return packFrame(fmt.Sprintf(`{"action":"submit","id":"slow-%d","type":%q,"body":%s}`, n, typ, big))
 			}, 4000)
 			w.close()
 			<-finished
 		}},
 		{"submitter that never reads its errors", func(t *testing.T, b *daemon) {
-			batch := []byte(strings.Repeat(string(pack(`{"action":"frobnicate"}`)), 2000))
-			flood(t, slowReader(t, b.submitAddr), func(int) []byte { return batch }, 3000)
+			batch := []byte(strings.Repeat(string(packFrame(`{"action":"frobnicate"}`)), 2000))
+			flood(t, dialSlowReader(t, b.submitAddr), func(int) []byte { return batch }, 3000)
 		}},
 		{"worker that never reads its oks", func(t *testing.T, b *daemon) {
-			batch := []byte(strings.Repeat(string(pack(`{"action":"join","type":"slow"}`)), 2000))
-			flood(t, slowReader(t, b.workerAddr), func(int) []byte { return batch }, 3000)
+			batch := []byte(strings.Repeat(string(packFrame(`{"action":"join","type":"slow"}`)), 2000))
+			flood(t, dialSlowReader(t, b.workerAddr), func(int) []byte { return batch }, 3000)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			// The limit on jobs must not be reached before the limit on output.
 			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB")
-			other := name("other")
+			other := freshName("other")
 			s, w := b.submitter(t), b.servingWorker(t, other)
-			serve(t, s, w, other)
+			checkServes(t, s, w, other)
 			base := b.usage().RSS
 			stop := make(chan struct{})
 			watched := make(chan int64, 1)
@@ -119,8 +119,8 @@ func TestSlowReaders(t *testing.T) {
 					default:
 					}
 					begin := time.Now()
-					serve(f, s, w, other)
-					if d := time.Since(begin); d > stalled {
+					checkServes(f, s, w, other)
+					if d := time.Since(begin); d > stallTime {
 						f.Errorf("a bystander's round took %s", d)
 					}
 					peak = max(peak, b.usage().RSS)
@@ -137,28 +137,28 @@ func TestSlowReaders(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-			serve(t, s, w, other)
+			checkServes(t, s, w, other)
 			b.checkAlive(t)
 		})
 	}
 }
 
-// TestUnreadWorker: a worker that has stopped reading delays only its own job.
-func TestUnreadWorker(t *testing.T) {
+// TestUnreadWorkerDelaysOnlyItsJob: a worker that has stopped reading delays only its own job.
+func TestUnreadWorkerDelaysOnlyItsJob(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ, other := name("unread"), name("other")
-	w := worker{slowReader(t, b.workerAddr)}
+	typ, other := freshName("unread"), freshName("other")
+	w := worker{dialSlowReader(t, b.workerAddr)}
 	w.join(typ)
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))
 	id := s.submitFresh(typ, body) // one frame is always sent, however big it is
 	w2, s2 := b.servingWorker(t, other), b.submitter(t)
 	for range 100 {
-		serve(t, s2, w2, other)
+		checkServes(t, s2, w2, other)
 	}
 	// the worker reads at last: nothing is missing
-	if got, gotBody := w.job(); got != id || gotBody != body {
+	if got, gotBody := w.nextJob(); got != id || gotBody != body {
 		t.Fatalf("job %q of %d bytes", got, len(gotBody))
 	}
 	w.respond(`1`)
@@ -172,9 +172,9 @@ func TestUnreadWorker(t *testing.T) {
 	s.wantResult(id, `2`)
 }
 
-// TestBulkyPrefetch: a worker whose jobs exceed the bound on its output gets them as it reads.
+// TestBulkyJobsArriveAsRead: a worker whose jobs exceed the bound on its output gets them as it reads.
 // A worker that never reads is closed after a time, and others get its jobs.
-func TestBulkyPrefetch(t *testing.T) {
+func TestBulkyJobsArriveAsRead(t *testing.T) {
 	t.Parallel()
 	const jobs = 100 // 100 jobs of 256 KiB are 25 MiB; max-outbound is 16 MiB
 	body := quote(strings.Repeat("p", 256<<10))
@@ -184,8 +184,8 @@ func TestBulkyPrefetch(t *testing.T) {
 		reads bool
 	}{{"reads late", true}, {"never reads", false}} {
 		t.Run(c.name, func(t *testing.T) {
-			typ := name("bulky")
-			w := worker{slowReader(t, b.workerAddr)}
+			typ := freshName("bulky")
+			w := worker{dialSlowReader(t, b.workerAddr)}
 			fields := ""
 			if !c.reads {
 				fields = `,"heartbeat_ms":500`
@@ -203,7 +203,7 @@ func TestBulkyPrefetch(t *testing.T) {
 				t.Errorf("%d jobs are out on a worker that has not read them, want some of %d", out, jobs)
 			}
 			for len(want) > 0 {
-				id, got := w.job()
+				id, got := w.nextJob()
 				if got != body || !want[id] {
 					t.Fatalf("job %q of %d bytes", id, len(got))
 				}

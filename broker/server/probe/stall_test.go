@@ -17,10 +17,10 @@ func (d *daemon) freeze(long time.Duration, do func()) {
 	time.Sleep(time.Until(end))
 }
 
-// TestStalledDaemonTimeout: the daemon reads an answer that arrived while its process was
+// TestStallBlamesNoWorker: the daemon reads an answer that arrived while its process was
 // stopped before it checks whether the run has timed out, so that no worker is blamed for the
 // stall. Runs without an answer time out soon after that.
-func TestStalledDaemonTimeout(t *testing.T) {
+func TestStallBlamesNoWorker(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)
@@ -31,7 +31,7 @@ func TestStalledDaemonTimeout(t *testing.T) {
 	} {
 		t.Run(port, func(t *testing.T) {
 			const workers, spread = 60, 5 * ms
-			typ := name("stalled")
+			typ := freshName("stalled")
 			s := submitter{dial(t, submit)}
 			var stalledWorkers []worker
 			for range workers {
@@ -44,7 +44,7 @@ func TestStalledDaemonTimeout(t *testing.T) {
 				// When the daemon stops, some runs have almost no time left, and some have just
 				// begun. The test does not wait for acks: on a busy machine, the first timeout
 				// might pass during that wait.
-				s.put(name("job"), typ, fmt.Sprint(i), `,"timeout_ms":3000,"retries":0`)
+				s.sendSubmit(freshName("job"), typ, fmt.Sprint(i), `,"timeout_ms":3000,"retries":0`)
 				time.Sleep(spread)
 			}
 			b.freeze(4*time.Second, func() {
@@ -67,13 +67,13 @@ func TestStalledDaemonTimeout(t *testing.T) {
 			if failed != 1 {
 				t.Errorf("%d of %d jobs failed, want the one that was not answered", failed, workers)
 			}
-			soonAfter(t, back, 4000*ms, "the one that was not answered")
+			checkSoonAfter(t, back, 4000*ms, "the one that was not answered")
 		})
 	}
 }
 
-// TestStalledDaemonHello: a token that arrives while the daemon is stopped is not too late.
-func TestStalledDaemonHello(t *testing.T) {
+// TestTokenDuringStallIsNotLate: a token that arrives while the daemon is stopped is not too late.
+func TestTokenDuringStallIsNotLate(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	c := dial(t, b.submitAddr)
@@ -85,29 +85,29 @@ func TestStalledDaemonHello(t *testing.T) {
 	c.ping()
 }
 
-// TestStalledDaemonPongs: a peer that sends nothing but pongs does not count as silent while
+// TestPongsDuringStallCount: a peer that sends nothing but pongs does not count as silent while
 // the daemon sends no pings.
-func TestStalledDaemonPongs(t *testing.T) {
+func TestPongsDuringStallCount(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	for range 5 {
 		c := dial(t, b.workerAddr)
 		c.hello(`,"heartbeat_ms":400`)
 		for range 2 {
-			beat(t, c)
+			wantPing(t, c)
 			c.send(`{"action":"pong"}`)
 		}
 		b.freeze(1500*ms, func() {})
 		for range 3 {
-			beat(t, c)
+			wantPing(t, c)
 			c.send(`{"action":"pong"}`)
 		}
 	}
 }
 
-// TestStalledDaemonHeartbeat: after a stop (of a suspended or overloaded machine), the
+// TestStallMakesNoPeerSilent: after a stop (of a suspended or overloaded machine), the
 // daemon must read what has arrived before it considers a peer silent.
-func TestStalledDaemonHeartbeat(t *testing.T) {
+func TestStallMakesNoPeerSilent(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	peers := map[string]*conn{"submit": b.submitter(t).conn, "work": b.worker(t).conn}
@@ -115,7 +115,7 @@ func TestStalledDaemonHeartbeat(t *testing.T) {
 		c.hello(`,"heartbeat_ms":1500`)
 	}
 	for _, c := range peers {
-		beat(t, c)
+		wantPing(t, c)
 		c.send(`{"action":"pong"}`)
 	}
 	b.Signal(syscall.SIGSTOP)
@@ -130,7 +130,7 @@ func TestStalledDaemonHeartbeat(t *testing.T) {
 	// beats.
 	for range 3 {
 		for _, c := range peers {
-			beat(t, c)
+			wantPing(t, c)
 			c.send(`{"action":"pong"}`)
 		}
 	}

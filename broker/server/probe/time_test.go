@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// notBefore checks that at least d has passed since begin. The broker starts its clock when it
+// checkNotBefore checks that at least d has passed since begin. The broker starts its clock when it
 // handles a frame, which is after begin, so not even a millisecond may be missing.
-func notBefore(t tb, begin time.Time, d time.Duration, name string) {
+func checkNotBefore(t tb, begin time.Time, d time.Duration, name string) {
 	t.Helper()
 	if got := time.Since(begin); got < d {
 		t.Errorf("%s after %s, not before %s", name, got, d)
 	}
 }
 
-// soonAfter checks that not much more than d has passed since begin; the margin is wide.
-func soonAfter(t tb, begin time.Time, d time.Duration, name string) {
+// checkSoonAfter checks that not much more than d has passed since begin; the margin is wide.
+func checkSoonAfter(t tb, begin time.Time, d time.Duration, name string) {
 	t.Helper()
 	if got, limit := time.Since(begin), d+patience; got > limit {
 		t.Errorf("%s after %s, want about %s", name, got, d)
@@ -30,34 +30,34 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 	b := shared(t)
 	t.Run("not handed out before", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"delay_ms":250`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":250`)
 		w.wantJob(id)
-		notBefore(t, begin, 250*ms, "handed out")
-		soonAfter(t, begin, 250*ms, "handed out")
+		checkNotBefore(t, begin, 250*ms, "handed out")
+		checkSoonAfter(t, begin, 250*ms, "handed out")
 		w.respond(`2`)
 		s.wantResult(id, `2`)
 	})
 	t.Run("others are not held up", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		late := s.freshWith(typ, `1`, `,"delay_ms":1000,"priority":100`)
+		late := s.submitFreshWith(typ, `1`, `,"delay_ms":1000,"priority":100`)
 		for range 3 {
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 		w.wantJob(late)
 	})
 	t.Run("keeps its age", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s := b.submitter(t)
-		first := s.freshWith(typ, `1`, `,"delay_ms":100`)
+		first := s.submitFreshWith(typ, `1`, `,"delay_ms":100`)
 		second := s.submitFresh(typ, `1`)
-		better := s.freshWith(typ, `1`, `,"delay_ms":50,"priority":1`)
-		worse := s.freshWith(typ, `1`, `,"delay_ms":50,"priority":-1`)
+		better := s.submitFreshWith(typ, `1`, `,"delay_ms":50,"priority":1`)
+		worse := s.submitFreshWith(typ, `1`, `,"delay_ms":50,"priority":-1`)
 		third := s.submitFresh(typ, `1`)
 		for _, id := range []string{first, better, worse} {
 			b.waitState(t, id, "queued")
@@ -69,19 +69,19 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 	})
 	t.Run("holds its id", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s := b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
-		s.put(id, typ, `1`, "")
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
+		s.sendSubmit(id, typ, `1`, "")
 		s.wantErrorFor("id_exists", id)
 	})
 	t.Run("many come due in order of priority and age", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s := b.submitter(t)
 		var want []string
 		for i := range 50 {
-			want = append(want, s.freshWith(typ, `1`, fmt.Sprintf(`,"delay_ms":%d`, 50+(i*37)%100)))
+			want = append(want, s.submitFreshWith(typ, `1`, fmt.Sprintf(`,"delay_ms":%d`, 50+(i*37)%100)))
 		}
 		for _, id := range want {
 			b.waitState(t, id, "queued")
@@ -92,20 +92,20 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 	})
 	t.Run("cleared with its submitter", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s := b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"delay_ms":150`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":150`)
 		s.close()
-		b.submitWhenFree(t, id, name("elsewhere"))
+		b.submitWhenFree(t, id, freshName("elsewhere"))
 		b.servingWorker(t, typ).wantSilence(300 * ms)
 	})
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
-		typ := name("delay")
+		typ := freshName("delay")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"delay_ms":`+year)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":`+year)
 		w.wantSilence(100 * ms)
-		if got := b.state(t, id); got != "delayed" {
+		if got := b.jobState(t, id); got != "delayed" {
 			t.Errorf("state %q", got)
 		}
 	})
@@ -116,30 +116,30 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	b := shared(t)
 	t.Run("queued", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s := b.submitter(t)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"expires_ms":150`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":150`)
 		s.wantErrorFor("expired", id)
-		notBefore(t, begin, 150*ms, "expired")
-		soonAfter(t, begin, 150*ms, "expired")
+		checkNotBefore(t, begin, 150*ms, "expired")
+		checkSoonAfter(t, begin, 150*ms, "expired")
 		b.servingWorker(t, typ).wantQuiet()
 		s.submit(id, typ, `1`) // free
 	})
 	t.Run("counted from the submit, delay included", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s := b.submitter(t)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"delay_ms":200,"expires_ms":300`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":200,"expires_ms":300`)
 		s.wantErrorFor("expired", id)
-		notBefore(t, begin, 300*ms, "expired")
+		checkNotBefore(t, begin, 300*ms, "expired")
 	})
 	t.Run("taken after its delay, before its deadline", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"delay_ms":100,"expires_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"delay_ms":100,"expires_ms":60000`)
 		w.wantJob(id)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
@@ -147,9 +147,9 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	})
 	t.Run("a run is not interrupted", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"expires_ms":100`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":100`)
 		w.wantJob(id)
 		s.wantSilence(250 * ms)
 		w.respond(`"late, but an answer"`)
@@ -170,34 +170,34 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("expires")
+			typ := freshName("expires")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
-			id := s.freshWith(typ, `1`, `,"expires_ms":100`+c.fields)
+			id := s.submitFreshWith(typ, `1`, `,"expires_ms":100`+c.fields)
 			w.wantJob(id)
 			s.wantSilence(150 * ms)
 			c.end(b, w, id)
 			s.wantErrorFor(c.code, id)
-			s.submit(id, name("elsewhere"), `1`)
+			s.submit(id, freshName("elsewhere"), `1`)
 		})
 	}
 	t.Run("while waiting for its retry", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"expires_ms":250,"backoff_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":250,"backoff_ms":60000`)
 		w.wantJob(id)
 		w.fail(``)
 		s.wantErrorFor("expired", id)
-		notBefore(t, begin, 250*ms, "expired")
-		soonAfter(t, begin, 250*ms, "expired")
+		checkNotBefore(t, begin, 250*ms, "expired")
+		checkSoonAfter(t, begin, 250*ms, "expired")
 		w.wantQuiet()
 	})
 	t.Run("a retry before it goes on", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"expires_ms":60000`)
+		id := s.submitFreshWith(typ, `1`, `,"expires_ms":60000`)
 		w.wantJob(id)
 		w.fail(``)
 		w.wantJob(id)
@@ -206,12 +206,12 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	})
 	t.Run("many at once", func(t *testing.T) {
 		t.Parallel()
-		typ := name("expires")
+		typ := freshName("expires")
 		s := b.submitter(t)
 		acked, open := map[string]bool{}, map[string]bool{}
 		for range 300 {
-			id := name("job")
-			s.put(id, typ, `1`, `,"expires_ms":200`)
+			id := freshName("job")
+			s.sendSubmit(id, typ, `1`, `,"expires_ms":200`)
 			open[id] = true
 		}
 		for len(open) > 0 {
@@ -232,9 +232,9 @@ func TestDeadlineEndsWaitingJob(t *testing.T) {
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
-		id := s.freshWith(name("expires"), `1`, `,"expires_ms":`+year)
+		id := s.submitFreshWith(freshName("expires"), `1`, `,"expires_ms":`+year)
 		s.wantSilence(100 * ms)
-		if got := b.state(t, id); got != "queued" {
+		if got := b.jobState(t, id); got != "queued" {
 			t.Errorf("state %q", got)
 		}
 	})

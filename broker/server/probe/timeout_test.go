@@ -11,19 +11,19 @@ func TestTimeoutEndsRun(t *testing.T) {
 	b := shared(t)
 	t.Run("of the only run", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		begin := time.Now()
-		id := s.freshWith(typ, `1`, `,"timeout_ms":150,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":150,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
-		notBefore(t, begin, 150*ms, "timed out")
-		soonAfter(t, begin, 150*ms, "timed out")
+		checkNotBefore(t, begin, 150*ms, "timed out")
+		checkSoonAfter(t, begin, 150*ms, "timed out")
 		s.submit(id, typ, `"again"`) // the overdue run does not hold the id
 		w.wantQuiet()                // a stalled worker gets no job before it has answered
 		w.respond(`"late"`)          // ok, but discarded
 		s.wantQuiet()
-		if got, body := w.job(); got != id || body != `"again"` {
+		if got, body := w.nextJob(); got != id || body != `"again"` {
 			t.Fatalf("job %q %s", got, body)
 		}
 		w.respond(`"in time"`)
@@ -31,39 +31,39 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("counts from handing out", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s := b.submitter(t)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":100,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":100,"retries":0`)
 		s.wantSilence(250 * ms) // the timeout does not run while the job waits
 		begin := time.Now()
 		w := b.servingWorker(t, typ)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
-		notBefore(t, begin, 100*ms, "timed out")
+		checkNotBefore(t, begin, 100*ms, "timed out")
 	})
 	t.Run("then another worker", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w1, w2 := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000`)
 		w1.wantJob(id)
 		w2.wantJob(id)
 		w2.respond(`"second"`)
 		s.wantResult(id, `"second"`)
 		w1.respond(`"first, late"`)
 		s.wantQuiet()
-		serve(t, s, w2, typ) // longest idle
-		serve(t, s, w1, typ)
+		checkServes(t, s, w2, typ) // longest idle
+		checkServes(t, s, w1, typ)
 	})
 	t.Run("an answer in time stops the clock", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000,"retries":0`)
 		w.wantJob(id)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		next := s.freshWith(typ, `1`, `,"retries":0`) // this job has no timeout
+		next := s.submitFreshWith(typ, `1`, `,"retries":0`) // this job has no timeout
 		w.wantJob(next)
 		s.wantSilence(1200 * ms)
 		w.respond(`2`)
@@ -71,9 +71,9 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("each run anew", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":2`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":2`)
 		for range 3 {
 			w.wantJob(id)
 			b.waitNotRunning(t, id)
@@ -85,9 +85,9 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("the late answer is discarded while the job waits", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":300`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":300`)
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
 		w.respond(`"late"`)
@@ -98,9 +98,9 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("a late fail is discarded", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
 		w.wantJob(id)
 		b.waitState(t, id, "delayed")
 		w.fail(`,"retry":false`) // ends only the overdue run, not the job
@@ -109,9 +109,9 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("stalled for ever, it closes", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
 		w.wantJob(id)
 		successor.wantJob(id)
 		w.close() // the run has failed already, so its loss does not count again
@@ -122,9 +122,9 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("stalled, rejoining frees nothing", func(t *testing.T) {
 		t.Parallel()
-		typ, other := name("timeout"), name("timeout")
+		typ, other := freshName("timeout"), freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
 		next := s.submitFresh(other, `1`)
@@ -137,12 +137,12 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("of an unwanted run", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000`)
 		w.wantJob(id)
 		s.cancel(id)
-		if got := b.state(t, id); got == "" {
+		if got := b.jobState(t, id); got == "" {
 			t.Error("the id is free before the run is over")
 		}
 		b.waitState(t, id, "") // no retry; the id is free
@@ -154,9 +154,9 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("a year is no overflow", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":`+year)
+		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":`+year)
 		w.wantJob(id)
 		s.wantSilence(100 * ms)
 		w.respond(`1`)
@@ -164,11 +164,11 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("race with the answer", func(t *testing.T) {
 		t.Parallel()
-		typ := name("timeout")
+		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		won := map[string]int{}
 		for i := range 60 {
-			id := s.freshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)
+			id := s.submitFreshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)
 			w.wantJob(id)
 			time.Sleep(time.Duration(8000+i*70) * time.Microsecond)
 			w.respond(`1`) // gets ok, whether the timeout or the answer wins
@@ -187,8 +187,8 @@ func TestTimeoutEndsRun(t *testing.T) {
 // waitNotRunning waits until the current run of a job is over.
 func (d *daemon) waitNotRunning(t tb, id string) {
 	t.Helper()
-	until(t, "the run is over", func() error {
-		if got := d.state(t, id); got == "running" {
+	waitFor(t, "the run is over", func() error {
+		if got := d.jobState(t, id); got == "running" {
 			return fmt.Errorf("still %s", got)
 		}
 		return nil

@@ -37,7 +37,7 @@ func newAuthority(t *testing.T) *authority {
 	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	plan := &x509.Certificate{
-		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: name("authority")},
+		SerialNumber: big.NewInt(nameSerial.Add(1)), Subject: pkix.Name{CommonName: freshName("authority")},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
@@ -55,7 +55,7 @@ func (a *authority) issue(until time.Time) (certPEM, keyPEM []byte) {
 	a.t.Helper()
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	plan := &x509.Certificate{
-		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: "probe"},
+		SerialNumber: big.NewInt(nameSerial.Add(1)), Subject: pkix.Name{CommonName: "probe"},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -118,15 +118,15 @@ func mustDialTLS(t *testing.T, addr string, conf *tls.Config) *conn {
 	return c
 }
 
-// checkShut checks that the listener at addr refuses a client with this configuration.
-func checkShut(t *testing.T, addr string, conf *tls.Config) {
+// checkRefusesTLS checks that the listener at addr refuses a client with this configuration.
+func checkRefusesTLS(t *testing.T, addr string, conf *tls.Config) {
 	t.Helper()
 	c, err := dialTLS(addr, conf)
 	if err != nil {
 		return
 	}
 	defer c.close()
-	_ = c.write(pack(`{"action":"ping"}`))
+	_ = c.write(packFrame(`{"action":"ping"}`))
 	if f, err := c.next(patience); err == nil {
 		t.Errorf("got %s, want the handshake to fail", f)
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -138,7 +138,7 @@ func checkShut(t *testing.T, addr string, conf *tls.Config) {
 // ledger at the end, because it could not read it.
 func startTLS(t *testing.T, flags ...string) *daemon {
 	t.Helper()
-	d, err := launch(spec{flags: flags})
+	d, err := launch(daemonSpec{flags: flags})
 	if err != nil {
 		t.Fatalf("start gloomd: %v", err)
 	}
@@ -160,12 +160,12 @@ func TestTLS(t *testing.T) {
 	ca := newAuthority(t)
 	b := startTLS(t, ca.flags()...)
 	conf := &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12}
-	typ := name("tls")
+	typ := freshName("tls")
 	s, w := submitter{mustDialTLS(t, b.submitAddr, conf)}, worker{mustDialTLS(t, b.workerAddr, conf)}
 	w.join(typ)
 	t.Run("round trip", func(t *testing.T) {
 		for range 20 {
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 	})
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
@@ -175,13 +175,13 @@ func TestTLS(t *testing.T) {
 		})
 	}
 	t.Run("nothing older", func(t *testing.T) {
-		checkShut(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+		checkRefusesTLS(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	})
 	t.Run("a body of 4 MiB, both ways", func(t *testing.T) {
 		s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
 		body := quote(strings.Repeat("t", 4<<20))
 		id := s.submitFresh(typ, body)
-		if got, gotBody := w.job(); got != id || gotBody != body {
+		if got, gotBody := w.nextJob(); got != id || gotBody != body {
 			t.Fatalf("job %q of %d bytes", got, len(gotBody))
 		}
 		w.respond(body)
@@ -189,23 +189,23 @@ func TestTLS(t *testing.T) {
 	})
 	t.Run("frames in pieces", func(t *testing.T) {
 		c := mustDialTLS(t, b.submitAddr, conf)
-		for _, one := range pack(`{"action":"ping"}`) {
-			c.raw([]byte{one})
+		for _, one := range packFrame(`{"action":"ping"}`) {
+			c.writeRaw([]byte{one})
 		}
-		c.ok()
+		c.wantOK()
 	})
 	t.Run("many frames at once", func(t *testing.T) {
 		c := mustDialTLS(t, b.workerAddr, conf)
-		c.raw([]byte(strings.Repeat(string(pack(`{"action":"ping"}`)), 2000)))
+		c.writeRaw([]byte(strings.Repeat(string(packFrame(`{"action":"ping"}`)), 2000)))
 		for range 2000 {
-			c.ok()
+			c.wantOK()
 		}
 	})
 	t.Run("errors and closing", func(t *testing.T) {
 		c := mustDialTLS(t, b.submitAddr, conf)
 		c.send(`{"action":"submit"}`)
 		c.wantError("missing_field")
-		c.raw(announce(0x7fffffff))
+		c.writeRaw(announceFrame(0x7fffffff))
 		c.wantError("size_error")
 		c.wantEOF()
 	})
@@ -222,7 +222,7 @@ func TestTLS(t *testing.T) {
 		{"half-closed", (*conn).halfClose},
 	} {
 		t.Run("worker lost: "+d.name, func(t *testing.T) {
-			typ := name("tls")
+			typ := freshName("tls")
 			w := worker{mustDialTLS(t, b.workerAddr, conf)}
 			w.join(typ)
 			s := submitter{&conn{t, s.net, s.in}}
@@ -237,11 +237,11 @@ func TestTLS(t *testing.T) {
 		})
 		t.Run("submitter gone: "+d.name, func(t *testing.T) {
 			gone := submitter{mustDialTLS(t, b.submitAddr, conf)}
-			id := gone.submitFresh(name("tls"), `1`)
+			id := gone.submitFresh(freshName("tls"), `1`)
 			d.end(gone.conn)
 			next := submitter{mustDialTLS(t, b.submitAddr, conf)}
-			until(t, "the id is free", func() error {
-				next.put(id, name("tls"), `1`, "")
+			waitFor(t, "the id is free", func() error {
+				next.sendSubmit(id, freshName("tls"), `1`, "")
 				if f := next.recv(); f.kind() != "ack" {
 					return errors.New(f.raw)
 				}
@@ -252,9 +252,9 @@ func TestTLS(t *testing.T) {
 	t.Run("heartbeats", func(t *testing.T) {
 		c := mustDialTLS(t, b.workerAddr, conf)
 		c.hello(`,"heartbeat_ms":2000`) // two beats are longer than any stall of the test's process
-		beat(t, c)
+		wantPing(t, c)
 		c.send(`{"action":"pong"}`)
-		beat(t, c)
+		wantPing(t, c)
 		for {
 			f, err := c.next(patience)
 			if err != nil {
@@ -271,7 +271,7 @@ func TestTLS(t *testing.T) {
 	t.Run("a plain client gets nowhere", func(t *testing.T) {
 		for _, addr := range []string{b.submitAddr, b.workerAddr} {
 			c := dial(t, addr)
-			_ = c.write(pack(`{"action":"ping"}`))
+			_ = c.write(packFrame(`{"action":"ping"}`))
 			_ = c.net.SetReadDeadline(time.Now().Add(patience))
 			rest, err := io.ReadAll(c.in)
 			if err != nil && !isEnd(err) {
@@ -286,7 +286,7 @@ func TestTLS(t *testing.T) {
 		if _, err := dialTLS(b.submitAddr, &tls.Config{RootCAs: newAuthority(t).pool}); err == nil {
 			t.Error("the handshake went well: whose certificate is this?")
 		}
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 	t.Run("HTTP", func(t *testing.T) {
 		web := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
@@ -303,19 +303,19 @@ func TestTLS(t *testing.T) {
 		t.Parallel()
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			begin := time.Now()
-			_ = c.net.SetReadDeadline(begin.Add(scaled(20 * time.Second)))
+			_ = c.net.SetReadDeadline(begin.Add(scaledTime(20 * time.Second)))
 			if _, err := io.ReadAll(c.in); err != nil && !isEnd(err) {
 				t.Fatalf("read: %v", err)
 			}
-			notBefore(t, begin, 9*time.Second, "cut off")
-			soonAfter(t, begin, 10*time.Second, "cut off")
+			checkNotBefore(t, begin, 9*time.Second, "cut off")
+			checkSoonAfter(t, begin, 10*time.Second, "cut off")
 		})
 	})
 	t.Run("many at once, some half way", func(t *testing.T) {
 		for range 50 {
 			_ = dial(t, b.submitAddr).write([]byte{22, 3, 1, 2, 0, 1})
 		}
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 		runParallel(t, 20, func(f *parallelT, _ int) {
 			c, err := dialTLS(b.submitAddr, conf)
 			if err != nil {
@@ -333,10 +333,10 @@ func TestMutualTLS(t *testing.T) {
 	ca, foreign := newAuthority(t), newAuthority(t)
 	b := startTLS(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
 	mine := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.client()}}
-	typ := name("mutual")
+	typ := freshName("mutual")
 	s, w := submitter{mustDialTLS(t, b.submitAddr, mine)}, worker{mustDialTLS(t, b.workerAddr, mine)}
 	w.join(typ)
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	expired, err := tls.X509KeyPair(ca.issue(time.Now().Add(-time.Hour)))
 	if err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestMutualTLS(t *testing.T) {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			t.Run(name+" "+tls.VersionName(version), func(t *testing.T) {
 				for _, addr := range []string{b.submitAddr, b.workerAddr} {
-					checkShut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
+					checkRefusesTLS(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
 						// Send the certificate even if the server does not accept its authority.
 						GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 							if certs == nil {
@@ -359,7 +359,7 @@ func TestMutualTLS(t *testing.T) {
 			})
 		}
 	}
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 }
 
 func TestCertificateReload(t *testing.T) {
@@ -372,25 +372,25 @@ func TestCertificateReload(t *testing.T) {
 		defer c.close()
 		return c.net.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber
 	}
-	typ := name("reload")
+	typ := freshName("reload")
 	s, w := submitter{mustDialTLS(t, b.submitAddr, conf)}, worker{mustDialTLS(t, b.workerAddr, conf)}
 	w.join(typ)
 	before := number()
 	_ = ca.flags() // write new files under the same names
 	b.Signal(syscall.SIGHUP)
-	until(t, "the new certificate is shown", func() error {
+	waitFor(t, "the new certificate is shown", func() error {
 		if number().Cmp(before) == 0 {
 			return errNotYet
 		}
 		return nil
 	})
-	serve(t, s, w, typ) // open connections are unaffected
+	checkServes(t, s, w, typ) // open connections are unaffected
 	ca.write("cert.pem", []byte("rubbish"))
 	b.Signal(syscall.SIGHUP)
 	for range 5 {
 		number() // the last valid certificate is still in use
 	}
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 }
 
 func TestBadTLSFlags(t *testing.T) {
@@ -412,15 +412,15 @@ func TestBadTLSFlags(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if text := refusedWith(t, 0, spec{flags: c.flags}); !strings.Contains(text, c.names) {
+			if text := refusedWith(t, 0, daemonSpec{flags: c.flags}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%s", c.names, text)
 			}
 		})
 	}
 }
 
-// TestTLSWithTokensAndPlain: tokens work over TLS, and plain listeners work beside TLS.
-func TestTLSWithTokensAndPlain(t *testing.T) {
+// TestTokensWorkOverTLS: tokens work over TLS, and plain listeners work beside TLS.
+func TestTokensWorkOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)
@@ -434,13 +434,13 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	bad.send(`{"action":"ping"}`)
 	bad.wantError("unauthorized")
 	bad.wantEOF()
-	typ := name("plain")
+	typ := freshName("plain")
 	w := worker{b.dialWithToken(t, work, "tok")}
 	w.join(typ)
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	plain := submitter{b.dialWithToken(t, submit, "tok")}
-	serve(t, plain, w, typ)
-	checkShut(t, submit, conf)
+	checkServes(t, plain, w, typ)
+	checkRefusesTLS(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
 		b := startTLS(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
 		var ready map[string]any

@@ -52,15 +52,15 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 	path := tokenFile(t, tokenLines)
 	b := start(t, "--token-file="+path)
 	t.Run("known", func(t *testing.T) {
-		typ := name("token")
+		typ := freshName("token")
 		s, w := b.submitterAs(t, "sub-1"), b.workerAs(t, "work-1")
 		w.join(typ)
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 		s.ping()
-		s.cancel(s.submitFresh(name("elsewhere"), `1`))
+		s.cancel(s.submitFresh(freshName("elsewhere"), `1`))
 		s, w = b.submitterAs(t, "all-1"), b.workerAs(t, "all-1")
 		w.join(typ + "2")
-		serve(t, s, w, typ+"2")
+		checkServes(t, s, w, typ+"2")
 	})
 	for _, first := range []string{
 		`{"action":"ping"}`, `{"action":"submit","id":"x","type":"t","body":1}`, `{"action":"join","type":"t"}`,
@@ -74,9 +74,9 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 			t.Parallel() // each refusal may be delayed by 2 s
 			onBoth(t, b, func(t *testing.T, c *conn) {
 				begin := time.Now()
-				c.raw(pack(first))
+				c.writeRaw(packFrame(first))
 				c.wantError("unauthorized")
-				soonAfter(t, begin, 2*time.Second, "refused")
+				checkSoonAfter(t, begin, 2*time.Second, "refused")
 				c.wantEOF()
 			})
 		})
@@ -84,18 +84,18 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 	t.Run("nothing behind a refused frame is done", func(t *testing.T) {
 		t.Parallel()
 		bad := b.submitter(t)
-		bad.raw(append(pack(`{"action":"submit","id":"sneaky","type":"t","body":1}`),
-			append(pack(`{"action":"hello","token":"all-1"}`), pack(`{"action":"submit","id":"sneaky","type":"t","body":1,"detach":true}`)...)...))
+		bad.writeRaw(append(packFrame(`{"action":"submit","id":"sneaky","type":"t","body":1}`),
+			append(packFrame(`{"action":"hello","token":"all-1"}`), packFrame(`{"action":"submit","id":"sneaky","type":"t","body":1,"detach":true}`)...)...))
 		bad.wantError("unauthorized")
 		bad.wantEOF()
-		b.submitterAs(t, "all-1").submit("sneaky", name("token"), `1`)
+		b.submitterAs(t, "all-1").submit("sneaky", freshName("token"), `1`)
 	})
 	t.Run("scopes", func(t *testing.T) {
-		typ := name("token")
+		typ := freshName("token")
 		s := b.submitterAs(t, "work-1")
-		s.put("scope", typ, `1`, "")
+		s.sendSubmit("scope", typ, `1`, "")
 		s.wantErrorFor("forbidden", "scope")
-		s.put("scope", typ, `1`, `,"ack":false`)
+		s.sendSubmit("scope", typ, `1`, `,"ack":false`)
 		s.wantErrorFor("forbidden", "scope")
 		s.send(`{"action":"cancel","id":"scope"}`)
 		s.wantError("forbidden")
@@ -106,7 +106,7 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 		w.ping()
 		w.leave()
 		both := b.submitterAs(t, "admin-1")
-		both.put("scope", typ, `1`, "")
+		both.sendSubmit("scope", typ, `1`, "")
 		both.wantErrorFor("forbidden", "scope")
 		b.submitterAs(t, "sub-1").submit("scope", typ, `1`) // the refused requests changed nothing
 	})
@@ -114,34 +114,34 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 		s, w := b.submitterAs(t, "img-1"), b.workerAs(t, "img-1")
 		for _, typ := range []string{"img-a", "img-", "thumb", "img-*", "img-ü/\n"} {
 			w.join(typ)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 		for _, typ := range []string{"img", "IMG-a", "ximg-a", "thumbs", "other", "default", "*"} {
-			s.put("glob", typ, `1`, "")
+			s.sendSubmit("glob", typ, `1`, "")
 			s.wantErrorFor("forbidden", "glob")
 			w.send(`{"action":"join","type":%q}`, typ)
 			w.wantError("forbidden")
 		}
-		serve(t, s, w, "img-ü/\n") // a refused join changes nothing
+		checkServes(t, s, w, "img-ü/\n") // a refused join changes nothing
 		s.send(`{"action":"submit","id":"glob","body":1}`)
 		s.wantErrorFor("forbidden", "glob") // the default type counts too
 		one := b.submitterAs(t, "one-1")
 		one.send(`{"action":"submit","id":"glob","body":1}`)
-		one.ack("glob")
+		one.wantAck("glob")
 	})
 	t.Run("stars anywhere", func(t *testing.T) {
 		s := b.submitterAs(t, "mid-1")
 		for _, typ := range []string{"az", "abcz", "a*z", "azaz", "x.log", ".log"} {
-			s.submit(name("glob"), typ, `1`)
+			s.submit(freshName("glob"), typ, `1`)
 		}
 		for _, typ := range []string{"abc", "za", "xlog", "x.logs", "a", "z"} {
-			s.put("mid", typ, `1`, "")
+			s.sendSubmit("mid", typ, `1`, "")
 			s.wantErrorFor("forbidden", "mid")
 		}
 	})
 	t.Run("cancel of a type that is not ours", func(t *testing.T) {
 		owner, other := b.submitterAs(t, "all-1"), b.submitterAs(t, "img-1")
-		id := owner.freshWith("private", `1`, `,"detach":true`)
+		id := owner.submitFreshWith("private", `1`, `,"detach":true`)
 		other.send(`{"action":"cancel","id":%q}`, id)
 		other.wantError("forbidden|unknown_id")
 		owner.cancel(id) // it still exists
@@ -152,13 +152,13 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 				t.Errorf("%s: status %d, %v", open, status, err)
 			}
 		}
-		id := b.submitterAs(t, "all-1").submitFresh(name("token"), `1`)
+		id := b.submitterAs(t, "all-1").submitFresh(freshName("token"), `1`)
 		for _, c := range []struct {
 			token  string
 			status int
 		}{{"", 401}, {"wrong", 401}, {"all-", 401}, {"sub-1", 403}, {"work-1", 403}, {"admin-1", 200}, {"all-1", 200}} {
 			for _, path := range []string{"/v1/jobs/" + id, "/v1/types/" + "x"} {
-				status, body, err := b.ask("GET", path, c.token)
+				status, body, err := b.request("GET", path, c.token)
 				if path == "/v1/types/x" && status == 404 && c.status == 200 {
 					continue // this type does not exist
 				}
@@ -168,7 +168,7 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 			}
 		}
 		for token, want := range map[string]int{"": 401, "sub-1": 403} {
-			if status, _, err := b.ask("DELETE", "/v1/jobs/"+id, token); err != nil || status != want {
+			if status, _, err := b.request("DELETE", "/v1/jobs/"+id, token); err != nil || status != want {
 				t.Errorf("DELETE with %q: status %d, %v; want %d", token, status, err, want)
 			}
 		}
@@ -178,15 +178,15 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			begin := time.Now()
 			c.wantError("unauthorized")
-			notBefore(t, begin, 9*time.Second, "cut off")
-			soonAfter(t, begin, 12*time.Second, "cut off")
+			checkNotBefore(t, begin, 9*time.Second, "cut off")
+			checkSoonAfter(t, begin, 12*time.Second, "cut off")
 			c.wantEOF()
 		})
 	})
 	t.Run("ten seconds, half a hello", func(t *testing.T) {
 		t.Parallel()
 		onBoth(t, b, func(t *testing.T, c *conn) {
-			c.raw(pack(`{"action":"hello","token":"all-1"}`)[:20])
+			c.writeRaw(packFrame(`{"action":"hello","token":"all-1"}`)[:20])
 			c.wantError("unauthorized")
 			c.wantEOF()
 		})
@@ -196,12 +196,12 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 		for range 20 {
 			b.submitter(t).send(`{"action":"hello","token":"guess"}`)
 		}
-		typ := name("token")
+		typ := freshName("token")
 		begin := time.Now()
 		w := b.workerAs(t, "all-1")
 		w.join(typ)
-		serve(t, b.submitterAs(t, "all-1"), w, typ)
-		soonAfter(t, begin, 0, "served")
+		checkServes(t, b.submitterAs(t, "all-1"), w, typ)
+		checkSoonAfter(t, begin, 0, "served")
 	})
 	t.Run("tokens are not logged", func(t *testing.T) {
 		c := b.submitter(t)
@@ -219,22 +219,22 @@ func TestTokenReload(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, "old-1 submit,work\nkept-1 submit\n")
 	b := start(t, "--token-file="+path)
-	typ := name("reload")
+	typ := freshName("reload")
 	s, w := b.submitterAs(t, "old-1"), b.workerAs(t, "old-1")
 	w.join(typ)
-	serve(t, s, w, typ)
+	checkServes(t, s, w, typ)
 	kept := b.submitterAs(t, "kept-1")
 	if err := os.WriteFile(path, []byte("new-1 submit,work\nkept-1 work\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.Signal(syscall.SIGHUP)
-	until(t, "the new token is known", func() error {
+	waitFor(t, "the new token is known", func() error {
 		c, err := dialTry(b.submitAddr)
 		if err != nil {
 			return err
 		}
 		defer c.close()
-		_ = c.write(pack(`{"action":"hello","token":"new-1"}`))
+		_ = c.write(packFrame(`{"action":"hello","token":"new-1"}`))
 		f, err := c.next(patience)
 		if err == nil && f.has("error") {
 			err = errNotYet
@@ -244,10 +244,10 @@ func TestTokenReload(t *testing.T) {
 	old := b.submitter(t)
 	old.send(`{"action":"hello","token":"old-1"}`)
 	old.wantError("unauthorized")
-	serve(t, s, w, typ) // open connections keep their scopes
+	checkServes(t, s, w, typ) // open connections keep their scopes
 	kept.submitFresh(typ, `1`)
 	changed := b.submitterAs(t, "kept-1")
-	changed.put("x", typ, `1`, "")
+	changed.sendSubmit("x", typ, `1`, "")
 	changed.wantErrorFor("forbidden", "x")
 
 	// after an invalid file, tokens must still be required, and the old ones must still be
@@ -278,7 +278,7 @@ func TestBadTokenFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := tokenFile(t, text)
-			out := refusedWith(t, 0, spec{flags: []string{"--token-file=" + path}})
+			out := refusedWith(t, 0, daemonSpec{flags: []string{"--token-file=" + path}})
 			if !strings.Contains(out, "token-file") && !strings.Contains(out, path) {
 				t.Errorf("the error names neither flag nor file:\n%s", out)
 			}
@@ -289,7 +289,7 @@ func TestBadTokenFiles(t *testing.T) {
 	}
 	t.Run("no file", func(t *testing.T) {
 		t.Parallel()
-		refusedWith(t, 0, spec{flags: []string{"--token-file=/no/such/tokens"}})
+		refusedWith(t, 0, daemonSpec{flags: []string{"--token-file=/no/such/tokens"}})
 	})
 	t.Run("a foreign address with tokens needs no --insecure", func(t *testing.T) {
 		t.Parallel()

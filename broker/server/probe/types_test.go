@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// list returns these strings as a JSON array.
-func list(names ...string) string {
+// jsonList returns these strings as a JSON array.
+func jsonList(names ...string) string {
 	out, err := json.Marshal(names)
 	if err != nil {
 		panic(err)
@@ -22,7 +22,7 @@ func list(names ...string) string {
 func (d *daemon) joinWorker(t tb, types ...string) worker {
 	t.Helper()
 	w := d.worker(t)
-	w.joinTypes(list(types...), "")
+	w.joinTypes(jsonList(types...), "")
 	return w
 }
 
@@ -30,7 +30,7 @@ func (d *daemon) joinWorker(t tb, types ...string) worker {
 func (w worker) joinTypes(types, fields string) {
 	w.t.Helper()
 	w.send(`{"action":"join","types":%s%s}`, types, fields)
-	w.ok()
+	w.wantOK()
 }
 
 // serveTypes submits a job of each type, has one worker answer it, and checks the type in the
@@ -47,11 +47,11 @@ func serveTypes(t tb, s submitter, w worker, types ...string) {
 	}
 }
 
-// http sends an HTTP request, checks the status (want 200 accepts any 2xx), and returns the
+// callHTTP sends an HTTP request, checks the status (want 200 accepts any 2xx), and returns the
 // body.
-func (d *daemon) http(t tb, method, path, with string, want int) string {
+func (d *daemon) callHTTP(t tb, method, path, with string, want int) string {
 	t.Helper()
-	status, body, err := d.askWith(method, path, "", with)
+	status, body, err := d.requestWith(method, path, "", with)
 	if err != nil || status != want && !(want == 200 && status/100 == 2) {
 		t.Fatalf("%s %s %.200s: status %d, %v, %.500s; want %d", method, path, with, status, err, body, want)
 	}
@@ -61,21 +61,21 @@ func (d *daemon) http(t tb, method, path, with string, want int) string {
 // limitType sets the limits of a type over HTTP.
 func (d *daemon) limitType(t tb, typ, limits string) {
 	t.Helper()
-	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ)+"/limits", limits, 200)
+	d.callHTTP(t, "PUT", "/v1/types/"+url.PathEscape(typ)+"/limits", limits, 200)
 }
 
 func TestWorkerServesSeveralTypes(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("each name is served, and job frames carry it", func(t *testing.T) {
-		one, two, three := name("multi"), name("multi"), name("multi")
+		one, two, three := freshName("multi"), freshName("multi"), freshName("multi")
 		s, w := b.submitter(t), b.joinWorker(t, one, two, three)
 		serveTypes(t, s, w, three, one, two, two, one)
-		s.submitFresh(name("foreign"), `1`)
+		s.submitFresh(freshName("foreign"), `1`)
 		w.wantQuiet()
 	})
 	t.Run("a pattern serves types that come into being later", func(t *testing.T) {
-		p := name("later")
+		p := freshName("later")
 		w := b.joinWorker(t, p+"-*")
 		s := b.submitter(t)
 		serveTypes(t, s, w, p+"-a", p+"-", p+"-b-c", p+"-*")
@@ -83,7 +83,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		w.wantQuiet()
 	})
 	t.Run("a pattern serves what waits already", func(t *testing.T) {
-		p := name("waits")
+		p := freshName("waits")
 		s := b.submitter(t)
 		first, second := s.submitFresh(p+"-x", `1`), s.submitFresh(p+"-y", `1`)
 		w := b.joinWorker(t, p+"-*")
@@ -92,13 +92,13 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		w.wantJob(second)
 	})
 	t.Run("names and patterns mixed, overlapping ones too", func(t *testing.T) {
-		p, other := name("mixed"), name("mixed-other")
+		p, other := freshName("mixed"), freshName("mixed-other")
 		s, w := b.submitter(t), b.joinWorker(t, p+"*", p+"-a", p+"-*", other)
 		serveTypes(t, s, w, p+"-a", other, p, p+"-z")
 		w.wantQuiet()
 	})
 	t.Run("type is never a pattern", func(t *testing.T) {
-		p := name("literal")
+		p := freshName("literal")
 		s, w := b.submitter(t), b.servingWorker(t, p+"*")
 		s.submitFresh(p+"x", `1`)
 		s.submitFresh(p, `1`)
@@ -106,21 +106,21 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		serveTypes(t, s, w, p+"*")
 	})
 	t.Run("names by value, escapes or not", func(t *testing.T) {
-		p := name("value")
+		p := freshName("value")
 		s, w := b.submitter(t), b.worker(t)
 		w.joinTypes(`["`+p+`\u00e9","`+p+`\u002d\u002a"]`, "")
 		serveTypes(t, s, w, p+"é", p+"-later")
 	})
 	t.Run("the best job of all: priority, then age, whatever the type", func(t *testing.T) {
-		types := []string{name("best"), name("best"), name("best")}
+		types := []string{freshName("best"), freshName("best"), freshName("best")}
 		s := b.submitter(t)
 		var equal []string
 		for i := range 9 {
 			equal = append(equal, s.submitFresh(types[i%3], `1`))
 		}
-		top := s.freshWith(types[1], `1`, `,"priority":5`)
-		low := s.freshWith(types[0], `1`, `,"priority":-5`)
-		high := s.freshWith(types[2], `1`, `,"priority":9`)
+		top := s.submitFreshWith(types[1], `1`, `,"priority":5`)
+		low := s.submitFreshWith(types[0], `1`, `,"priority":-5`)
+		high := s.submitFreshWith(types[2], `1`, `,"priority":9`)
 		w := b.joinWorker(t, types...)
 		for _, id := range append(append([]string{high, top}, equal...), low) {
 			w.wantJob(id)
@@ -128,11 +128,11 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 	})
 	t.Run("the same through a pattern", func(t *testing.T) {
-		p := name("best")
+		p := freshName("best")
 		s := b.submitter(t)
 		var want []string
 		for i := range 12 {
-			want = append(want, s.freshWith(fmt.Sprintf("%s-%d", p, i*5%12), `1`, fmt.Sprintf(`,"priority":%d`, -i/4)))
+			want = append(want, s.submitFreshWith(fmt.Sprintf("%s-%d", p, i*5%12), `1`, fmt.Sprintf(`,"priority":%d`, -i/4)))
 		}
 		w := b.joinWorker(t, p+"-*")
 		for _, id := range want {
@@ -141,9 +141,9 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 	})
 	t.Run("each join replaces the one before", func(t *testing.T) {
-		one, two, three := name("again"), name("again"), name("again")
+		one, two, three := freshName("again"), freshName("again"), freshName("again")
 		s, w := b.submitter(t), b.joinWorker(t, one, two)
-		w.joinTypes(list(two, three), "")
+		w.joinTypes(jsonList(two, three), "")
 		s.submitFresh(one, `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, three, two)
@@ -153,20 +153,20 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		serveTypes(t, s, w, three)
 	})
 	t.Run("joining again at work", func(t *testing.T) {
-		one, two := name("again"), name("again")
-		s, w := b.submitter(t), b.joinWorker(t, one, name("again"))
+		one, two := freshName("again"), freshName("again")
+		s, w := b.submitter(t), b.joinWorker(t, one, freshName("again"))
 		id := s.submitFresh(one, `1`)
 		w.wantJob(id)
-		w.joinTypes(list(two+"*"), "")
+		w.joinTypes(jsonList(two+"*"), "")
 		w.wantQuiet()
 		w.respond(`2`)
 		s.wantResult(id, `2`)
 		serveTypes(t, s, w, two+"-x")
 	})
 	t.Run("prefetch over several types", func(t *testing.T) {
-		one, two := name("fetch"), name("fetch")
+		one, two := freshName("fetch"), freshName("fetch")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(one, two), `,"prefetch":3`)
+		w.joinTypes(jsonList(one, two), `,"prefetch":3`)
 		ids := []string{s.submitFresh(one, `1`), s.submitFresh(two, `1`), s.submitFresh(one, `1`), s.submitFresh(two, `1`)}
 		for _, id := range ids[:3] {
 			w.wantJob(id)
@@ -179,9 +179,9 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 	})
 	t.Run("cancel notices", func(t *testing.T) {
-		one := name("notice")
+		one := freshName("notice")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(one, name("notice")), `,"cancel":true`)
+		w.joinTypes(jsonList(one, freshName("notice")), `,"cancel":true`)
 		id := s.submitFresh(one, `1`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -189,17 +189,17 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		w.respond(`1`)
 	})
 	t.Run("leave leaves them all", func(t *testing.T) {
-		p, one := name("leave"), name("leave")
+		p, one := freshName("leave"), freshName("leave")
 		s, w := b.submitter(t), b.joinWorker(t, p+"*", one)
 		w.leave()
 		s.submitFresh(p+"x", `1`)
 		s.submitFresh(one, `1`)
 		w.wantQuiet()
-		w.joinTypes(list(one), "")
-		w.job()
+		w.joinTypes(jsonList(one), "")
+		w.nextJob()
 	})
 	t.Run("a lost worker's job goes to one with another set", func(t *testing.T) {
-		p := name("lost")
+		p := freshName("lost")
 		s, w := b.submitter(t), b.joinWorker(t, p+"-a", p+"-b")
 		id := s.submitFresh(p+"-a", `1`)
 		w.wantJob(id)
@@ -208,7 +208,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		successor.wantJob(id)
 	})
 	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
-		one, two := name("turn"), name("turn")
+		one, two := freshName("turn"), freshName("turn")
 		s := b.submitter(t)
 		workers := []worker{b.joinWorker(t, one, two), b.joinWorker(t, one+"*", one), b.servingWorker(t, one)}
 		for range 2 {
@@ -217,7 +217,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 				ids[s.submitFresh(one, `1`)] = true
 			}
 			for _, w := range workers { // each worker has exactly one job
-				if id, _ := w.job(); !ids[id] {
+				if id, _ := w.nextJob(); !ids[id] {
 					t.Errorf("job %q is none of %v", id, ids)
 				}
 			}
@@ -230,7 +230,7 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 	})
 	t.Run("a thousand names", func(t *testing.T) {
-		p := name("many")
+		p := freshName("many")
 		var names []string
 		for i := range 1000 {
 			names = append(names, fmt.Sprintf("%s-%d", p, i))
@@ -242,20 +242,20 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		// a name that is listed twice counts once
 		again := b.joinWorker(t, append(names, names[:7]...)...)
 		again.wantQuiet()
-		again.send(`{"action":"join","types":%s}`, list(append(names, p+"-one-too-many")...))
+		again.send(`{"action":"join","types":%s}`, jsonList(append(names, p+"-one-too-many")...))
 		checkReason(t, again.wantError("invalid_value"), "types", "1001", "1000")
 	})
 	t.Run("hello says how many", func(t *testing.T) {
-		if got := limits(t, b)["max_types"]; got != 1000 {
+		if got := helloLimits(t, b)["max_types"]; got != 1000 {
 			t.Errorf("max_types is %d, want 1000", got)
 		}
 	})
 	t.Run("a name makes a type, a pattern none", func(t *testing.T) {
-		p := name("being")
+		p := freshName("being")
 		b.joinWorker(t, p+"-named", p+"-p*")
-		b.http(t, "GET", "/v1/types/"+p+"-named", "", 200)
-		b.http(t, "GET", "/v1/types/"+url.PathEscape(p+"-p*"), "", 404)
-		b.http(t, "GET", "/v1/types/"+p+"-p", "", 404)
+		b.callHTTP(t, "GET", "/v1/types/"+p+"-named", "", 200)
+		b.callHTTP(t, "GET", "/v1/types/"+url.PathEscape(p+"-p*"), "", 404)
+		b.callHTTP(t, "GET", "/v1/types/"+p+"-p", "", 404)
 	})
 	t.Run("on the submit port", func(t *testing.T) {
 		s := b.submitter(t)
@@ -287,7 +287,7 @@ func TestPatterns(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%q and %q", c.pattern, c.typ), func(t *testing.T) {
 			t.Parallel()
-			p := name("pat") + "-"
+			p := freshName("pat") + "-"
 			own := func(s string) string { return strings.ReplaceAll(s, "P", p) }
 			s, w := b.submitter(t), b.joinWorker(t, own(c.pattern))
 			id := s.submitFresh(own(c.typ), `1`)
@@ -321,7 +321,7 @@ func TestPatterns(t *testing.T) {
 			}
 			w.wantQuiet()
 		}
-		soonAfter(t, begin, 0, "done with hostile patterns")
+		checkSoonAfter(t, begin, 0, "done with hostile patterns")
 		b.checkAlive(t)
 	})
 }
@@ -330,17 +330,17 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("a name", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
+		w.joinTypes(jsonList(p+"*"), `,"except":`+jsonList(p+"-a"))
 		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b", p+"-aa")
 	})
 	t.Run("a pattern", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a*", "*-z"))
+		w.joinTypes(jsonList(p+"*"), `,"except":`+jsonList(p+"-a*", "*-z"))
 		for _, typ := range []string{"-a", "-abc", "-q-z"} {
 			s.submitFresh(p+typ, `1`)
 		}
@@ -348,42 +348,42 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 		serveTypes(t, s, w, p+"-b", p)
 	})
 	t.Run("a name that is listed", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"-a", p+"-b"), `,"except":`+list(p+"-a"))
+		w.joinTypes(jsonList(p+"-a", p+"-b"), `,"except":`+jsonList(p+"-a"))
 		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 		serveTypes(t, s, w, p+"-b")
 	})
 	t.Run("fitting nothing", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"-a"), `,"except":`+list(p+"-none", "nothing-*"))
+		w.joinTypes(jsonList(p+"-a"), `,"except":`+jsonList(p+"-none", "nothing-*"))
 		serveTypes(t, s, w, p+"-a")
 	})
 	t.Run("all of it", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"except":["*"]`)
+		w.joinTypes(jsonList(p+"*"), `,"except":["*"]`)
 		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
 	})
 	t.Run("set anew by each join", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
+		w.joinTypes(jsonList(p+"*"), `,"except":`+jsonList(p+"-a"))
 		s.submitFresh(p+"-a", `1`)
 		w.wantQuiet()
-		w.joinTypes(list(p+"*"), "")
-		w.job()
+		w.joinTypes(jsonList(p+"*"), "")
+		w.nextJob()
 	})
 	t.Run("null counts as absent", func(t *testing.T) {
-		p := name("except")
+		p := freshName("except")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(p+"*"), `,"except":null,"type":null`)
+		w.joinTypes(jsonList(p+"*"), `,"except":null,"type":null`)
 		serveTypes(t, s, w, p+"-a")
 		w.send(`{"action":"join","type":%q,"types":null,"except":null}`, p+"-b")
-		w.ok()
+		w.wantOK()
 		serveTypes(t, s, w, p+"-b")
 	})
 }
@@ -391,7 +391,7 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 func TestTypesRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	typ := name("kept")
+	typ := freshName("kept")
 	// All cases use one connection, because a refused join changes nothing.
 	s, w := b.submitter(t), b.joinWorker(t, typ)
 	long := strings.Repeat("x", 1025)
@@ -439,35 +439,35 @@ func TestTypesRefused(t *testing.T) {
 		for i := range 1001 {
 			names = append(names, fmt.Sprintf("n-%d", i))
 		}
-		w.send(`{"action":"join","types":["a"],"except":%s}`, list(names...))
+		w.send(`{"action":"join","types":["a"],"except":%s}`, jsonList(names...))
 		checkReason(t, w.wantError("invalid_value"), "except", "1001", "1000")
 		serveTypes(t, s, w, typ)
 	})
 }
 
-// TestTypesHeldBack: a pause and limits of a type apply only to that type's jobs.
-func TestTypesHeldBack(t *testing.T) {
+// TestTypeLimitsHoldBackOnlyTheirJobs: a pause and limits of a type apply only to that type's jobs.
+func TestTypeLimitsHoldBackOnlyTheirJobs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("pause", func(t *testing.T) {
-		one, two := name("paused"), name("open")
+		one, two := freshName("paused"), freshName("open")
 		s, w := b.submitter(t), b.joinWorker(t, one, two)
-		b.http(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
-		held := s.freshWith(one, `1`, `,"priority":9`)
+		b.callHTTP(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
+		held := s.submitFreshWith(one, `1`, `,"priority":9`)
 		id := s.submitFresh(two, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
 		w.wantQuiet()
-		b.http(t, "POST", "/v1/types/"+one+"/resume", "{}", 200)
+		b.callHTTP(t, "POST", "/v1/types/"+one+"/resume", "{}", 200)
 		w.wantJob(held)
 	})
 	t.Run("concurrency", func(t *testing.T) {
-		one, two := name("narrow"), name("open")
+		one, two := freshName("narrow"), freshName("open")
 		b.limitType(t, one, `{"concurrency":1}`)
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(one, two), `,"prefetch":10`)
-		first := s.freshWith(one, `1`, `,"priority":9`)
-		second := s.freshWith(one, `1`, `,"priority":9`)
+		w.joinTypes(jsonList(one, two), `,"prefetch":10`)
+		first := s.submitFreshWith(one, `1`, `,"priority":9`)
+		second := s.submitFreshWith(one, `1`, `,"priority":9`)
 		third := s.submitFresh(two, `1`)
 		w.wantJob(first)
 		w.wantJob(third)
@@ -476,10 +476,10 @@ func TestTypesHeldBack(t *testing.T) {
 		w.wantJob(second)
 	})
 	t.Run("rate with burst", func(t *testing.T) {
-		one, two := name("slow"), name("open")
+		one, two := freshName("slow"), freshName("open")
 		b.limitType(t, one, `{"rate":0.001,"burst":2}`)
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(list(one, two), `,"prefetch":10`)
+		w.joinTypes(jsonList(one, two), `,"prefetch":10`)
 		first, second := s.submitFresh(one, `1`), s.submitFresh(one, `1`)
 		s.submitFresh(one, `1`)
 		last := s.submitFresh(two, `1`)

@@ -17,17 +17,17 @@ func TestUnixSockets(t *testing.T) {
 		t.Errorf("start-up line says %q and %q", b.submitAddr, b.workerAddr)
 	}
 	b.submitAddr, b.workerAddr = "unix:"+sub, "unix:"+work
-	typ := name("unix")
+	typ := freshName("unix")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	t.Run("round trip", func(t *testing.T) {
 		for range 20 {
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 	})
 	t.Run("a body of 1 MiB", func(t *testing.T) {
 		body := quote(strings.Repeat("u", 1<<20))
 		id := s.submitFresh(typ, body)
-		if _, got := w.job(); got != body {
+		if _, got := w.nextJob(); got != body {
 			t.Fatalf("body of %d bytes", len(got))
 		}
 		w.respond(body)
@@ -55,12 +55,12 @@ func TestUnixSockets(t *testing.T) {
 	})
 	t.Run("errors and the end", func(t *testing.T) {
 		bad := b.submitter(t)
-		bad.raw(announce(0x7fffffff))
+		bad.writeRaw(announceFrame(0x7fffffff))
 		bad.wantError("size_error")
 		bad.wantEOF()
 	})
 	t.Run("a socket in use is not taken", func(t *testing.T) {
-		text := refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + sub}})
+		text := refusedWith(t, 0, daemonSpec{flags: []string{"--submit-addr=unix:" + sub}})
 		if !strings.Contains(text, sub) {
 			t.Errorf("the error does not name %s:\n%s", sub, text)
 		}
@@ -83,7 +83,7 @@ func TestUnixSockets(t *testing.T) {
 		if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text := refusedWith(t, 0, spec{flags: []string{"--worker-addr=unix:" + path}})
+		text := refusedWith(t, 0, daemonSpec{flags: []string{"--worker-addr=unix:" + path}})
 		if !strings.Contains(text, path) {
 			t.Errorf("the error does not name %s:\n%s", path, text)
 		}
@@ -96,12 +96,12 @@ func TestUnixSockets(t *testing.T) {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + path}})
+		refusedWith(t, 0, daemonSpec{flags: []string{"--submit-addr=unix:" + path}})
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			t.Errorf("the directory is gone: %v", err)
 		}
 	})
 	t.Run("a directory that is not there", func(t *testing.T) {
-		refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + filepath.Join(dir, "no", "such", "sock")}})
+		refusedWith(t, 0, daemonSpec{flags: []string{"--submit-addr=unix:" + filepath.Join(dir, "no", "such", "sock")}})
 	})
 }

@@ -14,9 +14,9 @@ var submitterEnds = []struct {
 	{"FIN", (*conn).close},
 	{"RST", (*conn).reset},
 	{"half-close", (*conn).halfClose},
-	{"FIN in mid-frame", func(c *conn) { c.raw(pack(`{"action":"submit","id":"x","body":1}`)[:20]); c.close() }},
-	{"RST in mid-header", func(c *conn) { c.raw([]byte{0}); c.reset() }},
-	{"size_error", func(c *conn) { c.raw(announce(0x7fffffff)) }},
+	{"FIN in mid-frame", func(c *conn) { c.writeRaw(packFrame(`{"action":"submit","id":"x","body":1}`)[:20]); c.close() }},
+	{"RST in mid-header", func(c *conn) { c.writeRaw([]byte{0}); c.reset() }},
+	{"size_error", func(c *conn) { c.writeRaw(announceFrame(0x7fffffff)) }},
 }
 
 func TestSubmitterLost(t *testing.T) {
@@ -25,7 +25,7 @@ func TestSubmitterLost(t *testing.T) {
 	for _, d := range submitterEnds {
 		t.Run("queued jobs cleared: "+d.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("gone")
+			typ := freshName("gone")
 			s, other := b.submitter(t), b.submitter(t)
 			var ids []string
 			for range 20 {
@@ -33,7 +33,7 @@ func TestSubmitterLost(t *testing.T) {
 			}
 			d.end(s.conn)
 			for _, id := range ids {
-				b.submitWhenFree(t, id, name("new")).close()
+				b.submitWhenFree(t, id, freshName("new")).close()
 			}
 			kept := other.submitFresh(typ, `"kept"`)
 			w := b.servingWorker(t, typ)
@@ -44,20 +44,20 @@ func TestSubmitterLost(t *testing.T) {
 		})
 		t.Run("running job finishes: "+d.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("gone")
+			typ := freshName("gone")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
 			running := s.submitFresh(typ, `0`)
 			w.wantJob(running)
 			queued := s.submitFresh(typ, `0`)
 			d.end(s.conn)
-			b.submitWhenFree(t, queued, name("new")) // now the broker knows of the loss
+			b.submitWhenFree(t, queued, freshName("new")) // now the broker knows of the loss
 			other := b.submitter(t)
-			other.put(running, typ, `0`, "")
+			other.sendSubmit(running, typ, `0`, "")
 			other.wantErrorFor("id_exists", running) // the worker still holds it
 			w.wantQuiet()
 			w.respond(`"for nobody"`)
 			other.submit(running, typ, `"mine"`) // the id is free at once
-			if id, body := w.job(); id != running || body != `"mine"` {
+			if id, body := w.nextJob(); id != running || body != `"mine"` {
 				t.Fatalf("job %q %s", id, body)
 			}
 			w.respond(`"for other"`)
@@ -66,22 +66,22 @@ func TestSubmitterLost(t *testing.T) {
 		})
 		t.Run("then its worker is lost: "+d.name, func(t *testing.T) {
 			t.Parallel()
-			typ := name("gone")
+			typ := freshName("gone")
 			s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 			running := s.submitFresh(typ, `0`)
 			w.wantJob(running)
-			queued := s.submitFresh(name("elsewhere"), `0`)
+			queued := s.submitFresh(freshName("elsewhere"), `0`)
 			d.end(s.conn)
-			b.submitWhenFree(t, queued, name("new"))
+			b.submitWhenFree(t, queued, freshName("new"))
 			w.close()
 			// the job is dropped and not retried: its id becomes free, and the other worker
 			// gets no frame
-			b.submitWhenFree(t, running, name("new"))
+			b.submitWhenFree(t, running, freshName("new"))
 			successor.wantQuiet()
 		})
 	}
 	t.Run("the worker after an orphan is as good as new", func(t *testing.T) {
-		typ := name("gone")
+		typ := freshName("gone")
 		w := b.servingWorker(t, typ)
 		for range 20 {
 			s := b.submitter(t)
@@ -89,18 +89,18 @@ func TestSubmitterLost(t *testing.T) {
 			s.close()
 			w.respond(`1`)
 		}
-		serve(t, b.submitter(t), w, typ)
-		w.join(name("other"))
+		checkServes(t, b.submitter(t), w, typ)
+		w.join(freshName("other"))
 		w.wantQuiet()
 	})
 	t.Run("an orphan's worker may rejoin", func(t *testing.T) {
-		one, two := name("gone"), name("gone")
+		one, two := freshName("gone"), freshName("gone")
 		w, s, other := b.servingWorker(t, one), b.submitter(t), b.submitter(t)
 		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
 		queued := s.submitFresh(one, `0`)
 		s.close()
-		b.submitWhenFree(t, queued, name("new"))
+		b.submitWhenFree(t, queued, freshName("new"))
 		next := other.submitFresh(two, `0`)
 		w.join(two)
 		w.wantQuiet()
@@ -108,7 +108,7 @@ func TestSubmitterLost(t *testing.T) {
 		w.wantJob(next)
 	})
 	t.Run("others' jobs stay", func(t *testing.T) {
-		typ := name("gone")
+		typ := freshName("gone")
 		s1, s2 := b.submitter(t), b.submitter(t)
 		var gone, kept []string
 		for range 50 {
@@ -116,7 +116,7 @@ func TestSubmitterLost(t *testing.T) {
 			kept = append(kept, s2.submitFresh(typ, `0`))
 		}
 		s1.close()
-		b.submitWhenFree(t, gone[49], name("new"))
+		b.submitWhenFree(t, gone[49], freshName("new"))
 		if got := drainOrder(t, b, typ, 50); fmt.Sprint(got) != fmt.Sprint(kept) {
 			t.Fatalf("order %v, want %v", got, kept)
 		}
@@ -128,25 +128,25 @@ func TestSubmitterLost(t *testing.T) {
 		b.checkAlive(t)
 	})
 	t.Run("a requeued job of one that is gone is cleared", func(t *testing.T) {
-		typ := name("gone")
+		typ := freshName("gone")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
 		w.close()
 		waitRequeued(t, b, typ, s, id)
 		s.close()
-		b.submitWhenFree(t, id, name("new"))
+		b.submitWhenFree(t, id, freshName("new"))
 		b.servingWorker(t, typ).wantQuiet()
 	})
 }
 
 // When a submitter with many queued jobs disconnects, the ids of the jobs are soon free, and no
 // other peer is delayed.
-func TestLargeSubmitterLost(t *testing.T) {
+func TestLargeSubmitterLossFreesIDs(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	jobs := scaledCount(100_000)
-	typ := name("heap")
+	typ := freshName("heap")
 	s := b.submitter(t)
 	acks := make(chan error, 1)
 	go func() {
@@ -160,31 +160,31 @@ func TestLargeSubmitterLost(t *testing.T) {
 	}()
 	var batch []byte
 	for i := range jobs {
-		batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"heap-%d","type":%q,"body":0}`, i, typ))...)
+		batch = append(batch, packFrame(fmt.Sprintf(`{"action":"submit","id":"heap-%d","type":%q,"body":0}`, i, typ))...)
 		if len(batch) > 1<<20 {
-			s.raw(batch)
+			s.writeRaw(batch)
 			batch = batch[:0]
 		}
 	}
-	s.raw(batch)
+	s.writeRaw(batch)
 	if err := <-acks; err != nil {
 		t.Fatal(err)
 	}
-	other := name("bystander")
+	other := freshName("bystander")
 	s2, w2 := b.submitter(t), b.servingWorker(t, other)
 	s.close()
 	worst := time.Duration(0)
 	for range 200 {
 		begin := time.Now()
-		serve(t, s2, w2, other)
+		checkServes(t, s2, w2, other)
 		worst = max(worst, time.Since(begin))
 	}
 	t.Logf("slowest bystander round while %d jobs were cleared: %s", jobs, worst)
-	if worst > stalled {
+	if worst > stallTime {
 		t.Errorf("a bystander waited %s", worst)
 	}
 	for _, i := range []int{0, 1, jobs / 2, jobs - 1} {
-		b.submitWhenFree(t, fmt.Sprintf("heap-%d", i), name("new"))
+		b.submitWhenFree(t, fmt.Sprintf("heap-%d", i), freshName("new"))
 	}
 	b.servingWorker(t, typ).wantQuiet()
 }

@@ -6,7 +6,7 @@ func TestLongestIdleFirst(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("in the order of joining", func(t *testing.T) {
-		typ := name("idle")
+		typ := freshName("idle")
 		var ws []worker
 		for range 5 {
 			ws = append(ws, b.servingWorker(t, typ))
@@ -17,7 +17,7 @@ func TestLongestIdleFirst(t *testing.T) {
 		}
 	})
 	t.Run("in the order of answering", func(t *testing.T) {
-		typ := name("idle")
+		typ := freshName("idle")
 		s := b.submitter(t)
 		var ws []worker
 		var ids []string
@@ -36,17 +36,17 @@ func TestLongestIdleFirst(t *testing.T) {
 		}
 	})
 	t.Run("they take turns", func(t *testing.T) {
-		typ := name("idle")
+		typ := freshName("idle")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
 		for range 10 {
-			serve(t, s, w1, typ)
-			serve(t, s, w2, typ)
+			checkServes(t, s, w1, typ)
+			checkServes(t, s, w2, typ)
 		}
 	})
 	t.Run("one that left is passed over", func(t *testing.T) {
-		typ := name("idle")
+		typ := freshName("idle")
 		w1, w2, s := b.servingWorker(t, typ), b.servingWorker(t, typ), b.submitter(t)
-		w1.join(name("elsewhere"))
+		w1.join(freshName("elsewhere"))
 		w2.wantJob(s.submitFresh(typ, `0`))
 		w1.wantQuiet()
 	})
@@ -56,33 +56,33 @@ func TestWorkerJoinsAgain(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("idle, to another type", func(t *testing.T) {
-		one, two := name("one"), name("two")
+		one, two := freshName("one"), freshName("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
 		w.join(two)
 		stays := s.submitFresh(one, `0`)
 		w.wantQuiet()
-		serve(t, s, w, two)
+		checkServes(t, s, w, two)
 		w.join(one)
 		w.wantJob(stays)
 	})
 	t.Run("idle, to the same type", func(t *testing.T) {
-		typ := name("same")
+		typ := freshName("same")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		w.join(typ)
 		w.join(typ)
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 		w.wantQuiet()
 	})
 	t.Run("idle, a hundred times", func(t *testing.T) {
 		w, s := b.worker(t), b.submitter(t)
 		for range 100 {
-			typ := name("hop")
+			typ := freshName("hop")
 			w.join(typ)
-			serve(t, s, w, typ)
+			checkServes(t, s, w, typ)
 		}
 	})
 	t.Run("at work", func(t *testing.T) {
-		one, two := name("one"), name("two")
+		one, two := freshName("one"), freshName("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
 		old := s.submitFresh(one, `0`)
 		w.wantJob(old)
@@ -99,7 +99,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 		b.servingWorker(t, one).wantJob(oldType)
 	})
 	t.Run("at work, there and back", func(t *testing.T) {
-		one, two := name("one"), name("two")
+		one, two := freshName("one"), freshName("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
 		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
@@ -107,10 +107,10 @@ func TestWorkerJoinsAgain(t *testing.T) {
 		w.join(one)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		serve(t, s, w, one)
+		checkServes(t, s, w, one)
 	})
 	t.Run("at work, to the same type", func(t *testing.T) {
-		typ := name("same")
+		typ := freshName("same")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		id, next := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
 		w.wantJob(id)
@@ -121,7 +121,7 @@ func TestWorkerJoinsAgain(t *testing.T) {
 		w.wantJob(next)
 	})
 	t.Run("at work, then lost", func(t *testing.T) {
-		one, two := name("one"), name("two")
+		one, two := freshName("one"), freshName("two")
 		w, s := b.servingWorker(t, one), b.submitter(t)
 		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
@@ -137,10 +137,10 @@ func TestWorkerJoinsAgain(t *testing.T) {
 		s.wantResult(id, `1`)
 	})
 	t.Run("a type without jobs", func(t *testing.T) {
-		typ := name("none")
+		typ := freshName("none")
 		w := b.servingWorker(t, typ)
 		w.wantQuiet()
 		s := b.submitter(t)
-		serve(t, s, w, typ)
+		checkServes(t, s, w, typ)
 	})
 }

@@ -19,12 +19,12 @@ import (
 // TestTypeActions uses every action that the page offers for a type.
 func TestTypeActions(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("#/type/report")
+	b := w.openPage("#/type/report")
 	b.Ignore("400 (Bad Request)") // of invalid limits
 	b.Ignore("404 (Not Found)")   // for the forgotten type
 	is := func(key string, want any) {
 		t.Helper()
-		w.until("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
+		w.waitUntil("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
 	}
 	b.ClickButton("Pause")
 	b.WaitForText("report is paused", "Resume")
@@ -83,7 +83,7 @@ func TestTypeActions(t *testing.T) {
 // TestJobActions uses every action that the page offers for a job.
 func TestJobActions(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("#/job/later")
+	b := w.openPage("#/job/later")
 	b.Ignore("404 (Not Found)") // for jobs that have ended
 	b.WaitForText("delayed", "Why it waits: its delay or backoff")
 	b.WaitForText(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
@@ -106,7 +106,7 @@ func TestJobActions(t *testing.T) {
 	b.WaitForText("It is running")
 	b.ClickButton("Cancel the job")
 	b.WaitForText("picture-1: unwanted.")
-	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has continued with the other job
+	w.waitUntil("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has continued with the other job
 	b.CheckPolicy()
 }
 
@@ -115,9 +115,9 @@ func TestDeadActions(t *testing.T) {
 	w := startBusyBroker(t)
 	dead := func(n int) {
 		t.Helper()
-		w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
+		w.waitUntil("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
 	}
-	b := w.open("#/dead/invoice")
+	b := w.openPage("#/dead/invoice")
 	b.WaitForText("invoice-1")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'invoice-1').click()`)
 	b.WaitForText("no such address", "a@example.org", "All dead letters of this type")
@@ -129,7 +129,7 @@ func TestDeadActions(t *testing.T) {
 	b.WaitForText("a@example.org")
 	b.GoTo("#/dead/invoice")
 	b.WaitForText("invoice-2")
-	w.ask("POST", "/v1/types/invoice/pause", "{}")
+	w.callAPI("POST", "/v1/types/invoice/pause", "{}")
 	b.ClickButton("Retry")
 	b.WaitForText("invoice-2 was retried.")
 	dead(2)
@@ -147,9 +147,9 @@ func TestDeadActions(t *testing.T) {
 	b.ClickButton("Retry all")
 	b.WaitForText("Retry 1 dead letter of invoice?")
 	w.submit(gloom.Job{Type: "invoice", ID: "invoice-late"})
-	w.ask("POST", "/v1/types/invoice/resume", "{}")
+	w.callAPI("POST", "/v1/types/invoice/resume", "{}")
 	dead(3) // two more than the dialog said: invoice-late, and the job that was retried
-	w.ask("POST", "/v1/types/invoice/pause", "{}")
+	w.callAPI("POST", "/v1/types/invoice/pause", "{}")
 	b.ClickButton("Retry 1 dead letter")
 	b.WaitForText("1 dead letter retried, 2 left.")
 	dead(2)
@@ -160,7 +160,7 @@ func TestDeadActions(t *testing.T) {
 // to the chosen ones; refusals are reported.
 func TestActionsApplyToChosenRows(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("#/jobs?id=report-0")
+	b := w.openPage("#/jobs?id=report-0")
 	choose := func(name string) {
 		t.Helper()
 		box := `document.querySelector('[aria-label="Choose ' + $0 + '"]')`
@@ -180,14 +180,14 @@ func TestActionsApplyToChosenRows(t *testing.T) {
 	b.WaitUntil(`![...document.querySelectorAll('button')].some(e => e.innerText.includes('selected'))`)
 	choose("all that are shown")
 	b.Ignore("404 (Not Found)") // for the job that another client cancels
-	w.ask("DELETE", "/v1/jobs/report-00", "")
+	w.callAPI("DELETE", "/v1/jobs/report-00", "")
 	b.ClickButton("Cancel 8 selected")
 	b.ClickButton("Cancel 8 jobs")
 	b.WaitForText("Not done: 1 of 8 refused: ")
 	b.ClickButton("Leave it")
-	w.until("/v1/types/report", func(v map[string]any) bool { return v["queued"] == 30. })
+	w.waitUntil("/v1/types/report", func(v map[string]any) bool { return v["queued"] == 30. })
 
-	w.ask("POST", "/v1/types/invoice/pause", "{}")
+	w.callAPI("POST", "/v1/types/invoice/pause", "{}")
 	b.GoTo("#/dead/invoice")
 	choose("invoice-0")
 	choose("invoice-2")
@@ -197,7 +197,7 @@ func TestActionsApplyToChosenRows(t *testing.T) {
 	b.ClickButton("Discard 1 selected")
 	b.ClickButton("Discard 1 dead letter")
 	b.WaitForText("1 dead letter discarded.", "None is kept.")
-	w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == 0. && v["queued"] == 2. })
+	w.waitUntil("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == 0. && v["queued"] == 2. })
 	b.CheckPolicy()
 }
 
@@ -206,7 +206,7 @@ func TestActionsApplyToChosenRows(t *testing.T) {
 // visible on a telephone, too.
 func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 	w := start(t, nil)
-	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
+	w.startWorker("mail", func(_ context.Context, j *gloom.Job) (any, error) {
 		if j.ID == "odd" {
 			return nil, gloom.Fatal(errors.New("no such address"))
 		}
@@ -217,8 +217,8 @@ func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 		jobs = append(jobs, gloom.Job{Type: "mail", ID: fmt.Sprint("mail-", i)})
 	}
 	w.submit(jobs...)
-	w.until("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 13. })
-	b := w.open("#/dead")
+	w.waitUntil("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 13. })
+	b := w.openPage("#/dead")
 	b.WaitForText("12 × dial … for …: timeout", "1 × no such address")
 	b.CheckFits(390)
 	b.WaitUntil(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Retry all')?.checkVisibility()`)
@@ -226,17 +226,17 @@ func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText.startsWith('dial')).click()`)
 	b.WaitUntil(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 12`)
 	b.WaitUntil(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Retry')?.checkVisibility()`)
-	if *shots != "" {
-		b.Screenshot(filepath.Join(*shots, "dead-390.png"))
+	if *screenshotDir != "" {
+		b.Screenshot(filepath.Join(*screenshotDir, "dead-390.png"))
 	}
 	b.CheckPolicy()
 }
 
-// TestRepeatedSubmit: a dialog's action is carried out once, even if the form is submitted several
+// TestRepeatedSubmitActsOnce: a dialog's action is carried out once, even if the form is submitted several
 // times; when the dialog is closed, the focus returns to where it was.
-func TestRepeatedSubmit(t *testing.T) {
+func TestRepeatedSubmitActsOnce(t *testing.T) {
 	w := start(t, nil)
-	b := w.open("")
+	b := w.openPage("")
 	b.ClickButton("Submit a test job")
 	b.Fill("type", "mail")
 	b.Fill("wait", "0")
@@ -248,7 +248,7 @@ func TestRepeatedSubmit(t *testing.T) {
 	}
 	b.WaitForText("is queued.")
 	b.WaitUntil(`document.querySelectorAll('.notes p').length === 1`)
-	if v := w.ask("GET", "/v1/types/mail", ""); v["queued"] != 1. {
+	if v := w.callAPI("GET", "/v1/types/mail", ""); v["queued"] != 1. {
 		t.Errorf("%v jobs were submitted", v["queued"])
 	}
 	b.ClickButton("Close")
@@ -263,7 +263,7 @@ func TestRepeatedSubmit(t *testing.T) {
 // TestGroupActions sets and removes rules.
 func TestGroupActions(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("#/groups")
+	b := w.openPage("#/groups")
 	b.ClickButton("Add a rule")
 	b.Fill("pattern", "ac*")
 	b.Fill("concurrency", "0")
@@ -279,7 +279,7 @@ func TestGroupActions(t *testing.T) {
 	b.ClickButton("Set")
 	rule := func(concurrency float64) {
 		t.Helper()
-		w.until("/v1/groups/ac*", func(v map[string]any) bool { return v["concurrency"] == concurrency })
+		w.waitUntil("/v1/groups/ac*", func(v map[string]any) bool { return v["concurrency"] == concurrency })
 	}
 	rule(12)
 	b.WaitUntil(`!document.querySelector('dialog') && document.querySelectorAll('.notes button').length > 0`)
@@ -298,12 +298,12 @@ func TestGroupActions(t *testing.T) {
 	b.ClickButton("Set")
 	b.WaitForText("The rule for tenant-* is set.")
 	b.ClickButton("Undo")
-	w.until("/v1/groups/tenant-*", func(v map[string]any) bool { return v["persisted"] == true && v["concurrency"] == float64(file) })
+	w.waitUntil("/v1/groups/tenant-*", func(v map[string]any) bool { return v["persisted"] == true && v["concurrency"] == float64(file) })
 	b.CheckPolicy()
 }
 
-// TestEndedJob: once a job has ended, its body is not shown as its answer.
-func TestEndedJob(t *testing.T) {
+// TestEndedJobShowsNoBodyAsAnswer: once a job has ended, its body is not shown as its answer.
+func TestEndedJobShowsNoBodyAsAnswer(t *testing.T) {
 	w := start(t, nil)
 	s, err := gloom.Dial(w.ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
 	if err != nil {
@@ -313,17 +313,17 @@ func TestEndedJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := w.open("#/job/a")
+	b := w.openPage("#/job/a")
 	b.WaitForText("the request")
 	_ = s.Close() // its client has the answer, so the outcome is no longer kept
 	b.ClickButton("Change")
 	b.Fill("priority", "7")
 	b.ClickButton("Change")
 	b.WaitForText("a is changed.")
-	if v := w.ask("GET", "/v1/jobs/a", ""); fmt.Sprint(v["groups"]) != "[ x ]" {
+	if v := w.callAPI("GET", "/v1/jobs/a", ""); fmt.Sprint(v["groups"]) != "[ x ]" {
 		t.Errorf("its groups came to %q", v["groups"])
 	}
-	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return "the answer", nil })
+	w.startWorker("mail", func(context.Context, *gloom.Job) (any, error) { return "the answer", nil })
 	b.WaitForText("the answer")
 	b.WaitForNoText("the request")
 	b.CheckPolicy()
@@ -336,7 +336,7 @@ func TestLongBodyIsShownOnRequest(t *testing.T) {
 	long := strings.Repeat("x", 20<<10)
 	w.submit(gloom.Job{Type: "mail", ID: "short", Groups: []string{"acme", "a/b"}, Body: json.RawMessage(`"at once"`)},
 		gloom.Job{Type: "mail", ID: "long", Body: json.RawMessage(`"` + long + `"`)})
-	b := w.open("#/job/short")
+	b := w.openPage("#/job/short")
 	b.WaitForText("at once", "acme, a/b")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('.facts a')].find(a => a.innerText === 'a/b').click()`)
 	b.WaitUntil(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 1`)
@@ -350,7 +350,7 @@ func TestLongBodyIsShownOnRequest(t *testing.T) {
 // TestTestJobsAreSubmitted submits test jobs, with and without an answer.
 func TestTestJobsAreSubmitted(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("")
+	b := w.openPage("")
 	b.ClickButton("Submit a test job")
 	b.CheckAccessible("the dialog of a test job")
 	b.Fill("type", "mail")
@@ -385,7 +385,7 @@ func TestTestJobsAreSubmitted(t *testing.T) {
 // TestDrainAsksFirst: the page asks before it drains the broker.
 func TestDrainAsksFirst(t *testing.T) {
 	w := start(t, nil)
-	b := w.open("")
+	b := w.openPage("")
 	b.ClickButton("Drain")
 	b.WaitForText("Drain the broker?")
 	b.ClickButton("Leave it")

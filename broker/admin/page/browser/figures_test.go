@@ -23,7 +23,7 @@ import (
 func TestFirstVisitTime(t *testing.T) {
 	w := startBusyBroker(t)
 	visits := 1
-	if *long {
+	if *runLong {
 		visits = 15
 	}
 	const seen = "first-contentful-paint"
@@ -61,7 +61,7 @@ func TestFirstVisitTime(t *testing.T) {
 
 // TestHundredOpenPages measures what a hundred browsers with open pages cost a broker.
 func TestHundredOpenPages(t *testing.T) {
-	if !*long {
+	if !*runLong {
 		t.Skip("it measures for half a minute, and fails for nothing: with -long")
 	}
 	dir := t.TempDir()

@@ -10,15 +10,15 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestDotNames: browsers remove "." and ".." from paths. Things with such names are shown like
+// TestDotNamesAreShown: browsers remove "." and ".." from paths. Things with such names are shown like
 // all others, and an action on one dead letter does not apply to all letters of its type.
-func TestDotNames(t *testing.T) {
+func TestDotNamesAreShown(t *testing.T) {
 	w := start(t, nil)
-	w.work("mail", broken)
+	w.startWorker("mail", failingHandler)
 	w.submit(gloom.Job{Type: "mail", ID: "."}, gloom.Job{Type: "mail", ID: ".."}, gloom.Job{Type: "mail", ID: "other"})
 	dead := func(v map[string]any) bool { return v["dead"] == 3. }
-	w.until("/v1/types/mail", dead)
-	b := w.open("#/dead/mail?id=.")
+	w.waitUntil("/v1/types/mail", dead)
+	b := w.openPage("#/dead/mail?id=.")
 	b.Ignore("404 (Not Found)") // for the job that has ended
 	b.WaitForText("no such address")
 	b.WaitForNoText("other")
@@ -30,7 +30,7 @@ func TestDotNames(t *testing.T) {
 	b.WaitForText("Discard ..?")
 	b.ClickButton("Discard it")
 	b.WaitForText(".. is discarded.")
-	w.until("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 2. })
+	w.waitUntil("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 2. })
 
 	w.submit(gloom.Job{Type: ".", ID: "..", Groups: []string{"."}}, gloom.Job{Type: "..", ID: "."})
 	b.GoTo("#/type/.")
@@ -48,7 +48,7 @@ func TestDotNames(t *testing.T) {
 	b.Fill("concurrency", "3")
 	b.ClickButton("Set")
 	b.WaitForText("The rule for .. is set.")
-	if v := w.ask("GET", "/v1/groups/%FF..", ""); v["concurrency"] != 3. {
+	if v := w.callAPI("GET", "/v1/groups/%FF..", ""); v["concurrency"] != 3. {
 		t.Errorf("the rule is %v", v)
 	}
 	b.GoTo("#/job/.")
@@ -56,10 +56,10 @@ func TestDotNames(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestLongBodies: the page lays out long and deep values, and does not break.
-func TestLongBodies(t *testing.T) {
+// TestLongBodiesDoNotBreakPage: the page lays out long and deep values, and does not break.
+func TestLongBodiesDoNotBreakPage(t *testing.T) {
 	w := start(t, nil)
-	b := w.open("")
+	b := w.openPage("")
 	sizes := pagetest.Eval[[]int](b, `const { indent, members } = await import('/format.js');
 		const deep = 200_000, plain = '"' + 'x'.repeat(15e6) + '"', escapes = '"' + '\\"'.repeat(7e6) + '"';
 		return [indent('['.repeat(deep) + ']'.repeat(deep)).length, indent(plain).length, indent(escapes).length,
@@ -72,8 +72,8 @@ func TestLongBodies(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// hostile are texts that do harm unless they are shown as plain text.
-var hostile = []string{
+// hostileTexts are texts that do harm unless they are shown as plain text.
+var hostileTexts = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`,
 	`'-alert(1)-'${window.harm=4}`, "new\nline\u2028\u202e\u0000tail", `../../v1/drain?x=%2e%2e#/types`, `</textarea></dialog><b>bold`, strings.Repeat("W", 900),
 }
@@ -82,19 +82,19 @@ var hostile = []string{
 // client names, and visits each view that shows them.
 func TestHostileTextsAreShownAsText(t *testing.T) {
 	w := start(t, nil)
-	b := w.open("")
+	b := w.openPage("")
 	b.Ignore("404 (Not Found)")
 	enc := func(s string) string { return pagetest.Eval[string](b, `return encodeURIComponent($0)`, s) }
 	var jobs []gloom.Job
-	for _, text := range hostile {
+	for _, text := range hostileTexts {
 		body, _ := json.Marshal(map[string]string{text: text})
-		w.work("dead"+text, broken)
+		w.startWorker("dead"+text, failingHandler)
 		jobs = append(jobs, gloom.Job{Type: "t" + text, ID: "i" + text, Body: body, Groups: []string{"g" + text}, Headers: gloom.Headers(body)[:min(len(body), 4000)]},
 			gloom.Job{Type: "dead" + text, ID: "d" + text, Body: body, Retries: gloom.NoRetries})
 	}
 	w.submit(jobs...)
-	w.until("/v1/status", func(v map[string]any) bool { return v["dead"] == float64(len(hostile)) })
-	for i, text := range hostile {
+	w.waitUntil("/v1/status", func(v map[string]any) bool { return v["dead"] == float64(len(hostileTexts)) })
+	for i, text := range hostileTexts {
 		first := text
 		if len(text) > 100 || strings.ContainsAny(text, "\n\x00") {
 			first = text[:3]
@@ -123,14 +123,14 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestInvisibleNames: even names without visible characters can be seen and clicked.
-func TestInvisibleNames(t *testing.T) {
+// TestInvisibleNamesCanBeClicked: even names without visible characters can be seen and clicked.
+func TestInvisibleNamesCanBeClicked(t *testing.T) {
 	w := start(t, nil)
 	names := map[string]string{"   ": `"   "`, "\u200b": `\u200b`, "\u3164": `\u3164`, "\u2800\u00a0": `\u2800\u00a0`, "mail ": `"mail "`, "\U000e0001": `\ue0001`, "👩\u200d💻": "👩\u200d💻"}
 	for name := range names {
 		w.submit(gloom.Job{Type: name, ID: name, Groups: []string{name}})
 	}
-	b := w.open("")
+	b := w.openPage("")
 	for _, route := range []string{"#/", "#/types", "#/jobs", "#/groups"} {
 		b.GoTo(route)
 		b.WaitUntil(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
@@ -153,7 +153,7 @@ func TestInvisibleNames(t *testing.T) {
 func TestRightToLeftNameKeepsDirection(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
-	b := w.open("")
+	b := w.openPage("")
 	b.Ignore("404 (Not Found)") // after the job is cancelled
 	b.WaitForText("no worker serves")
 	if pagetest.Eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;

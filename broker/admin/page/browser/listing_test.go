@@ -18,9 +18,9 @@ import (
 // TestJobViewShowsItsRuns: the view of a job shows its runs so far.
 func TestJobViewShowsItsRuns(t *testing.T) {
 	w := start(t, nil)
-	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
+	w.startWorker("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
 	w.submit(gloom.Job{Type: "mail", ID: "a", Backoff: time.Hour})
-	b := w.open("#/job/a")
+	b := w.openPage("#/job/a")
 	b.WaitForText("Runs so far", "the server was busy", "worker of tests", "1 time, 3 retries allowed")
 	b.CheckAccessible("runs")
 	b.CheckPolicy()
@@ -30,7 +30,7 @@ func TestJobViewShowsItsRuns(t *testing.T) {
 func TestListingsAreUpToDate(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
-	b := w.open("#/type/mail")
+	b := w.openPage("#/type/mail")
 	b.WaitForText("mail-1", "as of")
 	mixed := pagetest.Eval[bool](b, `let mixed = false;
 		const look = () => { mixed ||= document.querySelector('h1').innerText === 'report' && document.body.innerText.includes('mail-1'); };
@@ -51,25 +51,25 @@ func TestListingsAreUpToDate(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// typed returns n jobs, each of a type of its own.
-func typed(n int) (jobs []gloom.Job) {
+// jobsOfOwnTypes returns n jobs, each of a type of its own.
+func jobsOfOwnTypes(n int) (jobs []gloom.Job) {
 	for i := range n {
 		jobs = append(jobs, gloom.Job{Type: fmt.Sprintf("type-%05d", i), Body: json.RawMessage("1")})
 	}
 	return jobs
 }
 
-// TestManyTypes: only the visible ones of ten thousand types are drawn.
-func TestManyTypes(t *testing.T) {
+// TestOnlyVisibleTypesAreDrawn: only the visible ones of ten thousand types are drawn.
+func TestOnlyVisibleTypesAreDrawn(t *testing.T) {
 	limit, shown := 10_000, "10,000 types"
 	if testing.Short() {
 		limit, shown = 2_000, "2,000 types"
 	}
 	w := start(t, nil)
-	jobs := typed(limit)
+	jobs := jobsOfOwnTypes(limit)
 	last := jobs[limit-1].Type
 	w.submit(jobs...)
-	b := w.open("#/types?sort=type")
+	b := w.openPage("#/types?sort=type")
 	b.WaitForText(shown, "type-00000")
 	rows := func() int { return pagetest.Eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
 	if n := rows(); n > 100 {
@@ -111,7 +111,7 @@ func TestManyTypes(t *testing.T) {
 // even if nothing else arrives afterwards.
 func TestScrolledRowsAreDrawn(t *testing.T) {
 	w := start(t, nil)
-	w.submit(typed(500)...)
+	w.submit(jobsOfOwnTypes(500)...)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.OnNewDocument(`delete window.SharedWorker;
 		window.setInterval = () => 0;
@@ -133,7 +133,7 @@ func TestScrolledRowsAreDrawn(t *testing.T) {
 // age.
 func TestColumnFitsEveryAge(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("#/types")
+	b := w.openPage("#/types")
 	b.WaitForText("report")
 	for _, width := range []int64{577, 900, 1280} {
 		b.SetSize(width, 900)
@@ -141,8 +141,8 @@ func TestColumnFitsEveryAge(t *testing.T) {
 	}
 }
 
-// TestNoGap: what happened while a tab was hidden is in its plots, too.
-func TestNoGap(t *testing.T) {
+// TestHiddenTabHasNoGap: what happened while a tab was hidden is in its plots, too.
+func TestHiddenTabHasNoGap(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
@@ -175,10 +175,10 @@ func TestNoGap(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestManyFindings: a type shows its own findings even if many others are more severe.
+// TestTypeShowsItsOwnFindings: a type shows its own findings even if many others are more severe.
 // Similar findings share one card, which can be expanded, and whose advice has buttons for the
 // actions that it names.
-func TestManyFindings(t *testing.T) {
+func TestTypeShowsItsOwnFindings(t *testing.T) {
 	w := start(t, nil)
 	var jobs []gloom.Job
 	for i := range 30 {
@@ -187,7 +187,7 @@ func TestManyFindings(t *testing.T) {
 		}
 	}
 	w.submit(jobs...)
-	b := w.open("#/type/type-29")
+	b := w.openPage("#/type/type-29")
 	b.WaitForText("no worker serves the type")
 	b.GoTo("#/")
 	// On a busy machine there may also be the finding that an event loop was late.
@@ -196,7 +196,7 @@ func TestManyFindings(t *testing.T) {
 	if n := pagetest.Eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
 		t.Errorf("%d cards tell the same", n)
 	}
-	w.ask("POST", "/v1/types/type-05/pause", "{}")
+	w.callAPI("POST", "/v1/types/type-05/pause", "{}")
 	b.WaitForText("type-05: 25 jobs are waiting: the type is paused", "28 more like it")
 	pagetest.Eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
 	b.WaitForText("type-05 is resumed.", "29 more like it")
@@ -212,8 +212,8 @@ func TestManyFindings(t *testing.T) {
 	b.WaitForText("type-29 is forgotten", "28 more like it")
 	b.ClickButton("28 more like it")
 	b.WaitForNoText("type-28: 2 jobs are waiting")
-	if *shots != "" {
-		b.Screenshot(filepath.Join(*shots, "findings-320.png"))
+	if *screenshotDir != "" {
+		b.Screenshot(filepath.Join(*screenshotDir, "findings-320.png"))
 	}
 	b.CheckPolicy()
 }

@@ -28,7 +28,7 @@ func TestPageOnTelephone(t *testing.T) {
 		end()
 		_ = hangs.Stop(ctx)
 	})
-	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
+	w.startWorker("mail", func(_ context.Context, j *gloom.Job) (any, error) {
 		if j.ID == "mail-1" {
 			return nil, gloom.Fatal(errors.New("another"))
 		}
@@ -36,8 +36,8 @@ func TestPageOnTelephone(t *testing.T) {
 	})
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "mail", ID: "mail-2"}, gloom.Job{Type: "mail", ID: "mail-3"},
 		gloom.Job{Type: "etl-a", ID: "etl-1", Timeout: 50 * time.Millisecond, Retries: gloom.NoRetries})
-	w.until("/v1/status", func(v map[string]any) bool { return v["dead"].(float64) >= 3 })
-	b := w.open("")
+	w.waitUntil("/v1/status", func(v map[string]any) bool { return v["dead"].(float64) >= 3 })
+	b := w.openPage("")
 	b.CheckFits(320)
 	b.GoTo("#/jobs")
 	b.WaitUntil(`(() => { const nav = document.querySelector('nav').getBoundingClientRect(), e = document.querySelector('nav [aria-current]').getBoundingClientRect();

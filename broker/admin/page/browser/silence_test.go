@@ -47,14 +47,14 @@ func placeGate(w *world) *gate {
 				_ = in.Close()
 				continue
 			}
-			go g.pass(in, out)
-			go g.pass(out, in)
+			go g.forward(in, out)
+			go g.forward(out, in)
 		}
 	}()
 	return g
 }
 
-func (g *gate) pass(to, from net.Conn) {
+func (g *gate) forward(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 32<<10)
@@ -78,7 +78,7 @@ func (g *gate) pass(to, from net.Conn) {
 func TestSilentBrokerIsNotShownAsRunning(t *testing.T) {
 	w := start(t, nil)
 	g := placeGate(w)
-	b := w.open("")
+	b := w.openPage("")
 	w.submit(gloom.Job{Type: "before"})
 	b.WaitForText("before")
 	g.Lock()
@@ -93,9 +93,9 @@ func TestSilentBrokerIsNotShownAsRunning(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestNoWorker: if the script that reads the stream for all tabs did not load, it is
+// TestMissingStreamScriptIsRequestedAgain: if the script that reads the stream for all tabs did not load, it is
 // requested again.
-func TestNoWorker(t *testing.T) {
+func TestMissingStreamScriptIsRequestedAgain(t *testing.T) {
 	w := start(t, nil)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.Ignore("Failed to fetch a worker script")
@@ -127,7 +127,7 @@ func TestRefusedStreamIsExplained(t *testing.T) {
 		defer resp.Body.Close()
 		streams = append(streams, resp.Body)
 	}
-	b := w.open("")
+	b := w.openPage("")
 	b.Ignore("503 (Service Unavailable)")
 	b.WaitForText("The broker refuses its events: 30 streams of events are open")
 	for _, s := range streams {

@@ -22,7 +22,7 @@ func TestPageAsksForToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := start(t, func(o *settings.Options) { o.TokenFile = file })
-	b := w.open("#/type/none")
+	b := w.openPage("#/type/none")
 	b.Ignore("401 (Unauthorized)")
 	b.Ignore("403 (Forbidden)")
 	b.Ignore("404 (Not Found)")
@@ -69,7 +69,7 @@ func TestPageAsksForToken(t *testing.T) {
 // continues with the restarted one.
 func TestOpenPageSurvivesBrokerRestart(t *testing.T) {
 	w := start(t, nil)
-	b := w.open("")
+	b := w.openPage("")
 	b.Ignore("net::ERR", "Failed to fetch")
 	w.submit(gloom.Job{Type: "before"})
 	b.WaitForText("before")
@@ -94,7 +94,7 @@ func TestOpenPageSurvivesBrokerRestart(t *testing.T) {
 // TestEveryViewByKeyboard visits every view without a pointer.
 func TestEveryViewByKeyboard(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("")
+	b := w.openPage("")
 	b.WaitForText("Types with most to do")
 	b.SendKeys("?")
 	b.WaitForText("find a job or a type", "gloom explain ID and gloom findings")
@@ -142,7 +142,7 @@ func TestEveryViewByKeyboard(t *testing.T) {
 // the pointer choose one.
 func TestSearchListsMatches(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("")
+	b := w.openPage("")
 	b.WaitForText("Types with most to do")
 	listed := func(want ...string) {
 		t.Helper()
@@ -178,9 +178,9 @@ func TestSearchListsMatches(t *testing.T) {
 // host.
 func TestManyTabsOfOneBrowser(t *testing.T) {
 	w := start(t, nil)
-	tabs := []*pagetest.Tab{w.open("")}
+	tabs := []*pagetest.Tab{w.openPage("")}
 	limit := 7
-	if *long {
+	if *runLong {
 		limit = 50
 	}
 	for len(tabs) < limit {

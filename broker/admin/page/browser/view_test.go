@@ -20,9 +20,9 @@ import (
 // startBusyBroker starts a broker with something to show in every view.
 func startBusyBroker(t *testing.T) *world {
 	w := start(t, func(o *settings.Options) { o.PageLinks = []string{"jobd=http://127.0.0.1:1/"} })
-	w.work("mail", func(ctx context.Context, _ *gloom.Job) (any, error) { return "sent", nil })
-	w.work("thumbnail", stuck)
-	w.work("invoice", broken)
+	w.startWorker("mail", func(ctx context.Context, _ *gloom.Job) (any, error) { return "sent", nil })
+	w.startWorker("thumbnail", stuckHandler)
+	w.startWorker("invoice", failingHandler)
 	var jobs []gloom.Job
 	for i := range 40 {
 		jobs = append(jobs, gloom.Job{Type: "mail"}, gloom.Job{Type: "report", ID: fmt.Sprintf("report-%02d", i), Priority: int64(i % 3), Groups: []string{"acme"}})
@@ -33,7 +33,7 @@ func startBusyBroker(t *testing.T) *world {
 		jobs = append(jobs, gloom.Job{Type: "invoice", ID: fmt.Sprint("invoice-", i)})
 	}
 	w.submit(jobs...)
-	w.until("/v1/status", func(v map[string]any) bool {
+	w.waitUntil("/v1/status", func(v map[string]any) bool {
 		l := v["ledger"].(map[string]any)
 		return l["answered"] == 40. && l["failed"] == 3. && l["running"] == 1.
 	})
@@ -71,16 +71,16 @@ func TestEveryViewIsAccessible(t *testing.T) {
 	for i := range 7 {
 		w.submit(gloom.Job{Type: "thumbnail", Groups: []string{fmt.Sprint("customer-", i)}})
 	}
-	b := w.open("")
+	b := w.openPage("")
 	b.Ignore("404 (Not Found)") // for the job that does not exist
 	widths := []int64{320, 1280}
-	if *long || *shots != "" {
+	if *runLong || *screenshotDir != "" {
 		widths = []int64{320, 768, 1280, 1920}
 	}
 	for _, v := range views {
 		b.GoTo(v.route)
 		b.WaitForText(v.sees...)
-		b.CheckView(v.route, *shots, widths...)
+		b.CheckView(v.route, *screenshotDir, widths...)
 	}
 	b.CheckPolicy()
 }
@@ -88,7 +88,7 @@ func TestEveryViewIsAccessible(t *testing.T) {
 // TestFirstVisit counts the bytes of a first visit.
 func TestFirstVisit(t *testing.T) {
 	w := startBusyBroker(t)
-	b := w.open("")
+	b := w.openPage("")
 	b.WaitForText("Types with most to do")
 	requests, size := b.Traffic()
 	if requests == 0 || requests > 40 || size > 70_000 {
@@ -101,7 +101,7 @@ func TestFirstVisit(t *testing.T) {
 // TestChangesShowWithoutReload: the page shows changes without a reload.
 func TestChangesShowWithoutReload(t *testing.T) {
 	w := start(t, nil)
-	b := w.open("")
+	b := w.openPage("")
 	b.WaitForText("Everything is healthy", "No job has come and no worker has joined.")
 	b.CheckAccessible("empty")
 	w.submit(gloom.Job{Type: "mail"}, gloom.Job{Type: "mail"})
@@ -110,7 +110,7 @@ func TestChangesShowWithoutReload(t *testing.T) {
 	b.CheckAccessible("findings")
 	b.GoTo("#/type/mail")
 	b.WaitForText("none has joined")
-	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
+	w.startWorker("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
 	b.WaitForText("1 with room")
 	for i := range 5 {
 		w.submit(gloom.Job{Type: "mail", ID: fmt.Sprint("failing-", i), Retries: gloom.NoRetries})
@@ -121,9 +121,9 @@ func TestChangesShowWithoutReload(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTypeGroups: a type shows the groups of its own jobs, those that a rule holds
+// TestTypeShowsItsGroups: a type shows the groups of its own jobs, those that a rule holds
 // back, and where to find more.
-func TestTypeGroups(t *testing.T) {
+func TestTypeShowsItsGroups(t *testing.T) {
 	w := start(t, nil)
 	jobs := []gloom.Job{{Type: "report", Groups: []string{"acme"}}, {Type: "mail", ID: "mail-plain"}}
 	for i := range 7 {
@@ -132,14 +132,14 @@ func TestTypeGroups(t *testing.T) {
 		}
 	}
 	w.submit(jobs...)
-	b := w.open("#/type/mail")
+	b := w.openPage("#/type/mail")
 	rows := func(want ...string) {
 		t.Helper()
 		b.WaitUntil(`JSON.stringify([...document.querySelectorAll('[aria-label="Groups"] tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()).join(' ').trim())) === $0`,
 			func() string { data, _ := json.Marshal(want); return string(data) }())
 	}
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0", "tenant-3 6 0", "tenant-4 5 0")
-	w.ask("PUT", "/v1/groups/tenant-2", `{"concurrency":0}`)
+	w.callAPI("PUT", "/v1/groups/tenant-2", `{"concurrency":0}`)
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0")
 	b.CheckAccessible("groups of a type")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'more of them').click()`)
@@ -195,7 +195,7 @@ func TestTimeAxisEndsAtPresent(t *testing.T) {
 
 // TestPicturesOfReadme takes the pictures for README.md.
 func TestPicturesOfReadme(t *testing.T) {
-	if *shots == "" {
+	if *screenshotDir == "" {
 		t.Log("no -shots: no pictures are kept")
 	}
 	w := start(t, nil)
@@ -209,20 +209,20 @@ func TestPicturesOfReadme(t *testing.T) {
 		}
 	}
 	for range 4 {
-		w.work("thumbnail", slow(40*time.Millisecond))
+		w.startWorker("thumbnail", slow(40*time.Millisecond))
 	}
-	w.work("mail", slow(15*time.Millisecond))
-	w.work("invoice", broken)
+	w.startWorker("mail", slow(15*time.Millisecond))
+	w.startWorker("invoice", failingHandler)
 	var jobs []gloom.Job
 	for i := range 25 {
 		jobs = append(jobs, gloom.Job{Type: "report", ID: fmt.Sprint("report-", i)})
 	}
 	w.submit(jobs...)
-	b := w.open("")
+	b := w.openPage("")
 	b.SetSize(1280, 860)
 	b.SetTheme("light")
 	span := time.Second
-	if *shots != "" {
+	if *screenshotDir != "" {
 		span = 80 * time.Second
 	}
 	for i, end := 0, time.Now().Add(span); time.Now().Before(end); i++ {
@@ -237,15 +237,15 @@ func TestPicturesOfReadme(t *testing.T) {
 		pagetest.Eval[any](b, `await new Promise(go => setTimeout(go, 250))`)
 	}
 	b.WaitForText("Types with most to do")
-	if *shots != "" {
-		b.Screenshot(filepath.Join(*shots, "readme-overview.png"))
+	if *screenshotDir != "" {
+		b.Screenshot(filepath.Join(*screenshotDir, "readme-overview.png"))
 	}
 	b.GoTo("#/job/report-7")
 	b.SetTheme("dark")
 	b.SetSize(1280, 470)
 	b.WaitForText("Why it waits")
 	b.WaitForText("a@example.org")
-	if *shots != "" {
-		b.Screenshot(filepath.Join(*shots, "readme-job.png"))
+	if *screenshotDir != "" {
+		b.Screenshot(filepath.Join(*screenshotDir, "readme-job.png"))
 	}
 }

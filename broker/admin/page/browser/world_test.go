@@ -27,8 +27,8 @@ import (
 const patience = pagetest.WaitTimeout
 
 var (
-	shots = flag.String("shots", "", "directory for screenshots of every view, 320 to 1920 pixels, light and dark")
-	long  = flag.Bool("long", false, "what takes longer, too: every width, fifty tabs")
+	screenshotDir = flag.String("shots", "", "directory for screenshots of every view, 320 to 1920 pixels, light and dark")
+	runLong       = flag.Bool("long", false, "what takes longer, too: every width, fifty tabs")
 )
 
 // chromium is the browser's context; each tab gets one of its own under it.
@@ -102,8 +102,8 @@ func (w *world) submit(jobs ...gloom.Job) {
 	}
 }
 
-// work serves a type until the test ends.
-func (w *world) work(typ string, do gloom.Handler) {
+// startWorker serves a type until the test ends.
+func (w *world) startWorker(typ string, do gloom.Handler) {
 	w.t.Helper()
 	worker := gloom.Worker{Type: typ, Handler: do, Options: []gloom.Option{gloom.Addrs(w.srv.WorkerAddr().String()), gloom.ClientName("worker of tests")}}
 	if err := worker.Start(w.ctx); err != nil {
@@ -116,18 +116,18 @@ func (w *world) work(typ string, do gloom.Handler) {
 	})
 }
 
-// stuck is a handler that runs until its job is cancelled.
-func stuck(ctx context.Context, _ *gloom.Job) (any, error) {
+// stuckHandler is a handler that runs until its job is cancelled.
+func stuckHandler(ctx context.Context, _ *gloom.Job) (any, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func broken(context.Context, *gloom.Job) (any, error) {
+func failingHandler(context.Context, *gloom.Job) (any, error) {
 	return nil, gloom.Fatal(errors.New("no such address"))
 }
 
-// ask makes a request of /v1 and decodes the answer.
-func (w *world) ask(method, path, body string) map[string]any {
+// callAPI makes a request of /v1 and decodes the answer.
+func (w *world) callAPI(method, path, body string) map[string]any {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.ctx, method, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -146,11 +146,11 @@ func (w *world) ask(method, path, body string) map[string]any {
 	return out
 }
 
-// until waits until a condition of an answer is true.
-func (w *world) until(path string, is func(map[string]any) bool) {
+// waitUntil waits until a condition of an answer is true.
+func (w *world) waitUntil(path string, is func(map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		v := w.ask("GET", path, "")
+		v := w.callAPI("GET", path, "")
 		if is(v) {
 			return
 		}
@@ -160,8 +160,8 @@ func (w *world) until(path string, is func(map[string]any) bool) {
 	}
 }
 
-// open opens the page in a new profile, and returns when the first snapshot has come.
-func (w *world) open(route string) *pagetest.Tab {
+// openPage opens the page in a new profile, and returns when the first snapshot has come.
+func (w *world) openPage(route string) *pagetest.Tab {
 	w.t.Helper()
 	t := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
 	t.Visit(w.url + "/" + route)

@@ -17,31 +17,31 @@ func (p *person) confirm(button, question, answer string, undone func() bool) {
 	p.t.Helper()
 	p.clickOn("button", button)
 	p.await("dialog", question)
-	p.keys("\x1b")
-	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
+	p.pressKeys("\x1b")
+	p.waitUntil("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 	if !undone() {
 		p.t.Fatalf("%s was done though it was left", button)
 	}
 	p.clickOn("button", button)
 	p.await("dialog", question)
 	p.clickOn("button", answer)
-	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
+	p.waitUntil("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 }
 
 func (b *broker) count(route string) int {
-	_, v := b.ask("GET", route, "")
+	_, v := b.callAPI("GET", route, "")
 	items, _ := v["items"].([]any)
 	return len(items)
 }
 
 // TestPauseAndLimits changes a type.
 func TestPauseAndLimits(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	paused := func(want bool) {
 		t.Helper()
-		b.until("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
+		b.waitUntil("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
 	}
 	p := newPerson(t)
 	p.goTo(b.url("#/type/mail"))
@@ -60,8 +60,8 @@ func TestPauseAndLimits(t *testing.T) {
 	p.typeInto("spinbutton", "at a time", "3")
 	p.typeInto("spinbutton", "a second", "0.5")
 	p.clickOn("button", "^Set$")
-	p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
-	b.until("/v1/types/mail", func(v map[string]any) bool {
+	p.waitUntil("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
+	b.waitUntil("/v1/types/mail", func(v map[string]any) bool {
 		return number(v, "limits", "concurrency") == 3 && v["limits"].(map[string]any)["rate"] == 0.5
 	})
 	p.awaitText(`of 3|3 at a time|at most 3|limit`)
@@ -84,16 +84,16 @@ func TestCancelAndChange(t *testing.T) {
 	if err := s.SubmitFunc(b.ctx(), gloom.Job{ID: "mine", Type: "mail"}, func(_ gloom.Result, err error) { cancelled <- err }); err != nil {
 		t.Fatal(err)
 	}
-	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
+	b.waitUntil("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
 	p := newPerson(t)
-	p.Ignore(missing)
+	p.Ignore(missingError)
 	p.goTo(b.url("#/job/mine"))
 	p.clickOn("button", "^Change$")
 	p.await("dialog", "Change mine")
 	p.typeInto("textbox", "Priority", "7")
 	p.typeInto("textbox", "Groups", "a\nb <i>")
 	p.clickOn("button", "^Change$")
-	b.until("/v1/jobs/mine", func(v map[string]any) bool {
+	b.waitUntil("/v1/jobs/mine", func(v map[string]any) bool {
 		return number(v, "priority") == 7 && fmt.Sprint(v["groups"]) == "[a b <i>]"
 	})
 	p.awaitText("b <i>")
@@ -108,12 +108,12 @@ func TestCancelAndChange(t *testing.T) {
 	}
 	p.goTo(b.url("#/job/mail-0"))
 	p.confirm("^Cancel$", "mail-0", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mail-0") == 1 })
-	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "ledger", "cancelled") == 2 })
+	b.waitUntil("/v1/types/mail", func(v map[string]any) bool { return number(v, "ledger", "cancelled") == 2 })
 
-	b.hand(gloom.Job{ID: "x-1", Type: "mail"}, gloom.Job{ID: "x-2", Type: "mail"}, gloom.Job{ID: "x-3", Type: "mail", Delay: time.Hour})
+	b.submitAcked(gloom.Job{ID: "x-1", Type: "mail"}, gloom.Job{ID: "x-2", Type: "mail"}, gloom.Job{ID: "x-3", Type: "mail", Delay: time.Hour})
 	p.goTo(b.url("#/type/mail"))
 	p.typeInto("textbox", "Part of the id", "x-")
-	p.until("three jobs", func() bool { return len(p.rows("Jobs")) == 3 })
+	p.waitUntil("three jobs", func() bool { return len(p.rows("Jobs")) == 3 })
 	p.confirm("Cancel all", "Cancel 3 jobs of mail", "Cancel 3 jobs", func() bool { return b.count("/v1/jobs?id=x-") == 3 })
 	p.awaitText("3 jobs")
 	if n := b.count("/v1/jobs?id=x-"); n != 0 {
@@ -126,16 +126,16 @@ func TestCancelAndChange(t *testing.T) {
 
 // TestDeadLetters retries and discards dead letters.
 func TestDeadLetters(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := start(t)
-	stop := b.work(&gloom.Worker{Type: "broken", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+	stop := b.startWorker(&gloom.Worker{Type: "broken", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 		return nil, fmt.Errorf("reason of %s", j.ID)
 	}})
 	for i := range 8 {
-		b.hand(gloom.Job{ID: fmt.Sprint("d-", i), Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"big":90071992547409930001,"e":1e400}`)})
+		b.submitAcked(gloom.Job{ID: fmt.Sprint("d-", i), Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"big":90071992547409930001,"e":1e400}`)})
 	}
-	b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 8 })
+	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 8 })
 	stop()
 	dead := func() int { return b.count("/v1/dead/broken") }
 	p := newPerson(t)
@@ -146,29 +146,29 @@ func TestDeadLetters(t *testing.T) {
 	p.goTo(b.url("#/dead/broken"))
 	p.await("heading", "^Dead letters of broken$")
 	p.typeInto("textbox", "Part of the id", "d-5")
-	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
+	p.waitUntil("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
 	p.clickOn("button", "^Retry$")
 	p.awaitText("d-5 was retried")
-	b.until("/v1/jobs/d-5", func(v map[string]any) bool { return v["state"] == "queued" })
+	b.waitUntil("/v1/jobs/d-5", func(v map[string]any) bool { return v["state"] == "queued" })
 	p.typeInto("textbox", "Part of the id", "")
 	p.typeInto("textbox", "reason", "of d-2")
-	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
+	p.waitUntil("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
 	p.confirm("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
-	p.until("six dead letters", func() bool { return dead() == 6 })
+	p.waitUntil("six dead letters", func() bool { return dead() == 6 })
 	p.typeInto("textbox", "reason", "of d-3")
-	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
+	p.waitUntil("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
 	p.confirm("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
-	p.until("five dead letters", func() bool { return dead() == 5 })
+	p.waitUntil("five dead letters", func() bool { return dead() == 5 })
 	p.goTo(b.url("#/dead"))
 	p.confirm("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
-	p.until("no dead letter", func() bool { return dead() == 0 })
-	b.until("/v1/types/broken", func(v map[string]any) bool { return number(v, "queued") == 6 })
+	p.waitUntil("no dead letter", func() bool { return dead() == 0 })
+	b.waitUntil("/v1/types/broken", func(v map[string]any) bool { return number(v, "queued") == 6 })
 	p.awaitNoText(`\bbroken\s+5`)
 }
 
 // TestRuleIsMadeAndRemoved makes a rule for groups, and removes it.
 func TestRuleIsMadeAndRemoved(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
@@ -177,31 +177,31 @@ func TestRuleIsMadeAndRemoved(t *testing.T) {
 	p.clickOn("button", "Add a rule")
 	p.await("dialog", "rule")
 	p.typeInto("textbox", "Groups", "ten*")
-	before := p.text()
+	before := p.pageText()
 	p.clickOn("button", "^Set$")
-	p.until("why there is no rule without a limit", func() bool { return p.text() != before && len(p.find("dialog", "rule")) == 1 })
+	p.waitUntil("why there is no rule without a limit", func() bool { return p.pageText() != before && len(p.find("dialog", "rule")) == 1 })
 	p.typeInto("spinbutton", "at a time", "0")
 	p.clickOn("button", "^Set$")
-	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 1 })
-	p.until("the rule", func() bool { return len(p.rows("Rules")) == 1 })
-	p.until("what it holds back", func() bool {
+	b.waitUntil("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 1 })
+	p.waitUntil("the rule", func() bool { return len(p.rows("Rules")) == 1 })
+	p.waitUntil("what it holds back", func() bool {
 		r := p.rows("Groups")
 		return len(r) == 1 && r[0][3] == "10"
 	})
 	p.goTo(b.url("#/job/mail-9"))
 	p.awaitText("waits.*group.*tenant|waits.*tenant")
 	p.goTo(b.url("#/groups"))
-	p.until("the rule again", func() bool { return len(p.rows("Rules")) == 1 })
+	p.waitUntil("the rule again", func() bool { return len(p.rows("Rules")) == 1 })
 	p.clickOn("button", "Drop|Remove|Delete")
 	if len(p.find("dialog", "")) > 0 {
 		p.clickOn("button", "^(Drop|Remove|Delete)")
 	}
-	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 0 })
+	b.waitUntil("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 0 })
 }
 
 // TestTestJobsAreSubmitted submits test jobs.
 func TestTestJobsAreSubmitted(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
@@ -221,22 +221,22 @@ func TestTestJobsAreSubmitted(t *testing.T) {
 	p.clickOn("button", "^Submit$")
 	p.awaitText("done")
 	p.clickOn("button", "^Close$")
-	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
+	b.waitUntil("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
 }
 
 // TestDrainAsksFirst drains the broker. The page asks before it does so.
 func TestDrainAsksFirst(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t, "--drain-timeout", "5m")
 	p := newPerson(t)
 	p.Ignore("net::ERR", "Failed to fetch")
 	p.goTo(b.url(""))
 	p.confirm("^Drain$", "Drain", "Drain and stop", func() bool {
-		_, v := b.ask("GET", "/v1/status", "")
+		_, v := b.callAPI("GET", "/v1/status", "")
 		return v["draining"] == false
 	})
-	b.until("/v1/status", func(v map[string]any) bool { return v["draining"] == true })
+	b.waitUntil("/v1/status", func(v map[string]any) bool { return v["draining"] == true })
 	p.awaitText("drain")
 	b.Kill()
 }

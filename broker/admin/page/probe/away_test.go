@@ -8,8 +8,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// gone is the page's text about a broker that does not answer.
-const gone = `does not answer|cannot be reached|is away|no connection|connection is lost`
+// goneText is the page's text about a broker that does not answer.
+const goneText = `does not answer|cannot be reached|is away|no connection|connection is lost`
 
 // TestBrokerIsReplacedUnderOpenPages kills the broker under open pages, and starts a new one
 // without its state.
@@ -22,7 +22,7 @@ func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 			continue
 		}
 		p := newPerson(t)
-		p.Ignore(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
+		p.Ignore(missingError, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goTo(b.url(v.route))
 		p.await("heading", v.heading)
 		people[v.name] = p
@@ -30,43 +30,43 @@ func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 	people["overview"].await("heading", "wrong")
 	b.Kill()
 	for name, p := range people {
-		p.awaitText(gone)
+		p.awaitText(goneText)
 		if name == "overview" {
 			p.expect("a heading that does not say that all is known", func() bool {
 				for _, x := range p.find("heading", "") {
-					if x.is("level=1") && (strings.Contains(x.name, "well") || strings.Contains(x.name, "wrong")) {
+					if x.hasState("level=1") && (strings.Contains(x.name, "well") || strings.Contains(x.name, "wrong")) {
 						return false
 					}
 				}
 				return true
 			})
 		}
-		p.expect(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
+		p.expect(name+": when what is seen was so", func() bool { return strings.Contains(p.pageText(), "from ") || strings.Contains(p.pageText(), "as of") })
 	}
 	// If an action cannot be carried out, the page says so.
 	p := people["type"]
 	p.clickOn("button", "^Pause$")
 	p.awaitText("not|failed|refused|no answer")
-	if strings.Contains(p.text(), "mail is paused") {
+	if strings.Contains(p.pageText(), "mail is paused") {
 		t.Error("it says that a broker which is away has paused a type")
 	}
 
-	b.leave()
+	b.disconnectAll()
 	b.begin()
-	b.hand(gloom.Job{ID: "new", Type: "fresh"})
+	b.submitAcked(gloom.Job{ID: "new", Type: "fresh"})
 	for _, p := range people {
-		p.awaitNoText(gone)
+		p.awaitNoText(goneText)
 	}
 	people["overview"].awaitText("1 waiting", "fresh")
 	people["overview"].awaitNoText("mail")
-	people["type"].until("no earlier figures", func() bool { return !strings.Contains(people["type"].text(), "oldest") })
+	people["type"].waitUntil("no earlier figures", func() bool { return !strings.Contains(people["type"].pageText(), "oldest") })
 	if testing.Short() {
 		return
 	}
 	people["types"].await("link", "^fresh$")
-	people["types"].until("no earlier type", func() bool { return len(people["types"].find("link", "^mail$")) == 0 })
-	people["workers"].until("no earlier worker", func() bool { return !strings.Contains(people["workers"].text(), "mail-0") })
-	people["dead letters"].until("no earlier dead letter", func() bool { return len(people["dead letters"].find("link", "^broken$")) == 0 })
+	people["types"].waitUntil("no earlier type", func() bool { return len(people["types"].find("link", "^mail$")) == 0 })
+	people["workers"].waitUntil("no earlier worker", func() bool { return !strings.Contains(people["workers"].pageText(), "mail-0") })
+	people["dead letters"].waitUntil("no earlier dead letter", func() bool { return len(people["dead letters"].find("link", "^broken$")) == 0 })
 	people["running job"].awaitText("No job with this id|is not known|over")
 	for name, p := range people {
 		if v := p.violations(); len(v) > 0 {
@@ -78,7 +78,7 @@ func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 // TestBrokerIsFrozenUnderOpenPage stops the broker's process under an open page, and then continues
 // it.
 func TestBrokerIsFrozenUnderOpenPage(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
@@ -87,22 +87,22 @@ func TestBrokerIsFrozenUnderOpenPage(t *testing.T) {
 	p.await("heading", "wrong")
 	b.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { b.Signal(syscall.SIGCONT) })
-	p.awaitText(gone)
+	p.awaitText(goneText)
 	p.expect("a heading that does not say that all is known", func() bool { return len(p.find("heading", "well|wrong")) == 0 })
 	b.Signal(syscall.SIGCONT)
-	p.awaitNoText(gone)
-	b.hand(gloom.Job{ID: "after", Type: "mail"})
+	p.awaitNoText(goneText)
+	b.submitAcked(gloom.Job{ID: "after", Type: "mail"})
 	p.awaitText("12 waiting")
 	p.await("heading", "wrong")
 }
 
 // TestPageSaysThatBrokerDrains: the page says that the broker is about to stop.
 func TestPageSaysThatBrokerDrains(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := start(t, "--drain-timeout", "5m")
-	b.work(&gloom.Worker{Type: "mail", Handler: stuck})
-	b.hand(gloom.Job{ID: "mail-0", Type: "mail"})
+	b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
+	b.submitAcked(gloom.Job{ID: "mail-0", Type: "mail"})
 	p := newPerson(t)
 	p.Ignore("net::ERR", "Failed to fetch", "503")
 	p.goTo(b.url(""))
@@ -115,9 +115,9 @@ func TestPageSaysThatBrokerDrains(t *testing.T) {
 	b.Kill()
 }
 
-// TestTwoTabs: another tab shows the effect of an action.
-func TestTwoTabs(t *testing.T) {
-	inFull(t)
+// TestOtherTabShowsAction: another tab shows the effect of an action.
+func TestOtherTabShowsAction(t *testing.T) {
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	one, two := newPerson(t), newPerson(t)

@@ -43,7 +43,7 @@ func start(t *testing.T, args ...string) *broker {
 // begin starts the broker: the first time at any address, later at the same one.
 func (b *broker) begin() {
 	b.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "gloomd"), append(append([]string{"--drain-timeout", "1s"}, b.args...), "--submit-addr", b.submit,
+	cmd := exec.Command(filepath.Join(gloomdDir, "gloomd"), append(append([]string{"--drain-timeout", "1s"}, b.args...), "--submit-addr", b.submit,
 		"--worker-addr", b.worker, "--http-addr", b.http)...)
 	d, err := throwaway.Start(cmd, "gloomd is ready")
 	if err != nil {
@@ -80,8 +80,8 @@ func (b *broker) submitter(o ...gloom.Option) *gloom.Submitter {
 	return s
 }
 
-// hand submits jobs, and returns when the broker has acked them.
-func (b *broker) hand(jobs ...gloom.Job) {
+// submitAcked submits jobs, and returns when the broker has acked them.
+func (b *broker) submitAcked(jobs ...gloom.Job) {
 	b.t.Helper()
 	if b.jobs == nil {
 		b.jobs = b.submitter(gloom.Window(1 << 20))
@@ -103,8 +103,8 @@ func (b *broker) hand(jobs ...gloom.Job) {
 	}
 }
 
-// work starts a worker, and returns a function that stops it.
-func (b *broker) work(w *gloom.Worker, o ...gloom.Option) (stop func()) {
+// startWorker starts a worker, and returns a function that stops it.
+func (b *broker) startWorker(w *gloom.Worker, o ...gloom.Option) (stop func()) {
 	b.t.Helper()
 	w.Options = append(b.options(b.worker), o...)
 	if err := w.Start(b.ctx()); err != nil {
@@ -120,8 +120,8 @@ func (b *broker) work(w *gloom.Worker, o ...gloom.Option) (stop func()) {
 	return stop
 }
 
-// leave disconnects all clients.
-func (b *broker) leave() {
+// disconnectAll disconnects all clients.
+func (b *broker) disconnectAll() {
 	for _, stop := range b.stops {
 		stop()
 	}
@@ -131,17 +131,17 @@ func (b *broker) leave() {
 	b.jobs, b.stops = nil, nil
 }
 
-// stuck is a handler that does not return until it is cancelled.
-func stuck(ctx context.Context, _ *gloom.Job) (any, error) {
+// stuckHandler is a handler that does not return until it is cancelled.
+func stuckHandler(ctx context.Context, _ *gloom.Job) (any, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
 
-// done is a handler that returns at once.
-func done(context.Context, *gloom.Job) (any, error) { return "done", nil }
+// quickHandler is a handler that returns at once.
+func quickHandler(context.Context, *gloom.Job) (any, error) { return "done", nil }
 
-// ask requests a path of /v1; an answer that is not an object is returned as nil.
-func (b *broker) ask(method, path, body string) (status int, answer map[string]any) {
+// callAPI requests a path of /v1; an answer that is not an object is returned as nil.
+func (b *broker) callAPI(method, path, body string) (status int, answer map[string]any) {
 	b.t.Helper()
 	req, err := http.NewRequest(method, "http://"+b.http+path, bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -173,18 +173,18 @@ func (b *broker) ask(method, path, body string) (status int, answer map[string]a
 // mustRequest makes a request to the broker that must succeed, and returns the answer.
 func (b *broker) mustRequest(method, path, body string) map[string]any {
 	b.t.Helper()
-	status, answer := b.ask(method, path, body)
+	status, answer := b.callAPI(method, path, body)
 	if status/100 != 2 {
 		b.t.Fatalf("%s %s: %d %v", method, path, status, answer)
 	}
 	return answer
 }
 
-// until waits until an answer of /v1 meets a condition.
-func (b *broker) until(path string, is func(map[string]any) bool) {
+// waitUntil waits until an answer of /v1 meets a condition.
+func (b *broker) waitUntil(path string, is func(map[string]any) bool) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) {
-		status, answer := b.ask("GET", path, "")
+		status, answer := b.callAPI("GET", path, "")
 		if status == 200 && is(answer) {
 			return
 		}

@@ -60,8 +60,8 @@ func (b *broker) submitSteadily(typ string, edit func(*gloom.Job)) {
 	}()
 }
 
-// raw opens a connection, sends frames and reads nothing.
-func (b *broker) raw(addr string, frames ...string) net.Conn {
+// openRaw opens a connection, sends frames and reads nothing.
+func (b *broker) openRaw(addr string, frames ...string) net.Conn {
 	b.t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -78,119 +78,119 @@ func (b *broker) raw(addr string, frames ...string) net.Conn {
 
 var stalls = []stall{
 	{name: "no worker", subject: "report", wantText: "no worker serves",
-		stage: func(b *broker) { b.hand(jobsOfType("report", 3, nil)...) },
-		mend:  func(b *broker) { b.work(&gloom.Worker{Type: "report", Handler: done}) }},
+		stage: func(b *broker) { b.submitAcked(jobsOfType("report", 3, nil)...) },
+		mend:  func(b *broker) { b.startWorker(&gloom.Worker{Type: "report", Handler: quickHandler}) }},
 	{name: "paused", subject: "mail", wantText: "paused",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: done})
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler})
 			b.mustRequest("POST", "/v1/types/mail/pause", "{}")
-			b.hand(jobsOfType("mail", 3, nil)...)
+			b.submitAcked(jobsOfType("mail", 3, nil)...)
 		},
 		mend: func(b *broker) { b.mustRequest("POST", "/v1/types/mail/resume", "{}") }},
 	{name: "limit of concurrency", subject: "mail", wantText: "has reached its concurrency",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 3})
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler, Concurrency: 3})
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
-			b.hand(jobsOfType("mail", 5, nil)...)
+			b.submitAcked(jobsOfType("mail", 5, nil)...)
 		},
 		mend: func(b *broker) {
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
-			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 5})
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler, Concurrency: 5})
 		}},
 	{name: "limit of rate", subject: "mail", wantText: "a second|rate",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 3})
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler, Concurrency: 3})
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
-			b.hand(jobsOfType("mail", 20, nil)...)
+			b.submitAcked(jobsOfType("mail", 20, nil)...)
 		},
 		mend: func(b *broker) { b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
 	{name: "group held", subject: "customer-7", wantText: "held|holds|rule",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: done})
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler})
 			b.mustRequest("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
-			b.hand(jobsOfType("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
+			b.submitAcked(jobsOfType("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
 		},
 		mend: func(b *broker) { b.mustRequest("DELETE", "/v1/groups/customer-*", "") }},
 	{name: "all busy", subject: "mail", wantText: "all workers.*at work|busy",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
-			b.hand(jobsOfType("mail", 5, nil)...)
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
+			b.submitAcked(jobsOfType("mail", 5, nil)...)
 		},
-		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 4}) }},
+		mend: func(b *broker) { b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler, Concurrency: 4}) }},
 	{name: "worker that never answers", subject: "scan", wantText: "overdue|timeout|passed",
 		stage: func(b *broker) {
-			b.raw(b.worker, `{"action":"join","type":"scan"}`)
-			b.hand(jobsOfType("scan", 1, func(j *gloom.Job) { j.Timeout = 200 * time.Millisecond })...)
+			b.openRaw(b.worker, `{"action":"join","type":"scan"}`)
+			b.submitAcked(jobsOfType("scan", 1, func(j *gloom.Job) { j.Timeout = 200 * time.Millisecond })...)
 		}},
 	{name: "workers that have gone", subject: "mail", wantText: "no worker|gone|left|lost",
 		stage: func(b *broker) {
-			stop := b.work(&gloom.Worker{Type: "mail", Handler: done})
-			b.hand(jobsOfType("mail", 1, nil)...)
+			stop := b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler})
+			b.submitAcked(jobsOfType("mail", 1, nil)...)
 			stop()
-			b.hand(jobsOfType("mail", 3, nil)...)
+			b.submitAcked(jobsOfType("mail", 3, nil)...)
 		},
-		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done}) }},
+		mend: func(b *broker) { b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler}) }},
 	{name: "all fail", subject: "mail", wantText: "fail",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("no route to host"))
 			}})
 			b.submitSteadily("mail", nil)
 		},
-		mend: func(b *broker) { b.leave() }},
+		mend: func(b *broker) { b.disconnectAll() }},
 	{name: "the same reason again", subject: "mail", wantText: "no route to host",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("no route to host"))
 			}})
 			b.submitSteadily("mail", nil)
 		}},
 	{name: "deadlines that pass", subject: "mail", wantText: "deadline|expire",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
 			b.submitSteadily("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
 		},
-		mend: func(b *broker) { b.leave() }},
+		mend: func(b *broker) { b.disconnectAll() }},
 	{name: "given back again and again", subject: "mail", wantText: "jobs of it without running them",
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
 				return nil, gloom.Release(20 * time.Millisecond)
 			}})
-			b.hand(jobsOfType("mail", 20, nil)...)
+			b.submitAcked(jobsOfType("mail", 20, nil)...)
 		},
-		mend: func(b *broker) { b.leave() }},
+		mend: func(b *broker) { b.disconnectAll() }},
 	{name: "close to a limit", subject: "broker", wantText: "max-jobs", args: []string{"--max-jobs", "100"},
-		stage: func(b *broker) { b.hand(jobsOfType("report", 97, nil)...) },
+		stage: func(b *broker) { b.submitAcked(jobsOfType("report", 97, nil)...) },
 		mend: func(b *broker) {
-			b.work(&gloom.Worker{Type: "report", Handler: done, Concurrency: 4})
+			b.startWorker(&gloom.Worker{Type: "report", Handler: quickHandler, Concurrency: 4})
 		}},
 	{name: "refused at a limit", subject: "", wantText: "refused|full", args: []string{"--max-jobs", "20"},
 		stage: func(b *broker) {
-			b.hand(jobsOfType("report", 20, nil)...)
+			b.submitAcked(jobsOfType("report", 20, nil)...)
 			b.submitSteadily("mail", nil)
 		}},
 	{name: "connections turned away", subject: "broker", wantText: "max-conns|connection", args: []string{"--max-conns", "8"},
 		stage: func(b *broker) {
 			for range 12 {
-				b.raw(b.submit, `{"action":"ping"}`)
+				b.openRaw(b.submit, `{"action":"ping"}`)
 			}
 		}},
 	{name: "wrong tokens", subject: "", wantText: "token",
 		args: []string{"--token-file", "TOKENS"},
 		stage: func(b *broker) {
 			for range 5 {
-				b.raw(b.worker, `{"action":"hello","token":"wrong"}`)
+				b.openRaw(b.worker, `{"action":"hello","token":"wrong"}`)
 			}
 		}},
 	{name: "submitter that does not read", subject: "", wantText: "read",
 		stage: func(b *broker) {
 			body := `"` + strings.Repeat("x", 100_000) + `"`
-			b.work(&gloom.Worker{Type: "mail", Concurrency: 2, Handler: func(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }})
+			b.startWorker(&gloom.Worker{Type: "mail", Concurrency: 2, Handler: func(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }})
 			var frames []string
 			for i := range 450 {
 				frames = append(frames, fmt.Sprintf(`{"action":"submit","id":"u%d","type":"mail","ack":false,"body":%s}`, i, body))
 			}
-			c := b.raw(b.submit, `{"action":"hello","client":"deaf"}`)
+			c := b.openRaw(b.submit, `{"action":"hello","client":"deaf"}`)
 			_ = c.(*net.TCPConn).SetReadBuffer(4096)
 			go func() {
 				for _, f := range frames {
@@ -202,18 +202,18 @@ var stalls = []stall{
 		}},
 	{name: "draining", subject: "", wantText: "drain", args: []string{"--drain-timeout", "10m"},
 		stage: func(b *broker) {
-			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
-			b.hand(jobsOfType("mail", 1, nil)...)
+			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
+			b.submitAcked(jobsOfType("mail", 1, nil)...)
 			b.mustRequest("POST", "/v1/drain", "{}")
 			b.t.Cleanup(b.Kill)
 		}},
 	{name: "dead letters", subject: "mail", wantText: "fail|dead",
 		stage: func(b *broker) {
-			stop := b.work(&gloom.Worker{Type: "mail", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+			stop := b.startWorker(&gloom.Worker{Type: "mail", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				return nil, gloom.Fatal(errors.New("disk full"))
 			}})
-			b.hand(jobsOfType("mail", 50, func(j *gloom.Job) { j.Detach = true })...)
-			b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 50 })
+			b.submitAcked(jobsOfType("mail", 50, func(j *gloom.Job) { j.Detach = true })...)
+			b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 50 })
 			stop()
 		}},
 }
@@ -242,12 +242,12 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			if token != "" {
 				p.enterToken("looker")
 			}
-			p.await("heading", calm)
+			p.await("heading", healthyPattern)
 			s.stage(b)
 			staged := time.Now()
 			is := regexp.MustCompile("(?is)" + s.wantText)
 			var found finding
-			p.until("a finding of "+s.subject+" that fits "+s.wantText, func() bool {
+			p.waitUntil("a finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
 					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) || s.subject == "broker" && is.MatchString(f.text) {
 						found = f
@@ -265,7 +265,7 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			}
 			s.mend(b)
 			mended := time.Now()
-			p.until("no finding of "+s.subject+" that fits "+s.wantText, func() bool {
+			p.waitUntil("no finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
 					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) {
 						return false
@@ -278,9 +278,9 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 	}
 }
 
-// calm is a pattern for the heading when nothing is wrong; it allows one finding, because the
+// healthyPattern is a pattern for the heading when nothing is wrong; it allows one finding, because the
 // machine may be slow.
-const calm = "Everything is healthy|One thing needs attention"
+const healthyPattern = "Everything is healthy|One thing needs attention"
 
 // finding is a finding that the page lists: its text, which begins with the severity, and its
 // advice.
@@ -288,7 +288,7 @@ type finding struct{ text, advice string }
 
 // findings returns the findings that the page lists: each has a severity, a paragraph that
 // describes the problem, and one with advice.
-func (p *person) findings() (found []finding) {
+func (p *person) findings() (findings []finding) {
 	p.t.Helper()
 	var item *element
 	paragraph := 0
@@ -297,17 +297,17 @@ func (p *person) findings() (found []finding) {
 		case x.role == "listitem":
 			item, paragraph = x, 0
 		case x.role == "StaticText" && x.parent == item && (x.name == "severe" || x.name == "warning" || x.name == "info"):
-			found = append(found, finding{text: x.name + " "})
-		case item == nil || len(found) == 0 || x.parent == item && x.role == "StaticText":
+			findings = append(findings, finding{text: x.name + " "})
+		case item == nil || len(findings) == 0 || x.parent == item && x.role == "StaticText":
 		case x.role == "paragraph" && x.parent == item:
 			paragraph++
 		case x.role == "StaticText" && paragraph == 1:
-			found[len(found)-1].text += x.name
+			findings[len(findings)-1].text += x.name
 		case x.role == "StaticText" && paragraph == 2:
-			found[len(found)-1].advice += x.name
+			findings[len(findings)-1].advice += x.name
 		case x.depth <= item.depth:
 			item = nil
 		}
 	}
-	return found
+	return findings
 }

@@ -15,8 +15,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// hostile are names that a program may misread as a path, markup or code.
-var hostile = []string{
+// hostileNames are names that a program may misread as a path, markup or code.
+var hostileNames = []string{
 	`<img src=data:, onerror=window.pwned=1>`,
 	`"><script>window.pwned=1</script>`,
 	`javascript:window.pwned=1`,
@@ -31,13 +31,13 @@ var hostile = []string{
 	strings.Repeat("Wörter und 空白 ", 40),
 }
 
-// escaped matches the escapes that the page may show in place of invisible characters.
-var escaped = regexp.MustCompile(`\\(u[0-9a-f]{4}|[nrt])`)
+// escapePattern matches the escapes that the page may show in place of invisible characters.
+var escapePattern = regexp.MustCompile(`\\(u[0-9a-f]{4}|[nrt])`)
 
-// plain returns a text in a form that can be compared: without characters that are invisible or
+// comparable returns a text in a form that can be compared: without characters that are invisible or
 // may be shown in another way.
-func plain(s string) string {
-	s = escaped.ReplaceAllString(s, "")
+func comparable(s string) string {
+	s = escapePattern.ReplaceAllString(s, "")
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\ufffd' || r >= 0x2400 && r < 0x2440 {
 			return -1
@@ -46,12 +46,12 @@ func plain(s string) string {
 	}, s)
 }
 
-// plainName is like plain, but for a name: a name with spaces at its ends is shown in quotes.
-func plainName(s string) string {
+// comparableName is like plain, but for a name: a name with spaces at its ends is shown in quotes.
+func comparableName(s string) string {
 	if strings.Trim(s, " ") != s {
 		s = `"` + s + `"`
 	}
-	return plain(s)
+	return comparable(s)
 }
 
 func quote(s string) []byte {
@@ -65,12 +65,12 @@ func quote(s string) []byte {
 // followLink follows the link or button with a name in the main part of the page.
 func (p *person) followLink(role, name string) {
 	p.t.Helper()
-	want := plainName(name)
-	p.until(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
+	want := comparableName(name)
+	p.waitUntil(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
 		inMain := false
 		for _, x := range p.elements() {
 			inMain = inMain || x.role == "main"
-			if inMain && x.role == role && plain(x.name) == want && p.click(x) == nil {
+			if inMain && x.role == role && comparable(x.name) == want && p.click(x) == nil {
 				return true
 			}
 		}
@@ -84,33 +84,33 @@ func (p *person) awaitName(where, name string) {
 	if r := []rune(name); len(r) > 200 {
 		name = string(r[:200])
 	}
-	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
+	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(comparable(p.pageText()), comparable(name)) })
 }
 
 // TestHostileNamesAreShownAsText uses hostile names everywhere: they are shown as text, and their
 // links lead to the right view.
 func TestHostileNamesAreShownAsText(t *testing.T) {
 	t.Parallel()
-	names := hostile
+	names := hostileNames
 	if testing.Short() {
 		names = []string{`"><img src=data:, onerror=window.pwned=1>\u202egnp` + "\x00😀\u200b\x1b[1m\n", "../%2e%2e/%2F?a=b#c&d=e+f" + strings.Repeat("x", 900)}
 	}
 	b := start(t, "--page-link", `<b>door=http://127.0.0.1:1/?a=<script>`)
-	stop := b.work(&gloom.Worker{Types: []string{"*"}, Headers: true, Concurrency: 8, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+	stop := b.startWorker(&gloom.Worker{Types: []string{"*"}, Headers: true, Concurrency: 8, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 		return nil, gloom.Fatal(errors.New("it says " + j.Type))
 	}})
 	for _, name := range names {
-		b.hand(gloom.Job{ID: name, Type: name, Body: quote(name), Detach: true})
+		b.submitAcked(gloom.Job{ID: name, Type: name, Body: quote(name), Detach: true})
 	}
-	b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == len(names) })
+	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "dead") == len(names) })
 	stop()
 	for _, name := range names {
 		headers, err := json.Marshal(map[string]string{name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}, Body: quote(name), Headers: headers})
-		b.work(&gloom.Worker{Type: "serves " + name[:min(len(name), 900)], Handler: done}, gloom.ClientName(name))
+		b.submitAcked(gloom.Job{ID: name, Type: name, Groups: []string{name}, Body: quote(name), Headers: headers})
+		b.startWorker(&gloom.Worker{Type: "serves " + name[:min(len(name), 900)], Handler: quickHandler}, gloom.ClientName(name))
 	}
 	p := newPerson(t)
 	p.goTo(b.url(""))
@@ -125,65 +125,65 @@ func TestHostileNamesAreShownAsText(t *testing.T) {
 			}
 		}
 		p.checkView(route)
-		p.size(320, 640)
+		p.setSize(320, 640)
 		p.checkFits(route)
-		p.size(1280, 900)
+		p.setSize(1280, 900)
 	}
 	for _, name := range names {
 		where := fmt.Sprintf("%.40q", name)
 		p.goTo(b.url("#/types"))
 		p.await("heading", "^Types$")
 		p.followLink("link", name)
-		p.until(where+": its type", func() bool { return p.hasHeading(name) })
+		p.waitUntil(where+": its type", func() bool { return p.hasHeading(name) })
 		p.checkView(where)
-		p.size(320, 640)
+		p.setSize(320, 640)
 		p.checkFits(where)
-		p.size(1280, 900)
-		p.until(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
+		p.setSize(1280, 900)
+		p.waitUntil(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
 		p.run(chromedp.Reload())
-		p.until(where+": its type by its address "+p.where(), func() bool { return p.hasHeading(name) && len(p.rows("Jobs")) == 1 })
+		p.waitUntil(where+": its type by its address "+p.currentURL(), func() bool { return p.hasHeading(name) && len(p.rows("Jobs")) == 1 })
 
 		p.goTo(b.url("#/jobs"))
 		p.await("heading", "^Jobs$")
 		p.followLink("link", name)
-		p.until(where+": its job", func() bool { return p.hasHeading(name) })
+		p.waitUntil(where+": its job", func() bool { return p.hasHeading(name) })
 		p.awaitText("Why it waits")
 		p.await("heading", "^Headers$")
 		p.checkView(where)
-		p.size(320, 640)
+		p.setSize(320, 640)
 		p.checkFits(where)
-		p.size(1280, 900)
+		p.setSize(1280, 900)
 
 		p.goTo(b.url("#/dead"))
 		p.await("heading", "^Dead letters$")
 		p.followLink("link", name)
-		p.until(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
+		p.waitUntil(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
 		p.awaitName(where, "it says "+name)
 		p.followLink("link", name)
-		p.until(where+": the letter", func() bool { return p.hasHeading(name) })
+		p.waitUntil(where+": the letter", func() bool { return p.hasHeading(name) })
 		p.awaitName(where, "it says "+name)
-		p.size(320, 640)
+		p.setSize(320, 640)
 		p.checkFits(where)
-		p.size(1280, 900)
+		p.setSize(1280, 900)
 
 		p.goTo(b.url("#/groups"))
 		p.await("heading", "^Groups$")
 		p.followLink("link", name)
-		p.until(where+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
+		p.waitUntil(where+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
 	}
 	if eval[bool](p, `return 'pwned' in window`) {
 		t.Error("a name was run")
 	}
 }
 
-// TestReversedName uses a name that reverses the direction of writing; this must not affect the
+// TestReversedNameKeepsSentence uses a name that reverses the direction of writing; this must not affect the
 // sentence around the name.
-func TestReversedName(t *testing.T) {
-	inFull(t)
+func TestReversedNameKeepsSentence(t *testing.T) {
+	skipInShort(t)
 	t.Parallel()
 	const name = "\u202egnp.unclosed"
 	b := start(t)
-	b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}})
+	b.submitAcked(gloom.Job{ID: name, Type: name, Groups: []string{name}})
 	p := newPerson(t)
 	for _, route := range []string{"", viewFragment("type", name)} {
 		p.goTo(b.url(route))
@@ -204,7 +204,7 @@ func TestReversedName(t *testing.T) {
 // hasHeading reports whether the page's heading has the name.
 func (p *person) hasHeading(name string) bool {
 	for _, x := range p.find("heading", "") {
-		if x.is("level=1") && plain(x.name) == plainName(name) {
+		if x.hasState("level=1") && comparable(x.name) == comparableName(name) {
 			return true
 		}
 	}

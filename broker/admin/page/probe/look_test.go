@@ -46,19 +46,19 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 	for _, theme := range themes {
 		t.Run(theme, func(t *testing.T) {
 			p := newPerson(t)
-			p.Ignore(missing)
-			p.prefer("prefers-color-scheme", theme)
+			p.Ignore(missingError)
+			p.setPreference("prefers-color-scheme", theme)
 			var ground string
 			for _, v := range views {
 				p.goTo("about:blank")
 				p.goTo(b.url(v.route))
 				p.await("heading", v.heading)
 				p.checkAccessible(v.name)
-				p.size(320, 640)
+				p.setSize(320, 640)
 				p.checkFits(v.name + " at 320 pixels")
 				p.run(chromedp.EmulateViewport(640, 450, chromedp.EmulateScale(2)))
 				p.checkFits(v.name + " at 200 %")
-				p.size(1280, 900)
+				p.setSize(1280, 900)
 				p.checkFits(v.name)
 				ground = eval[string](p, `return getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor`)
 			}
@@ -68,23 +68,23 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 				p.clickOn("button", button)
 				p.await("dialog", "")
 				p.checkAccessible(button)
-				p.size(320, 640)
+				p.setSize(320, 640)
 				p.checkFits(button + " at 320 pixels")
-				p.size(1280, 900)
-				p.keys(kb.Escape)
-				p.until("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
+				p.setSize(1280, 900)
+				p.pressKeys(kb.Escape)
+				p.waitUntil("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
 			}
 		})
 	}
 }
 
-// TestReducedMotion: nothing moves if the person prefers reduced motion.
-func TestReducedMotion(t *testing.T) {
-	inFull(t)
+// TestNothingMovesIfUnwanted: nothing moves if the person prefers reduced motion.
+func TestNothingMovesIfUnwanted(t *testing.T) {
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
-	p.prefer("prefers-reduced-motion", "reduce")
+	p.setPreference("prefers-reduced-motion", "reduce")
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
 	p.clickOn("button", "^Help")
@@ -99,7 +99,7 @@ func TestEveryViewByKeyboard(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
-	p.Ignore(missing) // for the job that is cancelled at the end
+	p.Ignore(missingError) // for the job that is cancelled at the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
 		tabbed = tabbed[3:]
@@ -113,15 +113,15 @@ func TestEveryViewByKeyboard(t *testing.T) {
 		for _, x := range p.elements() {
 			switch x.role {
 			case "link", "button", "textbox", "searchbox", "spinbutton", "combobox", "checkbox":
-				if !x.is("disabled") {
+				if !x.hasState("disabled") {
 					want = append(want, x.role+" "+x.name)
 				}
 			}
 		}
 		reached := map[string]bool{}
 		for range 3 * len(want) {
-			p.keys(kb.Tab)
-			x := p.focused()
+			p.pressKeys(kb.Tab)
+			x := p.focusedElement()
 			if x == nil {
 				if len(reached) >= len(want) {
 					break
@@ -147,37 +147,37 @@ func TestEveryViewByKeyboard(t *testing.T) {
 
 	p.goTo(b.url("#/"))
 	p.await("heading", "wrong")
-	p.keys("/")
-	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
+	p.pressKeys("/")
+	p.waitUntil("the focus in the search", func() bool { x := p.focusedElement(); return x != nil && x.role == "combobox" })
 	p.insert("mail-3")
-	p.keys(kb.Enter)
+	p.pressKeys(kb.Enter)
 	p.await("heading", "mail-3|^Jobs$")
-	p.keys(kb.Escape)
-	p.keys("?")
+	p.pressKeys(kb.Escape)
+	p.pressKeys("?")
 	p.await("dialog", "Keys")
-	p.keys(kb.Escape)
+	p.pressKeys(kb.Escape)
 	// Keys count again once the page has heard that the dialog is closed, and has removed it.
-	p.until("no dialog", func() bool { return eval[bool](p, `return !document.querySelector("dialog")`) })
+	p.waitUntil("no dialog", func() bool { return eval[bool](p, `return !document.querySelector("dialog")`) })
 	for i, heading := range []string{"wrong", "^Types$", "^Workers$", "^Submitters$", "^Groups$", "^Dead letters$", "^Jobs$"} {
-		p.keys(fmt.Sprint(i + 1))
+		p.pressKeys(fmt.Sprint(i + 1))
 		p.await("heading", heading)
 	}
 	p.goTo(b.url("#/job/mail-8"))
 	p.await("heading", "mail-8")
 	for range 60 {
-		p.keys(kb.Tab)
-		if x := p.focused(); x != nil && x.name == "Cancel" {
+		p.pressKeys(kb.Tab)
+		if x := p.focusedElement(); x != nil && x.name == "Cancel" {
 			break
 		}
 	}
-	p.keys(kb.Enter)
+	p.pressKeys(kb.Enter)
 	p.await("dialog", "mail-8")
 	for range 10 {
-		if x := p.focused(); x != nil && x.name == "Cancel the job" {
+		if x := p.focusedElement(); x != nil && x.name == "Cancel the job" {
 			break
 		}
-		p.keys(kb.Tab)
+		p.pressKeys(kb.Tab)
 	}
-	p.keys(kb.Enter)
-	b.until("/v1/jobs?id=mail-8", func(v map[string]any) bool { return len(v["items"].([]any)) == 0 })
+	p.pressKeys(kb.Enter)
+	b.waitUntil("/v1/jobs?id=mail-8", func(v map[string]any) bool { return len(v["items"].([]any)) == 0 })
 }

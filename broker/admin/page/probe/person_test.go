@@ -31,11 +31,11 @@ type person struct {
 	*pagetest.Recorder
 }
 
-// age matches how long something takes or has taken; long matches a time of about an hour or of
-// hours.
+// agePattern matches how long something takes or has taken; longAgePattern matches a time of
+// about an hour or of hours.
 var (
-	age  = regexp.MustCompile(`^(for |oldest |up )?[0-9.,]+(\x{202f}|\x{2009}| )(ms|s|min|h)\b`)
-	long = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
+	agePattern     = regexp.MustCompile(`^(for |oldest |up )?[0-9.,]+(\x{202f}|\x{2009}| )(ms|s|min|h)\b`)
+	longAgePattern = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
 )
 
 // element is an element that a person can perceive.
@@ -47,7 +47,7 @@ type element struct {
 	depth             int
 }
 
-func (x *element) is(state string) bool { return slices.Contains(x.states, state) }
+func (x *element) hasState(state string) bool { return slices.Contains(x.states, state) }
 
 func (x *element) String() string {
 	s := fmt.Sprintf("%s%s %q", strings.Repeat("  ", x.depth), x.role, x.name)
@@ -68,23 +68,23 @@ func newPerson(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Cleanup(end)
 	p := &person{t: t, ctx: ctx, Recorder: pagetest.Record(t, ctx)}
 	call(p, accessibility.Enable, cdp.Empty{})
-	p.size(1280, 900)
+	p.setSize(1280, 900)
 	return p
 }
 
-// patient returns a context for one action of the person, which ends after patience.
-func (p *person) patient() (context.Context, context.CancelFunc) {
+// actionContext returns a context for one action of the person, which ends after patience.
+func (p *person) actionContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, patience)
 }
 
 func try[P, R any](p *person, cmd cdp.Command[P, R], params P) (R, error) {
-	ctx, end := p.patient()
+	ctx, end := p.actionContext()
 	defer end()
 	return chromedp.Call(ctx, cmd, params)
 }
 
 func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
-	ctx, end := p.patient()
+	ctx, end := p.actionContext()
 	defer end()
 	return chromedp.Do(ctx, steps...)
 }
@@ -111,16 +111,16 @@ func (p *person) goTo(url string) {
 	p.run(chromedp.Navigate(url))
 }
 
-// eventually navigates to a URL; the page may be left again before it has loaded.
-func (p *person) eventually(url string) { _ = p.try(chromedp.Navigate(url)) }
+// startGoingTo navigates to a URL; the page may be left again before it has loaded.
+func (p *person) startGoingTo(url string) { _ = p.try(chromedp.Navigate(url)) }
 
-func (p *person) size(width, height int64) {
+func (p *person) setSize(width, height int64) {
 	p.t.Helper()
 	p.run(chromedp.EmulateViewport(width, height))
 }
 
-// prefer sets a preference that the system reports, such as prefers-color-scheme.
-func (p *person) prefer(name, value string) {
+// setPreference sets a preference that the system reports, such as prefers-color-scheme.
+func (p *person) setPreference(name, value string) {
 	p.t.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
 }
@@ -144,7 +144,7 @@ func (p *person) skewClock(by time.Duration) {
 // eval runs the body of an async function.
 func eval[T any](p *person, script string) T {
 	p.t.Helper()
-	ctx, end := p.patient()
+	ctx, end := p.actionContext()
 	defer end()
 	data, err := chromedp.Run(ctx, chromedp.Evaluate[[]byte](`(async()=>{`+script+`})().then(v=>v===undefined?null:v)`, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -157,15 +157,15 @@ func eval[T any](p *person, script string) T {
 	return v
 }
 
-// text returns the text that the page shows.
-func (p *person) text() string {
+// pageText returns the text that the page shows.
+func (p *person) pageText() string {
 	p.t.Helper()
 	return eval[string](p, `return document.body ? document.body.innerText : ''`)
 }
 
 // textNow is like text, but returns "" while one page replaces another.
 func (p *person) textNow() string {
-	ctx, end := p.patient()
+	ctx, end := p.actionContext()
 	defer end()
 	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body ? document.body.innerText : ''`))
 	return text
@@ -173,7 +173,7 @@ func (p *person) textNow() string {
 
 func (p *person) title() string { p.t.Helper(); return eval[string](p, `return document.title`) }
 
-func (p *person) where() string { p.t.Helper(); return eval[string](p, `return location.href`) }
+func (p *person) currentURL() string { p.t.Helper(); return eval[string](p, `return location.href`) }
 
 // elements returns the nodes of the accessibility tree, in order.
 func (p *person) elements() []*element {
@@ -273,12 +273,12 @@ func (p *person) rows(table string) (rows [][]string) {
 	return rows
 }
 
-// until waits until a condition is true.
-func (p *person) until(name string, is func() bool) {
+// waitUntil waits until a condition is true.
+func (p *person) waitUntil(name string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Fatalf("never: %s; %s\nthe page:\n%.12000s", name, p.where(), p.outline())
+			p.t.Fatalf("never: %s; %s\nthe page:\n%.12000s", name, p.currentURL(), p.outline())
 		}
 	}
 }
@@ -288,7 +288,7 @@ func (p *person) expect(name string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Errorf("never: %s; %s\nthe page:\n%.3000s", name, p.where(), p.text())
+			p.t.Errorf("never: %s; %s\nthe page:\n%.3000s", name, p.currentURL(), p.pageText())
 			return
 		}
 	}
@@ -297,7 +297,7 @@ func (p *person) expect(name string, is func() bool) {
 // await waits for an element with this role and a name that matches, and returns it.
 func (p *person) await(role, name string) (x *element) {
 	p.t.Helper()
-	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
+	p.waitUntil(fmt.Sprintf("a %s named %q", role, name), func() bool {
 		if found := p.find(role, name); len(found) > 0 {
 			x = found[0]
 		}
@@ -311,7 +311,7 @@ func (p *person) awaitText(patterns ...string) {
 	p.t.Helper()
 	for _, s := range patterns {
 		is := regexp.MustCompile("(?is)" + s)
-		p.until(fmt.Sprintf("the text %q", s), func() bool { return is.MatchString(p.text()) })
+		p.waitUntil(fmt.Sprintf("the text %q", s), func() bool { return is.MatchString(p.pageText()) })
 	}
 }
 
@@ -319,15 +319,15 @@ func (p *person) awaitText(patterns ...string) {
 func (p *person) awaitNoText(pattern string) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + pattern)
-	p.until(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.text()) })
+	p.waitUntil(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.pageText()) })
 }
 
 // clickOn waits until an element exists and is enabled, and makes the person click on it.
 func (p *person) clickOn(role, name string) {
 	p.t.Helper()
-	p.until(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
+	p.waitUntil(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
 		for _, x := range p.find(role, name) {
-			if !x.is("disabled") && p.click(x) == nil {
+			if !x.hasState("disabled") && p.click(x) == nil {
 				return true
 			}
 		}
@@ -374,7 +374,7 @@ func (p *person) click(x *element) error {
 	if err := p.try(chromedp.MouseClickXY(spot[0], spot[1])); err != nil {
 		return err
 	}
-	ctx, end := p.patient()
+	ctx, end := p.actionContext()
 	defer end()
 	missed, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`window.probeUnguard?.(), !!window.probeMissed`))
 	if err == nil && missed { // an error means that the click has led to another page
@@ -387,11 +387,11 @@ func (p *person) click(x *element) error {
 func (p *person) typeInto(role, name, text string) {
 	p.t.Helper()
 	p.clickOn(role, name)
-	p.keys("a", chromedp.KeyModifiers(kb.ModifierCtrl))
+	p.pressKeys("a", chromedp.KeyModifiers(kb.ModifierCtrl))
 	p.insert(text)
 }
 
-func (p *person) keys(keys string, o ...chromedp.KeyOption) {
+func (p *person) pressKeys(keys string, o ...chromedp.KeyOption) {
 	p.t.Helper()
 	p.run(chromedp.KeyEvent(keys, o...))
 }
@@ -399,7 +399,7 @@ func (p *person) keys(keys string, o ...chromedp.KeyOption) {
 func (p *person) insert(text string) {
 	p.t.Helper()
 	if text == "" {
-		p.keys("\b")
+		p.pressKeys("\b")
 		return
 	}
 	call(p, input.InsertText, input.InsertTextParams{Text: text})
@@ -411,12 +411,12 @@ func (p *person) paste() {
 	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }
 
-// focused returns the element that has the keyboard focus.
-func (p *person) focused() *element {
+// focusedElement returns the element that has the keyboard focus.
+func (p *person) focusedElement() *element {
 	p.t.Helper()
 	var last *element
 	for _, x := range p.elements() {
-		if x.is("focused") && x.role != "RootWebArea" {
+		if x.hasState("focused") && x.role != "RootWebArea" {
 			last = x
 		}
 	}

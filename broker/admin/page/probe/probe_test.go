@@ -18,13 +18,13 @@ const patience = pagetest.WaitTimeout
 var (
 	// chromium is the browser's context; each person gets a profile in it.
 	chromium context.Context
-	// bin is the folder with gloomd.
-	bin string
+	// gloomdDir is the folder with gloomd.
+	gloomdDir string
 )
 
-// inFull skips a test in short runs, because the page's own tests cover the same, or because it
+// skipInShort skips a test in short runs, because the page's own tests cover the same, or because it
 // measures.
-func inFull(t *testing.T) {
+func skipInShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("this is tried in full only: make page, or go test without -short")
@@ -34,8 +34,8 @@ func inFull(t *testing.T) {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	throwaway.LimitParallel(3)
-	os.Exit(throwaway.Main(&bin, func() (int, error) {
-		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
+	os.Exit(throwaway.Main(&gloomdDir, func() (int, error) {
+		if _, err := throwaway.Build(gloomdDir, "gloomd", throwaway.Race); err != nil {
 			return 1, err
 		}
 		ctx, end, err := pagetest.StartChromium(chromedp.Flag("host-resolver-rules", "MAP page.test 127.0.0.1"))

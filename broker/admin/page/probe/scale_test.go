@@ -18,7 +18,7 @@ import (
 
 // TestManyTypes opens the views of a broker with many types.
 func TestManyTypes(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	const n = 10_000
 	b := start(t)
@@ -26,9 +26,9 @@ func TestManyTypes(t *testing.T) {
 	for i := range n {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("j", i), Type: fmt.Sprintf("type-%05d", i)})
 	}
-	b.hand(append(jobs, gloom.Job{ID: "second", Type: fmt.Sprintf("type-%05d", n/2)})...)
+	b.submitAcked(append(jobs, gloom.Job{ID: "second", Type: fmt.Sprintf("type-%05d", n/2)})...)
 	p := newPerson(t)
-	p.Ignore(missing)
+	p.Ignore(missingError)
 	p.goTo(b.url("#/types"))
 	p.awaitText(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
 	want := fmt.Sprintf("type-%05d", n/2)
@@ -36,15 +36,15 @@ func TestManyTypes(t *testing.T) {
 		r := p.rows("Types")
 		return len(r) > 0 && strings.HasPrefix(r[0][0], want)
 	}
-	p.until("the one with most on top", top)
+	p.waitUntil("the one with most on top", top)
 	p.clickOn("button", "^Waiting$")
-	p.until("the other way round", func() bool { return !top() && len(p.rows("Types")) > 0 })
+	p.waitUntil("the other way round", func() bool { return !top() && len(p.rows("Types")) > 0 })
 	p.clickOn("button", "^Waiting$")
-	p.until("the one with most on top again", top)
+	p.waitUntil("the one with most on top again", top)
 	p.typeInto("searchbox", "Part of a name", fmt.Sprintf("-%05d", n-1))
-	p.until("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
+	p.waitUntil("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
 	p.typeInto("searchbox", "Part of a name", "")
-	p.until("all again", func() bool { return len(p.rows("Types")) > 10 })
+	p.waitUntil("all again", func() bool { return len(p.rows("Types")) > 10 })
 	// During the measurement, nothing else may keep the browser busy, such as reading its
 	// accessibility tree.
 	sort := p.await("button", "^Type$")
@@ -53,23 +53,23 @@ func TestManyTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10 {
-		p.keys(kb.PageDown)
+		p.pressKeys(kb.PageDown)
 	}
-	p.keys(kb.End)
+	p.pressKeys(kb.End)
 	time.Sleep(3 * time.Second)
 	t.Logf("%d types, sorted and scrolled: the longest task took %d ms", n, eval[int](p, `return Math.round(window.longest)`))
 	p.goTo(b.url("#/"))
 	p.await("heading", "wrong")
 	p.checkView("overview")
-	p.keys("/")
+	p.pressKeys("/")
 	p.insert(want)
-	p.keys(kb.Enter)
+	p.pressKeys(kb.Enter)
 	p.await("heading", want+"|^Types$|^Jobs$")
 }
 
 // TestPageWithMillionJobs uses a million jobs.
 func TestPageWithMillionJobs(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	b := start(t)
 	s := b.submitter(gloom.Window(1 << 21))
 	for i := range 1_000_000 {
@@ -82,26 +82,26 @@ func TestPageWithMillionJobs(t *testing.T) {
 			}
 		}
 	}
-	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 1_000_000 })
+	b.waitUntil("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 1_000_000 })
 	p := newPerson(t)
 	p.goTo(b.url("#/type/many"))
 	p.awaitText(`1,000,000|1\.00.M`)
-	p.until("jobs", func() bool { return len(p.rows("Jobs")) > 10 })
+	p.waitUntil("jobs", func() bool { return len(p.rows("Jobs")) > 10 })
 	first := len(p.rows("Jobs"))
 	p.clickOn("button", "(?i)more|next")
-	p.until("more jobs, or others", func() bool { r := p.rows("Jobs"); return len(r) > first || len(r) > 0 && r[0][1] != "job-0" })
+	p.waitUntil("more jobs, or others", func() bool { r := p.rows("Jobs"); return len(r) > first || len(r) > 0 && r[0][1] != "job-0" })
 	p.typeInto("textbox", "Part of the id", "job-765432")
-	p.until("the one that is sought", func() bool { r := p.rows("Jobs"); return len(r) == 1 && r[0][1] == "job-765432" })
+	p.waitUntil("the one that is sought", func() bool { r := p.rows("Jobs"); return len(r) == 1 && r[0][1] == "job-765432" })
 	p.goTo(b.url("#/job/job-999999"))
 	p.awaitText("999,999 jobs|before it")
 	p.goTo(b.url("#/type/many"))
 	p.confirm("Cancel all", "1,000,000|1.00.M", "^Cancel 1", func() bool { return true })
-	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
+	b.waitUntil("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
 }
 
 // TestHundredStreams opens the stream of events a hundred times, and reports the cost.
 func TestHundredStreams(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	b := startBusyBroker(t)
 	for range 100 {
 		req, err := http.NewRequestWithContext(b.ctx(), "GET", b.url("v1/events"), nil)
@@ -118,16 +118,16 @@ func TestHundredStreams(t *testing.T) {
 		}
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 	}
-	before := b.cpu()
+	before := b.processorTime()
 	time.Sleep(10 * time.Second)
-	t.Logf("a hundred streams take %.1f %% of a core", (b.cpu()-before).Seconds()*10)
+	t.Logf("a hundred streams take %.1f %% of a core", (b.processorTime()-before).Seconds()*10)
 	p := newPerson(t)
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
 }
 
-// cpu returns the processor time that the broker has used.
-func (b *broker) cpu() time.Duration {
+// processorTime returns the processor time that the broker has used.
+func (b *broker) processorTime() time.Duration {
 	b.t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.PID()))
 	if err != nil {
@@ -142,16 +142,16 @@ func (b *broker) cpu() time.Duration {
 // TestLinksLeadToPages: the page links to pages of other programs, and to nothing that is not a
 // page.
 func TestLinksLeadToPages(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")
 	p := newPerson(t)
 	p.goTo(b.url(""))
 	x := p.await("link", "jobd")
-	if !x.is("http://127.0.0.1:1/") {
+	if !x.hasState("http://127.0.0.1:1/") {
 		t.Errorf("the link leads to %v", x.states)
 	}
-	_, v := b.ask("GET", "/v1/status", "")
+	_, v := b.callAPI("GET", "/v1/status", "")
 	data, _ := json.Marshal(v["links"])
 	if !strings.Contains(string(data), "127.0.0.1:1") {
 		t.Errorf("links of the status: %s", data)

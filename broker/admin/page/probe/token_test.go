@@ -28,27 +28,27 @@ func startGuardedBroker(t *testing.T) (*broker, string) {
 	return b, file
 }
 
-// refusal matches the page's texts about an invalid token.
-const refusal = "does not know this token|may not|cannot be a token|is no token"
+// refusalPattern matches the page's texts about an invalid token.
+const refusalPattern = "does not know this token|may not|cannot be a token|is no token"
 
-// refused are the console's texts about a request without a valid token.
-var refused = []string{"status of 401", "status of 403", missing}
+// refusedErrors are the console's texts about a request without a valid token.
+var refusedErrors = []string{"status of 401", "status of 403", missingError}
 
 // enterToken types a token where the page asks for one.
 func (p *person) enterToken(token string) {
 	p.t.Helper()
 	p.typeInto("textbox", "Token", token)
-	p.keys(kb.Enter)
+	p.pressKeys(kb.Enter)
 }
 
-// changers holds texts in the names of the buttons that change something.
-var changers = []string{"Pause", "Resume", "Limits", "turns", "Cancel", "Change", "Retry", "Discard", "Drain", "Add a rule", "Undo"}
+// changeButtons holds texts in the names of the buttons that change something.
+var changeButtons = []string{"Pause", "Resume", "Limits", "turns", "Cancel", "Change", "Retry", "Discard", "Drain", "Add a rule", "Undo"}
 
-func (p *person) offers() (found []string) {
+func (p *person) changeButtonsShown() (found []string) {
 	p.t.Helper()
 	for _, x := range p.find("button", "") {
-		for _, name := range changers {
-			if strings.Contains(x.name, name) && !x.is("disabled") {
+		for _, name := range changeButtons {
+			if strings.Contains(x.name, name) && !x.hasState("disabled") {
 				found = append(found, x.name)
 			}
 		}
@@ -61,16 +61,16 @@ func (p *person) offers() (found []string) {
 func TestPageWithEachToken(t *testing.T) {
 	t.Parallel()
 	b, _ := startGuardedBroker(t)
-	b.fill()
+	b.addContent()
 	t.Run("none and wrong", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
-		p.Ignore(refused...)
+		p.Ignore(refusedErrors...)
 		p.goTo(b.url("#/type/mail"))
 		p.await("textbox", "Token")
 		p.checkAccessible("the question for a token")
 		for _, secret := range []string{"mail-0", "tenant", "mailer"} {
-			if strings.Contains(p.text(), secret) {
+			if strings.Contains(p.pageText(), secret) {
 				t.Errorf("without a token it shows %q", secret)
 			}
 		}
@@ -79,23 +79,23 @@ func TestPageWithEachToken(t *testing.T) {
 				continue
 			}
 			p.enterToken(wrong)
-			p.awaitText(refusal)
+			p.awaitText(refusalPattern)
 			p.awaitNoText("asking")
 		}
-		p.until("a way in with a good one", func() bool {
+		p.waitUntil("a way in with a good one", func() bool {
 			if len(p.find("textbox", "Token")) > 0 {
 				p.enterToken("looker")
 			}
 			return len(p.find("heading", "^mail$")) > 0
 		})
-		if at := p.where(); at != b.url("#/type/mail") {
+		if at := p.currentURL(); at != b.url("#/type/mail") {
 			t.Errorf("somebody who asked for a type is at %s", at)
 		}
 	})
 	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
-		p.Ignore(refused...)
+		p.Ignore(refusedErrors...)
 		p.goTo(b.url(""))
 		p.enterToken("looker")
 		p.await("heading", "wrong")
@@ -105,8 +105,8 @@ func TestPageWithEachToken(t *testing.T) {
 			}
 			p.goTo(b.url(cmp.Or(v.route, "#/")))
 			p.await("heading", v.heading)
-			p.until(v.name+": something to read", func() bool { return len(p.text()) > 60 })
-			if found := p.offers(); len(found) > 0 {
+			p.waitUntil(v.name+": something to read", func() bool { return len(p.pageText()) > 60 })
+			if found := p.changeButtonsShown(); len(found) > 0 {
 				t.Errorf("%s: somebody who may only look is offered %v", v.name, found)
 			}
 			if found := p.find("button", "(?-i:Submit|Test job)"); len(found) > 0 {
@@ -123,7 +123,7 @@ func TestPageWithEachToken(t *testing.T) {
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
 		p := newPerson(t)
-		p.Ignore(refused...)
+		p.Ignore(refusedErrors...)
 		p.goTo(b.url("#/type/mail"))
 		p.enterToken("ruler")
 		p.await("heading", "^mail$")
@@ -135,26 +135,26 @@ func TestPageWithEachToken(t *testing.T) {
 		p.await("button", "^No turns$")
 	})
 	t.Run("submit alone", func(t *testing.T) {
-		inFull(t)
+		skipInShort(t)
 		t.Parallel()
 		p := newPerson(t)
-		p.Ignore(refused...)
+		p.Ignore(refusedErrors...)
 		p.goTo(b.url(""))
 		p.enterToken("hander")
 		p.awaitText("watch|admin|look|scope|may not")
-		if strings.Contains(p.text(), "mail-0") {
+		if strings.Contains(p.pageText(), "mail-0") {
 			t.Error("somebody who may only submit sees jobs")
 		}
 	})
 	t.Run("watch and submit", func(t *testing.T) {
-		inFull(t)
+		skipInShort(t)
 		t.Parallel()
 		p := newPerson(t)
-		p.Ignore(refused...)
+		p.Ignore(refusedErrors...)
 		p.goTo(b.url("#/type/mail"))
 		p.enterToken("both")
 		p.await("button", "Test job")
-		if found := p.offers(); len(found) > 0 {
+		if found := p.changeButtonsShown(); len(found) > 0 {
 			t.Errorf("somebody who may look and submit is offered %v", found)
 		}
 	})
@@ -162,11 +162,11 @@ func TestPageWithEachToken(t *testing.T) {
 
 // TestTokenIsRevokedUnderOpenPage revokes the token under an open page.
 func TestTokenIsRevokedUnderOpenPage(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b, file := startGuardedBroker(t)
 	p := newPerson(t)
-	p.Ignore(refused...)
+	p.Ignore(refusedErrors...)
 	p.Ignore("net::ERR") // for the stream, if the broker ends it
 	p.goTo(b.url("#/jobs"))
 	p.enterToken("ruler")
@@ -187,7 +187,7 @@ func TestTokenIsRevokedUnderOpenPage(t *testing.T) {
 	p.await("textbox", "Token")
 	p.enterToken("other")
 	p.await("heading", "^Jobs$")
-	if at := p.where(); at != b.url("#/jobs") {
+	if at := p.currentURL(); at != b.url("#/jobs") {
 		t.Errorf("after the new token it is at %s", at)
 	}
 }

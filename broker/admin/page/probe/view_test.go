@@ -20,33 +20,33 @@ import (
 func startBusyBroker(t *testing.T, args ...string) *broker {
 	t.Helper()
 	b := start(t, args...)
-	b.fill()
+	b.addContent()
 	return b
 }
 
-// fill gives the broker something to show in each view.
-func (b *broker) fill() {
+// addContent gives the broker something to show in each view.
+func (b *broker) addContent() {
 	b.t.Helper()
-	b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 2}, gloom.ClientName("mailer/1"))
-	b.work(&gloom.Worker{Type: "broken", Handler: func(context.Context, *gloom.Job) (any, error) {
+	b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler, Concurrency: 2}, gloom.ClientName("mailer/1"))
+	b.startWorker(&gloom.Worker{Type: "broken", Handler: func(context.Context, *gloom.Job) (any, error) {
 		return nil, errors.New("mailbox is full")
 	}})
-	b.work(&gloom.Worker{Type: "quick", Handler: done})
+	b.startWorker(&gloom.Worker{Type: "quick", Handler: quickHandler})
 	var jobs []gloom.Job
 	for i := range 12 {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("mail-", i), Type: "mail", Body: []byte(`{"n":12345678901234567890}`),
 			Groups: []string{"tenant"}, Headers: gloom.Headers(`{"trace":"4711"}`)})
 	}
-	b.hand(append(jobs, gloom.Job{ID: "later", Type: "nobody", Delay: time.Hour}, gloom.Job{ID: "alone", Type: "nobody"})...)
+	b.submitAcked(append(jobs, gloom.Job{ID: "later", Type: "nobody", Delay: time.Hour}, gloom.Job{ID: "alone", Type: "nobody"})...)
 	b.mustRequest("POST", "/v1/jobs", `{"id":"kept","type":"quick","keep_ms":3600000,"body":1}`)
-	b.hand(gloom.Job{ID: "fails", Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"to":"a@example.com"}`)})
-	b.until("/v1/status", func(v map[string]any) bool {
+	b.submitAcked(gloom.Job{ID: "fails", Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"to":"a@example.com"}`)})
+	b.waitUntil("/v1/status", func(v map[string]any) bool {
 		return number(v, "dead") == 1 && number(v, "ledger", "running") == 2 && number(v, "ledger", "answered") == 1
 	})
 }
 
-// moreMail returns n jobs of the type mail.
-func moreMail(n int) (jobs []gloom.Job) {
+// mailJobs returns n jobs of the type mail.
+func mailJobs(n int) (jobs []gloom.Job) {
 	for i := range n {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("more-", i), Type: "mail"})
 	}
@@ -75,15 +75,15 @@ var views = []view{
 	{"no such view", "#/none", "no such view"},
 }
 
-// missing is the console's text about a job or type that does not exist.
-const missing = "status of 404 (Not Found) "
+// missingError is the console's text about a job or type that does not exist.
+const missingError = "status of 404 (Not Found) "
 
 // TestEveryViewByEveryWay goes through all views by link, address, reload and history.
 func TestEveryViewByEveryWay(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
-	p.Ignore(missing)
+	p.Ignore(missingError)
 	for i, v := range views {
 		if !testing.Short() {
 			p.goTo("about:blank")
@@ -94,7 +94,7 @@ func TestEveryViewByEveryWay(t *testing.T) {
 		if !testing.Short() && i < 12 {
 			p.run(chromedp.Reload())
 			p.await("heading", v.heading)
-			if got := p.where(); got != b.url(v.route) {
+			if got := p.currentURL(); got != b.url(v.route) {
 				t.Errorf("%s: reloaded at %s", v.name, got)
 			}
 		}
@@ -112,7 +112,7 @@ func (p *person) checkView(name string) {
 		switch {
 		case x.role == "main":
 			main++
-		case x.role == "heading" && x.is("level=1"):
+		case x.role == "heading" && x.hasState("level=1"):
 			first++
 		case slices.Contains([]string{"button", "link", "textbox", "searchbox", "spinbutton", "image", "meter", "table"}, x.role) && x.name == "":
 			p.t.Errorf("%s: a %s without a name", name, x.role)
@@ -121,7 +121,7 @@ func (p *person) checkView(name string) {
 	if main != 1 || first != 1 {
 		p.t.Errorf("%s: %d main parts and %d headings of the first level\n%s", name, main, first, p.outline())
 	}
-	text := p.text()
+	text := p.pageText()
 	for _, bad := range []string{"undefined", "NaN", "[object", "Invalid Date", "null,", "Infinity"} {
 		if strings.Contains(text, bad) {
 			p.t.Errorf("%s: the text has %q:\n%s", name, bad, text)
@@ -134,7 +134,7 @@ func (p *person) checkView(name string) {
 
 // TestLinksBackAndForward follows links, goes back and forward, and opens a view by its key.
 func TestLinksBackAndForward(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
@@ -151,42 +151,42 @@ func TestLinksBackAndForward(t *testing.T) {
 	}
 	p.run(chromedp.NavigateForward())
 	p.await("heading", "^mail$")
-	p.until("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
+	p.waitUntil("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
 
 	// A filter is in the address, and survives a reload.
 	p.clickOn("button", "^running$")
-	p.until("a filtered list", func() bool { return len(p.rows("Jobs")) == 2 })
-	at := p.where()
+	p.waitUntil("a filtered list", func() bool { return len(p.rows("Jobs")) == 2 })
+	at := p.currentURL()
 	if !strings.Contains(at, "running") {
 		t.Errorf("the address does not have the filter: %s", at)
 	}
 	p.run(chromedp.Reload())
-	p.until("the list filtered again", func() bool { return len(p.rows("Jobs")) == 2 })
+	p.waitUntil("the list filtered again", func() bool { return len(p.rows("Jobs")) == 2 })
 	other := newPerson(t)
 	other.goTo(at)
-	other.until("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
+	other.waitUntil("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
 
 	p.clickOn("combobox", "Find")
 	p.insert("mail-7")
-	p.keys(kb.Enter)
+	p.pressKeys(kb.Enter)
 	p.await("heading", "mail-7|^Jobs$")
 	p.await("link", "mail-7|^mail$")
 	p.run(chromedp.NavigateBack())
-	p.until("the filtered list again", func() bool { return p.where() == at })
+	p.waitUntil("the filtered list again", func() bool { return p.currentURL() == at })
 }
 
 // TestListsAreFiltered filters lists.
 func TestListsAreFiltered(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	b.hand(gloom.Job{ID: "mail-old", Type: "mail", Age: time.Hour}, gloom.Job{ID: "other", Type: "mail", Groups: []string{"a/b ?#"}})
+	b.submitAcked(gloom.Job{ID: "mail-old", Type: "mail", Age: time.Hour}, gloom.Job{ID: "other", Type: "mail", Groups: []string{"a/b ?#"}})
 	var ended []gloom.Job
 	for i := range 60 {
 		ended = append(ended, gloom.Job{ID: fmt.Sprint("ended-", i), Type: "quick"})
 	}
-	b.hand(ended...)
-	b.until("/v1/status", func(v map[string]any) bool { return number(v, "ledger", "answered") == 61 })
+	b.submitAcked(ended...)
+	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "ledger", "answered") == 61 })
 	p := newPerson(t)
 	count := func(n int) func() bool {
 		return func() bool { return len(p.rows("Jobs")) == n }
@@ -201,42 +201,42 @@ func TestListsAreFiltered(t *testing.T) {
 		{"delayed", "#/jobs", 1, func() { p.clickOn("button", "^delayed$") }},
 		{"ended, page by page", "#/jobs", 50, func() { p.clickOn("button", "^ended$") }},
 		{"part of the id", "#/type/mail", 3, func() { p.typeInto("textbox", "Part of the id", "mail-1") }},
-		{"group", "#/jobs", 1, func() { p.typeInto("textbox", "Group", "a/b ?#"); p.keys(kb.Enter) }},
-		{"age", "#/jobs", 1, func() { p.typeInto("spinbutton", "Older", "1800"); p.keys(kb.Enter) }},
-		{"nothing", "#/jobs", 0, func() { p.typeInto("textbox", "Part of the id", "<b>zzz"); p.keys(kb.Enter) }},
+		{"group", "#/jobs", 1, func() { p.typeInto("textbox", "Group", "a/b ?#"); p.pressKeys(kb.Enter) }},
+		{"age", "#/jobs", 1, func() { p.typeInto("spinbutton", "Older", "1800"); p.pressKeys(kb.Enter) }},
+		{"nothing", "#/jobs", 0, func() { p.typeInto("textbox", "Part of the id", "<b>zzz"); p.pressKeys(kb.Enter) }},
 	} {
 		p.goTo("about:blank")
 		p.goTo(b.url(c.route))
 		p.await("heading", "^(Jobs|mail)$")
 		c.do()
-		p.until(fmt.Sprintf("%s: %d jobs", c.name, c.n), count(c.n))
+		p.waitUntil(fmt.Sprintf("%s: %d jobs", c.name, c.n), count(c.n))
 		p.checkView(c.name)
-		at := p.where()
+		at := p.currentURL()
 		p.goTo("about:blank")
 		p.goTo(at)
-		p.until(fmt.Sprintf("%s by its address %s: %d jobs", c.name, at, c.n), count(c.n))
+		p.waitUntil(fmt.Sprintf("%s by its address %s: %d jobs", c.name, at, c.n), count(c.n))
 	}
 	p.goTo(b.url("#/types"))
 	p.typeInto("searchbox", "Part of a name", "ai")
-	p.until("one type", func() bool { return len(p.find("link", "^(mail|broken|quick|nobody)$")) == 1 })
+	p.waitUntil("one type", func() bool { return len(p.find("link", "^(mail|broken|quick|nobody)$")) == 1 })
 	p.goTo(b.url("#/dead/broken"))
 	p.typeInto("textbox", "reason", "no such reason")
-	p.until("no dead letter", func() bool { return len(p.find("link", "^fails$")) == 0 })
+	p.waitUntil("no dead letter", func() bool { return len(p.find("link", "^fails$")) == 0 })
 	p.typeInto("textbox", "reason", "mailbox")
 	p.await("link", "^fails$")
 }
 
 // TestBrokerWithoutJobs looks at a broker without jobs.
 func TestBrokerWithoutJobs(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := start(t)
 	p := newPerson(t)
-	p.Ignore(missing)
+	p.Ignore(missingError)
 	for _, v := range views {
 		heading := v.heading
 		if v.route == "" {
-			heading = calm
+			heading = healthyPattern
 		}
 		if strings.Contains(v.route, "mail") {
 			continue
@@ -245,12 +245,12 @@ func TestBrokerWithoutJobs(t *testing.T) {
 		p.goTo(b.url(v.route))
 		p.await("heading", heading)
 		p.checkView(v.name)
-		p.until(v.name+": something that says there is nothing", func() bool {
-			return strings.Contains(strings.ToLower(p.text()), "no") || strings.Contains(p.text(), "nothing")
+		p.waitUntil(v.name+": something that says there is nothing", func() bool {
+			return strings.Contains(strings.ToLower(p.pageText()), "no") || strings.Contains(p.pageText(), "nothing")
 		})
 	}
 	p.goTo(b.url(""))
-	p.await("heading", calm)
+	p.await("heading", healthyPattern)
 	for _, f := range p.findings() {
 		if !strings.Contains(f.text, "event loop") { // late on a slow machine
 			t.Errorf("an empty broker has a finding: %s", f.text)
@@ -261,7 +261,7 @@ func TestBrokerWithoutJobs(t *testing.T) {
 // TestCopyWorksOverPlainHTTP: copying also works over plain HTTP under a host's name, where
 // browsers give the page no clipboard.
 func TestCopyWorksOverPlainHTTP(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t, "--http-hosts", "page.test")
 	p := newPerson(t)
@@ -271,15 +271,15 @@ func TestCopyWorksOverPlainHTTP(t *testing.T) {
 		t.Fatal("the browser trusts the page")
 	}
 	p.clickOn("button", "Copy id")
-	p.keys("/")
-	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
+	p.pressKeys("/")
+	p.waitUntil("the focus in the search", func() bool { x := p.focusedElement(); return x != nil && x.role == "combobox" })
 	p.paste()
-	p.until("what was copied", func() bool { x := p.focused(); return x != nil && x.value == "mail-9" })
+	p.waitUntil("what was copied", func() bool { x := p.focusedElement(); return x != nil && x.value == "mail-9" })
 }
 
 // TestClockAndZone looks from another time zone, with a clock an hour ahead.
 func TestClockAndZone(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
@@ -288,7 +288,7 @@ func TestClockAndZone(t *testing.T) {
 	ages := func() []string {
 		var shownAges []string
 		for _, x := range p.elements() {
-			if x.role == "StaticText" && age.MatchString(x.name) {
+			if x.role == "StaticText" && agePattern.MatchString(x.name) {
 				shownAges = append(shownAges, x.name)
 			}
 		}
@@ -299,13 +299,13 @@ func TestClockAndZone(t *testing.T) {
 		p.goTo(b.url(v.route))
 		p.await("heading", v.heading)
 		var first []string
-		p.until(v.name+": an age", func() bool { first = ages(); return len(first) > 0 })
+		p.waitUntil(v.name+": an age", func() bool { first = ages(); return len(first) > 0 })
 		for _, a := range first {
-			if long.MatchString(a) && !strings.Contains(a, "delay") {
+			if longAgePattern.MatchString(a) && !strings.Contains(a, "delay") {
 				t.Errorf("%s: with a clock an hour ahead it shows %q", v.name, a)
 			}
 		}
-		p.until(v.name+": ages that go on", func() bool { return !slices.Equal(first, ages()) })
+		p.waitUntil(v.name+": ages that go on", func() bool { return !slices.Equal(first, ages()) })
 	}
 }
 

@@ -79,7 +79,7 @@ func TestPoliciesSentToBrowsers(t *testing.T) {
 			t.Errorf("%s is answered by %s: %.200s", c.name, resp.Status, body)
 		}
 	}
-	if _, v := b.ask("GET", "/v1/types/a", ""); v["paused"] == true {
+	if _, v := b.callAPI("GET", "/v1/types/a", ""); v["paused"] == true {
 		t.Error("another site has paused a type")
 	}
 }
@@ -128,7 +128,7 @@ func TestForbiddenScript(t *testing.T) {
 // TestSlowNetwork loads the page over a slow line: before the data has arrived, the page makes
 // no claims, such as that all is well.
 func TestSlowNetwork(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
@@ -140,8 +140,8 @@ func TestSlowNetwork(t *testing.T) {
 		{"jobs", "#/jobs", "mail-7"}, {"type", "#/type/mail", "mail-7"}, {"job", "#/job/mail-9", "Why it waits"},
 	} {
 		p.goTo("about:blank")
-		go p.eventually(b.url(v.route))
-		p.until(v.name+": "+v.knows, func() bool {
+		go p.startGoingTo(b.url(v.route))
+		p.waitUntil(v.name+": "+v.knows, func() bool {
 			text := p.textNow()
 			for _, lie := range []string{"Everything is healthy", "0 waiting", "No job", "No worker", "nothing is waiting", "None is kept", "no such"} {
 				if strings.Contains(text, lie) {
@@ -158,7 +158,7 @@ func TestSlowNetwork(t *testing.T) {
 
 // TestHiddenTabSendsNoRequests: a hidden tab sends no requests.
 func TestHiddenTabSendsNoRequests(t *testing.T) {
-	inFull(t)
+	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
 	way := newCable(t, b.http)
@@ -180,8 +180,8 @@ func TestHiddenTabSendsNoRequests(t *testing.T) {
 		t.Fatal("nothing comes to a tab that is seen")
 	}
 	show("hidden")
-	p.until("nothing that comes to a tab out of sight", still)
-	b.hand(moreMail(5)...)
+	p.waitUntil("nothing that comes to a tab out of sight", still)
+	b.submitAcked(mailJobs(5)...)
 	show("visible")
 	p.awaitText("16 waiting")
 }
