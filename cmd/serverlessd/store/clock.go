@@ -69,7 +69,7 @@ func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	c.known, c.ahead = true, ahead
 	if t.monotonic-c.evenSince >= settleTime && (c.noteWritten == 0 || t.monotonic-c.noteWritten >= noteEvery) {
 		c.noteWritten = t.monotonic
-		t.runAtEnd("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.store.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
+		t.put("sq_meta", "name", "value", "clock", t.now.UnixMilli())
 	}
 	return t.monotonic-c.evenSince >= min(long, settleTime), nil
 }

@@ -38,7 +38,7 @@ func (c *Counts) ended(code string) *int64 {
 
 // countColumns are the columns of sq_counts; stored returns pointers to their values. Open jobs
 // are those that wait and those that are deferred; both are counted in Waiting.
-var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
+const countColumns = "open, running, ok, failed, abandoned, expired, deleted"
 
 func (c *Counts) stored() []any {
 	return []any{&c.Waiting, &c.Running, &c.OK, &c.Failed, &c.Abandoned, &c.Expired, &c.Deleted}
@@ -52,8 +52,7 @@ func (t *tx) writeCounts() {
 		if *c == (Counts{}) {
 			continue
 		}
-		t.runAtEnd("INSERT INTO sq_counts (type, slot, "+strings.Join(countColumns, ", ")+") VALUES "+placeholders(2+len(countColumns))+
-			t.store.upsert("type, slot", nil, countColumns), append([]any{jobtype, t.store.slot}, c.stored()...)...)
+		t.add("sq_counts", "type, slot", countColumns, append([]any{jobtype, t.store.slot}, c.stored()...)...)
 	}
 }
 
@@ -65,7 +64,7 @@ func (s *SQL) Counts(ctx context.Context, client string) (counts map[string]Coun
 	}
 	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		counts = make(map[string]Counts)
-		return eachRow(ctx, q, "SELECT type, SUM("+strings.Join(countColumns, "), SUM(")+") FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
+		return eachRow(ctx, q, "SELECT type, SUM("+strings.ReplaceAll(countColumns, ", ", "), SUM(")+") FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
 			var jobtype string
 			var c Counts
 			if err := r.Scan(append([]any{&jobtype}, c.stored()...)...); err != nil {

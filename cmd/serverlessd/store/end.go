@@ -68,8 +68,7 @@ func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
-			t.runAtEnd("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+placeholders(4)+
-				t.store.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
+			t.put("sq_results", "id", "data, truncated, bad_lines", string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
 	case EndRetry:
 		t.keepLast(sysid, e)

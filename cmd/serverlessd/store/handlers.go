@@ -47,9 +47,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 	})
 }
 
-func (t *tx) handlersChanged() {
-	t.runAtEnd("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.store.upsert("name", nil, []string{"value"}))
-}
+func (t *tx) handlersChanged() { t.add("sq_meta", "name", "value", "handlers", 1) }
 
 // DeleteHandler implements Store.
 func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {

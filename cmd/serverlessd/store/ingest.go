@@ -49,8 +49,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		if err := t.insert(rows); err != nil {
 			return err
 		}
-		t.runAtEnd("INSERT INTO sq_points (segment, place, dt) VALUES "+placeholders(3)+s.upsert("segment", []string{"place", "dt"}, nil),
-			piece.Segment, piece.To, formatTime(t.now))
+		t.put("sq_points", "segment", "place, dt", piece.Segment, piece.To, formatTime(t.now))
 		return nil
 	})
 	return point, s.findRefused(ctx, rows, err)

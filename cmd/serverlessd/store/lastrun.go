@@ -29,8 +29,7 @@ func (t *tx) keepLast(sysid string, e *RunEnd) {
 		return
 	}
 	t.keepRun(e.ID, l.pastRun(e, sysid, t.now))
-	columns := []string{"tries", "dt", "took_ms", "code", "exitcode", "data", "stderr"}
-	t.runAtEnd("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+placeholders(8)+t.store.upsert("id", columns, nil),
+	t.put("sq_last", "id", "tries, dt, took_ms, code, exitcode, data, stderr",
 		string(e.ID), e.Tries, formatTime(t.now.Add(-time.Since(l.At))), l.Took.Milliseconds(), l.Code, l.Status,
 		nonNil(l.Data[:min(len(l.Data), MaxLastData)]), nonNil(l.Stderr[max(0, len(l.Stderr)-MaxLastData):]))
 }

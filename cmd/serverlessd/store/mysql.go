@@ -117,8 +117,8 @@ func (*mysqlDialect) forUpdate() string  { return " FOR UPDATE" }
 
 func (*mysqlDialect) idIndexHint() string { return " FORCE INDEX (PRIMARY)" }
 
-func (*mysqlDialect) upsert(_ string, set, add []string) string {
-	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
+func (*mysqlDialect) onConflict(string) (clause, newValue string) {
+	return " ON DUPLICATE KEY UPDATE ", "VALUES(%s)"
 }
 
 // tooLarge holds the server's error numbers for data that does not fit into its packets. The error

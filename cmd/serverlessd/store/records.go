@@ -117,17 +117,24 @@ func (t *tx) lockRow(id job.ID) (lockedRow, error) {
 	return rows[0], nil
 }
 
+// lockWaiting is like lockRow, but returns ErrDone or ErrRunning unless the job waits.
+func (t *tx) lockWaiting(id job.ID) (lockedRow, error) {
+	h, err := t.lockRow(id)
+	switch {
+	case err == nil && h.lock == endedLock:
+		err = ErrDone
+	case err == nil && h.lock != "":
+		err = ErrRunning
+	}
+	return h, err
+}
+
 // Delete implements Store.
 func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 	return s.transact(ctx, "delete", func(t *tx) error {
-		h, err := t.lockRow(id)
-		switch {
-		case err != nil:
+		h, err := t.lockWaiting(id)
+		if err != nil {
 			return err
-		case h.lock == endedLock:
-			return ErrDone
-		case h.lock != "":
-			return ErrRunning
 		}
 		t.uncount(h).Deleted++
 		return t.remove([]lockedRow{h}, "")
@@ -169,19 +176,12 @@ func (t *tx) retry(rows []lockedRow) error {
 // Hasten implements Store.
 func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 	return s.transact(ctx, "hasten", func(t *tx) error {
-		h, err := t.lockRow(id)
-		switch {
-		case err != nil:
-			return err
-		case h.lock == endedLock:
-			return ErrDone
-		case h.lock != "":
-			return ErrRunning
-		case h.dt.After(t.now):
+		h, err := t.lockWaiting(id)
+		if err == nil && h.dt.After(t.now) {
 			t.count(h.jobtype) // the counts stay the same, but the type may now have another oldest job
 			t.change(h, "dt = ?", formatTime(t.now))
 		}
-		return nil
+		return err
 	})
 }
 

@@ -2,7 +2,6 @@ package store
 
 import (
 	"database/sql"
-	"strings"
 
 	"gloom/cmd/serverlessd/job"
 )
@@ -23,7 +22,7 @@ func (t *tx) settleRemainder(jobtype string) error {
 	}
 	var sum Counts
 	var slots []int
-	err = t.eachRow("SELECT slot, "+strings.Join(countColumns, ", ")+" FROM sq_counts WHERE type = ?"+t.store.forUpdate(),
+	err = t.eachRow("SELECT slot, "+countColumns+" FROM sq_counts WHERE type = ?"+t.store.forUpdate(),
 		[]any{jobtype}, func(r *sql.Rows) error {
 			var slot int
 			var c Counts

@@ -47,8 +47,7 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	if !r.Started.IsZero() {
 		started = formatTime(r.Started)
 	}
-	t.runAtEnd("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+placeholders(7)+
-		t.store.upsert("id, n", []string{"worker", "started", "took_ms", "outcome", "error"}, nil),
+	t.put("sq_runs", "id, n", "worker, started, took_ms, outcome, error",
 		string(id), r.N, r.Worker, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
 	if r.N > maxRuns {
 		t.runAtEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-maxRuns)

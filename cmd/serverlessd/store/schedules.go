@@ -68,8 +68,7 @@ func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	if !s.Queued.IsZero() && !s.Paused {
 		waits = s.LastJobID
 	}
-	t.runAtEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+placeholders(7)+
-		t.store.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
+	t.put("sq_schedules", "client, name", "wake, seen, waits, from_file, data",
 		key.Client, key.Name, wake, formatTime(t.date()), waits, s.FromFile, s.Encode())
 }
 

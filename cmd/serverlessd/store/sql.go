@@ -45,9 +45,9 @@ type dialect interface {
 	// idIndexHint returns the index hint for a SELECT that must read the table in the order of ids. It
 	// follows the table's name.
 	idIndexHint() string
-	// upsert ends an INSERT. If a row with the key exists, the columns in set are set to the new
-	// values, and the new values are added to the columns in add.
-	upsert(key string, set []string, add []string) string
+	// onConflict continues an INSERT with what is done if a row with the key exists: assignments
+	// follow, in which newValue, with a column for %s, is the value that was to be inserted.
+	onConflict(key string) (clause, newValue string)
 	kind(err error) kind
 	// insertRows returns how many of the remaining rows the next INSERT should have.
 	insertRows(rows int) int
@@ -234,6 +234,26 @@ func isStoreError(err error) bool {
 // runAtEnd adds a statement that is run together with others at the transaction's end.
 func (t *tx) runAtEnd(text string, args ...any) {
 	t.statements = append(t.statements, statement{text, args})
+}
+
+// put inserts a row at the end of the transaction, or replaces the row with its key.
+func (t *tx) put(table, key, columns string, values ...any) {
+	t.upsert(table, key, columns, "%s = %s", values)
+}
+
+// add inserts a row at the end of the transaction, or adds its values to those of the row with its
+// key.
+func (t *tx) add(table, key, columns string, values ...any) {
+	t.upsert(table, key, columns, "%[1]s = %[1]s + %[2]s", values)
+}
+
+func (t *tx) upsert(table, key, columns, assignment string, values []any) {
+	clause, newValue := t.store.onConflict(key)
+	list := strings.Split(columns, ", ")
+	for i, c := range list {
+		list[i] = fmt.Sprintf(assignment, c, fmt.Sprintf(newValue, c))
+	}
+	t.runAtEnd("INSERT INTO "+table+" ("+key+", "+columns+") VALUES "+placeholders(len(values))+clause+strings.Join(list, ", "), values...)
 }
 
 // exec runs a statement at once and returns how many rows it has changed.

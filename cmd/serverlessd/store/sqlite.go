@@ -139,14 +139,13 @@ var errNoWAL = errors.New("its write-ahead log (the -wal file beside it) was rem
 var errNoSHM = errors.New("its shared-memory file (the -shm file beside it) was removed or replaced; put that file back, or stop all processes that use the store and start them again")
 
 func (d *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
-	if (sideFile{d.path, d.file}).isReplaced() {
-		return time.Time{}, errReplaced
-	}
-	if d.wal.isReplaced() {
-		return time.Time{}, errNoWAL
-	}
-	if d.shm.isReplaced() {
-		return time.Time{}, errNoSHM
+	for _, f := range []struct {
+		sideFile
+		err error
+	}{{sideFile{d.path, d.file}, errReplaced}, {d.wal, errNoWAL}, {d.shm, errNoSHM}} {
+		if f.isReplaced() {
+			return time.Time{}, f.err
+		}
 	}
 	if d.bootID == "" {
 		return d.scheduleTime(time.Time{}), nil
@@ -227,21 +226,8 @@ func (*sqliteDialect) limit() string { return " LIMIT ?+0" }
 
 func (*sqliteDialect) idIndexHint() string { return "" } // see condition
 
-func (*sqliteDialect) upsert(key string, set, add []string) string {
-	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
-}
-
-// assignments returns the SQL assignments that set some columns to new values, and add new values
-// to others.
-func assignments(set, add []string, value string) string {
-	var list []string
-	for _, c := range set {
-		list = append(list, c+" = "+fmt.Sprintf(value, c))
-	}
-	for _, c := range add {
-		list = append(list, c+" = "+c+" + "+fmt.Sprintf(value, c))
-	}
-	return strings.Join(list, ", ")
+func (*sqliteDialect) onConflict(key string) (clause, newValue string) {
+	return " ON CONFLICT (" + key + ") DO UPDATE SET ", "excluded.%s"
 }
 
 func (*sqliteDialect) kind(err error) kind {
