@@ -81,23 +81,16 @@ func readSource(body []byte, to *job.Source) error {
 			return invalid(shortText([]byte(name)), "a handler has no key %.60q; its keys are %s", name, strings.Join(sourceNames, ", "))
 		}
 	}
-	for _, f := range []struct {
-		name     string
-		to       *string
-		required bool
-	}{
-		{"lang", &to.Lang, true}, {"body", &to.Body, true}, {"eid", &to.EID, false}, {"before", &to.Before, false},
-		{"beforeEach", &to.BeforeEach, false}, {"afterEach", &to.AfterEach, false},
-	} {
-		value := fields[f.name]
-		if value == nil || string(value) == "null" {
-			if f.required {
-				return missing(f.name, "the handler needs %q", f.name)
+	for i, to := range []*string{&to.Lang, &to.Body, &to.Before, &to.BeforeEach, &to.AfterEach, &to.EID} { // in the order of sourceNames
+		name := sourceNames[i]
+		value := fields[name]
+		switch required := i < 2; {
+		case value != nil && string(value) != "null":
+			if err := json.Unmarshal(value, to); err != nil {
+				return invalid(name, "%q must be a string", name)
 			}
-			continue
-		}
-		if err := json.Unmarshal(value, f.to); err != nil {
-			return invalid(f.name, "%q must be a string", f.name)
+		case required:
+			return missing(name, "the handler needs %q", name)
 		}
 	}
 	return readOptions(fields["options"], &to.Options)
@@ -108,7 +101,7 @@ var sourceNames = []string{"lang", "body", "before", "beforeEach", "afterEach", 
 
 var optionNames = []string{"batch", "batchSize", "concurrency", "timeout", "cpu", "next", "nextFailed"}
 
-func readOptions(value json.RawMessage, to *job.Options) error {
+func readOptions(value json.RawMessage, o *job.Options) error {
 	if value == nil || string(value) == "null" {
 		return nil
 	}
@@ -116,41 +109,39 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 	if err := json.Unmarshal(value, &fields); err != nil {
 		return invalid("options", "options must be an object")
 	}
+	targets := []any{&o.Batch, &o.BatchSize, &o.Concurrency, &o.Timeout, &o.CPU, &o.Next, &o.NextFailed} // in the order of optionNames
 	for name, value := range fields {
-		// A json.Decoder would also accept keys in another case, which the checks below would miss.
-		if !slices.Contains(optionNames, name) {
+		// A json.Decoder would also accept keys in another case.
+		i := slices.Index(optionNames, name)
+		if i < 0 {
 			return invalid("options", "there is no option %.60q; the options are %s", name, strings.Join(optionNames, ", "))
 		}
-		d := json.NewDecoder(bytes.NewReader([]byte(`{"` + name + `":` + string(value) + `}`)))
-		if err := d.Decode(to); err != nil {
-			if errors.As(err, new(*json.UnmarshalTypeError)) {
-				return invalid("options."+name, "options.%s: %s has the wrong type", name, shortText(value))
-			}
-			return invalid("options."+name, "options.%s: %v", name, err)
+		if err := readOption(name, value, targets[i]); err != nil {
+			return err
 		}
 	}
-	return checkOptions(fields, to)
+	return nil
 }
 
-func checkOptions(options map[string]json.RawMessage, o *job.Options) error {
-	_, size := options["batchSize"]
-	_, concurrency := options["concurrency"]
-	switch {
-	case size && (o.BatchSize < 1 || o.BatchSize > maxBatch):
-		return invalid("options.batchSize", "options.batchSize %d: must be from 1 to %d", o.BatchSize, maxBatch)
-	case concurrency && (o.Concurrency < 1 || o.Concurrency > maxBatch):
-		return invalid("options.concurrency", "options.concurrency %d: must be from 1 to %d", o.Concurrency, maxBatch)
+func readOption(name string, value json.RawMessage, to any) error {
+	field := "options." + name
+	if err := json.Unmarshal(value, to); errors.As(err, new(*json.UnmarshalTypeError)) {
+		return invalid(field, "%s: %s has the wrong type", field, shortText(value))
+	} else if err != nil {
+		return invalid(field, "%s: %v", field, err)
 	}
-	for name, d := range map[string]job.Duration{"timeout": o.Timeout, "cpu": o.CPU} {
-		if _, ok := options[name]; ok && (d <= 0 || time.Duration(d) > maxTimeout) {
-			return invalid("options."+name, "options.%s %s: must be from 1ms to 1d", name, d)
+	switch v := to.(type) {
+	case *int:
+		if *v < 1 || *v > maxBatch {
+			return invalid(field, "%s %d: must be from 1 to %d", field, *v, maxBatch)
 		}
-	}
-	for name, typ := range map[string]string{"next": o.Next, "nextFailed": o.NextFailed} {
-		if _, ok := options[name]; ok {
-			if err := job.CheckType(typ); err != nil {
-				return invalid("options."+name, "options.%s: %v", name, err)
-			}
+	case *job.Duration:
+		if *v <= 0 || time.Duration(*v) > maxTimeout {
+			return invalid(field, "%s %s: must be from 1ms to 1d", field, *v)
+		}
+	case *string:
+		if err := job.CheckType(*v); err != nil {
+			return invalid(field, "%s: %v", field, err)
 		}
 	}
 	return nil
