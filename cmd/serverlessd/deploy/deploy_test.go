@@ -24,6 +24,7 @@ import (
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/runner"
 )
 
 func TestMain(m *testing.M) {
@@ -37,9 +38,10 @@ func metrics(t *testing.T) map[string]bool {
 	registry := daemon.NewRegistry()
 	e, err := engine.Open(engine.Config{
 		Dir: t.TempDir(), Stores: []string{"sqlite:" + filepath.Join(t.TempDir(), "store.db")}, Broker: link.Config{Program: "serverlessd"}, LockTTL: time.Minute, Sweep: time.Minute,
-		RetryDelay: time.Second, RetryMax: time.Second, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, JournalMax: 1 << 30,
-		MaxLine: 1 << 20, MaxResult: 1 << 10, Concurrency: 1, Batch: 1, JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 1, ContextJobs: 1,
-		Languages: []string{job.Shell}, Drain: time.Second,
+		RetryDelay: time.Second, RetryMax: time.Second, KeepDone: time.Hour, KeepUnrun: time.Hour, JournalMax: 1 << 30,
+		MaxResult: 1 << 10, Concurrency: 1, Batch: 1, Drain: time.Second, Options: runner.Options{
+			RetryFor: time.Hour, MaxLine: 1 << 20, Timeout: time.Minute, CPU: time.Minute, Contexts: 1, ContextJobs: 1, Memory: 1 << 30, Languages: []string{job.Shell},
+		},
 	}, zerolog.Nop(), registry)
 	if err != nil {
 		t.Fatal(err)

@@ -113,10 +113,9 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if e.guard, err = launch.NewGuard(e.ownerOf(e.ids.Sysid())); err != nil {
 		return nil, err
 	}
-	if e.runner, err = runner.New(runner.Options{
-		Dir: cfg.Dir, Guard: e.guard, Languages: cfg.Languages, HTTPAllow: cfg.HTTPAllow, Contexts: cfg.Contexts, ContextJobs: cfg.ContextJobs, Memory: cfg.ContextMemory,
-		Timeout: cfg.JobTimeout, CPU: cfg.JobCPU, MaxLine: cfg.MaxLine, RetryFor: cfg.RetryFor, User: cfg.User, Log: log,
-	}); err != nil {
+	forRunner := cfg.Options
+	forRunner.Dir, forRunner.Guard, forRunner.Log = cfg.Dir, e.guard, log
+	if e.runner, err = runner.New(forRunner); err != nil {
 		return nil, err
 	}
 	e.handlers = newHandlers(e)

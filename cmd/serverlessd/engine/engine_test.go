@@ -19,6 +19,7 @@ import (
 	"gloom/cmd/internal/link"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/runner"
 	"gloom/cmd/serverlessd/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -202,8 +203,10 @@ func startEngineTo(t *testing.T, log io.Writer, dir string, change func(*Config)
 	t.Helper()
 	cfg := Config{
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
-		RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, MaxLine: 1000, MaxResult: 1000, Concurrency: 2, Batch: 5,
-		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell, job.Gloom}, Drain: testTimeout,
+		KeepDone: time.Hour, KeepUnrun: time.Hour, MaxResult: 1000, Concurrency: 2, Batch: 5,
+		Drain: testTimeout, Options: runner.Options{
+			RetryFor: time.Hour, MaxLine: 1000, Timeout: time.Minute, CPU: time.Minute, Contexts: 2, ContextJobs: 100, Memory: 1 << 30, Languages: []string{job.Shell, job.Gloom},
+		},
 		Broker: link.Config{Program: "serverlessd"},
 	}
 	var list []store.Store

@@ -249,7 +249,7 @@ func (bt *batch) askWorkers() {
 
 // askWorker returns how a job ended, or why no worker got it.
 func (bt *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
-	timeout := cmp.Or(time.Duration(bt.handler.Options.Timeout), bt.engine.cfg.JobTimeout)
+	timeout := cmp.Or(time.Duration(bt.handler.Options.Timeout), bt.engine.cfg.Timeout)
 	ctx, cancel := context.WithTimeout(bt.ctx, connWait)
 	defer cancel()
 	began := time.Now()

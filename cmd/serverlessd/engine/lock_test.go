@@ -13,6 +13,7 @@ import (
 
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/runner"
 	"gloom/cmd/serverlessd/store"
 )
 
@@ -49,7 +50,7 @@ func TestLockOrders(t *testing.T) {
 	} {
 		t.Run(c.order, func(t *testing.T) {
 			e := withStores(t, 0)
-			e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
+			e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, Options: runner.Options{RetryFor: time.Hour}, KeepDone: time.Hour, KeepUnrun: time.Hour}
 			var passed time.Duration
 			start := time.Now()
 			b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return start.Add(passed) }, func() time.Duration { return passed }))
@@ -128,7 +129,7 @@ func TestLockOrders(t *testing.T) {
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	e := withStores(t, 0)
-	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
+	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, Options: runner.Options{RetryFor: time.Hour}, KeepDone: time.Hour, KeepUnrun: time.Hour}
 	b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil))
 	defer b.store.Close()
 	e.backends = append(e.backends, b)

@@ -25,7 +25,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options holds the options of a runner. A zero field stands for the value in brackets.
+// Options holds the options of a runner. A zero field stands for the value in brackets, if there is
+// one.
 type Options struct {
 	Dir       string         // where the runner makes its folder, and removes those of killed runners
 	Languages []string       // languages that are allowed
@@ -35,20 +36,20 @@ type Options struct {
 	Guard     *launch.Guard  // ends contexts when the daemon ends; may be nil
 	Log       zerolog.Logger
 
-	Contexts    int           // maximum number of contexts at a time [32]
-	ContextJobs int           // maximum number of jobs that a context runs [1,000]
+	Contexts    int           // maximum number of contexts at a time
+	ContextJobs int           // maximum number of jobs that a context runs
 	Idle        time.Duration // how long a context may be idle [60 s]
 
 	Start   time.Duration // time for the start of a context, and for each `before` [10 s]
-	Timeout time.Duration // time for a job whose handler sets none [2 min]
-	CPU     time.Duration // processor time for a job whose handler sets none [30 s]
+	Timeout time.Duration // time for a job whose handler sets none
+	CPU     time.Duration // processor time for a job whose handler sets none
 
 	Output   int64         // maximum number of bytes that a job may print or reply [16 MiB]
 	Lines    int           // maximum number of J: lines that a job may print [10,000]
-	MaxLine  int           // maximum number of bytes of a J: line's payload [1 MiB]
-	RetryFor time.Duration // the longest Retry-After [6 h]
+	MaxLine  int           // maximum number of bytes of a J: line's payload
+	RetryFor time.Duration // the longest Retry-After
 
-	Memory   int64 // maximum memory of a context and the processes that it starts, in bytes [1 GiB]
+	Memory   int64 // maximum memory of a context and the processes that it starts, in bytes
 	FileSize int64 // maximum number of bytes of a file that a context writes [1 GiB]
 	Files    int   // maximum number of open files of a context [1,024]
 	Tasks    int   // maximum number of processes and threads of User, if it is set [4,096]
@@ -56,17 +57,10 @@ type Options struct {
 
 func (o *Options) complete() {
 	o.Path = cmp.Or(o.Path, "/usr/local/bin:/usr/bin:/bin")
-	o.Contexts = cmp.Or(o.Contexts, 32)
-	o.ContextJobs = cmp.Or(o.ContextJobs, 1000)
 	o.Idle = cmp.Or(o.Idle, time.Minute)
 	o.Start = cmp.Or(o.Start, 10*time.Second)
-	o.Timeout = cmp.Or(o.Timeout, 2*time.Minute)
-	o.CPU = cmp.Or(o.CPU, 30*time.Second)
 	o.Output = cmp.Or(o.Output, 16<<20)
 	o.Lines = cmp.Or(o.Lines, 10_000)
-	o.MaxLine = cmp.Or(o.MaxLine, 1<<20)
-	o.RetryFor = cmp.Or(o.RetryFor, 6*time.Hour)
-	o.Memory = cmp.Or(o.Memory, 1<<30)
 	o.FileSize = cmp.Or(o.FileSize, 1<<30)
 	o.Files = cmp.Or(o.Files, 1024)
 	o.Tasks = cmp.Or(o.Tasks, 4096)

@@ -34,7 +34,10 @@ func newRunner(t testing.TB, change func(*Options)) *Runner {
 		t.Fatal(err)
 	}
 	t.Cleanup(guard.Close)
-	o := Options{Dir: t.TempDir(), Languages: job.Languages, Guard: guard, Start: testTimeout, Timeout: testTimeout, CPU: testTimeout, Log: zerolog.Nop()}
+	o := Options{
+		Dir: t.TempDir(), Languages: job.Languages, Guard: guard, Start: testTimeout, Timeout: testTimeout, CPU: testTimeout, Log: zerolog.Nop(),
+		Contexts: 32, ContextJobs: 1000, MaxLine: 1 << 20, RetryFor: 6 * time.Hour, Memory: 1 << 30,
+	}
 	if change != nil {
 		change(&o)
 	}
