@@ -42,23 +42,18 @@ func (a *app) runManual(args []string, target string, output bool) error {
 	}
 	var data any = map[string][]int64{"ids": ids}
 	if a.settings.Master {
-		if target == "" {
-			return errTarget
+		if data, err = masterJobs(ids, nil, target); err != nil {
+			return err
 		}
-		var jobs []masterJob
-		for _, id := range ids {
-			jobs = append(jobs, masterJob{ID: id, Target: target})
-		}
-		data = map[string][]masterJob{"jobs": jobs}
 	}
 	answer, err := a.request("run-manual", data, true)
 	if err != nil {
 		return err
 	}
-	o := eot.Object(eot.Members(answer))
-	failed := len(eot.Members(o.Get("errors"))) > 0
+	errs := eot.Members(member(answer, "errors"))
+	failed := len(errs) > 0
 	t := newGrid("id", "result", "code", "signal", "error")
-	for _, m := range eot.Members(o.Get("jobs")) {
+	for _, m := range eot.Members(member(answer, "jobs")) {
 		job := eot.Object(eot.Members(m.Value))
 		result := eot.String(job.Get("result"))
 		failed = failed || result != "ok"
@@ -68,13 +63,13 @@ func (a *app) runManual(args []string, target string, output bool) error {
 			fmt.Fprint(a.stderr, eot.String(job.Get("stderr")))
 		}
 	}
-	for _, m := range eot.Members(o.Get("errors")) {
+	for _, m := range errs {
 		t.add(m.Name, "-", "-", "-", eot.String(m.Value))
 	}
 	switch {
 	case a.json:
 		err = a.printJSON(answer)
-	case !output || len(eot.Members(o.Get("errors"))) > 0:
+	case !output || len(errs) > 0:
 		err = a.print(t)
 	}
 	if err == nil && failed {
@@ -87,6 +82,18 @@ type masterJob struct {
 	ID     int64  `json:"id"`
 	Signal *int   `json:"signal,omitempty"`
 	Target string `json:"target"`
+}
+
+// masterJobs returns the data of a request to the master, which finds the worker by the target.
+func masterJobs(ids []int64, signal *int, target string) (any, error) {
+	if target == "" {
+		return nil, errTarget
+	}
+	var jobs []masterJob
+	for _, id := range ids {
+		jobs = append(jobs, masterJob{id, signal, target})
+	}
+	return map[string][]masterJob{"jobs": jobs}, nil
 }
 
 func (a *app) sendSignalCommand() *cobra.Command {
@@ -111,22 +118,15 @@ func (a *app) sendSignal(args []string, target string) error {
 	if err != nil {
 		return err
 	}
-	var data any
+	signals := make(map[string]int)
+	for _, id := range ids {
+		signals[strconv.FormatInt(id, 10)] = signal
+	}
+	var data any = map[string]map[string]int{"jobs": signals}
 	if a.settings.Master {
-		if target == "" {
-			return errTarget
+		if data, err = masterJobs(ids, &signal, target); err != nil {
+			return err
 		}
-		var jobs []masterJob
-		for _, id := range ids {
-			jobs = append(jobs, masterJob{ID: id, Signal: &signal, Target: target})
-		}
-		data = map[string][]masterJob{"jobs": jobs}
-	} else {
-		jobs := make(map[string]int)
-		for _, id := range ids {
-			jobs[strconv.FormatInt(id, 10)] = signal
-		}
-		data = map[string]map[string]int{"jobs": jobs}
 	}
 	answer, err := a.request("send-signal", data, false)
 	if err != nil {

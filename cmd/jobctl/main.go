@@ -59,21 +59,8 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	a.bind(root.PersistentFlags())
-	root.AddGroup(
-		&cobra.Group{ID: groupWorker, Title: "Commands for a worker:"},
-		&cobra.Group{ID: groupMaster, Title: "Commands for the master (--master):"},
-		&cobra.Group{ID: groupBoth, Title: "Commands for both:"},
-	)
+	a.addCommands(root)
 	root.SetHelpCommandGroupID(groupBoth)
 	root.SetCompletionCommandGroupID(groupBoth)
-	root.AddCommand(a.workerCommands()...)
-	root.AddCommand(a.masterCommands()...)
-	root.AddCommand(a.commonCommands()...)
 	return root
 }
-
-const (
-	groupWorker = "worker"
-	groupMaster = "master"
-	groupBoth   = "both"
-)

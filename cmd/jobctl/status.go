@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gloom/cmd/jobd/eot"
+)
+
+// member returns a member of an object; nil if there is none.
+func member(object json.RawMessage, name string) json.RawMessage {
+	return eot.Object(eot.Members(object)).Get(name)
+}
+
+type pollWorkers struct {
+	PollWorkers bool `json:"poll_workers"`
+}
+
+// showStatus returns the function of a command that shows a part of the daemon's json.RawMessage: print prints
+// it as text, with --json it is a member of the status, or all of it. If poll is true, a master asks
+// its workers for theirs; those that do not answer are an error.
+func (a *app) showStatus(part string, poll bool, print func(status json.RawMessage) error) func([]string) error {
+	return func([]string) error {
+		poll := poll && a.settings.Master
+		var data any
+		if poll {
+			data = pollWorkers{true}
+		}
+		s, err := a.request("status", data, false)
+		if err != nil {
+			return err
+		}
+		switch {
+		case a.json && part != "":
+			err = a.printJSON(member(s, part))
+		case a.json:
+			err = a.printJSON(s)
+		default:
+			err = print(s)
+		}
+		if poll {
+			err = errors.Join(err, unresponsive(s))
+		}
+		return err
+	}
+}
+
+// unresponsive returns an error for the workers that did not report their status.
+func unresponsive(s json.RawMessage) error {
+	var unresponsive []error
+	for _, w := range eot.Elements(member(s, "workers")) {
+		if member(w, "workerStatus") == nil {
+			unresponsive = append(unresponsive, fmt.Errorf("worker '%s' (%s): %s", eot.String(member(w, "name")), eot.String(member(w, "remoteAddr")), eot.String(member(w, "workerStatusError"))))
+		}
+	}
+	return errors.Join(unresponsive...)
+}
+
+// printStatus prints all tables of a status.
+func (a *app) printStatus(s json.RawMessage) error {
+	t := targetTable(s)
+	if a.settings.Master {
+		t = workerTable(s)
+	}
+	err := a.print(t)
+	fmt.Fprintln(a.stdout)
+	return errors.Join(err, a.print(memoryTable(s)))
+}
+
+// targetRows returns name, concurrency, length and paused of each target in a worker's json.RawMessage, in its
+// order.
+func targetRows(s json.RawMessage) (rows [][]string) {
+	for _, m := range eot.Members(member(s, "targets")) {
+		o := eot.Object(eot.Members(m.Value))
+		paused := "no"
+		if eot.Truthy(o.Get("paused")) {
+			paused = "yes"
+		}
+		rows = append(rows, []string{m.Name, string(o.Get("concurrency")), string(o.Get("length")), paused})
+	}
+	return rows
+}
+
+func targetTable(s json.RawMessage) *grid {
+	t := newGrid("target", "concurrency", "length", "paused")
+	for _, row := range targetRows(s) {
+		t.add(row...)
+	}
+	return t
+}
+
+// workerTable returns the workers in a master's json.RawMessage, with the targets of each.
+func workerTable(s json.RawMessage) *grid {
+	t := newGrid("worker", "targets", "concurrency", "length", "paused")
+	for _, w := range eot.Elements(member(s, "workers")) {
+		rows := targetRows(member(w, "workerStatus"))
+		if member(w, "workerStatus") == nil {
+			for _, e := range eot.Elements(member(w, "targets")) {
+				rows = append(rows, []string{eot.String(e), "-", "-", "-"})
+			}
+		}
+		cells := [][]string{{eot.String(member(w, "name")), "(" + eot.String(member(w, "remoteAddr")) + ")"}, nil, nil, nil, nil}
+		for _, row := range rows {
+			for i, text := range row {
+				cells[i+1] = append(cells[i+1], text)
+			}
+		}
+		t.addLines(cells...)
+	}
+	return t
+}
+
+// memoryTable returns the memory use in a status. A worker's json.RawMessage also has the number of jobs
+// that clients wait for.
+func memoryTable(s json.RawMessage) *grid {
+	t := newGrid("what", "value")
+	for _, m := range eot.Members(member(s, "memoryUsage")) {
+		t.add(m.Name, string(m.Value))
+	}
+	if n := member(s, "jobPromisesCount"); n != nil {
+		t.add("pendingJobPromises", string(n))
+	}
+	return t
+}
