@@ -57,10 +57,10 @@ func (c *Config) Validate() error {
 	if c.WorkTime < 0 {
 		return fmt.Errorf("work time %v: must not be negative", c.WorkTime)
 	}
-	if c.Prefetch > 0 && !c.Protocol.Traits().Prefetch {
+	if c.Prefetch > 0 && !c.Protocol.Prefetch {
 		return fmt.Errorf("prefetch %d: this server has no prefetch", c.Prefetch)
 	}
-	if (c.Groups > 0 || c.Versatile) && !c.Protocol.Traits().Groups {
+	if (c.Groups > 0 || c.Versatile) && !c.Protocol.Groups {
 		return fmt.Errorf("groups %d, versatile workers %v: this server has neither", c.Groups, c.Versatile)
 	}
 	return nil

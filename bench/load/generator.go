@@ -47,7 +47,7 @@ func New(cfg Config) (*Generator, error) {
 		g.lanes = append(g.lanes, l)
 		go func() { g.errs <- loop.Run(l.step) }()
 	}
-	traits := cfg.Protocol.Traits()
+	traits := cfg.Protocol.Traits
 	for i := range cfg.Submitters {
 		l := g.lanes[i%len(g.lanes)]
 		l.submitters = append(l.submitters, &Submitter{Index: cfg.First + i, lane: l, traits: traits, jobs: outstanding{sub: uint32(cfg.First + i)}})

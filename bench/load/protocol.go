@@ -21,12 +21,11 @@ type Traits struct {
 }
 
 // Protocol is the clients' side of the protocol of one kind of server. One value serves all peers
-// of a run and must be immutable.
-type Protocol interface {
-	Traits() Traits
-	// Submitter and Worker make one peer's side of the protocol.
-	Submitter(s *Submitter) SubmitSide
-	Worker(w *Worker) WorkSide
+// of a run. Submitter and Worker make one peer's side of it.
+type Protocol struct {
+	Traits
+	Submitter func(s *Submitter) SubmitSide
+	Worker    func(w *Worker) WorkSide
 }
 
 // SubmitSide is a submitter's end of a protocol. It reports to its Submitter:

@@ -10,13 +10,12 @@ import (
 // Beanstalk uses beanstalkd's protocol, which has no answers: a worker puts the echo into a tube of
 // the submitter. The submitter reserves from it on a second connection, because a connection that
 // waits in reserve accepts no other command.
-type Beanstalk struct{}
+var Beanstalk = load.Protocol{
+	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true},
+	Submitter: newBeanstalkSubmitter, Worker: newBeanstalkWorker,
+}
 
-// Traits implements load.Protocol.
-func (Beanstalk) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Queues: true} }
-
-// Submitter implements load.Protocol.
-func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
+func newBeanstalkSubmitter(s *load.Submitter) load.SubmitSide {
 	b := &beanSubmitter{s: s}
 	for _, name := range s.Types() {
 		b.useCommands = append(b.useCommands, []byte("use "+name+"\r\n"))
@@ -30,8 +29,7 @@ func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
 	return b
 }
 
-// Worker implements load.Protocol.
-func (Beanstalk) Worker(w *load.Worker) load.WorkSide {
+func newBeanstalkWorker(w *load.Worker) load.WorkSide {
 	b := &beanWorker{w: w, usedTube: -1}
 	b.serverConn = serverConn{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), next: b.reply}
 	return b

@@ -8,7 +8,10 @@ import (
 )
 
 // Gearman uses gearmand's binary protocol.
-type Gearman struct{}
+var Gearman = load.Protocol{
+	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true, Jobs: true},
+	Submitter: newGearmanSubmitter, Worker: newGearmanWorker,
+}
 
 // Packet types from gearmand's protocol document.
 const (
@@ -30,20 +33,13 @@ const (
 	gearmanHashTable = "100003" // for millions of jobs; with the default of 991 the chains get long
 )
 
-// Traits implements load.Protocol.
-func (Gearman) Traits() load.Traits {
-	return load.Traits{Acks: load.CountedAcks, Queues: true, Jobs: true}
-}
-
-// Submitter implements load.Protocol.
-func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
+func newGearmanSubmitter(s *load.Submitter) load.SubmitSide {
 	g := &gearmanSubmitter{s: s, types: s.Types()}
 	g.serverConn = serverConn{peer: s, next: g.packet}
 	return g
 }
 
-// Worker implements load.Protocol.
-func (Gearman) Worker(w *load.Worker) load.WorkSide {
+func newGearmanWorker(w *load.Worker) load.WorkSide {
 	g := &gearmanWorker{w: w}
 	hello := append(appendPacketHead(nil, gearCanDo, len(w.Type)), w.Type...)
 	g.serverConn = serverConn{peer: w, greeting: appendPacketHead(hello, gearGrab, 0), next: g.packet}

@@ -12,18 +12,10 @@ import (
 
 // Gloom uses the protocol of gloomd. Frames in the form that gloomd writes are recognised by
 // comparing bytes; any other form is decoded as JSON, which is slower and gives the same.
-type Gloom struct{}
-
-// Traits implements load.Protocol.
-func (Gloom) Traits() load.Traits {
-	return load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Groups: true, Jobs: true}
+var Gloom = load.Protocol{
+	Traits:    load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Groups: true, Jobs: true},
+	Submitter: func(s *load.Submitter) load.SubmitSide { return newGloomSubmitter(s) }, Worker: func(w *load.Worker) load.WorkSide { return newGloomWorker(w) },
 }
-
-// Submitter implements load.Protocol.
-func (Gloom) Submitter(s *load.Submitter) load.SubmitSide { return newGloomSubmitter(s) }
-
-// Worker implements load.Protocol.
-func (Gloom) Worker(w *load.Worker) load.WorkSide { return newGloomWorker(w) }
 
 const frameHead = 4
 

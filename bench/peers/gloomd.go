@@ -30,7 +30,7 @@ func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := startAnnounced(ctx, set, path, append([]string{"--http-addr=127.0.0.1:0", "--log-format=json"}, set.Flags...), Gloom{})
+	s, err := startAnnounced(ctx, set, path, append([]string{"--http-addr=127.0.0.1:0", "--log-format=json"}, set.Flags...), Gloom)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server
 		if err != nil {
 			return nil, err
 		}
-		return startAnnounced(ctx, set, exe, append([]string{"relay"}, args...), Relay{})
+		return startAnnounced(ctx, set, exe, append([]string{"relay"}, args...), Relay)
 	}
 }
 

@@ -70,12 +70,12 @@ func Kinds() []*Kind {
 		{"gloomd", "gloomd", startGloomd},
 		{"relay", "relay on gnet", startRelay()},
 		{"bare", "relay on epoll", startRelay("--bare")},
-		{"nats", "NATS request/reply", debianServer{"nats-server", "nats-server", NATS{}, natsArgs, "--version"}.start},
-		{"redis", "Redis lists", debianServer{"redis-server", "redis-server", Redis{}, redisArgs, "--version"}.start},
+		{"nats", "NATS request/reply", debianServer{"nats-server", "nats-server", NATS, natsArgs, "--version"}.start},
+		{"redis", "Redis lists", debianServer{"redis-server", "redis-server", Redis, redisArgs, "--version"}.start},
 		{"gearmand-t1", "gearmand -t 1, tuned",
-			debianServer{"gearmand", "gearman-job-server", Gearman{}, gearmandTunedArgs, "--version"}.start},
-		{"gearmand", "gearmand, default", debianServer{"gearmand", "gearman-job-server", Gearman{}, gearmandArgs, "--version"}.start},
-		{"beanstalkd", "beanstalkd", debianServer{"beanstalkd", "beanstalkd", Beanstalk{}, beanstalkdArgs, "-v"}.start},
+			debianServer{"gearmand", "gearman-job-server", Gearman, gearmandTunedArgs, "--version"}.start},
+		{"gearmand", "gearmand, default", debianServer{"gearmand", "gearman-job-server", Gearman, gearmandArgs, "--version"}.start},
+		{"beanstalkd", "beanstalkd", debianServer{"beanstalkd", "beanstalkd", Beanstalk, beanstalkdArgs, "-v"}.start},
 	}
 }
 

@@ -12,13 +12,12 @@ import (
 // once, however busy that worker is. To do the same work as with other servers, a worker takes its
 // jobs one at a time and sends each answer before it reads the next job; with prefetch it takes all
 // that have arrived and answers them together.
-type NATS struct{}
+var NATS = load.Protocol{
+	Traits:    load.Traits{Acks: load.NoAcks, Prefetch: true},
+	Submitter: newNATSSubmitter, Worker: newNATSWorker,
+}
 
-// Traits implements load.Protocol.
-func (NATS) Traits() load.Traits { return load.Traits{Acks: load.NoAcks, Prefetch: true} }
-
-// Submitter implements load.Protocol.
-func (NATS) Submitter(s *load.Submitter) load.SubmitSide {
+func newNATSSubmitter(s *load.Submitter) load.SubmitSide {
 	n := &natsSubmitter{s: s}
 	inbox := "reply." + strconv.Itoa(s.Index)
 	for _, name := range s.Types() {
@@ -28,8 +27,7 @@ func (NATS) Submitter(s *load.Submitter) load.SubmitSide {
 	return n
 }
 
-// Worker implements load.Protocol.
-func (NATS) Worker(w *load.Worker) load.WorkSide {
+func newNATSWorker(w *load.Worker) load.WorkSide {
 	n := &natsWorker{w: w}
 	n.serverConn = serverConn{peer: w, greeting: []byte(natsConnect + "SUB " + w.Type + " workers 1\r\nPING\r\n"), next: n.line}
 	return n

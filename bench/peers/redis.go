@@ -11,13 +11,12 @@ import (
 // one job at a time and pushes the echo onto a list of the submitter. The submitter
 // takes all echoes there with one BLMPOP, on a second connection, because that command
 // blocks.
-type Redis struct{}
+var Redis = load.Protocol{
+	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true},
+	Submitter: newRedisSubmitter, Worker: newRedisWorker,
+}
 
-// Traits implements load.Protocol.
-func (Redis) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Queues: true} }
-
-// Submitter implements load.Protocol.
-func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
+func newRedisSubmitter(s *load.Submitter) load.SubmitSide {
 	r := &redisSubmitter{s: s, popCommand: command("BLMPOP", "0", "1", replyList(s.Index), "LEFT", "COUNT", "1024")}
 	for _, name := range s.Types() {
 		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
@@ -27,8 +26,7 @@ func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
 	return r
 }
 
-// Worker implements load.Protocol.
-func (Redis) Worker(w *load.Worker) load.WorkSide {
+func newRedisWorker(w *load.Worker) load.WorkSide {
 	r := &redisWorker{w: w, popCommand: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
 	r.serverConn = serverConn{peer: w, greeting: append(command("PING"), r.popCommand...), next: r.reply}
 	return r

@@ -9,20 +9,18 @@ import (
 
 // Relay uses the protocol of package relay: Gloom's frames, passed on unchanged. A worker gets the
 // submit frame, a submitter the respond frame; only the number in the body identifies an answer.
-type Relay struct{}
+var Relay = load.Protocol{
+	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true},
+	Submitter: newRelaySubmitter, Worker: newRelayWorker,
+}
 
-// Traits implements load.Protocol.
-func (Relay) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Queues: true} }
-
-// Submitter implements load.Protocol.
-func (Relay) Submitter(s *load.Submitter) load.SubmitSide {
+func newRelaySubmitter(s *load.Submitter) load.SubmitSide {
 	g := newGloomSubmitter(s)
 	g.next = g.relayed
 	return g
 }
 
-// Worker implements load.Protocol.
-func (Relay) Worker(w *load.Worker) load.WorkSide {
+func newRelayWorker(w *load.Worker) load.WorkSide {
 	g := newGloomWorker(w)
 	g.next = g.relayed
 	return g

@@ -21,7 +21,7 @@ func fake(name string) *peers.Kind {
 		if err != nil {
 			return nil, err
 		}
-		return &peers.Server{Protocol: peers.Relay{}, SubmitAddr: r.SubmitAddr(), WorkAddr: r.WorkAddr(), Shutdown: r.Close}, nil
+		return &peers.Server{Protocol: peers.Relay, SubmitAddr: r.SubmitAddr(), WorkAddr: r.WorkAddr(), Shutdown: r.Close}, nil
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 // memory, then connects the workers and drains the queue.
 func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	switch {
-	case !srv.Protocol.Traits().Queues:
+	case !srv.Protocol.Queues:
 		return nil, wrap(srv, "backlog", ErrNoQueue)
 	case opt.Jobs <= 0:
 		return nil, fmt.Errorf("jobs %d: a backlog needs a number of jobs", opt.Jobs)

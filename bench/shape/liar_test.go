@@ -61,7 +61,7 @@ func startLiar(t *testing.T, l *liar) *peers.Server {
 	t.Cleanup(func() { l.submit.Close(); l.work.Close() })
 	go l.accept(l.submit, l.submitted)
 	go l.accept(l.work, l.worked)
-	return &peers.Server{Kind: "liar", Title: "liar", Protocol: peers.Gloom{}, SubmitAddr: l.submit.Addr().String(),
+	return &peers.Server{Kind: "liar", Title: "liar", Protocol: peers.Gloom, SubmitAddr: l.submit.Addr().String(),
 		WorkAddr: l.work.Addr().String()}
 }
 

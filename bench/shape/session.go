@@ -44,7 +44,7 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	if opt.Prefetch > 0 && !srv.Protocol.Traits().Prefetch {
+	if opt.Prefetch > 0 && !srv.Protocol.Prefetch {
 		return nil, ErrNoPrefetch
 	}
 	if err := proc.RaiseFileLimit(FilesNeeded(opt)); err != nil {

@@ -31,7 +31,7 @@ const (
 // giant frame in small parts. The round has a sample for each of these, with the latency of the
 // probe's jobs.
 func Stall(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
-	if !srv.Protocol.Traits().Jobs {
+	if !srv.Protocol.Jobs {
 		return nil, wrap(srv, "stall", errors.New("it keeps the jobs of a submitter that disconnects"))
 	}
 	backlog := opt.Jobs

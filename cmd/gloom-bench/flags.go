@@ -45,7 +45,7 @@ func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, er
 		set.BodySize, set.Unix = o.BodySize, o.Unix
 		return k.Start(ctx, set)
 	}
-	s := &peers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: peers.Gloom{}, SubmitAddr: submit, WorkAddr: work,
+	s := &peers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: peers.Gloom, SubmitAddr: submit, WorkAddr: work,
 		PID: t.pid}
 	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 && !strings.HasPrefix(submit, "unix:") {
 		n, err := strconv.Atoi(port)
