@@ -2,7 +2,6 @@ package proc
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/prometheus/procfs"
 )
@@ -16,33 +15,32 @@ type Usage struct {
 
 // UsageOf reads the usage of process pid.
 func UsageOf(pid int) (Usage, error) {
-	p, err := procfs.NewProc(pid)
+	p, stat, err := statOf(pid)
 	if err != nil {
-		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
-	}
-	stat, err := p.Stat()
-	if err != nil {
-		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
+		return Usage{}, err
 	}
 	fds, err := p.FileDescriptorsLen()
 	if err != nil {
 		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	return Usage{RSS: int64(stat.RSS) * int64(os.Getpagesize()), Descriptors: fds, Threads: stat.NumThreads}, nil
+	return Usage{RSS: int64(stat.ResidentMemory()), Descriptors: fds, Threads: stat.NumThreads}, nil
 }
 
 // ResidentMemory returns the resident memory of process pid, in bytes. It is cheaper to read than
 // the complete usage.
 func ResidentMemory(pid int) (int64, error) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, fmt.Errorf("process %d: %w", pid, err)
+	_, stat, err := statOf(pid)
+	return int64(stat.ResidentMemory()), err
+}
+
+func statOf(pid int) (p procfs.Proc, stat procfs.ProcStat, err error) {
+	if p, err = procfs.NewProc(pid); err == nil {
+		stat, err = p.Stat()
 	}
-	stat, err := p.Stat()
 	if err != nil {
-		return 0, fmt.Errorf("process %d: %w", pid, err)
+		err = fmt.Errorf("process %d: %w", pid, err)
 	}
-	return int64(stat.ResidentMemory()), nil
+	return p, stat, err
 }
 
 // ListenerPID finds the process that listens on a TCP port of this machine.

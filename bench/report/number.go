@@ -3,7 +3,8 @@ package report
 import (
 	"math"
 	"strconv"
-	"strings"
+
+	"github.com/dustin/go-humanize"
 
 	"gloom/bench/result"
 )
@@ -58,20 +59,5 @@ func formatThousands(x float64) string {
 		unit := math.Pow(10, math.Floor(math.Log10(a))-3)
 		x = math.Round(x/unit) * unit
 	}
-	return groupDigits(strconv.FormatFloat(x, 'f', 0, 64))
-}
-
-// groupDigits puts commas between the thousands of a number's whole part.
-func groupDigits(s string) string {
-	sign, fraction := "", ""
-	if s[0] == '-' {
-		sign, s = "-", s[1:]
-	}
-	if i := strings.IndexByte(s, '.'); i >= 0 {
-		s, fraction = s[:i], s[i:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s + fraction
+	return humanize.Commaf(math.RoundToEven(x))
 }

@@ -199,7 +199,8 @@ type spans struct {
 
 // drawBars draws the first figure of a shape for each server, the best on top.
 func (d *drawer) drawBars(shape string, runs []*result.Run) {
-	m := columns(runs)[0]
+	metrics, _ := columns(runs)
+	m := metrics[0]
 	runs = slices.DeleteFunc(slices.Clone(runs), func(r *result.Run) bool { return len(m.Values(r)) == 0 })
 	if len(runs) == 0 {
 		return

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
+
 	"gloom/bench/result"
 )
 
@@ -103,7 +105,7 @@ func runsOn(f *result.File, kind string) []*result.Run {
 
 // figuresTable returns the table of everything that one run measured.
 func figuresTable(r *result.Run) *grid {
-	g := &grid{title: capitalize(r.Shape) + " on " + r.Server.Title, head: []string{"figure", "median", "min", "max"}}
+	g := &grid{title: capitalize(r.Shape) + " on " + r.Server.Title, head: table.Row{"figure", "median", "min", "max"}}
 	if r.Skipped != "" {
 		g.footnotes = append(g.footnotes, "Not measured: "+r.Skipped+".")
 	}
@@ -112,7 +114,7 @@ func figuresTable(r *result.Run) *grid {
 		if len(v) == 0 {
 			continue
 		}
-		g.rows = append(g.rows, []string{m.Name, formatValue(median(v), m.Unit), formatValue(slices.Min(v), m.Unit), formatValue(slices.Max(v), m.Unit)})
+		g.rows = append(g.rows, table.Row{m.Name, formatValue(median(v), m.Unit), formatValue(slices.Min(v), m.Unit), formatValue(slices.Max(v), m.Unit)})
 	}
 	g.footnotes = append(g.footnotes, describeLoad(&r.Params, len(r.Rounds)))
 	if n := describeEvents(r); n != "" {

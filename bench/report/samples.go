@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
@@ -14,7 +15,7 @@ const maxSampleRows = 12
 
 // samplesTable returns the table of the parts of a run's rounds; nil if there are none.
 func samplesTable(r *result.Run) *grid {
-	g := &grid{title: "During the run", head: []string{"while", "jobs/s", "p50", "p99", "max", "RSS", "descriptors"}}
+	g := &grid{title: "During the run", head: table.Row{"while", "jobs/s", "p50", "p99", "max", "RSS", "descriptors"}}
 	for i, round := range r.Rounds {
 		n := len(round.Samples)
 		step := 1
@@ -35,7 +36,7 @@ func samplesTable(r *result.Run) *grid {
 			if len(r.Rounds) > 1 {
 				name = fmt.Sprintf("round %d: %s", i+1, name)
 			}
-			g.rows = append(g.rows, []string{name, formatThousands(float64(s.Jobs) / seconds), formatDuration(float64(s.P50)),
+			g.rows = append(g.rows, table.Row{name, formatThousands(float64(s.Jobs) / seconds), formatDuration(float64(s.P50)),
 				formatDuration(float64(s.P99)), formatDuration(float64(s.Max)), formatBytes(float64(s.RSS)), formatThousands(float64(s.Descriptors))})
 		}
 		if n >= 8 && round.Samples[0].Name == "" {

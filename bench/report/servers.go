@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/perf/benchmath"
 
 	"gloom/bench/result"
@@ -14,26 +15,19 @@ import (
 
 const ourServer = "gloomd"
 
-// columns returns the metrics in which servers differ, which depend on the kind of load.
-func columns(runs []*result.Run) []*result.Metric {
+// columns returns the metrics in which servers differ, which depend on the kind of load, and those
+// of them that decide a race.
+func columns(runs []*result.Run) (all, deciding []*result.Metric) {
 	switch {
 	case anyHas(runs, result.Fill):
-		return []*result.Metric{result.Rate, result.ServerCPU, result.Fill, result.FillCPU, result.JobMemory}
+		all = []*result.Metric{result.Rate, result.ServerCPU, result.Fill, result.FillCPU, result.JobMemory}
+		return all, []*result.Metric{result.Rate, result.JobMemory}
 	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
-		return []*result.Metric{result.P50, result.P99, result.P999, result.ServerCPU}
+		all = []*result.Metric{result.P50, result.P99, result.P999, result.ServerCPU}
+		return all, all[:1]
 	}
-	return []*result.Metric{result.Rate, result.ServerCPU, result.P50, result.P99, result.RSS}
-}
-
-// decidingMetrics returns the columns that decide a race.
-func decidingMetrics(runs []*result.Run) []*result.Metric {
-	switch {
-	case anyHas(runs, result.Fill):
-		return []*result.Metric{result.Rate, result.JobMemory}
-	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
-		return []*result.Metric{result.P50}
-	}
-	return []*result.Metric{result.Rate, result.ServerCPU}
+	all = []*result.Metric{result.Rate, result.ServerCPU, result.P50, result.P99, result.RSS}
+	return all, all[:2]
 }
 
 func anyHas(runs []*result.Run, m *result.Metric) bool {
@@ -57,7 +51,8 @@ func metricName(m *result.Metric, runs []*result.Run) string {
 
 // serversTable returns the table of one shape on several servers.
 func serversTable(shape string, runs []*result.Run) *grid {
-	g := mediansTable(capitalize(shape), "server", "Not measured: %s (%s).", columns(runs), runs, func(r *result.Run) string { return r.Server.Title })
+	metrics, _ := columns(runs)
+	g := mediansTable(capitalize(shape), "server", "Not measured: %s (%s).", metrics, runs, func(r *result.Run) string { return r.Server.Title })
 	rounds := 0
 	for _, r := range runs {
 		rounds = max(rounds, len(r.Rounds))
@@ -68,7 +63,7 @@ func serversTable(shape string, runs []*result.Run) *grid {
 
 // sweepTable returns the table of one server under loads that differ in one parameter.
 func sweepTable(param string, runs []*result.Run) *grid {
-	metrics := columns(runs)
+	metrics, _ := columns(runs)
 	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
 		if anyHas(runs, m) && !slices.Contains(metrics, m) {
 			metrics = append(metrics, m)
@@ -76,7 +71,7 @@ func sweepTable(param string, runs []*result.Run) *grid {
 	}
 	g := mediansTable(runs[0].Server.Title+" over "+param, param, "Not measured at %s: %s.", metrics, runs, func(r *result.Run) string {
 		x, _ := r.Params.Value(param)
-		return groupDigits(strconv.FormatFloat(x, 'f', -1, 64))
+		return humanize.Commaf(x)
 	})
 	g.footnotes = append([]string{"The other parameters: " + describeLoad(&runs[0].Params, len(runs[0].Rounds), sweptParameters(param)...)}, g.footnotes...)
 	return g
@@ -94,7 +89,7 @@ func sweptParameters(sweep string) []string {
 // mediansTable returns a table of runs: the medians of their rounds, and how much the rounds
 // differed. Its notes name the runs that were not measured.
 func mediansTable(title, param, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
-	g := &grid{title: title, head: []string{param}}
+	g := &grid{title: title, head: table.Row{param}}
 	for _, m := range metrics {
 		g.head = append(g.head, metricName(m, runs))
 	}
@@ -106,7 +101,7 @@ func mediansTable(title, param, absent string, metrics []*result.Metric, runs []
 		if len(r.Rounds) == 0 {
 			continue
 		}
-		cells := []string{name(r)}
+		cells := table.Row{name(r)}
 		for _, m := range metrics {
 			v := m.Values(r)
 			cell := summary(m, v)
@@ -127,7 +122,7 @@ func mediansTable(title, param, absent string, metrics []*result.Metric, runs []
 // metric, by what factor gloomd is better (above 1) or worse, and whether that is more than noise;
 // nil if gloomd was not measured.
 func comparisonTable(f *result.File) *grid {
-	g := &grid{title: "Gloomd against …", head: []string{""}}
+	g := &grid{title: "Gloomd against …", head: table.Row{""}}
 	type column struct {
 		runs   []*result.Run
 		ourRun *result.Run
@@ -148,7 +143,8 @@ func comparisonTable(f *result.File) *grid {
 		if ourRun == nil || len(ourRun.Rounds) == 0 || len(runs) < 2 {
 			continue
 		}
-		for _, m := range decidingMetrics(runs) {
+		_, deciding := columns(runs)
+		for _, m := range deciding {
 			cols = append(cols, column{runs, ourRun, m})
 			g.head = append(g.head, name+", "+metricName(m, runs))
 		}
@@ -157,7 +153,7 @@ func comparisonTable(f *result.File) *grid {
 		return nil
 	}
 	for _, k := range kinds {
-		cells := []string{titles[k]}
+		cells := table.Row{titles[k]}
 		for _, c := range cols {
 			cell := "–"
 			for _, r := range c.runs {

@@ -36,17 +36,15 @@ func ParseStyle(name string) (Style, error) {
 // are figures.
 type grid struct {
 	title     string
-	head      []string
-	rows      [][]string
+	head      table.Row
+	rows      []table.Row
 	footnotes []string
 }
 
 func (g *grid) write(w io.Writer, s Style) {
 	t := table.NewWriter()
-	t.AppendHeader(row(g.head))
-	for _, r := range g.rows {
-		t.AppendRow(row(r))
-	}
+	t.AppendHeader(g.head)
+	t.AppendRows(g.rows)
 	var cols []table.ColumnConfig
 	for i := range g.head {
 		align := text.AlignRight
@@ -78,14 +76,6 @@ func (g *grid) write(w io.Writer, s Style) {
 		fmt.Fprintln(w, text.WrapSoft(n, 110))
 	}
 	fmt.Fprintln(w)
-}
-
-func row(cells []string) table.Row {
-	r := make(table.Row, len(cells))
-	for i, c := range cells {
-		r[i] = c
-	}
-	return r
 }
 
 func formatPercent(x float64) string {
