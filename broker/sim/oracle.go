@@ -224,6 +224,9 @@ type oracle struct {
 	ticking  bool
 	ticked   int64 // the time of the last tick
 
+	// left holds the jobs past their deadline that the core has left to the next tick.
+	left map[*oracleJob]bool
+
 	observed observation
 	frames   []frame
 	// complaint describes a choice of the core that is not allowed, if there was one.
@@ -231,7 +234,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment returns the time at which the core carries out a command. Time never goes back, and

@@ -41,25 +41,16 @@ func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 // out next, and it may have found that the job's worker runs a borrowed job with the same id, or
 // have expired the job.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
-	if o.left(j) {
-		return false
-	}
 	if len(j.groups) == 0 || len(o.rules) == 0 {
-		return true
+		return !o.left[j]
 	}
 	early, late, full := o.opens(j)
 	_, clashed := o.observed.delay(j.id)
-	return !full && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
+	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
 
 // lapsed reports whether the deadline of a waiting job has passed.
 func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires <= o.now }
-
-// left reports whether the core has left a job past its deadline to the next tick, which it may
-// do if the type has a rate.
-func (o *oracle) left(j *oracleJob) bool {
-	return o.lapsed(j) && !o.ticking && o.types[j.typ].rate > 0 && o.observed.held(j.id)
-}
 
 // opens returns the times between which the rates of a job's groups begin to let it run, and
 // whether one of the groups is at its concurrency.

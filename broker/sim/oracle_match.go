@@ -24,6 +24,7 @@ func (o *oracle) handOut() {
 		return
 	}
 	closed, handed := map[string]bool{}, o.handed
+	clear(o.left)
 	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it looks at the jobs of fair types
 	for lapsed := 0; ; {
 		var k *oracleType
@@ -42,10 +43,15 @@ func (o *oracle) handOut() {
 			o.expireMet(func(k *oracleType) bool { return closed[k.name] })
 			return
 		}
-		// The tick is late, but the job's deadline has passed.
+		// The tick is late, but the job's deadline has passed. (If the type has a rate, the
+		// core may leave the job to the tick, as below.)
 		if o.lapsed(j) {
 			if lapsed == timersPerTick {
 				return
+			}
+			if k.rate > 0 && !o.ticking && o.observed.held(j.id) {
+				o.left[j] = true
+				continue
 			}
 			lapsed++
 			o.expire(j)
