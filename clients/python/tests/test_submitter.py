@@ -1119,6 +1119,16 @@ class Ends(SubmitterCase):
             pass
         return False
 
+    def test_result_too_late(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo", id="a")
+        with self.assertRaisesRegex(TimeoutError, "^timed out after 0.01 s: job a has no answer yet$"):
+            job.result(0.01)
+        self.broker.accept().take()
+        jobs.close()
+        with self.assertRaises(gloom.LostError):
+            job.result(PATIENCE)
+
     def test_drain_too_long(self):
         jobs = self.submitter()
         job = jobs.submit("echo")
