@@ -156,7 +156,7 @@ func (o *operator) unreachableError(ctx context.Context, err error) error {
 	}
 	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")
 	if o.flag == "--door" {
-		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).SetHint("%s", doorHints.Replace(hint))
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, doorHints.Replace(why)).SetHint("%s", doorHints.Replace(hint))
 	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):

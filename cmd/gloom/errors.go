@@ -204,7 +204,7 @@ func cause(err error) string {
 			return strings.Join(reasons, "; ")
 		}
 		if err == io.EOF {
-			return "the broker closed it"
+			return "the broker closed the connection"
 		}
 		inner := errors.Unwrap(err)
 		if inner == nil || !strings.Contains(err.Error(), "connect to ") {
