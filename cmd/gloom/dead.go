@@ -117,9 +117,9 @@ func (l *listCommand) dead(ctx context.Context, types []string, reason string, f
 
 // deadTable returns a table of failed jobs.
 func (l *listCommand) deadTable(items []api.DeadJob, limit int) table.Writer {
-	w := cli.NewTable(cli.Column{Name: "TYPE", Left: true, Max: min(limit, 24)}, cli.Column{Name: "ID", Left: true},
+	w := cli.NewTable(cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: min(limit, 24)}, cli.Column{Name: "ID", AlignLeft: true},
 		cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
-		cli.Column{Name: "REASON", Left: true, Max: min(limit, 200)})
+		cli.Column{Name: "REASON", AlignLeft: true, MaxWidth: min(limit, 200)})
 	for i := range items {
 		d := &items[i]
 		first, rest, _ := strings.Cut(d.Reason, "\n")

@@ -58,8 +58,8 @@ func (t *tool) describeFleet(f *api.Fleet) string {
 	if len(f.Brokers) == 0 {
 		return b.String()
 	}
-	w := cli.NewTable(cli.Column{Name: "BROKER", Left: true, Max: 40}, cli.Column{Name: "EPOCH", Left: true}, cli.Column{Name: "STATE", Left: true},
-		cli.Column{Name: "ROUND TRIP"}, cli.Column{Name: "LENT"}, cli.Column{Name: "BORROWED"}, cli.Column{Name: "WANTS", Left: true, Max: 40})
+	w := cli.NewTable(cli.Column{Name: "BROKER", AlignLeft: true, MaxWidth: 40}, cli.Column{Name: "EPOCH", AlignLeft: true}, cli.Column{Name: "STATE", AlignLeft: true},
+		cli.Column{Name: "ROUND TRIP"}, cli.Column{Name: "LENT"}, cli.Column{Name: "BORROWED"}, cli.Column{Name: "WANTS", AlignLeft: true, MaxWidth: 40})
 	for i := range f.Brokers {
 		p := &f.Brokers[i]
 		trip := "-"

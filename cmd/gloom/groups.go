@@ -60,14 +60,14 @@ func (t *tool) listGroups(g *api.Groups) error {
 		return nil
 	}
 	rules := func(limit int) table.Writer {
-		w := cli.NewTable(cli.Column{Name: "RULE", Left: true, Max: limit}, cli.Column{Name: "LIMITS", Left: true})
+		w := cli.NewTable(cli.Column{Name: "RULE", AlignLeft: true, MaxWidth: limit}, cli.Column{Name: "LIMITS", AlignLeft: true})
 		for i := range g.Rules {
 			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), ruleText(&g.Rules[i])})
 		}
 		return w
 	}
 	groups := func(limit int) table.Writer {
-		w := cli.NewTable(cli.Column{Name: "GROUP", Left: true, Max: limit}, cli.Column{Name: "WAITING"},
+		w := cli.NewTable(cli.Column{Name: "GROUP", AlignLeft: true, MaxWidth: limit}, cli.Column{Name: "WAITING"},
 			cli.Column{Name: "HELD"}, cli.Column{Name: "RUNNING"})
 		for _, x := range g.Groups {
 			w.AppendRow(table.Row{cli.Clean(x.Group), x.Waiting, x.Held, x.Running})

@@ -148,9 +148,9 @@ func newJobs(t *tool) *cobra.Command {
 
 func (l *listCommand) jobTable(items []api.Job, limit int) table.Writer {
 	w := cli.NewTable(
-		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40}, cli.Column{Name: "STATE", Left: true},
+		cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: 24}, cli.Column{Name: "ID", AlignLeft: true, MaxWidth: 40}, cli.Column{Name: "STATE", AlignLeft: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "AGE"}, cli.Column{Name: "PRIORITY"}, cli.Column{Name: "RUNS"},
-		cli.Column{Name: "NOTE", Left: true, Max: limit},
+		cli.Column{Name: "NOTE", AlignLeft: true, MaxWidth: limit},
 	)
 	for i := range items {
 		x := &items[i]
@@ -171,9 +171,9 @@ func (l *listCommand) jobTable(items []api.Job, limit int) table.Writer {
 // endedTable returns a table of jobs that have ended.
 func (l *listCommand) endedTable(items []api.Ended, limit int) table.Writer {
 	w := cli.NewTable(
-		cli.Column{Name: "ENDED", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40},
-		cli.Column{Name: "OUTCOME", Left: true}, cli.Column{Name: "WAITED"}, cli.Column{Name: "RAN"}, cli.Column{Name: "RUNS"},
-		cli.Column{Name: "REASON", Left: true, Max: limit},
+		cli.Column{Name: "ENDED", AlignLeft: true}, cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: 24}, cli.Column{Name: "ID", AlignLeft: true, MaxWidth: 40},
+		cli.Column{Name: "OUTCOME", AlignLeft: true}, cli.Column{Name: "WAITED"}, cli.Column{Name: "RAN"}, cli.Column{Name: "RUNS"},
+		cli.Column{Name: "REASON", AlignLeft: true, MaxWidth: limit},
 	)
 	for i := range items {
 		x := &items[i]

@@ -133,13 +133,13 @@ func (l *listCommand) typeTable(items []api.Type, limit int) table.Writer {
 		hasNotes = hasNotes || rulesOf(&items[i]) != ""
 	}
 	w := cli.NewTable(
-		cli.Column{Name: "TYPE", Left: true, Max: limit}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
-		cli.Column{Name: "DELAYED", Hide: sum.Delayed == 0 && !l.all}, cli.Column{Name: "QUEUED"}, cli.Column{Name: "RUNNING"},
+		cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: limit}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
+		cli.Column{Name: "DELAYED", IsHidden: sum.Delayed == 0 && !l.all}, cli.Column{Name: "QUEUED"}, cli.Column{Name: "RUNNING"},
 		cli.Column{Name: "ANSWERED"}, cli.Column{Name: "FAILED"},
-		cli.Column{Name: "CANCELLED", Hide: sum.Cancelled == 0 && !l.all},
-		cli.Column{Name: "EXPIRED", Hide: sum.Expired == 0 && !l.all},
-		cli.Column{Name: "DISCARDED", Hide: sum.Discarded == 0 && !l.all},
-		cli.Column{Name: "NOTE", Left: true, Hide: !hasNotes},
+		cli.Column{Name: "CANCELLED", IsHidden: sum.Cancelled == 0 && !l.all},
+		cli.Column{Name: "EXPIRED", IsHidden: sum.Expired == 0 && !l.all},
+		cli.Column{Name: "DISCARDED", IsHidden: sum.Discarded == 0 && !l.all},
+		cli.Column{Name: "NOTE", AlignLeft: true, IsHidden: !hasNotes},
 	)
 	for i := range items {
 		x := &items[i]
@@ -185,8 +185,8 @@ func limited(l api.Limits) string {
 
 func (l *listCommand) workerTable(items []doors.Worker, limit int) table.Writer {
 	w := cli.NewTable(
-		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "STATE", Left: true},
-		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
+		cli.Column{Name: "ADDRESS", AlignLeft: true}, cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: 24}, cli.Column{Name: "STATE", AlignLeft: true},
+		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", AlignLeft: true, MaxWidth: limit},
 	)
 	for i := range items {
 		x := &items[i]
@@ -220,8 +220,8 @@ func (l *listCommand) workerTable(items []doors.Worker, limit int) table.Writer 
 func (l *listCommand) submitterTable(items []api.Submitter, limit int) table.Writer {
 	unread := slices.ContainsFunc(items, func(x api.Submitter) bool { return x.UnreadBytes > 0 })
 	w := cli.NewTable(
-		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
-		cli.Column{Name: "UNREAD", Hide: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", Left: true, Max: limit},
+		cli.Column{Name: "ADDRESS", AlignLeft: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
+		cli.Column{Name: "UNREAD", IsHidden: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", AlignLeft: true, MaxWidth: limit},
 	)
 	for i := range items {
 		x := &items[i]

@@ -37,8 +37,8 @@ func (p *topCommand) printHistory(ctx context.Context) error {
 		names = append(names, types[i].Type)
 	}
 	w := cli.NewTable(
-		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "IN/S", Left: true}, cli.Column{Name: "FAILED/S", Left: true},
-		cli.Column{Name: "QUEUED", Left: true}, cli.Column{Name: "P95 WAIT", Left: true},
+		cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: 24}, cli.Column{Name: "IN/S", AlignLeft: true}, cli.Column{Name: "FAILED/S", AlignLeft: true},
+		cli.Column{Name: "QUEUED", AlignLeft: true}, cli.Column{Name: "P95 WAIT", AlignLeft: true},
 	)
 	for _, name := range names {
 		var raw json.RawMessage

@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-func send(t *testing.T, sig syscall.Signal) {
+func sendSignal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(os.Getpid(), sig); err != nil {
 		t.Fatal(err)
@@ -43,13 +43,13 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer srv.Close()
-			submitted(t, srv)
+			submitUnserved(t, srv)
 			log := &throwaway.Log{}
 			hangups := make(chan bool, 1)
 			signals := daemon.Notify(func() { hangups <- true })
 			defer signals.Close()
 			if c.signalled {
-				send(t, syscall.SIGTERM)
+				sendSignal(t, syscall.SIGTERM)
 				<-signals.Stop.Done()
 			}
 			done := make(chan error, 1)
@@ -57,10 +57,10 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 			if err := log.Await("draining: no new jobs; waiting up to 1h0m0s for 1 queued job; a second signal stops at once"); err != nil {
 				t.Fatal(err)
 			}
-			send(t, syscall.SIGHUP)
+			sendSignal(t, syscall.SIGHUP)
 			<-hangups
 			for range c.signals - 1 {
-				send(t, syscall.SIGTERM)
+				sendSignal(t, syscall.SIGTERM)
 				if err := log.Await("already draining"); err != nil {
 					t.Fatal(err)
 				}
@@ -70,7 +70,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 				t.Fatalf("stopped too early: %v", err)
 			default:
 			}
-			send(t, syscall.SIGINT)
+			sendSignal(t, syscall.SIGINT)
 			var exit *cli.Fault
 			select {
 			case err := <-done:
@@ -87,9 +87,9 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainLog: the log says when a drain has nothing to wait for, and what it gave up when its time
+// TestDrainIsLogged: the log says when a drain has nothing to wait for, and what it gave up when its time
 // was over.
-func TestDrainLog(t *testing.T) {
+func TestDrainIsLogged(t *testing.T) {
 	for left, want := range map[int][]string{
 		0: {"draining: no new jobs\"", "gloomd has stopped"},
 		2: {"draining: no new jobs; waiting up to 10ms for 2 queued jobs", "given up: 2 queued jobs", "gloomd has stopped"},
@@ -103,7 +103,7 @@ func TestDrainLog(t *testing.T) {
 		}
 		defer srv.Close()
 		for range left {
-			submitted(t, srv)
+			submitUnserved(t, srv)
 		}
 		signals := daemon.Notify(func() {})
 		defer signals.Close()
@@ -121,8 +121,8 @@ func TestDrainLog(t *testing.T) {
 	}
 }
 
-// submitted submits a job that nobody does.
-func submitted(t *testing.T, srv *server.Server) {
+// submitUnserved submits a job that nobody does.
+func submitUnserved(t *testing.T, srv *server.Server) {
 	t.Helper()
 	jobs, err := gloom.Dial(context.Background(), gloom.Addrs(srv.SubmitAddr().String()))
 	if err != nil {

@@ -57,8 +57,8 @@ func readLimits(path string) (settings.FileLimits, error) {
 	return limits, nil
 }
 
-// withLine adds to an error about a type or a rule its line in the file.
-func withLine(path string, err error) error {
+// addLine adds to an error about a type or a rule its line in the file.
+func addLine(path string, err error) error {
 	var s *wording.SettingError
 	if !errors.As(err, &s) {
 		return err

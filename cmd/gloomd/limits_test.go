@@ -12,7 +12,7 @@ import (
 	"gloom/broker/settings"
 )
 
-func limitsFile(t *testing.T, text string) string {
+func writeLimits(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limits.toml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -21,8 +21,8 @@ func limitsFile(t *testing.T, text string) string {
 	return path
 }
 
-// fifo makes a named pipe, on which a reader would block.
-func fifo(t *testing.T) string {
+// makeFIFO makes a named pipe, on which a reader would block.
+func makeFIFO(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -31,8 +31,8 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// TestLimitsSpellings: a file means the same in each of TOML's notations.
-func TestLimitsSpellings(t *testing.T) {
+// TestTOMLNotationsAreEqual: a file means the same in each of TOML's notations.
+func TestTOMLNotationsAreEqual(t *testing.T) {
 	want := settings.FileLimits{
 		Types: map[string]settings.TypeSettings{
 			"mail":    {Limits: broker.TypeLimits{Concurrency: 2, Rate: 5, Burst: 10}, Fair: true},
@@ -76,16 +76,16 @@ types = { mail = { concurrency = 2, rate = 5, burst = 10, fair = true }, "a/b.c"
 groups = { "tenant-*" = { concurrency = 0 }, "é" = { rate = 1e9, burst = 1000000 } }
 `,
 	} {
-		got, err := readLimits(limitsFile(t, text))
+		got, err := readLimits(writeLimits(t, text))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v\n got %+v\nwant %+v", name, err, got, want)
 		}
 	}
 }
 
-// TestLimitsMistakes: a mistake is reported with its line, its value and the allowed
+// TestLimitsMistakesAreReported: a mistake is reported with its line, its value and the allowed
 // values, and keeps the broker from starting.
-func TestLimitsMistakes(t *testing.T) {
+func TestLimitsMistakesAreReported(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"\n[type.mail]\nrate = 5", `limits.toml:2: unknown section "type"; the sections are types and groups`},
 		{"types = 5", "limits.toml:1: types must be a section"},
@@ -108,15 +108,15 @@ func TestLimitsMistakes(t *testing.T) {
 		{"[groups.x]\nrate = ", "limits.toml:2"},
 		{"[groups.x]\nrate = 1\n[groups.x]\nrate = 2", "limits.toml:3"},
 	} {
-		_, err := parse(t, "--limits", limitsFile(t, c.text))
+		_, err := parseCommandLine(t, "--limits", writeLimits(t, c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.want)
 		}
 	}
-	if _, err := parse(t, "--limits", filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := parseCommandLine(t, "--limits", filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := parse(t, "--limits", fifo(t)); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+	if _, err := parseCommandLine(t, "--limits", makeFIFO(t)); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("a FIFO: %v", err)
 	}
 }

@@ -20,10 +20,10 @@ func main() {
 	opt := settings.Default()
 	opt.Version = cli.Version()
 	opt.SubmitSocket, opt.WorkerSocket = wire.SubmitPort.Socket(), wire.WorkerPort.Socket()
-	os.Exit(cli.Execute(command(&opt, hostMemory(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
+	os.Exit(cli.Execute(newCommand(&opt, hostMemory(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
 }
 
-func command(opt *settings.Options, host int64, run func() error) *cobra.Command {
+func newCommand(opt *settings.Options, host int64, run func() error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "gloomd",
 		Short:   "The Gloom broker: hands jobs to idle workers, highest priority first",
@@ -36,7 +36,7 @@ func command(opt *settings.Options, host int64, run func() error) *cobra.Command
 	return cli.Daemon{
 		Prefix: "GLOOM_",
 		Validate: func() error {
-			if err := settleMemory(f, opt, host); err != nil {
+			if err := divideMemory(f, opt, host); err != nil {
 				return err
 			}
 			if opt.LimitsFile != "" {
@@ -67,7 +67,7 @@ func run(opt settings.Options) error {
 	defer signals.Close()
 	memory.SetPace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
-		return withLine(opt.LimitsFile, err)
+		return addLine(opt.LimitsFile, err)
 	}
 	close(started)
 	srv.ServeHTTP(admin.New(srv, log.Audit))

@@ -41,10 +41,10 @@ func memoryShares(o *settings.Options) []share {
 	}
 }
 
-// settleMemory divides --max-memory, less the limits that are set, among the limits that are not.
+// divideMemory divides --max-memory, less the limits that are set, among the limits that are not.
 // Each of these gets at least a quarter of its full share. The default of --max-memory is what
 // the host allows, or what the set limits need.
-func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
+func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string
 	for _, s := range memoryShares(o) {

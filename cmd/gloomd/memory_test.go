@@ -14,14 +14,14 @@ const (
 	gib = 1 << 30
 )
 
-// figures holds the memory limits of a broker.
-type figures struct {
+// memoryFigures holds the memory limits of a broker.
+type memoryFigures struct {
 	Memory, Bytes, Submitter, Unread, Inbound, Dead int64
 	Outbound                                        int
 }
 
-func figuresOf(o settings.Options) figures {
-	return figures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
+func memoryFiguresOf(o settings.Options) memoryFigures {
+	return memoryFigures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
 }
 
 // TestLimitsAreSharesOfBudget: limits that are not set are shares of the budget, and limits that
@@ -29,24 +29,24 @@ func figuresOf(o settings.Options) figures {
 func TestLimitsAreSharesOfBudget(t *testing.T) {
 	for _, c := range []struct {
 		args string
-		want figures
+		want memoryFigures
 	}{
-		{"", figures{8 * gib, 4 * gib, 2 * gib, gib, gib, 512 * mib, 64 * mib}}, // on a host with 16 GiB
-		{"--max-memory=256MiB", figures{256 * mib, 128 * mib, 64 * mib, 32 * mib, 32 * mib, 16 * mib, 8 * mib}},
-		{"--max-memory=64MiB", figures{64 * mib, 32 * mib, 16 * mib, 8 * mib, 16 * mib, 4 * mib, 2 * mib}},
-		{"--max-memory=1GiB --max-bytes=100MiB", figures{gib, 100 * mib, 256 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
-		{"--max-memory=1GiB --max-submitter-bytes=0 --max-outbound=1MiB", figures{gib, 512 * mib, 0, 128 * mib, 128 * mib, 64 * mib, mib}},
-		{"--max-memory=1GiB --max-bytes=1GiB", figures{gib, gib, 256 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
+		{"", memoryFigures{8 * gib, 4 * gib, 2 * gib, gib, gib, 512 * mib, 64 * mib}}, // on a host with 16 GiB
+		{"--max-memory=256MiB", memoryFigures{256 * mib, 128 * mib, 64 * mib, 32 * mib, 32 * mib, 16 * mib, 8 * mib}},
+		{"--max-memory=64MiB", memoryFigures{64 * mib, 32 * mib, 16 * mib, 8 * mib, 16 * mib, 4 * mib, 2 * mib}},
+		{"--max-memory=1GiB --max-bytes=100MiB", memoryFigures{gib, 100 * mib, 256 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
+		{"--max-memory=1GiB --max-submitter-bytes=0 --max-outbound=1MiB", memoryFigures{gib, 512 * mib, 0, 128 * mib, 128 * mib, 64 * mib, mib}},
+		{"--max-memory=1GiB --max-bytes=1GiB", memoryFigures{gib, gib, 256 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
 		// Without a budget, an operator relies on the limits that are set.
-		{"--max-bytes=32GiB", figures{32 * gib, 32 * gib, 8 * gib, gib, gib, 512 * mib, 64 * mib}},
-		{"--max-bytes=0", figures{8 * gib, 0, 2 * gib, gib, gib, 512 * mib, 64 * mib}},
+		{"--max-bytes=32GiB", memoryFigures{32 * gib, 32 * gib, 8 * gib, gib, gib, 512 * mib, 64 * mib}},
+		{"--max-bytes=0", memoryFigures{8 * gib, 0, 2 * gib, gib, gib, 512 * mib, 64 * mib}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			o, err := parse(t, strings.Fields(c.args)...)
+			o, err := parseCommandLine(t, strings.Fields(c.args)...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, figuresOf(o)); diff != "" {
+			if diff := cmp.Diff(c.want, memoryFiguresOf(o)); diff != "" {
 				t.Error(diff)
 			}
 			if sum := o.MaxBytes + o.MaxUnread + o.MaxInbound + o.DeadBytes; strings.Contains(c.args, "max-memory") && sum > o.MaxMemory+o.MaxMemory/8 {
@@ -68,7 +68,7 @@ func TestUnlimitedTypesFitBudget(t *testing.T) {
 		{"--max-memory=64MiB", 4096},
 		{"--max-memory=256MiB --max-types=50000", 50_000},
 	} {
-		o, err := parse(t, strings.Fields(c.args)...)
+		o, err := parseCommandLine(t, strings.Fields(c.args)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,15 +82,15 @@ func TestUnlimitedTypesFitBudget(t *testing.T) {
 // is kept.
 func TestHistoryIsQuarterOfBudget(t *testing.T) {
 	for args, want := range map[string]int64{"": 64 * mib, "--max-memory=128MiB": 32 * mib, "--max-memory=1GiB": 64 * mib, "--max-memory=1GiB --history=256MiB": 256 * mib, "--history=0": 0} {
-		o, err := parse(t, strings.Fields(args)...)
+		o, err := parseCommandLine(t, strings.Fields(args)...)
 		if err != nil || o.History != want {
 			t.Errorf("%s: a history of %d, want %d, %v", args, o.History, want, err)
 		}
 	}
 }
 
-// TestMemoryErrors: the error names both of two limits that contradict each other.
-func TestMemoryErrors(t *testing.T) {
+// TestContradictoryLimitsAreNamed: the error names both of two limits that contradict each other.
+func TestContradictoryLimitsAreNamed(t *testing.T) {
 	for _, c := range []struct{ args, flag, want string }{
 		{"--max-memory=1GiB --max-bytes=2GiB", "max-memory", "--max-memory 1.0GiB: is less than --max-bytes 2.0GiB"},
 		{"--max-memory=1GiB --max-bytes=900MiB --max-inbound=200MiB", "max-memory", "is less than --max-bytes 900MiB and --max-inbound 200MiB"},
@@ -101,7 +101,7 @@ func TestMemoryErrors(t *testing.T) {
 		{"--max-memory=32MiB", "max-frame", "--max-frame 16MiB: must be at most a quarter of --max-memory 32MiB"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			_, err := parse(t, strings.Fields(c.args)...)
+			_, err := parseCommandLine(t, strings.Fields(c.args)...)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}
@@ -112,8 +112,8 @@ func TestMemoryErrors(t *testing.T) {
 	}
 }
 
-// TestHostMemory: the memory found is more than zero, and not more than this host has.
-func TestHostMemory(t *testing.T) {
+// TestHostMemoryIsPlausible: the memory found is more than zero, and not more than this host has.
+func TestHostMemoryIsPlausible(t *testing.T) {
 	if n := hostMemory(); n < 64*mib || n > 1<<50 {
 		t.Errorf("%d bytes", n)
 	}

@@ -25,8 +25,8 @@ a second signal cut a drain short; 70 after an internal error.`
 func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 	const maxBytes = 1 << 50 // bytes, a bound for parsing; Validate has the real limits
 	f.SortFlags = false
-	f.Var(&addresses{to: &o.SubmitAddr, replacedBy: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
-	f.Var(&addresses{to: &o.WorkerAddr, replacedBy: &o.WorkerSocket}, "worker-addr", "where workers connect")
+	f.Var(&addressesFlag{target: &o.SubmitAddr, socketBeside: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
+	f.Var(&addressesFlag{target: &o.WorkerAddr, socketBeside: &o.WorkerSocket}, "worker-addr", "where workers connect")
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "`address` where operators connect (web page, metrics, health, /v1); empty: no address")
 	f.IntVar(&o.Retries, "retries", o.Retries, "how often a job is retried, unless the job sets its own number")
 	f.StringVar(&o.DefaultType, "default-type", o.DefaultType, "`type` of submits without one; empty refuses them")
@@ -103,26 +103,26 @@ func setDefaultTexts(f *pflag.FlagSet) {
 	}
 }
 
-// addresses is a flag for several addresses, which take the place of the default
+// addressesFlag is a flag for several addresses, which take the place of the default
 // ones and of a socket beside them.
-type addresses struct {
-	to, replacedBy *string
-	set            bool
+type addressesFlag struct {
+	target, socketBeside *string
+	isSet                bool
 }
 
-func (a *addresses) String() string {
-	if a.to == nil {
+func (a *addressesFlag) String() string {
+	if a.target == nil {
 		return ""
 	}
-	return *a.to
+	return *a.target
 }
 
-func (a *addresses) Set(v string) error {
-	if a.set {
-		v = *a.to + "," + v
+func (a *addressesFlag) Set(v string) error {
+	if a.isSet {
+		v = *a.target + "," + v
 	}
-	*a.to, *a.replacedBy, a.set = v, "", true
+	*a.target, *a.socketBeside, a.isSet = v, "", true
 	return nil
 }
 
-func (*addresses) Type() string { return "address" }
+func (*addressesFlag) Type() string { return "address" }

@@ -16,34 +16,34 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// host is the memory of the host in the tests.
-const host = 16 << 30
+// testHostMemory is the memory of the host in the tests.
+const testHostMemory = 16 << 30
 
-// parse runs the command line up to the point where the broker would start.
-func parse(t *testing.T, args ...string) (settings.Options, error) {
+// parseCommandLine runs the command line up to the point where the broker would start.
+func parseCommandLine(t *testing.T, args ...string) (settings.Options, error) {
 	t.Helper()
 	opt := settings.Default()
-	cmd := command(&opt, host, func() error { return nil })
+	cmd := newCommand(&opt, testHostMemory, func() error { return nil })
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	err := cmd.Execute()
 	return opt, err
 }
 
-// TestSampleConfig: the shipped file names every option, with its default.
-func TestSampleConfig(t *testing.T) {
-	got, err := parse(t, "--config", "gloomd.toml")
+// TestSampleConfigNamesEveryOption: the shipped file names every option, with its default.
+func TestSampleConfigNamesEveryOption(t *testing.T) {
+	got, err := parseCommandLine(t, "--config", "gloomd.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := parse(t); err != nil || !reflect.DeepEqual(got, want) {
+	if want, err := parseCommandLine(t); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("gloomd.toml gives\n%+v\nthe defaults are\n%+v, %v", got, want, err)
 	}
 	data, err := os.ReadFile("gloomd.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range flags(t) {
+	for _, f := range fileFlags(t) {
 		line := `(?m)^` + f.Name + ` = `
 		if f.Value.String() != f.DefValue { // computed: shown in help, but not the flag's value
 			line = `(?m)^# ` + f.Name + ` = .* # ` + regexp.QuoteMeta(f.DefValue) + `$`
@@ -54,12 +54,12 @@ func TestSampleConfig(t *testing.T) {
 	}
 }
 
-// flags returns the options that a config file may have.
-func flags(t *testing.T) []*pflag.Flag {
+// fileFlags returns the options that a config file may have.
+func fileFlags(t *testing.T) []*pflag.Flag {
 	t.Helper()
 	opt := settings.Default()
 	var list []*pflag.Flag
-	command(&opt, host, nil).Flags().VisitAll(func(f *pflag.Flag) {
+	newCommand(&opt, testHostMemory, nil).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "config" && f.Name != "healthcheck" {
 			list = append(list, f)
 		}
@@ -73,7 +73,7 @@ func flags(t *testing.T) []*pflag.Flag {
 // TestDocumentedOptionsExist: every option in the documents exists.
 func TestDocumentedOptionsExist(t *testing.T) {
 	opt := settings.Default()
-	known := command(&opt, host, nil).Flags()
+	known := newCommand(&opt, testHostMemory, nil).Flags()
 	for _, path := range []string{"../../README.md", "../../broker/admin/OPERATING.md", "../../wire/PROTOCOL.md"} {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -100,7 +100,7 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	t.Setenv("GLOOM_MAX_JOBS", "2")
 	t.Setenv("GLOOM_RETRIES", "2")
 	t.Setenv("GLOOM_CONFIG", file)
-	got, err := parse(t, "--max-jobs", "3")
+	got, err := parseCommandLine(t, "--max-jobs", "3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestErrorNamesFlagValueAndLimit(t *testing.T) {
 			if k, v, ok := strings.Cut(c.env, "="); ok {
 				t.Setenv(k, v)
 			}
-			_, err := parse(t, c.args...)
+			_, err := parseCommandLine(t, c.args...)
 			if flag := blamedOption(t, err); flag != c.flag {
 				t.Errorf("blames --%s, not --%s: %v", flag, c.flag, err)
 			}

@@ -17,7 +17,7 @@ func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
 	if limitsFile != "" {
 		limits, e := readLimits(limitsFile)
 		if e == nil {
-			e = withLine(limitsFile, srv.Limits().Load(limits))
+			e = addLine(limitsFile, srv.Limits().Load(limits))
 		}
 		err = errors.Join(err, e)
 	}
@@ -28,7 +28,7 @@ func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
 	log.Audit.Info().Msg("tokens, certificates and limits were read again")
 }
 
-func addressTexts(addrs []net.Addr) (addresses []string) {
+func formatAddresses(addrs []net.Addr) (addresses []string) {
 	for _, a := range addrs {
 		addresses = append(addresses, a.String())
 	}
@@ -42,7 +42,7 @@ func announce(srv *server.Server, log *daemon.Log) {
 		e.Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
 		for name, port := range map[string]wire.Port{"submit_also": wire.SubmitPort, "worker_also": wire.WorkerPort} {
 			if others := srv.Addrs(port)[1:]; len(others) > 0 {
-				e.Strs(name, addressTexts(others))
+				e.Strs(name, formatAddresses(others))
 			}
 		}
 		if a := srv.HTTPAddr(); a != nil {

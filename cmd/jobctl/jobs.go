@@ -142,7 +142,7 @@ func (a *app) sendSignal(args []string, target string) error {
 			continue
 		}
 		sent := "yes"
-		if !eot.Truthy(m.Value) {
+		if !eot.IsTruthy(m.Value) {
 			sent, unsent = "no", true
 		}
 		t.add(m.Name, sent, "")

@@ -74,7 +74,7 @@ func targetRows(s json.RawMessage) (rows [][]string) {
 	for _, m := range eot.Members(member(s, "targets")) {
 		o := eot.Object(eot.Members(m.Value))
 		paused := "no"
-		if eot.Truthy(o.Get("paused")) {
+		if eot.IsTruthy(o.Get("paused")) {
 			paused = "yes"
 		}
 		rows = append(rows, []string{m.Name, string(o.Get("concurrency")), string(o.Get("length")), paused})

@@ -61,7 +61,7 @@ func (g *grid) fancy(colour bool) table.Writer {
 		numbers := len(g.rows) > 0 && !slices.ContainsFunc(g.rows, func(row []string) bool {
 			return strings.Trim(row[i], "0123456789-\n") != ""
 		})
-		columns = append(columns, cli.Column{Name: name, Left: !numbers})
+		columns = append(columns, cli.Column{Name: name, AlignLeft: !numbers})
 	}
 	w := cli.NewTable(columns...)
 	w.ResetHeaders()

@@ -53,9 +53,9 @@ func newWorld(t *testing.T) *world {
 	w := &world{engine: controltest.New("w1/low", "any", "toString"), home: t.TempDir()}
 	zero, seven, term := 0, 7, "SIGTERM"
 	w.engine.SetQueueLength("any", 12)
-	w.engine.Put(37, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "ok", Code: &zero, Stdout: "to stdout\n", Stderr: "to stderr\n"}})
-	w.engine.Put(38, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "fail", Signal: &term}})
-	w.engine.Put(39, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "fail", Code: &seven}})
+	w.engine.Put(37, controltest.Job{Target: "any", Status: "manual", Outcome: control.JobResult{Result: "ok", Code: &zero, Stdout: "to stdout\n", Stderr: "to stderr\n"}})
+	w.engine.Put(38, controltest.Job{Target: "any", Status: "manual", Outcome: control.JobResult{Result: "fail", Signal: &term}})
+	w.engine.Put(39, controltest.Job{Target: "any", Status: "manual", Outcome: control.JobResult{Result: "fail", Code: &seven}})
 	w.engine.Put(40, controltest.Job{Target: "any", Status: "done"})
 	w.engine.Put(46, controltest.Job{Target: "any", Status: "running", Running: true})
 	opt := peer.Options{Password: password, Log: zerolog.Nop()}

@@ -32,13 +32,13 @@ Exit status: 0 after a stop; 1 if it cannot start or the configuration is wrong.
 func main() {
 	var cfg *config.Master
 	os.Exit(daemon.Program{
-		Name:     "jobd-master",
-		Short:    "Pass polls and requests on to the workers that serve a target",
-		Long:     help,
-		Config:   config.DefaultMasterPath,
-		Load:     func(path string) (err error) { cfg, err = config.LoadMaster(path); return err },
-		Warnings: func() []string { return cfg.Warnings },
-		Run:      func() error { return run(cfg) },
+		Name:       "jobd-master",
+		Short:      "Pass polls and requests on to the workers that serve a target",
+		Long:       help,
+		ConfigPath: config.DefaultMasterPath,
+		Load:       func(path string) (err error) { cfg, err = config.LoadMaster(path); return err },
+		Warnings:   func() []string { return cfg.Warnings },
+		Run:        func() error { return run(cfg) },
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }
 

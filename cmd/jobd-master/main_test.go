@@ -20,11 +20,11 @@ import (
 	"gloom/cmd/internal/testing/peertest"
 )
 
-var dir, binary string
+var testDir, binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(throwaway.Main(&dir, func() (_ int, err error) {
-		if binary, err = throwaway.Build(dir, "jobd-master", false); err != nil {
+	os.Exit(throwaway.Main(&testDir, func() (_ int, err error) {
+		if binary, err = throwaway.Build(testDir, "jobd-master", false); err != nil {
 			return 1, err
 		}
 		return m.Run(), nil
@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 // process is a running daemon.
 type process struct {
 	*throwaway.Daemon
-	t    *testing.T
-	addr string // address of the control port
-	web  string // address of the HTTP port
+	t        *testing.T
+	addr     string // address of the control port
+	httpAddr string // address of the HTTP port
 }
 
-func conf(t *testing.T, text string) string {
+func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.conf")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -50,7 +50,7 @@ func conf(t *testing.T, text string) string {
 
 func start(t *testing.T, config string) *process {
 	t.Helper()
-	d, err := throwaway.Start(exec.Command(binary, "--config", conf(t, config)), "jobd-master is ready")
+	d, err := throwaway.Start(exec.Command(binary, "--config", writeConfig(t, config)), "jobd-master is ready")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			cmd := exec.Command(binary, "--config", conf(t, tc.config))
+			cmd := exec.Command(binary, "--config", writeConfig(t, tc.config))
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run()
 			if code := cmd.ProcessState.ExitCode(); code != 1 || stderr.String() != tc.want || stdout.Len() > 0 {
@@ -100,7 +100,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 	if err == nil || string(out) != "config parsing error: file /no/such.conf not found\n" {
 		t.Errorf("no file: %s, %v", out, err)
 	}
-	path := conf(t, fine)
+	path := writeConfig(t, fine)
 	if out, err := exec.Command(binary, "--config", path, "--check").CombinedOutput(); err != nil || string(out) != path+": no errors\n" {
 		t.Errorf("--check: %s, %v", out, err)
 	}
@@ -136,7 +136,7 @@ typo_key = 1
 
 	get := func(path string) string {
 		t.Helper()
-		response, err := http.Get("http://" + p.web + path)
+		response, err := http.Get("http://" + p.httpAddr + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestQuietByDefault(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	cmd := exec.Command(binary, "--config", conf(t, fmt.Sprintf("host = 127.0.0.1\nport = %d\n", port)))
+	cmd := exec.Command(binary, "--config", writeConfig(t, fmt.Sprintf("host = 127.0.0.1\nport = %d\n", port)))
 	cmd.Stdout, cmd.Stderr = &stdout, &stdout
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -219,10 +219,10 @@ func TestQuietByDefault(t *testing.T) {
 	}
 }
 
-// TestUnfinishedMessages: many connections, among them a registered worker's, send the beginnings
+// TestUnfinishedMessagesAreBounded: many connections, among them a registered worker's, send the beginnings
 // of messages, while another client sends a message in two pieces. The daemon's memory stays
 // bounded, and only the connections that hold the most are closed.
-func TestUnfinishedMessages(t *testing.T) {
+func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	const limit = 48 << 20
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))
 	bystander := peertest.Dial(t, p.addr)
@@ -288,7 +288,7 @@ func TestUnfinishedMessages(t *testing.T) {
 func TestFloodsLeaveFreeFiles(t *testing.T) {
 	const files = 256
 	cmd := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, files), "sh", binary, "--config",
-		conf(t, "host = 127.0.0.1\nport = 0\nhttp_addr = 127.0.0.1:0\nlog_level_console = info\n"))
+		writeConfig(t, "host = 127.0.0.1\nport = 0\nhttp_addr = 127.0.0.1:0\nlog_level_console = info\n"))
 	d, err := throwaway.Start(cmd, "jobd-master is ready")
 	if err != nil {
 		t.Fatal(err)

@@ -26,12 +26,12 @@ func main() {
 	bridge.Main()
 	var cfg *config.Worker
 	os.Exit(daemon.Program{
-		Name:     "jobd",
-		Short:    "Run the rows of a MySQL table as jobs",
-		Long:     help,
-		Config:   config.DefaultWorkerPath,
-		Load:     func(path string) (err error) { cfg, err = config.LoadWorker(path); return err },
-		Warnings: func() []string { return cfg.Warnings },
-		Run:      func() error { return run(cfg, openBridge, os.Stdout) },
+		Name:       "jobd",
+		Short:      "Run the rows of a MySQL table as jobs",
+		Long:       help,
+		ConfigPath: config.DefaultWorkerPath,
+		Load:       func(path string) (err error) { cfg, err = config.LoadWorker(path); return err },
+		Warnings:   func() []string { return cfg.Warnings },
+		Run:        func() error { return run(cfg, openBridge, os.Stdout) },
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

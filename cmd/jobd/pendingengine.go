@@ -21,7 +21,7 @@ type pendingEngine struct {
 
 var errStarting = errors.New("the daemon is starting")
 
-func (p *pendingEngine) set(engine control.Daemon) {
+func (p *pendingEngine) setEngine(engine control.Daemon) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.engine, p.routes, p.reason = engine, control.Routes(engine), nil

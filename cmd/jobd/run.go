@@ -23,8 +23,8 @@ import (
 // openFunc starts the engine. If it must wait for the database, it calls waits with the reason.
 type openFunc func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
 
-// grace is the time after shutdown_timeout for killing processes and writing results.
-const grace = 20 * time.Second
+// stopGrace is the time after shutdown_timeout for killing processes and writing results.
+const stopGrace = 20 * time.Second
 
 // maxProbers bounds the connections at http_addr.
 const maxProbers = 32
@@ -76,7 +76,7 @@ func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 		}
 		return err
 	}
-	pending.set(engine)
+	pending.setEngine(engine)
 
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
@@ -137,7 +137,7 @@ func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Log
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.NotifyStopping()
 	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msgf("stopping: no new rows; waiting up to %s for running jobs; a second signal stops at once", cfg.ShutdownTimeout)
-	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+grace)
+	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+stopGrace)
 	defer cancel()
 	err := engine.Shutdown(ctx)
 	if errors.Is(err, context.Canceled) {

@@ -34,14 +34,14 @@ import (
 
 // runningDaemon is a daemon that runs in this process.
 type runningDaemon struct {
-	t         *testing.T
-	engine    *controltest.Engine
-	out       *throwaway.Log
-	addr, web string
-	done      chan error
+	t              *testing.T
+	engine         *controltest.Engine
+	out            *throwaway.Log
+	addr, httpAddr string
+	done           chan error
 }
 
-var ready = regexp.MustCompile(`jobd is ready addr=(\S+)(?: http_addr=(\S+))?\n`)
+var readyPattern = regexp.MustCompile(`jobd is ready addr=(\S+)(?: http_addr=(\S+))?\n`)
 
 func start(t *testing.T, cfg config.Worker) *runningDaemon {
 	t.Helper()
@@ -55,9 +55,9 @@ func start(t *testing.T, cfg config.Worker) *runningDaemon {
 		return d.engine, nil
 	}
 	go func() { d.done <- run(&cfg, open, d.out) }()
-	peertest.WaitUntil(t, "the daemon is ready", func() bool { return ready.MatchString(d.out.String()) })
-	serverConfig := ready.FindStringSubmatch(d.out.String())
-	d.addr, d.web = serverConfig[1], serverConfig[2]
+	peertest.WaitUntil(t, "the daemon is ready", func() bool { return readyPattern.MatchString(d.out.String()) })
+	serverConfig := readyPattern.FindStringSubmatch(d.out.String())
+	d.addr, d.httpAddr = serverConfig[1], serverConfig[2]
 	return d
 }
 
@@ -96,7 +96,7 @@ func TestWorkerLifecycle(t *testing.T) {
 	})
 	release := make(chan struct{})
 	zero := 0
-	d.engine.Put(43, controltest.Job{Target: "any", Status: "manual", Hold: release, Outcome: control.Outcome{Result: "ok", Code: &zero}})
+	d.engine.Put(43, controltest.Job{Target: "any", Status: "manual", Hold: release, Outcome: control.JobResult{Result: "ok", Code: &zero}})
 	d.engine.HoldShutdown(release)
 
 	client := peertest.Dial(t, server.Addr().String())
@@ -113,7 +113,7 @@ func TestWorkerLifecycle(t *testing.T) {
 	})
 	get := func(path string) (int, string) {
 		t.Helper()
-		response, err := http.Get("http://" + d.web + path)
+		response, err := http.Get("http://" + d.httpAddr + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestEngineFailure(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
 	d.engine.SetError(errors.New("the database is away"))
-	response, err := http.Get("http://" + d.web + "/readyz")
+	response, err := http.Get("http://" + d.httpAddr + "/readyz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestNotReady(t *testing.T) {
 }
 
 // An address in use is detected before the engine touches a row.
-func TestBusyPort(t *testing.T) {
+func TestBusyPortFailsBeforeEngine(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -240,9 +240,9 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestLateDatabase: a daemon that waits for its database says so to its clients, and
+// TestWaitForDatabaseIsReported: a daemon that waits for its database says so to its clients, and
 // can be stopped.
-func TestLateDatabase(t *testing.T) {
+func TestWaitForDatabaseIsReported(t *testing.T) {
 	out, done, online := &throwaway.Log{}, make(chan error, 1), make(chan struct{})
 	engine := controltest.New("any")
 	open := func(ctx context.Context, _ config.Worker, log zerolog.Logger, _ prometheus.Registerer, waits func(error)) (control.Daemon, error) {
@@ -325,9 +325,9 @@ func TestUnitsRunAsOwnUser(t *testing.T) {
 	}
 }
 
-// TestFileLimit: the daemon accepts no more connections than the limit on open files
+// TestFileLimitBoundsConnections: the daemon accepts no more connections than the limit on open files
 // allows.
-func TestFileLimit(t *testing.T) {
+func TestFileLimitBoundsConnections(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

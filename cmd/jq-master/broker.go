@@ -69,7 +69,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
-	c.HTTP = true
+	c.ListenHTTP = true
 	c.Configure = func(s *settings.Options) {
 		if o.workerAddr != "" {
 			s.WorkerAddr += "," + o.workerAddr

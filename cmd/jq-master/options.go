@@ -76,13 +76,13 @@ func (o *options) bindFlags(f *pflag.FlagSet) {
 	const maxSize = 1 << 50 // of bytes
 	l := &o.limits
 	f.SortFlags = false
-	o.door.Flags(f)
+	o.door.AddFlags(f)
 	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// `URL` of the Redis that keeps jobs; without it, jobs are only in memory")
 	f.StringVar(&o.namespace, "namespace", o.namespace, "`name` of this master's queue, which separates it from others in the same Redis or broker")
 	f.StringVar(&o.constraints, "constraints", o.constraints, "JSON `file` in which constraints are kept; only without --redis")
 	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML `file` of schedules, in sections [schedules.NAME]; they can only be changed there, and SIGHUP reads the file again")
 	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long reports wait while Redis is away, and how long no run times out after Redis is back")
-	o.broker.Flags(f)
+	o.broker.AddFlags(f)
 	f.Lookup("broker").Usage = "submit `address` of a shared broker; without it, a broker runs inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "HTTP `address` of the shared broker; by default its submit address with the next lower port")
 	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby can reach one")

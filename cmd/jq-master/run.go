@@ -109,14 +109,14 @@ func (o *options) announce(d *door.Door, log *daemon.Log) {
 	l := &o.limits
 	log.Announce("jq-master is ready", func(e *zerolog.Event) { e.Stringer("addr", d.Addr()) }, func(e *zerolog.Event) {
 		e.Str("version", cli.Version()).Str("namespace", o.namespace).
-			Bool("redis", o.redis != "").Str("broker", o.broker.SubmitAddr).Bool("tls", d.Secure()).Bool("tokens", o.door.TokenFile != "").
+			Bool("redis", o.redis != "").Str("broker", o.broker.SubmitAddr).Bool("tls", d.HasTLS()).Bool("tokens", o.door.TokenFile != "").
 			Int("max_jobs", l.MaxJobs).Int64("max_bytes", l.MaxBytes).Int("max_workers", l.MaxWorkers).
 			Int("max_conns", d.MaxConns()).Int("max_body", o.maxBody)
 	})
 	if o.redis == "" {
 		log.Warn().Msg("jobs are in memory only: they are lost when this process ends; --redis keeps them")
 	}
-	if o.door.Insecure && d.Exposed() {
+	if o.door.Insecure && d.IsExposed() {
 		log.Warn().Msg("--insecure: any client that reaches this address may push, work and administer")
 	}
 }

@@ -85,10 +85,10 @@ func run(opt *options) error {
 func announce(opt *options, d *door.Door, log *daemon.Log) {
 	log.Announce("serverlessd is ready", func(e *zerolog.Event) { e.Stringer("addr", d.Addr()) }, func(e *zerolog.Event) {
 		e.Str("version", cli.Version()).Str("dir", opt.Dir).Int("stores", len(opt.Stores)).
-			Bool("tls", d.Secure()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
+			Bool("tls", d.HasTLS()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
 			Int("concurrency", opt.Concurrency).Bool("handing_out", opt.start)
 	})
-	if d.Exposed() {
+	if d.IsExposed() {
 		log.Warn().Msg("--insecure: any client that reaches this address may add jobs and handlers")
 	}
 	daemon.NotifyReady()

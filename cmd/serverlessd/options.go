@@ -86,7 +86,7 @@ func bindFlags(f *pflag.FlagSet, o *options) {
 		f.IntVar(to, name, *to, usage)
 		o.checks = append(o.checks, func() error { return checkRange(name, *to, low, high) })
 	}
-	o.door.Flags(f)
+	o.door.AddFlags(f)
 	f.StringVar(&o.Dir, "dir", o.Dir, "`directory` of the journal, the events log and, without --store, the store; only one daemon at a time can use it")
 	f.StringArrayVar(&o.Stores, "store", o.Stores, "`store` where jobs are kept: sqlite:PATH or mysql://USER:PASS@HOST:PORT/DB; may be given several times")
 	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
@@ -118,7 +118,7 @@ func bindFlags(f *pflag.FlagSet, o *options) {
 	count(&o.web.MaxBodies, "max-bodies", 1, 10_000, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
 	f.Var(cli.SizeFlag(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.SizeFlag(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
-	o.Broker.Flags(f)
+	o.Broker.AddFlags(f)
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "`address` where Gloom workers reach the broker inside this process; without it none can connect")
 	f.Var(cli.ChoiceFlag(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.ChoiceFlag(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)

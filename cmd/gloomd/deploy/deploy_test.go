@@ -21,8 +21,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// metrics returns the names of all metrics of a broker that has run a job.
-func metrics(t *testing.T) map[string]bool {
+// metricNames returns the names of all metrics of a broker that has run a job.
+func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
@@ -56,11 +56,11 @@ func metrics(t *testing.T) map[string]bool {
 	return names
 }
 
-var metricName = regexp.MustCompile(`\b(gloom|process|go)_[a-z_]+\b`)
+var metricPattern = regexp.MustCompile(`\b(gloom|process|go)_[a-z_]+\b`)
 
-func known(t *testing.T, names map[string]bool, source, expr string) int {
+func checkMetricsKnown(t *testing.T, names map[string]bool, source, expr string) int {
 	t.Helper()
-	found := metricName.FindAllString(expr, -1)
+	found := metricPattern.FindAllString(expr, -1)
 	for _, m := range found {
 		if !names[m] {
 			t.Errorf("%s asks for %s, which the broker does not have: %s", source, m, expr)
@@ -84,11 +84,11 @@ func TestDashboardQueriesMetrics(t *testing.T) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		t.Fatal(err)
 	}
-	names := metrics(t)
+	names := metricNames(t)
 	n := 0
 	for _, p := range d.Panels {
 		for _, q := range p.Targets {
-			n += known(t, names, "panel "+p.Title, q.Expr)
+			n += checkMetricsKnown(t, names, "panel "+p.Title, q.Expr)
 		}
 	}
 	if n < 10 {
@@ -102,7 +102,7 @@ func TestOperatingListsMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := metrics(t)
+	names := metricNames(t)
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(gloom_[a-z_]+)").FindAllStringSubmatch(string(data), -1) {
 		if documented[m[1]] = true; !names[m[1]] && !names[m[1]+"_count"] {
@@ -122,9 +122,9 @@ func TestOperatingListsMetrics(t *testing.T) {
 func TestComposeFilesUseOptions(t *testing.T) {
 	help := map[string]string{}
 	for _, name := range []string{"gloomd", "serverlessd", "jq-master"} {
-		help[name] = command(t, nil, "go", "run", "../../"+name, "--help")
+		help[name] = runCommand(t, nil, "go", "run", "../../"+name, "--help")
 	}
-	help["gloom"] = command(t, nil, "go", "run", "../../gloom", "help", "flags")
+	help["gloom"] = runCommand(t, nil, "go", "run", "../../gloom", "help", "flags")
 	n := 0
 	for _, name := range []string{"compose.yaml", "compose.fleet.yaml", "compose.whole.yaml", "whole/jq-master.yaml"} {
 		data, err := os.ReadFile("compose/" + name)
@@ -167,7 +167,7 @@ func TestComposeFilesUseOptions(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.Content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out := command(t, nil, "go", "run", "../../"+program, "--check", "--config", file); !strings.Contains(out, "no errors") {
+		if out := runCommand(t, nil, "go", "run", "../../"+program, "--check", "--config", file); !strings.Contains(out, "no errors") {
 			t.Errorf("%s: %s", program, out)
 		}
 	}
@@ -180,11 +180,11 @@ func TestAlertsFireOnlyWhenDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := metrics(t)
+	names := metricNames(t)
 	n := 0
 	for _, line := range strings.Split(string(data), "\n") {
 		if expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: "); ok {
-			known(t, names, "a rule", expr)
+			checkMetricsKnown(t, names, "a rule", expr)
 			n++
 		}
 	}

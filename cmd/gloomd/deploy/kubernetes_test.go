@@ -134,16 +134,16 @@ func TestManifestsWorkWithoutCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command(t, nil, dir+"/tokens.sh")
+	runCommand(t, nil, dir+"/tokens.sh")
 	tokens, err := os.ReadFile(dir + "/tokens")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if command(t, nil, dir+"/tokens.sh"); string(tokens) != command(t, nil, "cat", dir+"/tokens") {
+	if runCommand(t, nil, dir+"/tokens.sh"); string(tokens) != runCommand(t, nil, "cat", dir+"/tokens") {
 		t.Error("tokens.sh makes other tokens when it runs again")
 	}
-	token := func(name string) string { return command(t, nil, "cat", dir+"/"+name+".token") }
-	build(t, dir)
+	token := func(name string) string { return runCommand(t, nil, "cat", dir+"/"+name+".token") }
+	buildPrograms(t, dir)
 
 	// env returns a container's environment, with the values that this test changes.
 	env := func(c container, help string, env map[string]string) []string {
@@ -181,7 +181,7 @@ func TestManifestsWorkWithoutCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := "127.0.0.1:" + strconv.Itoa(port)
-	start(dir+"/gloomd", env(broker.Containers[0], command(t, nil, dir+"/gloomd", "--help"), map[string]string{
+	start(dir+"/gloomd", env(broker.Containers[0], runCommand(t, nil, dir+"/gloomd", "--help"), map[string]string{
 		"GLOOM_TOKEN_FILE": dir + "/tokens", "GLOOM_HTTP_ADDR": addr,
 		"GLOOM_SUBMIT_ADDR": "unix:" + dir + "/s", "GLOOM_WORKER_ADDR": "unix:" + dir + "/w",
 	}))
@@ -257,7 +257,7 @@ func TestManifestsWorkWithoutCluster(t *testing.T) {
 			t.Fatal("a job that waits is no demand")
 		}
 	}
-	start(dir+"/gloom", env(worker.Containers[0], command(t, nil, dir+"/gloom", "help", "flags"), map[string]string{
+	start(dir+"/gloom", env(worker.Containers[0], runCommand(t, nil, dir+"/gloom", "help", "flags"), map[string]string{
 		"GLOOM_WORKER_ADDR": "unix:" + dir + "/w", "GLOOM_CLIENT_TOKEN_FILE": dir + "/work.token",
 	}), worker.Containers[0].Args...)
 	if out := <-answer; !strings.HasPrefix(out, "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824") {

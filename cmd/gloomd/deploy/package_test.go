@@ -14,8 +14,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// command runs a command and returns its output.
-func command(t *testing.T, env []string, name string, args ...string) string {
+// runCommand runs a command and returns its output.
+func runCommand(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	throwaway.TrackSources()
 	cmd := exec.Command(name, args...)
@@ -27,8 +27,8 @@ func command(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// build builds broker and tool in a directory.
-func build(t *testing.T, dir string) {
+// buildPrograms builds broker and tool in a directory.
+func buildPrograms(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"gloomd", "gloom"} {
 		if _, err := throwaway.Build(dir, name, false); err != nil {
@@ -41,17 +41,17 @@ func build(t *testing.T, dir string) {
 // version of the build, and systemd understands the units.
 func TestPackageHasEveryProgram(t *testing.T) {
 	dir := t.TempDir()
-	command(t, []string{"DPKG_DEB_COMPRESSOR_TYPE=gzip", "DPKG_DEB_COMPRESSOR_LEVEL=1"}, "make", "-C", "../../..", "deb", "BIN="+dir, "VERSION=v1.2.3")
-	arch := strings.TrimSpace(command(t, nil, "dpkg", "--print-architecture"))
+	runCommand(t, []string{"DPKG_DEB_COMPRESSOR_TYPE=gzip", "DPKG_DEB_COMPRESSOR_LEVEL=1"}, "make", "-C", "../../..", "deb", "BIN="+dir, "VERSION=v1.2.3")
+	arch := strings.TrimSpace(runCommand(t, nil, "dpkg", "--print-architecture"))
 	deb := filepath.Join(dir, "gloom_1.2.3_"+arch+".deb")
-	command(t, nil, "dpkg-deb", "-x", deb, dir+"/root")
+	runCommand(t, nil, "dpkg-deb", "-x", deb, dir+"/root")
 	for _, p := range []string{"gloomd", "gloom", "gloom-bench", "jobd", "jobd-master", "jobctl", "jq-master", "serverlessd"} {
 		for _, path := range []string{"usr/bin/" + p, "usr/share/man/man1/" + p + ".1.gz", "usr/share/bash-completion/completions/" + p} {
 			if info, err := os.Stat(filepath.Join(dir, "root", path)); err != nil || info.Size() == 0 {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
-		if out := command(t, nil, filepath.Join(dir, "root/usr/bin", p), "--version"); !strings.Contains(out, "v1.2.3") {
+		if out := runCommand(t, nil, filepath.Join(dir, "root/usr/bin", p), "--version"); !strings.Contains(out, "v1.2.3") {
 			t.Errorf("%s --version: %s", p, out)
 		}
 	}
@@ -67,7 +67,7 @@ func TestPackageHasEveryProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := command(t, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+		out := runCommand(t, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
 		if strings.Contains(out, filepath.Base(unit)) { // other lines are about units of this machine
 			t.Errorf("%s", out)
 		}
@@ -78,7 +78,7 @@ func TestPackageHasEveryProgram(t *testing.T) {
 		}
 	}
 	// Installed elsewhere, each unit starts the program that was installed with it.
-	command(t, nil, "make", "-C", "../../..", "install", "BIN="+dir, "VERSION=v1.2.3", "DESTDIR="+dir+"/other", "PREFIX=/opt/gloom")
+	runCommand(t, nil, "make", "-C", "../../..", "install", "BIN="+dir, "VERSION=v1.2.3", "DESTDIR="+dir+"/other", "PREFIX=/opt/gloom")
 	units, err = filepath.Glob(dir + "/other/opt/gloom/lib/systemd/system/*.service")
 	if err != nil || len(units) != 5 {
 		t.Errorf("units %v, %v", units, err)
@@ -94,14 +94,14 @@ func TestPackageHasEveryProgram(t *testing.T) {
 			t.Errorf("%s starts %s: %v", unit, program, err)
 		}
 	}
-	if out := command(t, nil, "dpkg-deb", "-I", deb); !strings.Contains(out, "postinst") {
+	if out := runCommand(t, nil, "dpkg-deb", "-I", deb); !strings.Contains(out, "postinst") {
 		t.Errorf("the package has no postinst:\n%s", out)
 	}
 	// Sources that are newer than the programs are built before they are installed.
 	if err := os.Chtimes(dir+"/gloomd", time.Unix(1, 0), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if out := command(t, nil, "make", "-n", "-C", "../../..", "install", "BIN="+dir); !strings.Contains(out, "go build") {
+	if out := runCommand(t, nil, "make", "-n", "-C", "../../..", "install", "BIN="+dir); !strings.Contains(out, "go build") {
 		t.Errorf("make install takes programs that are older than the sources:\n%s", out)
 	}
 }
@@ -155,7 +155,7 @@ func TestUpgradeKeepsEnabledServices(t *testing.T) {
 				{"purged", []string{"sh", "debian/postrm", "purge"}, false},
 				{"installed anew", install(""), first},
 			} {
-				command(t, env, step.args[0], step.args[1:]...)
+				runCommand(t, env, step.args[0], step.args[1:]...)
 				if enabled() != step.want {
 					t.Errorf("%s: enabled is %v, want %v", step.name, !step.want, step.want)
 				}

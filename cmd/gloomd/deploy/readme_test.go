@@ -24,7 +24,7 @@ func TestReadmeExample(t *testing.T) {
 		t.Fatalf("the README does not have a first job and its answer:\n%s\n%s", script, want)
 	}
 	bin := t.TempDir()
-	build(t, bin)
+	buildPrograms(t, bin)
 	for range 10 {
 		dir, err := os.MkdirTemp("", "gloom") // a short path, because a unix socket's path has at most 107 bytes
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 func TestLentBodiesAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
 		for i, body := range []string{
 			`null`, `true`, `false`, `0`, `-0.0`, `1e400`, `123456789012345678901234567890.5E-7`, `""`, `"\u00e9\ud83d\ude00 é \u0000"`, `[]`, `{}`,
@@ -21,12 +21,12 @@ func TestLentBodiesAreKept(t *testing.T) {
 			strings.Repeat("[", 500) + strings.Repeat("]", 500),
 		} {
 			id := fmt.Sprint("body", i)
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":%s}`, id, quote(typ), body)
-			if f := w.job(); string(f.raw) != fmt.Sprintf(`{"action":"job","id":"%s","type":%s,"body":%s}`, id, quote(typ), body) {
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":%s}`, id, quote(typ), body)
+			if f := w.nextJob(); string(f.raw) != fmt.Sprintf(`{"action":"job","id":"%s","type":%s,"body":%s}`, id, quote(typ), body) {
 				t.Errorf("the worker got %s, want the body %s", f, body)
 			}
-			w.ok(`{"action":"respond","body":%s}`, body)
-			if f := s.ended(id, ""); string(f.raw) != fmt.Sprintf(`{"id":"%s","body":%s}`, id, body) {
+			w.wantOK(`{"action":"respond","body":%s}`, body)
+			if f := s.wantEnd(id, ""); string(f.raw) != fmt.Sprintf(`{"id":"%s","body":%s}`, id, body) {
 				t.Errorf("the submitter got %s, want the body %s", f, body)
 			}
 		}
@@ -40,31 +40,31 @@ func TestHostileNames(t *testing.T) {
 			".", "..", ">", "*", "a.>", "*.b", " ", "a b", "\t", "\r\nPUB x 0\r\n", "\x00", "$SYS.>", "_INBOX.x", `"`, `\`, "/", "é", "😀", "\u2028", "%2e", long,
 			"gloom", "gloom.a.b", "{}", "null",
 		} {
-			typ := typeOf(t) + name
+			typ := testType(t) + name
 			w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
-			s.ok(`{"action":"submit","id":%s,"type":%s,"body":1}`, quote(name), quote(typ))
-			if f := w.job(); f.ID != name || f.Type != typ {
+			s.wantOK(`{"action":"submit","id":%s,"type":%s,"body":1}`, quote(name), quote(typ))
+			if f := w.nextJob(); f.ID != name || f.Type != typ {
 				t.Errorf("%q: the worker got %s", name, f)
 			}
-			w.ok(`{"action":"respond","body":2}`)
-			s.ended(name, "")
+			w.wantOK(`{"action":"respond","body":2}`)
+			s.wantEnd(name, "")
 			w.close()
 			s.close()
 		}
 		// Two spellings of a name (as JSON) are the same name.
-		typ := typeOf(t) + "-é"
+		typ := testType(t) + "-é"
 		w, s := worker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), submitter(t, a)
-		s.ok(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
 		s.wantRefusal("id_exists", `{"action":"submit","id":"é","type":%s,"body":1}`, quote(typ))
-		w.job()
-		w.ok(`{"action":"respond","body":2}`)
-		s.ended("é", "")
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":2}`)
+		s.wantEnd("é", "")
 	})
 }
 
 func TestBigBodies(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		w, s := worker(t, b, `"prefetch":3,"type":`+quote(typ)), submitter(t, a)
 		r := rand.New(rand.NewChaCha8([32]byte{1}))
 		const mib = 1 << 20
@@ -82,8 +82,8 @@ func TestBigBodies(t *testing.T) {
 			}
 			body := `"` + string(text) + `"`
 			want := sha256.Sum256([]byte(body))
-			s.ok(`{"action":"submit","id":"big","type":%s,"body":%s}`, quote(typ), body)
-			s.ok(`{"action":"submit","id":"small","type":%s,"body":1}`, quote(typ))
+			s.wantOK(`{"action":"submit","id":"big","type":%s,"body":%s}`, quote(typ), body)
+			s.wantOK(`{"action":"submit","id":"small","type":%s,"body":1}`, quote(typ))
 			for oks := 0; oks < 2; {
 				f := w.next()
 				if f.OK {
@@ -106,9 +106,9 @@ func TestBigBodies(t *testing.T) {
 }
 
 // More bodies than NATS buffers for a slow connection are lent in parts.
-func TestHeavyBurst(t *testing.T) {
+func TestHeavyBurstIsLentInParts(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		const n, size = 500, 256 << 10
 		body := quote(strings.Repeat("h", size))
@@ -116,7 +116,7 @@ func TestHeavyBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range n {
-			s.ok(`{"action":"submit","id":"heavy%d","type":%s,"body":%s,"retries":0}`, i, quote(typ), body)
+			s.wantOK(`{"action":"submit","id":"heavy%d","type":%s,"body":%s,"retries":0}`, i, quote(typ), body)
 		}
 		for range 8 {
 			w := worker(t, b, `"prefetch":70,"type":`+quote(typ))
@@ -143,26 +143,26 @@ func TestHeavyBurst(t *testing.T) {
 
 func TestLentHeadersAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		header := `{ "traceparent":"00-1-2-01","x":[1, 2.50] ,"pad":"` + strings.Repeat("p", 3900) + `"}`
 		s := submitter(t, a)
 		w := worker(t, b, `"headers":true,"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"h1","type":%s,"body":1,"headers":%s,"progress":true,"retries":1}`, quote(typ), header)
-		if f := w.job(); string(f.Header) != header {
+		s.wantOK(`{"action":"submit","id":"h1","type":%s,"body":1,"headers":%s,"progress":true,"retries":1}`, quote(typ), header)
+		if f := w.nextJob(); string(f.Header) != header {
 			t.Errorf("headers %s", f)
 		}
-		w.ok(`{"action":"progress","id":"h1","body":5}`)
+		w.wantOK(`{"action":"progress","id":"h1","body":5}`)
 		if f := s.next(); string(f.raw) != `{"id":"h1","progress":5}` {
 			t.Errorf("progress %s", f)
 		}
-		w.ok(`{"action":"leave"}`)
-		w.ok(`{"action":"fail","reason":"again"}`)
+		w.wantOK(`{"action":"leave"}`)
+		w.wantOK(`{"action":"fail","reason":"again"}`)
 		w2 := worker(t, c, `"type":`+quote(typ)) // it does not ask for headers
-		if f := w2.job(); f.Header != nil {
+		if f := w2.nextJob(); f.Header != nil {
 			t.Errorf("headers that nobody asked for: %s", f)
 		}
-		w2.ok(`{"action":"respond","body":2}`)
-		if f := s.ended("h1", ""); string(f.raw) != `{"id":"h1","body":2}` {
+		w2.wantOK(`{"action":"respond","body":2}`)
+		if f := s.wantEnd("h1", ""); string(f.raw) != `{"id":"h1","body":2}` {
 			t.Errorf("result %s", f)
 		}
 	})
@@ -171,10 +171,10 @@ func TestLentHeadersAreKept(t *testing.T) {
 // The fleet's figures while one job is lent, and after.
 func TestFiguresWhileJobIsLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"n","type":%s,"body":1}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"n","type":%s,"body":1}`, quote(typ))
+		w.nextJob()
 		v, err := a.fleet()
 		if err != nil || !v.Member || v.Alone || v.Name != "a" || v.NATS == nil || !v.NATS.Connected || v.Lent < 1 || v.Lends < 1 || len(v.Brokers) != 2 {
 			t.Errorf("at home %+v, %v", v, err)
@@ -196,7 +196,7 @@ func TestFiguresWhileJobIsLent(t *testing.T) {
 				t.Errorf("/metrics has no %q", name)
 			}
 		}
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("n", "")
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("n", "")
 	})
 }

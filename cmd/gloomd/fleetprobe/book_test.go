@@ -10,14 +10,14 @@ import (
 
 // book is the prober's own ledger: which jobs were submitted, their runs, and how they ended.
 type book struct {
-	mu     sync.Mutex
-	jobs   map[string]*jobRecord // by token
-	faults []string
-	ends   map[string]int  // number of ended jobs of living submitters, by kind of end
-	moved  []time.Duration // for each job lent to a lost broker, the time from the loss to its next run
-	stuck  int             // lent jobs of a lost broker that did not run again before it came back
-	runs   int
-	again  int // runs that were not the first of their job
+	mu           sync.Mutex
+	jobs         map[string]*jobRecord // by token
+	faults       []string
+	ends         map[string]int  // number of ended jobs of living submitters, by kind of end
+	requeueTimes []time.Duration // for each job lent to a lost broker, the time from the loss to its next run
+	stuckJobs    int             // lent jobs of a lost broker that did not run again before it came back
+	runs         int
+	repeatedRuns int // runs that were not the first of their job
 }
 
 // plan is a job's body: what its workers do with it.
@@ -30,19 +30,19 @@ type plan struct {
 // jobRecord is what the book knows of a job.
 type jobRecord struct {
 	plan
-	typ, body string
-	home      *session
-	retries   int
-	expires   bool
-	timeout   int
-	runs      int
-	releases  int
-	news      int
-	at        map[*broker]int // current runs, by the broker of their worker
-	lost      time.Time       // when the broker to which it was lent was lost
-	end       string          // "" while it has not ended
-	acked     bool            // its broker has accepted it
-	void      bool            // its submitter was lost
+	typ, body     string
+	home          *session
+	retries       int
+	expires       bool
+	timeout       int
+	runs          int
+	releases      int
+	progressCount int
+	currentRuns   map[*broker]int // current runs, by the broker of their worker
+	lostAt        time.Time       // when the broker to which it was lent was lost
+	end           string          // "" while it has not ended
+	acked         bool            // its broker has accepted it
+	isVoid        bool            // its submitter was lost
 }
 
 func newBook() *book { return &book{jobs: map[string]*jobRecord{}, ends: map[string]int{}} }
@@ -62,7 +62,7 @@ func (b *book) appendFault(format string, args ...any) {
 func (b *book) add(e *jobRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e.at = map[*broker]int{}
+	e.currentRuns = map[*broker]int{}
 	b.jobs[e.Token] = e
 }
 
@@ -96,16 +96,16 @@ func (b *book) recordRun(f frame, at *broker) (*jobRecord, bool) {
 	}
 	b.runs++
 	e.runs++
-	e.at[at]++
+	e.currentRuns[at]++
 	if e.runs > 1 {
-		b.again++
+		b.repeatedRuns++
 	}
 	if e.runs > 1+e.retries+e.releases {
 		b.appendFault("%s, with %d retries and %d releases, runs for the %d. time, at %s", e.Token, e.retries, e.releases, e.runs, at.name)
 	}
-	if !e.lost.IsZero() {
-		b.moved = append(b.moved, time.Since(e.lost))
-		e.lost = time.Time{}
+	if !e.lostAt.IsZero() {
+		b.requeueTimes = append(b.requeueTimes, time.Since(e.lostAt))
+		e.lostAt = time.Time{}
 	}
 	return e, true
 }
@@ -114,7 +114,7 @@ func (b *book) recordRun(f frame, at *broker) (*jobRecord, bool) {
 func (b *book) endRun(e *jobRecord, at *broker, released bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e.at[at]--
+	e.currentRuns[at]--
 	if released {
 		e.releases++
 	}
@@ -125,8 +125,8 @@ func (b *book) recordLoss(at *broker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
-		if e.at[at] > 0 && e.end == "" && !e.void && e.home.broker != at && e.retries >= 10 && e.typ != "at-"+at.name {
-			e.lost = time.Now()
+		if e.currentRuns[at] > 0 && e.end == "" && !e.isVoid && e.home.broker != at && e.retries >= 10 && e.typ != "at-"+at.name {
+			e.lostAt = time.Now()
 		}
 	}
 }
@@ -136,9 +136,9 @@ func (b *book) endLoss() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
-		if !e.lost.IsZero() {
-			e.lost = time.Time{}
-			b.stuck++
+		if !e.lostAt.IsZero() {
+			e.lostAt = time.Time{}
+			b.stuckJobs++
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (b *book) recordEnd(s *session, token, kind string, f frame) {
 	case kind == "expired" && !e.expires:
 		b.appendFault("%s expired without a deadline: %s", token, f)
 	}
-	e.end, e.lost = kind, time.Time{}
+	e.end, e.lostAt = kind, time.Time{}
 	b.ends[kind]++
 	s.ends[kind]++
 }
@@ -177,7 +177,7 @@ func (b *book) voidJobs(s *session) (taken []string, void int) {
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
 		if e.home == s && e.end == "" {
-			e.void = true
+			e.isVoid = true
 			void++
 			if e.acked {
 				taken = append(taken, e.Token)
@@ -192,7 +192,7 @@ func (b *book) openJobs() (tokens []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
-		if e.end == "" && !e.void {
+		if e.end == "" && !e.isVoid {
 			tokens = append(tokens, e.Token)
 		}
 	}
@@ -205,15 +205,15 @@ func (b *book) summary() string {
 	defer b.mu.Unlock()
 	void := 0
 	for _, e := range b.jobs {
-		if e.void {
+		if e.isVoid {
 			void++
 		}
 	}
-	slices.Sort(b.moved)
+	slices.Sort(b.requeueTimes)
 	moved := "none"
-	if n := len(b.moved); n > 0 {
-		moved = fmt.Sprintf("%d, median %s, worst %s", n, b.moved[n/2].Round(time.Millisecond), b.moved[n-1].Round(time.Millisecond))
+	if n := len(b.requeueTimes); n > 0 {
+		moved = fmt.Sprintf("%d, median %s, worst %s", n, b.requeueTimes[n/2].Round(time.Millisecond), b.requeueTimes[n-1].Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%d jobs: %v, %d of submitters that went; %d runs, %d of them again; lent to a killed broker, and run elsewhere: %s; not before it came back: %d",
-		len(b.jobs), b.ends, void, b.runs, b.again, moved, b.stuck)
+		len(b.jobs), b.ends, void, b.runs, b.repeatedRuns, moved, b.stuckJobs)
 }

@@ -36,7 +36,7 @@ func ownFleet(t *testing.T, servers int, options ...string) *fleet {
 // awaitHeartbeats waits until a broker gets heartbeats from that many others.
 func awaitHeartbeats(t *testing.T, b *broker, n int) {
 	t.Helper()
-	if err := until(fmt.Sprint(b.name, " hears ", n), func() error {
+	if err := waitUntil(fmt.Sprint(b.name, " hears ", n), func() error {
 		v, err := b.fleet()
 		up := 0
 		for _, o := range v.Brokers {
@@ -56,7 +56,7 @@ func awaitHeartbeats(t *testing.T, b *broker, n int) {
 // awaitBorrowed waits until a broker has that many jobs of others.
 func awaitBorrowed(t *testing.T, b *broker, n int) {
 	t.Helper()
-	if err := until(fmt.Sprint(b.name, " has borrowed ", n), func() error {
+	if err := waitUntil(fmt.Sprint(b.name, " has borrowed ", n), func() error {
 		v, err := b.fleet()
 		if err == nil && v.Borrowed != n {
 			err = fmt.Errorf("%+v", v)
@@ -71,7 +71,7 @@ func awaitBorrowed(t *testing.T, b *broker, n int) {
 func awaitEnd(t *testing.T, b *broker) {
 	t.Helper()
 	select {
-	case <-b.down().Exited():
+	case <-b.markDown().Exited():
 	case <-time.After(patience):
 		t.Errorf("%s goes on", b.name)
 	}
@@ -83,55 +83,55 @@ func awaitEnd(t *testing.T, b *broker) {
 	}
 }
 
-// ordeal is a fleet of three brokers for one test that causes one fault after another.
-type ordeal struct {
+// faultTest is a fleet of three brokers for one test that causes one fault after another.
+type faultTest struct {
 	t       *testing.T
-	f       *fleet
+	fleet   *fleet
 	a, b, c *broker
 }
 
-func newOrdeal(t *testing.T) *ordeal {
+func newFaultTest(t *testing.T) *faultTest {
 	t.Helper()
 	f := ownFleet(t, 1)
-	return &ordeal{t: t, f: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
+	return &faultTest{t: t, fleet: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
 }
 
-// step causes one fault, after which the fleet must be complete.
-func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
+// causeFault causes one fault, after which the fleet must be complete.
+func (o *faultTest) causeFault(name string, do func(t *testing.T, typ string)) {
 	if o.t.Failed() {
 		return
 	}
-	o.t.Run(name, func(t *testing.T) { do(t, typeOf(t)) })
-	if err := o.f.awaitWhole(); err != nil {
+	o.t.Run(name, func(t *testing.T) { do(t, testType(t)) })
+	if err := o.fleet.awaitWhole(); err != nil {
 		o.t.Fatalf("after %s: %v", name, err)
 	}
 }
 
 // lendJob makes a worker at b run a job of a.
-func (o *ordeal) lendJob(t *testing.T, typ, id, fields string) (s, w *peer) {
+func (o *faultTest) lendJob(t *testing.T, typ, id, fields string) (s, w *peer) {
 	t.Helper()
 	s, w = submitter(t, o.a), worker(t, o.b, `"cancel":true,"type":`+quote(typ))
-	s.ok(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), fields)
-	w.job()
+	s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), fields)
+	w.nextJob()
 	return s, w
 }
 
 // runElsewhere connects a worker at c, which must get the job.
-func (o *ordeal) runElsewhere(t *testing.T, typ, id string, since time.Time) {
+func (o *faultTest) runElsewhere(t *testing.T, typ, id string, since time.Time) {
 	t.Helper()
 	w := worker(t, o.c, `"type":`+quote(typ))
-	if g := w.job(); g.ID != id {
+	if g := w.nextJob(); g.ID != id {
 		t.Errorf("%s, want %s", g, id)
 	}
 	t.Logf("elsewhere after %s", time.Since(since).Round(time.Millisecond))
-	w.ok(`{"action":"respond","body":"c"}`)
+	w.wantOK(`{"action":"respond","body":"c"}`)
 }
 
-// TestBorrowerLost: a borrower is lost, and comes back, in every possible way.
-func TestBorrowerLost(t *testing.T) {
+// TestLostBorrowerComesBack: a borrower is lost, and comes back, in every possible way.
+func TestLostBorrowerComesBack(t *testing.T) {
 	t.Parallel()
-	o := newOrdeal(t)
-	a, b, nats := o.a, o.b, o.f.nats[0]
+	o := newFaultTest(t)
+	a, b, nats := o.a, o.b, o.fleet.nats[0]
 	for _, way := range []struct {
 		name       string
 		lose, back func() error
@@ -142,7 +142,7 @@ func TestBorrowerLost(t *testing.T) {
 		{"mute", func() error { return b.site.mute(nats.site) }, func() error { return b.site.unmute(nats.site) }},
 		{"deaf", func() error { return nats.site.mute(b.site) }, func() error { return nats.site.unmute(b.site) }},
 	} {
-		o.step("borrower "+way.name, func(t *testing.T, typ string) {
+		o.causeFault("borrower "+way.name, func(t *testing.T, typ string) {
 			s, w := o.lendJob(t, typ, "moves", `,"retries":9`)
 			once, _ := o.lendJob(t, typ+"-once", "once", `,"retries":0`)
 			if err := way.lose(); err != nil {
@@ -150,10 +150,10 @@ func TestBorrowerLost(t *testing.T) {
 			}
 			since := time.Now()
 			o.runElsewhere(t, typ, "moves", since)
-			if g := s.ended("moves", ""); string(g.Body) != `"c"` {
+			if g := s.wantEnd("moves", ""); string(g.Body) != `"c"` {
 				t.Errorf("%s", g)
 			}
-			once.ended("once", "job_failed")
+			once.wantEnd("once", "job_failed")
 			if v, err := a.fleet(); err != nil || v.Lost < 2 {
 				t.Errorf("lost are %d, want 2 at the least: %v", v.Lost, err)
 			}
@@ -164,20 +164,20 @@ func TestBorrowerLost(t *testing.T) {
 				if g := w.next(); g.Action != "cancel" {
 					t.Errorf("the worker of a run that was given up gets %s", g)
 				}
-				w.ok(`{"action":"respond","body":"late"}`)
+				w.wantOK(`{"action":"respond","body":"late"}`)
 			}
-			s.quiet(100 * time.Millisecond)
+			s.wantQuiet(100 * time.Millisecond)
 			awaitCounts(t, a, typ, api.Ledger{Submitted: 1, Answered: 1})
 			awaitCounts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
 		})
 	}
 	// NATS knows that the broker has disconnected, and says so if the others ask in time, which
 	// depends on the machine's load.
-	o.step("borrower gone from NATS", func(t *testing.T, typ string) {
-		if err := until("a says that b left NATS", func() error {
+	o.causeFault("borrower gone from NATS", func(t *testing.T, typ string) {
+		if err := waitUntil("a says that b left NATS", func() error {
 			b.kill()
 			awaitHeartbeats(t, a, 1)
-			if err := errors.Join(b.start(), o.f.awaitWhole()); err != nil {
+			if err := errors.Join(b.start(), o.fleet.awaitWhole()); err != nil {
 				return err
 			}
 			if !strings.Contains(a.daemon().Log.String(), "it left NATS") {
@@ -193,15 +193,15 @@ func TestBorrowerLost(t *testing.T) {
 // TestJobsSurviveEachFault causes one fault after another, and follows single jobs.
 func TestJobsSurviveEachFault(t *testing.T) {
 	t.Parallel()
-	o := newOrdeal(t)
-	f, a, b, c, nats := o.f, o.a, o.b, o.c, o.f.nats[0]
-	o.step("home killed", func(t *testing.T, typ string) {
+	o := newFaultTest(t)
+	f, a, b, c, nats := o.fleet, o.a, o.b, o.c, o.fleet.nats[0]
+	o.causeFault("home killed", func(t *testing.T, typ string) {
 		_, w := o.lendJob(t, typ, "orphan", "")
 		a.kill()
 		if g := w.next(); g.Action != "cancel" || g.ID != "orphan" {
 			t.Errorf("%s, want cancel of orphan", g)
 		}
-		w.ok(`{"action":"respond","body":1}`)
+		w.wantOK(`{"action":"respond","body":1}`)
 		awaitBorrowed(t, b, 0)
 		if err := a.start(); err != nil {
 			t.Fatal(err)
@@ -211,63 +211,63 @@ func TestJobsSurviveEachFault(t *testing.T) {
 		}
 		// After the restart the id can be used again, and so can the worker.
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
-		if g := w.job(); string(g.Body) != "2" {
+		s.wantOK(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
+		if g := w.nextJob(); string(g.Body) != "2" {
 			t.Errorf("%s", g)
 		}
-		w.ok(`{"action":"respond","body":2}`)
-		s.ended("orphan", "")
+		w.wantOK(`{"action":"respond","body":2}`)
+		s.wantEnd("orphan", "")
 	})
 
-	o.step("home restarted at once", func(t *testing.T, typ string) {
+	o.causeFault("home restarted at once", func(t *testing.T, typ string) {
 		_, w := o.lendJob(t, typ, "orphan", "")
 		a.kill()
 		if err := a.start(); err != nil {
 			t.Fatal(err)
 		}
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
 		if g := w.next(); g.Action != "cancel" {
 			t.Errorf("%s, want cancel", g)
 		}
-		w.ok(`{"action":"respond","body":"of the life before"}`)
-		if g := w.job(); string(g.Body) != "2" {
+		w.wantOK(`{"action":"respond","body":"of the life before"}`)
+		if g := w.nextJob(); string(g.Body) != "2" {
 			t.Errorf("%s", g)
 		}
-		w.ok(`{"action":"respond","body":2}`)
-		if g := s.ended("orphan", ""); string(g.Body) != "2" {
+		w.wantOK(`{"action":"respond","body":2}`)
+		if g := s.wantEnd("orphan", ""); string(g.Body) != "2" {
 			t.Errorf("%s", g)
 		}
 	})
 
-	o.step("borrower drains", func(t *testing.T, typ string) {
+	o.causeFault("borrower drains", func(t *testing.T, typ string) {
 		s, w := o.lendJob(t, typ, "stays", `,"retries":0`)
-		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"retries":0}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"waits","type":%s,"body":1,"retries":0}`, quote(typ))
 		b.daemon().Signal(syscall.SIGTERM)
 		if err := b.daemon().Log.Await("drain"); err != nil {
 			t.Fatal(err)
 		}
-		w.ok(`{"action":"respond","body":"in time"}`)
-		if g := s.ended("stays", ""); string(g.Body) != `"in time"` {
+		w.wantOK(`{"action":"respond","body":"in time"}`)
+		if g := s.wantEnd("stays", ""); string(g.Body) != `"in time"` {
 			t.Errorf("%s", g)
 		}
 		w.awaitClose()
 		awaitEnd(t, b)
 		o.runElsewhere(t, typ, "waits", time.Now())
-		s.ended("waits", "")
+		s.wantEnd("waits", "")
 		if err := b.start(); err != nil {
 			t.Fatal(err)
 		}
 	})
 
-	o.step("home drains", func(t *testing.T, typ string) {
+	o.causeFault("home drains", func(t *testing.T, typ string) {
 		s, w := o.lendJob(t, typ, "first", "")
 		for i := range 3 {
-			s.ok(`{"action":"submit","id":"d%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"d%d","type":%s,"body":1}`, i, quote(typ))
 		}
-		s.ok(`{"action":"submit","id":"nobody","type":%s,"body":1}`, quote(typ+"-none"))
+		s.wantOK(`{"action":"submit","id":"nobody","type":%s,"body":1}`, quote(typ+"-none"))
 		a.daemon().Signal(syscall.SIGTERM)
-		if err := until("it refuses", func() error {
+		if err := waitUntil("it refuses", func() error {
 			if err := a.ask("GET", "/readyz", nil, nil); err == nil {
 				return errors.New("it is ready")
 			}
@@ -276,17 +276,17 @@ func TestJobsSurviveEachFault(t *testing.T) {
 			t.Error(err)
 		}
 		// Waiting jobs are lent while the drain lasts.
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("first", "")
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("first", "")
 		for i := range 3 {
 			id := fmt.Sprint("d", i)
-			if g := w.job(); g.ID != id {
+			if g := w.nextJob(); g.ID != id {
 				t.Errorf("%s, want %s", g, id)
 			}
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd(id, "")
 		}
-		s.ended("nobody", "draining")
+		s.wantEnd("nobody", "draining")
 		s.awaitClose()
 		awaitEnd(t, a)
 		if err := a.start(); err != nil {
@@ -294,11 +294,11 @@ func TestJobsSurviveEachFault(t *testing.T) {
 		}
 	})
 
-	o.step("NATS away", func(t *testing.T, typ string) {
+	o.causeFault("NATS away", func(t *testing.T, typ string) {
 		s, w := o.lendJob(t, typ, "back", `,"retries":1`)
 		nats.Kill()
 		// Home continues alone: lent jobs wait again, and a worker at home gets them.
-		if err := until("it says so", func() error {
+		if err := waitUntil("it says so", func() error {
 			v, err := a.fleet()
 			if err == nil && v.NATS.Connected {
 				err = fmt.Errorf("%+v", v.NATS)
@@ -315,26 +315,26 @@ func TestJobsSurviveEachFault(t *testing.T) {
 			t.Errorf("gloom_fleet_connected is not 0: %v", err)
 		}
 		local := worker(t, a, `"type":`+quote(typ))
-		local.job()
-		local.ok(`{"action":"respond","body":"home"}`)
-		if g := s.ended("back", ""); string(g.Body) != `"home"` {
+		local.nextJob()
+		local.wantOK(`{"action":"respond","body":"home"}`)
+		if g := s.wantEnd("back", ""); string(g.Body) != `"home"` {
 			t.Errorf("%s", g)
 		}
 		if g := w.next(); g.Action != "cancel" {
 			t.Errorf("%s, want cancel", g)
 		}
-		w.ok(`{"action":"respond","body":"late"}`)
+		w.wantOK(`{"action":"respond","body":"late"}`)
 		local.close()
 		if err := nats.Launch(); err != nil {
 			t.Fatal(err)
 		}
-		s.ok(`{"action":"submit","id":"again","type":%s,"body":1}`, quote(typ))
-		w.job()
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("again", "")
+		s.wantOK(`{"action":"submit","id":"again","type":%s,"body":1}`, quote(typ))
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("again", "")
 	})
 
-	o.step("one name twice", func(t *testing.T, typ string) {
+	o.causeFault("one name twice", func(t *testing.T, typ string) {
 		if err := c.stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +342,7 @@ func TestJobsSurviveEachFault(t *testing.T) {
 		if err := twin.start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := until("the later one is alone", func() error {
+		if err := waitUntil("the later one is alone", func() error {
 			v, err := twin.fleet()
 			if err == nil && !v.Alone {
 				err = fmt.Errorf("%+v", v)
@@ -359,24 +359,24 @@ func TestJobsSurviveEachFault(t *testing.T) {
 		}
 		// It works alone.
 		w, s := worker(t, twin, `"type":`+quote(typ)), submitter(t, twin)
-		s.ok(`{"action":"submit","id":"alone","type":%s,"body":1}`, quote(typ))
-		w.job()
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("alone", "")
+		s.wantOK(`{"action":"submit","id":"alone","type":%s,"body":1}`, quote(typ))
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("alone", "")
 		remote, home := submitter(t, b), submitter(t, a)
-		remote.ok(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
-		w.quiet(300 * time.Millisecond)
-		remote.ok(`{"action":"cancel","id":"not"}`)
-		home.ok(`{"action":"ping"}`)
+		remote.wantOK(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
+		w.wantQuiet(300 * time.Millisecond)
+		remote.wantOK(`{"action":"cancel","id":"not"}`)
+		home.wantOK(`{"action":"ping"}`)
 		// When the name is free it joins.
 		if err := a.stop(); err != nil {
 			t.Fatal(err)
 		}
 		awaitHeartbeats(t, twin, 1)
-		remote.ok(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
-		w.job()
-		w.ok(`{"action":"respond","body":1}`)
-		remote.ended("now", "")
+		remote.wantOK(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":1}`)
+		remote.wantEnd("now", "")
 		if err := twin.stop(); err != nil {
 			t.Error(err)
 		}
@@ -389,16 +389,16 @@ func TestJobsSurviveEachFault(t *testing.T) {
 }
 
 // A cluster of three NATS servers that loses one keeps the fleet.
-func TestClusterLosesOne(t *testing.T) {
+func TestClusterThatLosesOneKeepsFleet(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 3)
-	typ := typeOf(t)
+	typ := testType(t)
 	w, s := worker(t, f.brokers[1], `"type":`+quote(typ)), submitter(t, f.brokers[0])
 	for i, n := range f.nats {
 		n.Kill()
 		for k := range 3 {
 			id := fmt.Sprint("n", i, k)
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"retries":9}`, id, quote(typ))
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1,"retries":9}`, id, quote(typ))
 			for ended := false; !ended; {
 				select {
 				case g := <-w.in:
@@ -426,14 +426,14 @@ func TestClusterLosesOne(t *testing.T) {
 }
 
 // Bodies are cut into parts of the size that NATS carries, even if that is small.
-func TestSmallPayload(t *testing.T) {
+func TestBodiesAreCutToPayload(t *testing.T) {
 	t.Parallel()
 	l, err := newLAN(3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.close()
-	conf := scratch + "/small.conf"
+	conf := scratchDir + "/small.conf"
 	if err := os.WriteFile(conf, []byte("max_payload: 4KB\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +464,7 @@ func TestSmallPayload(t *testing.T) {
 	for _, size := range []int{1, 2000, 4000, 4096, 5000, 100_000} {
 		body := quote(strings.Repeat("b", size))
 		for i := range 5 {
-			s.ok(`{"action":"submit","id":%s,"type":%s,"body":%s,"groups":[%s],"headers":{"h":%s}}`,
+			s.wantOK(`{"action":"submit","id":%s,"type":%s,"body":%s,"groups":[%s],"headers":{"h":%s}}`,
 				quote(fmt.Sprint(i, long[1:])), quote(long), body, quote(long), quote(long+long+long))
 		}
 		for n := 0; n < 5; {

@@ -78,7 +78,7 @@ func newNATS(s *site, further ...string) (*natsServer, error) {
 	if program == "" {
 		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
 	}
-	dir, err := os.MkdirTemp(scratch, "nats-")
+	dir, err := os.MkdirTemp(scratchDir, "nats-")
 	if err != nil {
 		return nil, err
 	}
@@ -98,15 +98,15 @@ func newNATS(s *site, further ...string) (*natsServer, error) {
 
 // awaitWhole waits until every running broker gets heartbeats from all others.
 func (f *fleet) awaitWhole() error {
-	return until("the fleet is whole", func() error {
+	return waitUntil("the fleet is whole", func() error {
 		running := 0
 		for _, b := range f.brokers {
-			if b.runs() {
+			if b.isRunning() {
 				running++
 			}
 		}
 		for _, b := range f.brokers {
-			if !b.runs() {
+			if !b.isRunning() {
 				continue
 			}
 			v, err := b.fleet()
@@ -141,8 +141,8 @@ func (f *fleet) close() error {
 	return errs
 }
 
-// until repeats a check until there is no error.
-func until(name string, try func() error) error {
+// waitUntil repeats a check until there is no error.
+func waitUntil(name string, try func() error) error {
 	end := time.Now().Add(patience)
 	for {
 		err := try()
@@ -164,9 +164,9 @@ type broker struct {
 	ports   int // distinguishes brokers of one site
 	http    *http.Client
 
-	mu sync.Mutex // guards those below
-	d  *throwaway.Daemon
-	up bool
+	mu            sync.Mutex // guards those below
+	daemonProcess *throwaway.Daemon
+	isUp          bool
 }
 
 func newBroker(s *site, name string, options ...string) *broker {
@@ -185,7 +185,7 @@ func (b *broker) start() error {
 		"--http-addr=" + b.addr("9997"), "--fleet-name=" + b.name, "--drain-timeout=3s", "--max-memory=4GiB"}, b.options...)...), "gloomd is ready")
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.d, b.up = d, err == nil
+	b.daemonProcess, b.isUp = d, err == nil
 	return err
 }
 
@@ -194,27 +194,27 @@ func (b *broker) addr(port string) string { return fmt.Sprintf("127.0.0.1:%d%s",
 func (b *broker) daemon() *throwaway.Daemon {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.d
+	return b.daemonProcess
 }
 
-func (b *broker) runs() bool {
+func (b *broker) isRunning() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.up
+	return b.isUp
 }
 
-func (b *broker) down() *throwaway.Daemon {
+func (b *broker) markDown() *throwaway.Daemon {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.up = false
-	return b.d
+	b.isUp = false
+	return b.daemonProcess
 }
 
-func (b *broker) kill() { b.down().Kill() }
+func (b *broker) kill() { b.markDown().Kill() }
 
 // stop drains and stops it, and checks its run.
 func (b *broker) stop() error {
-	d := b.down()
+	d := b.markDown()
 	if d == nil {
 		return nil
 	}
@@ -314,25 +314,25 @@ func (b *broker) dial(port string) (net.Conn, error) {
 var shared sharedFleet
 
 type sharedFleet struct {
-	once sync.Once
-	f    *fleet
-	err  error
+	once  sync.Once
+	fleet *fleet
+	err   error
 }
 
 func (s *sharedFleet) end() error {
-	if s.f == nil {
+	if s.fleet == nil {
 		return nil
 	}
-	return s.f.close()
+	return s.fleet.close()
 }
 
-func whole(t *testing.T) []*broker {
+func awaitSharedFleet(t *testing.T) []*broker {
 	t.Helper()
-	shared.once.Do(func() { shared.f, shared.err = newFleet(1) })
+	shared.once.Do(func() { shared.fleet, shared.err = newFleet(1) })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	running := shared.f.brokers
+	running := shared.fleet.brokers
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, b := range running {

@@ -10,17 +10,17 @@ import (
 
 // One id at two homes: a connection never has two jobs with one id, and each home gets its own
 // answer.
-func TestSharedID(t *testing.T) {
+func TestEachHomeGetsItsOwnAnswer(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		w := worker(t, b, `"prefetch":10,"type":`+quote(typ))
 		homes := []*broker{a, c, b}
 		var ss []*peer
 		for i, home := range homes {
 			s := submitter(t, home)
 			ss = append(ss, s)
-			s.ok(`{"action":"submit","id":"same","type":%s,"body":"%s"}`, quote(typ), home.name)
-			s.ok(`{"action":"submit","id":"own%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"same","type":%s,"body":"%s"}`, quote(typ), home.name)
+			s.wantOK(`{"action":"submit","id":"own%d","type":%s,"body":1}`, i, quote(typ))
 		}
 		out := map[string]string{}
 		take := func(f frame) {
@@ -30,11 +30,11 @@ func TestSharedID(t *testing.T) {
 			out[f.ID] = string(f.Body)
 		}
 		for len(out) < 4 { // one job of each id: those whose id is already out wait without delaying the others
-			take(w.job())
+			take(w.nextJob())
 		}
 		for n := 6; n > 0; n-- {
 			if len(out) == 0 {
-				take(w.job())
+				take(w.nextJob())
 			}
 			for id, body := range out {
 				delete(out, id)
@@ -57,32 +57,32 @@ func TestSharedID(t *testing.T) {
 }
 
 // A cancel of one home's job does not affect the other home's job with that id.
-func TestSharedIDCancelled(t *testing.T) {
+func TestCancelAffectsOneHome(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		var ws []*peer
 		for range 2 {
 			ws = append(ws, worker(t, b, `"cancel":true,"prefetch":3,"type":`+quote(typ)))
 		}
 		sa, sc := submitter(t, a), submitter(t, c)
-		sa.ok(`{"action":"submit","id":"twin","type":%s,"body":"a"}`, quote(typ))
-		sc.ok(`{"action":"submit","id":"twin","type":%s,"body":"c"}`, quote(typ))
+		sa.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"a"}`, quote(typ))
+		sc.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"c"}`, quote(typ))
 		of := map[string]*peer{}
 		for _, w := range ws {
-			of[string(w.job().Body)] = w
+			of[string(w.nextJob().Body)] = w
 		}
 		if len(of) != 2 {
 			t.Fatalf("out are %v", of)
 		}
-		sa.ok(`{"action":"cancel","id":"twin"}`)
+		sa.wantOK(`{"action":"cancel","id":"twin"}`)
 		if f := of[`"a"`].next(); f.Action != "cancel" {
 			t.Errorf("%s, want cancel", f)
 		}
-		of[`"c"`].quiet(100 * time.Millisecond)
+		of[`"c"`].wantQuiet(100 * time.Millisecond)
 		for body, w := range of {
-			w.ok(`{"action":"respond","id":"twin","body":%s}`, body)
+			w.wantOK(`{"action":"respond","id":"twin","body":%s}`, body)
 		}
-		sc.ended("twin", "")
+		sc.wantEnd("twin", "")
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 1, Cancelled: 1})
 		awaitCounts(t, c, typ, api.Ledger{Submitted: 1, Answered: 1})
 	})
@@ -90,15 +90,15 @@ func TestSharedIDCancelled(t *testing.T) {
 
 func TestIDFreeAfterEnd(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 200 {
-			s.ok(`{"action":"submit","id":"again","type":%s,"body":%d}`, quote(typ), i)
-			if f := w.job(); string(f.Body) != fmt.Sprint(i) {
+			s.wantOK(`{"action":"submit","id":"again","type":%s,"body":%d}`, quote(typ), i)
+			if f := w.nextJob(); string(f.Body) != fmt.Sprint(i) {
 				t.Fatalf("job %d is %s", i, f)
 			}
 			w.send(`{"action":"respond","id":"again","body":%d}`, i)
-			if f := s.ended("again", ""); string(f.Body) != fmt.Sprint(i) {
+			if f := s.wantEnd("again", ""); string(f.Body) != fmt.Sprint(i) {
 				t.Fatalf("answer %d is %s", i, f)
 			}
 			if f := w.next(); !f.OK {

@@ -12,13 +12,13 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// typeOf returns a type for one test.
-func typeOf(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
+// testType returns a type for one test.
+func testType(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
 // awaitWants waits until a broker has heard that another one wants jobs of a type.
 func awaitWants(t testing.TB, home *broker, by, typ string) {
 	t.Helper()
-	if err := until(by+"'s want of "+typ+" is known at "+home.name, func() error {
+	if err := waitUntil(by+"'s want of "+typ+" is known at "+home.name, func() error {
 		v, err := home.fleet()
 		if err != nil {
 			return err
@@ -34,7 +34,7 @@ func awaitWants(t testing.TB, home *broker, by, typ string) {
 	}
 }
 
-func ledger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
+func fetchLedger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 	t.Helper()
 	var v api.Type
 	if err := b.ask("GET", "/v1/types/"+url.PathEscape(typ), nil, &v); err != nil {
@@ -54,8 +54,8 @@ func ledger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 // broker closed unanswered: on a busy machine, the head of a request may arrive too late.
 func awaitCounts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	t.Helper()
-	if err := until("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {
-		l, err := ledger(t, b, typ)
+	if err := waitUntil("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {
+		l, err := fetchLedger(t, b, typ)
 		if err == nil && l != want {
 			return fmt.Errorf("%+v, want %+v", l, want)
 		}
@@ -65,7 +65,7 @@ func awaitCounts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	}
 }
 
-func job(t testing.TB, b *broker, id string) (v api.Job, err error) {
+func fetchJob(t testing.TB, b *broker, id string) (v api.Job, err error) {
 	t.Helper()
 	err = b.ask("GET", "/v1/jobs/"+url.PathEscape(id), nil, &v)
 	return v, err
@@ -75,8 +75,8 @@ func job(t testing.TB, b *broker, id string) (v api.Job, err error) {
 func awaitState(t testing.TB, b *broker, id, state string) api.Job {
 	t.Helper()
 	var v api.Job
-	if err := until(id+" is "+state, func() (err error) {
-		if v, err = job(t, b, id); err == nil && v.State != state {
+	if err := waitUntil(id+" is "+state, func() (err error) {
+		if v, err = fetchJob(t, b, id); err == nil && v.State != state {
 			err = fmt.Errorf("%+v", v)
 		}
 		return err

@@ -13,7 +13,7 @@ import (
 
 func TestLentJobsRunByPriority(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		r := rand.New(rand.NewPCG(1, 2))
 		type one struct {
@@ -24,51 +24,51 @@ func TestLentJobsRunByPriority(t *testing.T) {
 		for i := range 60 {
 			j := one{fmt.Sprint("p", i), r.IntN(9) - 4}
 			jobs = append(jobs, j)
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"priority":%d}`, j.id, quote(typ), j.priority)
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1,"priority":%d}`, j.id, quote(typ), j.priority)
 		}
 		slices.SortStableFunc(jobs, func(x, y one) int { return y.priority - x.priority })
 		w := worker(t, b, `"type":`+quote(typ))
 		for i, j := range jobs {
-			if f := w.job(); f.ID != j.id {
+			if f := w.nextJob(); f.ID != j.id {
 				t.Fatalf("job %d is %s, want %s of priority %d", i, f.ID, j.id, j.priority)
 			}
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended(j.id, "")
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd(j.id, "")
 		}
 	})
 }
 
 func TestGroupRuleHoldsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		if err := a.ask("PUT", "/v1/groups/"+typ+"-g", map[string]int{"concurrency": 1}, nil); err != nil {
 			t.Fatal(err)
 		}
 		s, w := submitter(t, a), worker(t, b, `"prefetch":10,"type":`+quote(typ))
 		for i := range 3 {
-			s.ok(`{"action":"submit","id":"g%d","type":%s,"body":1,"groups":[%s]}`, i, quote(typ), quote(typ+"-g"))
+			s.wantOK(`{"action":"submit","id":"g%d","type":%s,"body":1,"groups":[%s]}`, i, quote(typ), quote(typ+"-g"))
 		}
-		s.ok(`{"action":"submit","id":"free","type":%s,"body":1}`, quote(typ))
-		first, second := w.job().ID, w.job().ID
+		s.wantOK(`{"action":"submit","id":"free","type":%s,"body":1}`, quote(typ))
+		first, second := w.nextJob().ID, w.nextJob().ID
 		if first != "g0" || second != "free" {
 			t.Errorf("%s and %s run, want g0 and free", first, second)
 		}
-		w.quiet(300 * time.Millisecond)
+		w.wantQuiet(300 * time.Millisecond)
 		v := awaitState(t, a, "g1", "queued")
 		if v.HeldBy == nil || v.HeldBy.Group != typ+"-g" {
 			t.Errorf("g1: %+v", v)
 		}
-		w.ok(`{"action":"respond","id":"free","body":1}`)
-		s.ended("free", "")
+		w.wantOK(`{"action":"respond","id":"free","body":1}`)
+		s.wantEnd("free", "")
 		for i := range 3 {
 			id := fmt.Sprint("g", i)
-			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","id":"%s","body":1}`, id)
+			s.wantEnd(id, "")
 			if i < 2 {
-				if f := w.job(); f.ID != fmt.Sprint("g", i+1) {
+				if f := w.nextJob(); f.ID != fmt.Sprint("g", i+1) {
 					t.Errorf("%s after %s", f, id)
 				}
-				w.quiet(50 * time.Millisecond)
+				w.wantQuiet(50 * time.Millisecond)
 			}
 		}
 	})
@@ -96,33 +96,33 @@ func TestGroupOpensAtHome(t *testing.T) {
 		set(c.before)
 		first, second := worker(t, other, `"type":`+quote(c.name+"1")), worker(t, other, `"type":`+quote(c.name+"2"))
 		for i := 1; i <= 2; i++ {
-			s.ok(`{"action":"submit","id":"%s%d","type":"%[1]s%[2]d","body":1,"groups":["%[1]s"]}`, c.name, i)
+			s.wantOK(`{"action":"submit","id":"%s%d","type":"%[1]s%[2]d","body":1,"groups":["%[1]s"]}`, c.name, i)
 			if i == 1 {
-				first.job()
+				first.nextJob()
 			}
 		}
-		second.quiet(3 * time.Second) // long enough that every offer has been forgotten
+		second.wantQuiet(3 * time.Second) // long enough that every offer has been forgotten
 		if c.after != nil {
 			set(c.after)
 		}
-		second.job()
+		second.nextJob()
 		for i, w := range []*peer{first, second} {
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended(fmt.Sprint(c.name, i+1), "")
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd(fmt.Sprint(c.name, i+1), "")
 		}
 	}
 }
 
 func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 2, "rate": 0}, nil); err != nil {
 			t.Fatal(err)
 		}
 		s := submitter(t, a)
 		w, w2 := worker(t, b, `"prefetch":10,"type":`+quote(typ)), worker(t, c, `"prefetch":10,"type":`+quote(typ))
 		for i := range 10 {
-			s.ok(`{"action":"submit","id":"l%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"l%d","type":%s,"body":1}`, i, quote(typ))
 		}
 		// Home's limit holds over all borrowers together.
 		both := []*peer{w, w2}
@@ -162,7 +162,7 @@ func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 			}
 		}
 		for i := range 8 {
-			s.ok(`{"action":"submit","id":"m%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"m%d","type":%s,"body":1}`, i, quote(typ))
 		}
 		for n := 8; n > 0; {
 			time.Sleep(100 * time.Millisecond)
@@ -186,23 +186,23 @@ func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 
 func TestPausedTypeIsNotLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		for _, p := range []*broker{b, a} { // paused first at the borrower, then at home
 			if err := p.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
 				t.Fatal(err)
 			}
 			s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
-			s.ok(`{"action":"submit","id":"paused","type":%s,"body":1,"retries":0}`, quote(typ))
-			w.quiet(400 * time.Millisecond)
+			s.wantOK(`{"action":"submit","id":"paused","type":%s,"body":1,"retries":0}`, quote(typ))
+			w.wantQuiet(400 * time.Millisecond)
 			if v := awaitState(t, a, "paused", "queued"); v.Attempts != 0 {
 				t.Errorf("paused at %s: %+v", p.name, v)
 			}
 			if err := p.ask("POST", "/v1/types/"+typ+"/resume", struct{}{}, nil); err != nil {
 				t.Fatal(err)
 			}
-			w.job()
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended("paused", "")
+			w.nextJob()
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd("paused", "")
 			w.close()
 		}
 	})
@@ -210,16 +210,16 @@ func TestPausedTypeIsNotLent(t *testing.T) {
 
 func TestTenantsTakeTurnsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		if err := a.ask("PUT", "/v1/types/"+typ, map[string]bool{"fair": true}, nil); err != nil {
 			t.Fatal(err)
 		}
 		s := submitter(t, a)
 		for i := range 30 {
-			s.ok(`{"action":"submit","id":"many%d","type":%s,"body":1,"groups":["many"]}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"many%d","type":%s,"body":1,"groups":["many"]}`, i, quote(typ))
 		}
 		for i := range 3 {
-			s.ok(`{"action":"submit","id":"few%d","type":%s,"body":1,"groups":["few"]}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"few%d","type":%s,"body":1,"groups":["few"]}`, i, quote(typ))
 		}
 		before, err := a.fleet()
 		if err != nil {
@@ -228,7 +228,7 @@ func TestTenantsTakeTurnsInFleet(t *testing.T) {
 		w := worker(t, b, `"type":`+quote(typ))
 		few := 0
 		for i := range 33 {
-			f := w.job()
+			f := w.nextJob()
 			if strings.HasPrefix(f.ID, "few") {
 				// A job that was lent and came back without a run still counts as its tenant's
 				// turn.
@@ -241,8 +241,8 @@ func TestTenantsTakeTurnsInFleet(t *testing.T) {
 					t.Errorf("%s is only number %d; %d came back", f.ID, i, returned)
 				}
 			}
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended(f.ID, "")
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd(f.ID, "")
 		}
 	})
 }

@@ -10,44 +10,44 @@ import (
 
 // load holds submitters and workers at all brokers of a fleet.
 type load struct {
-	book    *book
-	fleet   *fleet
-	stop    chan struct{} // when it is closed, nothing more is submitted
-	done    chan struct{} // when it is closed, workers end, too
-	in, out sync.WaitGroup
-	mu      sync.Mutex // guards those below
-	lives   map[*broker]*life
-	conns   map[*broker][]*peer // of workers
-	leave   map[*broker]bool    // its submitters must disconnect
+	book                *book
+	fleet               *fleet
+	stop                chan struct{} // when it is closed, nothing more is submitted
+	done                chan struct{} // when it is closed, workers end, too
+	submitters, workers sync.WaitGroup
+	mu                  sync.Mutex // guards those below
+	lives               map[*broker]*life
+	conns               map[*broker][]*peer // of workers
+	mustLeave           map[*broker]bool    // its submitters must disconnect
 }
 
 // life is one run of a broker, with the results of its submitters.
 type life struct {
-	broker   *broker
-	clean    bool // the run ends by a drain
-	sessions []*session
+	broker      *broker
+	endsByDrain bool // the run ends by a drain
+	sessions    []*session
 }
 
 // session is a submitter's connection.
 type session struct {
 	*peer
-	broker *broker
-	life   *life
-	acked  int
-	void   int
-	ends   map[string]int // guarded by the book's lock
+	broker    *broker
+	life      *life
+	acked     int
+	voidCount int
+	ends      map[string]int // guarded by the book's lock
 }
 
 func newLoad(f *fleet) *load {
 	l := &load{book: newBook(), fleet: f, stop: make(chan struct{}), done: make(chan struct{}),
-		lives: map[*broker]*life{}, conns: map[*broker][]*peer{}, leave: map[*broker]bool{}}
+		lives: map[*broker]*life{}, conns: map[*broker][]*peer{}, mustLeave: map[*broker]bool{}}
 	for _, b := range f.brokers {
-		l.born(b)
+		l.recordStart(b)
 	}
 	return l
 }
 
-func (l *load) born(b *broker) {
+func (l *load) recordStart(b *broker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lives[b] = &life{broker: b}
@@ -59,17 +59,17 @@ func (l *load) life(b *broker) *life {
 	return l.lives[b]
 }
 
-func (l *load) drains(b *broker) {
+func (l *load) recordDrain(b *broker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lives[b].clean = true
+	l.lives[b].endsByDrain = true
 }
 
-func (l *load) begin(r *rand.Rand) {
+func (l *load) startClients(r *rand.Rand) {
 	for _, b := range l.fleet.brokers {
 		for range 2 {
 			s := rand.New(rand.NewPCG(r.Uint64(), 1))
-			l.in.Go(func() { l.submit(b, s) })
+			l.submitters.Go(func() { l.submit(b, s) })
 		}
 		// Most jobs submitted to a broker are for workers at the others.
 		others := ""
@@ -84,12 +84,12 @@ func (l *load) begin(r *rand.Rand) {
 			`"types":["a*"],"except":["at-*"],"prefetch":4`,
 			fmt.Sprintf(`"types":["n*"],"except":["not-%s"],"prefetch":10`, b.name),
 		} {
-			l.out.Go(func() { l.work(b, join) })
+			l.workers.Go(func() { l.runWorker(b, join) })
 		}
 	}
 }
 
-func closed(c chan struct{}) bool {
+func isClosed(c chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -100,7 +100,7 @@ func closed(c chan struct{}) bool {
 
 // submit keeps a broker busy with submits. It opens one connection after another.
 func (l *load) submit(b *broker, r *rand.Rand) {
-	for n := 0; !closed(l.stop); n++ {
+	for n := 0; !isClosed(l.stop); n++ {
 		c, err := b.dial("9998")
 		if err != nil {
 			time.Sleep(50 * time.Millisecond)
@@ -130,9 +130,9 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 		case f, ok := <-s.in:
 			if !ok {
 				left, void := l.book.voidJobs(s)
-				s.void = void
+				s.voidCount = void
 				l.mu.Lock()
-				clean := s.life.clean
+				clean := s.life.endsByDrain
 				l.mu.Unlock()
 				if clean && len(left) > 0 && !leaving {
 					l.book.addFault("%s drained, and said nothing of %d jobs: %.200s", s.broker.name, len(left), fmt.Sprint(left))
@@ -141,7 +141,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 			}
 			switch {
 			case f.News != nil:
-				l.news(s, f)
+				l.onProgress(s, f)
 			case f.isResult():
 				l.book.recordEnd(s, f.ID, "answered", f)
 				pending--
@@ -175,15 +175,15 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 			continue
 		case <-tick.C:
 		}
-		if closed(l.stop) {
+		if isClosed(l.stop) {
 			if pending == 0 && len(requests) == 0 {
 				return
 			}
 			continue
 		}
 		l.mu.Lock()
-		leave := l.leave[s.broker]
-		delete(l.leave, s.broker)
+		leave := l.mustLeave[s.broker]
+		delete(l.mustLeave, s.broker)
 		l.mu.Unlock()
 		if leave {
 			leaving = true
@@ -192,7 +192,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 		}
 		for range min(8, 120-pending) {
 			n++
-			e := draw(r, prefix+fmt.Sprint(n), s)
+			e := randomJob(r, prefix+fmt.Sprint(n), s)
 			l.book.add(e)
 			requests = append(requests, request{"submit", e.Token})
 			pending++
@@ -218,7 +218,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 	}
 }
 
-func (l *load) news(s *session, f frame) {
+func (l *load) onProgress(s *session, f frame) {
 	l.book.mu.Lock()
 	defer l.book.mu.Unlock()
 	switch e := l.book.jobs[f.ID]; {
@@ -227,12 +227,12 @@ func (l *load) news(s *session, f frame) {
 	case e.end != "":
 		l.book.appendFault("%s: progress after the end by %s: %s", s.broker.name, e.end, f)
 	default:
-		e.news++
+		e.progressCount++
 	}
 }
 
-// draw returns a random job.
-func draw(r *rand.Rand, token string, s *session) *jobRecord {
+// randomJob returns a random job.
+func randomJob(r *rand.Rand, token string, s *session) *jobRecord {
 	e := &jobRecord{home: s, typ: []string{"any", "not-" + s.broker.name, "not-" + s.broker.name, "at-" + string(rune('a'+r.IntN(3)))}[r.IntN(4)], retries: []int{0, 1, 50, 50, 50}[r.IntN(5)],
 		plan: plan{Token: token, Do: []string{"answer", "answer", "answer", "fail", "release", "report"}[r.IntN(6)], MS: r.IntN(20)}}
 	switch r.IntN(6) {
@@ -269,9 +269,9 @@ func (e *jobRecord) frame(r *rand.Rand) string {
 	return fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s,"retries":%d%s}`, e.Token, e.typ, e.body, e.retries, fields)
 }
 
-// work runs a worker at a broker, on one connection after another.
-func (l *load) work(b *broker, join string) {
-	for !closed(l.done) {
+// runWorker runs a worker at a broker, on one connection after another.
+func (l *load) runWorker(b *broker, join string) {
+	for !isClosed(l.done) {
 		c, err := b.dial("9999")
 		if err != nil {
 			time.Sleep(50 * time.Millisecond)
@@ -282,7 +282,7 @@ func (l *load) work(b *broker, join string) {
 		l.mu.Lock()
 		l.conns[b] = append(l.conns[b], p)
 		l.mu.Unlock()
-		l.serve(p, b, join)
+		l.serveJobs(p, b, join)
 	}
 }
 
@@ -296,7 +296,7 @@ func (l *load) hangUp(b *broker) {
 	l.conns[b] = nil
 }
 
-func (l *load) serve(p *peer, b *broker, join string) {
+func (l *load) serveJobs(p *peer, b *broker, join string) {
 	defer p.close()
 	p.write(`{"action":"join",` + join + `}`)
 	out := map[string]chan struct{}{} // closed when the worker hears that its job was cancelled

@@ -16,16 +16,16 @@ import (
 const patience = 45 * time.Second
 
 var (
-	faults = flag.Int("faults", 6, "random faults that the fleet has to live through")
-	seed   = flag.Uint64("seed", 0, "of what is drawn at random; 0 draws one")
+	faultCount = flag.Int("faults", 6, "random faults that the fleet has to live through")
+	seed       = flag.Uint64("seed", 0, "of what is drawn at random; 0 draws one")
 )
 
-var scratch string // removed when the run is over
+var scratchDir string // removed when the run is over
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	throwaway.LimitParallel(40)
-	os.Exit(throwaway.Main(&scratch, func() (int, error) {
+	os.Exit(throwaway.Main(&scratchDir, func() (int, error) {
 		code := m.Run()
 		return code, shared.end()
 	}))
@@ -34,5 +34,5 @@ func TestMain(m *testing.M) {
 // gloomd builds the broker once. Under the race detector it is ten times slower, and a broker that
 // gets no processor for 1.5 s is lost, so only long runs use it.
 var gloomd = sync.OnceValues(func() (string, error) {
-	return throwaway.Build(scratch, "gloomd", throwaway.Race && !testing.Short())
+	return throwaway.Build(scratchDir, "gloomd", throwaway.Race && !testing.Short())
 })

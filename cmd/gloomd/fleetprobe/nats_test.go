@@ -27,8 +27,8 @@ func (d dialNATS) Dial(network, addr string) (net.Conn, error) {
 	return d.dial(context.Background(), network, addr)
 }
 
-// TestForeignMessages: a stranger sends on the fleet's subjects.
-func TestForeignMessages(t *testing.T) {
+// TestForeignMessagesDoNoHarm: a stranger sends on the fleet's subjects.
+func TestForeignMessagesDoNoHarm(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 1)
 	a, b := f.brokers[0], f.brokers[1]
@@ -56,7 +56,7 @@ func TestForeignMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	typ := typeOf(t)
+	typ := testType(t)
 	w, s := worker(t, b, `"prefetch":50,"type":`+quote(typ)), submitter(t, a)
 	n := 0
 	// jobs runs some jobs, each once.
@@ -197,7 +197,7 @@ func TestForeignMessages(t *testing.T) {
 	if err := nc.FlushTimeout(patience); err != nil {
 		t.Fatal(err)
 	}
-	if err := until("the fleet is as before", func() error {
+	if err := waitUntil("the fleet is as before", func() error {
 		for _, x := range f.brokers {
 			if v, err := x.fleet(); err != nil || len(v.Brokers) != 2 || v.Lent+v.Borrowed != 0 {
 				return fmt.Errorf("%+v, %w", v, err)
@@ -214,7 +214,7 @@ func TestForeignMessages(t *testing.T) {
 		}
 	}
 	jobs(t, 100)
-	l, err := ledger(t, a, typ)
+	l, err := fetchLedger(t, a, typ)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,12 +247,12 @@ func startAlone(t *testing.T, b *broker) {
 			t.Error(err)
 		}
 	})
-	typ := typeOf(t)
+	typ := testType(t)
 	w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, b)
-	s.ok(`{"action":"submit","id":"1","type":%s,"body":1}`, quote(typ))
-	w.job()
-	w.ok(`{"action":"respond","body":1}`)
-	s.ended("1", "")
+	s.wantOK(`{"action":"submit","id":"1","type":%s,"body":1}`, quote(typ))
+	w.nextJob()
+	w.wantOK(`{"action":"respond","body":1}`)
+	s.wantEnd("1", "")
 	if err := b.ask("GET", "/readyz", nil, nil); err != nil {
 		t.Errorf("/readyz: %v", err)
 	}
@@ -261,7 +261,7 @@ func startAlone(t *testing.T, b *broker) {
 // awaitAway waits until all of a broker's reports say that it has no NATS.
 func awaitAway(t *testing.T, b *broker) {
 	t.Helper()
-	if err := until(b.name+" says that NATS is away", func() error {
+	if err := waitUntil(b.name+" says that NATS is away", func() error {
 		v, err := b.fleet()
 		if err == nil && (v.NATS == nil || v.NATS.Connected || len(v.Brokers) > 0) {
 			err = fmt.Errorf("%+v, NATS %+v", v, v.NATS)
@@ -285,9 +285,9 @@ func awaitAway(t *testing.T, b *broker) {
 	}
 }
 
-// TestNATSRefuses starts NATS servers that a broker cannot use at first, and can use
+// TestBrokersJoinOnceNATSAccepts starts NATS servers that a broker cannot use at first, and can use
 // later.
-func TestNATSRefuses(t *testing.T) {
+func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 	t.Parallel()
 	l, err := newLAN(3)
 	if err != nil {
@@ -337,7 +337,7 @@ func TestNATSRefuses(t *testing.T) {
 			startAlone(t, bad)
 			if !strings.HasPrefix(c.name, "may not") {
 				awaitAway(t, bad)
-			} else if err := until("it says what it may not", func() error {
+			} else if err := waitUntil("it says what it may not", func() error {
 				if said := bad.daemon().Log.String(); !strings.Contains(strings.ToLower(said), "permission") {
 					return errors.New(said)
 				}
@@ -375,7 +375,7 @@ func TestNATSRefuses(t *testing.T) {
 			startAlone(t, x)
 			awaitConnected := func(why string) {
 				t.Helper()
-				if err := until(x.name+" knows its connection with NATS", func() error {
+				if err := waitUntil(x.name+" knows its connection with NATS", func() error {
 					v, err := x.fleet()
 					if err == nil && (v.NATS == nil || v.NATS.Connected != (why == "") || !strings.Contains(v.NATS.Reason, why)) {
 						err = fmt.Errorf("%+v, NATS %+v", v, v.NATS)
@@ -403,10 +403,10 @@ func TestNATSRefuses(t *testing.T) {
 		awaitHeartbeats(t, x, 1)
 		awaitHeartbeats(t, y, 1)
 		w, s := worker(t, y, `"type":"joined"`), submitter(t, x)
-		s.ok(`{"action":"submit","id":"j","type":"joined","body":1}`)
-		w.job()
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("j", "")
+		s.wantOK(`{"action":"submit","id":"j","type":"joined","body":1}`)
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("j", "")
 	})
 	t.Run("another fleet", func(t *testing.T) {
 		serve(t, "")

@@ -72,7 +72,7 @@ func submitter(t testing.TB, b *broker) *peer { t.Helper(); return connect(t, b,
 func worker(t testing.TB, b *broker, join string) *peer {
 	t.Helper()
 	p := connect(t, b, "9999")
-	p.ok(`{"action":"join",` + join + `}`)
+	p.wantOK(`{"action":"join",` + join + `}`)
 	return p
 }
 
@@ -129,8 +129,8 @@ func (p *peer) next() frame {
 	panic("not reached")
 }
 
-// ok sends a frame; the next frame must be its ok.
-func (p *peer) ok(format string, args ...any) frame {
+// wantOK sends a frame; the next frame must be its ok.
+func (p *peer) wantOK(format string, args ...any) frame {
 	p.t.Helper()
 	p.send(format, args...)
 	f := p.next()
@@ -149,8 +149,8 @@ func (p *peer) wantRefusal(code, format string, args ...any) {
 	}
 }
 
-// job returns the next frame, which must be a job.
-func (p *peer) job() frame {
+// nextJob returns the next frame, which must be a job.
+func (p *peer) nextJob() frame {
 	p.t.Helper()
 	f := p.next()
 	if f.Action != "job" {
@@ -159,9 +159,9 @@ func (p *peer) job() frame {
 	return f
 }
 
-// ended returns the next frame, which must be the end of a job: its result, if code is empty, or
+// wantEnd returns the next frame, which must be the end of a job: its result, if code is empty, or
 // that error.
-func (p *peer) ended(id, code string) frame {
+func (p *peer) wantEnd(id, code string) frame {
 	p.t.Helper()
 	f := p.next()
 	if f.ID != id || f.Error != code || f.isResult() != (code == "") {
@@ -170,8 +170,8 @@ func (p *peer) ended(id, code string) frame {
 	return f
 }
 
-// quiet checks that no frame arrives for a while.
-func (p *peer) quiet(d time.Duration) {
+// wantQuiet checks that no frame arrives for a while.
+func (p *peer) wantQuiet(d time.Duration) {
 	p.t.Helper()
 	select {
 	case f, ok := <-p.in:

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-func TestStorm(t *testing.T) {
+func TestStormLosesNoJob(t *testing.T) {
 	t.Parallel()
-	storm(t, 1, *faults)
+	runStorm(t, 1, *faultCount)
 }
 
-func TestStormOnCluster(t *testing.T) {
+func TestStormOnClusterLosesNoJob(t *testing.T) {
 	t.Parallel()
-	storm(t, 3, (*faults+1)/2)
+	runStorm(t, 3, (*faultCount+1)/2)
 }
 
-// storm causes random faults in a fleet under load. The answers to its submitters must be complete,
+// runStorm causes random faults in a fleet under load. The answers to its submitters must be complete,
 // and so must the brokers' ledgers.
-func storm(t *testing.T, servers, n int) {
+func runStorm(t *testing.T, servers, n int) {
 	drawn := *seed
 	if drawn == 0 {
 		drawn = rand.Uint64()
 	}
-	t.Logf("-seed %d -faults %d", drawn, *faults)
+	t.Logf("-seed %d -faults %d", drawn, *faultCount)
 	r := rand.New(rand.NewPCG(drawn, uint64(servers)))
 	f, err := newFleet(servers)
 	if err != nil {
@@ -45,8 +45,8 @@ func storm(t *testing.T, servers, n int) {
 			t.Error(err)
 		}
 	}()
-	l.begin(r)
-	w := &weather{t: t, l: l, busy: map[any]*sync.Mutex{}}
+	l.startClients(r)
+	w := &faultInjector{t: t, l: l, busy: map[any]*sync.Mutex{}}
 	for _, b := range f.brokers {
 		w.busy[b] = new(sync.Mutex)
 	}
@@ -56,7 +56,7 @@ func storm(t *testing.T, servers, n int) {
 	start := time.Now()
 	var under sync.WaitGroup
 	for i := range n {
-		w.fault(i, r, &under)
+		w.injectFault(i, r, &under)
 		w.pause(r, 1500)
 	}
 	under.Wait()
@@ -66,14 +66,14 @@ func storm(t *testing.T, servers, n int) {
 	}
 	w.pause(r, 1000)
 	close(l.stop)
-	if err := until("all jobs of living submitters have ended", func() error {
+	if err := waitUntil("all jobs of living submitters have ended", func() error {
 		if open := l.book.openJobs(); len(open) > 0 {
 			return fmt.Errorf("%d are open: %.500s", len(open), fmt.Sprint(open))
 		}
 		return nil
 	}); err != nil {
 		t.Error(err)
-		l.explain(t)
+		l.logUnfinished(t)
 		for _, b := range f.brokers { // so that submitters do not wait for ever
 			l.mu.Lock()
 			for _, s := range l.lives[b].sessions {
@@ -82,18 +82,18 @@ func storm(t *testing.T, servers, n int) {
 			l.mu.Unlock()
 		}
 	}
-	l.in.Wait()
+	l.submitters.Wait()
 	l.awaitSettled(t)
 	close(l.done)
-	l.out.Wait()
+	l.workers.Wait()
 	t.Log(l.book.summary())
 	for _, wrong := range l.book.faults {
 		t.Error(wrong)
 	}
 }
 
-// explain reports what the homes of some unfinished jobs say about them.
-func (l *load) explain(t *testing.T) {
+// logUnfinished reports what the homes of some unfinished jobs say about them.
+func (l *load) logUnfinished(t *testing.T) {
 	for i, token := range l.book.openJobs() {
 		if i == 5 {
 			break
@@ -101,7 +101,7 @@ func (l *load) explain(t *testing.T) {
 		l.book.mu.Lock()
 		e := l.book.jobs[token]
 		l.book.mu.Unlock()
-		v, err := job(t, e.home.broker, token)
+		v, err := fetchJob(t, e.home.broker, token)
 		t.Logf("%s of %s at %s: runs %d, %+v, worker %+v, %v", token, e.typ, e.home.broker.name, e.runs, v, v.Worker, err)
 	}
 	for _, b := range l.fleet.brokers {
@@ -113,7 +113,7 @@ func (l *load) explain(t *testing.T) {
 // awaitSettled waits until no broker has jobs and compares the ledgers with the submitters' answers.
 func (l *load) awaitSettled(t *testing.T) {
 	for _, b := range l.fleet.brokers {
-		if err := until(b.name+" has nothing left", func() error {
+		if err := waitUntil(b.name+" has nothing left", func() error {
 			v, err := b.status()
 			if err != nil {
 				return err
@@ -148,7 +148,7 @@ func (l *load) awaitSettled(t *testing.T) {
 		l.book.mu.Lock()
 		for _, s := range life.sessions {
 			acked += uint64(s.acked)
-			void += uint64(s.void)
+			void += uint64(s.voidCount)
 			for kind, n := range s.ends {
 				seen[kind] += uint64(n)
 			}
@@ -167,20 +167,20 @@ func (l *load) awaitSettled(t *testing.T) {
 	}
 }
 
-// weather injects the faults of the storm.
-type weather struct {
+// faultInjector injects the faults of the storm.
+type faultInjector struct {
 	t    *testing.T
 	l    *load
 	busy map[any]*sync.Mutex // held during an action on a broker or a NATS server
 	nats sync.Mutex          // at most one server of a cluster is away at a time
 }
 
-func (w *weather) pause(r *rand.Rand, ms int) {
+func (w *faultInjector) pause(r *rand.Rand, ms int) {
 	time.Sleep(time.Duration(r.IntN(ms)) * time.Millisecond)
 }
 
-// fault begins one fault, which may last while the next one begins.
-func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
+// injectFault begins one fault, which may last while the next one begins.
+func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) {
 	b := w.l.fleet.brokers[r.IntN(3)]
 	s := w.l.fleet.nats[r.IntN(len(w.l.fleet.nats))]
 	for_ := time.Duration(100+r.IntN(3900)) * time.Millisecond
@@ -207,7 +207,7 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 			return w.restart(b)
 		}},
 		{"drain and start " + b.name, b, func() error {
-			w.l.drains(b)
+			w.l.recordDrain(b)
 			if err := b.stop(); err != nil {
 				return err
 			}
@@ -228,20 +228,20 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 			return w.between(func() error { return s.site.mute(b.site) }, last, func() error { return s.site.unmute(b.site) })
 		}},
 		{"slow down " + b.name, b, func() error {
-			how, err := b.site.slow()
+			how, err := b.site.makeSlow()
 			if err != nil {
 				w.t.Logf("NOT TRIED: a slow link: this kernel has neither netem nor tbf: %v", err)
 				return nil
 			}
 			w.t.Logf("%s: %s", b.name, how)
 			last()
-			return b.site.fast()
+			return b.site.makeFast()
 		}},
 		{"hang up on workers of " + b.name, b, func() error { w.l.hangUp(b); return nil }},
 		{"submitters of " + b.name + " go", b, func() error {
 			w.l.mu.Lock()
 			defer w.l.mu.Unlock()
-			w.l.leave[b] = true
+			w.l.mustLeave[b] = true
 			return nil
 		}},
 		{"kill NATS " + s.site.ip, s, func() error { s.Kill(); last(); return s.Launch() }},
@@ -271,20 +271,20 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 	do()
 }
 
-func (w *weather) between(begin func() error, last func(), end func() error) error {
+func (w *faultInjector) between(begin func() error, last func(), end func() error) error {
 	err := begin()
 	last()
 	return errors.Join(err, end())
 }
 
 // restart restarts a broker, and checks the log of its last run.
-func (w *weather) restart(b *broker) error {
+func (w *faultInjector) restart(b *broker) error {
 	said := b.daemon().Log.String()
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
 		if _, after, found := strings.Cut(said, bad); found {
 			w.t.Errorf("%s said %s%.3000s", b.name, bad, after)
 		}
 	}
-	w.l.born(b)
+	w.l.recordStart(b)
 	return b.start()
 }

@@ -14,25 +14,25 @@ import (
 
 func TestLentJobIsCancelled(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, other := submitter(t, a), submitter(t, b)
-		s.ok(`{"action":"submit","id":"cw","type":%s,"body":1}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"cw","type":%s,"body":1}`, quote(typ))
 		other.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
-		s.ok(`{"action":"cancel","id":"cw"}`)
+		s.wantOK(`{"action":"cancel","id":"cw"}`)
 		s.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
 
 		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
 		deaf := worker(t, c, `"type":`+quote(typ))
 		for _, id := range []string{"cr1", "cr2"} {
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"progress":true}`, id, quote(typ))
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1,"progress":true}`, id, quote(typ))
 		}
-		f, g := w.job(), deaf.job()
+		f, g := w.nextJob(), deaf.nextJob()
 		other.wantRefusal("unknown_id", `{"action":"cancel","id":"%s"}`, f.ID)
-		s.ok(`{"action":"cancel","id":"%s"}`, f.ID)
+		s.wantOK(`{"action":"cancel","id":"%s"}`, f.ID)
 		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
 			t.Errorf("%s, want cancel of %s", n, f.ID)
 		}
-		s.ok(`{"action":"cancel","id":"%s"}`, g.ID)
+		s.wantOK(`{"action":"cancel","id":"%s"}`, g.ID)
 		for _, id := range []string{f.ID, g.ID} {
 			s.wantRefusal("unknown_id", `{"action":"cancel","id":"%s"}`, id)
 			s.wantRefusal("id_exists", `{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
@@ -40,18 +40,18 @@ func TestLentJobIsCancelled(t *testing.T) {
 				t.Errorf("%+v is wanted", v)
 			}
 		}
-		w.ok(`{"action":"progress","body":"for nobody"}`)
-		w.ok(`{"action":"fail","reason":"stopped"}`)
-		deaf.ok(`{"action":"respond","body":"discarded"}`)
+		w.wantOK(`{"action":"progress","body":"for nobody"}`)
+		w.wantOK(`{"action":"fail","reason":"stopped"}`)
+		deaf.wantOK(`{"action":"respond","body":"discarded"}`)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Cancelled: 3})
 		// The ids and the places are free again.
 		for _, id := range []string{f.ID, g.ID} {
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":2}`, id, quote(typ))
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":2}`, id, quote(typ))
 		}
-		w.job()
-		deaf.job()
-		w.ok(`{"action":"respond","body":3}`)
-		deaf.ok(`{"action":"respond","body":3}`)
+		w.nextJob()
+		deaf.nextJob()
+		w.wantOK(`{"action":"respond","body":3}`)
+		deaf.wantOK(`{"action":"respond","body":3}`)
 		for range 2 {
 			if n := s.next(); string(n.Body) != "3" {
 				t.Errorf("%s, want a result", n)
@@ -61,15 +61,15 @@ func TestLentJobIsCancelled(t *testing.T) {
 }
 
 // A cancel and an answer at the same time: exactly one of them wins.
-func TestCancelDuringAnswer(t *testing.T) {
+func TestEitherCancelOrAnswerWins(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		cancelled, answered := uint64(0), uint64(0)
 		for i := range 60 {
 			id := fmt.Sprint("m", i)
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
-			w.job()
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
+			w.nextJob()
 			w.send(`{"action":"respond","body":%d}`, i)
 			time.Sleep(time.Duration(i*10) * time.Microsecond)
 			s.send(`{"action":"cancel","id":"%s"}`, id)
@@ -90,25 +90,25 @@ func TestCancelDuringAnswer(t *testing.T) {
 		}
 		t.Logf("%d cancelled, %d answered", cancelled, answered)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 60, Cancelled: cancelled, Answered: answered})
-		s.quiet(50 * time.Millisecond)
+		s.wantQuiet(50 * time.Millisecond)
 	})
 }
 
 func TestProgressOfLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":2,"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"asks","type":%s,"body":1,"progress":true}`, quote(typ))
-		s.ok(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
-		w.job()
-		w.job()
+		s.wantOK(`{"action":"submit","id":"asks","type":%s,"body":1,"progress":true}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
+		w.nextJob()
+		w.nextJob()
 		for i := range 20 {
-			w.ok(`{"action":"progress","id":"not","body":%d}`, i)
-			w.ok(`{"action":"progress","id":"asks","body":{ "n":%d}}`, i)
+			w.wantOK(`{"action":"progress","id":"not","body":%d}`, i)
+			w.wantOK(`{"action":"progress","id":"asks","body":{ "n":%d}}`, i)
 		}
 		w.wantRefusal("unknown_id", `{"action":"progress","id":"none","body":1}`)
-		w.ok(`{"action":"respond","id":"not","body":1}`)
-		w.ok(`{"action":"respond","id":"asks","body":1}`)
+		w.wantOK(`{"action":"respond","id":"not","body":1}`)
+		w.wantOK(`{"action":"respond","id":"asks","body":1}`)
 		last, ends := -1, 0
 		for ends < 2 {
 			f := s.next()
@@ -132,27 +132,27 @@ func TestProgressOfLentJob(t *testing.T) {
 
 func TestLentJobIsKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
-		s.ok(`{"action":"submit","id":"kept","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
-		s.ok(`{"action":"submit","id":"live","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"kept","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"live","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
+		w.nextJob()
 		s.close()
 		elsewhere := submitter(t, b)
 		elsewhere.wantRefusal("unknown_id", `{"action":"attach","id":"kept"}`)
-		w.ok(`{"action":"respond","body":"outcome"}`)
+		w.wantOK(`{"action":"respond","body":"outcome"}`)
 		if v := awaitState(t, a, "kept", "ended"); v.Outcome != "answered" {
 			t.Errorf("%+v", v)
 		}
 		s = submitter(t, a)
-		if f := s.ok(`{"action":"attach","id":"kept"}`); f.State != "ended" {
+		if f := s.wantOK(`{"action":"attach","id":"kept"}`); f.State != "ended" {
 			t.Errorf("attached: %s", f)
 		}
-		if f := s.ended("kept", ""); string(f.Body) != `"outcome"` {
+		if f := s.wantEnd("kept", ""); string(f.Body) != `"outcome"` {
 			t.Errorf("outcome %s", f)
 		}
-		w.job()
-		if f := s.ok(`{"action":"attach","id":"live","progress":true}`); f.State != "running" {
+		w.nextJob()
+		if f := s.wantOK(`{"action":"attach","id":"live","progress":true}`); f.State != "running" {
 			t.Errorf("attached: %s", f)
 		}
 		// Progress that is reported before b has been told that it is wanted goes nowhere.
@@ -160,7 +160,7 @@ func TestLentJobIsKept(t *testing.T) {
 		defer reporting.Stop()
 		var f frame
 		for open := true; f.raw == nil; {
-			w.ok(`{"action":"progress","body":7}`)
+			w.wantOK(`{"action":"progress","body":7}`)
 			select {
 			case f, open = <-s.in:
 				if !open {
@@ -172,7 +172,7 @@ func TestLentJobIsKept(t *testing.T) {
 		if string(f.raw) != `{"id":"live","progress":7}` {
 			t.Errorf("progress after attach: %s", f)
 		}
-		w.ok(`{"action":"respond","body":2}`)
+		w.wantOK(`{"action":"respond","body":2}`)
 		for f = s.next(); f.News != nil; f = s.next() {
 		}
 		if f.ID != "live" || !f.isResult() {
@@ -183,71 +183,71 @@ func TestLentJobIsKept(t *testing.T) {
 
 func TestLentJobIsDetached(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"det","type":%s,"body":1,"detach":true}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"det","type":%s,"body":1,"detach":true}`, quote(typ))
 		s.close()
 		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
-		w.job()
-		w.ok(`{"action":"respond","body":1}`)
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":1}`)
 		s = submitter(t, a)
-		s.ok(`{"action":"submit","id":"det2","type":%s,"body":1,"detach":true}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"det2","type":%s,"body":1,"detach":true}`, quote(typ))
+		w.nextJob()
 		another := submitter(t, a)
-		another.ok(`{"action":"cancel","id":"det2"}`)
+		another.wantOK(`{"action":"cancel","id":"det2"}`)
 		if f := w.next(); f.Action != "cancel" || f.ID != "det2" {
 			t.Errorf("%s, want cancel", f)
 		}
-		w.ok(`{"action":"respond","body":1}`)
+		w.wantOK(`{"action":"respond","body":1}`)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Cancelled: 1})
 	})
 }
 
 func TestSubmitterDisconnects(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"cancel":true,"type":`+quote(typ))
 		for i := range 3 {
-			s.ok(`{"action":"submit","id":"gone%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"gone%d","type":%s,"body":1}`, i, quote(typ))
 		}
-		f := w.job()
+		f := w.nextJob()
 		s.close()
 		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
 			t.Errorf("%s, want cancel of %s", n, f.ID)
 		}
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Running: 1, Discarded: 2})
-		w.ok(`{"action":"respond","body":1}`)
+		w.wantOK(`{"action":"respond","body":1}`)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Discarded: 3})
-		w.quiet(50 * time.Millisecond)
+		w.wantQuiet(50 * time.Millisecond)
 	})
 }
 
 func TestLentJobIsChanged(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		for i := range 3 {
-			s.ok(`{"action":"submit","id":"c%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"c%d","type":%s,"body":1}`, i, quote(typ))
 		}
-		s.ok(`{"action":"submit","id":"c3","type":%s,"body":1,"delay_ms":3600000}`, quote(typ))
-		s.ok(`{"action":"change","id":"c2","priority":5}`)
-		s.ok(`{"action":"change","id":"c3","delay_ms":0,"priority":9}`)
+		s.wantOK(`{"action":"submit","id":"c3","type":%s,"body":1,"delay_ms":3600000}`, quote(typ))
+		s.wantOK(`{"action":"change","id":"c2","priority":5}`)
+		s.wantOK(`{"action":"change","id":"c3","delay_ms":0,"priority":9}`)
 		submitter(t, b).wantRefusal("unknown_id", `{"action":"change","id":"c2","priority":1}`)
 		w := worker(t, b, `"type":`+quote(typ))
 		for i, id := range []string{"c3", "c2", "c0", "c1"} {
-			if f := w.job(); f.ID != id {
+			if f := w.nextJob(); f.ID != id {
 				t.Errorf("job %d is %s, want %s", i, f.ID, id)
 			}
 			s.wantRefusal("invalid_state", `{"action":"change","id":"%s","priority":1}`, id)
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd(id, "")
 		}
 	})
 }
 
 func TestManyUnackedJobsAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		const n = 3000
 		go func() {
@@ -287,28 +287,28 @@ func TestManyUnackedJobsAreLent(t *testing.T) {
 }
 
 // Jobs that are submitted over HTTP are lent as well.
-func TestHTTP(t *testing.T) {
+func TestJobsOverHTTPAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		w := worker(t, b, `"type":`+quote(typ))
 		done := make(chan error, 1)
 		var answer string
 		go func() { done <- a.ask("POST", "/v1/jobs?wait=40s&type="+typ, json.RawMessage(`{"to":"you"}`), &answer) }()
-		if f := w.job(); string(f.Body) != `{"to":"you"}` {
+		if f := w.nextJob(); string(f.Body) != `{"to":"you"}` {
 			t.Errorf("%s", f)
 		}
-		w.ok(`{"action":"respond","body":{"sent":true}}`)
+		w.wantOK(`{"action":"respond","body":{"sent":true}}`)
 		if err := <-done; err != nil || !strings.Contains(answer, `{"sent":true}`) {
 			t.Errorf("%s, %v", answer, err)
 		}
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"h","type":%s,"body":1}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"h","type":%s,"body":1}`, quote(typ))
+		w.nextJob()
 		err := a.ask("DELETE", "/v1/jobs/h", nil, nil)
 		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusConflict {
 			t.Errorf("DELETE of a running job: %v", err)
 		}
-		if _, err := job(t, b, "h"); err == nil {
+		if _, err := fetchJob(t, b, "h"); err == nil {
 			t.Error("the borrower knows the id")
 		}
 		var list api.List[api.Job]
@@ -319,7 +319,7 @@ func TestHTTP(t *testing.T) {
 		if err := a.ask("GET", "/v1/types/"+typ+"/demand", nil, &d); err != nil || d.Demand != 1 {
 			t.Errorf("demand %+v, %v", d, err)
 		}
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("h", "")
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("h", "")
 	})
 }

@@ -10,31 +10,31 @@ import (
 
 func TestLentJobsRunByAge(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"young","type":%s,"body":1}`, quote(typ))
-		s.ok(`{"action":"submit","id":"old","type":%s,"body":1,"age_ms":60000}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"young","type":%s,"body":1}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"old","type":%s,"body":1,"age_ms":60000}`, quote(typ))
 		w := worker(t, b, `"type":`+quote(typ))
 		for _, id := range []string{"old", "young"} {
-			if f := w.job(); f.ID != id {
+			if f := w.nextJob(); f.ID != id {
 				t.Fatalf("%s, want %s", f.ID, id)
 			}
-			w.ok(`{"action":"respond","body":1}`)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd(id, "")
 		}
 	})
 }
 
 func TestDelayedJobIsLentLater(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
 		start := time.Now()
-		s.ok(`{"action":"submit","id":"late","type":%s,"body":1,"delay_ms":700}`, quote(typ))
-		s.ok(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
-		for f := w.job(); ; f = w.job() {
-			w.ok(`{"action":"respond","body":1}`)
-			if s.ended(f.ID, ""); f.ID == "late" {
+		s.wantOK(`{"action":"submit","id":"late","type":%s,"body":1,"delay_ms":700}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
+		for f := w.nextJob(); ; f = w.nextJob() {
+			w.wantOK(`{"action":"respond","body":1}`)
+			if s.wantEnd(f.ID, ""); f.ID == "late" {
 				break
 			}
 		}
@@ -46,47 +46,47 @@ func TestDelayedJobIsLentLater(t *testing.T) {
 
 func TestDeadlineOfLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
-		s.ended("waits", "expired")
+		s.wantOK(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
+		s.wantEnd("waits", "expired")
 		w := worker(t, b, `"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"runs","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
-		s.ok(`{"action":"submit","id":"fails","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"runs","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"fails","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
 		w2 := worker(t, b, `"type":`+quote(typ))
-		w.job()
-		w2.job()
+		w.nextJob()
+		w2.nextJob()
 		time.Sleep(5100 * time.Millisecond) // past the deadline
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("runs", "")
-		w2.ok(`{"action":"fail","reason":"too late"}`)
-		s.ended("fails", "expired")
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("runs", "")
+		w2.wantOK(`{"action":"fail","reason":"too late"}`)
+		s.wantEnd("fails", "expired")
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Expired: 2})
 	})
 }
 
 func TestTimeoutOfLentRun(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":1500,"retries":1}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":1500,"retries":1}`, quote(typ))
+		w.nextJob()
 		w2 := worker(t, c, `"cancel":true,"type":`+quote(typ))
 		if f := w.next(); string(f.raw) != `{"action":"cancel","id":"slow"}` {
 			t.Errorf("an overdue run: %s", f)
 		}
-		if f := w2.job(); f.ID != "slow" {
+		if f := w2.nextJob(); f.ID != "slow" {
 			t.Errorf("the retry is %s", f)
 		}
 		// The overdue socket gets no job before it has answered, whoever submits.
-		s.ok(`{"action":"submit","id":"next","type":%s,"body":1}`, quote(typ))
-		w.quiet(500 * time.Millisecond)
-		w.ok(`{"action":"respond","body":"discarded"}`)
-		if f := w.job(); f.ID != "next" {
+		s.wantOK(`{"action":"submit","id":"next","type":%s,"body":1}`, quote(typ))
+		w.wantQuiet(500 * time.Millisecond)
+		w.wantOK(`{"action":"respond","body":"discarded"}`)
+		if f := w.nextJob(); f.ID != "next" {
 			t.Errorf("after an overdue run: %s", f)
 		}
-		w.ok(`{"action":"respond","body":"next"}`)
+		w.wantOK(`{"action":"respond","body":"next"}`)
 		if f := w2.next(); f.Action != "cancel" {
 			t.Errorf("the second overdue run: %s", f)
 		}
@@ -98,27 +98,27 @@ func TestTimeoutOfLentRun(t *testing.T) {
 				t.Errorf("%s, want the result of next and slow's failure", f)
 			}
 		}
-		w2.ok(`{"action":"fail","reason":"discarded"}`)
+		w2.wantOK(`{"action":"fail","reason":"discarded"}`)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
-		w2.ok(`{"action":"ping"}`)
+		w2.wantOK(`{"action":"ping"}`)
 	})
 }
 
 func TestRetriesOfLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"r","type":%s,"body":1,"retries":2,"backoff_ms":200}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"r","type":%s,"body":1,"retries":2,"backoff_ms":200}`, quote(typ))
 		var at []time.Time
 		for i := range 3 {
-			w.job()
+			w.nextJob()
 			at = append(at, time.Now())
-			if v, err := job(t, a, "r"); err != nil || v.State != "running" || v.Attempts != i+1 {
+			if v, err := fetchJob(t, a, "r"); err != nil || v.State != "running" || v.Attempts != i+1 {
 				t.Errorf("run %d: %+v, %v", i, v, err)
 			}
-			w.ok(`{"action":"fail","reason":"try %d"}`, i)
+			w.wantOK(`{"action":"fail","reason":"try %d"}`, i)
 		}
-		if f := s.ended("r", "job_failed"); !strings.Contains(f.Reason, "try 2") {
+		if f := s.wantEnd("r", "job_failed"); !strings.Contains(f.Reason, "try 2") {
 			t.Errorf("reason %q, want the last one's", f.Reason)
 		}
 		if d := at[1].Sub(at[0]); d < 200*time.Millisecond {
@@ -127,23 +127,23 @@ func TestRetriesOfLentJob(t *testing.T) {
 		if d := at[2].Sub(at[1]); d < 400*time.Millisecond {
 			t.Errorf("second retry after %s, backoff 400 ms", d)
 		}
-		s.ok(`{"action":"submit","id":"final","type":%s,"body":1,"retries":9}`, quote(typ))
-		w.job()
-		w.ok(`{"action":"fail","reason":"for good","retry":false}`)
-		if f := s.ended("final", "job_failed"); !strings.Contains(f.Reason, "for good") {
+		s.wantOK(`{"action":"submit","id":"final","type":%s,"body":1,"retries":9}`, quote(typ))
+		w.nextJob()
+		w.wantOK(`{"action":"fail","reason":"for good","retry":false}`)
+		if f := s.wantEnd("final", "job_failed"); !strings.Contains(f.Reason, "for good") {
 			t.Errorf("reason %q", f.Reason)
 		}
-		s.ok(`{"action":"submit","id":"own","type":%s,"body":1,"retries":1,"backoff_ms":80000000}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"own","type":%s,"body":1,"retries":1,"backoff_ms":80000000}`, quote(typ))
+		w.nextJob()
 		start := time.Now()
-		w.ok(`{"action":"fail","delay_ms":5000}`)
+		w.wantOK(`{"action":"fail","delay_ms":5000}`)
 		awaitState(t, a, "own", "delayed") // so that the test sees it in time on a busy machine
-		w.job()
+		w.nextJob()
 		if d := time.Since(start); d < 5*time.Second {
 			t.Errorf("the worker's delay of 5 s was over after %s", d)
 		}
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("own", "")
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("own", "")
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Failed: 2})
 		awaitCounts(t, b, typ, api.Ledger{})
 	})
@@ -151,17 +151,17 @@ func TestRetriesOfLentJob(t *testing.T) {
 
 func TestLentJobBecomesDeadLetter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"headers":true,"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"d","type":%s,"body":{"k":1},"retries":0,"headers":{"h":1}}`, quote(typ))
-		w.job()
-		w.ok(`{"action":"fail","reason":"no"}`)
-		s.ended("d", "job_failed")
+		s.wantOK(`{"action":"submit","id":"d","type":%s,"body":{"k":1},"retries":0,"headers":{"h":1}}`, quote(typ))
+		w.nextJob()
+		w.wantOK(`{"action":"fail","reason":"no"}`)
+		s.wantEnd("d", "job_failed")
 		var dead api.List[api.DeadJob]
 		if err := a.ask("GET", "/v1/dead/"+typ, nil, &dead); err != nil || len(dead.Items) != 1 || dead.Items[0].ID != "d" || !strings.Contains(dead.Items[0].Reason, "no") || dead.Items[0].Attempts != 1 {
 			t.Errorf("dead letters at home: %+v, %v", dead, err)
 		}
-		for _, o := range shared.f.brokers[1:] {
+		for _, o := range shared.fleet.brokers[1:] {
 			if err := o.ask("GET", "/v1/dead/"+typ, nil, &dead); err == nil && len(dead.Items) > 0 {
 				t.Errorf("dead letters at %s: %+v", o.name, dead)
 			}
@@ -169,10 +169,10 @@ func TestLentJobBecomesDeadLetter(t *testing.T) {
 		if err := a.ask("POST", "/v1/dead/"+typ+"/d/retry", struct{}{}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if f := w.job(); f.ID != "d" || string(f.Body) != `{"k":1}` || string(f.Header) != `{"h":1}` {
+		if f := w.nextJob(); f.ID != "d" || string(f.Body) != `{"k":1}` || string(f.Header) != `{"h":1}` {
 			t.Errorf("handed in again: %s", f)
 		}
-		w.ok(`{"action":"respond","body":1}`)
+		w.wantOK(`{"action":"respond","body":1}`)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
 	})
 }

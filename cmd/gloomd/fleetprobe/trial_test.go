@@ -56,9 +56,9 @@ func (t *trial) addFault(file string, line int, name string) {
 
 var trials atomic.Int64 // makes the names of each trial unique
 
-// losses returns how often brokers of the shared fleet were considered lost.
-func losses() (n int) {
-	for _, b := range shared.f.brokers {
+// lossCount returns how often brokers of the shared fleet were considered lost.
+func lossCount() (n int) {
+	for _, b := range shared.fleet.brokers {
 		n += strings.Count(b.daemon().Log.String(), "a broker is lost")
 	}
 	return n
@@ -68,9 +68,9 @@ func losses() (n int) {
 // considered lost during it.
 func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	t.Parallel()
-	brokers := whole(t)
+	brokers := awaitSharedFleet(t)
 	for i := range 4 {
-		before := losses()
+		before := lossCount()
 		try := &trial{T: t, name: fmt.Sprintf("%s-%d", t.Name(), trials.Add(1))}
 		done := make(chan struct{})
 		go func() {
@@ -86,12 +86,12 @@ func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 		if len(try.faults) == 0 {
 			return
 		}
-		if losses() == before || i == 3 {
+		if lossCount() == before || i == 3 {
 			t.Error(strings.Join(try.faults, "\n"))
 			return
 		}
 		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(try.faults, "\n"))
-		if err := shared.f.awaitWhole(); err != nil {
+		if err := shared.fleet.awaitWhole(); err != nil {
 			t.Fatal(err)
 		}
 	}

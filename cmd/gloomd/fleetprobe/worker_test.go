@@ -10,25 +10,25 @@ import (
 
 func TestPrefetchOfLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":5,"type":`+quote(typ))
 		for i := range 12 {
-			s.ok(`{"action":"submit","id":"f%d","type":%s,"body":%d}`, i, quote(typ), i)
+			s.wantOK(`{"action":"submit","id":"f%d","type":%s,"body":%d}`, i, quote(typ), i)
 		}
 		var out []string
 		for range 5 {
-			out = append(out, w.job().ID)
+			out = append(out, w.nextJob().ID)
 		}
-		w.quiet(300 * time.Millisecond)
+		w.wantQuiet(300 * time.Millisecond)
 		w.wantRefusal("unknown_id", `{"action":"respond","id":"f11","body":1}`)
 		w.wantRefusal("missing_field", `{"action":"respond","body":1}`)
 		for n := 12; n > 0; n-- {
 			id := out[len(out)-1] // answers the last one first
 			out = out[:len(out)-1]
-			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","id":"%s","body":1}`, id)
+			s.wantEnd(id, "")
 			if n > 5 {
-				out = append(out, w.job().ID)
+				out = append(out, w.nextJob().ID)
 			}
 		}
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 12, Answered: 12})
@@ -37,64 +37,64 @@ func TestPrefetchOfLentJobs(t *testing.T) {
 
 func TestLentJobIsReleased(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
-		w.job()
+		s.wantOK(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
+		w.nextJob()
 		start := time.Now()
-		w.ok(`{"action":"release","delay_ms":400}`)
-		w.job()
+		w.wantOK(`{"action":"release","delay_ms":400}`)
+		w.nextJob()
 		if d := time.Since(start); d < 400*time.Millisecond {
 			t.Errorf("released for 400 ms, back after %s", d)
 		}
-		w.ok(`{"action":"leave"}`)
-		w.ok(`{"action":"release"}`)
+		w.wantOK(`{"action":"leave"}`)
+		w.wantOK(`{"action":"release"}`)
 		if v := awaitState(t, a, "rel", "queued"); v.Attempts != 0 || v.Releases != 2 {
 			t.Errorf("after two releases: attempts %d, releases %d", v.Attempts, v.Releases)
 		}
 		w2 := worker(t, c, `"type":`+quote(typ))
-		w2.job()
-		w2.ok(`{"action":"respond","body":1}`)
-		s.ended("rel", "")
-		w.ok(`{"action":"ping"}`)
+		w2.nextJob()
+		w2.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("rel", "")
+		w.wantOK(`{"action":"ping"}`)
 	})
 }
 
 func TestPatternsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		w := worker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
-		s.ok(`{"action":"submit","id":"no","type":%s,"body":1,"priority":9}`, quote(typ+".not"))
+		s.wantOK(`{"action":"submit","id":"no","type":%s,"body":1,"priority":9}`, quote(typ+".not"))
 		for i := range 5 { // types that first appear after the join
 			id := fmt.Sprint("w", i)
-			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(fmt.Sprint(typ, ".", i)))
-			if f := w.job(); f.ID != id || f.Type != fmt.Sprint(typ, ".", i) {
+			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(fmt.Sprint(typ, ".", i)))
+			if f := w.nextJob(); f.ID != id || f.Type != fmt.Sprint(typ, ".", i) {
 				t.Errorf("%s, want %s", f, id)
 			}
-			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","id":"%s","body":1}`, id)
+			s.wantEnd(id, "")
 		}
-		w.quiet(200 * time.Millisecond)
+		w.wantQuiet(200 * time.Millisecond)
 		w2 := worker(t, c, fmt.Sprintf(`"types":[%s,"*not"]`, quote(typ+".none")))
-		if f := w2.job(); f.ID != "no" {
+		if f := w2.nextJob(); f.ID != "no" {
 			t.Errorf("%s, want no", f)
 		}
-		w2.ok(`{"action":"respond","body":1}`)
-		s.ended("no", "")
+		w2.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("no", "")
 	})
 }
 
 func TestWorkerLost(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
-		s.ok(`{"action":"submit","id":"lost","type":%s,"body":1}`, quote(typ))
-		s.ok(`{"action":"submit","id":"after","type":%s,"body":1}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"lost","type":%s,"body":1}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"after","type":%s,"body":1}`, quote(typ))
 		for i := range 4 {
 			at := []*broker{b, c}[i%2]
 			w := worker(t, at, `"type":`+quote(typ))
-			if f := w.job(); f.ID != "lost" { // the requeued job comes before others of its priority
+			if f := w.nextJob(); f.ID != "lost" { // the requeued job comes before others of its priority
 				t.Fatalf("run %d is of %s", i, f.ID)
 			}
 			if v := awaitState(t, a, "lost", "running"); v.Attempts != i+1 || v.Worker == nil || v.Worker.Broker != at.name {
@@ -105,29 +105,29 @@ func TestWorkerLost(t *testing.T) {
 				awaitState(t, a, "lost", "queued")
 			}
 		}
-		s.ended("lost", "job_failed")
+		s.wantEnd("lost", "job_failed")
 		w := worker(t, b, `"type":`+quote(typ))
-		w.job()
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("after", "")
+		w.nextJob()
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("after", "")
 	})
 }
 
 // A worker that is closed because of a frame that it sent ends its job: the next worker
 // would send the same.
-func TestWorkerSendsGarbage(t *testing.T) {
+func TestGarbageEndsLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s := submitter(t, a)
 		for i, bad := range []func(*peer){
 			func(p *peer) { p.send(`{"action":"respond","body":`) },
 			func(p *peer) { p.c.Write([]byte{0x7f, 0xff, 0xff, 0xff}) },
 		} {
 			w := worker(t, b, `"type":`+quote(typ))
-			s.ok(`{"action":"submit","id":"bad%d","type":%s,"body":1}`, i, quote(typ))
-			w.job()
+			s.wantOK(`{"action":"submit","id":"bad%d","type":%s,"body":1}`, i, quote(typ))
+			w.nextJob()
 			bad(w)
-			s.ended(fmt.Sprint("bad", i), "job_failed")
+			s.wantEnd(fmt.Sprint("bad", i), "job_failed")
 			w.awaitClose()
 		}
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 2, Failed: 2})
@@ -136,24 +136,24 @@ func TestWorkerSendsGarbage(t *testing.T) {
 
 func TestLocalFirst(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		remote, local := worker(t, b, `"prefetch":100,"type":`+quote(typ)), worker(t, a, `"type":`+quote(typ))
 		awaitWants(t, a, "b", typ)
 		s := submitter(t, a)
 		for i := range 200 {
-			s.ok(`{"action":"submit","id":"x","type":%s,"body":%d}`, quote(typ), i)
-			local.job()
-			local.ok(`{"action":"respond","body":1}`)
-			s.ended("x", "")
+			s.wantOK(`{"action":"submit","id":"x","type":%s,"body":%d}`, quote(typ), i)
+			local.nextJob()
+			local.wantOK(`{"action":"respond","body":1}`)
+			s.wantEnd("x", "")
 		}
 		if n := len(remote.in); n > 0 {
 			t.Errorf("%d jobs were lent while the worker at home was idle", n)
 		}
 		// While that one runs, the next is lent at once.
-		s.ok(`{"action":"submit","id":"x","type":%s,"body":1}`, quote(typ))
-		local.job()
+		s.wantOK(`{"action":"submit","id":"x","type":%s,"body":1}`, quote(typ))
+		local.nextJob()
 		for i := range 3 {
-			s.ok(`{"action":"submit","id":"y%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"y%d","type":%s,"body":1}`, i, quote(typ))
 		}
 		for n := 0; n < 3; {
 			if f := remote.next(); f.Action == "job" {
@@ -171,39 +171,39 @@ func TestLocalFirst(t *testing.T) {
 
 func TestBorrowingWorkerJoinsAgain(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ+"1"))
-		s.ok(`{"action":"submit","id":"one","type":%s,"body":1}`, quote(typ+"1"))
-		w.job()
-		w.ok(`{"action":"join","type":%s}`, quote(typ+"2"))
-		s.ok(`{"action":"submit","id":"more","type":%s,"body":1}`, quote(typ+"1"))
-		s.ok(`{"action":"submit","id":"two","type":%s,"body":2}`, quote(typ+"2"))
-		w.quiet(100 * time.Millisecond)
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("one", "")
-		if f := w.job(); f.ID != "two" {
+		s.wantOK(`{"action":"submit","id":"one","type":%s,"body":1}`, quote(typ+"1"))
+		w.nextJob()
+		w.wantOK(`{"action":"join","type":%s}`, quote(typ+"2"))
+		s.wantOK(`{"action":"submit","id":"more","type":%s,"body":1}`, quote(typ+"1"))
+		s.wantOK(`{"action":"submit","id":"two","type":%s,"body":2}`, quote(typ+"2"))
+		w.wantQuiet(100 * time.Millisecond)
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("one", "")
+		if f := w.nextJob(); f.ID != "two" {
 			t.Errorf("%s, want two", f)
 		}
-		w.ok(`{"action":"respond","body":1}`)
-		s.ended("two", "")
+		w.wantOK(`{"action":"respond","body":1}`)
+		s.wantEnd("two", "")
 		awaitState(t, a, "more", "queued")
 	})
 }
 
 func TestWorkerLeavesWithLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := typeOf(t)
+		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 6 {
-			s.ok(`{"action":"submit","id":"v%d","type":%s,"body":1}`, i, quote(typ))
+			s.wantOK(`{"action":"submit","id":"v%d","type":%s,"body":1}`, i, quote(typ))
 		}
-		ids := []string{w.job().ID, w.job().ID, w.job().ID}
-		w.ok(`{"action":"leave"}`)
+		ids := []string{w.nextJob().ID, w.nextJob().ID, w.nextJob().ID}
+		w.wantOK(`{"action":"leave"}`)
 		for _, id := range ids {
-			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
-			s.ended(id, "")
+			w.wantOK(`{"action":"respond","id":"%s","body":1}`, id)
+			s.wantEnd(id, "")
 		}
-		w.quiet(200 * time.Millisecond)
+		w.wantQuiet(200 * time.Millisecond)
 		w.close()
 		for i := 3; i < 6; i++ {
 			if v := awaitState(t, a, fmt.Sprint("v", i), "queued"); v.Attempts != 0 {
@@ -212,7 +212,7 @@ func TestWorkerLeavesWithLentJobs(t *testing.T) {
 		}
 		w = worker(t, c, `"prefetch":3,"type":`+quote(typ))
 		for range 3 {
-			id := w.job().ID
+			id := w.nextJob().ID
 			w.send(`{"action":"respond","id":"%s","body":1}`, id)
 		}
 		for range 3 {

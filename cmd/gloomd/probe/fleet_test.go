@@ -27,12 +27,12 @@ import (
 // TestLentJobsLookLikeHomeJobs: jobs that run at another broker look as if they ran at home.
 func TestLentJobsLookLikeHomeJobs(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
 	begun, release := make(chan string, 10), make(chan struct{})
-	b.work([]string{"echo", "mail-*"}, 4, b.echo)
-	b.work([]string{"fails"}, 1, func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("no good") })
-	b.work([]string{"slow"}, 2, func(ctx context.Context, j *gloom.Job) (any, error) {
+	b.startWorker([]string{"echo", "mail-*"}, 4, b.answerWithName)
+	b.startWorker([]string{"fails"}, 1, func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("no good") })
+	b.startWorker([]string{"slow"}, 2, func(ctx context.Context, j *gloom.Job) (any, error) {
 		begun <- j.ID
 		select {
 		case <-release:
@@ -42,18 +42,18 @@ func TestLentJobsLookLikeHomeJobs(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	})
-	jobs := a.submitter()
+	jobs := a.newSubmitter()
 	for _, v := range []struct{ typ, body, want string }{
 		{"echo", "1", `"b1"`}, {"mail-x", "2", `"b2"`}, {"echo", strings.Repeat("x", 3<<20), `"b` + strings.Repeat("x", 3<<20) + `"`},
 	} {
-		if got, err := submitOne(t, jobs, gloom.Job{Type: v.typ, Body: body(v.body)}); err != nil || got != v.want {
+		if got, err := submitOne(t, jobs, gloom.Job{Type: v.typ, Body: jsonBody(v.body)}); err != nil || got != v.want {
 			t.Errorf("%s %.10s: %.20s, %v", v.typ, v.body, got, err)
 		}
 	}
-	if _, err := submitOne(t, jobs, gloom.Job{Type: "fails", Retries: 1, Body: body("x")}); err == nil || !strings.Contains(err.Error(), "no good") {
+	if _, err := submitOne(t, jobs, gloom.Job{Type: "fails", Retries: 1, Body: jsonBody("x")}); err == nil || !strings.Contains(err.Error(), "no good") {
 		t.Errorf("fails: %v", err)
 	}
-	first, err := jobs.Submit(t.Context(), gloom.Job{ID: "first", Type: "slow", Body: body("x")})
+	first, err := jobs.Submit(t.Context(), gloom.Job{ID: "first", Type: "slow", Body: jsonBody("x")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,14 +87,14 @@ func TestLentJobsLookLikeHomeJobs(t *testing.T) {
 	})
 }
 
-// TestBusyElsewhere: if only another broker's workers serve a type and all of them are busy, there
+// TestBusyWorkersElsewhereAreNoFinding: if only another broker's workers serve a type and all of them are busy, there
 // is no finding of a missing worker.
-func TestBusyElsewhere(t *testing.T) {
+func TestBusyWorkersElsewhereAreNoFinding(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
 	release := make(chan struct{})
-	b.work([]string{"t"}, 2, func(ctx context.Context, _ *gloom.Job) (any, error) {
+	b.startWorker([]string{"t"}, 2, func(ctx context.Context, _ *gloom.Job) (any, error) {
 		select {
 		case <-release:
 		case <-ctx.Done():
@@ -102,9 +102,9 @@ func TestBusyElsewhere(t *testing.T) {
 		return "done", nil
 	})
 	t.Cleanup(func() { close(release) })
-	jobs := a.submitter()
+	jobs := a.newSubmitter()
 	for range 6 {
-		if _, err := jobs.Submit(t.Context(), gloom.Job{Type: "t", Body: body("")}); err != nil {
+		if _, err := jobs.Submit(t.Context(), gloom.Job{Type: "t", Body: jsonBody("")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,33 +116,33 @@ func TestBusyElsewhere(t *testing.T) {
 	})
 }
 
-// TestLocalFirst: no job is lent while a worker at home is idle.
-func TestLocalFirst(t *testing.T) {
+// TestIdleWorkersAtHomeGoFirst: no job is lent while a worker at home is idle.
+func TestIdleWorkersAtHomeGoFirst(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
-	b.work([]string{"t"}, 4, b.echo)
-	jobs := a.submitter()
-	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"b"` || err != nil {
+	b.startWorker([]string{"t"}, 4, b.answerWithName)
+	jobs := a.newSubmitter()
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: jsonBody("")}); got != `"b"` || err != nil {
 		t.Fatalf("%s, %v", got, err)
 	}
-	a.work([]string{"t"}, 1, a.echo)
+	a.startWorker([]string{"t"}, 1, a.answerWithName)
 	eventually(t, "its own worker gets the job", func() bool {
-		got, _ := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("")})
+		got, _ := submitOne(t, jobs, gloom.Job{Type: "t", Body: jsonBody("")})
 		return got == `"a"`
 	})
 	for range 50 {
-		if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"a"` || err != nil {
+		if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: jsonBody("")}); got != `"a"` || err != nil {
 			t.Fatalf("a worker at home was idle, the answer is %s, %v", got, err)
 		}
 	}
 }
 
-// TestManyNames: a worker with more names than fit into a message of NATS is not known to other
+// TestWorkerOfTooManyNamesIsUnknown: a worker with more names than fit into a message of NATS is not known to other
 // brokers, and does not make its broker lose the connection.
-func TestManyNames(t *testing.T) {
+func TestWorkerOfTooManyNamesIsUnknown(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
 	names := func(n int, first string) (longNames []string) {
 		for i := range n {
@@ -150,16 +150,16 @@ func TestManyNames(t *testing.T) {
 		}
 		return longNames
 	}
-	w := &gloom.Worker{Types: names(1000, "t"), Except: names(1000, "x"), Handler: b.echo, Options: []gloom.Option{gloom.Addrs(b.worker)}}
+	w := &gloom.Worker{Types: names(1000, "t"), Except: names(1000, "x"), Handler: b.answerWithName, Options: []gloom.Option{gloom.Addrs(b.worker)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	eventually(t, "it serves", func() bool { return b.status().Workers > 0 })
-	b.work([]string{"near"}, 1, b.echo)
-	jobs := a.submitter()
+	b.startWorker([]string{"near"}, 1, b.answerWithName)
+	jobs := a.newSubmitter()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // in this time, all wants are sent again
-		if _, err := submitOne(t, jobs, gloom.Job{Type: "near", Body: body("")}); err != nil {
+		if _, err := submitOne(t, jobs, gloom.Job{Type: "near", Body: jsonBody("")}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -173,17 +173,17 @@ func TestManyNames(t *testing.T) {
 // other.
 func TestBrokersContinueWithoutNATS(t *testing.T) {
 	t.Parallel()
-	nats, sites := fleet(t, 1, 2)
+	nats, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
-	b.work([]string{"there"}, 1, b.echo)
-	a.work([]string{"here"}, 1, a.echo)
-	jobs := a.submitter()
+	b.startWorker([]string{"there"}, 1, b.answerWithName)
+	a.startWorker([]string{"here"}, 1, a.answerWithName)
+	jobs := a.newSubmitter()
 	nats[0].Kill()
 	eventually(t, "it is seen that NATS is away", func() bool { f := a.fleet(); return !f.NATS.Connected && len(f.Brokers) == 0 })
-	if got, err := submitOne(t, jobs, gloom.Job{Type: "here", Body: body("1")}); got != `"a1"` || err != nil {
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "here", Body: jsonBody("1")}); got != `"a1"` || err != nil {
 		t.Errorf("a job at home: %s, %v", got, err)
 	}
-	a.found("fleet_away")
+	a.awaitFinding("fleet_away")
 	var ready map[string]any
 	if !a.getJSON("/readyz", &ready) {
 		resp, err := http.Get("http://" + a.http + "/readyz")
@@ -191,7 +191,7 @@ func TestBrokersContinueWithoutNATS(t *testing.T) {
 			t.Errorf("without NATS it is not ready: %v, %v", resp, err)
 		}
 	}
-	waits, err := jobs.Submit(t.Context(), gloom.Job{ID: "waits", Type: "there", Body: body("2")})
+	waits, err := jobs.Submit(t.Context(), gloom.Job{ID: "waits", Type: "there", Body: jsonBody("2")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,23 +207,23 @@ func TestBrokersContinueWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestLostBroker: jobs at a broker that is killed soon run elsewhere.
-func TestLostBroker(t *testing.T) {
+// TestJobsOfKilledBrokerRunElsewhere: jobs at a broker that is killed soon run elsewhere.
+func TestJobsOfKilledBrokerRunElsewhere(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 3)
+	_, sites := startFleet(t, 1, 3)
 	a, b, c := sites[0], sites[1], sites[2]
 	begun := make(chan struct{}, 100)
-	b.work([]string{"t"}, 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
+	b.startWorker([]string{"t"}, 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
 		begun <- struct{}{}
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	job, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "t", Body: body("1")})
+	job, err := a.newSubmitter().Submit(t.Context(), gloom.Job{Type: "t", Body: jsonBody("1")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-begun
-	c.work([]string{"t"}, 1, c.echo)
+	c.startWorker([]string{"t"}, 1, c.answerWithName)
 	b.Kill()
 	killed := time.Now()
 	r, err := job.Result(testContext(t))
@@ -231,7 +231,7 @@ func TestLostBroker(t *testing.T) {
 		t.Errorf("%s, %v", r.Body, err)
 	}
 	t.Logf("it ran elsewhere after %v", time.Since(killed))
-	a.found("fleet_lost")
+	a.awaitFinding("fleet_lost")
 	if x := a.status(); x.Ledger.Answered != 1 || x.Imbalance != 0 {
 		t.Errorf("ledger %+v", x.Ledger)
 	}
@@ -244,15 +244,15 @@ func TestLostBroker(t *testing.T) {
 // borrower. No broker is lost, and no run is timed out or repeated.
 func TestShortHangLosesNoBroker(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
 	var runs atomic.Int64
-	b.work([]string{"t"}, 4, func(_ context.Context, j *gloom.Job) (any, error) {
+	b.startWorker([]string{"t"}, 4, func(_ context.Context, j *gloom.Job) (any, error) {
 		runs.Add(1)
 		time.Sleep(500 * time.Millisecond)
 		return "done", nil
 	})
-	jobs := a.submitter()
+	jobs := a.newSubmitter()
 	for i, s := range []*site{a, b, a, b} {
 		timeout := 700 * time.Millisecond // which home measures
 		if s == b {
@@ -260,7 +260,7 @@ func TestShortHangLosesNoBroker(t *testing.T) {
 		}
 		var out []*gloom.Pending
 		for n := range 4 {
-			job, err := jobs.Submit(t.Context(), gloom.Job{ID: fmt.Sprint(i, "-", n), Type: "t", Timeout: timeout, Body: body("")})
+			job, err := jobs.Submit(t.Context(), gloom.Job{ID: fmt.Sprint(i, "-", n), Type: "t", Timeout: timeout, Body: jsonBody("")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -285,10 +285,10 @@ func TestShortHangLosesNoBroker(t *testing.T) {
 // each other up; when messages arrive again, they lend to each other again.
 func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
-	b.work([]string{"t"}, 1, b.echo)
-	jobs := a.submitter()
+	b.startWorker([]string{"t"}, 1, b.answerWithName)
+	jobs := a.newSubmitter()
 	for _, v := range []struct {
 		what     string
 		up, down bool
@@ -300,7 +300,7 @@ func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 				return len(f.Brokers) == 0 || f.Brokers[0].State == "joining"
 			})
 		}
-		job, err := jobs.Submit(t.Context(), gloom.Job{Type: "t", Body: body("1")})
+		job, err := jobs.Submit(t.Context(), gloom.Job{Type: "t", Body: jsonBody("1")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,10 +311,10 @@ func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 	}
 }
 
-// TestTLS: a NATS that requires certificates accepts brokers that have them; if it does not trust a
+// TestBrokersNeedTrustedCertificates: a NATS that requires certificates accepts brokers that have them; if it does not trust a
 // broker, or the broker does not trust it, the broker names the option. NATS's first message is
 // without TLS, whatever the URL's scheme.
-func TestTLS(t *testing.T) {
+func TestBrokersNeedTrustedCertificates(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()
 	if err := errors.Join(throwaway.WriteCerts(dir), throwaway.WriteCerts(other)); err != nil {
@@ -345,8 +345,8 @@ func TestTLS(t *testing.T) {
 		return s
 	}
 	a, b := join("a", secure, dir, dir), join("b", nats[0].URL, dir, dir)
-	b.work([]string{"t"}, 1, b.echo)
-	if got, err := submitOne(t, a.submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+	b.startWorker([]string{"t"}, 1, b.answerWithName)
+	if got, err := submitOne(t, a.newSubmitter(), gloom.Job{Type: "t", Body: jsonBody("1")}); err != nil || got != `"b1"` {
 		t.Errorf("with certificates: %s, %v", got, err)
 	}
 	for _, v := range []struct{ name, url, ca, cert, says string }{
@@ -361,7 +361,7 @@ func TestTLS(t *testing.T) {
 			f := x.fleet()
 			return f.NATS != nil && strings.Contains(f.NATS.Reason, v.says) && strings.Contains(x.Log.String(), v.says)
 		})
-		x.found("fleet_away")
+		x.awaitFinding("fleet_away")
 		if err := x.Stop(); err != nil {
 			t.Error(err)
 		}
@@ -397,7 +397,7 @@ func TestRefusedSubjectsCountAsAway(t *testing.T) {
 			f := s.fleet()
 			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, "fleet-prefix") && strings.Contains(s.Log.String(), "refuses subjects")
 		})
-		s.found("fleet_away")
+		s.awaitFinding("fleet_away")
 	}
 	allow("gloom.>")
 	nats[0].Reload()
@@ -405,15 +405,15 @@ func TestRefusedSubjectsCountAsAway(t *testing.T) {
 		s.awaitPeers(1)
 		eventually(t, "told that NATS is there", func() bool { return s.fleet().NATS.Connected })
 	}
-	sites[1].work([]string{"t"}, 1, sites[1].echo)
-	if got, err := submitOne(t, sites[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+	sites[1].startWorker([]string{"t"}, 1, sites[1].answerWithName)
+	if got, err := submitOne(t, sites[0].newSubmitter(), gloom.Job{Type: "t", Body: jsonBody("1")}); err != nil || got != `"b1"` {
 		t.Errorf("a job: %s, %v", got, err)
 	}
 }
 
-// TestTinyPayload: if NATS takes only messages that are too short for a fleet, brokers run alone,
+// TestBrokersAreAloneWithTinyPayload: if NATS takes only messages that are too short for a fleet, brokers run alone,
 // lose no jobs, and name the limit. They join when it is raised.
-func TestTinyPayload(t *testing.T) {
+func TestBrokersAreAloneWithTinyPayload(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	set := func(most int) {
@@ -440,11 +440,11 @@ func TestTinyPayload(t *testing.T) {
 			f := s.fleet()
 			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, limit)
 		})
-		s.found("fleet_away")
+		s.awaitFinding("fleet_away")
 	}
-	brokers[1].work([]string{"t"}, 1, brokers[1].echo)
+	brokers[1].startWorker([]string{"t"}, 1, brokers[1].answerWithName)
 	long := strings.Repeat("1", 5000)
-	job, err := brokers[0].submitter().Submit(t.Context(), gloom.Job{ID: "waits", Type: "t", Body: body(long)})
+	job, err := brokers[0].newSubmitter().Submit(t.Context(), gloom.Job{ID: "waits", Type: "t", Body: jsonBody(long)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,8 +485,8 @@ func TestBrokerRejoinsAfterError(t *testing.T) {
 		sites = append(sites, s)
 	}
 	a, b := sites[0], sites[1]
-	b.work([]string{"t"}, 1, b.echo)
-	jobs := a.submitter()
+	b.startWorker([]string{"t"}, 1, b.answerWithName)
+	jobs := a.newSubmitter()
 	a.awaitPeers(1)
 
 	set("max_payload: 8192") // NATS does not tell its clients of a lower limit
@@ -501,7 +501,7 @@ func TestBrokerRejoinsAfterError(t *testing.T) {
 		return strings.Contains(info, `"max_payload":8192`)
 	})
 	long := strings.Repeat("1", 64<<10)
-	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body(long)}); err != nil || got != `"b`+long+`"` {
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: jsonBody(long)}); err != nil || got != `"b`+long+`"` {
 		t.Errorf("a job after max_payload was lowered: %.20s, %v", got, err)
 	}
 
@@ -518,15 +518,15 @@ func TestBrokerRejoinsAfterError(t *testing.T) {
 	for _, s := range sites {
 		s.awaitPeers(1)
 	}
-	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body("2")}); err != nil || got != `"b2"` {
+	if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: jsonBody("2")}); err != nil || got != `"b2"` {
 		t.Errorf("a job after NATS admitted the brokers again: %s, %v", got, err)
 	}
 }
 
-// TestSameName: of two brokers with one name the later one works alone, and says so.
-func TestSameName(t *testing.T) {
+// TestLaterNamesakeWorksAlone: of two brokers with one name the later one works alone, and says so.
+func TestLaterNamesakeWorksAlone(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
 	late := &site{t: t, name: "a", nats: a.nats, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
 	late.start()
@@ -548,19 +548,19 @@ func TestSameName(t *testing.T) {
 // lends its waiting jobs.
 func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 	t.Parallel()
-	_, sites := fleet(t, 1, 2)
+	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
-	jobs := a.submitter()
+	jobs := a.newSubmitter()
 	// If the machine stalls until b is lost to a, the job waits for the next b, which the test then
 	// uses.
 	for lost, again := uint64(0), true; again; {
 		begun, release := make(chan struct{}, 100), make(chan struct{})
-		stop := b.work([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {
+		stop := b.startWorker([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {
 			begun <- struct{}{}
 			<-release
 			return "done", nil
 		})
-		job, err := jobs.Submit(t.Context(), gloom.Job{Type: "slow", Body: body("")})
+		job, err := jobs.Submit(t.Context(), gloom.Job{Type: "slow", Body: jsonBody("")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -593,7 +593,7 @@ func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 	// The other way round: a has jobs that only the new b can run.
 	b.start()
 	b.awaitPeers(1)
-	last, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: body("1")})
+	last, err := a.newSubmitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: jsonBody("1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -602,24 +602,24 @@ func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 	}
 	a.Signal(syscall.SIGTERM)
 	eventually(t, "a drains", func() bool { return a.status().Draining })
-	b.work([]string{"echo"}, 1, b.echo)
+	b.startWorker([]string{"echo"}, 1, b.answerWithName)
 	if r, err := last.Result(testContext(t)); err != nil || string(r.Body) != `"b1"` {
 		t.Errorf("of a drain: %s, %v", r.Body, err)
 	}
 	<-a.Exited()
 }
 
-// TestLossOfOneNATSServer: of three NATS servers one may be lost.
-func TestLossOfOneNATSServer(t *testing.T) {
+// TestFleetSurvivesLossOfNATSServer: of three NATS servers one may be lost.
+func TestFleetSurvivesLossOfNATSServer(t *testing.T) {
 	t.Parallel()
-	nats, sites := fleet(t, 3, 2)
+	nats, sites := startFleet(t, 3, 2)
 	a, b := sites[0], sites[1]
-	b.work([]string{"t"}, 1, b.echo)
-	jobs := a.submitter()
+	b.startWorker([]string{"t"}, 1, b.answerWithName)
+	jobs := a.newSubmitter()
 	for i := range nats {
 		nats[i].Kill()
 		for n := range 5 {
-			if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: body(fmt.Sprint(n))}); err != nil || got != fmt.Sprintf(`"b%d"`, n) {
+			if got, err := submitOne(t, jobs, gloom.Job{Type: "t", Body: jsonBody(fmt.Sprint(n))}); err != nil || got != fmt.Sprintf(`"b%d"`, n) {
 				t.Errorf("without server %d: %s, %v", i, got, err)
 			}
 		}
@@ -630,27 +630,27 @@ func TestLossOfOneNATSServer(t *testing.T) {
 }
 
 var (
-	faults = flag.Int("faults", 8, "how many faults TestKills causes")
-	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of TestKills")
+	faultCount = flag.Int("faults", 8, "how many faults TestKills causes")
+	seed       = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of TestKills")
 )
 
-// TestKills: brokers and NATS are killed, frozen and restarted under load. Every job whose
+// TestKillsLoseNoJob: brokers and NATS are killed, frozen and restarted under load. Every job whose
 // submitter lives ends once, and at the end all ledgers balance and no broker has jobs.
-func TestKills(t *testing.T) {
+func TestKillsLoseNoJob(t *testing.T) {
 	t.Parallel()
-	t.Logf("seed %d: go test ./cmd/gloomd/probe -run Kills -seed %d -faults %d", *seed, *seed, *faults)
+	t.Logf("seed %d: go test ./cmd/gloomd/probe -run Kills -seed %d -faults %d", *seed, *seed, *faultCount)
 	rng := rand.New(rand.NewPCG(*seed, 1))
-	nats, sites := fleet(t, 1, 3)
+	nats, sites := startFleet(t, 1, 3)
 	types := []string{"0", "1", "2"}
 	for i, s := range sites {
-		s.work(types[i:i+1], 2, s.echo)
-		s.work([]string{"*"}, 1, s.echo)
+		s.startWorker(types[i:i+1], 2, s.answerWithName)
+		s.startWorker([]string{"*"}, 1, s.answerWithName)
 	}
 	var load sync.WaitGroup
 	stop := make(chan struct{})
 	var answered, lost atomic.Int64
 	for i, s := range sites {
-		jobs := s.submitter() // before the first kill
+		jobs := s.newSubmitter() // before the first kill
 		load.Go(func() {
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)+2))
 			var open sync.WaitGroup
@@ -663,7 +663,7 @@ func TestKills(t *testing.T) {
 				case room <- struct{}{}:
 				}
 				open.Add(1)
-				err := jobs.SubmitFunc(context.Background(), gloom.Job{Type: types[rng.IntN(3)], Body: body("x"), Retries: 1000}, func(r gloom.Result, err error) {
+				err := jobs.SubmitFunc(context.Background(), gloom.Job{Type: types[rng.IntN(3)], Body: jsonBody("x"), Retries: 1000}, func(r gloom.Result, err error) {
 					var gone *gloom.LostError
 					switch {
 					case err == nil:
@@ -685,9 +685,9 @@ func TestKills(t *testing.T) {
 		})
 	}
 	if testing.Short() {
-		*faults = min(*faults, 4)
+		*faultCount = min(*faultCount, 4)
 	}
-	for range *faults {
+	for range *faultCount {
 		s, n := sites[rng.IntN(3)], nats[0]
 		rest := func() { time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second)))) }
 		switch rng.IntN(5) {

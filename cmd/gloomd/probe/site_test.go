@@ -20,13 +20,13 @@ import (
 	gloom "gloom/clients/go"
 )
 
-var bin string
+var gloomdDir string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	throwaway.LimitParallel(2)
-	os.Exit(throwaway.Main(&bin, func() (int, error) {
-		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
+	os.Exit(throwaway.Main(&gloomdDir, func() (int, error) {
+		if _, err := throwaway.Build(gloomdDir, "gloomd", throwaway.Race); err != nil {
 			return 1, err
 		}
 		return m.Run(), nil
@@ -46,8 +46,8 @@ type site struct {
 	*throwaway.Daemon
 }
 
-// fleet starts NATS servers and brokers named a, b, c.
-func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
+// startFleet starts NATS servers and brokers named a, b, c.
+func startFleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
 	t.Helper()
 	nats, err := natstest.Cluster(servers)
 	if err != nil {
@@ -72,7 +72,7 @@ func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
 
 func (s *site) start() {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "gloomd"), append(slices.Clone(s.flags), "--fleet", s.nats, "--fleet-name", s.name,
+	cmd := exec.Command(filepath.Join(gloomdDir, "gloomd"), append(slices.Clone(s.flags), "--fleet", s.nats, "--fleet-name", s.name,
 		"--submit-addr", s.submit, "--worker-addr", s.worker, "--http-addr", s.http, "--max-memory", "256MiB")...)
 	d, err := throwaway.Start(cmd, "gloomd is ready")
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *site) getJSON(path string, to any) bool {
 
 func (s *site) fleet() (f api.Fleet) { s.getJSON("/v1/fleet", &f); return f }
 
-// found waits until a broker reports a finding with that cause.
-func (s *site) found(cause string) {
+// awaitFinding waits until a broker reports a finding with that cause.
+func (s *site) awaitFinding(cause string) {
 	s.t.Helper()
 	eventually(s.t, "found: "+cause, func() bool {
 		var f api.Findings
@@ -136,8 +136,8 @@ func (s *site) awaitPeers(n int) {
 	})
 }
 
-// work serves types at a broker until the test ends or stop is called.
-func (s *site) work(types []string, n int, handler gloom.Handler) (stop func()) {
+// startWorker serves types at a broker until the test ends or stop is called.
+func (s *site) startWorker(types []string, n int, handler gloom.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	w := &gloom.Worker{Types: types, Handler: handler, Concurrency: n, Prefetch: n, Options: []gloom.Option{gloom.Addrs(s.worker)}}
@@ -150,7 +150,7 @@ func (s *site) work(types []string, n int, handler gloom.Handler) (stop func()) 
 	return stop
 }
 
-func (s *site) submitter() *gloom.Submitter {
+func (s *site) newSubmitter() *gloom.Submitter {
 	s.t.Helper()
 	j, err := gloom.Dial(context.Background(), gloom.Addrs(s.submit))
 	if err != nil {
@@ -174,9 +174,9 @@ func submitOne(t *testing.T, j *gloom.Submitter, job gloom.Job) (string, error) 
 	return string(r.Body), err
 }
 
-// echo answers with the name of its broker, and the body.
-func (s *site) echo(_ context.Context, j *gloom.Job) (any, error) {
+// answerWithName answers with the name of its broker, and the body.
+func (s *site) answerWithName(_ context.Context, j *gloom.Job) (any, error) {
 	return s.name + strings.Trim(string(j.Body), `"`), nil
 }
 
-func body(s string) json.RawMessage { return json.RawMessage(fmt.Sprintf("%q", s)) }
+func jsonBody(s string) json.RawMessage { return json.RawMessage(fmt.Sprintf("%q", s)) }

@@ -14,9 +14,9 @@ var ID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(id))
 })
 
-// Clock identifies the clock that Since reads, "" where it is not known: processes that get the
+// ClockID identifies the clock that Since reads, "" where it is not known: processes that get the
 // same value here read the same time.
-var Clock = sync.OnceValue(func() string {
+var ClockID = sync.OnceValue(func() string {
 	if ID() == "" {
 		return ""
 	}

@@ -40,25 +40,25 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 // be written is an error, silent if its reader has gone.
 func Run(root *cobra.Command) error {
 	err := root.Execute()
-	if out, ok := root.OutOrStdout().(*output); ok && err == nil && out.err != nil {
-		if errors.Is(out.err, syscall.EPIPE) {
+	if out, ok := root.OutOrStdout().(*stickyWriter); ok && err == nil && out.firstErr != nil {
+		if errors.Is(out.firstErr, syscall.EPIPE) {
 			return SilentExit(ExitFailed)
 		}
-		return Failf(ExitFailed, "writing the output: %w", out.err)
+		return Failf(ExitFailed, "writing the output: %w", out.firstErr)
 	}
 	return err
 }
 
-// output is where cobra writes. It keeps the first error, because cobra reports some errors of
+// stickyWriter is where cobra writes. It keeps the first error, because cobra reports some errors of
 // writing only as text, and others not at all.
-type output struct {
-	w   io.Writer
-	err error // the first error
+type stickyWriter struct {
+	w        io.Writer
+	firstErr error // the first error
 }
 
-func (o *output) Write(p []byte) (int, error) {
-	if o.err == nil {
-		_, o.err = o.w.Write(p)
+func (o *stickyWriter) Write(p []byte) (int, error) {
+	if o.firstErr == nil {
+		_, o.firstErr = o.w.Write(p)
 	}
 	return len(p), nil
 }
@@ -68,7 +68,7 @@ func (o *output) Write(p []byte) (int, error) {
 // or flag.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetOut(&output{w: root.OutOrStdout()})
+	root.SetOut(&stickyWriter{w: root.OutOrStdout()})
 	if root.Version == "" {
 		root.Version = Version()
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// program returns the root command of a small program. Its output goes to out.
-func program(out *bytes.Buffer) *cobra.Command {
+// testProgram returns the root command of a small program. Its output goes to out.
+func testProgram(out *bytes.Buffer) *cobra.Command {
 	var n int
 	var wait time.Duration
 	root := &cobra.Command{Use: "prog", Short: "Try things"}
@@ -69,7 +69,7 @@ func TestExitStatusOfEachFailure(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			code := Execute(program(&out), strings.Fields(c.args), &errs)
+			code := Execute(testProgram(&out), strings.Fields(c.args), &errs)
 			if code != c.code || errs.String() != c.want {
 				t.Errorf("exit status %d, want %d; stderr\n%s\nwant\n%s", code, c.code, errs.String(), c.want)
 			}
@@ -82,9 +82,9 @@ type brokenOutput struct{ err error }
 
 func (b brokenOutput) Write([]byte) (int, error) { return 0, b.err }
 
-// TestUnwritableOutput: help, versions and completion scripts that cannot be written end in
+// TestUnwritableOutputIsAnError: help, versions and completion scripts that cannot be written end in
 // an error. If their reader has gone, the error has no text.
-func TestUnwritableOutput(t *testing.T) {
+func TestUnwritableOutputIsAnError(t *testing.T) {
 	for _, args := range []string{"--help", "help run", "run --help", "--version", "dead", "completion bash", "completion zsh", "completion fish"} {
 		for _, c := range []struct {
 			err  error
@@ -93,7 +93,7 @@ func TestUnwritableOutput(t *testing.T) {
 			{syscall.ENOSPC, "prog: writing the output: no space left on device\n"},
 			{&os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, ""},
 		} {
-			root := program(nil)
+			root := testProgram(nil)
 			root.SetOut(brokenOutput{c.err})
 			var errs bytes.Buffer
 			root.SetErr(&errs)
@@ -108,7 +108,7 @@ func TestUnwritableOutput(t *testing.T) {
 func TestEveryCommandHasManualPage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	var out, errs bytes.Buffer
-	if code := Execute(program(&out), []string{"man", dir}, &errs); code != 0 {
+	if code := Execute(testProgram(&out), []string{"man", dir}, &errs); code != 0 {
 		t.Fatal(code, errs.String())
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
@@ -161,7 +161,7 @@ func TestHelpHasHeadingsAndTopics(t *testing.T) {
 	} {
 		out.Reset()
 		errs.Reset()
-		root := program(&out)
+		root := testProgram(&out)
 		run, _, err := root.Find([]string{"run"})
 		if err != nil {
 			t.Fatal(err)

@@ -132,8 +132,8 @@ func (f *File) check(options []string) error {
 	return nil
 }
 
-// get returns a value in the form that a flag reads, and its place in the file.
-func (f *File) get(key string) (value, from string, ok bool) {
+// lookup returns a value in the form that a flag reads, and its place in the file.
+func (f *File) lookup(key string) (value, from string, ok bool) {
 	if f == nil {
 		return "", "", false
 	}

@@ -16,20 +16,20 @@ const resumeTimeout = time.Millisecond
 // or the file server is dead. It loses lines then: the program must not stand still because of its
 // log. Nothing tells in advance whether a write will hang, so a goroutine of the writer writes.
 type LossyWriter struct {
-	w       io.Writer
-	timeout time.Duration
-	lost    atomic.Int64 // lines since the last one that was written
+	w         io.Writer
+	timeout   time.Duration
+	lostLines atomic.Int64 // lines since the last one that was written
 
 	// LossNotice returns the text to write before the first line that follows lost lines. It is set
 	// before the first Write, and may be nil.
-	LossNotice func(lost int64) string
+	LossNotice func(lostLines int64) string
 
-	mu       sync.Mutex
-	lines    chan []byte // to the goroutine, which starts with the first line
-	results  chan error  // from the goroutine: one error or nil for each line
-	timer    *time.Timer
-	hanging  bool  // a line is still being written
-	reported int64 // the value of lost when that line began
+	mu        sync.Mutex
+	lines     chan []byte // to the goroutine, which starts with the first line
+	results   chan error  // from the goroutine: one error or nil for each line
+	timer     *time.Timer
+	isHanging bool  // a line is still being written
+	reported  int64 // the value of lost when that line began
 }
 
 // NewLossyWriter returns a LossyWriter that writes to another writer. A line may take as long as
@@ -40,7 +40,7 @@ func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 
 // Lost returns how many lines were lost since the last one that was written. The number may change
 // before the caller writes a line: only LossNotice gets the exact one.
-func (l *LossyWriter) Lost() int64 { return l.lost.Load() }
+func (l *LossyWriter) Lost() int64 { return l.lostLines.Load() }
 
 // start starts the goroutine, which never ends; o.mu is held.
 func (l *LossyWriter) start() {
@@ -60,17 +60,17 @@ func (l *LossyWriter) Write(line []byte) (int, error) {
 	if l.lines == nil {
 		l.start()
 	}
-	if l.hanging {
+	if l.isHanging {
 		select {
 		case err := <-l.results:
 			l.writeEnded(err)
 		default:
-			l.lost.Add(1)
+			l.lostLines.Add(1)
 			return len(line), nil
 		}
 	}
 	wait, text := l.timeout, bytes.Clone(line)
-	if l.reported = l.lost.Load(); l.reported > 0 {
+	if l.reported = l.lostLines.Load(); l.reported > 0 {
 		wait = min(wait, resumeTimeout)
 		if l.LossNotice != nil {
 			text = append([]byte(l.LossNotice(l.reported)), text...)
@@ -84,15 +84,15 @@ func (l *LossyWriter) Write(line []byte) (int, error) {
 		l.writeEnded(err)
 		return len(line), err
 	case <-l.timer.C:
-		l.hanging = true
+		l.isHanging = true
 		return len(line), nil
 	}
 }
 
 // writeEnded is called when a write has returned; o.mu is held.
 func (l *LossyWriter) writeEnded(err error) {
-	l.hanging = false
+	l.isHanging = false
 	if err == nil {
-		l.lost.Add(-l.reported) // the line says how many were lost
+		l.lostLines.Add(-l.reported) // the line says how many were lost
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOneGoroutine: a LossyWriter starts no goroutine for a line.
-func TestOneGoroutine(t *testing.T) {
+// TestLinesShareOneGoroutine: a LossyWriter starts no goroutine for a line.
+func TestLinesShareOneGoroutine(t *testing.T) {
 	seen := make(map[string]bool)
 	o := NewLossyWriter(writer(func([]byte) {
 		seen[strings.Fields(string(debug.Stack()))[1]] = true // goroutine N

@@ -70,7 +70,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 		from := EnvVariable(s.Prefix, name)
 		value, ok := lookup(from)
 		if !ok {
-			value, from, ok = s.File.get(name)
+			value, from, ok = s.File.lookup(name)
 		}
 		if !ok {
 			continue

@@ -89,9 +89,9 @@ func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	}
 }
 
-// TestSettingsErrors: an error names its place, the option, the value, and a similar
+// TestSettingsErrorNamesPlace: an error names its place, the option, the value, and a similar
 // name.
-func TestSettingsErrors(t *testing.T) {
+func TestSettingsErrorNamesPlace(t *testing.T) {
 	for _, c := range []struct {
 		env, file, table string
 		want             string

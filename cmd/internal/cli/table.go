@@ -13,10 +13,10 @@ import (
 
 // Column is a column of a table.
 type Column struct {
-	Name string
-	Left bool // aligned left; numbers are aligned right
-	Max  int  // width beyond which it is cut; 0: no limit
-	Hide bool
+	Name      string
+	AlignLeft bool // aligned left; numbers are aligned right
+	MaxWidth  int  // width beyond which it is cut; 0: no limit
+	IsHidden  bool
 }
 
 // NewTable returns a table without ruled lines, which is easy to read, to grep and to cut.
@@ -33,12 +33,12 @@ func NewTable(columns ...Column) table.Writer {
 	for i, c := range columns {
 		head = append(head, c.Name)
 		align := text.AlignRight
-		if c.Left {
+		if c.AlignLeft {
 			align = text.AlignLeft
 		}
 		configs = append(configs, table.ColumnConfig{
-			Number: i + 1, Align: align, AlignHeader: align, Hidden: c.Hide,
-			WidthMax: c.Max, WidthMaxEnforcer: Truncate,
+			Number: i + 1, Align: align, AlignHeader: align, Hidden: c.IsHidden,
+			WidthMax: c.MaxWidth, WidthMaxEnforcer: Truncate,
 		})
 	}
 	w.AppendHeader(head)

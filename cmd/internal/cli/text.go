@@ -36,10 +36,10 @@ func Clean(s string) string {
 	if s != "" && strings.Trim(s, " ") == "" {
 		return strconv.Quote(s)
 	}
-	return escaped(s)
+	return escapeUnprintable(s)
 }
 
-func escaped(s string) string {
+func escapeUnprintable(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
 	}
@@ -62,7 +62,7 @@ func CleanText(s string) string {
 	for i, l := range lines {
 		parts := strings.Split(l, "\t")
 		for k, p := range parts {
-			parts[k] = escaped(p)
+			parts[k] = escapeUnprintable(p)
 		}
 		lines[i] = strings.Join(parts, "\t")
 	}

@@ -37,7 +37,7 @@ func TestTextIsCleanedAndCut(t *testing.T) {
 func TestTableIsAligned(t *testing.T) {
 	var out bytes.Buffer
 	err := PrintTable(&out, func(maxWidth int) table.Writer {
-		w := NewTable(Column{Name: "TYPE", Left: true, Max: maxWidth}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})
+		w := NewTable(Column{Name: "TYPE", AlignLeft: true, MaxWidth: maxWidth}, Column{Name: "N"}, Column{Name: "SECRET", IsHidden: true})
 		w.AppendRow(table.Row{"mail", 7, "x"})
 		w.AppendRow(table.Row{"a longer one", 123, "x"})
 		return w

@@ -15,10 +15,10 @@ import (
 // Program is a daemon that reads one configuration file, as a command line. All its errors,
 // even those of usage, end in exit status 1.
 type Program struct {
-	Name   string
-	Short  string
-	Long   string // the beginning of --help
-	Config string // default path of the file
+	Name       string
+	Short      string
+	Long       string // the beginning of --help
+	ConfigPath string // default path of the file
 
 	// Load reads the configuration. Its error is reported as a configuration error;
 	// other errors are reported as they are.
@@ -55,7 +55,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 			return p.Run()
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", p.Config, "path of the configuration `file`")
+	cmd.Flags().StringVar(&path, "config", p.ConfigPath, "path of the configuration `file`")
 	cmd.Flags().BoolVar(&check, "check", false, "read the configuration, list its errors, and exit")
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetArgs(args)

@@ -16,8 +16,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// TestHangingLog: wherever lines go, nobody waits for long when they cannot be written.
-func TestHangingLog(t *testing.T) {
+// TestHangingLogDelaysNobody: wherever lines go, nobody waits for long when they cannot be written.
+func TestHangingLogDelaysNobody(t *testing.T) {
 	terminal, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -62,9 +62,9 @@ func TestHangingLog(t *testing.T) {
 	}
 }
 
-// TestUnreadLog: a pipe that is full delays nobody, and the first line after the lost ones tells
+// TestFullPipeDelaysNobody: a pipe that is full delays nobody, and the first line after the lost ones tells
 // exactly how many were lost, however many goroutines log.
-func TestUnreadLog(t *testing.T) {
+func TestFullPipeDelaysNobody(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +140,9 @@ func TestUnreadLog(t *testing.T) {
 	w.Close()
 }
 
-// TestLostLines: the console tells of the lines that the file has lost, and that it was the
+// TestLostLinesAreReported: the console tells of the lines that the file has lost, and that it was the
 // file.
-func TestLostLines(t *testing.T) {
+func TestLostLinesAreReported(t *testing.T) {
 	fifo, _ := silentFifo(t)
 	var console strings.Builder
 	log, err := OpenLog(LogConfig{File: fifo, LevelFile: "info", LevelConsole: "info", Format: "json"}, &console)
@@ -172,9 +172,9 @@ func silentFifo(t *testing.T) (name string, f *os.File) {
 	return name, f
 }
 
-// TestSlowLogFile: a log file that cannot be opened because nobody reads the pipe does
+// TestSlowLogFileDoesNotDelayStart: a log file that cannot be opened because nobody reads the pipe does
 // not hold up the start. The console reports it, and a reader that comes later gets the later lines.
-func TestSlowLogFile(t *testing.T) {
+func TestSlowLogFileDoesNotDelayStart(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "log")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

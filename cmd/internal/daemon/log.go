@@ -56,7 +56,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{JSON: isJSON(console, c.Format)}
 	low := parseLevel(c.LevelConsole)
 	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
-	out.LossNotice = tellLost(console, c.Format, "console_lines_lost")
+	out.LossNotice = lossNotice(console, c.Format, "console_lines_lost")
 	var err error
 	writers := []io.Writer{withLevel(formatWriter(console, out, c.Format), low)}
 	if c.File != "" {
@@ -66,7 +66,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
 		file = cli.NewLossyWriter(l.file, fileTimeout)
-		file.LossNotice = tellLost(l.file, c.Format, "file_lines_lost")
+		file.LossNotice = lossNotice(l.file, c.Format, "file_lines_lost")
 		writers = append(writers, withLevel(formatWriter(l.file, file, c.Format), parseLevel(c.LevelFile)))
 		low = min(low, parseLevel(c.LevelFile))
 	}
@@ -83,8 +83,8 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// tellLost returns what makes the line that says how many lines were lost.
-func tellLost(to io.Writer, format, key string) func(lost int64) string {
+// lossNotice returns what makes the line that says how many lines were lost.
+func lossNotice(to io.Writer, format, key string) func(lost int64) string {
 	return func(lost int64) string {
 		var line strings.Builder
 		log := zerolog.New(formatWriter(to, &line, format)).With().Timestamp().Logger()
@@ -158,11 +158,11 @@ func formatWriter(to, out io.Writer, name string) io.Writer {
 
 // rateLimit drops lines beyond a rate. The next line that passes says how many were dropped.
 type rateLimit struct {
-	mu      sync.Mutex
-	rate    float64
-	tokens  float64
-	last    time.Time
-	dropped int
+	mu           sync.Mutex
+	rate         float64
+	tokens       float64
+	last         time.Time
+	droppedLines int
 }
 
 func newRateLimit(rate float64) *rateLimit {
@@ -180,13 +180,13 @@ func (r *rateLimit) Run(e *zerolog.Event, level zerolog.Level, _ string) {
 	r.tokens = min(r.rate, r.tokens+now.Sub(r.last).Seconds()*r.rate)
 	r.last = now
 	if r.tokens < 1 {
-		r.dropped++
+		r.droppedLines++
 		e.Discard()
 		return
 	}
 	r.tokens--
-	if r.dropped > 0 {
-		e.Int("lines_dropped", r.dropped)
-		r.dropped = 0
+	if r.droppedLines > 0 {
+		e.Int("lines_dropped", r.droppedLines)
+		r.droppedLines = 0
 	}
 }

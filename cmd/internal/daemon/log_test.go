@@ -13,9 +13,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLogFlood: lines beyond the rate are dropped and counted; actions of operators are always
+// TestLogFloodIsLimited: lines beyond the rate are dropped and counted; actions of operators are always
 // written.
-func TestLogFlood(t *testing.T) {
+func TestLogFloodIsLimited(t *testing.T) {
 	var out bytes.Buffer
 	log, err := OpenLog(LogConfig{LevelConsole: "info", Format: "json"}, &out)
 	if err != nil {
@@ -38,8 +38,8 @@ func TestLogFlood(t *testing.T) {
 	}
 }
 
-// TestLogFile: file and console have their own levels, and only a terminal gets escape sequences.
-func TestLogFile(t *testing.T) {
+// TestFileAndConsoleHaveOwnLevels: file and console have their own levels, and only a terminal gets escape sequences.
+func TestFileAndConsoleHaveOwnLevels(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
 	console, err := os.Create(filepath.Join(dir, "console"))
@@ -95,8 +95,8 @@ func TestReadyLineForPeopleAndPrograms(t *testing.T) {
 	}
 }
 
-// TestLogFormat: a terminal gets lines for people, a pipe gets JSON.
-func TestLogFormat(t *testing.T) {
+// TestTerminalGetsLinesForPeople: a terminal gets lines for people, a pipe gets JSON.
+func TestTerminalGetsLinesForPeople(t *testing.T) {
 	terminal, console, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)

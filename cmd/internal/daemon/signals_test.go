@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestHangupBeforeNotify: a SIGHUP that comes before the daemon can reload waits until it can.
-func TestHangupBeforeNotify(t *testing.T) {
+// TestEarlyHangupWaits: a SIGHUP that comes before the daemon can reload waits until it can.
+func TestEarlyHangupWaits(t *testing.T) {
 	HoldHangup()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -27,8 +27,8 @@ func TestHangupBeforeNotify(t *testing.T) {
 	}
 }
 
-// TestHangingReopen: a daemon whose files cannot be read again can still be stopped.
-func TestHangingReopen(t *testing.T) {
+// TestDaemonWithHangingReopenCanStop: a daemon whose files cannot be read again can still be stopped.
+func TestDaemonWithHangingReopenCanStop(t *testing.T) {
 	hangs, release := make(chan struct{}), make(chan struct{})
 	s := Notify(func() { close(hangs); <-release })
 	defer s.Close()

@@ -38,7 +38,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Code + ": " + r.Reason }
 
-func refuse(status int, code, field, format string, args ...any) *Refusal {
+func newRefusal(status int, code, field, format string, args ...any) *Refusal {
 	return &Refusal{status, code, fmt.Sprintf(format, args...), field}
 }
 
@@ -46,47 +46,47 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 // allows everything. An error is a *Refusal, and the headers of its answer are set. An unknown
 // token is refused after a delay.
 func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Requirements) (grant *guard.Grant, err error) {
-	if overLimit(r) && !n.Public {
+	if isOverLimit(r) && !n.Public {
 		w.Header().Set("Connection", "close")
-		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limitOption)
+		return nil, newRefusal(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limitOption)
 	}
 	checked := r
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case len(n.Methods) == 0:
-		return nil, refuse(http.StatusNotFound, "not_found", "", "there is no path %.200q", guard.AskedPath(r))
+		return nil, newRefusal(http.StatusNotFound, "not_found", "", "there is no path %.200q", guard.AskedPath(r))
 	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Mutates || !slices.Contains(n.Methods, http.MethodGet)):
 		allow := strings.Join(n.Methods, ", ")
 		if !n.Mutates {
 			allow = strings.Replace(allow, http.MethodGet, "GET, HEAD", 1)
 		}
 		w.Header().Set("Allow", allow)
-		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, guard.AskedPath(r), allow)
+		return nil, newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, guard.AskedPath(r), allow)
 	case n.Public:
 		return nil, nil
 	case reads && n.Mutates:
 		checked = new(*r)
 		checked.Method = http.MethodPost
 	}
-	grant, ok := d.grant(r)
+	grant, ok := d.grantOf(r)
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		return nil, refuse(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+		return nil, newRefusal(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
-	if grant == nil && d.opt.TrustLocal && !isLocal(r) {
-		return nil, refuse(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
+	if grant == nil && d.options.TrustLocal && !isLocal(r) {
+		return nil, newRefusal(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
 	}
 	// A web page could point a name of its own at our address (DNS rebinding).
-	if grant == nil && !n.AnyHost && !d.opt.IsOwnHost(r.Host, d.opt.Addr, d.Addr()) {
-		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
+	if grant == nil && !n.AnyHost && !d.options.IsOwnHost(r.Host, d.options.Addr, d.Addr()) {
+		return nil, newRefusal(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}
 	if err := d.crossOrigin.Check(checked); err != nil {
-		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
+		return nil, newRefusal(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
 	}
 	if guard.IsCrossSite(r) {
-		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Sec-Fetch-Site", "the request comes from a page of another site")
+		return nil, newRefusal(http.StatusForbidden, "forbidden_origin", "Sec-Fetch-Site", "the request comes from a page of another site")
 	}
 	if !grant.Has(n.Scope) {
-		return nil, refuse(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
+		return nil, newRefusal(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
 	}
 	d.limiter.protect(r)
 	return grant, nil

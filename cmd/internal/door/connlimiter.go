@@ -26,21 +26,21 @@ type connLimiter struct {
 	max  int
 	open atomic.Int64
 
-	mu       sync.Mutex
-	admitted int       // how many connections have places within the limit
-	waiting  list.List // list of *limitedConn within the limit, sorted by since
-	spare    list.List // the connections beyond the limit, sorted by since
+	mu            sync.Mutex
+	admittedCount int       // how many connections have places within the limit
+	waitingConns  list.List // list of *limitedConn within the limit, sorted by since
+	spareConns    list.List // the connections beyond the limit, sorted by since
 }
 
 // limitedConn is a connection.
 type limitedConn struct {
 	net.Conn
-	overLimit bool // accepted beyond the limit
+	isOverLimit bool // accepted beyond the limit
 	// Guarded by the limiter's mutex.
-	element  *list.Element // nil while an admitted request is answered
-	since    time.Time     // when the connection was accepted, or last began or ended a request
-	idle     bool          // its last request has ended
-	replaced bool          // another connection has taken its place
+	element    *list.Element // nil while an admitted request is answered
+	since      time.Time     // when the connection was accepted, or last began or ended a request
+	isIdle     bool          // its last request has ended
+	isReplaced bool          // another connection has taken its place
 }
 
 // minIdle is how long a connection must have been without a request before it may be closed to make
@@ -66,15 +66,15 @@ func (c *connLimiter) Accept() (net.Conn, error) {
 func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.admitted == c.max {
-		hasRoom := c.closeOldest(&c.waiting, minIdle) || c.closeOldest(&c.spare, minIdle)
-		if !hasRoom && int(c.open.Load()) >= c.max+SpareConns && !c.closeOldest(&c.spare, 0) {
+	if c.admittedCount == c.max {
+		hasRoom := c.closeOldest(&c.waitingConns, minIdle) || c.closeOldest(&c.spareConns, minIdle)
+		if !hasRoom && int(c.open.Load()) >= c.max+SpareConns && !c.closeOldest(&c.spareConns, 0) {
 			return nil
 		}
 	}
-	m := &limitedConn{Conn: nc, overLimit: c.admitted == c.max}
-	if !m.overLimit {
-		c.admitted++
+	m := &limitedConn{Conn: nc, isOverLimit: c.admittedCount == c.max}
+	if !m.isOverLimit {
+		c.admittedCount++
 	}
 	c.open.Add(1)
 	return m
@@ -93,7 +93,7 @@ func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
 	}
 	c.removeFromList(m)
 	c.release(m)
-	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
+	if t, ok := m.Conn.(*net.TCPConn); ok && !m.isIdle {
 		_ = t.SetLinger(0) // discard the part of an incomplete answer that the client has not read
 	}
 	_ = m.Close()
@@ -102,9 +102,9 @@ func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
 
 // release frees the place of a connection within the limit, once. The caller holds the mutex.
 func (c *connLimiter) release(m *limitedConn) {
-	if !m.overLimit && !m.replaced {
-		m.replaced = true
-		c.admitted--
+	if !m.isOverLimit && !m.isReplaced {
+		m.isReplaced = true
+		c.admittedCount--
 	}
 }
 
@@ -118,10 +118,10 @@ func (c *connLimiter) removeFromList(m *limitedConn) {
 
 // listOf returns the list in which a connection waits.
 func (c *connLimiter) listOf(m *limitedConn) *list.List {
-	if m.overLimit {
-		return &c.spare
+	if m.isOverLimit {
+		return &c.spareConns
 	}
-	return &c.waiting
+	return &c.waitingConns
 }
 
 // connOf returns the limiter's connection, which a TLS connection may wrap.
@@ -140,7 +140,7 @@ func (c *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	c.removeFromList(m)
 	switch state {
 	case http.StateNew, http.StateActive, http.StateIdle:
-		m.since, m.idle = time.Now(), state == http.StateIdle
+		m.since, m.isIdle = time.Now(), state == http.StateIdle
 		m.element = c.listOf(m).PushBack(m)
 	case http.StateClosed, http.StateHijacked:
 		c.release(m)
@@ -170,9 +170,9 @@ func (c *connLimiter) protect(r *http.Request) {
 	}
 }
 
-// overLimit reports whether a request came on a connection beyond the limit. Such a request is
+// isOverLimit reports whether a request came on a connection beyond the limit. Such a request is
 // refused and its connection closed, unless its path is open to anybody (Requirements.Public).
-func overLimit(r *http.Request) bool {
+func isOverLimit(r *http.Request) bool {
 	m := requestConn(r)
-	return m != nil && m.overLimit
+	return m != nil && m.isOverLimit
 }

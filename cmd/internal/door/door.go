@@ -42,10 +42,10 @@ type Options struct {
 	TrustLocal bool
 }
 
-// Flags defines a flag for every option.
-func (o *Options) Flags(f *pflag.FlagSet) {
+// AddFlags defines a flag for every option.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Addr, "addr", o.Addr, "`address` where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
-	f.Var(&nameList{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
+	f.Var(&namesFlag{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "maximum number of connections; 0: as many as the limit on open files allows")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "`file` of tokens, a line each; SIGHUP reads it again")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "`file` of the certificate (PEM), which turns TLS on; SIGHUP reads it again")
@@ -54,22 +54,22 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
 }
 
-// nameList is a flag whose values are joined by commas.
-type nameList struct{ dst *string }
+// namesFlag is a flag whose values are joined by commas.
+type namesFlag struct{ dst *string }
 
-func (n *nameList) String() string {
+func (n *namesFlag) String() string {
 	if n.dst == nil {
 		return ""
 	}
 	return *n.dst
 }
 
-func (n *nameList) Set(v string) error {
+func (n *namesFlag) Set(v string) error {
 	*n.dst = strings.TrimPrefix(*n.dst+","+v, ",")
 	return nil
 }
 
-func (*nameList) Type() string { return "name" }
+func (*namesFlag) Type() string { return "name" }
 
 // Validate returns a *guard.OptionError for the first invalid option.
 func (o *Options) Validate() error {
@@ -85,7 +85,7 @@ type Door struct {
 	// Unauthorized counts requests with a missing or unknown token.
 	Unauthorized atomic.Uint64
 
-	opt         Options
+	options     Options
 	limitOption string // the name of the limit on connections
 	log         zerolog.Logger
 	tokens      guard.Tokens
@@ -106,14 +106,14 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if d.certs, err = d.opt.LoadCertificates(log); err != nil {
+	if d.certs, err = d.options.LoadCertificates(log); err != nil {
 		return nil, err
 	}
 	maxConns, _, err := guard.DivideFileLimit(d.limitOption, opt.MaxConns, SpareConns+opt.ReservedFiles, log)
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := d.opt.ParseAddresses("addr", opt.Addr)
+	addresses, err := d.options.ParseAddresses("addr", opt.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 }
 
 func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes []string) *Door {
-	d := &Door{opt: opt, limitOption: limit, log: log, crossOrigin: http.NewCrossOriginProtection(), closed: make(chan struct{})}
+	d := &Door{options: opt, limitOption: limit, log: log, crossOrigin: http.NewCrossOriginProtection(), closed: make(chan struct{})}
 	d.tokens.File, d.tokens.Scopes, d.tokens.AllowTypes = opt.TokenFile, scopes, typed
 	return d
 }
@@ -204,13 +204,13 @@ func AllowLongAnswer(w http.ResponseWriter) {
 // Addr returns the bound address.
 func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 
-// Secure reports whether the address has TLS.
-func (d *Door) Secure() bool { return d.address.HasTLS }
+// HasTLS reports whether the address has TLS.
+func (d *Door) HasTLS() bool { return d.address.HasTLS }
 
-// Guarded reports whether requests need a token, RequiresToken whether this one does.
-func (d *Door) Guarded() bool { return d.tokens.Required() }
+// IsGuarded reports whether requests need a token, RequiresToken whether this one does.
+func (d *Door) IsGuarded() bool { return d.tokens.Required() }
 func (d *Door) RequiresToken(r *http.Request) bool {
-	return d.tokens.Required() && !(d.opt.TrustLocal && isLocal(r))
+	return d.tokens.Required() && !(d.options.TrustLocal && isLocal(r))
 }
 
 // isLocal reports whether a request comes from this host, and not through a proxy on it.
@@ -219,21 +219,21 @@ func isLocal(r *http.Request) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback() && r.Header["Forwarded"] == nil && r.Header["X-Forwarded-For"] == nil && r.Header["X-Real-Ip"] == nil
 }
 
-// Exposed reports whether other hosts can reach the address without a token or a certificate.
-func (d *Door) Exposed() bool { return d.opt.IsExposed(d.address) }
+// IsExposed reports whether other hosts can reach the address without a token or a certificate.
+func (d *Door) IsExposed() bool { return d.options.IsExposed(d.address) }
 
 // MaxConns returns the number of connections allowed, Conns the number of open ones.
 func (d *Door) MaxConns() int { return d.limiter.max }
 func (d *Door) Conns() int    { return int(d.limiter.open.Load()) }
 
-// grant returns the grant of a request's token; ok is false if the token is missing or
+// grantOf returns the grant of a request's token; ok is false if the token is missing or
 // unknown. Without a token file the grant is nil, which allows everything.
-func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
+func (d *Door) grantOf(r *http.Request) (g *guard.Grant, ok bool) {
 	if !d.tokens.Required() {
 		return nil, true
 	}
 	token := guard.Bearer(r.Header.Get("Authorization"))
-	if token == "" && d.opt.TrustLocal && isLocal(r) {
+	if token == "" && d.options.TrustLocal && isLocal(r) {
 		return nil, true
 	}
 	if g = d.tokens.Find([]byte(token)); g != nil {

@@ -72,9 +72,9 @@ func (v *testClient) get(path string) (string, error) {
 	return string(body), err
 }
 
-// TestConnectionLimit: a connection beyond the limit gets an error. A connection that has long been
+// TestConnectionsBeyondLimitGetError: a connection beyond the limit gets an error. A connection that has long been
 // idle is closed to make room for a new one; a connection that waits for its answer is not.
-func TestConnectionLimit(t *testing.T) {
+func TestConnectionsBeyondLimitGetError(t *testing.T) {
 	release := make(chan struct{})
 	var current atomic.Pointer[Door]
 	d := startDoor(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
@@ -83,10 +83,10 @@ func TestConnectionLimit(t *testing.T) {
 			AllowLongAnswer(w)
 			<-release
 		}
-		if overLimit(r) {
+		if isOverLimit(r) {
 			w.Header().Set("Connection", "close")
 		}
-		fmt.Fprint(w, overLimit(r))
+		fmt.Fprint(w, isOverLimit(r))
 	})
 	current.Store(d)
 	busy := connect(t, d)
@@ -123,10 +123,10 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestSlowClients: connections without complete requests do not lock others out, however many they
+// TestSlowClientsLockNobodyOut: connections without complete requests do not lock others out, however many they
 // are and wherever they stop: before the first byte, in a handshake, in the head of a request, or
 // without reading a public answer.
-func TestSlowClients(t *testing.T) {
+func TestSlowClientsLockNobodyOut(t *testing.T) {
 	dir, largeBody := t.TempDir(), make([]byte, 1<<20)
 	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
@@ -179,10 +179,10 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestConnectionFlood: if all places are taken by connections that are too new to be closed, one
+// TestFloodLeavesRoomForOne: if all places are taken by connections that are too new to be closed, one
 // more is still accepted. To make room for it, the oldest of the connections beyond the limit is
 // closed.
-func TestConnectionFlood(t *testing.T) {
+func TestFloodLeavesRoomForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &connLimiter{max: 2}
 		var conns []*limitedConn
@@ -222,7 +222,7 @@ func TestTokenDecidesWhatRequestMayDo(t *testing.T) {
 		cancel() // so that the test does not wait for the refusal
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
-		g, ok := d.grant(r)
+		g, ok := d.grantOf(r)
 		return fmt.Sprint(ok, ok && g.Has(1), ok && g.Has(2))
 	}
 	for header, want := range map[string]string{
@@ -245,8 +245,8 @@ func TestTokenDecidesWhatRequestMayDo(t *testing.T) {
 	}
 }
 
-// TestFileLimit: the limit on connections leaves enough files for the daemon's work.
-func TestFileLimit(t *testing.T) {
+// TestFileLimitLeavesFilesForWork: the limit on connections leaves enough files for the daemon's work.
+func TestFileLimitLeavesFilesForWork(t *testing.T) {
 	connsFor := func(files int) int {
 		d, err := Listen(Options{Addr: "127.0.0.1:0", ReservedFiles: files}, zerolog.Nop(), false, "push")
 		if err != nil {
@@ -385,9 +385,9 @@ func TestPasswordMayExemptThisHost(t *testing.T) {
 	}
 }
 
-// TestDailyWarning: the log says each day that the certificate is not valid for long, until the door is
+// TestCertificateIsWarnedAboutDaily: the log says each day that the certificate is not valid for long, until the door is
 // closed.
-func TestDailyWarning(t *testing.T) {
+func TestCertificateIsWarnedAboutDaily(t *testing.T) {
 	dir := t.TempDir()
 	if err := throwaway.WriteCerts(dir); err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestDailyWarning(t *testing.T) {
 		opt := Options{Options: guard.Options{TLSCert: filepath.Join(dir, "expired.pem"), TLSKey: filepath.Join(dir, "expired.key")}}
 		d := newDoor(opt, "", zerolog.New(&log), false, nil)
 		var err error
-		if d.certs, err = d.opt.LoadCertificates(d.log); err != nil {
+		if d.certs, err = d.options.LoadCertificates(d.log); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan struct{})

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestWriteFile: the file has either the new content or the old one, and no other file is left
+// TestWriteFileIsAtomic: the file has either the new content or the old one, and no other file is left
 // beside it.
-func TestWriteFile(t *testing.T) {
+func TestWriteFileIsAtomic(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	for _, text := range []string{"one", "two"} {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestKillOutsideTheGroup(t *testing.T) {
-	g, err := NewGuard(owner(os.Getpid()) + "-kill")
+func TestKillReachesProcessesOutsideGroup(t *testing.T) {
+	g, err := NewGuard(ownerName(os.Getpid()) + "-kill")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestLimitsOfStartedProcess(t *testing.T) {
 	})
 	io.WriteString(w, "go\n")
 	w.Close()
-	result(t, p)
+	endResult(t, p)
 	if text, _ := out.Text(); text != fmt.Sprintf("77\n0\n77\n%d\n", min(score+500, 1000)) {
 		t.Fatalf("limits are %q; the score of this process is %d", text, score)
 	}

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is the main function of the test binary in its own process: it starts a process from a
+// runDaemon is the main function of the test binary in its own process: it starts a process from a
 // goroutine that soon ends, and waits to be killed. It starts another process for each line of its
 // input.
-func daemon(command string) {
-	guard, err := NewGuard(owner(os.Getpid()))
+func runDaemon(command string) {
+	guard, err := NewGuard(ownerName(os.Getpid()))
 	if err != nil {
 		panic(err)
 	}
@@ -51,7 +51,7 @@ func daemon(command string) {
 	select {}
 }
 
-func owner(pid int) string { return fmt.Sprintf("test-%d", pid) }
+func ownerName(pid int) string { return fmt.Sprintf("test-%d", pid) }
 
 // testDaemon is a daemon in its own process.
 type testDaemon struct {
@@ -86,7 +86,7 @@ func startDaemon(t *testing.T, command string, env ...string) *testDaemon {
 		d.kill()
 		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 		defer cancel()
-		KillOrphans(ctx, owner(d.Process.Pid))
+		KillOrphans(ctx, ownerName(d.Process.Pid))
 	})
 	return d
 }
@@ -150,7 +150,7 @@ func withAndWithoutCgroup(t *testing.T, f func(t *testing.T, env ...string)) {
 }
 
 func needGroup(t *testing.T) {
-	dir := makeGroup("probe")
+	dir := makeControlGroup("probe")
 	if dir == nil {
 		t.Skip("this host has no control groups of the second version for us")
 	}
@@ -158,7 +158,7 @@ func needGroup(t *testing.T) {
 	os.Remove(dir.Name())
 }
 
-func TestDaemonDeath(t *testing.T) {
+func TestProcessesEndWithDaemon(t *testing.T) {
 	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleepers), env...)
 		child, grandchild := d.processes()
@@ -182,7 +182,7 @@ func TestOrphansAreKilled(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 		defer cancel()
-		if n, err := KillOrphans(ctx, owner(d.Process.Pid)); err != nil || n < 1 {
+		if n, err := KillOrphans(ctx, ownerName(d.Process.Pid)); err != nil || n < 1 {
 			t.Fatalf("%d killed, %v", n, err)
 		}
 		if !isGone(grandchild) {
@@ -222,9 +222,9 @@ func TestGroupWatcherEndsWithProcess(t *testing.T) {
 	}
 }
 
-// TestStoppedDaemon stops the daemon without killing it: when the limit has passed,
+// TestGuardEndsProcessesOfStoppedDaemon stops the daemon without killing it: when the limit has passed,
 // the guard ends the daemon's processes and their children.
-func TestStoppedDaemon(t *testing.T) {
+func TestGuardEndsProcessesOfStoppedDaemon(t *testing.T) {
 	withAndWithoutCgroup(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleepers), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
 		child, grandchild := d.processes()
@@ -233,9 +233,9 @@ func TestStoppedDaemon(t *testing.T) {
 	})
 }
 
-// TestProcessesWithoutMark: a process that left its group and its environment ends,
+// TestProcessesWithoutMarkEnd: a process that left its group and its environment ends,
 // too.
-func TestProcessesWithoutMark(t *testing.T) {
+func TestProcessesWithoutMarkEnd(t *testing.T) {
 	needGroup(t)
 	note := filepath.Join(t.TempDir(), "pid")
 	d := startDaemon(t, script(t, "env -i setsid sh -c 'echo $$ > "+note+".new; mv "+note+".new "+note+"; exec sleep 1000' & exec sleep 1000"))
@@ -248,7 +248,7 @@ func TestProcessesWithoutMark(t *testing.T) {
 	})
 	d.kill()
 	eventually(t, "it is gone", func() bool { return isGone(hidden) })
-	if group := groupOf(owner(d.Process.Pid)); group != "" {
+	if group := controlGroupOf(ownerName(d.Process.Pid)); group != "" {
 		eventually(t, "its control group is gone", func() bool { _, err := os.Stat(group); return os.IsNotExist(err) })
 	}
 }
@@ -271,9 +271,9 @@ func TestGuardIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSuspendedGuard: the guard is stopped without notice, as when the system freezes it;
+// TestSuspendedGuardDelaysNothing: the guard is stopped without notice, as when the system freezes it;
 // launching continues when its pipe is full.
-func TestSuspendedGuard(t *testing.T) {
+func TestSuspendedGuardDelaysNothing(t *testing.T) {
 	g, err := NewGuard("still")
 	if err != nil {
 		t.Fatal(err)
@@ -309,27 +309,27 @@ func TestGuardNeedsMain(t *testing.T) {
 
 // TestCloseKeepsProcesses: processes that a process has left behind may continue.
 func TestCloseKeepsProcesses(t *testing.T) {
-	g, err := NewGuard(owner(os.Getpid()))
+	g, err := NewGuard(ownerName(os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, Command{Args: []string{"sleep", "1000"}, Guard: g})
 	g.Close()
-	if !p.SignalGroup(syscall.SIGKILL) || result(t, p).Signal != syscall.SIGKILL {
+	if !p.SignalGroup(syscall.SIGKILL) || endResult(t, p).Signal != syscall.SIGKILL {
 		t.Fatal("it was gone")
 	}
-	if _, err := KillOrphans(context.Background(), owner(os.Getpid())); err != nil {
+	if _, err := KillOrphans(context.Background(), ownerName(os.Getpid())); err != nil {
 		t.Fatal(err) // KillOrphans also removes the control group
 	}
 }
 
-// TestRemovedControlGroup: after the control group was removed, processes can still be started,
+// TestRemovedControlGroupIsNotNeeded: after the control group was removed, processes can still be started,
 // and still end with the daemon.
-func TestRemovedControlGroup(t *testing.T) {
+func TestRemovedControlGroupIsNotNeeded(t *testing.T) {
 	needGroup(t)
 	d := startDaemon(t, script(t, twoSleepers))
 	d.awaitGuard(0)
-	group := groupOf(owner(d.Process.Pid))
+	group := controlGroupOf(ownerName(d.Process.Pid))
 	if err := os.Remove(group); err != nil {
 		t.Fatal(err)
 	}
@@ -377,10 +377,10 @@ func TestOrphansAreReaped(t *testing.T) {
 	})
 }
 
-// TestProlongedWhileKilling extends a limit that has passed, while processes are
+// TestProlongedLimitStopsKilling extends a limit that has passed, while processes are
 // started all the time: the guard stops killing them.
-func TestProlongedWhileKilling(t *testing.T) {
-	g, err := NewGuard(owner(os.Getpid()) + "-prolonged")
+func TestProlongedLimitStopsKilling(t *testing.T) {
+	g, err := NewGuard(ownerName(os.Getpid()) + "-prolonged")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,13 +41,13 @@ func Main() {
 	mainCalled = true
 	if owner := os.Getenv(guardVariable); owner != "" {
 		grace, _ := time.ParseDuration(os.Getenv(graceVariable)) // none: 0
-		watch(owner, grace)
+		runGuard(owner, grace)
 		os.Exit(0)
 	}
 }
 
-// watch runs a guard's process.
-func watch(owner string, grace time.Duration) {
+// runGuard runs a guard's process.
+func runGuard(owner string, grace time.Duration) {
 	// The name of the process is that of its first thread, which need not be this one.
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
 	// A signal to the whole group or control group of the program reaches the guard, too. It must
@@ -68,28 +68,28 @@ func watch(owner string, grace time.Duration) {
 		}
 		// Each note is written in one piece, so only whole notes are read.
 		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
-			w.warn(grace)
-			w.kill()
-			if group := groupOf(owner); group != "" {
+			w.terminateGroups(grace)
+			w.killEverything()
+			if group := controlGroupOf(owner); group != "" {
 				os.Remove(group)
 			}
 			return
 		}
 		for at := 0; at+noteSize <= n; at += noteSize {
-			w.apply(notes[at:])
+			w.applyNote(notes[at:])
 		}
 	}
 }
 
 // guardState is the state of a guard's process.
 type guardState struct {
-	owner     string
-	groups    map[int]bool // processes that have not been reaped
-	deadline  int64        // the limit on the boot clock, in nanoseconds; 0 for none
-	mayRemain bool         // after the limit, some processes may still be running
+	owner       string
+	groups      map[int]bool // processes that have not been reaped
+	deadline    int64        // the limit on the boot clock, in nanoseconds; 0 for none
+	mayHaveRest bool         // after the limit, some processes may still be running
 }
 
-func (s *guardState) apply(note []byte) {
+func (s *guardState) applyNote(note []byte) {
 	s.deadline = int64(binary.LittleEndian.Uint64(note))
 	if pid := int(int64(binary.LittleEndian.Uint64(note[8:]))); pid > 0 {
 		s.groups[pid] = true
@@ -108,7 +108,7 @@ func (s *guardState) timeoutMS() int {
 		return int(min(guardInterval, left+time.Millisecond).Milliseconds())
 	case len(s.groups) > 0:
 		return 0
-	case s.mayRemain:
+	case s.mayHaveRest:
 		return int(killInterval.Milliseconds())
 	}
 	return int(guardInterval.Milliseconds())
@@ -119,7 +119,7 @@ func (s *guardState) timeoutMS() int {
 func (s *guardState) expire() {
 	s.killGroups()
 	pids, unsure := killOnce(s.owner)
-	s.mayRemain = len(pids) > 0 || unsure
+	s.mayHaveRest = len(pids) > 0 || unsure
 }
 
 func (s *guardState) killGroups() {
@@ -129,8 +129,8 @@ func (s *guardState) killGroups() {
 	}
 }
 
-// warn sends the groups SIGTERM, and gives them the time of grace to end.
-func (s *guardState) warn(grace time.Duration) {
+// terminateGroups sends the groups SIGTERM, and gives them the time of grace to end.
+func (s *guardState) terminateGroups(grace time.Duration) {
 	if grace == 0 {
 		return
 	}
@@ -142,9 +142,9 @@ func (s *guardState) warn(grace time.Duration) {
 	}
 }
 
-// kill ends all processes: those of the control group if there is one, and otherwise
+// killEverything ends all processes: those of the control group if there is one, and otherwise
 // the groups of processes and the processes that have the mark.
-func (s *guardState) kill() {
+func (s *guardState) killEverything() {
 	s.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func NewGuardWithGrace(owner string, grace time.Duration) (*Guard, error) {
 	if !mainCalled {
 		return nil, errors.New("launch.Main was not called at the start of the program")
 	}
-	g := &Guard{owner: owner, grace: grace, cgroup: makeGroup(owner), done: make(chan struct{}), running: make(map[int]bool)}
+	g := &Guard{owner: owner, grace: grace, cgroup: makeControlGroup(owner), done: make(chan struct{}), running: make(map[int]bool)}
 	if err := g.start(); err != nil {
 		g.leaveGroup()
 		return nil, fmt.Errorf("start the process guard: %w", err)
@@ -198,7 +198,7 @@ func (g *Guard) SetDeadline(t time.Time) {
 	at := now + int64(time.Until(t))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.expired() {
+	if g.limitPassed() {
 		g.lapses++
 	}
 	g.deadline = at
@@ -217,11 +217,11 @@ func (g *Guard) Lapses() int {
 func (g *Guard) LapsedSince(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lapses != n || g.expired()
+	return g.lapses != n || g.limitPassed()
 }
 
-// expired reports whether the limit has passed. Callers hold mu.
-func (g *Guard) expired() bool { return g.deadline != 0 && int64(boot.Since()) >= g.deadline }
+// limitPassed reports whether the limit has passed. Callers hold mu.
+func (g *Guard) limitPassed() bool { return g.deadline != 0 && int64(boot.Since()) >= g.deadline }
 
 // Close ends the guard, but no process that it guards.
 func (g *Guard) Close() {

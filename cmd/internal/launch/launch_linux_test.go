@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	Main()
 	if command := os.Getenv("LAUNCH_TEST_DAEMON"); command != "" {
-		daemon(command)
+		runDaemon(command)
 	}
 	os.Exit(m.Run())
 }
@@ -42,32 +42,32 @@ func start(t *testing.T, c Command) *Process {
 	return p
 }
 
-// output is how a process ended, with its output.
-type output struct {
+// commandOutput is how a process ended, with its output.
+type commandOutput struct {
 	Result
 	stdout, stderr string
 }
 
-func run(t *testing.T, args ...string) output {
+func run(t *testing.T, args ...string) commandOutput {
 	t.Helper()
 	return runCommand(t, Command{Args: args})
 }
 
 // runCommand runs a command and keeps its output.
-func runCommand(t *testing.T, c Command) output {
+func runCommand(t *testing.T, c Command) commandOutput {
 	t.Helper()
 	out, err := &Capture{Limit: 1 << 20}, &Capture{Limit: 1 << 20}
 	if c.Stdout == nil {
 		c.Stdout = out
 	}
 	c.Stderr = err
-	o := output{Result: result(t, start(t, c))}
+	o := commandOutput{Result: endResult(t, start(t, c))}
 	o.stdout, _ = out.Text()
 	o.stderr, _ = err.Text()
 	return o
 }
 
-func result(t *testing.T, p *Process) Result {
+func endResult(t *testing.T, p *Process) Result {
 	t.Helper()
 	select {
 	case <-p.Ended():
@@ -129,7 +129,7 @@ func TestExitCodesAndOutputs(t *testing.T) {
 	job := script(t, `echo "out $1"; echo "err $2" >&2; exit $1`)
 	for _, code := range []int{0, 1, 7, 255} {
 		r := run(t, job, fmt.Sprint(code), "a b")
-		want := output{Result{Code: code}, fmt.Sprintf("out %d\n", code), "err a b\n"}
+		want := commandOutput{Result{Code: code}, fmt.Sprintf("out %d\n", code), "err a b\n"}
 		if r != want {
 			t.Errorf("%+v, want %+v", r, want)
 		}
@@ -219,7 +219,7 @@ func TestSignalsAreDelivered(t *testing.T) {
 		if !p.Signal(signal) {
 			t.Fatalf("%v was not delivered", signal)
 		}
-		if r := result(t, p); r.Signal != signal {
+		if r := endResult(t, p); r.Signal != signal {
 			t.Fatalf("%+v, want death by %v", r, signal)
 		}
 		if p.Signal(syscall.SIGTERM) || p.SignalGroup(syscall.SIGTERM) {
@@ -242,7 +242,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 		return child != 0
 	})
 	p.Signal(syscall.SIGUSR1)
-	r := result(t, p)
+	r := endResult(t, p)
 	if text, _ := out.Text(); r.Code != 3 || !strings.HasSuffix(text, "got\n") {
 		t.Fatalf("%+v, %q", r, text)
 	}
@@ -260,7 +260,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 		return child != 0
 	})
 	p.SignalGroup(syscall.SIGKILL)
-	result(t, p)
+	endResult(t, p)
 	eventually(t, "the child is gone", func() bool { return isGone(child) })
 }
 
@@ -318,7 +318,7 @@ func TestLingeringProcessKeepsItsID(t *testing.T) {
 	if p.Signal(syscall.SIGTERM) {
 		t.Error("a signal was delivered to an ended process")
 	}
-	if r := result(t, p); r != (Result{Code: 4, OutputHeld: true}) {
+	if r := endResult(t, p); r != (Result{Code: 4, OutputHeld: true}) {
 		t.Fatalf("%+v", r)
 	}
 	eventually(t, "the child is gone", func() bool { return isGone(child) })
@@ -487,9 +487,9 @@ func TestRunningProcessesNeedNoThreads(t *testing.T) {
 	}
 }
 
-// TestSpareThreads: the runtime keeps spare threads. If it needed another thread when the system
+// TestRuntimeKeepsSpareThreads: the runtime keeps spare threads. If it needed another thread when the system
 // allows none, it would abort the program.
-func TestSpareThreads(t *testing.T) {
+func TestRuntimeKeepsSpareThreads(t *testing.T) {
 	run(t, "true")
 	if got := threads(t); got < spareThreads {
 		t.Errorf("%d threads after the first process, want at least the %d spare ones", got, spareThreads)

@@ -27,7 +27,7 @@ func MarkVariable(owner string) string { return markName + "=" + owner }
 // Guard with that owner. It returns when they are gone or ctx ends.
 func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
 	killed, err = killAll(ctx, owner)
-	if group := groupOf(owner); err == nil && group != "" {
+	if group := controlGroupOf(owner); err == nil && group != "" {
 		os.Remove(group)
 	}
 	return killed, err
@@ -49,7 +49,7 @@ func killAll(ctx context.Context, owner string) (killed int, err error) {
 		if len(left) == 0 && !unsure && allEnded(seen) {
 			return len(seen), nil
 		}
-		if group := groupOf(owner); group != "" { // from now on no process can be started in the group
+		if group := controlGroupOf(owner); group != "" { // from now on no process can be started in the group
 			_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0)
 		}
 		select {
@@ -86,7 +86,7 @@ const killInterval = 10 * time.Millisecond
 // may be about to get the mark.
 func killOnce(owner string) (pids []int, unsure bool) {
 	pids, unsure = killMarked([]byte(MarkVariable(owner)))
-	return append(pids, killMembers(groupOf(owner))...), unsure
+	return append(pids, killMembers(controlGroupOf(owner))...), unsure
 }
 
 // killMembers kills the processes in a control group, and lists them. It kills them one by one,
@@ -94,14 +94,14 @@ func killOnce(owner string) (pids []int, unsure bool) {
 // 6.18) every process that is started in it later is killed too.
 func killMembers(group string) (pids []int) {
 	handles := make(map[int]*os.Process)
-	for _, pid := range members(group) {
+	for _, pid := range memberPIDs(group) {
 		if process, err := os.FindProcess(pid); err == nil {
 			handles[pid] = process
 		}
 	}
 	// As in killMarked, the process is checked again after the handle was taken, so that the
 	// handle is that of a member.
-	for _, pid := range members(group) {
+	for _, pid := range memberPIDs(group) {
 		if process := handles[pid]; process != nil && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
 		}
@@ -112,7 +112,7 @@ func killMembers(group string) (pids []int) {
 	return pids
 }
 
-func members(group string) (pids []int) {
+func memberPIDs(group string) (pids []int) {
 	if group == "" {
 		return nil
 	}
@@ -176,10 +176,10 @@ func hasMark(pid int, mark []byte) (isMarked, begins bool) {
 	return false, false
 }
 
-// makeGroup makes the owner's control group. It returns nil where this program may not
+// makeControlGroup makes the owner's control group. It returns nil where this program may not
 // do that.
-func makeGroup(owner string) *os.File {
-	group := groupOf(owner)
+func makeControlGroup(owner string) *os.File {
+	group := controlGroupOf(owner)
 	if group == "" || unix.Access(filepath.Join(filepath.Dir(group), "cgroup.procs"), unix.W_OK) != nil {
 		return nil
 	}
@@ -194,9 +194,9 @@ func makeGroup(owner string) *os.File {
 	return dir
 }
 
-// groupOf returns the path of the owner's control group, which is inside our own; "" without
+// controlGroupOf returns the path of the owner's control group, which is inside our own; "" without
 // control groups of version 2.
-func groupOf(owner string) string {
+func controlGroupOf(owner string) string {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	data, _ := os.ReadFile("/proc/self/cgroup")
 	inside := ""

@@ -24,8 +24,8 @@ type stream struct {
 	done chan struct{}
 	eof  bool // the pipe has ended; only for the reading goroutine until done is closed
 
-	mu          sync.Mutex // held from a read until the bytes are passed on; guards the fields below
-	writeFailed bool       // the writer accepts no more
+	mu             sync.Mutex // held from a read until the bytes are passed on; guards the fields below
+	hasWriteFailed bool       // the writer accepts no more
 }
 
 // read passes output on until the pipe ends, or until finish makes it stop.
@@ -63,11 +63,11 @@ func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err = retryInterrupted(func() (int, error) { return syscall.Read(int(fd), buf) })
-	if n > 0 && !s.writeFailed {
+	if n > 0 && !s.hasWriteFailed {
 		_, failed := s.w.Write(buf[:n])
-		s.writeFailed = failed != nil
+		s.hasWriteFailed = failed != nil
 	}
-	return n, s.writeFailed, err
+	return n, s.hasWriteFailed, err
 }
 
 // finish reads until the deadline, or until the pipe ends before it, including all that has been
@@ -80,7 +80,7 @@ func (s *stream) finish(deadline time.Time) (held bool) {
 	s.pipe.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.eof && !s.writeFailed
+	return !s.eof && !s.hasWriteFailed
 }
 
 // flush reads the output that has been written by now, without waiting. It reads no more than the

@@ -34,10 +34,10 @@ type Process struct {
 	state     *os.ProcessState
 	result    Result
 
-	mu       sync.Mutex // guards the fields below; held while a signal is sent
-	killRest bool       // kill the process and, when it has ended, the rest of its group
-	exited   bool       // the process itself has ended
-	reaped   bool       // its id, and that of its group, may belong to other processes now
+	mu           sync.Mutex // guards the fields below; held while a signal is sent
+	mustKillRest bool       // kill the process and, when it has ended, the rest of its group
+	hasExited    bool       // the process itself has ended
+	isReaped     bool       // its id, and that of its group, may belong to other processes now
 }
 
 // forkThread returns a channel of functions, which one locked thread calls; it never ends. All forking
@@ -230,14 +230,14 @@ func (p *Process) Result() Result {
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.exited
+	return !p.hasExited
 }
 
 // Signal sends a signal to the process and reports whether it was delivered.
 func (p *Process) Signal(signal syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return signal > 0 && !p.exited && unix.Kill(p.process.Pid, signal) == nil
+	return signal > 0 && !p.hasExited && unix.Kill(p.process.Pid, signal) == nil
 }
 
 // SignalGroup sends a signal to the process and its descendants in its group, and reports whether
@@ -245,14 +245,14 @@ func (p *Process) Signal(signal syscall.Signal) bool {
 func (p *Process) SignalGroup(signal syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return signal > 0 && !p.reaped && unix.Kill(-p.process.Pid, signal) == nil
+	return signal > 0 && !p.isReaped && unix.Kill(-p.process.Pid, signal) == nil
 }
 
 // KillRest kills whatever is left of the group once the process has ended.
 func (p *Process) KillRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.killRest = true
+	p.mustKillRest = true
 }
 
 // Kill kills the group and, if the process has a Guard and a Name, descendants that
@@ -273,7 +273,7 @@ func (p *Process) Kill(ctx context.Context) {
 func (p *Process) wait() {
 	p.waitEnd()
 	p.mu.Lock()
-	p.exited = true
+	p.hasExited = true
 	p.mu.Unlock()
 	// Until the process is reaped, its id and its group's are not reused.
 	deadline := time.Now().Add(p.linger)
@@ -282,14 +282,14 @@ func (p *Process) wait() {
 	}
 	p.result.OutputHeld = p.result.OutputHeld && p.linger > 0
 	p.mu.Lock()
-	if !p.reaped {
-		if p.result.OutputHeld || p.killRest {
+	if !p.isReaped {
+		if p.result.OutputHeld || p.mustKillRest {
 			_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
 		}
 		p.watcher.stop()
 		p.guard.removeProcess(p.process.Pid)
 		p.state, p.result.Err = p.process.Wait()
-		p.reaped = true
+		p.isReaped = true
 	}
 	p.mu.Unlock()
 	orphanReaper().forget(p.process.Pid)

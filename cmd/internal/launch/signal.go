@@ -20,8 +20,8 @@ func ValidSignal(signal syscall.Signal) bool {
 	return unix.SignalName(signal) != "" || signal >= rtMin && signal <= rtMax
 }
 
-// aliases are further names of signals that clients may use.
-var aliases = map[string]syscall.Signal{
+// signalAliases are further names of signals that clients may use.
+var signalAliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
 }
 
@@ -59,7 +59,7 @@ func ParseSignal(name string) (syscall.Signal, bool) {
 	if !ok {
 		return 0, false
 	}
-	if signal, ok := aliases[name]; ok {
+	if signal, ok := signalAliases[name]; ok {
 		return signal, true
 	}
 	if signal := unix.SignalNum(name); signal != 0 {

@@ -18,10 +18,10 @@ type Jobs struct {
 	cancel context.CancelFunc
 	drains sync.WaitGroup
 
-	mu       sync.Mutex // guards the following
-	current  *gloom.Submitter
-	sideName string // the name of the submitter's connection in Config.OnNotice
-	opened   int
+	mu          sync.Mutex // guards the following
+	current     *gloom.Submitter
+	sideName    string // the name of the submitter's connection in Config.OnNotice
+	openedCount int
 }
 
 // NewJobs opens a submitter with further options.
@@ -36,10 +36,10 @@ func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
 
 // open replaces the connection.
 func (j *Jobs) open() error {
-	j.opened++
+	j.openedCount++
 	side := SubmitterSide
-	if j.opened > 1 {
-		side = fmt.Sprintf("submitter %d", j.opened)
+	if j.openedCount > 1 {
+		side = fmt.Sprintf("submitter %d", j.openedCount)
 	}
 	s, err := gloom.NewSubmitter(append(j.link.submitterOptions(side), j.opts...)...)
 	if err == nil {

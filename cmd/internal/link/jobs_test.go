@@ -19,10 +19,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestRightsRegained: the refusal of a job that the token does not allow is reported, and such a
+// TestJobsAreAcceptedWithRegainedRights: the refusal of a job that the token does not allow is reported, and such a
 // job is accepted once the token allows it again; jobs that the old connection submitted
 // continue.
-func TestRightsRegained(t *testing.T) {
+func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
 	allow := func(types string) {
@@ -87,9 +87,9 @@ func TestRightsRegained(t *testing.T) {
 	}
 }
 
-// TestSuspendedDoor: if a door hangs with its connection open, its jobs no longer wait for workers
+// TestJobsOfSuspendedDoorEnd: if a door hangs with its connection open, its jobs no longer wait for workers
 // when its lease expires.
-func TestSuspendedDoor(t *testing.T) {
+func TestJobsOfSuspendedDoorEnd(t *testing.T) {
 	const lease = 3 * time.Second
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""

@@ -47,16 +47,16 @@ type Config struct {
 	OnNotice func(side string, n gloom.Notice)
 	Context  context.Context
 
-	// HTTP makes the embedded broker listen for operators, too.
-	HTTP bool
+	// ListenHTTP makes the embedded broker listen for operators, too.
+	ListenHTTP bool
 	// MaxFrame is the limit of the embedded broker; 0 is 64 MiB.
 	MaxFrame int
 	// Configure changes further options of the embedded broker; may be nil.
 	Configure func(*settings.Options)
 }
 
-// Flags binds the flags that select the broker.
-func (c *Config) Flags(f *pflag.FlagSet) {
+// AddFlags binds the flags that select the broker.
+func (c *Config) AddFlags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
 	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit `addresses` of a shared broker, separated by commas; without any a broker runs inside this process")
 	if !c.SubmitOnly {
@@ -104,7 +104,7 @@ type Link struct {
 
 	mu          sync.Mutex // guards the following
 	failures    map[string]error
-	denied      error // why a job was refused for lack of rights
+	deniedErr   error // why a job was refused for lack of rights
 	deniedAt    time.Time
 	deniedType  string         // type whose rights are missing, "" for none
 	rightsTries sync.WaitGroup // goroutines of AwaitRights
@@ -116,12 +116,12 @@ const (
 	defaultLease = 10 * time.Second
 )
 
-// heartbeat returns the interval at which a door with this lease must be heard by a broker. A
+// heartbeatFor returns the interval at which a door with this lease must be heard by a broker. A
 // broker drops a door as lost after two beats without a byte, and so before the lease expires,
 // even if a quarter of the lease had passed when the door fell silent. So when another door takes
 // over, perhaps at another broker of a fleet, no job of the lost door is still queued at a broker
 // that the other door does not know.
-func heartbeat(lease time.Duration) time.Duration {
+func heartbeatFor(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }
 
@@ -135,7 +135,7 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
 		return l, l.startEmbedded(c, log)
 	}
-	l.options = append(l.options, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat(c.Lease)))
+	l.options = append(l.options, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeatFor(c.Lease)))
 	if c.Token != "" {
 		l.options = append(l.options, gloom.Token(c.Token))
 	}
@@ -159,7 +159,7 @@ func (l *Link) startEmbedded(c Config, log zerolog.Logger) error {
 	l.submitAddr, l.workAddr = l.folder.socket(submitName), l.folder.socket(workName)
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = l.submitAddr, l.workAddr, ""
-	if c.HTTP {
+	if c.ListenHTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)
 	}
 	opt.DeadLetters, opt.History = 0, 0 // the door's store keeps the history of its jobs
@@ -250,15 +250,15 @@ func (l *Link) Forget(side string) {
 func (l *Link) setDenied(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.denied, l.deniedAt = err, time.Now()
+	l.deniedErr, l.deniedAt = err, time.Now()
 }
 
 // Health returns nil if all sides are connected and no job was refused lately for lack of rights.
 func (l *Link) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.denied != nil && time.Since(l.deniedAt) < deniedPeriod {
-		return fmt.Errorf("the broker refuses jobs: %w", l.denied)
+	if l.deniedErr != nil && time.Since(l.deniedAt) < deniedPeriod {
+		return fmt.Errorf("the broker refuses jobs: %w", l.deniedErr)
 	}
 	for side, err := range l.failures {
 		return fmt.Errorf("the broker is away (%s): %w", side, err)

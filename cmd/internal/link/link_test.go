@@ -30,8 +30,8 @@ func makeFiles(t *testing.T, dir string, files ...string) {
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
 }
 
-// start opens a link with an embedded broker, as a door does.
-func start(t *testing.T) *Link {
+// openLink opens a link with an embedded broker, as a door does.
+func openLink(t *testing.T) *Link {
 	t.Helper()
 	l, err := Open(Config{Program: "serverlessd"}, zerolog.Nop())
 	if err != nil {
@@ -63,7 +63,7 @@ func TestForeignFoldersStay(t *testing.T) {
 	if err := os.Symlink(filepath.Join(otherDir, "target"), target); err != nil {
 		t.Fatal(err)
 	}
-	start(t).Close()
+	openLink(t).Close()
 	for _, path := range append(paths, filepath.Base(used)+"/notes", filepath.Base(used)+"/"+markName, filepath.Base(target)+"/"+markName) {
 		if _, err := os.Stat(filepath.Join(tmp, path)); err != nil {
 			t.Error(err)
@@ -86,21 +86,21 @@ func newFolder(t *testing.T) string {
 	return f.dir
 }
 
-// TestStaleFoldersRemoved: a daemon removes its folder when it ends. A later start removes the
+// TestStaleFoldersAreRemoved: a daemon removes its folder when it ends. A later start removes the
 // folder of a killed daemon, but not that of a daemon that runs or is starting.
-func TestStaleFoldersRemoved(t *testing.T) {
+func TestStaleFoldersAreRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	fresh := newFolder(t)
 	if err := os.Chtimes(filepath.Join(fresh, markName), time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	live := start(t)
+	live := openLink(t)
 	left, old := newFolder(t), time.Now().Add(longPast)
 	if err := os.Chtimes(filepath.Join(live.folder.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}
-	start(t).Close()
+	openLink(t).Close()
 	entries, err := os.ReadDir(tmp)
 	var names []string
 	for _, e := range entries {

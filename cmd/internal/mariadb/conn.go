@@ -25,7 +25,7 @@ type connection interface {
 
 type conn struct {
 	connection
-	open bool // a transaction may be open
+	inTransaction bool // a transaction may be open
 }
 
 // BeginTx implements driver.ConnBeginTx.
@@ -34,12 +34,12 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil {
 		return nil, err
 	}
-	c.open = true
+	c.inTransaction = true
 	return &transaction{tx, c}, nil
 }
 
 // IsValid implements driver.Validator.
-func (c *conn) IsValid() bool { return !c.open && c.connection.IsValid() }
+func (c *conn) IsValid() bool { return !c.inTransaction && c.connection.IsValid() }
 
 type transaction struct {
 	driver.Tx
@@ -52,6 +52,6 @@ func (t *transaction) Commit() error { return t.finish(t.Tx.Commit()) }
 func (t *transaction) Rollback() error { return t.finish(t.Tx.Rollback()) }
 
 func (t *transaction) finish(err error) error {
-	t.c.open = err != nil
+	t.c.inTransaction = err != nil
 	return err
 }

@@ -23,10 +23,10 @@ type Connector struct {
 	driver.Connector
 	// Replicated lets a connection use REPEATABLE READ if the server replicates
 	// statements and not rows: such a server refuses writes under READ COMMITTED.
-	Replicated bool
-	packet     atomic.Int64
-	minPacket  atomic.Int64
-	cluster    atomic.Bool
+	Replicated      bool
+	maxPacket       atomic.Int64
+	lowestMaxPacket atomic.Int64
+	isCluster       atomic.Bool
 }
 
 // NewConnector returns a connector for the server that c describes. Timeout ends an operation
@@ -55,18 +55,18 @@ func (discardLogger) Print(...any) {}
 
 // MaxPacket returns the server's max_allowed_packet in bytes, as of the newest connection; 0 before
 // the first.
-func (c *Connector) MaxPacket() int64 { return c.packet.Load() }
+func (c *Connector) MaxPacket() int64 { return c.maxPacket.Load() }
 
 // LowestMaxPacket returns the smallest max_allowed_packet that a connection ever had, 0 before the
 // first. A connection keeps the value that it began with, so a packet that must fit into every
 // connection may not be larger.
-func (c *Connector) LowestMaxPacket() int64 { return c.minPacket.Load() }
+func (c *Connector) LowestMaxPacket() int64 { return c.lowestMaxPacket.Load() }
 
 // SingleStatements reports whether each statement of a transaction must be sent alone, because a
 // server of a Galera cluster was met. If such a server undoes a transaction for one of another node
 // between two statements that came together, it executes the second outside the transaction and
 // reports success.
-func (c *Connector) SingleStatements() bool { return c.cluster.Load() }
+func (c *Connector) SingleStatements() bool { return c.isCluster.Load() }
 
 // Open returns a pool with a limit on its connections.
 func (c *Connector) Open(connections int) *sql.DB {
@@ -108,7 +108,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 		return err
 	}
 	if cluster == "1" {
-		c.cluster.Store(true)
+		c.isCluster.Store(true)
 	}
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL "+isolation, nil); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	if err != nil {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
-	c.packet.Store(n)
-	for old := c.minPacket.Load(); (old == 0 || n < old) && !c.minPacket.CompareAndSwap(old, n); old = c.minPacket.Load() {
+	c.maxPacket.Store(n)
+	for old := c.lowestMaxPacket.Load(); (old == 0 || n < old) && !c.lowestMaxPacket.CompareAndSwap(old, n); old = c.lowestMaxPacket.Load() {
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type Process struct {
 // Self returns this process.
 var Self = sync.OnceValue(func() Process {
 	space, _ := os.Readlink("/proc/self/ns/pid")
-	if ownBootClock() {
+	if hasOwnBootClock() {
 		clock, _ := os.Readlink("/proc/self/ns/time")
 		space += clock
 	}
@@ -35,9 +35,9 @@ var Self = sync.OnceValue(func() Process {
 	return Process{boot.ID(), space, pid, start}
 })
 
-// ownBootClock reports whether this process is in a time namespace with an offset of the boot clock. It
+// hasOwnBootClock reports whether this process is in a time namespace with an offset of the boot clock. It
 // then sees other start times than processes outside.
-func ownBootClock() bool {
+func hasOwnBootClock() bool {
 	offsets, _ := os.ReadFile("/proc/self/timens_offsets")
 	for line := range strings.Lines(string(offsets)) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "boottime" && (f[1] != "0" || f[2] != "0") {

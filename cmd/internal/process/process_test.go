@@ -45,9 +45,9 @@ func TestProcessWithOtherStartIsGone(t *testing.T) {
 	}
 }
 
-// TestOtherBootClock: processes in time namespaces see other start times, and must not take a living
+// TestOtherBootClockHidesNoProcess: processes in time namespaces see other start times, and must not take a living
 // process outside for another one that has its id now.
-func TestOtherBootClock(t *testing.T) {
+func TestOtherBootClockHidesNoProcess(t *testing.T) {
 	if text := os.Getenv("PROCESS_TEST_OUTSIDE"); text != "" {
 		var outside Process
 		if err := json.Unmarshal([]byte(text), &outside); err != nil || outside.IsGone() || Self().IsGone() {

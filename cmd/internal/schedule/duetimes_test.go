@@ -31,8 +31,8 @@ func parseField(field string, low, high int) map[int]bool {
 	return set
 }
 
-// matches reports whether a clock time matches a cron text.
-func matches(text string) func(clock time.Time) bool {
+// cronMatcher reports whether a clock time matches a cron text.
+func cronMatcher(text string) func(clock time.Time) bool {
 	f := strings.Fields(text)
 	minute, hour, month := parseField(f[0], 0, 59), parseField(f[1], 0, 23), parseField(f[3], 1, 12)
 	dom, dow := parseField(f[2], 1, 31), parseField(f[4], 0, 7)
@@ -62,7 +62,7 @@ const walkLead = 26 * time.Hour
 // walkClocks finds the due times by reading the clocks each minute: a time is due when they
 // show it for the first time, or have skipped it.
 func walkClocks(text string, from time.Time, shown []time.Time) (due []time.Time) {
-	fits := matches(text)
+	fits := cronMatcher(text)
 	last := shown[0]
 	for i, clock := range shown {
 		hit := false
@@ -76,8 +76,8 @@ func walkClocks(text string, from time.Time, shown []time.Time) (due []time.Time
 	return due
 }
 
-// shifts holds zones, and days on which their clocks jump.
-var shifts = []struct{ zone, day string }{
+// clockShifts holds zones, and days on which their clocks jump.
+var clockShifts = []struct{ zone, day string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 	{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
 	{"America/Sao_Paulo", "2018-11-04"}, {"America/Sao_Paulo", "2018-02-18"}, // midnight is skipped, or occurs twice
@@ -87,9 +87,9 @@ var shifts = []struct{ zone, day string }{
 	{"Asia/Kathmandu", "1986-01-01"}, {"UTC", "2026-06-30"},
 }
 
-// TestTimesMatchWalk: whatever the clocks of a zone do, and at whatever time the search
+// TestDueTimesMatchWalk: whatever the clocks of a zone do, and at whatever time the search
 // begins, the due times are those that walk finds.
-func TestTimesMatchWalk(t *testing.T) {
+func TestDueTimesMatchWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -98,7 +98,7 @@ func TestTimesMatchWalk(t *testing.T) {
 		texts = append(texts, fmt.Sprintf("%d-59/%d %d-23/%d %s * %s", r.IntN(30), 1+r.IntN(29), r.IntN(16), 1+r.IntN(7),
 			[]string{"*", strconv.Itoa(1 + r.IntN(28))}[r.IntN(2)], []string{"*", strconv.Itoa(r.IntN(8))}[r.IntN(2)]))
 	}
-	for _, s := range shifts {
+	for _, s := range clockShifts {
 		zone, err := loadZone(s.zone)
 		if err != nil {
 			t.Fatal(err)
@@ -148,8 +148,8 @@ func TestIntervalsCountFromCreation(t *testing.T) {
 	}
 }
 
-// TestEmbeddedZones: the program knows all zones even on a host without time zone data.
-func TestEmbeddedZones(t *testing.T) {
+// TestZonesAreEmbedded: the program knows all zones even on a host without time zone data.
+func TestZonesAreEmbedded(t *testing.T) {
 	t.Setenv("ZONEINFO", t.TempDir())
 	if _, err := loadZone("Antarctica/Troll"); err != nil {
 		t.Fatal(err)

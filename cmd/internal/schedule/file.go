@@ -18,19 +18,19 @@ func (k Key) String() string { return strings.Trim(k.Client+"."+k.Name, ".") }
 
 // File is a TOML file of schedules: tables [schedules.NAME], or [schedules.CLIENT.NAME].
 type File struct {
-	path    string
-	clients bool
-	check   func(Key, json.RawMessage) error
-	changed chan struct{}
+	path       string
+	hasClients bool
+	checkJob   func(Key, json.RawMessage) error
+	changed    chan struct{}
 
 	mu    sync.Mutex
 	specs map[Key]Spec
 }
 
-// OpenFile reads a file; check validates the job of a schedule, and the client. Changed receives a
+// OpenFile reads a file; checkJob validates the job of a schedule, and the client. Changed receives a
 // first value for this reading.
 func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
-	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
+	f := &File{path: path, hasClients: clients, checkJob: check, changed: make(chan struct{}, 1)}
 	var err error
 	f.specs, err = f.read()
 	f.changed <- struct{}{}
@@ -87,7 +87,7 @@ func (f *File) read() (map[Key]Spec, error) {
 		if name != "schedules" {
 			return nil, fmt.Errorf("the file has the unknown key %.60q; it may have tables %s", name, f.tableForm())
 		}
-		if err := f.readTables(specs, Key{}, f.clients, value); err != nil {
+		if err := f.readTables(specs, Key{}, f.hasClients, value); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func clientSuffix(client string) string {
 }
 
 func (f *File) tableForm() string {
-	if f.clients {
+	if f.hasClients {
 		return "[schedules.CLIENT.NAME]"
 	}
 	return "[schedules.NAME]"
@@ -149,5 +149,5 @@ func (f *File) readSpec(key Key, value any) (Spec, error) {
 	if err != nil { // inf, nan
 		return Spec{}, err
 	}
-	return Parse(text, func(job json.RawMessage) error { return f.check(key, job) })
+	return Parse(text, func(job json.RawMessage) error { return f.checkJob(key, job) })
 }

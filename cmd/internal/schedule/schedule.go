@@ -68,7 +68,7 @@ var skipReasons = map[string]string{
 
 // New returns a schedule that begins now.
 func New(spec Spec, now time.Time) (*Schedule, error) {
-	s := &Schedule{Spec: spec, Created: milliseconds(now)}
+	s := &Schedule{Spec: spec, Created: truncateToMS(now)}
 	s.startAt(now)
 	return s, s.compile()
 }
@@ -96,7 +96,7 @@ func Decode(text []byte) (*Schedule, error) {
 }
 
 // Encode returns the stored form.
-func (s *Schedule) Encode() []byte { return encode(s) }
+func (s *Schedule) Encode() []byte { return mustEncode(s) }
 
 func (s *Schedule) compile() error {
 	zone, err := loadZone(s.Zone)
@@ -121,14 +121,14 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 	}
 	n := *s
 	n.Spec, n.FromFile = spec, fromFile
-	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.expired(now) {
+	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.isExpired(now) {
 		n.startAt(now)
 	}
 	return &n, n.compile()
 }
 
-// expired reports whether now is after Until, so that no more jobs are due.
-func (s *Schedule) expired(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
+// isExpired reports whether now is after Until, so that no more jobs are due.
+func (s *Schedule) isExpired(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
 // gapAfter returns the index of the first gap that ends after a moment; len(s.Gaps) if there is none.
 func (s *Schedule) gapAfter(t time.Time) int {
@@ -150,15 +150,15 @@ func (s *Schedule) unsettled(now time.Time) (from, to time.Time) {
 			from = now
 		}
 	}
-	if s.expired(to) {
+	if s.isExpired(to) {
 		to = s.Until
 	}
 	return from, to
 }
 
-// Wake returns the first due time that is not settled, perhaps one before now; zero if there is
+// WakeTime returns the first due time that is not settled, perhaps one before now; zero if there is
 // none. It is valid until the clock is set back. It does not count a due time that is queued.
-func (s *Schedule) Wake(now time.Time) time.Time {
+func (s *Schedule) WakeTime(now time.Time) time.Time {
 	if s.Paused {
 		return time.Time{}
 	}
@@ -178,14 +178,14 @@ func (s *Schedule) firstAfter(from time.Time) time.Time {
 		}
 		t = s.dueTimes.next(from)
 	}
-	if !t.IsZero() && s.expired(t) {
+	if !t.IsZero() && s.isExpired(t) {
 		return time.Time{}
 	}
 	return t
 }
 
-// Next returns the next due times.
-func (s *Schedule) Next(now time.Time) []time.Time {
+// NextTimes returns the next due times.
+func (s *Schedule) NextTimes(now time.Time) []time.Time {
 	list := make([]time.Time, 0, maxNext)
 	from, _ := s.unsettled(now)
 	if s.Paused {
@@ -236,7 +236,7 @@ func (s *Schedule) Settle(c Conditions) Plan {
 	at := s.gapAfter(c.Now)
 	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
 		// The clock may be set back further, to times before this.
-		start := milliseconds(c.Now)
+		start := truncateToMS(c.Now)
 		s.Gaps[at].From, p.Changed = start, true
 		s.Gaps = slices.Insert(s.Gaps, at, missedSpan{To: start})
 		at++
@@ -250,16 +250,16 @@ func (s *Schedule) Settle(c Conditions) Plan {
 		case s.Overlap == overlapQueue && s.Queued.IsZero():
 			s.Queued, p.Changed = t, true
 		case s.Overlap == overlapQueue:
-			s.record(&p, Run{DueAt: t, Skipped: SkipWaiting})
+			s.recordRun(&p, Run{DueAt: t, Skipped: SkipWaiting})
 		default:
-			s.record(&p, Run{DueAt: t, Skipped: SkipRunning})
+			s.recordRun(&p, Run{DueAt: t, Skipped: SkipRunning})
 		}
 	}
 	// The end of a gap may have passed since the last look.
 	for i := 0; i < at; i++ {
 		g := s.Gaps[i]
 		end := g.To.Add(-1)
-		if s.expired(end) {
+		if s.isExpired(end) {
 			end = s.Until
 		}
 		begin := latest(g.From, c.WatchedSince.Add(-missedAfter))
@@ -295,7 +295,7 @@ func (s *Schedule) Settle(c Conditions) Plan {
 		}
 	}
 	for _, t := range missed[:skipped] {
-		s.record(&p, Run{DueAt: t, Skipped: SkipMissed})
+		s.recordRun(&p, Run{DueAt: t, Skipped: SkipMissed})
 	}
 	settled := from
 	if skipped > 0 {
@@ -343,13 +343,13 @@ func (s *Schedule) insertGap(i int, gap missedSpan) int {
 }
 
 func (s *Schedule) makeJob(p *Plan, c Conditions, due time.Time) {
-	run := Run{DueAt: due, MadeAt: milliseconds(c.Now), JobID: c.JobID(due)}
+	run := Run{DueAt: due, MadeAt: truncateToMS(c.Now), JobID: c.JobID(due)}
 	p.Made = append(p.Made, run)
 	s.LastJobID = run.JobID
-	s.record(p, run)
+	s.recordRun(p, run)
 }
 
-func (s *Schedule) record(p *Plan, run Run) {
+func (s *Schedule) recordRun(p *Plan, run Run) {
 	p.Changed = true
 	if run.Skipped != "" {
 		p.Skipped[run.Skipped]++
@@ -400,7 +400,7 @@ func (s *Schedule) View(name string, now time.Time) View {
 		Name: name, Spec: s.Spec, Until: formatTime(s.Until), CreatedAt: formatTime(s.Created), FromFile: s.FromFile,
 		QueuedAt: formatTime(s.Queued), Next: []*string{}, Last: []RunView{},
 	}
-	for _, t := range s.Next(now) {
+	for _, t := range s.NextTimes(now) {
 		v.Next = append(v.Next, formatTime(t))
 	}
 	for _, r := range s.RecentRuns {
@@ -424,7 +424,7 @@ func nilIfEmpty(s string) *string {
 	return &s
 }
 
-func milliseconds(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+func truncateToMS(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

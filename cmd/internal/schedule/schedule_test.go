@@ -15,13 +15,13 @@ var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // testDoor is a schedule with a store; the test sets its clock.
 type testDoor struct {
-	t     *testing.T
-	s     *Schedule
-	watch Watch
-	room  int
-	jobs  []string        // "due>made", in seconds from noon
-	ids   map[string]bool // all jobs: true if the job has not ended
-	skip  map[string]int
+	t        *testing.T
+	schedule *Schedule
+	watch    Watch
+	room     int
+	jobs     []string        // "due>made", in seconds from noon
+	ids      map[string]bool // all jobs: true if the job has not ended
+	skipped  map[string]int
 }
 
 func newTestDoor(t *testing.T, change func(*Spec)) *testDoor {
@@ -31,7 +31,7 @@ func newTestDoor(t *testing.T, change func(*Spec)) *testDoor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &testDoor{t: t, s: s, room: 100, ids: map[string]bool{}, skip: map[string]int{}}
+	w := &testDoor{t: t, schedule: s, room: 100, ids: map[string]bool{}, skipped: map[string]int{}}
 	w.watch.Observe(noon)
 	return w
 }
@@ -42,17 +42,17 @@ func (w *testDoor) settleAt(seconds float64) {
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))
 	since, _ := w.watch.Observe(now)
 	for more := true; more; {
-		s, err := Decode(w.s.Encode()) // encoded and decoded, as by a store
+		s, err := Decode(w.schedule.Encode()) // encoded and decoded, as by a store
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		wake := s.Wake(now)
+		wake := s.WakeTime(now)
 		p := s.Settle(Conditions{Now: now, WatchedSince: since, Room: w.room, IsLive: func(id string) bool { return w.ids[id] },
 			JobID: func(due time.Time) string { return fmt.Sprint(due.Sub(noon).Seconds()) }})
 		if len(p.Made) > w.room {
 			w.t.Fatalf("%d jobs at once", len(p.Made))
 		}
-		if p.Changed && s.Queued.IsZero() && w.s.Queued.IsZero() && slices.Equal(s.Gaps, w.s.Gaps) && (wake.IsZero() || wake.After(now)) {
+		if p.Changed && s.Queued.IsZero() && w.schedule.Queued.IsZero() && slices.Equal(s.Gaps, w.schedule.Gaps) && (wake.IsZero() || wake.After(now)) {
 			w.t.Fatalf("at %v it was not to be looked at before %v, and has %+v", now, wake, p)
 		}
 		for _, r := range p.Made {
@@ -63,10 +63,10 @@ func (w *testDoor) settleAt(seconds float64) {
 			w.jobs = append(w.jobs, fmt.Sprintf("%s>%g", r.JobID, now.Sub(noon).Seconds()))
 		}
 		for why, n := range p.Skipped {
-			w.skip[why] += n
+			w.skipped[why] += n
 		}
 		if p.Changed {
-			w.s = s
+			w.schedule = s
 		}
 		more = p.More
 	}
@@ -77,7 +77,7 @@ func (w *testDoor) expect(made string, skipped string) {
 	if got := strings.Join(w.jobs, " "); got != made {
 		w.t.Errorf("made %s, want %s", got, made)
 	}
-	if got := strings.TrimPrefix(fmt.Sprint(w.skip), "map"); got != skipped {
+	if got := strings.TrimPrefix(fmt.Sprint(w.skipped), "map"); got != skipped {
 		w.t.Errorf("skipped %s, want %s", got, skipped)
 	}
 }
@@ -108,9 +108,9 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestManyMissedTimes: after a long outage only the last jobs are made, as many as allowed; an
+// TestLongOutageMakesLastJobs: after a long outage only the last jobs are made, as many as allowed; an
 // outage of any length is handled at once.
-func TestManyMissedTimes(t *testing.T) {
+func TestLongOutageMakesLastJobs(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", catchUpAll, maxWindow.Milliseconds() })
 	w.settleAt(5000.5)
 	if n := len(w.jobs); n != MaxCatchUp+1 || w.jobs[0] != "4000>5000.5" || w.jobs[n-1] != "5000>5000.5" {
@@ -118,8 +118,8 @@ func TestManyMissedTimes(t *testing.T) {
 	}
 	w = newTestDoor(t, func(s *Spec) { s.Cron = "* * * * *" })
 	w.settleAt(20 * 365 * 86400)
-	if len(w.jobs) != 1 || len(w.s.RecentRuns) != maxPast {
-		t.Errorf("%v, %+v", w.jobs, w.s.RecentRuns)
+	if len(w.jobs) != 1 || len(w.schedule.RecentRuns) != maxPast {
+		t.Errorf("%v, %+v", w.jobs, w.schedule.RecentRuns)
 	}
 }
 
@@ -150,9 +150,9 @@ func TestOverlapPolicies(t *testing.T) {
 	w.expect("10>50", "[running:4]")
 }
 
-// TestClockSetBack: when the clock is set back, no job is made twice, and due times that the clock
+// TestClockSetBackMakesNoJobTwice: when the clock is set back, no job is made twice, and due times that the clock
 // had passed already are not lost.
-func TestClockSetBack(t *testing.T) {
+func TestClockSetBackMakesNoJobTwice(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.CatchUp = catchUpOne })
 	w.watching(0.5, 21)
 	w.watching(100_000, 100_011) // a day ahead
@@ -179,7 +179,7 @@ func TestClockCorrectionsLoseNoDueTime(t *testing.T) {
 	w.watching(100_000, 100_001) // ahead by more
 	w.watching(31, 41)
 	w.expect("10>10 1000>1000 20>20 500>500 30>30 100000>100000 40>40", "[missed:1145]")
-	if next := w.s.Next(noon.Add(495 * time.Second)); !next[0].Equal(noon.Add(510 * time.Second)) {
+	if next := w.schedule.NextTimes(noon.Add(495 * time.Second)); !next[0].Equal(noon.Add(510 * time.Second)) {
 		t.Errorf("500 is done, and the next is %v", next[0])
 	}
 	w = newTestDoor(t, func(s *Spec) { s.Cron = "@every 1h" })
@@ -199,19 +199,19 @@ func TestClockCorrectionsLoseNoDueTime(t *testing.T) {
 		w.watching(float64(i)*20+0.5, float64(i)*20+20)
 		w.watching(100_000+float64(i)*20, 100_001+float64(i)*20)
 	}
-	if n := len(w.s.Gaps); n != maxGaps {
+	if n := len(w.schedule.Gaps); n != maxGaps {
 		t.Errorf("there are %d gaps", n)
 	}
 	for i := range 2 * 2 * maxGaps {
-		if due := float64(i+1) * 10; !w.covered(due) {
+		if due := float64(i+1) * 10; !w.isCovered(due) {
 			t.Errorf("%g is not made", due)
 		}
 	}
 }
 
-// TestOldGap: a schedule that an earlier version has stored keeps its gap.
-func TestOldGap(t *testing.T) {
-	s := newTestDoor(t, func(*Spec) {}).s
+// TestStoredGapIsKept: a schedule that an earlier version has stored keeps its gap.
+func TestStoredGapIsKept(t *testing.T) {
+	s := newTestDoor(t, func(*Spec) {}).schedule
 	text := strings.Replace(string(s.Encode()), `"gaps":[`, `"gap":`, 1)
 	old, err := Decode([]byte(strings.Replace(text, "}]", "}", 1)))
 	if err != nil || !slices.Equal(old.Gaps, s.Gaps) || len(old.Gaps) != 1 {
@@ -235,9 +235,9 @@ func TestClockSetBackAfterMisses(t *testing.T) {
 	}
 }
 
-// TestRandomClocks: whatever the clock does, no due time makes two jobs. When the clock runs
+// TestRandomClocksMakeNoJobTwice: whatever the clock does, no due time makes two jobs. When the clock runs
 // evenly again, each due time makes its job.
-func TestRandomClocks(t *testing.T) {
+func TestRandomClocksMakeNoJobTwice(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -252,8 +252,8 @@ func TestRandomClocks(t *testing.T) {
 				at += 0.5
 			}
 			for due := (math.Floor(from/10) + 1) * 10; due <= at-0.5; due += 10 {
-				if due != 0 && !w.covered(due) { // the schedule was created at noon, which is 0
-					t.Fatalf("%s: %g is not made between %g and %g; %v", w.s.CatchUp, due, from, at, w.jobs)
+				if due != 0 && !w.isCovered(due) { // the schedule was created at noon, which is 0
+					t.Fatalf("%s: %g is not made between %g and %g; %v", w.schedule.CatchUp, due, from, at, w.jobs)
 				}
 			}
 			switch r.IntN(3) {
@@ -267,7 +267,7 @@ func TestRandomClocks(t *testing.T) {
 	}
 }
 
-func (w *testDoor) covered(due float64) bool {
+func (w *testDoor) isCovered(due float64) bool {
 	_, known := w.ids[fmt.Sprint(due)]
 	return known
 }
@@ -277,14 +277,14 @@ func (w *testDoor) covered(due float64) bool {
 func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.CatchUp = catchUpAll })
 	change := func(f func(*Spec), now float64) bool {
-		spec := w.s.Spec
+		spec := w.schedule.Spec
 		f(&spec)
-		n, err := w.s.Change(spec, false, noon.Add(time.Duration(now*float64(time.Second))))
+		n, err := w.schedule.Change(spec, false, noon.Add(time.Duration(now*float64(time.Second))))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n != nil {
-			w.s = n
+			w.schedule = n
 		}
 		return n != nil
 	}
@@ -298,7 +298,7 @@ func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 	w.settleAt(58)
 	change(func(s *Spec) { s.Paused = true }, 58.5)
 	w.settleAt(70)
-	if len(w.s.Next(noon)) != 0 || !w.s.Wake(noon).IsZero() {
+	if len(w.schedule.NextTimes(noon)) != 0 || !w.schedule.WakeTime(noon).IsZero() {
 		t.Error("it is paused, and something is due")
 	}
 	change(func(s *Spec) { s.Paused = false }, 71)
@@ -308,7 +308,7 @@ func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 	change(func(s *Spec) { s.Until = noon.Add(time.Hour) }, 101)
 	w.settleAt(106)
 	w.expect("10>20.5 20>20.5 56>58 77>78 84>100 105>106", "[]")
-	next := w.s.Next(noon.Add(106 * time.Second))
+	next := w.schedule.NextTimes(noon.Add(106 * time.Second))
 	if len(next) != maxNext || !next[0].Equal(noon.Add(112*time.Second)) {
 		t.Errorf("next: %v", next)
 	}
@@ -318,7 +318,7 @@ func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 func TestJSONOfScheduleView(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.Overlap = overlapSkip })
 	w.watching(0.5, 21)
-	text, err := json.Marshal(w.s.View("x", noon.Add(21*time.Second)))
+	text, err := json.Marshal(w.schedule.View("x", noon.Add(21*time.Second)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,10 +166,10 @@ func (s *Spec) check() error {
 }
 
 // Equal reports whether two specs are equal.
-func (s *Spec) Equal(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
+func (s *Spec) Equal(other *Spec) bool { return bytes.Equal(mustEncode(s), mustEncode(other)) }
 
-// encode returns the JSON of a value that can always be encoded.
-func encode(v any) []byte {
+// mustEncode returns the JSON of a value that can always be encoded.
+func mustEncode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)

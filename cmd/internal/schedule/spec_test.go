@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-func anyJob(json.RawMessage) error { return nil }
+func acceptAnyJob(json.RawMessage) error { return nil }
 
 // TestParseErrorNamesField: an error names the field, its value and the allowed values.
 func TestParseErrorNamesField(t *testing.T) {
-	s, err := Parse([]byte(`{"cron":"0 3 * * 7","job":{"a":1},"until":"2027-01-01T00:00:00+02:00","zone":null}`), anyJob)
+	s, err := Parse([]byte(`{"cron":"0 3 * * 7","job":{"a":1},"until":"2027-01-01T00:00:00+02:00","zone":null}`), acceptAnyJob)
 	if err != nil || s.Zone != "UTC" || s.CatchUp != catchUpNone || s.Overlap != overlapAllow || s.WindowMS != 3_600_000 || s.Until.Format(time.RFC3339) != "2026-12-31T22:00:00Z" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -47,7 +47,7 @@ func TestParseErrorNamesField(t *testing.T) {
 		`{"cron":"@daily","job":1,"until":"2027-01-01"}`:     {"until", "zone", "2027-01-01"},
 		`{"cron":"@daily","job":1,"note":"` + strings.Repeat("x", 1025) + `"}`: {"note", "1024", "1025"},
 	} {
-		_, err := Parse([]byte(text), anyJob)
+		_, err := Parse([]byte(text), acceptAnyJob)
 		var f *FieldError
 		if !errors.As(err, &f) || f.Field != want[0] {
 			t.Errorf("%s: %v, want a fault of %q", text, err, want[0])

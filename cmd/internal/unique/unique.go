@@ -17,9 +17,9 @@ type Period uint8
 
 // Values of Period.
 const (
-	Live    Period = iota // the job holds the key until it has ended
-	Waiting               // the job holds the key while it waits
-	Window                // the job holds the key for a time from its submission, unless it is cancelled
+	PeriodLive    Period = iota // the job holds the key until it has ended
+	PeriodWaiting               // the job holds the key while it waits
+	PeriodWindow                // the job holds the key for a time from its submission, unless it is cancelled
 )
 
 var periods = [...]string{"live", "waiting", "window"}
@@ -38,9 +38,9 @@ type Mode uint8
 
 // Values of Mode.
 const (
-	Keep    Mode = iota // the holder stays as it is
-	Replace             // the holder is cancelled, and the new job takes its place
-	Extend              // the holder waits until the new job would be due, but not beyond Request.Max
+	ModeKeep    Mode = iota // the holder stays as it is
+	ModeReplace             // the holder is cancelled, and the new job takes its place
+	ModeExtend              // the holder waits until the new job would be due, but not beyond Request.Max
 )
 
 var modes = [...]string{"keep", "replace", "extend"}
@@ -64,9 +64,9 @@ func indexOf(names []string, name string) (int, bool) {
 
 // Values in the answer about a job whose key was held.
 const (
-	Kept     = "kept"
-	Replaced = "replaced"
-	Extended = "extended"
+	AnswerKept     = "kept"
+	AnswerReplaced = "replaced"
+	AnswerExtended = "extended"
 )
 
 // Request is a request for a key.
@@ -82,11 +82,11 @@ type Request struct {
 // contradicts another.
 func (r *Request) Check() (field string, missing bool, reason string) {
 	switch {
-	case r.Period == Window && r.Window == 0:
+	case r.Period == PeriodWindow && r.Window == 0:
 		return "for_ms", true, "is missing: a window needs a length"
-	case r.Period != Window && r.Window != 0:
+	case r.Period != PeriodWindow && r.Window != 0:
 		return "for_ms", false, "is only for while window; while is " + r.Period.String()
-	case r.Mode != Extend && r.Max != 0:
+	case r.Mode != ModeExtend && r.Max != 0:
 		return "max_ms", false, "is only for mode extend; mode is " + r.Mode.String()
 	}
 	return "", false, ""

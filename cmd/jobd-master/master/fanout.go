@@ -16,12 +16,12 @@ import (
 
 // workerRef is a snapshot of a worker.
 type workerRef struct {
-	conn       *peer.Conn
-	ready      <-chan struct{}
-	name       string
-	targets    []string
-	since      time.Time
-	noOverview *atomic.Bool
+	conn              *peer.Conn
+	ready             <-chan struct{}
+	name              string
+	targets           []string
+	since             time.Time
+	isWithoutOverview *atomic.Bool
 }
 
 func (m *Master) workerRefs() []workerRef {
@@ -29,7 +29,7 @@ func (m *Master) workerRefs() []workerRef {
 	defer m.mu.Unlock()
 	list := make([]workerRef, len(m.workers))
 	for i, w := range m.workers {
-		list[i] = workerRef{w.conn, w.ready, w.name, w.targets, w.since, w.noOverview}
+		list[i] = workerRef{w.conn, w.ready, w.name, w.targets, w.since, w.isWithoutOverview}
 	}
 	return list
 }
@@ -82,8 +82,8 @@ type job struct {
 var jobFields = []eot.Field{{Name: "id", Types: "i", Required: true}, {Name: "target", Types: "s", Required: true}}
 var signalFields = []eot.Field{jobFields[0], {Name: "signal", Types: "i", Required: true}, jobFields[1]}
 
-// jobs reads the jobs of a request, each id once.
-func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
+// readJobs reads the jobs of a request, each id once.
+func readJobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 	raw := eot.Object(eot.Members(data)).Get("jobs")
 	if !eot.IsArray(raw) {
 		return nil, errors.New("jobs must be array")
@@ -125,23 +125,23 @@ func unservedError(target string) string {
 
 // onRunManual waits for all jobs, however long they take.
 func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	list, err := jobs(data, jobFields)
+	list, err := readJobs(data, jobFields)
 	if err != nil {
 		return nil, err
 	}
 	results, errs, _ := m.runManual(ctx, list, 0)
 	var out jsonObject
 	if len(results.members) > 0 {
-		out.set("jobs", results.sorted())
+		out.set("jobs", results.encodeSorted())
 	}
 	if len(errs.members) > 0 {
-		out.set("errors", errs.sorted())
+		out.set("errors", errs.encodeSorted())
 	}
-	return out.json(), nil
+	return out.encode(), nil
 }
 
 // runManual gives every job to one worker that serves its target, chosen at random, and waits for
-// them, at most timeout if that is not 0. late holds the jobs that are still running then.
+// them, at most timeout if that is not 0. running holds the ids of those that have not ended by then.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs jsonObject, running []string) {
 	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)
@@ -157,7 +157,7 @@ func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duratio
 	var calls []workerCall
 	var ids [][]string
 	for i, assignedIDs := range assigned {
-		calls = append(calls, workerCall{worker: workers[i], data: idsArg(assignedIDs)})
+		calls = append(calls, workerCall{worker: workers[i], data: idsData(assignedIDs)})
 		ids = append(ids, assignedIDs)
 	}
 	m.callAll(ctx, "run-manual", timeout, calls)
@@ -179,7 +179,7 @@ func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duratio
 	return results, errs, running
 }
 
-func idsArg(ids []string) json.RawMessage {
+func idsData(ids []string) json.RawMessage {
 	out := []byte(`{"ids":[`)
 	for i, id := range ids {
 		if i > 0 {
@@ -192,7 +192,7 @@ func idsArg(ids []string) json.RawMessage {
 
 // onSendSignal asks every worker that serves a job's target, because any of them may run the job.
 func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	list, err := jobs(data, signalFields)
+	list, err := readJobs(data, signalFields)
 	if err != nil {
 		return nil, err
 	}
@@ -215,18 +215,18 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 	for i, w := range workers {
 		if len(assigned[i].members) > 0 {
 			var arg jsonObject
-			arg.set("jobs", assigned[i].json())
-			calls = append(calls, workerCall{worker: w, data: arg.json()})
+			arg.set("jobs", assigned[i].encode())
+			calls = append(calls, workerCall{worker: w, data: arg.encode()})
 			ids = append(ids, assigned[i])
 		}
 	}
-	m.callAll(ctx, "send-signal", m.opt.WorkerTimeout, calls)
+	m.callAll(ctx, "send-signal", m.options.WorkerTimeout, calls)
 	var lost jsonObject
 	for i, c := range calls {
 		var answer jsonObject
 		answer.merge(c.answer)
 		for _, asked := range ids[i].members {
-			if eot.Truthy(answer.get(asked.Name)) {
+			if eot.IsTruthy(answer.get(asked.Name)) {
 				sent.set(asked.Name, json.RawMessage("true"))
 			}
 			if c.err != nil {
@@ -237,14 +237,14 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 	// A worker that did not answer is an error only if no other worker has the job.
 	var out jsonObject
 	for _, m := range sent.sortedMembers() {
-		if why := lost.get(m.Name); why != nil && !eot.Truthy(m.Value) {
+		if why := lost.get(m.Name); why != nil && !eot.IsTruthy(m.Value) {
 			errs.set(m.Name, why)
 		} else {
 			out.set(m.Name, m.Value)
 		}
 	}
 	if len(errs.members) > 0 {
-		out.set("errors", errs.sorted())
+		out.set("errors", errs.encodeSorted())
 	}
-	return out.json(), nil
+	return out.encode(), nil
 }

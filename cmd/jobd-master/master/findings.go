@@ -42,7 +42,7 @@ func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
-		if severity, cause, text, advice := t.finding(l.At, recent(t.Target.Target)); severity != "" {
+		if severity, cause, text, advice := t.worstFinding(l.At, recent(t.Target.Target)); severity != "" {
 			findings.Add(severity, "target", t.Target.Target, cause, text, advice)
 		}
 		if t.Manual > 0 {
@@ -52,8 +52,8 @@ func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.
 	return findings
 }
 
-// finding returns the most severe finding about a target; severity is "" if there is none.
-func (t *Target) finding(now time.Time, n recentCounts) (severity, cause, text, advice string) {
+// worstFinding returns the most severe finding about a target; severity is "" if there is none.
+func (t *Target) worstFinding(now time.Time, n recentCounts) (severity, cause, text, advice string) {
 	waits := countRows(t.Waiting, t.More)
 	backlog, ended := t.Waiting+t.Queued, n.ok+n.fail
 	switch {

@@ -68,11 +68,11 @@ func (o *jsonObject) sortedMembers() []eot.Member {
 	return list
 }
 
-func (o *jsonObject) sorted() json.RawMessage {
-	return (&jsonObject{members: o.sortedMembers()}).json()
+func (o *jsonObject) encodeSorted() json.RawMessage {
+	return (&jsonObject{members: o.sortedMembers()}).encode()
 }
 
-func (o *jsonObject) json() json.RawMessage {
+func (o *jsonObject) encode() json.RawMessage {
 	out := []byte{'{'}
 	for i, m := range o.members {
 		if i > 0 {

@@ -45,7 +45,7 @@ const (
 
 // Master holds the registered workers, and passes requests on to them.
 type Master struct {
-	opt            Options
+	options        Options
 	clock          Clock
 	log            zerolog.Logger
 	metrics        metrics
@@ -53,15 +53,15 @@ type Master struct {
 
 	snapshots snapshotState // the last snapshot
 
-	mu         sync.Mutex           // guards the fields below, and the workers' fields
-	workers    []*worker            // in the order of registration
-	serving    map[string]int       // by target: how often it occurs in the workers' lists
-	targetSize int                  // bytes of workers' targets
-	leftAt     map[string]time.Time // targets that lost their last worker, and when
-	pokes      pokes
-	stopRound  func() bool // stops the next round; nil if none is due
-	stopPing   func() bool
-	closed     bool
+	mu             sync.Mutex           // guards the fields below, and the workers' fields
+	workers        []*worker            // in the order of registration
+	servedTargets  map[string]int       // by target: how often it occurs in the workers' lists
+	allTargetBytes int                  // bytes of workers' targets
+	leftAt         map[string]time.Time // targets that lost their last worker, and when
+	pokes          pokes
+	stopRound      func() bool // stops the next round; nil if none is due
+	stopPing       func() bool
+	isClosed       bool
 }
 
 // worker is one registered connection.
@@ -69,16 +69,16 @@ type worker struct {
 	conn  *peer.Conn
 	ready chan struct{} // closed when the worker listens
 
-	name       string
-	targets    []string
-	since      time.Time
-	open       bool         // ready is closed
-	noOverview *atomic.Bool // does not know the request look: another implementation or an earlier version
+	name              string
+	targets           []string
+	since             time.Time
+	isListening       bool         // ready is closed
+	isWithoutOverview *atomic.Bool // does not know the request look: another implementation or an earlier version
 
-	duePolls        nameSet // targets to be sent in a poll as soon as possible
-	unansweredPolls nameSet // targets of polls that were not answered in time, unless a later poll with them was answered
-	openPolls       int     // number of polls that are not answered yet
-	hasAnswered     bool    // the worker has answered a request
+	duePolls            nameSet // targets to be sent in a poll as soon as possible
+	unansweredPolls     nameSet // targets of polls that were not answered in time, unless a later poll with them was answered
+	unansweredPollCount int     // number of polls that are not answered yet
+	hasAnswered         bool    // the worker has answered a request
 
 	lastHeard    time.Time // when the worker had last sent something at the time of the last ping
 	answersPings bool      // the worker has sent something after a ping at least once
@@ -93,12 +93,12 @@ func New(opt Options) *Master {
 	if opt.MaxAnswer == 0 {
 		opt.MaxAnswer = 128 << 20
 	}
-	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, serving: make(map[string]int), leftAt: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
+	m := &Master{options: opt, clock: opt.Clock, log: opt.Log, servedTargets: make(map[string]int), leftAt: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
 	m.maxMissedPings = max(3, int((minSilence+opt.PingInterval-1)/opt.PingInterval))
 	m.metrics = newMetrics(opt.Metrics, m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stopPing = m.clock.AfterFunc(opt.PingInterval, m.ping)
+	m.stopPing = m.clock.AfterFunc(opt.PingInterval, m.pingWorkers)
 	return m
 }
 
@@ -106,7 +106,7 @@ func New(opt Options) *Master {
 func (m *Master) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closed = true
+	m.isClosed = true
 	m.stopPing()
 	if m.stopRound != nil {
 		m.stopRound()
@@ -114,10 +114,10 @@ func (m *Master) Close() {
 	}
 }
 
-// register registers a connection as a worker, or replaces its earlier registration. It returns a
+// registerWorker registers a connection as a worker, or replaces its earlier registration. It returns a
 // function that must be called after the answer was sent, or an error if all workers together
 // would have too many targets.
-func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAnswered func(), err error) {
+func (m *Master) registerWorker(conn *peer.Conn, name string, targets []string) (onAnswered func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
@@ -125,17 +125,17 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (onAns
 	if i >= 0 {
 		added -= targetsSize(m.workers[i].targets)
 	}
-	if added > 0 && m.targetSize+added > maxTargets {
+	if added > 0 && m.allTargetBytes+added > maxTargets {
 		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers; each target takes %d bytes and its name)", maxTargets, targetBytes)
 	}
-	conn.Trust(m.opt.MaxAnswer)
+	conn.Trust(m.options.MaxAnswer)
 	if i < 0 {
 		i = len(m.workers)
-		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), noOverview: new(atomic.Bool), lastHeard: conn.LastHeard()}
+		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), isWithoutOverview: new(atomic.Bool), lastHeard: conn.LastHeard()}
 		m.workers = append(m.workers, w)
 		go func() {
 			<-conn.Done()
-			m.remove(w)
+			m.removeWorker(w)
 		}()
 	}
 	w := m.workers[i]
@@ -162,8 +162,8 @@ func targetsSize(targets []string) (n int) {
 func (m *Master) onListening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !w.open {
-		w.open = true
+	if !w.isListening {
+		w.isListening = true
 		close(w.ready)
 	}
 	if !slices.Contains(m.workers, w) {
@@ -171,14 +171,14 @@ func (m *Master) onListening(w *worker) {
 	}
 	if due := m.pokes.remembered.remove(w.targets); len(due) > 0 {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
-		m.poll(w, due)
+		m.pollWorker(w, due)
 	}
 	if len(w.duePolls.list) > 0 {
-		m.poll(w, nil)
+		m.pollWorker(w, nil)
 	}
 }
 
-func (m *Master) remove(w *worker) {
+func (m *Master) removeWorker(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
@@ -207,15 +207,15 @@ func (m *Master) poke(targets []string) error {
 }
 
 // isServed reports whether a worker serves a target. Callers hold mu.
-func (m *Master) isServed(target string) bool { return m.serving[target] > 0 }
+func (m *Master) isServed(target string) bool { return m.servedTargets[target] > 0 }
 
 // countServed adds a worker's targets to those that are served if n is 1, and removes them if it
 // is -1. Callers hold mu.
 func (m *Master) countServed(targets []string, n int) {
-	m.targetSize += n * targetsSize(targets)
+	m.allTargetBytes += n * targetsSize(targets)
 	for _, t := range targets {
-		if m.serving[t] += n; m.serving[t] == 0 {
-			delete(m.serving, t)
+		if m.servedTargets[t] += n; m.servedTargets[t] == 0 {
+			delete(m.servedTargets, t)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (m *Master) repoke(targets []string) {
 // scheduleRound starts the next round after wait, unless one is already scheduled. Callers hold mu.
 func (m *Master) scheduleRound(wait time.Duration) {
 	switch {
-	case m.stopRound != nil || m.closed:
+	case m.stopRound != nil || m.isClosed:
 	case wait == 0:
 		m.pokeRound()
 	default:
@@ -241,7 +241,7 @@ func (m *Master) scheduleRound(wait time.Duration) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.stopRound = nil
-			if !m.closed {
+			if !m.isClosed {
 				m.pokeRound()
 			}
 		})
@@ -259,7 +259,7 @@ func (m *Master) pokeRound() {
 			served[t] = true
 		}
 		if len(due) > 0 {
-			m.poll(w, due)
+			m.pollWorker(w, due)
 		}
 	}
 	for _, t := range targets {
@@ -270,16 +270,16 @@ func (m *Master) pokeRound() {
 	}
 }
 
-// poll asks a worker to poll as soon as it listens. While too many polls are unanswered, targets
+// pollWorker asks a worker to poll as soon as it listens. While too many polls are unanswered, targets
 // are collected for one poll. Callers hold mu.
-func (m *Master) poll(w *worker, targets []string) {
+func (m *Master) pollWorker(w *worker, targets []string) {
 	w.duePolls.add(targets...)
-	if !w.open || w.openPolls == maxPolls || len(w.duePolls.list) == 0 {
+	if !w.isListening || w.unansweredPollCount == maxPolls || len(w.duePolls.list) == 0 {
 		return
 	}
 	due := w.duePolls.list
 	w.duePolls = nameSet{}
-	w.openPolls++
+	w.unansweredPollCount++
 	go m.sendPoll(w, due, !w.hasAnswered)
 }
 
@@ -293,13 +293,13 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	log := m.log.With().Stringer("peer", w.conn.Remote()).Strs("targets", due).Logger()
 	log.Debug().Msg("poll")
 	m.metrics.polls.Inc()
-	ctx, cancel := context.WithTimeout(context.Background(), m.opt.WorkerTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), m.options.WorkerTimeout)
 	defer cancel()
 	_, err := w.conn.Call(ctx, "poll", targetsArg{due})
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w.openPolls--
+	w.unansweredPollCount--
 	var refused *peer.RemoteError
 	switch {
 	case err == nil, errors.As(err, &refused):
@@ -318,14 +318,14 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 		log.Warn().Err(err).Msg("worker does not answer a poll")
 		w.unansweredPolls.add(due...)
 	}
-	m.poll(w, nil)
+	m.pollWorker(w, nil)
 }
 
-// ping pings all workers, and closes the connections of those that have stopped answering.
-func (m *Master) ping() {
+// pingWorkers pings all workers, and closes the connections of those that have stopped answering.
+func (m *Master) pingWorkers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.isClosed {
 		return
 	}
 	for _, w := range m.workers {
@@ -342,5 +342,5 @@ func (m *Master) ping() {
 		}
 		w.conn.Ping()
 	}
-	m.stopPing = m.clock.AfterFunc(m.opt.PingInterval, m.ping)
+	m.stopPing = m.clock.AfterFunc(m.options.PingInterval, m.pingWorkers)
 }

@@ -85,7 +85,7 @@ type fixture struct {
 	registry *prometheus.Registry
 }
 
-const throttle = 500 * time.Millisecond
+const pokeThrottle = 500 * time.Millisecond
 
 func start(t *testing.T, password string) *fixture {
 	t.Helper()
@@ -95,7 +95,7 @@ func start(t *testing.T, password string) *fixture {
 func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
 	t.Helper()
 	f := &fixture{t: t, clock: &fakeClock{now: time.Unix(1000, 0)}, registry: prometheus.NewRegistry()}
-	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: throttle,
+	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: pokeThrottle,
 		WorkerTimeout: timeout, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
 	f.master = m
 	var err error
@@ -120,8 +120,8 @@ func (f *fixture) dial() *peertest.Client {
 	return peertest.Dial(f.t, f.server.Addr().String())
 }
 
-// worker registers a fake worker.
-func (f *fixture) worker(name string, targets ...string) *peertest.Client {
+// addWorker registers a fake worker.
+func (f *fixture) addWorker(name string, targets ...string) *peertest.Client {
 	f.t.Helper()
 	w := f.dial()
 	f.register(w, name, targets...)
@@ -141,8 +141,8 @@ func (f *fixture) register(w *peertest.Client, name string, targets ...string) {
 
 var requestNo = regexp.MustCompile(`^\[0,\{"no":(\d+),(.*)\}\]$`)
 
-// request reads the next request that a fake worker gets.
-func request(t *testing.T, w *peertest.Client) (number, rest string) {
+// readRequest reads the next request that a fake worker gets.
+func readRequest(t *testing.T, w *peertest.Client) (number, rest string) {
 	t.Helper()
 	message := w.Read()
 	parts := requestNo.FindStringSubmatch(message)
@@ -152,22 +152,22 @@ func request(t *testing.T, w *peertest.Client) (number, rest string) {
 	return parts[1], parts[2]
 }
 
-// answer expects a request and answers it; reply is the part of the response after the
+// answerRequest expects a request and answers it; reply is the part of the response after the
 // number.
-func answer(t *testing.T, w *peertest.Client, want, reply string) {
+func answerRequest(t *testing.T, w *peertest.Client, want, reply string) {
 	t.Helper()
-	number, got := request(t, w)
+	number, got := readRequest(t, w)
 	if got != want {
 		t.Fatalf("worker is asked %s, want %s", got, want)
 	}
 	w.Write(`[1,{"no":` + number + `,` + reply + `}]|`)
 }
 
-func poll(targets ...string) string {
+func pollFrame(targets ...string) string {
 	return `"type":"poll","data":{"targets":["` + strings.Join(targets, `","`) + `"]}`
 }
 
-const ok = `"data":"ok"`
+const okData = `"data":"ok"`
 
 func (f *fixture) poke(c *peertest.Client, targets ...string) {
 	f.t.Helper()
@@ -178,11 +178,11 @@ func (f *fixture) poke(c *peertest.Client, targets ...string) {
 
 func TestPokeReachesWorkersOfTargets(t *testing.T) {
 	f := start(t, "")
-	a, b, c := f.worker("a", "x", "y"), f.worker("b", "y", "z"), f.worker("c", "other")
+	a, b, c := f.addWorker("a", "x", "y"), f.addWorker("b", "y", "z"), f.addWorker("c", "other")
 	client := f.dial()
 	f.poke(client, "z", "y", "nobody")
-	answer(t, a, poll("y"), ok)
-	answer(t, b, poll("y", "z"), ok)
+	answerRequest(t, a, pollFrame("y"), okData)
+	answerRequest(t, b, pollFrame("y", "z"), okData)
 	c.ExpectNothing()
 	client.ExpectNothing()
 	a.ExpectNothing()
@@ -191,48 +191,48 @@ func TestPokeReachesWorkersOfTargets(t *testing.T) {
 
 func TestPokeThrottle(t *testing.T) {
 	f := start(t, "")
-	w := f.worker("w", "x", "y", "z")
+	w := f.addWorker("w", "x", "y", "z")
 	client := f.dial()
 	f.poke(client, "x")
-	answer(t, w, poll("x"), ok)
+	answerRequest(t, w, pollFrame("x"), okData)
 	for range 10 {
 		f.poke(client, "y")
 		f.poke(client, "x")
 	}
 	w.ExpectNothing()
-	f.clock.advance(throttle - time.Millisecond)
+	f.clock.advance(pokeThrottle - time.Millisecond)
 	w.ExpectNothing()
 	f.clock.advance(time.Millisecond)
-	answer(t, w, poll("x", "y"), ok)
+	answerRequest(t, w, pollFrame("x", "y"), okData)
 	w.ExpectNothing()
-	f.clock.advance(10 * throttle)
+	f.clock.advance(10 * pokeThrottle)
 	w.ExpectNothing()
 	f.poke(client, "z")
-	answer(t, w, poll("z"), ok)
+	answerRequest(t, w, pollFrame("z"), okData)
 }
 
 // Polls do not wait for answers, but polls to a worker with many unanswered polls are combined into
 // one.
 func TestPollsOfSlowWorker(t *testing.T) {
 	f := startWith(t, "", time.Minute)
-	w := f.worker("w", "x", "y", "z")
+	w := f.addWorker("w", "x", "y", "z")
 	client := f.dial()
 	f.poke(client, "x")
-	first, _ := request(t, w)
+	first, _ := readRequest(t, w)
 	w.Write(`[1,{"no":` + first + `,"data":"ok"}]|`)
 	var unanswered []string
 	for range 16 {
-		f.clock.advance(throttle)
+		f.clock.advance(pokeThrottle)
 		f.poke(client, "x")
-		number, _ := request(t, w)
+		number, _ := readRequest(t, w)
 		unanswered = append(unanswered, number)
 	}
 	for _, target := range []string{"y", "z", "y"} {
-		f.clock.advance(throttle)
+		f.clock.advance(pokeThrottle)
 		f.poke(client, target)
 	}
 	w.Write(`[1,{"no":` + unanswered[0] + `,"data":"ok"}]|`)
-	answer(t, w, poll("y", "z"), ok)
+	answerRequest(t, w, pollFrame("y", "z"), okData)
 }
 
 func TestRememberedPokes(t *testing.T) {
@@ -240,7 +240,7 @@ func TestRememberedPokes(t *testing.T) {
 	client := f.dial()
 	f.poke(client, "x", "toString", "y", "__proto__")
 	f.poke(client, "z")
-	f.clock.advance(throttle)
+	f.clock.advance(pokeThrottle)
 	if got := f.metric("jobd_master_remembered_pokes"); got != 5 {
 		t.Errorf("%v pokes are remembered, want 5", got)
 	}
@@ -253,14 +253,14 @@ func TestRememberedPokes(t *testing.T) {
 	w.ExpectNothing()
 	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
 	f.clock.advance(50 * time.Millisecond)
-	answer(t, w, poll("toString", "__proto__", "z"), ok)
+	answerRequest(t, w, pollFrame("toString", "__proto__", "z"), okData)
 	w.ExpectNothing()
-	answer(t, f.worker("second", "x", "z"), poll("x"), ok)
-	f.worker("third", "x", "z").ExpectNothing()
+	answerRequest(t, f.addWorker("second", "x", "z"), pollFrame("x"), okData)
+	f.addWorker("third", "x", "z").ExpectNothing()
 }
 
 // Requests in the gap after a registration wait until the gap is over.
-func TestListenGap(t *testing.T) {
+func TestRequestsWaitForListenGap(t *testing.T) {
 	f := start(t, "")
 	w, client := f.dial(), f.dial()
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
@@ -274,64 +274,64 @@ func TestListenGap(t *testing.T) {
 	f.clock.advance(50 * time.Millisecond)
 	var got []string
 	for range 2 {
-		number, rest := request(t, w)
+		number, rest := readRequest(t, w)
 		got = append(got, rest)
 		w.Write(`[1,{"no":` + number + `,"data":{"jobs":{"1":"r"}}}]|`)
 	}
 	slices.Sort(got)
-	if want := []string{poll("x"), `"type":"run-manual","data":{"ids":[1]}`}; !slices.Equal(got, want) {
+	if want := []string{pollFrame("x"), `"type":"run-manual","data":{"ids":[1]}`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	client.Expect(`[1,{"no":8,"data":{"jobs":{"1":"r"}}}]`)
 }
 
 // A poll is not lost if its worker ends before it answers.
-func TestPollOfLostWorker(t *testing.T) {
+func TestPollOfLostWorkerIsRepeated(t *testing.T) {
 	f := start(t, "")
-	w, client := f.worker("w", "x"), f.dial()
+	w, client := f.addWorker("w", "x"), f.dial()
 	f.poke(client, "x")
-	request(t, w)
+	readRequest(t, w)
 	w.Close()
-	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 0 })
-	f.clock.advance(throttle)
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workerCount() == 0 })
+	f.clock.advance(pokeThrottle)
 	peertest.WaitUntil(t, "the poke is remembered", func() bool {
-		f.clock.advance(throttle)
+		f.clock.advance(pokeThrottle)
 		return f.metric("jobd_master_remembered_pokes") == 1
 	})
-	answer(t, f.worker("next", "x"), poll("x"), ok)
+	answerRequest(t, f.addWorker("next", "x"), pollFrame("x"), okData)
 }
 
 // A poll is not lost, either, if its worker stays connected for a while without answering: its
 // machine may be gone, and the poll with it.
-func TestPollOfSilentWorker(t *testing.T) {
+func TestPollOfSilentWorkerIsRepeated(t *testing.T) {
 	f := start(t, "")
-	w, client := f.worker("w", "x", "y"), f.dial()
+	w, client := f.addWorker("w", "x", "y"), f.dial()
 	silent := func() { // lets more time pass than a poll may take
 		t.Helper()
 		client.Write(`[0,{"no":6,"type":"status","data":{"poll_workers":1}}]|`)
-		request(t, w)
+		readRequest(t, w)
 		client.Read()
 	}
 	f.poke(client, "x", "y")
-	request(t, w)
+	readRequest(t, w)
 	silent()
-	answer(t, w, poll("x", "y"), ok) // the first poll is repeated
+	answerRequest(t, w, pollFrame("x", "y"), okData) // the first poll is repeated
 	for _, target := range []string{"y", "x"} {
-		f.clock.advance(throttle)
+		f.clock.advance(pokeThrottle)
 		f.poke(client, target)
-		request(t, w)
+		readRequest(t, w)
 	}
 	silent()
-	f.clock.advance(throttle)
+	f.clock.advance(pokeThrottle)
 	f.poke(client, "x")
-	answer(t, w, poll("x"), ok)
+	answerRequest(t, w, pollFrame("x"), okData)
 	w.Close()
 	peertest.WaitUntil(t, "a poke is remembered", func() bool {
-		f.clock.advance(throttle)
+		f.clock.advance(pokeThrottle)
 		return f.metric("jobd_master_remembered_pokes") > 0
 	})
 	// The answer about x may be read after the worker has gone: then x is polled again, too.
-	if _, got := request(t, f.worker("next", "x", "y")); !strings.Contains(got, `"y"`) {
+	if _, got := readRequest(t, f.addWorker("next", "x", "y")); !strings.Contains(got, `"y"`) {
 		t.Errorf("the next worker got %q, want a poll of y", got)
 	}
 }
@@ -339,14 +339,14 @@ func TestPollOfSilentWorker(t *testing.T) {
 // The first poll to a worker is repeated, because the worker may not have listened yet.
 func TestFirstPollIsRepeated(t *testing.T) {
 	f := start(t, "")
-	w, client := f.worker("w", "x"), f.dial()
+	w, client := f.addWorker("w", "x"), f.dial()
 	f.poke(client, "x")
-	request(t, w) // not answered
-	answer(t, w, poll("x"), ok)
+	readRequest(t, w) // not answered
+	answerRequest(t, w, pollFrame("x"), okData)
 	w.ExpectNothing()
 }
 
-func (f *fixture) workers() int {
+func (f *fixture) workerCount() int {
 	return int(f.metric("jobd_master_workers"))
 }
 
@@ -383,8 +383,8 @@ func TestInvalidRegistrationIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", data, got)
 		}
 	}
-	if f.workers() != 0 {
-		t.Fatalf("%d workers are registered", f.workers())
+	if f.workerCount() != 0 {
+		t.Fatalf("%d workers are registered", f.workerCount())
 	}
 	w := f.dial()
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"]}}]`); got != `[1,{"no":1,"data":"ok"}]` {
@@ -397,12 +397,12 @@ func TestInvalidRegistrationIsRefused(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	f.poke(c, "x", "y")
-	answer(t, w, poll("y"), ok)
+	answerRequest(t, w, pollFrame("y"), okData)
 }
 
 func TestRequestErrors(t *testing.T) {
 	f := start(t, "")
-	f.worker("w", "x")
+	f.addWorker("w", "x")
 	c := f.dial()
 	for _, tc := range []struct{ typ, data, want string }{
 		{"poke", ``, `"error":"missing required field targets"`},
@@ -411,8 +411,8 @@ func TestRequestErrors(t *testing.T) {
 		{"poke", `{"targets":["` + strings.Repeat("x", 1025) + `"]}`, `"error":"name of a target is too long: 1025 bytes (limit 1024)"`},
 		{"poke", `{"targets":[1]}`, `"error":"all targets must be strings, number given"`},
 		{"pause", `{"targets":[]}`, `"error":"targets are empty"`},
-		{"pause", `{"targets":["nobody"]}`, ok},
-		{"continue", `{"targets":["nobody"]}`, ok},
+		{"pause", `{"targets":["nobody"]}`, okData},
+		{"continue", `{"targets":["nobody"]}`, okData},
 		{"run-manual", ``, `"error":"jobs must be array"`},
 		{"run-manual", `{"jobs":{}}`, `"error":"jobs must be array"`},
 		{"run-manual", `{"jobs":[5]}`, `"error":"data is not an object"`},
@@ -442,27 +442,27 @@ func TestRequestErrors(t *testing.T) {
 
 func TestPauseAndContinue(t *testing.T) {
 	f := start(t, "")
-	a, b, client := f.worker("a", "x", "y"), f.worker("b", "z"), f.dial()
+	a, b, client := f.addWorker("a", "x", "y"), f.addWorker("b", "z"), f.dial()
 	client.Write(`[0,{"no":1,"type":"pause"}]|[0,{"no":2,"type":"continue","data":{"targets":["y","x","nobody"]}}]|[0,{"no":3,"type":"pause","data":[]}]|`)
-	answer(t, a, `"type":"pause","data":{}`, ok)
-	answer(t, b, `"type":"pause","data":{}`, ok)
+	answerRequest(t, a, `"type":"pause","data":{}`, okData)
+	answerRequest(t, b, `"type":"pause","data":{}`, okData)
 	client.Expect(`[1,{"no":1,"data":"ok"}]`)
-	answer(t, a, `"type":"continue","data":{"targets":["x","y"]}`, ok)
+	answerRequest(t, a, `"type":"continue","data":{"targets":["x","y"]}`, okData)
 	client.Expect(`[1,{"no":2,"data":"ok"}]`)
-	answer(t, a, `"type":"pause","data":{}`, ok)
+	answerRequest(t, a, `"type":"pause","data":{}`, okData)
 	// A silent worker delays the answer, but there is one, and it names that worker.
 	client.Expect(`[1,{"no":3,"error":"worker 'b' (127.0.0.1:` + strconv.Itoa(b.LocalPort()) + `) did not pause: no answer within 300ms"}]`)
-	request(t, b)
+	readRequest(t, b)
 	b.ExpectNothing()
 }
 
 func TestStatusOfWorkers(t *testing.T) {
 	f := start(t, "")
-	a, b, c, client := f.worker("a", "x"), f.worker("", "y"), f.worker("c", "z"), f.dial()
+	a, b, c, client := f.addWorker("a", "x"), f.addWorker("", "y"), f.addWorker("c", "z"), f.dial()
 	client.Write(`[0,{"no":1,"type":"status","data":{"poll_workers":true}}]|`)
-	answer(t, a, `"type":"status"`, `"data":{"targets":{"z":{"paused":false},"2":1,"1":2},"x":"<&>\u0004"}`)
-	answer(t, c, `"type":"status"`, `"error":"no"`)
-	request(t, b) // and says nothing
+	answerRequest(t, a, `"type":"status"`, `"data":{"targets":{"z":{"paused":false},"2":1,"1":2},"x":"<&>\u0004"}`)
+	answerRequest(t, c, `"type":"status"`, `"error":"no"`)
+	readRequest(t, b) // and says nothing
 	got := client.Read()
 	memory := regexp.MustCompile(`"memoryUsage":\{"rss":\d+,"heapTotal":\d+,"heapUsed":\d+,"external":\d+,"arrayBuffers":\d+\}`)
 	got = memory.ReplaceAllString(got, `"memoryUsage":MEMORY`)
@@ -483,46 +483,46 @@ func TestStatusOfWorkers(t *testing.T) {
 
 func TestRunManual(t *testing.T) {
 	f := start(t, "")
-	a, b, client := f.worker("a", "x"), f.worker("b", "y"), f.dial()
+	a, b, client := f.addWorker("a", "x"), f.addWorker("b", "y"), f.dial()
 	client.Write(`[0,{"no":1,"type":"run-manual","data":{"jobs":[{"id":10,"target":"x"},{"id":9,"target":"y"},{"id":8,"target":"zzz"},{"id":11,"target":"x"},{"id":10,"target":"x"}]}}]|`)
-	answer(t, a, `"type":"run-manual","data":{"ids":[10,11]}`, `"data":{"jobs":{"11":{"stdout":"\u0004"}},"errors":{"10":"e"}}`)
+	answerRequest(t, a, `"type":"run-manual","data":{"ids":[10,11]}`, `"data":{"jobs":{"11":{"stdout":"\u0004"}},"errors":{"10":"e"}}`)
 	client.ExpectNothing() // the master waits for the other workers
-	answer(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
+	answerRequest(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
 	client.Expect(`[1,{"no":1,"data":{"jobs":{"9":{"result":"ok"},"11":{"stdout":"\u0004"}},"errors":{"8":"worker serving target 'zzz' not found","10":"e"}}}]`)
 
 	// A failing worker affects only its own jobs.
 	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"},{"id":2,"target":"x"},{"id":3,"target":"y"}]}}]|`)
-	request(t, a)
+	readRequest(t, a)
 	a.Close()
-	answer(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"data":{"jobs":{"3":1}}`)
+	answerRequest(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"data":{"jobs":{"3":1}}`)
 	client.Expect(`[1,{"no":2,"data":{"jobs":{"3":1},"errors":{"1":"Socket is closed","2":"Socket is closed"}}}]`)
 	client.Write(`[0,{"no":3,"type":"run-manual","data":{"jobs":[{"id":3,"target":"y"}]}}]|`)
-	answer(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"error":"another client is already waiting for job 3"`)
+	answerRequest(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"error":"another client is already waiting for job 3"`)
 	client.Expect(`[1,{"no":3,"data":{"errors":{"3":"another client is already waiting for job 3"}}}]`)
 	client.Write(`[0,{"no":4,"type":"run-manual","data":{"jobs":[{"id":3,"target":"y"}]}}]|`)
-	answer(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"data":{}`)
+	answerRequest(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"data":{}`)
 	client.Expect(`[1,{"no":4,"data":{"errors":{"3":"worker has answered without a result for job 3"}}}]`)
 }
 
 func TestSendSignal(t *testing.T) {
 	f := start(t, "")
-	a, b, c, client := f.worker("a", "x"), f.worker("b", "x", "y"), f.worker("c", "z"), f.dial()
+	a, b, c, client := f.addWorker("a", "x"), f.addWorker("b", "x", "y"), f.addWorker("c", "z"), f.dial()
 	client.Write(`[0,{"no":1,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":1,"signal":9,"target":"y"},{"id":2,"signal":9,"target":"zzz"}]}}]|`)
-	answer(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
-	answer(t, b, `"type":"send-signal","data":{"jobs":{"3":15,"1":9}}`, `"data":{"3":false,"1":false}`)
+	answerRequest(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
+	answerRequest(t, b, `"type":"send-signal","data":{"jobs":{"3":15,"1":9}}`, `"data":{"3":false,"1":false}`)
 	client.Expect(`[1,{"no":1,"data":{"1":false,"3":true,"errors":{"2":"worker serving target 'zzz' not found"}}}]`)
 
 	client.Write(`[0,{"no":2,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":5,"signal":1,"target":"z"}]}}]|`)
-	answer(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
-	request(t, b) // this worker does not answer, but the other one had the job
-	request(t, c)
+	answerRequest(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
+	readRequest(t, b) // this worker does not answer, but the other one had the job
+	readRequest(t, c)
 	c.Close()
 	client.Expect(`[1,{"no":2,"data":{"3":true,"errors":{"5":"Socket is closed"}}}]`)
 }
 
 func TestWorkerThatFallsSilentIsClosed(t *testing.T) {
 	f := start(t, "")
-	w, silent, client := f.worker("w", "x"), f.worker("mute", "y"), f.dial()
+	w, silent, client := f.addWorker("w", "x"), f.addWorker("mute", "y"), f.dial()
 	client.ExpectNothing()
 	for i := range 5 {
 		f.clock.advance(30 * time.Second)
@@ -533,14 +533,14 @@ func TestWorkerThatFallsSilentIsClosed(t *testing.T) {
 			w.ExpectNothing() // it has arrived
 		}
 		client.ExpectNothing()
-		if f.workers() != 2 {
-			t.Fatalf("%d workers are left after %d pings", f.workers(), i+1)
+		if f.workerCount() != 2 {
+			t.Fatalf("%d workers are left after %d pings", f.workerCount(), i+1)
 		}
 	}
 	// A worker that stops answering pings is disconnected; one that has never answered is not.
 	peertest.WaitUntil(t, "a worker that fell silent is given up", func() bool {
 		f.clock.advance(30 * time.Second)
-		return f.workers() == 1
+		return f.workerCount() == 1
 	})
 	status := peertest.DecodeData(t, client.Ask(`[0,{"no":1,"type":"status"}]`))
 	if got := fmt.Sprint(status["workers"]); !strings.Contains(got, "name:mute") {
@@ -560,7 +560,7 @@ func TestPasswordOfWorkers(t *testing.T) {
 }
 
 // A worker and clients come and go while pokes arrive. This test is for the race detector.
-func TestConcurrentClients(t *testing.T) {
+func TestConcurrentClientsDoNotRace(t *testing.T) {
 	f := start(t, "")
 	var wg sync.WaitGroup
 	addr := f.server.Addr().(*net.TCPAddr).String()
@@ -574,32 +574,32 @@ func TestConcurrentClients(t *testing.T) {
 					c.Write(fmt.Sprintf(`[0,{"no":%d,"type":"poke","data":{"targets":["t%d"]}}]|`, n, i-1))
 				}
 				c.Read()
-				f.clock.advance(throttle)
+				f.clock.advance(pokeThrottle)
 				c.Close()
 			}
 		})
 	}
 	wg.Wait()
-	peertest.WaitUntil(t, "all workers are gone", func() bool { return f.workers() == 0 })
+	peertest.WaitUntil(t, "all workers are gone", func() bool { return f.workerCount() == 0 })
 }
 
 // TestMasterAsksWorkersOncePerPeriod: the master asks workers of several kinds about themselves,
 // and one worker of each table about waiting rows, once in a Period for all callers.
 func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	f := start(t, "")
-	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
-	old, silent := f.worker("old", "z"), f.worker("mute", "x")
+	a, b := f.addWorker("a", "x", "y"), f.addWorker("b", "x")
+	old, silent := f.addWorker("old", "z"), f.addWorker("mute", "x")
 	snapshots := make(chan *master.Snapshot, 2)
 	for range 2 {
 		go func() { snapshots <- f.master.Snapshot() }()
 	}
 	const table = `"table":"db/app.jobs","trouble":"","manual":0,"bounds":[1,2],"runs":[1,2,3]`
-	answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
-	answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
-	answer(t, old, `"type":"look"`, `"error":"unknown request type: 'look'"`)
-	request(t, silent)
-	answer(t, old, `"type":"status"`, `"data":{"targets":{"z":{"paused":false,"concurrency":2,"length":3}},"jobPromisesCount":4}`)
-	answer(t, a, `"type":"waiting"`, `"data":{"waiting":[{"target":"x","rows":7,"more":true,"oldest":"1970-01-01T00:10:00Z"},{"target":"lost","rows":1,"more":false,"oldest":null}],"manual":[{"target":"y","rows":2,"more":false,"oldest":null}]}`)
+	answerRequest(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
+	answerRequest(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
+	answerRequest(t, old, `"type":"look"`, `"error":"unknown request type: 'look'"`)
+	readRequest(t, silent)
+	answerRequest(t, old, `"type":"status"`, `"data":{"targets":{"z":{"paused":false,"concurrency":2,"length":3}},"jobPromisesCount":4}`)
+	answerRequest(t, a, `"type":"waiting"`, `"data":{"waiting":[{"target":"x","rows":7,"more":true,"oldest":"1970-01-01T00:10:00Z"},{"target":"lost","rows":1,"more":false,"oldest":null}],"manual":[{"target":"y","rows":2,"more":false,"oldest":null}]}`)
 	l := <-snapshots
 	if l != <-snapshots {
 		t.Error("two have looked at a time")
@@ -630,7 +630,7 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	// After the Period it asks them again. A target that has lost its last worker is reported;
 	// counts that cannot be renewed stay for a while.
 	old.Close()
-	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 3 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workerCount() == 3 })
 	for _, c := range []struct {
 		after     time.Duration
 		waiting   int
@@ -641,9 +641,9 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 			b.Expect(`[2]`)
 		}
 		go func() { snapshots <- f.master.Snapshot() }()
-		answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":2}]}`)
-		answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
-		answer(t, a, `"type":"waiting"`, `"error":"too slow"`)
+		answerRequest(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":2}]}`)
+		answerRequest(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
+		answerRequest(t, a, `"type":"waiting"`, `"error":"too slow"`)
 		l = <-snapshots
 		x := l.Targets[slices.IndexFunc(l.Targets, func(x master.Target) bool { return x.Target.Target == "x" })]
 		if x.Waiting != c.waiting || l.Workers[0].CountError != c.uncounted {
@@ -656,25 +656,25 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	}
 }
 
-// TestManyTargets: workers have more targets than pokes are remembered, so that every poked target
+// TestManyPokedTargetsAreLookedUp: workers have more targets than pokes are remembered, so that every poked target
 // is looked up among those that are served.
-func TestManyTargets(t *testing.T) {
+func TestManyPokedTargetsAreLookedUp(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 1<<16+1<<10)
 	for i := range list {
 		list[i] = fmt.Sprintf("target %06d", i)
 	}
-	w, other, client := f.worker("w", list...), f.worker("other", list[:1<<15]...), f.dial()
+	w, other, client := f.addWorker("w", list...), f.addWorker("other", list[:1<<15]...), f.dial()
 	f.poke(client, list...)
-	request(t, w)
-	request(t, other)
+	readRequest(t, w)
+	readRequest(t, other)
 	other.Close()
-	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 1 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workerCount() == 1 })
 }
 
-// TestServedTargets fills the remembered pokes: from then on only targets that are served can be
+// TestOnlyServedTargetsArePokedWhenFull fills the remembered pokes: from then on only targets that are served can be
 // poked.
-func TestServedTargets(t *testing.T) {
+func TestOnlyServedTargetsArePokedWhenFull(t *testing.T) {
 	f := start(t, "")
 	client := f.dial()
 	list := make([]string, 1<<16)
@@ -683,7 +683,7 @@ func TestServedTargets(t *testing.T) {
 	}
 	f.poke(client, list...)
 	ask := func(target string) string {
-		f.clock.advance(throttle)
+		f.clock.advance(pokeThrottle)
 		return client.Ask(`[0,{"no":5,"type":"poke","data":{"targets":["` + target + `"]}}]`)
 	}
 	const served = `[1,{"no":5,"data":"ok"}]`
@@ -694,47 +694,47 @@ func TestServedTargets(t *testing.T) {
 			t.Errorf("%s: %s, want %s", target, got, want)
 		}
 	}
-	w, other := f.worker("w", "both", "twice", "twice"), f.worker("other", "both")
+	w, other := f.addWorker("w", "both", "twice", "twice"), f.addWorker("other", "both")
 	expect("twice", served)
-	answer(t, w, poll("twice"), ok)
+	answerRequest(t, w, pollFrame("twice"), okData)
 	f.register(w, "w", "new")
 	expect("both", served)
-	answer(t, other, poll("both"), ok)
+	answerRequest(t, other, pollFrame("both"), okData)
 	expect("twice", unserved)
 	expect("new", served)
 	other.Close()
-	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workers() == 1 })
+	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workerCount() == 1 })
 	expect("both", unserved)
 }
 
-// TestReportedTargets: a snapshot has hardly more targets than workers have registered, whatever
+// TestReportedTargetsAreBounded: a snapshot has hardly more targets than workers have registered, whatever
 // they report.
-func TestReportedTargets(t *testing.T) {
+func TestReportedTargetsAreBounded(t *testing.T) {
 	f := startWith(t, "", 20*time.Second)
-	a, b := f.worker("a", "x"), f.worker("b", "x")
+	a, b := f.addWorker("a", "x"), f.addWorker("b", "x")
 	snapshots := make(chan *master.Snapshot)
 	go func() { snapshots <- f.master.Snapshot() }()
 	var many []string
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf(`{"target":"%d"}`, i))
 	}
-	answer(t, a, `"type":"look"`, `"data":{"targets":[`+strings.Join(many, ",")+`]}`)
-	answer(t, b, `"type":"look"`, `"data":{"targets":[{"target":"x"}]}`)
+	answerRequest(t, a, `"type":"look"`, `"data":{"targets":[`+strings.Join(many, ",")+`]}`)
+	answerRequest(t, b, `"type":"look"`, `"data":{"targets":[{"target":"x"}]}`)
 	l := <-snapshots
 	if n := len(l.Targets); n != 1+100+1 || n != len(l.Workers[0].Targets)+len(l.Workers[1].Targets) {
 		t.Errorf("%d targets", n)
 	}
 }
 
-// TestTargetsOfAllWorkers: workers are refused when the targets of all would take too much memory,
+// TestTargetsOfAllWorkersAreBounded: workers are refused when the targets of all would take too much memory,
 // until others have left. A registration in place of an earlier one counts once.
-func TestTargetsOfAllWorkers(t *testing.T) {
+func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 12500)
 	for i := range list {
 		list[i] = fmt.Sprintf("%01000d", i)
 	}
-	w, second := f.worker("w", list...), f.worker("second", list...)
+	w, second := f.addWorker("w", list...), f.addWorker("second", list...)
 	f.register(w, "w", list...)
 	third := f.dial()
 	ask := func() string {
@@ -744,7 +744,7 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 		t.Errorf("a third worker: %s", got)
 	}
 	second.Close()
-	peertest.WaitUntil(t, "the second worker is gone", func() bool { return f.workers() == 1 })
+	peertest.WaitUntil(t, "the second worker is gone", func() bool { return f.workerCount() == 1 })
 	if got := ask(); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Errorf("after the second has left: %s", got)
 	}
@@ -753,12 +753,12 @@ func TestTargetsOfAllWorkers(t *testing.T) {
 	// it is valid.
 	w.Close()
 	third.Close()
-	peertest.WaitUntil(t, "all are gone", func() bool { return f.workers() == 0 })
+	peertest.WaitUntil(t, "all are gone", func() bool { return f.workerCount() == 0 })
 	for i := range list {
 		list[i] = fmt.Sprint(i)
 	}
 	for n := range 9 {
-		f.worker(fmt.Sprint(n), list...)
+		f.addWorker(fmt.Sprint(n), list...)
 	}
 	third = f.dial()
 	for n := range 2 {

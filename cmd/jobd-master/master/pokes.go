@@ -22,7 +22,7 @@ type pokes struct {
 	pending    nameSet
 	remembered nameSet
 	lastRound  time.Time // when the last round began
-	started    bool      // at least one round has begun
+	hasBegun   bool      // at least one round has begun
 }
 
 // add adds targets to the next round and returns how long that round must wait; 0 means now. The
@@ -37,7 +37,7 @@ func (p *pokes) add(now time.Time, targets []string, served func(string) bool) (
 		}
 	}
 	p.pending.add(targets...)
-	if !p.started {
+	if !p.hasBegun {
 		return 0, nil
 	}
 	return max(0, p.interval-now.Sub(p.lastRound)), nil
@@ -45,7 +45,7 @@ func (p *pokes) add(now time.Time, targets []string, served func(string) bool) (
 
 // beginRound begins a round and returns its targets.
 func (p *pokes) beginRound(now time.Time) []string {
-	p.lastRound, p.started = now, true
+	p.lastRound, p.hasBegun = now, true
 	targets := p.pending.list
 	p.pending = nameSet{}
 	return targets

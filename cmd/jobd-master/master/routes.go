@@ -38,7 +38,7 @@ func (m *Master) onRegister(_ context.Context, c *peer.Conn, data json.RawMessag
 	if name != nil && eot.TypeOf(name) != "string" {
 		return nil, errors.New("name is missing or invalid")
 	}
-	onAnswered, err := m.register(c, eot.String(name), targets)
+	onAnswered, err := m.registerWorker(c, eot.String(name), targets)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (m *Master) broadcast(ctx context.Context, verb string, targets []string) (
 			calls = append(calls, workerCall{worker: w, data: targetsArg{served}})
 		}
 	}
-	m.callAll(ctx, verb, m.opt.WorkerTimeout, calls)
+	m.callAll(ctx, verb, m.options.WorkerTimeout, calls)
 	var failed []string
 	for _, c := range calls {
 		if c.err != nil {
@@ -121,9 +121,9 @@ func (m *Master) onStatus(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	for i, w := range workers {
 		calls[i].worker = w
 	}
-	pollWorkers := eot.Truthy(eot.Object(eot.Members(data)).Get("poll_workers"))
+	pollWorkers := eot.IsTruthy(eot.Object(eot.Members(data)).Get("poll_workers"))
 	if pollWorkers {
-		m.callAll(ctx, "status", m.opt.WorkerTimeout, calls)
+		m.callAll(ctx, "status", m.options.WorkerTimeout, calls)
 	}
 	infos := make([]workerInfo, len(workers))
 	for i, w := range workers {

@@ -39,7 +39,7 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	for _, w := range m.Snapshot().tableWorkers {
 		calls = append(calls, workerCall{worker: w, data: rowArg{id}})
 	}
-	m.callAll(ctx, "row", m.opt.WorkerTimeout, calls)
+	m.callAll(ctx, "row", m.options.WorkerTimeout, calls)
 	found := []json.RawMessage{}
 	for _, c := range calls {
 		if c.err == nil && c.answer != nil {
@@ -54,7 +54,7 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 func (m *Master) askServing(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
 	var candidates []workerRef
 	for _, w := range m.workerRefs() {
-		if slices.Contains(w.targets, target) && !w.noOverview.Load() && len(candidates) < maxAsked {
+		if slices.Contains(w.targets, target) && !w.isWithoutOverview.Load() && len(candidates) < maxAsked {
 			candidates = append(candidates, w)
 		}
 	}
@@ -68,7 +68,7 @@ func (m *Master) askServing(ctx context.Context, target, typ string, data any) (
 	err = ErrUnserved
 	for _, w := range candidates[:min(maxAsked, len(candidates))] {
 		calls := []workerCall{{worker: w, data: data}}
-		m.callAll(ctx, typ, m.opt.WorkerTimeout, calls)
+		m.callAll(ctx, typ, m.options.WorkerTimeout, calls)
 		answer, err = calls[0].answer, calls[0].err
 		if err == nil && (served || answer != nil) {
 			return answer, nil
@@ -80,30 +80,30 @@ func (m *Master) askServing(ctx context.Context, target, typ string, data any) (
 	return answer, err
 }
 
-// Outcomes holds the outcomes of rows that were run by hand.
-type Outcomes struct {
-	Jobs    map[string]Outcome `json:"jobs"`
-	Errors  map[string]string  `json:"errors"`
-	Running []string           `json:"running"` // these continue
+// ManualResults holds the outcomes of rows that were run by hand.
+type ManualResults struct {
+	Jobs    map[string]ManualResult `json:"jobs"`
+	Errors  map[string]string       `json:"errors"`
+	Running []string                `json:"running"` // these continue
 }
 
-// Outcome is how a row has ended. Its output is in the row.
-type Outcome struct {
+// ManualResult is how a row has ended. Its output is in the row.
+type ManualResult struct {
 	Result string  `json:"result"`
 	Code   *int    `json:"code"`
 	Signal *string `json:"signal"`
 }
 
 // Run runs rows of a target by hand, and waits for them, but no longer than wait.
-func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.Duration) Outcomes {
+func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.Duration) ManualResults {
 	list := make([]job, len(ids))
 	for i, id := range ids {
 		list[i] = job{id: strconv.FormatInt(id, 10), target: target}
 	}
 	results, errs, late := m.runManual(ctx, list, wait)
-	out := Outcomes{make(map[string]Outcome), make(map[string]string), append([]string{}, late...)}
+	out := ManualResults{make(map[string]ManualResult), make(map[string]string), append([]string{}, late...)}
 	for _, r := range results.members {
-		var o Outcome
+		var o ManualResult
 		_ = json.Unmarshal(r.Value, &o)
 		out.Jobs[r.Name] = o
 	}

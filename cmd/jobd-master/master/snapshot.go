@@ -19,8 +19,8 @@ import (
 const (
 	// Period is how long a snapshot is valid: all requests in that time get the same one.
 	Period = 2 * time.Second
-	// lookTime limits each of the three rounds of requests of a snapshot.
-	lookTime = 2 * time.Second
+	// reportTimeout limits each of the three rounds of requests of a snapshot.
+	reportTimeout = 2 * time.Second
 	// maxCountAge is how long old counts of rows are used while the rows cannot be counted again,
 	// for example because the database is slow.
 	maxCountAge = 30 * time.Second
@@ -138,11 +138,11 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 	}
 	for i, w := range workers {
 		c := answers[i]
-		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.noOverview.Load()}
+		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.isWithoutOverview.Load()}
 		var report overview.Daemon
 		switch {
 		case c.err == nil && row.Old:
-			report = fromStatus(c.answer)
+			report = overviewFromStatus(c.answer)
 		case c.err == nil:
 			_ = json.Unmarshal(c.answer, &report)
 		case c.timedOut:
@@ -164,7 +164,7 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 		}
 		l.addRuns(report)
 	}
-	m.count(l, workers, target)
+	m.countWaiting(l, workers, target)
 	m.mu.Lock()
 	for _, t := range m.pokes.remembered.list[:min(maxUnserved, len(m.pokes.remembered.list))] {
 		target(t).Poked = true
@@ -194,14 +194,14 @@ func (m *Master) selfReports(workers []workerRef) []workerCall {
 		var calls []workerCall
 		var workerIndex []int
 		for i, w := range workers {
-			if w.noOverview.Load() == (typ == "status") {
+			if w.isWithoutOverview.Load() == (typ == "status") {
 				calls, workerIndex = append(calls, workerCall{worker: w}), append(workerIndex, i)
 			}
 		}
-		m.callAll(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
+		m.callAll(context.Background(), typ, min(reportTimeout, m.options.WorkerTimeout), calls)
 		for i, c := range calls {
 			if answers[workerIndex[i]] = c; typ == "look" && isUnknownRequest(c.err) {
-				c.worker.noOverview.Store(true)
+				c.worker.isWithoutOverview.Store(true)
 			}
 		}
 	}
@@ -214,8 +214,8 @@ func isUnknownRequest(err error) bool {
 	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
 }
 
-// fromStatus makes an overview.Daemon from a status, which every worker can report.
-func fromStatus(answer json.RawMessage) (l overview.Daemon) {
+// overviewFromStatus makes an overview.Daemon from a status, which every worker can report.
+func overviewFromStatus(answer json.RawMessage) (l overview.Daemon) {
 	var status struct {
 		Targets map[string]struct {
 			Paused              bool
@@ -257,8 +257,8 @@ func (l *Snapshot) addRuns(report overview.Daemon) {
 	}
 }
 
-// count asks one worker of each table for the counts of waiting rows; m.snapshots.mu is held.
-func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Target) {
+// countWaiting asks one worker of each table for the counts of waiting rows; m.snapshots.mu is held.
+func (m *Master) countWaiting(l *Snapshot, workers []workerRef, target func(string) *Target) {
 	var calls []workerCall
 	var workerIndex []int
 	done := make(map[string]bool)
@@ -270,7 +270,7 @@ func (m *Master) count(l *Snapshot, workers []workerRef, target func(string) *Ta
 			l.tableWorkers = append(l.tableWorkers, workers[i])
 		}
 	}
-	m.callAll(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
+	m.callAll(context.Background(), "waiting", min(reportTimeout, m.options.WorkerTimeout), calls)
 	tables := make(map[string]string) // by target: the first table that reports the target
 	before := m.snapshots.tableCounts
 	m.snapshots.tableCounts = make(map[string]tableCount, len(calls))

@@ -28,17 +28,17 @@ func (s *Server) stats(*http.Request) (any, error) {
 	return s.replyCache.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(summarize(l)) })
 }
 
-// watchFor is how long Watch continues after the last request for the statistics.
-const watchFor = 10 * time.Minute
+// watchPeriod is how long Watch continues after the last request for the statistics.
+const watchPeriod = 10 * time.Minute
 
 // Watch takes a snapshot at intervals, until stop is closed, so that plots have data when the page
-// is opened again. If nobody has requested the statistics for watchFor, workers and their tables are
+// is opened again. If nobody has requested the statistics for watchPeriod, workers and their tables are
 // left alone.
-func (s *Server) Watch(stop <-chan struct{}) { s.history.Collect(stop, s.moment) }
+func (s *Server) Watch(stop <-chan struct{}) { s.momentRing.Collect(stop, s.currentMoment) }
 
-// moment returns the current sums, and false if nobody has requested the statistics lately.
-func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
-	if time.Since(time.Unix(0, s.lastRequest.Load())) > watchFor {
+// currentMoment returns the current sums, and false if nobody has requested the statistics lately.
+func (s *Server) currentMoment() (m moments.Moment, h moments.Histograms, known bool) {
+	if time.Since(time.Unix(0, s.lastRequest.Load())) > watchPeriod {
 		return m, h, false
 	}
 	v := summarize(s.Master.Snapshot())
@@ -51,7 +51,7 @@ func (s *Server) moment() (m moments.Moment, h moments.Histograms, known bool) {
 }
 
 func (s *Server) moments(*http.Request) (any, error) {
-	return api.List[moments.Moment]{Items: s.history.Recent()}, nil
+	return api.List[moments.Moment]{Items: s.momentRing.Recent()}, nil
 }
 
 // stats holds the sums of a snapshot, its findings, and the busiest targets.
@@ -113,11 +113,11 @@ func pageOf[T any](r *http.Request, items []T, name func(*T) string) (any, error
 	if which := q.Get("part"); which != "" {
 		items = slices.DeleteFunc(slices.Clone(items), func(x T) bool { return !strings.Contains(name(&x), which) })
 	}
-	limit, err := number(q, "limit", 1, maxPage, maxPage)
+	limit, err := readNumber(q, "limit", 1, maxPage, maxPage)
 	if err != nil {
 		return nil, err
 	}
-	from, err := number(q, "cursor", 0, 1<<31, 0)
+	from, err := readNumber(q, "cursor", 0, 1<<31, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func pageOf[T any](r *http.Request, items []T, name func(*T) string) (any, error
 
 func (s *Server) findings(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	limit, err := number(q, "limit", 1, maxFound, maxFound)
+	limit, err := readNumber(q, "limit", 1, maxFound, maxFound)
 	if err != nil {
 		return nil, err
 	}

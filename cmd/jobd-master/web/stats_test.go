@@ -14,15 +14,15 @@ import (
 	"gloom/cmd/jobd-master/master"
 )
 
-// TestIdlePage: without a viewer the master does not ask its workers. After a request for the
+// TestIdlePageAsksNoWorker: without a viewer the master does not ask its workers. After a request for the
 // statistics the master continues to ask its workers for a while, so that the plots have data when
 // the page is opened again.
-func TestIdlePage(t *testing.T) {
+func TestIdlePageAsksNoWorker(t *testing.T) {
 	m := master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()})
 	s := &Server{Config: Config{Master: m, Door: &door.Door{}}}
 	watched := func(want bool) {
 		t.Helper()
-		if _, _, known := s.moment(); known != want {
+		if _, _, known := s.currentMoment(); known != want {
 			t.Errorf("a look is taken: %v, want %v", known, want)
 		}
 	}
@@ -31,12 +31,12 @@ func TestIdlePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	watched(true)
-	s.lastRequest.Store(time.Now().Add(-watchFor - time.Second).UnixNano())
+	s.lastRequest.Store(time.Now().Add(-watchPeriod - time.Second).UnixNano())
 	watched(false)
 }
 
-// TestTargetNames: a target is found by any name, also if it is "/".
-func TestTargetNames(t *testing.T) {
+// TestTargetIsFoundByAnyName: a target is found by any name, also if it is "/".
+func TestTargetIsFoundByAnyName(t *testing.T) {
 	listener, err := daemon.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ type Server struct {
 	mux       *http.ServeMux
 	startedAt time.Time
 
-	history     moments.Ring
+	momentRing  moments.Ring
 	lastRequest atomic.Int64            // when the statistics were last asked for, in Unix nanoseconds
 	replyCache  replies.Cache[struct{}] // the statistics
 }
@@ -58,13 +58,13 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), startedAt: time.Now()}
 	for _, p := range []string{"/metrics", "/healthz", "/readyz"} {
-		s.open(p, c.Probes.ServeHTTP)
+		s.servePublic(p, c.Probes.ServeHTTP)
 	}
 	for _, p := range page.Site.Paths() {
-		s.open(p, page.Site.ServeHTTP)
+		s.servePublic(p, page.Site.ServeHTTP)
 	}
-	s.open("/{$}", s.index)
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
+	s.servePublic("/{$}", s.servePage)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serveMethods(w, r, nil) })
 	for pattern, methods := range map[string]methods{
 		"/v1/rows/{id}":                  {"GET": {run: s.find}},
 		"/v1/status":                     {"GET": {run: s.status}},
@@ -81,7 +81,7 @@ func New(c Config) *Server {
 		"/v1/targets/{target}/rows":      {"GET": {run: s.rows, query: []string{"status", "result", "limit", "cursor"}}},
 		"/v1/targets/{target}/rows/{id}": {"GET": {run: s.row}},
 	} {
-		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, methods) })
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serveMethods(w, r, methods) })
 	}
 	return s
 }
@@ -89,14 +89,14 @@ func New(c Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		s.serve(w, r, nil) // the mux would redirect it
+		s.serveMethods(w, r, nil) // the mux would redirect it
 		return
 	}
 	s.mux.ServeHTTP(w, api.MarkSlashes(r))
 }
 
-// open serves a path that reveals nothing about rows, to any client.
-func (s *Server) open(pattern string, handler http.HandlerFunc) {
+// servePublic serves a path that reveals nothing about rows, to any client.
+func (s *Server) servePublic(pattern string, handler http.HandlerFunc) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if _, err := s.Door.Admit(w, r, door.Requirements{Methods: []string{http.MethodGet}, Public: true}); err != nil {
 			refuse(w, err)
@@ -106,8 +106,8 @@ func (s *Server) open(pattern string, handler http.HandlerFunc) {
 	})
 }
 
-// index serves the page to clients that accept HTML.
-func (s *Server) index(w http.ResponseWriter, r *http.Request) {
+// servePage serves the page to clients that accept HTML.
+func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !strings.Contains(r.Header.Get("Accept"), "text/html"):
 		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "\"/\" is only the page, which is served to clients that accept text/html"})
@@ -127,7 +127,7 @@ type operation struct {
 
 type methods map[string]operation
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, m methods) {
+func (s *Server) serveMethods(w http.ResponseWriter, r *http.Request, m methods) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	allowed := make([]string, 0, len(m))
 	for name := range m {
@@ -144,16 +144,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, m methods) {
 	op := m[method]
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		refuse(w, invalid("the query is malformed: %v", err))
+		refuse(w, invalidError("the query is malformed: %v", err))
 		return
 	}
 	for name, values := range query {
 		if !slices.Contains(op.query, name) {
-			refuse(w, invalid("there is no parameter %.60q here", name))
+			refuse(w, invalidError("there is no parameter %.60q here", name))
 			return
 		}
 		if len(values) > 1 {
-			refuse(w, invalid("%s is given %d times; it may be given once", name, len(values)))
+			refuse(w, invalidError("%s is given %d times; it may be given once", name, len(values)))
 			return
 		}
 	}
@@ -202,21 +202,21 @@ func refuse(w http.ResponseWriter, err error) {
 	}{r.Code, r.Reason})
 }
 
-func invalid(format string, args ...any) *door.Refusal {
+func invalidError(format string, args ...any) *door.Refusal {
 	return &door.Refusal{Status: http.StatusBadRequest, Code: "invalid_value", Reason: fmt.Sprintf(format, args...)}
 }
 
 // targetOf returns the target in the path.
 func targetOf(r *http.Request) string { return api.Name(r.PathValue("target")) }
 
-// number returns a parameter that is an integer from low to high, or absent if there is none.
-func number(q url.Values, name string, low, high, absent int64) (int64, error) {
+// readNumber returns a parameter that is an integer from low to high, or absent if there is none.
+func readNumber(q url.Values, name string, low, high, absent int64) (int64, error) {
 	if !q.Has(name) {
 		return absent, nil
 	}
 	n, err := strconv.ParseInt(q.Get(name), 10, 64)
 	if err != nil || n < low || n > high {
-		return 0, invalid("%s must be from %d to %d, not %.40q", name, low, high, q.Get(name))
+		return 0, invalidError("%s must be from %d to %d, not %.40q", name, low, high, q.Get(name))
 	}
 	return n, nil
 }
@@ -235,10 +235,10 @@ func (s *Server) run(r *http.Request) (any, error) {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&body); err != nil {
-		return nil, invalid("the body must be {\"ids\": [1, …]}: %v", err)
+		return nil, invalidError("the body must be {\"ids\": [1, …]}: %v", err)
 	}
 	if len(body.IDs) == 0 || len(body.IDs) > maxIDs {
-		return nil, invalid("ids must be from 1 to %d ids, not %d", maxIDs, len(body.IDs))
+		return nil, invalidError("ids must be from 1 to %d ids, not %d", maxIDs, len(body.IDs))
 	}
 	return s.Master.Run(r.Context(), targetOf(r), body.IDs, runTime), nil
 }
@@ -261,17 +261,17 @@ func (s *Server) rows(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	q := overview.Query{Target: targetOf(r), Status: query.Get("status"), Result: query.Get("result")}
 	if allowed := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(allowed, q.Status) {
-		return nil, invalid("status must be one of %s, not %.40q", strings.Join(allowed, ", "), q.Status)
+		return nil, invalidError("status must be one of %s, not %.40q", strings.Join(allowed, ", "), q.Status)
 	}
 	if allowed := []string{"", "ok", "fail"}; !slices.Contains(allowed, q.Result) {
-		return nil, invalid("result must be ok or fail, not %.40q", q.Result)
+		return nil, invalidError("result must be ok or fail, not %.40q", q.Result)
 	}
-	limit, err := number(query, "limit", 1, overview.MaxRows, 50)
+	limit, err := readNumber(query, "limit", 1, overview.MaxRows, 50)
 	if err != nil {
 		return nil, err
 	}
 	q.Limit = int(limit)
-	if q.From, err = number(query, "cursor", 1, 1<<53, 0); err != nil {
+	if q.From, err = readNumber(query, "cursor", 1, 1<<53, 0); err != nil {
 		return nil, err
 	}
 	return rawResult(s.Master.Rows(r.Context(), q))
@@ -301,7 +301,7 @@ func (s *Server) find(r *http.Request) (any, error) {
 func rowID(r *http.Request) (int64, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || id < 1 || id > 1<<53 {
-		return 0, invalid("the id of a row must be a number, not %.40q", r.PathValue("id"))
+		return 0, invalidError("the id of a row must be a number, not %.40q", r.PathValue("id"))
 	}
 	return id, nil
 }

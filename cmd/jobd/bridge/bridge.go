@@ -58,51 +58,51 @@ type Bridge struct {
 	cancelSubmits context.CancelFunc
 	loops         sync.WaitGroup
 	rowTasks      sync.WaitGroup // goroutines of rows
-	slots         sync.WaitGroup // connections of crews
+	slotConns     sync.WaitGroup // connections of slots
 	fetches       chan []queue.FetchRequest
-	fencedCh      chan struct{} // an Accept has returned ErrFenced
+	fenced        chan struct{} // an Accept has returned ErrFenced
 	done          chan struct{}
 	database      health
 	fetchHealth   health // health of fetches
 	lease         lease
 	reaper        reaper
 
-	mu          sync.Mutex // guards the fields below
-	machine     *queue.Machine
-	inBroker    map[int64]*row
-	fields      map[int64][]byte // fields of queued rows; used without a launcher
-	manualRows  map[int64]bool   // queued rows that a RunManual waits for
-	awaiting    map[int64]*manualWait
-	stopSlotsOf map[string]context.CancelFunc // by target: stops its slots
-	onTargets   func()                        // of OnTargets
-	fetching    bool
-	pace        fetchPace
-	manualCalls int // RunManual calls that accept rows
-	stopping    bool
-	signal      syscall.Signal // the last signal that all processes got; new ones get it too
-	requeued    map[int64]int
-	labels      map[string]string
-	err         error
+	mu               sync.Mutex // guards the fields below
+	machine          *queue.Machine
+	rowsInBroker     map[int64]*row
+	rowFields        map[int64][]byte // fields of queued rows; used without a launcher
+	manualRows       map[int64]bool   // queued rows that a RunManual waits for
+	manualWaits      map[int64]*manualWait
+	stopSlotsOf      map[string]context.CancelFunc // by target: stops its slots
+	onTargetsChanged func()                        // of OnTargets
+	fetchInProgress  bool
+	fetchPace        fetchPace
+	manualCalls      int // RunManual calls that accept rows
+	stopping         bool
+	lastSignal       syscall.Signal // the last signal that all processes got; new ones get it too
+	requeueCounts    map[int64]int
+	targetLabels     map[string]string
+	err              error
 
-	launchErr error     // of the last start of a process, if this host could not start it for now
-	launchAt  time.Time // when that was
+	lastLaunchErr   error     // of the last start of a process, if this host could not start it for now
+	lastLaunchErrAt time.Time // when that was
 }
 
 // row is a row that has been given to the broker.
 type row struct {
 	store.Row
-	manual  bool
-	pending *gloom.Pending
+	isManual bool
+	pending  *gloom.Pending
 
 	submittedAt time.Time // in the broker
 	startedAt   int64     // time_started, UNIX seconds
 	hasSlot     bool      // a slot has it, or its run is being written
-	givenBack   bool      // given back: no slot may begin it
+	isGivenBack bool      // given back: no slot may begin it
 	mayStillRun bool      // the connection to the broker was lost while the broker had the row
-	launching   bool      // its process is being started
+	isLaunching bool      // its process is being started
 	process     *launch.Process
-	revoked     bool          // the process was killed because the claim had ended or was about to
-	written     chan struct{} // closed when the row is written
+	isRevoked   bool          // the process was killed because the claim had ended or was about to
+	writtenCh   chan struct{} // closed when the row is written
 }
 
 // maxOutput is the maximum number of bytes that are kept of an output whose column holds more.
@@ -163,9 +163,9 @@ func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, metrics: newMetrics(), registry: registry,
-		machine: queue.New(), inBroker: make(map[int64]*row), fields: make(map[int64][]byte), manualRows: make(map[int64]bool),
-		awaiting: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
-		fetches: make(chan []queue.FetchRequest, 1), fencedCh: make(chan struct{}, 1), done: make(chan struct{}),
+		machine: queue.New(), rowsInBroker: make(map[int64]*row), rowFields: make(map[int64][]byte), manualRows: make(map[int64]bool),
+		manualWaits: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeueCounts: make(map[int64]int), targetLabels: make(map[string]string),
+		fetches: make(chan []queue.FetchRequest, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{action: "database is away"}, fetchHealth: health{action: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
 	if b.idPrefix == "" {
@@ -179,7 +179,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	b.submitCtx, b.cancelSubmits = context.WithCancel(b.ctx)
 	defer func() {
 		if err != nil {
-			b.release()
+			b.tearDown()
 			s.Leave(context.WithoutCancel(ctx))
 		}
 	}()
@@ -189,7 +189,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, err
 		}
 	}
-	b.writer = newWriter(s, sp, b.metrics, log, func(err error) { b.noteDatabase("write", err) })
+	b.writer = newWriter(s, sp, b.metrics, log, func(err error) { b.recordDatabase("write", err) })
 	for _, t := range cfg.Targets {
 		if err := b.machine.Add(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
 			return nil, control.ErrTargetExists(t.Name)
@@ -209,7 +209,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, err
 		}
 	}
-	b.reaper.owners = ownerWatch{minSilence: cfg.Lease / 2, maxGap: 3 * b.reapEvery()}
+	b.reaper.owners = ownerWatch{minSilence: cfg.Lease / 2, maxGap: 3 * b.reapInterval()}
 	if err := b.loadSpool(sp); err != nil {
 		return nil, err
 	}
@@ -285,7 +285,7 @@ func (b *Bridge) startSlots(target string, slots int) {
 	typ := b.typeOf(target)
 	ctx, stop := context.WithCancel(b.ctx)
 	b.stopSlotsOf[target] = stop
-	b.link.KeepSlots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
+	b.link.KeepSlots(ctx, &b.slotConns, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.runInSlot,
 			// A slot's process has no time limit here; the bridge ends it.
@@ -351,42 +351,42 @@ func (b *Bridge) withMachine(change func()) {
 
 // applyEffects carries out the effects of the machine; b.mu is held.
 func (b *Bridge) applyEffects() {
-	e := b.machine.Next()
+	e := b.machine.NextEffects()
 	for _, r := range e.Start {
 		in := &row{
-			Row:    store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]},
-			manual: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.Started, hasSlot: r.Started != 0, written: make(chan struct{}),
+			Row:      store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.rowFields[r.ID]},
+			isManual: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.Started, hasSlot: r.Started != 0, writtenCh: make(chan struct{}),
 		}
-		delete(b.fields, r.ID)
+		delete(b.rowFields, r.ID)
 		delete(b.manualRows, r.ID)
-		b.inBroker[r.ID] = in
+		b.rowsInBroker[r.ID] = in
 		b.rowTasks.Go(func() { b.submitRow(in) })
 	}
 	for _, id := range e.Release {
 		b.giveBack(id)
 	}
 	for _, r := range e.Undo {
-		delete(b.fields, r.ID)
-		undone := b.writer.queue(&change{kind: changeRequeue, id: r.ID})
+		delete(b.rowFields, r.ID)
+		undone := b.writer.enqueue(&change{kind: changeRequeue, id: r.ID})
 		b.rowTasks.Go(func() {
 			<-undone
 			b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		})
 	}
 	if e.Fetch != nil {
-		b.fetching = true
+		b.fetchInProgress = true
 		b.fetches <- e.Fetch // does not block: only one fetch is in progress at a time
 	}
 }
 
 // giveBack returns an accepted row to the table; b.mu is held.
 func (b *Bridge) giveBack(id int64) {
-	delete(b.fields, id)
+	delete(b.rowFields, id)
 	if b.manualRows[id] {
 		delete(b.manualRows, id)
 		b.sendResult(id, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
 	}
-	b.writer.queue(&change{kind: changeGiveBack, id: id})
+	b.writer.enqueue(&change{kind: changeGiveBack, id: id})
 }
 
 // leaveBroker is called when a row has left the broker, or was given up because the connection was
@@ -396,13 +396,13 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.metrics.endedRows.WithLabelValues(b.label(r.Target), outcome).Inc()
-	if b.inBroker[r.ID] == r {
-		delete(b.inBroker, r.ID)
+	if b.rowsInBroker[r.ID] == r {
+		delete(b.rowsInBroker, r.ID)
 	}
 	if outcome == "ok" || outcome == "fail" {
-		delete(b.requeued, r.ID)
+		delete(b.requeueCounts, r.ID)
 	}
-	if r.manual {
+	if r.isManual {
 		b.sendResult(r.ID, answer)
 	}
 	if r.mayStillRun {
@@ -410,31 +410,31 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 		return
 	}
 	b.machine.Done(r.ID)
-	b.pace.observeEnd(r.Target, time.Since(r.submittedAt))
+	b.fetchPace.observeEnd(r.Target, time.Since(r.submittedAt))
 	if b.guard != nil { // without a launcher a fetch starts rows, too, so accepting more than there are places would gain nothing
-		b.machine.SetEndsPerFetch(r.Target, b.pace.endsPerFetch(r.Target))
+		b.machine.SetEndsPerFetch(r.Target, b.fetchPace.endsPerFetch(r.Target))
 	}
 	b.applyEffects()
 }
 
 // label returns the label of a target in metrics; b.mu is held.
 func (b *Bridge) label(target string) string {
-	if l, ok := b.labels[target]; ok {
+	if l, ok := b.targetLabels[target]; ok {
 		return l
 	}
 	l := target
-	if len(b.labels) >= maxTargets {
+	if len(b.targetLabels) >= maxTargets {
 		l = "other"
 	}
-	b.labels[target] = l
+	b.targetLabels[target] = l
 	return l
 }
 
-func (b *Bridge) noteDatabase(user string, err error) {
+func (b *Bridge) recordDatabase(user string, err error) {
 	if err != nil && !store.IsAway(err) {
 		return
 	}
-	if b.database.note(user, err) {
+	if b.database.record(user, err) {
 		if err != nil {
 			b.log.Error().Err(err).Msg("the database is away")
 		} else {
@@ -449,19 +449,19 @@ func (b *Bridge) brokerHealth() error { return b.link.Health() }
 // this process's user on this host can reach it.
 func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
-// release stops all goroutines and frees all resources. It does not write the changes that still
+// tearDown stops all goroutines and frees all resources. It does not write the changes that still
 // wait.
-func (b *Bridge) release() {
+func (b *Bridge) tearDown() {
 	b.mu.Lock()
 	b.machine.Stop()
-	b.machine.Next() // from now on no row starts or is given back
+	b.machine.NextEffects() // from now on no row starts or is given back
 	b.mu.Unlock()
 	b.cancel()
 	if b.jobs != nil {
 		b.jobs.Close()
 	}
 	b.rowTasks.Wait()
-	b.slots.Wait()
+	b.slotConns.Wait()
 	b.loops.Wait()
 	if b.guard != nil {
 		b.guard.Close()

@@ -49,8 +49,8 @@ func configFor(t *testing.T, targets ...string) config.Worker {
 	return cfg
 }
 
-// script writes a launcher and sets it in a configuration. {dir} is the fixture's directory.
-func script(t *testing.T, cfg *config.Worker, text string) (dir string) {
+// writeLauncher writes a launcher and sets it in a configuration. {dir} is the fixture's directory.
+func writeLauncher(t *testing.T, cfg *config.Worker, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	path := filepath.Join(dir, "job")
@@ -64,15 +64,15 @@ func script(t *testing.T, cfg *config.Worker, text string) (dir string) {
 
 // testWriter stops writing when its test is over.
 type testWriter struct {
-	mu   sync.Mutex
-	t    *testing.T
-	over bool
+	mu     sync.Mutex
+	t      *testing.T
+	isOver bool
 }
 
 func (w *testWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.over {
+	if !w.isOver {
 		w.t.Log(strings.TrimSpace(string(p)))
 	}
 	return len(p), nil
@@ -82,7 +82,7 @@ func startBridge(t *testing.T, table *storetest.Table, cfg config.Worker) *fixtu
 	t.Helper()
 	f := &fixture{t: t, table: table, reg: prometheus.NewRegistry()}
 	w := &testWriter{t: t}
-	t.Cleanup(func() { w.mu.Lock(); w.over = true; w.mu.Unlock() })
+	t.Cleanup(func() { w.mu.Lock(); w.isOver = true; w.mu.Unlock() })
 	b, err := open(t.Context(), cfg, zerolog.New(w).Level(zerolog.WarnLevel), f.reg, table.Open(cfg.Name, cfg.Lease, store.Process{}))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func (f *fixture) await(status string, ids ...int64) {
 	}
 }
 
-func (f *fixture) length(target string) int {
+func (f *fixture) queueLength(target string) int {
 	for _, t := range f.Status().Targets {
 		if t.Name == target {
 			return t.Length
@@ -148,18 +148,18 @@ func (f *fixture) record(id int64) storetest.Record {
 	return r
 }
 
-func manual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.Outcome, map[int64]string, error) {
+func runManual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.JobResult, map[int64]string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
 	defer cancel()
 	return f.RunManual(ctx, ids)
 }
 
-const shortPause = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
+const printAndExit = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
 
 func TestPollTakesRowsOfItsTargets(t *testing.T) {
 	cfg := configFor(t, "a=3", "b=2")
-	script(t, &cfg, shortPause)
+	writeLauncher(t, &cfg, printAndExit)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2, 3, 4, 5)
 	f.insert(store.Waiting, "b", 6)
@@ -192,7 +192,7 @@ func TestOutputIsCutToItsColumn(t *testing.T) {
 	for limit, want := range map[int]int{-1: 3 << 20, 1 << 20: 1 << 20, 0: 0} {
 		cfg := configFor(t, "a")
 		cfg.MaxOutputBuffer = limit
-		script(t, &cfg, "head -c 3145728 /dev/zero | tr '\\0' x; echo why >&2")
+		writeLauncher(t, &cfg, "head -c 3145728 /dev/zero | tr '\\0' x; echo why >&2")
 		f := startBridge(t, storetest.NewTable(), cfg)
 		f.insert(store.Waiting, "a", 1)
 		f.Poll(nil)
@@ -207,7 +207,7 @@ func TestOutputIsCutToItsColumn(t *testing.T) {
 
 func TestRowsWaitingAtStart(t *testing.T) {
 	cfg := configFor(t, "a")
-	script(t, &cfg, shortPause)
+	writeLauncher(t, &cfg, printAndExit)
 	table := storetest.NewTable()
 	table.Put(storetest.Record{Row: store.Row{ID: 1, Target: "a"}, Status: store.Waiting})
 	f := startBridge(t, table, cfg)
@@ -225,7 +225,7 @@ func TestLaunchFailure(t *testing.T) {
 	if r := f.record(1); *r.Result != "fail" || r.Code != nil || r.Signal != nil || !strings.Contains(*r.Stderr, "/no/such/command") {
 		t.Fatalf("%+v", r)
 	}
-	got, texts, err := manual(t, f, 2)
+	got, texts, err := runManual(t, f, 2)
 	if err != nil || len(texts) > 0 || got[2].Result != "fail" || got[2].Code != nil || !strings.Contains(got[2].Stderr, "/no/such/command") {
 		t.Fatalf("%+v %v %v", got, texts, err)
 	}
@@ -233,7 +233,7 @@ func TestLaunchFailure(t *testing.T) {
 
 func TestConcurrencyOfTargetIsKept(t *testing.T) {
 	cfg := configFor(t, "a=3")
-	dir := script(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
+	dir := writeLauncher(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
 	_ = dir
 	f := startBridge(t, storetest.NewTable(), cfg)
 	var ids []int64
@@ -256,7 +256,7 @@ func TestConcurrencyOfTargetIsKept(t *testing.T) {
 
 func TestPausedTargetStartsNoRow(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
-	script(t, &cfg, shortPause)
+	writeLauncher(t, &cfg, printAndExit)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.Pause([]string{"a"})
 	f.insert(store.Waiting, "a", 1)
@@ -265,7 +265,7 @@ func TestPausedTargetStartsNoRow(t *testing.T) {
 	f.Poll(nil)
 	f.await(store.Done, 2)
 	type answer struct {
-		got map[int64]control.Outcome
+		got map[int64]control.JobResult
 		err error
 	}
 	answers := make(chan answer, 1)
@@ -274,7 +274,7 @@ func TestPausedTargetStartsNoRow(t *testing.T) {
 		answers <- answer{got, err}
 	}()
 	// The row is accepted in the table before it is in the daemon's queue.
-	eventually(t, "row 3 waits in a's queue", func() bool { return f.length("a") == 1 })
+	eventually(t, "row 3 waits in a's queue", func() bool { return f.queueLength("a") == 1 })
 	if s := f.Status(); f.status(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -290,7 +290,7 @@ func TestPausedTargetStartsNoRow(t *testing.T) {
 
 func TestTargetChanges(t *testing.T) {
 	cfg := configFor(t, "a")
-	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
+	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	f := startBridge(t, storetest.NewTable(), cfg)
 	changes := make(chan []string, 10)
@@ -345,12 +345,12 @@ func TestTargetChanges(t *testing.T) {
 
 func TestRunManual(t *testing.T) {
 	cfg := configFor(t, "a=2")
-	script(t, &cfg, shortPause)
+	writeLauncher(t, &cfg, printAndExit)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Manual, "a", 3, 4)
 	f.insert(store.Done, "a", 5)
 	f.insert(store.Manual, "nobody", 6)
-	got, texts, err := manual(t, f, 3, 4, 3, 5, 6, 999)
+	got, texts, err := runManual(t, f, 3, 4, 3, 5, 6, 999)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,11 +371,11 @@ func TestRunManual(t *testing.T) {
 
 func TestSignalsOfTwoClients(t *testing.T) {
 	cfg := configFor(t, "a")
-	script(t, &cfg, "exec sleep 1000")
+	writeLauncher(t, &cfg, "exec sleep 1000")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Manual, "a", 1, 2)
 	type answer struct {
-		got map[int64]control.Outcome
+		got map[int64]control.JobResult
 		err error
 	}
 	answers := make(chan answer, 1)
@@ -384,7 +384,7 @@ func TestSignalsOfTwoClients(t *testing.T) {
 		answers <- answer{got, err}
 	}()
 	f.await(store.Running, 1)
-	if _, _, err := manual(t, f, 2, 1); err == nil || err.Error() != "another client is already waiting for job 1" {
+	if _, _, err := runManual(t, f, 2, 1); err == nil || err.Error() != "another client is already waiting for job 1" {
 		t.Fatal(err)
 	}
 	if f.status(2) != store.Manual {
@@ -426,21 +426,21 @@ func TestSignalsOfTwoClients(t *testing.T) {
 func TestFetchPages(t *testing.T) {
 	cfg := configFor(t, "a=4")
 	cfg.MySQL.FetchLimit = 3
-	dir := script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
+	dir := writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
 	f.Poll(nil)
 	f.await(store.Running, 1, 2, 3, 4) // in two pages
-	if f.length("a") != 4 || f.status(5) != store.Waiting {
-		t.Fatalf("length %d, row 5 %s", f.length("a"), f.status(5))
+	if f.queueLength("a") != 4 || f.status(5) != store.Waiting {
+		t.Fatalf("length %d, row 5 %s", f.queueLength("a"), f.status(5))
 	}
 	touch(t, dir, "go")
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
 }
 
-// TestSharedTarget: no worker runs more than half of the rows, and when a worker
+// TestWorkersShareTarget: no worker runs more than half of the rows, and when a worker
 // vanishes, the others run the rows that it had not accepted.
-func TestSharedTarget(t *testing.T) {
+func TestWorkersShareTarget(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
 			t.Parallel()
@@ -451,7 +451,7 @@ func TestSharedTarget(t *testing.T) {
 			for i := range 3 {
 				cfg := configFor(t, fmt.Sprint("a=", places))
 				cfg.Name = fmt.Sprint("w", i)
-				dirs = append(dirs, script(t, &cfg, "echo $id >> {dir}/runs; sleep "+fmt.Sprint(perWorker.Seconds())))
+				dirs = append(dirs, writeLauncher(t, &cfg, "echo $id >> {dir}/runs; sleep "+fmt.Sprint(perWorker.Seconds())))
 				fixtures = append(fixtures, startBridge(t, table, cfg))
 			}
 			var ids []int64
@@ -481,7 +481,7 @@ func TestSharedTarget(t *testing.T) {
 func TestPollInterval(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.PollInterval = 20 * time.Millisecond
-	script(t, &cfg, "true")
+	writeLauncher(t, &cfg, "true")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1)
 	f.await(store.Done, 1)
@@ -492,7 +492,7 @@ func TestPollInterval(t *testing.T) {
 func TestDatabaseOutage(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.SpoolDir = filepath.Join(t.TempDir(), "spool")
-	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2, 3)
@@ -504,7 +504,7 @@ func TestDatabaseOutage(t *testing.T) {
 	f.insert(store.Waiting, "a", 4)
 	f.insert(store.Manual, "a", 5)
 	f.Poll(nil)
-	if _, _, err := manual(t, f, 5); err == nil || !strings.Contains(err.Error(), "database is away") {
+	if _, _, err := runManual(t, f, 5); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatal(err)
 	}
 	touch(t, dir, "go")
@@ -521,7 +521,7 @@ func TestDatabaseOutage(t *testing.T) {
 	if r := f.record(1); *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
 	}
-	if got, _, err := manual(t, f, 5); err != nil || got[5].Result != "ok" {
+	if got, _, err := runManual(t, f, 5); err != nil || got[5].Result != "ok" {
 		t.Fatal(got, err)
 	}
 	if err := f.Health(); err != nil {
@@ -533,9 +533,9 @@ func TestDatabaseOutage(t *testing.T) {
 	}
 }
 
-// TestUnwrittenResult: if the row may run again, no client gets the result before it is
+// TestResultIsWrittenBeforeClientGetsIt: if the row may run again, no client gets the result before it is
 // written.
-func TestUnwrittenResult(t *testing.T) {
+func TestResultIsWrittenBeforeClientGetsIt(t *testing.T) {
 	for _, c := range []struct{ orphans, want string }{
 		{"fail", "map[1:{ok}] map[]"},
 		{"requeue", "map[] map[1:job 1 has ended (ok), but that cannot be written yet: it may be run again]"},
@@ -544,7 +544,7 @@ func TestUnwrittenResult(t *testing.T) {
 			t.Parallel()
 			cfg := configFor(t, "a")
 			cfg.Orphans, cfg.Lease = c.orphans, time.Minute
-			script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
+			writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 			f := startBridge(t, storetest.NewTable(), cfg)
 			f.insert(store.Manual, "a", 1)
@@ -572,19 +572,19 @@ func TestUnwrittenResult(t *testing.T) {
 // unreadableStore is a store whose waiting rows cannot be read, while everything else works.
 type unreadableStore struct {
 	*storetest.Memory
-	sealed *atomic.Bool
+	isSealed *atomic.Bool
 }
 
 func (s unreadableStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
-	if s.sealed.Load() {
+	if s.isSealed.Load() {
 		return store.Page{}, errors.New("Error 1176: Key 'status_target_idx' doesn't exist in table 'jobs'")
 	}
 	return s.Memory.Accept(ctx, wants, limit)
 }
 
-// TestFetchFailure: a daemon that cannot fetch its rows is unhealthy, even if all other
+// TestDaemonThatCannotFetchIsUnhealthy: a daemon that cannot fetch its rows is unhealthy, even if all other
 // statements succeed. A daemon that needs no rows at present is healthy.
-func TestFetchFailure(t *testing.T) {
+func TestDaemonThatCannotFetchIsUnhealthy(t *testing.T) {
 	cfg := configFor(t, "a")
 	table := storetest.NewTable()
 	s := unreadableStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool)}
@@ -598,15 +598,15 @@ func TestFetchFailure(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "status_target_idx")
 	}
 	well := func() bool { return b.Health() == nil }
-	s.sealed.Store(true)
+	s.isSealed.Store(true)
 	b.Poll(nil)
 	eventually(t, "it says why", ill)
 	if err := b.renew(t.Context()); err != nil || !ill() {
 		t.Errorf("well because of its lease (%v)", err)
 	}
-	s.sealed.Store(false)
+	s.isSealed.Store(false)
 	eventually(t, "it is well", well)
-	s.sealed.Store(true)
+	s.isSealed.Store(true)
 	b.Poll(nil)
 	eventually(t, "it says why", ill)
 	b.Pause(nil)
@@ -626,7 +626,7 @@ func TestMetricsCountRows(t *testing.T) {
 		`jobd_writes_pending{}`: 0,
 	}
 	eventually(t, "all is counted", func() bool {
-		got := gather(t, f.reg)
+		got := gatherMetrics(t, f.reg)
 		for name, v := range want {
 			if got[name] != v {
 				return false
@@ -636,7 +636,7 @@ func TestMetricsCountRows(t *testing.T) {
 	})
 }
 
-func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+func gatherMetrics(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {

@@ -66,9 +66,9 @@ func startCutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.
 	return l.Addr().(*net.TCPAddr).Port, cuts
 }
 
-// TestUnansweredCommits: the claims show what was committed. With two daemons, polls and
+// TestUnansweredCommitsRunNoRowTwice: the claims show what was committed. With two daemons, polls and
 // runs by hand, no row runs twice or is left unfinished.
-func TestUnansweredCommits(t *testing.T) {
+func TestUnansweredCommitsRunNoRowTwice(t *testing.T) {
 	for name, reply := range map[string][]byte{
 		"a cut":            nil,
 		"what a proxy saw": []byte("\x18\x00\x00\x01\xff\xdd\x07#HY000Lost connection"),
@@ -79,7 +79,7 @@ func TestUnansweredCommits(t *testing.T) {
 
 func testUnansweredCommits(t *testing.T, reply []byte) {
 	server := mariadbtest.Shared(t)
-	c := &crash{testSite: newTestSite(t, server), orphans: "fail"}
+	c := &crashScenario{testSite: newTestSite(t, server), orphans: "fail"}
 	const n = 150
 	port, cuts := startCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")

@@ -23,31 +23,31 @@ const (
 	crashPeer     = "B"
 )
 
-// crash is one scenario: daemon A dies at a point while B shares its target, and A
+// crashScenario is one scenario: daemon A dies at a point while B shares its target, and A
 // comes back.
-type crash struct {
+type crashScenario struct {
 	*testSite
 	orphans string
 	victims []*child // lives of A
 	peer    *child
 }
 
-func newCrash(t *testing.T, orphans string) *crash {
+func newCrashScenario(t *testing.T, orphans string) *crashScenario {
 	s := newTestSite(t, mariadbtest.Shared(t))
 	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_14")
 	s.exec("INSERT INTO jobs (target, status) VALUES ('b', 'manual'), ('b', 'manual')")
-	return &crash{testSite: s, orphans: orphans}
+	return &crashScenario{testSite: s, orphans: orphans}
 }
 
 // config has a long lease: with a short one, a daemon that gets no processor for seconds would be
 // considered dead. Rows of a daemon whose process has ended are settled at once.
-func (c *crash) config(name string, concurrency int) config.Worker {
+func (c *crashScenario) config(name string, concurrency int) config.Worker {
 	cfg := c.testSite.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second
 	return cfg
 }
 
-func (c *crash) startVictim(env ...string) *child {
+func (c *crashScenario) startVictim(env ...string) *child {
 	c.t.Helper()
 	// Each life of A marks its runs, so that they can be distinguished.
 	cfg := c.config(crashOwner, 3)
@@ -57,19 +57,19 @@ func (c *crash) startVictim(env ...string) *child {
 	return v
 }
 
-func (c *crash) fail(format string, args ...any) {
+func (c *crashScenario) fail(format string, args ...any) {
 	c.t.Helper()
 	for _, v := range c.victims {
-		v.dump()
+		v.logOutput()
 	}
 	if c.peer != nil {
-		c.peer.dump()
+		c.peer.logOutput()
 	}
 	c.t.Fatalf(format, args...)
 }
 
 // awaitSettled waits until all rows have ended, and checks how they have ended.
-func (c *crash) awaitSettled() {
+func (c *crashScenario) awaitSettled() {
 	c.t.Helper()
 	deadline := time.Now().Add(settleTimeout)
 	for c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND NOT (status = 'manual' AND target = 'b')") > 0 ||
@@ -103,7 +103,7 @@ func (c *crash) awaitSettled() {
 	}
 }
 
-func (c *crash) check(id int64, status, result, stdout, stderr string, runs []run) {
+func (c *crashScenario) check(id int64, status, result, stdout, stderr string, runs []run) {
 	c.t.Helper()
 	text := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
 	died := strings.Contains(stderr, "died")
@@ -133,11 +133,11 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	}
 }
 
-// points returns the failpoints that a life of A passes, in the order in which it first passes
+// failpointsPassed returns the failpoints that a life of A passes, in the order in which it first passes
 // them, except those of the kinds in leaveOut.
-func points(t *testing.T, leaveOut ...string) []string {
+func failpointsPassed(t *testing.T, leaveOut ...string) []string {
 	t.Helper()
-	c := newCrash(t, "fail")
+	c := newCrashScenario(t, "fail")
 	path := filepath.Join(c.dir, "points")
 	v := c.startVictim(envPoints+"="+path, envManual+"=[15,16]")
 	c.awaitSettled()
@@ -160,7 +160,7 @@ func points(t *testing.T, leaveOut ...string) []string {
 
 // TestCrashAtEveryPoint kills A at every point between two writes.
 func TestCrashAtEveryPoint(t *testing.T) {
-	names := points(t, "settle", "leave", "resolve")
+	names := failpointsPassed(t, "settle", "leave", "resolve")
 	if len(names) < 15 {
 		t.Fatalf("only %d points: %v", len(names), names)
 	}
@@ -170,7 +170,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 			for _, count := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s/%s/%d", orphans, strings.ReplaceAll(name, ": ", "-"), count), func(t *testing.T) {
 					t.Parallel()
-					c := newCrash(t, orphans)
+					c := newCrashScenario(t, orphans)
 					v := c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, count), envManual+"=[15,16]")
 					<-v.ready
 					c.peer = c.start(c.config(crashPeer, 1))
@@ -201,7 +201,7 @@ func TestCrashWhileSettling(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", orphans, name, count), func(t *testing.T) {
 					t.Parallel()
-					c := newCrash(t, orphans)
+					c := newCrashScenario(t, orphans)
 					c.startVictim(envFault + "=slot: launched:3").await("the first life")
 					c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, count)).await("the second life")
 					c.startVictim()
@@ -218,7 +218,7 @@ func TestCrashWhileStopping(t *testing.T) {
 		"slot: ended", "slot: finished", "leave: before commit", "leave: after commit"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCrash(t, "fail")
+			c := newCrashScenario(t, "fail")
 			// The first two passages are those of the writes that start row 1; the third one
 			// belongs to the stop.
 			v := c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, map[bool]int{true: 3, false: 1}[strings.HasPrefix(name, "write")]))
@@ -236,7 +236,7 @@ func TestKillAtAnyTime(t *testing.T) {
 	for i := range 4 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			c := newCrash(t, []string{"fail", "requeue"}[i%2])
+			c := newCrashScenario(t, []string{"fail", "requeue"}[i%2])
 			c.peer = c.start(c.config(crashPeer, 1))
 			for range 4 {
 				v := c.startVictim()
@@ -250,11 +250,11 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestSuspendedDaemon: a stopped daemon is considered dead. Its process is killed before its row
+// TestSuspendedDaemonLosesItsRows: a stopped daemon is considered dead. Its process is killed before its row
 // runs again elsewhere, although the daemon itself cannot kill it. When the daemon continues, it
 // finds its rows gone and keeps working.
-func TestSuspendedDaemon(t *testing.T) {
-	c := newCrash(t, "requeue")
+func TestSuspendedDaemonLosesItsRows(t *testing.T) {
+	c := newCrashScenario(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
 	job := "#!/bin/sh\n[ $WHO = A ] || { grep -q '^State:.[^Z]' /proc/$(cat " + c.dir + "/pid.A)/status && echo beside; echo out $1; exit; } 2>/dev/null\n" +
 		"echo $$ > " + c.dir + "/pid.$WHO\nexec sleep 1000\n"
@@ -281,10 +281,10 @@ func TestSuspendedDaemon(t *testing.T) {
 	}
 }
 
-// TestResumedDaemon: if the guard kills a process while the daemon is stopped, the
+// TestRowOfResumedDaemonRunsAgain: if the guard kills a process while the daemon is stopped, the
 // process's row does not fail, but runs again.
-func TestResumedDaemon(t *testing.T) {
-	c := newCrash(t, "requeue")
+func TestRowOfResumedDaemonRunsAgain(t *testing.T) {
+	c := newCrashScenario(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
 	job := "#!/bin/sh\n[ -e " + c.dir + "/pid ] && { echo out $1; exit; }\necho $$ > " + c.dir + "/pid.new; mv " + c.dir + "/pid.new " + c.dir + "/pid\nexec sleep 1000\n"
 	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
@@ -310,9 +310,9 @@ func TestResumedDaemon(t *testing.T) {
 	}
 }
 
-// TestTwoDaemonsOfOneName: a living daemon of the same name is not a dead predecessor.
-func TestTwoDaemonsOfOneName(t *testing.T) {
-	c := newCrash(t, "requeue")
+// TestLivingNamesakeIsNotSettled: a living daemon of the same name is not a dead predecessor.
+func TestLivingNamesakeIsNotSettled(t *testing.T) {
+	c := newCrashScenario(t, "requeue")
 	for range 2 {
 		c.victims = append(c.victims, c.start(c.config(crashOwner, 2)))
 	}

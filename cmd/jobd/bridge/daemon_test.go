@@ -223,12 +223,12 @@ func (c *child) await(name string) {
 	select {
 	case <-c.exited:
 	case <-time.After(45 * time.Second):
-		c.dump()
+		c.logOutput()
 		c.t.Fatalf("%s: daemon %s does not end", name, c.name)
 	}
 }
 
-func (c *child) dump() {
+func (c *child) logOutput() {
 	text, _ := os.ReadFile(c.log)
 	if len(text) > 20_000 {
 		text = text[len(text)-20_000:]

@@ -43,11 +43,11 @@ func (b *Bridge) Status() control.Status {
 func (b *Bridge) targetStatus() (targets []queue.Status, waiting int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.machine.Status(), len(b.awaiting)
+	return b.machine.Status(), len(b.manualWaits)
 }
 
 func (b *Bridge) AddTarget(name string, concurrency int) error {
-	err := b.change(name, concurrency, b.machine.Add)
+	err := b.changeTarget(name, concurrency, b.machine.Add)
 	if err == nil {
 		b.notifyTargetsChanged()
 	}
@@ -55,11 +55,11 @@ func (b *Bridge) AddTarget(name string, concurrency int) error {
 }
 
 func (b *Bridge) SetConcurrency(name string, concurrency int) error {
-	return b.change(name, concurrency, b.machine.Resize)
+	return b.changeTarget(name, concurrency, b.machine.Resize)
 }
 
-// change adds or resizes a target.
-func (b *Bridge) change(name string, concurrency int, apply func(string, int) error) error {
+// changeTarget adds or resizes a target.
+func (b *Bridge) changeTarget(name string, concurrency int, apply func(string, int) error) error {
 	if concurrency < 1 {
 		return control.ErrConcurrency
 	}
@@ -82,7 +82,7 @@ func (b *Bridge) change(name string, concurrency int, apply func(string, int) er
 // notifyTargetsChanged calls the function that OnTargets has set.
 func (b *Bridge) notifyTargetsChanged() {
 	b.mu.Lock()
-	notified := b.onTargets
+	notified := b.onTargetsChanged
 	b.mu.Unlock()
 	if notified != nil {
 		notified()
@@ -109,7 +109,7 @@ func (b *Bridge) RemoveTarget(name string) error {
 func (b *Bridge) OnTargets(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.onTargets = f
+	b.onTargetsChanged = f
 }
 
 // SendSignal reaches only processes of this daemon. Rows that other workers run have no process
@@ -119,7 +119,7 @@ func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 	defer b.mu.Unlock()
 	sent := make(map[int64]bool, len(signals))
 	for id, signal := range signals {
-		r := b.inBroker[id]
+		r := b.rowsInBroker[id]
 		switch {
 		case r == nil || r.process == nil:
 			sent[id] = false
@@ -134,9 +134,9 @@ func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 
 func (b *Bridge) Health() error {
 	b.mu.Lock()
-	launch := b.launchTrouble()
+	launch := b.recentLaunchErr()
 	b.mu.Unlock()
-	return daemon.JoinReasons(cmp.Or(b.database.check(), b.fetchHealth.check()), launch, b.brokerHealth())
+	return daemon.JoinReasons(cmp.Or(b.database.currentErr(), b.fetchHealth.currentErr()), launch, b.brokerHealth())
 }
 
 func (b *Bridge) Done() <-chan struct{} { return b.done }

@@ -37,37 +37,37 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		ended()
 		elapsed := time.Since(start)
 		b.metrics.observeFetch(elapsed, err)
-		b.fetchHealth.note("fetch", err)
+		b.fetchHealth.record("fetch", err)
 		if err == nil {
 			failures = 0
 			failpoint.Reach("bridge: accepted")
 			b.queuePage(page, elapsed)
-			if len(page.Busy) == 0 {
+			if len(page.BusyTargets) == 0 {
 				busy = 0
 				continue
 			}
 			busy++
-			time.AfterFunc(min(maxReread, minReread<<min(busy, 10)), func() { b.withMachine(func() { b.machine.Poll(page.Busy) }) })
+			time.AfterFunc(min(maxReread, minReread<<min(busy, 10)), func() { b.withMachine(func() { b.machine.Poll(page.BusyTargets) }) })
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		failures++
-		b.log.WithLevel(levelOf(err)).Err(err).Strs("targets", targets).Msg("rows cannot be fetched, trying again")
+		b.log.WithLevel(logLevelOf(err)).Err(err).Strs("targets", targets).Msg("rows cannot be fetched, trying again")
 		if err == store.ErrFenced {
 			select {
-			case b.fencedCh <- struct{}{}:
+			case b.fenced <- struct{}{}:
 			default:
 			}
 		}
-		b.withMachine(func() { b.fetching = false; b.machine.FetchFailed(targets) })
+		b.withMachine(func() { b.fetchInProgress = false; b.machine.FetchFailed(targets) })
 		if !sleep(ctx, retryDelay(failures), nil) {
 			return
 		}
 		b.withMachine(b.machine.Resume)
 		if !b.isFetching() { // all targets are paused or full: there may be no next fetch that could report success
-			b.fetchHealth.note("fetch", nil)
+			b.fetchHealth.record("fetch", nil)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (b *Bridge) watchFetch() (ended func()) {
 	timer := time.AfterFunc(slowFetch, func() {
 		defer close(noted)
 		b.log.Warn().Err(errSlowFetch).Msg("rows cannot be fetched")
-		b.fetchHealth.note("fetch", errSlowFetch)
+		b.fetchHealth.record("fetch", errSlowFetch)
 	})
 	return func() {
 		if !timer.Stop() {
@@ -97,7 +97,7 @@ func (b *Bridge) watchFetch() (ended func()) {
 func (b *Bridge) isFetching() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.fetching
+	return b.fetchInProgress
 }
 
 // pollLoop polls all targets at regular intervals.
@@ -111,9 +111,9 @@ func (b *Bridge) pollLoop(ctx context.Context) {
 func (b *Bridge) queuePage(page store.Page, elapsed time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.fetching = false
-	b.pace.observeFetch(elapsed)
-	b.machine.Fetched(b.countAccepted(page.Rows, "poll"), page.More)
+	b.fetchInProgress = false
+	b.fetchPace.observeFetch(elapsed)
+	b.machine.Fetched(b.countAccepted(page.Rows, "poll"), page.MoreTargets)
 	b.applyEffects()
 }
 
@@ -123,7 +123,7 @@ func (b *Bridge) countAccepted(rows []store.Row, source string) []queue.Row {
 	for i, r := range rows {
 		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Started: r.Started}
 		if b.guard == nil {
-			b.fields[r.ID] = r.Fields
+			b.rowFields[r.ID] = r.Fields
 		}
 		b.metrics.acceptedRows.WithLabelValues(b.label(r.Target), source).Inc()
 	}

@@ -16,9 +16,9 @@ type health struct {
 	lastErrAt time.Time
 }
 
-// note records how a user's last use of the resource went, and reports whether the health has
+// record records how a user's last use of the resource went, and reports whether the health has
 // changed.
-func (h *health) note(user string, err error) (changed bool) {
+func (h *health) record(user string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	failing := len(h.errs) > 0
@@ -37,10 +37,10 @@ func (h *health) note(user string, err error) (changed bool) {
 	return changed
 }
 
-func (h *health) ok() bool { return h.check() == nil }
+func (h *health) works() bool { return h.currentErr() == nil }
 
-// check returns nil if the resource works, and otherwise the last error.
-func (h *health) check() error {
+// currentErr returns nil if the resource works, and otherwise the last error.
+func (h *health) currentErr() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.errs) == 0 {

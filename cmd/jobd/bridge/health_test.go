@@ -55,13 +55,13 @@ func (b *lockedBuffer) count(text string) int {
 	return strings.Count(b.String(), text)
 }
 
-// TestReadOnlyDatabase: a database counts as away until it accepts the writes that it has
+// TestReadOnlyDatabaseCountsAsAway: a database counts as away until it accepts the writes that it has
 // refused, however many leases are renewed and other rows written meanwhile, and the outage is
 // logged once.
-func TestReadOnlyDatabase(t *testing.T) {
+func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Lease = testLease / 5
-	script(t, &cfg, "echo $id")
+	writeLauncher(t, &cfg, "echo $id")
 	table, log := storetest.NewTable(), new(lockedBuffer)
 	s := &fullStore{Store: table.Open(cfg.Name, cfg.Lease, store.Process{})}
 	b, err := open(t.Context(), cfg, zerolog.New(log), nil, s)
@@ -111,16 +111,16 @@ func TestSlowFetchIsTold(t *testing.T) {
 		}()
 		b.fetches <- []queue.FetchRequest{{Target: "a"}}
 		time.Sleep(slowFetch - time.Second)
-		if err := b.fetchHealth.check(); err != nil {
+		if err := b.fetchHealth.currentErr(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(3 * time.Second)
-		if err := b.fetchHealth.check(); !errors.Is(err, errSlowFetch) || !strings.Contains(err.Error(), "rows cannot be fetched for 2s") {
+		if err := b.fetchHealth.currentErr(); !errors.Is(err, errSlowFetch) || !strings.Contains(err.Error(), "rows cannot be fetched for 2s") {
 			t.Error(err)
 		}
 		cancel()
 		<-ended
-		if err := b.fetchHealth.check(); errors.Is(err, errSlowFetch) {
+		if err := b.fetchHealth.currentErr(); errors.Is(err, errSlowFetch) {
 			t.Error("the outcome of the fetch is not noted:", err)
 		}
 	})

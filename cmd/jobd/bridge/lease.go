@@ -24,7 +24,7 @@ func (l *lease) start(term time.Duration, sent time.Time) {
 	l.term, l.expiresAt, l.renewedCh = term, sent.Add(term), make(chan struct{})
 }
 
-func (l *lease) renewed(sent time.Time) {
+func (l *lease) recordRenewal(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expiresAt = sent.Add(l.term)
@@ -40,23 +40,23 @@ func (l *lease) expiry() (expiresAt time.Time, moved <-chan struct{}) {
 	return l.expiresAt, l.renewedCh
 }
 
-// renewEvery returns the interval of renewals, which is so short that some may fail before the
+// renewInterval returns the interval of renewals, which is so short that some may fail before the
 // lease expires.
-func (b *Bridge) renewEvery() time.Duration { return b.cfg.Lease / 4 }
+func (b *Bridge) renewInterval() time.Duration { return b.cfg.Lease / 4 }
 
 // leaseLoop renews the lease, begins a new incarnation when it was lost, and queues
 // rows whose acceptance was in doubt.
 func (b *Bridge) leaseLoop(ctx context.Context) {
 	failures := 0
 	for {
-		wait := b.renewEvery()
+		wait := b.renewInterval()
 		if err := b.renew(ctx); err != nil {
 			failures++
 			wait = min(wait, retryDelay(failures)/2)
 		} else {
 			failures = 0
 		}
-		if !sleep(ctx, wait, b.fencedCh) {
+		if !sleep(ctx, wait, b.fenced) {
 			return
 		}
 	}
@@ -67,15 +67,15 @@ func (b *Bridge) renew(ctx context.Context) error {
 	defer cancel()
 	sent := time.Now()
 	err := b.store.Renew(ctx)
-	b.metrics.transaction("renew", err)
-	b.noteDatabase("renew", err)
+	b.metrics.countTransaction("renew", err)
+	b.recordDatabase("renew", err)
 	if err == store.ErrFenced {
 		return b.newIncarnation(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	b.leaseRenewed(sent)
+	b.onLeaseRenewed(sent)
 	adopted, err := b.store.Resolve(ctx)
 	if len(adopted) > 0 {
 		b.log.Info().Int("rows", len(adopted)).Msg("rows were accepted by a transaction that seemed lost")
@@ -92,18 +92,18 @@ func (b *Bridge) newIncarnation(ctx context.Context) error {
 	b.killAll(syscall.SIGKILL)
 	sent := time.Now()
 	err := b.store.Register(ctx)
-	b.noteDatabase("renew", err)
+	b.recordDatabase("renew", err)
 	if err != nil {
 		return err
 	}
-	b.leaseRenewed(sent)
+	b.onLeaseRenewed(sent)
 	b.withMachine(func() { b.machine.Poll(nil) })
 	return nil
 }
 
-// leaseRenewed notes a renewal, and gives the guard its new limit.
-func (b *Bridge) leaseRenewed(sent time.Time) {
-	b.lease.renewed(sent)
+// onLeaseRenewed notes a renewal, and gives the guard its new limit.
+func (b *Bridge) onLeaseRenewed(sent time.Time) {
+	b.lease.recordRenewal(sent)
 	b.setGuardDeadline()
 }
 
@@ -112,7 +112,7 @@ func (b *Bridge) leaseRenewed(sent time.Time) {
 func (b *Bridge) setGuardDeadline() {
 	if b.guardsProcesses() {
 		deadline, _ := b.lease.expiry()
-		b.guard.SetDeadline(deadline.Add(-b.margin()))
+		b.guard.SetDeadline(deadline.Add(-b.killMargin()))
 	}
 }
 
@@ -126,16 +126,16 @@ func (b *Bridge) guardsProcesses() bool {
 func (b *Bridge) killAll(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, r := range b.inBroker {
+	for _, r := range b.rowsInBroker {
 		if r.process != nil {
-			r.revoked = true
+			r.isRevoked = true
 			r.process.SignalGroup(signal)
 		}
 	}
 }
 
-// margin returns how long before the lease expires the processes must have ended.
-func (b *Bridge) margin() time.Duration { return b.cfg.Lease / 10 }
+// killMargin returns how long before the lease expires the processes must have ended.
+func (b *Bridge) killMargin() time.Duration { return b.cfg.Lease / 10 }
 
 // guardLoop ends the processes before the lease expires, because other daemons may then run the
 // rows again.
@@ -146,8 +146,8 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 			at     time.Time
 			signal syscall.Signal
 		}{
-			{deadline.Add(-2 * b.margin()), syscall.SIGTERM},
-			{deadline.Add(-b.margin()), syscall.SIGKILL},
+			{deadline.Add(-2 * b.killMargin()), syscall.SIGTERM},
+			{deadline.Add(-b.killMargin()), syscall.SIGKILL},
 		} {
 			if !sleep(ctx, max(0, time.Until(step.at)), moved) {
 				return
@@ -178,5 +178,5 @@ func (b *Bridge) mayLaunch() bool {
 		return true
 	}
 	deadline, _ := b.lease.expiry()
-	return time.Until(deadline) > 2*b.margin()
+	return time.Until(deadline) > 2*b.killMargin()
 }

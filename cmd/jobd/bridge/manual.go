@@ -19,7 +19,7 @@ type manualWait struct {
 // manualResult says how a job ended, or why it did not run.
 type manualResult struct {
 	id      int64
-	outcome control.Outcome
+	outcome control.JobResult
 	reason  string
 }
 
@@ -32,23 +32,23 @@ const (
 )
 
 // RunManual implements control.Engine.
-func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
-	ids = unique(ids)
+func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.JobResult, map[int64]string, error) {
+	ids = uniqueIDs(ids)
 	results := make(chan manualResult, len(ids))
-	if err := b.addAwait(ids, results); err != nil {
+	if err := b.addManualWaits(ids, results); err != nil {
 		return nil, nil, err
 	}
-	defer b.removeAwait(ids, results)
+	defer b.removeManualWaits(ids, results)
 
 	taking, cancel := context.WithTimeout(ctx, manualTimeout)
 	defer cancel()
 	answers, err := b.store.AcceptManual(taking, ids, b.serves)
-	b.metrics.transaction("manual", err)
+	b.metrics.countTransaction("manual", err)
 	if err != nil {
-		b.manualAccepted()
+		b.onManualAccepted()
 		if err == store.ErrFenced {
 			select {
-			case b.fencedCh <- struct{}{}:
+			case b.fenced <- struct{}{}:
 			default:
 			}
 		}
@@ -56,9 +56,9 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	}
 	texts := make(map[int64]string)
 	waiting := b.queueManual(answers, texts)
-	b.manualAccepted()
+	b.onManualAccepted()
 
-	outcomes := make(map[int64]control.Outcome)
+	outcomes := make(map[int64]control.JobResult)
 	for waiting > 0 {
 		select {
 		case <-ctx.Done():
@@ -75,7 +75,7 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	return outcomes, texts, nil
 }
 
-func unique(ids []int64) []int64 {
+func uniqueIDs(ids []int64) []int64 {
 	seen := make(map[int64]bool, len(ids))
 	list := make([]int64, 0, len(ids))
 	for _, id := range ids {
@@ -87,37 +87,37 @@ func unique(ids []int64) []int64 {
 	return list
 }
 
-func (b *Bridge) addAwait(ids []int64, results chan<- manualResult) error {
+func (b *Bridge) addManualWaits(ids []int64, results chan<- manualResult) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopping {
 		return errors.New("the daemon is stopping")
 	}
 	for _, id := range ids {
-		if b.awaiting[id] != nil {
+		if b.manualWaits[id] != nil {
 			return control.JobAwaited(id)
 		}
 	}
 	for _, id := range ids {
-		b.awaiting[id] = &manualWait{id: id, results: results}
+		b.manualWaits[id] = &manualWait{id: id, results: results}
 	}
 	b.manualCalls++
 	return nil
 }
 
-func (b *Bridge) manualAccepted() {
+func (b *Bridge) onManualAccepted() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.manualCalls--
 }
 
-// removeAwait removes the channel on which a call waited for these results. The jobs continue.
-func (b *Bridge) removeAwait(ids []int64, results chan<- manualResult) {
+// removeManualWaits removes the channel on which a call waited for these results. The jobs continue.
+func (b *Bridge) removeManualWaits(ids []int64, results chan<- manualResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range ids {
-		if a := b.awaiting[id]; a != nil && a.results == results {
-			delete(b.awaiting, id)
+		if a := b.manualWaits[id]; a != nil && a.results == results {
+			delete(b.manualWaits, id)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 		default:
 			texts[id] = control.JobTargetUnknown(a.Row.Target, id)
 		}
-		delete(b.awaiting, id)
+		delete(b.manualWaits, id)
 	}
 	b.machine.Accept(b.countAccepted(rows, "hand"))
 	b.applyEffects()
@@ -158,8 +158,8 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 // sendResult sends the result of a job to the RunManual that waits for it, if one does; b.mu is
 // held.
 func (b *Bridge) sendResult(id int64, r manualResult) {
-	if a := b.awaiting[id]; a != nil {
-		delete(b.awaiting, id)
+	if a := b.manualWaits[id]; a != nil {
+		delete(b.manualWaits, id)
 		r.id = id
 		a.results <- r
 	}

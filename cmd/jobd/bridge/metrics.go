@@ -44,15 +44,15 @@ func newMetrics() *metrics {
 func (m *metrics) observeWrite(rows int, elapsed time.Duration, err error) {
 	m.writeTime.Observe(elapsed.Seconds())
 	m.writeRows.Observe(float64(rows))
-	m.transaction("write", err)
+	m.countTransaction("write", err)
 }
 
 func (m *metrics) observeFetch(elapsed time.Duration, err error) {
 	m.fetchTime.Observe(elapsed.Seconds())
-	m.transaction("fetch", err)
+	m.countTransaction("fetch", err)
 }
 
-func (m *metrics) transaction(kind string, err error) {
+func (m *metrics) countTransaction(kind string, err error) {
 	outcome := "ok"
 	if err != nil {
 		outcome = "error"
@@ -112,7 +112,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descManual, float64(manual))
 	gauge(descPending, float64(pending))
 	gauge(descBytes, float64(bytes))
-	gauge(descDatabase, boolFloat(c.bridge.database.ok()))
+	gauge(descDatabase, boolFloat(c.bridge.database.works()))
 	gauge(descBroker, boolFloat(c.bridge.brokerHealth() == nil))
 }
 

@@ -17,12 +17,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestDatabaseFaults drops connections, restarts the server, stops it,
+// TestDatabaseFaultsLoseNoRow drops connections, restarts the server, stops it,
 // locks rows and makes it read-only while two daemons work. No row is lost, and since no daemon
 // dies, none runs twice.
-func TestDatabaseFaults(t *testing.T) {
+func TestDatabaseFaultsLoseNoRow(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
-	c := &crash{testSite: newTestSite(t, server), orphans: "fail"}
+	c := &crashScenario{testSite: newTestSite(t, server), orphans: "fail"}
 	const n = 300
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_300")
 	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.name + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.name + ".* TO app@localhost")
@@ -58,17 +58,17 @@ func TestDatabaseFaults(t *testing.T) {
 				}
 				rows.Close()
 			}
-			wait(200 * time.Millisecond)
+			outlast(200 * time.Millisecond)
 			tx.Rollback()
 		},
 		"read-only": func() {
 			c.db.Exec("SET GLOBAL read_only = 1")
-			wait(200 * time.Millisecond)
+			outlast(200 * time.Millisecond)
 			c.db.Exec("SET GLOBAL read_only = 0")
 		},
 		"frozen": func() {
 			server.Freeze()
-			wait(300 * time.Millisecond)
+			outlast(300 * time.Millisecond)
 			server.Thaw()
 		},
 	}
@@ -93,12 +93,12 @@ func TestDatabaseFaults(t *testing.T) {
 	}
 }
 
-// wait is the length of an outage.
-func wait(d time.Duration) { <-time.After(d) }
+// outlast waits for the length of an outage.
+func outlast(d time.Duration) { <-time.After(d) }
 
-// TestOutageLongerThanLease: after an outage that is longer than a lease, all leases
+// TestLongOutageSettlesNoLivingDaemon: after an outage that is longer than a lease, all leases
 // have expired, but no daemon may settle the rows of another that is alive.
-func TestOutageLongerThanLease(t *testing.T) {
+func TestLongOutageSettlesNoLivingDaemon(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	for name, outage := range map[string]struct{ begin, end func(*testSite) }{
 		"away": {
@@ -129,10 +129,10 @@ func TestOutageLongerThanLease(t *testing.T) {
 			}
 			eventually(t, "all rows run", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'") == 6 })
 			outage.begin(s)
-			wait(4 * time.Second) // two leases
+			outlast(4 * time.Second) // two leases
 			outage.end(s)
 			// Each daemon checks for dead ones several times before the rows end.
-			wait(3 * time.Second)
+			outlast(3 * time.Second)
 			if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
 				t.Fatalf("%d of 6 rows still run", n)
 			}
@@ -150,21 +150,21 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 			t.Run(orphans+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				b := newRestartableBroker(t)
-				c := newCrash(t, orphans)
+				c := newCrashScenario(t, orphans)
 				var twice atomic.Int64
 				var busy [64]atomic.Bool
-				b.work("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {
+				b.startWorker("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {
 					var id int
 					fmt.Sscanf(string(job.Body), `{"id":%d`, &id)
 					if busy[id].Swap(true) {
 						twice.Add(1)
 					}
 					defer busy[id].Store(false)
-					wait(time.Duration(rand.N(20)) * time.Millisecond)
+					outlast(time.Duration(rand.N(20)) * time.Millisecond)
 					return fmt.Sprintf("out %d\n", id), nil
 				})
 				cfg := c.config(crashOwner, 3)
-				b.config(&cfg)
+				b.configure(&cfg)
 				cfg.Launcher = ""
 				cfg.Broker.IDPrefix = c.name + "/"
 				v := c.start(cfg, fmt.Sprintf("%s=%s:2", envFault, name))
@@ -242,9 +242,9 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestLateDatabase starts a daemon before its database: rows run soon after the database is
+// TestRowsRunOnceDatabaseIsThere starts a daemon before its database: rows run soon after the database is
 // there. An error of the database itself ends the daemon.
-func TestLateDatabase(t *testing.T) {
+func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 	server := mariadbtest.New(t)
 	site := newTestSite(t, server)
 	site.exec("INSERT INTO jobs (target) VALUES ('a'), ('a')")

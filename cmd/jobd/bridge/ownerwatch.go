@@ -41,9 +41,9 @@ func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(stor
 		}
 		seen[o.Token] = s
 		switch {
-		case o.Settling, isGone(o.Process), now.Sub(s.firstSeen) >= max(s.leaseLeft, w.minSilence):
+		case o.IsSettling, isGone(o.Process), now.Sub(s.firstSeen) >= max(s.leaseLeft, w.minSilence):
 			dead = append(dead, o)
-		case o.Expired():
+		case o.IsExpired():
 			undecided++
 		}
 	}

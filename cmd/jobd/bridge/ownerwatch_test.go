@@ -8,8 +8,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// TestDeadOwners checks the same incarnation every second.
-func TestDeadOwners(t *testing.T) {
+// TestOwnerIsDeadAfterSilence checks the same incarnation every second.
+func TestOwnerIsDeadAfterSilence(t *testing.T) {
 	alive := func(store.Process) bool { return false }
 	type look struct {
 		beat  int64
@@ -59,7 +59,7 @@ func TestDeadOwners(t *testing.T) {
 	}
 	w := ownerWatch{minSilence: time.Hour, maxGap: time.Hour}
 	isGone := func(p store.Process) bool { return p.PID == 7 }
-	dead, _ := w.check([]store.Owner{{Token: 1, Process: store.Process{PID: 7}}, {Token: 2, Settling: true}, {Token: 3, Process: store.Process{PID: 8}}}, time.Unix(5, 0), isGone)
+	dead, _ := w.check([]store.Owner{{Token: 1, Process: store.Process{PID: 7}}, {Token: 2, IsSettling: true}, {Token: 3, Process: store.Process{PID: 8}}}, time.Unix(5, 0), isGone)
 	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
 		t.Errorf("%s", fmt.Sprint(dead))
 	}

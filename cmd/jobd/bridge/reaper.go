@@ -21,34 +21,34 @@ type reaper struct {
 	knownOwners []store.Owner // incarnations that the last pass found
 	strays      strayRows
 
-	protectedMu sync.Mutex        // guards the fields below
-	protected   map[int64][]int64 // by token: rows whose results are spooled here and not written yet
-	readable    int               // how many of these results the disk gave
+	protectedMu     sync.Mutex        // guards the fields below
+	protectedIDs    map[int64][]int64 // by token: rows whose results are spooled here and not written yet
+	readableResults int               // how many of these results the disk gave
 }
 
 func (r *reaper) protect(c *change) {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
-	if r.protected == nil {
-		r.protected = make(map[int64][]int64)
+	if r.protectedIDs == nil {
+		r.protectedIDs = make(map[int64][]int64)
 	}
-	r.protected[c.token] = append(r.protected[c.token], c.id)
+	r.protectedIDs[c.token] = append(r.protectedIDs[c.token], c.id)
 	r.countReadable(c, +1)
 }
 
 // countReadable adds n to readable if the disk gave the result; protectedMu is held.
 func (r *reaper) countReadable(c *change, n int) {
 	if c.diskSize > 0 {
-		r.readable += n
+		r.readableResults += n
 	}
 }
 
 func (r *reaper) unprotect(c *change) {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
-	r.protected[c.token] = slices.DeleteFunc(r.protected[c.token], func(id int64) bool { return id == c.id })
-	if len(r.protected[c.token]) == 0 {
-		delete(r.protected, c.token)
+	r.protectedIDs[c.token] = slices.DeleteFunc(r.protectedIDs[c.token], func(id int64) bool { return id == c.id })
+	if len(r.protectedIDs[c.token]) == 0 {
+		delete(r.protectedIDs, c.token)
 	}
 	r.countReadable(c, -1)
 }
@@ -57,7 +57,7 @@ func (r *reaper) unprotect(c *change) {
 func (r *reaper) protectedRows(token int64) []int64 {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
-	return slices.Clone(r.protected[token])
+	return slices.Clone(r.protectedIDs[token])
 }
 
 // spoolWritten reports whether all spooled results that the disk gave are written. The others may
@@ -65,7 +65,7 @@ func (r *reaper) protectedRows(token int64) []int64 {
 func (r *reaper) spoolWritten() bool {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
-	return r.readable == 0
+	return r.readableResults == 0
 }
 
 const (
@@ -75,13 +75,13 @@ const (
 	killTimeout = 5 * time.Second
 )
 
-func (b *Bridge) reapEvery() time.Duration { return min(maxReap, max(minReap, b.cfg.Lease/5)) }
+func (b *Bridge) reapInterval() time.Duration { return min(maxReap, max(minReap, b.cfg.Lease/5)) }
 
 func (b *Bridge) reapLoop(ctx context.Context) {
 	if !b.store.HasClaims() {
 		return
 	}
-	for sleep(ctx, b.reapEvery(), nil) {
+	for sleep(ctx, b.reapInterval(), nil) {
 		pass, cancel := context.WithTimeout(ctx, openTimeout)
 		b.reap(pass)
 		cancel()
@@ -107,7 +107,7 @@ func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
 		return p, errNotRenewed
 	}
 	owners, err := b.store.Owners(ctx)
-	b.noteDatabase("reap", err)
+	b.recordDatabase("reap", err)
 	if err != nil {
 		b.reaper.owners.reset()
 		return p, err
@@ -155,16 +155,16 @@ func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 		Requeue: requeue, Reason: store.DeathReason(o.Name), At: time.Now().Unix(),
 		Except: b.reaper.protectedRows(o.Token),
 	})
-	b.metrics.transaction("settle", err)
+	b.metrics.countTransaction("settle", err)
 	if b.cfg.Launcher == "" && o.Name == b.cfg.Name {
 		b.keepSlots(sum.Failed)
 	}
-	b.noteSettled(sum)
+	b.recordSettled(sum)
 	if n := sum.Requeued + len(sum.Failed); n > 0 {
 		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).Msg("settled the rows of a dead daemon")
 	}
 	if err != nil {
-		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
+		b.log.WithLevel(logLevelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
 	if err != nil { // it is not known how many rows were settled before the error
 		b.withMachine(func() { b.machine.Poll(nil) })
@@ -187,8 +187,8 @@ func (b *Bridge) keepSlots(rows map[int64]string) {
 	})
 }
 
-// noteSettled counts settled rows, and polls the targets of those that wait again.
-func (b *Bridge) noteSettled(sum store.SettleResult) {
+// recordSettled counts settled rows, and polls the targets of those that wait again.
+func (b *Bridge) recordSettled(sum store.SettleResult) {
 	b.metrics.settledRows.WithLabelValues("returned").Add(float64(sum.Requeued))
 	b.metrics.settledRows.WithLabelValues("failed").Add(float64(len(sum.Failed)))
 	if len(sum.Targets) > 0 {
@@ -224,7 +224,7 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	}
 	var left []*change
 	err := sp.eachResult(func(e spoolEntry, size int64) {
-		c := &change{kind: changeFinish, id: e.Final.ID, result: e.Final, token: e.Token, spoolToken: e.Token, diskSize: size, discarded: true}
+		c := &change{kind: changeFinish, id: e.Final.ID, result: e.Final, token: e.Token, spoolToken: e.Token, diskSize: size, outputsDropped: true}
 		c.result.Stdout, c.result.Stderr = "", ""
 		left = append(left, c)
 		b.reaper.protect(c)
@@ -235,7 +235,7 @@ func (b *Bridge) loadSpool(sp *spool) error {
 		return fmt.Errorf("spool_dir: %w", err)
 	}
 	for _, c := range left {
-		b.writer.queue(c)
+		b.writer.enqueue(c)
 	}
 	// Those that cannot be read now come last, so that the others are not awaited behind them.
 	slices.SortStableFunc(left, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })

@@ -20,7 +20,7 @@ const maxRequeues = 3
 // submitRemote runs a row without a launcher: it writes that the row is running, unless the fetch
 // has done so, and submits the row to the workers of its type.
 func (b *Bridge) submitRemote(r *row) {
-	defer close(r.written)
+	defer close(r.writtenCh)
 	if r.startedAt == 0 && !b.writeStart(r) {
 		return
 	}
@@ -34,19 +34,19 @@ func (b *Bridge) submitRemote(r *row) {
 		return
 	}
 	v := b.writer.write(&change{kind: changeRequeue, id: r.ID})
-	b.noteLost(r, v)
+	b.recordLost(r, v)
 	b.leaveBroker(r, "requeued", manualResult{reason: fmt.Sprintf("job %d was given up: it is not known how it ended, and it may be run again", r.ID)})
 	b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 }
 
 // writeStart writes that an accepted row runs. It returns false if the row was given back or is lost.
 func (b *Bridge) writeStart(r *row) bool {
-	if b.startRow(r.ID) == nil {
+	if b.takeRow(r.ID) == nil {
 		return false
 	}
 	v := b.writer.write(&change{kind: changeStart, id: r.ID})
-	if !v.written() {
-		b.endLost(r, v)
+	if !v.isWritten() {
+		b.endLostRow(r, v)
 		return false
 	}
 	r.startedAt = v.writtenAt
@@ -68,18 +68,18 @@ func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 		b.jobs.RecordResult(b.typeOf(r.Target), err, true)
 		result, reason := runResultOf(err)
 		r.mayStillRun = result == runUnknown && errors.Is(err, gloom.ErrLost)
-		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
+		if errors.Is(err, gloom.ErrCancelled) && b.isStopping() {
 			result, reason = runUnknown, "the daemon stopped before the answer"
 		}
 		switch result {
 		case runAnswered:
-			return remoteFinal(r.ID, true, answerText(res.Body), ""), true
+			return remoteResult(r.ID, true, answerText(res.Body), ""), true
 		case runFailed:
-			return remoteFinal(r.ID, false, "", reason), true
+			return remoteResult(r.ID, false, "", reason), true
 		case runUnknown:
-			return b.unknownEnd(r, reason)
+			return b.resultOfUnknownEnd(r, reason)
 		case runNotBegun:
-			if b.stopped() {
+			if b.isStopping() {
 				return f, false
 			}
 			if failures > 0 && failures%20 == 0 {
@@ -138,14 +138,14 @@ func (b *Bridge) awaitStrayRun(r *row) {
 	b.withMachine(func() { b.machine.Done(r.ID) })
 }
 
-// unknownEnd decides whether a row that may have run counts as failed or runs again.
-func (b *Bridge) unknownEnd(r *row, reason string) (f store.Result, known bool) {
+// resultOfUnknownEnd decides whether a row that may have run counts as failed or runs again.
+func (b *Bridge) resultOfUnknownEnd(r *row, reason string) (f store.Result, known bool) {
 	if b.cfg.Orphans == requeueOrphans {
 		b.mu.Lock()
-		b.requeued[r.ID]++
-		n := b.requeued[r.ID]
+		b.requeueCounts[r.ID]++
+		n := b.requeueCounts[r.ID]
 		if n > maxRequeues {
-			delete(b.requeued, r.ID)
+			delete(b.requeueCounts, r.ID)
 		}
 		b.mu.Unlock()
 		if n <= maxRequeues {
@@ -154,10 +154,10 @@ func (b *Bridge) unknownEnd(r *row, reason string) (f store.Result, known bool) 
 		}
 		reason = fmt.Sprintf("%s; it was run again %d times", reason, maxRequeues)
 	}
-	return remoteFinal(r.ID, false, "", reason), true
+	return remoteResult(r.ID, false, "", reason), true
 }
 
-func remoteFinal(id int64, ok bool, stdout, stderr string) store.Result {
+func remoteResult(id int64, ok bool, stdout, stderr string) store.Result {
 	return store.Result{ID: id, OK: ok, Code: -1, Stdout: stdout, Stderr: stderr, At: time.Now().Unix()}
 }
 

@@ -30,16 +30,16 @@ import (
 
 // restartableBroker is a broker that can be restarted.
 type restartableBroker struct {
-	t   *testing.T
-	opt settings.Options
-	srv *server.Server
+	t       *testing.T
+	options settings.Options
+	srv     *server.Server
 }
 
 func newRestartableBroker(t *testing.T) *restartableBroker {
 	t.Helper()
 	dir := t.TempDir()
-	s := &restartableBroker{t: t, opt: settings.Default()}
-	s.opt.SubmitAddr, s.opt.WorkerAddr, s.opt.HTTPAddr = "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w"), ""
+	s := &restartableBroker{t: t, options: settings.Default()}
+	s.options.SubmitAddr, s.options.WorkerAddr, s.options.HTTPAddr = "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w"), ""
 	s.start()
 	t.Cleanup(func() { s.srv.Close() })
 	return s
@@ -48,22 +48,22 @@ func newRestartableBroker(t *testing.T) *restartableBroker {
 func (s *restartableBroker) start() {
 	s.t.Helper()
 	var err error
-	if s.srv, err = server.Start(s.opt, zerolog.Nop()); err != nil {
+	if s.srv, err = server.Start(s.options, zerolog.Nop()); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *restartableBroker) config(cfg *config.Worker) {
-	cfg.Broker.SubmitAddr, cfg.Broker.WorkerAddr = s.opt.SubmitAddr, s.opt.WorkerAddr
+func (s *restartableBroker) configure(cfg *config.Worker) {
+	cfg.Broker.SubmitAddr, cfg.Broker.WorkerAddr = s.options.SubmitAddr, s.options.WorkerAddr
 	cfg.Broker.TypePrefix = "rows."
 }
 
-// work joins a type until the test ends or stop is called.
-func (s *restartableBroker) work(typ string, concurrency int, h gloom.Handler) (stop func()) {
+// startWorker joins a type until the test ends or stop is called.
+func (s *restartableBroker) startWorker(typ string, concurrency int, h gloom.Handler) (stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &gloom.Worker{Type: typ, Concurrency: concurrency, Handler: h, StopTimeout: time.Millisecond,
-		Options: []gloom.Option{gloom.Addrs(s.opt.WorkerAddr), gloom.Backoff(time.Millisecond, 50*time.Millisecond)}}
+		Options: []gloom.Option{gloom.Addrs(s.options.WorkerAddr), gloom.Backoff(time.Millisecond, 50*time.Millisecond)}}
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
@@ -71,9 +71,9 @@ func (s *restartableBroker) work(typ string, concurrency int, h gloom.Handler) (
 	return stop
 }
 
-// TestOneOfTwoConnections: a target whose slots need two connections is unhealthy with one of
+// TestTargetWithHalfItsConnectionsIsUnhealthy: a target whose slots need two connections is unhealthy with one of
 // them.
-func TestOneOfTwoConnections(t *testing.T) {
+func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	s := newRestartableBroker(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestOneOfTwoConnections(t *testing.T) {
 				c.Close()
 				continue
 			}
-			to, err := net.Dial("unix", strings.TrimPrefix(s.opt.WorkerAddr, "unix:"))
+			to, err := net.Dial("unix", strings.TrimPrefix(s.options.WorkerAddr, "unix:"))
 			if err != nil {
 				return
 			}
@@ -106,8 +106,8 @@ func TestOneOfTwoConnections(t *testing.T) {
 		}
 	}()
 	cfg := configFor(t, "a=300")
-	script(t, &cfg, shortPause)
-	s.config(&cfg)
+	writeLauncher(t, &cfg, printAndExit)
+	s.configure(&cfg)
 	cfg.Broker.WorkerAddr = l.Addr().String()
 	f := startBridge(t, storetest.NewTable(), cfg)
 	joined := func() int {
@@ -139,10 +139,10 @@ func TestOneOfTwoConnections(t *testing.T) {
 func TestRemoteWorkers(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2")
-	s.config(&cfg)
+	s.configure(&cfg)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	var maxHeld, held atomic.Int64
-	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
+	s.startWorker("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
 		if n := held.Add(1); n > maxHeld.Load() {
 			maxHeld.Store(n)
 		}
@@ -176,7 +176,7 @@ func TestRemoteWorkers(t *testing.T) {
 	if maxHeld.Load() > 2 {
 		t.Errorf("%d rows were out at once", maxHeld.Load())
 	}
-	got, _, err := manual(t, f, 9)
+	got, _, err := runManual(t, f, 9)
 	if err != nil || got[9].Result != "ok" || got[9].Stdout != "9" || got[9].Code != nil {
 		t.Fatal(got, err)
 	}
@@ -201,14 +201,14 @@ func (l lateStore) Accept(ctx context.Context, wants []store.AcceptRequest, limi
 	return p, err
 }
 
-// TestPauseDuringFetch: rows that have begun in a fetch when their target is paused, resized or
+// TestRowsOfPausedTargetWaitAgain: rows that have begun in a fetch when their target is paused, resized or
 // removed do not run: they wait again. A place that is kept for them is not taken by others.
-func TestPauseDuringFetch(t *testing.T) {
+func TestRowsOfPausedTargetWaitAgain(t *testing.T) {
 	for _, change := range []string{"pause", "resize", "remove", "stop", ""} {
 		t.Run(change, func(t *testing.T) {
 			s := newRestartableBroker(t)
 			cfg := configFor(t, "a=2")
-			s.config(&cfg)
+			s.configure(&cfg)
 			table := storetest.NewTable()
 			l := lateStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), make(chan struct{}), make(chan struct{}), new(atomic.Bool)}
 			f := &fixture{t: t, table: table}
@@ -219,7 +219,7 @@ func TestPauseDuringFetch(t *testing.T) {
 			t.Cleanup(func() { f.Close() })
 			var held, maxHeld, runs atomic.Int64
 			release := make(chan struct{})
-			s.work("rows.a", 8, func(ctx context.Context, job *gloom.Job) (any, error) {
+			s.startWorker("rows.a", 8, func(ctx context.Context, job *gloom.Job) (any, error) {
 				if n := held.Add(1); n > maxHeld.Load() {
 					maxHeld.Store(n)
 				}
@@ -238,7 +238,7 @@ func TestPauseDuringFetch(t *testing.T) {
 			f.await(store.Running, 1, 2)
 			byHand := make(chan error, 1)
 			if change == "" {
-				go func() { _, _, err := manual(t, f, 3); byHand <- err }()
+				go func() { _, _, err := runManual(t, f, 3); byHand <- err }()
 				f.await(store.Accepted, 3)
 			}
 			stopped := make(chan error, 1)
@@ -259,7 +259,7 @@ func TestPauseDuringFetch(t *testing.T) {
 				limit = 0
 			case "stop":
 				go func() { stopped <- f.Shutdown(t.Context()) }()
-				eventually(t, "it stops", f.stopped)
+				eventually(t, "it stops", f.isStopping)
 				limit = 0
 			}
 			close(l.release)
@@ -304,11 +304,11 @@ func TestLostWorker(t *testing.T) {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
 			cfg := configFor(t, "a")
-			s.config(&cfg)
+			s.configure(&cfg)
 			cfg.Orphans = orphans
 			f := startBridge(t, storetest.NewTable(), cfg)
 			begun := make(chan struct{}, 10)
-			stop := s.work("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
+			stop := s.startWorker("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
 				begun <- struct{}{}
 				<-ctx.Done()
 				return nil, nil
@@ -324,7 +324,7 @@ func TestLostWorker(t *testing.T) {
 				}
 				return
 			}
-			s.work("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "second", nil })
+			s.startWorker("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "second", nil })
 			f.await(store.Done, 1)
 			if r := f.record(1); *r.Result != "ok" || *r.Stdout != "second" {
 				t.Fatalf("%+v", r)
@@ -336,14 +336,14 @@ func TestLostWorker(t *testing.T) {
 func TestRequeueLimit(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
-	s.config(&cfg)
+	s.configure(&cfg)
 	cfg.Orphans = "requeue"
 	f := startBridge(t, storetest.NewTable(), cfg)
 	var runs atomic.Int64
 	stops := make(chan func(), 1)
 	var next func()
 	next = func() {
-		stops <- s.work("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
+		stops <- s.startWorker("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
 			runs.Add(1)
 			go func() { (<-stops)(); next() }()
 			<-ctx.Done()
@@ -360,15 +360,15 @@ func TestRequeueLimit(t *testing.T) {
 	(<-stops)()
 }
 
-// TestBrokerRestart restarts the broker while it has rows with and without a worker: rows
+// TestBrokerRestartSettlesRows restarts the broker while it has rows with and without a worker: rows
 // that may have run are settled, the others are submitted again.
-func TestBrokerRestart(t *testing.T) {
+func TestBrokerRestartSettlesRows(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2", "b=1")
-	s.config(&cfg)
+	s.configure(&cfg)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	begun := make(chan struct{}, 10)
-	s.work("rows.a", 1, func(ctx context.Context, job *gloom.Job) (any, error) {
+	s.startWorker("rows.a", 1, func(ctx context.Context, job *gloom.Job) (any, error) {
 		if job.ID == "app.jobs/1" {
 			begun <- struct{}{}
 			<-ctx.Done()
@@ -391,7 +391,7 @@ func TestBrokerRestart(t *testing.T) {
 		t.Error("healthy without a broker")
 	}
 	s.start()
-	s.work("rows.b", 1, func(context.Context, *gloom.Job) (any, error) { return "late", nil })
+	s.startWorker("rows.b", 1, func(context.Context, *gloom.Job) (any, error) { return "late", nil })
 	f.await(store.Done, 2, 3, 4)
 	if r := f.record(4); *r.Result != "ok" || *r.Stdout != "late" {
 		t.Fatalf("%+v", r)
@@ -399,9 +399,9 @@ func TestBrokerRestart(t *testing.T) {
 	eventually(t, "healthy again", func() bool { return f.Health() == nil })
 }
 
-// TestLostBrokerConnection: the runs of rows that were given up with the connection to the
+// TestLostRunsCountInConcurrency: the runs of rows that were given up with the connection to the
 // broker count against the concurrency of their target until they end.
-func TestLostBrokerConnection(t *testing.T) {
+func TestLostRunsCountInConcurrency(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
@@ -417,7 +417,7 @@ func TestLostBrokerConnection(t *testing.T) {
 					if err != nil {
 						return
 					}
-					to, err := net.Dial("unix", strings.TrimPrefix(s.opt.SubmitAddr, "unix:"))
+					to, err := net.Dial("unix", strings.TrimPrefix(s.options.SubmitAddr, "unix:"))
 					if err != nil {
 						return
 					}
@@ -427,12 +427,12 @@ func TestLostBrokerConnection(t *testing.T) {
 				}
 			}()
 			cfg := configFor(t, "a=2", "b=2")
-			s.config(&cfg)
+			s.configure(&cfg)
 			cfg.Broker.SubmitAddr, cfg.Orphans = l.Addr().String(), orphans
 			f := startBridge(t, storetest.NewTable(), cfg)
 			var running, maxRunning, runs atomic.Int64
 			release := make(chan struct{})
-			s.work("rows.a", 8, func(context.Context, *gloom.Job) (any, error) {
+			s.startWorker("rows.a", 8, func(context.Context, *gloom.Job) (any, error) {
 				if n := running.Add(1); n > maxRunning.Load() {
 					maxRunning.Store(n)
 				}
@@ -442,7 +442,7 @@ func TestLostBrokerConnection(t *testing.T) {
 				}
 				return "ok", nil
 			})
-			s.work("rows.b", 8, func(context.Context, *gloom.Job) (any, error) { return "ok", nil })
+			s.startWorker("rows.b", 8, func(context.Context, *gloom.Job) (any, error) { return "ok", nil })
 			f.insert(store.Waiting, "a", 1, 2)
 			f.Poll(nil)
 			eventually(t, "two rows run", func() bool { return running.Load() == 2 })
@@ -457,7 +457,7 @@ func TestLostBrokerConnection(t *testing.T) {
 			if maxRunning.Load() > 2 {
 				t.Errorf("%d rows ran at once", maxRunning.Load())
 			}
-			eventually(t, "the target is empty", func() bool { return f.length("a") == 0 })
+			eventually(t, "the target is empty", func() bool { return f.queueLength("a") == 0 })
 			if n := f.table.ClaimCount(); n != 0 {
 				t.Error(n, "claims are left")
 			}
@@ -465,12 +465,12 @@ func TestLostBrokerConnection(t *testing.T) {
 	}
 }
 
-// TestSlotsOfKilledDaemon: the rows that workers still run for a killed daemon count in
+// TestRowsOfKilledDaemonKeepSlots: the rows that workers still run for a killed daemon count in
 // its target's concurrency when it is started again.
-func TestSlotsOfKilledDaemon(t *testing.T) {
+func TestRowsOfKilledDaemonKeepSlots(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2")
-	s.config(&cfg)
+	s.configure(&cfg)
 	table := storetest.NewTable()
 	f := &fixture{t: t, table: table}
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
@@ -483,7 +483,7 @@ func TestSlotsOfKilledDaemon(t *testing.T) {
 	}
 	var running, maxRunning atomic.Int64
 	release := make(chan struct{})
-	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
+	s.startWorker("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
 		if n := running.Add(1); n > maxRunning.Load() {
 			maxRunning.Store(n)
 		}
@@ -493,7 +493,7 @@ func TestSlotsOfKilledDaemon(t *testing.T) {
 		}
 		return "ok", nil
 	})
-	killed, err := gloom.Dial(t.Context(), gloom.Addrs(s.opt.SubmitAddr))
+	killed, err := gloom.Dial(t.Context(), gloom.Addrs(s.options.SubmitAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,7 +508,7 @@ func TestSlotsOfKilledDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Bridge = startBridge(t, table, cfg).Bridge
-	if got := fmt.Sprint(f.status(1), f.status(2), f.status(3), f.length("a")); got != "donedonewaiting2" {
+	if got := fmt.Sprint(f.status(1), f.status(2), f.status(3), f.queueLength("a")); got != "donedonewaiting2" {
 		t.Errorf("after the start: %s", got)
 	}
 	close(release)
@@ -516,15 +516,15 @@ func TestSlotsOfKilledDaemon(t *testing.T) {
 	if maxRunning.Load() > 2 {
 		t.Errorf("%d rows ran at once", maxRunning.Load())
 	}
-	eventually(t, "the target is empty", func() bool { return f.length("a") == 0 })
+	eventually(t, "the target is empty", func() bool { return f.queueLength("a") == 0 })
 }
 
-// TestEarlierCopyRuns: the id is taken, so the row waits until it is free.
-func TestEarlierCopyRuns(t *testing.T) {
+// TestRowWaitsForEarlierCopy: the id is taken, so the row waits until it is free.
+func TestRowWaitsForEarlierCopy(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
-	s.config(&cfg)
-	other, err := gloom.Dial(t.Context(), gloom.Addrs(s.opt.SubmitAddr))
+	s.configure(&cfg)
+	other, err := gloom.Dial(t.Context(), gloom.Addrs(s.options.SubmitAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -534,7 +534,7 @@ func TestEarlierCopyRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := startBridge(t, storetest.NewTable(), cfg)
-	s.work("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "fine", nil })
+	s.startWorker("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "fine", nil })
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1)
@@ -552,8 +552,8 @@ func TestEarlierCopyRuns(t *testing.T) {
 func TestLauncherWithSharedBroker(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1", "b=1")
-	s.config(&cfg)
-	script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done; echo done $id")
+	s.configure(&cfg)
+	writeLauncher(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2)
@@ -576,13 +576,13 @@ func TestLauncherWithSharedBroker(t *testing.T) {
 	}
 }
 
-// TestTwoLaunchers: daemons with one name, as on one host, do not get
+// TestDaemonsOfOneNameShareNoRows: daemons with one name, as on one host, do not get
 // each other's rows, although their tables and targets have the same names.
-func TestTwoLaunchers(t *testing.T) {
+func TestDaemonsOfOneNameShareNoRows(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1")
-	s.config(&cfg)
-	script(t, &cfg, "echo $id")
+	s.configure(&cfg)
+	writeLauncher(t, &cfg, "echo $id")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	cfg.Targets[0].Concurrency = 10
 	cfg.MySQL.Database = "other"
@@ -599,7 +599,7 @@ func TestStopWithRemoteRows(t *testing.T) {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
 			cfg := configFor(t, "a=2")
-			s.config(&cfg)
+			s.configure(&cfg)
 			cfg.Orphans = orphans
 			cfg.ShutdownTimeout = 50 * time.Millisecond
 			f := startBridge(t, storetest.NewTable(), cfg)
@@ -612,7 +612,7 @@ func TestStopWithRemoteRows(t *testing.T) {
 			eventually(t, "two rows are in the broker", func() bool {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				return len(f.inBroker) == 2
+				return len(f.rowsInBroker) == 2
 			})
 			if err := f.Shutdown(t.Context()); err != nil {
 				t.Fatal(err)

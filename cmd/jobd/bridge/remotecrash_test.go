@@ -25,12 +25,12 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 		} {
 			t.Run(orphans+"/"+strings.ReplaceAll(point, ": ", "-"), func(t *testing.T) {
 				t.Parallel()
-				c := &crash{testSite: newTestSite(t, mariadbtest.Shared(t)), orphans: orphans}
+				c := &crashScenario{testSite: newTestSite(t, mariadbtest.Shared(t)), orphans: orphans}
 				c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_20")
 				s := newRestartableBroker(t)
 				var mu sync.Mutex
 				runs := make(map[int64]int)
-				s.work("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {
+				s.startWorker("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {
 					var row struct{ ID int64 }
 					err := json.Unmarshal(job.Body, &row)
 					mu.Lock()
@@ -41,7 +41,7 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 				remote := func(name string, concurrency int) config.Worker {
 					cfg := c.config(name, concurrency)
 					cfg.Launcher, cfg.LauncherEnv = "", nil
-					s.config(&cfg)
+					s.configure(&cfg)
 					return cfg
 				}
 				a := c.start(remote(crashOwner, 3), envFault+"="+point+":1")

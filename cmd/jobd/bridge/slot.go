@@ -37,7 +37,7 @@ func (b *Bridge) submitRow(r *row) {
 		p, err := b.submit(r, strconv.AppendInt(nil, r.ID, 10))
 		if err == nil {
 			select {
-			case <-r.written:
+			case <-r.writtenCh:
 				return
 			case <-b.ctx.Done():
 				return
@@ -69,7 +69,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 		due = timer.C
 	}
 	select {
-	case <-r.written:
+	case <-r.writtenCh:
 		return false
 	case <-b.ctx.Done():
 		return false
@@ -101,15 +101,15 @@ func (b *Bridge) jobOf(r *row) gloom.Job {
 func (b *Bridge) hasBegun(r *row) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return r.hasSlot || r.givenBack
+	return r.hasSlot || r.isGivenBack
 }
 
-// startRow returns a row to the first caller, nil to others or if the row was given back.
-func (b *Bridge) startRow(id int64) *row {
+// takeRow returns a row to the first caller, nil to others or if the row was given back.
+func (b *Bridge) takeRow(id int64) *row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.inBroker[id]
-	if r == nil || r.hasSlot || r.givenBack {
+	r := b.rowsInBroker[id]
+	if r == nil || r.hasSlot || r.isGivenBack {
 		return nil
 	}
 	r.hasSlot = true
@@ -122,15 +122,15 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 	if err != nil {
 		return nil, gloom.Fatal(fmt.Errorf("the body is not a row's id: %.40s", job.Body))
 	}
-	r := b.startRow(id)
+	r := b.takeRow(id)
 	if r == nil {
 		return nil, gloom.Fatal(fmt.Errorf("row %d does not wait for a slot of this daemon", id))
 	}
-	defer close(r.written)
+	defer close(r.writtenCh)
 	failpoint.Reach("slot: begun")
 	v := b.writer.write(&change{kind: changeStart, id: id})
-	if !v.written() {
-		b.endLost(r, v)
+	if !v.isWritten() {
+		b.endLostRow(r, v)
 		return "gone", nil
 	}
 	r.startedAt = v.writtenAt
@@ -145,17 +145,17 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 			sleep(b.ctx, launchPause, nil)
 		}
 		b.leaveBroker(r, "requeued", manualResult{reason: fmt.Sprintf("job %d may be run again: %v", id, again)})
-		b.noteLost(r, v)
+		b.recordLost(r, v)
 		b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil
 	}
 	b.finish(r, final)
-	return outcomeOf(final).Result, nil
+	return jobResultOf(final).Result, nil
 }
 
-// endLost ends the handling of a row that no longer belongs to this daemon.
-func (b *Bridge) endLost(r *row, v writeResult) {
-	b.noteLost(r, v)
+// endLostRow ends the handling of a row that no longer belongs to this daemon.
+func (b *Bridge) endLostRow(r *row, v writeResult) {
+	b.recordLost(r, v)
 	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lostReason)
 	if v.err != nil {
 		text = fmt.Sprintf("job %d was not run: %v", r.ID, v.err)
@@ -163,7 +163,7 @@ func (b *Bridge) endLost(r *row, v writeResult) {
 	b.leaveBroker(r, "lost", manualResult{reason: text})
 }
 
-func (b *Bridge) noteLost(r *row, v writeResult) {
+func (b *Bridge) recordLost(r *row, v writeResult) {
 	if v.lostReason != "" {
 		b.metrics.lostRows.WithLabelValues().Inc()
 		b.log.Warn().Int64("id", r.ID).Str("why", v.lostReason).Msg("row no longer belongs to this daemon")
@@ -178,15 +178,15 @@ var errRevoked = errors.New("it was stopped because the database is away")
 
 // runProcess runs a row's process. If again is not nil, the row must run again, and again says why:
 // the process was not started, or it was killed because other daemons may soon run the row.
-func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
+func (b *Bridge) runProcess(r *row) (f store.Result, rerunReason error) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
 		return f, errRevoked
 	}
 	b.mu.Lock()
-	r.launching = b.signal == 0
+	r.isLaunching = b.lastSignal == 0
 	b.mu.Unlock()
-	if !r.launching {
+	if !r.isLaunching {
 		return f, errStopped
 	}
 	stdout, stderr := &launch.Capture{Limit: b.cfg.MaxOutputBuffer}, &launch.Capture{Limit: b.cfg.MaxOutputBuffer}
@@ -195,20 +195,20 @@ func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,
 	})
 	b.mu.Lock()
-	r.process, r.launching = p, false
-	if p != nil && b.signal != 0 {
-		p.SignalGroup(b.signal)
+	r.process, r.isLaunching = p, false
+	if p != nil && b.lastSignal != 0 {
+		p.SignalGroup(b.lastSignal)
 	}
 	b.mu.Unlock()
 	if launch.IsTemporary(err) {
-		b.noteLaunch(err)
+		b.recordLaunch(err)
 		return f, err
 	}
 	if err != nil {
 		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
 		return store.Result{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, nil
 	}
-	b.noteLaunch(nil)
+	b.recordLaunch(nil)
 	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
 	failpoint.Reach("slot: launched")
 	if !b.mayLaunch() { // the process may have started too late to be killed with the others
@@ -216,7 +216,7 @@ func (b *Bridge) runProcess(r *row) (f store.Result, again error) {
 	}
 	res := p.Result()
 	b.mu.Lock()
-	revoked := r.revoked
+	revoked := r.isRevoked
 	b.mu.Unlock()
 	// The guard may also have killed the process while this daemon was stopped.
 	revoked = revoked || b.guard.LapsedSince(lapses)
@@ -249,42 +249,42 @@ func revokedReason(name string) string {
 	return fmt.Sprintf("jobd '%s' killed this process because jobd lost its lease, for example while it was suspended or cut off from the database", name)
 }
 
-// noteLaunch notes whether this host could start a process.
-func (b *Bridge) noteLaunch(err error) {
+// recordLaunch notes whether this host could start a process.
+func (b *Bridge) recordLaunch(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err != nil && b.launchTrouble() == nil {
+	if err != nil && b.recentLaunchErr() == nil {
 		b.log.Error().Err(err).Msg("this host cannot start processes for now; their rows will run again")
 	}
-	b.launchErr, b.launchAt = err, time.Now()
+	b.lastLaunchErr, b.lastLaunchErrAt = err, time.Now()
 }
 
-// launchTrouble returns the error with which processes could not be started lately; b.mu is held.
-func (b *Bridge) launchTrouble() error {
-	if time.Since(b.launchAt) > 3*launchPause { // the rows may have gone to other daemons
+// recentLaunchErr returns the error with which processes could not be started lately; b.mu is held.
+func (b *Bridge) recentLaunchErr() error {
+	if time.Since(b.lastLaunchErrAt) > 3*launchPause { // the rows may have gone to other daemons
 		return nil
 	}
-	return b.launchErr
+	return b.lastLaunchErr
 }
 
-// placeholder is replaced by the row's id wherever it occurs in the command.
-const placeholder = "{id}"
+// idPlaceholder is replaced by the row's id wherever it occurs in the command.
+const idPlaceholder = "{id}"
 
 // commandArgs returns the command line for one row: command split at spaces, with placeholders
 // replaced. There is no shell, so quotes and other characters are literal.
 func commandArgs(command string, id int64) []string {
-	arg := strings.ReplaceAll(command, placeholder, strconv.FormatInt(id, 10))
+	arg := strings.ReplaceAll(command, idPlaceholder, strconv.FormatInt(id, 10))
 	return strings.FieldsFunc(arg, func(r rune) bool { return r == ' ' })
 }
 
 // finish writes a row's end. A client that waits for the job gets its answer when the row is
 // written, or after answerTimeout if that takes longer.
 func (b *Bridge) finish(r *row, f store.Result) {
-	answer := manualResult{outcome: outcomeOf(f)}
+	answer := manualResult{outcome: jobResultOf(f)}
 	f.Started = r.startedAt
-	written := b.writer.queue(&change{kind: changeFinish, id: r.ID, result: f})
+	written := b.writer.enqueue(&change{kind: changeFinish, id: r.ID, result: f})
 	var v writeResult
-	if r.manual {
+	if r.isManual {
 		timer := time.NewTimer(answerTimeout)
 		defer timer.Stop()
 		select {
@@ -303,12 +303,12 @@ func (b *Bridge) finish(r *row, f store.Result) {
 		v = <-written
 	}
 	failpoint.Reach("slot: finished")
-	b.noteLost(r, v)
+	b.recordLost(r, v)
 	b.leaveBroker(r, answer.outcome.Result, answer)
 }
 
-func outcomeOf(f store.Result) control.Outcome {
-	o := control.Outcome{Result: "fail", Stdout: f.Stdout, Stderr: f.Stderr}
+func jobResultOf(f store.Result) control.JobResult {
+	o := control.JobResult{Result: "fail", Stdout: f.Stdout, Stderr: f.Stderr}
 	if f.OK {
 		o.Result = "ok"
 	}

@@ -11,11 +11,11 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// TestHostCannotStartProcesses: while this host is out of files, rows go back to the table
+// TestUnstartableRowsGoBack: while this host is out of files, rows go back to the table
 // and /readyz says why. They run when the host has files again.
-func TestHostCannotStartProcesses(t *testing.T) {
+func TestUnstartableRowsGoBack(t *testing.T) {
 	cfg := configFor(t, "a=2")
-	script(t, &cfg, "echo done $id")
+	writeLauncher(t, &cfg, "echo done $id")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -28,7 +28,7 @@ func TestHostCannotStartProcesses(t *testing.T) {
 	}
 	f.insert(store.Waiting, "a", 1)
 	f.insert(store.Manual, "a", 2)
-	_, texts, err := manual(t, f, 2)
+	_, texts, err := runManual(t, f, 2)
 	if err != nil || !strings.Contains(texts[2], "may be run again: cannot launch") || !strings.Contains(texts[2], "too many open files") {
 		t.Fatal(texts, err)
 	}
@@ -37,11 +37,11 @@ func TestHostCannotStartProcesses(t *testing.T) {
 	}
 	f.Poll(nil)
 	eventually(t, "a row goes back and is tried again", func() bool { return counterValue(f.metrics.endedRows, "a", "requeued") >= 3 })
-	f.fetchHealth.note("fetch", store.ErrFenced) // all reasons are told
+	f.fetchHealth.record("fetch", store.ErrFenced) // all reasons are told
 	if err := f.Health(); err == nil || !strings.Contains(err.Error(), "too many open files") || !strings.Contains(err.Error(), "rows cannot be fetched") {
 		t.Fatal(err)
 	}
-	f.fetchHealth.note("fetch", nil)
+	f.fetchHealth.record("fetch", nil)
 	restore()
 	f.await(store.Done, 1)
 	if r := f.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {

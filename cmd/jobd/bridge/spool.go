@@ -54,7 +54,7 @@ func newSpool(dir, table string) (*spool, error) {
 	return &spool{dir: dir, prefix: fmt.Sprintf("jobd-%016x-", h.Sum64())}, nil
 }
 
-func (s *spool) path(token, id int64) string {
+func (s *spool) filePath(token, id int64) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s%d-%d.json", s.prefix, token, id))
 }
 
@@ -64,19 +64,19 @@ func (s *spool) save(token int64, f store.Result) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(s.path(token, f.ID), text)
+	return durable.WriteFile(s.filePath(token, f.ID), text)
 }
 
 func (s *spool) load(token, id int64) (store.Result, error) {
-	return s.read(s.path(token, id))
+	return s.read(s.filePath(token, id))
 }
 
 func (s *spool) read(path string) (store.Result, error) {
-	entry, _, err := s.entry(path)
+	entry, _, err := s.readEntry(path)
 	return entry.Final, err
 }
 
-func (s *spool) entry(path string) (e spoolEntry, size int64, err error) {
+func (s *spool) readEntry(path string) (e spoolEntry, size int64, err error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &e)
@@ -90,11 +90,11 @@ func isReadError(err error) bool {
 	return errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// named returns what the name of a file says about the result in the file: that the job has ended,
+// entryOfName returns what the name of a file says about the result in the file: that the job has ended,
 // but not how.
-func (s *spool) named(path string) (e spoolEntry, err error) {
+func (s *spool) entryOfName(path string) (e spoolEntry, err error) {
 	e.Final = store.Result{Code: -1, At: time.Now().Unix()}
-	if _, err = fmt.Sscanf(filepath.Base(path), s.prefix+"%d-%d.json", &e.Token, &e.Final.ID); err == nil && s.path(e.Token, e.Final.ID) != path {
+	if _, err = fmt.Sscanf(filepath.Base(path), s.prefix+"%d-%d.json", &e.Token, &e.Final.ID); err == nil && s.filePath(e.Token, e.Final.ID) != path {
 		err = errors.New("not the name of a result")
 	}
 	return e, err
@@ -103,7 +103,7 @@ func (s *spool) named(path string) (e spoolEntry, err error) {
 // remove removes a result from the spool. If the file reappears after a power failure, its row no
 // longer belongs to this token and is left alone.
 func (s *spool) remove(token, id int64) {
-	if os.Remove(s.path(token, id)) == nil {
+	if os.Remove(s.filePath(token, id)) == nil {
 		_ = durable.SyncDir(s.dir)
 	}
 }
@@ -121,8 +121,8 @@ func (s *spool) eachResult(f func(e spoolEntry, size int64), onError func(file s
 			continue
 		}
 		path := filepath.Join(s.dir, file.Name())
-		e, size, err := s.entry(path)
-		if err == nil && path != s.path(e.Token, e.Final.ID) {
+		e, size, err := s.readEntry(path)
+		if err == nil && path != s.filePath(e.Token, e.Final.ID) {
 			err = errors.New("the result in the file is not the one that its name says")
 		}
 		if err != nil {
@@ -130,7 +130,7 @@ func (s *spool) eachResult(f func(e spoolEntry, size int64), onError func(file s
 			if !isReadError(err) {
 				continue
 			}
-			if e, err = s.named(path); err != nil {
+			if e, err = s.entryOfName(path); err != nil {
 				continue
 			}
 		}

@@ -16,7 +16,7 @@ const (
 
 // Shutdown implements control.Daemon.
 func (b *Bridge) Shutdown(ctx context.Context) error {
-	if b.stopped() {
+	if b.isStopping() {
 		<-b.done
 		return b.Err()
 	}
@@ -33,7 +33,7 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	})
 	if err != nil {
 		unwritten, _ := b.writer.backlog()
-		err = fmt.Errorf("stopped with %d rows running and %d changes unwritten: %w", b.running(), unwritten, context.Cause(ctx))
+		err = fmt.Errorf("stopped with %d rows running and %d changes unwritten: %w", b.runningCount(), unwritten, context.Cause(ctx))
 	}
 	b.disconnect(err)
 	return err
@@ -52,7 +52,7 @@ func (b *Bridge) Close() error {
 	}
 	b.cancel()
 	b.signalAll(syscall.SIGKILL)
-	b.release()
+	b.tearDown()
 	b.store.Close()
 	b.mu.Lock()
 	b.answerWaiting()
@@ -63,12 +63,12 @@ func (b *Bridge) Close() error {
 
 // answerWaiting answers all RunManual calls that still wait; b.mu is held.
 func (b *Bridge) answerWaiting() {
-	for id := range b.awaiting {
+	for id := range b.manualWaits {
 		b.sendResult(id, manualResult{reason: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
 	}
 }
 
-func (b *Bridge) stopped() bool {
+func (b *Bridge) isStopping() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stopping
@@ -79,20 +79,20 @@ func (b *Bridge) stopAccepting() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopping = true
-	for _, r := range b.inBroker {
-		if r.hasSlot || r.givenBack {
+	for _, r := range b.rowsInBroker {
+		if r.hasSlot || r.isGivenBack {
 			continue
 		}
-		r.givenBack = true
-		if r.manual {
+		r.isGivenBack = true
+		if r.isManual {
 			b.sendResult(r.ID, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
 		}
-		ch := b.writer.queue(&change{kind: changeGiveBack, id: r.ID})
+		ch := b.writer.enqueue(&change{kind: changeGiveBack, id: r.ID})
 		b.rowTasks.Go(func() {
 			<-ch
 			b.leaveBroker(r, "returned", manualResult{})
 			if b.guard != nil {
-				close(r.written)
+				close(r.writtenCh)
 			}
 		})
 	}
@@ -104,13 +104,13 @@ func (b *Bridge) stopAccepting() {
 func (b *Bridge) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.inBroker) == 0 && !b.fetching && b.manualCalls == 0
+	return len(b.rowsInBroker) == 0 && !b.fetchInProgress && b.manualCalls == 0
 }
 
-func (b *Bridge) running() int {
+func (b *Bridge) runningCount() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.inBroker)
+	return len(b.rowsInBroker)
 }
 
 // waitUntil waits until ok returns true or ctx ends.
@@ -132,10 +132,10 @@ func (b *Bridge) endRunning(ctx context.Context) {
 	if b.isIdle() {
 		return
 	}
-	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout has passed: running jobs are told to end")
+	b.log.Warn().Int("rows", b.runningCount()).Msg("shutdown_timeout has passed: running jobs are told to end")
 	b.cancelSubmits()
 	b.mu.Lock()
-	for _, r := range b.inBroker {
+	for _, r := range b.rowsInBroker {
 		if b.guard == nil && r.pending != nil {
 			p := r.pending
 			b.rowTasks.Go(func() { p.Cancel(b.ctx) })
@@ -152,8 +152,8 @@ func (b *Bridge) endRunning(ctx context.Context) {
 func (b *Bridge) hasNoProcess() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, r := range b.inBroker {
-		if r.launching || r.process != nil && r.process.Running() {
+	for _, r := range b.rowsInBroker {
+		if r.isLaunching || r.process != nil && r.process.Running() {
 			return false
 		}
 	}
@@ -164,8 +164,8 @@ func (b *Bridge) hasNoProcess() bool {
 func (b *Bridge) signalAll(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.signal = signal
-	for _, r := range b.inBroker {
+	b.lastSignal = signal
+	for _, r := range b.rowsInBroker {
 		if r.process != nil {
 			r.process.SignalGroup(signal)
 		}
@@ -178,7 +178,7 @@ func (b *Bridge) disconnect(err error) {
 	defer cancel()
 	b.cancel()
 	b.signalAll(syscall.SIGKILL)
-	b.release()
+	b.tearDown()
 	if leaveErr := b.store.Leave(leaveCtx); leaveErr != nil {
 		b.log.Warn().Err(leaveErr).Msg("the lease could not be given up; it will expire")
 	}

@@ -24,7 +24,7 @@ func TestStopWithoutDatabase(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.SpoolDir = t.TempDir()
 	cfg.ShutdownTimeout = time.Minute
-	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	table := storetest.NewTable()
 	f := startBridge(t, table, cfg)
@@ -65,10 +65,10 @@ func (f vanishingStore) Register(ctx context.Context) error {
 	return err
 }
 
-// TestSpooledResult: a result in the spool is written when the database is
+// TestSpooledResultIsWrittenLater: a result in the spool is written when the database is
 // back, however late, and until then the reaper does not settle its row. The same holds while the
 // disk does not give the file.
-func TestSpooledResult(t *testing.T) {
+func TestSpooledResultIsWrittenLater(t *testing.T) {
 	for _, orphans := range []string{"fail", requeueOrphans} {
 		t.Run(orphans, func(t *testing.T) { testSpooledResult(t, orphans, false) })
 		t.Run(orphans+" unreadable", func(t *testing.T) { testSpooledResult(t, orphans, true) })
@@ -78,7 +78,7 @@ func TestSpooledResult(t *testing.T) {
 func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	cfg := configFor(t, "a")
 	cfg.SpoolDir, cfg.Orphans = t.TempDir(), orphans
-	script(t, &cfg, "echo again $id")
+	writeLauncher(t, &cfg, "echo again $id")
 	table := storetest.NewTable()
 	dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
 	if err := dead.Register(t.Context()); err != nil {
@@ -100,7 +100,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := sp.path(dead.Token(), 1)
+	file := sp.filePath(dead.Token(), 1)
 	swap := func() { // in place of the file there is a directory, which can be opened but not read
 		if err := unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, file+".kept", unix.RENAME_EXCHANGE); err != nil {
 			t.Fatal(err)
@@ -136,11 +136,11 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	b.Close()
 }
 
-// TestUnknownSpool: a daemon that cannot tell which results are in its spool does not start,
+// TestUnknownSpoolPreventsStart: a daemon that cannot tell which results are in its spool does not start,
 // because it would settle their rows as if they had none.
-func TestUnknownSpool(t *testing.T) {
+func TestUnknownSpoolPreventsStart(t *testing.T) {
 	cfg := configFor(t, "a")
-	script(t, &cfg, "true")
+	writeLauncher(t, &cfg, "true")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	sp := &spool{dir: filepath.Join(t.TempDir(), "gone")}
 	if err := f.loadSpool(sp); err == nil || !strings.Contains(err.Error(), "spool_dir") {
@@ -150,7 +150,7 @@ func TestUnknownSpool(t *testing.T) {
 
 func TestGracefulStop(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
-	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
@@ -158,7 +158,7 @@ func TestGracefulStop(t *testing.T) {
 	f.fillTarget("a")
 	f.Poll(nil)
 	type answer struct {
-		got   map[int64]control.Outcome
+		got   map[int64]control.JobResult
 		texts map[int64]string
 		err   error
 	}
@@ -176,7 +176,7 @@ func TestGracefulStop(t *testing.T) {
 	if f.status(1) != store.Running {
 		t.Fatal("running jobs were not given their time")
 	}
-	if _, _, err := manual(t, f, 6); err == nil {
+	if _, _, err := runManual(t, f, 6); err == nil {
 		t.Fatal("a stopping daemon takes jobs")
 	}
 	touch(t, dir, "go")
@@ -201,7 +201,7 @@ func TestGracefulStop(t *testing.T) {
 func TestStopSignalsAfterTimeout(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.ShutdownTimeout = 50 * time.Millisecond
-	dir := script(t, &cfg, `[ $id = 2 ] && trap '' TERM; touch {dir}/ready.$id; while :; do sleep 0.05; done`)
+	dir := writeLauncher(t, &cfg, `[ $id = 2 ] && trap '' TERM; touch {dir}/ready.$id; while :; do sleep 0.05; done`)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
@@ -225,7 +225,7 @@ func TestStopSignalsAfterTimeout(t *testing.T) {
 func TestTimedOutStopStartsNothing(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.ShutdownTimeout = 10 * time.Millisecond
-	script(t, &cfg, "exec sleep 1000")
+	writeLauncher(t, &cfg, "exec sleep 1000")
 	told := make(chan struct{})
 	failpoint.Hook = func(point string) {
 		if point == "slot: running" {
@@ -242,7 +242,7 @@ func TestTimedOutStopStartsNothing(t *testing.T) {
 	eventually(t, "processes are told to end", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.signal != 0
+		return f.lastSignal != 0
 	})
 	close(told)
 	if err := <-stopped; err != nil {
@@ -261,7 +261,7 @@ func TestAbruptStops(t *testing.T) {
 			cfg := configFor(t, "a=1")
 			cfg.Orphans = orphans
 			cfg.Lease = 300 * time.Millisecond
-			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+			writeLauncher(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 			table := storetest.NewTable()
 			f := startBridge(t, table, cfg)
@@ -293,16 +293,16 @@ func TestAbruptStops(t *testing.T) {
 	}
 }
 
-// TestUnrenewableLease: with requeue, processes end before the lease expires; otherwise
+// TestUnrenewableLeaseEndsProcesses: with requeue, processes end before the lease expires; otherwise
 // they continue, and their results are written.
-func TestUnrenewableLease(t *testing.T) {
+func TestUnrenewableLeaseEndsProcesses(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			t.Parallel()
 			cfg := configFor(t, "a=1")
 			cfg.Orphans = orphans
 			cfg.Lease = 15 * time.Second // a tenth of the lease allows for stalls of this machine
-			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+			writeLauncher(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 			f := startBridge(t, storetest.NewTable(), cfg)
 			f.insert(store.Waiting, "a", 1)
@@ -312,7 +312,7 @@ func TestUnrenewableLease(t *testing.T) {
 			eventually(t, "the process is there", func() bool {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				if r := f.inBroker[1]; r != nil && r.process != nil {
+				if r := f.rowsInBroker[1]; r != nil && r.process != nil {
 					p = r.process
 				}
 				return p != nil
@@ -342,11 +342,11 @@ func TestUnrenewableLease(t *testing.T) {
 	}
 }
 
-// TestFencedDaemon: a daemon that was considered dead loses its rows, kills their
+// TestFencedDaemonContinuesWithNewToken: a daemon that was considered dead loses its rows, kills their
 // processes and continues with a new token.
-func TestFencedDaemon(t *testing.T) {
+func TestFencedDaemonContinuesWithNewToken(t *testing.T) {
 	cfg := configFor(t, "a=1")
-	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
+	writeLauncher(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
 	table := storetest.NewTable()
 	f := startBridge(t, table, cfg)
 	f.insert(store.Waiting, "a", 1)
@@ -361,7 +361,7 @@ func TestFencedDaemon(t *testing.T) {
 	if sum, err := other.Settle(t.Context(), owners[0], store.OrphanPolicy{Reason: "taken for dead"}); err != nil || len(sum.Failed) != 1 {
 		t.Fatal(sum, err)
 	}
-	eventually(t, "the process is ended", func() bool { return f.length("a") == 0 })
+	eventually(t, "the process is ended", func() bool { return f.queueLength("a") == 0 })
 	if r := f.record(1); *r.Stderr != "taken for dead" {
 		t.Fatalf("%+v", r)
 	}
@@ -374,14 +374,14 @@ func TestFencedDaemon(t *testing.T) {
 // row's result says why. That result may replace one that another daemon has written for the row.
 func TestRevokedRunSaysWhy(t *testing.T) {
 	cfg := configFor(t, "a=1")
-	script(t, &cfg, "echo begun >&2; exec sleep 1000")
+	writeLauncher(t, &cfg, "echo begun >&2; exec sleep 1000")
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	eventually(t, "the process runs", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.inBroker[1] != nil && f.inBroker[1].process != nil
+		return f.rowsInBroker[1] != nil && f.rowsInBroker[1].process != nil
 	})
 	f.killAll(syscall.SIGKILL)
 	f.await(store.Done, 1)
@@ -405,7 +405,7 @@ func TestRowsOfDeadDaemonsAreRecovered(t *testing.T) {
 		}
 		eventually(t, "the lease is over", func() bool {
 			owners, _ := f.store.Owners(t.Context())
-			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == dead.Token() && o.Expired() })
+			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == dead.Token() && o.IsExpired() })
 		})
 	}
 	n, err := f.Recover(t.Context())
@@ -414,11 +414,11 @@ func TestRowsOfDeadDaemonsAreRecovered(t *testing.T) {
 	}
 }
 
-// TestRowsGivenBackByPeer: rows that a daemon gives back are run by the other daemons
+// TestRowsGivenBackRunElsewhere: rows that a daemon gives back are run by the other daemons
 // of their target, without another poll.
-func TestRowsGivenBackByPeer(t *testing.T) {
+func TestRowsGivenBackRunElsewhere(t *testing.T) {
 	table, cfg := storetest.NewTable(), configFor(t, "a=1")
-	dir := script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")
+	dir := writeLauncher(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")
 	cfg.ShutdownTimeout = 10 * time.Millisecond
 	leaving := startBridge(t, table, cfg)
 	cfg.Name = "other"

@@ -67,7 +67,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	sum, err := b.store.SettleOwnClaims(ctx, due, store.OrphanPolicy{
 		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.ForgottenReason(b.cfg.Name), At: now.Unix(),
 	})
-	b.noteSettled(sum)
+	b.recordSettled(sum)
 	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).
 		Msg("the database has lost writes of this daemon: rows that it no longer runs are settled")
 	return err

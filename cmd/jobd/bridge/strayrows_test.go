@@ -36,11 +36,11 @@ func TestStrayRows(t *testing.T) {
 	}
 }
 
-// TestLostCommits: the database has lost the ends of rows, so the daemon has claims on rows
+// TestClaimsOfLostCommitsAreSettled: the database has lost the ends of rows, so the daemon has claims on rows
 // that it does not know.
-func TestLostCommits(t *testing.T) {
+func TestClaimsOfLostCommitsAreSettled(t *testing.T) {
 	cfg := configFor(t, "a=2")
-	script(t, &cfg, shortPause)
+	writeLauncher(t, &cfg, printAndExit)
 	f := startBridge(t, storetest.NewTable(), cfg)
 	f.Pause(nil)
 	f.insert(store.Waiting, "a", 1, 2)

@@ -28,21 +28,21 @@ const (
 
 // change is one row to be written.
 type change struct {
-	kind   changeKind
-	id     int64
-	result store.Result // of a finish
-	uncut  store.Result // final with its outputs, while it is being written
-	token  int64        // token of the earlier incarnation that ran the row; 0 is this one
+	kind        changeKind
+	id          int64
+	result      store.Result // of a finish
+	uncutResult store.Result // final with its outputs, while it is being written
+	token       int64        // token of the earlier incarnation that ran the row; 0 is this one
 
-	size       int64 // bytes of its outputs, while they are in memory
-	diskSize   int64 // size of outputs that are on disk, and are read back to be written
-	spoolToken int64 // the token under which it is in the spool; 0 if it is not
-	discarded  bool  // its outputs are only in the spool
-	unsaved    bool  // the spool had no room for it, which was logged
-	unreadable bool  // the disk did not give its file, which is left for an operator
-	retryAt    time.Time
-	failures   int
-	done       chan writeResult
+	size           int64 // bytes of its outputs, while they are in memory
+	diskSize       int64 // size of outputs that are on disk, and are read back to be written
+	spoolToken     int64 // the token under which it is in the spool; 0 if it is not
+	outputsDropped bool  // its outputs are only in the spool
+	isUnsaved      bool  // the spool had no room for it, which was logged
+	isUnreadable   bool  // the disk did not give its file, which is left for an operator
+	retryAt        time.Time
+	failures       int
+	done           chan writeResult
 }
 
 // writeResult is the result of a change.
@@ -52,27 +52,27 @@ type writeResult struct {
 	writtenAt  int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
-func (r writeResult) written() bool { return r.lostReason == "" && r.err == nil }
+func (r writeResult) isWritten() bool { return r.lostReason == "" && r.err == nil }
 
 // writer collects changes into large transactions: changes that arrive during one transaction form
 // the next. A change stays until it is written or lost, however long the database is away.
 type writer struct {
-	store   store.Store
-	spool   *spool
-	metrics *metrics
-	log     zerolog.Logger
-	onState func(error) // called after every transaction, with an error while the database is away for at least one change
+	store    store.Store
+	spool    *spool
+	metrics  *metrics
+	log      zerolog.Logger
+	onHealth func(error) // called after every transaction, with an error while the database is away for at least one change
 
-	mu        sync.Mutex // guards the fields below
-	pending   []*change
-	unwritten int              // changes without a result, pending or in a transaction
-	bytes     int64            // bytes of outputs in memory
-	failing   map[*change]bool // changes for which the database was away at the last try
-	awayErr   error            // the last such error
-	writing   int              // changes in transactions
-	lastStart time.Time        // when the last transaction began
-	closed    bool
-	wake      chan struct{}
+	mu                    sync.Mutex // guards the fields below
+	pendingChanges        []*change
+	unwrittenCount        int              // changes without a result, pending or in a transaction
+	bytes                 int64            // bytes of outputs in memory
+	failingChanges        map[*change]bool // changes for which the database was away at the last try
+	awayErr               error            // the last such error
+	changesInTransactions int              // changes in transactions
+	lastStart             time.Time        // when the last transaction began
+	isClosed              bool
+	wake                  chan struct{}
 }
 
 const (
@@ -84,33 +84,33 @@ const (
 	maxTransactions = 2
 	lingerTime      = 20 * time.Millisecond
 
-	retryBusy = 20 * time.Millisecond
-	minRetry  = 50 * time.Millisecond
-	maxRetry  = 2 * time.Second
+	busyRetryDelay = 20 * time.Millisecond
+	minRetry       = 50 * time.Millisecond
+	maxRetry       = 2 * time.Second
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, metrics: m, log: log, onState: state, wake: make(chan struct{}, maxTransactions), failing: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, metrics: m, log: log, onHealth: state, wake: make(chan struct{}, maxTransactions), failingChanges: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
-func (w *writer) write(c *change) writeResult { return <-w.queue(c) }
+func (w *writer) write(c *change) writeResult { return <-w.enqueue(c) }
 
-// queue adds a change to those that are to be written. The channel c.done gets one result.
-func (w *writer) queue(c *change) <-chan writeResult {
+// enqueue adds a change to those that are to be written. The channel c.done gets one result.
+func (w *writer) enqueue(c *change) <-chan writeResult {
 	c.done = make(chan writeResult, 1)
 	c.size = int64(len(c.result.Stdout) + len(c.result.Stderr))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unwritten++
+	w.unwrittenCount++
 	w.bytes += c.size
-	if w.closed {
+	if w.isClosed {
 		w.abandon(c)
 		return c.done
 	}
 	w.limitMemory(c)
-	w.pending = append(w.pending, c)
-	if len(w.pending) == 1 || w.lingerLeft(time.Now()) <= 0 {
+	w.pendingChanges = append(w.pendingChanges, c)
+	if len(w.pendingChanges) == 1 || w.lingerLeft(time.Now()) <= 0 {
 		w.wakeLoop()
 	}
 	return c.done
@@ -118,7 +118,7 @@ func (w *writer) queue(c *change) <-chan writeResult {
 
 // lingerLeft returns how long the pending changes may wait for others to join them. w.mu is held.
 func (w *writer) lingerLeft(now time.Time) time.Duration {
-	if len(w.pending) >= w.writing/2 {
+	if len(w.pendingChanges) >= w.changesInTransactions/2 {
 		return 0
 	}
 	return w.lastStart.Add(lingerTime).Sub(now)
@@ -130,15 +130,15 @@ func (w *writer) limitMemory(c *change) {
 		return
 	}
 	if w.save(c) {
-		w.drop(c)
+		w.dropOutputs(c)
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database; output is cut")
-	w.truncate(c, maxCut/2)
+	w.truncateOutputs(c, maxCut/2)
 }
 
-// truncate shortens each output to at most the given number of bytes.
-func (w *writer) truncate(c *change, limit int64) {
+// truncateOutputs shortens each output to at most the given number of bytes.
+func (w *writer) truncateOutputs(c *change, limit int64) {
 	if int64(len(c.result.Stdout)) > limit {
 		c.result.MarkStdoutCut()
 	}
@@ -161,10 +161,10 @@ func (w *writer) save(c *change) bool {
 		token = w.store.Token()
 	}
 	if err := w.spool.save(token, c.result); err != nil {
-		if !c.unsaved {
+		if !c.isUnsaved {
 			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled; it waits in memory")
 		}
-		c.unsaved = true
+		c.isUnsaved = true
 		return false
 	}
 	c.spoolToken = token
@@ -177,14 +177,14 @@ func (w *writer) saveCut(c *change) bool {
 	if w.spool == nil || c.size <= 2*minCut {
 		return false
 	}
-	w.truncate(c, minCut)
+	w.truncateOutputs(c, minCut)
 	return w.save(c)
 }
 
-// drop frees the memory of outputs that are in the spool.
-func (w *writer) drop(c *change) {
+// dropOutputs frees the memory of outputs that are in the spool.
+func (w *writer) dropOutputs(c *change) {
 	w.bytes -= c.size
-	c.diskSize, c.size, c.discarded = c.size, 0, true
+	c.diskSize, c.size, c.outputsDropped = c.size, 0, true
 	c.result.Stdout, c.result.Stderr = "", ""
 }
 
@@ -199,13 +199,13 @@ func (w *writer) wakeLoop() {
 func (w *writer) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range maxTransactions {
-		wg.Go(func() { w.loop(ctx) })
+		wg.Go(func() { w.writeLoop(ctx) })
 	}
 	wg.Wait()
 	w.close()
 }
 
-func (w *writer) loop(ctx context.Context) {
+func (w *writer) writeLoop(ctx context.Context) {
 	failures := 0
 	for {
 		batch, wait := w.nextBatch(time.Now())
@@ -233,14 +233,14 @@ func (w *writer) loop(ctx context.Context) {
 func (w *writer) recordCommit(changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.writing -= changes; len(w.pending) > 0 {
+	if w.changesInTransactions -= changes; len(w.pendingChanges) > 0 {
 		w.wakeLoop()
 	}
 }
 
-// levelOf returns the level for an error. An outage of the database is logged once elsewhere, so
+// logLevelOf returns the level for an error. An outage of the database is logged once elsewhere, so
 // its errors must not fill the log.
-func levelOf(err error) zerolog.Level {
+func logLevelOf(err error) zerolog.Level {
 	if store.IsAway(err) {
 		return zerolog.DebugLevel
 	}
@@ -275,14 +275,14 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if d := w.lingerLeft(now); d > 0 && len(w.pending) > 0 {
+	if d := w.lingerLeft(now); d > 0 && len(w.pendingChanges) > 0 {
 		return nil, d
 	}
 	wait = -1
 	bytes := int64(0)
 	ids := make(map[int64]bool)
-	left := w.pending[:0]
-	for _, c := range w.pending {
+	left := w.pendingChanges[:0]
+	for _, c := range w.pendingChanges {
 		due := c.retryAt.Sub(now)
 		switch {
 		case due > 0:
@@ -299,10 +299,10 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 		}
 		left = append(left, c)
 	}
-	clear(w.pending[len(left):])
-	w.pending = left
+	clear(w.pendingChanges[len(left):])
+	w.pendingChanges = left
 	if len(batch) > 0 {
-		w.writing, w.lastStart = w.writing+len(batch), now
+		w.changesInTransactions, w.lastStart = w.changesInTransactions+len(batch), now
 		if len(left) > 0 {
 			w.wakeLoop()
 		}
@@ -317,7 +317,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	b := store.Batch{Token: batch[0].token, At: now.Unix()}
 	var retry []*change
 	batch = slices.DeleteFunc(batch, func(c *change) bool {
-		if err := w.restore(c); err != nil {
+		if err := w.restoreOutputs(c); err != nil {
 			c.failures++
 			c.retryAt = now.Add(retryDelay(c.failures))
 			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read; trying again")
@@ -335,7 +335,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		case changeStart:
 			b.Start = append(b.Start, c.id)
 		case changeFinish:
-			b.Finish = append(b.Finish, c.uncut)
+			b.Finish = append(b.Finish, c.uncutResult)
 		case changeGiveBack:
 			b.Return = append(b.Return, c.id)
 		case changeRequeue:
@@ -344,12 +344,12 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	}
 	result, err := w.store.Write(ctx, b)
 	w.metrics.observeWrite(len(batch), time.Since(now), err)
-	w.noteAway(batch, err)
+	w.recordAway(batch, err)
 	if err != nil {
-		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written; trying again")
+		w.log.WithLevel(logLevelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written; trying again")
 	}
 	for _, c := range batch {
-		c.uncut = store.Result{} // discarded outputs stay in the spool
+		c.uncutResult = store.Result{} // discarded outputs stay in the spool
 		lost, isLost := result.Lost[c.id]
 		switch {
 		case err != nil:
@@ -363,7 +363,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
 			retry = append(retry, c)
 		case slices.Contains(result.Busy, c.id):
-			c.retryAt = time.Now().Add(retryBusy)
+			c.retryAt = time.Now().Add(busyRetryDelay)
 			retry = append(retry, c)
 		default:
 			w.finish(c, writeResult{writtenAt: b.At})
@@ -372,45 +372,45 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	return err
 }
 
-// noteAway records the outcome of a transaction. It reports an error while the database is away for
+// recordAway records the outcome of a transaction. It reports an error while the database is away for
 // at least one change.
-func (w *writer) noteAway(batch []*change, err error) {
+func (w *writer) recordAway(batch []*change, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range batch {
 		if err != nil {
-			w.failing[c], w.awayErr = true, err
+			w.failingChanges[c], w.awayErr = true, err
 		} else {
-			delete(w.failing, c)
+			delete(w.failingChanges, c)
 		}
 	}
-	if len(w.failing) > 0 {
+	if len(w.failingChanges) > 0 {
 		err = w.awayErr
 	}
-	w.onState(err)
+	w.onHealth(err)
 }
 
 // maxReadTries is how often a file of the spool is read before its row ends without it: for about
 // a minute.
 const maxReadTries = 40
 
-// restore sets c.uncut, with outputs from the spool if they were dropped. It returns an error if
+// restoreOutputs sets c.uncut, with outputs from the spool if they were dropped. It returns an error if
 // they cannot be read now. If they are lost, the row says so.
-func (w *writer) restore(c *change) error {
-	c.uncut = c.result
-	if !c.discarded {
+func (w *writer) restoreOutputs(c *change) error {
+	c.uncutResult = c.result
+	if !c.outputsDropped {
 		return nil
 	}
 	f, err := w.spool.load(c.spoolToken, c.id)
 	switch {
 	case err == nil:
-		c.uncut = f
+		c.uncutResult = f
 	case isReadError(err) && c.failures < maxReadTries:
 		return err
 	default:
-		c.unreadable = isReadError(err)
+		c.isUnreadable = isReadError(err)
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
-		c.uncut.Stderr = "jobd: the output was lost from the spool: " + err.Error()
+		c.uncutResult.Stderr = "jobd: the output was lost from the spool: " + err.Error()
 	}
 	return nil
 }
@@ -418,9 +418,9 @@ func (w *writer) restore(c *change) error {
 func (w *writer) finish(c *change, v writeResult) {
 	w.mu.Lock()
 	w.bytes -= c.size
-	w.unwritten--
+	w.unwrittenCount--
 	w.mu.Unlock()
-	if c.spoolToken != 0 && !c.unreadable {
+	if c.spoolToken != 0 && !c.isUnreadable {
 		w.spool.remove(c.spoolToken, c.id)
 	}
 	c.done <- v
@@ -432,13 +432,13 @@ func (w *writer) putBack(changes []*change) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.isClosed {
 		for _, c := range changes {
 			w.abandon(c)
 		}
 		return
 	}
-	w.pending = append(w.pending, changes...) // behind the others, which may succeed
+	w.pendingChanges = append(w.pendingChanges, changes...) // behind the others, which may succeed
 	w.wakeLoop()
 }
 
@@ -446,18 +446,18 @@ func (w *writer) putBack(changes []*change) {
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
-	for _, c := range w.pending {
+	w.isClosed = true
+	for _, c := range w.pendingChanges {
 		w.abandon(c)
 	}
-	w.pending = nil
+	w.pendingChanges = nil
 }
 
 func (w *writer) abandon(c *change) {
 	if c.kind == changeFinish && !w.save(c) && !w.saveCut(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.result.OK).Msg("result could not be written before the daemon stopped")
 	}
-	w.unwritten--
+	w.unwrittenCount--
 	w.bytes -= c.size
 	c.done <- writeResult{err: errStopped}
 }
@@ -467,5 +467,5 @@ func (w *writer) abandon(c *change) {
 func (w *writer) backlog() (changes int, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unwritten, w.bytes
+	return w.unwrittenCount, w.bytes
 }

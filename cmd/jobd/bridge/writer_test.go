@@ -38,13 +38,13 @@ func (o *scriptedStore) Write(_ context.Context, b store.Batch) (store.WriteResu
 	return o.write(b)
 }
 
-func (o *scriptedStore) set(f func(store.Batch) (store.WriteResult, error)) {
+func (o *scriptedStore) setWrite(f func(store.Batch) (store.WriteResult, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.write = f
 }
 
-func writerOn(t *testing.T, s store.Store, sp *spool) (*writer, context.CancelFunc) {
+func startWriter(t *testing.T, s store.Store, sp *spool) (*writer, context.CancelFunc) {
 	w := newWriter(s, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -74,14 +74,14 @@ func TestWriterRetries(t *testing.T) {
 		}
 		return w, nil
 	}
-	w, _ := writerOn(t, o, nil)
+	w, _ := startWriter(t, o, nil)
 	var answers []<-chan writeResult
 	for id := int64(1); id <= 4; id++ {
-		answers = append(answers, w.queue(&change{kind: changeStart, id: id}))
+		answers = append(answers, w.enqueue(&change{kind: changeStart, id: id}))
 	}
 	for i, ch := range answers {
 		v := <-ch
-		if v.written() != (i != 2) || (i == 2 && v.lostReason != "gone") {
+		if v.isWritten() != (i != 2) || (i == 2 && v.lostReason != "gone") {
 			t.Errorf("row %d: %+v", i+1, v)
 		}
 	}
@@ -94,10 +94,10 @@ func TestWriterBatches(t *testing.T) {
 	o := &scriptedStore{}
 	gate := make(chan struct{})
 	o.write = func(store.Batch) (store.WriteResult, error) { <-gate; return store.WriteResult{}, nil }
-	w, _ := writerOn(t, o, nil)
+	w, _ := startWriter(t, o, nil)
 	var answers []<-chan writeResult
 	for id := int64(0); id < 2*maxTransactionRows; id++ {
-		answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id}}))
+		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id}}))
 	}
 	close(gate)
 	for _, ch := range answers {
@@ -114,15 +114,15 @@ func TestWriterBatches(t *testing.T) {
 	}
 }
 
-// TestWriterLinger: while a large transaction is in progress, a second one begins only with
+// TestSecondTransactionWaitsForHalf: while a large transaction is in progress, a second one begins only with
 // half as many changes, but does not wait for the first one's end.
-func TestWriterLinger(t *testing.T) {
+func TestSecondTransactionWaitsForHalf(t *testing.T) {
 	w := newWriter(&scriptedStore{write: writeAll}, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	id := int64(0)
 	queue := func(n int) {
 		for range n {
 			id++
-			w.queue(&change{kind: changeStart, id: id})
+			w.enqueue(&change{kind: changeStart, id: id})
 		}
 	}
 	now := time.Now()
@@ -151,9 +151,9 @@ func TestWriterLinger(t *testing.T) {
 func TestChangesOfOneRow(t *testing.T) {
 	o := &scriptedStore{write: writeAll}
 	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
-	w.queue(&change{kind: changeFinish, id: 1})
-	w.queue(&change{kind: changeGiveBack, id: 1})
-	w.queue(&change{kind: changeFinish, id: 2, token: 9})
+	w.enqueue(&change{kind: changeFinish, id: 1})
+	w.enqueue(&change{kind: changeGiveBack, id: 1})
+	w.enqueue(&change{kind: changeFinish, id: 2, token: 9})
 	batch, _ := w.nextBatch(time.Now())
 	if len(batch) != 1 || batch[0].kind != changeFinish {
 		t.Fatalf("%+v", batch)
@@ -167,7 +167,7 @@ func TestOutputMemoryLimit(t *testing.T) {
 	out := strings.Repeat("x", size)
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "spool")} {
 		o := &scriptedStore{}
-		o.set(func(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, errAway })
+		o.setWrite(func(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, errAway })
 		var sp *spool
 		if dir != "" {
 			var err error
@@ -178,13 +178,13 @@ func TestOutputMemoryLimit(t *testing.T) {
 		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 		var answers []<-chan writeResult
 		for id := int64(1); id <= n; id++ {
-			answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
+			answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
 			if _, bytes := w.backlog(); bytes > maxOutputMemory+size {
 				t.Fatalf("%d bytes wait in memory", bytes)
 			}
 		}
 		var whole, cut int
-		o.set(func(b store.Batch) (store.WriteResult, error) {
+		o.setWrite(func(b store.Batch) (store.WriteResult, error) {
 			for _, f := range b.Finish {
 				switch {
 				case len(f.Stdout) == size:
@@ -198,7 +198,7 @@ func TestOutputMemoryLimit(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.run(ctx)
 		for _, ch := range answers {
-			if v := <-ch; !v.written() {
+			if v := <-ch; !v.isWritten() {
 				t.Fatalf("%+v", v)
 			}
 		}
@@ -211,9 +211,9 @@ func TestOutputMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestFullSpool: if the daemon stops without a database and the spool has no room for an output,
+// TestFullSpoolStillRecordsEnd: if the daemon stops without a database and the spool has no room for an output,
 // it still records how the job ended.
-func TestFullSpool(t *testing.T) {
+func TestFullSpoolStillRecordsEnd(t *testing.T) {
 	sp, err := newSpool(t.TempDir(), "t")
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestFullSpool(t *testing.T) {
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	var answers []<-chan writeResult
 	for id, out := range []string{strings.Repeat("x", 4<<20), "small"} {
-		answers = append(answers, w.queue(&change{kind: changeFinish, id: int64(id), result: store.Result{ID: int64(id), OK: true, Stdout: out}}))
+		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: int64(id), result: store.Result{ID: int64(id), OK: true, Stdout: out}}))
 	}
 	w.close()
 	for id, answer := range answers {
@@ -288,7 +288,7 @@ func TestSpooledOutputIsUncut(t *testing.T) {
 	if got := ids(a); !slices.Equal(got, []int64{3, 6}) {
 		t.Fatal(got)
 	}
-	if err := os.Rename(a.path(3, 6), a.path(4, 6)); err != nil {
+	if err := os.Rename(a.filePath(3, 6), a.filePath(4, 6)); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(a); !slices.Equal(got, []int64{-1}) {
@@ -327,7 +327,7 @@ func TestFileStaysUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sp, err := newSpool(t.TempDir(), "t")
 		if err == nil {
-			err = os.Mkdir(sp.path(1, 7), 0o700)
+			err = os.Mkdir(sp.filePath(1, 7), 0o700)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -335,11 +335,11 @@ func TestFileStaysUnreadable(t *testing.T) {
 		o := &scriptedStore{write: writeAll}
 		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 		began := time.Now()
-		done := w.queue(&change{kind: changeFinish, id: 7, result: store.Result{ID: 7, Code: -1}, token: 1, spoolToken: 1, discarded: true})
+		done := w.enqueue(&change{kind: changeFinish, id: 7, result: store.Result{ID: 7, Code: -1}, token: 1, spoolToken: 1, outputsDropped: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { w.run(ctx); close(ended) }()
-		if v := <-done; !v.written() {
+		if v := <-done; !v.isWritten() {
 			t.Errorf("%+v", v)
 		}
 		if took := time.Since(began); took < 30*time.Second || took > 2*time.Minute {
@@ -350,15 +350,15 @@ func TestFileStaysUnreadable(t *testing.T) {
 		if f := o.batches[0].Finish[0]; f.OK || !strings.Contains(f.Stderr, "lost from the spool") {
 			t.Errorf("%+v", f)
 		}
-		if _, err := os.Stat(sp.path(1, 7)); err != nil {
+		if _, err := os.Stat(sp.filePath(1, 7)); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestUnreadableSpool: while the reason may be temporary, the row waits for its
+// TestRowWaitsForUnreadableOutput: while the reason may be temporary, the row waits for its
 // output; outputs that are read back from the spool count towards a transaction's size.
-func TestUnreadableSpool(t *testing.T) {
+func TestRowWaitsForUnreadableOutput(t *testing.T) {
 	const size, n = 4 << 20, maxOutputMemory/(4<<20) + 3
 	dir := t.TempDir()
 	sp, err := newSpool(dir, "t")
@@ -369,7 +369,7 @@ func TestUnreadableSpool(t *testing.T) {
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
 	var answers []<-chan writeResult
 	for id := int64(1); id <= n; id++ {
-		answers = append(answers, w.queue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: strings.Repeat("x", size)}}))
+		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: strings.Repeat("x", size)}}))
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) < 2 {
@@ -389,7 +389,7 @@ func TestUnreadableSpool(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { w.run(ctx); close(ended) }()
 	for range n - len(files) { // meanwhile the others are written
-		i, _, _ := reflect.Select(receives(answers))
+		i, _, _ := reflect.Select(receiveCases(answers))
 		answers = slices.Delete(answers, i, i+1)
 	}
 	for _, f := range files {
@@ -416,7 +416,7 @@ func TestUnreadableSpool(t *testing.T) {
 	}
 }
 
-func receives(answers []<-chan writeResult) (cases []reflect.SelectCase) {
+func receiveCases(answers []<-chan writeResult) (cases []reflect.SelectCase) {
 	for _, ch := range answers {
 		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)})
 	}

@@ -78,7 +78,7 @@ func TestParseDialectOfFiles(t *testing.T) {
 	}
 }
 
-const minimal = `host = 127.0.0.1
+const minimalFile = `host = 127.0.0.1
 port = 7080
 mysql_host = db
 mysql_port = 3307
@@ -90,7 +90,7 @@ launcher = run {id}
 [targets]
 `
 
-func write(t *testing.T, text string) string {
+func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.conf")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -100,7 +100,7 @@ func write(t *testing.T, text string) string {
 }
 
 func TestWorkerDefaults(t *testing.T) {
-	got, err := LoadWorker(write(t, minimal))
+	got, err := LoadWorker(writeConfig(t, minimalFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ launcher.env.A = one=1
 unheard_of = 1
 poll_intervall = 5
 `
-	got, err := LoadWorker(write(t, strings.Replace(minimal, "[targets]", top+"[targets]\n2 = 1\n1=2.9\ntoString = 3\n__proto__ = 1 ; note\na.b = 07\n", 1)))
+	got, err := LoadWorker(writeConfig(t, strings.Replace(minimalFile, "[targets]", top+"[targets]\n2 = 1\n1=2.9\ntoString = 3\n__proto__ = 1 ; note\na.b = 07\n", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,10 +200,10 @@ func TestWorkerErrors(t *testing.T) {
 		{"[targets]\n", "[targets]\nnull = 1\n", "word 'null' is reserved, please don't use it as a target name"},
 	}
 	for _, tc := range tests {
-		if !strings.Contains(minimal, tc.old) {
+		if !strings.Contains(minimalFile, tc.old) {
 			t.Fatalf("%q is not in the minimal file", tc.old)
 		}
-		_, err := LoadWorker(write(t, strings.Replace(minimal, tc.old, tc.new, 1)))
+		_, err := LoadWorker(writeConfig(t, strings.Replace(minimalFile, tc.old, tc.new, 1)))
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("%q: got error %v, want %s", tc.new, err, tc.want)
 		}
@@ -223,8 +223,8 @@ func TestWorkerErrors(t *testing.T) {
 }
 
 func TestNoLauncherNeedsBroker(t *testing.T) {
-	text := strings.Replace(minimal, "launcher = run {id}\n", "broker_submit_addr = b:8000\nbroker_worker_addr = b:8001\n", 1)
-	w, err := LoadWorker(write(t, text))
+	text := strings.Replace(minimalFile, "launcher = run {id}\n", "broker_submit_addr = b:8000\nbroker_worker_addr = b:8001\n", 1)
+	w, err := LoadWorker(writeConfig(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestNoLauncherNeedsBroker(t *testing.T) {
 }
 
 func TestMasterDefaultsAndErrors(t *testing.T) {
-	got, err := LoadMaster(write(t, "host = ::\nport = 0\n"))
+	got, err := LoadMaster(writeConfig(t, "host = ::\nport = 0\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestMasterDefaultsAndErrors(t *testing.T) {
 		"host = h\nport = 1\npoke_throttle_interval = x":    "'poke_throttle_interval' must be a float",
 		"host = h\nport = 1\npoke_throttle_interval = 1e99": "'poke_throttle_interval' must be between 0 and 1e+09 seconds, got 1e99",
 	} {
-		if _, err := LoadMaster(write(t, text)); err == nil || err.Error() != want {
+		if _, err := LoadMaster(writeConfig(t, text)); err == nil || err.Error() != want {
 			t.Errorf("%q: got error %v, want %s", text, err, want)
 		}
 	}
@@ -298,17 +298,17 @@ func TestExamplesShowDefaults(t *testing.T) {
 }
 
 func TestJobctlDefaultsAndErrors(t *testing.T) {
-	got, err := LoadJobctl(write(t, "; nothing\n"))
+	got, err := LoadJobctl(writeConfig(t, "; nothing\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(DefaultJobctl(), got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := LoadJobctl(write(t, "port = x")); err == nil || err.Error() != "'port' must be an integer" {
+	if _, err := LoadJobctl(writeConfig(t, "port = x")); err == nil || err.Error() != "'port' must be an integer" {
 		t.Errorf("got error %v", err)
 	}
-	if _, err := LoadJobctl(write(t, "log_level = x")); err == nil {
+	if _, err := LoadJobctl(writeConfig(t, "log_level = x")); err == nil {
 		t.Error("no error for a level that is none")
 	}
 }
@@ -341,9 +341,9 @@ func withoutLineNumbers(warnings []string) (list []string) {
 	return list
 }
 
-// TestAllFaults: all errors are reported, with their places.
-func TestAllFaults(t *testing.T) {
-	path := write(t, "host = x\r\n\n; note\nport = many\rorphans = no\n[targets]\na = 0\nb = x\n")
+// TestAllFaultsAreReported: all errors are reported, with their places.
+func TestAllFaultsAreReported(t *testing.T) {
+	path := writeConfig(t, "host = x\r\n\n; note\nport = many\rorphans = no\n[targets]\na = 0\nb = x\n")
 	_, err := LoadWorker(path)
 	var faults *Faults
 	if !errors.As(err, &faults) {
@@ -356,7 +356,7 @@ func TestAllFaults(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	c, err := LoadJobctl(write(t, "hots = h\n"))
+	c, err := LoadJobctl(writeConfig(t, "hots = h\n"))
 	if err != nil || len(c.Warnings) != 1 || !strings.HasSuffix(c.Warnings[0], ":1: unknown key 'hots' is ignored; did you mean 'host'?") {
 		t.Errorf("%v %v", c, err)
 	}

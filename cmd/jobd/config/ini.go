@@ -73,7 +73,7 @@ func parse(text string) *document {
 		if line == "" || line[0] == ';' || line[0] == '#' || line[0] == '=' {
 			continue
 		}
-		if name, ok := header(line); ok {
+		if name, ok := parseHeader(line); ok {
 			if current = doc.section(name); current == nil {
 				current = &section{name: name}
 				doc.sections = append(doc.sections, current)
@@ -91,13 +91,13 @@ func parse(text string) *document {
 	return doc
 }
 
-// header recognises "[name]", with or without a comment after it.
-func header(line string) (name string, ok bool) {
+// parseHeader recognises "[name]", with or without a comment after it.
+func parseHeader(line string) (name string, ok bool) {
 	if line[0] != '[' {
 		return "", false
 	}
 	name, rest, closed := strings.Cut(line[1:], "]")
-	if !closed || uncomment(rest) != "" {
+	if !closed || cutComment(rest) != "" {
 		return "", false
 	}
 	return unquote(name), true
@@ -110,7 +110,7 @@ func header(line string) (name string, ok bool) {
 func unquote(raw string) string {
 	raw = strings.TrimSpace(raw)
 	if raw == "" || raw[0] != raw[len(raw)-1] || raw[0] != '"' && raw[0] != '\'' {
-		return uncomment(raw)
+		return cutComment(raw)
 	}
 	if raw[0] == '\'' {
 		raw = strings.TrimSuffix(raw[1:], "'")
@@ -122,7 +122,7 @@ func unquote(raw string) string {
 	return raw
 }
 
-func uncomment(raw string) string {
+func cutComment(raw string) string {
 	var out strings.Builder
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]

@@ -29,7 +29,7 @@ func LoadJobctl(path string) (*Jobctl, error) {
 		return nil, err
 	}
 	c := readJobctl(r)
-	if err := r.err(); err != nil {
+	if err := r.firstErr(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -38,15 +38,15 @@ func LoadJobctl(path string) (*Jobctl, error) {
 func readJobctl(r *reader) *Jobctl {
 	byDefault := DefaultJobctl()
 	c := &Jobctl{
-		Master:   r.boolean("master"),
-		Password: r.text("password", ""),
-		LogLevel: r.text("log_level", byDefault.LogLevel),
-		Host:     r.text("host", byDefault.Host),
-		Port:     r.integer("port", 0, 0, math.MaxUint16),
+		Master:   r.readBoolean("master"),
+		Password: r.readText("password", ""),
+		LogLevel: r.readText("log_level", byDefault.LogLevel),
+		Host:     r.readText("host", byDefault.Host),
+		Port:     r.readInteger("port", 0, 0, math.MaxUint16),
 	}
 	if err := CheckLevel(c.LogLevel); err != nil {
 		r.fail("log_level", "'log_level': %w", err)
 	}
-	c.Warnings = r.unknownKeys()
+	c.Warnings = r.warnUnknownKeys()
 	return c
 }

@@ -16,12 +16,12 @@ type Log struct {
 // Levels are the names of the log levels, the most verbose first.
 var Levels = []string{"trace", "debug", "info", "warn", "error"}
 
-func (r *reader) log() Log {
+func (r *reader) readLog() Log {
 	l := Log{
-		File:         r.text("log_file", ""),
-		LevelFile:    r.text("log_level_file", "warn"),
-		LevelConsole: r.text("log_level_console", "warn"),
-		Format:       r.choice("log_format", "console", "json"),
+		File:         r.readText("log_file", ""),
+		LevelFile:    r.readText("log_level_file", "warn"),
+		LevelConsole: r.readText("log_level_console", "warn"),
+		Format:       r.readChoice("log_format", "console", "json"),
 	}
 	if err := CheckLevel(l.LevelConsole); err != nil {
 		r.fail("log_level_console", "'log_level_console': %w", err)

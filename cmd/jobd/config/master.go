@@ -24,7 +24,7 @@ func LoadMaster(path string) (*Master, error) {
 		return nil, err
 	}
 	m := readMaster(r)
-	if err := r.err(); err != nil {
+	if err := r.firstErr(); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -32,13 +32,13 @@ func LoadMaster(path string) (*Master, error) {
 
 func readMaster(r *reader) *Master {
 	m := &Master{
-		Server:               r.server(),
-		PingInterval:         r.seconds("ping_interval", "an integer", 30*time.Second, 100*time.Millisecond),
-		PokeThrottleInterval: r.seconds("poke_throttle_interval", "a float", 500*time.Millisecond, 0),
-		Log:                  r.log(),
-		WorkerTimeout:        r.seconds("worker_timeout", "a number", 5*time.Second, 10*time.Millisecond),
-		HTTPAddr:             r.text("http_addr", ""),
+		Server:               r.readServer(),
+		PingInterval:         r.readSeconds("ping_interval", "an integer", 30*time.Second, 100*time.Millisecond),
+		PokeThrottleInterval: r.readSeconds("poke_throttle_interval", "a float", 500*time.Millisecond, 0),
+		Log:                  r.readLog(),
+		WorkerTimeout:        r.readSeconds("worker_timeout", "a number", 5*time.Second, 10*time.Millisecond),
+		HTTPAddr:             r.readText("http_addr", ""),
 	}
-	m.Warnings = r.unknownKeys()
+	m.Warnings = r.warnUnknownKeys()
 	return m
 }

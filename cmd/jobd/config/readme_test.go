@@ -11,7 +11,7 @@ import (
 )
 
 // The tables of the README name exactly the keys that are read.
-func TestReadmeKeys(t *testing.T) {
+func TestReadmeNamesAllKeys(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestReadmeKeys(t *testing.T) {
 }
 
 // The README shows the same table of rows as the example.
-func TestReadmeTable(t *testing.T) {
+func TestReadmeShowsTable(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	table, sqlErr := os.ReadFile("examples/jobs.sql")
 	if err != nil || sqlErr != nil || len(table) == 0 || !strings.Contains(string(text), "```sql\n"+string(table)+"```") {

@@ -37,7 +37,7 @@ func (f *Faults) Unwrap() error { return f.firstErr }
 // All returns all faults and warnings, for the person who corrects the file.
 func (f *Faults) All() []string { return append(slices.Clone(f.List), f.warnings...) }
 
-func (r *reader) err() error {
+func (r *reader) firstErr() error {
 	if r.faults.firstErr == nil {
 		return nil
 	}
@@ -86,8 +86,8 @@ func (r *reader) require(key string) {
 	}
 }
 
-// text reads a string; "false" means none, as in the original programs.
-func (r *reader) text(key, byDefault string) string {
+// readText reads a string; "false" means none, as in the original programs.
+func (r *reader) readText(key, byDefault string) string {
 	value, ok := r.lookup(key)
 	switch {
 	case !ok:
@@ -98,18 +98,18 @@ func (r *reader) text(key, byDefault string) string {
 	return value
 }
 
-func (r *reader) boolean(key string) bool {
+func (r *reader) readBoolean(key string) bool {
 	value, _ := r.lookup(key)
 	return value == "true" || value == "1"
 }
 
 var (
-	numeric = regexp.MustCompile(`^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$`)
-	integer = regexp.MustCompile(`^[+-]?\d+`)
+	numericPattern = regexp.MustCompile(`^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$`)
+	integerPattern = regexp.MustCompile(`^[+-]?\d+`)
 )
 
-// integer reads the integral part of a number between min and max.
-func (r *reader) integer(key string, byDefault, min, max int) int {
+// readInteger reads the integral part of a number between min and max.
+func (r *reader) readInteger(key string, byDefault, min, max int) int {
 	value, ok := r.lookup(key)
 	if !ok {
 		return byDefault
@@ -127,25 +127,25 @@ func (r *reader) integer(key string, byDefault, min, max int) int {
 
 // leadingInt returns the integral part of a number.
 func leadingInt(value string) (n int, ok bool) {
-	if !numeric.MatchString(value) {
+	if !numericPattern.MatchString(value) {
 		return 0, false
 	}
-	n, err := strconv.Atoi(integer.FindString(value))
+	n, err := strconv.Atoi(integerPattern.FindString(value))
 	if errors.Is(err, strconv.ErrRange) {
 		return n, true // the nearest int, which is outside every range
 	}
 	return n, true
 }
 
-// seconds reads a number of seconds, with or without a fraction, that is at least min. kind names
+// readSeconds reads a number of seconds, with or without a fraction, that is at least min. kind names
 // the kind of number in the error.
-func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Duration {
+func (r *reader) readSeconds(key, kind string, byDefault, min time.Duration) time.Duration {
 	value, ok := r.lookup(key)
 	if !ok {
 		return byDefault
 	}
 	n, err := strconv.ParseFloat(value, 64)
-	if !numeric.MatchString(value) || err != nil {
+	if !numericPattern.MatchString(value) || err != nil {
 		r.fail(key, "'%s' must be %s", key, kind)
 		return byDefault
 	}
@@ -157,18 +157,18 @@ func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Du
 	return time.Duration(n * float64(time.Second))
 }
 
-// choice reads one of a few words.
-func (r *reader) choice(key string, values ...string) string {
-	value := r.text(key, values[0])
+// readChoice reads one of a few words.
+func (r *reader) readChoice(key string, values ...string) string {
+	value := r.readText(key, values[0])
 	if !slices.Contains(values, value) {
 		r.fail(key, "'%s' must be one of: %s, got '%s'", key, strings.Join(values, ", "), value)
 	}
 	return value
 }
 
-// unknownKeys returns warnings about keys of the section that were not read. They are not errors,
+// warnUnknownKeys returns warnings about keys of the section that were not read. They are not errors,
 // because the original programs accept them and existing files may have some.
-func (r *reader) unknownKeys(prefixes ...string) (warnings []string) {
+func (r *reader) warnUnknownKeys(prefixes ...string) (warnings []string) {
 	for _, e := range r.unnamedSection.entries {
 		known := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
 		if known || slices.Contains(r.known, e.key) {

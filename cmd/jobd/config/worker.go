@@ -104,36 +104,36 @@ func LoadWorker(path string) (*Worker, error) {
 		return nil, err
 	}
 	w := readWorker(doc, r)
-	if err := r.err(); err != nil {
+	if err := r.firstErr(); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
 func readWorker(doc *document, r *reader) *Worker {
-	w := &Worker{Name: r.text("name", ""), Server: r.server()}
-	w.MasterHost = r.text("master_host", "")
-	w.MasterPort = r.integer("master_port", 0, 0, math.MaxUint16)
-	w.MasterReconnectTimeout = r.seconds("master_reconnect_timeout", "an integer", 10*time.Second, 0)
-	w.Log = r.log()
-	w.MySQL = r.mysql()
+	w := &Worker{Name: r.readText("name", ""), Server: r.readServer()}
+	w.MasterHost = r.readText("master_host", "")
+	w.MasterPort = r.readInteger("master_port", 0, 0, math.MaxUint16)
+	w.MasterReconnectTimeout = r.readSeconds("master_reconnect_timeout", "an integer", 10*time.Second, 0)
+	w.Log = r.readLog()
+	w.MySQL = r.readMySQL()
 
-	w.Broker = r.broker()
+	w.Broker = r.readBroker()
 	if w.Broker.SubmitAddr == "" {
 		r.require("launcher") // otherwise the rows could not run
 	}
-	w.Launcher = r.text("launcher", "")
-	w.LauncherCwd = r.text("launcher.cwd", "")
-	w.MaxOutputBuffer = r.integer("max_output_buffer", -1, 0, math.MaxInt32)
+	w.Launcher = r.readText("launcher", "")
+	w.LauncherCwd = r.readText("launcher.cwd", "")
+	w.MaxOutputBuffer = r.readInteger("max_output_buffer", -1, 0, math.MaxInt32)
 	w.readTargets(doc, r)
 
-	w.PollInterval = r.seconds("poll_interval", "a number", 0, 0)
-	w.HTTPAddr = r.text("http_addr", "")
-	w.Orphans = r.choice("orphans", "fail", "requeue")
-	w.ClaimsTable = r.text("claims_table", "")
-	w.Lease = r.seconds("lease", "a number", 10*time.Second, 2*time.Second)
-	w.ShutdownTimeout = r.seconds("shutdown_timeout", "a number", 30*time.Second, 0)
-	w.SpoolDir = r.text("spool_dir", "")
+	w.PollInterval = r.readSeconds("poll_interval", "a number", 0, 0)
+	w.HTTPAddr = r.readText("http_addr", "")
+	w.Orphans = r.readChoice("orphans", "fail", "requeue")
+	w.ClaimsTable = r.readText("claims_table", "")
+	w.Lease = r.readSeconds("lease", "a number", 10*time.Second, 2*time.Second)
+	w.ShutdownTimeout = r.readSeconds("shutdown_timeout", "a number", 30*time.Second, 0)
+	w.SpoolDir = r.readText("spool_dir", "")
 
 	const env = "launcher.env."
 	for _, e := range doc.unnamedSection().entries {
@@ -141,65 +141,65 @@ func readWorker(doc *document, r *reader) *Worker {
 			w.LauncherEnv = append(w.LauncherEnv, name+"="+e.value)
 		}
 	}
-	w.Warnings = r.unknownKeys(env)
+	w.Warnings = r.warnUnknownKeys(env)
 	if (w.MasterHost == "") != (w.MasterPort == 0) {
 		w.Warnings = append(w.Warnings, "master_host and master_port must both be set: no connection to a master")
 	}
 	return w
 }
 
-func (r *reader) server() Server {
+func (r *reader) readServer() Server {
 	r.require("host")
 	r.require("port")
 	return Server{
-		Host:                 r.text("host", ""),
-		Port:                 r.integer("port", 0, 0, math.MaxUint16),
-		Password:             r.text("password", ""),
-		AlwaysAllowLocalhost: r.boolean("always_allow_localhost"),
-		MaxConnections:       r.integer("max_connections", 1024, 1, 1<<20),
-		MaxMessage:           r.integer("max_message_size", 16<<20, 1<<10, 1<<30),
-		MaxUnfinished:        r.integer("max_unfinished_size", 256<<20, 1<<20, math.MaxInt),
+		Host:                 r.readText("host", ""),
+		Port:                 r.readInteger("port", 0, 0, math.MaxUint16),
+		Password:             r.readText("password", ""),
+		AlwaysAllowLocalhost: r.readBoolean("always_allow_localhost"),
+		MaxConnections:       r.readInteger("max_connections", 1024, 1, 1<<20),
+		MaxMessage:           r.readInteger("max_message_size", 16<<20, 1<<10, 1<<30),
+		MaxUnfinished:        r.readInteger("max_unfinished_size", 256<<20, 1<<20, math.MaxInt),
 	}
 }
 
-func (r *reader) mysql() MySQL {
-	m := MySQL{Socket: r.text("mysql_socket", "")}
+func (r *reader) readMySQL() MySQL {
+	m := MySQL{Socket: r.readText("mysql_socket", "")}
 	if m.Socket == "" {
 		r.require("mysql_host")
 		r.require("mysql_port")
 	}
-	m.Host = r.text("mysql_host", "")
-	m.Port = r.integer("mysql_port", 3306, 1, math.MaxUint16)
+	m.Host = r.readText("mysql_host", "")
+	m.Port = r.readInteger("mysql_port", 3306, 1, math.MaxUint16)
 	r.require("mysql_user")
-	m.User = r.text("mysql_user", "")
+	m.User = r.readText("mysql_user", "")
 	// An empty password is allowed, but the key must be there.
 	if _, ok := r.lookup("mysql_password"); !ok {
 		r.fail("mysql_password", "'mysql_password' is not defined")
 	}
-	m.Password = r.text("mysql_password", "")
+	m.Password = r.readText("mysql_password", "")
 	r.require("mysql_database")
-	m.Database = r.text("mysql_database", "")
+	m.Database = r.readText("mysql_database", "")
 	r.require("mysql_table")
-	m.Table = r.text("mysql_table", "")
-	m.FetchLimit = r.integer("mysql_fetch_limit", 100, 0, math.MaxInt32)
+	m.Table = r.readText("mysql_table", "")
+	m.FetchLimit = r.readInteger("mysql_fetch_limit", 100, 0, math.MaxInt32)
 	m.TLS = "false"
 	if value, ok := r.lookup("mysql_tls"); ok && value != "false" {
-		m.TLS = r.choice("mysql_tls", "preferred", "skip-verify", "true")
+		m.TLS = r.readChoice("mysql_tls", "preferred", "skip-verify", "true")
 	}
 	return m
 }
 
-func (r *reader) broker() Broker {
+func (r *reader) readBroker() Broker {
 	b := Broker{
-		SubmitAddr:    r.text("broker_submit_addr", ""),
-		WorkerAddr:    r.text("broker_worker_addr", ""),
-		Token:         r.text("broker_token", ""),
-		TLSCA:         r.text("broker_tls_ca", ""),
-		TLSCert:       r.text("broker_tls_cert", ""),
-		TLSKey:        r.text("broker_tls_key", ""),
-		TLSServerName: r.text("broker_tls_server_name", ""),
-		TypePrefix:    r.text("broker_type_prefix", ""),
-		IDPrefix:      r.text("broker_id_prefix", ""),
+		SubmitAddr:    r.readText("broker_submit_addr", ""),
+		WorkerAddr:    r.readText("broker_worker_addr", ""),
+		Token:         r.readText("broker_token", ""),
+		TLSCA:         r.readText("broker_tls_ca", ""),
+		TLSCert:       r.readText("broker_tls_cert", ""),
+		TLSKey:        r.readText("broker_tls_key", ""),
+		TLSServerName: r.readText("broker_tls_server_name", ""),
+		TypePrefix:    r.readText("broker_type_prefix", ""),
+		IDPrefix:      r.readText("broker_id_prefix", ""),
 	}
 	if (b.TLSCert == "") != (b.TLSKey == "") {
 		r.fail("broker_tls_cert", "'broker_tls_cert' and 'broker_tls_key' belong together")

@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// worker serves an engine on its own port.
-func worker(t *testing.T, e *controltest.Engine) *peer.Server {
+// serveEngine serves an engine on its own port.
+func serveEngine(t *testing.T, e *controltest.Engine) *peer.Server {
 	t.Helper()
 	s, err := peer.Listen("127.0.0.1", 0, peer.Options{Log: zerolog.Nop()})
 	if err != nil {
@@ -27,15 +27,15 @@ func worker(t *testing.T, e *controltest.Engine) *peer.Server {
 	return s
 }
 
-func table() *controltest.Engine {
+func newTable() *controltest.Engine {
 	zero, seven, term := 0, 7, "SIGTERM"
 	e := controltest.New("w1/low", "toString", "__proto__", "b", "a", "1")
 	e.SetQueueLength("b", 2)
 	e.Put(34, controltest.Job{Target: "nobody", Status: "manual"})
 	e.Put(35, controltest.Job{Target: "a", Status: "done"})
-	e.Put(37, controltest.Job{Target: "a", Status: "manual", Outcome: control.Outcome{Result: "ok", Code: &zero, Stdout: "o", Stderr: "e"}})
-	e.Put(38, controltest.Job{Target: "a", Status: "manual", Outcome: control.Outcome{Result: "fail", Signal: &term}})
-	e.Put(39, controltest.Job{Target: "a", Status: "manual", Outcome: control.Outcome{Result: "fail", Code: &seven, Stdout: "é\x04\"<&>\xff"}})
+	e.Put(37, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "ok", Code: &zero, Stdout: "o", Stderr: "e"}})
+	e.Put(38, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "fail", Signal: &term}})
+	e.Put(39, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "fail", Code: &seven, Stdout: "é\x04\"<&>\xff"}})
 	e.Put(46, controltest.Job{Target: "a", Status: "running", Running: true})
 	e.Put(47, controltest.Job{Target: "a", Status: "accepted"})
 	return e
@@ -148,8 +148,8 @@ func TestRequestsCallEngine(t *testing.T) {
 		{"recover", ``, `"data":{"recovered":3}`, "recover"},
 		{"poke", ``, wantError("unknown request type: 'poke'"), ""},
 	}
-	e := table()
-	c := peertest.Dial(t, worker(t, e).Addr().String())
+	e := newTable()
+	c := peertest.Dial(t, serveEngine(t, e).Addr().String())
 	for _, tc := range tests {
 		request := `[0,{"no":1,"type":"` + tc.typ + `"`
 		if tc.data != "" {
@@ -165,9 +165,9 @@ func TestRequestsCallEngine(t *testing.T) {
 }
 
 func TestStatusListsTargets(t *testing.T) {
-	e := table()
+	e := newTable()
 	e.Pause([]string{"a"})
-	c := peertest.Dial(t, worker(t, e).Addr().String())
+	c := peertest.Dial(t, serveEngine(t, e).Addr().String())
 	got := c.Ask(`[0,{"no":4,"type":"status","data":"whatever"}]`)
 	memory := regexp.MustCompile(`"memoryUsage":\{"rss":\d+,"heapTotal":\d+,"heapUsed":\d+,"external":\d+,"arrayBuffers":\d+\}`)
 	got = memory.ReplaceAllString(got, `"memoryUsage":MEMORY`)
@@ -182,18 +182,18 @@ func TestStatusListsTargets(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	empty := peertest.Dial(t, worker(t, controltest.New()).Addr().String())
+	empty := peertest.Dial(t, serveEngine(t, controltest.New()).Addr().String())
 	if got := empty.Ask(`[0,{"no":1,"type":"status"}]`); !strings.HasPrefix(got, `[1,{"no":1,"data":{"targets":{},"jobPromisesCount":0,`) {
 		t.Error(got)
 	}
 }
 
 func TestRunManualWaits(t *testing.T) {
-	e := table()
+	e := newTable()
 	hold := make(chan struct{})
 	zero := 0
-	e.Put(43, controltest.Job{Target: "a", Status: "manual", Hold: hold, Outcome: control.Outcome{Result: "ok", Code: &zero}})
-	addr := worker(t, e).Addr().String()
+	e.Put(43, controltest.Job{Target: "a", Status: "manual", Hold: hold, Outcome: control.JobResult{Result: "ok", Code: &zero}})
+	addr := serveEngine(t, e).Addr().String()
 	first, second := peertest.Dial(t, addr), peertest.Dial(t, addr)
 	first.Write(`[0,{"no":1,"type":"run-manual","data":{"ids":[43]}}]|`)
 	waiting := func(n float64) func() bool {
@@ -219,9 +219,9 @@ func TestRunManualWaits(t *testing.T) {
 }
 
 func TestEngineErrors(t *testing.T) {
-	e := table()
+	e := newTable()
 	e.SetError(errors.New("the database is away"))
-	c := peertest.Dial(t, worker(t, e).Addr().String())
+	c := peertest.Dial(t, serveEngine(t, e).Addr().String())
 	for _, request := range []string{`"run-manual","data":{"ids":[37]}`, `"recover"`} {
 		if got := c.Ask(`[0,{"no":1,"type":` + request + `}]`); got != `[1,{"no":1,"error":"the database is away"}]` {
 			t.Errorf("%s: %s", request, got)
@@ -232,8 +232,8 @@ func TestEngineErrors(t *testing.T) {
 // The PHP client takes everything before the last 0x04 for its answer, and refuses data of some
 // types.
 func TestPHPAnswers(t *testing.T) {
-	e := table()
-	c := peertest.Dial(t, worker(t, e).Addr().String())
+	e := newTable()
+	c := peertest.Dial(t, serveEngine(t, e).Addr().String())
 	for typ := range control.Routes(e) {
 		for _, data := range []string{"", `,"data":{}`, `,"data":{"targets":["a"]}`, `,"data":{"target":"a","concurrency":1}`, `,"data":{"ids":[37]}`, `,"data":{"jobs":{"46":9}}`} {
 			got := c.Ask(`[0,{"no":12,"type":"` + typ + `"` + data + `}]`)

@@ -46,7 +46,7 @@ type Engine interface {
 	// those that did not. An error concerns the whole call: no job was started, or it is not
 	// known how they ended. When ctx ends, the call returns its error at once; started jobs
 	// continue.
-	RunManual(ctx context.Context, ids []int64) (map[int64]Outcome, map[int64]string, error)
+	RunManual(ctx context.Context, ids []int64) (map[int64]JobResult, map[int64]string, error)
 
 	// SendSignal sends each signal to the running job with that id. The result says for each id
 	// whether the signal was delivered. The signals must exist on this system; signal 0 only
@@ -66,8 +66,8 @@ type Engine interface {
 	OnTargets(func())
 }
 
-// Outcome is how one manual job ended.
-type Outcome struct {
+// JobResult is how one manual job ended.
+type JobResult struct {
 	Result         string  // "ok" or "fail"
 	Code           *int    // exit code, 0 to 255; nil if there is none
 	Signal         *string // name of the signal that ended the job, such as "SIGTERM"; nil if no signal did

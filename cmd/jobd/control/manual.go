@@ -18,7 +18,7 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	var outcomes map[int64]Outcome
+	var outcomes map[int64]JobResult
 	errs := make(map[int64]string)
 	if len(ids) > 0 {
 		if outcomes, errs, err = s.engine.RunManual(ctx, ids); err != nil {
@@ -59,7 +59,7 @@ func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.Num, err error)
 }
 
 // manualJSON encodes the results of the jobs; an empty member is left out.
-func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot.Num) json.RawMessage {
+func manualJSON(outcomes map[int64]JobResult, errs map[int64]string, unknown []eot.Num) json.RawMessage {
 	out := []byte{'{'}
 	separate := func(open string) {
 		if out[len(out)-1] != '{' {
@@ -72,7 +72,7 @@ func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, unknown []eot
 		for _, id := range slices.Sorted(maps.Keys(outcomes)) {
 			separate("")
 			out = appendID(out, id)
-			out = outcomes[id].append(out)
+			out = outcomes[id].appendTo(out)
 		}
 		out = append(out, '}')
 	}
@@ -106,7 +106,7 @@ func appendID(out []byte, id int64) []byte {
 	return append(out, '"', ':')
 }
 
-func (o Outcome) append(out []byte) []byte {
+func (o JobResult) appendTo(out []byte) []byte {
 	out = append(out, `{"result":`...)
 	out = eot.AppendString(out, o.Result)
 	out = append(out, `,"code":`...)

@@ -27,15 +27,15 @@ type MasterLink struct {
 }
 
 const (
-	firstPause      = 500 * time.Millisecond
-	minPause        = 100 * time.Millisecond // a shorter MaxPause counts as this
-	dialTimeout     = 10 * time.Second
-	registerTimeout = 30 * time.Second
-	flushTimeout    = 2 * time.Second
-	pingInterval    = 30 * time.Second
-	// maxSilent limits the consecutive pings that the master may leave unanswered. A proxy may keep
+	firstPause          = 500 * time.Millisecond
+	minPause            = 100 * time.Millisecond // a shorter MaxPause counts as this
+	dialTimeout         = 10 * time.Second
+	registerTimeout     = 30 * time.Second
+	flushTimeout        = 2 * time.Second
+	defaultPingInterval = 30 * time.Second
+	// maxUnansweredPings limits the consecutive pings that the master may leave unanswered. A proxy may keep
 	// our connection open after the master is gone.
-	maxSilent = 3
+	maxUnansweredPings = 3
 )
 
 // registration is the data of register-worker.
@@ -73,7 +73,7 @@ func (l *MasterLink) Run(ctx context.Context, engine Engine) {
 				return
 			}
 		}
-		registered, err := l.session(ctx, engine, changed, known)
+		registered, err := l.runSession(ctx, engine, changed, known)
 		if ctx.Err() != nil {
 			return
 		}
@@ -91,10 +91,10 @@ func (l *MasterLink) Run(ctx context.Context, engine Engine) {
 	}
 }
 
-// session runs one connection, from dialling to its end. The master's requests are served from the
+// runSession runs one connection, from dialling to its end. The master's requests are served from the
 // start. known is called when the master has accepted our registration, which may be after its
 // first requests.
-func (l *MasterLink) session(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
+func (l *MasterLink) runSession(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := peer.Dial(dialCtx, l.Host, l.Port, peer.Options{Password: l.Password, Log: l.Log}, Routes(engine))
@@ -122,16 +122,16 @@ func (l *MasterLink) session(ctx context.Context, engine Engine, changed <-chan 
 		}
 		registered = true
 		l.Log.Info().Strs("targets", targets).Str("name", l.Name).Msg("registered with the master")
-		if err := l.serve(ctx, conn, changed); err != nil {
+		if err := l.waitOnConn(ctx, conn, changed); err != nil {
 			return registered, err
 		}
 	}
 }
 
-// serve waits on a connection and returns nil when the targets have changed. An error ends the
+// waitOnConn waits on a connection and returns nil when the targets have changed. An error ends the
 // connection.
-func (l *MasterLink) serve(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
-	ping := time.NewTicker(cmp.Or(l.PingInterval, pingInterval))
+func (l *MasterLink) waitOnConn(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
+	ping := time.NewTicker(cmp.Or(l.PingInterval, defaultPingInterval))
 	defer ping.Stop()
 	lastHeard, missed := conn.LastHeard(), 0
 	for {
@@ -149,7 +149,7 @@ func (l *MasterLink) serve(ctx context.Context, conn *peer.Conn, changed <-chan 
 			if now := conn.LastHeard(); now.After(lastHeard) {
 				lastHeard, missed = now, 0
 			}
-			if missed++; missed > maxSilent {
+			if missed++; missed > maxUnansweredPings {
 				return errSilent
 			}
 			conn.Ping()

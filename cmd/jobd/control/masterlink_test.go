@@ -85,7 +85,7 @@ func (s masterSide) expectRegistration(want string) (number string) {
 	return number
 }
 
-func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string, ping time.Duration) (stop func()) {
+func startLink(t *testing.T, m fakeMaster, e *controltest.Engine, password string, ping time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -102,7 +102,7 @@ func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string, pi
 
 func TestLinkRegisters(t *testing.T) {
 	m, e := newMaster(t), controltest.New("b", "a")
-	stop := link(t, m, e, "pass", time.Hour)
+	stop := startLink(t, m, e, "pass", time.Hour)
 	s := m.accept()
 	number := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
 
@@ -149,7 +149,7 @@ func TestLinkRegisters(t *testing.T) {
 
 func TestWorkerRegistersAgain(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
-	link(t, m, e, "", time.Hour)
+	startLink(t, m, e, "", time.Hour)
 	for i := range 3 {
 		s := m.accept()
 		number := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
@@ -170,7 +170,7 @@ func TestWorkerRegistersAgain(t *testing.T) {
 // TestSilentMaster: the connection stays open, but there are no answers.
 func TestSilentMaster(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
-	link(t, m, e, "", 100*time.Millisecond)
+	startLink(t, m, e, "", 100*time.Millisecond)
 	s := m.accept()
 	number, _ := s.readRegistration()
 	s.write(`[1,{"no":` + number + `,"data":"ok"}]|`)
@@ -185,7 +185,7 @@ func TestSilentMaster(t *testing.T) {
 
 func TestLinkWithoutTargets(t *testing.T) {
 	m, e := newMaster(t), controltest.New()
-	link(t, m, e, "", time.Hour)
+	startLink(t, m, e, "", time.Hour)
 	if err := e.AddTarget("first", 1); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ func Routes(engine Engine) peer.Routes {
 	s := server{engine: engine}
 	return peer.Routes{
 		"poll":                   {Handle: s.poll},
-		"pause":                  {Handle: s.forTargets(Engine.Pause)},
-		"continue":               {Handle: s.forTargets(Engine.Continue)},
+		"pause":                  {Handle: s.handleTargets(Engine.Pause)},
+		"continue":               {Handle: s.handleTargets(Engine.Continue)},
 		"status":                 {Handle: s.status},
 		"add-target":             {Handle: s.addTarget},
 		"set-target-concurrency": {Handle: s.setConcurrency},
@@ -37,7 +37,7 @@ type server struct{ engine Engine }
 // poll refuses a list with an unknown target. The master may learn late that a target was removed,
 // so in its lists the other targets are polled nevertheless.
 func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
-	_, known, err := s.targets(data)
+	_, known, err := s.readTargets(data)
 	if err == nil || c.Dialled() && len(known) > 0 {
 		s.engine.Poll(known)
 	}
@@ -47,10 +47,10 @@ func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any
 	return peer.OK, nil
 }
 
-// forTargets returns a handler that calls a method with the request's targets, nil for all.
-func (s server) forTargets(apply func(Engine, []string)) peer.Handler {
+// handleTargets returns a handler that calls a method with the request's targets, nil for all.
+func (s server) handleTargets(apply func(Engine, []string)) peer.Handler {
 	return func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-		targets, _, err := s.targets(data)
+		targets, _, err := s.readTargets(data)
 		if err != nil {
 			return nil, err
 		}
@@ -59,9 +59,9 @@ func (s server) forTargets(apply func(Engine, []string)) peer.Handler {
 	}
 }
 
-// targets reads a list of targets, and returns all of them and those that exist. The error names
+// readTargets reads a list of targets, and returns all of them and those that exist. The error names
 // the first target that does not exist.
-func (s server) targets(data json.RawMessage) (names, known []string, err error) {
+func (s server) readTargets(data json.RawMessage) (names, known []string, err error) {
 	names, err = peer.Targets(data)
 	if err != nil || names == nil {
 		return nil, nil, err
@@ -90,14 +90,14 @@ var (
 )
 
 func (s server) addTarget(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	return s.withConcurrency(data, s.engine.AddTarget)
+	return s.changeConcurrency(data, s.engine.AddTarget)
 }
 
 func (s server) setConcurrency(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
-	return s.withConcurrency(data, s.engine.SetConcurrency)
+	return s.changeConcurrency(data, s.engine.SetConcurrency)
 }
 
-func (s server) withConcurrency(data json.RawMessage, apply func(string, int) error) (any, error) {
+func (s server) changeConcurrency(data json.RawMessage, apply func(string, int) error) (any, error) {
 	args, err := peer.Args(data, targetField, concurrencyField)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ type golden struct {
 	Malformed bool
 }
 
-func goldens(t testing.TB) (list []golden) {
+func loadGoldens(t testing.TB) (list []golden) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/golden.json")
 	if err != nil {
@@ -43,7 +43,7 @@ func goldens(t testing.TB) (list []golden) {
 }
 
 func TestDecodeGolden(t *testing.T) {
-	for _, g := range goldens(t) {
+	for _, g := range loadGoldens(t) {
 		m, err := Decode([]byte(g.In))
 		var refused *Error
 		switch {
@@ -176,8 +176,8 @@ func TestSplitterByteByByte(t *testing.T) {
 		if _, ok, err := s.Next(); ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		if s.Held() < i+1 || s.Held() > max(2*(i+1), i+1+maxPiece, minPiece) {
-			t.Fatalf("%d bytes are held for %d", s.Held(), i+1)
+		if s.HeldBytes() < i+1 || s.HeldBytes() > max(2*(i+1), i+1+maxPiece, minPiece) {
+			t.Fatalf("%d bytes are held for %d", s.HeldBytes(), i+1)
 		}
 	}
 	s.Feed([]byte{End})
@@ -187,8 +187,8 @@ func TestSplitterByteByByte(t *testing.T) {
 	if _, ok, _ := s.Next(); ok {
 		t.Fatal("a message out of nothing")
 	}
-	if s.Held() > 0 {
-		t.Errorf("%d bytes are held after a long message", s.Held())
+	if s.HeldBytes() > 0 {
+		t.Errorf("%d bytes are held after a long message", s.HeldBytes())
 	}
 }
 
@@ -236,7 +236,7 @@ func TestTypeOf(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, g := range goldens(f) {
+	for _, g := range loadGoldens(f) {
 		f.Add([]byte(g.In))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -265,7 +265,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // Members and Elements find the same as encoding/json.
-func FuzzWalk(f *testing.F) {
+func FuzzEachValue(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":"\"}"}],"c":null, "a" : -1.5e3}`))
 	f.Add([]byte(`[[],{},"",[["]"]],true]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -273,7 +273,7 @@ func FuzzWalk(f *testing.F) {
 			return
 		}
 		_ = unquote(raw)
-		_ = nonNull(raw)
+		_ = nilIfNull(raw)
 		var object map[string]json.RawMessage
 		if json.Unmarshal(raw, &object) == nil && object != nil {
 			members := Members(raw)

@@ -20,12 +20,12 @@ type Member struct {
 // Members returns the members of an object in order. If a name occurs several times, the last
 // value counts, at the place of the first. It returns nil if the value is not an object.
 func Members(raw json.RawMessage) []Member {
-	if kindOf(raw) != '{' {
+	if firstByte(raw) != '{' {
 		return nil
 	}
 	var list []Member
 	seen := make(map[string]int)
-	walk(raw, func(name, value json.RawMessage) {
+	eachValue(raw, func(name, value json.RawMessage) {
 		m := Member{Name: String(name), Value: value}
 		if at, index := seen[m.Name]; index {
 			list[at] = m
@@ -39,17 +39,17 @@ func Members(raw json.RawMessage) []Member {
 
 // Elements returns the elements of an array, and nil for anything else.
 func Elements(raw json.RawMessage) []json.RawMessage {
-	if kindOf(raw) != '[' {
+	if firstByte(raw) != '[' {
 		return nil
 	}
 	list := []json.RawMessage{}
-	walk(raw, func(_, value json.RawMessage) { list = append(list, value) })
+	eachValue(raw, func(_, value json.RawMessage) { list = append(list, value) })
 	return list
 }
 
 // String returns the text of a JSON string, and "" for anything else.
 func String(raw json.RawMessage) string {
-	if kindOf(raw) != '"' {
+	if firstByte(raw) != '"' {
 		return ""
 	}
 	var text string
@@ -60,14 +60,14 @@ func String(raw json.RawMessage) string {
 // Integer returns the value of a JSON number that has no fraction; ok is false
 // for anything else.
 func Integer(raw json.RawMessage) (n Num, ok bool) {
-	f, ok := number(raw)
+	f, ok := parseNumber(raw)
 	return Num(f), ok && !math.IsInf(f, 0) && f == math.Trunc(f)
 }
 
 // Number returns the value of a JSON number, 0 for anything else, and reports whether it is an
 // integer.
 func Number(raw json.RawMessage) (n Num, integer bool) {
-	f, _ := number(raw)
+	f, _ := parseNumber(raw)
 	_, integer = Integer(raw)
 	return Num(f), integer
 }
@@ -75,7 +75,7 @@ func Number(raw json.RawMessage) (n Num, integer bool) {
 // TypeOf names the type of a JSON value as JavaScript's typeof does: "object" (arrays and null
 // too), "string", "number", "boolean", and "undefined" if there is no value.
 func TypeOf(raw json.RawMessage) string {
-	switch kindOf(raw) {
+	switch firstByte(raw) {
 	case 0:
 		return "undefined"
 	case '{', '[', 'n':
@@ -89,10 +89,10 @@ func TypeOf(raw json.RawMessage) string {
 }
 
 // IsArray reports whether the value is a JSON array.
-func IsArray(raw json.RawMessage) bool { return kindOf(raw) == '[' }
+func IsArray(raw json.RawMessage) bool { return firstByte(raw) == '[' }
 
-// kindOf returns the first byte of a value, 0 if there is none.
-func kindOf(raw json.RawMessage) byte {
+// firstByte returns the first byte of a value, 0 if there is none.
+func firstByte(raw json.RawMessage) byte {
 	for _, c := range raw {
 		if !isSpace(c) {
 			return c
@@ -103,9 +103,9 @@ func kindOf(raw json.RawMessage) byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// Truthy reports whether JavaScript treats the value as true.
-func Truthy(raw json.RawMessage) bool {
-	switch kindOf(raw) {
+// IsTruthy reports whether JavaScript treats the value as true.
+func IsTruthy(raw json.RawMessage) bool {
+	switch firstByte(raw) {
 	case 0, 'n', 'f':
 		return false
 	case '"':
@@ -113,48 +113,48 @@ func Truthy(raw json.RawMessage) bool {
 	case '{', '[', 't':
 		return true
 	}
-	f, _ := number(raw)
+	f, _ := parseNumber(raw)
 	return f != 0
 }
 
-func number(raw json.RawMessage) (f float64, ok bool) {
-	if c := kindOf(raw); c != '-' && (c < '0' || c > '9') {
+func parseNumber(raw json.RawMessage) (f float64, ok bool) {
+	if c := firstByte(raw); c != '-' && (c < '0' || c > '9') {
 		return 0, false
 	}
 	f, _ = strconv.ParseFloat(strings.Trim(string(raw), " \t\r\n"), 64) // out of range: infinite
 	return f, true
 }
 
-// walk calls f with every name and value of an object, or with every value of
+// eachValue calls f with every name and value of an object, or with every value of
 // an array.
-func walk(raw json.RawMessage, f func(name, value json.RawMessage)) {
-	i := skipValue(raw, 0)
+func eachValue(raw json.RawMessage, f func(name, value json.RawMessage)) {
+	i := skipSpace(raw, 0)
 	object := raw[i] == '{'
-	for i = skipValue(raw, i+1); raw[i] != '}' && raw[i] != ']'; i = skipValue(raw, i) {
+	for i = skipSpace(raw, i+1); raw[i] != '}' && raw[i] != ']'; i = skipSpace(raw, i) {
 		var name json.RawMessage
 		if raw[i] == ',' {
-			i = skipValue(raw, i+1)
+			i = skipSpace(raw, i+1)
 		}
 		if object {
-			end := afterSpace(raw, i)
+			end := afterValue(raw, i)
 			name = raw[i:end:end]
-			i = skipValue(raw, skipValue(raw, end)+1) // the colon
+			i = skipSpace(raw, skipSpace(raw, end)+1) // the colon
 		}
-		end := afterSpace(raw, i)
+		end := afterValue(raw, i)
 		f(name, raw[i:end:end])
 		i = end
 	}
 }
 
-func skipValue(raw []byte, i int) int {
+func skipSpace(raw []byte, i int) int {
 	for isSpace(raw[i]) {
 		i++
 	}
 	return i
 }
 
-// afterSpace returns the index after the value that starts at i.
-func afterSpace(raw []byte, i int) int {
+// afterValue returns the index after the value that starts at i.
+func afterValue(raw []byte, i int) int {
 	depth := 0
 	for {
 		switch raw[i] {
@@ -187,10 +187,10 @@ func afterSpace(raw []byte, i int) int {
 
 // unquote returns the string to which JavaScript converts a value.
 func unquote(raw json.RawMessage) string {
-	if kindOf(raw) == 0 {
+	if firstByte(raw) == 0 {
 		return "undefined"
 	}
-	out, _ := appendText(nil, raw, skipValue(raw, 0))
+	out, _ := appendText(nil, raw, skipSpace(raw, 0))
 	return string(out)
 }
 
@@ -198,7 +198,7 @@ func unquote(raw json.RawMessage) string {
 // once, however deeply arrays are nested.
 func appendText(dst, raw []byte, i int) ([]byte, int) {
 	if raw[i] == '[' {
-		for i = skipValue(raw, i+1); raw[i] != ']'; i = skipValue(raw, i) {
+		for i = skipSpace(raw, i+1); raw[i] != ']'; i = skipSpace(raw, i) {
 			switch raw[i] {
 			case ',':
 				dst = append(dst, ',')
@@ -211,7 +211,7 @@ func appendText(dst, raw []byte, i int) ([]byte, int) {
 		}
 		return dst, i + 1
 	}
-	end := afterSpace(raw, i)
+	end := afterValue(raw, i)
 	value := raw[i:end]
 	switch raw[i] {
 	case '{':
@@ -221,7 +221,7 @@ func appendText(dst, raw []byte, i int) ([]byte, int) {
 	case 't', 'f', 'n':
 		dst = append(dst, value...)
 	default:
-		f, _ := number(value)
+		f, _ := parseNumber(value)
 		dst = append(dst, formatNumber(f)...)
 	}
 	return dst, end

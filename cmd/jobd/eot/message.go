@@ -81,7 +81,7 @@ func Decode(payload []byte) (Message, error) {
 	if len(elements) > 1 {
 		data = elements[1]
 	}
-	n, isNumber := number(kind)
+	n, isNumber := parseNumber(kind)
 	if !isNumber {
 		n = -1
 	}
@@ -103,7 +103,7 @@ func decodeRequest(data json.RawMessage) (Message, error) {
 	if err != nil {
 		return Message{}, &Error{fmt.Sprintf("malformed REQUEST message: %v", err)}
 	}
-	m := Message{Kind: Request, Type: String(o.Get("type")), Password: String(o.Get("password")), Data: nonNull(o.Get("data"))}
+	m := Message{Kind: Request, Type: String(o.Get("type")), Password: String(o.Get("password")), Data: nilIfNull(o.Get("data"))}
 	m.Num, _ = Integer(o.Get("no"))
 	return m, nil
 }
@@ -113,13 +113,13 @@ func decodeResponse(data json.RawMessage) (Message, error) {
 	if err != nil {
 		return Message{}, &Error{fmt.Sprintf("malformed RESPONSE message: %v", err)}
 	}
-	m := Message{Kind: Response, Error: String(o.Get("error")), Data: nonNull(o.Get("data"))}
+	m := Message{Kind: Response, Error: String(o.Get("error")), Data: nilIfNull(o.Get("data"))}
 	m.Num, _ = Integer(o.Get("no"))
 	return m, nil
 }
 
-func nonNull(data json.RawMessage) json.RawMessage {
-	if !Truthy(data) {
+func nilIfNull(data json.RawMessage) json.RawMessage {
+	if !IsTruthy(data) {
 		return nil
 	}
 	return data
@@ -152,7 +152,7 @@ func (m Message) Append(dst []byte) []byte {
 }
 
 func appendData(dst []byte, data json.RawMessage) []byte {
-	switch kindOf(data) {
+	switch firstByte(data) {
 	case 0, 'n':
 		return dst
 	case 't':

@@ -20,13 +20,13 @@ type Field struct {
 
 var typeNames = map[byte]string{'i': "integer", 'n': "number", 's': "string", 'o': "object", 'a': "array"}
 
-var errNoObject = errors.New("data is not an object")
+var errNotObject = errors.New("data is not an object")
 
 // ParseObject returns the members of an object after it has checked the fields, in order;
 // other members are allowed. An array is an object without members.
 func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
-	if c := kindOf(raw); c != '{' && c != '[' {
-		return nil, errNoObject
+	if c := firstByte(raw); c != '{' && c != '[' {
+		return nil, errNotObject
 	}
 	o := Object(Members(raw))
 	for _, f := range fields {

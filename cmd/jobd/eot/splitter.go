@@ -13,10 +13,10 @@ const End = 0x04
 type Splitter struct {
 	Max int // maximum number of bytes of one message; 0 for no limit
 
-	input     []byte   // bytes that Next has not read yet
-	pieces    [][]byte // the beginning of an unfinished message; all pieces but the last are full
-	heldBytes int      // bytes in pieces
-	heldCap   int      // bytes of memory that pieces use
+	input        []byte   // bytes that Next has not read yet
+	pieces       [][]byte // the beginning of an unfinished message; all pieces but the last are full
+	heldBytes    int      // bytes in pieces
+	heldCapacity int      // bytes of memory that pieces use
 }
 
 // Sizes of the pieces of an unfinished message. Pieces are never moved; each is as large as all
@@ -41,7 +41,7 @@ func (s *Splitter) Next() (message []byte, ok bool, err error) {
 		return nil, false, fmt.Errorf("message is longer than %d bytes", s.Max)
 	}
 	if end < 0 {
-		s.keep(part)
+		s.keepPiece(part)
 		s.input = nil
 		return nil, false, nil
 	}
@@ -51,17 +51,17 @@ func (s *Splitter) Next() (message []byte, ok bool, err error) {
 	}
 	message = append(message, part...)
 	s.input = s.input[end+1:]
-	s.pieces, s.heldBytes, s.heldCap = nil, 0, 0
+	s.pieces, s.heldBytes, s.heldCapacity = nil, 0, 0
 	return message, true, nil
 }
 
-func (s *Splitter) keep(part []byte) {
+func (s *Splitter) keepPiece(part []byte) {
 	for len(part) > 0 {
 		last := len(s.pieces) - 1
 		if last < 0 || len(s.pieces[last]) == cap(s.pieces[last]) {
-			size := min(max(s.heldCap, minPiece), maxPiece)
+			size := min(max(s.heldCapacity, minPiece), maxPiece)
 			s.pieces = append(s.pieces, make([]byte, 0, size))
-			s.heldCap += size
+			s.heldCapacity += size
 			last++
 		}
 		n := min(len(part), cap(s.pieces[last])-len(s.pieces[last]))
@@ -71,5 +71,5 @@ func (s *Splitter) keep(part []byte) {
 	}
 }
 
-// Held returns how many bytes of memory an unfinished message takes.
-func (s *Splitter) Held() int { return s.heldCap }
+// HeldBytes returns how many bytes of memory an unfinished message takes.
+func (s *Splitter) HeldBytes() int { return s.heldCapacity }

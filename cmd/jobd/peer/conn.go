@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	maxUnauthorized = 64 << 10         // bytes of a message before the password is known
-	maxUnread       = 1 << 20          // unread bytes of a peer beyond which we stop reading from it
-	stallTimeout    = 60 * time.Second // how long a peer may read nothing of what it is sent
-	writeChunk      = 256 << 10        // bytes written under one deadline
-	lingerTimeout   = 2 * time.Second  // how long a refused peer has to read the reason
-	maxNo           = 999999           // largest number of a request; the next one is 1
+	maxUnauthorized  = 64 << 10         // bytes of a message before the password is known
+	maxUnread        = 1 << 20          // unread bytes of a peer beyond which we stop reading from it
+	stallTimeout     = 60 * time.Second // how long a peer may read nothing of what it is sent
+	writeChunk       = 256 << 10        // bytes written under one deadline
+	lingerTimeout    = 2 * time.Second  // how long a refused peer has to read the reason
+	maxRequestNumber = 999999           // largest number of a request; the next one is 1
 )
 
 // ErrClosed is the error of a call whose connection has ended. The master's clients get
@@ -70,15 +70,15 @@ type Conn struct {
 	hasRequested atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu              sync.Mutex
-	changed         *sync.Cond // signalled when output, writing, pending or closed has changed
+	changed         *sync.Cond // signalled when output, writingBytes, pendingRequests or isClosed has changed
 	output          []byte     // to be written
-	writing         int        // bytes that the writer has taken and not yet written
-	pending         int        // requests whose handlers have not returned
-	closed          bool
-	refused         bool // the peer has been told the reason
+	writingBytes    int        // bytes that the writer has taken and not yet written
+	pendingRequests int        // requests whose handlers have not returned
+	isClosed        bool
+	isRefused       bool // the peer has been told the reason
 	unlimitedUnread bool // no limit on the bytes that it leaves unread
-	eof             bool // no more calls
-	calls           map[eot.Num]chan eot.Message
+	callsEnded      bool // no more calls
+	pendingCalls    map[eot.Num]chan eot.Message
 	lastNumber      int
 	passwordSent    bool // the password was sent
 }
@@ -87,8 +87,8 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	c := &Conn{
 		sock: sock, routes: routes, password: opt.Password, dialled: dialled, maxMessage: opt.MaxMessage,
 		authorized: dialled || opt.Password == "", unlimitedUnread: dialled,
-		done: make(chan struct{}), calls: make(map[eot.Num]chan eot.Message),
-		lastNumber: rand.IntN(maxNo),
+		done: make(chan struct{}), pendingCalls: make(map[eot.Num]chan eot.Message),
+		lastNumber: rand.IntN(maxRequestNumber),
 	}
 	c.changed = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -133,8 +133,8 @@ func (c *Conn) Trust(max int) {
 // Close ends the connection at once.
 func (c *Conn) Close() {
 	c.mu.Lock()
-	already := c.closed
-	c.closed = true
+	already := c.isClosed
+	c.isClosed = true
 	c.changed.Broadcast()
 	c.mu.Unlock()
 	if !already {
@@ -158,12 +158,12 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 	answer := make(chan eot.Message, 1)
 
 	c.mu.Lock()
-	if c.eof || c.closed {
+	if c.callsEnded || c.isClosed {
 		c.mu.Unlock()
 		return nil, ErrClosed
 	}
 	request.Num = c.nextNumber()
-	c.calls[request.Num] = answer
+	c.pendingCalls[request.Num] = answer
 	if c.dialled && !c.passwordSent {
 		request.Password, c.passwordSent = c.password, true
 	}
@@ -188,7 +188,7 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 		}
 	case <-ctx.Done():
 		c.mu.Lock()
-		delete(c.calls, request.Num)
+		delete(c.pendingCalls, request.Num)
 		c.mu.Unlock()
 		return nil, ctx.Err()
 	}
@@ -197,8 +197,8 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 // nextNumber returns a number that no call waits for. Callers hold mu.
 func (c *Conn) nextNumber() eot.Num {
 	for {
-		c.lastNumber = c.lastNumber%maxNo + 1
-		if _, inUse := c.calls[eot.Num(c.lastNumber)]; !inUse {
+		c.lastNumber = c.lastNumber%maxRequestNumber + 1
+		if _, inUse := c.pendingCalls[eot.Num(c.lastNumber)]; !inUse {
 			return eot.Num(c.lastNumber)
 		}
 	}
@@ -207,10 +207,10 @@ func (c *Conn) nextNumber() eot.Num {
 // run reads until the connection ends, and closes it.
 func (c *Conn) run() {
 	defer c.Close()
-	go c.write()
-	err := c.read()
+	go c.writeLoop()
+	err := c.readLoop()
 	c.mu.Lock()
-	c.eof = true
+	c.callsEnded = true
 	c.mu.Unlock()
 	close(c.done)
 	switch {
@@ -219,13 +219,13 @@ func (c *Conn) run() {
 	case errors.Is(err, io.EOF) && !c.dialled, errors.Is(err, os.ErrDeadlineExceeded):
 		// The peer has closed its half, or we are shutting down: its requests are still
 		// answered.
-		c.drain()
+		c.waitAnswered()
 	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errForeign):
 		c.log.Debug().Err(err).Msg("connection broke")
 	}
 }
 
-func (c *Conn) read() error {
+func (c *Conn) readLoop() error {
 	defer func() {
 		if c.input = (eot.Splitter{}); c.unfinished != nil {
 			c.unfinished.update(c, 0)
@@ -246,12 +246,12 @@ func (c *Conn) read() error {
 			}
 		}
 		c.mu.Lock()
-		givenUp := c.refused
+		givenUp := c.isRefused
 		c.mu.Unlock()
 		if givenUp {
 			return errRefused
 		}
-		if now := c.input.Held(); now != held && c.unfinished != nil {
+		if now := c.input.HeldBytes(); now != held && c.unfinished != nil {
 			c.unfinished.update(c, now)
 			held = now
 		}
@@ -268,7 +268,7 @@ func (c *Conn) refuse(why string) {
 	c.send(eot.Message{Kind: eot.Response, Error: why})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refused = true
+	c.isRefused = true
 	c.cancel()
 	c.changed.Broadcast()
 	_ = c.sock.SetReadDeadline(time.Now())
@@ -279,13 +279,13 @@ func (c *Conn) refuse(why string) {
 func (c *Conn) waitReadable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && !c.refused && !c.unlimitedUnread && len(c.output)+c.writing > maxUnread {
+	for !c.isClosed && !c.isRefused && !c.unlimitedUnread && len(c.output)+c.writingBytes > maxUnread {
 		c.changed.Wait()
 	}
 	switch {
-	case c.closed:
+	case c.isClosed:
 		return net.ErrClosed
-	case c.refused:
+	case c.isRefused:
 		return errRefused
 	}
 	return nil
@@ -328,8 +328,8 @@ func (c *Conn) handleMessages() error {
 
 func (c *Conn) handleResponse(m eot.Message) {
 	c.mu.Lock()
-	answer := c.calls[m.Num]
-	delete(c.calls, m.Num)
+	answer := c.pendingCalls[m.Num]
+	delete(c.pendingCalls, m.Num)
 	c.mu.Unlock()
 	if answer == nil {
 		c.log.Warn().Stringer("no", m.Num).Str("error", clipText(m.Error)).Msg("response to no pending request")
@@ -356,7 +356,7 @@ func (c *Conn) handleRequest(m eot.Message) error {
 		return nil
 	}
 	if !route.Waits {
-		c.serve(route.Handle, m)
+		c.runHandler(route.Handle, m)
 		return nil
 	}
 	limit := 1024
@@ -364,9 +364,9 @@ func (c *Conn) handleRequest(m eot.Message) error {
 	if c.unlimitedUnread {
 		limit = 64 << 10
 	}
-	full := c.pending >= limit
+	full := c.pendingRequests >= limit
 	if !full {
-		c.pending++
+		c.pendingRequests++
 	}
 	c.mu.Unlock()
 	if full {
@@ -374,17 +374,17 @@ func (c *Conn) handleRequest(m eot.Message) error {
 		return nil
 	}
 	go func() {
-		c.serve(route.Handle, m)
+		c.runHandler(route.Handle, m)
 		c.mu.Lock()
-		c.pending--
+		c.pendingRequests--
 		c.changed.Broadcast()
 		c.mu.Unlock()
 	}()
 	return nil
 }
 
-// serve runs a handler and sends its result.
-func (c *Conn) serve(handle Handler, m eot.Message) {
+// runHandler runs a handler and sends its result.
+func (c *Conn) runHandler(handle Handler, m eot.Message) {
 	result, err := c.callHandler(handle, m)
 	after, _ := result.(DeferredReply)
 	if after.Do != nil {

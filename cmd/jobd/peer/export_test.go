@@ -4,5 +4,5 @@ package peer
 func (s *Server) UnfinishedBytes() int {
 	s.unfinished.mu.Lock()
 	defer s.unfinished.mu.Unlock()
-	return s.unfinished.total
+	return s.unfinished.totalBytes
 }

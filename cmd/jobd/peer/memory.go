@@ -31,15 +31,15 @@ func MemoryUsage() Memory {
 		samples[2].Value.Uint64(), samples[3].Value.Uint64(), samples[4].Value.Uint64()
 	m := Memory{HeapTotal: used + unused + free, HeapUsed: used}
 	m.External = total - released - m.HeapTotal
-	m.RSS = resident()
+	m.RSS = residentBytes()
 	if m.RSS == 0 {
 		m.RSS = total - released
 	}
 	return m
 }
 
-// resident reads the resident size, where the system has /proc.
-func resident() uint64 {
+// residentBytes reads the resident size, where the system has /proc.
+func residentBytes() uint64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0

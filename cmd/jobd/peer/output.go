@@ -19,7 +19,7 @@ func (c *Conn) send(m eot.Message) {
 
 // enqueue queues an encoded message, which it then owns. Callers hold mu.
 func (c *Conn) enqueue(message []byte) {
-	if c.closed {
+	if c.isClosed {
 		return
 	}
 	if len(c.output) == 0 {
@@ -30,23 +30,23 @@ func (c *Conn) enqueue(message []byte) {
 	c.changed.Broadcast()
 }
 
-// write sends queued messages until the connection is closed. A peer that takes nothing
+// writeLoop sends queued messages until the connection is closed. A peer that takes nothing
 // for stallTimeout is disconnected.
-func (c *Conn) write() {
+func (c *Conn) writeLoop() {
 	defer c.Close()
 	for {
 		c.mu.Lock()
-		c.writing = 0
+		c.writingBytes = 0
 		c.changed.Broadcast()
-		for len(c.output) == 0 && !c.closed {
+		for len(c.output) == 0 && !c.isClosed {
 			c.changed.Wait()
 		}
-		if c.closed {
+		if c.isClosed {
 			c.mu.Unlock()
 			return
 		}
 		out := c.output
-		c.output, c.writing = nil, len(out)
+		c.output, c.writingBytes = nil, len(out)
 		c.mu.Unlock()
 		for len(out) > 0 {
 			n := min(len(out), writeChunk)
@@ -60,8 +60,8 @@ func (c *Conn) write() {
 	}
 }
 
-// drain waits until every request is answered and every answer is written, or the peer is gone.
-func (c *Conn) drain() {
+// waitAnswered waits until every request is answered and every answer is written, or the peer is gone.
+func (c *Conn) waitAnswered() {
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -78,14 +78,14 @@ func (c *Conn) drain() {
 			}
 		}
 	}()
-	c.flush(func() bool { return c.pending == 0 })
+	c.flush(func() bool { return c.pendingRequests == 0 })
 }
 
 // flush waits until everything is written and enough returns true, or the connection is closed.
 func (c *Conn) flush(enough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && (len(c.output)+c.writing > 0 || !enough()) {
+	for !c.isClosed && (len(c.output)+c.writingBytes > 0 || !enough()) {
 		c.changed.Wait()
 	}
 }
@@ -100,7 +100,7 @@ func (c *Conn) Flush(ctx context.Context) {
 	})()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && ctx.Err() == nil && (c.pending > 0 || len(c.output)+c.writing > 0) {
+	for !c.isClosed && ctx.Err() == nil && (c.pendingRequests > 0 || len(c.output)+c.writingBytes > 0) {
 		c.changed.Wait()
 	}
 }

@@ -22,14 +22,14 @@ import (
 // testServer is a server for a test, with routes that show how requests arrive.
 type testServer struct {
 	*peer.Server
-	log     *throwaway.Log
-	release chan struct{} // lets "wait" go on, once for each value
-	closed  atomic.Int32  // number of "wait" requests that ended with their connection
-	bigs    atomic.Int32  // number of "big" requests
-	stalls  atomic.Int32  // number of "stall" requests
+	log           *throwaway.Log
+	release       chan struct{} // lets "wait" go on, once for each value
+	closedWaits   atomic.Int32  // number of "wait" requests that ended with their connection
+	bigRequests   atomic.Int32  // number of "big" requests
+	stallRequests atomic.Int32  // number of "stall" requests
 }
 
-func serve(t *testing.T, opt peer.Options) *testServer {
+func startServer(t *testing.T, opt peer.Options) *testServer {
 	t.Helper()
 	s := &testServer{log: &throwaway.Log{}, release: make(chan struct{})}
 	routes := peer.Routes{
@@ -47,16 +47,16 @@ func serve(t *testing.T, opt peer.Options) *testServer {
 			case <-s.release:
 				return "waited", nil
 			case <-ctx.Done():
-				s.closed.Add(1)
+				s.closedWaits.Add(1)
 				return nil, ctx.Err()
 			}
 		}},
 		"big": {Handle: func(context.Context, *peer.Conn, json.RawMessage) (any, error) {
-			s.bigs.Add(1)
+			s.bigRequests.Add(1)
 			return strings.Repeat("x", 1<<20), nil
 		}},
 		"stall": {Handle: func(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
-			s.stalls.Add(1)
+			s.stallRequests.Add(1)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}},
@@ -88,8 +88,8 @@ func (s *testServer) dial(t *testing.T) *peertest.Client { return peertest.Dial(
 
 const malformed = `[1,{"no":0,"error":"malformed `
 
-// framing holds inputs and their answers, "" for no answer; '|' ends a message.
-var framing = []struct{ in, out string }{
+// framingCases holds inputs and their answers, "" for no answer; '|' ends a message.
+var framingCases = []struct{ in, out string }{
 	{`[2]|`, `[3]`},
 	{`[2,{"no":1}]|`, `[3]`},
 	{`[3]|`, ``},
@@ -130,7 +130,7 @@ var framing = []struct{ in, out string }{
 }
 
 func TestMessagesInAnySegments(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	for name, write := range map[string]func(*peertest.Client, string){
 		"whole": (*peertest.Client).Write,
 		"byte by byte": func(c *peertest.Client, text string) {
@@ -139,7 +139,7 @@ func TestMessagesInAnySegments(t *testing.T) {
 			}
 		},
 	} {
-		for _, tc := range framing {
+		for _, tc := range framingCases {
 			t.Run(name+"/"+tc.in, func(t *testing.T) {
 				c := s.dial(t)
 				write(c, tc.in)
@@ -153,7 +153,7 @@ func TestMessagesInAnySegments(t *testing.T) {
 }
 
 func TestEveryCut(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	in := `[0,{"no":1,"type":"echo","data":{"a":"é\u0004"}}]|[2]|`
 	for cut := range len(in) {
 		c := s.dial(t)
@@ -165,7 +165,7 @@ func TestEveryCut(t *testing.T) {
 }
 
 func TestOneSegmentManyRequests(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	var in strings.Builder
 	for i := range 10_000 {
@@ -178,7 +178,7 @@ func TestOneSegmentManyRequests(t *testing.T) {
 }
 
 func TestReplyOrder(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
 	c.Expect(`[1,{"no":2,"error":"it failed"}]`)
@@ -188,7 +188,7 @@ func TestReplyOrder(t *testing.T) {
 }
 
 func TestHalfClose(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
 	c.HalfClose()
@@ -200,7 +200,7 @@ func TestHalfClose(t *testing.T) {
 }
 
 func TestUnfinishedAtTheEnd(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"fail"}]`)
 	c.HalfClose()
@@ -208,12 +208,12 @@ func TestUnfinishedAtTheEnd(t *testing.T) {
 }
 
 func TestWaitEndsWithConnection(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
 	c.ExpectNothing()
 	c.Reset()
-	peertest.WaitUntil(t, "the handler is told", func() bool { return s.closed.Load() == 1 })
+	peertest.WaitUntil(t, "the handler is told", func() bool { return s.closedWaits.Load() == 1 })
 }
 
 func TestPasswordOfRequests(t *testing.T) {
@@ -241,7 +241,7 @@ func TestPasswordOfRequests(t *testing.T) {
 		"malformed with no password": {"[0,{}]|", []string{malformed + `REQUEST message: missing required field type"}]`}, false},
 		"unknown without":            {`[0,{"no":9,"type":"nope"}]|`, []string{refused(9)}, true},
 	}
-	s := serve(t, peer.Options{Password: secret})
+	s := startServer(t, peer.Options{Password: secret})
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := s.dial(t)
@@ -260,7 +260,7 @@ func TestPasswordOfRequests(t *testing.T) {
 }
 
 func TestLocalhostNeedsNoPassword(t *testing.T) {
-	s := serve(t, peer.Options{Password: "secret", AllowLocalhost: true})
+	s := startServer(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	c := s.dial(t)
 	if got := c.Ask(`[0,{"no":1,"type":"fail"}]`); got != `[1,{"no":1,"error":"it failed"}]` {
 		t.Error(got)
@@ -268,7 +268,7 @@ func TestLocalhostNeedsNoPassword(t *testing.T) {
 }
 
 func TestMessageTooLong(t *testing.T) {
-	s := serve(t, peer.Options{MaxMessage: 100})
+	s := startServer(t, peer.Options{MaxMessage: 100})
 	for name, text := range map[string]string{
 		"unfinished": strings.Repeat("x", 101),
 		"finished":   strings.Repeat("x", 101) + "|[2]|",
@@ -280,7 +280,7 @@ func TestMessageTooLong(t *testing.T) {
 			c.ExpectEnd()
 		})
 	}
-	locked := serve(t, peer.Options{Password: "p"})
+	locked := startServer(t, peer.Options{Password: "p"})
 	c := locked.dial(t)
 	c.Write(strings.Repeat("x", 64<<10+1))
 	c.Expect(`[1,{"no":0,"error":"message is longer than 65536 bytes"}]`)
@@ -292,7 +292,7 @@ func TestMessageTooLong(t *testing.T) {
 }
 
 func TestTooManyConnections(t *testing.T) {
-	s := serve(t, peer.Options{MaxConnections: 2})
+	s := startServer(t, peer.Options{MaxConnections: 2})
 	a, b := s.dial(t), s.dial(t)
 	a.ExpectNothing()
 	b.ExpectNothing()
@@ -304,10 +304,10 @@ func TestTooManyConnections(t *testing.T) {
 	s.dial(t).ExpectNothing()
 }
 
-// TestSilentConnections: a connection that makes no request does not keep others out,
+// TestSilentConnectionsMakeRoom: a connection that makes no request does not keep others out,
 // whatever else it sends.
-func TestSilentConnections(t *testing.T) {
-	s := serve(t, peer.Options{MaxConnections: 2, SilentAfter: time.Millisecond})
+func TestSilentConnectionsMakeRoom(t *testing.T) {
+	s := startServer(t, peer.Options{MaxConnections: 2, SilentAfter: time.Millisecond})
 	a := s.dial(t)
 	a.Write(`[0,{"no":1,"type":"echo"}]|`)
 	a.Expect(`[1,{"no":1}]`)
@@ -336,7 +336,7 @@ func TestSilentConnections(t *testing.T) {
 // TestHeardIsMonotonic: the times at which a peer connected and was heard are
 // readings of the monotonic clock.
 func TestHeardIsMonotonic(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c, err := peer.Dial(t.Context(), "127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{Log: zerolog.Nop()}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestHeardIsMonotonic(t *testing.T) {
 }
 
 func TestTooManyWaits(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	for i := range 1024 {
 		c.Write(fmt.Sprintf(`[0,{"no":%d,"type":"wait"}]|`, i))
@@ -371,14 +371,14 @@ func TestTooManyWaits(t *testing.T) {
 }
 
 // The server stops reading from a client that reads nothing, so that no replies pile up.
-func TestUnreadReplies(t *testing.T) {
-	s := serve(t, peer.Options{})
+func TestUnreadRepliesDoNotPileUp(t *testing.T) {
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(strings.Repeat(`[0,{"no":1,"type":"big"}]|`, 200))
-	for before := int32(-1); before != s.bigs.Load(); s.dial(t).ExpectNothing() { // this delays no other client
-		before = s.bigs.Load()
+	for before := int32(-1); before != s.bigRequests.Load(); s.dial(t).ExpectNothing() { // this delays no other client
+		before = s.bigRequests.Load()
 	}
-	if n := s.bigs.Load(); n > 100 {
+	if n := s.bigRequests.Load(); n > 100 {
 		t.Errorf("%d replies of 1 MiB were made and none was read", n)
 	}
 	for i := range 200 {
@@ -389,25 +389,25 @@ func TestUnreadReplies(t *testing.T) {
 	c.ExpectNothing()
 }
 
-// TestUnfinishedLimit: if a connection is closed because of its unfinished message, the memory
+// TestUnfinishedMessagesAreBounded: if a connection is closed because of its unfinished message, the memory
 // of that message is free at once, whatever the connection's reader is waiting for, and the server
 // goes on reading from the others.
-func TestUnfinishedLimit(t *testing.T) {
+func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string
 		busy     func(s *testServer) bool
 	}{
 		"it reads nothing": {
 			strings.Repeat(`[0,{"no":2,"type":"big"}]|`, 20),
-			func(s *testServer) bool { return s.bigs.Load() > 1 },
+			func(s *testServer) bool { return s.bigRequests.Load() > 1 },
 		},
 		"its requests take long": {
 			strings.Repeat(`[0,{"no":2,"type":"stall"}]|`, 20),
-			func(s *testServer) bool { return s.stalls.Load() > 0 },
+			func(s *testServer) bool { return s.stallRequests.Load() > 0 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, peer.Options{MaxUnfinished: 1 << 20})
+			s := startServer(t, peer.Options{MaxUnfinished: 1 << 20})
 			hoarder, other := s.dial(t), s.dial(t)
 			long := `[0,{"no":1,"type":"fail","data":"` + strings.Repeat("x", 600<<10)
 			hoarder.Write(long)
@@ -422,7 +422,7 @@ func TestUnfinishedLimit(t *testing.T) {
 }
 
 func TestCallsBothWays(t *testing.T) {
-	s := serve(t, peer.Options{Password: "secret"})
+	s := startServer(t, peer.Options{Password: "secret"})
 	addr := s.Addr().(*net.TCPAddr)
 	back := peer.Routes{"back": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		if data == nil {
@@ -468,7 +468,7 @@ func TestCallsBothWays(t *testing.T) {
 }
 
 func TestShutdownAnswers(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
 	c.ExpectNothing()
@@ -491,7 +491,7 @@ func TestShutdownAnswers(t *testing.T) {
 }
 
 func TestShutdownTimeout(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
 	c.ExpectNothing()
@@ -505,7 +505,7 @@ func TestShutdownTimeout(t *testing.T) {
 }
 
 func TestBusyPort(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	_, err := peer.Listen("127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{})
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("got %v", err)

@@ -12,8 +12,8 @@ import (
 
 // A web page can send one of our messages as the body of a request, and a cookie or a session
 // ticket can hold one. None of these are carried out.
-func TestBrowserConnections(t *testing.T) {
-	s := serve(t, peer.Options{Password: "secret", AllowLocalhost: true})
+func TestBrowserRequestsAreNotCarriedOut(t *testing.T) {
+	s := startServer(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	const body = `|[0,{"no":1,"type":"big"}]|`
 	head := " / HTTP/1.1\r\nHost: 127.0.0.1:7080\r\nContent-Type: text/plain\r\n\r\n"
 	for _, opening := range []string{
@@ -44,7 +44,7 @@ func TestBrowserConnections(t *testing.T) {
 	if _, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true}); err == nil {
 		t.Error("TLS is spoken")
 	}
-	if n := s.bigs.Load(); n > 0 {
+	if n := s.bigRequests.Load(); n > 0 {
 		t.Errorf("%d requests of browsers are obeyed", n)
 	}
 	// While the method is incomplete, the connection waits, and delays no other.
@@ -59,7 +59,7 @@ func TestBrowserConnections(t *testing.T) {
 // Input that is neither HTTP nor ours is ignored, as before, even if it begins a little
 // like HTTP.
 func TestGarbageLikeHTTPIsIgnored(t *testing.T) {
-	s := serve(t, peer.Options{})
+	s := startServer(t, peer.Options{})
 	for _, text := range []string{"GET|", "POST|", "hello world|", "GE\x01T / HTTP/1.1\r\n|", " GET / HTTP/1.1|", "[GET / HTTP/1.1|", "\x16|", "\x16\x04"} {
 		c := s.dial(t)
 		c.Write(text)

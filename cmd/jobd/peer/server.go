@@ -53,7 +53,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	conns     map[*Conn]struct{}
-	closed    bool
+	isClosed  bool
 	connTasks sync.WaitGroup
 }
 
@@ -104,7 +104,7 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 	c.unfinished = s.unfinished
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		sock.Close()
 		return
 	}
@@ -154,7 +154,7 @@ func refuse(sock net.Conn, why string) {
 // ends, and closes all connections.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
-	s.closed = true
+	s.isClosed = true
 	s.listener.Close()
 	for c := range s.conns {
 		_ = c.sock.SetReadDeadline(time.Now())
@@ -168,7 +168,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.isClosed = true
 	s.listener.Close()
 	for c := range s.conns {
 		c.Close()

@@ -11,21 +11,21 @@ import (
 type unfinishedBudget struct {
 	limit int // bytes
 
-	mu      sync.Mutex // guards the fields below
-	freed   sync.Cond
-	byConn  map[*Conn]heldBytes
-	total   int // bytes held
-	closing int // bytes held by connections that are being closed
-	started int
+	mu           sync.Mutex // guards the fields below
+	freed        sync.Cond
+	byConn       map[*Conn]heldMessage
+	totalBytes   int // bytes held
+	closingBytes int // bytes held by connections that are being closed
+	lastStarted  int
 }
 
-type heldBytes struct {
-	bytes, started int
-	closing        bool
+type heldMessage struct {
+	bytes, startNumber int
+	isClosing          bool
 }
 
 func newUnfinished(limit int) *unfinishedBudget {
-	u := &unfinishedBudget{limit: limit, byConn: make(map[*Conn]heldBytes)}
+	u := &unfinishedBudget{limit: limit, byConn: make(map[*Conn]heldMessage)}
 	u.freed.L = &u.mu
 	return u
 }
@@ -38,7 +38,7 @@ func (u *unfinishedBudget) update(c *Conn, bytes int) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for bytes > 0 && u.total > u.limit && !u.byConn[c].closing {
+	for bytes > 0 && u.totalBytes > u.limit && !u.byConn[c].isClosing {
 		u.freed.Wait()
 	}
 }
@@ -48,13 +48,13 @@ func (u *unfinishedBudget) findHoarders(c *Conn, bytes int) (hoarders []*Conn) {
 	defer u.mu.Unlock()
 	h, known := u.byConn[c]
 	if !known {
-		u.started++
-		h.started = u.started
+		u.lastStarted++
+		h.startNumber = u.lastStarted
 	}
 	added := bytes - h.bytes
-	u.total += added
-	if h.closing {
-		u.closing += added
+	u.totalBytes += added
+	if h.isClosing {
+		u.closingBytes += added
 	}
 	h.bytes = bytes
 	if bytes > 0 {
@@ -62,17 +62,17 @@ func (u *unfinishedBudget) findHoarders(c *Conn, bytes int) (hoarders []*Conn) {
 	} else {
 		delete(u.byConn, c)
 	}
-	for u.total-u.closing > u.limit {
+	for u.totalBytes-u.closingBytes > u.limit {
 		var largest *Conn
 		for c, h := range u.byConn {
-			if m := u.byConn[largest]; !h.closing && (largest == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.started < m.started) {
+			if m := u.byConn[largest]; !h.isClosing && (largest == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.startNumber < m.startNumber) {
 				largest = c
 			}
 		}
 		h := u.byConn[largest]
-		h.closing = true
+		h.isClosing = true
 		u.byConn[largest] = h
-		u.closing += h.bytes
+		u.closingBytes += h.bytes
 		hoarders = append(hoarders, largest)
 	}
 	u.freed.Broadcast()

@@ -5,9 +5,9 @@ import (
 	"testing/synctest"
 )
 
-// TestReadersWait: the bytes that a closing connection still holds count, and other
+// TestReadersWaitForFreedMemory: the bytes that a closing connection still holds count, and other
 // connections do not continue to read until it has freed them.
-func TestReadersWait(t *testing.T) {
+func TestReadersWaitForFreedMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnfinished(100)
 		hoarder, other := &Conn{}, &Conn{}
@@ -30,8 +30,8 @@ func TestReadersWait(t *testing.T) {
 		if waits {
 			t.Error("60 bytes are held of 100, and a connection waits")
 		}
-		if u.total != 60 || u.closing != 0 || len(u.byConn) != 1 {
-			t.Errorf("%d bytes of %d connections, %d of them closing", u.total, len(u.byConn), u.closing)
+		if u.totalBytes != 60 || u.closingBytes != 0 || len(u.byConn) != 1 {
+			t.Errorf("%d bytes of %d connections, %d of them closing", u.totalBytes, len(u.byConn), u.closingBytes)
 		}
 	})
 }

@@ -34,10 +34,10 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		}
 		for _, want := range wants {
 			if truncated[want.Target] {
-				p.More = append(p.More, want.Target)
+				p.MoreTargets = append(p.MoreTargets, want.Target)
 			}
 		}
-		s.recordClaims(p.Rows, wants, time.Now().Unix())
+		s.chooseBeginners(p.Rows, wants, time.Now().Unix())
 		failpoint.Reach("accept: rows locked")
 		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
@@ -45,7 +45,7 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		return s.findLocked(ctx, tx, &p, wants, truncated)
 	})
 	if isRowError(err) && s.passedOverCount() < maxPassedOver {
-		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
+		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, MoreTargets: targetsOf(wants)})
 	}
 	if err != nil {
 		if isCommitUnknown(err) {
@@ -54,18 +54,18 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		if len(adopted) > 0 {
 			// These rows are ours: the error must not hide them. If it persists, the
 			// next Accept returns it.
-			return Page{Rows: adopted, More: targetsOf(wants)}, nil
+			return Page{Rows: adopted, MoreTargets: targetsOf(wants)}, nil
 		}
 		return Page{}, err
 	}
-	s.notePosition(wants, next)
-	s.noteClaims(p.Rows, false)
+	s.recordPosition(wants, next)
+	s.rememberClaims(p.Rows, false)
 	p.Rows = append(adopted, p.Rows...)
 	return p, nil
 }
 
-// recordClaims chooses the rows that begin at once, the best ones of their targets.
-func (s *SQL) recordClaims(rows []Row, wants []AcceptRequest, at int64) {
+// chooseBeginners chooses the rows that begin at once: the best ones of each target.
+func (s *SQL) chooseBeginners(rows []Row, wants []AcceptRequest, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, want := range wants {
@@ -98,7 +98,7 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 	for _, row := range rows {
 		var accepted []Row
 		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
-			accepted, err = s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
+			accepted, err = s.queryRows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
 				s.priorityExpr(), s.table().name, primaryKeyHint, row.ID, s.skipLocked))
 			if err != nil {
 				return err
@@ -107,11 +107,11 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 		})
 		switch {
 		case err == nil:
-			s.noteClaims(accepted, false)
+			s.rememberClaims(accepted, false)
 			p.Rows = append(p.Rows, accepted...)
 		case isRowError(err):
-			s.passOver(row.ID)
-			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Stringer("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
+			s.passOverRow(row.ID)
+			s.options.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Stringer("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
 		default:
 			if isCommitUnknown(err) {
 				s.addUncertain(accepted, false)
@@ -125,7 +125,7 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 	return p, nil
 }
 
-func (s *SQL) passOver(id int64) {
+func (s *SQL) passOverRow(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.passedOverUntil[id] = time.Now().Add(passOverFor)
@@ -181,8 +181,8 @@ func (s *SQL) lastPosition(target string) readPosition {
 	return readPosition{since: time.Now()}
 }
 
-// notePosition notes how far a committed Accept has come.
-func (s *SQL) notePosition(wants []AcceptRequest, next map[string]readPosition) {
+// recordPosition notes how far a committed Accept has come.
+func (s *SQL) recordPosition(wants []AcceptRequest, next map[string]readPosition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, want := range wants {
@@ -203,7 +203,7 @@ type targetReader struct {
 
 // readWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
 // limit. truncated holds the targets that may have more rows. next is the argument for
-// notePosition.
+// recordPosition.
 //
 // It first reads each target's share of the limit, and more only when these rows are used up: a row
 // that is locked but not accepted costs as much as one that is accepted.
@@ -296,8 +296,8 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit
 
 // readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
 func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, limit int, lock string) ([]Row, error) {
-	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
-		s.priorityExpr(), s.table().name, s.table().indexHint(), s.table().target, lowest, highest, s.exceptRefused(), limit, lock), target, target)
+	return s.queryRows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
+		s.priorityExpr(), s.table().name, s.table().indexHint(), s.table().targetCondition, lowest, highest, s.exceptRefused(), limit, lock), target, target)
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
@@ -316,7 +316,7 @@ func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, lim
 		for i, row := range seen[:n] {
 			ids[i] = row.ID
 		}
-		rows, err := s.rows(ctx, tx, "SELECT id, target, "+s.priorityExpr()+" FROM "+s.table().name+primaryKeyHint+
+		rows, err := s.queryRows(ctx, tx, "SELECT id, target, "+s.priorityExpr()+" FROM "+s.table().name+primaryKeyHint+
 			" WHERE id IN ("+joinIDs(ids)+") AND status = 'waiting' ORDER BY id FOR UPDATE"+s.skipLocked)
 		if err != nil {
 			return nil, false, err
@@ -333,7 +333,7 @@ func (s *SQL) priorityExpr() string {
 	return "0"
 }
 
-func (s *SQL) rows(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]Row, error) {
+func (s *SQL) queryRows(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]Row, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -366,8 +366,8 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		}
 	}
 	s.clearClaims(ids)
-	s.dropUncertain(s.uncertain(), ids) // an earlier accept was undone, or the row was reset
-	if s.opt.Fields {
+	s.dropUncertain(s.copyUncertain(), ids) // an earlier accept was undone, or the row was reset
+	if s.options.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
 		}
@@ -424,9 +424,9 @@ func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Accep
 		}
 		var name string
 		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s AND %s LIMIT 1",
-			s.table().name, s.table().indexHint(), s.table().target, claimable), target, target).Scan(&name)
+			s.table().name, s.table().indexHint(), s.table().targetCondition, claimable), target, target).Scan(&name)
 		if err == nil && name == target {
-			p.Busy = append(p.Busy, target)
+			p.BusyTargets = append(p.BusyTargets, target)
 		} else if err != nil && err != sql.ErrNoRows {
 			return err
 		}
@@ -478,7 +478,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 			s.giveBack(answers, part)
 			return nil, err
 		}
-		s.noteClaims(accepted, true)
+		s.rememberClaims(accepted, true)
 	}
 	requests := make([]ManualResult, len(ids))
 	for i, id := range ids {
@@ -527,7 +527,7 @@ func (s *SQL) addUncertain(rows []Row, manual bool) {
 	}
 }
 
-func (s *SQL) uncertain() map[int64]*uncertainAccept {
+func (s *SQL) copyUncertain() map[int64]*uncertainAccept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.uncertainAccepts)
@@ -536,13 +536,13 @@ func (s *SQL) uncertain() map[int64]*uncertainAccept {
 // Resolve implements Store. Its read waits for a transaction that is still in progress, so its
 // answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
-	doubtful, token := s.uncertain(), s.Token()
+	doubtful, token := s.copyUncertain(), s.Token()
 	if len(doubtful) == 0 {
 		return nil, nil
 	}
 	ids := slices.Sorted(maps.Keys(doubtful))
 	if !s.hasClaims {
-		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
+		s.options.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
 		s.dropUncertain(doubtful, ids)
 		return nil, nil
 	}
@@ -552,24 +552,24 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		if err := s.undoBegins(ctx, tx, doubtful, token); err != nil {
 			return err
 		}
-		claims, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriorityExpr()+" FROM "+s.table().claims+" c"+primaryKeyHint+
+		claims, err := s.queryRows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriorityExpr()+" FROM "+s.table().claims+" c"+primaryKeyHint+
 			" STRAIGHT_JOIN "+s.table().name+" j"+primaryKeyHint+" ON j.id = c.id WHERE c.id IN ("+joinIDs(ids)+
 			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
 		if err != nil {
 			return err
 		}
 		adopted, back = nil, nil
-		now := s.uncertain()
+		now := s.copyUncertain()
 		for _, row := range claims {
 			switch d := doubtful[row.ID]; {
 			case now[row.ID] != d: // accepted again meanwhile
-			case d.manual:
+			case d.isManual:
 				back = append(back, row.ID)
 			default:
 				adopted = append(adopted, row)
 			}
 		}
-		if s.opt.Fields && len(adopted) > 0 {
+		if s.options.Fields && len(adopted) > 0 {
 			if err := s.readFields(ctx, tx, adopted); err != nil {
 				return err
 			}
@@ -581,7 +581,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	}
 	s.dropUncertain(doubtful, ids)
 	s.forgetClaims(back)
-	s.noteClaims(adopted, false)
+	s.rememberClaims(adopted, false)
 	return adopted, nil
 }
 
@@ -589,7 +589,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 // of them, so they do not run.
 func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*uncertainAccept, token int64) error {
 	started := "FALSE"
-	now := s.uncertain()
+	now := s.copyUncertain()
 	for _, id := range slices.Sorted(maps.Keys(doubtful)) {
 		if d := doubtful[id]; d.started != 0 && now[id] == d {
 			started += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.started)

@@ -42,7 +42,7 @@ const claimable = "id BETWEEN 0 AND 9223372036854775807"
 // makeClaims creates the companion table if it does not exist.
 func (s *SQL) makeClaims(ctx context.Context) error {
 	err := s.tryClaims(ctx)
-	if isNumber(err, 1146, 1142) { // the table does not exist, or this user may not use it
+	if hasNumber(err, 1146, 1142) { // the table does not exist, or this user may not use it
 		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err == nil {
 			err = s.tryClaims(ctx)
 		}
@@ -50,10 +50,10 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.hasClaims = true
-	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only is not among these, because it may become writable
-		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
+	case hasNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only is not among these, because it may become writable
+		s.options.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
-	case isNumber(err, 1054):
+	case hasNumber(err, 1054):
 		return fmt.Errorf("%s is not a companion table: %w", s.table().claims, err)
 	default:
 		return err
@@ -118,13 +118,13 @@ func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number 
 
 // ownerName returns the form in which the companion table stores the daemon's name.
 func (s *SQL) ownerName() string {
-	name := []rune(s.opt.Name)
+	name := []rune(s.options.Name)
 	return string(name[:min(len(name), 255)])
 }
 
 // leaseExpr returns the SQL of the time at which a lease that is set now expires.
 func (s *SQL) leaseExpr() string {
-	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.opt.Lease.Microseconds())
+	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.options.Lease.Microseconds())
 }
 
 // statementError classifies the error of a statement outside a transaction.
@@ -141,7 +141,7 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.statementError(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.leaseExpr()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
-	if isNumber(err, 1146) && s.isPermanent(0) { // while a table is being restored from a dump, it is missing for a moment
+	if hasNumber(err, 1146) && s.isPermanent(0) { // while a table is being restored from a dump, it is missing for a moment
 		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
 			return s.statementError(err)
 		}
@@ -192,8 +192,8 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 		if err := rows.Scan(&id, &status, &started); err != nil {
 			return 0, nil, err
 		}
-		if c := mine[id]; status == Accepted && !c.unsure || status == Running && c.running && started == c.started {
-			claims = append(claims, id, s.Token(), c.manual, s.ownerName())
+		if c := mine[id]; status == Accepted && !c.isUnsure || status == Running && c.isRunning && started == c.started {
+			claims = append(claims, id, s.Token(), c.isManual, s.ownerName())
 		}
 		delete(mine, id)
 	}
@@ -229,7 +229,7 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	if slices.Equal(records, []int64{numberID}) {
 		return 0, ErrFenced
 	}
-	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon creates its own again")
+	s.options.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon creates its own again")
 	if number, err = s.createOwner(ctx, tx, token); err != nil {
 		return 0, err
 	}
@@ -243,13 +243,13 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 	rows := maps.Clone(s.claims)
 	for id := range s.unsureWrites {
 		if c, ok := rows[id]; ok {
-			c.unsure = true
+			c.isUnsure = true
 			rows[id] = c
 		}
 	}
 	for id, d := range s.uncertainAccepts {
 		if s.claims[id] == (claim{}) { // unknown, or cleared by that accept
-			rows[id] = claim{manual: d.manual, running: d.started != 0, started: d.started}
+			rows[id] = claim{isManual: d.isManual, isRunning: d.started != 0, started: d.started}
 		}
 	}
 	return rows
@@ -283,7 +283,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
 		" WHERE id < 0 AND id <> %[4]d AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
-		" WHERE c.id >= 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.opt.Lease.Microseconds(), numberID))
+		" WHERE c.id >= 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.options.Lease.Microseconds(), numberID))
 	if err != nil {
 		return nil, s.statementError(err)
 	}
@@ -293,7 +293,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 		var o Owner
 		var place string
 		var left int64
-		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.Settling, &left); err != nil {
+		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.IsSettling, &left); err != nil {
 			return nil, err
 		}
 		o.LeaseLeft = time.Duration(left) * time.Microsecond
@@ -411,7 +411,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 			return err
 		}
 		defer rows.Close()
-		var p plan
+		var p batchPlan
 		locked := make(map[int64]bool)
 		for rows.Next() {
 			var id int64

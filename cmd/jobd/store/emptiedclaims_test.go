@@ -12,10 +12,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestEmptiedClaims: the companion table loses records while some rows run and others are
+// TestEmptiedClaimsAreRestored: the companion table loses records while some rows run and others are
 // queued, among them one that is to be run by hand. The rows stay with the daemon: other daemons
 // see them as its own, and each is written as if nothing had happened.
-func TestEmptiedClaims(t *testing.T) {
+func TestEmptiedClaimsAreRestored(t *testing.T) {
 	for _, loss := range []string{
 		"TRUNCATE jobs_claims",
 		"DELETE FROM jobs_claims",
@@ -56,7 +56,7 @@ func TestEmptiedClaims(t *testing.T) {
 					t.Fatal(err)
 				}
 				owners, err := other.Owners(t.Context())
-				if err != nil || len(owners) != 1 || owners[0].Name != "d" || owners[0].Token != token || owners[0].Settling {
+				if err != nil || len(owners) != 1 || owners[0].Name != "d" || owners[0].Token != token || owners[0].IsSettling {
 					t.Fatalf("%+v %v", owners, err)
 				}
 			})
@@ -64,9 +64,9 @@ func TestEmptiedClaims(t *testing.T) {
 	}
 }
 
-// TestWritesWithoutClaims: writes that were refused while there was no companion table
+// TestRefusedWritesAreDoneLater: writes that were refused while there was no companion table
 // are done when there is one again.
-func TestWritesWithoutClaims(t *testing.T) {
+func TestRefusedWritesAreDoneLater(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
@@ -83,8 +83,8 @@ func TestWritesWithoutClaims(t *testing.T) {
 	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting waiting")
 }
 
-// TestRefusedReclaim: what a failed transaction has reclaimed is reclaimed again.
-func TestRefusedReclaim(t *testing.T) {
+// TestFailedReclaimIsRepeated: what a failed transaction has reclaimed is reclaimed again.
+func TestFailedReclaimIsRepeated(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
 	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
@@ -99,18 +99,18 @@ func TestRefusedReclaim(t *testing.T) {
 	checkEqual(t, "claims", table.claims(t), 1)
 }
 
-// TestLeaveWithoutRegister: a Leave without a Register leaves the record of the table's number
+// TestLeaveWithoutRegisterKeepsNumber: a Leave without a Register leaves the record of the table's number
 // alone.
-func TestLeaveWithoutRegister(t *testing.T) {
+func TestLeaveWithoutRegisterKeepsNumber(t *testing.T) {
 	table := newSQLTable(t)
 	table.open(t, "d", longLease)
 	checkEqual(t, "left", table.openWith(t, table.options("never registered")).Leave(t.Context()), nil)
 	checkEqual(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = -9223372036854775808"), 1)
 }
 
-// TestRowAcceptedAgain: the end of its first run does not make the daemon forget its second
+// TestSecondClaimIsRemembered: the end of its first run does not make the daemon forget its second
 // claim.
-func TestRowAcceptedAgain(t *testing.T) {
+func TestSecondClaimIsRemembered(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
@@ -124,9 +124,9 @@ func TestRowAcceptedAgain(t *testing.T) {
 	checkEqual(t, "claims", table.claims(t), 1)
 }
 
-// TestDoubtsWithoutClaims: rows whose acceptance was in doubt when the companion table was
+// TestDoubtfulRowsAreFoundWithoutClaims: rows whose acceptance was in doubt when the companion table was
 // emptied are still found.
-func TestDoubtsWithoutClaims(t *testing.T) {
+func TestDoubtfulRowsAreFoundWithoutClaims(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
@@ -167,9 +167,9 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	checkEqual(t, "output", *table.read(t, 1).Stdout, "out")
 }
 
-// TestSettledDaemon: a claim that another daemon has removed does not
+// TestRemovedClaimIsNotLost: a claim that another daemon has removed does not
 // count as lost, even if a daemon without claims accepts or runs the row again.
-func TestSettledDaemon(t *testing.T) {
+func TestRemovedClaimIsNotLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
 	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
@@ -192,9 +192,9 @@ func TestSettledDaemon(t *testing.T) {
 	checkEqual(t, "claims", table.claims(t), 0)
 }
 
-// TestRowZero: a row may have the id 0. It is claimed, found and settled like any other row, and
+// TestRowZeroIsOrdinary: a row may have the id 0. It is claimed, found and settled like any other row, and
 // a daemon whose records are lost still notices that.
-func TestRowZero(t *testing.T) {
+func TestRowZeroIsOrdinary(t *testing.T) {
 	onBoth(t, func(t *testing.T, jobs testTable) {
 		table, real := jobs.(*sqlTable)
 		if real {
@@ -231,7 +231,7 @@ func TestRowZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		owners, err = dead.Owners(t.Context())
-		if err != nil || len(owners) != 1 || !owners[0].Settling {
+		if err != nil || len(owners) != 1 || !owners[0].IsSettling {
 			t.Fatalf("with a row left: %+v %v", owners, err)
 		}
 	})

@@ -19,10 +19,10 @@ func kindOf(err error) mariadb.Kind {
 // errNotDeleted counts as away, as the error of an interrupted statement does.
 var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")
 
-// unreachable reports whether a server does not answer, is overloaded, or has locked the table for
+// isUnreachable reports whether a server does not answer, is overloaded, or has locked the table for
 // another session. When the daemon starts, other errors, such as a wrong password or a missing table,
 // count as mistakes in the configuration.
-func unreachable(err error) bool {
+func isUnreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n) != mariadb.Refused && !slices.Contains(setupErrors, n)
 	}
@@ -35,7 +35,7 @@ var setupErrors = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146,
 
 // isRowError reports whether an error concerns the data of one row: its size, its characters, or the
 // user's trigger or CHECK.
-func isRowError(err error) bool { return isNumber(err, dataErrors...) }
+func isRowError(err error) bool { return hasNumber(err, dataErrors...) }
 
 var dataErrors = []uint16{
 	1118, 1139, 1406, 1713, // row, column or undo record too large
@@ -46,6 +46,6 @@ var dataErrors = []uint16{
 	3140, // a column of JSON
 }
 
-func isNumber(err error, numbers ...uint16) bool {
+func hasNumber(err error, numbers ...uint16) bool {
 	return slices.Contains(numbers, mariadb.Number(err))
 }

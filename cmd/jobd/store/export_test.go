@@ -20,26 +20,26 @@ const (
 )
 
 var (
-	IsNumber = isNumber
+	IsNumber = hasNumber
 	KindOf   = kindOf
 )
 
-// PassesOver reports whether locked rows are skipped. Wait makes the store wait for them, as with
+// PassesOver reports whether locked rows are skipped. DisableSkipLocked makes the store wait for them, as with
 // servers that cannot skip.
-func (s *SQL) PassesOver() bool { return s.skipLocked != "" }
-func (s *SQL) Wait()            { s.skipLocked = "" }
+func (s *SQL) PassesOver() bool   { return s.skipLocked != "" }
+func (s *SQL) DisableSkipLocked() { s.skipLocked = "" }
 
-func (s *SQL) DB() *sql.DB                      { return s.db }
-func (s *SQL) Doubtful(rows []Row, manual bool) { s.addUncertain(rows, manual) }
+func (s *SQL) DB() *sql.DB                          { return s.db }
+func (s *SQL) MarkDoubtful(rows []Row, manual bool) { s.addUncertain(rows, manual) }
 
 // BlockResolve begins as Resolve does, and returns a function that ends it as if it had found that
 // these rows are settled.
 func (s *SQL) BlockResolve(ids ...int64) (end func()) {
-	doubtful := s.uncertain()
+	doubtful := s.copyUncertain()
 	return func() { s.dropUncertain(doubtful, ids) }
 }
 
-func (s *SQL) Remember(b Batch) { s.noteWritten(b) }
+func (s *SQL) RememberWritten(b Batch) { s.rememberWritten(b) }
 
 // AnswerCommits makes commits take effect and then return the error in err, if there is one.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
@@ -124,5 +124,5 @@ func (t badCommitTx) Commit() error {
 }
 
 func (s *SQL) WaitingQuery(limit int) string {
-	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table().indexHint(), s.table().target, limit)
+	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table().indexHint(), s.table().targetCondition, limit)
 }

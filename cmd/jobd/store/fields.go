@@ -64,7 +64,7 @@ func (t *table) fieldsJSON(id int64, values []sql.RawBytes) ([]byte, error) {
 			return nil, err
 		}
 		object = append(append(append(object, ','), name...), ':')
-		value, err := encode(values[i], f.number)
+		value, err := encodeValue(values[i], f.number)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +73,7 @@ func (t *table) fieldsJSON(id int64, values []sql.RawBytes) ([]byte, error) {
 	return append(object, '}'), nil
 }
 
-func encode(value []byte, number bool) ([]byte, error) {
+func encodeValue(value []byte, number bool) ([]byte, error) {
 	switch {
 	case value == nil:
 		return []byte("null"), nil

@@ -8,9 +8,9 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestUnclaimableIDs: rows whose ids would mean a daemon in the companion table, or do not
+// TestUnclaimableRowsStayWaiting: rows whose ids would mean a daemon in the companion table, or do not
 // fit into an int64, stay waiting and are logged. Row 0 runs like any other.
-func TestUnclaimableIDs(t *testing.T) {
+func TestUnclaimableRowsStayWaiting(t *testing.T) {
 	for _, kind := range []struct{ column, strange string }{
 		{"bigint NOT NULL", "-5"}, {"bigint unsigned NOT NULL", "18446744073709551615"}, {"int NOT NULL", "-1"},
 	} {
@@ -22,7 +22,7 @@ func TestUnclaimableIDs(t *testing.T) {
 			p := accept(t, s, 0, "a")
 			checkEqual(t, "rows", ids(p.Rows), "0a 1a")
 			p = accept(t, s, 0, "a")
-			checkEqual(t, "nothing is left, or locked", ids(p.Rows)+strings.Join(p.Busy, ""), "")
+			checkEqual(t, "nothing is left, or locked", ids(p.Rows)+strings.Join(p.BusyTargets, ""), "")
 			write(t, s, Batch{Start: []int64{0}, At: 7})
 			if said := table.log.String(); !strings.Contains(said, `"id":"`+kind.strange+`"`) || !strings.Contains(said, "never run") {
 				t.Errorf("log: %s", said)

@@ -11,7 +11,7 @@ import (
 // Process is the process of an incarnation.
 type Process = process.Process
 
-// formatProcess returns the form in which the companion table stores a place.
+// formatProcess returns the form in which the companion table stores a process.
 func formatProcess(p Process) string {
 	return fmt.Sprintf("%s/%s/%d/%s", p.Boot, p.PIDNamespace, p.PID, p.Start)
 }

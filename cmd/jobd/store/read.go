@@ -71,7 +71,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]ove
 	}
 	targets := slices.Clone(served)
 	if t.canListTargets {
-		found, err := s.targets(ctx, t, status)
+		found, err := s.listTargets(ctx, t, status)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]ove
 		if total >= countedInAll {
 			limit = minCounted
 		}
-		c, seen, err := s.count(ctx, t, status, target, limit)
+		c, seen, err := s.countRows(ctx, t, status, target, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -102,12 +102,12 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]ove
 	return list, nil
 }
 
-// targets returns the targets that have rows in a state. It takes one step in the index for each.
-func (s *SQL) targets(ctx context.Context, t *table, status string) (list []string, err error) {
+// listTargets returns the targets that have rows in a state. It takes one step in the index for each.
+func (s *SQL) listTargets(ctx context.Context, t *table, status string) (list []string, err error) {
 	for len(list) < maxTargets {
 		query, args := "SELECT target FROM "+t.name+t.indexHint()+" WHERE status = ?", []any{status}
 		if len(list) > 0 {
-			query, args = query+" AND target > "+t.pattern, append(args, list[len(list)-1])
+			query, args = query+" AND target > "+t.targetParam, append(args, list[len(list)-1])
 		}
 		var target string
 		err := s.db.QueryRowContext(ctx, query+" ORDER BY target, id LIMIT 1", args...).Scan(&target)
@@ -122,10 +122,10 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 	return list, nil
 }
 
-// count counts rows, at most the given number, and returns how many it has read.
-func (s *SQL) count(ctx context.Context, t *table, status, target string, limit int) (c overview.Count, seen int, err error) {
+// countRows counts rows, at most the given number, and returns how many it has read.
+func (s *SQL) countRows(ctx context.Context, t *table, status, target string, limit int) (c overview.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.indexHint()+
-		" WHERE status = ? AND target = "+t.pattern+readableID+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, limit)
+		" WHERE status = ? AND target = "+t.targetParam+readableID+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, limit)
 	if err != nil {
 		return c, 0, err
 	}
@@ -210,7 +210,7 @@ func (s *SQL) List(ctx context.Context, q overview.Query) (overview.List, error)
 	if q.Status == Done || q.Status == Ignored {
 		order, from = "id DESC", strings.Replace(from, ">", "<", 1)
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+t.rowColumns()+" FROM "+t.name+t.indexHint()+" WHERE status = ? AND target = "+t.pattern+readableID+from+
+	rows, err := s.db.QueryContext(ctx, "SELECT "+t.rowColumns()+" FROM "+t.name+t.indexHint()+" WHERE status = ? AND target = "+t.targetParam+readableID+from+
 		" ORDER BY "+order+" LIMIT ?", append(args, limit)...)
 	if err != nil {
 		return overview.List{}, err

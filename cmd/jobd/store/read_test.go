@@ -19,13 +19,13 @@ func (s *sqlTable) reads(t *testing.T) (n int64) {
 	return n
 }
 
-func reader(t *testing.T, table *sqlTable) Reader {
+func newReader(t *testing.T, table *sqlTable) Reader {
 	t.Helper()
 	s := table.openWith(t, table.options("d"))
 	return s
 }
 
-func counts(list []overview.Count) string {
+func formatCounts(list []overview.Count) string {
 	var words []string
 	for _, c := range list {
 		more := ""
@@ -46,7 +46,7 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 		SELECT seq, 'mail', 'done', IF(seq % 5000 = 0, 'fail', 'ok'), 1700000000, 1700000001, 1700000003, 'out' FROM seq_100001_to_140000`)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created, stdout, stderr) VALUES (200001, 'lonely', 'manual', 1700000000, NULL, 'e'), (200002, 'x', 'waiting', 1700000000, REPEAT('é', 100000), NULL)`)
 	table.exec(t, "ANALYZE TABLE jobs")
-	s := reader(t, table)
+	s := newReader(t, table)
 	cheap := func(name string, limit int64, do func()) {
 		t.Helper()
 		before := table.reads(t)
@@ -65,12 +65,12 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkEqual(t, "waiting", counts(got), "pdf 10000+, mail 5000+, Mail 5000+, x 1")
+		checkEqual(t, "waiting", formatCounts(got), "pdf 10000+, mail 5000+, Mail 5000+, x 1")
 		checkEqual(t, "oldest", got[0].Oldest.Unix(), 1700000002)
 	})
 	cheap("counting by hand", 500, func() {
 		got, err := s.Counts(t.Context(), Manual, nil)
-		checkEqual(t, "by hand", counts(got), "lonely 1")
+		checkEqual(t, "by hand", formatCounts(got), "lonely 1")
 		checkEqual(t, "error", err, nil)
 	})
 	list := func(q overview.Query) (ids []int64, next int64) {
@@ -121,9 +121,9 @@ func TestReadsOfOtherTables(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) VALUES (1, 'a', 'waiting', 5), (2, 'b', 'waiting', 5)`)
 	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx, ADD KEY other (target, status), DROP COLUMN time_created, ADD COLUMN priority INT NOT NULL DEFAULT 7, ADD COLUMN `user's` TEXT DEFAULT 'ann'")
-	s := reader(t, table)
+	s := newReader(t, table)
 	got, err := s.Counts(t.Context(), Waiting, []string{"a"})
-	checkEqual(t, "counts", counts(got), "a 1") // the target b is not served, so it is not found
+	checkEqual(t, "counts", formatCounts(got), "a 1") // the target b is not served, so it is not found
 	checkEqual(t, "error", err, nil)
 	l, err := s.List(t.Context(), overview.Query{Target: "b", Status: Waiting, Limit: 5})
 	if err != nil || len(l.Items) != 1 || *l.Items[0].Priority != 7 || l.Items[0].Created != nil || l.Next != nil {
@@ -134,7 +134,7 @@ func TestReadsOfOtherTables(t *testing.T) {
 		t.Errorf("%s, %v", d.Fields, err)
 	}
 	table.exec(t, "ALTER TABLE jobs DROP KEY other")
-	if _, err := reader(t, table).Counts(t.Context(), Waiting, []string{"a"}); err == nil || !strings.Contains(err.Error(), "no index on (status, target, id)") {
+	if _, err := newReader(t, table).Counts(t.Context(), Waiting, []string{"a"}); err == nil || !strings.Contains(err.Error(), "no index on (status, target, id)") {
 		t.Errorf("without an index: %v", err)
 	}
 }

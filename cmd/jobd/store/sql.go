@@ -34,7 +34,7 @@ type Options struct {
 
 // SQL is a Store in MySQL or MariaDB.
 type SQL struct {
-	opt         Options
+	options     Options
 	db          *sql.DB
 	connector   *mariadb.Connector
 	tableShape  atomic.Pointer[table]
@@ -58,16 +58,16 @@ type SQL struct {
 // uncertainAccept says that it is unknown whether an accept of a row was committed; a later
 // accept of the same row has a record of its own.
 type uncertainAccept struct {
-	manual  bool
-	started int64 // time_started of a row that began at once; 0 of others
+	isManual bool
+	started  int64 // time_started of a row that began at once; 0 of others
 }
 
 // claim is a copy of a claim, in case its record is lost.
 type claim struct {
-	manual  bool
-	running bool
-	started int64 // time_started of a running row
-	unsure  bool  // the row may have ended, and been accepted by others since
+	isManual  bool
+	isRunning bool
+	started   int64 // time_started of a running row
+	isUnsure  bool  // the row may have ended, and been accepted by others since
 }
 
 // conditionSighting is when a possibly temporary condition of a row was first and last seen.
@@ -79,12 +79,12 @@ func (s *SQL) isPermanent(id int64) bool {
 	defer s.mu.Unlock()
 	now := time.Now()
 	seen, ok := s.sightings[id]
-	if !ok || now.Sub(seen.lastSeen) > s.opt.ConfirmAfter {
+	if !ok || now.Sub(seen.lastSeen) > s.options.ConfirmAfter {
 		seen.firstSeen = now
 	}
 	seen.lastSeen = now
 	s.sightings[id] = seen
-	return now.Sub(seen.firstSeen) >= s.opt.ConfirmAfter
+	return now.Sub(seen.firstSeen) >= s.options.ConfirmAfter
 }
 
 // forgetSightings forgets the sightings of rows, except those that are still watched.
@@ -103,15 +103,15 @@ func (s *SQL) forgetSightings(ids, watched []int64) {
 
 const (
 	// callTimeout limits one transaction, including waits for locks.
-	callTimeout = 20 * time.Second
-	connections = 8
+	callTimeout    = 20 * time.Second
+	maxConnections = 8
 	// maxReaders limits the connections that read for people at a time. The others serve jobs.
 	maxReaders = 2
-	// shapeEvery is how often the table's shape is read again.
-	shapeEvery = 5 * time.Second
-	attempts   = 10 // of one transaction
-	minPause   = 6 * time.Millisecond
-	maxPause   = 375 * time.Millisecond
+	// shapePeriod is how often the table's shape is read again.
+	shapePeriod = 5 * time.Second
+	maxAttempts = 10 // of one transaction
+	minPause    = 6 * time.Millisecond
+	maxPause    = 375 * time.Millisecond
 )
 
 // Open connects, reads the table's shape and creates the companion table. If the user may not
@@ -125,12 +125,12 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, connector: link, db: link.Open(connections), readerSlots: make(chan struct{}, maxReaders), uncertainAccepts: make(map[int64]*uncertainAccept), unsureWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{options: opt, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), uncertainAccepts: make(map[int64]*uncertainAccept), unsureWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
 		s.db.Close()
-		if unreachable(err) {
+		if isUnreachable(err) {
 			err = &AwayError{err}
 		}
 		return nil, err
@@ -148,7 +148,7 @@ func (s *SQL) open(ctx context.Context) error {
 	case err == nil:
 		rows.Close()
 		s.skipLocked = " SKIP LOCKED"
-	case !isNumber(err, 1064):
+	case !hasNumber(err, 1064):
 		return err
 	}
 	return s.makeClaims(ctx)
@@ -159,12 +159,12 @@ func (s *SQL) table() *table { return s.tableShape.Load() }
 
 // readShape reads the shape of the table.
 func (s *SQL) readShape(ctx context.Context) error {
-	t, err := inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims)
+	t, err := readTableShape(ctx, s.db, s.options.MySQL.Table, s.options.Claims)
 	if err != nil {
 		return err
 	}
 	if old := s.tableShape.Swap(t); t.index == "" && (old == nil || old.index != "") {
-		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
+		s.options.Log.Warn().Str("table", s.options.MySQL.Table).
 			Msg("there is no index on (status, target, id), or the server ignores it: every poll reads the whole table")
 	}
 	return s.lookForStrangeIDs(ctx, t)
@@ -182,17 +182,17 @@ func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	s.badID = id
 	s.mu.Unlock()
 	if id != "" && old == "" {
-		s.opt.Log.Error().Str("table", s.opt.MySQL.Table).Str("id", id).
+		s.options.Log.Error().Str("table", s.options.MySQL.Table).Str("id", id).
 			Msgf("rows with ids below 0 or above %d are never run", math.MaxInt64)
 	}
 	return err
 }
 
-// refreshShape reads the table's shape again if shapeEvery has passed or a statement was refused
+// refreshShape reads the table's shape again if shapePeriod has passed or a statement was refused
 // since, because the table may have been altered. While there is no table, the last shape is used.
 func (s *SQL) refreshShape(ctx context.Context) {
 	s.mu.Lock()
-	due := time.Since(s.shapeRead) >= shapeEvery
+	due := time.Since(s.shapeRead) >= shapePeriod
 	if due {
 		s.shapeRead = time.Now()
 	}
@@ -203,12 +203,12 @@ func (s *SQL) refreshShape(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.readShape(ctx); err != nil {
-		s.opt.Log.Debug().Err(err).Msg("the table's shape cannot be read")
+		s.options.Log.Debug().Err(err).Msg("the table's shape cannot be read")
 	}
 }
 
 // OutputRoom implements Store.
-func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.bytes, s.table().stderr.bytes) }
+func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.maxBytes, s.table().stderr.maxBytes) }
 
 // HasClaims implements Store.
 func (s *SQL) HasClaims() bool { return s.hasClaims }
@@ -254,7 +254,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 			return &AwayError{err}
 		case kind == mariadb.Refused:
 			return err
-		case attempt == attempts:
+		case attempt == maxAttempts:
 			return &AwayError{err}
 		}
 		select {
@@ -283,7 +283,7 @@ func (s *SQL) transactOnce(ctx context.Context, name string, f func(*sql.Tx) err
 	}
 	failpoint.Reach(name + ": before commit")
 	if err := tx.Commit(); err != nil {
-		if isNumber(err, 1213) {
+		if hasNumber(err, 1213) {
 			return err // a deadlock: the server has certainly rolled it back
 		}
 		return &unknownCommitError{err}

@@ -39,12 +39,12 @@ const ownersTable = `CREATE TABLE jobs (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
 type sqlTable struct {
-	server    *mariadbtest.Server
-	name      string
-	db        *sql.DB
-	fields    bool
-	oldSchema bool // treat the server as one that cannot skip locked rows
-	log       *bytes.Buffer
+	server      *mariadbtest.Server
+	name        string
+	db          *sql.DB
+	readsFields bool
+	oldSchema   bool // treat the server as one that cannot skip locked rows
+	log         *bytes.Buffer
 }
 
 func newSQLTable(t *testing.T) *sqlTable { return newTableOn(t, mariadbtest.Shared(t)) }
@@ -72,7 +72,7 @@ func (s *sqlTable) exec(t *testing.T, query string, args ...any) {
 func (s *sqlTable) options(name string) Options {
 	return Options{
 		MySQL: config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs"},
-		Name:  name, Lease: longLease, Fields: s.fields, Log: zerolog.New(s.log),
+		Name:  name, Lease: longLease, Fields: s.readsFields, Log: zerolog.New(s.log),
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
 	}
 	t.Cleanup(func() { store.Close() })
 	if s.oldSchema {
-		store.Wait()
+		store.DisableSkipLocked()
 	} else if !store.PassesOver() {
 		t.Fatal("the server can pass over locked rows, and is not asked to")
 	}
@@ -167,9 +167,9 @@ func TestOtherTableNames(t *testing.T) {
 	}
 }
 
-// TestLargeTable checks the server's own count of the rows that
+// TestAcceptReadsFewRows checks the server's own count of the rows that
 // it read.
-func TestLargeTable(t *testing.T) {
+func TestAcceptReadsFewRows(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "INSERT INTO jobs (target, status) SELECT CONCAT('t', seq % 4), 'waiting' FROM seq_1_to_1000000")
 	s := table.open(t, "d", longLease).(*SQL)
@@ -247,12 +247,12 @@ func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 2, 0}}, 5)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "2a 3a[a] <nil>")
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "2a 3a[a] <nil>")
 	tx.Rollback()
 	p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 1, 0}}, 5)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "6a[a] <nil>")
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "6a[a] <nil>")
 	p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 4, 0}}, 5)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "1a 4a 5a[] <nil>")
+	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "1a 4a 5a[] <nil>")
 }
 
 func TestWithoutAnIndex(t *testing.T) {
@@ -270,9 +270,9 @@ func TestWithoutAnIndex(t *testing.T) {
 	}
 }
 
-// TestLockedRows: while another client keeps some rows locked, other rows are not
+// TestLockedRowsDelayNoOther: while another client keeps some rows locked, other rows are not
 // delayed.
-func TestLockedRows(t *testing.T) {
+func TestLockedRowsDelayNoOther(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "b")
 	s := table.open(t, "d", longLease)
@@ -291,7 +291,7 @@ func TestLockedRows(t *testing.T) {
 	start := time.Now()
 	p := accept(t, s, 5, "a", "b")
 	checkEqual(t, "rows", ids(p.Rows), "1a 3a 4b")
-	checkEqual(t, "busy", p.Busy, "[a]")
+	checkEqual(t, "busy", p.BusyTargets, "[a]")
 	tx.Rollback()
 	tx = lock(3)
 	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
@@ -306,9 +306,9 @@ func TestLockedRows(t *testing.T) {
 	checkEqual(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
 }
 
-// TestForeignClaims: the end of many rows does not wait for a locked claim on another
+// TestLockedClaimDelaysNoOther: the end of many rows does not wait for a locked claim on another
 // row: the server finds the claims by id, and does not walk the table.
-func TestForeignClaims(t *testing.T) {
+func TestLockedClaimDelaysNoOther(t *testing.T) {
 	table := newSQLTable(t)
 	const rows = 200
 	fill(t, table, Waiting, slices.Repeat([]string{"a"}, rows)...)
@@ -502,8 +502,8 @@ func TestUnansweredCommits(t *testing.T) {
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	s.Doubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
-	s.Doubtful([]Row{{ID: 5}}, true)
+	s.MarkDoubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
+	s.MarkDoubtful([]Row{{ID: 5}}, true)
 	p := accept(t, s, 1, "a")
 	checkEqual(t, "rows", ids(p.Rows), "1a 2a 3a")
 	checkEqual(t, "the manual row is for the client to ask for again", table.read(t, 5).Status, Manual)
@@ -511,7 +511,7 @@ func TestUnansweredCommits(t *testing.T) {
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
 	b := Batch{Finish: []Result{{ID: 1}, {ID: 2}}}
 	write(t, s, b)
-	s.Remember(b)
+	s.RememberWritten(b)
 	checkEqual(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Result{ID: 3})}).Lost, "map[]")
 	checkEqual(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
@@ -527,7 +527,7 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].Started + 1})
-	s.Doubtful([]Row{p.Rows[0], {ID: 3, Started: p.Rows[0].Started}}, false)
+	s.MarkDoubtful([]Row{p.Rows[0], {ID: 3, Started: p.Rows[0].Started}}, false)
 	rows, err := s.Resolve(t.Context())
 	checkEqual(t, "rows", fmt.Sprintln(ids(rows), rows[0].Started, err), "1a 0 <nil>\n")
 	checkEqual(t, "statuses", statuses(t, table, 3), "accepted running running")
@@ -535,10 +535,10 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).Lost, "map[]")
 }
 
-// TestFailedAccept: a failed accept of a row that runs here, and was set back by
+// TestFailedAcceptKeepsClaim: a failed accept of a row that runs here, and was set back by
 // hand, does not forget the claim. So the row does not begin in the next accept: the end of its
 // first run would count as the end of the second.
-func TestFailedAccept(t *testing.T) {
+func TestFailedAcceptKeepsClaim(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
@@ -558,15 +558,15 @@ func TestFailedAccept(t *testing.T) {
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
 }
 
-// TestUncertainAccept: if it is unknown whether an accept of a row was committed, that does
+// TestUncertainAcceptDoubtsOnlyItself: if it is unknown whether an accept of a row was committed, that does
 // not put a later accept of the row in doubt. If both are in doubt, resolving the earlier one
 // leaves the later one in doubt.
-func TestUncertainAccept(t *testing.T) {
+func TestUncertainAcceptDoubtsOnlyItself(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
 	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
 	s := registered(t, table.open(t, "d", longLease)).(*SQL)
-	s.Doubtful([]Row{{ID: 1}}, true) // the commit did not take effect, and the client repeats its request
+	s.MarkDoubtful([]Row{{ID: 1}}, true) // the commit did not take effect, and the client repeats its request
 	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -574,18 +574,18 @@ func TestUncertainAccept(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), " <nil>\n")
 	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}}).Lost, "map[]")
 
-	s.Doubtful([]Row{{ID: 2}}, false)
+	s.MarkDoubtful([]Row{{ID: 2}}, false)
 	end := s.BlockResolve(2)
 	checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
-	s.Doubtful([]Row{{ID: 2}}, false)
+	s.MarkDoubtful([]Row{{ID: 2}}, false)
 	end()
 	rows, err = s.Resolve(t.Context())
 	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), "2a <nil>\n")
 }
 
-// TestCommitErrors: whatever error a server, or a proxy in front of it, returns for
+// TestFailedCommitMayHaveTakenEffect: whatever error a server, or a proxy in front of it, returns for
 // a commit, the commit may have taken effect, unless the error is a deadlock.
-func TestCommitErrors(t *testing.T) {
+func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
@@ -614,9 +614,9 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// TestInterruptedDeletes: a row changes only together with its claim. If the server interrupts the
+// TestRowChangesOnlyWithClaim: a row changes only together with its claim. If the server interrupts the
 // deletion of the claim, the row stays as it was.
-func TestInterruptedDeletes(t *testing.T) {
+func TestRowChangesOnlyWithClaim(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
 	s := registered(t, table.open(t, "d", longLease)).(*SQL)
@@ -637,9 +637,9 @@ func TestInterruptedDeletes(t *testing.T) {
 	checkEqual(t, "statuses", statuses(t, table, 2), "done waiting")
 }
 
-// TestRefusedAccept: a trigger that refuses some rows does not keep others from being
+// TestRefusedRowsDelayNoOther: a trigger that refuses some rows does not keep others from being
 // accepted.
-func TestRefusedAccept(t *testing.T) {
+func TestRefusedRowsDelayNoOther(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "b", "a")
 	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
@@ -653,9 +653,9 @@ func TestRefusedAccept(t *testing.T) {
 	checkEqual(t, "claims", table.claims(t), 4)
 }
 
-// TestOldTable: a running row that is only accepted in a restored table still ends with its
+// TestRestoredRowsKeepResults: a running row that is only accepted in a restored table still ends with its
 // result. A row whose status was reset, and that was accepted again, runs again.
-func TestOldTable(t *testing.T) {
+func TestRestoredRowsKeepResults(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)

@@ -46,10 +46,10 @@ type AcceptRequest struct {
 type Page struct {
 	Rows []Row // sorted by id
 
-	// More names the targets that may have more rows. Busy names the targets with a waiting row
+	// MoreTargets names the targets that may have more rows. BusyTargets names the targets with a waiting row
 	// that another transaction had locked: the row was passed over, and may still be waiting
 	// when the lock is released.
-	More, Busy []string
+	MoreTargets, BusyTargets []string
 }
 
 // ManualResult is the result for one row that was to be run by hand.
@@ -108,13 +108,13 @@ type Owner struct {
 	Name    string
 	Process Process
 
-	Beat      int64         // a number that grows with every renewal
-	LeaseLeft time.Duration // time until the lease expires, by the database's clock; negative afterwards
-	Settling  bool          // it is being settled
+	Beat       int64         // a number that grows with every renewal
+	LeaseLeft  time.Duration // time until the lease expires, by the database's clock; negative afterwards
+	IsSettling bool          // it is being settled
 }
 
-// Expired reports whether the lease has expired, by the database's clock.
-func (o Owner) Expired() bool { return o.LeaseLeft <= 0 }
+// IsExpired reports whether the lease has expired, by the database's clock.
+func (o Owner) IsExpired() bool { return o.LeaseLeft <= 0 }
 
 // DeathReason returns the reason written into a row whose daemon died: it was running, though
 // without a launcher its job may not have begun. If the row's result is found in the

@@ -130,10 +130,10 @@ func TestAcceptOrder(t *testing.T) {
 		s := table.open(t, "d", longLease)
 		p := accept(t, s, 4, "a", "c")
 		checkEqual(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
-		checkEqual(t, "more", p.More, "[a c]")
+		checkEqual(t, "more", p.MoreTargets, "[a c]")
 		p = accept(t, s, 4, "c", "a")
 		checkEqual(t, "rows", ids(p.Rows), "7a 9c 10a")
-		checkEqual(t, "more", p.More, "[]")
+		checkEqual(t, "more", p.MoreTargets, "[]")
 		p = accept(t, s, 0, "a", "b", "c")
 		checkEqual(t, "rows", ids(p.Rows), "2b 5b 8b")
 		checkEqual(t, "claims", table.claims(t), 10)
@@ -143,8 +143,8 @@ func TestAcceptOrder(t *testing.T) {
 	})
 }
 
-// TestUnevenTargets: every page has the lowest ids of all its targets, however these are spread.
-func TestUnevenTargets(t *testing.T) {
+// TestPageHasLowestIDs: every page has the lowest ids of all its targets, however these are spread.
+func TestPageHasLowestIDs(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		const rows = 60
 		random := rand.New(rand.NewPCG(1, 2))
@@ -163,7 +163,7 @@ func TestUnevenTargets(t *testing.T) {
 			checkEqual(t, "rows", ids(accept(t, s, limit, "c", "a", "b").Rows), ids(want))
 		}
 		p := accept(t, s, limit, "a", "b", "c")
-		checkEqual(t, "nothing is left", fmt.Sprint(ids(p.Rows), p.More), "[]")
+		checkEqual(t, "nothing is left", fmt.Sprint(ids(p.Rows), p.MoreTargets), "[]")
 	})
 }
 
@@ -179,16 +179,16 @@ func TestReturnedRowBehindPosition(t *testing.T) {
 		var found []Row
 		for more := true; more; {
 			p := accept(t, s, 3, "a")
-			found, more = append(found, p.Rows...), len(p.More) > 0
+			found, more = append(found, p.Rows...), len(p.MoreTargets) > 0
 		}
 		slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
 		checkEqual(t, "rows", ids(found), "2a 7a 8a 9a 10a 11a 12a")
 	})
 }
 
-// TestLowerIDs: a row with a lower id is accepted even if rows with higher ids are
+// TestLowerIDsAreAccepted: a row with a lower id is accepted even if rows with higher ids are
 // inserted all the time.
-func TestLowerIDs(t *testing.T) {
+func TestLowerIDsAreAccepted(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
 		s := table.open(t, "d", longLease)
@@ -206,9 +206,9 @@ func TestLowerIDs(t *testing.T) {
 	})
 }
 
-// TestAcceptBegins: an Accept writes the rows that begin as running, except those that are still
+// TestAcceptWritesBegunRowsAsRunning: an Accept writes the rows that begin as running, except those that are still
 // ours, which were set back by hand.
-func TestAcceptBegins(t *testing.T) {
+func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "b", "a", "a", "b")
 		s := table.open(t, "d", longLease)
@@ -415,8 +415,8 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 	}
 }
 
-// TestOwnClaims: a daemon settles rows of its own, and no others.
-func TestOwnClaims(t *testing.T) {
+// TestOwnClaimsAreSettled: a daemon settles rows of its own, and no others.
+func TestOwnClaimsAreSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "b")
 		s, other := table.open(t, "d", longLease), table.open(t, "e", longLease)
@@ -443,7 +443,7 @@ func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 			t.Fatal(err)
 		}
 		for _, o := range owners {
-			if o.Token == token && o.Expired() {
+			if o.Token == token && o.IsExpired() {
 				return o
 			}
 		}
@@ -481,7 +481,7 @@ func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		owners, err := b.Owners(t.Context())
-		if err != nil || len(owners) != 1 || !owners[0].Settling || owners[0].Name != "a" {
+		if err != nil || len(owners) != 1 || !owners[0].IsSettling || owners[0].Name != "a" {
 			t.Fatalf("with a row left: %+v, %v", owners, err)
 		}
 		if _, err := b.Settle(t.Context(), owners[0], OrphanPolicy{}); err != nil {
@@ -534,10 +534,10 @@ func TestSettleExceptResults(t *testing.T) {
 	})
 }
 
-// TestResultAfterSettlement: a daemon has ended rows of another one that it considered dead.
+// TestLateResultReplacesReason: a daemon has ended rows of another one that it considered dead.
 // When the other one then writes its results, these replace the reason in the rows, and nothing
 // else.
-func TestResultAfterSettlement(t *testing.T) {
+func TestLateResultReplacesReason(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "a")
 		dead, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
@@ -563,9 +563,9 @@ func TestResultAfterSettlement(t *testing.T) {
 	})
 }
 
-// TestClaimsWithoutOwner: claims of an incarnation without a record are settled after the
+// TestClaimsWithoutOwnerAreSettled: claims of an incarnation without a record are settled after the
 // time of a lease, in which a living owner would create its record again.
-func TestClaimsWithoutOwner(t *testing.T) {
+func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
 		gone, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
@@ -578,7 +578,7 @@ func TestClaimsWithoutOwner(t *testing.T) {
 			table.Forget(gone.Token())
 		}
 		owners, err := s.Owners(t.Context())
-		if err != nil || len(owners) != 1 || owners[0].Settling || owners[0].LeaseLeft != longLease {
+		if err != nil || len(owners) != 1 || owners[0].IsSettling || owners[0].LeaseLeft != longLease {
 			t.Fatalf("%+v %v", owners, err)
 		}
 		if _, err := s.Settle(t.Context(), owners[0], OrphanPolicy{Reason: DeathReason(owners[0].Name)}); err != nil {
@@ -614,7 +614,7 @@ func TestSeveralDaemons(t *testing.T) {
 						r.err = err
 						break
 					}
-					if len(p.Rows) == 0 && len(p.Busy) == 0 {
+					if len(p.Rows) == 0 && len(p.BusyTargets) == 0 {
 						empty++
 					}
 					var start []int64

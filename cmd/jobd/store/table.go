@@ -11,24 +11,24 @@ import (
 // table describes the table of jobs: names quoted for SQL, the limits of the columns that the store
 // fills, and the index for reading targets in order.
 type table struct {
-	name           string // quoted, like the names below
-	claims         string
-	index          string // index that begins with status and target, in any order; "" if there is none
-	canListTargets bool   // the index begins with status, so targets can be listed
-	target         string // SQL condition that a target equals the parameter exactly
-	pattern        string // SQL of the parameter, for comparing by the index
-	hasCreated     bool   // there is a column time_created
-	userColumns    []userColumn
-	hasPrio        bool
+	name            string // quoted, like the names below
+	claims          string
+	index           string // index that begins with status and target, in any order; "" if there is none
+	canListTargets  bool   // the index begins with status, so targets can be listed
+	targetCondition string // SQL condition that a target equals the parameter exactly
+	targetParam     string // SQL of the parameter, for comparing by the index
+	hasCreated      bool   // there is a column time_created
+	userColumns     []userColumn
+	hasPrio         bool
 
 	stdout, stderr column
 }
 
 // column is a text column and its limits.
 type column struct {
-	charset string // "" for a column of bytes
-	bytes   int64
-	chars   int64
+	charset  string // "" for a column of bytes
+	maxBytes int64
+	maxChars int64
 }
 
 // userColumn is a column that the user has added.
@@ -43,9 +43,9 @@ var requiredColumns = []string{"id", "target", "status", "time_started", "time_f
 // ownedColumns are the columns that do not belong to the user.
 var ownedColumns = append([]string{"time_created"}, requiredColumns...)
 
-// quote quotes a name, which may be qualified by a database and may already be quoted.
-func quote(name string) string {
-	database, tableName := split(name)
+// quoteName quotes a name, which may be qualified by a database and may already be quoted.
+func quoteName(name string) string {
+	database, tableName := splitName(name)
 	if database == "" {
 		return quotePart(tableName)
 	}
@@ -54,8 +54,8 @@ func quote(name string) string {
 
 func quotePart(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// split returns the database, "" if it is not named, and the name of the table.
-func split(name string) (database, tableName string) {
+// splitName returns the database, "" if it is not named, and the name of the table.
+func splitName(name string) (database, tableName string) {
 	name = strings.ReplaceAll(name, "`", "")
 	if database, tableName, ok := strings.Cut(name, "."); ok {
 		return database, tableName
@@ -71,9 +71,9 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-func inspect(ctx context.Context, db querier, name, claims string) (*table, error) {
-	database, tableName := split(name)
-	t := &table{name: quote(name), claims: quote(claims)}
+func readTableShape(ctx context.Context, db querier, name, claims string) (*table, error) {
+	database, tableName := splitName(name)
+	t := &table{name: quoteName(name), claims: quoteName(claims)}
 	rows, err := db.QueryContext(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COALESCE(CHARACTER_SET_NAME, ''),
 		COALESCE(CHARACTER_OCTET_LENGTH, 0), COALESCE(CHARACTER_MAXIMUM_LENGTH, 0)
 		FROM information_schema.COLUMNS
@@ -86,7 +86,7 @@ func inspect(ctx context.Context, db querier, name, claims string) (*table, erro
 	for rows.Next() {
 		var name, kind string
 		var c column
-		if err := rows.Scan(&name, &kind, &c.charset, &c.bytes, &c.chars); err != nil {
+		if err := rows.Scan(&name, &kind, &c.charset, &c.maxBytes, &c.maxChars); err != nil {
 			return nil, err
 		}
 		kind = strings.ToLower(kind)
@@ -94,14 +94,14 @@ func inspect(ctx context.Context, db querier, name, claims string) (*table, erro
 		names = append(names, lower)
 		switch lower {
 		case "target":
-			t.target, t.pattern = "target = ? AND target = ?", "?"
+			t.targetCondition, t.targetParam = "target = ? AND target = ?", "?"
 			if c.charset != "" {
 				// The usual collations treat Low and low as equal, but targets are
 				// case-sensitive. The conversion is explicit, because the server
 				// refuses an implicit one that loses characters.
 				name := "CONVERT(? USING " + c.charset + ")"
-				t.pattern = name
-				t.target = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
+				t.targetParam = name
+				t.targetCondition = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
 			}
 		case "stdout":
 			t.stdout = c
@@ -133,7 +133,7 @@ func inspect(ctx context.Context, db querier, name, claims string) (*table, erro
 	// information_schema also has indexes that are ignored or invisible, and no column that says so
 	// in both MariaDB and MySQL.
 	usable, err := db.QueryContext(ctx, "SELECT id FROM "+t.name+t.indexHint()+" WHERE FALSE")
-	if isNumber(err, 1176) {
+	if hasNumber(err, 1176) {
 		t.index, t.canListTargets, err = "", false, nil
 	} else if err == nil {
 		err = usable.Close()

@@ -13,9 +13,9 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestTemporaryFaults: a server refuses writes for a while. When it accepts writes again, the rows
+// TestRowsSurviveTemporaryFaults: a server refuses writes for a while. When it accepts writes again, the rows
 // are done, with all of their output.
-func TestTemporaryFaults(t *testing.T) {
+func TestRowsSurviveTemporaryFaults(t *testing.T) {
 	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
 	output := strings.Repeat("x", 50_000)
 	for _, state := range []struct{ name, start, end string }{
@@ -113,10 +113,10 @@ func TestRestoredTable(t *testing.T) {
 	}
 }
 
-// TestTemporaryRefusal: if a result is refused for a while, by a trigger or because a proxy or a
+// TestTemporaryRefusalLosesNoOutput: if a result is refused for a while, by a trigger or because a proxy or a
 // changed column says that it is too long, no output is lost. If it is refused for good, as much of
 // the output is written as is taken, or the reason.
-func TestTemporaryRefusal(t *testing.T) {
+func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
 		t.Run(name, func(t *testing.T) {
 			table := newSQLTable(t)
@@ -235,9 +235,9 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestReadOnlyAtTheStart: a daemon that starts while its server is read-only waits. It does not
+// TestDaemonWaitsForWritableServer: a daemon that starts while its server is read-only waits. It does not
 // give up the companion table, which it cannot create yet.
-func TestReadOnlyAtTheStart(t *testing.T) {
+func TestDaemonWaitsForWritableServer(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	server.Exec(t, table.name, "CREATE USER d@localhost; GRANT ALL ON "+table.name+".* TO d@localhost; CREATE USER d@'127.0.0.1'; GRANT ALL ON "+table.name+".* TO d@'127.0.0.1'")
@@ -253,9 +253,9 @@ func TestReadOnlyAtTheStart(t *testing.T) {
 	}
 }
 
-// TestLockedAtTheStart: a daemon that starts while another session has locked its table, as for a
+// TestDaemonWaitsForLockedTable: a daemon that starts while another session has locked its table, as for a
 // backup, waits, also if the server ends the wait for a lock first.
-func TestLockedAtTheStart(t *testing.T) {
+func TestDaemonWaitsForLockedTable(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	server.Exec(t, "", "SET GLOBAL lock_wait_timeout = 1")
@@ -279,9 +279,9 @@ func TestLockedAtTheStart(t *testing.T) {
 	table.openWith(t, table.options("d"))
 }
 
-// TestServerChains: a server whose COMMIT begins a further transaction, by its default, does not hold
+// TestChainedCommitHoldsBackNothing: a server whose COMMIT begins a further transaction, by its default, does not hold
 // back what is written outside of transactions, such as the renewal of a lease.
-func TestServerChains(t *testing.T) {
+func TestChainedCommitHoldsBackNothing(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	server.Exec(t, "", "SET GLOBAL completion_type = CHAIN")
@@ -304,7 +304,7 @@ func TestServerChains(t *testing.T) {
 func TestServerChoosesCharset(t *testing.T) {
 	server := mariadbtest.New(t, "--skip-character-set-client-handshake", "--character-set-server=latin1")
 	table := newTableOn(t, server)
-	table.fields = true
+	table.readsFields = true
 	table.exec(t, "SET NAMES utf8mb4; ALTER TABLE jobs CONVERT TO CHARACTER SET utf8mb4, ADD note varchar(10) CHARACTER SET utf8mb4;"+
 		"INSERT INTO jobs (target, note) VALUES (_utf8mb4 X'E4BDA0', _utf8mb4 X'F09F9880')")
 	s := table.open(t, "d", longLease)

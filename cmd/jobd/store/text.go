@@ -13,16 +13,16 @@ func (c column) cutToFit(s string, limit int64) (text string, truncated bool) {
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
 		s = replaceAstral(s)
 	}
-	if room := c.bytes / c.maxBytes(); c.bytes > 0 && room < limit {
+	if room := c.maxBytes / c.growthFactor(); c.maxBytes > 0 && room < limit {
 		limit = room
 	}
 	if int64(len(s)) > limit {
 		s, truncated = shorten(s, limit), true
 	}
-	if c.chars > 0 && int64(len(s)) > c.chars && int64(utf8.RuneCountInString(s)) > c.chars {
+	if c.maxChars > 0 && int64(len(s)) > c.maxChars && int64(utf8.RuneCountInString(s)) > c.maxChars {
 		at, n := 0, int64(0)
 		for at = range s {
-			if n == c.chars {
+			if n == c.maxChars {
 				break
 			}
 			n++
@@ -32,8 +32,8 @@ func (c column) cutToFit(s string, limit int64) (text string, truncated bool) {
 	return s, truncated
 }
 
-// maxBytes returns the factor by which a UTF-8 text can grow in the charset.
-func (c column) maxBytes() int64 {
+// growthFactor returns the factor by which a UTF-8 text can grow in the charset.
+func (c column) growthFactor() int64 {
 	switch {
 	case strings.HasPrefix(c.charset, "utf32"):
 		return 4

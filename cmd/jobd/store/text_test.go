@@ -72,9 +72,9 @@ func TestOutputBeyondPacket(t *testing.T) {
 	}
 }
 
-// TestNarrowedColumn: an output is cut with a mark, or its characters replaced, also right after
+// TestOutputIsCutToAlteredColumn: an output is cut with a mark, or its characters replaced, also right after
 // the columns were altered.
-func TestNarrowedColumn(t *testing.T) {
+func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
@@ -134,7 +134,7 @@ func TestRetryShortened(t *testing.T) {
 
 func TestFieldsOfRows(t *testing.T) {
 	table := newSQLTable(t)
-	table.fields = true
+	table.readsFields = true
 	table.exec(t, `ALTER TABLE jobs ADD name varchar(50) CHARACTER SET utf8mb4, ADD price decimal(10,2), ADD big bigint unsigned,
 		ADD f double, ADD raw varbinary(10), ADD at datetime, ADD priority int, ADD `+"`or``der`"+` int`)
 	table.exec(t, `INSERT INTO jobs (id, target, status, name, price, big, f, raw, at, priority, `+"`or``der`"+`)

@@ -27,10 +27,10 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 		b.Token = s.Token()
 	}
 	b.Finish = s.fitFinals(b.Finish)
-	for part := range b.parts() {
+	for part := range b.splitParts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
 			for _, b := range w.written {
-				s.noteWritten(b)
+				s.rememberWritten(b)
 			}
 			return w, err
 		}
@@ -38,8 +38,8 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 	return w, nil
 }
 
-// parts splits a batch into smaller ones.
-func (b Batch) parts() func(func(Batch) bool) {
+// splitParts splits a batch into smaller ones.
+func (b Batch) splitParts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
 		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
 			room, bytes := batchRows, int64(0)
@@ -100,7 +100,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 		return err
 	}
 	if b.size() > 1 {
-		for _, single := range b.singles() {
+		for _, single := range b.splitSingles() {
 			if err := s.writePart(ctx, single, w); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 
 func (b Batch) size() int { return len(b.Start) + len(b.Finish) + len(b.Return) + len(b.Requeue) }
 
-func (b Batch) singles() []Batch {
+func (b Batch) splitSingles() []Batch {
 	var singles []Batch
 	for i := range b.Start {
 		singles = append(singles, Batch{Token: b.Token, Start: b.Start[i : i+1], At: b.At})
@@ -146,13 +146,13 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 			w.Failed[f.ID] = err
 			return nil
 		}
-		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
+		s.options.Log.Warn().Int64("id", f.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
 		switch size /= 4; {
 		case size >= minOutput:
 			if int64(len(f.Stdout)) > size {
 				f.MarkStdoutCut()
 			}
-			f.Stdout, f.Stderr = column{bytes: size}.substring(f.Stdout), column{bytes: size}.substring(f.Stderr)
+			f.Stdout, f.Stderr = column{maxBytes: size}.cutTo(f.Stdout), column{maxBytes: size}.cutTo(f.Stderr)
 		case f.Stderr != reason:
 			f.Stdout, f.Stderr = "", s.table().fitResult(Result{Stderr: reason + strings.TrimPrefix(f.Stderr, stdoutCutMark)}, minOutput).Stderr
 			reason, size = f.Stderr, minOutput
@@ -170,12 +170,12 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 // even that, only the reason is written.
 const minOutput = 256
 
-// substring is like cutToFit, but the size may be 0.
-func (c column) substring(s string) string {
-	if int64(len(s)) <= c.bytes {
+// cutTo is like cutToFit, but the size may be 0.
+func (c column) cutTo(s string) string {
+	if int64(len(s)) <= c.maxBytes {
 		return s
 	}
-	return shorten(s, c.bytes)
+	return shorten(s, c.maxBytes)
 }
 
 // writeOnce writes a part in one transaction. Its first statement locks claims and rows and reads
@@ -188,10 +188,10 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	slices.Sort(ids)
 	var lost map[int64]string
 	var busy []int64
-	var todo plan
+	var todo batchPlan
 	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
-		todo = plan{}
-		held, err := s.lock(ctx, tx, b.Token, ids)
+		todo = batchPlan{}
+		held, err := s.lockRows(ctx, tx, b.Token, ids)
 		if err != nil {
 			return err
 		}
@@ -204,11 +204,11 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		}
 		s.markRunning(held)
 		todo.fill(b, held, lost)
-		s.noteRunning(todo.start, b.At)
+		s.rememberRunning(todo.start, b.At)
 		return s.writePlan(ctx, tx, b.At, &todo)
 	})
 	if isCommitUnknown(err) {
-		s.noteWritten(b)
+		s.rememberWritten(b)
 	}
 	if err != nil {
 		return err
@@ -234,28 +234,28 @@ func (s *SQL) markRunning(rows map[int64]lockedRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, row := range rows {
-		if row.status == Accepted && s.claims[id].running {
+		if row.status == Accepted && s.claims[id].isRunning {
 			row.status = Running
 			rows[id] = row
 		}
 	}
 }
 
-// noteClaims remembers rows that we have claimed.
-func (s *SQL) noteClaims(rows []Row, manual bool) {
+// rememberClaims remembers rows that we have claimed.
+func (s *SQL) rememberClaims(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.claims[row.ID] = claim{manual: manual, running: row.Started != 0, started: row.Started}
+		s.claims[row.ID] = claim{isManual: manual, isRunning: row.Started != 0, started: row.Started}
 	}
 }
 
-// noteRunning remembers which of our rows run, and their time_started.
-func (s *SQL) noteRunning(ids []int64, at int64) {
+// rememberRunning remembers which of our rows run, and their time_started.
+func (s *SQL) rememberRunning(ids []int64, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		s.claims[id] = claim{manual: s.claims[id].manual, running: true, started: at}
+		s.claims[id] = claim{isManual: s.claims[id].isManual, isRunning: true, started: at}
 	}
 }
 
@@ -280,8 +280,8 @@ func (s *SQL) forgetClaims(ids []int64) {
 	}
 }
 
-// plan lists what a part has to write, given the states of its rows.
-type plan struct {
+// batchPlan lists what a part has to write, given the states of its rows.
+type batchPlan struct {
 	start, giveBack, giveBackManual []int64 // rows to start; rows to return to waiting, and to manual
 	requeue, requeueManual          []int64 // running rows to return to waiting, and to make manual
 	finish                          []Result
@@ -291,11 +291,11 @@ type plan struct {
 
 // lockedRow is a row on which we have a claim.
 type lockedRow struct {
-	status string
-	manual bool
+	status   string
+	isManual bool
 }
 
-func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
+func (p *batchPlan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 	changed := func(id int64, status string) {
 		lost[id] = "status was set to " + status
 		if status != Accepted { // an accepted row was accepted again by us, so its claim stays
@@ -315,7 +315,7 @@ func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 		case !ok:
 		case row.status != Accepted:
 			changed(id, row.status)
-		case row.manual:
+		case row.isManual:
 			p.giveBackManual = append(p.giveBackManual, id)
 		default:
 			p.giveBack = append(p.giveBack, id)
@@ -327,7 +327,7 @@ func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 		case !ok:
 		case row.status != Running:
 			changed(id, row.status)
-		case row.manual:
+		case row.isManual:
 			p.requeueManual = append(p.requeueManual, id)
 		default:
 			p.requeue = append(p.requeue, id)
@@ -344,7 +344,7 @@ func (p *plan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 	p.freeClaims = slices.Concat(p.freeClaims, p.giveBack, p.giveBackManual, p.requeue, p.requeueManual)
 }
 
-func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
+func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan) error {
 	t := s.table()
 	update := "UPDATE " + t.name + primaryKeyHint + " SET "
 	var texts []string
@@ -377,7 +377,7 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) erro
 	}
 	altered, err := s.foundAltered(ctx, tx, t, p.finish)
 	if err == nil && altered {
-		err = s.writePlan(ctx, tx, at, &plan{finish: s.fitFinals(p.finish)})
+		err = s.writePlan(ctx, tx, at, &batchPlan{finish: s.fitFinals(p.finish)})
 	}
 	if err != nil {
 		return err
@@ -419,7 +419,7 @@ func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []R
 		return false, err
 	}
 	// In this transaction: another connection would wait behind an ALTER TABLE that waits for this one.
-	now, err := inspect(ctx, tx, s.opt.MySQL.Table, s.opt.Claims)
+	now, err := readTableShape(ctx, tx, s.options.MySQL.Table, s.options.Claims)
 	if err != nil {
 		return false, err
 	}
@@ -465,9 +465,9 @@ func groupByResult(finals []Result) []resultGroup {
 	return endings
 }
 
-// lock locks those of the given rows that are ours, and returns them. If the server can, it skips
+// lockRows locks those of the given rows that are ours, and returns them. If the server can, it skips
 // rows that other transactions have locked.
-func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]lockedRow, error) {
+func (s *SQL) lockRows(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]lockedRow, error) {
 	query := "SELECT id, status, 0 FROM " + s.table().name + primaryKeyHint + " WHERE id IN (" + joinIDs(ids) + ") ORDER BY id FOR UPDATE" + s.skipLocked
 	if s.hasClaims {
 		query = fmt.Sprintf("SELECT c.id, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
@@ -483,7 +483,7 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 	for rows.Next() {
 		var id int64
 		var h lockedRow
-		if err := rows.Scan(&id, &h.status, &h.manual); err != nil {
+		if err := rows.Scan(&id, &h.status, &h.isManual); err != nil {
 			return nil, err
 		}
 		found[id] = h
@@ -496,7 +496,7 @@ const claimGone = "claim is gone"
 // resolveMissing finds out why rows could not be locked: they are no longer ours, or another
 // transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A
 // missing row counts as busy for a while, because a table that is being restored is empty at first.
-func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, p *plan) (lost map[int64]string, busy []int64, err error) {
+func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, p *batchPlan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
@@ -519,7 +519,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 				return nil, nil, err
 			}
 			p.claimsNumber = number
-			locked, err := s.lock(ctx, tx, token, missing)
+			locked, err := s.lockRows(ctx, tx, token, missing)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -567,7 +567,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	if s.hasClaims {
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
-	reason, _ := s.table().stderr.cutToFit(DeathReason(s.opt.Name), reasonRoom)
+	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), reasonRoom)
 	done, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
 		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
 	for _, id := range done {
@@ -594,9 +594,9 @@ func (s *SQL) queryTxIDs(ctx context.Context, tx *sql.Tx, query string, args ...
 	return ids, rows.Err()
 }
 
-// noteWritten notes rows that were or may have been written and will be written again. If they then
+// rememberWritten notes rows that were or may have been written and will be written again. If they then
 // have no claim, this does not mean that they belong to others.
-func (s *SQL) noteWritten(b Batch) {
+func (s *SQL) rememberWritten(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range b.Finish {

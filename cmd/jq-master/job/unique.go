@@ -38,15 +38,15 @@ func (u *Unique) Size() int64 {
 //	cancelled, replaced         no    no       no
 //	revived from error          takes it again, and is refused while another job holds it
 //
-// If Period is unique.Waiting, a job that waits again after a run holds its key again, unless
+// If Period is unique.PeriodWaiting, a job that waits again after a run holds its key again, unless
 // another job has taken the key meanwhile.
 func (j *Job) HoldsKey(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:
 		return false
-	case u.Period == unique.Window:
+	case u.Period == unique.PeriodWindow:
 		return now < u.Until
-	case u.Period == unique.Waiting:
+	case u.Period == unique.PeriodWaiting:
 		return j.State == Queued || j.State == Retrying
 	}
 	return !j.State.Ended()

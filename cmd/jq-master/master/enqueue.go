@@ -200,7 +200,7 @@ func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record,
 		e.reply(ids, replayed, err)
 		return
 	}
-	e.ids, e.unique = ids, unique.Replaced
+	e.ids, e.unique = ids, unique.AnswerReplaced
 	m.cancelNow(old, func(error) { e.reply(ids, replayed, err) })
 }
 

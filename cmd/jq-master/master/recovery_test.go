@@ -119,7 +119,7 @@ func TestClockAhead(t *testing.T) {
 			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-m.monotonic, one.rest)
 		}
 	}
-	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.Window, Until: ahead + minute}}}, ahead+toMillis(m.KeepEnded), 0)
+	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.PeriodWindow, Until: ahead + minute}}}, ahead+toMillis(m.KeepEnded), 0)
 	if !r.HoldsKey(wall+minute-1) || r.HoldsKey(wall+minute) {
 		t.Error("the key is not held for a minute")
 	}

@@ -59,7 +59,7 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 	l.byName[name] = s
 	l.bytes += int64(len(s.Job) + len(n.Argument))
 	s.wakeAt = never
-	if w := now.Wake(wall); !w.IsZero() {
+	if w := now.WakeTime(wall); !w.IsZero() {
 		s.wakeAt = w.UnixMilli()
 	}
 }

@@ -29,7 +29,7 @@ func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	}
 	s := n.UniqueRequest
 	until := int64(0)
-	if s.Period == unique.Window {
+	if s.Period == unique.PeriodWindow {
 		until = m.wallTime + toMillis(s.Window)
 	}
 	n.Unique = &job.Unique{Key: s.Key, Period: s.Period, Until: until}
@@ -47,13 +47,13 @@ func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	case !held.rec.HoldsKey(m.wallTime):
 		m.uniques[k] = &claim{replaced: held.rec}
 		return true
-	case s.Mode == unique.Replace && held.rec.isWaiting():
+	case s.Mode == unique.ModeReplace && held.rec.isWaiting():
 		n.Unique.Replaces, n.Unique.ReplacesRev = held.rec.ID, held.rec.Rev+1
 		return true
-	case s.Mode == unique.Extend && held.rec.isWaiting():
+	case s.Mode == unique.ModeExtend && held.rec.isWaiting():
 		m.postpone(held.rec, n, e)
 	default:
-		m.replyHolder(e, held.rec, unique.Kept)
+		m.replyHolder(e, held.rec, unique.AnswerKept)
 	}
 	return false
 }
@@ -73,7 +73,7 @@ func (m *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
 		due = min(due, r.Enqueued+toMillis(n.UniqueRequest.Max))
 	}
 	if due <= m.wallTime+r.dueAt-m.monotonic {
-		m.replyHolder(e, r, unique.Extended)
+		m.replyHolder(e, r, unique.AnswerExtended)
 		return
 	}
 	j := r.nextState()
@@ -83,7 +83,7 @@ func (m *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
 			id, delay := r.ID, m.remainingWait(r)
 			m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
 		}
-		m.replyHolder(e, r, unique.Extended)
+		m.replyHolder(e, r, unique.AnswerExtended)
 	})
 }
 

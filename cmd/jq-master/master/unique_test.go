@@ -28,9 +28,9 @@ func (h *modelJob) isWaiting() bool { return h.state == job.Queued || h.state ==
 
 func (h *modelJob) holds(now int64) bool {
 	switch h.period {
-	case unique.Window:
+	case unique.PeriodWindow:
 		return now < h.until && h.state != job.Cancelled
-	case unique.Waiting:
+	case unique.PeriodWaiting:
 		return h.isWaiting()
 	}
 	return !h.state.Ended()
@@ -47,19 +47,19 @@ func TestUniqueKeys(t *testing.T) {
 		add := func() {
 			key := fmt.Sprint("k", rng.IntN(3))
 			s := &job.UniqueRequest{Key: key, Request: unique.Request{Period: unique.Period(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
-			if s.Period == unique.Window {
+			if s.Period == unique.PeriodWindow {
 				s.Window = time.Duration(1+rng.IntN(20)) * time.Second
 			}
-			if s.Mode == unique.Extend {
+			if s.Mode == unique.ModeExtend {
 				s.Max = time.Duration(1+rng.IntN(30)) * time.Second
 			}
 			n := &NewJob{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, MaxRetry: 3, Timeout: 1000}, Delay: time.Duration(rng.IntN(10)) * time.Second, UniqueRequest: s}
 			want, held := "", owner[key]
 			switch now := w.now; {
 			case held == nil || !held.holds(now):
-			case s.Mode == unique.Replace && held.isWaiting():
+			case s.Mode == unique.ModeReplace && held.isWaiting():
 				want = "replaced"
-			case s.Mode == unique.Extend && held.isWaiting():
+			case s.Mode == unique.ModeExtend && held.isWaiting():
 				want = "extended"
 				held.due = max(held.due, min(now+toMillis(n.Delay), held.enqueuedAt+toMillis(s.Max)))
 			default:
@@ -215,7 +215,7 @@ func TestReviveAfterReplacement(t *testing.T) {
 		e := &enqueueRequest{jobs: []*NewJob{{
 			Attributes:    job.Attributes{Name: "n", Argument: []byte{0x80}, Timeout: 1000},
 			Delay:         time.Hour,
-			UniqueRequest: &job.UniqueRequest{Key: "k", Request: unique.Request{Period: unique.Window, Window: time.Second, Mode: unique.Replace}},
+			UniqueRequest: &job.UniqueRequest{Key: "k", Request: unique.Request{Period: unique.PeriodWindow, Window: time.Second, Mode: unique.ModeReplace}},
 		}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }}
 		w.step(w.machine, func() { w.machine.enqueue(e) })
 		w.settleStore()

@@ -507,7 +507,7 @@ func TestClosedStoreRefuses(t *testing.T) {
 func TestUniqueKeyIsStoredWithJob(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		j := newJob(1)
-		j.Unique = &job.Unique{Key: "ü\n k", Period: unique.Window, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}
+		j.Unique = &job.Unique{Key: "ü\n k", Period: unique.PeriodWindow, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}
 		add(t, s, j)
 		checkJobs(t, s, j)
 		later := *j

@@ -160,7 +160,7 @@ func index(x *exchange) (int, error) {
 	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
 		return 0, job.Refuse(job.NotFound, "", "\"/\" has only the page, for clients that accept text/html")
 	}
-	if x.Door.Guarded() {
+	if x.Door.IsGuarded() {
 		page.Site.Index(x.w, x.r, []byte(`{"guarded":true}`))
 	} else {
 		page.Site.Visit(x.w, x.r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20&shared=true", "history": "/v1/moments"})

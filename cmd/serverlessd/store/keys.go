@@ -21,11 +21,11 @@ type KeyedEntry struct {
 // ShareResult says what Share has done with a line.
 type ShareResult struct {
 	ID      job.ID // the job that has the key now
-	Outcome string // unique.Kept, Replaced or Extended; "": no job had the key
+	Outcome string // unique.AnswerKept, Replaced or Extended; "": no job had the key
 }
 
 // Made reports whether the line became a job.
-func (s ShareResult) Made() bool { return s.Outcome == "" || s.Outcome == unique.Replaced }
+func (s ShareResult) Made() bool { return s.Outcome == "" || s.Outcome == unique.AnswerReplaced }
 
 // errRaced means that another transaction has just taken a key. The transaction is repeated, and
 // then finds the job that has the key.
@@ -47,9 +47,9 @@ func (k *key) holds(now time.Time) bool {
 	switch {
 	case k == nil:
 		return false
-	case k.period == unique.Window:
+	case k.period == unique.PeriodWindow:
 		return now.Before(k.expiresAt)
-	case k.period == unique.Waiting:
+	case k.period == unique.PeriodWaiting:
 		return k.exists && k.job.lock == ""
 	}
 	return k.exists && k.job.lock != endedLock
@@ -142,24 +142,24 @@ func (c *keySharing) share(l KeyedEntry) ShareResult {
 	if k.holds(c.now) {
 		waits := k.exists && k.job.lock == ""
 		switch {
-		case waits && c.request.Mode == unique.Replace:
-			how = unique.Replaced
+		case waits && c.request.Mode == unique.ModeReplace:
+			how = unique.AnswerReplaced
 			c.replaced = append(c.replaced, k.job)
 			if k.job.dt.Before(r.dt) && !r.dt.After(c.now) {
 				r.dt = k.job.dt // it gets the place of the job that it replaces
 			}
-		case waits && c.request.Mode == unique.Extend:
+		case waits && c.request.Mode == unique.ModeExtend:
 			c.extend(k, r.dt)
-			return ShareResult{ID: k.id, Outcome: unique.Extended}
+			return ShareResult{ID: k.id, Outcome: unique.AnswerExtended}
 		default:
-			return ShareResult{ID: k.id, Outcome: unique.Kept}
+			return ShareResult{ID: k.id, Outcome: unique.AnswerKept}
 		}
 	} else if k != nil {
 		c.freeKeys = append(c.freeKeys, k.id)
 	}
 	c.rows = append(c.rows, r)
 	var until any
-	if c.request.Period == unique.Window {
+	if c.request.Period == unique.PeriodWindow {
 		until = formatTime(c.now.Add(c.request.Window))
 	}
 	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.request.Period), until)

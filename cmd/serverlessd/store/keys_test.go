@@ -46,9 +46,9 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 			switch {
 			case k == nil || k.state == "gone":
 				return false
-			case k.while == unique.Window: // of an hour
+			case k.while == unique.PeriodWindow: // of an hour
 				return true
-			case k.while == unique.Waiting:
+			case k.while == unique.PeriodWaiting:
 				return k.state == "waits"
 			}
 			return k.state != "ended"
@@ -69,7 +69,7 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 			switch rng.IntN(6) {
 			case 0, 1:
 				req := unique.Request{Period: unique.Period(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}
-				if req.Period == unique.Window {
+				if req.Period == unique.PeriodWindow {
 					req.Window = time.Hour
 				}
 				lines := make([]KeyedEntry, 1+rng.IntN(4))
@@ -82,17 +82,17 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 					h := holder[l.Key]
 					want := ShareResult{ID: l.ID}
 					switch {
-					case seen[l.Key].Outcome == unique.Extended:
+					case seen[l.Key].Outcome == unique.AnswerExtended:
 						want = seen[l.Key]
 					case seen[l.Key].ID != "":
-						want = ShareResult{ID: seen[l.Key].ID, Outcome: unique.Kept}
-					case holds(h) && h.state == "waits" && req.Mode == unique.Replace:
-						want.Outcome = unique.Replaced
+						want = ShareResult{ID: seen[l.Key].ID, Outcome: unique.AnswerKept}
+					case holds(h) && h.state == "waits" && req.Mode == unique.ModeReplace:
+						want.Outcome = unique.AnswerReplaced
 						h.state = "gone"
-					case holds(h) && h.state == "waits" && req.Mode == unique.Extend:
-						want = ShareResult{ID: h.id, Outcome: unique.Extended}
+					case holds(h) && h.state == "waits" && req.Mode == unique.ModeExtend:
+						want = ShareResult{ID: h.id, Outcome: unique.AnswerExtended}
 					case holds(h):
-						want = ShareResult{ID: h.id, Outcome: unique.Kept}
+						want = ShareResult{ID: h.id, Outcome: unique.AnswerKept}
 					}
 					checkEqual(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
 					seen[l.Key] = want
@@ -190,7 +190,7 @@ func TestShareTimes(t *testing.T) {
 		share(t, s, unique.Request{}, old)
 		share(t, s, unique.Request{}, keyedLine("c-t", "second"))
 		l := keyedLine("c-t", "first")
-		checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.Replace}, l)[0], ShareResult{ID: l.ID, Outcome: unique.Replaced})
+		checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], ShareResult{ID: l.ID, Outcome: unique.AnswerReplaced})
 		checkEqual(t, "the line", payloads(take(t, s, testSysid, "c-t", 2, testTTL)), "first second")
 
 		late := func(by time.Duration) KeyedEntry {
@@ -203,7 +203,7 @@ func TestShareTimes(t *testing.T) {
 		for _, c := range []struct{ by, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.Extend, Max: c.limit}, late(c.by))[0], ShareResult{ID: id, Outcome: unique.Extended})
+			checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.by))[0], ShareResult{ID: id, Outcome: unique.AnswerExtended})
 			checkEqual(t, "due", due(), c.want)
 		}
 	})
@@ -219,8 +219,8 @@ func TestKeysExpire(t *testing.T) {
 				end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
 			}
 		}
-		window := unique.Request{Period: unique.Window, Window: time.Hour}
-		short := unique.Request{Period: unique.Window, Window: time.Millisecond}
+		window := unique.Request{Period: unique.PeriodWindow, Window: time.Hour}
+		short := unique.Request{Period: unique.PeriodWindow, Window: time.Millisecond}
 		held := share(t, s, window, keyedLine("c-t", "hour"))[0].ID
 		share(t, s, short, keyedLine("c-t", "short"))
 		share(t, s, unique.Request{}, keyedLine("c-t", "live"))
@@ -229,7 +229,7 @@ func TestKeysExpire(t *testing.T) {
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
 		time.Sleep(5 * time.Millisecond)
 		checkEqual(t, "purged", sweep(t, s, at).Purged, 3)
-		checkEqual(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], ShareResult{ID: held, Outcome: unique.Kept})
+		checkEqual(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], ShareResult{ID: held, Outcome: unique.AnswerKept})
 		for _, key := range []string{"short", "live"} {
 			checkEqual(t, "how", share(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
 		}

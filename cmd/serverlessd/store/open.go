@@ -21,7 +21,7 @@ func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {
 	case scheme == "sqlite" && rest != "":
-		return newSQL(&sqliteDialect{path: rest, clock: time.Now, bootID: boot.Clock(), sinceBoot: boot.Since}), nil
+		return newSQL(&sqliteDialect{path: rest, clock: time.Now, bootID: boot.ClockID(), sinceBoot: boot.Since}), nil
 	case scheme == "mysql":
 		u, err := url.Parse(address)
 		if err != nil {

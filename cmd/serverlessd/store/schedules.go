@@ -62,7 +62,7 @@ func (t *tx) date() time.Time { return t.store.scheduleTime(t.now) }
 // putSchedule writes a schedule at the end of the transaction.
 func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	wake, waits := never, ""
-	if w := s.Wake(t.date()); !w.IsZero() {
+	if w := s.WakeTime(t.date()); !w.IsZero() {
 		wake = formatTime(w)
 	}
 	if !s.Queued.IsZero() && !s.Paused {

@@ -116,7 +116,7 @@ func TestScheduledOnce(t *testing.T) {
 				sch.RecentRuns[i].MadeAt = time.Time{}
 			}
 			checkEqual(t, sch.Name, sch.RecentRuns, want)
-			if wake := sch.Wake(now); !wake.IsZero() || n > 0 && len(want) > 0 && made[job.ID(want[0].JobID)] != 1 {
+			if wake := sch.WakeTime(now); !wake.IsZero() || n > 0 && len(want) > 0 && made[job.ID(want[0].JobID)] != 1 {
 				t.Fatalf("%s: %v, made %d times, due at %v", sch.Name, want, made[job.ID(want[0].JobID)], wake)
 			}
 		}

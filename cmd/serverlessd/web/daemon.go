@@ -14,7 +14,7 @@ import (
 func (s *Web) hello(r *request) error {
 	r.w.Header().Set("Vary", "Accept")
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		if s.door.Guarded() {
+		if s.door.IsGuarded() {
 			page.Site.Index(r.w, r.Request, []byte(`{"guarded":true}`))
 		} else {
 			page.Site.Visit(r.w, r.Request, s, map[string]string{"status": "/v1/status", "look": "/v1/stats", "history": "/v1/moments"})

@@ -19,7 +19,7 @@ import (
 type Job struct {
 	Target  string
 	Status  string // RunManual accepts it
-	Outcome control.Outcome
+	Outcome control.JobResult
 	Running bool          // takes signals
 	Hold    chan struct{} // unless nil, the job ends when the channel is closed
 }
@@ -180,7 +180,7 @@ func (e *Engine) change(fn func() error) error {
 	return err
 }
 
-func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
+func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.JobResult, map[int64]string, error) {
 	e.mu.Lock()
 	e.recordCall("run-manual %v", ids)
 	if e.failErr != nil {
@@ -193,7 +193,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 			return nil, nil, control.JobAwaited(id)
 		}
 	}
-	outcomes, errs := make(map[int64]control.Outcome), make(map[int64]string)
+	outcomes, errs := make(map[int64]control.JobResult), make(map[int64]string)
 	var held []*Job
 	for _, id := range ids {
 		j := e.jobs[id]

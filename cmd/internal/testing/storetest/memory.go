@@ -115,9 +115,9 @@ type Memory struct {
 	token int64 // guarded by the table's lock
 }
 
-// Open returns a Store on the table, for a daemon of that name and place.
-func (t *Table) Open(name string, lease time.Duration, place store.Process) *Memory {
-	return &Memory{table: t, name: name, lease: lease, process: place}
+// Open returns a Store on the table, for a daemon of that name and process.
+func (t *Table) Open(name string, lease time.Duration, process store.Process) *Memory {
+	return &Memory{table: t, name: name, lease: lease, process: process}
 }
 
 func (s *Memory) lock() (func(), error) {
@@ -136,7 +136,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 		return p, err
 	}
 	defer unlock()
-	if o := s.table.owners[s.token]; o == nil || o.Settling {
+	if o := s.table.owners[s.token]; o == nil || o.IsSettling {
 		return p, store.ErrFenced
 	}
 	if limit <= 0 {
@@ -165,7 +165,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 	p.Rows = p.Rows[:min(limit, len(p.Rows))]
 	for _, want := range wants {
 		if truncated[want.Target] {
-			p.More = append(p.More, want.Target)
+			p.MoreTargets = append(p.MoreTargets, want.Target)
 		}
 	}
 	for _, want := range wants {
@@ -198,7 +198,7 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 		return nil, err
 	}
 	defer unlock()
-	if o := s.table.owners[s.token]; o == nil || o.Settling {
+	if o := s.table.owners[s.token]; o == nil || o.IsSettling {
 		return nil, store.ErrFenced
 	}
 	requests := make([]store.ManualResult, len(ids))
@@ -329,7 +329,7 @@ func (s *Memory) Renew(context.Context) error {
 	}
 	defer unlock()
 	o := s.table.owners[s.token]
-	if o == nil || o.Settling {
+	if o == nil || o.IsSettling {
 		return store.ErrFenced
 	}
 	o.Beat++
@@ -344,7 +344,7 @@ func (s *Memory) Leave(context.Context) error {
 	}
 	defer unlock()
 	if o := s.table.owners[s.token]; o != nil {
-		o.Settling = true
+		o.IsSettling = true
 		if !s.table.claimsOf(s.token) {
 			delete(s.table.owners, s.token)
 		}
@@ -370,7 +370,7 @@ func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	var owners []store.Owner
 	for token, o := range s.table.owners {
 		if token != s.token {
-			if o.LeaseLeft = o.expiresAt.Sub(s.table.Now()); o.Settling {
+			if o.LeaseLeft = o.expiresAt.Sub(s.table.Now()); o.IsSettling {
 				o.LeaseLeft = 0
 			}
 			owners = append(owners, o.Owner)
@@ -394,7 +394,7 @@ func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.OrphanPo
 	}
 	defer unlock()
 	claims := s.table.owners[o.Token]
-	if claims != nil && !claims.Settling && claims.Beat != o.Beat {
+	if claims != nil && !claims.IsSettling && claims.Beat != o.Beat {
 		return sum, nil
 	}
 	sum = s.table.settle(o.Token, orphans, func(id int64) bool { return !slices.Contains(orphans.Except, id) })

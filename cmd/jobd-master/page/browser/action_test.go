@@ -11,12 +11,12 @@ import (
 // TestActionsAreConfirmedAndUndone: actions take effect, are confirmed and, if possible, can be
 // undone; refusals of a worker are shown.
 func TestActionsAreConfirmedAndUndone(t *testing.T) {
-	w, first, ids := startBusy(t)
+	w, first, ids := startBusyFleet(t)
 	paused := func(target string) bool {
-		_, said := w.http("GET", "/v1/targets/"+target, "")
+		_, said := w.callHTTP("GET", "/v1/targets/"+target, "")
 		return strings.Contains(said, `"paused":true`)
 	}
-	b := w.open("")
+	b := w.openPage("")
 	b.WaitForText("is paused, and 60 rows are waiting")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('.findings li')].find(e => e.innerText.includes('is paused')).querySelector('button').click()`)
 	b.WaitForText("report is resumed.")
@@ -58,7 +58,7 @@ func TestActionsAreConfirmedAndUndone(t *testing.T) {
 	b.ClickButton("Run 1 selected")
 	b.ClickButton("Run")
 	b.WaitForText("1 row failed.", "No rows of mail have this status.")
-	long := w.row("mail", "manual", "exec sleep 600")
+	long := w.addRow("mail", "manual", "exec sleep 600")
 	b.GoTo(fmt.Sprintf("#/row/mail/%d", long))
 	b.ClickButton("Run by hand")
 	b.ClickButton("Run")
@@ -80,7 +80,7 @@ func TestActionsAreConfirmedAndUndone(t *testing.T) {
 // password only this host is served.
 func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t)
-	w.worker("one", "[targets]", "mail = 1")
+	w.startWorker("one", "[targets]", "mail = 1")
 	for _, c := range []struct {
 		method, path string
 		headers      []string
@@ -109,11 +109,11 @@ func TestForeignPageIsRefused(t *testing.T) {
 		{"GET", "/", nil, 404},
 		{"GET", "/", []string{"Accept", "text/html"}, 200},
 	} {
-		if got, said := w.http(c.method, c.path, "", c.headers...); got != c.want {
+		if got, said := w.callHTTP(c.method, c.path, "", c.headers...); got != c.want {
 			t.Errorf("%s %s %q: %d %s, want %d", c.method, c.path, c.headers, got, said, c.want)
 		}
 	}
-	if _, said := w.http("GET", "/v1/targets/mail", ""); strings.Contains(said, `"paused":true`) {
+	if _, said := w.callHTTP("GET", "/v1/targets/mail", ""); strings.Contains(said, `"paused":true`) {
 		t.Error("a foreign page has paused a target")
 	}
 }
@@ -122,7 +122,7 @@ func TestForeignPageIsRefused(t *testing.T) {
 // host and the configuration exempts this host; and a proxy on this host counts as another host.
 func TestPasswordGuardsAPI(t *testing.T) {
 	with := func(lines ...string) *world {
-		return &world{t: t, url: "http://" + run(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}
+		return &world{t: t, url: "http://" + startDaemon(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}
 	}
 	closed, local := with(), with("always_allow_localhost = true")
 	right, wrong := "Bearer s3cret", "Bearer s3cre"
@@ -136,11 +136,11 @@ func TestPasswordGuardsAPI(t *testing.T) {
 		{local, nil, 200}, {local, []string{"Host", "evil.example"}, 403}, {local, []string{"Origin", "http://evil.example"}, 403}, {local, []string{"Authorization", wrong}, 401},
 		{local, []string{"X-Forwarded-For", "10.0.0.1"}, 401}, {local, []string{"Forwarded", "for=10.0.0.1"}, 401},
 	} {
-		if got, said := c.w.http("POST", "/v1/targets/x/poke", "", c.headers...); got != c.want {
+		if got, said := c.w.callHTTP("POST", "/v1/targets/x/poke", "", c.headers...); got != c.want {
 			t.Errorf("always_allow_localhost %t, %q: %d %s, want %d", c.w == local, c.headers, got, said, c.want)
 		}
 	}
-	if got, _ := closed.http("GET", "/metrics", ""); got != 200 {
+	if got, _ := closed.callHTTP("GET", "/metrics", ""); got != 200 {
 		t.Errorf("metrics: %d", got)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // TestEveryViewInEveryTheme checks every view in both themes and several widths, then visits them
 // by keyboard.
 func TestEveryViewInEveryTheme(t *testing.T) {
-	w, _, ids := startBusy(t)
-	b := w.open("")
+	w, _, ids := startBusyFleet(t)
+	b := w.openPage("")
 	b.Ignore("404 (Not Found)") // for the row and the target that do not exist
 	pdf := fmt.Sprintf("#/row/pdf/%d", ids["running"])
 	for i, v := range []struct {
@@ -48,7 +48,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 		if i < 4 {
 			widths = []int64{320, 390, 1280}
 		}
-		b.CheckView(v.route, *shots, widths...)
+		b.CheckView(v.route, *pictureDir, widths...)
 	}
 	b.SetTheme("light")
 	b.GoTo("#/")
@@ -83,8 +83,8 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 // TestPictureOfReadme takes the picture of the README, and counts the requests of a first visit.
 func TestPictureOfReadme(t *testing.T) {
 	w := start(t)
-	w.worker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
-	w.worker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
+	w.startWorker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
+	w.startWorker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
 	cold := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	cold.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	cold.Visit(w.url + "/")
@@ -98,27 +98,27 @@ func TestPictureOfReadme(t *testing.T) {
 	t.Logf("%d requests, %.0f bytes, drawn after %.0f ms", requests, size, drawn)
 	cold.CheckPolicy()
 
-	b := w.open("")
+	b := w.openPage("")
 	b.SetTheme("light")
 	b.SetSize(1000, 700)
 	span := 2 * time.Second
-	if *shots != "" {
+	if *pictureDir != "" {
 		span = 60 * time.Second
 	}
 	w.exec("INSERT INTO app." + w.table + " (id, target, time_created) SELECT 100000 + seq, 'archive', unix_timestamp() - 240 FROM app.seq_1_to_3")
 	for i, end := 0, time.Now().Add(span); time.Now().Before(end); i++ {
 		for k := range 2 + (i/25)%3*2 {
-			w.row([]string{"mail", "mail", "thumbnail", "report"}[k%4], "waiting", "sleep 0.2")
+			w.addRow([]string{"mail", "mail", "thumbnail", "report"}[k%4], "waiting", "sleep 0.2")
 		}
 		if i%8 == 3 {
-			w.row("invoice", "waiting", "exit 1")
+			w.addRow("invoice", "waiting", "exit 1")
 		}
 		w.poke("mail", "thumbnail", "report", "invoice")
 		time.Sleep(250 * time.Millisecond)
 	}
 	b.WaitForText("archive", "3 rows are waiting, and no worker serves it")
-	if *shots != "" {
-		file := filepath.Join(*shots, "readme-jobd.png")
+	if *pictureDir != "" {
+		file := filepath.Join(*pictureDir, "readme-jobd.png")
 		b.Screenshot(file)
 		checkSize(t, file)
 		if at, err := os.Stat(file); err != nil || at.Size() > 60_000 {
@@ -132,13 +132,13 @@ func TestPictureOfReadme(t *testing.T) {
 // and the page says when the master does not answer.
 func TestChangesShowWithoutReload(t *testing.T) {
 	w := start(t)
-	b := w.open("")
+	b := w.openPage("")
 	b.WaitForText("One thing is wrong", "no worker is registered", "There is no target.")
 	b.CheckAccessible("empty")
-	d := w.worker("one", "[targets]", "mail = 1")
+	d := w.startWorker("one", "[targets]", "mail = 1")
 	b.WaitForText("Everything is healthy")
-	w.row("mail", "waiting", "exec sleep 600")
-	w.row("mail", "waiting", "")
+	w.addRow("mail", "waiting", "exec sleep 600")
+	w.addRow("mail", "waiting", "")
 	w.poke("mail")
 	b.WaitForText("its only slot is taken, and 1 row is waiting")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
@@ -153,7 +153,7 @@ func TestChangesShowWithoutReload(t *testing.T) {
 	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
 	b.WaitForText("no worker is registered", "its last worker left")
 	b.Ignore("net::ERR", "Failed to fetch")
-	w.d.Kill()
+	w.master.Kill()
 	b.WaitForText("The master does not answer", "Not known: the master is away")
 	b.CheckPolicy()
 }
@@ -162,7 +162,7 @@ func TestChangesShowWithoutReload(t *testing.T) {
 // configuration says so.
 func TestPageAsksForPassword(t *testing.T) {
 	w := start(t, "password = open sesame # not this")
-	b := w.open("")
+	b := w.openPage("")
 	b.Ignore("401 (Unauthorized)")
 	b.WaitForText("This master needs a token with the scope admin: the password of the master.")
 	b.CheckAccessible("the door")
@@ -176,31 +176,31 @@ func TestPageAsksForPassword(t *testing.T) {
 		t.Error("the password was kept")
 	}
 	b.CheckPolicy()
-	b = (&world{t: t, url: "http://" + run(t, "jobd-master", "password = open sesame", "always_allow_localhost = 1", "http_addr = 127.0.0.1:0").Field("http_addr")}).open("")
+	b = (&world{t: t, url: "http://" + startDaemon(t, "jobd-master", "password = open sesame", "always_allow_localhost = 1", "http_addr = 127.0.0.1:0").Field("http_addr")}).openPage("")
 	b.WaitForText("no worker is registered")
 }
 
-// hostile holds targets that do harm unless they are shown as plain text. A target has at most 16
+// hostileTargets holds targets that do harm unless they are shown as plain text. A target has at most 16
 // characters.
-var hostile = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
+var hostileTargets = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
 
 // TestHostileTextsAreShownAsText uses hostile texts everywhere where other people choose the text.
 func TestHostileTextsAreShownAsText(t *testing.T) {
 	w := start(t)
 	const harm = `<img src=x onerror="window.harm=1"></pre><script>window.harm=2</script><b>bold`
-	d := w.worker(`<script>harm=3</script>"><b>x`, "[targets]")
+	d := w.startWorker(`<script>harm=3</script>"><b>x`, "[targets]")
 	var ids []int
-	for _, target := range hostile {
-		ask(t, d.Field("addr"), "add-target", map[string]any{"target": target, "concurrency": 1})
-		ids = append(ids, w.row(target, "waiting", "cat <<'END'\n"+harm+"\nEND\ncat "+dir+"/row-$1 >&2; exit 1"))
-		w.row(target, "manual", "")
+	for _, target := range hostileTargets {
+		sendRequest(t, d.Field("addr"), "add-target", map[string]any{"target": target, "concurrency": 1})
+		ids = append(ids, w.addRow(target, "waiting", "cat <<'END'\n"+harm+"\nEND\ncat "+testDir+"/row-$1 >&2; exit 1"))
+		w.addRow(target, "manual", "")
 	}
 	w.exec("UPDATE app."+w.table+" SET recipient = ?", harm)
-	w.poke(hostile...)
+	w.poke(hostileTargets...)
 	for _, id := range ids {
 		w.waitUntil(id, "done")
 	}
-	b := w.open("#/targets")
+	b := w.openPage("#/targets")
 	harmless := func(where string) {
 		t.Helper()
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
@@ -208,7 +208,7 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 		}
 		b.CheckFits(320)
 	}
-	for i, target := range hostile {
+	for i, target := range hostileTargets {
 		b.GoTo("#/targets")
 		b.WaitUntil(`[...document.querySelectorAll('main td a.name')].length > 8`)
 		pagetest.Eval[any](b, `[...document.querySelectorAll('main td a.name')].find(a => decodeURIComponent(a.getAttribute('href')) === '#/target/' + $0).click()`, target)

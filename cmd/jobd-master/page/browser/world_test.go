@@ -33,10 +33,10 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-var shots = flag.String("shots", "", "directory for pictures of every view, light and dark, narrow and wide")
+var pictureDir = flag.String("shots", "", "directory for pictures of every view, light and dark, narrow and wide")
 
 var (
-	dir      string          // for programs, configurations, and the files that say what rows do
+	testDir  string          // for programs, configurations, and the files that say what rows do
 	chromium context.Context // parent of the contexts of tabs
 	server   *mariadbtest.Server
 	db       *sql.DB
@@ -44,9 +44,9 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(throwaway.Main(&dir, func() (int, error) {
+	os.Exit(throwaway.Main(&testDir, func() (int, error) {
 		for _, name := range []string{"jobd", "jobd-master"} {
-			if _, err := throwaway.Build(dir, name, false); err != nil {
+			if _, err := throwaway.Build(testDir, name, false); err != nil {
 				return 1, err
 			}
 		}
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		// A file named for the row's id says what the row does.
-		if err := os.WriteFile(filepath.Join(dir, "do"), []byte("#!/bin/sh\n[ ! -f "+dir+"/row-$1 ] || . "+dir+"/row-$1\n"), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(testDir, "do"), []byte("#!/bin/sh\n[ ! -f "+testDir+"/row-$1 ] || . "+testDir+"/row-$1\n"), 0o700); err != nil {
 			return 1, err
 		}
 		ctx, end, err := pagetest.StartChromium()
@@ -76,7 +76,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-const columns = `
+const tableColumns = `
   id int(10) unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, target char(16) NOT NULL, time_created int(10) unsigned NOT NULL DEFAULT unix_timestamp(),
   time_started int(10) unsigned NOT NULL DEFAULT 0, time_finished int(10) unsigned NOT NULL DEFAULT 0,
   status enum('waiting','manual','accepted','running','done','ignored') NOT NULL DEFAULT 'waiting', result enum('ok','fail') DEFAULT NULL,
@@ -84,13 +84,13 @@ const columns = `
 
 // world is a master with its own table.
 type world struct {
-	t     *testing.T
-	d     *throwaway.Daemon
-	url   string
-	table string
+	t      *testing.T
+	master *throwaway.Daemon
+	url    string
+	table  string
 }
 
-func conf(t *testing.T, lines ...string) string {
+func writeConfig(t *testing.T, lines ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.conf")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
@@ -99,9 +99,9 @@ func conf(t *testing.T, lines ...string) string {
 	return path
 }
 
-func run(t *testing.T, name string, lines ...string) *throwaway.Daemon {
+func startDaemon(t *testing.T, name string, lines ...string) *throwaway.Daemon {
 	t.Helper()
-	d, err := throwaway.Start(exec.Command(filepath.Join(dir, name), "--config", conf(t, append([]string{"host = 127.0.0.1", "port = 0", "log_level_console = info"}, lines...)...)), name+" is ready")
+	d, err := throwaway.Start(exec.Command(filepath.Join(testDir, name), "--config", writeConfig(t, append([]string{"host = 127.0.0.1", "port = 0", "log_level_console = info"}, lines...)...)), name+" is ready")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,21 +113,21 @@ func run(t *testing.T, name string, lines ...string) *throwaway.Daemon {
 func start(t *testing.T, lines ...string) *world {
 	t.Helper()
 	w := &world{t: t, table: strings.ToLower(t.Name())}
-	w.d = run(t, "jobd-master", append(lines, "http_addr = 127.0.0.1:0")...)
-	w.url = "http://" + w.d.Field("http_addr")
-	w.exec("CREATE TABLE app." + w.table + " (" + columns + ")")
+	w.master = startDaemon(t, "jobd-master", append(lines, "http_addr = 127.0.0.1:0")...)
+	w.url = "http://" + w.master.Field("http_addr")
+	w.exec("CREATE TABLE app." + w.table + " (" + tableColumns + ")")
 	t.Cleanup(func() { w.exec("DROP TABLE IF EXISTS app." + w.table + ", app." + w.table + "_claims") })
 	return w
 }
 
-// worker starts a worker and waits until it is registered.
-func (w *world) worker(name string, lines ...string) *throwaway.Daemon {
+// startWorker starts a worker and waits until it is registered.
+func (w *world) startWorker(name string, lines ...string) *throwaway.Daemon {
 	w.t.Helper()
-	host, port, _ := net.SplitHostPort(w.d.Field("addr"))
-	d := run(w.t, "jobd", append([]string{"name = " + name, "master_host = " + host, "master_port = " + port, "mysql_host = 127.0.0.1", fmt.Sprintf("mysql_port = %d", server.Port()),
-		"mysql_user = root", "mysql_password = ", "mysql_database = app", "mysql_table = " + w.table, "lease = 600", "shutdown_timeout = 0", "launcher = " + dir + "/do {id}"}, lines...)...)
+	host, port, _ := net.SplitHostPort(w.master.Field("addr"))
+	d := startDaemon(w.t, "jobd", append([]string{"name = " + name, "master_host = " + host, "master_port = " + port, "mysql_host = 127.0.0.1", fmt.Sprintf("mysql_port = %d", server.Port()),
+		"mysql_user = root", "mysql_password = ", "mysql_database = app", "mysql_table = " + w.table, "lease = 600", "shutdown_timeout = 0", "launcher = " + testDir + "/do {id}"}, lines...)...)
 	if lines[len(lines)-1] != "[targets]" { // without targets it does not register
-		if err := w.d.Log.Await("name=" + name); err != nil {
+		if err := w.master.Log.Await("name=" + name); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -143,11 +143,11 @@ func (w *world) exec(query string, args ...any) {
 
 var lastID int
 
-// row adds a row and returns its id.
-func (w *world) row(target, status, does string) int {
+// addRow adds a row and returns its id.
+func (w *world) addRow(target, status, does string) int {
 	w.t.Helper()
 	lastID++
-	if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("row-", lastID)), []byte(does), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(testDir, fmt.Sprint("row-", lastID)), []byte(does), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	w.exec("INSERT INTO app."+w.table+" (id, target, status, recipient) VALUES (?, ?, ?, ?)", lastID, target, status, fmt.Sprintf("user%d@example.org", lastID))
@@ -171,8 +171,8 @@ func (w *world) waitUntil(id int, status string) {
 	}
 }
 
-// ask sends a request to a control port.
-func ask(t *testing.T, addr, typ string, data any) string {
+// sendRequest sends a request to a control port.
+func sendRequest(t *testing.T, addr, typ string, data any) string {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -191,11 +191,11 @@ func ask(t *testing.T, addr, typ string, data any) string {
 
 func (w *world) poke(targets ...string) {
 	w.t.Helper()
-	ask(w.t, w.d.Field("addr"), "poke", map[string]any{"targets": targets})
+	sendRequest(w.t, w.master.Field("addr"), "poke", map[string]any{"targets": targets})
 }
 
-// http sends a request to /v1, with headers.
-func (w *world) http(method, path, body string, headers ...string) (int, string) {
+// callHTTP sends a request to /v1, with headers.
+func (w *world) callHTTP(method, path, body string, headers ...string) (int, string) {
 	w.t.Helper()
 	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -218,42 +218,42 @@ func (w *world) http(method, path, body string, headers ...string) (int, string)
 	return resp.StatusCode, string(text)
 }
 
-// open opens the page in its own browser profile.
-func (w *world) open(route string) *pagetest.Tab {
+// openPage opens the page in its own browser profile.
+func (w *world) openPage(route string) *pagetest.Tab {
 	w.t.Helper()
 	b := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
 	b.Visit(w.url + "/" + route)
 	return b
 }
 
-// startBusy returns a fleet with rows and workers in every state, and the ids of some rows.
-func startBusy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) {
+// startBusyFleet returns a fleet with rows and workers in every state, and the ids of some rows.
+func startBusyFleet(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) {
 	t.Helper()
 	w = start(t, "worker_timeout = 1")
 	ids = map[string]int{}
-	first = w.worker("web-1", "[targets]", "mail = 4", "report = 2", "1/high = 3")
-	w.worker("web-2", "[targets]", "mail = 4", "pdf = 1")
+	first = w.startWorker("web-1", "[targets]", "mail = 4", "report = 2", "1/high = 3")
+	w.startWorker("web-2", "[targets]", "mail = 4", "pdf = 1")
 	for range 5 {
-		ids["ok"] = w.row("mail", "waiting", "echo sent to nobody; echo and a warning >&2")
+		ids["ok"] = w.addRow("mail", "waiting", "echo sent to nobody; echo and a warning >&2")
 	}
-	ids["fail"] = w.row("mail", "waiting", "echo no such mailbox >&2; exit 3")
-	ids["running"] = w.row("pdf", "waiting", "exec sleep 600")
+	ids["fail"] = w.addRow("mail", "waiting", "echo no such mailbox >&2; exit 3")
+	ids["running"] = w.addRow("pdf", "waiting", "exec sleep 600")
 	w.poke("mail", "pdf")
 	for _, id := range []int{ids["ok"], ids["fail"]} {
 		w.waitUntil(id, "done")
 	}
 	w.waitUntil(ids["running"], "running")
 	for range 3 {
-		w.row("pdf", "waiting", "")
+		w.addRow("pdf", "waiting", "")
 	}
-	ids["manual"] = w.row("mail", "manual", "echo by hand")
-	w.row("mail", "manual", "exit 1")
-	ask(t, first.Field("addr"), "pause", map[string]any{"targets": []string{"report"}})
+	ids["manual"] = w.addRow("mail", "manual", "echo by hand")
+	w.addRow("mail", "manual", "exit 1")
+	sendRequest(t, first.Field("addr"), "pause", map[string]any{"targets": []string{"report"}})
 	for range 60 {
-		w.row("report", "waiting", "")
+		w.addRow("report", "waiting", "")
 	}
 	for range 2 {
-		ids["unserved"] = w.row("nobody", "waiting", "")
+		ids["unserved"] = w.addRow("nobody", "waiting", "")
 	}
 	return w, first, ids
 }

@@ -81,47 +81,47 @@ type Status struct {
 type Machine struct {
 	FetchBegins bool // fetched rows begin at once if there are places; set it before the first command
 
-	targets  map[string]*target
-	ordered  []*target
-	jobs     map[int64]*job
-	arrivals uint64
+	targets        map[string]*target
+	targetsInOrder []*target
+	jobs           map[int64]*job
+	lastArrival    uint64
 
-	fetching    bool // a fetch is in progress
-	fetchFailed bool // the last fetch failed, and Resume has not been called
-	stopped     bool
+	fetchInProgress bool // a fetch is in progress
+	lastFetchFailed bool // the last fetch failed, and Resume has not been called
+	isStopped       bool
 
-	start, undo []Row // begun rows
-	release     []int64
+	startRows, undoRows []Row // begun rows
+	releaseIDs          []int64
 }
 
 type target struct {
-	name         string
-	limit        int
-	endsPerFetch float64 // of SetEndsPerFetch
-	paused       bool
-	wantsFetch   bool
-	running      int
-	reserved     int // free places kept for rows that the fetch in progress may begin
-	queue        jobHeap
+	name           string
+	concurrency    int
+	endsPerFetch   float64 // of SetEndsPerFetch
+	paused         bool
+	wantsFetch     bool
+	running        int
+	reservedPlaces int // free places kept for rows that the fetch in progress may begin
+	queue          jobHeap
 }
 
-func (t *target) length() int { return t.running + len(t.queue) }
+func (t *target) rowCount() int { return t.running + len(t.queue) }
 func (t *target) canFetch() bool {
-	return t.wantsFetch && !t.paused && t.length() < t.limit+t.backlog()
+	return t.wantsFetch && !t.paused && t.rowCount() < t.concurrency+t.endsDuringFetch()
 }
-func (t *target) freeRoom() int { return t.limit + 2*t.backlog() - t.length() }
+func (t *target) freeRoom() int { return t.concurrency + 2*t.endsDuringFetch() - t.rowCount() }
 
-// backlog returns how many rows end during a fetch. It rounds up, but ignores less than a tenth of
+// endsDuringFetch returns how many rows end during a fetch. It rounds up, but ignores less than a tenth of
 // a row: a place that is empty so briefly costs little.
-func (t *target) backlog() int {
-	return int(math.Ceil(min(float64(t.limit)*t.endsPerFetch, math.MaxInt32) - 0.1))
+func (t *target) endsDuringFetch() int {
+	return int(math.Ceil(min(float64(t.concurrency)*t.endsPerFetch, math.MaxInt32) - 0.1))
 }
 
 type job struct {
-	row     Row
-	arrival uint64
-	running bool // no longer in its target's queue
-	rerun   *Row
+	row       Row
+	arrival   uint64
+	isRunning bool // no longer in its target's queue
+	rerunRow  *Row
 }
 
 // New returns a machine without targets.
@@ -134,9 +134,9 @@ func (m *Machine) Add(name string, concurrency int) error {
 	if m.targets[name] != nil {
 		return ErrExists
 	}
-	t := &target{name: name, limit: concurrency}
+	t := &target{name: name, concurrency: concurrency}
 	m.targets[name] = t
-	m.ordered = append(m.ordered, t)
+	m.targetsInOrder = append(m.targetsInOrder, t)
 	return nil
 }
 
@@ -146,11 +146,11 @@ func (m *Machine) Remove(name string) error {
 	switch {
 	case t == nil:
 		return ErrUnknown
-	case t.length() > 0:
+	case t.rowCount() > 0:
 		return ErrBusy
 	}
 	delete(m.targets, name)
-	m.ordered = slices.DeleteFunc(m.ordered, func(other *target) bool { return other == t })
+	m.targetsInOrder = slices.DeleteFunc(m.targetsInOrder, func(other *target) bool { return other == t })
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	if t == nil {
 		return ErrUnknown
 	}
-	t.limit = concurrency
+	t.concurrency = concurrency
 	return nil
 }
 
@@ -189,7 +189,7 @@ func (m *Machine) Continue(names []string) {
 
 func (m *Machine) eachTarget(names []string, f func(*target)) {
 	if names == nil {
-		for _, t := range m.ordered {
+		for _, t := range m.targetsInOrder {
 			f(t)
 		}
 		return
@@ -206,7 +206,7 @@ func (m *Machine) Has(name string) bool { return m.targets[name] != nil }
 
 // Fetched is called with the rows that a fetch has accepted and the targets that may have more.
 func (m *Machine) Fetched(rows []Row, unfinished []string) {
-	m.fetchEnded()
+	m.onFetchEnded()
 	m.Poll(append([]string{}, unfinished...))
 	m.Accept(rows)
 }
@@ -214,45 +214,45 @@ func (m *Machine) Fetched(rows []Row, unfinished []string) {
 // FetchFailed is called when a fetch has failed: its targets are wanted again, and no fetch begins
 // before Resume.
 func (m *Machine) FetchFailed(names []string) {
-	m.fetchEnded()
-	m.fetchFailed = true
+	m.onFetchEnded()
+	m.lastFetchFailed = true
 	m.Poll(append([]string{}, names...))
 }
 
-func (m *Machine) fetchEnded() {
-	m.fetching = false
-	for _, t := range m.ordered {
-		t.reserved = 0
+func (m *Machine) onFetchEnded() {
+	m.fetchInProgress = false
+	for _, t := range m.targetsInOrder {
+		t.reservedPlaces = 0
 	}
 }
 
 // Resume allows fetching again after FetchFailed.
-func (m *Machine) Resume() { m.fetchFailed = false }
+func (m *Machine) Resume() { m.lastFetchFailed = false }
 
 // Accept queues rows that were accepted other than by a fetch. Rows of unknown targets are
 // released.
 func (m *Machine) Accept(rows []Row) {
 	for _, row := range rows {
 		t := m.targets[row.Target]
-		if t == nil || m.stopped {
+		if t == nil || m.isStopped {
 			m.giveBack(row)
 			continue
 		}
 		if j := m.jobs[row.ID]; j != nil {
-			if j.running {
-				j.rerun = &row
+			if j.isRunning {
+				j.rerunRow = &row
 			}
 			continue // still queued: it runs only once
 		}
 		switch {
 		case row.Started == 0:
 			m.enqueue(t, row)
-		case t.paused || t.running >= t.limit:
+		case t.paused || t.running >= t.concurrency:
 			m.giveBack(row)
 		default:
 			t.running++
-			m.jobs[row.ID] = &job{row: row, running: true}
-			m.start = append(m.start, row)
+			m.jobs[row.ID] = &job{row: row, isRunning: true}
+			m.startRows = append(m.startRows, row)
 		}
 	}
 }
@@ -265,22 +265,22 @@ func (m *Machine) HoldSlot(r Row) bool {
 		return false
 	}
 	t.running++
-	m.jobs[r.ID] = &job{row: r, running: true}
+	m.jobs[r.ID] = &job{row: r, isRunning: true}
 	return true
 }
 
 // giveBack gives a row that has not started back to the table.
 func (m *Machine) giveBack(row Row) {
 	if row.Started != 0 {
-		m.undo = append(m.undo, row)
+		m.undoRows = append(m.undoRows, row)
 	} else {
-		m.release = append(m.release, row.ID)
+		m.releaseIDs = append(m.releaseIDs, row.ID)
 	}
 }
 
 func (m *Machine) enqueue(t *target, row Row) {
-	m.arrivals++
-	j := &job{row: row, arrival: m.arrivals}
+	m.lastArrival++
+	j := &job{row: row, arrival: m.lastArrival}
 	m.jobs[row.ID] = j
 	heap.Push(&t.queue, j)
 }
@@ -292,15 +292,15 @@ func (m *Machine) HasRow(id int64) bool { return m.jobs[id] != nil }
 // here.
 func (m *Machine) Done(id int64) bool {
 	j := m.jobs[id]
-	if j == nil || !j.running {
+	if j == nil || !j.isRunning {
 		return false
 	}
 	delete(m.jobs, id)
 	if t := m.targets[j.row.Target]; t != nil {
 		t.running--
 	}
-	if j.rerun != nil {
-		m.Accept([]Row{*j.rerun})
+	if j.rerunRow != nil {
+		m.Accept([]Row{*j.rerunRow})
 	}
 	return true
 }
@@ -308,61 +308,61 @@ func (m *Machine) Done(id int64) bool {
 // Stop ends fetching and starting for good, and releases all rows that have not started, even those
 // that were accepted again while their earlier run still keeps its place.
 func (m *Machine) Stop() {
-	m.stopped = true
-	for _, t := range m.ordered {
+	m.isStopped = true
+	for _, t := range m.targetsInOrder {
 		for len(t.queue) > 0 {
 			j := heap.Pop(&t.queue).(*job)
 			delete(m.jobs, j.row.ID)
-			m.release = append(m.release, j.row.ID)
+			m.releaseIDs = append(m.releaseIDs, j.row.ID)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) { // all are running
-		if j := m.jobs[id]; j.rerun != nil {
-			m.giveBack(*j.rerun)
-			j.rerun = nil
+		if j := m.jobs[id]; j.rerunRow != nil {
+			m.giveBack(*j.rerunRow)
+			j.rerunRow = nil
 		}
 	}
 }
 
 // Status returns the status of all targets, in the order in which they were added.
 func (m *Machine) Status() []Status {
-	list := make([]Status, 0, len(m.ordered))
-	for _, t := range m.ordered {
-		list = append(list, Status{Name: t.name, Paused: t.paused, Concurrency: t.limit, Queued: len(t.queue), Running: t.running})
+	list := make([]Status, 0, len(m.targetsInOrder))
+	for _, t := range m.targetsInOrder {
+		list = append(list, Status{Name: t.name, Paused: t.paused, Concurrency: t.concurrency, Queued: len(t.queue), Running: t.running})
 	}
 	return list
 }
 
-// Next returns what is to be done now. Call it after every command.
-func (m *Machine) Next() Effects {
-	e := Effects{Start: m.start, Release: m.release, Undo: m.undo}
-	m.start, m.release, m.undo = nil, nil, nil
-	if m.stopped {
+// NextEffects returns what is to be done now. Call it after every command.
+func (m *Machine) NextEffects() Effects {
+	e := Effects{Start: m.startRows, Release: m.releaseIDs, Undo: m.undoRows}
+	m.startRows, m.releaseIDs, m.undoRows = nil, nil, nil
+	if m.isStopped {
 		return e
 	}
-	for _, t := range m.ordered {
-		for !t.paused && t.running+t.reserved < t.limit && len(t.queue) > 0 {
+	for _, t := range m.targetsInOrder {
+		for !t.paused && t.running+t.reservedPlaces < t.concurrency && len(t.queue) > 0 {
 			j := heap.Pop(&t.queue).(*job)
-			j.running = true
+			j.isRunning = true
 			t.running++
 			e.Start = append(e.Start, j.row)
 		}
 	}
-	if m.fetching || m.fetchFailed {
+	if m.fetchInProgress || m.lastFetchFailed {
 		return e
 	}
-	if !slices.ContainsFunc(m.ordered, (*target).canFetch) {
+	if !slices.ContainsFunc(m.targetsInOrder, (*target).canFetch) {
 		return e
 	}
-	for _, t := range m.ordered {
+	for _, t := range m.targetsInOrder {
 		if t.wantsFetch && !t.paused && t.freeRoom() > 0 {
 			t.wantsFetch = false
 			if m.FetchBegins {
-				t.reserved = max(0, t.limit-t.length())
+				t.reservedPlaces = max(0, t.concurrency-t.rowCount())
 			}
-			e.Fetch = append(e.Fetch, FetchRequest{t.name, t.freeRoom(), t.reserved})
+			e.Fetch = append(e.Fetch, FetchRequest{t.name, t.freeRoom(), t.reservedPlaces})
 		}
 	}
-	m.fetching = true
+	m.fetchInProgress = true
 	return e
 }

@@ -17,17 +17,17 @@ type simulation struct {
 	rng  *rand.Rand
 	seed uint64
 
-	m     *Machine
-	n     *naiveMachine
-	limit int // of a page
+	machine *Machine
+	naive   *naiveMachine
+	limit   int // of a page
 
-	table   map[int64]*tableRow
-	nextID  int64
-	fetch   []FetchRequest // under way
-	names   []string       // all targets that have existed
-	running map[int64]bool
-	ended   map[int64]bool // rows whose run has ended in the table, but not yet in the machine
-	log     []string
+	table           map[int64]*tableRow
+	nextID          int64
+	fetchInProgress []FetchRequest // under way
+	names           []string       // all targets that have existed
+	running         map[int64]bool
+	ended           map[int64]bool // rows whose run has ended in the table, but not yet in the machine
+	log             []string
 }
 
 type tableRow struct {
@@ -40,11 +40,11 @@ type tableRow struct {
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	rng := rand.New(rand.NewPCG(seed, 6))
 	w := &simulation{
-		t: t, rng: rng, seed: seed, m: New(), n: &naiveMachine{}, limit: rng.IntN(8),
+		t: t, rng: rng, seed: seed, machine: New(), naive: &naiveMachine{}, limit: rng.IntN(8),
 		table: map[int64]*tableRow{}, running: map[int64]bool{}, ended: map[int64]bool{},
 	}
-	w.m.FetchBegins = rng.IntN(2) == 0
-	w.n.fetchBegins = w.m.FetchBegins
+	w.machine.FetchBegins = rng.IntN(2) == 0
+	w.naive.fetchBegins = w.machine.FetchBegins
 	for i := range 1 + rng.IntN(4) {
 		w.add(fmt.Sprint("t", i), 1+rng.IntN(5))
 	}
@@ -65,12 +65,12 @@ func (w *simulation) fail(format string, args ...any) {
 }
 
 func (w *simulation) add(name string, concurrency int) {
-	err := w.m.Add(name, concurrency)
-	if (err == nil) != (w.n.target(name) == nil) {
+	err := w.machine.Add(name, concurrency)
+	if (err == nil) != (w.naive.target(name) == nil) {
 		w.fail("add %s: %v", name, err)
 	}
 	if err == nil {
-		w.n.targets = append(w.n.targets, naiveTarget{name: name, limit: concurrency})
+		w.naive.targets = append(w.naive.targets, naiveTarget{name: name, limit: concurrency})
 		if !slices.Contains(w.names, name) {
 			w.names = append(w.names, name)
 		}
@@ -122,36 +122,36 @@ func (w *simulation) step() {
 	case 3, 4:
 		names := w.randomTargets()
 		w.note("poll %v", names)
-		w.m.Poll(names)
-		w.n.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
+		w.machine.Poll(names)
+		w.naive.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 	case 5:
 		names := w.randomTargets()
 		w.note("pause %v", names)
-		w.m.Pause(names)
-		w.n.eachTarget(names, func(t *naiveTarget) { t.paused = true })
+		w.machine.Pause(names)
+		w.naive.eachTarget(names, func(t *naiveTarget) { t.paused = true })
 	case 6, 7:
 		names := w.randomTargets()
 		w.note("continue %v", names)
-		w.m.Continue(names)
-		w.n.eachTarget(names, func(t *naiveTarget) { t.paused = false })
+		w.machine.Continue(names)
+		w.naive.eachTarget(names, func(t *naiveTarget) { t.paused = false })
 	case 8:
 		c := 1 + r.IntN(5)
 		w.note("resize %s %d", name, c)
-		if err := w.m.Resize(name, c); (err == nil) != (w.n.target(name) != nil) {
+		if err := w.machine.Resize(name, c); (err == nil) != (w.naive.target(name) != nil) {
 			w.fail("resize: %v", err)
 		}
-		if t := w.n.target(name); t != nil {
+		if t := w.naive.target(name); t != nil {
 			t.limit = c
 		}
 	case 9:
 		w.note("remove %s", name)
-		err := w.m.Remove(name)
-		busy := w.n.count(name, true)+w.n.count(name, false) > 0
-		if (err == ErrUnknown) != (w.n.target(name) == nil) || (err == ErrBusy) != busy {
+		err := w.machine.Remove(name)
+		busy := w.naive.count(name, true)+w.naive.count(name, false) > 0
+		if (err == ErrUnknown) != (w.naive.target(name) == nil) || (err == ErrBusy) != busy {
 			w.fail("remove: %v", err)
 		}
 		if err == nil {
-			w.n.targets = slices.DeleteFunc(w.n.targets, func(t naiveTarget) bool { return t.name == name })
+			w.naive.targets = slices.DeleteFunc(w.naive.targets, func(t naiveTarget) bool { return t.name == name })
 		}
 	case 10:
 		w.note("add %s", name)
@@ -160,15 +160,15 @@ func (w *simulation) step() {
 		// A client runs a few rows of any target by hand.
 		var rows []Row
 		for range 1 + r.IntN(3) {
-			if row := w.table[w.anyID("manual")]; row != nil && w.m.Has(row.Target) {
+			if row := w.table[w.anyID("manual")]; row != nil && w.machine.Has(row.Target) {
 				row.status = "accepted"
 				rows = append(rows, row.Row)
 			}
 		}
 		w.note("manual %v", rows)
-		w.arrive(rows)
-		w.m.Accept(rows)
-		w.n.accept(rows)
+		w.countDueRuns(rows)
+		w.machine.Accept(rows)
+		w.naive.accept(rows)
 	case 12:
 		// Somebody resets the status of a row, perhaps of one that is queued or running.
 		if row := w.table[w.anyID("done", "accepted", "running")]; row != nil {
@@ -178,13 +178,13 @@ func (w *simulation) step() {
 	case 13:
 		share := float64(r.IntN(9)) / 7
 		w.note("expect %v of %s", share, name)
-		w.m.SetEndsPerFetch(name, share)
-		if t := w.n.target(name); t != nil {
+		w.machine.SetEndsPerFetch(name, share)
+		if t := w.naive.target(name); t != nil {
 			t.share = share
 		}
 	case 14:
-		w.m.Resume()
-		w.n.fetchFailed = false
+		w.machine.Resume()
+		w.naive.fetchFailed = false
 	default:
 		w.completeSomething()
 	}
@@ -193,7 +193,7 @@ func (w *simulation) step() {
 
 // completeSomething completes the fetch or a run.
 func (w *simulation) completeSomething() {
-	if w.fetch != nil && w.rng.IntN(2) == 0 {
+	if w.fetchInProgress != nil && w.rng.IntN(2) == 0 {
 		w.answer()
 		return
 	}
@@ -214,10 +214,10 @@ func (w *simulation) completeSomething() {
 	if (row.status == "accepted" || row.status == "running") && row.runs == row.maxRuns {
 		row.status = "done"
 	}
-	if w.m.Done(id) != w.n.done(id) {
+	if w.machine.Done(id) != w.naive.done(id) {
 		w.fail("done %d differs", id)
 	}
-	if w.m.Done(-5) {
+	if w.machine.Done(-5) {
 		w.fail("an unknown row was running")
 	}
 }
@@ -225,16 +225,16 @@ func (w *simulation) completeSomething() {
 func (w *simulation) answer() {
 	wants, begin := map[string]int{}, map[string]int{}
 	var names []string
-	for _, want := range w.fetch {
+	for _, want := range w.fetchInProgress {
 		names, wants[want.Target], begin[want.Target] = append(names, want.Target), want.Rows, want.MaxBegin
 	}
-	w.fetch = nil
+	w.fetchInProgress = nil
 	if w.rng.IntN(6) == 0 {
 		w.note("fetch %v fails", names)
-		w.m.FetchFailed(names)
-		w.n.recordFetch()
-		w.n.fetchFailed = true
-		w.n.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
+		w.machine.FetchFailed(names)
+		w.naive.recordFetch()
+		w.naive.fetchFailed = true
+		w.naive.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 		return
 	}
 	var found []Row
@@ -258,23 +258,23 @@ func (w *simulation) answer() {
 	for i, r := range found {
 		w.table[r.ID].status = "accepted"
 		// A row that this daemon has claimed does not begin, unless it has just ended.
-		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.m.HasRow(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
+		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.machine.HasRow(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
 			w.table[r.ID].status, found[i].Started = "running", 1
 			w.ended[r.ID] = w.running[r.ID]
 		}
 	}
 	w.note("fetched %v, more %v", found, unfinished)
-	w.arrive(found)
-	w.m.Fetched(found, unfinished)
-	w.n.recordFetch()
-	w.n.eachTarget(unfinished, func(t *naiveTarget) { t.wantsFetch = true })
-	w.n.accept(found)
+	w.countDueRuns(found)
+	w.machine.Fetched(found, unfinished)
+	w.naive.recordFetch()
+	w.naive.eachTarget(unfinished, func(t *naiveTarget) { t.wantsFetch = true })
+	w.naive.accept(found)
 }
 
-// arrive counts the runs that are due for newly accepted rows.
-func (w *simulation) arrive(rows []Row) {
+// countDueRuns counts the runs that are due for newly accepted rows.
+func (w *simulation) countDueRuns(rows []Row) {
 	for _, r := range rows {
-		row, old := w.table[r.ID], w.n.row(r.ID)
+		row, old := w.table[r.ID], w.naive.row(r.ID)
 		if old == nil || old.running && old.repeats == nil {
 			row.maxRuns++
 		}
@@ -283,7 +283,7 @@ func (w *simulation) arrive(rows []Row) {
 
 // settle compares the twins and carries out their effects.
 func (w *simulation) settle() {
-	got, want := w.m.Next(), w.n.next()
+	got, want := w.machine.NextEffects(), w.naive.nextEffects()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		w.fail("effects %+v, want %+v", got, want)
 	}
@@ -307,24 +307,24 @@ func (w *simulation) settle() {
 	}
 	if got.Fetch != nil {
 		w.note("fetch %v", got.Fetch)
-		if w.fetch != nil {
+		if w.fetchInProgress != nil {
 			w.fail("a second fetch while one is under way")
 		}
 		for _, want := range got.Fetch {
-			t := w.n.target(want.Target)
-			if length := w.n.count(t.name, true) + w.n.count(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.backlog() {
+			t := w.naive.target(want.Target)
+			if length := w.naive.count(t.name, true) + w.naive.count(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.endsDuringFetch() {
 				w.fail("%d rows beside %d of %s, which has %d places", want.Rows, length, t.name, t.limit)
 			}
 		}
-		w.fetch = got.Fetch
+		w.fetchInProgress = got.Fetch
 	}
-	if again := w.m.Next(); again.Start != nil || again.Fetch != nil || again.Release != nil || again.Undo != nil {
+	if again := w.machine.NextEffects(); again.Start != nil || again.Fetch != nil || again.Release != nil || again.Undo != nil {
 		w.fail("effects come twice: %+v", again)
 	}
 	running := 0
-	for i, s := range w.m.Status() {
-		t := w.n.targets[i]
-		if s != (Status{t.name, t.paused, t.limit, w.n.count(t.name, false), w.n.count(t.name, true)}) {
+	for i, s := range w.machine.Status() {
+		t := w.naive.targets[i]
+		if s != (Status{t.name, t.paused, t.limit, w.naive.count(t.name, false), w.naive.count(t.name, true)}) {
 			w.fail("status %+v", s)
 		}
 		if !s.Paused && s.Queued > 0 && s.Running+t.fetching < s.Concurrency {
@@ -337,8 +337,8 @@ func (w *simulation) settle() {
 	}
 	if len(got.Undo) > 0 {
 		for _, row := range got.Undo {
-			w.m.Poll([]string{row.Target})
-			w.n.eachTarget([]string{row.Target}, func(t *naiveTarget) { t.wantsFetch = true })
+			w.machine.Poll([]string{row.Target})
+			w.naive.eachTarget([]string{row.Target}, func(t *naiveTarget) { t.wantsFetch = true })
 		}
 		w.settle()
 	}
@@ -350,16 +350,16 @@ func (w *simulation) finish() {
 	for _, name := range w.names {
 		w.add(name, 1+w.rng.IntN(3))
 	}
-	w.m.Continue(nil)
-	w.n.eachTarget(nil, func(t *naiveTarget) { t.paused = false })
-	w.m.Poll(nil)
-	w.n.eachTarget(nil, func(t *naiveTarget) { t.wantsFetch = true })
+	w.machine.Continue(nil)
+	w.naive.eachTarget(nil, func(t *naiveTarget) { t.paused = false })
+	w.machine.Poll(nil)
+	w.naive.eachTarget(nil, func(t *naiveTarget) { t.wantsFetch = true })
 	w.settle()
 	for range 100_000 {
-		w.m.Resume()
-		w.n.fetchFailed = false
+		w.machine.Resume()
+		w.naive.fetchFailed = false
 		w.settle()
-		if w.fetch == nil && len(w.running) == 0 {
+		if w.fetchInProgress == nil && len(w.running) == 0 {
 			break
 		}
 		w.completeSomething()
@@ -394,14 +394,14 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	if seed%4 == 0 {
 		w.note("stop")
-		w.m.Stop()
-		w.n.stop()
+		w.machine.Stop()
+		w.naive.stop()
 		w.settle()
 		for range 1000 {
 			w.completeSomething()
 			w.settle()
 		}
-		for _, s := range w.m.Status() {
+		for _, s := range w.machine.Status() {
 			if s.Running != 0 {
 				w.fail("rows still run")
 			}
@@ -426,7 +426,7 @@ func TestPriorityOrder(t *testing.T) {
 	m.Accept(rows)
 	var got []int64
 	for {
-		e := m.Next()
+		e := m.NextEffects()
 		if len(e.Start) == 0 {
 			break
 		}
@@ -451,7 +451,7 @@ func TestPollWaits(t *testing.T) {
 	m.Add("b", 1)
 	expect := func(name string, want Effects) {
 		t.Helper()
-		if got := m.Next(); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := m.NextEffects(); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("%s: %+v, want %+v", name, got, want)
 		}
 	}
@@ -482,24 +482,24 @@ func TestStopReleasesRows(t *testing.T) {
 	m.Add("a", 3)
 	rows := []Row{{ID: 1, Target: "a"}, {ID: 2, Target: "a"}, {ID: 3, Target: "a"}}
 	m.Accept(rows)
-	m.Next()
+	m.NextEffects()
 	started := Row{ID: 2, Target: "a", Started: 5}
 	m.Accept([]Row{rows[0], started})
 	m.Stop()
-	if got, want := m.Next(), (Effects{Release: []int64{1}, Undo: []Row{started}}); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got, want := m.NextEffects(), (Effects{Release: []int64{1}, Undo: []Row{started}}); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for _, row := range rows {
 		m.Done(row.ID)
 	}
-	if got := m.Next(); fmt.Sprint(got) != fmt.Sprint(Effects{}) {
+	if got := m.NextEffects(); fmt.Sprint(got) != fmt.Sprint(Effects{}) {
 		t.Errorf("%+v after the runs", got)
 	}
 }
 
-// TestHoldSlot: a row that does not belong to this daemon takes up a place until it is done, and if
+// TestHeldSlotDelaysRow: a row that does not belong to this daemon takes up a place until it is done, and if
 // it is accepted meanwhile, it runs afterwards.
-func TestHoldSlot(t *testing.T) {
+func TestHeldSlotDelaysRow(t *testing.T) {
 	m := New()
 	if m.HoldSlot(Row{ID: 1, Target: "a"}) {
 		t.Error("kept in an unknown target")
@@ -513,7 +513,7 @@ func TestHoldSlot(t *testing.T) {
 	started := func(want ...int64) {
 		t.Helper()
 		var got []int64
-		for _, r := range m.Next().Start {
+		for _, r := range m.NextEffects().Start {
 			got = append(got, r.ID)
 		}
 		if !slices.Equal(got, want) {

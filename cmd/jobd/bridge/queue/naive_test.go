@@ -28,8 +28,8 @@ type naiveTarget struct {
 	fetching   int
 }
 
-// backlog counts the rows one by one; a remainder of at least a tenth of a row counts as one more.
-func (t *naiveTarget) backlog() (rows int) {
+// endsDuringFetch counts the rows one by one; a remainder of at least a tenth of a row counts as one more.
+func (t *naiveTarget) endsDuringFetch() (rows int) {
 	for t.share*float64(t.limit) > float64(rows)+0.1 {
 		rows++
 	}
@@ -143,7 +143,7 @@ func (n *naiveMachine) best(target string) *naiveRow {
 	return best
 }
 
-func (n *naiveMachine) next() Effects {
+func (n *naiveMachine) nextEffects() Effects {
 	e := Effects{Start: n.start, Release: n.release, Undo: n.undo}
 	n.start, n.release, n.undo = nil, nil, nil
 	if n.stopped {
@@ -160,13 +160,13 @@ func (n *naiveMachine) next() Effects {
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		if t.wantsFetch && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.backlog() {
+		if t.wantsFetch && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.endsDuringFetch() {
 			n.fetching = true
 		}
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		room := t.limit + 2*t.backlog() - n.count(t.name, true) - n.count(t.name, false)
+		room := t.limit + 2*t.endsDuringFetch() - n.count(t.name, true) - n.count(t.name, false)
 		if n.fetching && t.wantsFetch && !t.paused && room > 0 {
 			t.wantsFetch = false
 			if n.fetchBegins {
