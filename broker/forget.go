@@ -45,7 +45,7 @@ func (k *jobType) currentUse() TypeUse {
 // ForgetRequest is an operator's command to forget a type.
 type ForgetRequest struct {
 	Name []byte
-	// Discard says to discard what the type holds first, if nothing else keeps the type from
+	// Discard first discards the type's jobs and records, if nothing else keeps the type from
 	// being forgotten.
 	Discard bool
 	// Use says why the type was not forgotten. It is zero if the type was forgotten.
@@ -99,7 +99,7 @@ func (b *Broker) ForgetType(now int64, f *ForgetRequest) (fx []Effect, more bool
 	return b.end(), false
 }
 
-// discard ends a waiting job of a type that is to be forgotten, or forgets a kept outcome.
+// discard ends a waiting job, or forgets a kept outcome, so that its type can be forgotten.
 func (b *Broker) discard(f *ForgetRequest, r uint32, j *job) {
 	if j.state == stateEnded {
 		b.forgetOutcome(r, j)

@@ -184,8 +184,8 @@ func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
 	return n
 }
 
-// storeJob copies id, priority and headers, and the body if it is small, into the slabs for record
-// r. What was stored for r is dropped.
+// storeJob copies id, priority and headers, and the body if it is small, into the slabs for
+// record r. It drops everything that was stored for r before.
 func (b *Broker) storeJob(r uint32, j *job, id []byte, prio int64, headers, body []byte, stable bool) {
 	old := *j
 	b.dropBigBody(r, j)

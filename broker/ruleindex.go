@@ -12,8 +12,7 @@ type ruleIndex struct {
 	byPrefix, bySuffix affixIndex
 }
 
-// affixIndex finds rules by the text with which matching names begin, or by that with which they
-// end.
+// affixIndex finds rules by the prefix, or by the suffix, that all matching names share.
 type affixIndex struct {
 	rules   map[string][]*rule
 	lengths []int // element n is how many keys of rules have n bytes

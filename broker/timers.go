@@ -95,7 +95,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	return b.end()
 }
 
-// timerFired handles the timer of a job that is due. What it means depends on the job's state.
+// timerFired handles the timer of a job that is due. The job's state decides what the timer means.
 func (b *Broker) timerFired(t *timing) {
 	r := t.job
 	j := b.jobs.Get(r)

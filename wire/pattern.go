@@ -8,7 +8,7 @@ type Pattern struct {
 	// parts in between. Without a *, prefix is the whole name.
 	prefix, middle, suffix string
 	hasStar                bool
-	minLen                 int // how many bytes a matching value must have at least
+	minLen                 int // the length in bytes of the shortest value that can match
 }
 
 // NewPattern reads a pattern from a canonical name.

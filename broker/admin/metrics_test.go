@@ -153,7 +153,7 @@ func TestTypeLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSnapshotMemoryIsCounted: what the snapshot of all types takes is counted.
+// TestSnapshotMemoryIsCounted: the memory of the snapshot of all types is counted.
 func TestSnapshotMemoryIsCounted(t *testing.T) {
 	const types = 1000
 	w := start(t, nil)

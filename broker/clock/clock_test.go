@@ -55,7 +55,7 @@ func TestClockStandsStillInPauses(t *testing.T) {
 	t.Run("pauses that come again and again", func(t *testing.T) {
 		for _, v := range []struct {
 			runs, stops time.Duration
-			least       float64 // the least share of the real time by which the clock must advance
+			least       float64 // the smallest share of the real time that the clock must show
 		}{
 			{20 * time.Millisecond, 80 * time.Millisecond, 0.5},
 			{time.Millisecond, 99 * time.Millisecond, 0.4},

@@ -9,8 +9,8 @@ import (
 	"gloom/broker/fleet"
 )
 
-// FuzzItems: a peer's messages, even damaged ones or those of another version, cost at
-// most its session.
+// FuzzItems: whatever messages a peer sends, damaged ones or those of another version, the worst
+// effect is the end of its session.
 func FuzzItems(f *testing.F) {
 	item := func(kind byte, rest ...any) (b []byte) {
 		b = msgp.AppendUint64(b, uint64(kind))

@@ -44,8 +44,8 @@ type connState uint8
 
 const (
 	stateOpen    connState = iota
-	stateClosing           // nothing more is appended; the connection is to be closed once its output is written
-	stateAborted           // the peer does not read; the connection is to be closed at once
+	stateClosing           // nothing more is appended; the connection closes once its output is written
+	stateAborted           // the peer does not read; the connection closes at once
 	stateClosed            // the owner has closed the connection
 )
 

@@ -56,7 +56,7 @@ type Hub struct {
 	conns        []*Conn // by the slot of the peer
 	closedConns  closedConns
 	spareBuffers container.Buffers // for output
-	// closingConns are connections that are to be closed after their output is written.
+	// closingConns are the connections that close once their output is written.
 	closingConns map[*Conn]struct{}
 	// unreadBytes is the memory of the output that peers have not read, by port; inputBytes is that
 	// of unfinished frames, tlsBytes that of TLS. They may be used without the lock.

@@ -477,8 +477,8 @@ func TestUnderestimatedFrameCountsWhole(t *testing.T) {
 	}
 }
 
-// TestOutputOfClosingConnCounts: if a connection is to be closed after its output, that output still
-// counts. Such a connection is cut before those that have little to read.
+// TestOutputOfClosingConnCounts: while a connection closes once its output is written, that
+// output still counts. Such a connection is cut before those that have little to read.
 func TestOutputOfClosingConnCounts(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})

@@ -42,13 +42,12 @@ func (h *Hub) NewSink(o SinkOwner) *Sink { return &Sink{hub: h, owner: o} }
 
 // Output tells the owner of a connection what to do for it.
 type Output struct {
-	// Conn is the connection. It has output (NextParts), or is to be closed.
+	// Conn is the connection. It has output (NextParts), or must be closed.
 	Conn *Conn
-	// Close reports that no more output follows. The connection is to be closed when its output
-	// is written.
+	// Close reports that no more output follows. The owner must close the connection when its
+	// output is written.
 	Close bool
-	// Abort reports that the connection is to be closed at once, and that nothing more is
-	// written.
+	// Abort reports that the owner must close the connection at once, and writes nothing more.
 	Abort bool
 	// Unframed holds what the connection has received so far, if the sink is unframed.
 	Unframed UnframedResult

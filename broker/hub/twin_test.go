@@ -18,9 +18,8 @@ import (
 
 var twinSeed = flag.Uint64("twin-seed", 0, "run this seed of the hub's twin alone")
 
-// twin is a hub in its simplest form: a core of its own and, per peer, a slice
-// that is never shared. What a peer of the real hub is sent must equal that
-// slice, to the byte.
+// twin is a hub in its simplest form: a core of its own and, per peer, a slice that is never
+// shared. The real hub must send a peer exactly the bytes in that slice.
 type twin struct {
 	core         *broker.Broker
 	maxOutbound  int
@@ -36,7 +35,7 @@ type shadow struct {
 	out         []byte
 	unsentBytes int
 	knownEnd    uint64 // the length of the stream when the owner last took from it
-	mustClose   bool   // too much waits for the peer, so it is to be closed
+	mustClose   bool   // too much waits for the peer, so it must be closed
 	isRemoved   bool   // the core no longer knows the peer
 	closed      bool   // by its owner
 	sent        uint64 // how many bytes of the stream the owner has taken
@@ -194,7 +193,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	}
 }
 
-// settle removes the peers that are to be closed, as the hub does when its lock is released.
+// settle removes the peers that must be closed, as the hub does when its lock is released.
 func (w *twin) settle() {
 	for len(w.lateRemovals) > 0 {
 		s := w.lateRemovals[len(w.lateRemovals)-1]

@@ -321,8 +321,7 @@ func (r *replyRecorder) Header() http.Header         { return r.header }
 func (r *replyRecorder) WriteHeader(status int)      { r.status = status }
 func (r *replyRecorder) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-// setHeaders sets the headers of all answers, and reports whether this answer is to be
-// compressed.
+// setHeaders sets the headers of all answers, and reports whether this answer must be compressed.
 func setHeaders(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, compressed bool) {
 	h = w.Header()
 	if mime == contentTypes[".html"] || r.URL.Path == "/worker.js" { // the type of files with a policy of their own

@@ -51,8 +51,8 @@ func TestUnreadTLSPeerIsClosed(t *testing.T) {
 	}
 }
 
-// TestClosingTLSPeerHasLimitedTime: if a TLS connection is to be closed after its output, the peer has only a
-// limited time to read that output.
+// TestClosingTLSPeerHasLimitedTime: when the broker closes a TLS connection after its output, the
+// peer has only a limited time to read that output.
 func TestClosingTLSPeerHasLimitedTime(t *testing.T) {
 	t.Parallel()
 	s, submitter, worker := startUnreadTLS(t, 1, func(*settings.Options) {})

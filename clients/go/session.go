@@ -105,7 +105,7 @@ func (s *session) onReply(r request, refusal *RefusedError) error {
 type keptState struct {
 	frame       []byte     // the frame of its submit; nil if the job is only attached to
 	mayResend   bool       // the submit may be sent again
-	cancelLater bool       // it is to be cancelled
+	cancelLater bool       // cancel it once there is a connection
 	lastLoss    *LostError // how the previous connection was lost, nil for the first one
 	refusals    int        // how often this connection's broker has refused to attach it
 }

@@ -87,8 +87,8 @@ func TestGoldenStreams(t *testing.T) {
 	}
 }
 
-// TestLongFrameInPieces: what has arrived of a long frame is not moved at each read. With TLS, no read
-// returns more than a record.
+// TestLongFrameInPieces: the bytes of a long frame that have arrived are not moved at each read.
+// With TLS, no read returns more than a record.
 func TestLongFrameInPieces(t *testing.T) {
 	const size, piece, limit = 32 << 20, 1 << 10, 5 * time.Second
 	began := time.Now()

@@ -19,10 +19,10 @@ import (
 // An error or a panic fails the run, with its text as the reason, and the job is retried while
 // it has retries left; Fatal, RetryAfter and Release ask for something else.
 //
-// The context has the values of the one given to Run or Start. It ends, with a cause, when
-// nobody waits for the run any more (ErrCancelled), when the connection is lost (ErrLost), and
-// when Stop runs out of time (ErrClosed). What the handler returns after that is ignored, but
-// the handler occupies its place in the pool until it returns.
+// The context has the values of the one given to Run or Start. It ends, with a cause, when nobody
+// waits for the run any more (ErrCancelled), when the connection is lost (ErrLost), and when Stop
+// runs out of time (ErrClosed). A value that the handler returns after that is ignored, but the
+// handler occupies its place in the pool until it returns.
 type Handler func(ctx context.Context, job *Job) (any, error)
 
 // Worker serves jobs of one or several types. Fill in the fields, then call Run or Start,

@@ -123,9 +123,9 @@ func startError(name, dir string, err error) error {
 	return fmt.Errorf("cannot launch '%s': %w", name, unwrap(err))
 }
 
-// IsTemporary reports whether err is about a state of this host that passes: a full disk, too many
-// open files or processes, or a program that is being written. What fails because of it may succeed
-// later as it is.
+// IsTemporary reports whether err is about a state of this host that passes: a full disk, too
+// many open files or processes, or a program that is being written. An operation that fails
+// because of such a state may succeed later without a change.
 func IsTemporary(err error) bool {
 	for _, state := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.ETXTBSY} {
 		if errors.Is(err, state) {

@@ -749,8 +749,8 @@ func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 		t.Errorf("after the second has left: %s", got)
 	}
 
-	// What a snapshot holds for a target counts, too, so that a snapshot does not take longer than
-	// it is valid.
+	// A target's share of a snapshot counts, too, so that taking a snapshot takes less time than
+	// the snapshot is valid.
 	w.Close()
 	third.Close()
 	peertest.WaitUntil(t, "all are gone", func() bool { return f.workerCount() == 0 })

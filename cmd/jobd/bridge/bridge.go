@@ -217,8 +217,8 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}
 	b.run()
-	// Waiting rows are fetched before the first client is served: what a client sees afterwards
-	// comes from its own polls.
+	// Waiting rows are fetched before the first client is served, so that a client later sees
+	// only the effects of its own polls.
 	b.waitUntil(starting, func() bool { return !b.isFetching() && b.reaper.spoolWritten() })
 	return b, nil
 }
@@ -306,8 +306,8 @@ func (b *Bridge) stopSlots(target string) {
 	}
 }
 
-// connectionName returns the name under which the link logs one of a target's connections and keeps
-// its health.
+// connectionName returns the name by which the link knows one of a target's connections, in its
+// log and in its health.
 func connectionName(typ string, connection int) string {
 	if connection == 1 {
 		return typ

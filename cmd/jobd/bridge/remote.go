@@ -53,7 +53,7 @@ func (b *Bridge) writeStart(r *row) bool {
 	return true
 }
 
-// askWorkers submits a row and returns how it ended; known is false if the row is to run again.
+// askWorkers submits a row and returns how it ended; known is false if the row must run again.
 func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 	for failures := 0; ; failures++ {
 		if failures > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(failures-1, 10))) {

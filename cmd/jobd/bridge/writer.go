@@ -96,7 +96,8 @@ func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state f
 // write queues a change and waits until it is written, lost, or the writer stops.
 func (w *writer) write(c *change) writeResult { return <-w.enqueue(c) }
 
-// enqueue adds a change to those that are to be written. The channel c.done gets one result.
+// enqueue adds a change to the changes that wait to be written. The channel c.done gets one
+// result.
 func (w *writer) enqueue(c *change) <-chan writeResult {
 	c.done = make(chan writeResult, 1)
 	c.size = int64(len(c.result.Stdout) + len(c.result.Stderr))

@@ -1,5 +1,5 @@
-// Package overview defines how a jobd describes itself and its rows for people, in messages from a
-// worker to its master, and from the master to its page.
+// Package overview defines the messages in which a jobd describes itself and its rows: a worker
+// sends them to its master, and the master to its page.
 package overview
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestEmptiedClaimsAreRestored: the companion table loses records while some rows run and others are
-// queued, among them one that is to be run by hand. The rows stay with the daemon: other daemons
+// TestEmptiedClaimsAreRestored: the companion table loses records while some rows run and others
+// are queued; one of these waits to be run by hand. The rows stay with the daemon: other daemons
 // see them as its own, and each is written as if nothing had happened.
 func TestEmptiedClaimsAreRestored(t *testing.T) {
 	for _, loss := range []string{
@@ -83,7 +83,8 @@ func TestRefusedWritesAreDoneLater(t *testing.T) {
 	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting waiting")
 }
 
-// TestFailedReclaimIsRepeated: what a failed transaction has reclaimed is reclaimed again.
+// TestFailedReclaimIsRepeated: claims that a failed transaction has reclaimed are reclaimed
+// again.
 func TestFailedReclaimIsRepeated(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")

@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/jobd/overview"
 )
 
-// Reader reads a table for people. Each statement reads a bounded range of an index and takes no
-// locks, however many rows there are.
+// Reader reads a table for the pages and tools of operators. Each statement reads a bounded range
+// of an index and takes no locks, however many rows there are.
 type Reader interface {
 	// Counts returns the numbers of rows in a state (Waiting or Manual) by target, including
 	// targets that are not served. Targets without such rows are left out.

@@ -37,8 +37,8 @@ func formatCounts(list []overview.Count) string {
 	return strings.Join(words, ", ")
 }
 
-// TestCostOfReadsIsBounded: what is read for operators is correct, and the cost of reading it is
-// bounded, however many rows there are.
+// TestCostOfReadsIsBounded: the figures that are read for operators are correct, and reading them
+// has a bounded cost, however many rows there are.
 func TestCostOfReadsIsBounded(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) SELECT seq, ELT(1 + seq % 3, 'mail', 'Mail', 'pdf'), 'waiting', 1700000000 + seq FROM seq_1_to_60000`)

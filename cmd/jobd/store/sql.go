@@ -105,7 +105,7 @@ const (
 	// callTimeout limits one transaction, including waits for locks.
 	callTimeout    = 20 * time.Second
 	maxConnections = 8
-	// maxReaders limits the connections that read for people at a time. The others serve jobs.
+	// maxReaders limits the connections that read for operators at a time. The others serve jobs.
 	maxReaders = 2
 	// shapePeriod is how often the table's shape is read again.
 	shapePeriod = 5 * time.Second

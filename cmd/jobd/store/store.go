@@ -52,7 +52,7 @@ type Page struct {
 	MoreTargets, BusyTargets []string
 }
 
-// ManualResult is the result for one row that was to be run by hand.
+// ManualResult says whether a row that a client asked to run by hand was accepted.
 type ManualResult struct {
 	Row      Row
 	Found    bool
@@ -90,7 +90,7 @@ type Batch struct {
 	At      int64    // their time_started, UNIX seconds
 	Finish  []Result // running rows that have ended
 	Return  []int64  // accepted rows that have not run; they become waiting or manual again
-	Requeue []int64  // running rows that are to run again; they become waiting or manual again, too
+	Requeue []int64  // running rows that must run again; they become waiting or manual again, too
 }
 
 // WriteResult is the result for the rows of a batch. A row that is in no list has been written.
@@ -159,8 +159,8 @@ type Store interface {
 	// rows and waiting rows with these ids become ignored. The answers are in the order of ids.
 	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]ManualResult, error)
 
-	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit
-	// had an unknown outcome. It returns the rows of Accept, which are to be run: those that it
+	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit had
+	// an unknown outcome. It returns the rows of Accept, which must now run: those that Accept
 	// wrote as running are accepted again. Rows of AcceptManual become manual again. Accept does
 	// the same first.
 	Resolve(ctx context.Context) ([]Row, error)

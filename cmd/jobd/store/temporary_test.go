@@ -102,7 +102,7 @@ func TestRestoredTable(t *testing.T) {
 		sum := settle()
 		checkEqual(t, "returned, failed, left", fmt.Sprint(sum.Requeued, len(sum.Failed), sum.Incomplete), "1 1 false")
 		checkEqual(t, "statuses", statuses(t, table, 4), "done running done waiting")
-		// Rows that stay missing were deleted.
+		// Rows that are still missing now count as deleted.
 		table.exec(t, empty)
 		for b = (Batch{Finish: []Result{{ID: 2}}}); ; {
 			if w = write(t, s, b); len(w.Lost) > 0 {

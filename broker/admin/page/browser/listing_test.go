@@ -141,7 +141,7 @@ func TestColumnFitsEveryAge(t *testing.T) {
 	}
 }
 
-// TestHiddenTabHasNoGap: what happened while a tab was hidden is in its plots, too.
+// TestHiddenTabHasNoGap: the plots of a tab also show the time during which the tab was hidden.
 func TestHiddenTabHasNoGap(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})

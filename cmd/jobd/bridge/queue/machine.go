@@ -333,7 +333,8 @@ func (m *Machine) Status() []Status {
 	return list
 }
 
-// NextEffects returns what is to be done now. Call it after every command.
+// NextEffects returns the effects that the caller must carry out now. Call it after every
+// command.
 func (m *Machine) NextEffects() Effects {
 	e := Effects{Start: m.startRows, Release: m.releaseIDs, Undo: m.undoRows}
 	m.startRows, m.releaseIDs, m.undoRows = nil, nil, nil

@@ -34,7 +34,7 @@ type tableRow struct {
 	Row
 	status  string // waiting, manual, accepted, running or done
 	runs    int    // runs that have ended
-	maxRuns int    // how often the row is to run: how often it was accepted, and not released or merged
+	maxRuns int    // how many runs are due: one for each time that it was accepted and neither released nor merged
 }
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
