@@ -186,8 +186,8 @@ func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves
 	return true, g.matched && !s.exceptNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
-// poolFor returns the pool for workers that join like this, creating it if it does not
-// exist, or the reason why it cannot be created.
+// poolFor returns the pool for workers that send this request. It creates the pool if it does not
+// exist, or returns the reason why it cannot.
 func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
 	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {

@@ -36,7 +36,7 @@ const (
 // two bytes of a record that is not in use are the table's, its other bytes are zero.
 // Chunks that become empty go back to the system. All methods cost O(1).
 type Table[T any] struct {
-	// Pages provides the memory of records. It must be set before the first one.
+	// Pages provides the memory of records. It must be set before the first record.
 	Pages            Pages
 	chunks           []*chunk[T]
 	chunksWithRoom   []uint32 // chunks with room; the last is filled first

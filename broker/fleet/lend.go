@@ -20,7 +20,7 @@ type lendSide struct {
 	staleBorrowers   []*borrower // borrowers that were lent jobs since they last got the demand
 	overdueBorrowers []*borrower
 	pausedBorrowers  []*borrower // borrowers with free places that get no jobs, because too much is in flight to their brokers
-	mayResume        bool        // some of paused may get jobs again
+	mayResume        bool        // some of pausedBorrowers may get jobs again
 	setsChanged      bool        // another broker wants sets of types that it did not want before
 	wantsVersion     int         // counts changes of the wants of other brokers
 	nextType         int         // index in waiting from which to continue

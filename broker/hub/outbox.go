@@ -204,9 +204,10 @@ func (h *Hub) appendBody(o *outbox, body []byte, share bool) {
 // and body.
 const frameSlack = 64
 
-// appendFrame appends one whole frame to c's output; nothing else does that. It decides first
-// whether c gets the frame, so that no branch leaves c with a buffer that another connection
-// uses. n is roughly the frame's length; encode appends exactly one frame.
+// appendFrame appends one whole frame to c's output; nothing else does that. It decides whether c
+// gets the frame before it touches c's buffers, so that a frame that is left out never leaves c
+// with a buffer that another connection uses. n is roughly the frame's length; encode appends
+// exactly one frame.
 //
 // If more than the limit was waiting before, appendFrame closes c instead. The frame that
 // exceeds the limit is still accepted: otherwise a big job would cost every worker its connection.

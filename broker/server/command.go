@@ -51,7 +51,7 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 
 // reset empties the batch after it has been carried out.
 func (b *batch) reset() {
-	if b.hasBigFrame { // the job keeps the big frame, the batch must not
+	if b.hasBigFrame { // the job may keep the memory of a big frame, but the batch must not keep it, too
 		for i := range b.count {
 			b.commands[i].Req = wire.Request{}
 		}

@@ -26,7 +26,7 @@ type driver struct {
 	lent map[uint64]string
 
 	// watched reports that a fleet watches the core. lendable has the types with jobs to lend,
-	// as such a fleet knows them from EachChange.
+	// as such a fleet knows them from EachIdleChange.
 	watched  bool
 	lendable map[string]bool
 

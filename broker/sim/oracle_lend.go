@@ -127,7 +127,7 @@ func (o *oracle) allot(c *command) {
 	o.peer(c.peer).room = c.room
 }
 
-// compareMoves checks that a fleet that looks only at what EachChange reports knows which types have
+// compareMoves checks that a fleet that looks only at what EachIdleChange reports knows which types have
 // jobs to lend.
 func (r *runner) compareMoves() error {
 	d := r.driver

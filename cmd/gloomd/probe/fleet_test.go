@@ -551,8 +551,8 @@ func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
 	jobs := a.newSubmitter()
-	// If the machine stalls until b is lost to a, the job waits for the next b, which the test then
-	// uses.
+	// If the machine stalls for so long that a gives up b, the job waits until b has joined
+	// again, and the test repeats this step.
 	for lost, again := uint64(0), true; again; {
 		begun, release := make(chan struct{}, 100), make(chan struct{})
 		stop := b.startWorker([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {

@@ -5,9 +5,9 @@ import (
 	"database/sql/driver"
 )
 
-// CloseIfUnended returns the connection in a form that database/sql closes when a transaction on it
-// could not be ended. Otherwise the BEGIN of the next user would commit the rest of that
-// transaction. The connection must be one of go-sql-driver/mysql.
+// CloseIfUnended returns the connection in a form that database/sql closes when a transaction on
+// it could not be ended. Otherwise the BEGIN of the next user would commit the rest of that
+// transaction. The connection must come from go-sql-driver/mysql.
 func CloseIfUnended(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
 
 // connection is the interface of a connection that database/sql uses.

@@ -14,8 +14,8 @@
 //	writer.go   writes what has happened to rows, many in a transaction; an end that the
 //	            database does not take is in spool.go until it does
 //
-// When a daemon dies, the claims say which rows it had: watch decides when an incarnation is dead,
-// and package store settles its rows.
+// When a daemon dies, the claims say which rows it had: ownerWatch decides when an incarnation is
+// dead, and package store settles its rows.
 package bridge
 
 import (

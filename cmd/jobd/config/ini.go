@@ -105,8 +105,8 @@ func parseHeader(line string) (name string, ok bool) {
 
 // unquote returns the meaning of a key or value as written. Quotes count only if they enclose all
 // of it; inside them ';' and '#' are ordinary characters. Double quotes enclose a JSON string,
-// single quotes any text. Without quotes, ';' or '#' ends the value unless a backslash precedes it.
-// If a comment follows the quotes, they are part of the value.
+// single quotes any text. Without quotes, ';' or '#' ends the value unless a backslash precedes
+// it. If a comment follows the closing quote, the quotes are part of the value.
 func unquote(raw string) string {
 	raw = strings.TrimSpace(raw)
 	if raw == "" || raw[0] != raw[len(raw)-1] || raw[0] != '"' && raw[0] != '\'' {

@@ -102,7 +102,8 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]ove
 	return list, nil
 }
 
-// listTargets returns the targets that have rows in a state. It takes one step in the index for each.
+// listTargets returns the targets that have rows in a state. It takes one step in the index for
+// each target.
 func (s *SQL) listTargets(ctx context.Context, t *table, status string) (list []string, err error) {
 	for len(list) < maxTargets {
 		query, args := "SELECT target FROM "+t.name+t.indexHint()+" WHERE status = ?", []any{status}

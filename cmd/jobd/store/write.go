@@ -136,8 +136,8 @@ func (b Batch) splitSingles() []Batch {
 }
 
 // retryShortened repeats a final update with less and less output, if the server has refused the
-// output for so long that it will not take it. Until then, and after other errors, the whole output
-// is written later. If not even little output is taken, stderr says why.
+// output for so long that it will not take it. Until then, and after other errors, the whole
+// output is written later. If the server refuses even a short output, stderr says why.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	f := b.Finish[0]
 	reason := "[the database refuses the output: " + err.Error() + "]\n"
