@@ -94,7 +94,7 @@ type Broker struct {
 
 	peers          container.Slots[peer]
 	lastGeneration uint32
-	// submitterCount and workers count the connections.
+	// submitterCount and workerCount count the connections.
 	submitterCount, workerCount int
 
 	timers container.Heap

@@ -27,7 +27,7 @@ const (
 	OpCancel
 	// OpOverdue tells a borrower that the timeout of a run has passed: ID, Run.
 	OpOverdue
-	// OpFollow tells a borrower that Loan(Run).Progress has changed: ID, Run.
+	// OpFollow tells a borrower that Loan(Run).WantsProgress has changed: ID, Run.
 	OpFollow
 	// OpRefuse refuses a request: Code, Reason, and the ID if the request names a job.
 	OpRefuse

@@ -38,8 +38,8 @@ type bucket struct {
 	// tat is the theoretical arrival time of the next job. Until then, part of the bucket is
 	// used up.
 	tat int64
-	// setAt is when the rate was set. Jobs handed out until then took nothing from the bucket.
-	setAt int64
+	// rateSetAt is when the rate was set. Jobs handed out until then took nothing from the bucket.
+	rateSetAt int64
 	// minUsed is the smallest use since the time minUsedSince.
 	minUsedSince, minUsed int64
 }
@@ -72,7 +72,7 @@ func (x *bucket) take(now int64, p *pace) {
 // startedAt, computed without that job, is never below zero. So the remaining jobs keep to the rate
 // over any span of time.
 func (x *bucket) undoTake(now, startedAt int64, p *pace) {
-	if p.step == 0 || startedAt <= x.setAt {
+	if p.step == 0 || startedAt <= x.rateSetAt {
 		return
 	}
 	used := x.used(now)

@@ -8,10 +8,10 @@ import (
 // the ready jobs that come before it. In a fair type only jobs of larger priority and jobs of the
 // same tenant count. Jobs that a group holds back do not count.
 type QueuePosition struct {
-	Ahead       int
-	next        int             // the number of the queue to continue from
-	lastCounted container.Entry // the job in that queue's lanes after which to continue
-	isUncertain bool            // an unknown number of other jobs may come before the job
+	Ahead          int
+	next           int             // the number of the queue to continue from
+	lastCountedKey container.Entry // the job in that queue's lanes after which to continue
+	isUncertain    bool            // an unknown number of other jobs may come before the job
 }
 
 const maxAhead = 10_000
@@ -53,7 +53,7 @@ func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
 			}
 			n += p.Ahead - before
 		}
-		p.next, p.lastCounted = p.next+1, container.Entry{}
+		p.next, p.lastCountedKey = p.next+1, container.Entry{}
 	}
 	return p.next < len(b.queues.All())
 }
@@ -88,8 +88,8 @@ func (b *Broker) sweepAll() bool {
 // after lookVisits jobs of the lanes, which lie far apart in memory.
 func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosition) (complete bool) {
 	l, r := len(q.lanes)-1, uint32(0)
-	if p.lastCounted.Ref != 0 {
-		o, ok := b.lastAhead(p)
+	if p.lastCountedKey.Ref != 0 {
+		o, ok := b.lastCountedJob(p)
 		if !ok { // it is unknown how many of the jobs that follow now were counted already
 			p.isUncertain = true
 			return true
@@ -113,7 +113,7 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosi
 				return true
 			}
 			if n == lookVisits {
-				p.lastCounted = x
+				p.lastCountedKey = x
 				return false
 			}
 			r = o.links[laneLink].next
@@ -128,11 +128,11 @@ func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosi
 	return true
 }
 
-// lastAhead returns the job up to which a place was counted, if it is still there.
-func (b *Broker) lastAhead(p *QueuePosition) (*job, bool) {
-	if !b.jobs.Has(p.lastCounted.Ref) {
+// lastCountedJob returns the job up to which a place was counted, if it is still there.
+func (b *Broker) lastCountedJob(p *QueuePosition) (*job, bool) {
+	if !b.jobs.Has(p.lastCountedKey.Ref) {
 		return nil, false
 	}
-	o := b.jobs.Get(p.lastCounted.Ref)
-	return o, o.state == stateQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCounted.Ref, b.priority(o)) == p.lastCounted
+	o := b.jobs.Get(p.lastCountedKey.Ref)
+	return o, o.state == stateQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCountedKey.Ref, b.priority(o)) == p.lastCountedKey
 }

@@ -144,7 +144,7 @@ func (b *Broker) applyRules(g *group) {
 		set-- // no job of the group is out, so a job that starts at this very time counts
 	}
 	add := func(r *rule) {
-		l := limit{r, bucket{setAt: set}}
+		l := limit{r, bucket{rateSetAt: set}}
 		for i := range g.limits {
 			if old := &g.limits[i]; bytes.Equal(old.rule.Pattern, r.Pattern) && g.counted {
 				l.bucket = b.bucketAfter(old, r)
@@ -171,12 +171,12 @@ func (b *Broker) applyRules(g *group) {
 func (b *Broker) bucketAfter(old *limit, new *rule) bucket {
 	switch was := old.rule; {
 	case new.Rate == 0 || was.Rate == 0:
-		return bucket{setAt: b.now}
+		return bucket{rateSetAt: b.now}
 	case was.Rate == new.Rate && was.Burst == new.Burst:
 		return old.bucket
 	default:
 		used := float64(old.used(b.now)) / float64(was.step)
 		tokens := min(new.burst(), was.burst()-used)
-		return bucket{setAt: b.now, tat: b.now + int64(min((new.burst()-tokens)*float64(new.step), 4e18))}
+		return bucket{rateSetAt: b.now, tat: b.now + int64(min((new.burst()-tokens)*float64(new.step), 4e18))}
 	}
 }

@@ -64,7 +64,7 @@ func runScript(t *testing.T, text string) (string, int) {
 		}
 		commands++
 		s.out = s.out[:0]
-		if err := s.do(line); err != nil {
+		if err := s.runLine(line); err != nil {
 			t.Fatalf("line %d, %q: %v", number+1, line, err)
 		}
 		for _, l := range s.out {

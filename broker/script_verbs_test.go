@@ -106,8 +106,8 @@ func (a *verbArgs) duration(name string, fallback time.Duration) time.Duration {
 	return d
 }
 
-// do carries out the command in a line.
-func (s *script) do(line string) (err error) {
+// runLine carries out the command in a line.
+func (s *script) runLine(line string) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			err = fmt.Errorf("%v", e)

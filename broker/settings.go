@@ -122,9 +122,9 @@ func (b *Broker) setType(t *TypeSetting) {
 	k := b.typeFor(t.Name)
 	limits, fair := t.resultFor(k)
 	if t.Limits != nil {
-		k.limits, k.pace, k.rate = limits, limits.pace(), bucket{setAt: b.now}
+		k.limits, k.pace, k.rate = limits, limits.pace(), bucket{rateSetAt: b.now}
 		if k.runningHere() == 0 {
-			k.rate.setAt-- // no job of the type is out, so a job that starts at this very time counts
+			k.rate.rateSetAt-- // no job of the type is out, so a job that starts at this very time counts
 		}
 		b.stopTimer(&k.timerPos)
 	}

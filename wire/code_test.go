@@ -30,7 +30,7 @@ func TestCodesMatchGolden(t *testing.T) {
 	}
 }
 
-func TestUnknownCodes(t *testing.T) {
+func TestUnknownCodesAreNotParsed(t *testing.T) {
 	for _, name := range []string{"", "none", "Missing_Field", "missing_field "} {
 		if c, ok := wire.ParseCode(name); ok || c != 0 {
 			t.Errorf("%q parses to %v", name, c)

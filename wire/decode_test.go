@@ -64,7 +64,7 @@ func TestSlicesShareThePayload(t *testing.T) {
 	}
 }
 
-func TestSeveralEscapedNames(t *testing.T) {
+func TestSeveralEscapedNamesStayValid(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
 	long := strings.Repeat(`\u0061`, 1000)

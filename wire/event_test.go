@@ -8,7 +8,7 @@ import (
 	"gloom/wire"
 )
 
-func TestInvalidReplies(t *testing.T) {
+func TestInvalidRepliesAreErrors(t *testing.T) {
 	for payload, say := range map[string]string{
 		`{"ok":"true"}`:                                     "ok must be true",
 		`{"ok":false}`:                                      "ok must be true",
@@ -49,7 +49,7 @@ func TestInvalidReplies(t *testing.T) {
 	}
 }
 
-func TestUnknownReplies(t *testing.T) {
+func TestUnknownRepliesAreReported(t *testing.T) {
 	for _, payload := range []string{`{}`, `{"id":"a"}`, `{"body":1}`, `{"progress":1}`, `{"action":"dance","id":"a"}`, `{"hello":1}`} {
 		var d wire.ClientDecoder
 		var ev wire.Event

@@ -192,7 +192,7 @@ func TestCheckBody(t *testing.T) {
 	}
 }
 
-func TestKeySpellings(t *testing.T) {
+func TestKeysAreComparedByValue(t *testing.T) {
 	var e wire.Envelope
 	keys := knownKeys
 	if len(keys) < 24 {

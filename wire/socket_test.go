@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSocketDirectory(t *testing.T) {
+func TestSocketDirectoryFollowsEnvironment(t *testing.T) {
 	for runtime, want := range map[string]string{
 		"/home/x/run": "/home/x/run/gloom/",
 		"":            "/run/gloom/",

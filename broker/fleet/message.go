@@ -73,7 +73,7 @@ type reader struct {
 	err  error
 }
 
-func read[T any](r *reader, f func([]byte) (T, []byte, error)) (v T) {
+func readValue[T any](r *reader, f func([]byte) (T, []byte, error)) (v T) {
 	if r.err != nil {
 		return v
 	}
@@ -81,11 +81,11 @@ func read[T any](r *reader, f func([]byte) (T, []byte, error)) (v T) {
 	return v
 }
 
-func (r *reader) uint() uint64  { return read(r, msgp.ReadUint64Bytes) }
-func (r *reader) int() int64    { return read(r, msgp.ReadInt64Bytes) }
-func (r *reader) bool() bool    { return read(r, msgp.ReadBoolBytes) }
-func (r *reader) bytes() []byte { return read(r, msgp.ReadBytesZC) }
-func (r *reader) str() string   { return read(r, msgp.ReadStringBytes) }
+func (r *reader) uint() uint64  { return readValue(r, msgp.ReadUint64Bytes) }
+func (r *reader) int() int64    { return readValue(r, msgp.ReadInt64Bytes) }
+func (r *reader) bool() bool    { return readValue(r, msgp.ReadBoolBytes) }
+func (r *reader) bytes() []byte { return readValue(r, msgp.ReadBytesZC) }
+func (r *reader) str() string   { return readValue(r, msgp.ReadStringBytes) }
 
 // name reads a type, an id or a group, in canonical form.
 func (r *reader) name() []byte {
@@ -134,7 +134,7 @@ func (r *reader) names(limit int) (v [][]byte) {
 // listHead reads the length of a list. The list must fit in the rest of the message, with at least
 // one byte for each element.
 func (r *reader) listHead() int {
-	n := read(r, msgp.ReadArrayHeaderBytes)
+	n := readValue(r, msgp.ReadArrayHeaderBytes)
 	if r.err == nil && int(n) > len(r.rest) {
 		r.err = errors.New("a list is longer than its message")
 	}

@@ -242,18 +242,18 @@ func (x *node) apply(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		if w := x.workers[e.Peer]; w != nil {
-			x.toWorker(e.Peer, w, e)
+			x.deliverToWorker(e.Peer, w, e)
 		} else if jobs := x.submitters[e.Peer]; jobs != nil {
-			x.toSubmitter(jobs, e)
+			x.deliverToSubmitter(jobs, e)
 		} else {
-			x.toMachine(e)
+			x.checkForMachine(e)
 			x.machine.Effect(e)
 		}
 	}
 }
 
-// toMachine checks the core's effects for other brokers.
-func (x *node) toMachine(e *broker.Effect) {
+// checkForMachine checks the core's effects for other brokers.
+func (x *node) checkForMachine(e *broker.Effect) {
 	id := string(e.ID)
 	if id == `"the same"` {
 		return
@@ -279,7 +279,7 @@ func (x *node) toMachine(e *broker.Effect) {
 	}
 }
 
-func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
+func (x *node) deliverToWorker(p broker.Peer, w *worker, e *broker.Effect) {
 	id := string(e.ID)
 	switch e.Op {
 	case broker.OpCancel:
@@ -358,7 +358,7 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 	}
 }
 
-func (x *node) toSubmitter(jobs map[string]*job, e *broker.Effect) {
+func (x *node) deliverToSubmitter(jobs map[string]*job, e *broker.Effect) {
 	j := jobs[string(e.ID)]
 	switch e.Op {
 	case broker.OpProgress:

@@ -2,7 +2,7 @@ package memory
 
 import "testing"
 
-func TestHeapIdle(t *testing.T) {
+func TestHeapIsIdleIfHardlyUsed(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		name      string

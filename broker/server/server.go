@@ -41,7 +41,7 @@ type Server struct {
 	defaultType string              // canonical
 	maxConns    int
 	fleet       *driver.Driver // nil without a fleet
-	started     time.Time
+	startedAt   time.Time
 
 	listeners      []*listener
 	httpLn         net.Listener
@@ -77,7 +77,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: opt, log: log, httpEnds: make(chan struct{}), drainRequested: make(chan struct{}, 1), largeDropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
+	s := &Server{options: opt, log: log, httpEnds: make(chan struct{}), drainRequested: make(chan struct{}, 1), largeDropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), startedAt: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.AllowTypes = opt.TokenFile, scopeNames, true
@@ -164,7 +164,7 @@ func (s *Server) Options() settings.Options { return s.options }
 func (s *Server) MaxConns() int { return s.maxConns }
 
 // Started returns the time at which the broker was started.
-func (s *Server) Started() time.Time { return s.started }
+func (s *Server) Started() time.Time { return s.startedAt }
 
 // Draining reports whether the broker is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }

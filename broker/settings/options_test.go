@@ -136,7 +136,7 @@ func TestAddressesThatOthersReach(t *testing.T) {
 	}
 }
 
-func TestEventLoops(t *testing.T) {
+func TestEventLoopsFollowProcessors(t *testing.T) {
 	for _, c := range []struct{ loops, processors, want int }{
 		{0, 1, 1}, {0, 4, 1}, {0, 7, 1}, {0, 8, 2}, {0, 64, 16}, {0, 4096, 256}, {3, 64, 3}, {2, 1, 2},
 	} {

@@ -13,7 +13,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-func TestLostConnection(t *testing.T) {
+func TestLostConnectionEndsJobs(t *testing.T) {
 	for name, cut := range map[string]func(*peer){"closed": (*peer).close, "reset": (*peer).reset} {
 		t.Run(name, func(t *testing.T) {
 			s, broker := dial(t, newFakeBroker(t))
@@ -39,7 +39,7 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-func TestWaitingCallsAfterLoss(t *testing.T) {
+func TestLossEndsWaitingCalls(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	done := make(chan error, 2)
 	go func() { done <- s.Ping(waitContext(t)) }()
@@ -78,7 +78,7 @@ func newCloggedSubmitter(t *testing.T, f *fakeBroker) (s *gloom.Submitter, first
 	return s, first, newPeer(t, theirs)
 }
 
-func TestUnsentJobs(t *testing.T) {
+func TestErrorSaysWhetherJobWasSent(t *testing.T) {
 	s, first, broker := newCloggedSubmitter(t, newFakeBroker(t))
 	second := submit(t, s, gloom.Job{ID: "second"})
 	broker.close()
@@ -111,7 +111,7 @@ func TestSubmitterReconnectsAfterLoss(t *testing.T) {
 	}
 }
 
-func TestNoDuplicateSubmit(t *testing.T) {
+func TestLostJobIsNotSubmittedAgain(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f)
 	p := submit(t, s, gloom.Job{ID: "a"})
@@ -123,7 +123,7 @@ func TestNoDuplicateSubmit(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
-func TestSubmitBeforeConnect(t *testing.T) {
+func TestSubmitWaitsForConnection(t *testing.T) {
 	f := newFakeBroker(t)
 	addr := f.addr()
 	f.ln.Close()
@@ -172,7 +172,7 @@ func TestFailoverToSecondAddress(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
-func TestDialAddresses(t *testing.T) {
+func TestDialTriesEachAddress(t *testing.T) {
 	dead, alive := newFakeBroker(t), newFakeBroker(t)
 	dead.ln.Close()
 	s, err := gloom.Dial(waitContext(t), gloom.Addrs(dead.addr(), alive.addr()))
@@ -187,7 +187,7 @@ func TestDialAddresses(t *testing.T) {
 	}
 }
 
-func TestDrainingBroker(t *testing.T) {
+func TestDrainingBrokerIsLeft(t *testing.T) {
 	one, two := newFakeBroker(t), newFakeBroker(t)
 	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff)
 	if err != nil {
@@ -220,7 +220,7 @@ func TestDrainingBroker(t *testing.T) {
 	wantResult(t, a, "1")
 }
 
-func TestRetiredConnection(t *testing.T) {
+func TestRetiredConnectionGetsNoJobs(t *testing.T) {
 	one, two := newFakeBroker(t), newFakeBroker(t)
 	var n notices
 	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff, n.option())
@@ -263,7 +263,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	}
 }
 
-func TestFrameTooLarge(t *testing.T) {
+func TestTooLargeFrameIsRefused(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t), gloom.MaxFrame(1024))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.nc.Write([]byte{0xff, 0xff, 0xff, 0xff})
@@ -302,7 +302,7 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
-func TestWaitingJobChangesBroker(t *testing.T) {
+func TestWaitingJobMayChangeBroker(t *testing.T) {
 	f := newFakeBroker(t)
 	s, _, broker := newCloggedSubmitter(t, f)
 	big := gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}
@@ -328,7 +328,7 @@ func TestWaitingJobChangesBroker(t *testing.T) {
 	}
 }
 
-func TestTrustBodies(t *testing.T) {
+func TestTrustBodiesSkipsCheck(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t), gloom.TrustBodies())
 	submit(t, s, gloom.Job{ID: "a", Body: []byte(`1,"priority":5`)})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":1,"priority":5}`)

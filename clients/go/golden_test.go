@@ -86,7 +86,7 @@ func (m *goldenMeaning) id(otherwise string) string {
 // quoted returns an id as a broker may send it.
 func quoted(id string) string { return `"` + string(wire.Canonical(nil, id)) + `"` }
 
-func TestGoldenReplies(t *testing.T) {
+func TestGoldenRepliesAreUnderstood(t *testing.T) {
 	tested := 0
 	for _, c := range loadGolden(t, "replies.json") {
 		if c.Meaning == nil {
@@ -220,7 +220,7 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 	}
 }
 
-func TestGoldenSubmits(t *testing.T) {
+func TestGoldenSubmitsAreSent(t *testing.T) {
 	tested := 0
 	for _, c := range loadGolden(t, "submitter.json") {
 		if c.Meaning == nil {
@@ -337,7 +337,7 @@ func sameRequest(a, b wire.Request) bool {
 	return string(x) == string(y)
 }
 
-func TestGoldenWork(t *testing.T) {
+func TestGoldenWorkIsSent(t *testing.T) {
 	tested := 0
 	for _, c := range loadGolden(t, "worker.json") {
 		if c.Meaning == nil {
@@ -404,7 +404,7 @@ func goldenWork(t *testing.T, c goldenCase) {
 	sameMeaning(t, c, wire.WorkerPort, sent)
 }
 
-func TestGoldenHello(t *testing.T) {
+func TestGoldenHelloIsSent(t *testing.T) {
 	tested := 0
 	for _, c := range loadGolden(t, "both.json") {
 		if c.Meaning == nil || c.Meaning.Verb != "hello" {

@@ -51,7 +51,7 @@ func TestHelloSendsOptions(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 }
 
-func TestHelloRefused(t *testing.T) {
+func TestRefusedHelloEndsDial(t *testing.T) {
 	f := newFakeBroker(t)
 	go func() {
 		broker := f.accept()
@@ -63,7 +63,7 @@ func TestHelloRefused(t *testing.T) {
 	wantError(t, err, gloom.ErrUnauthorized)
 }
 
-func TestHelloRefusedInTheBackground(t *testing.T) {
+func TestRefusedHelloEndsSubmits(t *testing.T) {
 	f := newFakeBroker(t)
 	var open atomic.Bool
 	go func() {
@@ -98,7 +98,7 @@ func TestHelloRefusedInTheBackground(t *testing.T) {
 	})
 }
 
-func TestNoAnswerToHello(t *testing.T) {
+func TestUnansweredHelloTimesOut(t *testing.T) {
 	f := newFakeBroker(t)
 	_, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
 	wantError(t, err, context.DeadlineExceeded)
@@ -110,7 +110,7 @@ func TestNoAnswerToHello(t *testing.T) {
 	wantError(t, err, context.Canceled)
 }
 
-func TestSilentBroker(t *testing.T) {
+func TestSilentBrokerIsLost(t *testing.T) {
 	f := newFakeBroker(t)
 	go func() {
 		broker := f.accept()
@@ -130,7 +130,7 @@ func TestSilentBroker(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestUnixSocketCanBeDialled(t *testing.T) {
 	f := newUnixFakeBroker(t)
 	s, broker := dial(t, f)
 	p := submit(t, s, gloom.Job{ID: "a"})
@@ -138,7 +138,7 @@ func TestUnixSocket(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
-func TestDialerOption(t *testing.T) {
+func TestDialerOptionIsUsed(t *testing.T) {
 	ours, theirs := net.Pipe()
 	var network, addr string
 	s, err := gloom.Dial(waitContext(t), gloom.Addrs("unix:/somewhere"), gloom.Dialer(
@@ -209,7 +209,7 @@ func TestDefaultAddress(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSIsUsed(t *testing.T) {
 	cert, pool := selfSigned(t)
 	f := newFakeBroker(t)
 	f.ln = &deadlineListener{tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}}), f.ln}
@@ -242,7 +242,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestTLSWithAnUnknownCertificate(t *testing.T) {
+func TestUnknownCertificateIsRefused(t *testing.T) {
 	cert, _ := selfSigned(t)
 	f := newFakeBroker(t)
 	ln := tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}})
@@ -293,7 +293,7 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-func TestBadOptions(t *testing.T) {
+func TestBadOptionsAreRefused(t *testing.T) {
 	for says, o := range map[string]gloom.Option{
 		"no broker address":     gloom.Addrs(),
 		`address "localhost"`:   gloom.Addrs("localhost"),

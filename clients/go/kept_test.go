@@ -25,7 +25,7 @@ func attachedReply(id, state string) string {
 	return fmt.Sprintf(`{"ok":true,"id":%q,"state":%q}`, id, state)
 }
 
-func TestKeptJobsReconnect(t *testing.T) {
+func TestKeptJobsAreResumed(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f)
 	news := make(chan string, 1)
@@ -65,7 +65,7 @@ func TestKeptJobsReconnect(t *testing.T) {
 	}
 }
 
-func TestUnsentKeptJobs(t *testing.T) {
+func TestUnsentKeptJobsAreSubmittedLater(t *testing.T) {
 	f := newFakeBroker(t)
 	s, first, broker := newCloggedSubmitter(t, f)
 	second := submit(t, s, keptJob("second"))
@@ -202,7 +202,7 @@ func TestTakenOverJobEnds(t *testing.T) {
 	wantResult(t, b, "1")
 }
 
-func TestKeptJobsSameBroker(t *testing.T) {
+func TestKeptJobsStayWithTheirBroker(t *testing.T) {
 	one, two := newFakeBroker(t), newFakeBroker(t)
 	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.addr(), two.addr()), quickBackoff)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestDoAbandonsKeptJob(t *testing.T) {
 	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
 }
 
-func TestCloseWithKeptJobs(t *testing.T) {
+func TestCloseEndsKeptJobs(t *testing.T) {
 	f := newFakeBroker(t)
 	var n notices
 	s, broker := dial(t, f, n.option(), gloom.Backoff(time.Hour, time.Hour))

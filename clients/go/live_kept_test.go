@@ -12,7 +12,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-func TestLiveTypes(t *testing.T) {
+func TestLiveWorkerServesSeveralTypes(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
 	early := submit(t, s, gloom.Job{Type: "mail-early", Priority: 1})
@@ -40,7 +40,7 @@ func TestLiveTypes(t *testing.T) {
 	}
 }
 
-func TestLiveChange(t *testing.T) {
+func TestLiveJobIsChanged(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
 	first, second := submit(t, s, gloom.Job{ID: "first", Type: "echo"}), submit(t, s, gloom.Job{ID: "second", Type: "echo", Delay: time.Hour})
@@ -72,7 +72,7 @@ func TestLiveChange(t *testing.T) {
 }
 
 // A job that may run only once can be released and run again.
-func TestLiveRelease(t *testing.T) {
+func TestLiveJobIsReleased(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
 	running, finish := make(chan struct{}, 1), make(chan struct{})
@@ -105,7 +105,7 @@ func TestLiveRelease(t *testing.T) {
 	}
 }
 
-func TestLiveAttach(t *testing.T) {
+func TestLiveJobIsAttachedTo(t *testing.T) {
 	b := startBroker(t)
 	running, finish := make(chan struct{}, 2), make(chan struct{})
 	b.serve(&gloom.Worker{Concurrency: 2, Handler: func(_ context.Context, job *gloom.Job) (any, error) {

@@ -84,7 +84,7 @@ func doJob(t testing.TB, s *gloom.Submitter, job gloom.Job, want string) {
 	}
 }
 
-func TestLiveEcho(t *testing.T) {
+func TestLiveJobsAreAnswered(t *testing.T) {
 	for name, w := range map[string]*gloom.Worker{
 		"sockets":  {Handler: echoHandler, Concurrency: 4},
 		"prefetch": {Handler: echoHandler, Concurrency: 4, Prefetch: 16},
@@ -114,7 +114,7 @@ func TestLiveEcho(t *testing.T) {
 	}
 }
 
-func TestLiveFailures(t *testing.T) {
+func TestLiveFailuresAreReported(t *testing.T) {
 	b := startBroker(t)
 	var runs atomic.Int32
 	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
@@ -142,7 +142,7 @@ func TestLiveFailures(t *testing.T) {
 	}
 }
 
-func TestLiveProgressAndCancel(t *testing.T) {
+func TestLiveProgressAndCancelArrive(t *testing.T) {
 	b := startBroker(t)
 	ended := make(chan error, 1)
 	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
@@ -168,7 +168,7 @@ func TestLiveProgressAndCancel(t *testing.T) {
 	wantError(t, s.Cancel(waitContext(t), "never was"), gloom.ErrUnknownID)
 }
 
-func TestLiveTimeout(t *testing.T) {
+func TestLiveRunTimesOut(t *testing.T) {
 	b := startBroker(t)
 	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		<-ctx.Done()
@@ -181,7 +181,7 @@ func TestLiveTimeout(t *testing.T) {
 	}
 }
 
-func TestLiveOptions(t *testing.T) {
+func TestLiveOptionsTakeEffect(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
 	_, err := s.Do(waitContext(t), gloom.Job{Type: "nobody", Expires: 5 * time.Millisecond})
@@ -235,7 +235,7 @@ func TestLiveDoAbandons(t *testing.T) {
 	}
 }
 
-func TestLiveStop(t *testing.T) {
+func TestLiveStopLosesNoJob(t *testing.T) {
 	for name, prefetch := range map[string]int{"sockets": 0, "prefetch": 8} {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t)
@@ -263,7 +263,7 @@ func TestLiveStop(t *testing.T) {
 	}
 }
 
-func TestLiveLostWorker(t *testing.T) {
+func TestLiveLostWorkerIsReported(t *testing.T) {
 	b := startBroker(t)
 	var runs atomic.Int32
 	taken := make(chan struct{})
@@ -283,7 +283,7 @@ func TestLiveLostWorker(t *testing.T) {
 	wantResult(t, p, "5")
 }
 
-func TestLiveDrain(t *testing.T) {
+func TestLiveDrainEndsJobs(t *testing.T) {
 	one := startBroker(t)
 	two := startBroker(t)
 	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.SubmitAddr().String(), two.SubmitAddr().String()), quickBackoff)
@@ -348,7 +348,7 @@ func TestLiveBrokerStops(t *testing.T) {
 	}
 }
 
-func TestLiveTokens(t *testing.T) {
+func TestLiveTokensAreChecked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("sub submit echo*\nwrk work\nboth submit,work echo\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -384,7 +384,7 @@ func TestLiveTokens(t *testing.T) {
 	}
 }
 
-func TestLiveTLS(t *testing.T) {
+func TestLiveTLSIsUsed(t *testing.T) {
 	cert, pool := selfSigned(t)
 	dir := t.TempDir()
 	key, err := x509.MarshalECPrivateKey(cert.PrivateKey.(*ecdsa.PrivateKey))
@@ -409,7 +409,7 @@ func TestLiveTLS(t *testing.T) {
 	}
 }
 
-func TestLiveUnixSockets(t *testing.T) {
+func TestLiveUnixSocketsAreUsed(t *testing.T) {
 	dir, err := os.MkdirTemp("", "gloom")
 	if err != nil {
 		t.Fatal(err)
@@ -421,7 +421,7 @@ func TestLiveUnixSockets(t *testing.T) {
 	doJob(t, b.submitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 }
 
-func TestLiveLargeBodies(t *testing.T) {
+func TestLiveLargeBodiesArrive(t *testing.T) {
 	b := startBroker(t)
 	b.serve(&gloom.Worker{Handler: echoHandler})
 	s := b.submitter()

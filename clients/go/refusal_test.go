@@ -205,7 +205,7 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 	}
 }
 
-func TestDuplicateID(t *testing.T) {
+func TestDuplicateIDIsRefused(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	a := submit(t, s, gloom.Job{ID: "a"})
 	_, err := s.Submit(waitContext(t), gloom.Job{ID: "a"})
@@ -255,7 +255,7 @@ func TestIDOfDetachedJobIsReusable(t *testing.T) {
 	wantResult(t, again, "1")
 }
 
-func TestAckRefusal(t *testing.T) {
+func TestAckReportsRefusal(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.send(errorFrame("forbidden", "a"))
@@ -263,7 +263,7 @@ func TestAckRefusal(t *testing.T) {
 	received(t, p.Acked(), "acked, for it has ended")
 }
 
-func TestNoAckAccepted(t *testing.T) {
+func TestLaterResultAcceptsNoAckJob(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	a, b := submit(t, s, gloom.Job{ID: "a", NoAck: true}), submit(t, s, gloom.Job{ID: "b", NoAck: true})
 	broker.send(resultFrame("b", "1"))
@@ -278,7 +278,7 @@ func TestNoAckAccepted(t *testing.T) {
 	}
 }
 
-func TestDetachedNoAckBatches(t *testing.T) {
+func TestDetachedNoAckJobsShareConfirmation(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t), gloom.Window(64))
 	const jobs = 500
 	done := make(chan error, jobs)
@@ -310,7 +310,7 @@ func TestDetachedNoAckBatches(t *testing.T) {
 	t.Logf("%d jobs took %d pings", jobs, pings+1)
 }
 
-func TestErrorTexts(t *testing.T) {
+func TestErrorTextsSayWhatHappened(t *testing.T) {
 	for want, err := range map[string]error{
 		`gloom: refused: overloaded: queue is full (id "a")`:         &gloom.RefusedError{Code: gloom.ErrOverloaded, Reason: "queue is full", ID: "a"},
 		`gloom: refused: unauthorized`:                               &gloom.RefusedError{Code: gloom.ErrUnauthorized},

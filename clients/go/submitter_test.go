@@ -15,7 +15,7 @@ import (
 	"gloom/wire"
 )
 
-func TestSubmitAckResult(t *testing.T) {
+func TestSubmitGetsAckAndResult(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a", Type: "echo", Body: json.RawMessage(`{"x": 1E400}`), Priority: -5})
 	broker.expect(`{"action":"submit","id":"a","type":"echo","priority":-5,"backoff_ms":1000,"body":{"x": 1E400}}`)
@@ -44,7 +44,7 @@ func TestSubmitAckResult(t *testing.T) {
 	}
 }
 
-func TestSubmitOptions(t *testing.T) {
+func TestSubmitOptionsAreSent(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	for _, c := range []struct {
 		job  gloom.Job
@@ -70,7 +70,7 @@ func TestSubmitOptions(t *testing.T) {
 	}
 }
 
-func TestGeneratedIDs(t *testing.T) {
+func TestGeneratedIDsAreUnique(t *testing.T) {
 	f := newFakeBroker(t)
 	seen := map[string]bool{}
 	for range 2 {
@@ -86,7 +86,7 @@ func TestGeneratedIDs(t *testing.T) {
 	}
 }
 
-func TestResultsInAnyOrder(t *testing.T) {
+func TestResultsMayComeInAnyOrder(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	a, b, c := submit(t, s, gloom.Job{ID: "a"}), submit(t, s, gloom.Job{ID: "b"}), submit(t, s, gloom.Job{ID: "c"})
 	broker.send(okReply("a"), okReply("b"), resultFrame("b", "2"), okReply("c"), resultFrame("c", "3"), resultFrame("a", "1"))
@@ -95,14 +95,14 @@ func TestResultsInAnyOrder(t *testing.T) {
 	wantResult(t, b, "2")
 }
 
-func TestIDValues(t *testing.T) {
+func TestIDsAreComparedByValue(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "é/\t"})
 	broker.send(`{"id":"\u00e9\/\u0009","ok":true}`, `{"body":1,"id":"\u00E9/\t"}`)
 	wantResult(t, p, "1")
 }
 
-func TestFramesCutAnywhere(t *testing.T) {
+func TestFramesMayBeCutAnywhere(t *testing.T) {
 	f := newFakeBroker(t)
 	stream := frames(okReply("a"), `{"id":"a","progress":0.5}`, resultFrame("a", `"x"`))
 	for cut := range len(stream) {
@@ -116,7 +116,7 @@ func TestFramesCutAnywhere(t *testing.T) {
 	}
 }
 
-func TestLargeResult(t *testing.T) {
+func TestLargeResultArrives(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	for _, size := range []int{1 << 10, 8<<10 - 20, 3 << 20, 100} {
 		p := submit(t, s, gloom.Job{ID: "a"})
@@ -142,7 +142,7 @@ func TestDoReturnsResult(t *testing.T) {
 	}
 }
 
-func TestDoCancels(t *testing.T) {
+func TestDoCancelsItsJob(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan error)
@@ -163,7 +163,7 @@ func TestDoCancels(t *testing.T) {
 	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
 }
 
-func TestResultContext(t *testing.T) {
+func TestResultEndsWithContext(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -178,7 +178,7 @@ func TestResultContext(t *testing.T) {
 	}
 }
 
-func TestSubmitFunc(t *testing.T) {
+func TestSubmitFuncCallsBack(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	type outcome struct {
 		id  string
@@ -199,7 +199,7 @@ func TestSubmitFunc(t *testing.T) {
 	wantError(t, received(t, got, "a").err, gloom.ErrJobFailed)
 }
 
-func TestSubmitInCallback(t *testing.T) {
+func TestCallbackMaySubmit(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t), gloom.Window(1))
 	next := make(chan error, 1)
 	err := s.SubmitFunc(waitContext(t), gloom.Job{ID: "a"}, func(gloom.Result, error) {
@@ -254,7 +254,7 @@ func TestWindowBlocks(t *testing.T) {
 	}
 }
 
-func TestInvalidSubmit(t *testing.T) {
+func TestInvalidSubmitIsRefused(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t), gloom.MaxFrame(2000))
 	for _, c := range []struct {
 		job  gloom.Job
@@ -293,7 +293,7 @@ func TestInvalidSubmit(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"next","backoff_ms":1000,"body":null}`)
 }
 
-func TestManyGoroutines(t *testing.T) {
+func TestManyGoroutinesMaySubmit(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f, gloom.Window(50))
 	go echoJobs(broker.nc)
@@ -341,7 +341,7 @@ func TestDrainWaitsForJobs(t *testing.T) {
 	broker.expectClose()
 }
 
-func TestDrainTimeout(t *testing.T) {
+func TestDrainEndsWithContext(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()

@@ -46,7 +46,7 @@ func TestStopFinishesRuns(t *testing.T) {
 	}
 }
 
-func TestJobDuringLeave(t *testing.T) {
+func TestJobDuringLeaveIsAnswered(t *testing.T) {
 	f := newFakeBroker(t)
 	w := &gloom.Worker{Handler: echoHandler}
 	broker := startJoinedWorker(t, f, w)
@@ -101,7 +101,7 @@ func TestStopReleasesWaitingJobs(t *testing.T) {
 	}
 }
 
-func TestStopTimeout(t *testing.T) {
+func TestStopEndsAfterTimeout(t *testing.T) {
 	f := newFakeBroker(t)
 	running := make(chan struct{})
 	cause := make(chan error, 1)
@@ -125,7 +125,7 @@ func TestStopTimeout(t *testing.T) {
 	received(t, w.Done(), "the end of the worker")
 }
 
-func TestRunContext(t *testing.T) {
+func TestRunEndsWithContext(t *testing.T) {
 	f := newFakeBroker(t)
 	type key struct{}
 	value := make(chan any, 1)
@@ -155,7 +155,7 @@ func TestRunContext(t *testing.T) {
 	}
 }
 
-func TestStartContext(t *testing.T) {
+func TestStartEndsWithContext(t *testing.T) {
 	f := newFakeBroker(t)
 	w := &gloom.Worker{Type: "echo", Handler: echoHandler, Options: []gloom.Option{gloom.Addrs(f.addr())}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -164,7 +164,7 @@ func TestStartContext(t *testing.T) {
 	received(t, w.Done(), "the end of the worker")
 }
 
-func TestLeaveUnknown(t *testing.T) {
+func TestUnknownLeaveClosesConnection(t *testing.T) {
 	f := newFakeBroker(t)
 	w := &gloom.Worker{Handler: echoHandler}
 	broker := startJoinedWorker(t, f, w)
@@ -174,7 +174,7 @@ func TestLeaveUnknown(t *testing.T) {
 	broker.expectClose()
 }
 
-func TestJobAfterLeave(t *testing.T) {
+func TestJobAfterLeaveIsGivenBack(t *testing.T) {
 	f := newFakeBroker(t)
 	release := make(chan struct{})
 	w := &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { <-release; return nil, nil }}
@@ -191,7 +191,7 @@ func TestJobAfterLeave(t *testing.T) {
 	}
 }
 
-func TestStopWhileConnecting(t *testing.T) {
+func TestStopEndsConnecting(t *testing.T) {
 	ours, theirs := net.Pipe()
 	dialling := make(chan struct{})
 	w := &gloom.Worker{Type: "echo", Handler: echoHandler, Options: []gloom.Option{gloom.Dialer(

@@ -89,7 +89,7 @@ func TestWorkerAnswers(t *testing.T) {
 	}
 }
 
-func TestWorkerErrors(t *testing.T) {
+func TestHandlerErrorsAreSent(t *testing.T) {
 	errs := map[string]error{
 		"plain":   errors.New("disk full"),
 		"quoted":  errors.New("line 1\n\"line 2\"\xff"),
@@ -164,7 +164,7 @@ func TestPanicIsLogged(t *testing.T) {
 	}
 }
 
-func TestLongReason(t *testing.T) {
+func TestLongReasonIsCut(t *testing.T) {
 	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		return nil, errors.New(strings.Repeat("é", 100_000))
 	}})
@@ -192,7 +192,7 @@ func TestCancelNoticeEndsContext(t *testing.T) {
 	}
 }
 
-func TestLostConnectionDuringRun(t *testing.T) {
+func TestLostConnectionEndsRunContext(t *testing.T) {
 	f := newFakeBroker(t)
 	running, cause := make(chan struct{}), make(chan error, 1)
 	broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
@@ -214,7 +214,7 @@ func TestLostConnectionDuringRun(t *testing.T) {
 	}
 }
 
-func TestWorkerProgress(t *testing.T) {
+func TestProgressIsSent(t *testing.T) {
 	var job *gloom.Job
 	done := make(chan struct{})
 	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(_ context.Context, j *gloom.Job) (any, error) {
@@ -248,7 +248,7 @@ func TestWorkerProgress(t *testing.T) {
 	broker.expect(`{"action":"respond","body":2}`)
 }
 
-func TestProgressLimit(t *testing.T) {
+func TestUnansweredProgressIsLimited(t *testing.T) {
 	sent := make(chan int, 1)
 	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(ctx context.Context, j *gloom.Job) (any, error) {
 		n := 0
@@ -284,7 +284,7 @@ func TestJobBeforeOkOfLeaveIsAnswered(t *testing.T) {
 	}
 }
 
-func TestPrefetchBeyondConcurrency(t *testing.T) {
+func TestConcurrencyBoundsPrefetchedRuns(t *testing.T) {
 	f := newFakeBroker(t)
 	var running, most atomic.Int32
 	release := make(chan struct{})
@@ -324,7 +324,7 @@ func TestPrefetchBeyondConcurrency(t *testing.T) {
 	}
 }
 
-func TestSeveralTypes(t *testing.T) {
+func TestWorkerJoinsWithSeveralTypes(t *testing.T) {
 	f := newFakeBroker(t)
 	w := &gloom.Worker{Types: []string{"mail-*", "sms"}, Except: []string{`mail-"x"`}, Headers: true, Prefetch: 2,
 		Options: []gloom.Option{gloom.Addrs(f.addr())},
@@ -374,7 +374,7 @@ func TestHeadersAreSetAndRead(t *testing.T) {
 	}
 }
 
-func TestRefusedAnswer(t *testing.T) {
+func TestRefusedAnswerIsReplaced(t *testing.T) {
 	f := newFakeBroker(t)
 	broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		if job.ID == "b" {
@@ -401,7 +401,7 @@ func TestRefusedAnswer(t *testing.T) {
 	f.accept().expect(joinFrame)
 }
 
-func TestWorkerBreaches(t *testing.T) {
+func TestProtocolBreachesEndConnection(t *testing.T) {
 	for name, says := range map[string][]string{
 		"two jobs at once":  {jobFrame("a", "1"), jobFrame("b", "1")},
 		"ok for nothing":    {`{"ok":true}`},
@@ -421,7 +421,7 @@ func TestWorkerBreaches(t *testing.T) {
 	}
 }
 
-func TestHandlerGoexit(t *testing.T) {
+func TestGoexitOfHandlerEndsConnection(t *testing.T) {
 	f := newFakeBroker(t)
 	broker := startJoinedWorker(t, f, &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
 		runtime.Goexit()
@@ -443,7 +443,7 @@ func TestWorkerJoinsAllBrokers(t *testing.T) {
 	}
 }
 
-func TestWorkerRefusedPermanently(t *testing.T) {
+func TestPermanentRefusalEndsWorker(t *testing.T) {
 	for _, code := range []string{"forbidden", "invalid_value", "unauthorized"} {
 		f := newFakeBroker(t)
 		w := &gloom.Worker{Type: "echo", Handler: echoHandler, Concurrency: 2,
@@ -460,7 +460,7 @@ func TestWorkerRefusedPermanently(t *testing.T) {
 	}
 }
 
-func TestWorkerRefusedTemporarily(t *testing.T) {
+func TestTemporaryRefusalIsRetried(t *testing.T) {
 	f := newFakeBroker(t)
 	startWorker(t, f, &gloom.Worker{Handler: echoHandler})
 	for range 3 {
@@ -471,7 +471,7 @@ func TestWorkerRefusedTemporarily(t *testing.T) {
 	}
 }
 
-func TestNoAnswerToJoin(t *testing.T) {
+func TestUnansweredJoinTimesOut(t *testing.T) {
 	f := newFakeBroker(t)
 	startWorker(t, f, &gloom.Worker{Handler: echoHandler}, gloom.DialTimeout(20*time.Millisecond))
 	for range 2 {
@@ -481,7 +481,7 @@ func TestNoAnswerToJoin(t *testing.T) {
 	}
 }
 
-func TestWorkerHeartbeat(t *testing.T) {
+func TestWorkerLeavesSilentBroker(t *testing.T) {
 	f := newFakeBroker(t)
 	startWorker(t, f, &gloom.Worker{Handler: echoHandler}, gloom.Heartbeat(100*time.Millisecond))
 	broker := f.accept()
@@ -491,7 +491,7 @@ func TestWorkerHeartbeat(t *testing.T) {
 	broker.expectClose() // because no more bytes arrive
 }
 
-func TestBadWorkers(t *testing.T) {
+func TestBadWorkersAreRefused(t *testing.T) {
 	for says, w := range map[string]*gloom.Worker{
 		"type is empty":        {Handler: echoHandler},
 		"no handler":           {Type: "t"},
@@ -512,7 +512,7 @@ func TestBadWorkers(t *testing.T) {
 	}
 }
 
-func TestDuplicateIDOut(t *testing.T) {
+func TestSecondJobWithIDEndsConnection(t *testing.T) {
 	f := newFakeBroker(t)
 	broker := startJoinedWorker(t, f, &gloom.Worker{Prefetch: 4, Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
 		<-ctx.Done()
@@ -522,7 +522,7 @@ func TestDuplicateIDOut(t *testing.T) {
 	broker.expectClose()
 }
 
-func TestAnswersWithoutRoom(t *testing.T) {
+func TestAnswersNeedNoRoom(t *testing.T) {
 	f := newFakeBroker(t)
 	const jobs = 32
 	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)

@@ -70,7 +70,7 @@ func (p *process) stop(sig syscall.Signal) int {
 	return p.State().ExitCode()
 }
 
-func TestErrorsAtTheStart(t *testing.T) {
+func TestStartErrorsAreReported(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

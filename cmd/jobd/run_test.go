@@ -151,7 +151,7 @@ func TestWorkerLifecycle(t *testing.T) {
 	}
 }
 
-func TestSecondSignal(t *testing.T) {
+func TestSecondSignalStopsAtOnce(t *testing.T) {
 	d := start(t, config.Worker{ShutdownTimeout: time.Hour})
 	d.engine.HoldShutdown(make(chan struct{}))
 	d.signal(syscall.SIGINT)
@@ -162,7 +162,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-func TestEngineFailure(t *testing.T) {
+func TestEngineFailureEndsDaemon(t *testing.T) {
 	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
 	d.engine.End(errors.New("the table is gone"))
 	if err := d.wait(); err == nil || err.Error() != "the bridge has ended: the table is gone" {
@@ -170,7 +170,7 @@ func TestEngineFailure(t *testing.T) {
 	}
 }
 
-func TestNotReady(t *testing.T) {
+func TestReadyzSaysWhyNot(t *testing.T) {
 	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
 	d.engine.SetError(errors.New("the database is away"))
 	response, err := http.Get("http://" + d.httpAddr + "/readyz")
@@ -210,7 +210,7 @@ func TestBusyPortFailsBeforeEngine(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineErrorsAreReported(t *testing.T) {
 	binary, err := throwaway.Build(t.TempDir(), "jobd", false)
 	if err != nil {
 		t.Fatal(err)

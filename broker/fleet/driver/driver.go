@@ -453,8 +453,8 @@ type Health struct {
 	NameTaken bool
 	// UpBrokers is the number of other brokers to which this one may lend jobs.
 	UpBrokers int
-	// LostBrokers are brokers that were lost in the last ten minutes, Foreign those that use another
-	// version.
+	// LostBrokers are brokers that were lost in the last ten minutes, OtherVersions those that
+	// use another version.
 	LostBrokers, OtherVersions []string
 }
 

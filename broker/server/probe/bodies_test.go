@@ -68,7 +68,7 @@ func TestBodiesVerbatim(t *testing.T) {
 	}
 }
 
-func TestBodyPositions(t *testing.T) {
+func TestBodyMayStandAnywhere(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := freshName("place")

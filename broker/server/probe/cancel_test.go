@@ -238,7 +238,7 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 	b.awaitLedger(t, typ, map[string]int64{"submitted": 300, "answered": int64(won["answer"]), "cancelled": int64(won["cancel"])})
 }
 
-func TestCancelNotices(t *testing.T) {
+func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	asking := func(t *testing.T, typ string) worker {

@@ -45,7 +45,7 @@ func (d *daemon) checkOrder(t tb, typ string, ids ...string) {
 	w.retire()
 }
 
-func TestChangeOfWaitingJob(t *testing.T) {
+func TestChangeTakesEffect(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("priority, up and down", func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 	})
 }
 
-func TestChangeOverHTTP(t *testing.T) {
+func TestJobsAreChangedOverHTTP(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	patch := func(t *testing.T, id, with string, want int) string {
@@ -401,7 +401,7 @@ func TestChangeOverHTTP(t *testing.T) {
 	})
 }
 
-func TestChangeWithTokens(t *testing.T) {
+func TestTokensLimitChanges(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	owner, other, foreign := b.submitterAs(t, "all-1"), b.submitterAs(t, "img-1"), b.submitterAs(t, "work-1")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestStartUp(t *testing.T) {
+func TestStartUpLineHasBoundAddresses(t *testing.T) {
 	t.Parallel()
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
 		t.Parallel()
@@ -97,7 +97,7 @@ func TestStartUp(t *testing.T) {
 	})
 }
 
-func TestBadFlags(t *testing.T) {
+func TestBadFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ flag, names string }{
 		{"--max-frame=banana", "max-frame"},

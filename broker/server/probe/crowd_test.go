@@ -112,7 +112,7 @@ func TestOneSubmitterWinsID(t *testing.T) {
 	}
 }
 
-func TestThousandConnects(t *testing.T) {
+func TestThousandConnectionsAreServed(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	const peers, dialers = 1000, 8

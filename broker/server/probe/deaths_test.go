@@ -25,7 +25,7 @@ var peerEnds = []struct {
 	{"FIN behind a rejoin", func(c *conn) { c.writeRaw(packFrame(`{"action":"join","type":"elsewhere"}`)); c.close() }},
 }
 
-func TestWorkerLostAtWork(t *testing.T) {
+func TestJobOfLostWorkerIsRequeued(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range peerEnds {
@@ -59,7 +59,7 @@ func TestWorkerLostAtWork(t *testing.T) {
 	}
 }
 
-func TestIdleWorkerLost(t *testing.T) {
+func TestLossOfIdleWorkerLosesNoJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range peerEnds {

@@ -83,7 +83,7 @@ func (r refusal) check(t *testing.T, c *conn) {
 	}
 }
 
-func TestSubmitRefusals(t *testing.T) {
+func TestInvalidSubmitsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := freshName("after")
@@ -97,7 +97,7 @@ func TestSubmitRefusals(t *testing.T) {
 	}
 }
 
-func TestWorkerRefusals(t *testing.T) {
+func TestInvalidWorkerFramesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := freshName("after")
@@ -274,7 +274,7 @@ func TestEmptyFrameIsRefused(t *testing.T) {
 	})
 }
 
-func TestNestingBombs(t *testing.T) {
+func TestNestingBombsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	typ := freshName("bystander")

@@ -39,7 +39,7 @@ func checkReason(t *testing.T, f frame, parts ...string) {
 
 func isNumber(v string) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
-func TestSubmitNumbers(t *testing.T) {
+func TestSubmitNumbersAreChecked(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, n := range submitNumbers {
@@ -109,7 +109,7 @@ func plusOne(digits string) string {
 	return fmt.Sprint(n + 1)
 }
 
-func TestSubmitBooleans(t *testing.T) {
+func TestSubmitBooleansAreChecked(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, key := range []string{"detach", "ack", "progress"} {
@@ -132,7 +132,7 @@ func TestSubmitBooleans(t *testing.T) {
 	}
 }
 
-func TestJoinFields(t *testing.T) {
+func TestJoinFieldsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	limit := helloLimits(t, b)["max_prefetch"]
@@ -172,7 +172,7 @@ func TestJoinFields(t *testing.T) {
 	})
 }
 
-func TestFailFields(t *testing.T) {
+func TestFailFieldsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := freshName("fail")
@@ -226,7 +226,7 @@ func TestFailFields(t *testing.T) {
 	})
 }
 
-func TestCancelFields(t *testing.T) {
+func TestCancelFieldsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	s := b.submitter(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestFramesInAnySegments(t *testing.T) {
+func TestFramesMayArriveInAnySegments(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("byte by byte", func(t *testing.T) {
@@ -131,7 +131,7 @@ func submitOf(n int, id, typ string) []byte {
 	return packFrame(strings.Replace(empty, `"body":""`, `"body":"`+strings.Repeat("z", n-len(empty))+`"`, 1))
 }
 
-func TestFrameSize(t *testing.T) {
+func TestFrameSizeIsLimited(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	b := start(t, "--max-frame=64KiB")
@@ -203,7 +203,7 @@ func TestFrameSize(t *testing.T) {
 	})
 }
 
-func TestAnnouncedLengths(t *testing.T) {
+func TestAnnouncedLengthsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, n := range []uint32{16<<20 + 1, 1 << 30, 0x7fffffff, 0x80000000, 0xffffffff} {

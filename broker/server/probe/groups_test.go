@@ -409,7 +409,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	})
 }
 
-func TestGroupsRefused(t *testing.T) {
+func TestInvalidGroupsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	s := b.submitter(t)

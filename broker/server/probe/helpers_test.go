@@ -27,7 +27,7 @@ func (s submitter) wantProgress(id, body string) {
 	}
 }
 
-// fail fails a run and reads the ok. The string more adds keys to the frame.
+// fail fails a run and reads the ok. The string fields adds keys to the frame.
 func (w worker) fail(fields string) {
 	w.t.Helper()
 	w.send(`{"action":"fail"%s}`, fields)

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-func TestHealthOverHTTP(t *testing.T) {
+func TestHealthIsReportedOverHTTP(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("healthz answers 200", func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 	})
 }
 
-func TestHTTPOff(t *testing.T) {
+func TestHTTPCanBeOff(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--http-addr=")
 	if b.httpAddr != "" {

@@ -330,7 +330,7 @@ func TestHalfReadOutcomeIsKept(t *testing.T) {
 	successor.attachFails("unknown_id", id)
 }
 
-func TestKeptLimits(t *testing.T) {
+func TestOutcomesCountAgainstLimits(t *testing.T) {
 	t.Parallel()
 	t.Run("--max-jobs counts them, nothing kept is dropped", func(t *testing.T) {
 		t.Parallel()

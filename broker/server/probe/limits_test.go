@@ -161,7 +161,7 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	})
 }
 
-func TestMaxConns(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{"submit", "work"} {
 		t.Run(port, func(t *testing.T) {

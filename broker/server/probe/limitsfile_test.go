@@ -44,7 +44,7 @@ func (d *daemon) isPersisted(t *testing.T, pattern string) bool {
 	return strings.Contains(text, `"persisted":true`)
 }
 
-func TestLimitsFile(t *testing.T) {
+func TestLimitsFileIsApplied(t *testing.T) {
 	t.Parallel()
 	t.Run("types and groups, in any spelling", func(t *testing.T) {
 		t.Parallel()
@@ -173,7 +173,7 @@ rate = 2.5
 	})
 }
 
-func TestBadLimitsFiles(t *testing.T) {
+func TestBadLimitsFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		text  string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestUniqueIDs(t *testing.T) {
+func TestIDsAreUnique(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("taken while queued", func(t *testing.T) {
@@ -98,7 +98,7 @@ var sameNames = []struct{ name, one, two string }{
 	{"html", `<&>`, `\u003c\u0026\u003e`},
 }
 
-func TestNameValues(t *testing.T) {
+func TestNamesAreComparedByValue(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range sameNames {
@@ -152,7 +152,7 @@ func frameOf(t *testing.T, text string) frame {
 	return f
 }
 
-func TestNameKinds(t *testing.T) {
+func TestNamesMustBeStrings(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	wrong := []string{`5`, `1.5`, `true`, `false`, `[]`, `["a"]`, `{}`, `""`,
@@ -244,7 +244,7 @@ func tooLong(t *testing.T, c *conn, field string) {
 	}
 }
 
-func TestKeyCase(t *testing.T) {
+func TestKeysAreCaseSensitive(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range []struct{ name, payload, code string }{

@@ -114,7 +114,7 @@ func (d *daemon) awaitLedger(t tb, typ string, want map[string]int64) {
 	})
 }
 
-func TestHTTPJobs(t *testing.T) {
+func TestJobsAreShownOverHTTP(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("states", func(t *testing.T) {

@@ -31,7 +31,7 @@ func (d *daemon) servingWorker(t tb, typ string) worker {
 	return w
 }
 
-// sendSubmit sends a submit and reads no reply. The string more adds keys to the frame.
+// sendSubmit sends a submit and reads no reply. The string fields adds keys to the frame.
 func (s submitter) sendSubmit(id, typ, body, fields string) {
 	s.t.Helper()
 	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, fields)

@@ -24,7 +24,7 @@ func drainOrder(t tb, d *daemon, typ string, n int) []string {
 	return got
 }
 
-func TestPriorityOrder(t *testing.T) {
+func TestLargerPriorityGoesFirst(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, c := range []struct {

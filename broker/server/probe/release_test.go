@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// release releases a job and reads the ok. The string more adds keys to the frame.
+// release releases a job and reads the ok. The string fields adds keys to the frame.
 func (w worker) release(fields string) {
 	w.t.Helper()
 	w.send(`{"action":"release"%s}`, fields)
@@ -284,7 +284,7 @@ func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
 	return b, a
 }
 
-func TestReleaseByName(t *testing.T) {
+func TestReleaseNamesItsJob(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("what has not begun", func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRoundTrip(t *testing.T) {
+func TestAnswerReachesSubmitter(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("submit, then join", func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestFramesHaveExpectedKeys(t *testing.T) {
 	}
 }
 
-func TestDefaultType(t *testing.T) {
+func TestDefaultTypeApplies(t *testing.T) {
 	t.Parallel()
 	t.Run("named default", func(t *testing.T) {
 		b := start(t)

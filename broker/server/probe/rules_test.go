@@ -158,7 +158,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 	})
 }
 
-func TestMaxGroups(t *testing.T) {
+func TestGroupsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--max-groups=3")
 	s, w := b.submitter(t), b.worker(t)

@@ -155,7 +155,7 @@ func startTLS(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSPeersAreServed(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	b := startTLS(t, ca.flags()...)
@@ -328,7 +328,7 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-func TestMutualTLS(t *testing.T) {
+func TestClientCertificateIsRequired(t *testing.T) {
 	t.Parallel()
 	ca, foreign := newAuthority(t), newAuthority(t)
 	b := startTLS(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
@@ -362,7 +362,7 @@ func TestMutualTLS(t *testing.T) {
 	checkServes(t, s, w, typ)
 }
 
-func TestCertificateReload(t *testing.T) {
+func TestCertificateIsReloaded(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	b := startTLS(t, ca.flags()...)
@@ -393,7 +393,7 @@ func TestCertificateReload(t *testing.T) {
 	checkServes(t, s, w, typ)
 }
 
-func TestBadTLSFlags(t *testing.T) {
+func TestBadTLSFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t), newAuthority(t)
 	flags, others := ca.flags(), other.flags()

@@ -215,7 +215,7 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 	})
 }
 
-func TestTokenReload(t *testing.T) {
+func TestTokensAreReloaded(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, "old-1 submit,work\nkept-1 submit\n")
 	b := start(t, "--token-file="+path)
@@ -267,7 +267,7 @@ func TestTokenReload(t *testing.T) {
 	}
 }
 
-func TestBadTokenFiles(t *testing.T) {
+func TestBadTokenFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"a line without scopes": "lonely\n",

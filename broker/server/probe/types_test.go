@@ -26,7 +26,7 @@ func (d *daemon) joinWorker(t tb, types ...string) worker {
 	return w
 }
 
-// joinTypes joins with a list of types, as JSON. The string more adds keys to the frame.
+// joinTypes joins with a list of types, as JSON. The string fields adds keys to the frame.
 func (w worker) joinTypes(types, fields string) {
 	w.t.Helper()
 	w.send(`{"action":"join","types":%s%s}`, types, fields)
@@ -388,7 +388,7 @@ func TestExceptLeavesTypesOut(t *testing.T) {
 	})
 }
 
-func TestTypesRefused(t *testing.T) {
+func TestInvalidTypesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := freshName("kept")
@@ -490,7 +490,7 @@ func TestTypeLimitsHoldBackOnlyTheirJobs(t *testing.T) {
 	})
 }
 
-func TestTypesWithTokens(t *testing.T) {
+func TestTokensLimitTypesOfJoins(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	s := b.submitterAs(t, "all-1")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestUnixSockets(t *testing.T) {
+func TestUnixSocketsAreServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	sub, work := filepath.Join(dir, "submit.sock"), filepath.Join(dir, "work.sock")

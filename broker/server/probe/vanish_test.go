@@ -19,7 +19,7 @@ var submitterEnds = []struct {
 	{"size_error", func(c *conn) { c.writeRaw(announceFrame(0x7fffffff)) }},
 }
 
-func TestSubmitterLost(t *testing.T) {
+func TestJobsOfLostSubmitterEnd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, d := range submitterEnds {

@@ -33,7 +33,7 @@ func TestLentBodiesAreKept(t *testing.T) {
 	})
 }
 
-func TestHostileNames(t *testing.T) {
+func TestHostileNamesCrossFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		long := strings.Repeat("n", 1000)
 		for _, name := range []string{
@@ -62,7 +62,7 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-func TestBigBodies(t *testing.T) {
+func TestBigBodiesAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		w, s := worker(t, b, `"prefetch":3,"type":`+quote(typ)), submitter(t, a)

@@ -88,7 +88,7 @@ func TestCancelAffectsOneHome(t *testing.T) {
 	})
 }
 
-func TestIDFreeAfterEnd(t *testing.T) {
+func TestIDIsFreeAfterEnd(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))

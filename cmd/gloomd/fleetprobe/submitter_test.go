@@ -94,7 +94,7 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 	})
 }
 
-func TestProgressOfLentJob(t *testing.T) {
+func TestProgressOfLentJobReachesSubmitter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":2,"type":`+quote(typ))
@@ -203,7 +203,7 @@ func TestLentJobIsDetached(t *testing.T) {
 	})
 }
 
-func TestSubmitterDisconnects(t *testing.T) {
+func TestLentJobOfGoneSubmitterIsUnwanted(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"cancel":true,"type":`+quote(typ))

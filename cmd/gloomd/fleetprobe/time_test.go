@@ -44,7 +44,7 @@ func TestDelayedJobIsLentLater(t *testing.T) {
 	})
 }
 
-func TestDeadlineOfLentJob(t *testing.T) {
+func TestDeadlineOfLentJobHolds(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s := submitter(t, a)
@@ -65,7 +65,7 @@ func TestDeadlineOfLentJob(t *testing.T) {
 	})
 }
 
-func TestTimeoutOfLentRun(t *testing.T) {
+func TestTimeoutOfLentRunHolds(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
 		s := submitter(t, a)
@@ -104,7 +104,7 @@ func TestTimeoutOfLentRun(t *testing.T) {
 	})
 }
 
-func TestRetriesOfLentJob(t *testing.T) {
+func TestRetriesOfLentJobAreCounted(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))

@@ -8,7 +8,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-func TestPrefetchOfLentJobs(t *testing.T) {
+func TestPrefetchBoundsLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s, w := submitter(t, a), worker(t, b, `"prefetch":5,"type":`+quote(typ))
@@ -60,7 +60,7 @@ func TestLentJobIsReleased(t *testing.T) {
 	})
 }
 
-func TestPatternsInFleet(t *testing.T) {
+func TestPatternsMatchInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
 		s := submitter(t, a)
@@ -85,7 +85,7 @@ func TestPatternsInFleet(t *testing.T) {
 	})
 }
 
-func TestWorkerLost(t *testing.T) {
+func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
 		s := submitter(t, a)
@@ -134,7 +134,7 @@ func TestGarbageEndsLentJob(t *testing.T) {
 	})
 }
 
-func TestLocalFirst(t *testing.T) {
+func TestLocalWorkersGoFirst(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		remote, local := worker(t, b, `"prefetch":100,"type":`+quote(typ)), worker(t, a, `"type":`+quote(typ))

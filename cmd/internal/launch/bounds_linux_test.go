@@ -48,7 +48,7 @@ func TestKillReachesProcessesOutsideGroup(t *testing.T) {
 	}
 }
 
-func TestLimitsOfStartedProcess(t *testing.T) {
+func TestLimitsApplyToProcess(t *testing.T) {
 	job := script(t, `read go <&3; ulimit -n; ulimit -c; (ulimit -n); cat /proc/self/oom_score_adj`)
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {

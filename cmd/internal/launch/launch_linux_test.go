@@ -125,7 +125,7 @@ func processes(match func(parent, group int) bool) map[int]string {
 	return found
 }
 
-func TestExitCodesAndOutputs(t *testing.T) {
+func TestExitCodesAndOutputsAreKept(t *testing.T) {
 	job := script(t, `echo "out $1"; echo "err $2" >&2; exit $1`)
 	for _, code := range []int{0, 1, 7, 255} {
 		r := run(t, job, fmt.Sprint(code), "a b")
@@ -136,7 +136,7 @@ func TestExitCodesAndOutputs(t *testing.T) {
 	}
 }
 
-func TestCommandSettings(t *testing.T) {
+func TestCommandSettingsApply(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("LAUNCH_INHERITED", "yes")
 	t.Setenv("LAUNCH_REPLACED", "old")
@@ -168,7 +168,7 @@ func TestCommandSettings(t *testing.T) {
 	}
 }
 
-func TestCommandLookup(t *testing.T) {
+func TestProgramIsFoundInPath(t *testing.T) {
 	path := script(t, "echo found")
 	for name, c := range map[string]Command{
 		"PATH":            {Args: []string{"job"}, Env: []string{"PATH=" + filepath.Dir(path) + ":/usr/bin:/bin"}},
@@ -181,7 +181,7 @@ func TestCommandLookup(t *testing.T) {
 	}
 }
 
-func TestStartErrors(t *testing.T) {
+func TestStartErrorsSayWhy(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestSignalsAreDelivered(t *testing.T) {
 	}
 }
 
-func TestSignalScope(t *testing.T) {
+func TestSignalReachesProcessOrGroup(t *testing.T) {
 	var out Capture
 	out.Limit = 100
 	c := Command{Args: []string{script(t, `trap 'echo got; exit 3' USR1
@@ -264,7 +264,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 	eventually(t, "the child is gone", func() bool { return isGone(child) })
 }
 
-func TestSignalNames(t *testing.T) {
+func TestSignalNamesAreParsed(t *testing.T) {
 	for n := syscall.Signal(1); n <= rtMax; n++ {
 		name := SignalName(n)
 		if len(name) > nameSize {
@@ -288,7 +288,7 @@ func TestSignalNames(t *testing.T) {
 	}
 }
 
-func TestExitWithOpenPipe(t *testing.T) {
+func TestOpenPipeDoesNotDelayEnd(t *testing.T) {
 	r := run(t, script(t, `echo before; (sleep 1000; echo late) & echo $! >&2; exit 4`))
 	if r.Code != 4 || r.stdout != "before\n" {
 		t.Fatalf("%+v", r)
@@ -331,7 +331,7 @@ func TestLingeringProcessKeepsItsID(t *testing.T) {
 	}
 }
 
-func TestChattyDescendant(t *testing.T) {
+func TestChattyDescendantDiesOfClosedPipe(t *testing.T) {
 	r := run(t, script(t, `yes & echo $! >&2; exit 0`))
 	var pid int
 	fmt.Sscan(r.stderr, &pid)
@@ -388,7 +388,7 @@ func TestOutputIsCut(t *testing.T) {
 	}
 }
 
-func TestTextAtEveryLimit(t *testing.T) {
+func TestTextIsValidAtEveryLimit(t *testing.T) {
 	whole := "aé€😀\xff\xf0\x9f b" + strings.Repeat("€", 60) + "\xe2\x82"
 	for limit := range 300 {
 		kept := whole[:min(limit, len(whole))]
@@ -402,7 +402,7 @@ func TestTextAtEveryLimit(t *testing.T) {
 	}
 }
 
-func TestBlockingOutputs(t *testing.T) {
+func TestOutputsAreBlocking(t *testing.T) {
 	// A program that gets EAGAIN on its standard output may lose output.
 	r := run(t, "grep", "flags", "/proc/self/fdinfo/1", "/proc/self/fdinfo/2")
 	for line := range strings.Lines(r.stdout) {

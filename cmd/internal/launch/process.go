@@ -78,7 +78,7 @@ func keepThreads(n int) {
 	free.Wait()
 }
 
-// fork starts a process on that thread.
+// fork starts a process on forkThread.
 func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, err error) {
 	done := make(chan struct{})
 	forkThread() <- func() {

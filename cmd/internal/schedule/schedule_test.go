@@ -88,7 +88,7 @@ func (w *testDoor) watching(from, to float64) {
 	}
 }
 
-func TestCatchUp(t *testing.T) {
+func TestMissedTimesAreCaughtUp(t *testing.T) {
 	for _, c := range []struct {
 		catchUp       string
 		window        int64
@@ -123,7 +123,7 @@ func TestLongOutageMakesLastJobs(t *testing.T) {
 	}
 }
 
-func TestOverlapPolicies(t *testing.T) {
+func TestOverlapPoliciesHold(t *testing.T) {
 	for overlap, want := range map[string][2]string{
 		overlapAllow: {"10>10 20>20 30>30 40>40", "[]"},
 		overlapSkip:  {"10>10 40>40", "[running:2]"},

@@ -189,7 +189,7 @@ func TestPokeReachesWorkersOfTargets(t *testing.T) {
 	b.ExpectNothing()
 }
 
-func TestPokeThrottle(t *testing.T) {
+func TestPokesAreThrottled(t *testing.T) {
 	f := start(t, "")
 	w := f.addWorker("w", "x", "y", "z")
 	client := f.dial()
@@ -235,7 +235,7 @@ func TestPollsOfSlowWorker(t *testing.T) {
 	answerRequest(t, w, pollFrame("y", "z"), okData)
 }
 
-func TestRememberedPokes(t *testing.T) {
+func TestPokesAreRemembered(t *testing.T) {
 	f := start(t, "")
 	client := f.dial()
 	f.poke(client, "x", "toString", "y", "__proto__")
@@ -400,7 +400,7 @@ func TestInvalidRegistrationIsRefused(t *testing.T) {
 	answerRequest(t, w, pollFrame("y"), okData)
 }
 
-func TestRequestErrors(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	f := start(t, "")
 	f.addWorker("w", "x")
 	c := f.dial()
@@ -440,7 +440,7 @@ func TestRequestErrors(t *testing.T) {
 	}
 }
 
-func TestPauseAndContinue(t *testing.T) {
+func TestPauseAndContinueReachWorkers(t *testing.T) {
 	f := start(t, "")
 	a, b, client := f.addWorker("a", "x", "y"), f.addWorker("b", "z"), f.dial()
 	client.Write(`[0,{"no":1,"type":"pause"}]|[0,{"no":2,"type":"continue","data":{"targets":["y","x","nobody"]}}]|[0,{"no":3,"type":"pause","data":[]}]|`)
@@ -456,7 +456,7 @@ func TestPauseAndContinue(t *testing.T) {
 	b.ExpectNothing()
 }
 
-func TestStatusOfWorkers(t *testing.T) {
+func TestStatusListsWorkers(t *testing.T) {
 	f := start(t, "")
 	a, b, c, client := f.addWorker("a", "x"), f.addWorker("", "y"), f.addWorker("c", "z"), f.dial()
 	client.Write(`[0,{"no":1,"type":"status","data":{"poll_workers":true}}]|`)
@@ -481,7 +481,7 @@ func TestStatusOfWorkers(t *testing.T) {
 	a.ExpectNothing()
 }
 
-func TestRunManual(t *testing.T) {
+func TestRunManualGathersResults(t *testing.T) {
 	f := start(t, "")
 	a, b, client := f.addWorker("a", "x"), f.addWorker("b", "y"), f.dial()
 	client.Write(`[0,{"no":1,"type":"run-manual","data":{"jobs":[{"id":10,"target":"x"},{"id":9,"target":"y"},{"id":8,"target":"zzz"},{"id":11,"target":"x"},{"id":10,"target":"x"}]}}]|`)
@@ -504,7 +504,7 @@ func TestRunManual(t *testing.T) {
 	client.Expect(`[1,{"no":4,"data":{"errors":{"3":"worker has answered without a result for job 3"}}}]`)
 }
 
-func TestSendSignal(t *testing.T) {
+func TestSignalReachesServingWorkers(t *testing.T) {
 	f := start(t, "")
 	a, b, c, client := f.addWorker("a", "x"), f.addWorker("b", "x", "y"), f.addWorker("c", "z"), f.dial()
 	client.Write(`[0,{"no":1,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":1,"signal":9,"target":"y"},{"id":2,"signal":9,"target":"zzz"}]}}]|`)
@@ -548,7 +548,7 @@ func TestWorkerThatFallsSilentIsClosed(t *testing.T) {
 	}
 }
 
-func TestPasswordOfWorkers(t *testing.T) {
+func TestWorkersNeedPassword(t *testing.T) {
 	f := start(t, "secret")
 	w := f.dial()
 	w.Write(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"},"password":"wrong"}]|`)

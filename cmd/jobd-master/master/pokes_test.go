@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPokeInterval(t *testing.T) {
+func TestRoundsKeepInterval(t *testing.T) {
 	start := time.Unix(1000, 0)
 	p := pokes{interval: 500 * time.Millisecond}
 	steps := []struct {
@@ -42,7 +42,7 @@ func TestPokeInterval(t *testing.T) {
 	}
 }
 
-func TestPokeLimit(t *testing.T) {
+func TestRememberedPokesAreBounded(t *testing.T) {
 	var p pokes
 	p.remembered.add(make([]string, maxPokes)...)
 	if len(p.remembered.list) != 1 {
@@ -63,7 +63,7 @@ func TestPokeLimit(t *testing.T) {
 	}
 }
 
-func TestNameSet(t *testing.T) {
+func TestNameSetKeepsOrder(t *testing.T) {
 	var n nameSet
 	n.add("toString", "a", "b", "__proto__", "a")
 	if diff := cmp.Diff([]string{"a", "__proto__"}, n.remove([]string{"__proto__", "x", "a"})); diff != "" {

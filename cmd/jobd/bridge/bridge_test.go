@@ -205,7 +205,7 @@ func TestOutputIsCutToItsColumn(t *testing.T) {
 	}
 }
 
-func TestRowsWaitingAtStart(t *testing.T) {
+func TestRowsWaitingAtStartRun(t *testing.T) {
 	cfg := configFor(t, "a")
 	writeLauncher(t, &cfg, printAndExit)
 	table := storetest.NewTable()
@@ -214,7 +214,7 @@ func TestRowsWaitingAtStart(t *testing.T) {
 	f.await(store.Done, 1)
 }
 
-func TestLaunchFailure(t *testing.T) {
+func TestLaunchFailureEndsRow(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.Launcher = "/no/such/command {id}"
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -288,7 +288,7 @@ func TestPausedTargetStartsNoRow(t *testing.T) {
 	}
 }
 
-func TestTargetChanges(t *testing.T) {
+func TestTargetsCanChange(t *testing.T) {
 	cfg := configFor(t, "a")
 	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
@@ -343,7 +343,7 @@ func TestTargetChanges(t *testing.T) {
 	}
 }
 
-func TestRunManual(t *testing.T) {
+func TestManualRowsRun(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	writeLauncher(t, &cfg, printAndExit)
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -369,7 +369,7 @@ func TestRunManual(t *testing.T) {
 	}
 }
 
-func TestSignalsOfTwoClients(t *testing.T) {
+func TestTwoClientsMaySendSignals(t *testing.T) {
 	cfg := configFor(t, "a")
 	writeLauncher(t, &cfg, "exec sleep 1000")
 	f := startBridge(t, storetest.NewTable(), cfg)
@@ -423,7 +423,7 @@ func TestSignalsOfTwoClients(t *testing.T) {
 	})
 }
 
-func TestFetchPages(t *testing.T) {
+func TestRowsAreFetchedInPages(t *testing.T) {
 	cfg := configFor(t, "a=4")
 	cfg.MySQL.FetchLimit = 3
 	dir := writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
@@ -478,7 +478,7 @@ func TestWorkersShareTarget(t *testing.T) {
 	}
 }
 
-func TestPollInterval(t *testing.T) {
+func TestRowsArePolledAtInterval(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.PollInterval = 20 * time.Millisecond
 	writeLauncher(t, &cfg, "true")
@@ -489,7 +489,7 @@ func TestPollInterval(t *testing.T) {
 	f.await(store.Done, 2)
 }
 
-func TestDatabaseOutage(t *testing.T) {
+func TestRowsSurviveDatabaseOutage(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.SpoolDir = filepath.Join(t.TempDir(), "spool")
 	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")

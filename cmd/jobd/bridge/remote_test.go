@@ -32,7 +32,7 @@ import (
 type restartableBroker struct {
 	t       *testing.T
 	options settings.Options
-	srv     *server.Server
+	server  *server.Server
 }
 
 func newRestartableBroker(t *testing.T) *restartableBroker {
@@ -41,14 +41,14 @@ func newRestartableBroker(t *testing.T) *restartableBroker {
 	s := &restartableBroker{t: t, options: settings.Default()}
 	s.options.SubmitAddr, s.options.WorkerAddr, s.options.HTTPAddr = "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w"), ""
 	s.start()
-	t.Cleanup(func() { s.srv.Close() })
+	t.Cleanup(func() { s.server.Close() })
 	return s
 }
 
 func (s *restartableBroker) start() {
 	s.t.Helper()
 	var err error
-	if s.srv, err = server.Start(s.options, zerolog.Nop()); err != nil {
+	if s.server, err = server.Start(s.options, zerolog.Nop()); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -112,7 +112,7 @@ func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	f := startBridge(t, storetest.NewTable(), cfg)
 	joined := func() int {
 		n := 0
-		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(wire.Canonical(nil, f.typeOf("a"))) })
+		s.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(wire.Canonical(nil, f.typeOf("a"))) })
 		return n
 	}
 	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
@@ -136,7 +136,7 @@ func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
 }
 
-func TestRemoteWorkers(t *testing.T) {
+func TestRemoteWorkersRunRows(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2")
 	s.configure(&cfg)
@@ -299,7 +299,7 @@ func TestRowsOfPausedTargetWaitAgain(t *testing.T) {
 	}
 }
 
-func TestLostWorker(t *testing.T) {
+func TestRowOfLostWorkerFollowsPolicy(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
@@ -333,7 +333,7 @@ func TestLostWorker(t *testing.T) {
 	}
 }
 
-func TestRequeueLimit(t *testing.T) {
+func TestRequeuesAreLimited(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a")
 	s.configure(&cfg)
@@ -379,7 +379,7 @@ func TestBrokerRestartSettlesRows(t *testing.T) {
 	f.insert(store.Waiting, "a", 1, 2, 3)
 	f.Poll(nil)
 	<-begun
-	s.srv.Close()
+	s.server.Close()
 	f.await(store.Done, 1)
 	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "broker") {
 		t.Fatalf("%+v", r)
@@ -559,7 +559,7 @@ func TestLauncherWithSharedBroker(t *testing.T) {
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1)
-	s.srv.Close()
+	s.server.Close()
 	touch(t, dir, "go.1")
 	f.await(store.Done, 1)
 	f.insert(store.Waiting, "b", 3)
@@ -628,7 +628,7 @@ func TestStopWithRemoteRows(t *testing.T) {
 	}
 }
 
-func TestRunResultOf(t *testing.T) {
+func TestErrorsGiveRunResults(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want runResult

@@ -66,7 +66,7 @@ func TestUnstartableRowsGoBack(t *testing.T) {
 	}
 }
 
-func TestCommandArgs(t *testing.T) {
+func TestCommandIsSplitAtSpaces(t *testing.T) {
 	for command, want := range map[string][]string{
 		"php /x.php {id}":          {"php", "/x.php", "37"},
 		"  a   b  ":                {"a", "b"},

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestStopWithoutDatabase(t *testing.T) {
+func TestStopWithoutDatabaseSpoolsResults(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.SpoolDir = t.TempDir()
 	cfg.ShutdownTimeout = time.Minute
@@ -148,7 +148,7 @@ func TestUnknownSpoolPreventsStart(t *testing.T) {
 	}
 }
 
-func TestGracefulStop(t *testing.T) {
+func TestGracefulStopLetsRowsEnd(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	writeLauncher(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-func TestStrayRows(t *testing.T) {
+func TestStrayRowsAreDueAfterTime(t *testing.T) {
 	var s strayRows
 	now := time.Unix(1000, 0)
 	for i, look := range []struct {

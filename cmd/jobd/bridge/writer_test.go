@@ -148,7 +148,7 @@ func TestSecondTransactionWaitsForHalf(t *testing.T) {
 	take(now.Add(lingerTime*5/4), 1, -1)
 }
 
-func TestChangesOfOneRow(t *testing.T) {
+func TestChangesOfOneRowKeepOrder(t *testing.T) {
 	o := &scriptedStore{write: writeAll}
 	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	w.enqueue(&change{kind: changeFinish, id: 1})

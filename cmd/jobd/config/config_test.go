@@ -99,7 +99,7 @@ func writeConfig(t *testing.T, text string) string {
 	return path
 }
 
-func TestWorkerDefaults(t *testing.T) {
+func TestWorkerDefaultsApply(t *testing.T) {
 	got, err := LoadWorker(writeConfig(t, minimalFile))
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestWorkerDefaults(t *testing.T) {
 	}
 }
 
-func TestWorkerValues(t *testing.T) {
+func TestWorkerValuesAreRead(t *testing.T) {
 	top := `
 name = w1
 password = null
@@ -160,7 +160,7 @@ poll_intervall = 5
 	}
 }
 
-func TestWorkerErrors(t *testing.T) {
+func TestWorkerErrorsAreReported(t *testing.T) {
 	// Each case changes one line of the minimal file; none if old is "".
 	tests := []struct{ old, new, want string }{
 		{"host = 127.0.0.1\n", "", "'host' is not defined"},
@@ -233,7 +233,7 @@ func TestNoLauncherNeedsBroker(t *testing.T) {
 	}
 }
 
-func TestMasterDefaultsAndErrors(t *testing.T) {
+func TestMasterDefaultsApply(t *testing.T) {
 	got, err := LoadMaster(writeConfig(t, "host = ::\nport = 0\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestExamplesShowDefaults(t *testing.T) {
 	}
 }
 
-func TestJobctlDefaultsAndErrors(t *testing.T) {
+func TestJobctlDefaultsApply(t *testing.T) {
 	got, err := LoadJobctl(writeConfig(t, "; nothing\n"))
 	if err != nil {
 		t.Fatal(err)

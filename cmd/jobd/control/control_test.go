@@ -218,7 +218,7 @@ func TestRunManualWaits(t *testing.T) {
 	peertest.WaitUntil(t, "nobody waits any more", waiting(0))
 }
 
-func TestEngineErrors(t *testing.T) {
+func TestEngineErrorsReachClient(t *testing.T) {
 	e := newTable()
 	e.SetError(errors.New("the database is away"))
 	c := peertest.Dial(t, serveEngine(t, e).Addr().String())

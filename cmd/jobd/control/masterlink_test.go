@@ -183,7 +183,7 @@ func TestSilentMaster(t *testing.T) {
 	m.accept().readRegistration()
 }
 
-func TestLinkWithoutTargets(t *testing.T) {
+func TestLinkEndsWithoutTargets(t *testing.T) {
 	m, e := newMaster(t), controltest.New()
 	startLink(t, m, e, "", time.Hour)
 	if err := e.AddTarget("first", 1); err != nil {

@@ -75,7 +75,7 @@ func TestDecodeGolden(t *testing.T) {
 	}
 }
 
-func TestDecodeBadUTF8(t *testing.T) {
+func TestBadUTF8IsReplaced(t *testing.T) {
 	m, err := Decode([]byte("[0,{\"no\":1,\"type\":\"a\xffb\"}]"))
 	if err != nil || m.Type != "a\ufffdb" {
 		t.Errorf("got %q, error %v", m.Type, err)
@@ -104,7 +104,7 @@ func TestMessagesKeepTheirMemory(t *testing.T) {
 	}
 }
 
-func TestDecodeDepth(t *testing.T) {
+func TestDecodeBoundsDepth(t *testing.T) {
 	deep := strings.Repeat("[", 9999) + strings.Repeat("]", 9999)
 	if _, err := Decode([]byte(deep)); err == nil || err.Error() != "unexpected type " {
 		t.Errorf("9999 arrays: got error %v", err)
@@ -138,7 +138,7 @@ func TestAppendEncodesMessages(t *testing.T) {
 	}
 }
 
-func TestSplitterEveryCut(t *testing.T) {
+func TestSplitterAcceptsEveryCut(t *testing.T) {
 	messages := []string{`[2]`, ``, `[0,{"no":1,"type":"é\u0004"}]`, `nonsense`, ``, `[3]`}
 	stream := strings.Join(messages, "\x04") + "\x04[2"
 	for first := range len(stream) + 1 {
@@ -168,7 +168,7 @@ func TestSplitterEveryCut(t *testing.T) {
 	}
 }
 
-func TestSplitterByteByByte(t *testing.T) {
+func TestSplitterAcceptsSingleBytes(t *testing.T) {
 	long := strings.Repeat("a", 1<<20)
 	var s Splitter
 	for i := range len(long) {
@@ -192,7 +192,7 @@ func TestSplitterByteByByte(t *testing.T) {
 	}
 }
 
-func TestSplitterMax(t *testing.T) {
+func TestSplitterRefusesLongMessage(t *testing.T) {
 	const want = "message is longer than 4 bytes"
 	s := Splitter{Max: 4}
 	s.Feed([]byte("1234\x04123"))
@@ -226,7 +226,7 @@ func TestMembersKeepOrder(t *testing.T) {
 	}
 }
 
-func TestTypeOf(t *testing.T) {
+func TestTypeOfMatchesJavaScript(t *testing.T) {
 	for raw, want := range map[string]string{`{}`: "object", `[]`: "object", `null`: "object", ` "x"`: "string",
 		`-1`: "number", `0`: "number", `true`: "boolean", `false`: "boolean", ``: "undefined"} {
 		if got := TypeOf(json.RawMessage(raw)); got != want {

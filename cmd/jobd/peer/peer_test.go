@@ -129,7 +129,7 @@ var framingCases = []struct{ in, out string }{
 		`[1,{"no":1,"error":"it failed"}]|[3]|[1,{"no":2,"error":"it failed"}]`},
 }
 
-func TestMessagesInAnySegments(t *testing.T) {
+func TestMessagesMayArriveInAnySegments(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	for name, write := range map[string]func(*peertest.Client, string){
 		"whole": (*peertest.Client).Write,
@@ -152,7 +152,7 @@ func TestMessagesInAnySegments(t *testing.T) {
 	}
 }
 
-func TestEveryCut(t *testing.T) {
+func TestMessagesMayBeCutAnywhere(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	in := `[0,{"no":1,"type":"echo","data":{"a":"é\u0004"}}]|[2]|`
 	for cut := range len(in) {
@@ -164,7 +164,7 @@ func TestEveryCut(t *testing.T) {
 	}
 }
 
-func TestOneSegmentManyRequests(t *testing.T) {
+func TestOneSegmentMayHaveManyRequests(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	var in strings.Builder
@@ -177,7 +177,7 @@ func TestOneSegmentManyRequests(t *testing.T) {
 	}
 }
 
-func TestReplyOrder(t *testing.T) {
+func TestRepliesKeepOrder(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
@@ -187,7 +187,7 @@ func TestReplyOrder(t *testing.T) {
 	c.ExpectNothing()
 }
 
-func TestHalfClose(t *testing.T) {
+func TestHalfClosedPeerGetsReplies(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
@@ -199,7 +199,7 @@ func TestHalfClose(t *testing.T) {
 	peertest.WaitUntil(t, "the connection is forgotten", func() bool { return s.Connections() == 0 })
 }
 
-func TestUnfinishedAtTheEnd(t *testing.T) {
+func TestUnfinishedMessageIsDropped(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"fail"}]`)
@@ -216,7 +216,7 @@ func TestWaitEndsWithConnection(t *testing.T) {
 	peertest.WaitUntil(t, "the handler is told", func() bool { return s.closedWaits.Load() == 1 })
 }
 
-func TestPasswordOfRequests(t *testing.T) {
+func TestRequestsNeedPassword(t *testing.T) {
 	const secret = "s3cret word"
 	refused := func(number int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"invalid password"}]`, number) }
 	request := func(number int, password string) string {
@@ -267,7 +267,7 @@ func TestLocalhostNeedsNoPassword(t *testing.T) {
 	}
 }
 
-func TestMessageTooLong(t *testing.T) {
+func TestTooLongMessageIsRefused(t *testing.T) {
 	s := startServer(t, peer.Options{MaxMessage: 100})
 	for name, text := range map[string]string{
 		"unfinished": strings.Repeat("x", 101),
@@ -291,7 +291,7 @@ func TestMessageTooLong(t *testing.T) {
 	c.Expect(`[1,{"no":1,"error":"it failed"}]`, `[1,{"no":2,"error":"it failed"}]`)
 }
 
-func TestTooManyConnections(t *testing.T) {
+func TestTooManyConnectionsAreRefused(t *testing.T) {
 	s := startServer(t, peer.Options{MaxConnections: 2})
 	a, b := s.dial(t), s.dial(t)
 	a.ExpectNothing()
@@ -356,7 +356,7 @@ func TestHeardIsMonotonic(t *testing.T) {
 	}
 }
 
-func TestTooManyWaits(t *testing.T) {
+func TestTooManyWaitsAreRefused(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	for i := range 1024 {
@@ -421,7 +421,7 @@ func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	}
 }
 
-func TestCallsBothWays(t *testing.T) {
+func TestBothSidesMayCall(t *testing.T) {
 	s := startServer(t, peer.Options{Password: "secret"})
 	addr := s.Addr().(*net.TCPAddr)
 	back := peer.Routes{"back": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
@@ -490,7 +490,7 @@ func TestShutdownAnswers(t *testing.T) {
 	<-down
 }
 
-func TestShutdownTimeout(t *testing.T) {
+func TestShutdownEndsAfterTimeout(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(`[0,{"no":1,"type":"wait"}]|`)
@@ -504,7 +504,7 @@ func TestShutdownTimeout(t *testing.T) {
 	c.ExpectEnd()
 }
 
-func TestBusyPort(t *testing.T) {
+func TestBusyPortIsAnError(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	_, err := peer.Listen("127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{})
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
@@ -512,7 +512,7 @@ func TestBusyPort(t *testing.T) {
 	}
 }
 
-func TestMemoryUsage(t *testing.T) {
+func TestMemoryUsageIsPlausible(t *testing.T) {
 	m := peer.MemoryUsage()
 	if m.RSS < 1<<20 || m.HeapTotal < m.HeapUsed || m.HeapUsed == 0 || m.External > m.RSS {
 		t.Errorf("unlikely: %+v", m)

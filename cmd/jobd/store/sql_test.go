@@ -133,7 +133,7 @@ func (s *sqlTable) count(t *testing.T, query string, args ...any) (n int) {
 	return n
 }
 
-func TestOpenErrors(t *testing.T) {
+func TestOpenErrorsAreNamed(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "CREATE TABLE half (id INT PRIMARY KEY, target CHAR(16))")
 	for name, want := range map[string]string{"nope": "does not exist", "half": "no column 'status'"} {
@@ -150,7 +150,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-func TestOtherTableNames(t *testing.T) {
+func TestOtherTableNamesWork(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "RENAME TABLE jobs TO `order`")
 	opt := table.options("d")
@@ -255,7 +255,7 @@ func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "1a 4a 5a[] <nil>")
 }
 
-func TestWithoutAnIndex(t *testing.T) {
+func TestTableWithoutIndexWorks(t *testing.T) {
 	for _, change := range []string{"DROP KEY status_target_idx", "ALTER KEY status_target_idx IGNORED"} {
 		t.Run(change, func(t *testing.T) {
 			table := newSQLTable(t)
@@ -442,7 +442,7 @@ func TestStoreSurvivesServerRestarts(t *testing.T) {
 	checkEqual(t, "statuses", statuses(t, table, 5), "done running running waiting waiting")
 }
 
-func TestReadOnlyServer(t *testing.T) {
+func TestReadOnlyServerIsAway(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
 	fill(t, table, Waiting, "a")
@@ -458,7 +458,7 @@ func TestReadOnlyServer(t *testing.T) {
 	checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a")
 }
 
-func TestWithoutRightsForTheCompanionTable(t *testing.T) {
+func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	table := newSQLTable(t)
 	user := "u" + table.name
 	for _, host := range []string{"localhost", "127.0.0.1"} {
@@ -688,7 +688,7 @@ func TestStatementReplication(t *testing.T) {
 	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting done")
 }
 
-func TestBatchFailure(t *testing.T) {
+func TestFailedBatchIsWrittenRowByRow(t *testing.T) {
 	table := newSQLTable(t)
 	_, err := table.db.Exec("UPDATE jobs SET status = 'done' WHERE id = 1; UPDATE nowhere SET x = 1; UPDATE jobs SET id = 2 WHERE id = 1")
 	if !IsNumber(err, 1146) {
@@ -696,7 +696,7 @@ func TestBatchFailure(t *testing.T) {
 	}
 }
 
-func TestErrorKinds(t *testing.T) {
+func TestErrorsAreClassified(t *testing.T) {
 	for number, want := range map[uint16]mariadb.Kind{1213: mariadb.Conflict, 1205: mariadb.Conflict, 1290: mariadb.Away, 1114: mariadb.Away, 1927: mariadb.Away,
 		2013: mariadb.Away, 9001: mariadb.Away, 3032: mariadb.Away, 1064: mariadb.Refused, 1366: mariadb.Refused} {
 		if got := KindOf(fmt.Errorf("x: %w", &mysql.MySQLError{Number: number})); got != want {

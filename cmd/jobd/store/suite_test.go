@@ -122,7 +122,7 @@ func checkEqual(t *testing.T, name string, got, want any) {
 	}
 }
 
-func TestAcceptOrder(t *testing.T) {
+func TestLowestIDsAreAcceptedFirst(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
 		table.insert(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
@@ -240,7 +240,7 @@ func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 	})
 }
 
-func TestExactTargets(t *testing.T) {
+func TestTargetsMatchExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
 		s := table.open(t, "d", longLease)
@@ -277,7 +277,7 @@ func TestRowLifecycle(t *testing.T) {
 	})
 }
 
-func TestAcceptManual(t *testing.T) {
+func TestManualRowsAreAccepted(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		for i, status := range []string{Manual, Waiting, Done, Running, Accepted, Ignored, Manual, Manual} {
 			target := "a"
@@ -304,7 +304,7 @@ func TestAcceptManual(t *testing.T) {
 	})
 }
 
-func TestForeignChanges(t *testing.T) {
+func TestForeignChangesAreNoticed(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
@@ -333,7 +333,7 @@ func TestForeignChanges(t *testing.T) {
 	})
 }
 
-func TestRowSetBack(t *testing.T) {
+func TestRowSetBackIsAcceptedAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a")
 		s := table.open(t, "d", longLease)
@@ -452,7 +452,7 @@ func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 	return Owner{}
 }
 
-func TestSettleLivingDaemon(t *testing.T) {
+func TestLivingDaemonIsNotSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
 		slow := table.open(t, "slow", time.Millisecond)
@@ -497,7 +497,7 @@ func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 	})
 }
 
-func TestWritesForAnEarlierIncarnation(t *testing.T) {
+func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
 		old, s := table.open(t, "old", longLease), table.open(t, "new", longLease)
@@ -512,7 +512,7 @@ func TestWritesForAnEarlierIncarnation(t *testing.T) {
 	})
 }
 
-func TestSettleExceptResults(t *testing.T) {
+func TestSettleLeavesSpooledResults(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		fill(t, table, Waiting, "a", "a")
 		dead, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
@@ -593,7 +593,7 @@ func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 	})
 }
 
-func TestSeveralDaemons(t *testing.T) {
+func TestSeveralDaemonsShareRows(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
 		const n, daemons = 300, 3
 		for id := int64(1); id <= n; id++ {

@@ -8,7 +8,7 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-func TestOutputLimits(t *testing.T) {
+func TestOutputsFitColumns(t *testing.T) {
 	for _, c := range []struct {
 		name, alter string
 		out         string
@@ -46,7 +46,7 @@ func TestOutputLimits(t *testing.T) {
 	}
 }
 
-func TestOutputBeyondPacket(t *testing.T) {
+func TestOutputIsCutToPacket(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--max-allowed-packet=1M"))
 	fill(t, table, Waiting, "a", "a", "a", "a")
 	s := table.open(t, "d", longLease)
@@ -98,7 +98,7 @@ func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	checkEqual(t, "in latin1", *table.read(t, 3).Stdout, "aé€?b")
 }
 
-func TestRetryShortened(t *testing.T) {
+func TestRefusedOutputIsShortened(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `CREATE TRIGGER guard BEFORE UPDATE ON jobs FOR EACH ROW
 		IF LENGTH(NEW.stdout) > 5000 OR NEW.stderr = 'never' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too much'; END IF`)
@@ -132,7 +132,7 @@ func TestRetryShortened(t *testing.T) {
 	checkEqual(t, "statuses", statuses(t, table, 2), "running done")
 }
 
-func TestFieldsOfRows(t *testing.T) {
+func TestFieldsOfRowsAreRead(t *testing.T) {
 	table := newSQLTable(t)
 	table.readsFields = true
 	table.exec(t, `ALTER TABLE jobs ADD name varchar(50) CHARACTER SET utf8mb4, ADD price decimal(10,2), ADD big bigint unsigned,

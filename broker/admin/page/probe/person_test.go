@@ -67,7 +67,7 @@ func newPerson(t *testing.T, opts ...chromedp.ContextOption) *person {
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
 	t.Cleanup(end)
 	p := &person{t: t, ctx: ctx, Recorder: pagetest.Record(t, ctx)}
-	call(p, accessibility.Enable, cdp.Empty{})
+	runCommand(p, accessibility.Enable, cdp.Empty{})
 	p.setSize(1280, 900)
 	return p
 }
@@ -77,13 +77,13 @@ func (p *person) actionContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, patience)
 }
 
-func try[P, R any](p *person, cmd cdp.Command[P, R], params P) (R, error) {
+func tryCommand[P, R any](p *person, cmd cdp.Command[P, R], params P) (R, error) {
 	ctx, end := p.actionContext()
 	defer end()
 	return chromedp.Call(ctx, cmd, params)
 }
 
-func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
+func (p *person) tryActions(steps ...chromedp.Action[chromedp.Void]) error {
 	ctx, end := p.actionContext()
 	defer end()
 	return chromedp.Do(ctx, steps...)
@@ -92,14 +92,14 @@ func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
 // run carries out browser actions that must succeed.
 func (p *person) run(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := p.try(steps...); err != nil {
+	if err := p.tryActions(steps...); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func call[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
+func runCommand[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
 	p.t.Helper()
-	r, err := try(p, cmd, params)
+	r, err := tryCommand(p, cmd, params)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (p *person) goTo(url string) {
 }
 
 // startGoingTo navigates to a URL; the page may be left again before it has loaded.
-func (p *person) startGoingTo(url string) { _ = p.try(chromedp.Navigate(url)) }
+func (p *person) startGoingTo(url string) { _ = p.tryActions(chromedp.Navigate(url)) }
 
 func (p *person) setSize(width, height int64) {
 	p.t.Helper()
@@ -122,19 +122,19 @@ func (p *person) setSize(width, height int64) {
 // setPreference sets a preference that the system reports, such as prefers-color-scheme.
 func (p *person) setPreference(name, value string) {
 	p.t.Helper()
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
+	runCommand(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
 }
 
 // setZone sets the person's time zone.
 func (p *person) setZone(name string) {
 	p.t.Helper()
-	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
+	runCommand(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
 }
 
 // skewClock shifts the clock of the person's browser on all later pages.
 func (p *person) skewClock(by time.Duration) {
 	p.t.Helper()
-	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
+	runCommand(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
 		const Right = Date, by = %d;
 		window.Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + by) } };
 		Date.now = () => Right.now() + by;
@@ -178,7 +178,7 @@ func (p *person) currentURL() string { p.t.Helper(); return eval[string](p, `ret
 // elements returns the nodes of the accessibility tree, in order.
 func (p *person) elements() []*element {
 	p.t.Helper()
-	tree := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	tree := runCommand(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	str := func(v *accessibility.Value) string {
 		if v == nil || len(v.Value) == 0 {
 			return ""
@@ -340,11 +340,11 @@ var errUnseen = errors.New("it cannot be seen, or something is before it")
 // click makes the person click where the thing is visible, or returns why that is not possible. If the
 // page moves while the mouse is on its way, the click does not reach what is there then.
 func (p *person) click(x *element) error {
-	node, err := try(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
+	node, err := tryCommand(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {
 		return err
 	}
-	at, err := try(p, runtime.CallFunctionOn, runtime.CallFunctionOnParams{ObjectID: node.Object.ObjectID, ReturnByValue: new(true), FunctionDeclaration: `function () {
+	at, err := tryCommand(p, runtime.CallFunctionOn, runtime.CallFunctionOnParams{ObjectID: node.Object.ObjectID, ReturnByValue: new(true), FunctionDeclaration: `function () {
 		const e = this.nodeType === 1 ? this : this.parentElement;
 		const guard = (event) => {
 			if (e.contains(event.target)) return;
@@ -371,7 +371,7 @@ func (p *person) click(x *element) error {
 	if err := json.Unmarshal([]byte(at.Result.Value), &spot); err != nil || len(spot) != 2 {
 		return errUnseen
 	}
-	if err := p.try(chromedp.MouseClickXY(spot[0], spot[1])); err != nil {
+	if err := p.tryActions(chromedp.MouseClickXY(spot[0], spot[1])); err != nil {
 		return err
 	}
 	ctx, end := p.actionContext()
@@ -402,13 +402,13 @@ func (p *person) insert(text string) {
 		p.pressKeys("\b")
 		return
 	}
-	call(p, input.InsertText, input.InsertTextParams{Text: text})
+	runCommand(p, input.InsertText, input.InsertTextParams{Text: text})
 }
 
 // paste makes the person paste what was copied.
 func (p *person) paste() {
 	p.t.Helper()
-	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
+	runCommand(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }
 
 // focusedElement returns the element that has the keyboard focus.

@@ -132,7 +132,7 @@ func TestSlowNetwork(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
 	p := newPerson(t)
-	call(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
+	runCommand(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 20_000}},
 	})
 	for _, v := range []struct{ name, route, knows string }{

@@ -29,7 +29,7 @@ type Engine struct {
 	mu           sync.Mutex
 	targets      []control.TargetStatus
 	jobs         map[int64]*Job
-	awaited      map[int64]bool
+	awaitedIDs   map[int64]bool
 	calls        []string
 	changed      func()
 	done         chan struct{}
@@ -41,7 +41,7 @@ type Engine struct {
 // New returns an engine that serves these targets with concurrency 1, 2, and
 // so on.
 func New(targets ...string) *Engine {
-	e := &Engine{jobs: make(map[int64]*Job), awaited: make(map[int64]bool), done: make(chan struct{})}
+	e := &Engine{jobs: make(map[int64]*Job), awaitedIDs: make(map[int64]bool), done: make(chan struct{})}
 	for i, t := range targets {
 		e.targets = append(e.targets, control.TargetStatus{Name: t, Concurrency: i + 1})
 	}
@@ -132,7 +132,7 @@ func (e *Engine) pause(verb string, targets []string, paused bool) {
 func (e *Engine) Status() control.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return control.Status{Targets: slices.Clone(e.targets), Waiting: len(e.awaited)}
+	return control.Status{Targets: slices.Clone(e.targets), Waiting: len(e.awaitedIDs)}
 }
 
 func (e *Engine) AddTarget(name string, concurrency int) error {
@@ -188,7 +188,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 		return nil, nil, e.failErr
 	}
 	for _, id := range ids {
-		if e.awaited[id] {
+		if e.awaitedIDs[id] {
 			e.mu.Unlock()
 			return nil, nil, control.JobAwaited(id)
 		}
@@ -206,7 +206,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 			errs[id] = control.JobTargetUnknown(j.Target, id)
 		default:
 			outcomes[id] = j.Outcome
-			e.awaited[id] = true
+			e.awaitedIDs[id] = true
 			held = append(held, j)
 		}
 	}
@@ -215,7 +215,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for id := range outcomes {
-			delete(e.awaited, id)
+			delete(e.awaitedIDs, id)
 		}
 	}()
 	for _, j := range held {

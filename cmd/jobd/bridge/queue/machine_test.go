@@ -416,7 +416,7 @@ func simulate(t *testing.T, seed uint64) {
 	w.finish()
 }
 
-func TestPriorityOrder(t *testing.T) {
+func TestLargerPriorityGoesFirst(t *testing.T) {
 	m := New()
 	m.Add("a", 1)
 	var rows []Row
@@ -445,7 +445,7 @@ func TestPriorityOrder(t *testing.T) {
 	}
 }
 
-func TestPollWaits(t *testing.T) {
+func TestPollWaitsForRunningFetch(t *testing.T) {
 	m := New()
 	m.Add("a", 1)
 	m.Add("b", 1)
