@@ -16,9 +16,9 @@ import (
 const dialTimeout = 5 * time.Second
 
 // Connector opens connections with the same settings whatever the server's defaults are: several
-// statements can be sent in one round trip, texts are utf8mb4, transactions are READ COMMITTED, a
-// statement outside a transaction is committed at once, also after the COMMIT of a transaction, and a
-// row that already has the wanted values counts as affected.
+// statements can be sent in one round trip, texts are utf8mb4, a SELECT returns all rows, transactions
+// are READ COMMITTED, a statement outside a transaction is committed at once, also after the COMMIT of a
+// transaction, and a row that already has the wanted values counts as affected.
 type Connector struct {
 	driver.Connector
 	// Replicated lets a connection use REPEATABLE READ if the server replicates
@@ -44,6 +44,7 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 		c.Params = make(map[string]string, 2)
 	}
 	c.Params["autocommit"], c.Params["completion_type"] = "1", "0"
+	c.Params["sql_select_limit"], c.Params["sql_big_selects"] = "18446744073709551615", "1"
 	inner, err := mysql.NewConnector(c)
 	return &Connector{Connector: inner}, err
 }

@@ -315,3 +315,18 @@ func TestServerChoosesCharset(t *testing.T) {
 	write(t, s, Batch{Finish: []Result{{ID: 1, Stdout: "é😀"}}})
 	checkEqual(t, "stdout", table.count(t, "SELECT stdout = _utf8mb4 X'C3A9F09F9880' FROM jobs"), 1)
 }
+
+// TestServerLimitsSelects: a server that gives other clients only some rows, and refuses their joins,
+// gives jobd all rows.
+func TestServerLimitsSelects(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	fill(t, table, Waiting, "a", "a", "a", "a", "a")
+	server.Exec(t, "", "SET GLOBAL sql_select_limit = 2")
+	server.Exec(t, "", "SET GLOBAL max_join_size = 1")
+	s := table.open(t, "d", longLease)
+	checkEqual(t, "rows", ids(accept(t, s, 5, "a").Rows), "1a 2a 3a 4a 5a")
+	write(t, s, Batch{Start: []int64{1, 2, 3, 4, 5}})
+	write(t, s, Batch{Finish: []Result{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}})
+	checkEqual(t, "statuses", statuses(t, table, 5), "done done done done done")
+}
