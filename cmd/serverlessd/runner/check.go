@@ -78,8 +78,8 @@ const (
 	maxCheckOutput = 4 << 10 // maximum number of bytes of a check's output that are kept
 )
 
-// ErrCheckBusy means that a source could not be checked in time.
-var ErrCheckBusy = errors.New("the handler could not be checked in time; try again")
+// ErrCheckBusy means that a source could not be checked, for a reason that may pass.
+var ErrCheckBusy = errors.New("the handler could not be checked; try again")
 
 // compile checks the code of a source. Its errors are *CheckError and ErrCheckBusy. It takes at
 // most as long as a context may take to start.
@@ -88,7 +88,8 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Start, ErrCheckBusy)
+	late := fmt.Errorf("%w: it took longer than %v", ErrCheckBusy, r.options.Start)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Start, late)
 	defer cancel()
 	select {
 	case r.checkSlots <- struct{}{}:
@@ -124,6 +125,9 @@ func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool
 		Args: c.args(&r.options, hook), Dir: "/", Env: []string{"PATH=" + r.options.Path, "HOME=/", "LANG=C.UTF-8"},
 		Stdin: []byte(c.text(source, hook)), Stderr: out, Guard: r.options.Guard, User: r.pool.user, Limits: limits,
 	})
+	if launch.IsTemporary(err) {
+		err = fmt.Errorf("%w: %w", ErrCheckBusy, err)
+	}
 	if err != nil {
 		return "", false, err
 	}
@@ -137,8 +141,11 @@ func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool
 	}
 	said, _ = out.Text()
 	result := p.Result()
-	if result.Signal != 0 && said == "" {
-		said = "the compiler ended with " + launch.SignalName(result.Signal)
+	if result.Signal != 0 {
+		said = strings.TrimRight("the compiler ended with "+launch.SignalName(result.Signal)+": "+said, ": \n")
+		if result.Signal != unix.SIGSEGV { // it did not crash: the host has no memory, or a limit was reached
+			return "", false, fmt.Errorf("%w: %s", ErrCheckBusy, said)
+		}
 	}
 	return said, result.Code == 0 && result.Signal == 0, result.Err
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,14 +87,44 @@ func TestNoInterpreter(t *testing.T) {
 	}
 }
 
-// TestCheckTimeout: a check that does not end in time is killed.
-func TestCheckTimeout(t *testing.T) {
-	path := t.TempDir()
-	if err := os.WriteFile(filepath.Join(path, "php"), []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	r := newRunner(t, func(o *Options) { o.Path, o.Start = path+":/usr/bin:/bin", 50*time.Millisecond })
-	if err := r.Check(t.Context(), &job.Source{Lang: job.PHP, Body: "1"}); !errors.Is(err, ErrCheckBusy) {
-		t.Error(err)
+// TestCheckFailsWithoutFault: if the compiler cannot start, is killed or does not end in time, the
+// source is not to blame, and is not refused as wrong. A compiler that crashes refuses it.
+func TestCheckFailsWithoutFault(t *testing.T) {
+	for name, c := range map[string]struct{ script, says string }{
+		"slow":     {"sleep 1000", "it took longer than 50ms"},
+		"killed":   {"kill -KILL $$", "the compiler ended with SIGKILL"},
+		"aborted":  {"echo cannot start a thread >&2; kill -ABRT $$", "the compiler ended with SIGABRT: cannot start a thread"},
+		"starting": {"", "cannot launch 'php': text file busy"},
+		"crashed":  {"kill -SEGV $$", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir()
+			f, err := os.OpenFile(filepath.Join(path, "php"), os.O_CREATE|os.O_WRONLY, 0o755)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(f, "#!/bin/sh\n%s\n", c.script)
+			if name == "starting" { // a file that is open for writing cannot be run
+				defer f.Close()
+			} else {
+				f.Close()
+			}
+			r := newRunner(t, func(o *Options) {
+				o.Path = path + ":/usr/bin:/bin"
+				if name == "slow" {
+					o.Start = 50 * time.Millisecond
+				}
+			})
+			err = r.Check(t.Context(), &job.Source{Lang: job.PHP, Body: "1"})
+			if c.says == "" {
+				if !errors.As(err, new(*CheckError)) {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrCheckBusy) || !strings.HasSuffix(err.Error(), ": "+c.says) {
+				t.Error(err)
+			}
+		})
 	}
 }
