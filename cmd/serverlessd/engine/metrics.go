@@ -141,10 +141,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	if l.Types == nil {
 		return
 	}
-	var sum store.Counts
-	for _, t := range l.Types {
-		sum.Add(&t)
-	}
+	sum := store.Total(l.Types)
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,
 		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "set_aside": sum.SetAside, "added": sum.Added,

@@ -312,16 +312,13 @@ func recordLines(lines [][]byte) (n int) {
 	return n
 }
 
-// isFull reports whether size more bytes would exceed the limit on waiting bytes.
-func (j *Journal) isFull(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
-
 // room makes sure that there is room for size more bytes and a segment to which they can be
 // written.
 func (j *Journal) room(size int64) error {
 	j.mu.Lock()
-	waits, full := j.bytes(), j.isFull(size)
+	waits := j.bytes()
 	j.mu.Unlock()
-	if full {
+	if j.opt.Max > 0 && waits+size > j.opt.Max {
 		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.Max)
 	}
 	if err := j.CheckSpace(size); err != nil && (!j.makeRoom() || j.CheckSpace(size) != nil) {

@@ -165,7 +165,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 	header := make(http.Header, 8)
 	header.Set("job-id", string(j.ID))
 	header.Set("job-try", strconv.Itoa(j.Tries))
-	status, replied, reply, f := r.request(ctx, b, header, withNewline(j.Payload))
+	status, replied, reply, f := r.request(ctx, b, header, append(bytes.Clone(j.Payload), '\n'))
 	switch {
 	case f == nil:
 	case f.code == "":
@@ -195,8 +195,6 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 func (r *Runner) tooManyLines() runFault {
 	return runFault{code: codeLines, text: fmt.Sprintf("the reply has more than %d J: lines", r.options.Lines)}
 }
-
-func withNewline(payload []byte) []byte { return append(bytes.Clone(payload), '\n') }
 
 // runBatch runs a batch with one request.
 func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {

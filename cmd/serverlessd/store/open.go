@@ -38,7 +38,7 @@ func Open(address string) (Store, error) {
 
 func newSQL(d dialect) *SQL {
 	return &SQL{
-		dialect: d, slot: rand.IntN(countRows), heads: newHeads(),
+		dialect: d, slot: rand.IntN(countRows), heads: typeHeads{byType: make(map[string]typeHead), changed: make(map[string]int64)},
 		clock: clock{monotonic: func() time.Duration { return time.Since(processStart) }},
 	}
 }

@@ -291,6 +291,14 @@ type Counts struct {
 	Oldest    job.Milliseconds `json:"oldest_ms"`           // how long the oldest waiting job has been due
 }
 
+// Total returns the counts of all types together.
+func Total(types map[string]Counts) (sum Counts) {
+	for _, c := range types {
+		sum.Add(&c)
+	}
+	return sum
+}
+
 // Add adds other counts to c: those of another store or another type.
 func (c *Counts) Add(d *Counts) {
 	c.Added += d.Added

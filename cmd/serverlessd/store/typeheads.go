@@ -25,10 +25,6 @@ type typeHeads struct {
 	changed map[string]int64 // for each type, the value of changes at the last touch
 }
 
-func newHeads() typeHeads {
-	return typeHeads{byType: make(map[string]typeHead), changed: make(map[string]int64)}
-}
-
 // dropHeads drops the heads of types whose jobs a transaction has changed.
 func (s *SQL) dropHeads(counts map[string]*Counts) {
 	s.mu.Lock()

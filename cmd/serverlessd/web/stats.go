@@ -81,10 +81,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	defer s.snapshots.mu.Unlock()
 	s.renew(&s.snapshots)
 	l := s.snapshots.engine
-	var sum store.Counts
-	for _, c := range l.Types {
-		sum.Add(&c)
-	}
+	sum := store.Total(l.Types)
 	m.Submitted, m.Queued, m.Running = uint64(l.Added), uint64(sum.Waiting), uint64(sum.Running)
 	for code, n := range l.Ended {
 		switch code {
@@ -172,10 +169,7 @@ func (s *snapshot) show(key snapshotKey) *snapshotView {
 	l, found := s.engine, s.findings.Select(finding.Query{Visible: visibleTo(key.grant), Fold: true}, maxFolded)
 	out := &snapshotView{Snapshot: l, Types: []typeView{}, Findings: found.Items, Severities: found.Counts}
 	if l.Types != nil {
-		var sum store.Counts
-		for _, c := range l.Types {
-			sum.Add(&c)
-		}
+		sum := store.Total(l.Types)
 		out.Ledger, out.CountedMS = &sum, time.Since(l.Counted).Milliseconds()
 	}
 	out.addTypes(key, l, s.handlers)
