@@ -333,9 +333,7 @@ func (j *Journal) Watch(lane string) *Watch {
 func (w *Watch) Close() {
 	w.journal.mu.Lock()
 	defer w.journal.mu.Unlock()
-	if i := slices.Index(w.journal.watches, w); i >= 0 {
-		w.journal.watches = slices.Delete(w.journal.watches, i, i+1)
-	}
+	w.journal.watches = slices.DeleteFunc(w.journal.watches, func(other *Watch) bool { return other == w })
 }
 
 // Stats returns the journal's counters.

@@ -84,9 +84,7 @@ func exitOnPanic() {
 func (j *Journal) withdraw(r *appendRequest) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i := slices.Index(j.queue, r); i >= 0 {
-		j.queue = slices.Delete(j.queue, i, i+1)
-	}
+	j.queue = slices.DeleteFunc(j.queue, func(other *appendRequest) bool { return other == r })
 }
 
 // commitNext commits the next group. If there is no room for all of it, each request is committed

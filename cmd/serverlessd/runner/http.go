@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -211,22 +212,17 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 		return f.host
 	}
 	wall := time.Since(start)
-	end := func(i int, o job.Outcome) {
+	var outcomes []job.Outcome
+	if code, _ := job.CodeOf(status); f != nil {
+		outcomes = slices.Repeat([]job.Outcome{f.outcome()}, len(b.Jobs))
+	} else if code != job.CodeOK {
+		outcomes = slices.Repeat([]job.Outcome{r.outcomeOfReply(status, replied)}, len(b.Jobs))
+	} else {
+		outcomes = r.parseReply(reply, replied, len(b.Jobs))
+	}
+	for i, o := range outcomes {
 		o.Wall = wall
 		to.Ended(i, o)
-	}
-	if code, _ := job.CodeOf(status); f != nil || code != job.CodeOK {
-		for i := range b.Jobs {
-			if f != nil {
-				end(i, f.outcome())
-			} else {
-				end(i, r.outcomeOfReply(status, replied))
-			}
-		}
-		return nil
-	}
-	for i, o := range r.parseReply(reply, replied, len(b.Jobs)) {
-		end(i, o)
 	}
 	return nil
 }
