@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/jobd/overview"
 	"gloom/cmd/jobd/store"
 )
@@ -27,21 +27,12 @@ func (b *Bridge) Overview() overview.Daemon {
 	if err := b.Health(); err != nil {
 		l.Trouble = err.Error()
 	}
-	var m dto.Metric
-	_ = b.metrics.runTime.Write(&m)
-	before := uint64(0)
-	for _, bucket := range m.GetHistogram().GetBucket() {
-		l.Bounds, l.Runs = append(l.Bounds, bucket.GetUpperBound()), append(l.Runs, bucket.GetCumulativeCount()-before)
-		before = bucket.GetCumulativeCount()
-	}
-	l.Runs = append(l.Runs, m.GetHistogram().GetSampleCount()-before)
+	l.Bounds, l.Runs = daemon.HistogramBuckets(b.metrics.runTime)
 	return l
 }
 
 func counterValue(vec *prometheus.CounterVec, labels ...string) uint64 {
-	var m dto.Metric
-	_ = vec.WithLabelValues(labels...).Write(&m)
-	return uint64(m.GetCounter().GetValue())
+	return daemon.CounterValue(vec.WithLabelValues(labels...))
 }
 
 // Rows implements control.Engine.

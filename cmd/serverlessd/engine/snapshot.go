@@ -7,6 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"gloom/broker/admin/moments"
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
 )
@@ -48,11 +49,11 @@ type StoreSnapshot struct {
 // Snapshot returns the daemon's state.
 func (e *Engine) Snapshot() *Snapshot {
 	l := &Snapshot{
-		Added: number(e.metrics.added), Retries: number(e.metrics.retries), Ended: make(map[string]int64),
+		Added: int64(daemon.CounterValue(e.metrics.added)), Retries: int64(daemon.CounterValue(e.metrics.retries)), Ended: make(map[string]int64),
 		Journal: e.journal.Stats(), Contexts: e.runner.Contexts(),
 	}
-	l.Times.Bounds, l.Times.Waits = histogramBuckets(e.metrics.waitTime)
-	_, l.Times.Runs = histogramBuckets(e.metrics.runTime)
+	l.Times.Bounds, l.Times.Waits = daemon.HistogramBuckets(e.metrics.waitTime)
+	_, l.Times.Runs = daemon.HistogramBuckets(e.metrics.runTime)
 	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.runningBatches()
@@ -71,26 +72,6 @@ func (e *Engine) Snapshot() *Snapshot {
 		}
 	}
 	return l
-}
-
-// number returns the value of a counter.
-func number(c prometheus.Counter) int64 {
-	var value dto.Metric
-	_ = c.Write(&value)
-	return int64(value.Counter.GetValue())
-}
-
-// histogramBuckets returns the buckets of a histogram. Each bucket counts the values above the
-// previous bound; the last counts those above all bounds.
-func histogramBuckets(h prometheus.Histogram) (bounds []float64, counts []uint64) {
-	var value dto.Metric
-	_ = h.Write(&value)
-	before := uint64(0)
-	for _, b := range value.Histogram.Bucket { // they are cumulative
-		bounds, counts = append(bounds, b.GetUpperBound()), append(counts, b.GetCumulativeCount()-before)
-		before = b.GetCumulativeCount()
-	}
-	return bounds, append(counts, value.Histogram.GetSampleCount()-before)
 }
 
 // stores returns what is known of each store, and by how many jobs their counts are wrong.
