@@ -1,10 +1,6 @@
 package job
 
-import (
-	"crypto/subtle"
-	"encoding/base64"
-	"fmt"
-)
+import "crypto/subtle"
 
 // Limits of a worker.
 const (
@@ -23,42 +19,21 @@ type Worker struct {
 	Token     string   `json:"token"`             // the token in a push, "" for none
 	Heartbeat bool     `json:"heartbeat"`         // the worker counts as lost when its requests stop
 	Leaving   bool     `json:"leaving,omitempty"` // it has unregistered, but its runs may still be answered
-	Owner     Owner    `json:"owner"`             // owner of the token that registered the worker
-	Since     int64    `json:"since"`             // when it registered, in milliseconds since 1970
-}
-
-// Owner is the hash of the token with which a worker registered; zero for none. The worker's
-// requests must carry the same token, because its id is not secret.
-type Owner [32]byte
-
-// Equal reports whether two owners are equal, in constant time.
-func (o *Owner) Equal(other *Owner) bool { return subtle.ConstantTimeCompare(o[:], other[:]) == 1 }
-
-// MarshalText and UnmarshalText write and read an owner in base64; the zero Owner is "".
-func (o Owner) MarshalText() ([]byte, error) {
-	if o == (Owner{}) {
-		return []byte{}, nil
-	}
-	return base64.RawStdEncoding.AppendEncode(nil, o[:]), nil
-}
-
-func (o *Owner) UnmarshalText(text []byte) error {
-	*o = Owner{}
-	if len(text) == 0 {
-		return nil
-	}
-	b, err := base64.RawStdEncoding.DecodeString(string(text))
-	if err == nil && len(b) != len(o) {
-		err = fmt.Errorf("an owner has %d bytes, not %d", len(o), len(b))
-	}
-	copy(o[:], b)
-	return err
+	// Owner is the hash of the token with which the worker registered, as text; "" for none. The
+	// worker's requests must carry the same token, because its id is not secret.
+	Owner string `json:"owner"`
+	Since int64  `json:"since"` // when it registered, in milliseconds since 1970
 }
 
 // Caller identifies the worker that sends a request.
 type Caller struct {
 	ID    ID
-	Owner Owner
+	Owner string
+}
+
+// IsOwnedBy reports, in constant time, whether the owner of the worker is this one.
+func (w *Worker) IsOwnedBy(owner string) bool {
+	return subtle.ConstantTimeCompare([]byte(w.Owner), []byte(owner)) == 1
 }
 
 // Pulls reports whether the worker fetches its jobs; otherwise they are pushed to it.

@@ -212,7 +212,7 @@ func (m *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 // that is leaving is returned only if leaving is set.
 func (m *machine) findWorker(from job.Caller, leaving bool) (*worker, error) {
 	w := m.workers[from.ID]
-	if w == nil || w.removed || w.Leaving && !leaving || !w.Owner.Equal(&from.Owner) {
+	if w == nil || w.removed || w.Leaving && !leaving || !w.IsOwnedBy(from.Owner) {
 		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v with this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
 	}
 	w.lastSeen = m.now

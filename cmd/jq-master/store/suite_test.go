@@ -468,7 +468,7 @@ func TestKeyFromFuture(t *testing.T) {
 func TestWorkersAndConstraints(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store) {
 		w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 3, URL: "http://127.0.0.1:1", Names: []string{"a*", "*"},
-			Token: "t", Heartbeat: true, Owner: job.Owner{1, 31: 2}, Since: 12}
+			Token: "t", Heartbeat: true, Owner: "AQ", Since: 12}
 		c := &job.Constraint{ID: "c/1 {}", Match: []byte{0x80}, Rate: 0.1, Burst: 2, Concurrency: -1, Per: "/argument/x", Enabled: true, Version: 9}
 		for range 2 {
 			mustCall(t, func(f func(error)) { s.PutWorker(w, f) })

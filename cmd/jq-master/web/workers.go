@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,13 +22,14 @@ const (
 	defaultPullWait = 30e9
 )
 
-// owner returns the hash of the request's token, hashed once more. So the stored value gives no
-// access, and differs from the hash that a token file may have.
-func (x *exchange) owner() job.Owner {
+// owner returns the hash of the request's token, hashed once more, "" without one. So the stored value
+// gives no access, and differs from the hash that a token file may have.
+func (x *exchange) owner() string {
 	if x.grant == nil {
-		return job.Owner{}
+		return ""
 	}
-	return sha256.Sum256(x.grant.Hash[:])
+	sum := sha256.Sum256(x.grant.Hash[:])
+	return base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
 // worker returns the worker that the header worker-id names, with the owner of the request's token.
