@@ -5,44 +5,49 @@ import (
 	"time"
 )
 
-// Code is the stable name of an error.
-type Code string
+// Code is the stable name of an error, and the HTTP status of the replies that have it.
+type Code struct {
+	Name   string
+	Status int
+}
 
-// The codes, by the status of their replies.
-const (
-	InvalidBody  Code = "invalid_body"  // 400
-	InvalidType  Code = "invalid_type"  // 400
-	MissingField Code = "missing_field" // 400
-	InvalidValue Code = "invalid_value" // 400
+func (c Code) String() string { return c.Name }
 
-	Unauthorized Code = "unauthorized" // 401
-	Forbidden    Code = "forbidden"    // 403
+// The codes.
+var (
+	InvalidBody  = Code{"invalid_body", 400}
+	InvalidType  = Code{"invalid_type", 400}
+	MissingField = Code{"missing_field", 400}
+	InvalidValue = Code{"invalid_value", 400}
 
-	NotFound          Code = "not_found"          // 404: no such path
-	UnknownJob        Code = "unknown_job"        // 404
-	UnknownWorker     Code = "unknown_worker"     // 404
-	UnknownConstraint Code = "unknown_constraint" // 404
-	UnknownSchedule   Code = "unknown_schedule"   // 404
+	Unauthorized = Code{"unauthorized", 401}
+	Forbidden    = Code{"forbidden", 403}
 
-	MethodNotAllowed Code = "method_not_allowed" // 405
-	NotAcceptable    Code = "not_acceptable"     // 406
-	PollTimeout      Code = "timeout"            // 408; the body has the job's status
+	NotFound          = Code{"not_found", 404} // no such path
+	UnknownJob        = Code{"unknown_job", 404}
+	UnknownWorker     = Code{"unknown_worker", 404}
+	UnknownConstraint = Code{"unknown_constraint", 404}
+	UnknownSchedule   = Code{"unknown_schedule", 404}
 
-	NotCancelable Code = "not_cancelable" // 409
-	NotAssigned   Code = "not_assigned"   // 409
-	WrongState    Code = "wrong_state"    // 409, of the operators' actions
-	FromFile      Code = "from_file"      // 409: a schedule from a file can only be changed in the file
+	MethodNotAllowed = Code{"method_not_allowed", 405}
+	NotAcceptable    = Code{"not_acceptable", 406}
+	PollTimeout      = Code{"timeout", 408} // the body has the job's status
 
-	PreconditionFailed Code = "precondition_failed"    // 412
-	TooLarge           Code = "too_large"              // 413
-	UnsupportedMedia   Code = "unsupported_media_type" // 415
-	KeyReused          Code = "idempotency_key_reused" // 422
+	NotCancelable = Code{"not_cancelable", 409}
+	NotAssigned   = Code{"not_assigned", 409}
+	WrongState    = Code{"wrong_state", 409} // of the operators' actions
+	FromFile      = Code{"from_file", 409}   // a schedule from a file can only be changed in the file
 
-	Overloaded       Code = "overloaded"        // 503
-	StoreUnavailable Code = "store_unavailable" // 503
-	Standby          Code = "standby"           // 503
-	Starting         Code = "starting"          // 503
-	Draining         Code = "draining"          // 503
+	PreconditionFailed = Code{"precondition_failed", 412}
+	TooLarge           = Code{"too_large", 413}
+	UnsupportedMedia   = Code{"unsupported_media_type", 415}
+	KeyReused          = Code{"idempotency_key_reused", 422}
+
+	Overloaded       = Code{"overloaded", 503}
+	StoreUnavailable = Code{"store_unavailable", 503}
+	Standby          = Code{"standby", 503}
+	Starting         = Code{"starting", 503}
+	Draining         = Code{"draining", 503}
 )
 
 // Fault is an error for the sender of a request.
@@ -55,9 +60,9 @@ type Fault struct {
 
 func (f *Fault) Error() string {
 	if f.Field != "" {
-		return string(f.Code) + ": " + f.Field + ": " + f.Reason
+		return f.Code.Name + ": " + f.Field + ": " + f.Reason
 	}
-	return string(f.Code) + ": " + f.Reason
+	return f.Code.Name + ": " + f.Reason
 }
 
 // Refuse returns a Fault whose reason is formatted as by fmt.Sprintf.

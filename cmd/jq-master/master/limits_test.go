@@ -14,7 +14,7 @@ func code(err error) job.Code {
 	if f, ok := err.(*job.Fault); ok {
 		return f.Code
 	}
-	return ""
+	return job.Code{}
 }
 
 // TestResultsBounded: results beyond max-bytes are refused, and their runs wait for the worker to

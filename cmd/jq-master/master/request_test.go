@@ -18,7 +18,7 @@ func TestEndDuringRequest(t *testing.T) {
 		answer error
 		code   job.Code
 	}{
-		{"written", nil, ""},
+		{"written", nil, job.Code{}},
 		{"fenced", store.ErrFenced, job.Starting},
 		{"away", store.ErrAway, job.StoreUnavailable},
 		{"reused", store.ErrKeyReused, job.KeyReused},

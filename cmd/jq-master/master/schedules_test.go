@@ -147,7 +147,7 @@ func TestChangesOfSchedules(t *testing.T) {
 	note := func(err error) {
 		var f *job.Fault
 		if errors.As(err, &f) {
-			answers = append(answers, string(f.Code))
+			answers = append(answers, f.Code.Name)
 			return
 		}
 		answers = append(answers, fmt.Sprint(err))

@@ -86,8 +86,8 @@ func TestInvalidMatcherNamesField(t *testing.T) {
 		code  job.Code
 		field string
 	}{
-		{deep(MaxDepth), "", ""}, {deep(MaxDepth + 1), job.InvalidValue, "match" + strings.Repeat(".not", MaxDepth)},
-		{wide(MaxNodes), "", ""}, {wide(MaxNodes + 1), job.InvalidValue, "match"},
+		{deep(MaxDepth), job.Code{}, ""}, {deep(MaxDepth + 1), job.InvalidValue, "match" + strings.Repeat(".not", MaxDepth)},
+		{wide(MaxNodes), job.Code{}, ""}, {wide(MaxNodes + 1), job.InvalidValue, "match"},
 		{field("/name", "eq", `"`+strings.Repeat("x", MaxBytes)+`"`), job.InvalidValue, "match"},
 		{`5`, job.InvalidType, "match"}, {`[]`, job.InvalidType, "match"}, {`{"all":{}}`, job.InvalidType, "match.all"}, {`{"all":[1]}`, job.InvalidType, "match.all[0]"},
 		{`{"not":null}`, job.InvalidType, "match.not"}, {`{"all":[],"any":[]}`, job.InvalidValue, "match"}, {`{"all":[],"field":"/name"}`, job.InvalidValue, "match"}, {`{"x":1}`, job.InvalidValue, "match"},
@@ -101,9 +101,9 @@ func TestInvalidMatcherNamesField(t *testing.T) {
 	} {
 		_, fault := Parse(packJSON(t, c.match))
 		switch {
-		case c.code == "" && fault != nil:
+		case c.code == (job.Code{}) && fault != nil:
 			t.Errorf("%.60s: %v", c.match, fault)
-		case c.code != "" && (fault == nil || fault.Code != c.code || fault.Field != c.field):
+		case c.code != (job.Code{}) && (fault == nil || fault.Code != c.code || fault.Field != c.field):
 			t.Errorf("%.60s: %v, want %s of %s", c.match, fault, c.code, c.field)
 		}
 	}

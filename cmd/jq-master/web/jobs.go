@@ -189,7 +189,7 @@ func (x *exchange) idOf(unknown job.Code, field, text string) job.ID {
 	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
 		x.note(fault)
 	}
-	x.noteFault(unknown, field, "there is no %s %.80q", strings.TrimPrefix(string(unknown), "unknown_"), text)
+	x.noteFault(unknown, field, "there is no %s %.80q", strings.TrimPrefix(unknown.Name, "unknown_"), text)
 	return id
 }
 
@@ -261,7 +261,7 @@ func pollJob(x *exchange) (int, error) {
 	if st.State.Ended() {
 		return x.sendStatus(st)
 	}
-	x.object("error", string(job.PollTimeout), "reason", fmt.Sprintf("the job did not end within %v", wait), "status", st.State)
+	x.object("error", job.PollTimeout.Name, "reason", fmt.Sprintf("the job did not end within %v", wait), "status", st.State)
 	return http.StatusRequestTimeout, nil
 }
 

@@ -291,7 +291,7 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	case errors.As(err, &refusal) && refusal.Status == http.StatusForbidden:
 		return 0, job.Refuse(job.Forbidden, "", "%s", refusal.Reason)
 	case refusal != nil:
-		return 0, job.Refuse(job.Code(refusal.Code), "", "%s", refusal.Reason)
+		return 0, job.Refuse(job.Code{Name: refusal.Code, Status: refusal.Status}, "", "%s", refusal.Reason)
 	case op.scope == 0:
 		return op.serve(x)
 	}
@@ -394,45 +394,27 @@ func (x *exchange) release() {
 	x.pool.Put(x)
 }
 
-// statuses holds the HTTP status of each code.
-var statuses = map[job.Code]int{
-	job.InvalidBody: 400, job.InvalidType: 400, job.MissingField: 400, job.InvalidValue: 400,
-	job.Unauthorized: 401, job.Forbidden: 403,
-	job.NotFound: 404, job.UnknownJob: 404, job.UnknownWorker: 404, job.UnknownConstraint: 404, job.UnknownSchedule: 404,
-	job.MethodNotAllowed: 405, job.NotAcceptable: 406, job.PollTimeout: 408,
-	job.NotCancelable: 409, job.NotAssigned: 409, job.WrongState: 409, job.FromFile: 409,
-	job.PreconditionFailed: 412, job.TooLarge: 413, job.UnsupportedMedia: 415, job.KeyReused: 422,
-	job.Overloaded: 503, job.StoreUnavailable: 503, job.Standby: 503, job.Starting: 503, job.Draining: 503,
-}
-
-// refuse makes an error the reply and returns the status of the reply, or 0 if the client has gone.
+// refuse makes an error the reply, sets the headers that it needs, and returns the status of the
+// reply, or 0 if the client has gone.
 func (x *exchange) refuse(err error) int {
 	var f *job.Fault
 	if !errors.As(err, &f) {
 		return 0 // the request's context has ended
 	}
-	reply := object{"error", string(f.Code), "reason", f.Reason}
+	reply := object{"error", f.Code.Name, "reason", f.Reason}
 	if f.Field != "" {
 		reply = append(reply, "field", f.Field)
 	}
 	x.buf = x.buf[:0]
 	x.object(reply...)
-	return x.statusOf(f)
-}
-
-// statusOf returns the HTTP status of a fault, and sets the headers that it needs.
-func (x *exchange) statusOf(f *job.Fault) int {
-	status := statuses[f.Code]
-	switch status {
+	switch f.Code.Status {
 	case http.StatusUnauthorized:
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="jq"`)
 	case http.StatusServiceUnavailable:
 		wait := max(1, int(math.Ceil(f.RetryAfter.Seconds())))
 		x.w.Header().Set("Retry-After", strconv.Itoa(wait))
-	case 0:
-		return http.StatusInternalServerError
 	}
-	return status
+	return f.Code.Status
 }
 
 // readRequest returns the body of the reply. It is valid until x.release.
