@@ -89,11 +89,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 // afterwards.
 func (m *machine) onChangeWritten() {
 	m.changingConstraints = false
-	for len(m.waitingChanges) > 0 && !m.changingConstraints {
-		next := m.waitingChanges[0]
-		m.waitingChanges = m.waitingChanges[1:]
-		next()
-	}
+	m.waitingChanges.run(func() bool { return m.changingConstraints })
 }
 
 // storeError returns the error for a request whose effect could not be written.

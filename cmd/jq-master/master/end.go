@@ -21,9 +21,9 @@ func (m *machine) addEnded(r *record, forget, drop int64) {
 	p.forget = forget
 	m.constraints.remove(r)
 	if drop != 0 && r.Result != nil {
+		m.countJob(r, -1)
 		p.drop = drop
-		m.results++
-		m.endedBytes -= r.size()
+		m.countJob(r, 1)
 	}
 	m.ended.push(endedEntry{r, r.Rev, m.monotonic})
 	m.setTimer(r)
@@ -44,10 +44,9 @@ func (m *machine) dropResult(r *record) {
 	}
 	j := *r.Job
 	j.Result = nil
-	m.replaceJob(r, &j)
-	m.results--
-	m.endedBytes += r.size()
-	p.drop, p.fetching = 0, false
+	m.countJob(r, -1)
+	r.Job, p.drop, p.fetching = &j, 0, false
+	m.countJob(r, 1)
 	m.fetchedJobs = append(m.fetchedJobs, r)
 	if m.dropFetchedAt == 0 {
 		m.dropFetchedAt = m.now + fetchDelay
@@ -70,7 +69,7 @@ func (m *machine) flushFetched() {
 		}
 		m.fetchedJobs = m.fetchedJobs[n:]
 		if len(ids) > 0 {
-			m.tellStore(func(done func(error)) { m.env.store.Fetch(ids, done) })
+			m.tellStore(func(done func(error)) { m.env.store.Fetch(ids, done) }, nil)
 		}
 	}
 	m.fetchedJobs, m.dropFetchedAt = nil, 0
@@ -125,21 +124,13 @@ func (m *machine) forget(records []*record) {
 		return
 	}
 	m.beingForgotten += len(kept)
-	m.runAfterStep(func() {
-		m.env.store.Forget(ids, func(err error) {
-			m.env.run(func() {
-				if err != nil {
-					m.env.fail(err)
-					return
-				}
-				m.beingForgotten -= len(kept)
-				for _, r := range kept {
-					m.remove(r)
-					r.op = opNone
-					m.runWaiting(r)
-				}
-			})
-		})
+	m.tellStore(func(done func(error)) { m.env.store.Forget(ids, done) }, func() {
+		m.beingForgotten -= len(kept)
+		for _, r := range kept {
+			m.remove(r)
+			r.op = opNone
+			m.runWaiting(r)
+		}
 	})
 }
 

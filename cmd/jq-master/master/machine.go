@@ -1,10 +1,12 @@
 package master
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"gloom/cmd/jq-master/job"
@@ -94,7 +96,7 @@ type machine struct {
 
 	constraints         *constraints
 	changingConstraints bool     // a change of constraints is being written
-	waitingChanges      []func() // changes that wait for it
+	waitingChanges      waitList // changes that wait for it
 
 	schedules *schedules
 
@@ -143,7 +145,7 @@ type metrics struct {
 // later, as a command, through a function that was passed in the call.
 type environment struct {
 	store  store.Store
-	broker brokerLink // called through machine.tellBroker
+	broker brokerLink // called through machine.tellBroker; nil while there is none
 	push   Pusher
 	// run runs a command soon, unless the machine has ended. runOr does the same, but calls gone if
 	// the machine has ended.
@@ -260,7 +262,7 @@ type runInfo struct {
 	fetching   bool  // a response with the result is being written
 	timerAt    int64 // when the timer is due, as machine.now
 	timerIndex int   // index in timers; -1: not there
-	onIdle     []func()
+	onIdle     waitList
 	pollers    []*poller
 }
 
@@ -326,10 +328,11 @@ func (m *machine) setTime(clock, wall, host int64) {
 // runAfterStep makes f run after the step, without the lock.
 func (m *machine) runAfterStep(f func()) { m.afterStep = append(m.afterStep, f) }
 
-// tellBroker makes a call to the current broker after the step, without the lock.
+// tellBroker makes a call to the current broker, if there is one, after the step, without the lock.
 func (m *machine) tellBroker(call func(brokerLink)) {
-	line := m.env.broker
-	m.runAfterStep(func() { call(line) })
+	if line := m.env.broker; line != nil {
+		m.runAfterStep(func() { call(line) })
+	}
 }
 
 // wallAt converts a monotonic time to a wall time, and monoAt does the reverse.
@@ -503,31 +506,25 @@ func (m *machine) compact() {
 // find returns the index in bySeq of a job's Seq and true, or the index of the next larger Seq and
 // false.
 func (m *machine) find(seq uint64) (int, bool) {
-	low, high := 0, len(m.bySeq)
-	for low < high {
-		if mid := (low + high) / 2; m.bySeq[mid].seq < seq {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low, low < len(m.bySeq) && m.bySeq[low].seq == seq
+	return slices.BinarySearchFunc(m.bySeq, seq, func(e seqEntry, seq uint64) int { return cmp.Compare(e.seq, seq) })
 }
 
-// runWaiting calls the functions that wait for the end of a transition, until one of them begins
-// another transition.
-func (m *machine) runWaiting(r *record) {
-	if r.op != opNone || r.runInfo == nil || r.runInfo.onIdle == nil {
-		return
+// waitList holds functions that wait for the end of a write, in order.
+type waitList []func()
+
+// run calls the functions until there are none, or one of them has begun another write.
+func (l *waitList) run(busy func() bool) {
+	for len(*l) > 0 && !busy() {
+		next := (*l)[0]
+		*l = (*l)[1:]
+		next()
 	}
-	waiting := r.runInfo.onIdle
-	r.runInfo.onIdle = nil
-	for i, f := range waiting {
-		if r.op != opNone {
-			r.runInfo.onIdle = append(r.runInfo.onIdle, waiting[i:]...)
-			return
-		}
-		f()
+}
+
+// runWaiting calls the functions that wait for the end of a job's transition.
+func (m *machine) runWaiting(r *record) {
+	if r.runInfo != nil {
+		r.runInfo.onIdle.run(func() bool { return r.op != opNone })
 	}
 }
 

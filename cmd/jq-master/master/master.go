@@ -233,7 +233,7 @@ func (m *Master) serve(ctx context.Context) error {
 			m.mu.Lock()
 			mc.setTime(m.clock())
 			mc.forgetSubmissions()
-			mc.env.broker = noBroker{}
+			mc.env.broker = nil
 			m.mu.Unlock()
 			line.close()
 			continue
@@ -453,14 +453,3 @@ func (m *Master) Ready() error {
 	}
 	return daemon.JoinReasons(all...)
 }
-
-// noBroker is used as the connection while there is no broker: it ignores all calls.
-type noBroker struct{}
-
-func (noBroker) submit(submission)                               {}
-func (noBroker) change(job.ID, []string, *int64, *time.Duration) {}
-func (noBroker) cancel(job.ID)                                   {}
-func (noBroker) setServing(job.ID, serving)                      {}
-func (noBroker) removeWorker(job.ID)                             {}
-func (noBroker) setRule(ruleChange)                              {}
-func (noBroker) flush(func())                                    {}

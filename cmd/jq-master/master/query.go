@@ -291,8 +291,11 @@ func (m *Master) Stats(names int) (*Stats, error) {
 			Results: mc.results, Waiters: mc.waiters, Durable: m.opt.Store.Durable(), Busy: mc.counts[job.Running],
 			Oldest: mc.oldest(), Wait: mc.metrics.waitSeconds.buckets, Run: mc.metrics.runSeconds.buckets,
 		}
-		s.EnqueuedRate, s.HandedOutRate, s.EndedRate = m.rates.perSecond()
-		s.Ended, s.Failed = m.rates.ended()
+		n, seconds := m.rates.lastMinute()
+		s.Ended, s.Failed = n.Done+n.Failed+n.Cancelled, n.Failed
+		if seconds > 0 {
+			s.EnqueuedRate, s.HandedOutRate, s.EndedRate = float64(n.Enqueued)/seconds, float64(n.HandedOut)/seconds, float64(s.Ended)/seconds
+		}
 		if mc.awayErr != nil {
 			s.StoreError = mc.awayErr.Error()
 		}
@@ -459,19 +462,6 @@ func (m *machine) oldestOf() map[*nameCounts]time.Duration {
 	return ages
 }
 
-func (m *machine) viewConstraints(persisted bool) []*ConstraintView {
-	views := []*ConstraintView{}
-	for _, k := range m.constraints.byID {
-		views = append(views, k.view(persisted))
-	}
-	slices.SortFunc(views, func(a, b *ConstraintView) int { return strings.Compare(a.ID, b.ID) })
-	return views
-}
-
-func (k *constraint) view(persisted bool) *ConstraintView {
-	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
-}
-
 // rates holds a copy of the ledger for each second of the last minute.
 type rates struct {
 	samples [61]Ledger
@@ -483,25 +473,12 @@ func (r *rates) sample(l *Ledger) {
 	r.count++
 }
 
-// span returns the oldest sample, the newest sample, and the seconds between them.
-func (r *rates) span() (a, b *Ledger, seconds int) {
-	seconds = max(0, min(r.count, len(r.samples))-1)
-	return &r.samples[max(0, r.count-1-seconds)%len(r.samples)], &r.samples[max(0, r.count-1)%len(r.samples)], seconds
-}
-
-func (r *rates) perSecond() (enqueued, handedOut, endRate float64) {
-	a, b, seconds := r.span()
-	if seconds < 1 {
-		return 0, 0, 0
-	}
-	rate := func(x, y uint64) float64 { return float64(y-x) / float64(seconds) }
-	return rate(a.Enqueued, b.Enqueued), rate(a.HandedOut, b.HandedOut),
-		rate(a.Done+a.Failed+a.Cancelled, b.Done+b.Failed+b.Cancelled)
-}
-
-// ended returns how many jobs ended in the last minute, and how many of those with an error.
-func (r *rates) ended() (total, failed uint64) {
-	a, b, _ := r.span()
-	failed = b.Failed - a.Failed
-	return b.Done - a.Done + failed + b.Cancelled - a.Cancelled, failed
+// lastMinute returns what the ledger counted in the last minute, and the seconds that this is.
+func (r *rates) lastMinute() (n Ledger, seconds float64) {
+	count := max(0, min(r.count, len(r.samples))-1)
+	a, b := &r.samples[max(0, r.count-1-count)%len(r.samples)], &r.samples[max(0, r.count-1)%len(r.samples)]
+	return Ledger{
+		Enqueued: b.Enqueued - a.Enqueued, HandedOut: b.HandedOut - a.HandedOut,
+		Done: b.Done - a.Done, Failed: b.Failed - a.Failed, Cancelled: b.Cancelled - a.Cancelled,
+	}, float64(count)
 }

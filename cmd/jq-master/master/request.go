@@ -2,6 +2,8 @@ package master
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"gloom/cmd/jq-master/job"
@@ -352,7 +354,12 @@ func (m *Master) Constraints() ([]*ConstraintView, error) {
 	var line *brokerConn
 	views, err := readMachine(m, func(mc *machine) ([]*ConstraintView, error) {
 		line = m.broker
-		return mc.viewConstraints(m.opt.Persisted), nil
+		views := []*ConstraintView{}
+		for _, id := range slices.Sorted(maps.Keys(mc.constraints.byID)) {
+			k := mc.constraints.byID[id]
+			views = append(views, &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: m.opt.Persisted})
+		}
+		return views, nil
 	})
 	m.addBlocked(line, views)
 	return views, err
@@ -391,19 +398,15 @@ func (m *Master) countHeldBack(line *brokerConn) (held map[string]int, slow bool
 
 // Constraint returns the constraint with this id.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
-	var line *brokerConn
-	v, err := readMachine(m, func(mc *machine) (*ConstraintView, error) {
-		k := mc.constraints.byID[id]
-		if k == nil {
-			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
-		}
-		line = m.broker
-		return k.view(m.opt.Persisted), nil
-	})
-	if err == nil {
-		m.addBlocked(line, []*ConstraintView{v})
+	views, err := m.Constraints()
+	if err != nil {
+		return nil, err
 	}
-	return v, err
+	i := slices.IndexFunc(views, func(v *ConstraintView) bool { return v.ID == id })
+	if i < 0 {
+		return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
+	}
+	return views[i], nil
 }
 
 // PutConstraint sets a constraint. If ifMatch is not 0, the constraint must exist in that version;

@@ -71,8 +71,8 @@ func TestEndDuringRequest(t *testing.T) {
 func keepAlive(m *Master) {
 	mc := newMachine(m.opt.Limits, 1)
 	mc.env = environment{
-		store: m.opt.Store, broker: noBroker{},
-		run: func(f func()) { m.queueStep(mc, f) }, runOr: func(f, gone func()) { m.queueCommand(command{mc, f, gone}) },
+		store: m.opt.Store,
+		run:   func(f func()) { m.queueStep(mc, f) }, runOr: func(f, gone func()) { m.queueCommand(command{mc, f, gone}) },
 		fail: func(error) {},
 	}
 	m.mu.Lock()

@@ -34,7 +34,7 @@ type scheduled struct {
 	job                *NewJob
 	wakeAt             int64 // wall time of the next due time or retry
 	writing            bool  // the schedule is being written
-	waiting            []func()
+	waiting            waitList
 }
 
 // ScheduleView is a schedule with its name.
@@ -126,11 +126,7 @@ func (m *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 				m.schedules.set(name, s, now, n, m.scheduleTime())
 			}
 			onDone(err)
-			waits := s.waiting
-			s.waiting = nil
-			for _, f := range waits {
-				f()
-			}
+			s.waiting.run(func() bool { return s.writing })
 		})
 	}
 	m.runAfterStep(func() {

@@ -143,12 +143,7 @@ func (m *machine) serveAll() {
 
 // workersByAge returns all workers, the oldest first.
 func (m *machine) workersByAge() []*worker {
-	workers := make([]*worker, 0, len(m.workers))
-	for _, w := range m.workers {
-		workers = append(workers, w)
-	}
-	slices.SortFunc(workers, func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
-	return workers
+	return slices.SortedFunc(maps.Values(m.workers), func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
 }
 
 // silentAfter is how long a worker that pulls must have been silent before it may be forgotten to
@@ -226,7 +221,7 @@ func (m *machine) removeWorker(w *worker) {
 	m.closePulls(w)
 	if len(w.runs) > 0 {
 		stored := w.Worker
-		m.tellStore(func(done func(error)) { m.env.store.PutWorker(&stored, done) })
+		m.tellStore(func(done func(error)) { m.env.store.PutWorker(&stored, done) }, nil)
 	}
 	m.dismiss(w)
 }
@@ -239,15 +234,17 @@ func (m *machine) dismiss(w *worker) {
 	w.removed = true
 	delete(m.workers, w.ID)
 	m.tellBroker(func(b brokerLink) { b.removeWorker(w.ID) })
-	m.tellStore(func(done func(error)) { m.env.store.DropWorker(w.ID, done) })
+	m.tellStore(func(done func(error)) { m.env.store.DropWorker(w.ID, done) }, nil)
 }
 
-// tellStore sends the store a transition. Nobody waits for its outcome.
-func (m *machine) tellStore(send func(done func(error))) {
+// tellStore sends the store a transition, and calls onDone, unless it is nil, when it is stored.
+func (m *machine) tellStore(send func(done func(error)), onDone func()) {
 	m.runAfterStep(func() {
 		send(func(err error) {
 			if err != nil {
 				m.env.run(func() { m.env.fail(err) })
+			} else if onDone != nil {
+				m.env.run(onDone)
 			}
 		})
 	})
@@ -325,7 +322,7 @@ func (m *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
 		stored := w.Worker
-		m.tellStore(func(done func(error)) { m.env.store.PutWorker(&stored, done) })
+		m.tellStore(func(done func(error)) { m.env.store.PutWorker(&stored, done) }, nil)
 	}
 	dropExpired(w.cancelUntil, m.now)
 	ids := slices.Collect(maps.Keys(w.cancelUntil))
