@@ -14,23 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialer connects to one worker.
-type dialer struct {
-	client *Client
-	host   string // the address that the worker registered from
-	name   string // the name in its certificate; "" without TLS
-}
-
 // dialError is an error that occurred before anything was sent.
 type dialError struct{ error }
 
-func (d *dialer) dial(addr string) (net.Conn, error) {
+// dial connects to a worker that registered from host. name is the one in its certificate, "" without
+// TLS.
+func (c *Client) dial(addr, host, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	by := net.Dialer{KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(resolved)
 		if err == nil {
-			err = d.client.check(at.Addr(), d.host)
+			err = c.check(at.Addr(), host)
 		}
 		return err
 	}}
@@ -38,9 +33,9 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	c := &conn{}
-	if c.raw, err = nc.(*net.TCPConn).SyscallConn(); err == nil && d.name != "" {
-		secure := tls.Client(nc, &tls.Config{ServerName: d.name, MinVersion: tls.VersionTLS12})
+	to := &conn{}
+	if to.raw, err = nc.(*net.TCPConn).SyscallConn(); err == nil && name != "" {
+		secure := tls.Client(nc, &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12})
 		err = secure.HandshakeContext(ctx)
 		nc = secure
 	}
@@ -48,9 +43,9 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 		_ = nc.Close()
 		return nil, &dialError{err}
 	}
-	c.Conn = nc
-	c.in.Reset(nc)
-	return c, nil
+	to.Conn = nc
+	to.in.Reset(nc)
+	return to, nil
 }
 
 // errClosed means that a worker has closed an idle connection.

@@ -95,20 +95,21 @@ func (c *Client) newTarget(addr address) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, d := "80", &dialer{client: c, host: addr.host}
+	port, name := "80", ""
 	if u.Scheme == "https" {
-		port, d.name = "443", u.Hostname()
+		port, name = "443", u.Hostname()
 	}
 	if p := u.Port(); p != "" {
 		port = p
 	}
-	// The scheme is always http, because the dialer itself adds TLS.
+	// The scheme is always http, because dial itself adds TLS.
 	t := &target{uri: &fasthttp.URI{DisablePathNormalizing: true}}
 	if err := t.uri.Parse(nil, []byte("http://"+u.Host+strings.TrimSuffix(u.EscapedPath(), "/")+"/worker-job")); err != nil {
 		return nil, err
 	}
 	t.client = fasthttp.HostClient{
-		Addr: net.JoinHostPort(u.Hostname(), port), Dial: d.dial, Name: "jq-master",
+		Addr: net.JoinHostPort(u.Hostname(), port), Name: "jq-master",
+		Dial:     func(to string) (net.Conn, error) { return c.dial(to, addr.host, name) },
 		MaxConns: maxHostConns, MaxConnWaitTimeout: connectTimeout, MaxIdleConnDuration: idleTimeout,
 		ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, ReadBufferSize: maxHeaderBytes, MaxResponseBodySize: maxAnswer,
 		DisablePathNormalizing: true, MaxIdemponentCallAttempts: maxHostConns + 1,
