@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -219,7 +220,7 @@ func (m *Master) serve(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	begin := sync.OnceFunc(func() { go m.syncFile(life) })
-	var brokerOutage outage
+	var yieldSince time.Duration // since when shouldYield is true, by boot.Since; 0: it is false
 	for {
 		line, err := m.connect(mc)
 		if err != nil {
@@ -227,7 +228,7 @@ func (m *Master) serve(ctx context.Context) error {
 		}
 		m.activate(mc, line)
 		begin()
-		again := m.drive(ctx, mc, line, &brokerOutage, failed)
+		again := m.drive(ctx, mc, line, &yieldSince, failed)
 		if again == nil {
 			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
 			m.mu.Lock()
@@ -342,7 +343,7 @@ const beatInterval = 200 * time.Millisecond
 
 // drive sends the machine its periodic commands until an error ends it. It returns nil when the
 // connection to the broker must be opened again.
-func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, brokerOutage *outage, failed <-chan error) error {
+func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, yieldSince *time.Duration, failed <-chan error) error {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
@@ -367,7 +368,9 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, broke
 			m.queueStep(mc, func() { mc.checkPeriodic(); mc.refill(); mc.resubmitRejected(); mc.settleSchedules(); mc.tick() })
 		case <-second.C:
 			m.queueStep(mc, func() { m.rates.sample(&mc.ledger) })
-			if brokerOutage.length(m.shouldYield(conn), boot.Since()) >= m.opt.BrokerWait {
+			if !m.shouldYield(conn) {
+				*yieldSince = 0
+			} else if *yieldSince = cmp.Or(*yieldSince, boot.Since()); boot.Since()-*yieldSince >= m.opt.BrokerWait {
 				return errYield
 			}
 		case <-m.choresDue:

@@ -25,24 +25,6 @@ func (m *Master) shouldYield(line *brokerConn) bool {
 	return m.opt.Shared && !line.broker.IsReachable() && m.opt.Store.HasWaitingStandby()
 }
 
-// outage measures how long shouldYield has been true.
-type outage struct {
-	since   time.Duration
-	ongoing bool
-}
-
-// length returns how long shouldYield has been true without a break, -1 if it is false.
-func (o *outage) length(yields bool, now time.Duration) time.Duration {
-	switch {
-	case !yields:
-		o.ongoing = false
-		return -1
-	case !o.ongoing:
-		o.since, o.ongoing = now, true
-	}
-	return now - o.since
-}
-
 // firstTryPause is how long a master waits for its broker before it first competes for the lease.
 const firstTryPause = 200 * time.Millisecond
 
