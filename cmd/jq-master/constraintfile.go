@@ -97,9 +97,8 @@ func (f *constraintFile) write() error {
 	return nil
 }
 
-// changeBoth applies a change, writes the file and calls then. If it cannot write the file, it undoes
-// the change and calls done with the error.
-func (f *constraintFile) changeBoth(id string, c *job.Constraint, done func(error), then func()) {
+// PutConstraint implements store.Store. It writes the file first. If it cannot, nothing changes.
+func (f *constraintFile) PutConstraint(id string, c *job.Constraint, done func(error)) {
 	go func() { // in a goroutine, so that the caller does not wait for the disk
 		f.mu.Lock()
 		old := f.byID[id]
@@ -113,7 +112,7 @@ func (f *constraintFile) changeBoth(id string, c *job.Constraint, done func(erro
 			done(&master.UnwritableError{Err: err})
 			return
 		}
-		then()
+		f.Store.PutConstraint(id, c, done)
 	}()
 }
 
@@ -123,16 +122,6 @@ func (f *constraintFile) put(id string, c *job.Constraint) {
 	} else {
 		f.byID[id] = c
 	}
-}
-
-// PutConstraint implements store.Store.
-func (f *constraintFile) PutConstraint(c *job.Constraint, done func(error)) {
-	f.changeBoth(c.ID, c, done, func() { f.Store.PutConstraint(c, done) })
-}
-
-// DropConstraint implements store.Store.
-func (f *constraintFile) DropConstraint(id string, done func(error)) {
-	f.changeBoth(id, nil, done, func() { f.Store.DropConstraint(id, done) })
 }
 
 // Load implements store.Store.

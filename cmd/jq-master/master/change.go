@@ -75,13 +75,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 			}
 		})
 	}
-	m.runAfterStep(func() {
-		if stored == nil {
-			m.env.store.DropConstraint(id, written)
-		} else {
-			m.env.store.PutConstraint(stored, written)
-		}
-	})
+	m.runAfterStep(func() { m.env.store.PutConstraint(id, stored, written) })
 }
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs

@@ -81,7 +81,7 @@ type heldConstraintStore struct {
 	pendingCalls []func(error)
 }
 
-func (s *heldConstraintStore) PutConstraint(_ *job.Constraint, done func(error)) {
+func (s *heldConstraintStore) PutConstraint(_ string, _ *job.Constraint, done func(error)) {
 	s.pendingCalls = append(s.pendingCalls, done)
 }
 

@@ -91,7 +91,7 @@ func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, b
 	s.pendingCalls <- func(err error) { done([]job.ID{jobs[0].ID}, false, err) }
 }
 
-func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.pendingCalls <- done }
+func (s *heldStore) PutWorker(_ job.ID, _ *job.Worker, done func(error)) { s.pendingCalls <- done }
 
 // foreignClockStore is a store with a clock of its own, not this host's.
 type foreignClockStore struct{ *store.Memory }

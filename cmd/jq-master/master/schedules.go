@@ -129,13 +129,11 @@ func (m *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 			s.waiting.run(func() bool { return s.writing })
 		})
 	}
-	m.runAfterStep(func() {
-		if now == nil {
-			m.env.store.DropSchedule(name, written)
-			return
-		}
-		m.env.store.PutSchedule(name, now.Encode(), jobs, written)
-	})
+	var text []byte
+	if now != nil {
+		text = now.Encode()
+	}
+	m.runAfterStep(func() { m.env.store.PutSchedule(name, text, jobs, written) })
 }
 
 func (m *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFile bool, reply func(error)) {

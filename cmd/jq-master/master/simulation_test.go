@@ -529,9 +529,6 @@ func (r naiveRun) retry(delay time.Duration) {
 func (s *slowStore) PutSchedule(name string, text []byte, jobs []*job.Job, done func(error)) {
 	s.put(func() { s.Memory.PutSchedule(name, text, jobs, done) })
 }
-func (s *slowStore) DropSchedule(name string, done func(error)) {
-	s.put(func() { s.Memory.DropSchedule(name, done) })
-}
 
 // fits reports whether a name fits a glob.
 func fits(glob, name string) bool {

@@ -188,7 +188,7 @@ func (m *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 	m.workers[w.ID] = w // counts towards MaxWorkers from now on
 	stored := w.Worker
 	m.runAfterStep(func() {
-		m.env.store.PutWorker(&stored, func(err error) {
+		m.env.store.PutWorker(w.ID, &stored, func(err error) {
 			if err != nil {
 				m.env.fail(err)
 				reply(nil, errStarting)
@@ -221,7 +221,7 @@ func (m *machine) removeWorker(w *worker) {
 	m.closePulls(w)
 	if len(w.runs) > 0 {
 		stored := w.Worker
-		m.tellStore(func(done func(error)) { m.env.store.PutWorker(&stored, done) }, nil)
+		m.tellStore(func(done func(error)) { m.env.store.PutWorker(w.ID, &stored, done) }, nil)
 	}
 	m.dismiss(w)
 }
@@ -234,7 +234,7 @@ func (m *machine) dismiss(w *worker) {
 	w.removed = true
 	delete(m.workers, w.ID)
 	m.tellBroker(func(b brokerLink) { b.removeWorker(w.ID) })
-	m.tellStore(func(done func(error)) { m.env.store.DropWorker(w.ID, done) }, nil)
+	m.tellStore(func(done func(error)) { m.env.store.PutWorker(w.ID, nil, done) }, nil)
 }
 
 // tellStore sends the store a transition, and calls onDone, unless it is nil, when it is stored.
@@ -322,7 +322,7 @@ func (m *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
 		stored := w.Worker
-		m.tellStore(func(done func(error)) { m.env.store.PutWorker(&stored, done) }, nil)
+		m.tellStore(func(done func(error)) { m.env.store.PutWorker(w.ID, &stored, done) }, nil)
 	}
 	dropExpired(w.cancelUntil, m.now)
 	ids := slices.Collect(maps.Keys(w.cancelUntil))

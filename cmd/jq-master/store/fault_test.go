@@ -198,7 +198,8 @@ func (l *jobLoad) settle() {
 	l.t.Helper()
 	close(l.stop)
 	l.wg.Wait()
-	mustCall(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // this write follows the removal of refused jobs
+	w := &job.Worker{ID: job.NewID()}
+	mustCall(l.t, func(f func(error)) { l.r.PutWorker(w.ID, w, f) }) // this write follows the removal of refused jobs
 	got := load(l.t, l.r)
 	if diff := cmp.Diff(l.expected, got.Jobs); diff != "" {
 		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
@@ -382,7 +383,7 @@ func TestFaultsAtPoints(t *testing.T) {
 				mustCall(t, func(f func(error)) { r.Fetch([]job.ID{j.ID}, f) })
 				mustCall(t, func(f func(error)) { r.Forget([]job.ID{gone.ID}, f) })
 				w := &job.Worker{ID: job.NewID()}
-				mustCall(t, func(f func(error)) { r.PutWorker(w, f) })
+				mustCall(t, func(f func(error)) { r.PutWorker(w.ID, w, f) })
 				j.Result = nil
 				checkJobs(t, r, j)
 				if e := await(t, enqueueing(r, key, newJob(3))); !e.replayed || e.ids[0] != j.ID {

@@ -28,12 +28,12 @@ func TestFullRedisKeepsRunning(t *testing.T) {
 		}
 	}
 	c := &job.Constraint{ID: "c", Match: []byte{0x80}}
-	if err := await(t, func(f func(error)) { r.PutConstraint(c, f) }); !errors.Is(err, ErrFull) {
+	if err := await(t, func(f func(error)) { r.PutConstraint(c.ID, c, f) }); !errors.Is(err, ErrFull) {
 		t.Fatalf("a constraint: %v", err)
 	}
-	mustCall(t, func(f func(error)) { r.DropConstraint(c.ID, f) })
+	mustCall(t, func(f func(error)) { r.PutConstraint(c.ID, nil, f) })
 	w := &job.Worker{ID: job.NewID(), Name: "w"}
-	mustCall(t, func(f func(error)) { r.PutWorker(w, f) })
+	mustCall(t, func(f func(error)) { r.PutWorker(w.ID, w, f) })
 	j = moveTo(t, r, j, started(j), 0, 0)
 	j = moveTo(t, r, j, ended(j, job.Retrying), 0, 0)
 	j = moveTo(t, r, j, started(j), 0, 0)
@@ -46,7 +46,7 @@ func TestFullRedisKeepsRunning(t *testing.T) {
 	acquire(t, next)
 	mustCall(t, func(f func(error)) { next.Fetch([]job.ID{j.ID}, f) })
 	mustCall(t, func(f func(error)) { next.Forget([]job.ID{j.ID}, f) })
-	mustCall(t, func(f func(error)) { next.DropWorker(w.ID, f) })
+	mustCall(t, func(f func(error)) { next.PutWorker(w.ID, nil, f) })
 	checkJobs(t, next, waiting)
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	add(t, next, newJob(4))

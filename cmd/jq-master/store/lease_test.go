@@ -87,7 +87,8 @@ func TestStandbyWaitsForLease(t *testing.T) {
 	for lease(t, first) == before && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	mustCall(t, func(f func(error)) { first.PutWorker(&job.Worker{ID: job.NewID()}, f) })
+	w := &job.Worker{ID: job.NewID()}
+	mustCall(t, func(f func(error)) { first.PutWorker(w.ID, w, f) })
 	if err := first.Resign(context.Background()); err != nil {
 		t.Fatal(err)
 	}

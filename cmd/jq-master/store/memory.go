@@ -148,37 +148,31 @@ func (m *Memory) Forget(ids []job.ID, f func(error)) {
 }
 
 // PutWorker implements Store.
-func (m *Memory) PutWorker(w *job.Worker, f func(error)) {
-	m.step(f, func() error { m.workers[w.ID] = w; return nil })
-}
-
-// DropWorker implements Store.
-func (m *Memory) DropWorker(id job.ID, f func(error)) {
-	m.step(f, func() error { delete(m.workers, id); return nil })
+func (m *Memory) PutWorker(id job.ID, w *job.Worker, f func(error)) {
+	m.step(f, func() error { put(m.workers, id, w); return nil })
 }
 
 // PutConstraint implements Store.
-func (m *Memory) PutConstraint(c *job.Constraint, f func(error)) {
-	m.step(f, func() error { m.constraints[c.ID] = c; return nil })
+func (m *Memory) PutConstraint(id string, c *job.Constraint, f func(error)) {
+	m.step(f, func() error { put(m.constraints, id, c); return nil })
 }
 
-// DropConstraint implements Store.
-func (m *Memory) DropConstraint(id string, f func(error)) {
-	m.step(f, func() error { delete(m.constraints, id); return nil })
+// put sets a value of a map; nil deletes it.
+func put[K comparable, V any](in map[K]*V, key K, value *V) {
+	if in[key] = value; value == nil {
+		delete(in, key)
+	}
 }
 
 // PutSchedule implements Store.
 func (m *Memory) PutSchedule(name string, text []byte, jobs []*job.Job, f func(error)) {
 	m.step(f, func() error {
-		m.schedules[name] = text
+		if m.schedules[name] = text; text == nil {
+			delete(m.schedules, name)
+		}
 		m.add(jobs)
 		return nil
 	})
-}
-
-// DropSchedule implements Store.
-func (m *Memory) DropSchedule(name string, f func(error)) {
-	m.step(f, func() error { delete(m.schedules, name); return nil })
 }
 
 // Load implements Store.

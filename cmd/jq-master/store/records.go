@@ -7,36 +7,27 @@ import (
 )
 
 // PutWorker implements Store.
-func (r *Redis) PutWorker(w *job.Worker, f func(error)) {
-	r.putField(r.keys.workers, w.ID.String(), w, f)
+func (r *Redis) PutWorker(id job.ID, w *job.Worker, f func(error)) {
+	putField(r, r.keys.workers, id.String(), w, f)
 }
-
-// DropWorker implements Store.
-func (r *Redis) DropWorker(id job.ID, f func(error)) { r.putField(r.keys.workers, id.String(), nil, f) }
 
 // PutConstraint implements Store.
-func (r *Redis) PutConstraint(c *job.Constraint, f func(error)) {
-	r.putField(r.keys.constraints, c.ID, c, f)
+func (r *Redis) PutConstraint(id string, c *job.Constraint, f func(error)) {
+	putField(r, r.keys.constraints, id, c, f)
 }
-
-// DropConstraint implements Store.
-func (r *Redis) DropConstraint(id string, f func(error)) { r.putField(r.keys.constraints, id, nil, f) }
 
 // PutSchedule implements Store.
 func (r *Redis) PutSchedule(name string, text []byte, jobs []*job.Job, f func(error)) {
 	if len(jobs) == 0 {
-		r.putField(r.keys.schedules, name, json.RawMessage(text), f)
+		r.putText(r.keys.schedules, name, text, f)
 		return
 	}
 	names, args := r.addJobs([]string{r.keys.schedules, r.keys.live}, []any{name, text}, jobs)
 	r.add(&op{transition: settleScript, keys: names, args: args, done: ignoreAnswer(f)})
 }
 
-// DropSchedule implements Store.
-func (r *Redis) DropSchedule(name string, f func(error)) { r.putField(r.keys.schedules, name, nil, f) }
-
 // putField writes one field of a hash as JSON; nil removes it.
-func (r *Redis) putField(hash, field string, value any, f func(error)) {
+func putField[T any](r *Redis, hash, field string, value *T, f func(error)) {
 	var text []byte
 	if value != nil {
 		var err error
@@ -45,8 +36,13 @@ func (r *Redis) putField(hash, field string, value any, f func(error)) {
 			return
 		}
 	}
+	r.putText(hash, field, text, f)
+}
+
+// putText writes one field of a hash; nil removes it.
+func (r *Redis) putText(hash, field string, text []byte, f func(error)) {
 	which := putScript
-	if hash != r.keys.workers && value != nil {
+	if hash != r.keys.workers && text != nil {
 		which = putNewScript
 	}
 	r.add(&op{transition: which, keys: []string{hash}, args: []any{field, text}, done: ignoreAnswer(f)})

@@ -37,7 +37,7 @@ func TestScheduleIsStoredWithDueJobs(t *testing.T) {
 		put("b", `{"n":3}`)
 		put("a", `{"n":4}`, third)
 		put("gone", `{}`)
-		mustCall(t, func(f func(error)) { s.DropSchedule("gone", f) })
+		mustCall(t, func(f func(error)) { s.PutSchedule("gone", nil, nil, f) })
 		if got, want := loadSchedules(t, s), map[string]string{"a": `{"n":4}`, "b": `{"n":3}`}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}

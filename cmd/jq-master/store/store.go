@@ -82,13 +82,11 @@ type Store interface {
 	// Forget removes ended jobs, at most 1,000.
 	Forget(ids []job.ID, done func(error))
 
-	PutWorker(w *job.Worker, done func(error))
-	DropWorker(id job.ID, done func(error))
-	PutConstraint(c *job.Constraint, done func(error))
-	DropConstraint(id string, done func(error))
-	// PutSchedule stores a schedule and, in the same step, its new jobs.
+	// PutWorker, PutConstraint and PutSchedule store a record under its name; nil removes it.
+	PutWorker(id job.ID, w *job.Worker, done func(error))
+	PutConstraint(id string, c *job.Constraint, done func(error))
+	// PutSchedule also stores, in the same step, the new jobs of the schedule.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
-	DropSchedule(name string, done func(error))
 	// At returns the time of the store when boot.Since was up, in milliseconds since 1970. All
 	// stored times of jobs and idempotency keys are times of this clock. From the first Acquire on
 	// it runs evenly, even if the clock of a host is set.

@@ -471,8 +471,8 @@ func TestWorkersAndConstraints(t *testing.T) {
 			Token: "t", Heartbeat: true, Owner: "AQ", Since: 12}
 		c := &job.Constraint{ID: "c/1 {}", Match: []byte{0x80}, Rate: 0.1, Burst: 2, Concurrency: -1, Per: "/argument/x", Enabled: true, Version: 9}
 		for range 2 {
-			mustCall(t, func(f func(error)) { s.PutWorker(w, f) })
-			mustCall(t, func(f func(error)) { s.PutConstraint(c, f) })
+			mustCall(t, func(f func(error)) { s.PutWorker(w.ID, w, f) })
+			mustCall(t, func(f func(error)) { s.PutConstraint(c.ID, c, f) })
 		}
 		got := load(t, s)
 		want := emptySnapshot()
@@ -481,8 +481,8 @@ func TestWorkersAndConstraints(t *testing.T) {
 			t.Error(diff)
 		}
 		for range 2 {
-			mustCall(t, func(f func(error)) { s.DropWorker(w.ID, f) })
-			mustCall(t, func(f func(error)) { s.DropConstraint(c.ID, f) })
+			mustCall(t, func(f func(error)) { s.PutWorker(w.ID, nil, f) })
+			mustCall(t, func(f func(error)) { s.PutConstraint(c.ID, nil, f) })
 		}
 		got = load(t, s)
 		want = emptySnapshot()

@@ -97,8 +97,8 @@ func TestUnreadableRecordIsIgnored(t *testing.T) {
 			}
 			w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 1, Names: []string{"*"}}
 			k := &job.Constraint{ID: "k", Match: []byte{0x80}, Rate: 1, Burst: 1, Concurrency: -1}
-			mustCall(t, func(f func(error)) { first.PutWorker(w, f) })
-			mustCall(t, func(f func(error)) { first.PutConstraint(k, f) })
+			mustCall(t, func(f func(error)) { first.PutWorker(w.ID, w, f) })
+			mustCall(t, func(f func(error)) { first.PutConstraint(k.ID, k, f) })
 			if err := first.Resign(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -119,8 +119,8 @@ func TestUnreadableRecordIsIgnored(t *testing.T) {
 			}
 			n = moveTo(t, r, n, started(n), 0, 0)
 			moveTo(t, r, n, ended(n, job.Done), 70, 40)
-			mustCall(t, func(f func(error)) { r.PutWorker(w, f) })
-			mustCall(t, func(f func(error)) { r.PutConstraint(k, f) })
+			mustCall(t, func(f func(error)) { r.PutWorker(w.ID, w, f) })
+			mustCall(t, func(f func(error)) { r.PutConstraint(k.ID, k, f) })
 			if found := metric(t, r, "gloom_jq_unreadable"); found != 1 && name != "the lease never ends" {
 				t.Errorf("%v records are counted", found)
 			}
