@@ -3,7 +3,10 @@
 // that key names the job that holds it.
 package unique
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// MaxKey bounds the length of a key, in bytes.
@@ -28,8 +31,8 @@ func (p Period) String() string { return periods[p] }
 
 // ParsePeriod returns the Period with this name.
 func ParsePeriod(name string) (Period, bool) {
-	i, ok := indexOf(periods[:], name)
-	return Period(i), ok
+	i := slices.Index(periods[:], name)
+	return Period(max(i, 0)), i >= 0
 }
 
 // Mode says what happens to a waiting job that holds a key when another job with the key is
@@ -49,17 +52,8 @@ func (m Mode) String() string { return modes[m] }
 
 // ParseMode returns the Mode with this name.
 func ParseMode(name string) (Mode, bool) {
-	i, ok := indexOf(modes[:], name)
-	return Mode(i), ok
-}
-
-func indexOf(names []string, name string) (int, bool) {
-	for i, n := range names {
-		if n == name {
-			return i, true
-		}
-	}
-	return 0, false
+	i := slices.Index(modes[:], name)
+	return Mode(max(i, 0)), i >= 0
 }
 
 // Values in the answer about a job whose key was held.

@@ -2,6 +2,7 @@ package job
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -68,12 +69,8 @@ func (s State) String() string {
 
 // ParseState returns the state with this name.
 func ParseState(name string) (State, bool) {
-	for i, n := range stateNames {
-		if n == name {
-			return State(i), true
-		}
-	}
-	return 0, false
+	i := slices.Index(stateNames[:], name)
+	return State(max(i, 0)), i >= 0
 }
 
 // Ended reports whether the job has ended: only an operator can make it run again.
@@ -152,13 +149,8 @@ func (r Reason) String() string { return reasonNames[r] }
 
 // ParseReason returns the reason with this name.
 func ParseReason(name string) (Reason, bool) {
-	switch name {
-	case "other":
-		return Other, true
-	case "timeout":
-		return Timeout, true
-	}
-	return NoReason, false
+	i := slices.Index(reasonNames[:], name)
+	return Reason(max(i, 0)), i > 0
 }
 
 // Outcome says how a run ended: as its worker reported, or as the master decided.

@@ -88,9 +88,12 @@ type WorkerView struct {
 	Silent      bool      // it pulls, runs nothing, and has not asked for jobs for a minute
 }
 
+// StateCounts holds a number of jobs for each State.
+type StateCounts [job.Cancelled + 1]int
+
 // Stats holds current counts, and counts since the start.
 type Stats struct {
-	States map[job.State]int
+	States StateCounts
 	Names  []NameStats // the busiest, at most 1,000
 	Oldest time.Duration
 	Ledger Ledger
@@ -117,7 +120,7 @@ type Stats struct {
 // have to be searched to find the oldest one.
 type NameStats struct {
 	Name            string
-	States          map[job.State]int
+	States          StateCounts
 	Served          bool
 	Silence, Oldest time.Duration
 }

@@ -25,7 +25,7 @@ func (m *machine) addEnded(r *record, forget, drop int64) {
 		p.drop = drop
 		m.countJob(r, 1)
 	}
-	m.ended.push(endedEntry{r, r.Rev, m.monotonic})
+	m.ended = append(m.ended, endedEntry{r, r.Rev, m.monotonic})
 	m.setTimer(r)
 	m.wakePollers(r)
 }
@@ -51,7 +51,7 @@ func (m *machine) dropResult(r *record) {
 	if m.dropFetchedAt == 0 {
 		m.dropFetchedAt = m.now + fetchDelay
 	}
-	m.ended.push(endedEntry{r, r.Rev, m.monotonic}) // expire may have skipped the job because of its result
+	m.ended = append(m.ended, endedEntry{r, r.Rev, m.monotonic}) // expire may have skipped the job because of its result
 	m.setTimer(r)
 }
 
@@ -88,8 +88,8 @@ func (m *machine) makeRoom(bytes int64) {
 func (m *machine) expire() {
 	var surplus []*record
 	spent, freed := m.endedBytes, int64(0)
-	for m.ended.len() > 0 && len(surplus) < maxStepRecords {
-		e := m.ended.first()
+	for len(m.ended) > 0 && len(surplus) < maxStepRecords {
+		e := m.ended[0]
 		r := e.rec
 		switch {
 		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.drop != 0 || r.HoldsKey(m.wallTime):

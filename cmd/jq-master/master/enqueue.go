@@ -73,10 +73,8 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	jobs := make([]*job.Job, len(e.jobs))
 	for i, n := range e.jobs {
 		m.seq++
-		jobs[i] = &job.Job{ID: m.newID(), Attributes: n.Attributes, Seq: m.seq, Enqueued: m.wallTime, State: job.Queued}
-		if n.Delay > 0 {
-			jobs[i].Due = m.wallTime + toMillis(n.Delay)
-		}
+		jobs[i] = m.queuedJob(m.newID(), n)
+		jobs[i].Seq = m.seq
 		if old != nil {
 			jobs[i].Enqueued = old.Enqueued
 		}
@@ -87,6 +85,15 @@ func (m *machine) enqueue(e *enqueueRequest) {
 				func() { e.reply(ids, replayed, m.refusal(err)) })
 		})
 	})
+}
+
+// queuedJob returns a new job as it is stored, but without its Seq.
+func (m *machine) queuedJob(id job.ID, n *NewJob) *job.Job {
+	j := &job.Job{ID: id, Attributes: n.Attributes, Enqueued: m.wallTime, State: job.Queued}
+	if n.Delay > 0 {
+		j.Due = m.wallTime + toMillis(n.Delay)
+	}
+	return j
 }
 
 // After the store has refused a job for lack of room, the master reports for fullTime that it is
@@ -137,7 +144,7 @@ const minKeys = 10_000
 // checkKeyRoom returns why there is no room for one more idempotency key, or nil.
 func (m *machine) checkKeyRoom() error {
 	limit := max(m.MaxJobs, minKeys)
-	if n := m.keys.len() + m.keysPending; n >= limit {
+	if n := len(m.keys) + m.keysPending; n >= limit {
 		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, minKeys)
 	}
 	return nil
@@ -154,12 +161,12 @@ func (m *machine) remember(key *Key, jobs int, stored bool) {
 		m.keyBytes -= size
 		return
 	}
-	m.keys.push(keyEntry{m.wallTime + toMillis(key.TTL), size})
+	m.keys = append(m.keys, keyEntry{m.wallTime + toMillis(key.TTL), size})
 }
 
 // forgetKeys stops counting idempotency keys that have expired. The store itself drops them.
 func (m *machine) forgetKeys() {
-	for m.keys.len() > 0 && m.keys.first().until <= m.wallTime {
+	for len(m.keys) > 0 && m.keys[0].until <= m.wallTime {
 		m.keyBytes -= m.keys.pop().size
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // TestEachProblemIsFound: each problem is found, and a healthy master has no findings.
 func TestEachProblemIsFound(t *testing.T) {
-	type counts = map[job.State]int
+	type counts = StateCounts
 	limits := &Limits{MaxJobs: 100, MaxBytes: 1000}
 	name := func(n NameStats) *Stats { n.Name = "mail"; return &Stats{Names: []NameStats{n}} }
 	rule := func(v ConstraintView) []*ConstraintView { v.ID, v.Enabled = "r", true; return []*ConstraintView{&v} }

@@ -1,5 +1,7 @@
 package master
 
+import "slices"
+
 // bounds are the upper limits of a histogram's buckets, in seconds.
 var bounds = [...]float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}
 
@@ -12,10 +14,7 @@ type histogram struct {
 // add counts one duration. A negative duration, from a clock that was set back, counts as 0.
 func (h *histogram) add(seconds float64) {
 	seconds = max(seconds, 0)
-	i := 0
-	for i < len(bounds) && seconds > bounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(bounds[:], seconds)
 	h.buckets[i]++
 	h.sum += seconds
 }

@@ -158,12 +158,12 @@ func TestKeysCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.crash()
-	if w.machine.keyBytes != size || w.machine.keys.len() != 1 {
-		t.Fatalf("after a restart %d keys count %d bytes", w.machine.keys.len(), w.machine.keyBytes)
+	if w.machine.keyBytes != size || len(w.machine.keys) != 1 {
+		t.Fatalf("after a restart %d keys count %d bytes", len(w.machine.keys), w.machine.keyBytes)
 	}
 	w.machine.MaxJobs = 10
 	for range minKeys - 1 {
-		w.machine.keys.push(keyEntry{w.now + toMillis(time.Minute), 1})
+		w.machine.keys = append(w.machine.keys, keyEntry{w.now + toMillis(time.Minute), 1})
 	}
 	if err := add(); code(err) != job.Overloaded {
 		t.Fatalf("key %d: %v", minKeys+1, err)
@@ -172,8 +172,8 @@ func TestKeysCount(t *testing.T) {
 	w.machine.loadKey(w.now+toMillis(time.Minute), int(size))
 	w.machine.keyBytes = size
 	w.pass(time.Hour)
-	if err := add(); err != nil || w.machine.keyBytes != size || w.machine.keys.len() != 1 {
-		t.Fatalf("%v; %d keys of %d bytes are counted", err, w.machine.keys.len(), w.machine.keyBytes)
+	if err := add(); err != nil || w.machine.keyBytes != size || len(w.machine.keys) != 1 {
+		t.Fatalf("%v; %d keys of %d bytes are counted", err, len(w.machine.keys), w.machine.keyBytes)
 	}
 }
 

@@ -85,8 +85,8 @@ type machine struct {
 	oldestWaiting  uint64     // no job with a smaller Seq waits
 	loading        bool       // the store is being read, and bySeq is not sorted yet
 	names          map[string]*nameCounts
-	liveNames      int    // number of names with jobs that have not ended
-	counts         [6]int // jobs by state
+	liveNames      int         // number of names with jobs that have not ended
+	counts         StateCounts // jobs by state
 	timers         timers
 	ended          fifo[endedEntry]
 	beingForgotten int   // ended jobs that the store is forgetting, and that still count
@@ -219,7 +219,7 @@ type seqEntry struct {
 // nameCounts counts the jobs with a name.
 type nameCounts struct {
 	text    string
-	counts  [6]int
+	counts  StateCounts
 	unended int // those that have not ended
 }
 
@@ -473,7 +473,7 @@ func (m *machine) remove(r *record) {
 	m.timers.remove(r)
 	m.constraints.remove(r)
 	m.releaseKey(r)
-	if r.name.counts == [6]int{} {
+	if r.name.counts == (StateCounts{}) {
 		delete(m.names, r.Name)
 	}
 	m.jobs.Delete(r.ID)
@@ -509,15 +509,13 @@ func (m *machine) find(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(m.bySeq, seq, func(e seqEntry, seq uint64) int { return cmp.Compare(e.seq, seq) })
 }
 
-// waitList holds functions that wait for the end of a write, in order.
-type waitList []func()
+// waitList holds functions that wait for the end of a write.
+type waitList fifo[func()]
 
 // run calls the functions until there are none, or one of them has begun another write.
 func (l *waitList) run(busy func() bool) {
 	for len(*l) > 0 && !busy() {
-		next := (*l)[0]
-		*l = (*l)[1:]
-		next()
+		(*fifo[func()])(l).pop()()
 	}
 }
 

@@ -39,7 +39,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		slots += w.MaxJobs
 	}
 	results, waiters, bytes, resultCount := mc.results, mc.waiters, mc.usedBytes(), mc.awayErr == nil
-	keys := mc.keys.len()
+	keys := len(mc.keys)
 	schedules, due := len(mc.schedules.byName), maps.Clone(mc.schedules.queued)
 	m.mu.Unlock()
 

@@ -287,7 +287,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := readMachine(m, func(mc *machine) (*Stats, error) {
 		s := &Stats{
-			States: states(&mc.counts), Ledger: mc.balance(), Workers: len(mc.workers), Bytes: mc.usedBytes(),
+			States: mc.counts, Ledger: mc.balance(), Workers: len(mc.workers), Bytes: mc.usedBytes(),
 			Results: mc.results, Waiters: mc.waiters, Durable: m.opt.Store.Durable(), Busy: mc.counts[job.Running],
 			Oldest: mc.oldest(), Wait: mc.metrics.waitSeconds.buckets, Run: mc.metrics.runSeconds.buckets,
 		}
@@ -355,7 +355,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	serving := serversSeen(last)
 	for _, n := range names[:min(len(names), statNames)] {
 		served, silent := silenceOf(serving, n.text, now)
-		busiest = append(busiest, NameStats{n.text, states(&n.counts), served, silent, n.oldest})
+		busiest = append(busiest, NameStats{n.text, n.counts, served, silent, n.oldest})
 	}
 	asked := 0
 	for i := range busiest {
@@ -403,14 +403,6 @@ func (s *cached[T]) get(look func() (v T, much bool, err error)) (T, error) {
 		s.until = time.Now().Add(time.Second)
 	}
 	return v, err
-}
-
-func states(counts *[6]int) map[job.State]int {
-	byState := make(map[job.State]int, len(counts))
-	for s, n := range counts {
-		byState[job.State(s)] = n
-	}
-	return byState
 }
 
 // oldest returns how long the oldest waiting job has waited. The next call begins its search at

@@ -62,7 +62,7 @@ func (m *machine) correctTimes(j *job.Job) {
 
 // loadKey adds a stored idempotency key.
 func (m *machine) loadKey(until int64, size int) {
-	m.keys.push(keyEntry{until, int64(size)})
+	m.keys = append(m.keys, keyEntry{until, int64(size)})
 	m.keyBytes += int64(size)
 }
 

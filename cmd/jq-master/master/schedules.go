@@ -226,10 +226,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		if m.jobs.Get(id) != nil { // it was made before the clock was set back
 			continue
 		}
-		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: m.wallTime, State: job.Queued}
-		if s.job.Delay > 0 {
-			j.Due = m.wallTime + toMillis(s.job.Delay)
-		}
+		j := m.queuedJob(id, s.job)
 		jobs, e.jobs = append(jobs, j), append(e.jobs, s.job)
 		e.bytes += int64(len(j.Argument))
 	}

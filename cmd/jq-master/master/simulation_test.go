@@ -167,7 +167,7 @@ func (w *simulation) check() {
 			w.fatalf("timer %d is of job %v, which thinks it is %d", i, r.ID, r.runInfo.timerIndex)
 		}
 	}
-	var counts [6]int
+	var counts StateCounts
 	var bytes, spent int64
 	running := map[*worker]int{}
 	results, waiters := 0, 0

@@ -55,26 +55,13 @@ func (t timers) next() int64 {
 
 const never = int64(1) << 62
 
-// fifo is a first-in, first-out queue.
-type fifo[T any] struct {
-	items []T
-	head  int
-}
-
-func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
-
-func (q *fifo[T]) len() int { return len(q.items) - q.head }
-
-func (q *fifo[T]) first() *T { return &q.items[q.head] }
+// fifo is a first-in, first-out queue: append adds to it.
+type fifo[T any] []T
 
 func (q *fifo[T]) pop() T {
 	var zero T
-	v := q.items[q.head]
-	q.items[q.head] = zero
-	q.head++
-	if q.head > 64 && q.head > len(q.items)/2 {
-		q.items = append(q.items[:0:0], q.items[q.head:]...)
-		q.head = 0
-	}
+	v := (*q)[0]
+	(*q)[0] = zero
+	*q = (*q)[1:]
 	return v
 }

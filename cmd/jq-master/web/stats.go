@@ -135,10 +135,10 @@ func (x *exchange) count(name string, def, low, high int) int {
 	return n
 }
 
-func statesObject(counts map[job.State]int) object {
+func statesObject(counts master.StateCounts) object {
 	out := object{}
-	for s := job.Queued; s <= job.Cancelled; s++ {
-		out = append(out, s.String(), counts[s])
+	for s, n := range counts {
+		out = append(out, job.State(s).String(), n)
 	}
 	return out
 }
