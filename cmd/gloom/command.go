@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-json"
-
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/launch"
 )
@@ -55,15 +53,6 @@ var (
 	errStopped  = errors.New("gloom work itself was stopped for a while")
 )
 
-// failure is a run that failed.
-type failure struct {
-	text    string // exit status 3, timeout after 5s, …
-	stderr  string // its end
-	final   bool
-	release bool // the job is given back, which uses no retry
-	delay   time.Duration
-}
-
 // errGivenBack is in the error of a run whose job is given back.
 var errGivenBack = gloom.Release(0)
 
@@ -71,33 +60,24 @@ var errGivenBack = gloom.Release(0)
 func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	c.running.Add(1)
 	defer c.running.Done()
-	answer, f := c.run(ctx, job)
-	if f == nil {
-		return answer, nil
-	}
-	reason := f.text
-	if f.stderr != "" {
-		reason += ": " + f.stderr
-	}
-	err := errors.New(reason)
-	switch {
-	case f.release:
-		return nil, fmt.Errorf("%w: %w", err, errGivenBack)
-	case f.final:
-		return nil, gloom.Fatal(err)
-	case f.delay >= 0:
-		return nil, gloom.RetryAfter(err, f.delay)
-	}
-	return nil, err
+	return c.run(ctx, job)
 }
 
-func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *failure) {
+// failed returns the error of a run after which the job may be retried.
+func (c *command) failed(err error) error {
+	if c.retryDelay < 0 {
+		return err
+	}
+	return gloom.RetryAfter(err, c.retryDelay)
+}
+
+func (c *command) run(ctx context.Context, job *gloom.Job) (any, error) {
 	if strings.Contains(job.ID+job.Type, "\x00") {
-		return nil, &failure{text: "the job's id or type has a zero byte, which no command can be given", final: true}
+		return nil, gloom.Fatal(errors.New("the job's id or type has a zero byte, which no command can be given"))
 	}
 	input, err := fromBody(job.Body, c.input)
 	if err != nil {
-		return nil, &failure{text: "its body " + err.Error(), final: true}
+		return nil, gloom.Fatal(fmt.Errorf("its body %w", err))
 	}
 	stdout := &limitedBuffer{limit: c.maxOutput, overflow: make(chan struct{})}
 	stderr := &tail{limit: maxStderr, tee: c.stderr}
@@ -114,7 +94,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	for _, a := range c.args[1:] {
 		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafe {
 			placeholder := strings.Trim(a, "{}")
-			return nil, &failure{text: fmt.Sprintf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s also has it`, placeholder, v, strings.ToUpper(placeholder)), final: true}
+			return nil, gloom.Fatal(fmt.Errorf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s also has it`, placeholder, v, strings.ToUpper(placeholder)))
 		}
 		start.Args = append(start.Args, fill.Replace(a))
 	}
@@ -147,17 +127,21 @@ func commandEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GLOOM_") })
 }
 
-// startFailure returns the failure of a command that could not start. That is the fault of this
+// startFailure returns the error of a command that could not start. That is the fault of this
 // machine, not of the job, so the slot pauses: otherwise it would use up the retries of a whole
 // queue. If this machine lacks descriptors, processes or memory for now, the job is given back.
-func (c *command) startFailure(ctx context.Context, err error) *failure {
+func (c *command) startFailure(ctx context.Context, err error) error {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return &failure{text: fmt.Sprintf("the command could not be started: %v", err), release: launch.IsTemporary(err), delay: c.retryDelay}
+	failed := fmt.Errorf("the command could not be started: %v", err)
+	if launch.IsTemporary(err) {
+		return fmt.Errorf("%w: %w", failed, errGivenBack)
+	}
+	return c.failed(failed)
 }
 
 // watch waits until a command has ended. It stops a command when its time is over, when nobody
@@ -194,32 +178,39 @@ func (c *command) watch(ctx context.Context, p *launch.Process, overflow <-chan 
 	return why
 }
 
-// outcome returns the answer or the failure of a command that has ended.
-func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, stderr *tail) (json.RawMessage, *failure) {
-	f := &failure{stderr: stderr.text(), delay: c.retryDelay}
+// outcome returns the answer or the error of a command that has ended.
+func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, stderr *tail) (any, error) {
+	reason, final := "", false
 	switch {
 	case why == errTimeout:
-		f.text = fmt.Sprintf("timeout after %v", c.timeout)
+		reason = fmt.Sprintf("timeout after %v", c.timeout)
 	case why == errOverflow || stdout.overflowed():
-		f.text, f.final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
+		reason, final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
 	case why != nil:
-		f.text = "stopped: " + plainText(why)
+		reason = "stopped: " + plainText(why)
 	case end.Err != nil:
-		f.text = "how it ended is not known: " + end.Err.Error()
+		reason = "how it ended is not known: " + end.Err.Error()
 	case end.Signal != 0:
-		f.text = "signal: " + end.Signal.String()
+		reason = "signal: " + end.Signal.String()
 	case end.Code != 0:
-		f.text, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.contains(end.Code)
+		reason, final = fmt.Sprintf("exit status %d", end.Code), c.final.contains(end.Code)
 	case end.OutputHeld:
-		f.text = fmt.Sprintf("the command has exited, but processes that it started kept its output open for %v", killDelay)
+		reason = fmt.Sprintf("the command has exited, but processes that it started kept its output open for %v", killDelay)
 	default:
 		body, err := toBody(stdout.buf.Bytes(), c.output)
 		if err == nil {
 			return body, nil
 		}
-		f.text, f.final = "its output "+err.Error(), true
+		reason, final = "its output "+err.Error(), true
 	}
-	return nil, f
+	if text := stderr.text(); text != "" {
+		reason += ": " + text
+	}
+	err := errors.New(reason)
+	if final {
+		return nil, gloom.Fatal(err)
+	}
+	return nil, c.failed(err)
 }
 
 // limitedBuffer keeps what is written to it up to a limit.
