@@ -230,7 +230,8 @@ func eachItem[T any](ctx context.Context, o *operator, path string, limit int, f
 	for n := 0; ; {
 		var p struct {
 			api.List[T]
-			Cursor *int `json:"cursor"` // of ended jobs
+			Cursor *int   `json:"cursor"` // of ended jobs
+			Place  string `json:"place"`  // of a door
 		}
 		if err := o.call(ctx, http.MethodGet, path+"&limit="+strconv.Itoa(min(pageSize, limit-n))+cursor, nil, &p); err != nil {
 			return false, err
@@ -240,11 +241,13 @@ func eachItem[T any](ctx context.Context, o *operator, path string, limit int, f
 				return false, err
 			}
 		}
-		next := cmp.Or(p.Next, p.Cursor)
-		if n += len(p.Items); next == nil || n >= limit {
-			return next != nil, nil
+		if next := cmp.Or(p.Next, p.Cursor); next != nil {
+			p.Place = strconv.Itoa(*next)
 		}
-		cursor = "&cursor=" + strconv.Itoa(*next)
+		if n += len(p.Items); p.Place == "" || n >= limit {
+			return p.Place != "", nil
+		}
+		cursor = "&cursor=" + url.QueryEscape(p.Place)
 	}
 }
 

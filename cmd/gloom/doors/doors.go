@@ -24,7 +24,6 @@ type Door struct {
 	base, token string
 	transport   http.RoundTripper
 	mux         *http.ServeMux
-	cursors     []string // where listings continue
 }
 
 // Status is a daemon as a whole.
@@ -181,25 +180,15 @@ func notFound(code, format string, args ...any) error {
 	return &refusal{http.StatusNotFound, body}
 }
 
-// addCursor returns the cursor of a page that begins at a place in the daemon's listing; nil at the
-// end.
-func (d *Door) addCursor(place string) *int {
-	if place == "" {
-		return nil
-	}
-	d.cursors = append(d.cursors, place)
-	n := len(d.cursors)
-	return &n
+// page is a page of a listing of a daemon. Where the daemon's cursors are no numbers, Place is that of
+// the next page, "" at the end.
+type page[T any] struct {
+	api.List[T]
+	Place string `json:"place,omitempty"`
 }
 
-// startOf returns the place at which the requested page begins, "" for the first page.
-func (d *Door) startOf(r *http.Request) string {
-	n, err := strconv.Atoi(r.URL.Query().Get("cursor"))
-	if err != nil || n < 1 || n > len(d.cursors) {
-		return ""
-	}
-	return d.cursors[n-1]
-}
+// placeOf returns the place at which the requested page begins, "" for the first page.
+func placeOf(r *http.Request) string { return r.URL.Query().Get("cursor") }
 
 // limitOf returns how many items a page may have, up to limit.
 func limitOf(r *http.Request, limit int) int {

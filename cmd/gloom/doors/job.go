@@ -51,9 +51,9 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 			return nil, d.unsupportedError("jobs that are "+f.state+" "+f.outcome, "gloom jobs lists those that wait or run, --ended the others")
 		}
 		if f.state != "ended" {
-			return pages(d, r, s, f, states, false, (*job).toJob)
+			return pages(r, s, f, states, false, (*job).toJob)
 		}
-		return pages(d, r, s, f, states, true, (*job).toEnded)
+		return pages(r, s, f, states, true, (*job).toEnded)
 	}
 	d.handle("GET /v1/jobs", listed)
 	d.handle("GET /v1/types/{type}/jobs", listed)
@@ -72,7 +72,7 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 		if err != nil {
 			return nil, err
 		}
-		return pages(d, r, s, f, stateNames["failed"], true, (*job).toDeadJob)
+		return pages(r, s, f, stateNames["failed"], true, (*job).toDeadJob)
 	})
 	letter := func(r *http.Request) (*api.DeadJob, error) {
 		id, typ := api.Name(r.PathValue("id"))+r.URL.Query().Get("id"), api.Name(r.PathValue("type"))
@@ -96,9 +96,9 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 }
 
 // pages returns a page of a listing that has the jobs of several states, one state after another.
-// Its cursor begins with the index of the state.
-func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string, ended bool, convert func(*job) T) (any, error) {
-	at, cursor, _ := strings.Cut(d.startOf(r), " ")
+// Its place begins with the index of the state.
+func pages[T any](r *http.Request, s source, f *filter, states []string, ended bool, convert func(*job) T) (any, error) {
+	at, cursor, _ := strings.Cut(placeOf(r), " ")
 	n, _ := strconv.Atoi(at) // 0 at the start
 	jobs, next, err := s.list(r, f, states[n], cursor, ended)
 	if next != "" {
@@ -106,7 +106,7 @@ func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string
 	} else if n+1 < len(states) {
 		next = strconv.Itoa(n+1) + " "
 	}
-	out := api.List[T]{Items: make([]T, 0, len(jobs)), Next: d.addCursor(next)}
+	out := page[T]{List: api.List[T]{Items: make([]T, 0, len(jobs))}, Place: next}
 	for i := range jobs {
 		if j := &jobs[i]; f.matches(j) && ended == (j.finished != nil) {
 			out.Items = append(out.Items, convert(j))

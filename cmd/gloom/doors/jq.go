@@ -121,8 +121,8 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
-	list, next, err := q.askWorkers(r, limitOf(r, maxPage), q.startOf(r))
-	out := api.List[Worker]{Items: []Worker{}, Next: q.addCursor(next)}
+	list, next, err := q.askWorkers(r, limitOf(r, maxPage), placeOf(r))
+	out := page[Worker]{List: api.List[Worker]{Items: []Worker{}}, Place: next}
 	for i := range list {
 		w := &list[i]
 		x := Worker{Silent: w.Silent, Worker: api.Worker{
