@@ -62,7 +62,7 @@ func (t *tool) listGroups(g *api.Groups) error {
 	rules := func(limit int) table.Writer {
 		w := cli.NewTable(cli.Column{Name: "RULE", AlignLeft: true, MaxWidth: limit}, cli.Column{Name: "LIMITS", AlignLeft: true})
 		for i := range g.Rules {
-			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), ruleText(&g.Rules[i])})
+			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), limitText(g.Rules[i].RuleLimits)})
 		}
 		return w
 	}

@@ -32,7 +32,7 @@ const limitExample = `  gloom limit mail --concurrency 5 --rate 100/s
   gloom limit --group 'tenant-*' --concurrency 2 --rate 5/s --burst 10`
 
 func newLimit(t *tool) *cobra.Command {
-	l := &limitCommand{tool: t}
+	l := &limitCommand{tool: t, rate: limitFlag{isRate: true}}
 	cmd := &cobra.Command{
 		Use:     "limit TYPE | --group PATTERN [--concurrency N] [--rate R] [--burst N]",
 		Short:   "Set how many jobs of a type or group run, and how fast they start",
@@ -70,16 +70,27 @@ func newLimit(t *tool) *cobra.Command {
 
 type limitCommand struct {
 	*tool
-	concurrency limitFlag
-	rate        rateFlag
-	burst       limitFlag
-	fair        bool
-	setFair     bool
-	group       string
-	remove      bool
+	concurrency, rate, burst limitFlag
+	fair                     bool
+	setFair                  bool
+	group                    string
+	remove                   bool
 }
 
 func (l *limitCommand) hasLimits() bool { return l.concurrency.set || l.rate.set || l.burst.set }
+
+// apply changes the limits that flags have given. Without a rate there is no burst, unless one is given.
+func (l *limitCommand) apply(r *api.RuleLimits) {
+	if l.concurrency.set {
+		r.Concurrency = l.concurrency.whole()
+	}
+	if l.rate.set {
+		r.Rate = l.rate.n
+	}
+	if l.burst.set || r.Rate == nil {
+		r.Burst = l.burst.whole()
+	}
+}
 
 func (l *limitCommand) runType(ctx context.Context, typ string) error {
 	if l.remove {
@@ -89,7 +100,7 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 	case l.concurrency.isZero():
 		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
 			SetHint("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(shellWord(typ)))
-	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
+	case l.rate.isZero():
 		return cli.Usagef("--rate 0: must be above 0, or none").
 			SetHint("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(shellWord(typ)))
 	case l.burst.isZero():
@@ -103,16 +114,10 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 		return err
 	}
 	if l.hasLimits() {
-		if l.concurrency.set {
-			state.Limits.Concurrency = int(l.concurrency.n)
-		}
-		if l.rate.set {
-			state.Limits.Rate = l.rate.perSecond
-		}
-		if l.burst.set || state.Limits.Rate == 0 {
-			state.Limits.Burst = int(l.burst.n)
-		}
-		if err := o.call(ctx, http.MethodPut, path+"/limits", state.Limits, &state); err != nil {
+		limits := ruleLimits(state.Limits)
+		l.apply(&limits)
+		in := api.Limits{Concurrency: int(valueOf(limits.Concurrency)), Rate: valueOf(limits.Rate), Burst: int(valueOf(limits.Burst))}
+		if err := o.call(ctx, http.MethodPut, path+"/limits", in, &state); err != nil {
 			return err
 		}
 	}
@@ -126,21 +131,19 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 }
 
 func (l *limitCommand) runGroup(ctx context.Context) error {
-	if l.setFair {
-		return cli.Usagef("--fair is for a type, not for a group")
-	}
 	switch {
-	case l.rate.set && !l.rate.isNone && l.rate.perSecond == 0:
+	case l.setFair:
+		return cli.Usagef("--fair is for a type, not for a group")
+	case l.rate.isZero():
 		return cli.Usagef("--rate of a group must be above 0, or none; --concurrency 0 holds its jobs back")
 	case l.burst.isZero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
+	case l.remove && l.hasLimits():
+		return cli.Usagef("--remove and limits cannot be used together")
 	}
 	o := l.conn.operator()
 	path := "/v1/groups/" + api.Segment(l.group)
 	if l.remove {
-		if l.hasLimits() {
-			return cli.Usagef("--remove and limits cannot be used together")
-		}
 		if err := o.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
 			return err
 		}
@@ -153,20 +156,7 @@ func (l *limitCommand) runGroup(ctx context.Context) error {
 		return err
 	}
 	if l.hasLimits() {
-		if l.concurrency.set {
-			rule.Concurrency = l.concurrency.value()
-		}
-		if l.rate.set {
-			if rule.Rate = &l.rate.perSecond; l.rate.isNone {
-				rule.Rate = nil
-			}
-		}
-		if l.burst.set {
-			rule.Burst = l.burst.value()
-		} else if rule.Rate == nil {
-			rule.Burst = nil
-		}
-		if rule.Concurrency == nil && rule.Rate == nil && rule.Burst == nil {
+		if l.apply(&rule.RuleLimits); rule.RuleLimits == (api.RuleLimits{}) {
 			return cli.Usagef("none of the limits of groups %s would be left", cli.QuoteName(l.group)).
 				SetHint("--remove removes the rule")
 		}
@@ -174,12 +164,34 @@ func (l *limitCommand) runGroup(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.QuoteName(l.group), ruleText(&rule))
+	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.QuoteName(l.group), limitText(rule.RuleLimits))
 	return outputError(err)
 }
 
-// ruleText describes a rule.
-func ruleText(r *api.Rule) string {
+// ruleLimits returns the limits of a type, where 0 is none, in the form of a rule's.
+func ruleLimits(l api.Limits) (r api.RuleLimits) {
+	if l.Concurrency > 0 {
+		r.Concurrency = new(int64(l.Concurrency))
+	}
+	if l.Rate > 0 {
+		r.Rate = &l.Rate
+	}
+	if l.Burst > 0 {
+		r.Burst = new(int64(l.Burst))
+	}
+	return r
+}
+
+// valueOf returns what p points to, 0 for nil.
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// limitText describes limits; it returns "" if there are none.
+func limitText(r api.RuleLimits) string {
 	var s []string
 	if r.Concurrency != nil {
 		s = append(s, fmt.Sprintf("%d at a time", *r.Concurrency))
@@ -189,6 +201,9 @@ func ruleText(r *api.Rule) string {
 	}
 	if r.Burst != nil {
 		s = append(s, fmt.Sprintf("%d at once", *r.Burst))
+	}
+	if s == nil {
+		return ""
 	}
 	return "at most " + strings.Join(s, ", ")
 }

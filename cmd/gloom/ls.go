@@ -71,7 +71,7 @@ type listCommand struct {
 }
 
 func (l *listCommand) flags(cmd *cobra.Command, limit int) {
-	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON, one object per line")
+	l.jsonFlag(cmd, "print JSON, one object per line")
 	cmd.Flags().IntVar(&l.limit, "limit", limit, "most items to list")
 }
 
@@ -159,28 +159,10 @@ func rulesOf(x *api.Type) string {
 	if x.Fair {
 		s = append(s, "fair")
 	}
-	if l := limited(x.Limits); l != "" {
+	if l := limitText(ruleLimits(x.Limits)); l != "" {
 		s = append(s, l)
 	}
 	return strings.Join(s, ", ")
-}
-
-// limited describes limits; it returns "" if there are none.
-func limited(l api.Limits) string {
-	var s []string
-	if l.Concurrency > 0 {
-		s = append(s, fmt.Sprintf("%d at a time", l.Concurrency))
-	}
-	if l.Rate > 0 {
-		s = append(s, fmt.Sprintf("%g/s", l.Rate))
-	}
-	if l.Burst > 0 {
-		s = append(s, fmt.Sprintf("%d at once", l.Burst))
-	}
-	if s == nil {
-		return ""
-	}
-	return "at most " + strings.Join(s, ", ")
 }
 
 func (l *listCommand) workerTable(items []doors.Worker, limit int) table.Writer {

@@ -14,82 +14,59 @@ import (
 	"gloom/wire"
 )
 
-// rateFlag is a flag for jobs per time: 100/s, 30/m, 5/h, 0.5 (a second), none.
-type rateFlag struct {
-	perSecond float64
-	set       bool
-	isNone    bool
-}
-
-func (r *rateFlag) String() string {
-	if r == nil || !r.set {
-		return ""
-	}
-	return strconv.FormatFloat(r.perSecond, 'g', -1, 64) + "/s"
-}
-
-func (r *rateFlag) Set(v string) error {
-	number, unit, _ := strings.Cut(v, "/")
-	var per float64
-	switch unit {
-	case "", "s":
-		per = 1
-	case "m", "min":
-		per = 60
-	case "h":
-		per = 3600
-	}
-	if v == "none" {
-		number, per = "0", 1
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || per == 0 || !(n >= 0 && n <= 1e9) {
-		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
-	}
-	*r = rateFlag{n / per, true, v == "none"}
-	return nil
-}
-
-func (*rateFlag) Type() string { return "rate" }
-
-// limitFlag is a flag for a number, or none.
+// limitFlag is a flag for a limit: a number, a rate (100/s, 30/m, 5/h, 0.5 a second), or none.
 type limitFlag struct {
-	n      int64
+	isRate bool
 	set    bool
-	isNone bool
+	n      *float64 // nil for none
 }
 
 func (l *limitFlag) String() string {
-	if l == nil || !l.set {
+	if l.n == nil {
 		return ""
 	}
-	return strconv.FormatInt(l.n, 10)
+	return strconv.FormatFloat(*l.n, 'g', -1, 64)
 }
 
 func (l *limitFlag) Set(v string) error {
+	l.set, l.n = true, nil
 	if v == "none" {
-		*l = limitFlag{set: true, isNone: true}
 		return nil
 	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n < 0 || n > 1e9 {
-		return errors.New("must be none or a number from 0 to 1000000000")
+	if !l.isRate {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < 0 || n > 1e9 {
+			return errors.New("must be none or a number from 0 to 1000000000")
+		}
+		l.n = new(float64(n))
+		return nil
 	}
-	*l = limitFlag{n: n, set: true}
+	number, unit, _ := strings.Cut(v, "/")
+	per, known := map[string]float64{"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}[unit]
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !known || !(n >= 0 && n <= 1e9) {
+		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
+	}
+	l.n = new(n / per)
 	return nil
 }
 
-func (*limitFlag) Type() string { return "number" }
+func (l *limitFlag) Type() string {
+	if l.isRate {
+		return "rate"
+	}
+	return "number"
+}
 
 // isZero reports whether it is 0, and not none.
-func (l *limitFlag) isZero() bool { return l.set && !l.isNone && l.n == 0 }
+func (l *limitFlag) isZero() bool { return l.n != nil && *l.n == 0 }
 
-// value returns the number, nil for none.
-func (l *limitFlag) value() *int64 {
-	if l.isNone {
+// whole returns the limit as a whole number, nil for none.
+func (l *limitFlag) whole() *int64 {
+	if l.n == nil {
 		return nil
 	}
-	return &l.n
+	return new(int64(*l.n))
 }
 
 // statuses is a flag for exit statuses: all, or a list such as 2,64.
