@@ -261,25 +261,20 @@ func listItems[T any](ctx context.Context, o *operator, path string, limit int) 
 }
 
 // printOne asks for one thing and prints it.
-func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, format func(*T) string) error {
-	o := t.conn.operator()
-	var raw json.RawMessage
-	if err := o.call(ctx, http.MethodGet, path, nil, &raw); err != nil {
+func printOne[T any](ctx context.Context, t *tool, path string, format func(*T) string) error {
+	var x listItem[T]
+	if err := t.conn.operator().call(ctx, http.MethodGet, path, nil, &x); err != nil {
 		return err
 	}
-	return printAs(t, raw, asJSON, format)
+	return printItem(t, &x, format)
 }
 
-// printAs prints an answer: as text, or as it was sent.
-func printAs[T any](t *tool, raw json.RawMessage, asJSON bool, format func(*T) string) error {
-	if asJSON {
-		return t.printJSON(raw)
+// printItem prints an answer: as text, or as it was sent.
+func printItem[T any](t *tool, x *listItem[T], format func(*T) string) error {
+	if t.json {
+		return t.printJSON(x.raw)
 	}
-	var v T
-	if err := decode(raw, &v); err != nil {
-		return err
-	}
-	_, err := t.out.WriteString(format(&v))
+	_, err := t.out.WriteString(format(&x.value))
 	return outputError(err)
 }
 

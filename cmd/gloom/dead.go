@@ -132,7 +132,7 @@ func (l *listCommand) deadTable(items []api.DeadJob, limit int) table.Writer {
 }
 
 func newDeadShow(t *tool) *cobra.Command {
-	var asJSON, body bool
+	var body bool
 	cmd := &cobra.Command{
 		Use:   "show TYPE ID",
 		Short: "Show a job that failed, body included",
@@ -141,7 +141,7 @@ func newDeadShow(t *tool) *cobra.Command {
 		Args:              exactArgs("a type", "an id"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return printOne(cmd.Context(), t, deadPath(args[0], args[1]), asJSON, func(d *api.DeadJob) string {
+			return printOne(cmd.Context(), t, deadPath(args[0], args[1]), func(d *api.DeadJob) string {
 				if body {
 					return string(oneLine(d.Body)) + "\n"
 				}
@@ -149,7 +149,7 @@ func newDeadShow(t *tool) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	cmd.Flags().BoolVar(&body, "body", false, "print the body only, as JSON")
 	return cmd
 }

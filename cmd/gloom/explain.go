@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
@@ -19,7 +18,6 @@ import (
 const maxShownRuns = 20
 
 func newExplain(t *tool) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Explain why a job is not running",
@@ -30,14 +28,14 @@ has ended, show its life, as far back as the broker's history reaches
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,
-		RunE: func(cmd *cobra.Command, args []string) error { return t.explain(cmd.Context(), args[0], "", asJSON) },
+		RunE: func(cmd *cobra.Command, args []string) error { return t.explain(cmd.Context(), args[0], "") },
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	return cmd
 }
 
-func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error {
-	err := printOne(ctx, t, "/v1/jobs/"+api.Segment(id)+query, asJSON, func(j *api.Job) string {
+func (t *tool) explain(ctx context.Context, id, query string) error {
+	err := printOne(ctx, t, "/v1/jobs/"+api.Segment(id)+query, func(j *api.Job) string {
 		state := j.State
 		if state == "ended" {
 			if state = "ended: " + j.Outcome; j.KeepMS > 0 {
@@ -50,18 +48,15 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if j.Unwanted {
 			state += ", but nobody waits for it"
 		}
-		_, found, err := t.findings(ctx, "")
-		if err != nil {
-			found = &api.Findings{} // show the job without them
-		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(found, j), ""))
+		found, _ := t.findings(ctx, "") // without an answer, show the job without them
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(&found.value, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
-		raw, err := t.findDead(ctx, id, err)
+		d, err := t.findDead(ctx, id, err)
 		if err != nil {
 			return err
 		}
-		return printAs(t, raw, asJSON, describeDead)
+		return printItem(t, &d, describeDead)
 	}
 	return err
 }
@@ -165,21 +160,21 @@ func peerAddress(p *api.Peer) string {
 }
 
 // findDead looks for the job among the failed ones.
-func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw json.RawMessage, err error) {
+func (t *tool) findDead(ctx context.Context, id string, notFound error) (d deadItem, err error) {
 	o := t.conn.operator()
 	var found api.List[api.DeadJob]
 	if err := o.call(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && status(err) != http.StatusNotFound {
-		return nil, err
+		return d, err
 	}
 	if len(found.Items) == 0 {
 		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).SetHint("gloom jobs --ended lists what is remembered")
 		if t.conn.door == "" {
 			f.Hint += "; --history of gloomd says how much that may be"
 		}
-		return nil, f
+		return d, f
 	}
 	// If several dead letters have the id, show the oldest one of the type listed first: that is the
 	// one that a retry would take.
-	err = o.call(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
-	return raw, err
+	err = o.call(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &d)
+	return d, err
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
@@ -18,7 +17,6 @@ import (
 )
 
 func newFindings(t *tool) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "findings [SUBJECT]",
 		Short: "Show what is holding jobs up, or soon will, and how to fix it",
@@ -36,11 +34,11 @@ The exit status is 1 if a finding is severe.`,
 			if len(args) > 0 {
 				query = "&subject=" + url.QueryEscape(args[0])
 			}
-			raw, found, err := t.findings(cmd.Context(), query)
+			found, err := t.findings(cmd.Context(), query)
 			if err != nil {
 				return err
 			}
-			if err := printAs(t, raw, asJSON, func(f *api.Findings) string {
+			if err := printItem(t, &found, func(f *api.Findings) string {
 				switch {
 				case len(f.Items) > 0:
 					return describeFindings(f, "")
@@ -51,21 +49,16 @@ The exit status is 1 if a finding is severe.`,
 			}); err != nil {
 				return err
 			}
-			return severityError(found)
+			return severityError(&found.value)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	return cmd
 }
 
-// findings returns what was found, as it was sent and decoded.
-func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *api.Findings, error) {
-	var raw json.RawMessage
-	found := &api.Findings{}
-	if err := t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &raw); err != nil {
-		return nil, found, err
-	}
-	return raw, found, decode(raw, found)
+// findings returns what was found.
+func (t *tool) findings(ctx context.Context, query string) (found listItem[api.Findings], err error) {
+	return found, t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &found)
 }
 
 // severityError returns exit status 1 if a finding is severe.

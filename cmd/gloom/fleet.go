@@ -12,7 +12,6 @@ import (
 )
 
 func newFleet(t *tool) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "fleet",
 		Short: "Show the brokers that lend each other jobs",
@@ -23,10 +22,10 @@ and borrowed from them, and the types that their idle workers serve.`,
   gloom fleet --json | jq '.brokers[] | select(.state != "up")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printOne(cmd.Context(), t, "/v1/fleet", asJSON, func(f *api.Fleet) string { return t.describeFleet(f) })
+			return printOne(cmd.Context(), t, "/v1/fleet", t.describeFleet)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	return cmd
 }
 

@@ -87,14 +87,11 @@ func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
 	if j.Outcome != "failed" {
 		return ""
 	}
-	raw, err := t.findDead(ctx, j.ID, nil)
+	letter, err := t.findDead(ctx, j.ID, nil)
 	if err != nil {
 		return ""
 	}
-	var d api.DeadJob
-	if decode(raw, &d) != nil {
-		return ""
-	}
+	d := &letter.value
 	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(shellWord(d.Type)), cli.Clean(shellWord(d.ID)))
 	if t.conn.door != "" { // not every daemon behind a door can retry
 		retryHint = ""

@@ -187,7 +187,7 @@ func (l *listCommand) endedTable(items []api.Ended, limit int) table.Writer {
 }
 
 func newJob(t *tool) *cobra.Command {
-	var asJSON, body bool
+	var body bool
 	cmd := &cobra.Command{
 		Use:   "job ID",
 		Short: "Show a job, body and headers included",
@@ -201,10 +201,10 @@ answer. --body prints only the body, as it is.`,
 			if body {
 				return t.jobBody(cmd.Context(), args[0])
 			}
-			return t.explain(cmd.Context(), args[0], "?body=true", asJSON)
+			return t.explain(cmd.Context(), args[0], "?body=true")
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	cmd.Flags().BoolVar(&body, "body", false, "print the body only, as JSON")
 	return cmd
 }
@@ -215,18 +215,14 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 	ended := err == nil && j.State == "ended" && j.Body == nil
 	switch {
 	case status(err) == http.StatusNotFound || ended && j.Outcome == "failed":
-		raw, err := t.findDead(ctx, id, cmp.Or(err, noBodyError(id, &j)))
-		if err != nil {
+		d, err := t.findDead(ctx, id, cmp.Or(err, noBodyError(id, &j)))
+		switch {
+		case err != nil:
 			return err
+		case d.value.Body != nil:
+			return t.printJSON(d.value.Body)
 		}
-		var d api.DeadJob
-		if err := decode(raw, &d); err != nil {
-			return err
-		}
-		if d.Body != nil {
-			return t.printJSON(d.Body)
-		}
-		j.Bytes = d.Bytes
+		j.Bytes = d.value.Bytes
 	case err != nil:
 		return err
 	case ended && (j.Outcome != "answered" || j.KeepMS == 0):

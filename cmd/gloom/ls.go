@@ -65,7 +65,6 @@ func newLs(t *tool) *cobra.Command {
 // listCommand holds what all listings share.
 type listCommand struct {
 	*tool
-	json  bool
 	all   bool
 	limit int
 }

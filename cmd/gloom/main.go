@@ -23,6 +23,12 @@ func main() {
 type tool struct {
 	out, err *os.File
 	conn     connection
+	json     bool // print JSON
+}
+
+// jsonFlag defines the flag --json of a command.
+func (t *tool) jsonFlag(cmd *cobra.Command, usage string) {
+	cmd.Flags().BoolVar(&t.json, "json", false, usage)
 }
 
 // note prints a message for the user on stderr.

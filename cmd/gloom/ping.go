@@ -37,7 +37,7 @@ address for operators, which needs no token for that.`,
 	f := cmd.Flags()
 	f.DurationVar(&p.wait, "wait", 0, "try again for this long, until all answer")
 	f.BoolVar(&p.http, "http", false, "ask at the address for operators only")
-	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	t.jsonFlag(cmd, "print JSON, one object per line")
 	return cmd
 }
 
@@ -45,7 +45,6 @@ type pingCommand struct {
 	*tool
 	wait time.Duration
 	http bool
-	json bool
 }
 
 // pingPause is the time between attempts.

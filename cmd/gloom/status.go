@@ -20,7 +20,7 @@ import (
 const maxStatusFindings = 10
 
 func newStatus(t *tool) *cobra.Command {
-	var asJSON, allLimits bool
+	var allLimits bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the broker is healthy, and how many jobs it has",
@@ -33,25 +33,25 @@ The exit status is 1 if one of the findings is severe.`,
   gloom status --json | jq .ledger.queued`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, found, err := t.findings(cmd.Context(), "")
+			found, err := t.findings(cmd.Context(), "")
 			if err != nil && !lacksFindings(err) {
 				return err
 			}
-			err = printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *doors.Status) string {
+			err = printOne(cmd.Context(), t, "/v1/status", func(s *doors.Status) string {
 				state := "is serving"
 				if s.Draining {
 					state = "is draining"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
-					formatSpan(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describeFindings(firstFindings(found, maxStatusFindings), ": gloom findings"))
+					formatSpan(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describeFindings(firstFindings(&found.value, maxStatusFindings), ": gloom findings"))
 			})
 			if err != nil {
 				return err
 			}
-			return severityError(found)
+			return severityError(&found.value)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	cmd.Flags().BoolVar(&allLimits, "limits", false, "show all limits")
 	return cmd
 }
@@ -116,29 +116,30 @@ func describeLimits(s *doors.Status, all bool) []field {
 	return f
 }
 
+type version struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
 func newVersion(t *tool) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: `  gloom version --json`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			type version struct {
-				Version string `json:"version"`
-				Go      string `json:"go"`
-				OS      string `json:"os"`
-				Arch    string `json:"arch"`
-			}
-			raw, err := json.Marshal(version{cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH})
-			if err != nil {
+			v := listItem[version]{value: version{cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH}}
+			var err error
+			if v.raw, err = json.Marshal(v.value); err != nil {
 				return err
 			}
-			return printAs(t, raw, asJSON, func(v *version) string {
+			return printItem(t, &v, func(v *version) string {
 				return fmt.Sprintf("gloom %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	t.jsonFlag(cmd, "print JSON")
 	return cmd
 }

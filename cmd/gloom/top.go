@@ -72,7 +72,7 @@ func newTop(t *tool) *cobra.Command {
 	f.DurationVar(&p.interval, "interval", 2*time.Second, "time between updates, at least 100ms")
 	f.DurationVar(&p.since, "since", 0, "show the last hours, up to 24h, and end")
 	f.BoolVar(&p.once, "once", false, "measure one interval, print, and end")
-	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	t.jsonFlag(cmd, "print JSON, one object per line")
 	f.Var(cli.ChoiceFlag(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
 		"column to sort by: type, queued, oldest, running, workers, idle, in, out, wait")
 	f.StringVar(&p.filter, "filter", "", "only types whose name contains this")
@@ -85,7 +85,6 @@ type topCommand struct {
 	interval time.Duration
 	since    time.Duration
 	once     bool
-	json     bool
 	sort     string
 	reverse  bool // descending
 	filter   string
@@ -138,10 +137,11 @@ func (p *topCommand) sample(ctx context.Context) (*sample, error) {
 	if err := p.broker.call(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
 		return nil, err
 	}
-	var err error
-	if _, s.found, err = p.findings(ctx, ""); err != nil && !lacksFindings(err) {
+	found, err := p.findings(ctx, "")
+	if err != nil && !lacksFindings(err) {
 		return nil, err
 	}
+	s.found = &found.value
 	s.types, s.more, err = listItems[api.Type](ctx, p.broker, "/v1/types", maxTypes)
 	return s, err
 }
