@@ -33,6 +33,11 @@ func (s *Server) Stop() error {
 	return s.Shutdown()
 }
 
+// Lack is the error of a server that lacks what a measurement needs, which is not a failure.
+type Lack string
+
+func (l Lack) Error() string { return string(l) }
+
 // Settings holds the settings with which a server is started.
 type Settings struct {
 	Gloomd   string   // path of gloomd; "": found or built

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoUnix says that a server cannot be measured over unix sockets.
-var ErrNoUnix = errors.New("it is measured only over TCP")
+const ErrNoUnix = Lack("it is measured only over TCP")
 
 // debianServer is a server that the system has a package for.
 type debianServer struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -88,7 +89,7 @@ func (l *Loop) add(c *Conn, events uint32) (*Conn, error) {
 }
 
 func sockaddr(addr string) (unix.Sockaddr, int, error) {
-	if path, ok := cutUnix(addr); ok {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok && path != "" {
 		return &unix.SockaddrUnix{Name: path}, unix.AF_UNIX, nil
 	}
 	tcp, err := net.ResolveTCPAddr("tcp", addr)
@@ -99,14 +100,6 @@ func sockaddr(addr string) (unix.Sockaddr, int, error) {
 		return &unix.SockaddrInet4{Port: tcp.Port, Addr: [4]byte(ip)}, unix.AF_INET, nil
 	}
 	return &unix.SockaddrInet6{Port: tcp.Port, Addr: [16]byte(tcp.IP.To16())}, unix.AF_INET6, nil
-}
-
-func cutUnix(addr string) (string, bool) {
-	const prefix = "unix:"
-	if len(addr) > len(prefix) && addr[:len(prefix)] == prefix {
-		return addr[len(prefix):], true
-	}
-	return "", false
 }
 
 // Out returns the buffer of bytes that are sent at the end of this round; append to it and pass it

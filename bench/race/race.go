@@ -3,7 +3,6 @@ package race
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"gloom/bench/peers"
 	"gloom/bench/proc"
@@ -105,20 +104,13 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 	return r, errors.Join(err, srv.Stop())
 }
 
-// missingFeatures holds the errors of servers that lack what an event needs.
-var missingFeatures = []error{shape.ErrNoQueue, shape.ErrNoPrefetch, peers.ErrNoUnix}
-
 // LacksFeature reports whether the error says that a server lacks what an event needs, rather
 // than that it failed.
-func LacksFeature(err error) bool {
-	return slices.ContainsFunc(missingFeatures, func(known error) bool { return errors.Is(err, known) })
-}
+func LacksFeature(err error) bool { return errors.As(err, new(peers.Lack)) }
 
 func reason(err error) string {
-	for _, known := range missingFeatures {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
+	if lack := peers.Lack(""); errors.As(err, &lack) {
+		return lack.Error()
 	}
 	return err.Error()
 }

@@ -70,9 +70,9 @@ func FilesNeeded(opt *Options) uint64 {
 }
 
 // Reasons why a server cannot be measured with a shape.
-var (
-	ErrNoQueue    = errors.New("it has no queue: a job is dropped if no worker waits for it")
-	ErrNoPrefetch = errors.New("it gives a worker connection one job at a time")
+const (
+	ErrNoQueue    = peers.Lack("it has no queue: a job is dropped if no worker waits for it")
+	ErrNoPrefetch = peers.Lack("it gives a worker connection one job at a time")
 )
 
 func (s *session) pin(bind func(pid int) error) error {

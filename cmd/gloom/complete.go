@@ -18,15 +18,12 @@ const completionTimeout = 500 * time.Millisecond
 
 // completeContext offers the contexts of the file.
 func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	path, err := contextsPath()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+	if path, err := contextsPath(); err == nil {
+		if file, err := cli.ReadFile(path); err == nil {
+			return file.Keys(), cobra.ShellCompDirectiveNoFileComp
+		}
 	}
-	file, err := cli.ReadFile(path)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return file.Keys(), cobra.ShellCompDirectiveNoFileComp
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeType offers the broker's types as the first argument.

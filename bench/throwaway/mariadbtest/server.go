@@ -6,6 +6,7 @@ package mariadbtest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,19 +35,22 @@ type Server struct {
 	opt Options
 }
 
+// installNames are the names of the program that makes a data directory.
+var installNames = []string{"mariadb-install-db", "mysql_install_db"}
+
 // Start makes a data directory and starts a server on it. Close ends it.
 func Start(opt Options) (*Server, error) {
-	found, err := programs()
-	if err != nil {
-		return nil, err
+	program, install := throwaway.Lookup("mariadbd", "mysqld"), throwaway.Lookup(installNames...)
+	if program == "" || install == "" {
+		return nil, errors.New("no MariaDB server found: apt-get install mariadb-server")
 	}
-	base, err := throwaway.New(found.server)
+	base, err := throwaway.New(program)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{Server: base, opt: opt}
 	s.Args, s.Ready = s.args, s.ready
-	if err := s.create(found.install); err != nil {
+	if err := s.create(install); err != nil {
 		s.Close()
 		return nil, err
 	}

@@ -58,14 +58,10 @@ func TestDataSurvivesStopAndKill(t *testing.T) {
 // TestCopiesAtTheSameTime: a server whose data directory need only be copied waits for nobody.
 func TestCopiesAtTheSameTime(t *testing.T) {
 	s := Shared(t)
-	found, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = throwaway.WithCacheDir(cacheName, func(string) error {
+	err := throwaway.WithCacheDir(cacheName, func(string) error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.emptyData(found.install)
+			_, err := s.emptyData(throwaway.Lookup(installNames...))
 			done <- err
 		}()
 		select {
