@@ -3,7 +3,6 @@ package jq
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +50,10 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 			return nil
 		})
 	}
-	if err := errors.Join(pushers.Wait(), b.wait()); err != nil {
+	if err := pushers.Wait(); err != nil {
+		return err
+	}
+	if err := b.wait(); err != nil {
 		return err
 	}
 	r.Seconds, r.P50, r.P99 = time.Since(start).Seconds(), b.quantile(50), b.quantile(99)
