@@ -58,7 +58,8 @@ The exit status is 1 if a finding is severe.`,
 
 // findings returns what was found.
 func (t *tool) findings(ctx context.Context, query string) (found listItem[api.Findings], err error) {
-	return found, t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &found)
+	err = t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &found)
+	return found, err
 }
 
 // severityError returns exit status 1 if a finding is severe.

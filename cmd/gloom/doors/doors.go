@@ -40,15 +40,15 @@ type Worker struct {
 	Silent bool `json:"silent,omitempty"` // it has not asked for jobs, or does not answer
 }
 
-// status holds what all daemons report about themselves.
-type status struct {
-	Version string           `json:"version"`
-	Uptime  float64          `json:"uptime"`
-	Limits  map[string]int64 `json:"limits"`
-}
-
-func (s *status) toStatus(name string) *Status {
-	return &Status{Door: name, Status: api.Status{Version: s.Version, UptimeSeconds: s.Uptime, Limits: s.Limits}}
+// readStatus returns what all daemons report about themselves.
+func (d *Door) readStatus(r *http.Request) (*Status, error) {
+	var s struct {
+		Version string           `json:"version"`
+		Uptime  float64          `json:"uptime"`
+		Limits  map[string]int64 `json:"limits"`
+	}
+	err := d.request(r, http.MethodGet, "/v1/status", nil, &s)
+	return &Status{Door: d.Name, Status: api.Status{Version: s.Version, UptimeSeconds: s.Uptime, Limits: s.Limits}}, err
 }
 
 // maxAnswer bounds an answer in bytes.

@@ -56,7 +56,8 @@ func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, limit int, err er
 
 // changeOf reads a change of one job.
 func changeOf(r *http.Request) (c api.Change, err error) {
-	return c, json.NewDecoder(r.Body).Decode(&c)
+	err = json.NewDecoder(r.Body).Decode(&c)
+	return c, err
 }
 
 // check refuses filters that only a broker knows.

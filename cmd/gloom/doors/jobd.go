@@ -70,16 +70,15 @@ func (t *jobdTarget) toType() api.Type {
 }
 
 func (m *jobd) status(r *http.Request) (any, error) {
-	var st status
-	if err := m.request(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	out, err := m.readStatus(r)
+	if err != nil {
 		return nil, err
 	}
 	var s struct {
 		jobdTarget     // the sum of all targets
 		Targets    int `json:"targets"`
 	}
-	err := m.request(r, http.MethodGet, "/v1/stats", nil, &s)
-	out := st.toStatus(m.Name)
+	err = m.request(r, http.MethodGet, "/v1/stats", nil, &s)
 	out.Workers, out.Types, out.Ledger = s.Workers, s.Targets, s.toType().Ledger
 	return out, err
 }

@@ -64,11 +64,9 @@ type jqStats struct {
 	Bytes   int64             `json:"bytes"`
 }
 
-func (q *jq) stats(r *http.Request) (s jqStats, st status, err error) {
-	if err = q.request(r, http.MethodGet, "/v1/status", nil, &st); err == nil {
-		err = q.request(r, http.MethodGet, "/v1/stats", nil, &s)
-	}
-	return s, st, err
+func (q *jq) stats(r *http.Request) (s jqStats, err error) {
+	err = q.request(r, http.MethodGet, "/v1/stats", nil, &s)
+	return s, err
 }
 
 // jqLedger counts the existing jobs, by state.
@@ -81,8 +79,11 @@ func jqLedger(c map[string]uint64) api.Ledger {
 }
 
 func (q *jq) status(r *http.Request) (any, error) {
-	s, st, err := q.stats(r)
-	out := st.toStatus(q.Name)
+	out, err := q.readStatus(r)
+	if err != nil {
+		return nil, err
+	}
+	s, err := q.stats(r)
 	out.Rates = &api.Rates{In: s.Rates.In, Out: s.Rates.Out}
 	out.Workers, out.Types, out.Dead, out.StoreBytes = s.Workers, len(s.Names), int(s.States["error"]), s.Bytes
 	out.Ledger = jqLedger(s.States)
@@ -147,7 +148,7 @@ func (q *jq) workers(r *http.Request) (any, error) {
 const maxWorkers = 10_000
 
 func (q *jq) types(r *http.Request) (any, error) {
-	s, _, err := q.stats(r)
+	s, err := q.stats(r)
 	if err != nil {
 		return nil, err
 	}

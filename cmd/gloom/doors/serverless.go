@@ -82,16 +82,16 @@ type slsStats struct {
 }
 
 func (s *serverless) stats(r *http.Request) (l slsStats, err error) {
-	return l, s.request(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
+	err = s.request(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
+	return l, err
 }
 
 func (s *serverless) status(r *http.Request) (any, error) {
-	var st status
-	if err := s.request(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	out, err := s.readStatus(r)
+	if err != nil {
 		return nil, err
 	}
 	l, err := s.stats(r)
-	out := st.toStatus(s.Name)
 	out.Types, out.StoreBytes, out.Imbalance = l.AllTypes, l.Journal.Bytes, l.Imbalance
 	if l.Ledger != nil {
 		out.Ledger = l.Ledger.ledger()
