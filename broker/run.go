@@ -21,7 +21,7 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 		k.borrowedRuns++
 		b.borrowedRuns++
 	} else {
-		b.addWaitTime(k, b.now-b.stateSince(j))
+		b.recordWait(k, b.now-b.stateSince(j))
 		k.Running++
 		b.totals.Running++
 		k.Dispatched++
@@ -247,7 +247,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	} else {
 		h.jobType.Running--
 		b.totals.Running--
-		b.addRunTime(h.jobType, b.now-b.stateSince(j))
+		b.recordRunTime(h.jobType, b.now-b.stateSince(j))
 	}
 	b.countJobs(h.queue.groupSet, 0, -1)
 	b.markTouched(h.jobType)

@@ -70,17 +70,6 @@ type TypeLimits struct {
 	Burst int
 }
 
-// TypeStats counts durations in buckets that are powers of two: bucket i counts those below 2^i
-// µs that no smaller bucket counts, the last bucket all others.
-type TypeStats struct {
-	Wait, Run       [StatBuckets]uint64
-	WaitSum, RunSum uint64 // ns
-}
-
-// StatBuckets is the number of buckets of TypeStats, which distinguish durations up to 2^31 µs,
-// or 36 min.
-const StatBuckets = 33
-
 // typeFor returns the type with this name, creating it if it is not known.
 func (b *Broker) typeFor(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
@@ -205,14 +194,4 @@ func (b *Broker) forgetType(k *jobType) {
 	b.typeNames -= k.longNameBytes()
 	delete(b.typesByName, string(k.name))
 	b.types.Drop(k.number)
-}
-
-// Add adds o to s.
-func (s *TypeStats) Add(o *TypeStats) {
-	for i := range s.Wait {
-		s.Wait[i] += o.Wait[i]
-		s.Run[i] += o.Run[i]
-	}
-	s.WaitSum += o.WaitSum
-	s.RunSum += o.RunSum
 }

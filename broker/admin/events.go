@@ -33,7 +33,7 @@ func (a *API) encodeSnapshot(snap *snapshot) []byte {
 		v := api.Look{
 			Draining: a.srv.Draining(), Types: len(snap.rows), Dead: snap.total.Dead,
 			Ledger: snap.total.Ledger, Rates: snap.total.Rates, Oldest: snap.total.OldestSeconds,
-			Wait: snap.stats.Wait[:], Run: snap.stats.Run[:], Top: []api.Type{},
+			Wait: snap.stats.Wait.Buckets[:], Run: snap.stats.Run.Buckets[:], Top: []api.Type{},
 		}
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) {
 			total := b.Totals()

@@ -192,27 +192,15 @@ func (a *API) sameReason(t *findings.Type) {
 }
 
 // usualWait returns the 95th percentile of waits, from a histogram of them; 0 if there were few.
-func usualWait(waits *[broker.StatBuckets]uint64) time.Duration {
-	var total, n uint64
-	for _, v := range waits {
-		total += v
-	}
+func usualWait(waits *broker.Durations) time.Duration {
+	total, n := waits.Count(), uint64(0)
 	if total < 20 {
 		return 0
 	}
-	for i, v := range waits {
+	for i, v := range waits.Buckets {
 		if n += v; n*20 >= total*19 {
 			return time.Microsecond << i
 		}
 	}
 	return 0
-}
-
-// meanRun returns the mean duration of a run.
-func meanRun(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
-	var total uint64
-	for _, v := range runs {
-		total += v
-	}
-	return time.Duration(sum / max(total, 1))
 }

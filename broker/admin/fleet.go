@@ -78,7 +78,7 @@ func (c *collector) collectFleet(m metrics) {
 	for direction, n := range map[string]uint64{"in": x.BytesIn, "out": x.BytesOut} {
 		m.count("fleet_bytes_total", "Bytes of messages on NATS, by direction.", n, "direction", direction)
 	}
-	m.histogram("fleet_round_trip_seconds", "Time that a heartbeat took to reach another broker and return.", &s.RoundTrips, s.RoundTripSum)
+	m.histogram("fleet_round_trip_seconds", "Time that a heartbeat took to reach another broker and return.", &s.RoundTrips)
 	sizes := map[float64]uint64{}
 	var n uint64
 	for i, v := range s.Batches {

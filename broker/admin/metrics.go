@@ -57,17 +57,17 @@ func (m metrics) gauge(name, help string, v float64, labels ...string) {
 }
 
 // histogram exports every second power of two: 64 µs, 256 µs, … 18 min.
-func (m metrics) histogram(name, help string, b *[broker.StatBuckets]uint64, sum uint64, labels ...string) {
+func (m metrics) histogram(name, help string, durations *broker.Durations, labels ...string) {
 	shown := make(map[float64]uint64, 13)
 	var n uint64
-	for i, v := range b {
+	for i, v := range durations.Buckets {
 		n += v
 		if i >= 6 && i <= 30 && i%2 == 0 {
 			shown[float64(uint64(1)<<i)/1e6] = n
 		}
 	}
 	d, values := m.desc(name, help, labels)
-	m.ch <- prometheus.MustNewConstHistogram(d, n, float64(sum)/1e9, shown, values...)
+	m.ch <- prometheus.MustNewConstHistogram(d, n, float64(durations.Sum)/1e9, shown, values...)
 }
 
 // typeSum holds the sums over the types that share a label.
@@ -150,8 +150,8 @@ func (m metrics) collectType(name string, t *typeSum) {
 	}
 	m.gauge("type_paused", "1 while the type is paused.", float64(t.paused), "type", name)
 	m.gauge("dead_letters", "Failed jobs kept.", float64(t.DeadLetters), "type", name)
-	m.histogram("wait_seconds", "Time from ready to dispatch.", &t.stats.Wait, t.stats.WaitSum, "type", name)
-	m.histogram("run_seconds", "Time from dispatch to the end of the run.", &t.stats.Run, t.stats.RunSum, "type", name)
+	m.histogram("wait_seconds", "Time from ready to dispatch.", &t.stats.Wait, "type", name)
+	m.histogram("run_seconds", "Time from dispatch to the end of the run.", &t.stats.Run, "type", name)
 }
 
 func (c *collector) collectCore(m metrics) {

@@ -103,15 +103,12 @@ func (s *steps) currentStep(x *rates) step {
 
 // quantiles estimates, from counts by powers of two, the 50th and 95th percentiles in milliseconds
 // of the values that were added between two counts.
-func quantiles(now, before *[broker.StatBuckets]uint64) (p50, p95 float32) {
-	var n uint64
-	for i := range now {
-		n += now[i] - before[i]
-	}
+func quantiles(now, before *broker.Durations) (p50, p95 float32) {
+	n := now.Count() - before.Count()
 	at := func(part float64) float32 {
 		rank, below := part*float64(n), 0.0
-		for i := range now {
-			inBucket := float64(now[i] - before[i])
+		for i := range now.Buckets {
+			inBucket := float64(now.Buckets[i] - before.Buckets[i])
 			if inBucket > 0 && below+inBucket >= rank {
 				low, high := 0.0, math.Exp2(float64(i))
 				if i > 0 {

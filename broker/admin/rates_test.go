@@ -30,7 +30,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 		c.answered += n
 		c.failed += n
 		c.queued = uint64(rnd.IntN(9))
-		stats.Run[10] += n // 512 to 1,024 µs
+		stats.Run.Buckets[10] += n // 512 to 1,024 µs
 		x.add(at, c, &stats)
 		short[at.Unix()/60] += n
 		long[at.Unix()/600] += n

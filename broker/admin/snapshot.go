@@ -154,7 +154,7 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 			x.figures.Update(&x.Type, &seen, now, survey.Time()-snap.coreTime)
 		}
 		snap.dayRates.add(now, x, &x.Type, &seen, s, maxTypes)
-		x.figures.HeldJobs, x.figures.UsualWait, x.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), meanRun(&s.Run, s.RunSum)
+		x.figures.HeldJobs, x.figures.UsualWait, x.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), time.Duration(s.Run.Sum/max(s.Run.Count(), 1))
 		x.update(now, &seen)
 		if t.IsKept {
 			snap.stats.Add(s)

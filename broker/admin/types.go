@@ -68,7 +68,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
 				x := apiCompleteType(t, survey)
-				x.Wait = append([]uint64(nil), s.Wait[:]...)
+				x.Wait = append([]uint64(nil), s.Wait.Buckets[:]...)
 				items = append(items, x)
 			})
 		})
@@ -118,7 +118,7 @@ func (a *API) findType(name []byte) (api.Type, bool) {
 			x.OldestSeconds = seen.OldestSeconds
 		}
 	}
-	x.Wait, x.Run = stats.Wait[:], stats.Run[:]
+	x.Wait, x.Run = stats.Wait.Buckets[:], stats.Run.Buckets[:]
 	return x, true
 }
 

@@ -187,8 +187,7 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 		}
 		if sentTime != 0 {
 			p.roundTrip = max(0, m.now-sentTime-ago)
-			m.stats.RoundTrips[min(bits.Len64(uint64(p.roundTrip/1000)), broker.StatBuckets-1)]++
-			m.stats.RoundTripSum += uint64(p.roundTrip)
+			m.stats.RoundTrips.Record(p.roundTrip)
 		}
 	}
 	if !hearsUs && p.theirSession != 0 {
