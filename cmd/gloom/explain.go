@@ -22,8 +22,8 @@ func newExplain(t *tool) *cobra.Command {
 		Use:   "explain ID",
 		Short: "Explain why a job is not running",
 		Long: `Show the state of the job ID and when it entered it, its place in line, what it
-waits for, its attempts and age, its submitter and its worker. For a job that
-has ended, show its life, as far back as the broker's history reaches
+waits for, its runs and age, its submitter and its worker. For a job that has
+ended, show its life, as far back as the broker's history reaches
 (--history); for a failed job that is kept, also show its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
@@ -110,10 +110,10 @@ func describeJob(j *api.Job) []field {
 	if j.ExpiresSeconds != nil {
 		add("expires", "in %s", formatSpan(*j.ExpiresSeconds))
 	}
-	if j.Retries < 0 { // the number of attempts has no limit
-		add("attempts", "%d", j.Attempts)
+	if j.Retries < 0 { // the number of runs has no limit
+		add("runs", "%d", j.Attempts)
 	} else {
-		add("attempts", "%d of %d", j.Attempts, j.Retries+1)
+		add("runs", "%d of %d", j.Attempts, j.Retries+1)
 	}
 	if n := len(j.Runs) - maxShownRuns; n > 0 {
 		add("earlier runs", "%d, in --json", n)

@@ -68,7 +68,7 @@ func history(j *api.Job) []field {
 	} else {
 		add("waited", "%s, then ran for %s", waited, formatSpan(float64(j.RanMS)/1000))
 	}
-	add("attempts", "%d", j.Attempts)
+	add("runs", "%d", j.Attempts)
 	if len(j.Groups) > 0 {
 		add("groups", "%s", cli.Clean(strings.Join(j.Groups, ", ")))
 	}
