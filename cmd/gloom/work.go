@@ -393,7 +393,7 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 			case n > 2:
 				return cli.SilentExit(cli.ExitInterrupted)
 			}
-			// It is printed here, since main would wait for a reader.
+			// The error is printed here, because main would wait for a reader of standard error.
 			return cli.SilentExit(cli.Report(w.log, "gloom", classify(unreachableFault(w.conn.worker, "worker-addr", err))))
 		case sig = <-signals:
 		}

@@ -42,7 +42,7 @@ func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 // before the caller writes a line: only LossNotice gets the exact one.
 func (l *LossyWriter) Lost() int64 { return l.lostLines.Load() }
 
-// start starts the goroutine, which never ends; o.mu is held.
+// start starts the goroutine that writes, which never ends; l.mu is held.
 func (l *LossyWriter) start() {
 	l.lines, l.results, l.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(l.timeout)
 	go func() {
@@ -78,7 +78,7 @@ func (l *LossyWriter) Write(line []byte) (int, error) {
 	}
 	l.timer.Reset(wait)
 	defer l.timer.Stop()
-	l.lines <- text // does not block: the goroutine waits for it
+	l.lines <- text // does not block: the goroutine has no line now
 	select {
 	case err := <-l.results:
 		l.writeEnded(err)
