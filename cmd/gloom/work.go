@@ -241,8 +241,8 @@ const heartbeat = 15 * time.Second
 
 const (
 	// If this process is stopped for longer than stopLimit, the guard kills its commands. The
-	// broker gives their jobs to others one beat after the stop at the earliest: it waits for two
-	// beats from our last byte, and we send one at each.
+	// broker gives their jobs to others one heartbeat after the stop at the earliest: it waits for
+	// two heartbeats from our last byte, and we send one at each.
 	stopLimit = heartbeat - 2*time.Second
 	// aliveEvery is how often the guard learns that this process is not stopped.
 	aliveEvery = time.Second

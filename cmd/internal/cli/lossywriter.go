@@ -89,7 +89,7 @@ func (l *LossyWriter) Write(line []byte) (int, error) {
 	}
 }
 
-// writeEnded is called when a write has returned; o.mu is held.
+// writeEnded is called when a write has returned; l.mu is held.
 func (l *LossyWriter) writeEnded(err error) {
 	l.isHanging = false
 	if err == nil {
