@@ -11,7 +11,7 @@ TESTING := -timeout 15m -p 2
 # -trimpath makes builds independent of the folder, so another clone reuses the build cache.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 # Tests build gloomd without its profile: all its packages would be compiled once more for it.
-test race-all page attack healthy: export GOFLAGS += -pgo=off
+test test-quick race-all page attack healthy: export GOFLAGS += -pgo=off
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
@@ -87,6 +87,13 @@ test: lint ## run all checks and tests: race detector, invariants, simulator, fu
 	python3 -m unittest discover -s clients/python/tests
 	tsc -p clients/node && cd clients/node && node --test test/
 	phpunit -c clients/php
+
+# The parts that most changes concern. Their tests need Go and nothing else.
+QUICK := ./wire ./broker ./broker/container ./broker/hub ./broker/server ./clients/go
+.PHONY: test-quick
+test-quick: ## vet, and short tests of core, wire, hub, server and the Go client (no root, no servers)
+	$(GO) vet $(QUICK)
+	$(GO) test -short -vet=off -p 2 $(QUICK)
 
 .PHONY: race-all
 race-all: deps ## test every package under the race detector (half an hour)

@@ -27,13 +27,13 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// scaleDown returns n, or less where every command is slow: under the race detector, or if each
-// command checks the invariants.
+// scaleDown returns n, or less with -short or where every command is slow: under the race detector,
+// or if each command checks the invariants.
 func scaleDown(n, checked int) int {
 	switch {
 	case InvariantsEnabled:
 		return checked
-	case raceDetectorOn:
+	case raceDetectorOn || testing.Short():
 		return n / 10
 	}
 	return n
