@@ -24,8 +24,7 @@ import (
 const longHelp = `jq-master is a job queue over HTTP. Pushers enqueue jobs with a name, an
 argument and a priority; workers register and get jobs pushed to them, or fetch
 them; failed jobs are retried with growing waits, and results are kept on
-request. Requests are MessagePack or JSON; GET /openapi.yaml describes
-all of them.
+request. Requests are MessagePack or JSON; GET /openapi.yaml describes them all.
 
 Without --redis jobs are in memory only: a restart loses them. Without --broker
 the broker that decides the order runs inside this process.
