@@ -49,8 +49,8 @@ func Run(root *cobra.Command) error {
 	return err
 }
 
-// stickyWriter is where cobra writes. It keeps the first error, because cobra reports some errors of
-// writing only as text, and others not at all.
+// stickyWriter is the writer that cobra writes to. It keeps the first error, because cobra reports
+// some errors of writing only as text, and others not at all.
 type stickyWriter struct {
 	w        io.Writer
 	firstErr error // the first error

@@ -28,8 +28,8 @@ func SetHeadings(f *pflag.FlagSet, first map[string]string) {
 	}
 }
 
-// withHeadings inserts headings into a text with a paragraph for each flag. The only group of
-// flagLine matches the flag's name; format makes a line of the heading.
+// withHeadings inserts headings into a text with a paragraph for each flag. flagLine matches the first
+// line of a paragraph, and its submatch is the flag's name; format makes a line of the heading.
 func withHeadings(text string, f *pflag.FlagSet, flagLine *regexp.Regexp, format string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
