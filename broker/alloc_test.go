@@ -33,7 +33,7 @@ type testBed struct {
 	id                [16]byte
 	typ               []byte
 	body              []byte
-	s                 broker.Submission
+	submission        broker.Submission
 }
 
 func newTestBed(t *testing.T) *testBed {
@@ -54,11 +54,11 @@ func (b *testBed) submit(change func(*broker.Submission)) []byte {
 	b.n++
 	b.now += 1000
 	binary.LittleEndian.PutUint64(b.id[:], b.n*0x9e3779b97f4a7c15)
-	b.s = broker.Submission{ID: b.id[:], Type: b.typ, Body: b.body, Retries: -1}
+	b.submission = broker.Submission{ID: b.id[:], Type: b.typ, Body: b.body, Retries: -1}
 	if change != nil {
-		change(&b.s)
+		change(&b.submission)
 	}
-	b.core.Submit(b.now, b.submitter, &b.s)
+	b.core.Submit(b.now, b.submitter, &b.submission)
 	return b.id[:]
 }
 

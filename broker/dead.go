@@ -18,8 +18,8 @@ type DeadLetter struct {
 	Submission // what ResubmitLetter will submit
 	Reason     Reason
 	Attempts   int
-	// Submitted and Failed are times of the caller's clock.
-	Submitted, Failed int64
+	// SubmittedAt and FailedAt are times of the caller's clock.
+	SubmittedAt, FailedAt int64
 	// Number is the letter's number, which identifies it. Later letters have larger numbers.
 	Number int
 }
@@ -117,9 +117,9 @@ func (s *letterList) remove(l *letter) {
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64
-	// dropped counts letters that were dropped, or not kept at all, for lack of room.
-	dropped    uint64
-	lastNumber int // the number of the latest letter
+	// droppedLetters counts letters that were dropped, or not kept at all, for lack of room.
+	droppedLetters uint64
+	lastNumber     int // the number of the latest letter
 }
 
 // add adds a copy of failed job r.
@@ -129,7 +129,7 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		return
 	}
 	l := &letter{DeadLetter: DeadLetter{
-		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), Submitted: j.submittedAt, Failed: b.now,
+		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), SubmittedAt: j.submittedAt, FailedAt: b.now,
 		Submission: Submission{
 			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
 			Priority: b.priority(j), Retries: int32(j.retries), Detach: true, NoAck: true, StableBody: true,
@@ -143,11 +143,11 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
 	if l.weight() > c.DeadBytes {
-		d.dropped++
+		d.droppedLetters++
 		return
 	}
 	if k.letters.n >= c.DeadLetters {
-		d.dropped++
+		d.droppedLetters++
 		d.drop(b, k, k.letters.firstFrom(0))
 	}
 	d.lastNumber = l.Number
@@ -155,7 +155,7 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 	d.byAge.Push(&l.ageLink, l)
 	d.bytes += l.weight()
 	for d.bytes > c.DeadBytes {
-		d.dropped++
+		d.droppedLetters++
 		d.dropOldest(b)
 	}
 }
@@ -175,7 +175,7 @@ func (d *deadLetters) dropOldest(b *Broker) {
 
 // expireBefore forgets letters of jobs that failed before the given time.
 func (d *deadLetters) expireBefore(b *Broker, before int64) {
-	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().Failed <= before; n++ {
+	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().FailedAt <= before; n++ {
 		d.dropOldest(b)
 	}
 }
@@ -188,7 +188,7 @@ type LetterFilter struct {
 }
 
 func (q *LetterFilter) matches(b *Broker, l *DeadLetter) bool {
-	return (q.MinTimeSinceFailure == 0 || b.Since(l.Failed) >= q.MinTimeSinceFailure) && (q.Reason == nil || q.Reason(&l.Reason)) &&
+	return (q.MinTimeSinceFailure == 0 || b.Since(l.FailedAt) >= q.MinTimeSinceFailure) && (q.Reason == nil || q.Reason(&l.Reason)) &&
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
 
@@ -345,7 +345,7 @@ func (b *Broker) DeadCount() (int, int64) { return b.deadLetters.byAge.Len(), b.
 
 // DeadDropped returns how many failed jobs were dropped from the dead letters, or never kept,
 // because DeadLetters or DeadBytes was reached.
-func (b *Broker) DeadDropped() uint64 { return b.deadLetters.dropped }
+func (b *Broker) DeadDropped() uint64 { return b.deadLetters.droppedLetters }
 
 // Since returns the time that has passed since t, on the core's clock.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

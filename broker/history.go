@@ -170,10 +170,10 @@ type RunInfo struct {
 	// broker was lost.
 	Broker     string
 	BrokerLost bool
-	// Started and Ended are times of the caller's clock.
-	Started, Ended int64
-	EndKind        EndKind
-	Reason         Reason
+	// StartedAt and EndedAt are times of the caller's clock.
+	StartedAt, EndedAt int64
+	EndKind            EndKind
+	Reason             Reason
 }
 
 // EndedInfo describes a job that has ended.
@@ -183,11 +183,11 @@ type EndedInfo struct {
 	Submitter Peer // 0 for a detached job
 	EndKind   EndKind
 	Reason    Reason
-	// Started is when the run that ended the job began, or -1 if no run did. Submitted, Started
-	// and Ended are times of the caller's clock.
-	Submitted, Started, Ended int64
-	Attempts                  int
-	Size, AnswerSize          int // bytes
+	// StartedAt is when the run that ended the job began, or -1 if no run did. SubmittedAt,
+	// StartedAt and EndedAt are times of the caller's clock.
+	SubmittedAt, StartedAt, EndedAt int64
+	Attempts                        int
+	Size, AnswerSize                int // bytes
 	// Runs are the last runs that are remembered, the oldest first.
 	Runs []RunInfo
 }
@@ -206,7 +206,7 @@ func (x *historyEntry) reason(text []byte) Reason {
 func (x *historyEntry) run(text []byte) RunInfo {
 	return RunInfo{
 		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
-		Started: x.startedAt, Ended: x.endedAt, EndKind: x.endKind, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
+		StartedAt: x.startedAt, EndedAt: x.endedAt, EndKind: x.endKind, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
 	}
 }
 
@@ -250,7 +250,7 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 	names := text[x.idLen+x.typeLen:]
 	i := EndedInfo{
 		ID: bytes.Clone(text[:x.idLen]), Type: bytes.Clone(text[x.idLen : x.idLen+x.typeLen]),
-		Submitter: x.submitter, EndKind: x.endKind, Submitted: x.submittedAt, Started: x.startedAt, Ended: x.endedAt,
+		Submitter: x.submitter, EndKind: x.endKind, SubmittedAt: x.submittedAt, StartedAt: x.startedAt, EndedAt: x.endedAt,
 		Attempts: int(x.attempts), Size: int(x.bodySize), AnswerSize: int(x.answerSize),
 	}
 	i.Reason = x.reason(x.eachGroup(names[x.brokerLen:], func(name []byte) {

@@ -13,11 +13,11 @@ type holding struct {
 	queue     *queue
 	jobType   *jobType
 	submitter *submitter // nil if the jobs are detached, or kept without a connection
-	// runs lists the running jobs. In a dead holding, those whose workers have been notified
-	// come last. jobs lists the jobs that do not run; queued, delayed and ended count these by
-	// state.
-	jobs, runs             jobList
-	queued, delayed, ended int
+	// runs lists the running jobs. In a dead holding, those whose workers have been notified come
+	// last. jobs lists the jobs that do not run; queuedJobs, delayedJobs and endedJobs count
+	// these by state.
+	jobs, runs                         jobList
+	queuedJobs, delayedJobs, endedJobs int
 	// bytes is the weight of all jobs of the holding, runBytes that of its running jobs.
 	bytes, runBytes int64
 	// isDead reports that the submitter is lost: waiting jobs are abandoned and will be swept,
@@ -36,7 +36,7 @@ type holding struct {
 type holdingKey struct {
 	submitter *submitter
 	queue     *queue
-	keep      bool
+	isKept    bool
 	// origin is the submitter that the jobs came from. For kept jobs it stays the same when
 	// another submitter attaches. For detached jobs it is set only in fair types. For all other
 	// jobs it is 0.
@@ -105,7 +105,7 @@ func (k *jobType) tenantOrigin(s *submitter, set *groupSet, origin Peer) Peer {
 }
 
 func (b *Broker) newHolding(key holdingKey) *holding {
-	h := &holding{submitter: key.submitter, queue: key.queue, jobType: key.queue.jobType, isKept: key.keep, origin: key.origin}
+	h := &holding{submitter: key.submitter, queue: key.queue, jobType: key.queue.jobType, isKept: key.isKept, origin: key.origin}
 	h.number = b.holdings.Add(h)
 	h.queue.holdings++
 	h.jobType.holdings++
@@ -139,7 +139,7 @@ func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
 		b.appendTo(&target.jobs, holdingLink, r, j)
 		*n--
 		*target.counterOf(j.state)++
-		if h.queue != target.queue && n == &h.queued {
+		if h.queue != target.queue && n == &h.queuedJobs {
 			b.removeReady(h.queue, r, j)
 			b.rank(h.queue)
 			b.addReady(target.queue, r, j)
@@ -162,13 +162,13 @@ func (b *Broker) setHolding(r uint32, j *job, h, target *holding) {
 func (h *holding) counterOf(s state) *int {
 	switch s {
 	case stateDelayed:
-		return &h.delayed
+		return &h.delayedJobs
 	case stateRunning:
 		return nil
 	case stateEnded:
-		return &h.ended
+		return &h.endedJobs
 	}
-	return &h.queued
+	return &h.queuedJobs
 }
 
 // countAgainstLimits adds a job to the counts against limits (n is 1) or removes it (n is -1).
@@ -297,10 +297,10 @@ func (b *Broker) orphan(h *holding) {
 	case h.isKept:
 		return
 	}
-	k, waiting := h.jobType, h.queued+h.delayed
+	k, waiting := h.jobType, h.queuedJobs+h.delayedJobs
 	for _, l := range [...]*Ledger{&k.Ledger, &b.totals} {
-		l.Queued -= uint64(h.queued)
-		l.Delayed -= uint64(h.delayed)
+		l.Queued -= uint64(h.queuedJobs)
+		l.Delayed -= uint64(h.delayedJobs)
 		l.Discarded += uint64(waiting)
 	}
 	b.countJobs(h.queue.groupSet, -waiting, 0)

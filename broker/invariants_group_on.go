@@ -21,7 +21,7 @@ func (v *census) checkGroups() {
 		for _, g := range h.queue.groupSet.groups {
 			running[g] += h.runs.n
 			if !h.isDead {
-				waiting[g] += h.queued + h.delayed
+				waiting[g] += h.queuedJobs + h.delayedJobs
 			}
 		}
 	}

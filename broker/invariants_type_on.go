@@ -198,7 +198,7 @@ func (v *census) checkQueues() {
 		}
 		x := sums[h.queue]
 		x.holdings++
-		x.waiting += h.queued
+		x.waiting += h.queuedJobs
 		for _, l := range []*jobList{&h.jobs, &h.runs} {
 			for r := l.head; r != 0; r = b.jobs.Get(r).links[holdingLink].next {
 				if j := b.jobs.Get(r); j.state != stateEnded && j.flags&flagBorrowed == 0 && !b.isAbandoned(j) {
@@ -214,7 +214,7 @@ func (v *census) checkQueues() {
 			found = q.jobType.plainQueue
 		}
 		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.readyJobs == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.jobType.name, q.holdings, q.jobs, q.readyJobs, *x)
-		must(b.fairness.active || (q.tenant != nil) == q.jobType.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.jobType.name, q.jobType.fair, q.tenant != nil)
+		must(b.fairness.isActive || (q.tenant != nil) == q.jobType.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.jobType.name, q.jobType.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.spill; out != nil {
 			lanes += spillSize
@@ -307,7 +307,7 @@ func (v *census) checkHoldings() {
 			}
 			must(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
 		}
-		must(count[stateQueued]+count[stateSpilled] == h.queued && count[stateDelayed] == h.delayed && count[stateEnded] == h.ended && h.ended == v.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queued, h.delayed, h.ended, count)
+		must(count[stateQueued]+count[stateSpilled] == h.queuedJobs && count[stateDelayed] == h.delayedJobs && count[stateEnded] == h.endedJobs && h.endedJobs == v.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queuedJobs, h.delayedJobs, h.endedJobs, count)
 		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
 		must((!h.isKept || h.origin != 0) && (!h.isKept || !h.isDead), "a holding of kept jobs is dead or has no origin")
 		if !h.isDead && (h.submitter != nil || !h.isKept) {

@@ -189,8 +189,8 @@ func TestExplainNamesBorrower(t *testing.T) {
 	b.Fail(2, p, &broker.Failure{ID: []byte("0"), Reason: "no", Delay: int64(time.Hour)})
 	b.RemovePeer(3, p)
 	for id, want := range map[string]broker.RunInfo{
-		"0": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 2, EndKind: broker.EndFailed, Reason: broker.Reason{Text: "no"}},
-		"1": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 3, EndKind: broker.EndLost, Reason: broker.Reason{Why: broker.WhyWorkerLost, Have: 1}, BrokerLost: true},
+		"0": {Run: 1, Worker: p, Broker: "b", StartedAt: 1, EndedAt: 2, EndKind: broker.EndFailed, Reason: broker.Reason{Text: "no"}},
+		"1": {Run: 1, Worker: p, Broker: "b", StartedAt: 1, EndedAt: 3, EndKind: broker.EndLost, Reason: broker.Reason{Why: broker.WhyWorkerLost, Have: 1}, BrokerLost: true},
 	} {
 		if runs := b.Runs([]byte(id)); len(runs) != 1 || runs[0] != want {
 			t.Errorf("runs of %s: %+v, want %+v", id, runs, want)

@@ -22,8 +22,8 @@ type GroupInfo struct {
 type GroupLook struct {
 	Limit int
 	Types [][]byte
-	// Shut selects only groups that have waiting jobs and a rule that lets no more run.
-	Shut bool
+	// OnlyShut selects only groups that have waiting jobs and a rule that lets no more run.
+	OnlyShut bool
 
 	next  int                    // the number of the holding to continue with
 	found map[string]*groupTable // the counts of jobs in groups, by type
@@ -104,9 +104,9 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.isDead {
-		x.waiting = uint32(h.queued + h.delayed)
+		x.waiting = uint32(h.queuedJobs + h.delayedJobs)
 		if h.queue.shutGroup() != nil {
-			x.held = uint32(h.queued)
+			x.held = uint32(h.queuedJobs)
 		}
 	}
 	if x.waiting+x.running == 0 {
@@ -116,7 +116,7 @@ func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 		if x.group, x.shutBy = g, nil; g.shut {
 			x.shutBy, _ = b.shutCause(g)
 		}
-		if x.shutBy != nil || !l.Shut {
+		if x.shutBy != nil || !l.OnlyShut {
 			table.add(x)
 		}
 	}
@@ -143,7 +143,7 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 		if x.shutBy != nil {
 			i.Rule = x.shutBy.Pattern
 		}
-		if full && busier(last, i) < 0 || l.Shut && i.Waiting == 0 {
+		if full && busier(last, i) < 0 || l.OnlyShut && i.Waiting == 0 {
 			continue
 		}
 		if infos = append(infos, i); len(infos) > 2*l.Limit+lookVisits {

@@ -26,7 +26,7 @@ func BenchmarkGroups(b *testing.B) {
 		of   []byte
 	}{
 		{"all", broker.GroupLook{Limit: 100}, nil},
-		{"shut", broker.GroupLook{Limit: 3, Shut: true}, nil},
+		{"shut", broker.GroupLook{Limit: 3, OnlyShut: true}, nil},
 		{"type", broker.GroupLook{Limit: 100, Types: [][]byte{[]byte("t")}}, []byte("t")},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -39,7 +39,7 @@ func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
 	j.state = stateEnded
 	b.appendTo(&h.jobs, holdingLink, r, j)
 	b.countAgainstLimits(h, r, j, +1)
-	h.ended++
+	h.endedJobs++
 	h.jobType.outcomes++
 	b.outcomes++
 	b.outcomeBytes += b.weight(h, r, j)
@@ -101,7 +101,7 @@ func (b *Broker) loadOutcome(r uint32, j *job) *lastFrame {
 
 func (b *Broker) forgetOutcome(r uint32, j *job) {
 	h := b.holdingOf(j)
-	h.ended--
+	h.endedJobs--
 	h.jobType.outcomes--
 	b.outcomes--
 	b.outcomeBytes -= b.weight(h, r, j)

@@ -128,10 +128,10 @@ func (q *JoinRequest) key() (text string, size int64) {
 type pairing struct {
 	jobType *jobType
 	pool    *pool
-	// next is the index of the pool or type to continue from, nextPattern the index of the pattern.
-	// matched reports whether an earlier pattern matches.
+	// next is the index of the pool or type to continue from, nextPattern the index of the
+	// pattern. hasMatched reports whether an earlier pattern matches.
 	next, nextPattern int
-	matched           bool
+	hasMatched        bool
 }
 
 // startPairing starts a pairing.
@@ -162,7 +162,7 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		if serves {
 			b.pairUp(k, p, false)
 		}
-		g.next, g.nextPattern, g.matched = g.next+1, 0, false
+		g.next, g.nextPattern, g.hasMatched = g.next+1, 0, false
 	}
 	return 1 + choreSteps - left, false
 }
@@ -177,13 +177,13 @@ func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves
 		*steps -= 1 + len(name)/32
 		switch n := g.nextPattern - len(s.patterns); {
 		case n < 0 && s.patterns[g.nextPattern].Matches(value):
-			g.matched = true
+			g.hasMatched = true
 			g.nextPattern = len(s.patterns) - 1
-		case n >= 0 && (!g.matched || s.exceptPatterns[n].Matches(value)):
+		case n >= 0 && (!g.hasMatched || s.exceptPatterns[n].Matches(value)):
 			return true, false
 		}
 	}
-	return true, g.matched && !s.exceptNames[string(name)] && (s.allows == nil || s.allows(name))
+	return true, g.hasMatched && !s.exceptNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
 // poolFor returns the pool for workers that send this request. It creates the pool if it does not

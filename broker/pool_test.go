@@ -13,10 +13,10 @@ import (
 
 // poolTwin finds out which worker gets which job by looking at all workers and jobs.
 type poolTwin struct {
-	jobs    []twinJob // by age
-	workers []twinWorker
-	line    int
-	paused  map[string]bool
+	jobs        []twinJob // by age
+	workers     []twinWorker
+	line        int
+	pausedTypes map[string]bool
 }
 
 type twinJob struct {
@@ -36,7 +36,7 @@ func (x *poolTwin) handOut() (given []string) {
 	for {
 		best, to := -1, -1
 		for i, j := range x.jobs {
-			if x.paused[j.typ] || best >= 0 && x.jobs[best].priority >= j.priority {
+			if x.pausedTypes[j.typ] || best >= 0 && x.jobs[best].priority >= j.priority {
 				continue
 			}
 			idlest := -1
@@ -66,7 +66,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 	for seed := range uint64(scaleDown(400, 100)) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		b := New(Config{IdleTypes: r.IntN(3)})
-		x := &poolTwin{paused: map[string]bool{}}
+		x := &poolTwin{pausedTypes: map[string]bool{}}
 		sub := b.AddSubmitter()
 		types := []string{"a", "b", "c", "ab", "ba", "abc"}
 		for step := range 300 {
@@ -131,9 +131,9 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				x.workers = slices.Delete(x.workers, n, n+1)
 			default:
 				typ := types[r.IntN(len(types))]
-				x.paused[typ] = !x.paused[typ]
-				name = fmt.Sprintf("pause %s %v", typ, x.paused[typ])
-				fx, _ = b.Pause(0, []byte(typ), x.paused[typ])
+				x.pausedTypes[typ] = !x.pausedTypes[typ]
+				name = fmt.Sprintf("pause %s %v", typ, x.pausedTypes[typ])
+				fx, _ = b.Pause(0, []byte(typ), x.pausedTypes[typ])
 			}
 			var got []string
 			for _, e := range fx {

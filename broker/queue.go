@@ -251,8 +251,8 @@ func (b *Broker) skipAbandoned(q *queue, h *holding, r uint32, j *job) {
 		next := j.links[laneLink].next
 		b.removeReady(q, r, j)
 		j.state = stateDelayed
-		h.queued--
-		h.delayed++
+		h.queuedJobs--
+		h.delayedJobs++
 		r = next
 	}
 	b.rank(q)

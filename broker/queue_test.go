@@ -8,25 +8,25 @@ import (
 
 // queuedJob is a job in the sorted list with which a queue is compared.
 type queuedJob struct {
-	r        uint32
+	record   uint32
 	priority int64
 	seq      uint64
 }
 
 // queueTwin is a queue and a sorted slice with the same jobs.
 type queueTwin struct {
-	t    *testing.T
-	b    *Broker
-	q    *queue
-	want []queuedJob // best first
-	seq  uint64
+	t     *testing.T
+	b     *Broker
+	queue *queue
+	want  []queuedJob // best first
+	seq   uint64
 	// spilledCount counts jobs that went to the heaps, laneCount those that went to a lane.
 	spilledCount, laneCount int
 }
 
 func newQueueTwin(t *testing.T) *queueTwin {
 	b := New(Config{})
-	return &queueTwin{t: t, b: b, q: &queue{}}
+	return &queueTwin{t: t, b: b, queue: &queue{}}
 }
 
 func orderQueued(x, y queuedJob) int {
@@ -46,7 +46,7 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 	r, j := x.b.jobs.Take()
 	j.arrival, j.submittedAt = uint32(seq), int64(seq)
 	x.b.storeJob(r, j, nil, prio, nil, nil, false)
-	x.b.addReady(x.q, r, j)
+	x.b.addReady(x.queue, r, j)
 	if j.state == stateSpilled {
 		x.spilledCount++
 	} else {
@@ -59,21 +59,21 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 
 func (x *queueTwin) pull(i int) queuedJob {
 	e := x.want[i]
-	x.b.removeReady(x.q, e.r, x.b.jobs.Get(e.r))
-	x.b.jobs.Put(e.r)
+	x.b.removeReady(x.queue, e.record, x.b.jobs.Get(e.record))
+	x.b.jobs.Put(e.record)
 	x.want = slices.Delete(x.want, i, i+1)
 	return e
 }
 
 func (x *queueTwin) check() {
 	x.t.Helper()
-	if x.q.readyJobs != len(x.want) {
-		x.t.Fatalf("%d jobs, want %d", x.q.readyJobs, len(x.want))
+	if x.queue.readyJobs != len(x.want) {
+		x.t.Fatalf("%d jobs, want %d", x.queue.readyJobs, len(x.want))
 	}
 	if len(x.want) == 0 {
 		return
 	}
-	if got := x.b.bestKey(x.q); got.Ref != x.want[0].r {
+	if got := x.b.bestKey(x.queue); got.Ref != x.want[0].record {
 		j := x.b.jobs.Get(got.Ref)
 		x.t.Fatalf("the best has priority %d and number %d, want %+v", x.b.priority(j), j.arrival, x.want[0])
 	}
@@ -81,7 +81,7 @@ func (x *queueTwin) check() {
 	for _, e := range x.want {
 		oldest = min(oldest, e.seq)
 	}
-	if got := x.b.oldestSubmit(x.q); got != int64(oldest) {
+	if got := x.b.oldestSubmit(x.queue); got != int64(oldest) {
 		x.t.Fatalf("the oldest has number %d, want %d", got, oldest)
 	}
 }
@@ -125,8 +125,8 @@ func TestQueueAgainstSort(t *testing.T) {
 			x.pull(0)
 			x.check()
 		}
-		if len(x.q.lanes) != 0 || x.q.hasSpilled() {
-			t.Fatalf("seed %d: an empty queue has %d lanes and some spilled", seed, len(x.q.lanes))
+		if len(x.queue.lanes) != 0 || x.queue.hasSpilled() {
+			t.Fatalf("seed %d: an empty queue has %d lanes and some spilled", seed, len(x.queue.lanes))
 		}
 		spilled += x.spilledCount
 		laned += x.laneCount
@@ -145,7 +145,7 @@ func TestQueueIsFIFO(t *testing.T) {
 	}
 	var last queuedJob
 	for i := range 5000 {
-		e := x.b.jobs.Get(x.b.bestKey(x.q).Ref)
+		e := x.b.jobs.Get(x.b.bestKey(x.queue).Ref)
 		if got := (queuedJob{priority: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.priority > last.priority || got.priority == last.priority && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}

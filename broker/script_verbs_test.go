@@ -298,7 +298,7 @@ func init() {
 			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
 			for _, l := range slices.Backward(letters) {
 				line := fmt.Sprintf("%s %s, submitted %v, failed %v, attempts %d, priority %d", l.ID, l.Body,
-					time.Duration(l.Submitted), time.Duration(l.Failed), l.Attempts, l.Priority)
+					time.Duration(l.SubmittedAt), time.Duration(l.FailedAt), l.Attempts, l.Priority)
 				if len(l.Groups) > 0 {
 					line += fmt.Sprintf(", groups %s, headers %s", l.Groups, l.Headers)
 				}
@@ -402,7 +402,7 @@ func (s *script) explain(now int64, w *verbArgs) {
 
 func (s *script) runs(runs []broker.RunInfo) {
 	for _, r := range runs {
-		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.EndKind, wording.Reason(&r.Reason))
+		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.StartedAt), time.Duration(r.EndedAt), s.names[r.Worker], r.EndKind, wording.Reason(&r.Reason))
 	}
 }
 
@@ -419,7 +419,7 @@ func (s *script) history(now int64, w *verbArgs) {
 		found, from = s.core.Ended(now, from, 2, &q)
 		for _, x := range found {
 			s.printf("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.EndKind,
-				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Reason(&x.Reason))
+				time.Duration(x.SubmittedAt), time.Duration(x.EndedAt), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Reason(&x.Reason))
 			s.runs(x.Runs)
 		}
 	}

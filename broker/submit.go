@@ -304,7 +304,7 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 		return
 	}
 	j.state = stateDelayed
-	h.delayed++
+	h.delayedJobs++
 	h.jobType.Delayed++
 	b.totals.Delayed++
 	b.countJobs(h.queue.groupSet, +1, 0)
@@ -329,7 +329,7 @@ func (b *Broker) ensureTiming(r uint32, j *job) *timing {
 // enqueue puts a job into its queue: it is ready now.
 func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.addReady(h.queue, r, j)
-	h.queued++
+	h.queuedJobs++
 	h.jobType.Queued++
 	b.totals.Queued++
 	b.countJobs(h.queue.groupSet, +1, 0)
@@ -349,14 +349,14 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	b.removeFrom(&h.jobs, holdingLink, j)
 	b.countJobs(h.queue.groupSet, -1, 0)
 	if j.state == stateDelayed {
-		h.delayed--
+		h.delayedJobs--
 		h.jobType.Delayed--
 		b.totals.Delayed--
 		return
 	}
 	b.removeReady(h.queue, r, j)
 	b.rank(h.queue)
-	h.queued--
+	h.queuedJobs--
 	h.jobType.Queued--
 	b.totals.Queued--
 }

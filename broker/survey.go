@@ -86,12 +86,12 @@ type Survey struct {
 }
 
 type surveyResult struct {
-	hasQueued     bool
-	oldestSubmit  int64 // when its oldest queued job was submitted
-	workers, idle int
-	heldBack      int // jobs that rules of groups hold back
-	submitters    int
-	lastSubmitter Peer // the submitter counted last
+	hasQueued            bool
+	oldestSubmit         int64 // when its oldest queued job was submitted
+	workers, idleWorkers int
+	heldBack             int // jobs that rules of groups hold back
+	submitters           int
+	lastSubmitter        Peer // the submitter counted last
 }
 
 // Time returns the time of the last piece, by the broker's clock. Ages grow with it, not with
@@ -131,7 +131,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		if pair.inUse {
 			k, p := b.types.At(pair.jobType), b.pools.At(pair.pool)
 			x := s.types[k]
-			x.workers, x.idle = x.workers+p.workers-p.leavers, x.idle+p.idleWorkers.Len()
+			x.workers, x.idleWorkers = x.workers+p.workers-p.leavers, x.idleWorkers+p.idleWorkers.Len()
 			s.types[k] = x
 		}
 		return true
@@ -156,7 +156,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
 	x := s.types[t.jobType]
-	t.Workers, t.IdleWorkers, t.HeldJobs, t.Submitters = t.Workers+x.workers, t.IdleWorkers+x.idle, x.heldBack, x.submitters
+	t.Workers, t.IdleWorkers, t.HeldJobs, t.Submitters = t.Workers+x.workers, t.IdleWorkers+x.idleWorkers, x.heldBack, x.submitters
 	if x.hasQueued {
 		t.OldestAge = time.Duration(max(0, s.now-x.oldestSubmit))
 	}

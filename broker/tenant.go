@@ -101,7 +101,7 @@ func (b *Broker) rankTenant(t *tenant) {
 // become fair or have stopped being fair. Until it is done, jobs of such a type may come in the
 // old order or in the new one.
 type fairnessChange struct {
-	active                 bool
+	isActive               bool
 	nextQueue, nextHolding int      // where to continue: all queues first, then all holdings
 	target                 *holding // the holding that the jobs of holding move to
 }
@@ -112,10 +112,10 @@ func (b *Broker) changeFairness(k *jobType) {
 	if int(k.holdings)+k.unusedHoldings == 0 {
 		return
 	}
-	if !b.fairness.active {
+	if !b.fairness.isActive {
 		b.chores.add(&b.fairness)
 	}
-	b.fairness = fairnessChange{active: true}
+	b.fairness = fairnessChange{isActive: true}
 }
 
 func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
@@ -124,11 +124,11 @@ func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 		b.correctTenant(b.queues.All()[c.nextQueue])
 		c.nextQueue++
 	case c.nextHolding >= len(b.holdings.All()):
-		c.active = false
+		c.isActive = false
 	case !c.moveOneJob(b, b.holdings.All()[c.nextHolding]):
 		c.nextHolding, c.target = c.nextHolding+1, nil
 	}
-	return 1, !c.active
+	return 1, !c.isActive
 }
 
 // correctTenant gives a queue a tenant if its type is fair, and takes the tenant away if not.

@@ -60,7 +60,7 @@ func (b *Broker) NextTick() int64 {
 		at = int64(b.timers.Top().A)
 	}
 	if l := b.deadLetters.byAge.First(); l != nil {
-		at = min(at, l.Failed+int64(b.cfg.DeadAge))
+		at = min(at, l.FailedAt+int64(b.cfg.DeadAge))
 	}
 	if (b.mustContinue || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
 		at = b.now

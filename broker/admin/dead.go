@@ -17,7 +17,7 @@ import (
 func apiDeadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
 		No: l.Number, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Reason(&l.Reason), Priority: l.Priority,
-		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
+		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.FailedAt) / 1e9,
 	}
 }
 

@@ -31,7 +31,7 @@ func (a *API) apiRuns(t timeline, runs []broker.RunInfo) (out []api.Run) {
 	for i := range runs {
 		x := &runs[i]
 		out = append(out, api.Run{
-			N: x.Run, Worker: a.apiPeer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
+			N: x.Run, Worker: a.apiPeer(x.Worker, x.Broker), StartedAt: t.at(x.StartedAt), RanMS: (x.EndedAt - x.StartedAt) / 1e6,
 			Outcome: x.EndKind.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
 		})
 	}
@@ -40,12 +40,12 @@ func (a *API) apiRuns(t timeline, runs []broker.RunInfo) (out []api.Run) {
 
 func apiEnd(t timeline, x *broker.EndedInfo) api.End {
 	e := api.End{
-		SubmittedAt: t.at(x.Submitted), EndedAt: t.at(x.Ended), WaitedMS: (x.Ended - x.Submitted) / 1e6,
+		SubmittedAt: t.at(x.SubmittedAt), EndedAt: t.at(x.EndedAt), WaitedMS: (x.EndedAt - x.SubmittedAt) / 1e6,
 		Size: x.Size, AnswerSize: x.AnswerSize,
 	}
-	if x.Started >= 0 {
-		started := t.at(x.Started)
-		e.StartedAt, e.WaitedMS, e.RanMS = &started, (x.Started-x.Submitted)/1e6, (x.Ended-x.Started)/1e6
+	if x.StartedAt >= 0 {
+		started := t.at(x.StartedAt)
+		e.StartedAt, e.WaitedMS, e.RanMS = &started, (x.StartedAt-x.SubmittedAt)/1e6, (x.EndedAt-x.StartedAt)/1e6
 	}
 	return e
 }

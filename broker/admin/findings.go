@@ -44,7 +44,7 @@ func (a *API) updateFindings(snap *snapshot) {
 	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
 	b := findings.Broker{
 		Now: snap.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.LagForFindings),
-		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, RefusedConns: n.RefusedConns,
+		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.UnauthorizedRequests, RefusedConns: n.RefusedConns,
 		AcceptErrors: n.AcceptErrors,
 		MaxTypeJobs:  int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
@@ -81,7 +81,7 @@ func (a *API) updateFindings(snap *snapshot) {
 		held += x.figures.HeldJobs
 	}
 	if held > 0 {
-		l := broker.GroupLook{Limit: maxSuspectGroups, Shut: true}
+		l := broker.GroupLook{Limit: maxSuspectGroups, OnlyShut: true}
 		a.lookGroups(&l)
 		for _, g := range l.Infos(nil) {
 			b.Groups = append(b.Groups, apiGroup(&g))
@@ -181,7 +181,7 @@ func (a *API) sameReason(t *findings.Type) {
 	t.RecentFailures = 0
 	count := map[string]int{}
 	for _, d := range last {
-		if time.Duration(now-d.Failed) <= findings.FailingFor {
+		if time.Duration(now-d.FailedAt) <= findings.FailingFor {
 			t.RecentFailures++
 			reason := wording.Reason(&d.Reason)
 			if count[reason]++; count[reason] > t.SameReason {

@@ -33,7 +33,7 @@ func (s *stage) withType(text string) string { return strings.ReplaceAll(text, "
 // peer is a client that sends frames, and reads answers only on demand.
 type peer struct {
 	net.Conn
-	s *stage
+	stage *stage
 }
 
 func (s *stage) dial(a net.Addr, reads bool) *peer {
@@ -57,16 +57,16 @@ func (s *stage) dialUnread(a net.Addr) *peer {
 }
 
 func (p *peer) send(format string, args ...any) *peer {
-	p.s.t.Helper()
+	p.stage.t.Helper()
 	if err := p.try(format, args...); err != nil {
-		p.s.t.Fatal(err)
+		p.stage.t.Fatal(err)
 	}
 	return p
 }
 
 // try sends a frame, like send, but returns an error if the connection is lost.
 func (p *peer) try(format string, args ...any) error {
-	_, err := p.Write(frame(p.s.withType(format), args...))
+	_, err := p.Write(frame(p.stage.withType(format), args...))
 	return err
 }
 

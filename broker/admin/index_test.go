@@ -56,7 +56,7 @@ func TestDocumentHasFirstFigures(t *testing.T) {
 	if _, first := w.document(); len(first) != 1 || first["guarded"] != true {
 		t.Errorf("a client without a token is told %v", first)
 	}
-	if n := w.srv.Counts().Unauthorized; n != 0 {
+	if n := w.srv.Counts().UnauthorizedRequests; n != 0 {
 		t.Errorf("a visit is counted as %d wrong tokens", n)
 	}
 }

@@ -73,8 +73,8 @@ func (m metrics) histogram(name, help string, durations *broker.Durations, label
 // typeSum holds the sums over the types that share a label.
 type typeSum struct {
 	broker.TypeInfo
-	stats  broker.TypeStats
-	paused int
+	stats       broker.TypeStats
+	pausedTypes int
 }
 
 // addGauges adds the values that can decrease.
@@ -86,7 +86,7 @@ func (t *typeSum) addGauges(i *broker.TypeInfo) {
 	t.HeldJobs += i.HeldJobs
 	t.OldestAge = max(t.OldestAge, i.OldestAge)
 	if i.Paused {
-		t.paused++
+		t.pausedTypes++
 	}
 }
 
@@ -148,7 +148,7 @@ func (m metrics) collectType(name string, t *typeSum) {
 	for state, n := range map[string]int{"idle": t.IdleWorkers, "busy": t.Workers - t.IdleWorkers} {
 		m.gauge("workers", "Workers joined, by state: idle ones have room for a job.", float64(n), "type", name, "state", state)
 	}
-	m.gauge("type_paused", "1 while the type is paused.", float64(t.paused), "type", name)
+	m.gauge("type_paused", "1 while the type is paused.", float64(t.pausedTypes), "type", name)
 	m.gauge("dead_letters", "Failed jobs kept.", float64(t.DeadLetters), "type", name)
 	m.histogram("wait_seconds", "Time from ready to dispatch.", &t.stats.Wait, "type", name)
 	m.histogram("run_seconds", "Time from dispatch to the end of the run.", &t.stats.Run, "type", name)
@@ -215,10 +215,10 @@ func (c *collector) collectServer(m metrics) {
 	for direction, bytes := range map[string]uint64{"in": n.BytesIn, "out": n.BytesOut} {
 		m.count("network_bytes_total", "Bytes on connections, by direction.", bytes, "direction", direction)
 	}
-	m.count("connections_accepted_total", "Connections accepted.", n.Accepted)
+	m.count("connections_accepted_total", "Connections accepted.", n.AcceptedConns)
 	m.count("connections_refused_total", "Connections refused because too many were open.", n.RefusedConns)
 	m.count("accept_errors_total", "Failures to accept or serve a connection.", n.AcceptErrors)
-	m.count("unauthorized_total", "Wrong or missing tokens.", n.Unauthorized)
+	m.count("unauthorized_total", "Wrong or missing tokens.", n.UnauthorizedRequests)
 	m.gauge("inbound_bytes", "Bytes of unfinished frames.", float64(n.InboundBytes))
 	m.gauge("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.", c.srv.Lag(server.LagForMetrics).Seconds())
 	m.gauge("memory_limit_bytes", "--max-memory, or its default.", float64(c.srv.Options().MaxMemory))

@@ -25,7 +25,7 @@ func TestTokenFileGuardsAPI(t *testing.T) {
 	if d := time.Since(begin); d < time.Second/2 {
 		t.Errorf("a wrong token was refused after %v: guessing is not slowed", d)
 	}
-	if n := w.srv.Counts().Unauthorized; n != 2 {
+	if n := w.srv.Counts().UnauthorizedRequests; n != 2 {
 		t.Errorf("%d missing or wrong tokens were counted, want 2", n)
 	}
 	w.token = "work"

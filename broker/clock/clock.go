@@ -32,10 +32,10 @@ type Clock struct {
 	// lostTime is the total time for which the clock has stood still. The clock does not pass limit
 	// before the next pulse.
 	lostTime, limit atomic.Int64
-	catchingUp      atomic.Bool
+	isCatchingUp    atomic.Bool
 
 	pulseTimer *time.Timer
-	stopped    atomic.Bool
+	isStopped  atomic.Bool
 }
 
 // Start returns a clock that begins at 0 and runs until Stop is called.
@@ -43,7 +43,7 @@ func Start() *Clock {
 	start := time.Now()
 	c := newClock(func() int64 { return int64(time.Since(start)) })
 	c.pulseTimer = time.AfterFunc(math.MaxInt64, func() {
-		if next := c.pulse(); !c.stopped.Load() {
+		if next := c.pulse(); !c.isStopped.Load() {
 			c.pulseTimer.Reset(next)
 		}
 	})
@@ -53,7 +53,7 @@ func Start() *Clock {
 
 // Stop ends the pulses. The clock stops within maxAhead.
 func (c *Clock) Stop() {
-	c.stopped.Store(true)
+	c.isStopped.Store(true)
 	c.pulseTimer.Stop()
 }
 
@@ -76,20 +76,20 @@ func (c *Clock) Now() int64 {
 // the pause is being read.
 func (c *Clock) Paused() bool {
 	limit := c.limit.Load()
-	return c.catchingUp.Load() || c.real()-c.lostTime.Load() > limit
+	return c.isCatchingUp.Load() || c.real()-c.lostTime.Load() > limit
 }
 
 // pulse carries out one pulse, and returns the time until the next one.
 func (c *Clock) pulse() time.Duration {
 	now := c.real() - c.lostTime.Load()
 	if over := now - c.limit.Load(); over > 0 {
-		if !c.catchingUp.Swap(true) {
+		if !c.isCatchingUp.Swap(true) {
 			return CatchUpTime
 		}
 		c.lostTime.Add(over)
 		now -= over
 	}
 	c.limit.Store(now + maxAhead)
-	c.catchingUp.Store(false)
+	c.isCatchingUp.Store(false)
 	return pulseInterval
 }

@@ -52,8 +52,8 @@ type chunk[T any] struct {
 	free        uint16 // the head of the free list, as link returns it
 	firstUnused uint16 // this record and all with a larger number have never been used
 	liveRecords uint16
-	// listed reports that the chunk is in Table.chunksWithRoom.
-	listed bool
+	// isListed reports that the chunk is in Table.chunksWithRoom.
+	isListed bool
 }
 
 // Get returns record r, which must be in a chunk that exists. The record does not move until it
@@ -97,7 +97,7 @@ func (t *Table[T]) Take() (uint32, *T) {
 		if c := t.chunks[n]; c != nil && (c.free != 0 || c.firstUnused < tableChunk) {
 			return t.takeFrom(n, c)
 		} else if c != nil {
-			c.listed = false
+			c.isListed = false
 		}
 		t.chunksWithRoom = t.chunksWithRoom[:len(t.chunksWithRoom)-1]
 	}
@@ -109,7 +109,7 @@ func (t *Table[T]) Take() (uint32, *T) {
 		n = uint32(len(t.chunks))
 		t.chunks = append(t.chunks, nil)
 	}
-	c := &chunk[T]{listed: true}
+	c := &chunk[T]{isListed: true}
 	var zero T
 	c.mem = t.Pages.Get(int(unsafe.Sizeof(zero)) * tableChunk)
 	c.records = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.mem))), tableChunk)
@@ -171,8 +171,8 @@ func (t *Table[T]) Put(r uint32) {
 			return
 		}
 	}
-	if !c.listed {
-		c.listed = true
+	if !c.isListed {
+		c.isListed = true
 		t.chunksWithRoom = append(t.chunksWithRoom, n)
 	}
 }

@@ -62,7 +62,7 @@ type mark struct {
 
 // UnframedResult holds what a connection of an unframed sink gets besides its output.
 type UnframedResult struct {
-	Accepted    bool      // the request was accepted
+	WasAccepted bool      // the request was accepted
 	FailureCode wire.Code // the code with which the request was refused or the job failed, or 0
 }
 
@@ -143,7 +143,7 @@ func (h *Hub) appendEffect(o *outbox, e *broker.Effect, reason string, share boo
 	case broker.OpOK:
 		switch {
 		case o.isUnframed:
-			o.result.Accepted = true
+			o.result.WasAccepted = true
 		case e.State != 0:
 			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
 		case e.ID != nil:

@@ -21,13 +21,13 @@ var twinSeed = flag.Uint64("twin-seed", 0, "run this seed of the hub's twin alon
 // twin is a hub in its simplest form: a core of its own and, per peer, a slice that is never
 // shared. The real hub must send a peer exactly the bytes in that slice.
 type twin struct {
-	core         *broker.Broker
-	maxOutbound  int
-	shadows      map[broker.Peer]*shadow
-	lateRemovals []*shadow
-	dropped      uint64
-	overflow     uint64
-	credits      int
+	core            *broker.Broker
+	maxOutbound     int
+	shadows         map[broker.Peer]*shadow
+	lateRemovals    []*shadow
+	droppedProgress uint64
+	overflow        uint64
+	credits         int
 }
 
 type shadow struct {
@@ -37,7 +37,7 @@ type shadow struct {
 	knownEnd    uint64 // the length of the stream when the owner last took from it
 	mustClose   bool   // too much waits for the peer, so it must be closed
 	isRemoved   bool   // the core no longer knows the peer
-	closed      bool   // by its owner
+	isClosed    bool   // by its owner
 	sent        uint64 // how many bytes of the stream the owner has taken
 	// outcomes are the kept outcomes in the stream that are not completely written.
 	outcomes    []twinOutcome
@@ -54,7 +54,7 @@ type twinOutcome struct {
 
 func (s *shadow) waiting() int { return len(s.out) + s.unsentBytes }
 
-func (w *twin) put(s *shadow, frame []byte) {
+func (w *twin) appendFrame(s *shadow, frame []byte) {
 	before := s.waiting()
 	s.out = append(s.out, frame...)
 	if before > w.maxOutbound && !s.mustClose {
@@ -89,7 +89,7 @@ func (w *twin) apply(fx []broker.Effect) {
 			f = wire.AppendResult(nil, e.ID, e.Body)
 		case broker.OpProgress:
 			if s.waiting() > w.maxOutbound/2 {
-				w.dropped++
+				w.droppedProgress++
 				continue
 			}
 			f = wire.AppendProgress(nil, e.ID, e.Body)
@@ -107,7 +107,7 @@ func (w *twin) apply(fx []broker.Effect) {
 				f = wire.AppendJobFailed(nil, reason, wire.CauseLater, e.Delay/1e6, e.ID)
 			}
 		}
-		w.put(s, f)
+		w.appendFrame(s, f)
 		if e.Outcome != 0 {
 			s.outcomes = append(s.outcomes, twinOutcome{number: e.Outcome, end: s.sent + uint64(len(s.out))})
 		}
@@ -165,7 +165,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 			if s.mustClose {
 				return
 			}
-			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.maxOutbound/2), r.ID))
+			w.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.maxOutbound/2), r.ID))
 			return
 		}
 		w.markRead(r.ID)
@@ -188,7 +188,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 		w.apply(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: r.ID}))
 	case wire.Ping:
 		if !s.mustClose {
-			w.put(s, wire.AppendOK(nil))
+			w.appendFrame(s, wire.AppendOK(nil))
 		}
 	}
 }
@@ -198,11 +198,11 @@ func (w *twin) settle() {
 	for len(w.lateRemovals) > 0 {
 		s := w.lateRemovals[len(w.lateRemovals)-1]
 		w.lateRemovals = w.lateRemovals[:len(w.lateRemovals)-1]
-		w.leave(s)
+		w.removePeer(s)
 	}
 }
 
-func (w *twin) leave(s *shadow) {
+func (w *twin) removePeer(s *shadow) {
 	if !s.isRemoved {
 		s.isRemoved = true
 		w.apply(w.core.RemovePeer(0, s.peer))
@@ -233,7 +233,7 @@ type pendingWrite struct {
 type twins struct {
 	t           *testing.T
 	rng         *rand.Rand
-	real        *hub.Hub
+	realHub     *hub.Hub
 	twin        *twin
 	peers       []*twinPeer
 	peersByConn map[*hub.Conn]*twinPeer
@@ -272,10 +272,10 @@ func runTwins(t *testing.T, seed uint64) int {
 	credited.Credit = int64(limit / 2)
 	x := &twins{
 		t: t, rng: rng, peersByConn: map[*hub.Conn]*twinPeer{},
-		real: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
-		twin: &twin{core: broker.New(credited), maxOutbound: limit, shadows: map[broker.Peer]*shadow{}},
+		realHub: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
+		twin:    &twin{core: broker.New(credited), maxOutbound: limit, shadows: map[broker.Peer]*shadow{}},
 	}
-	defer x.real.Close()
+	defer x.realHub.Close()
 	rules := func(core *broker.Broker, _ int64) []broker.Effect {
 		fair := true
 		fx, bad := core.Configure(0, &broker.Settings{
@@ -287,10 +287,10 @@ func runTwins(t *testing.T, seed uint64) int {
 		}
 		return fx
 	}
-	x.real.Do(rules)
+	x.realHub.Do(rules)
 	rules(x.twin.core, 0)
 	for range 3 {
-		x.owners = append(x.owners, &owner{sink: x.real.NewSink(hub.SinkOwner{Wake: func() {}})})
+		x.owners = append(x.owners, &owner{sink: x.realHub.NewSink(hub.SinkOwner{Wake: func() {}})})
 	}
 	for range 400 {
 		x.playTurn()
@@ -317,8 +317,8 @@ func runTwins(t *testing.T, seed uint64) int {
 			t.Errorf("peer %d is not given %d bytes more", p.shadow.peer, n)
 		}
 	}
-	if s := x.real.Stats(); s.DroppedProgress != x.twin.dropped || s.Overflows != x.twin.overflow {
-		t.Errorf("%d progress frames dropped and %d peers given up, want %d and %d", s.DroppedProgress, s.Overflows, x.twin.dropped, x.twin.overflow)
+	if s := x.realHub.Stats(); s.DroppedProgress != x.twin.droppedProgress || s.Overflows != x.twin.overflow {
+		t.Errorf("%d progress frames dropped and %d peers given up, want %d and %d", s.DroppedProgress, s.Overflows, x.twin.droppedProgress, x.twin.overflow)
 	}
 	return x.twin.credits
 }
@@ -351,7 +351,7 @@ func (x *twins) join() {
 		p.port = wire.WorkerPort
 	}
 	p.decoder = wire.Decoder{DefaultType: "t"}
-	p.conn = x.real.Open(p.port, p.owner.sink, nil, "twin")
+	p.conn = x.realHub.Open(p.port, p.owner.sink, nil, "twin")
 	p.shadow = &shadow{}
 	if p.port == wire.SubmitPort {
 		p.shadow.peer = x.twin.core.AddSubmitter()
@@ -467,7 +467,7 @@ func (x *twins) sendFrames(p *twinPeer) {
 func (x *twins) take(o *owner) {
 	for _, out := range o.sink.Take() {
 		p := x.peersByConn[out.Conn]
-		if p.shadow.closed {
+		if p.shadow.isClosed {
 			continue
 		}
 		if out.Abort != p.shadow.mustClose {
@@ -528,11 +528,11 @@ func (x *twins) close(p *twinPeer) {
 	if len(p.owner.pendingWrites) > 0 {
 		return
 	}
-	x.real.Remove(p.conn)
-	x.twin.leave(p.shadow)
+	x.realHub.Remove(p.conn)
+	x.twin.removePeer(p.shadow)
 	x.twin.settle()
 	x.drop(p)
-	p.shadow.closed = true
+	p.shadow.isClosed = true
 }
 
 func (x *twins) drop(p *twinPeer) {

@@ -53,10 +53,10 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
 	c.Job.Delayed = m.Req.DelayMS > 0
 	c.sink.Step([]hub.Command{m}, nil)
-	if err := c.wait(context.Background(), func() bool { return c.output.Unframed.Accepted || c.output.Unframed.FailureCode != 0 }); err != nil {
+	if err := c.wait(context.Background(), func() bool { return c.output.Unframed.WasAccepted || c.output.Unframed.FailureCode != 0 }); err != nil {
 		return err
 	}
-	if !c.output.Unframed.Accepted {
+	if !c.output.Unframed.WasAccepted {
 		return &wire.Error{Code: c.output.Unframed.FailureCode, Reason: string(c.answerText())}
 	}
 	return nil

@@ -29,7 +29,7 @@ type batch struct {
 	commands    [batchSize]hub.Command
 	count       int
 	hasBigFrame bool // some requests point into a big frame
-	stepNow     bool // the requests must be carried out before more is decoded
+	mustStep    bool // the requests must be carried out before more is decoded
 
 	turnFrames int   // how many frames the turn has handled
 	turnEnd    int64 // when the turn ends, on the hub's clock
@@ -56,7 +56,7 @@ func (b *batch) reset() {
 			b.commands[i].Req = wire.Request{}
 		}
 	}
-	b.count, b.hasBigFrame, b.stepNow = 0, false, false
+	b.count, b.hasBigFrame, b.mustStep = 0, false, false
 }
 
 // addRequest turns the payload of a frame into a command of b.
@@ -115,7 +115,7 @@ func (c *conn) completeCommand(b *batch, m *hub.Command, payload []byte, err *wi
 	m.Ignore = r.Verb == wire.Pong
 	m.Refusal = checkPermitted(c.grant, m)
 	// Whether a join with prefetch succeeds decides how the next answers are read.
-	b.stepNow = b.stepNow || r.Verb == wire.Join && r.Prefetch > 0
+	b.mustStep = b.mustStep || r.Verb == wire.Join && r.Prefetch > 0
 }
 
 // refuse answers with an error and closes the connection.

@@ -75,7 +75,7 @@ func (c *conn) decodeFrames(b *batch) {
 		default:
 			c.addRequest(b, payload, stable)
 		}
-		if b.count == batchSize || b.stepNow || c.input.inUse {
+		if b.count == batchSize || b.mustStep || c.input.inUse {
 			c.loop.runBatch()
 			c.input.release()
 			if c.readState == readReady && (b.turnFrames >= maxTurnFrames || c.srv.hub.Now() >= b.turnEnd) && len(c.input.data) > 0 {

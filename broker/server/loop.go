@@ -56,7 +56,7 @@ type loop struct {
 
 // readPart says that loop.readBuf[from:to] was read from connection c.
 type readPart struct {
-	c        *conn
+	conn     *conn
 	from, to int
 }
 
@@ -245,12 +245,12 @@ func (lp *loop) decodeReads() {
 	lp.reads, lp.readBytes, lp.directBytes = reads[:0], 0, 0
 	for i := range reads {
 		r := &reads[i]
-		r.c.hasInput = false
-		if r.c.state < stateClosed {
-			lp.beginTurn(r.c, 0)
-			r.c.handleInput(lp.readBuf[r.from:r.to])
+		r.conn.hasInput = false
+		if r.conn.state < stateClosed {
+			lp.beginTurn(r.conn, 0)
+			r.conn.handleInput(lp.readBuf[r.from:r.to])
 		}
-		r.c = nil
+		r.conn = nil
 	}
 }
 

@@ -362,10 +362,10 @@ func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
 // Counts holds counts of the server: events since the start, and what is open now.
 type Counts struct {
-	Conns, InboundBytes                  int64
-	BytesIn, BytesOut                    uint64
-	Accepted, RefusedConns, AcceptErrors uint64
-	Unauthorized                         uint64
+	Conns, InboundBytes                       int64
+	BytesIn, BytesOut                         uint64
+	AcceptedConns, RefusedConns, AcceptErrors uint64
+	UnauthorizedRequests                      uint64
 }
 
 // Counts returns the counts of the server.
@@ -373,8 +373,8 @@ func (s *Server) Counts() Counts {
 	return Counts{
 		Conns: s.conns.Load(), InboundBytes: s.hub.Memory().Input,
 		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
-		Accepted: s.acceptedConns.Load(), RefusedConns: s.refusedConns.Load(),
-		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),
+		AcceptedConns: s.acceptedConns.Load(), RefusedConns: s.refusedConns.Load(),
+		AcceptErrors: s.acceptErrors.Load(), UnauthorizedRequests: s.unauthorized.Load(),
 	}
 }
 

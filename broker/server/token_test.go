@@ -29,7 +29,7 @@ func TestWrongTokensAreCounted(t *testing.T) {
 		if _, err := p.next(); err == nil {
 			t.Errorf("%.80s: the connection is still open", first)
 		}
-		if n := s.Counts().Unauthorized; n != uint64(i+1) {
+		if n := s.Counts().UnauthorizedRequests; n != uint64(i+1) {
 			t.Errorf("%.80s: %d are counted, want %d", first, n, i+1)
 		}
 	}

@@ -151,7 +151,7 @@ func (r *runner) compareLetters() error {
 			want := x
 			want.ID, want.Type, want.Body, want.Headers, want.Groups = []byte(l.id), []byte(l.typ), l.body, l.headers, namesOf(l.groups)
 			want.Priority, want.Retries, want.Timeout, want.Backoff = l.priority, int32(l.retries), l.timeout, l.backoff
-			want.Attempts, want.Submitted, want.Failed, want.Number = l.attempts, l.at, l.failed, l.number
+			want.Attempts, want.SubmittedAt, want.FailedAt, want.Number = l.attempts, l.at, l.failed, l.number
 			if err := checkEqual("dead letter "+l.id, want, x); err != nil {
 				return err
 			}

@@ -239,19 +239,19 @@ func (r *runner) compareHistory() error {
 		for i := range found {
 			x := &found[i]
 			count[x.EndKind]++
-			if x.Ended > latest || x.Started > x.Ended || x.Started >= 0 && x.Attempts == 0 {
-				return fmt.Errorf("the history has %s, started %d, ended %d after a job that ended %d, attempts %d", x.ID, x.Started, x.Ended, latest, x.Attempts)
+			if x.EndedAt > latest || x.StartedAt > x.EndedAt || x.StartedAt >= 0 && x.Attempts == 0 {
+				return fmt.Errorf("the history has %s, started %d, ended %d after a job that ended %d, attempts %d", x.ID, x.StartedAt, x.EndedAt, latest, x.Attempts)
 			}
-			latest = x.Ended
+			latest = x.EndedAt
 			last := int64(math.MinInt64)
 			for _, run := range x.Runs {
-				if run.Started < last || run.Ended < run.Started || run.Ended > x.Ended || run.Worker == 0 {
-					return fmt.Errorf("the history has a run %+v of %s, which ended %d, after a run that ended %d", run, x.ID, x.Ended, last)
+				if run.StartedAt < last || run.EndedAt < run.StartedAt || run.EndedAt > x.EndedAt || run.Worker == 0 {
+					return fmt.Errorf("the history has a run %+v of %s, which ended %d, after a run that ended %d", run, x.ID, x.EndedAt, last)
 				}
-				last = run.Ended
+				last = run.EndedAt
 			}
-			if len(x.Runs) == 0 && x.Started >= 0 {
-				return fmt.Errorf("the history has no run of %s, which started %d", x.ID, x.Started)
+			if len(x.Runs) == 0 && x.StartedAt >= 0 {
+				return fmt.Errorf("the history has no run of %s, which started %d", x.ID, x.StartedAt)
 			}
 		}
 	}

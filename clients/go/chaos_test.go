@@ -19,13 +19,13 @@ var seed = flag.Uint64("seed", 0, "of the tests with cut connections; 0 takes a 
 
 // cutter passes connections on to an address and cuts them at random.
 type cutter struct {
-	ln      net.Listener
-	to      string
-	passing sync.WaitGroup
-	mu      sync.Mutex // guards the fields below
-	rng     *rand.Rand
-	calm    bool
-	cuts    int
+	ln         net.Listener
+	to         string
+	passing    sync.WaitGroup
+	mu         sync.Mutex // guards the fields below
+	rng        *rand.Rand
+	hasStopped bool
+	cuts       int
 }
 
 func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
@@ -51,7 +51,7 @@ func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
 func (c *cutter) budget() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.calm {
+	if c.hasStopped {
 		return 1 << 60
 	}
 	c.cuts++
@@ -62,7 +62,7 @@ func (c *cutter) budget() int64 {
 func (c *cutter) stopCutting() (cuts int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calm = true
+	c.hasStopped = true
 	return c.cuts
 }
 

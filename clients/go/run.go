@@ -98,14 +98,14 @@ func (r *Run) appendAnswer(buf, body []byte, err error) ([]byte, wire.Verb) {
 	}
 	f := &failure{delay: -1}
 	errors.As(err, &f) // the outermost one
-	if f.release {
+	if f.isRelease {
 		return wire.AppendRelease(buf, r.nameInFrames, toMillis(f.delay)), wire.Release
 	}
 	reason := cmp.Or(err.Error(), wire.DefaultFailReason)
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	return wire.AppendFail(buf, r.nameInFrames, wire.Canonical(nil, reason), !f.final, toMillis(f.delay)), wire.Fail
+	return wire.AppendFail(buf, r.nameInFrames, wire.Canonical(nil, reason), !f.isFinal, toMillis(f.delay)), wire.Fail
 }
 
 // checkAnswer refuses a body that the broker would refuse.
@@ -128,9 +128,9 @@ const maxReason = 4096
 // failure is a handler's error, and says how the broker is to treat the job.
 type failure struct {
 	error
-	final   bool
-	release bool
-	delay   time.Duration // -1 if it is not set
+	isFinal   bool
+	isRelease bool
+	delay     time.Duration // -1 if it is not set
 }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -141,7 +141,7 @@ func Fatal(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{error: err, final: true, delay: -1}
+	return &failure{error: err, isFinal: true, delay: -1}
 }
 
 // RetryAfter makes a failed job wait for d, from 0 to a year, before its next run, instead of for
@@ -159,5 +159,5 @@ func Release(d time.Duration) error {
 	if d <= 0 {
 		d = -1
 	}
-	return &failure{error: errors.New("released by the worker"), release: true, delay: d}
+	return &failure{error: errors.New("released by the worker"), isRelease: true, delay: d}
 }

@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	w.engine.Put(38, controltest.Job{Target: "any", Status: "manual", Outcome: control.JobResult{Result: "fail", Signal: &term}})
 	w.engine.Put(39, controltest.Job{Target: "any", Status: "manual", Outcome: control.JobResult{Result: "fail", Code: &seven}})
 	w.engine.Put(40, controltest.Job{Target: "any", Status: "done"})
-	w.engine.Put(46, controltest.Job{Target: "any", Status: "running", Running: true})
+	w.engine.Put(46, controltest.Job{Target: "any", Status: "running", IsRunning: true})
 	opt := peer.Options{Password: password, Log: zerolog.Nop()}
 	w.worker = serve(t, opt, control.Routes(w.engine))
 	m := master.New(master.Options{PingInterval: time.Minute, PokeThrottle: 0, WorkerTimeout: 300 * time.Millisecond, Log: zerolog.Nop()})

@@ -53,7 +53,7 @@ type Driver struct {
 // member is the machine as the hub sees it: it wakes the driver.
 type member struct {
 	*fleet.Machine
-	d *Driver
+	driver *Driver
 }
 
 // Step is the machine's Step, and reports whether the machine has something to send.
@@ -65,7 +65,7 @@ func (x member) Step(now int64) bool {
 // Send sends the messages at once unless another goroutine is sending. In that case the driver's
 // goroutine sends what is added in the meantime; otherwise the first sender might never finish.
 func (x member) Send() {
-	d := x.d
+	d := x.driver
 	d.hasMore.Store(true)
 	if !d.sendMu.TryLock() {
 		return // the lock's holder checks d.hasMore afterwards
@@ -519,8 +519,8 @@ func (d *Driver) Info() Info {
 // Memory returns how many bytes the streams to and from other brokers hold and NATS has not read
 // yet.
 func (x member) Memory() (n int64) {
-	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
-	if c := x.d.latestConn.Load(); c != nil {
+	x.driver.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
+	if c := x.driver.latestConn.Load(); c != nil {
 		n += c.pendingBytes()
 	}
 	return n

@@ -17,7 +17,7 @@ func (s submitter) attach(id, state, fields string) {
 func (s submitter) wantAttached(id, state string) {
 	s.t.Helper()
 	f := s.recv()
-	if f.shape() != "id ok state" || f.text("id") != id || f.text("state") != state {
+	if f.sortedKeys() != "id ok state" || f.text("id") != id || f.text("state") != state {
 		s.t.Fatalf("got %s, want ok for %q in state %s", f, id, state)
 	}
 }

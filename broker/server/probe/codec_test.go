@@ -82,8 +82,8 @@ func (f frame) text(key string) string {
 
 func (f frame) has(key string) bool { _, has := f.keys[key]; return has }
 
-// shape returns the keys of the frame, sorted.
-func (f frame) shape() string {
+// sortedKeys returns the keys of the frame, sorted.
+func (f frame) sortedKeys() string {
 	var names []string
 	for k := range f.keys {
 		names = append(names, k)
@@ -94,7 +94,7 @@ func (f frame) shape() string {
 
 // kind tells the kind of a frame from its keys alone.
 func (f frame) kind() string {
-	switch f.shape() {
+	switch f.sortedKeys() {
 	case "ok":
 		return "ok"
 	case "id ok":

@@ -13,7 +13,7 @@ func (w worker) wantJobHeaders(id, headers string) {
 	if headers == "" {
 		shape = "action body id type"
 	}
-	if f.shape() != shape || f.text("action") != "job" || f.text("id") != id || string(f.keys["headers"]) != headers {
+	if f.sortedKeys() != shape || f.text("action") != "job" || f.text("id") != id || string(f.keys["headers"]) != headers {
 		w.t.Fatalf("got %s, want job %q with headers %.300s", f, id, headers)
 	}
 }

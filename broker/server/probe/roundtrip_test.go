@@ -88,8 +88,8 @@ func TestFramesHaveExpectedKeys(t *testing.T) {
 	s, w := b.submitter(t), b.worker(t)
 	check := func(name string, f frame, shape string) {
 		t.Run(name, func(t *testing.T) {
-			if f.shape() != shape {
-				t.Errorf("%s: keys %q, want %q", f, f.shape(), shape)
+			if f.sortedKeys() != shape {
+				t.Errorf("%s: keys %q, want %q", f, f.sortedKeys(), shape)
 			}
 			if ok, has := f.keys["ok"]; has && string(ok) != "true" {
 				t.Errorf("ok is %s, want the boolean true", ok)

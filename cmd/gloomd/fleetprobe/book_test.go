@@ -33,7 +33,7 @@ type jobRecord struct {
 	typ, body     string
 	home          *session
 	retries       int
-	expires       bool
+	hasDeadline   bool
 	timeout       int
 	runs          int
 	releases      int
@@ -162,7 +162,7 @@ func (b *book) recordEnd(s *session, token, kind string, f frame) {
 		b.appendFault("%s, run %d times, has the answer %s", token, e.runs, f)
 	case kind == "job_failed" && e.Do == "answer" && e.retries >= 10 && e.timeout == 0:
 		b.appendFault("%s failed after %d of %d runs: %s", token, e.runs, 1+e.retries, f)
-	case kind == "expired" && !e.expires:
+	case kind == "expired" && !e.hasDeadline:
 		b.appendFault("%s expired without a deadline: %s", token, f)
 	}
 	e.end, e.lostAt = kind, time.Time{}

@@ -241,7 +241,7 @@ func randomJob(r *rand.Rand, token string, s *session) *jobRecord {
 	case 2:
 		e.timeout = 1 + r.IntN(400)
 	}
-	e.expires = r.IntN(20) == 0
+	e.hasDeadline = r.IntN(20) == 0
 	if (e.Do == "fail" || e.timeout > 0) && e.retries > 1 { // more retries would take too long because of the backoff
 		e.retries = 2
 	}
@@ -252,7 +252,7 @@ func randomJob(r *rand.Rand, token string, s *session) *jobRecord {
 
 func (e *jobRecord) frame(r *rand.Rand) string {
 	fields := ""
-	if e.expires {
+	if e.hasDeadline {
 		fields += fmt.Sprintf(`,"expires_ms":%d`, 20+r.IntN(1000))
 	} else if r.IntN(10) == 0 {
 		fields += fmt.Sprintf(`,"delay_ms":%d`, 1+r.IntN(500))

@@ -39,12 +39,12 @@ func (f frame) isResult() bool { return f.Action == "" && f.Body != nil && f.Err
 
 // peer is a connection that sends and receives frames.
 type peer struct {
-	t    testing.TB
-	at   *broker
-	c    net.Conn
-	in   chan frame // closed when the connection has ended
-	out  sync.Mutex
-	name string
+	t       testing.TB
+	at      *broker
+	conn    net.Conn
+	in      chan frame // closed when the connection has ended
+	writeMu sync.Mutex
+	name    string
 }
 
 // connect opens a connection to a broker's port, closed when the test ends.
@@ -61,7 +61,7 @@ func connect(t testing.TB, b *broker, port string) *peer {
 }
 
 func newPeer(c net.Conn) *peer {
-	p := &peer{c: c, in: make(chan frame, 100_000)}
+	p := &peer{conn: c, in: make(chan frame, 100_000)}
 	go p.read()
 	return p
 }
@@ -76,11 +76,11 @@ func worker(t testing.TB, b *broker, join string) *peer {
 	return p
 }
 
-func (p *peer) close() { p.c.Close() }
+func (p *peer) close() { p.conn.Close() }
 
 func (p *peer) read() {
 	defer close(p.in)
-	r := bufio.NewReaderSize(p.c, 1<<16)
+	r := bufio.NewReaderSize(p.conn, 1<<16)
 	for {
 		var n [4]byte
 		if _, err := io.ReadFull(r, n[:]); err != nil {
@@ -98,9 +98,9 @@ func (p *peer) read() {
 }
 
 func (p *peer) write(text string) error {
-	p.out.Lock()
-	defer p.out.Unlock()
-	_, err := p.c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+	p.writeMu.Lock()
+	defer p.writeMu.Unlock()
+	_, err := p.conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
 	return err
 }
 

@@ -46,7 +46,7 @@ func runStorm(t *testing.T, servers, n int) {
 		}
 	}()
 	l.startClients(r)
-	w := &faultInjector{t: t, l: l, busy: map[any]*sync.Mutex{}}
+	w := &faultInjector{t: t, load: l, busy: map[any]*sync.Mutex{}}
 	for _, b := range f.brokers {
 		w.busy[b] = new(sync.Mutex)
 	}
@@ -169,10 +169,10 @@ func (l *load) awaitSettled(t *testing.T) {
 
 // faultInjector injects the faults of the storm.
 type faultInjector struct {
-	t    *testing.T
-	l    *load
-	busy map[any]*sync.Mutex // held during an action on a broker or a NATS server
-	nats sync.Mutex          // at most one server of a cluster is away at a time
+	t      *testing.T
+	load   *load
+	busy   map[any]*sync.Mutex // held during an action on a broker or a NATS server
+	natsMu sync.Mutex          // at most one server of a cluster is away at a time
 }
 
 func (w *faultInjector) pause(r *rand.Rand, ms int) {
@@ -181,8 +181,8 @@ func (w *faultInjector) pause(r *rand.Rand, ms int) {
 
 // injectFault begins one fault, which may last while the next one begins.
 func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) {
-	b := w.l.fleet.brokers[r.IntN(3)]
-	s := w.l.fleet.nats[r.IntN(len(w.l.fleet.nats))]
+	b := w.load.fleet.brokers[r.IntN(3)]
+	s := w.load.fleet.nats[r.IntN(len(w.load.fleet.nats))]
 	for_ := time.Duration(100+r.IntN(3900)) * time.Millisecond
 	last := func() { time.Sleep(for_) }
 	kinds := []struct {
@@ -192,14 +192,14 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 	}{
 		{"kill " + b.name, b, func() error {
 			under.Wait() // so that jobs that are lent to the broker can run elsewhere
-			if err := w.l.fleet.awaitWhole(); err != nil {
+			if err := w.load.fleet.awaitWhole(); err != nil {
 				return err
 			}
-			w.l.book.recordLoss(b) // recorded before the broker's workers notice
+			w.load.book.recordLoss(b) // recorded before the broker's workers notice
 			b.kill()
 			time.Sleep(2 * time.Second)
 			last()
-			w.l.book.endLoss()
+			w.load.book.endLoss()
 			return w.restart(b)
 		}},
 		{"kill, and at once start " + b.name, b, func() error {
@@ -207,7 +207,7 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 			return w.restart(b)
 		}},
 		{"drain and start " + b.name, b, func() error {
-			w.l.recordDrain(b)
+			w.load.recordDrain(b)
 			if err := b.stop(); err != nil {
 				return err
 			}
@@ -237,11 +237,11 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 			last()
 			return b.site.makeFast()
 		}},
-		{"hang up on workers of " + b.name, b, func() error { w.l.hangUp(b); return nil }},
+		{"hang up on workers of " + b.name, b, func() error { w.load.hangUp(b); return nil }},
 		{"submitters of " + b.name + " go", b, func() error {
-			w.l.mu.Lock()
-			defer w.l.mu.Unlock()
-			w.l.mustLeave[b] = true
+			w.load.mu.Lock()
+			defer w.load.mu.Unlock()
+			w.load.mustLeave[b] = true
 			return nil
 		}},
 		{"kill NATS " + s.site.ip, s, func() error { s.Kill(); last(); return s.Launch() }},
@@ -253,8 +253,8 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 	aside := r.IntN(3) == 0 && k.name != "kill "+b.name
 	do := func() {
 		if k.target == any(s) {
-			w.nats.Lock()
-			defer w.nats.Unlock()
+			w.natsMu.Lock()
+			defer w.natsMu.Unlock()
 		}
 		w.busy[k.target].Lock()
 		defer w.busy[k.target].Unlock()
@@ -285,6 +285,6 @@ func (w *faultInjector) restart(b *broker) error {
 			w.t.Errorf("%s said %s%.3000s", b.name, bad, after)
 		}
 	}
-	w.l.recordStart(b)
+	w.load.recordStart(b)
 	return b.start()
 }

@@ -121,7 +121,7 @@ func TestGarbageEndsLentJob(t *testing.T) {
 		s := submitter(t, a)
 		for i, bad := range []func(*peer){
 			func(p *peer) { p.send(`{"action":"respond","body":`) },
-			func(p *peer) { p.c.Write([]byte{0x7f, 0xff, 0xff, 0xff}) },
+			func(p *peer) { p.conn.Write([]byte{0x7f, 0xff, 0xff, 0xff}) },
 		} {
 			w := worker(t, b, `"type":`+quote(typ))
 			s.wantOK(`{"action":"submit","id":"bad%d","type":%s,"body":1}`, i, quote(typ))

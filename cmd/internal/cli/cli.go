@@ -52,13 +52,13 @@ func Run(root *cobra.Command) error {
 // stickyWriter is the writer that cobra writes to. It keeps the first error, because cobra reports
 // some errors of writing only as text, and others not at all.
 type stickyWriter struct {
-	w        io.Writer
+	out      io.Writer
 	firstErr error // the first error
 }
 
 func (o *stickyWriter) Write(p []byte) (int, error) {
 	if o.firstErr == nil {
-		_, o.firstErr = o.w.Write(p)
+		_, o.firstErr = o.out.Write(p)
 	}
 	return len(p), nil
 }
@@ -68,7 +68,7 @@ func (o *stickyWriter) Write(p []byte) (int, error) {
 // or flag.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetOut(&stickyWriter{w: root.OutOrStdout()})
+	root.SetOut(&stickyWriter{out: root.OutOrStdout()})
 	if root.Version == "" {
 		root.Version = Version()
 	}

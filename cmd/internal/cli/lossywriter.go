@@ -16,7 +16,7 @@ const resumeTimeout = time.Millisecond
 // or the file server is dead. It loses lines then: the program must not stand still because of its
 // log. Nothing tells in advance whether a write will hang, so a goroutine of the writer writes.
 type LossyWriter struct {
-	w         io.Writer
+	out       io.Writer
 	timeout   time.Duration
 	lostLines atomic.Int64 // lines since the last one that was written
 
@@ -24,18 +24,18 @@ type LossyWriter struct {
 	// before the first Write, and may be nil.
 	LossNotice func(lostLines int64) string
 
-	mu        sync.Mutex
-	lines     chan []byte // to the goroutine, which starts with the first line
-	results   chan error  // from the goroutine: one error or nil for each line
-	timer     *time.Timer
-	isHanging bool  // a line is still being written
-	reported  int64 // the value of lost when that line began
+	mu              sync.Mutex
+	lines           chan []byte // to the goroutine, which starts with the first line
+	results         chan error  // from the goroutine: one error or nil for each line
+	timer           *time.Timer
+	isHanging       bool  // a line is still being written
+	lostAtLineStart int64 // the value of lost when that line began
 }
 
 // NewLossyWriter returns a LossyWriter that writes to another writer. A line may take as long as
 // timeout; later lines then wait for nobody until that line is written.
 func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
-	return &LossyWriter{w: to, timeout: timeout}
+	return &LossyWriter{out: to, timeout: timeout}
 }
 
 // Lost returns how many lines were lost since the last one that was written. The number may change
@@ -47,7 +47,7 @@ func (l *LossyWriter) start() {
 	l.lines, l.results, l.timer = make(chan []byte, 1), make(chan error, 1), time.NewTimer(l.timeout)
 	go func() {
 		for line := range l.lines {
-			_, err := l.w.Write(line)
+			_, err := l.out.Write(line)
 			l.results <- err
 		}
 	}()
@@ -70,10 +70,10 @@ func (l *LossyWriter) Write(line []byte) (int, error) {
 		}
 	}
 	wait, text := l.timeout, bytes.Clone(line)
-	if l.reported = l.lostLines.Load(); l.reported > 0 {
+	if l.lostAtLineStart = l.lostLines.Load(); l.lostAtLineStart > 0 {
 		wait = min(wait, resumeTimeout)
 		if l.LossNotice != nil {
-			text = append([]byte(l.LossNotice(l.reported)), text...)
+			text = append([]byte(l.LossNotice(l.lostAtLineStart)), text...)
 		}
 	}
 	l.timer.Reset(wait)
@@ -93,6 +93,6 @@ func (l *LossyWriter) Write(line []byte) (int, error) {
 func (l *LossyWriter) writeEnded(err error) {
 	l.isHanging = false
 	if err == nil {
-		l.lostLines.Add(-l.reported) // the line says how many were lost
+		l.lostLines.Add(-l.lostAtLineStart) // the line says how many were lost
 	}
 }

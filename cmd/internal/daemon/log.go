@@ -45,15 +45,15 @@ type Log struct {
 	// Audit is the same log without the limit, for actions of operators: a flood of other
 	// lines must not hide them.
 	Audit zerolog.Logger
-	// JSON reports whether the console gets JSON, for programs, rather than lines for people.
-	JSON bool
-	file *lumberjack.Logger
+	// IsJSON reports whether the console gets JSON, for programs, rather than lines for people.
+	IsJSON bool
+	file   *lumberjack.Logger
 }
 
 // OpenLog opens the log. It returns an error if the file cannot be written. A file that hangs when it
 // is opened, as a pipe without a reader does, loses lines like one whose writes hang.
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
-	l := &Log{JSON: isJSON(console, c.Format)}
+	l := &Log{IsJSON: isJSON(console, c.Format)}
 	low := parseLevel(c.LevelConsole)
 	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
 	out.LossNotice = lossNotice(console, c.Format, "console_lines_lost")
@@ -118,7 +118,7 @@ func checkWritable(path string) error {
 // line at level debug; programs get all of it in one line.
 func (l *Log) Announce(message string, addresses, settings func(*zerolog.Event)) {
 	e := l.Info().Func(addresses)
-	if !l.JSON {
+	if !l.IsJSON {
 		e.Msg(message)
 		e, message = l.Debug(), "settings"
 	}

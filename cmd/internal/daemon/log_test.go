@@ -123,7 +123,7 @@ func TestTerminalGetsLinesForPeople(t *testing.T) {
 		}
 		log.Info().Msg("here")
 		line, err := bufio.NewReader(c.from).ReadString('\n')
-		if err != nil || log.JSON != c.json || strings.HasPrefix(line, "{") != c.json || !strings.Contains(line, "here") {
+		if err != nil || log.IsJSON != c.json || strings.HasPrefix(line, "{") != c.json || !strings.Contains(line, "here") {
 			t.Errorf("%s to %s: %q, %v", c.format, c.to.Name(), line, err)
 		}
 	}

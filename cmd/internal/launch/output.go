@@ -19,10 +19,10 @@ var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
 // stream reads what a process writes to one of its outputs.
 type stream struct {
-	w    io.Writer
-	pipe *os.File // reading end
-	done chan struct{}
-	eof  bool // the pipe has ended; only for the reading goroutine until done is closed
+	writer io.Writer
+	pipe   *os.File // reading end
+	done   chan struct{}
+	eof    bool // the pipe has ended; only for the reading goroutine until done is closed
 
 	mu             sync.Mutex // held from a read until the bytes are passed on; guards the fields below
 	hasWriteFailed bool       // the writer accepts no more
@@ -64,7 +64,7 @@ func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) 
 	defer s.mu.Unlock()
 	n, err = retryInterrupted(func() (int, error) { return syscall.Read(int(fd), buf) })
 	if n > 0 && !s.hasWriteFailed {
-		_, failed := s.w.Write(buf[:n])
+		_, failed := s.writer.Write(buf[:n])
 		s.hasWriteFailed = failed != nil
 	}
 	return n, s.hasWriteFailed, err

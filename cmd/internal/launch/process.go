@@ -185,7 +185,7 @@ func (p *Process) openOutput(to io.Writer) (*os.File, error) {
 	}
 	r, w, err := os.Pipe()
 	if err == nil {
-		p.outputs = append(p.outputs, &stream{w: to, pipe: r, done: make(chan struct{})})
+		p.outputs = append(p.outputs, &stream{writer: to, pipe: r, done: make(chan struct{})})
 	}
 	return w, err
 }

@@ -63,11 +63,11 @@ func (c *Connector) MaxPacket() int64 { return c.maxPacket.Load() }
 // connection may not be larger.
 func (c *Connector) LowestMaxPacket() int64 { return c.lowestMaxPacket.Load() }
 
-// SingleStatements reports whether each statement of a transaction must be sent alone, because a
+// NeedsSingleStatements reports whether each statement of a transaction must be sent alone, because a
 // server of a Galera cluster was met. If such a server undoes a transaction for one of another node
 // between two statements that came together, it executes the second outside the transaction and
 // reports success.
-func (c *Connector) SingleStatements() bool { return c.isCluster.Load() }
+func (c *Connector) NeedsSingleStatements() bool { return c.isCluster.Load() }
 
 // Open returns a pool with a limit on its connections.
 func (c *Connector) Open(connections int) *sql.DB {

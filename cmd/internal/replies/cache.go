@@ -10,9 +10,9 @@ const maxKept = 64
 // Cache holds encoded replies that show the latest snapshot of a daemon. Requests with the same key
 // K get the same reply. The zero value is an empty cache.
 type Cache[K comparable] struct {
-	mu       sync.Mutex // held while a reply is encoded, so that no other request encodes the same
-	snapshot any
-	encoded  map[K][]byte
+	mu             sync.Mutex // held while a reply is encoded, so that no other request encodes the same
+	snapshot       any
+	encodedReplies map[K][]byte
 }
 
 // Get returns the reply to a request, which shows the given snapshot (a pointer). It calls encode
@@ -21,16 +21,16 @@ type Cache[K comparable] struct {
 func (c *Cache[K]) Get(snapshot any, request K, encode func() ([]byte, error)) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.snapshot != snapshot || len(c.encoded) >= maxKept {
-		c.snapshot, c.encoded = snapshot, make(map[K][]byte)
+	if c.snapshot != snapshot || len(c.encodedReplies) >= maxKept {
+		c.snapshot, c.encodedReplies = snapshot, make(map[K][]byte)
 	}
-	reply, ok := c.encoded[request]
+	reply, ok := c.encodedReplies[request]
 	if !ok {
 		var err error
 		if reply, err = encode(); err != nil {
 			return nil, err
 		}
-		c.encoded[request] = reply
+		c.encodedReplies[request] = reply
 	}
 	return reply, nil
 }

@@ -32,13 +32,13 @@ func TestReplyIsEncodedOncePerSnapshot(t *testing.T) {
 	for range 100 {
 		get(second, 0, fmt.Sprintf("%p 0", second))
 	}
-	if encoded != 3 || len(r.encoded) != 1 {
-		t.Errorf("after the next snapshot %d were encoded, and %d are kept", encoded, len(r.encoded))
+	if encoded != 3 || len(r.encodedReplies) != 1 {
+		t.Errorf("after the next snapshot %d were encoded, and %d are kept", encoded, len(r.encodedReplies))
 	}
 	for i := range 3 * maxKept {
 		get(second, i, fmt.Sprintf("%p %d", second, i))
-		if len(r.encoded) > maxKept {
-			t.Fatalf("%d replies are kept", len(r.encoded))
+		if len(r.encodedReplies) > maxKept {
+			t.Fatalf("%d replies are kept", len(r.encodedReplies))
 		}
 	}
 }

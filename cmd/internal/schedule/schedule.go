@@ -203,8 +203,9 @@ type Plan struct {
 	Made []Run
 	// Skipped is the number of due times that make no job, by reason.
 	Skipped map[string]int
-	// Changed reports that the schedule has changed, More that it must be settled again at once.
-	Changed, More bool
+	// HasChanged reports that the schedule has changed, HasMore that it must be settled again at
+	// once.
+	HasChanged, HasMore bool
 }
 
 // Conditions is the state of the door that Settle needs.
@@ -237,7 +238,7 @@ func (s *Schedule) Settle(c Conditions) Plan {
 	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
 		// The clock may be set back further, to times before this.
 		start := truncateToMS(c.Now)
-		s.Gaps[at].From, p.Changed = start, true
+		s.Gaps[at].From, p.HasChanged = start, true
 		s.Gaps = slices.Insert(s.Gaps, at, missedSpan{To: start})
 		at++
 	}
@@ -248,7 +249,7 @@ func (s *Schedule) Settle(c Conditions) Plan {
 		case !busy:
 			s.makeJob(&p, c, t)
 		case s.Overlap == overlapQueue && s.Queued.IsZero():
-			s.Queued, p.Changed = t, true
+			s.Queued, p.HasChanged = t, true
 		case s.Overlap == overlapQueue:
 			s.recordRun(&p, Run{DueAt: t, Skipped: SkipWaiting})
 		default:
@@ -276,7 +277,7 @@ func (s *Schedule) Settle(c Conditions) Plan {
 			moved := s.insertGap(i, missedSpan{g.From, list[0]})
 			i, at = i+moved, at+moved
 		}
-		if p.More = more < len(list); p.More {
+		if p.HasMore = more < len(list); p.HasMore {
 			return p
 		}
 	}
@@ -304,7 +305,7 @@ func (s *Schedule) Settle(c Conditions) Plan {
 	rest := slices.Concat(missed[skipped:], s.dueBetween(onTimeFrom, to))
 	var first time.Time // the first one that is not missed
 	for _, t := range rest {
-		if p.More = len(p.Made) >= c.Room; p.More {
+		if p.HasMore = len(p.Made) >= c.Room; p.HasMore {
 			break
 		}
 		first, settled = cmp.Or(first, t), t
@@ -350,7 +351,7 @@ func (s *Schedule) makeJob(p *Plan, c Conditions, due time.Time) {
 }
 
 func (s *Schedule) recordRun(p *Plan, run Run) {
-	p.Changed = true
+	p.HasChanged = true
 	if run.Skipped != "" {
 		p.Skipped[run.Skipped]++
 	}

@@ -52,7 +52,7 @@ func (w *testDoor) settleAt(seconds float64) {
 		if len(p.Made) > w.room {
 			w.t.Fatalf("%d jobs at once", len(p.Made))
 		}
-		if p.Changed && s.Queued.IsZero() && w.schedule.Queued.IsZero() && slices.Equal(s.Gaps, w.schedule.Gaps) && (wake.IsZero() || wake.After(now)) {
+		if p.HasChanged && s.Queued.IsZero() && w.schedule.Queued.IsZero() && slices.Equal(s.Gaps, w.schedule.Gaps) && (wake.IsZero() || wake.After(now)) {
 			w.t.Fatalf("at %v it was not to be looked at before %v, and has %+v", now, wake, p)
 		}
 		for _, r := range p.Made {
@@ -65,10 +65,10 @@ func (w *testDoor) settleAt(seconds float64) {
 		for why, n := range p.Skipped {
 			w.skipped[why] += n
 		}
-		if p.Changed {
+		if p.HasChanged {
 			w.schedule = s
 		}
-		more = p.More
+		more = p.HasMore
 	}
 }
 

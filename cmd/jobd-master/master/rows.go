@@ -128,7 +128,7 @@ func (m *Master) broadcastTo(ctx context.Context, verb, target string) error {
 	if n == 0 {
 		return ErrUnserved
 	}
-	m.snapshots.changed.Store(true)
+	m.snapshots.hasChanged.Store(true)
 	return err
 }
 
@@ -139,7 +139,7 @@ func (m *Master) Poke(target string) (served bool, err error) {
 		return false, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(target), maxName)
 	}
 	err = m.poke([]string{target})
-	m.snapshots.changed.Store(true)
+	m.snapshots.hasChanged.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.isServed(target), err

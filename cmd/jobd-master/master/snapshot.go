@@ -83,7 +83,7 @@ func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running
 
 // snapshotState holds the last snapshot, and counts from earlier ones.
 type snapshotState struct {
-	changed atomic.Bool // an operator has changed something since the last snapshot
+	hasChanged atomic.Bool // an operator has changed something since the last snapshot
 
 	mu          sync.Mutex
 	last        *Snapshot
@@ -109,7 +109,7 @@ func (m *Master) Snapshot() *Snapshot {
 	m.snapshots.mu.Lock()
 	defer m.snapshots.mu.Unlock()
 	now := m.clock.Now()
-	if m.snapshots.last != nil && now.Sub(m.snapshots.last.At) < Period && !m.snapshots.changed.Swap(false) {
+	if m.snapshots.last != nil && now.Sub(m.snapshots.last.At) < Period && !m.snapshots.hasChanged.Swap(false) {
 		return m.snapshots.last
 	}
 	l := m.takeSnapshot(now)

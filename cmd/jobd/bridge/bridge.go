@@ -146,7 +146,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 // the rows of a dead predecessor are settled and the targets' rows are being fetched.
 func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (*Bridge, error) {
 	s, err := store.Open(ctx, store.Options{
-		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", ConfirmAfter: confirmAfter, Log: log,
+		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, ReadFields: cfg.Launcher == "", ConfirmAfter: confirmAfter, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
@@ -355,7 +355,7 @@ func (b *Bridge) applyEffects() {
 	for _, r := range e.Start {
 		in := &row{
 			Row:      store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.rowFields[r.ID]},
-			isManual: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.Started, hasSlot: r.Started != 0, writtenCh: make(chan struct{}),
+			isManual: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.StartedAt, hasSlot: r.StartedAt != 0, writtenCh: make(chan struct{}),
 		}
 		delete(b.rowFields, r.ID)
 		delete(b.manualRows, r.ID)

@@ -113,7 +113,7 @@ func (c *crashScenario) check(id int64, status, result, stdout, stderr string, r
 			c.fail("%s: it ran", text)
 		}
 	case result == "ok":
-		if len(runs) == 0 || !runs[len(runs)-1].ended || stdout != fmt.Sprintf("out %d\n", id) {
+		if len(runs) == 0 || !runs[len(runs)-1].hasEnded || stdout != fmt.Sprintf("out %d\n", id) {
 			c.fail("%s: not what an ok row looks like", text)
 		}
 	case !died || c.orphans == "requeue":

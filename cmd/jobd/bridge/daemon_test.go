@@ -238,8 +238,8 @@ func (c *child) logOutput() {
 
 // run is one execution of a row's process.
 type run struct {
-	worker string
-	ended  bool
+	worker   string
+	hasEnded bool
 }
 
 // runs reads the notes of the processes, by row, in order.
@@ -262,7 +262,7 @@ func (s *testSite) runs() map[int64][]run {
 		}
 		for i := range byID[id] {
 			if byID[id][i].worker == worker {
-				byID[id][i].ended = true
+				byID[id][i].hasEnded = true
 			}
 		}
 	}

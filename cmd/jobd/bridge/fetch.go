@@ -121,7 +121,7 @@ func (b *Bridge) queuePage(page store.Page, elapsed time.Duration) {
 func (b *Bridge) countAccepted(rows []store.Row, source string) []queue.Row {
 	list := make([]queue.Row, len(rows))
 	for i, r := range rows {
-		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Started: r.Started}
+		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, StartedAt: r.StartedAt}
 		if b.guard == nil {
 			b.rowFields[r.ID] = r.Fields
 		}

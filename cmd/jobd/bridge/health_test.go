@@ -22,12 +22,12 @@ import (
 // full disk.
 type fullStore struct {
 	store.Store
-	full     atomic.Bool
+	isFull   atomic.Bool
 	renewals atomic.Int64
 }
 
 func (s *fullStore) Write(ctx context.Context, b store.Batch) (store.WriteResult, error) {
-	if s.full.Load() && len(b.Finish) > 0 {
+	if s.isFull.Load() && len(b.Finish) > 0 {
 		return store.WriteResult{}, &store.AwayError{Err: errors.New("table is full")}
 	}
 	return s.Store.Write(ctx, b)
@@ -70,7 +70,7 @@ func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	}
 	defer b.Close()
 	f := &fixture{t: t, table: table, Bridge: b}
-	s.full.Store(true)
+	s.isFull.Store(true)
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	eventually(t, "the daemon is ill", func() bool { return f.Health() != nil })
@@ -79,7 +79,7 @@ func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 			t.Fatalf("it is healthy, and row 1 is %s:\n%s", f.status(1), log)
 		}
 	}
-	s.full.Store(false)
+	s.isFull.Store(false)
 	f.await(store.Done, 1, 2)
 	eventually(t, "the daemon is well", func() bool { return f.Health() == nil })
 	if away, back := log.count("the database is away"), log.count("the database is back"); away != 1 || back != 1 {

@@ -137,11 +137,11 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 	for _, a := range answers {
 		id := a.Row.ID
 		switch {
-		case a.Accepted:
+		case a.WasAccepted:
 			rows = append(rows, a.Row)
 			b.manualRows[id] = true
 			continue
-		case !a.Found:
+		case !a.WasFound:
 			texts[id] = control.JobUnknown(id)
 		case a.Status != store.Manual:
 			texts[id] = control.JobNotManual(a.Status)

@@ -90,8 +90,8 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 
 // reapResult is the result of one check of the other incarnations.
 type reapResult struct {
-	settled   int
-	undecided int // expired leases of daemons that may still come back
+	settledRows     int
+	undecidedOwners int // expired leases of daemons that may still come back
 }
 
 // errNotRenewed means that other incarnations cannot be judged: if our own lease cannot be renewed,
@@ -121,13 +121,13 @@ func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
 	}
 	b.reaper.knownOwners = owners
 	var dead []store.Owner
-	dead, p.undecided = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
+	dead, p.undecidedOwners = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
 	for _, o := range dead {
 		n, settleErr := b.settleOwner(ctx, o)
-		p.settled += n
+		p.settledRows += n
 		if settleErr != nil {
 			err = settleErr
-			p.undecided++
+			p.undecidedOwners++
 		}
 	}
 	if strayErr := b.settleStrays(ctx); err == nil {
@@ -157,11 +157,11 @@ func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 	})
 	b.metrics.countTransaction("settle", err)
 	if b.cfg.Launcher == "" && o.Name == b.cfg.Name {
-		b.keepSlots(sum.Failed)
+		b.keepSlots(sum.FailedRows)
 	}
 	b.recordSettled(sum)
-	if n := sum.Requeued + len(sum.Failed); n > 0 {
-		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).Msg("settled the rows of a dead daemon")
+	if n := sum.RequeuedCount + len(sum.FailedRows); n > 0 {
+		b.log.Warn().Str("owner", o.Name).Int("returned", sum.RequeuedCount).Int("failed", len(sum.FailedRows)).Msg("settled the rows of a dead daemon")
 	}
 	if err != nil {
 		b.log.WithLevel(logLevelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
@@ -172,7 +172,7 @@ func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 	if err == nil && sum.Incomplete {
 		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
 	}
-	return sum.Requeued + len(sum.Failed), err
+	return sum.RequeuedCount + len(sum.FailedRows), err
 }
 
 // keepSlots makes rows that count as failed, because an earlier daemon of this name was killed, keep
@@ -189,8 +189,8 @@ func (b *Bridge) keepSlots(rows map[int64]string) {
 
 // recordSettled counts settled rows, and polls the targets of those that wait again.
 func (b *Bridge) recordSettled(sum store.SettleResult) {
-	b.metrics.settledRows.WithLabelValues("returned").Add(float64(sum.Requeued))
-	b.metrics.settledRows.WithLabelValues("failed").Add(float64(len(sum.Failed)))
+	b.metrics.settledRows.WithLabelValues("returned").Add(float64(sum.RequeuedCount))
+	b.metrics.settledRows.WithLabelValues("failed").Add(float64(len(sum.FailedRows)))
 	if len(sum.Targets) > 0 {
 		b.withMachine(func() { b.machine.Poll(sum.Targets) })
 	}
@@ -205,8 +205,8 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	settled := 0
 	for {
 		p, err := b.reap(ctx)
-		settled += p.settled
-		if p.undecided == 0 || err != nil && ctx.Err() != nil {
+		settled += p.settledRows
+		if p.undecidedOwners == 0 || err != nil && ctx.Err() != nil {
 			return settled, err
 		}
 		if !sleep(ctx, minReap, nil) {

@@ -358,7 +358,7 @@ func TestFencedDaemonContinuesWithNewToken(t *testing.T) {
 	if err != nil || len(owners) != 1 {
 		t.Fatal(owners, err)
 	}
-	if sum, err := other.Settle(t.Context(), owners[0], store.OrphanPolicy{Reason: "taken for dead"}); err != nil || len(sum.Failed) != 1 {
+	if sum, err := other.Settle(t.Context(), owners[0], store.OrphanPolicy{Reason: "taken for dead"}); err != nil || len(sum.FailedRows) != 1 {
 		t.Fatal(sum, err)
 	}
 	eventually(t, "the process is ended", func() bool { return f.queueLength("a") == 0 })

@@ -68,7 +68,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.ForgottenReason(b.cfg.Name), At: now.Unix(),
 	})
 	b.recordSettled(sum)
-	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Requeued).Int("failed", len(sum.Failed)).
+	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.RequeuedCount).Int("failed", len(sum.FailedRows)).
 		Msg("the database has lost writes of this daemon: rows that it no longer runs are settled")
 	return err
 }

@@ -351,19 +351,19 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	}
 	for _, c := range batch {
 		c.uncutResult = store.Result{} // discarded outputs stay in the spool
-		lost, isLost := result.Lost[c.id]
+		lost, isLost := result.LostRows[c.id]
 		switch {
 		case err != nil:
 			w.save(c)
 			retry = append(retry, c)
 		case isLost:
 			w.finish(c, writeResult{lostReason: lost})
-		case result.Failed[c.id] != nil:
+		case result.FailedRows[c.id] != nil:
 			c.failures++
 			c.retryAt = time.Now().Add(retryDelay(c.failures))
-			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
+			w.log.Error().Err(result.FailedRows[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
 			retry = append(retry, c)
-		case slices.Contains(result.Busy, c.id):
+		case slices.Contains(result.BusyRows, c.id):
 			c.retryAt = time.Now().Add(busyRetryDelay)
 			retry = append(retry, c)
 		default:

@@ -60,16 +60,16 @@ func TestWriterRetries(t *testing.T) {
 	o := &scriptedStore{}
 	tries := make(map[int64]int)
 	o.write = func(b store.Batch) (store.WriteResult, error) {
-		w := store.WriteResult{Lost: map[int64]string{}, Failed: map[int64]error{}}
+		w := store.WriteResult{LostRows: map[int64]string{}, FailedRows: map[int64]error{}}
 		for _, id := range b.Start {
 			tries[id]++
 			switch {
 			case id == 1 && tries[id] < 3:
-				w.Busy = append(w.Busy, id)
+				w.BusyRows = append(w.BusyRows, id)
 			case id == 2 && tries[id] < 2:
-				w.Failed[id] = errors.New("trigger says no")
+				w.FailedRows[id] = errors.New("trigger says no")
 			case id == 3:
-				w.Lost[id] = "gone"
+				w.LostRows[id] = "gone"
 			}
 		}
 		return w, nil

@@ -36,7 +36,7 @@ func newTable() *controltest.Engine {
 	e.Put(37, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "ok", Code: &zero, Stdout: "o", Stderr: "e"}})
 	e.Put(38, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "fail", Signal: &term}})
 	e.Put(39, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "fail", Code: &seven, Stdout: "é\x04\"<&>\xff"}})
-	e.Put(46, controltest.Job{Target: "a", Status: "running", Running: true})
+	e.Put(46, controltest.Job{Target: "a", Status: "running", IsRunning: true})
 	e.Put(47, controltest.Job{Target: "a", Status: "accepted"})
 	return e
 }

@@ -60,10 +60,10 @@ type Conn struct {
 	unfinished *unfinishedBudget // shared by the connections of the server; nil if dialled
 
 	// These belong to the reading goroutine.
-	input      eot.Splitter
-	protocol   protocolCheck
-	maxMessage int
-	authorized bool
+	input        eot.Splitter
+	protocol     protocolCheck
+	maxMessage   int
+	isAuthorized bool
 
 	acceptedAt   time.Time
 	lastHeard    atomic.Int64 // when the peer last sent something, in nanoseconds since acceptedAt; 0: never
@@ -76,7 +76,7 @@ type Conn struct {
 	pendingRequests int        // requests whose handlers have not returned
 	isClosed        bool
 	isRefused       bool // the peer has been told the reason
-	unlimitedUnread bool // no limit on the bytes that it leaves unread
+	mayLeaveUnread  bool // no limit on the bytes that it leaves unread
 	callsEnded      bool // no more calls
 	pendingCalls    map[eot.Num]chan eot.Message
 	lastNumber      int
@@ -86,7 +86,7 @@ type Conn struct {
 func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	c := &Conn{
 		sock: sock, routes: routes, password: opt.Password, dialled: dialled, maxMessage: opt.MaxMessage,
-		authorized: dialled || opt.Password == "", unlimitedUnread: dialled,
+		isAuthorized: dialled || opt.Password == "", mayLeaveUnread: dialled,
 		done: make(chan struct{}), pendingCalls: make(map[eot.Num]chan eot.Message),
 		lastNumber: rand.IntN(maxRequestNumber),
 	}
@@ -97,10 +97,10 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 		c.remote = netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 	}
 	if !dialled && opt.AllowLocalhost && c.remote.Addr().IsLoopback() {
-		c.authorized = true
+		c.isAuthorized = true
 	}
 	c.input.Max = opt.MaxMessage
-	if !c.authorized {
+	if !c.isAuthorized {
 		c.input.Max = min(opt.MaxMessage, maxUnauthorized)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
@@ -126,7 +126,7 @@ func (c *Conn) LastHeard() time.Time { return c.acceptedAt.Add(time.Duration(c.l
 func (c *Conn) Trust(max int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unlimitedUnread = true
+	c.mayLeaveUnread = true
 	c.input.Max = max
 }
 
@@ -279,7 +279,7 @@ func (c *Conn) refuse(why string) {
 func (c *Conn) waitReadable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.isClosed && !c.isRefused && !c.unlimitedUnread && len(c.output)+c.writingBytes > maxUnread {
+	for !c.isClosed && !c.isRefused && !c.mayLeaveUnread && len(c.output)+c.writingBytes > maxUnread {
 		c.changed.Wait()
 	}
 	switch {
@@ -339,13 +339,13 @@ func (c *Conn) handleResponse(m eot.Message) {
 }
 
 func (c *Conn) handleRequest(m eot.Message) error {
-	if !c.authorized {
+	if !c.isAuthorized {
 		if !samePassword(m.Password, c.password) {
 			c.log.Warn().Str("type", clipText(m.Type)).Msg("invalid password")
 			c.send(eot.Message{Kind: eot.Response, Num: m.Num, Error: "invalid password"})
 			return errRefused
 		}
-		c.authorized = true
+		c.isAuthorized = true
 		c.input.Max = c.maxMessage
 	}
 	c.hasRequested.Store(true)
@@ -361,7 +361,7 @@ func (c *Conn) handleRequest(m eot.Message) error {
 	}
 	limit := 1024
 	c.mu.Lock()
-	if c.unlimitedUnread {
+	if c.mayLeaveUnread {
 		limit = 64 << 10
 	}
 	full := c.pendingRequests >= limit

@@ -78,7 +78,7 @@ func (s *SQL) chooseBeginners(rows []Row, wants []AcceptRequest, at int64) {
 		slices.SortStableFunc(list, func(a, b *Row) int { return cmp.Compare(b.Priority, a.Priority) })
 		for _, row := range list[:min(want.MaxBegin, len(list))] {
 			if _, known := s.claims[row.ID]; !known {
-				row.Started = at
+				row.StartedAt = at
 			}
 		}
 	}
@@ -195,10 +195,10 @@ func (s *SQL) recordPosition(wants []AcceptRequest, next map[string]readPosition
 type targetReader struct {
 	AcceptRequest
 	readPosition
-	minID     int64 // ids below it were not read; 0 if all were
-	rows      []Row // read and locked, not taken yet
-	room      int   // how many more rows may be read
-	exhausted bool  // the last part had as many rows as were asked for
+	minID       int64 // ids below it were not read; 0 if all were
+	rows        []Row // read and locked, not taken yet
+	room        int   // how many more rows may be read
+	mayHaveMore bool  // the last part was full, so there may be more rows
 }
 
 // readWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
@@ -211,7 +211,7 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 	sources := make([]*targetReader, len(wants))
 	sum := 0
 	for i, want := range wants {
-		sources[i] = &targetReader{AcceptRequest: want, room: min(want.Rows, limit), exhausted: true}
+		sources[i] = &targetReader{AcceptRequest: want, room: min(want.Rows, limit), mayHaveMore: true}
 		if !s.table().hasPrio {
 			sources[i].readPosition = s.lastPosition(want.Target)
 			sources[i].minID = sources[i].fromID
@@ -224,7 +224,7 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 			share = (limit - len(rows) + len(left) - 1) / len(left)
 		}
 		for _, src := range left {
-			if len(src.rows) == 0 && src.exhausted && src.room > 0 {
+			if len(src.rows) == 0 && src.mayHaveMore && src.room > 0 {
 				if err := s.readShare(ctx, tx, src, share, limit); err != nil {
 					return nil, nil, nil, err
 				}
@@ -243,11 +243,11 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 	slices.SortFunc(rows, byRowID)
 	truncated, next = make(map[string]bool), make(map[string]readPosition)
 	for _, src := range sources {
-		truncated[src.Target] = src.exhausted || len(src.rows) > 0
+		truncated[src.Target] = src.mayHaveMore || len(src.rows) > 0
 		if len(src.rows) > 0 {
 			src.fromID = src.rows[0].ID
 		}
-		if src.exhausted && src.fromID > 0 {
+		if src.mayHaveMore && src.fromID > 0 {
 			next[src.Target] = src.readPosition
 		}
 	}
@@ -258,7 +258,7 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 // the first limit.
 func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, share, limit int) (err error) {
 	if s.table().hasPrio && src.room < limit {
-		src.rows, src.exhausted, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
+		src.rows, src.mayHaveMore, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
 		src.room = 0
 		slices.SortFunc(src.rows, byRowID)
 	} else {
@@ -290,7 +290,7 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit
 		src.rows = append(lower, src.rows...)
 		src.readPosition, src.room = readPosition{}, 0
 	}
-	src.exhausted = len(src.rows) == limit
+	src.mayHaveMore = len(src.rows) == limit
 	return nil
 }
 
@@ -359,15 +359,15 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 	var accepted, started []int64
 	var at int64
 	for i, row := range rows {
-		if ids[i] = row.ID; row.Started == 0 {
+		if ids[i] = row.ID; row.StartedAt == 0 {
 			accepted = append(accepted, row.ID)
 		} else {
-			started, at = append(started, row.ID), row.Started
+			started, at = append(started, row.ID), row.StartedAt
 		}
 	}
 	s.clearClaims(ids)
 	s.dropUncertain(s.copyUncertain(), ids) // an earlier accept was undone, or the row was reset
-	if s.options.Fields {
+	if s.options.ReadFields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
 		}
@@ -447,8 +447,8 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 			accepted = nil
 			var ignored []int64
 			for id, r := range found {
-				r.Accepted = r.Status == Manual && serves(r.Row.Target)
-				if r.Accepted {
+				r.WasAccepted = r.Status == Manual && serves(r.Row.Target)
+				if r.WasAccepted {
 					accepted = append(accepted, r.Row)
 				} else if r.Status == Manual || r.Status == Waiting {
 					ignored = append(ignored, id)
@@ -461,7 +461,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 				return err
 			}
 			for _, row := range accepted { // acceptLocked has added their fields
-				found[row.ID] = ManualResult{Row: row, Found: true, Accepted: true}
+				found[row.ID] = ManualResult{Row: row, WasFound: true, WasAccepted: true}
 			}
 			maps.Copy(answers, found)
 			if len(ignored) == 0 {
@@ -493,7 +493,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 func (s *SQL) giveBack(answers map[int64]ManualResult, failed []int64) {
 	var rows []Row
 	for id, r := range answers {
-		if r.Accepted && !slices.Contains(failed, id) {
+		if r.WasAccepted && !slices.Contains(failed, id) {
 			rows = append(rows, r.Row)
 		}
 	}
@@ -510,7 +510,7 @@ func (s *SQL) manualStates(ctx context.Context, tx *sql.Tx, ids []int64) (map[in
 	defer rows.Close()
 	found := make(map[int64]ManualResult, len(ids))
 	for rows.Next() {
-		r := ManualResult{Found: true}
+		r := ManualResult{WasFound: true}
 		if err := rows.Scan(&r.Row.ID, &r.Row.Target, &r.Status, &r.Row.Priority); err != nil {
 			return nil, err
 		}
@@ -523,7 +523,7 @@ func (s *SQL) addUncertain(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.uncertainAccepts[row.ID] = &uncertainAccept{manual, row.Started}
+		s.uncertainAccepts[row.ID] = &uncertainAccept{manual, row.StartedAt}
 	}
 }
 
@@ -569,7 +569,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 				adopted = append(adopted, row)
 			}
 		}
-		if s.options.Fields && len(adopted) > 0 {
+		if s.options.ReadFields && len(adopted) > 0 {
 			if err := s.readFields(ctx, tx, adopted); err != nil {
 				return err
 			}
@@ -591,8 +591,8 @@ func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*un
 	started := "FALSE"
 	now := s.copyUncertain()
 	for _, id := range slices.Sorted(maps.Keys(doubtful)) {
-		if d := doubtful[id]; d.started != 0 && now[id] == d {
-			started += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.started)
+		if d := doubtful[id]; d.startedAt != 0 && now[id] == d {
+			started += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.startedAt)
 		}
 	}
 	if started == "FALSE" {

@@ -192,7 +192,7 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 		if err := rows.Scan(&id, &status, &started); err != nil {
 			return 0, nil, err
 		}
-		if c := mine[id]; status == Accepted && !c.isUnsure || status == Running && c.isRunning && started == c.started {
+		if c := mine[id]; status == Accepted && !c.isUnsure || status == Running && c.isRunning && started == c.startedAt {
 			claims = append(claims, id, s.Token(), c.isManual, s.ownerName())
 		}
 		delete(mine, id)
@@ -249,7 +249,7 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 	}
 	for id, d := range s.uncertainAccepts {
 		if s.claims[id] == (claim{}) { // unknown, or cleared by that accept
-			rows[id] = claim{isManual: d.isManual, isRunning: d.started != 0, started: d.started}
+			rows[id] = claim{isManual: d.isManual, isRunning: d.startedAt != 0, startedAt: d.startedAt}
 		}
 	}
 	return rows
@@ -306,7 +306,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 // Settle implements Store. It first marks the incarnation, which can then no longer renew its
 // lease. It settles the incarnation's rows in parts, and finally removes the record.
 func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error) {
-	sum := SettleResult{Failed: make(map[int64]string)}
+	sum := SettleResult{FailedRows: make(map[int64]string)}
 	if !s.hasClaims {
 		return sum, nil
 	}
@@ -367,7 +367,7 @@ func (s *SQL) OwnClaims(ctx context.Context) ([]int64, error) {
 // SettleOwnClaims implements Store.
 func (s *SQL) SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPolicy) (sum SettleResult, err error) {
 	targets := make(map[string]bool)
-	sum.Failed = make(map[int64]string)
+	sum.FailedRows = make(map[int64]string)
 	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, orphans, ids, &sum, targets)
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	return sum, err
@@ -399,7 +399,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 	var names []string
 	reason, _ := s.table().stderr.cutToFit(orphans.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		part, freedClaims, names = SettleResult{Failed: make(map[int64]string)}, nil, nil
+		part, freedClaims, names = SettleResult{FailedRows: make(map[int64]string)}, nil, nil
 		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
 			s.table().claims, primaryKeyHint, joinIDs(ids), o.Token, s.skipLocked))
 		if err != nil || len(claims) == 0 {
@@ -429,7 +429,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 				names = append(names, target)
 			case status == Running && !orphans.Requeue:
 				p.finish = append(p.finish, Result{ID: id, Code: -1, Stderr: reason, At: orphans.At})
-				part.Failed[id] = target
+				part.FailedRows[id] = target
 			case status == Running && manual:
 				p.requeueManual = append(p.requeueManual, id)
 			case status == Running:
@@ -449,7 +449,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 		}
 		slices.Sort(freedClaims)
 		p.freeClaims = freedClaims
-		part.Requeued = len(p.giveBack) + len(p.giveBackManual) + len(p.requeue) + len(p.requeueManual)
+		part.RequeuedCount = len(p.giveBack) + len(p.giveBackManual) + len(p.requeue) + len(p.requeueManual)
 		failpoint.Reach("settle: rows locked")
 		return s.writePlan(ctx, tx, 0, &p)
 	})
@@ -457,8 +457,8 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 		return 0, err
 	}
 	s.forgetSightings(freedClaims, nil)
-	sum.Requeued += part.Requeued
-	maps.Copy(sum.Failed, part.Failed)
+	sum.RequeuedCount += part.RequeuedCount
+	maps.Copy(sum.FailedRows, part.FailedRows)
 	for _, name := range names {
 		targets[name] = true
 	}

@@ -45,9 +45,9 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 					}
 				}
 				w := write(t, s, Batch{Return: []int64{3}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}})
-				checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+				checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] []")
 				checkEqual(t, "claims", table.claims(t), 1) // only the claim on row 2 is left
-				checkEqual(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
+				checkEqual(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).LostRows), "map[]")
 				checkEqual(t, "statuses", statuses(t, table, 3), "done running manual")
 				checkEqual(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
@@ -79,7 +79,7 @@ func TestRefusedWritesAreDoneLater(t *testing.T) {
 	}
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	table.exec(t, "TRUNCATE jobs_claims")
-	checkEqual(t, "lost", fmt.Sprint(write(t, s, b).Lost), "map[]")
+	checkEqual(t, "lost", fmt.Sprint(write(t, s, b).LostRows), "map[]")
 	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting waiting")
 }
 
@@ -94,7 +94,7 @@ func TestFailedReclaimIsRepeated(t *testing.T) {
 	checkEqual(t, "renewed", other.Renew(t.Context()), nil)
 	table.exec(t, "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'")
 	w, err := s.Write(t.Context(), Batch{Start: []int64{1}})
-	checkEqual(t, "refused", fmt.Sprintln(len(w.Failed), err), "1 <nil>\n")
+	checkEqual(t, "refused", fmt.Sprintln(len(w.FailedRows), err), "1 <nil>\n")
 	table.exec(t, "DROP TRIGGER g")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	checkEqual(t, "claims", table.claims(t), 1)
@@ -119,7 +119,7 @@ func TestSecondClaimIsRemembered(t *testing.T) {
 	write(t, s, Batch{Start: []int64{1}, At: 7})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	accept(t, s, 1, "a")
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1}}}).Lost, "map[1:status was set to accepted]")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1}}}).LostRows, "map[1:status was set to accepted]")
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	checkEqual(t, "claims", table.claims(t), 1)
@@ -163,7 +163,7 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
 	w := write(t, s, Batch{Token: dead.Token(), Finish: []Result{
 		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
-	checkEqual(t, "lost", fmt.Sprint(w.Lost), "map[2:claim is gone 3:claim is gone]")
+	checkEqual(t, "lost", fmt.Sprint(w.LostRows), "map[2:claim is gone 3:claim is gone]")
 	checkEqual(t, "statuses", statuses(t, table, 3), "done running running")
 	checkEqual(t, "output", *table.read(t, 1).Stdout, "out")
 }
@@ -183,7 +183,7 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 	lose := func() {
 		t.Helper()
 		w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Result{{ID: 1, OK: true}}})
-		checkEqual(t, "lost", len(w.Lost), 3)
+		checkEqual(t, "lost", len(w.LostRows), 3)
 	}
 	lose()
 	checkEqual(t, "renewed", s.Renew(t.Context()), ErrFenced)
@@ -207,7 +207,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 		put(Waiting)
 		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
 		checkEqual(t, "rows", ids(accept(t, dead, 10, "a").Rows), "0a")
-		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, At: 7}).Lost, "map[]")
+		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, At: 7}).LostRows, "map[]")
 		own, err := dead.OwnClaims(t.Context())
 		checkEqual(t, "own", fmt.Sprintln(own, err), "[0] <nil>\n")
 		owners, err := s.Owners(t.Context())
@@ -227,7 +227,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 			checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 			checkEqual(t, "claims", table.claims(t), 1)
 		}
-		checkEqual(t, "lost", write(t, s, Batch{Start: []int64{0}}).Lost, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{Start: []int64{0}}).LostRows, "map[]")
 		if err := s.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,7 @@ func (t *table) fieldsJSON(id int64, values []sql.RawBytes) ([]byte, error) {
 			return nil, err
 		}
 		object = append(append(append(object, ','), name...), ':')
-		value, err := encodeValue(values[i], f.number)
+		value, err := encodeValue(values[i], f.isNumber)
 		if err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ func TestFullDisk(t *testing.T) {
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, b).LostRows, "map[]")
 	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != size {
 		t.Fatalf("%s", r.Status)
 	}

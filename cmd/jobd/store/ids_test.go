@@ -32,7 +32,7 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 				t.Fatalf("%+v %v", owners, err)
 			}
 			sum, err := other.Settle(t.Context(), owners[0], OrphanPolicy{Reason: "died", At: 9})
-			if err != nil || sum.Requeued != 1 || len(sum.Failed) != 1 {
+			if err != nil || sum.RequeuedCount != 1 || len(sum.FailedRows) != 1 {
 				t.Errorf("%+v %v", sum, err)
 			}
 			checkEqual(t, "rows 0 and 1", table.read(t, 0).Status+" "+table.read(t, 1).Status, "done waiting")

@@ -246,7 +246,7 @@ func (s *SQL) Detail(ctx context.Context, id int64) (*overview.Detail, error) {
 		columns += fmt.Sprintf(", COALESCE(RIGHT(%s, %d), ''), COALESCE(LENGTH(%s), 0)", c, outputEnd, c)
 	}
 	for _, f := range t.userColumns {
-		if f.number {
+		if f.isNumber {
 			columns += ", " + quotePart(f.name)
 		} else {
 			columns += fmt.Sprintf(", LEFT(%s, %d)", quotePart(f.name), fieldStart)

@@ -21,11 +21,11 @@ import (
 
 // Options are the options of a store.
 type Options struct {
-	MySQL  config.MySQL
-	Claims string        // companion table; "" means the table's name and "_claims"
-	Name   string        // of the daemon
-	Lease  time.Duration // of an incarnation
-	Fields bool          // accepted rows have the user's columns
+	MySQL      config.MySQL
+	Claims     string        // companion table; "" means the table's name and "_claims"
+	Name       string        // of the daemon
+	Lease      time.Duration // of an incarnation
+	ReadFields bool          // accepted rows have the user's columns
 	// ConfirmAfter is how long a row must be missing before it counts as deleted. It is also how
 	// long a trigger must refuse an output before the output counts as too large.
 	ConfirmAfter time.Duration
@@ -58,15 +58,15 @@ type SQL struct {
 // uncertainAccept says that it is unknown whether an accept of a row was committed; a later
 // accept of the same row has a record of its own.
 type uncertainAccept struct {
-	isManual bool
-	started  int64 // time_started of a row that began at once; 0 of others
+	isManual  bool
+	startedAt int64 // time_started of a row that began at once; 0 of others
 }
 
 // claim is a copy of a claim, in case its record is lost.
 type claim struct {
 	isManual  bool
 	isRunning bool
-	started   int64 // time_started of a running row
+	startedAt int64 // time_started of a running row
 	isUnsure  bool  // the row may have ended, and been accepted by others since
 }
 

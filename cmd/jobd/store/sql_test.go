@@ -39,12 +39,12 @@ const ownersTable = `CREATE TABLE jobs (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
 type sqlTable struct {
-	server      *mariadbtest.Server
-	name        string
-	db          *sql.DB
-	readsFields bool
-	oldSchema   bool // treat the server as one that cannot skip locked rows
-	log         *bytes.Buffer
+	server            *mariadbtest.Server
+	name              string
+	db                *sql.DB
+	readsFields       bool
+	withoutSkipLocked bool // treat the server as one that cannot skip locked rows
+	log               *bytes.Buffer
 }
 
 func newSQLTable(t *testing.T) *sqlTable { return newTableOn(t, mariadbtest.Shared(t)) }
@@ -72,7 +72,7 @@ func (s *sqlTable) exec(t *testing.T, query string, args ...any) {
 func (s *sqlTable) options(name string) Options {
 	return Options{
 		MySQL: config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs"},
-		Name:  name, Lease: longLease, Fields: s.readsFields, Log: zerolog.New(s.log),
+		Name:  name, Lease: longLease, ReadFields: s.readsFields, Log: zerolog.New(s.log),
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	if s.oldSchema {
+	if s.withoutSkipLocked {
 		store.DisableSkipLocked()
 	} else if !store.PassesOver() {
 		t.Fatal("the server can pass over locked rows, and is not asked to")
@@ -295,13 +295,13 @@ func TestLockedRowsDelayNoOther(t *testing.T) {
 	tx.Rollback()
 	tx = lock(3)
 	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
-	checkEqual(t, "busy", w.Busy, "[3]")
-	checkEqual(t, "lost", w.Lost, "map[]")
+	checkEqual(t, "busy", w.BusyRows, "[3]")
+	checkEqual(t, "lost", w.LostRows, "map[]")
 	if elapsed := time.Since(start); elapsed >= 5*time.Second { // a wait for a lock would take lockTimeout
 		t.Errorf("took %s", elapsed)
 	}
 	tx.Rollback()
-	checkEqual(t, "busy", write(t, s, Batch{Start: []int64{3}}).Busy, "[]")
+	checkEqual(t, "busy", write(t, s, Batch{Start: []int64{3}}).BusyRows, "[]")
 	checkEqual(t, "statuses", statuses(t, table, 4), "running waiting running running")
 	checkEqual(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
 }
@@ -331,7 +331,7 @@ func TestLockedClaimDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than a wait for a lock
 	defer cancel()
 	w, err := s.Write(ctx, Batch{Finish: b.Finish})
-	checkEqual(t, "written", fmt.Sprint(w.Lost, w.Busy, w.Failed, err), "map[] [] map[] <nil>")
+	checkEqual(t, "written", fmt.Sprint(w.LostRows, w.BusyRows, w.FailedRows, err), "map[] [] map[] <nil>")
 	checkEqual(t, "claims", table.claims(t), rows/2)
 }
 
@@ -373,12 +373,12 @@ func TestDeadlocksWithOtherClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, a := range answers {
-			if !a.Accepted {
+			if !a.WasAccepted {
 				t.Fatalf("%+v", a)
 			}
 		}
 		for len(ids) > 0 {
-			ids = write(t, s, Batch{Return: ids}).Busy
+			ids = write(t, s, Batch{Return: ids}).BusyRows
 		}
 	}
 	stop()
@@ -474,7 +474,7 @@ func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	fill(t, table, Waiting, "a", "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
 	accept(t, s, 5, "a")
-	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].Accepted {
+	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].WasAccepted {
 		t.Fatalf("%v %v", a, err)
 	}
 	write(t, s, Batch{Start: []int64{1, 4}, Return: []int64{2}})
@@ -512,8 +512,8 @@ func TestUnansweredCommits(t *testing.T) {
 	b := Batch{Finish: []Result{{ID: 1}, {ID: 2}}}
 	write(t, s, b)
 	s.RememberWritten(b)
-	checkEqual(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Result{ID: 3})}).Lost, "map[]")
-	checkEqual(t, "lost without doubt", len(write(t, s, b).Lost), 2)
+	checkEqual(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Result{ID: 3})}).LostRows, "map[]")
+	checkEqual(t, "lost without doubt", len(write(t, s, b).LostRows), 2)
 }
 
 // TestUnansweredCommitOfBegunRows: a row that began in such a commit is accepted
@@ -526,13 +526,13 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].Started + 1})
-	s.MarkDoubtful([]Row{p.Rows[0], {ID: 3, Started: p.Rows[0].Started}}, false)
+	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].StartedAt + 1})
+	s.MarkDoubtful([]Row{p.Rows[0], {ID: 3, StartedAt: p.Rows[0].StartedAt}}, false)
 	rows, err := s.Resolve(t.Context())
-	checkEqual(t, "rows", fmt.Sprintln(ids(rows), rows[0].Started, err), "1a 0 <nil>\n")
+	checkEqual(t, "rows", fmt.Sprintln(ids(rows), rows[0].StartedAt, err), "1a 0 <nil>\n")
 	checkEqual(t, "statuses", statuses(t, table, 3), "accepted running running")
 	checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
-	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
 }
 
 // TestFailedAcceptKeepsClaim: a failed accept of a row that runs here, and was set back by
@@ -553,9 +553,9 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1)
 	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), err), "1a<nil>")
 	checkEqual(t, "statuses", statuses(t, table, 1), "accepted")
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}}).Lost, "map[1:status was set to accepted]")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:status was set to accepted]")
 	write(t, s, Batch{Start: []int64{1}, At: 7})
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
 }
 
 // TestUncertainAcceptDoubtsOnlyItself: if it is unknown whether an accept of a row was committed, that does
@@ -572,7 +572,7 @@ func TestUncertainAcceptDoubtsOnlyItself(t *testing.T) {
 	}
 	rows, err := s.Resolve(t.Context())
 	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), " <nil>\n")
-	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}}).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}}).LostRows, "map[]")
 
 	s.MarkDoubtful([]Row{{ID: 2}}, false)
 	end := s.BlockResolve(2)
@@ -609,7 +609,7 @@ func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 			t.Errorf("%d: %v", number, err)
 		}
 		answer.Store(nil)
-		checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+		checkEqual(t, "lost", write(t, s, b).LostRows, "map[]")
 		checkEqual(t, "claims", table.claims(t), 0)
 	}
 }
@@ -632,7 +632,7 @@ func TestRowChangesOnlyWithClaim(t *testing.T) {
 	checkEqual(t, "claims", table.claims(t), 2)
 	checkEqual(t, "statuses", statuses(t, table, 2), "running accepted")
 	skip.Store(false)
-	checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, b).LostRows, "map[]")
 	checkEqual(t, "claims", table.claims(t), 0)
 	checkEqual(t, "statuses", statuses(t, table, 2), "done waiting")
 }
@@ -664,11 +664,11 @@ func TestRestoredRowsKeepResults(t *testing.T) {
 	table.exec(t, "UPDATE jobs SET status = 'accepted', time_started = 0 WHERE id IN (1, 2)")
 	table.exec(t, "UPDATE jobs SET status = 'waiting', time_started = 0 WHERE id = 3")
 	accept(t, s, 1, "a")
-	lost := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).Lost
+	lost := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).LostRows
 	checkEqual(t, "lost", lost, "map[3:status was set to accepted]")
 	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting accepted")
 	write(t, s, Batch{Start: []int64{3}})
-	checkEqual(t, "lost then", write(t, s, Batch{Finish: []Result{{ID: 3, OK: true}}}).Lost, "map[]")
+	checkEqual(t, "lost then", write(t, s, Batch{Finish: []Result{{ID: 3, OK: true}}}).LostRows, "map[]")
 	checkEqual(t, "statuses then", statuses(t, table, 3), "done waiting done")
 	checkEqual(t, "claims", table.claims(t), 0)
 }
@@ -680,7 +680,7 @@ func TestStatementReplication(t *testing.T) {
 	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
-	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].Accepted {
+	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].WasAccepted {
 		t.Fatal(a, err)
 	}
 	write(t, s, Batch{Start: []int64{1, 3}, Return: []int64{2}})

@@ -28,11 +28,11 @@ const (
 
 // Row is an accepted row.
 type Row struct {
-	ID       int64
-	Target   string
-	Priority int64  // the row's priority; 0 if there is no such column
-	Fields   []byte // JSON object of the id and the user's columns; nil unless asked for
-	Started  int64  // time_started of a row that has begun, UNIX seconds; 0 if it is only accepted
+	ID        int64
+	Target    string
+	Priority  int64  // the row's priority; 0 if there is no such column
+	Fields    []byte // JSON object of the id and the user's columns; nil unless asked for
+	StartedAt int64  // time_started of a row that has begun, UNIX seconds; 0 if it is only accepted
 }
 
 // AcceptRequest says how many waiting rows of a target to accept at most.
@@ -54,10 +54,10 @@ type Page struct {
 
 // ManualResult says whether a row that a client asked to run by hand was accepted.
 type ManualResult struct {
-	Row      Row
-	Found    bool
-	Accepted bool
-	Status   string // the status found, if not accepted
+	Row         Row
+	WasFound    bool
+	WasAccepted bool
+	Status      string // the status found, if not accepted
 }
 
 // Result describes how a row ends.
@@ -95,9 +95,9 @@ type Batch struct {
 
 // WriteResult is the result for the rows of a batch. A row that is in no list has been written.
 type WriteResult struct {
-	Lost   map[int64]string // rows that are no longer ours, and why
-	Busy   []int64          // rows that are locked or, for now, missing: try again
-	Failed map[int64]error  // rows that the database refuses even with a short result: a retry may fail, too
+	LostRows   map[int64]string // rows that are no longer ours, and why
+	BusyRows   []int64          // rows that are locked or, for now, missing: try again
+	FailedRows map[int64]error  // rows that the database refuses even with a short result: a retry may fail, too
 
 	written []Batch // results of the transactions that succeeded
 }
@@ -138,10 +138,10 @@ type OrphanPolicy struct {
 
 // SettleResult describes what a settlement changed.
 type SettleResult struct {
-	Requeued   int              // rows that wait again
-	Failed     map[int64]string // rows that have ended, and their targets
-	Targets    []string         // targets of the rows that wait again
-	Incomplete bool             // some rows were locked, missing or excepted, and are still to be settled
+	RequeuedCount int              // rows that wait again
+	FailedRows    map[int64]string // rows that have ended, and their targets
+	Targets       []string         // targets of the rows that wait again
+	Incomplete    bool             // some rows were locked, missing or excepted, and are still to be settled
 }
 
 // Store is a table of jobs and its claims, as one daemon sees it. Methods may be called from any

@@ -32,7 +32,7 @@ func onBoth(t *testing.T, f func(t *testing.T, table testTable)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
 	t.Run("old sql", func(t *testing.T) {
 		table := newSQLTable(t)
-		table.oldSchema = true
+		table.withoutSkipLocked = true
 		f(t, table)
 	})
 	t.Run("memory", func(t *testing.T) { f(t, memoryTable{storetest.NewTable()}) })
@@ -92,8 +92,8 @@ func write(t *testing.T, s Store, b Batch) WriteResult {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.Failed) > 0 {
-		t.Fatalf("failed: %v", w.Failed)
+	if len(w.FailedRows) > 0 {
+		t.Fatalf("failed: %v", w.FailedRows)
 	}
 	return w
 }
@@ -220,12 +220,12 @@ func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 		checkEqual(t, "statuses", statuses(t, table, 5), "running running running accepted running")
 		for _, row := range p.Rows {
 			r := table.read(t, row.ID)
-			if r.TimeStarted != row.Started || (row.Started >= start) != (row.ID != 4) {
-				t.Errorf("row %d began at %d, and the table says %d", row.ID, row.Started, r.TimeStarted)
+			if r.TimeStarted != row.StartedAt || (row.StartedAt >= start) != (row.ID != 4) {
+				t.Errorf("row %d began at %d, and the table says %d", row.ID, row.StartedAt, r.TimeStarted)
 			}
 		}
 		checkEqual(t, "claims", table.claims(t), 5)
-		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).Lost, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).LostRows, "map[]")
 		checkEqual(t, "statuses", statuses(t, table, 5), "waiting done running running running")
 		checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 
@@ -256,7 +256,7 @@ func TestRowLifecycle(t *testing.T) {
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		w := write(t, s, Batch{Start: []int64{1, 2, 3}, At: 1000, Return: []int64{4}})
-		checkEqual(t, "lost", w.Lost, "map[]")
+		checkEqual(t, "lost", w.LostRows, "map[]")
 		checkEqual(t, "statuses", statuses(t, table, 5), "running running running waiting accepted")
 		if r := table.read(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
 			t.Fatalf("%+v", r)
@@ -293,7 +293,7 @@ func TestManualRowsAreAccepted(t *testing.T) {
 		}
 		var got []string
 		for _, a := range answers {
-			got = append(got, fmt.Sprintf("%d %v %v %s", a.Row.ID, a.Found, a.Accepted, a.Status))
+			got = append(got, fmt.Sprintf("%d %v %v %s", a.Row.ID, a.WasFound, a.WasAccepted, a.Status))
 		}
 		checkEqual(t, "answers", strings.Join(got, ", "), "8 true true , 7 true false manual, 6 true false ignored, 5 true false accepted, "+
 			"4 true false running, 3 true false done, 2 true false waiting, 1 true true , 99 false false , -1 false false ")
@@ -323,7 +323,7 @@ func TestForeignChangesAreNoticed(t *testing.T) {
 		set(7, Done)
 		w := write(t, s, Batch{Start: []int64{1, 2}, Return: []int64{3, 4}, Finish: []Result{{ID: 5}, {ID: 6}, {ID: 8}}, Requeue: []int64{7}})
 		var lost []int64
-		for id := range w.Lost {
+		for id := range w.LostRows {
 			lost = append(lost, id)
 		}
 		slices.Sort(lost)
@@ -342,7 +342,7 @@ func TestRowSetBackIsAcceptedAgain(t *testing.T) {
 		table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
 		checkEqual(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
 		w := write(t, s, Batch{Finish: []Result{{ID: 1}}})
-		checkEqual(t, "lost", len(w.Lost), 1)
+		checkEqual(t, "lost", len(w.LostRows), 1)
 		checkEqual(t, "the new claim stays", table.claims(t), 1)
 		write(t, s, Batch{Start: []int64{1}, At: 2})
 		write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}}})
@@ -398,7 +398,7 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 				t.Fatalf("accepted by hand: %v", err)
 			}
 			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Result{{ID: 2, OK: true}}})
-			checkEqual(t, "lost", len(w.Lost), 3)
+			checkEqual(t, "lost", len(w.LostRows), 3)
 			before := statuses(t, table, 8)
 			accept(t, living, 10, "a", "b")
 			write(t, dead, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
@@ -468,7 +468,7 @@ func TestLivingDaemonIsNotSettled(t *testing.T) {
 		}
 		checkEqual(t, "sum", sum, SettleResult{})
 		checkEqual(t, "statuses", statuses(t, table, 2), "accepted accepted")
-		checkEqual(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).Lost, "map[]")
+		checkEqual(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).LostRows, "map[]")
 	})
 }
 
@@ -507,7 +507,7 @@ func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 		write(t, s, Batch{Start: []int64{2}})
 		b := Batch{Token: old.Token(), Finish: []Result{{ID: 1, OK: true}, {ID: 2, OK: true}}}
 		w := write(t, s, b)
-		checkEqual(t, "lost", len(w.Lost), 1)
+		checkEqual(t, "lost", len(w.LostRows), 1)
 		checkEqual(t, "statuses", statuses(t, table, 2), "done running")
 	})
 }
@@ -528,7 +528,7 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 		}
 		checkEqual(t, "one is left", settle(1), true)
 		checkEqual(t, "statuses", statuses(t, table, 2), "running done")
-		checkEqual(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true}}}).Lost, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true}}}).LostRows, "map[]")
 		checkEqual(t, "one is left", settle(), false)
 		checkEqual(t, "claims", table.claims(t), 0)
 	})
@@ -555,7 +555,7 @@ func TestLateResultReplacesReason(t *testing.T) {
 		r := table.read(t, 3)
 		r.Status = Waiting // reset by hand
 		table.insert(t, r)
-		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).Lost
+		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).LostRows
 		checkEqual(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
 		checkEqual(t, "statuses", statuses(t, table, 4), "done done waiting running")
 		one, two := table.read(t, 1), table.read(t, 2)
@@ -626,13 +626,13 @@ func TestSeveralDaemonsShareRows(t *testing.T) {
 					for len(start)+len(finish) > 0 && r.err == nil {
 						// A read by another daemon sometimes locks a neighbouring row, too.
 						var w WriteResult
-						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.Busy) > 0 {
-							start = w.Busy
+						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.BusyRows) > 0 {
+							start = w.BusyRows
 							continue
 						}
 						start = nil
 						w, r.err = s.Write(context.Background(), Batch{Finish: finish})
-						finish = slices.DeleteFunc(finish, func(f Result) bool { return !slices.Contains(w.Busy, f.ID) })
+						finish = slices.DeleteFunc(finish, func(f Result) bool { return !slices.Contains(w.BusyRows, f.ID) })
 					}
 					if r.err != nil {
 						break

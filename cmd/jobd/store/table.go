@@ -33,8 +33,8 @@ type column struct {
 
 // userColumn is a column that the user has added.
 type userColumn struct {
-	name   string // not quoted
-	number bool   // its text is a JSON number
+	name     string // not quoted
+	isNumber bool   // its text is a JSON number
 }
 
 // requiredColumns are the columns that we read and write.
@@ -112,7 +112,7 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 			t.hasPrio = true
 		}
 		if !slices.Contains(ownedColumns, lower) {
-			t.userColumns = append(t.userColumns, userColumn{name: name, number: isNumeric(kind)})
+			t.userColumns = append(t.userColumns, userColumn{name: name, isNumber: isNumeric(kind)})
 		}
 	}
 	if err := rows.Err(); err != nil {

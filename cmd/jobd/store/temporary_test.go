@@ -45,14 +45,14 @@ func TestRowsSurviveTemporaryFaults(t *testing.T) {
 			s.DB().SetMaxIdleConns(8)
 			b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: output}}}
 			w, err := s.Write(t.Context(), b)
-			if len(w.Lost) > 0 {
-				t.Fatalf("lost: %v", w.Lost)
+			if len(w.LostRows) > 0 {
+				t.Fatalf("lost: %v", w.LostRows)
 			}
-			t.Logf("meanwhile: %v %v", err, w.Failed)
+			t.Logf("meanwhile: %v %v", err, w.FailedRows)
 			_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 			table.exec(t, state.end)
-			if err != nil || len(w.Failed) > 0 {
-				checkEqual(t, "lost", write(t, s, b).Lost, "map[]")
+			if err != nil || len(w.FailedRows) > 0 {
+				checkEqual(t, "lost", write(t, s, b).LostRows, "map[]")
 			}
 			if r := table.read(t, 1); r.Status != Done || *r.Stdout != output {
 				t.Fatalf("%s, %d bytes", r.Status, len(*r.Stdout))
@@ -84,7 +84,7 @@ func TestRestoredTable(t *testing.T) {
 		table.exec(t, empty)
 		b := Batch{Start: []int64{2}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}}
 		w := write(t, s, b)
-		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] [1 2]")
+		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] [1 2]")
 		o := Owner{Token: dead.Token(), Beat: 1}
 		settle := func() SettleResult {
 			t.Helper()
@@ -98,14 +98,14 @@ func TestRestoredTable(t *testing.T) {
 		checkEqual(t, "claims", table.claims(t), 4)
 		table.exec(t, "INSERT INTO jobs SELECT * FROM kept")
 		w = write(t, s, b)
-		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] []")
 		sum := settle()
-		checkEqual(t, "returned, failed, left", fmt.Sprint(sum.Requeued, len(sum.Failed), sum.Incomplete), "1 1 false")
+		checkEqual(t, "returned, failed, left", fmt.Sprint(sum.RequeuedCount, len(sum.FailedRows), sum.Incomplete), "1 1 false")
 		checkEqual(t, "statuses", statuses(t, table, 4), "done running done waiting")
 		// Rows that are still missing now count as deleted.
 		table.exec(t, empty)
 		for b = (Batch{Finish: []Result{{ID: 2}}}); ; {
-			if w = write(t, s, b); len(w.Lost) > 0 {
+			if w = write(t, s, b); len(w.LostRows) > 0 {
 				break
 			}
 		}
@@ -139,19 +139,19 @@ func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 				return w
 			}
 			refuse(5000)
-			checkEqual(t, "refused", len(final(1).Failed), 1)
+			checkEqual(t, "refused", len(final(1).FailedRows), 1)
 			table.exec(t, "DROP TRIGGER g")
-			checkEqual(t, "refused", len(final(1).Failed), 0)
+			checkEqual(t, "refused", len(final(1).FailedRows), 0)
 			checkEqual(t, "bytes of a result that was refused once", len(*table.read(t, 1).Stdout), len(output))
 			refuse(5000)
-			for len(final(2).Failed) > 0 {
+			for len(final(2).FailedRows) > 0 {
 			}
 			if n := len(*table.read(t, 2).Stdout); n < 1000 || n > 5000 {
 				t.Errorf("%d bytes of what is refused for good", n)
 			}
 			table.exec(t, "DROP TRIGGER g")
 			refuse(0)
-			for len(final(3).Failed) > 0 {
+			for len(final(3).FailedRows) > 0 {
 			}
 			r := table.read(t, 3)
 			if *r.Result != "ok" || *r.Stdout != "" || !strings.HasPrefix(*r.Stderr, "[the database refuses the output: ") || !strings.HasSuffix(*r.Stderr, "not now]\ne") {
@@ -177,14 +177,14 @@ func TestDiscardedTablespace(t *testing.T) {
 	withoutFile(t, table.db, dir, func() {
 		b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
 		w, err := s.Write(t.Context(), b)
-		if err == nil && len(w.Failed) != 1 {
+		if err == nil && len(w.FailedRows) != 1 {
 			t.Errorf("written without a tablespace: %v", w)
 		}
 		if strings.Contains(table.log.String(), "less output") {
 			t.Errorf("output is cut: %s", table.log)
 		}
 	})
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).Lost, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).LostRows, "map[]")
 	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != 50_000 {
 		t.Fatalf("%s", r.Status)
 	}

@@ -36,7 +36,7 @@ func TestOutputsFitColumns(t *testing.T) {
 			accept(t, s, 5, "a")
 			write(t, s, Batch{Start: []int64{1, 2}})
 			w := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
-			checkEqual(t, "lost", w.Lost, "map[]")
+			checkEqual(t, "lost", w.LostRows, "map[]")
 			checkEqual(t, "statuses", statuses(t, table, 2), "done done")
 			if got := *table.read(t, 1).Stdout; !c.check(got) {
 				t.Fatalf("%d bytes: %.60q", len(got), got)
@@ -59,7 +59,7 @@ func TestOutputIsCutToPacket(t *testing.T) {
 		{ID: 3, Stdout: strings.Repeat("x", 900_000), Stderr: ""},
 		{ID: 4, Stdout: "", Stderr: strings.Repeat("😀\n", 300_000)},
 	}})
-	checkEqual(t, "lost", w.Lost, "map[]")
+	checkEqual(t, "lost", w.LostRows, "map[]")
 	checkEqual(t, "statuses", statuses(t, table, 4), "done done done done")
 	if r := table.read(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != StdoutCut+"why" {
 		t.Errorf("row 1: %d bytes, %q", len(*r.Stdout), *r.Stderr)
@@ -83,7 +83,7 @@ func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	finish := func(id int64, stdout string) {
 		t.Helper()
-		if w := write(t, s, Batch{Finish: []Result{{ID: id, OK: true, Stdout: stdout, Stderr: "why"}}}); len(w.Failed)+len(w.Lost) > 0 {
+		if w := write(t, s, Batch{Finish: []Result{{ID: id, OK: true, Stdout: stdout, Stderr: "why"}}}); len(w.FailedRows)+len(w.LostRows) > 0 {
 			t.Fatal(w)
 		}
 	}
@@ -115,7 +115,7 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkEqual(t, "statuses", statuses(t, table, 3), "done done done")
-	checkEqual(t, "failed", len(w.Failed), 0)
+	checkEqual(t, "failed", len(w.FailedRows), 0)
 	if n := len(*table.read(t, 2).Stdout); n == 0 || n > 5000 {
 		t.Errorf("%d bytes", n)
 	}
@@ -126,7 +126,7 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2}})
 	w, err = s.Write(t.Context(), Batch{Finish: []Result{{ID: 1, Stdout: "x"}, {ID: 2}}})
-	if err != nil || w.Failed[1] == nil || len(w.Failed) != 1 {
+	if err != nil || w.FailedRows[1] == nil || len(w.FailedRows) != 1 {
 		t.Fatalf("%v %v", w, err)
 	}
 	checkEqual(t, "statuses", statuses(t, table, 2), "running done")

@@ -22,7 +22,7 @@ const (
 
 // Write implements Store. It uses as many transactions as needed.
 func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
-	w := WriteResult{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+	w := WriteResult{LostRows: make(map[int64]string), FailedRows: make(map[int64]error)}
 	if b.Token == 0 {
 		b.Token = s.Token()
 	}
@@ -111,7 +111,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 		return s.retryShortened(ctx, b, err, w)
 	}
 	for _, id := range slices.Concat(b.Start, b.Return, b.Requeue) {
-		w.Failed[id] = err
+		w.FailedRows[id] = err
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 	reason := "[the database refuses the output: " + err.Error() + "]\n"
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
 		if size == 0 || !isRowError(err) || !s.isPermanent(f.ID) {
-			w.Failed[f.ID] = err
+			w.FailedRows[f.ID] = err
 			return nil
 		}
 		s.options.Log.Warn().Int64("id", f.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
@@ -223,8 +223,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	s.forgetClaims(todo.freeClaims) // claims on rows that we have accepted again are kept
 	s.forgetUnsure(ids, lost)
 	s.forgetSightings(ids, busy)
-	maps.Copy(w.Lost, lost)
-	w.Busy = append(w.Busy, busy...)
+	maps.Copy(w.LostRows, lost)
+	w.BusyRows = append(w.BusyRows, busy...)
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (s *SQL) rememberClaims(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.claims[row.ID] = claim{isManual: manual, isRunning: row.Started != 0, started: row.Started}
+		s.claims[row.ID] = claim{isManual: manual, isRunning: row.StartedAt != 0, startedAt: row.StartedAt}
 	}
 }
 
@@ -255,7 +255,7 @@ func (s *SQL) rememberRunning(ids []int64, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		s.claims[id] = claim{isManual: s.claims[id].isManual, isRunning: true, started: at}
+		s.claims[id] = claim{isManual: s.claims[id].isManual, isRunning: true, startedAt: at}
 	}
 }
 
@@ -367,7 +367,7 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan)
 		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+t.stdout.placeholder()+
 			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.args()...)
 	}
-	if len(texts) > 1 && !s.connector.SingleStatements() {
+	if len(texts) > 1 && !s.connector.NeedsSingleStatements() {
 		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
 	}
 	for i, text := range texts {

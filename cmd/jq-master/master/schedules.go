@@ -215,7 +215,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		Now: now, WatchedSince: since, Room: max(1, min(maxMadeJobs, maxMadeBytes/(len(s.job.Argument)+1))), IsLive: m.isUnended,
 		JobID: func(due time.Time) string { return job.ScheduledID(m.namespace, name, due).String() },
 	})
-	if !plan.Changed {
+	if !plan.HasChanged {
 		m.schedules.set(name, s, s.Schedule, s.job, now)
 		return 0
 	}

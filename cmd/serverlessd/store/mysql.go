@@ -146,7 +146,7 @@ func (*mysqlDialect) insertRows(rows int) int { return rows }
 // exec sends statements together, if the server permits that.
 func (d *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
 	limit := min(maxText, int(d.link.LowestMaxPacket())-packetHead)
-	if d.link.SingleStatements() {
+	if d.link.NeedsSingleStatements() {
 		limit = 0
 	}
 	var text strings.Builder

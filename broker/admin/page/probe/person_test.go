@@ -238,7 +238,7 @@ func (p *person) outline() string {
 	return s.String()
 }
 
-// find returns the things of a role whose names match a pattern.
+// find returns the elements with a role whose names match a pattern.
 func (p *person) find(role, name string) (found []*element) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + name)

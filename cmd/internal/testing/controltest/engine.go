@@ -17,11 +17,11 @@ import (
 
 // Job is a row of the fake's table.
 type Job struct {
-	Target  string
-	Status  string // RunManual accepts it
-	Outcome control.JobResult
-	Running bool          // takes signals
-	Hold    chan struct{} // unless nil, the job ends when the channel is closed
+	Target    string
+	Status    string // RunManual accepts it
+	Outcome   control.JobResult
+	IsRunning bool          // takes signals
+	Hold      chan struct{} // unless nil, the job ends when the channel is closed
 }
 
 // Engine is a fake. It records its calls in order.
@@ -237,7 +237,7 @@ func (e *Engine) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 	sent := make(map[int64]bool)
 	for id, signal := range signals {
 		j := e.jobs[id]
-		sent[id] = j != nil && j.Running
+		sent[id] = j != nil && j.IsRunning
 		e.recordCall("signal %d %d", id, int(signal))
 	}
 	slices.Sort(e.calls)

@@ -40,8 +40,8 @@ type Record struct {
 }
 
 type claim struct {
-	token  int64
-	manual bool
+	token    int64
+	isManual bool
 }
 
 type memoryOwner struct {
@@ -173,15 +173,15 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 			row := &p.Rows[i]
 			if _, claimed := s.table.claims[row.ID]; row.Target == want.Target && want.MaxBegin > 0 {
 				if want.MaxBegin--; !claimed {
-					row.Started = s.table.Now().Unix()
+					row.StartedAt = s.table.Now().Unix()
 				}
 			}
 		}
 	}
 	for _, row := range p.Rows {
 		s.accept(row.ID, false)
-		if row.Started != 0 {
-			s.table.rows[row.ID].Status, s.table.rows[row.ID].TimeStarted = store.Running, row.Started
+		if row.StartedAt != 0 {
+			s.table.rows[row.ID].Status, s.table.rows[row.ID].TimeStarted = store.Running, row.StartedAt
 		}
 	}
 	return p, nil
@@ -189,7 +189,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 
 func (s *Memory) accept(id int64, manual bool) {
 	s.table.rows[id].Status = store.Accepted
-	s.table.claims[id] = claim{token: s.token, manual: manual}
+	s.table.claims[id] = claim{token: s.token, isManual: manual}
 }
 
 func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]store.ManualResult, error) {
@@ -208,10 +208,10 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 		if r == nil {
 			continue
 		}
-		requests[i] = store.ManualResult{Row: r.Row, Found: true, Status: r.Status}
+		requests[i] = store.ManualResult{Row: r.Row, WasFound: true, Status: r.Status}
 		switch {
 		case r.Status == store.Manual && serves(r.Target):
-			requests[i].Accepted, requests[i].Status = true, ""
+			requests[i].WasAccepted, requests[i].Status = true, ""
 			s.accept(id, true)
 		case r.Status == store.Manual || r.Status == store.Waiting:
 			r.Status = store.Ignored
@@ -223,7 +223,7 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 func (s *Memory) Resolve(context.Context) ([]store.Row, error) { return nil, nil }
 
 func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, error) {
-	w := store.WriteResult{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+	w := store.WriteResult{LostRows: make(map[int64]string), FailedRows: make(map[int64]error)}
 	unlock, err := s.lock()
 	if err != nil {
 		return w, err
@@ -238,14 +238,14 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, err
 		r := s.table.rows[id]
 		switch c, claimed := s.table.claims[id]; {
 		case !claimed || c.token != token:
-			w.Lost[id] = "claim is gone"
+			w.LostRows[id] = "claim is gone"
 		case r == nil:
-			w.Lost[id] = "row was deleted"
+			w.LostRows[id] = "row was deleted"
 			delete(s.table.claims, id)
 		case slices.Contains(states, r.Status):
 			return r
 		default:
-			w.Lost[id] = "status was set to " + r.Status
+			w.LostRows[id] = "status was set to " + r.Status
 			if r.Status != store.Accepted {
 				delete(s.table.claims, id)
 			}
@@ -269,8 +269,8 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, err
 	}
 	for _, f := range b.Finish {
 		r := owned(f.ID, store.Running)
-		if x := s.table.rows[f.ID]; w.Lost[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.DeathReason(s.name) {
-			delete(w.Lost, f.ID)
+		if x := s.table.rows[f.ID]; w.LostRows[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.DeathReason(s.name) {
+			delete(w.LostRows, f.ID)
 			r = x
 		}
 		if r != nil {
@@ -286,7 +286,7 @@ func (t *Table) giveBackRow(r *Record) {
 		r.TimeStarted = 0
 	}
 	r.Status = store.Waiting
-	if t.claims[r.ID].manual {
+	if t.claims[r.ID].isManual {
 		r.Status = store.Manual
 	}
 	delete(t.claims, r.ID)
@@ -430,7 +430,7 @@ func (s *Memory) SettleOwnClaims(_ context.Context, ids []int64, orphans store.O
 // settle frees rows that have claims with a token.
 func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id int64) bool) (sum store.SettleResult) {
 	targets := make(map[string]bool)
-	sum.Failed = make(map[int64]string)
+	sum.FailedRows = make(map[int64]string)
 	for id, c := range t.claims {
 		if c.token != token || !selects(id) {
 			continue
@@ -440,12 +440,12 @@ func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id 
 			delete(t.claims, id)
 		case r.Status == store.Running && !orphans.Requeue:
 			t.finish(r, store.Result{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
-			sum.Failed[id] = r.Target
+			sum.FailedRows[id] = r.Target
 		case r.Status == store.Accepted, r.Status == store.Running:
 			if t.giveBackRow(r); r.Status == store.Waiting {
 				targets[r.Target] = true
 			}
-			sum.Requeued++
+			sum.RequeuedCount++
 		default:
 			delete(t.claims, id)
 		}

@@ -46,10 +46,10 @@ var (
 
 // Row is an accepted row.
 type Row struct {
-	ID       int64
-	Target   string
-	Priority int64
-	Started  int64 // when it began, if it is written as running; 0 otherwise
+	ID        int64
+	Target    string
+	Priority  int64
+	StartedAt int64 // when it began, if it is written as running; 0 otherwise
 }
 
 // Effects tells the caller what to do now. Each effect is returned once.
@@ -245,7 +245,7 @@ func (m *Machine) Accept(rows []Row) {
 			continue // still queued: it runs only once
 		}
 		switch {
-		case row.Started == 0:
+		case row.StartedAt == 0:
 			m.enqueue(t, row)
 		case t.paused || t.running >= t.concurrency:
 			m.giveBack(row)
@@ -271,7 +271,7 @@ func (m *Machine) HoldSlot(r Row) bool {
 
 // giveBack gives a row that has not started back to the table.
 func (m *Machine) giveBack(row Row) {
-	if row.Started != 0 {
+	if row.StartedAt != 0 {
 		m.undoRows = append(m.undoRows, row)
 	} else {
 		m.releaseIDs = append(m.releaseIDs, row.ID)

@@ -26,7 +26,7 @@ type simulation struct {
 	fetchInProgress []FetchRequest // under way
 	names           []string       // all targets that have existed
 	running         map[int64]bool
-	ended           map[int64]bool // rows whose run has ended in the table, but not yet in the machine
+	endedRows       map[int64]bool // rows whose run has ended in the table, but not yet in the machine
 	log             []string
 }
 
@@ -41,7 +41,7 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	rng := rand.New(rand.NewPCG(seed, 6))
 	w := &simulation{
 		t: t, rng: rng, seed: seed, machine: New(), naive: &naiveMachine{}, limit: rng.IntN(8),
-		table: map[int64]*tableRow{}, running: map[int64]bool{}, ended: map[int64]bool{},
+		table: map[int64]*tableRow{}, running: map[int64]bool{}, endedRows: map[int64]bool{},
 	}
 	w.machine.FetchBegins = rng.IntN(2) == 0
 	w.naive.fetchBegins = w.machine.FetchBegins
@@ -184,7 +184,7 @@ func (w *simulation) step() {
 		}
 	case 14:
 		w.machine.Resume()
-		w.naive.fetchFailed = false
+		w.naive.lastFetchFailed = false
 	default:
 		w.completeSomething()
 	}
@@ -209,7 +209,7 @@ func (w *simulation) completeSomething() {
 	w.note("done %d", id)
 	row := w.table[id]
 	delete(w.running, id)
-	delete(w.ended, id)
+	delete(w.endedRows, id)
 	row.runs++
 	if (row.status == "accepted" || row.status == "running") && row.runs == row.maxRuns {
 		row.status = "done"
@@ -233,7 +233,7 @@ func (w *simulation) answer() {
 		w.note("fetch %v fails", names)
 		w.machine.FetchFailed(names)
 		w.naive.recordFetch()
-		w.naive.fetchFailed = true
+		w.naive.lastFetchFailed = true
 		w.naive.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 		return
 	}
@@ -259,8 +259,8 @@ func (w *simulation) answer() {
 		w.table[r.ID].status = "accepted"
 		// A row that this daemon has claimed does not begin, unless it has just ended.
 		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.machine.HasRow(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
-			w.table[r.ID].status, found[i].Started = "running", 1
-			w.ended[r.ID] = w.running[r.ID]
+			w.table[r.ID].status, found[i].StartedAt = "running", 1
+			w.endedRows[r.ID] = w.running[r.ID]
 		}
 	}
 	w.note("fetched %v, more %v", found, unfinished)
@@ -275,7 +275,7 @@ func (w *simulation) answer() {
 func (w *simulation) countDueRuns(rows []Row) {
 	for _, r := range rows {
 		row, old := w.table[r.ID], w.naive.row(r.ID)
-		if old == nil || old.running && old.repeats == nil {
+		if old == nil || old.isRunning && old.repeats == nil {
 			row.maxRuns++
 		}
 	}
@@ -294,7 +294,7 @@ func (w *simulation) settle() {
 	for _, row := range got.Undo {
 		w.note("undo %d", row.ID)
 		w.table[row.ID].status, w.table[row.ID].maxRuns = "waiting", w.table[row.ID].maxRuns-1
-		if w.running[row.ID] && !w.ended[row.ID] {
+		if w.running[row.ID] && !w.endedRows[row.ID] {
 			w.fail("row %d is undone while it runs", row.ID)
 		}
 	}
@@ -357,7 +357,7 @@ func (w *simulation) finish() {
 	w.settle()
 	for range 100_000 {
 		w.machine.Resume()
-		w.naive.fetchFailed = false
+		w.naive.lastFetchFailed = false
 		w.settle()
 		if w.fetchInProgress == nil && len(w.running) == 0 {
 			break
@@ -483,7 +483,7 @@ func TestStopReleasesRows(t *testing.T) {
 	rows := []Row{{ID: 1, Target: "a"}, {ID: 2, Target: "a"}, {ID: 3, Target: "a"}}
 	m.Accept(rows)
 	m.NextEffects()
-	started := Row{ID: 2, Target: "a", Started: 5}
+	started := Row{ID: 2, Target: "a", StartedAt: 5}
 	m.Accept([]Row{rows[0], started})
 	m.Stop()
 	if got, want := m.NextEffects(), (Effects{Release: []int64{1}, Undo: []Row{started}}); fmt.Sprint(got) != fmt.Sprint(want) {

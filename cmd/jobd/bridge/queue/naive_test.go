@@ -8,15 +8,15 @@ import (
 // naiveMachine is the machine written so that it can be checked by reading: plain
 // lists, searched from the front every time.
 type naiveMachine struct {
-	targets     []naiveTarget
-	rows        []naiveRow // queued and running, in the order of arrival
-	fetching    bool
-	fetchFailed bool
-	stopped     bool
-	fetchBegins bool
-	start       []Row
-	release     []int64
-	undo        []Row
+	targets         []naiveTarget
+	rows            []naiveRow // queued and running, in the order of arrival
+	fetchInProgress bool
+	lastFetchFailed bool
+	isStopped       bool
+	fetchBegins     bool
+	start           []Row
+	release         []int64
+	undo            []Row
 }
 
 type naiveTarget struct {
@@ -38,8 +38,8 @@ func (t *naiveTarget) endsDuringFetch() (rows int) {
 
 type naiveRow struct {
 	Row
-	running bool
-	repeats []Row
+	isRunning bool
+	repeats   []Row
 }
 
 func (n *naiveMachine) target(name string) *naiveTarget {
@@ -63,7 +63,7 @@ func (n *naiveMachine) row(id int64) *naiveRow {
 func (n *naiveMachine) count(target string, running bool) int {
 	c := 0
 	for _, r := range n.rows {
-		if r.Target == target && r.running == running {
+		if r.Target == target && r.isRunning == running {
 			c++
 		}
 	}
@@ -79,7 +79,7 @@ func (n *naiveMachine) eachTarget(names []string, f func(*naiveTarget)) {
 }
 
 func (n *naiveMachine) recordFetch() {
-	n.fetching = false
+	n.fetchInProgress = false
 	n.eachTarget(nil, func(t *naiveTarget) { t.fetching = 0 })
 }
 
@@ -87,16 +87,16 @@ func (n *naiveMachine) accept(rows []Row) {
 	for _, r := range rows {
 		old := n.row(r.ID)
 		switch {
-		case (n.target(r.Target) == nil || n.stopped) && r.Started == 0:
+		case (n.target(r.Target) == nil || n.isStopped) && r.StartedAt == 0:
 			n.release = append(n.release, r.ID)
-		case n.target(r.Target) == nil || n.stopped:
+		case n.target(r.Target) == nil || n.isStopped:
 			n.undo = append(n.undo, r)
-		case old != nil && old.running:
+		case old != nil && old.isRunning:
 			old.repeats = []Row{r}
-		case old == nil && r.Started != 0 && (n.target(r.Target).paused || n.count(r.Target, true) >= n.target(r.Target).limit):
+		case old == nil && r.StartedAt != 0 && (n.target(r.Target).paused || n.count(r.Target, true) >= n.target(r.Target).limit):
 			n.undo = append(n.undo, r)
-		case old == nil && r.Started != 0:
-			n.rows = append(n.rows, naiveRow{Row: r, running: true})
+		case old == nil && r.StartedAt != 0:
+			n.rows = append(n.rows, naiveRow{Row: r, isRunning: true})
 			n.start = append(n.start, r)
 		case old == nil:
 			n.rows = append(n.rows, naiveRow{Row: r})
@@ -106,7 +106,7 @@ func (n *naiveMachine) accept(rows []Row) {
 
 func (n *naiveMachine) done(id int64) bool {
 	r := n.row(id)
-	if r == nil || !r.running {
+	if r == nil || !r.isRunning {
 		return false
 	}
 	repeats := r.repeats
@@ -117,7 +117,7 @@ func (n *naiveMachine) done(id int64) bool {
 
 // stop lists the released rows per target, best first, as the machine does.
 func (n *naiveMachine) stop() {
-	n.stopped = true
+	n.isStopped = true
 	for _, t := range n.targets {
 		for best := n.best(t.name); best != nil; best = n.best(t.name) {
 			id := best.ID // a copy, because DeleteFunc moves what best points to
@@ -136,7 +136,7 @@ func (n *naiveMachine) best(target string) *naiveRow {
 	var best *naiveRow
 	for i := range n.rows {
 		r := &n.rows[i]
-		if r.Target == target && !r.running && (best == nil || r.Priority > best.Priority) {
+		if r.Target == target && !r.isRunning && (best == nil || r.Priority > best.Priority) {
 			best = r
 		}
 	}
@@ -146,28 +146,28 @@ func (n *naiveMachine) best(target string) *naiveRow {
 func (n *naiveMachine) nextEffects() Effects {
 	e := Effects{Start: n.start, Release: n.release, Undo: n.undo}
 	n.start, n.release, n.undo = nil, nil, nil
-	if n.stopped {
+	if n.isStopped {
 		return e
 	}
 	for _, t := range n.targets {
 		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true)+t.fetching < t.limit; best = n.best(t.name) {
-			best.running = true
+			best.isRunning = true
 			e.Start = append(e.Start, best.Row)
 		}
 	}
-	if n.fetching || n.fetchFailed {
+	if n.fetchInProgress || n.lastFetchFailed {
 		return e
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
 		if t.wantsFetch && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.endsDuringFetch() {
-			n.fetching = true
+			n.fetchInProgress = true
 		}
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
 		room := t.limit + 2*t.endsDuringFetch() - n.count(t.name, true) - n.count(t.name, false)
-		if n.fetching && t.wantsFetch && !t.paused && room > 0 {
+		if n.fetchInProgress && t.wantsFetch && !t.paused && room > 0 {
 			t.wantsFetch = false
 			if n.fetchBegins {
 				t.fetching = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
