@@ -5,7 +5,7 @@ import "unsafe"
 // Memory is the memory that the core holds, used or not, in bytes by part.
 type Memory struct {
 	// Records is the memory of the records of jobs, overdue runs and deadlines; Slabs hold ids,
-	// headers and bodies; Bodies are long bodies, which have memory of their own.
+	// headers and bodies; Bodies is the memory of long bodies, which lie outside the slabs.
 	Records, Slabs, Bodies int64
 	// Index finds jobs by id. Queues and Heaps keep the order and the deadlines of jobs.
 	Index, Queues, Heaps int64

@@ -341,7 +341,7 @@ func (m *Machine) requestAgain(p *peer) {
 		s.missingTicks++
 		m.sendAck(p, true, false)
 	}
-	// If heartbeats arrive but these messages do not, the messages never will.
+	// If heartbeats arrive but these messages do not, these messages will never arrive.
 	if int64(s.missingTicks)*tickInterval > lostAfter {
 		m.restartSession(p)
 	}

@@ -21,9 +21,9 @@ var (
 // TestFaultyBusLosesNoJob runs three to five brokers on a bus that drops, repeats and delays
 // messages, and is cut and heals. Every job of a living submitter ends exactly once, and no job
 // runs more often than allowed. No job stays lent for 1.9 s across a cut, and at the end all
-// ledgers balance and no broker holds anything. Progress that nobody asked for is not sent home,
-// and progress that was asked for makes no stream long. Every fourth world has no faults: there, a
-// worker with a run that is overdue at home gets nothing more before it has answered.
+// ledgers balance and no broker holds anything. Progress is sent home only if somebody has asked
+// for it, and then makes no stream long. Every fourth world has no faults: there, a worker with a
+// run that is overdue at home gets nothing more before it has answered.
 func TestFaultyBusLosesNoJob(t *testing.T) {
 	n := *seeds
 	if testing.Short() {

@@ -104,7 +104,8 @@ func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Durati
 		t.countRuns(before, after, now)
 	}
 	t.peakJobs.update(after.Queued+after.Delayed+after.Running, now)
-	// The oldest job is the same one if its age has grown by the time that has passed.
+	// If the age of the oldest job has grown by the time that has passed, the oldest job is still
+	// the same.
 	t.StuckFor = min(t.StuckFor+passed, time.Duration(after.OldestSeconds*float64(time.Second)))
 	t.WasOvertaken = t.WasOvertaken || after.Dispatched > before.Dispatched
 	if before.OldestSeconds == 0 || after.OldestSeconds < before.OldestSeconds+0.9*passed.Seconds() {

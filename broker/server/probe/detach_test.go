@@ -75,7 +75,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 		plain := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
 		b.waitState(t, plain, "")
-		w.wantQuiet() // the job is not unwanted, so no notice comes
+		w.wantQuiet() // somebody still wants the job, so no notice comes
 		w.close()
 		successor.wantJob(id)
 		successor.respond(`1`)

@@ -80,7 +80,7 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		id := s.submitFreshWith(typ, `1`, keepField)
 		w.wantJob(id)
 		b.loseSubmitter(t, s, (*conn).close)
-		w.wantQuiet() // the run is not unwanted, so no notice comes
+		w.wantQuiet() // somebody still wants the run, so no notice comes
 		w.respond(`2`)
 		successor := b.submitter(t)
 		successor.attach(id, "ended", "")

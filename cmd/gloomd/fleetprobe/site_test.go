@@ -127,7 +127,8 @@ func (s *site) heal() error { return s.lan.hub.ipRoute("link set %s up", s.port)
 func (s *site) mute(to *site) error   { return s.ipRoute("route add blackhole %s/32", to.ip) }
 func (s *site) unmute(to *site) error { return s.ipRoute("route del blackhole %s/32", to.ip) }
 
-// makeSlow makes the site's link slow, with the first of several methods that this kernel has.
+// makeSlow makes the site's link slow. It tries several methods, because not every kernel has all
+// of them.
 func (s *site) makeSlow() (how string, err error) {
 	for _, how := range []string{"netem delay 20ms 10ms loss 1%", "tbf rate 20mbit burst 16kb latency 200ms"} {
 		if err = s.run("", strings.Fields("tc qdisc replace dev eth0 root "+how)...); err == nil {

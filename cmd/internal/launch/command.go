@@ -39,10 +39,9 @@ type Command struct {
 	// by it, even if they have left the group. No other command has this name.
 	Name string
 
-	// WatchGroup puts a small process into the group of this one, which kills the group when
-	// this program dies: descendants then end even if the Guard dies at the same
-	// instant. Only the Guard and KillOrphans find descendants that have left the
-	// group.
+	// WatchGroup adds a small process to the command's group. It kills the group when this
+	// program dies, so that descendants end even if the Guard dies at the same instant. Only the
+	// Guard and KillOrphans find descendants that have left the group.
 	WatchGroup bool
 
 	User   *syscall.Credential // nil is this program's own

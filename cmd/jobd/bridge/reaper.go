@@ -23,7 +23,7 @@ type reaper struct {
 
 	protectedMu     sync.Mutex        // guards the fields below
 	protectedIDs    map[int64][]int64 // by token: rows whose results are spooled here and not written yet
-	readableResults int               // how many of these results the disk gave
+	readableResults int               // how many of these results could be read from the disk
 }
 
 func (r *reaper) protect(c *change) {
@@ -36,7 +36,8 @@ func (r *reaper) protect(c *change) {
 	r.countReadable(c, +1)
 }
 
-// countReadable adds n to readable if the disk gave the result; protectedMu is held.
+// countReadable adds n to readableResults if the result could be read from the disk; protectedMu
+// is held.
 func (r *reaper) countReadable(c *change, n int) {
 	if c.diskSize > 0 {
 		r.readableResults += n
@@ -60,7 +61,7 @@ func (r *reaper) protectedRows(token int64) []int64 {
 	return slices.Clone(r.protectedIDs[token])
 }
 
-// spoolWritten reports whether all spooled results that the disk gave are written. The others may
+// spoolWritten reports whether all spooled results that could be read are written. The others may
 // take a minute.
 func (r *reaper) spoolWritten() bool {
 	r.protectedMu.Lock()

@@ -84,7 +84,7 @@ func (s *spool) readEntry(path string) (e spoolEntry, size int64, err error) {
 	return e, int64(len(text)), err
 }
 
-// isReadError reports whether the disk did not give a file that is there.
+// isReadError reports whether a file exists but could not be read.
 func isReadError(err error) bool {
 	var file *fs.PathError
 	return errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist)

@@ -65,9 +65,9 @@ func (f vanishingStore) Register(ctx context.Context) error {
 	return err
 }
 
-// TestSpooledResultIsWrittenLater: a result in the spool is written when the database is
-// back, however late, and until then the reaper does not settle its row. The same holds while the
-// disk does not give the file.
+// TestSpooledResultIsWrittenLater: a result in the spool is written when the database is back,
+// however late, and until then the reaper does not settle its row. The same holds while the file
+// cannot be read.
 func TestSpooledResultIsWrittenLater(t *testing.T) {
 	for _, orphans := range []string{"fail", requeueOrphans} {
 		t.Run(orphans, func(t *testing.T) { testSpooledResult(t, orphans, false) })

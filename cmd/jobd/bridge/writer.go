@@ -39,7 +39,7 @@ type change struct {
 	spoolToken     int64 // the token under which it is in the spool; 0 if it is not
 	outputsDropped bool  // its outputs are only in the spool
 	isUnsaved      bool  // the spool had no room for it, which was logged
-	isUnreadable   bool  // the disk did not give its file, which is left for an operator
+	isUnreadable   bool  // its file in the spool cannot be read, and is left for an operator
 	retryAt        time.Time
 	failures       int
 	done           chan writeResult
@@ -80,7 +80,7 @@ const (
 	maxTransactionBytes = 1 << 20
 	// maxTransactions is the number of concurrent transactions: while one waits for the disk, the
 	// next is filled. The second begins when it has half as many changes as the first, or after
-	// linger, because a transaction with one change costs as much as one with twenty.
+	// lingerTime, because a transaction with one change costs as much as one with twenty.
 	maxTransactions = 2
 	lingerTime      = 20 * time.Millisecond
 

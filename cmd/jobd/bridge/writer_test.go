@@ -321,7 +321,7 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	}
 }
 
-// TestFileStaysUnreadable: if the disk does not give a file of the spool for a minute, its row ends
+// TestFileStaysUnreadable: if a file of the spool cannot be read for a minute, its row ends
 // without it, and the file stays for an operator.
 func TestFileStaysUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -151,7 +151,7 @@ type SettleResult struct {
 type Store interface {
 	// Accept accepts waiting rows, the lowest ids first, at most limit of them; 0 leaves the
 	// number to the store. If rows have a priority, it accepts the best of the first limit rows
-	// of each target. A row that this incarnation has claimed already does not begin. Like
+	// of each target. Accept does not begin a row that this incarnation has already claimed. Like
 	// AcceptManual it returns ErrFenced, and accepts nothing, if this incarnation is settled.
 	Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error)
 
