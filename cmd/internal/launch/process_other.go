@@ -29,7 +29,7 @@ func (p *Process) waitEnd() {
 	state, err := p.process.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state, p.result.Err, p.reaped = state, err, true
+	p.state, p.result.Err, p.isReaped = state, err, true
 }
 
 func pipeSize(uintptr) int { return chunkSize }
