@@ -29,11 +29,11 @@ func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: WhyNotChangeable})
 		return b.end()
 	}
-	if c, reason := b.change(r, j, q); c != 0 {
+	if c, reason := b.changeJob(r, j, q); c != 0 {
 		b.refuse(p, c, q.ID, reason)
 		return b.end()
 	}
-	b.ok(p, b.id(j))
+	b.replyOK(p, b.id(j))
 	return b.end()
 }
 
@@ -44,11 +44,11 @@ func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
 	if r == 0 {
 		return b.end(), UnknownID, Reason{Why: WhyNotWaiting}
 	}
-	c, reason := b.change(r, j, q)
+	c, reason := b.changeJob(r, j, q)
 	return b.end(), c, reason
 }
 
-func (b *Broker) change(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
+func (b *Broker) changeJob(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	switch {
 	case j.state == stateEnded:
 		return UnknownID, Reason{Why: WhyAlreadyEnded}

@@ -114,7 +114,7 @@ func (b *Broker) toSubmitter(op Op, h *holding, r uint32, j *job) *Effect {
 	return e
 }
 
-func (b *Broker) ok(p Peer, id []byte) { b.effect(OpOK, p, id) }
+func (b *Broker) replyOK(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
 func (b *Broker) refuse(p Peer, c Code, id []byte, reason Reason) {
 	b.effect(OpRefuse, p, id).setCode(b, c, reason)

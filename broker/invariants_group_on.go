@@ -32,8 +32,8 @@ func (v *census) checkGroups() {
 		}
 		ids++
 		key := groupSetKey(nil, s.names())
-		must(b.groupSetIndex.Find(b.groupSetIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
-		must(s.queueCount == queues[s] && s.queueCount > 0, "a set of groups counts %d queues, but has %d", s.queueCount, queues[s])
+		mustHold(b.groupSetIndex.Find(b.groupSetIndex.Hash(key), key) == s.number+1 && int(s.number) == number, "a set of groups is not found")
+		mustHold(s.queueCount == queues[s] && s.queueCount > 0, "a set of groups counts %d queues, but has %d", s.queueCount, queues[s])
 		for _, g := range s.groups {
 			sets[g]++
 		}
@@ -43,24 +43,24 @@ func (v *census) checkGroups() {
 		if g == nil {
 			continue
 		}
-		must(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
-		must(g.waiting == waiting[g] && g.running == running[g] && g.setCount == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.setCount, waiting[g], running[g], sets[g])
-		must(g.counted == (g.waiting+g.running > 0 || g.ratesResetAt() > b.now || g.timerPos >= 0 && g.ratesResetAt() > 0), "group %q: counted %v", g.name, g.counted)
-		must(g.counted || g.setCount > 0, "group %q is in no set", g.name)
-		must(!g.counted || g.waiting+g.running > 0 || g.timerPos >= 0, "group %q has no jobs and no timer", g.name)
+		mustHold(b.findGroup(g.name) == g && int(g.number) == number, "group %q is not found", g.name)
+		mustHold(g.waiting == waiting[g] && g.running == running[g] && g.setCount == sets[g], "group %q counts %d waiting jobs, %d running jobs and %d sets, but has %d, %d and %d", g.name, g.waiting, g.running, g.setCount, waiting[g], running[g], sets[g])
+		mustHold(g.counted == (g.waiting+g.running > 0 || g.ratesResetAt() > b.now || g.timerPos >= 0 && g.ratesResetAt() > 0), "group %q: counted %v", g.name, g.counted)
+		mustHold(g.counted || g.setCount > 0, "group %q is in no set", g.name)
+		mustHold(!g.counted || g.waiting+g.running > 0 || g.timerPos >= 0, "group %q has no jobs and no timer", g.name)
 		if g.counted {
 			counted++
 		}
 		cause, until := b.shutCause(g)
-		must(g.shut == (cause != nil) || g.shut && g.timerPos >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
-		must(until == 0 || g.timerPos >= 0, "group %q is shut until %d, and has no timer", g.name, until)
+		mustHold(g.shut == (cause != nil) || g.shut && g.timerPos >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
+		mustHold(until == 0 || g.timerPos >= 0, "group %q is shut until %d, and has no timer", g.name, until)
 		v.checkHeap("parked", &g.parked, v.position)
-		must((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
-		must(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
+		mustHold((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
+		mustHold(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
 		g.watchers.Each(func(k *jobType) {
-			must(k.watchedSet != nil && slices.Contains(k.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
+			mustHold(k.watchedSet != nil && slices.Contains(k.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
 	v.checkHeap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
-	must(counted == b.countedGroups, "%d groups have jobs or are remembered, counted %d", counted, b.countedGroups)
+	mustHold(counted == b.countedGroups, "%d groups have jobs or are remembered, counted %d", counted, b.countedGroups)
 }

@@ -9,24 +9,24 @@ func (v *census) checkQueue(q *queue) {
 	n := 0
 	if q.spill != nil {
 		n = q.spill.byOrder.Len()
-		must(n == q.spill.byAge.Len(), "spill %d, ages %d", n, q.spill.byAge.Len())
+		mustHold(n == q.spill.byAge.Len(), "spill %d, ages %d", n, q.spill.byAge.Len())
 		v.checkHeap("spill", &q.spill.byOrder, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].next) })
 		v.checkHeap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
 	}
 	for i, l := range q.lanes {
-		must(i == 0 || q.lanes[i-1].priority < l.priority, "lanes out of order")
+		mustHold(i == 0 || q.lanes[i-1].priority < l.priority, "lanes out of order")
 		prev, last, before := uint32(0), container.Entry{}, n
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.state == stateQueued && b.priority(j) == l.priority && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
-			must(j.links[laneLink].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r, l.priority)))), "a lane is out of order")
+			mustHold(j.state == stateQueued && b.priority(j) == l.priority && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
+			mustHold(j.links[laneLink].prev == prev && (prev == 0 || last.Before(pointerTo(j.orderKey(r, l.priority)))), "a lane is out of order")
 			prev, last = r, j.orderKey(r, l.priority)
 			r = j.links[laneLink].next
 			n++
 		}
-		must(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
+		mustHold(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
 	}
-	must(n == q.readyJobs, "queue counts %d, but has %d", q.readyJobs, n)
+	mustHold(n == q.readyJobs, "queue counts %d, but has %d", q.readyJobs, n)
 }
 
 func (v *census) checkHeap(name string, h *container.Heap, pos func(uint32) int32) {

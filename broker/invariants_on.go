@@ -4,14 +4,14 @@ package broker
 
 import "fmt"
 
-func must(ok bool, format string, args ...any) {
+func mustHold(ok bool, format string, args ...any) {
 	if !ok {
 		panic("broker: invariant broken: " + fmt.Sprintf(format, args...))
 	}
 }
 
 // mustPass panics if the Check of a structure has found an error; name says which structure.
-func mustPass(name string, err error) { must(err == nil, "%s: %v", name, err) }
+func mustPass(name string, err error) { mustHold(err == nil, "%s: %v", name, err) }
 
 // checkInvariants checks every invariant of the state, at the cost of a walk over all of
 // it.
@@ -66,12 +66,12 @@ func (v *census) checkRecords() {
 		}
 		return j.state != stateFree
 	}))
-	must(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
-	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
-	must(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
-	must(b.unsweptJobs == v.unswept, "unswept %d, counted %d", b.unsweptJobs, v.unswept)
-	must(b.bytes == v.jobBytes, "bytes %d, counted %d", b.bytes, v.jobBytes)
-	must(b.timings.Len() == v.timingCount, "timings %d, counted %d", b.timings.Len(), v.timingCount)
+	mustHold(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
+	mustHold(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
+	mustHold(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
+	mustHold(b.unsweptJobs == v.unswept, "unswept %d, counted %d", b.unsweptJobs, v.unswept)
+	mustHold(b.bytes == v.jobBytes, "bytes %d, counted %d", b.bytes, v.jobBytes)
+	mustHold(b.timings.Len() == v.timingCount, "timings %d, counted %d", b.timings.Len(), v.timingCount)
 }
 
 func (v *census) checkRecord(r uint32, j *job) {
@@ -80,16 +80,16 @@ func (v *census) checkRecord(r uint32, j *job) {
 	if j.flags&flagIndexed != 0 {
 		v.idCount++
 		id := b.id(j)
-		must(b.jobIndex.Find(b.jobIndex.Hash(id), id) == r, "id %q does not lead to its record", id)
+		mustHold(b.jobIndex.Find(b.jobIndex.Hash(id), id) == r, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
 		v.timingCount++
-		must(b.timing(j).job == r, "timing of job %d names another", r)
+		mustHold(b.timing(j).job == r, "timing of job %d names another", r)
 	}
 	if j.state == stateOverdue {
 		v.overdueRuns++
 		v.overdueBytes += b.weight(nil, r, j)
-		must(j.flags&flagIndexed == 0, "an overdue run holds its id")
+		mustHold(j.flags&flagIndexed == 0, "an overdue run holds its id")
 		return
 	}
 	f := b.holdingOf(j)
@@ -100,7 +100,7 @@ func (v *census) checkRecord(r uint32, j *job) {
 	if j.state != stateEnded {
 		weight += int(f.queue.groupSet.weight())
 	}
-	must(b.weight(f, r, j) == int64(weight), "job %d weighs %d, counts as %d", r, weight, b.weight(f, r, j))
+	mustHold(b.weight(f, r, j) == int64(weight), "job %d weighs %d, counts as %d", r, weight, b.weight(f, r, j))
 	if b.isAbandoned(j) {
 		v.unswept++
 		return
@@ -119,11 +119,11 @@ func (v *census) checkRecord(r uint32, j *job) {
 	if j.flags&flagBorrowed != 0 {
 		v.borrowedCounts[f.jobType]++
 		v.borrowedRuns++
-		must(j.state == stateRunning && j.flags&flagIndexed == 0 && (f.submitter == nil || f.submitter.isLender), "borrowed job %d waits, or holds its id", r)
-		must(b.borrowedRunOn(b.workerOf(j), b.id(j)) == r, "borrowed job %d is not found", r)
+		mustHold(j.state == stateRunning && j.flags&flagIndexed == 0 && (f.submitter == nil || f.submitter.isLender), "borrowed job %d waits, or holds its id", r)
+		mustHold(b.borrowedRunOn(b.workerOf(j), b.id(j)) == r, "borrowed job %d is not found", r)
 		return
 	}
-	must(j.flags&flagIndexed != 0, "job %d does not hold its id", r)
+	mustHold(j.flags&flagIndexed != 0, "job %d does not hold its id", r)
 	l := v.ledgers[f.jobType]
 	if l == nil {
 		l = &Ledger{}
@@ -132,23 +132,23 @@ func (v *census) checkRecord(r uint32, j *job) {
 	switch j.state {
 	case stateDelayed:
 		l.Delayed++
-		must(b.timing(j).pos >= 0, "a delayed job has no timer")
+		mustHold(b.timing(j).pos >= 0, "a delayed job has no timer")
 	case stateQueued, stateSpilled:
 		l.Queued++
 	case stateRunning:
 		l.Running++
-		must(b.workerOf(j) != nil, "job %d runs on no worker", r)
+		mustHold(b.workerOf(j) != nil, "job %d runs on no worker", r)
 	case stateEnded:
 		v.endedCounts[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(weight)
-		must(f.isKept && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
+		mustHold(f.isKept && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }
 
-func ptr[T any](x T) *T { return &x }
+func pointerTo[T any](x T) *T { return &x }
 
-func btoi(is bool) int {
+func boolToInt(is bool) int {
 	if is {
 		return 1
 	}
@@ -164,13 +164,13 @@ func (v *census) checkPeers() {
 			if have == nil {
 				have = &[2]int64{}
 			}
-			must(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
+			mustHold(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
 			unused := 0
 			for i, h := range s.holdings {
-				must(h.submitter == s && !h.isDead && h.index == i, "a submitter lists another's holding")
-				unused += btoi(h.unusedLink.InRing())
+				mustHold(h.submitter == s && !h.isDead && h.index == i, "a submitter lists another's holding")
+				unused += boolToInt(h.unusedLink.InRing())
 			}
-			must(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
+			mustHold(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
 		}
 		w := b.peerAt(i).worker
 		if w == nil {
@@ -178,28 +178,28 @@ func (v *census) checkPeers() {
 		}
 		if w.jobType != nil {
 			joined[w.jobType]++
-			borrowers[w.jobType] += btoi(w.isBorrower)
-			leavers[w.jobType] += btoi(w.hasLeft)
+			borrowers[w.jobType] += boolToInt(w.isBorrower)
+			leavers[w.jobType] += boolToInt(w.hasLeft)
 		}
-		must(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
+		mustHold(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
 		n, over := 0, 0
 		for r := w.runs.head; r != 0; {
 			j := b.jobs.Get(r)
 			if j.state == stateOverdue {
 				over++
 			} else {
-				must(b.workerOf(j) == w, "a job is out on another worker")
-				must(j.state == stateRunning, "a job in state %d is out", j.state)
+				mustHold(b.workerOf(j) == w, "a job is out on another worker")
+				mustHold(j.state == stateRunning, "a job in state %d is out", j.state)
 			}
 			n++
 			r = j.links[laneLink].next
 		}
-		must(w.stalledLink.InRing() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalledLink.InRing())
-		must(n == w.runs.n && over == w.overdueRuns, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.runs.n, w.overdueRuns, n, over)
+		mustHold(w.stalledLink.InRing() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalledLink.InRing())
+		mustHold(n == w.runs.n && over == w.overdueRuns, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.runs.n, w.overdueRuns, n, over)
 	}
 	for k, n := range joined {
-		must(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers, but has %d and %d", k.name, k.workers, k.borrowers, n, borrowers[k])
-		must(int(k.leavers) == leavers[k], "type %q counts %d workers that have left, but has %d", k.name, k.leavers, leavers[k])
+		mustHold(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers, but has %d and %d", k.name, k.workers, k.borrowers, n, borrowers[k])
+		mustHold(int(k.leavers) == leavers[k], "type %q counts %d workers that have left, but has %d", k.name, k.leavers, leavers[k])
 	}
 }
 
@@ -209,10 +209,10 @@ func (v *census) checkMemory() {
 	mustPass("index", b.jobIndex.Check(v.idCount))
 	big := int64(0)
 	for r, body := range b.bigBodies {
-		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")
+		mustHold(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")
 		big += int64(cap(body))
 	}
-	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
+	mustHold(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
 }
 
 func (v *census) checkLetters() {
@@ -222,20 +222,20 @@ func (v *census) checkLetters() {
 		if k == nil {
 			continue
 		}
-		must(k.letters.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, k.letters.n)
+		mustHold(k.letters.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, k.letters.n)
 		n += k.letters.n
 		of, last := 0, 0
 		for _, x := range k.letters.blocks {
-			must(len(x) > 0 && len(x) <= letterBlock, "type %q has a block of %d letters", k.name, len(x))
+			mustHold(len(x) > 0 && len(x) <= letterBlock, "type %q has a block of %d letters", k.name, len(x))
 			for _, l := range x {
-				must(l.Number > last && l.ageLink.InRing() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+				mustHold(l.Number > last && l.ageLink.InRing() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
 				last = l.Number
 				of++
 				bytes += l.weight()
 			}
 		}
-		must(of == k.letters.n, "type %q counts %d letters, but has %d", k.name, k.letters.n, of)
+		mustHold(of == k.letters.n, "type %q counts %d letters, but has %d", k.name, k.letters.n, of)
 	}
-	must(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
-	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
+	mustHold(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
+	mustHold(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
 }

@@ -17,14 +17,14 @@ func (v *census) checkTypes() {
 		if l == nil {
 			l = &Ledger{}
 		}
-		must(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
-		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
+		mustHold(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
+		mustHold(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
-		must(int(k.borrowedRuns) == v.borrowedCounts[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowedCounts[k])
-		must(k.bytes == v.typeBytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.typeBytes[k])
+		mustHold(int(k.borrowedRuns) == v.borrowedCounts[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowedCounts[k])
+		mustHold(k.bytes == v.typeBytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.typeBytes[k])
 		v.checkHeap("line", &k.line, v.position)
-		must(k.line.Len() == 0 || k.idleWorkers.Len() == 0 || v.mayBlock(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idleWorkers.Len())
-		must((k.unusedIn != nil) == !k.inUse() && k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
+		mustHold(k.line.Len() == 0 || k.idleWorkers.Len() == 0 || v.mayBlock(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idleWorkers.Len())
+		mustHold((k.unusedIn != nil) == !k.inUse() && k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
 		if k.unusedLink.InRing() && k.letters.n == 0 {
 			spare++
 		} else if k.unusedLink.InRing() {
@@ -32,17 +32,17 @@ func (v *census) checkTypes() {
 		}
 		n := 0
 		for w := k.idleWorkers.First(); w != nil; w = w.idleLink.Next() {
-			must(w.jobType == k && w.hasRoom(), "a worker without room is in line")
-			must(n == 0 || w.idleLink.Prev().idleNumber < w.idleNumber, "a worker is in line before one that came first")
+			mustHold(w.jobType == k && w.hasRoom(), "a worker without room is in line")
+			mustHold(n == 0 || w.idleLink.Prev().idleNumber < w.idleNumber, "a worker is in line before one that came first")
 			n++
 		}
-		must(k.ringLink.InRing() == (k.idleWorkers.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idleWorkers.Len(), k.ringLink.InRing())
-		must(n == k.idleWorkers.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idleWorkers.Len(), n)
+		mustHold(k.ringLink.InRing() == (k.idleWorkers.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idleWorkers.Len(), k.ringLink.InRing())
+		mustHold(n == k.idleWorkers.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idleWorkers.Len(), n)
 	}
-	must(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
-	must(spare == b.unusedTypeCount() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypeCount(), b.unusedWithLetters.Len(), spare, dead)
-	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
-	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
+	mustHold(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
+	mustHold(spare == b.unusedTypeCount() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypeCount(), b.unusedWithLetters.Len(), spare, dead)
+	mustHold(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
+	mustHold(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
 // checkPools checks that each pair is in one heap. A pair's key there may be stale, but then it sorts
@@ -53,9 +53,9 @@ func (v *census) checkPools() {
 	workers, leavers := map[*pool]int{}, map[*pool]int{}
 	for i := range b.peers.All() {
 		if w := b.peerAt(i).worker; w != nil && w.pool != nil {
-			must(w.jobType == nil, "a worker serves a type and a pool")
+			mustHold(w.jobType == nil, "a worker serves a type and a pool")
 			workers[w.pool]++
-			leavers[w.pool] += btoi(w.hasLeft)
+			leavers[w.pool] += boolToInt(w.hasLeft)
 		}
 	}
 	for _, k := range b.types.All() {
@@ -67,51 +67,51 @@ func (v *census) checkPools() {
 		for r, prev := k.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
 			p := b.pools.At(x.pool)
-			must(b.types.At(x.jobType) == k && x.typePrev == prev, "type %q lists another's pair", k.name)
-			must(p.typeSet.serves(k.name) && x.byName == p.typeSet.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
+			mustHold(b.types.At(x.jobType) == k && x.typePrev == prev, "type %q lists another's pair", k.name)
+			mustHold(p.typeSet.serves(k.name) && x.byName == p.typeSet.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
 			if x.byName {
 				named++
 			}
 			if !x.inPool {
 				waiting++
-				must(k.idlePairs.At(int(x.pos)).Ref == r, "a pair is out of place")
-				must(p.idleWorkers.Len() == 0 || k.idlePairs.At(int(x.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", k.name)
+				mustHold(k.idlePairs.At(int(x.pos)).Ref == r, "a pair is out of place")
+				mustHold(p.idleWorkers.Len() == 0 || k.idlePairs.At(int(x.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", k.name)
 			} else {
-				must(p.readyPairs.At(int(x.pos)).Ref == r, "a pair is out of place")
-				must(p.idleWorkers.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
+				mustHold(p.readyPairs.At(int(x.pos)).Ref == r, "a pair is out of place")
+				mustHold(p.idleWorkers.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
 				best, ready := v.bestKey(k)
-				must(v.mayBlock(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than the key that its pool has", k.name)
+				mustHold(v.mayBlock(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than the key that its pool has", k.name)
 			}
-			must(v.mayBlock(k) || k.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
+			mustHold(v.mayBlock(k) || k.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
 			n++
 			prev, r = r, x.typeNext
 		}
-		must(named == int(k.namingPools) && waiting == k.idlePairs.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namingPools, k.idlePairs.Len(), named, waiting)
+		mustHold(named == int(k.namingPools) && waiting == k.idlePairs.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namingPools, k.idlePairs.Len(), named, waiting)
 	}
-	must(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
+	mustHold(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
 	for _, p := range b.pools.All() {
 		if p == nil {
 			continue
 		}
-		must(p.ringLink.InRing() == (p.idleWorkers.Len() > 0), "a pool has %d idle workers, listed %v", p.idleWorkers.Len(), p.ringLink.InRing())
-		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
-		must(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
+		mustHold(p.ringLink.InRing() == (p.idleWorkers.Len() > 0), "a pool has %d idle workers, listed %v", p.idleWorkers.Len(), p.ringLink.InRing())
+		mustHold(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
+		mustHold(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
 		v.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
 		for r, prev := p.firstPair, uint32(0); r != 0; {
 			x := b.pairs.Get(r)
-			must(b.pools.At(x.pool) == p && x.poolPrev == prev, "a pool lists another's pair")
+			mustHold(b.pools.At(x.pool) == p && x.poolPrev == prev, "a pool lists another's pair")
 			count++
 			prev, r = r, x.poolNext
 		}
-		must(count == p.pairCount, "a pool counts %d pairs, but has %d", p.pairCount, count)
+		mustHold(count == p.pairCount, "a pool counts %d pairs, but has %d", p.pairCount, count)
 		if b.pairingsInProgress == 0 {
 			for _, k := range b.types.All() {
 				if k != nil && p.typeSet.serves(k.name) {
 					count--
 				}
 			}
-			must(count == 0, "a pool has %d pairs more than types to serve", count)
+			mustHold(count == 0, "a pool has %d pairs more than types to serve", count)
 		}
 	}
 }
@@ -181,14 +181,14 @@ func (v *census) checkQueues() {
 	for _, k := range b.types.All() {
 		if k != nil {
 			heaps += k.line.Share() + k.idlePairs.Share()
-			must(k.contenderPos < 0 || b.mustContinue, "type %q is still a contender", k.name)
+			mustHold(k.contenderPos < 0 || b.mustContinue, "type %q is still a contender", k.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
 	sums := map[*queue]*sum{}
 	for number, q := range b.queues.All() {
 		if q != nil {
-			must(int(q.number) == number, "queue %d has number %d", number, q.number)
+			mustHold(int(q.number) == number, "queue %d has number %d", number, q.number)
 			sums[q] = &sum{}
 		}
 	}
@@ -213,18 +213,18 @@ func (v *census) checkQueues() {
 		if q.groupSet == nil && q.origin == 0 {
 			found = q.jobType.plainQueue
 		}
-		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.readyJobs == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.jobType.name, q.holdings, q.jobs, q.readyJobs, *x)
-		must(b.fairness.isActive || (q.tenant != nil) == q.jobType.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.jobType.name, q.jobType.fair, q.tenant != nil)
+		mustHold(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.readyJobs == x.waiting, "a queue of type %q counts %d holdings, %d jobs and %d waiting jobs, but has %+v, or cannot be found by its key", q.jobType.name, q.holdings, q.jobs, q.readyJobs, *x)
+		mustHold(b.fairness.isActive || (q.tenant != nil) == q.jobType.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.jobType.name, q.jobType.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.spill; out != nil {
 			lanes += spillSize
 			heaps += out.byOrder.Share() + out.byAge.Share()
 		}
-		must((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.heldIn != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
+		mustHold((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.heldIn != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
 		if q.readyJobs > 0 {
 			x, y := b.bestKey(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.number && (x.Ties(y) || q.isParkedByTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
-			must(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
+			mustHold(y.Ref == q.number && (x.Ties(y) || q.isParkedByTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
+			mustHold(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.checkQueue(q)
 		if t := q.tenant; t != nil {
@@ -242,10 +242,10 @@ func (v *census) checkQueues() {
 		heaps += t.line.Share()
 		v.checkHeap("tenant", &t.line, v.position)
 		x := tenants[t]
-		must(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queues, t.jobs, x)
+		mustHold(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
 			y := t.jobType.line.At(int(t.pos))
-			must(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.jobType.name)
+			mustHold(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.jobType.name)
 		}
 	}
 	users := map[*heldQueues]int{}
@@ -258,19 +258,19 @@ func (v *census) checkQueues() {
 		}
 		heaps += p.queues.Share() + p.byBestJob.Share()
 		v.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
-		must(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.jobType.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
+		mustHold(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.jobType.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
 		v.checkHeap("held", &p.queues, v.position)
-		must(int(p.number) == number && p.jobType.heldQueues[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.jobType.name, p.refs, users[p])
+		mustHold(int(p.number) == number && p.jobType.heldQueues[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.jobType.name, p.refs, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
 				h = &p.jobType.line
 			}
-			must(h.At(int(p.pos)).Ref == p.number|refHeld && (p.jobType.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.jobType.name)
+			mustHold(h.At(int(p.pos)).Ref == p.number|refHeld && (p.jobType.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.jobType.name)
 		}
 	}
-	must(b.mustContinue || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
-	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
+	mustHold(b.mustContinue || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
+	mustHold(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
 // checkHoldings checks the counts of each holding, and that the holding is found by its key.
@@ -281,9 +281,9 @@ func (v *census) checkHoldings() {
 		if h == nil {
 			continue
 		}
-		must(int(h.number) == number && b.types.Has(h.jobType.number, h.jobType) && h.queue.jobType == h.jobType, "a holding is of type %q, which is forgotten", h.jobType.name)
+		mustHold(int(h.number) == number && b.types.Has(h.jobType.number, h.jobType) && h.queue.jobType == h.jobType, "a holding is of type %q, which is forgotten", h.jobType.name)
 		if h.unusedLink.InRing() {
-			must(h.jobCount() == 0 && !h.isDead, "an unused holding of type %q has jobs", h.jobType.name)
+			mustHold(h.jobCount() == 0 && !h.isDead, "an unused holding of type %q has jobs", h.jobType.name)
 			unused[h.jobType]++
 			unusedBytes += h.footprint()
 		} else {
@@ -295,7 +295,7 @@ func (v *census) checkHoldings() {
 			n, prev := 0, uint32(0)
 			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[holdingLink].next {
 				j := b.jobs.Get(r)
-				must(j.holding == h.number && j.links[holdingLink].prev == prev && (j.state == stateRunning) == (l == &h.runs), "a holding lists a job that is not its own")
+				mustHold(j.holding == h.number && j.links[holdingLink].prev == prev && (j.state == stateRunning) == (l == &h.runs), "a holding lists a job that is not its own")
 				count[j.state]++
 				n++
 				if j.state == stateRunning {
@@ -305,19 +305,19 @@ func (v *census) checkHoldings() {
 					bytes += b.weight(h, r, j)
 				}
 			}
-			must(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
+			mustHold(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
 		}
-		must(count[stateQueued]+count[stateSpilled] == h.queuedJobs && count[stateDelayed] == h.delayedJobs && count[stateEnded] == h.endedJobs && h.endedJobs == v.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queuedJobs, h.delayedJobs, h.endedJobs, count)
-		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
-		must((!h.isKept || h.origin != 0) && (!h.isKept || !h.isDead), "a holding of kept jobs is dead or has no origin")
+		mustHold(count[stateQueued]+count[stateSpilled] == h.queuedJobs && count[stateDelayed] == h.delayedJobs && count[stateEnded] == h.endedJobs && h.endedJobs == v.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queuedJobs, h.delayedJobs, h.endedJobs, count)
+		mustHold(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
+		mustHold((!h.isKept || h.origin != 0) && (!h.isKept || !h.isDead), "a holding of kept jobs is dead or has no origin")
 		if !h.isDead && (h.submitter != nil || !h.isKept) {
 			found++
-			must(b.holdingsByKey[h.key()] == h && (h.submitter == nil || h.submitter.holdings[h.index] == h), "a holding of type %q is not found", h.jobType.name)
+			mustHold(b.holdingsByKey[h.key()] == h && (h.submitter == nil || h.submitter.holdings[h.index] == h), "a holding of type %q is not found", h.jobType.name)
 		}
 	}
-	must(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
+	mustHold(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
 	for _, k := range b.types.All() {
-		must(k == nil || k.unusedHoldings == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
+		mustHold(k == nil || k.unusedHoldings == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
 	}
-	must(b.unusedBytes == unusedBytes && unusedBytes <= b.unusedLimit(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.unusedLimit())
+	mustHold(b.unusedBytes == unusedBytes && unusedBytes <= b.unusedLimit(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.unusedLimit())
 }

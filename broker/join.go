@@ -54,7 +54,7 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	w.namesJobs = w.namesJobs || q.Prefetch > 0
 	w.wantsNotices, w.wantsHeaders = q.WantsNotices, q.WantsHeaders
 	w.hasLeft = false
-	b.ok(p, nil)
+	b.replyOK(p, nil)
 	b.lineUp(w)
 	return b.end()
 }
@@ -99,7 +99,7 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 			w.countLeaver(1)
 		}
 		b.leaveIdleLine(w)
-		b.ok(p, nil)
+		b.replyOK(p, nil)
 	}
 	return b.end()
 }

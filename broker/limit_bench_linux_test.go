@@ -154,8 +154,8 @@ func BenchmarkHeld(b *testing.B) {
 				if n/block%2 > 0 {
 					first, second = loaded, empty
 				}
-				first.cycles(block)
-				second.cycles(block)
+				first.runCycles(block)
+				second.runCycles(block)
 			}
 			b.StopTimer()
 			runs := float64(loaded.core.Totals().Answered)
@@ -194,7 +194,7 @@ func (h *heldJobsCore) submit(typ string, groups [][]byte) {
 	h.core.Submit(int64(h.n), h.submitter, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, NoAck: true})
 }
 
-func (h *heldJobsCore) cycles(n int) {
+func (h *heldJobsCore) runCycles(n int) {
 	begin := threadTime()
 	for range n {
 		h.submit("t", nil)

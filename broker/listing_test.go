@@ -45,7 +45,7 @@ type listingWorld struct {
 	worker     broker.Peer // a worker with room for some jobs of type a
 }
 
-func (x *listingWorld) note(fx []broker.Effect) {
+func (x *listingWorld) noteEffects(fx []broker.Effect) {
 	for _, e := range fx {
 		switch e.Op {
 		case broker.OpJob:
@@ -76,7 +76,7 @@ func (x *listingWorld) change() {
 		default:
 			x.recordJobEnd(j)
 		}
-		x.note(fx)
+		x.noteEffects(fx)
 	case v < 9:
 		j := randomJob()
 		if j.state != "running" {
@@ -84,9 +84,9 @@ func (x *listingWorld) change() {
 		}
 		fx := x.core.Respond(x.now, x.worker, []byte(j.id), []byte("2"), false)
 		x.recordJobEnd(j)
-		x.note(fx)
+		x.noteEffects(fx)
 	default:
-		x.note(x.core.Tick(x.now))
+		x.noteEffects(x.core.Tick(x.now))
 	}
 }
 
@@ -112,7 +112,7 @@ func (x *listingWorld) submit() {
 		s.Keep = time.Hour
 	}
 	x.jobs[j.id] = j
-	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.submitters[0], false: j.sub}[j.sub == 0], s))
+	x.noteEffects(x.core.Submit(x.now, map[bool]broker.Peer{true: x.submitters[0], false: j.sub}[j.sub == 0], s))
 }
 
 // recordJobEnd records that a job has ended: it leaves the list, unless the core keeps its outcome.
@@ -124,7 +124,7 @@ func (x *listingWorld) recordJobEnd(j *listedJob) {
 	delete(x.jobs, j.id)
 }
 
-func (x *listingWorld) filter() *broker.JobFilter {
+func (x *listingWorld) randomFilter() *broker.JobFilter {
 	q := &broker.JobFilter{State: append([]string{"", ""}, broker.JobStates...)[x.rng.IntN(6)]}
 	if x.rng.IntN(3) > 0 {
 		q.Type = []byte{"ab"[x.rng.IntN(2)]}
@@ -170,7 +170,7 @@ func TestListingShowsEachJobOnce(t *testing.T) {
 	x := &listingWorld{t: t, rng: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listedJob{}}
 	x.submitters = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
 	x.worker = x.core.AddWorker()
-	x.note(x.core.Join(x.now, x.worker, &broker.JoinRequest{Type: []byte("a"), Prefetch: 7}))
+	x.noteEffects(x.core.Join(x.now, x.worker, &broker.JoinRequest{Type: []byte("a"), Prefetch: 7}))
 	// Begin with many jobs, so that their records lie far apart.
 	x.maxJobs = 2500
 	for len(x.jobs) < x.maxJobs {
@@ -181,7 +181,7 @@ func TestListingShowsEachJobOnce(t *testing.T) {
 	}
 	listedOnce := 0
 	for round := range rounds {
-		q := x.filter()
+		q := x.randomFilter()
 		q.MinAge = min(q.MinAge, time.Duration(x.now)) // a job that is old enough stays old enough
 		expected := x.matching(q)
 		seen := map[string]int{}
@@ -242,7 +242,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 		var n int
 		fx, n, from = x.core.RevokeJobs(x.now, from, math.MaxInt, q)
 		done += n
-		x.note(fx)
+		x.noteEffects(fx)
 	}
 	if done != len(want) {
 		x.t.Fatalf("%d jobs are cancelled for %+v, want %d", done, q, len(want))

@@ -188,7 +188,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 		}
 		b.expiredCount++
 		b.leaveQueue(r, j)
-		b.expire(r, j)
+		b.expireJob(r, j)
 		return true
 	}
 	if b.borrowedRuns > 0 && b.borrowedRunOn(w, b.id(j)) != 0 {

@@ -57,7 +57,7 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 	x.want = slices.Insert(x.want, i, e)
 }
 
-func (x *queueTwin) pull(i int) queuedJob {
+func (x *queueTwin) pullJob(i int) queuedJob {
 	e := x.want[i]
 	x.b.removeReady(x.queue, e.record, x.b.jobs.Get(e.record))
 	x.b.jobs.Put(e.record)
@@ -108,12 +108,12 @@ func TestQueueAgainstSort(t *testing.T) {
 				x.push(prio(), 0)
 			case n < 80:
 				// Take the best job, as a hand-out does. Some of these jobs come back later.
-				e := x.pull(0)
+				e := x.pullJob(0)
 				if r.IntN(3) == 0 {
 					back = append(back, e)
 				}
 			case n < 90:
-				x.pull(r.IntN(len(x.want)))
+				x.pullJob(r.IntN(len(x.want)))
 			case len(back) > 0:
 				i := r.IntN(len(back))
 				x.push(back[i].priority, back[i].seq)
@@ -122,7 +122,7 @@ func TestQueueAgainstSort(t *testing.T) {
 			x.check()
 		}
 		for len(x.want) > 0 {
-			x.pull(0)
+			x.pullJob(0)
 			x.check()
 		}
 		if len(x.queue.lanes) != 0 || x.queue.hasSpilled() {
@@ -149,7 +149,7 @@ func TestQueueIsFIFO(t *testing.T) {
 		if got := (queuedJob{priority: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.priority > last.priority || got.priority == last.priority && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}
-		last = x.pull(0)
+		last = x.pullJob(0)
 	}
 	if x.spilledCount > 0 {
 		t.Errorf("%d jobs in order were spilled", x.spilledCount)

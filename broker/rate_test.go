@@ -27,20 +27,20 @@ func newRateLimitedCore(t *testing.T, ofGroup bool) *rateLimitedCore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.note(s.Join(0, s.worker, &JoinRequest{Type: []byte("t"), Prefetch: 10_000}))
+	s.noteEffects(s.Join(0, s.worker, &JoinRequest{Type: []byte("t"), Prefetch: 10_000}))
 	for range 1000 {
 		s.jobs++
 		q := &Submission{ID: fmt.Append(nil, s.jobs), Type: []byte("t"), Body: []byte("1"), Retries: -1}
 		if ofGroup {
 			q.Groups = [][]byte{[]byte("g")}
 		}
-		s.note(s.Submit(0, s.submitter, q))
+		s.noteEffects(s.Submit(0, s.submitter, q))
 	}
 	return s
 }
 
-// note records which jobs were handed out and returns how many.
-func (s *rateLimitedCore) note(fx []Effect) (n int) {
+// noteEffects records which jobs were handed out and returns how many.
+func (s *rateLimitedCore) noteEffects(fx []Effect) (n int) {
 	for _, e := range fx {
 		if e.Op == OpJob {
 			s.out = append(s.out, string(e.ID))
@@ -54,7 +54,7 @@ func (s *rateLimitedCore) note(fx []Effect) (n int) {
 func (s *rateLimitedCore) release(now int64, n int) (started int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
-		started += s.note(s.Release(now, s.worker, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
+		started += s.noteEffects(s.Release(now, s.worker, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
 	}
 	return started
 }
@@ -71,7 +71,7 @@ func TestReleasesKeepToRate(t *testing.T) {
 				t.Fatalf("%d jobs started at once", len(s.out))
 			}
 			for at := second; at <= 100*second; at += second {
-				s.note(s.Tick(at))
+				s.noteEffects(s.Tick(at))
 			}
 			if len(s.out) != 110 {
 				t.Fatalf("%d jobs started in 100 s", len(s.out))
@@ -88,7 +88,7 @@ func TestReleasesKeepToRate(t *testing.T) {
 				}
 			}
 			// The bucket has regained 3 of 10 tokens; releases may bring back the other 7.
-			if n := s.note(s.Tick(3 * second)); n != 3 {
+			if n := s.noteEffects(s.Tick(3 * second)); n != 3 {
 				t.Fatalf("%d jobs started in 3 s", n)
 			}
 			if n := s.release(3*second, 10); n != 7 {

@@ -55,7 +55,7 @@ func (b *Broker) beginReport(now int64, p Peer, id []byte) (w *worker, r uint32,
 		return nil, 0, nil
 	}
 	if r, j = b.namedRun(w, id); r != 0 {
-		b.ok(p, nil)
+		b.replyOK(p, nil)
 	}
 	return w, r, j
 }
@@ -156,7 +156,7 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 	t.attempts--
 	switch {
 	case b.pastDeadline(j):
-		b.expire(r, j)
+		b.expireJob(r, j)
 	case q.NotStarted:
 		b.waitUntil(h, r, j, b.now+int64(q.Delay))
 	default:
@@ -268,7 +268,7 @@ func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry boo
 	}
 	b.recordRun(h, r, j, reason, code == JobLost)
 	if b.pastDeadline(j) {
-		b.expire(r, j)
+		b.expireJob(r, j)
 		return
 	}
 	// The loss of a worker says nothing about the job, so it causes no backoff.

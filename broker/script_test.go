@@ -97,9 +97,9 @@ type script struct {
 	out   []string
 }
 
-func (s *script) note(fx []broker.Effect) {
+func (s *script) noteEffects(fx []broker.Effect) {
 	for i := range fx {
-		s.printf("%s", s.effect(&fx[i]))
+		s.printf("%s", s.formatEffect(&fx[i]))
 	}
 }
 
@@ -117,7 +117,7 @@ var codes = map[broker.Code]string{
 	broker.Expired: "expired", broker.Cancelled: "cancelled",
 }
 
-func (s *script) effect(e *broker.Effect) string {
+func (s *script) formatEffect(e *broker.Effect) string {
 	var l bytes.Buffer
 	l.WriteString(s.names[e.Peer] + " <- ")
 	switch e.Op {

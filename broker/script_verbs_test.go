@@ -39,7 +39,7 @@ func (a *verbArgs) arg(i int) string {
 	return ""
 }
 
-func (a *verbArgs) bytes(i int) []byte {
+func (a *verbArgs) argBytes(i int) []byte {
 	if s := a.arg(i); s != "" {
 		return []byte(s)
 	}
@@ -56,7 +56,7 @@ func (a *verbArgs) hasFlag(n int, name string) bool {
 	return false
 }
 
-func (a *verbArgs) opt(name, fallback string) string {
+func (a *verbArgs) option(name, fallback string) string {
 	a.usedOpts[name] = true
 	if v, ok := a.opts[name]; ok {
 		return v
@@ -64,17 +64,17 @@ func (a *verbArgs) opt(name, fallback string) string {
 	return fallback
 }
 
-func (a *verbArgs) float(name string) float64 {
-	f, err := strconv.ParseFloat(a.opt(name, "0"), 64)
+func (a *verbArgs) floatOption(name string) float64 {
+	f, err := strconv.ParseFloat(a.option(name, "0"), 64)
 	if err != nil {
 		panic(err)
 	}
 	return f
 }
 
-// list splits the value of an option at its commas; it returns nil if the option is absent.
-func (a *verbArgs) list(name string) (list [][]byte) {
-	if values := a.opt(name, ""); values != "" {
+// listOption splits the value of an option at its commas; it returns nil if the option is absent.
+func (a *verbArgs) listOption(name string) (list [][]byte) {
+	if values := a.option(name, ""); values != "" {
 		for _, part := range strings.Split(values, ",") {
 			list = append(list, []byte(part))
 		}
@@ -83,23 +83,23 @@ func (a *verbArgs) list(name string) (list [][]byte) {
 }
 
 func (a *verbArgs) changeRequest(id int) *broker.ChangeRequest {
-	c := &broker.ChangeRequest{ID: a.bytes(id), Delay: a.duration("delay", -1), Groups: a.list("groups")}
+	c := &broker.ChangeRequest{ID: a.argBytes(id), Delay: a.durationOption("delay", -1), Groups: a.listOption("groups")}
 	_, c.SetPriority = a.opts["priority"]
 	_, c.SetGroups = a.opts["groups"]
-	c.Priority = a.number("priority", 0)
+	c.Priority = a.numberOption("priority", 0)
 	return c
 }
 
-func (a *verbArgs) number(name string, fallback int64) int64 {
-	n, err := strconv.ParseInt(a.opt(name, strconv.FormatInt(fallback, 10)), 10, 64)
+func (a *verbArgs) numberOption(name string, fallback int64) int64 {
+	n, err := strconv.ParseInt(a.option(name, strconv.FormatInt(fallback, 10)), 10, 64)
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
 	return n
 }
 
-func (a *verbArgs) duration(name string, fallback time.Duration) time.Duration {
-	d, err := time.ParseDuration(a.opt(name, fallback.String()))
+func (a *verbArgs) durationOption(name string, fallback time.Duration) time.Duration {
+	d, err := time.ParseDuration(a.option(name, fallback.String()))
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
@@ -140,12 +140,12 @@ func (a *verbArgs) checkOpts() error {
 
 func (s *script) configure(w *verbArgs) {
 	s.core = broker.New(broker.Config{
-		Retries: int(w.number("retries", 3)), IdleTypes: int(w.number("idle-types", 100)),
-		MaxJobs: int(w.number("max-jobs", 0)), MaxTypeJobs: int(w.number("max-type-jobs", 0)),
-		MaxSubmitterJobs: int(w.number("max-submitter-jobs", 0)), MaxTypes: int(w.number("max-types", 0)),
-		MaxBytes: w.number("max-bytes", 0), MaxGroups: int(w.number("max-groups", 0)),
-		DeadLetters: int(w.number("dead-letters", 0)), DeadBytes: w.number("dead-bytes", 1<<20),
-		DeadAge: w.duration("dead-age", time.Hour), Seed: 1, History: w.number("history", 0),
+		Retries: int(w.numberOption("retries", 3)), IdleTypes: int(w.numberOption("idle-types", 100)),
+		MaxJobs: int(w.numberOption("max-jobs", 0)), MaxTypeJobs: int(w.numberOption("max-type-jobs", 0)),
+		MaxSubmitterJobs: int(w.numberOption("max-submitter-jobs", 0)), MaxTypes: int(w.numberOption("max-types", 0)),
+		MaxBytes: w.numberOption("max-bytes", 0), MaxGroups: int(w.numberOption("max-groups", 0)),
+		DeadLetters: int(w.numberOption("dead-letters", 0)), DeadBytes: w.numberOption("dead-bytes", 1<<20),
+		DeadAge: w.durationOption("dead-age", time.Hour), Seed: 1, History: w.numberOption("history", 0),
 	})
 }
 
@@ -158,23 +158,23 @@ func (s *script) peer(name string) broker.Peer {
 	return broker.Peer(99)<<32 | 99
 }
 
-func (s *script) introduce(w *verbArgs, add func() broker.Peer) {
+func (s *script) introducePeer(w *verbArgs, add func() broker.Peer) {
 	for _, name := range w.args[1:] {
 		p := add()
 		s.peers[name], s.names[p] = p, name
 	}
 }
 
-func bodyOption(w *verbArgs, fallback string) []byte { return []byte(w.opt("body", fallback)) }
+func bodyOption(w *verbArgs, fallback string) []byte { return []byte(w.option("body", fallback)) }
 
 var verbs map[string]func(s *script, now int64, w *verbArgs)
 
 func init() {
 	verbs = map[string]func(s *script, now int64, w *verbArgs){
-		"submitter": func(s *script, _ int64, w *verbArgs) { s.introduce(w, s.core.AddSubmitter) },
-		"worker":    func(s *script, _ int64, w *verbArgs) { s.introduce(w, s.core.AddWorker) },
+		"submitter": func(s *script, _ int64, w *verbArgs) { s.introducePeer(w, s.core.AddSubmitter) },
+		"worker":    func(s *script, _ int64, w *verbArgs) { s.introducePeer(w, s.core.AddWorker) },
 		"submit": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Submit(now, s.peer(w.arg(1)), s.submission(w, w.arg(2), w.arg(3))))
+			s.noteEffects(s.core.Submit(now, s.peer(w.arg(1)), s.newSubmission(w, w.arg(2), w.arg(3))))
 		},
 		// flood SUBMITTER PREFIX COUNT TYPE makes COUNT quiet submits.
 		"flood": func(s *script, now int64, w *verbArgs) {
@@ -183,62 +183,66 @@ func init() {
 				panic(err)
 			}
 			for i := range n {
-				sub := s.submission(w, fmt.Sprintf("%s%d", w.arg(2), i+1), w.arg(4))
+				sub := s.newSubmission(w, fmt.Sprintf("%s%d", w.arg(2), i+1), w.arg(4))
 				sub.NoAck = true
-				s.note(s.core.Submit(now, s.peer(w.arg(1)), sub))
+				s.noteEffects(s.core.Submit(now, s.peer(w.arg(1)), sub))
 			}
 		},
-		"cancel": func(s *script, now int64, w *verbArgs) { s.note(s.core.Cancel(now, s.peer(w.arg(1)), w.bytes(2))) },
+		"cancel": func(s *script, now int64, w *verbArgs) {
+			s.noteEffects(s.core.Cancel(now, s.peer(w.arg(1)), w.argBytes(2)))
+		},
 		"join": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Join(now, s.peer(w.arg(1)), &broker.JoinRequest{
-				Type: w.bytes(2), Types: w.list("types"), Except: w.list("except"),
-				Prefetch: int(w.number("prefetch", 0)), WantsNotices: w.hasFlag(2, "notices"), WantsHeaders: w.hasFlag(2, "headers"),
+			s.noteEffects(s.core.Join(now, s.peer(w.arg(1)), &broker.JoinRequest{
+				Type: w.argBytes(2), Types: w.listOption("types"), Except: w.listOption("except"),
+				Prefetch: int(w.numberOption("prefetch", 0)), WantsNotices: w.hasFlag(2, "notices"), WantsHeaders: w.hasFlag(2, "headers"),
 			}))
 		},
 		"respond": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Respond(now, s.peer(w.arg(1)), w.bytes(2), bodyOption(w, `"done"`), false))
+			s.noteEffects(s.core.Respond(now, s.peer(w.arg(1)), w.argBytes(2), bodyOption(w, `"done"`), false))
 		},
 		"progress": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Progress(now, s.peer(w.arg(1)), w.bytes(2), bodyOption(w, `50`), false))
+			s.noteEffects(s.core.Progress(now, s.peer(w.arg(1)), w.argBytes(2), bodyOption(w, `50`), false))
 		},
 		// fail WORKER [ID] …; an ID of - stands for none.
 		"fail": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Fail(now, s.peer(w.arg(1)), &broker.Failure{
-				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.hasFlag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),
+			s.noteEffects(s.core.Fail(now, s.peer(w.arg(1)), &broker.Failure{
+				ID: w.argBytes(2), Reason: w.option("reason", "broken"), NoRetry: w.hasFlag(3, "no-retry"), Delay: int64(w.durationOption("delay", -1)),
 			}))
 		},
 		"release": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Release(now, s.peer(w.arg(1)), &broker.ReleaseRequest{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
+			s.noteEffects(s.core.Release(now, s.peer(w.arg(1)), &broker.ReleaseRequest{ID: w.argBytes(2), Delay: w.durationOption("delay", 0)}))
 		},
 		"change": func(s *script, now int64, w *verbArgs) {
-			s.note(s.core.Change(now, s.peer(w.arg(1)), w.changeRequest(2)))
+			s.noteEffects(s.core.Change(now, s.peer(w.arg(1)), w.changeRequest(2)))
 		},
 		"amend": func(s *script, now int64, w *verbArgs) {
 			fx, c, reason := s.core.Amend(now, w.changeRequest(1))
-			s.note(fx)
+			s.noteEffects(fx)
 			if c != 0 {
 				s.printf("refused: %s: %s", codes[c], wording.Reason(&reason))
 			}
 		},
-		"leave":    func(s *script, now int64, w *verbArgs) { s.note(s.core.Leave(now, s.peer(w.arg(1)))) },
-		"gone":     func(s *script, now int64, w *verbArgs) { s.note(s.core.RemovePeer(now, s.peer(w.arg(1)))) },
-		"expelled": func(s *script, now int64, w *verbArgs) { s.note(s.core.ExpelPeer(now, s.peer(w.arg(1)), w.arg(2))) },
-		"wait":     (*script).wait,
+		"leave": func(s *script, now int64, w *verbArgs) { s.noteEffects(s.core.Leave(now, s.peer(w.arg(1)))) },
+		"gone":  func(s *script, now int64, w *verbArgs) { s.noteEffects(s.core.RemovePeer(now, s.peer(w.arg(1)))) },
+		"expelled": func(s *script, now int64, w *verbArgs) {
+			s.noteEffects(s.core.ExpelPeer(now, s.peer(w.arg(1)), w.arg(2)))
+		},
+		"wait": (*script).letTimePass,
 		// late moves the clock without a tick, as if the timer were late.
 		"late": func(s *script, _ int64, w *verbArgs) { s.now += pauseOption(w); s.since = s.now },
 		// back moves the clock back, which a monotonic clock never does.
 		"back":   func(s *script, _ int64, w *verbArgs) { s.now -= pauseOption(w); s.since = s.now },
-		"tick":   func(s *script, now int64, _ *verbArgs) { s.note(s.core.Tick(now)) },
-		"pause":  func(s *script, now int64, w *verbArgs) { s.noteConfigured(s.core.Pause(now, w.bytes(1), true)) },
-		"resume": func(s *script, now int64, w *verbArgs) { s.noteConfigured(s.core.Pause(now, w.bytes(1), false)) },
+		"tick":   func(s *script, now int64, _ *verbArgs) { s.noteEffects(s.core.Tick(now)) },
+		"pause":  func(s *script, now int64, w *verbArgs) { s.noteConfigured(s.core.Pause(now, w.argBytes(1), true)) },
+		"resume": func(s *script, now int64, w *verbArgs) { s.noteConfigured(s.core.Pause(now, w.argBytes(1), false)) },
 		"limit": func(s *script, now int64, w *verbArgs) {
-			s.noteConfigured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{
-				Concurrency: int(w.number("concurrency", 0)), Rate: w.float("rate"), Burst: int(w.number("burst", 0)),
+			s.noteConfigured(s.core.Limit(now, w.argBytes(1), broker.TypeLimits{
+				Concurrency: int(w.numberOption("concurrency", 0)), Rate: w.floatOption("rate"), Burst: int(w.numberOption("burst", 0)),
 			}))
 		},
 		"rule": func(s *script, now int64, w *verbArgs) {
-			fx, created, err := s.core.SetRule(now, w.bytes(1), broker.Rule{
-				Concurrency: w.number("concurrency", -1), Rate: w.float("rate"), Burst: w.number("burst", 0),
+			fx, created, err := s.core.SetRule(now, w.argBytes(1), broker.Rule{
+				Concurrency: w.numberOption("concurrency", -1), Rate: w.floatOption("rate"), Burst: w.numberOption("burst", 0),
 			})
 			s.noteConfigured(fx, err)
 			if created {
@@ -246,8 +250,8 @@ func init() {
 			}
 		},
 		"unrule": func(s *script, now int64, w *verbArgs) {
-			fx, found := s.core.DropRule(now, w.bytes(1))
-			s.note(fx)
+			fx, found := s.core.DropRule(now, w.argBytes(1))
+			s.noteEffects(fx)
 			s.printf("found %v", found)
 		},
 		"rules": func(s *script, _ int64, _ *verbArgs) {
@@ -261,41 +265,41 @@ func init() {
 			}
 		},
 		"fair": func(s *script, now int64, w *verbArgs) {
-			s.noteConfigured(s.core.SetFair(now, w.bytes(1), !w.hasFlag(2, "off")))
+			s.noteConfigured(s.core.SetFair(now, w.argBytes(1), !w.hasFlag(2, "off")))
 		},
 		"drain": func(s *script, _ int64, _ *verbArgs) { s.core.Drain() },
 		"expel": func(s *script, now int64, _ *verbArgs) {
 			for more := true; more; {
 				var fx []broker.Effect
 				fx, more = s.core.EndLeftovers(now)
-				s.note(fx)
+				s.noteEffects(fx)
 			}
 		},
 		"revoke": func(s *script, now int64, w *verbArgs) {
-			fx, c := s.core.Revoke(now, w.bytes(1), w.hasFlag(2, "running"))
-			s.note(fx)
+			fx, c := s.core.Revoke(now, w.argBytes(1), w.hasFlag(2, "running"))
+			s.noteEffects(fx)
 			if c != 0 {
 				s.printf("refused: %s", codes[c])
 			}
 		},
 		"revive": func(s *script, now int64, w *verbArgs) {
-			fx, c, reason := s.core.ResubmitLetter(now, w.bytes(1), w.bytes(2), 0)
-			s.note(fx)
+			fx, c, reason := s.core.ResubmitLetter(now, w.argBytes(1), w.argBytes(2), 0)
+			s.noteEffects(fx)
 			if c != 0 {
 				s.printf("refused: %s: %s", codes[c], wording.Reason(&reason))
 			}
 		},
 		"forget": func(s *script, now int64, w *verbArgs) {
-			f := broker.ForgetRequest{Name: w.bytes(1), Discard: w.hasFlag(2, "discard")}
+			f := broker.ForgetRequest{Name: w.argBytes(1), Discard: w.hasFlag(2, "discard")}
 			for more := true; more; {
 				var fx []broker.Effect
 				fx, more = s.core.ForgetType(now, &f)
-				s.note(fx)
+				s.noteEffects(fx)
 			}
 			s.printf("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(wording.TypeUse(&f.Use), "nothing"))
 		},
 		"dead": func(s *script, _ int64, w *verbArgs) {
-			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
+			letters, _ := s.core.DeadLetters(0, w.argBytes(1), 0, 1000, nil)
 			for _, l := range slices.Backward(letters) {
 				line := fmt.Sprintf("%s %s, submitted %v, failed %v, attempts %d, priority %d", l.ID, l.Body,
 					time.Duration(l.SubmittedAt), time.Duration(l.FailedAt), l.Attempts, l.Priority)
@@ -305,9 +309,9 @@ func init() {
 				s.printf("%s: %s", line, wording.Reason(&l.Reason))
 			}
 		},
-		"explain": (*script).explain,
-		"history": (*script).history,
-		"ledger":  (*script).ledger,
+		"explain": (*script).printJobInfo,
+		"history": (*script).printHistory,
+		"ledger":  (*script).printLedger,
 		"types": func(s *script, now int64, _ *verbArgs) {
 			var survey broker.Survey
 			for s.core.Survey(now, &survey) {
@@ -321,7 +325,7 @@ func init() {
 		"sweep": func(s *script, now int64, _ *verbArgs) {
 			n := 0
 			for ; s.core.NextTick() <= now; n++ {
-				s.note(s.core.Tick(now))
+				s.noteEffects(s.core.Tick(now))
 			}
 			s.printf("%d ticks", n)
 		},
@@ -337,25 +341,25 @@ func pauseOption(w *verbArgs) time.Duration {
 }
 
 func (s *script) noteConfigured(fx []broker.Effect, bad *broker.BadSetting) {
-	s.note(fx)
+	s.noteEffects(fx)
 	if err := wording.SettingErrorOf(bad); err != nil {
 		s.printf("refused: %v", err)
 	}
 }
 
-func (s *script) submission(w *verbArgs, id, typ string) *broker.Submission {
+func (s *script) newSubmission(w *verbArgs, id, typ string) *broker.Submission {
 	return &broker.Submission{
 		ID: []byte(id), Type: []byte(typ), Body: bodyOption(w, strconv.Quote(id)),
-		Priority: w.number("priority", 0), Retries: int32(w.number("retries", -1)),
-		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
-		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
-		Groups: w.list("groups"), Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),
+		Priority: w.numberOption("priority", 0), Retries: int32(w.numberOption("retries", -1)),
+		Delay: w.durationOption("delay", 0), Timeout: w.durationOption("timeout", 0),
+		Backoff: w.durationOption("backoff", 0), Expires: w.durationOption("expires", 0),
+		Groups: w.listOption("groups"), Age: w.durationOption("age", 0), Headers: []byte(w.option("headers", "")),
 		Detach: w.hasFlag(4, "detach"), NoAck: w.hasFlag(4, "quiet"), Progress: w.hasFlag(4, "progress"),
 	}
 }
 
-// wait lets time pass, with the ticks that the core asks for.
-func (s *script) wait(_ int64, w *verbArgs) {
+// letTimePass lets time pass, with the ticks that the core asks for.
+func (s *script) letTimePass(_ int64, w *verbArgs) {
 	until := s.now + pauseOption(w)
 	for {
 		next := s.core.NextTick()
@@ -363,13 +367,13 @@ func (s *script) wait(_ int64, w *verbArgs) {
 			break
 		}
 		s.now = max(s.now, time.Duration(next))
-		s.note(s.core.Tick(int64(s.now)))
+		s.noteEffects(s.core.Tick(int64(s.now)))
 	}
 	s.now = until
 }
 
-func (s *script) explain(now int64, w *verbArgs) {
-	x, found := s.core.Explain(now, w.bytes(1))
+func (s *script) printJobInfo(now int64, w *verbArgs) {
+	x, found := s.core.Explain(now, w.argBytes(1))
 	if !found {
 		s.printf("no such job")
 		return
@@ -389,7 +393,7 @@ func (s *script) explain(now int64, w *verbArgs) {
 	}
 	if x.State == "queued" {
 		var p broker.QueuePosition
-		for s.core.QueuePosition(w.bytes(1), &p) {
+		for s.core.QueuePosition(w.argBytes(1), &p) {
 		}
 		line += fmt.Sprintf(", %d ahead", p.Ahead)
 	}
@@ -397,20 +401,20 @@ func (s *script) explain(now int64, w *verbArgs) {
 		line += ": " + holds
 	}
 	s.printf("%s", line)
-	s.runs(s.core.Runs(w.bytes(1)))
+	s.printRuns(s.core.Runs(w.argBytes(1)))
 }
 
-func (s *script) runs(runs []broker.RunInfo) {
+func (s *script) printRuns(runs []broker.RunInfo) {
 	for _, r := range runs {
 		s.printf("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.StartedAt), time.Duration(r.EndedAt), s.names[r.Worker], r.EndKind, wording.Reason(&r.Reason))
 	}
 }
 
-// history lists the ended jobs that match a filter, whose fields are options.
-func (s *script) history(now int64, w *verbArgs) {
-	q := broker.EndedFilter{EndKind: w.opt("outcome", ""), Submitter: s.peers[w.opt("submitter", "")], MaxTimeSinceEnd: w.duration("since", 0)}
+// printHistory lists the ended jobs that match a filter, whose fields are options.
+func (s *script) printHistory(now int64, w *verbArgs) {
+	q := broker.EndedFilter{EndKind: w.option("outcome", ""), Submitter: s.peers[w.option("submitter", "")], MaxTimeSinceEnd: w.durationOption("since", 0)}
 	for key, field := range map[string]*[]byte{"id": &q.ID, "type": &q.Type, "group": &q.Group} {
-		if v := w.opt(key, ""); v != "" {
+		if v := w.option(key, ""); v != "" {
 			*field = []byte(v)
 		}
 	}
@@ -420,15 +424,15 @@ func (s *script) history(now int64, w *verbArgs) {
 		for _, x := range found {
 			s.printf("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.EndKind,
 				time.Duration(x.SubmittedAt), time.Duration(x.EndedAt), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Reason(&x.Reason))
-			s.runs(x.Runs)
+			s.printRuns(x.Runs)
 		}
 	}
 }
 
-func (s *script) ledger(_ int64, w *verbArgs) {
+func (s *script) printLedger(_ int64, w *verbArgs) {
 	l := s.core.Totals()
 	if name := w.arg(1); name != "" {
-		t, _, found := s.core.Type(w.bytes(1))
+		t, _, found := s.core.Type(w.argBytes(1))
 		if !found {
 			s.printf("unknown type")
 			return

@@ -129,7 +129,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	k.Submitted++
 	b.totals.Submitted++
 	if sub != nil && !s.NoAck {
-		b.ok(sub.id, b.id(j))
+		b.replyOK(sub.id, b.id(j))
 	}
 	b.waitUntil(h, r, j, b.now+int64(s.Delay))
 	if s.Delay <= 0 && j.timing != 0 {
@@ -237,14 +237,14 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	case j.state == stateEnded && h.submitter != nil:
 		b.refuse(p, UnknownID, id, Reason{Why: WhyOutcomeOnItsWay})
 	case j.state == stateEnded:
-		b.ok(p, b.id(j))
+		b.replyOK(p, b.id(j))
 		b.forgetOutcome(r, j)
 	case j.state == stateRunning:
-		b.ok(p, b.id(j))
+		b.replyOK(p, b.id(j))
 		b.notifyUnwanted(r, j)
 		j.flags |= flagUnwanted
 	default:
-		b.ok(p, b.id(j))
+		b.replyOK(p, b.id(j))
 		b.leaveQueue(r, j)
 		b.countEnd(h, r, j, EndCancelled, &Reason{}, 0)
 		b.freeEnded(h, r, j)

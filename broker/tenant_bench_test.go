@@ -63,7 +63,7 @@ func newLoadModel(load float64, fair bool) *loadModel {
 	t.sub = t.core.AddSubmitter()
 	t.core.SetFair(0, []byte("t"), fair)
 	for range modelWorkers {
-		t.note(t.core.Join(0, t.core.AddWorker(), &broker.JoinRequest{Type: []byte("t")}))
+		t.noteEffects(t.core.Join(0, t.core.AddWorker(), &broker.JoinRequest{Type: []byte("t")}))
 	}
 	return t
 }
@@ -78,13 +78,13 @@ func (t *loadModel) submit(group int) {
 			priority = 1
 		}
 	}
-	t.note(t.core.Submit(t.now, t.sub, &broker.Submission{
+	t.noteEffects(t.core.Submit(t.now, t.sub, &broker.Submission{
 		ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", group)}, NoAck: true,
 		Priority: priority,
 	}))
 }
 
-func (t *loadModel) note(fx []broker.Effect) {
+func (t *loadModel) noteEffects(fx []broker.Effect) {
 	for i := range fx {
 		at, other := t.submittedAt[string(fx[i].ID)]
 		if fx[i].Op != broker.OpJob {
@@ -117,7 +117,7 @@ func (t *loadModel) run(n int) {
 				worker broker.Peer
 			})
 			t.now = r.at
-			t.note(t.core.Respond(t.now, r.worker, nil, []byte("1"), false))
+			t.noteEffects(t.core.Respond(t.now, r.worker, nil, []byte("1"), false))
 		}
 		t.now = arrive
 		t.submit(1 + t.rng.IntN(modelGroups-1))

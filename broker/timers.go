@@ -112,13 +112,13 @@ func (b *Broker) timerFired(t *timing) {
 		b.forgetOutcome(r, j)
 	case b.pastDeadline(j):
 		b.leaveQueue(r, j)
-		b.expire(r, j)
+		b.expireJob(r, j)
 	default:
 		b.leaveQueue(r, j)
 		b.waitUntil(h, r, j, b.now)
 	}
 }
 
-func (b *Broker) expire(r uint32, j *job) {
+func (b *Broker) expireJob(r uint32, j *job) {
 	b.endJob(r, j, &lastFrame{code: Expired, reason: Reason{Why: WhyDeadlinePassed}})
 }

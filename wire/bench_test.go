@@ -24,10 +24,10 @@ var (
 	longWide       = `{"action":"submit","id":"j","body":"` + strings.Repeat("三个字 and ascii ", 65536/20) + `"}`
 	longCJK        = `{"action":"submit","id":"j","body":"` + strings.Repeat("漢字仮名交じり文を", 65536/27) + `"}`
 	body16K        = `{"action":"submit","id":"j","body":[` + strings.Repeat(smallBody+",", 16384/len(smallBody)) + `null]}`
-	body16KPadded  = `{"action":"submit","id":"j","body":` + indented(16384) + `}`
+	body16KPadded  = `{"action":"submit","id":"j","body":` + indentedBody(16384) + `}`
 )
 
-func indented(n int) string {
+func indentedBody(n int) string {
 	out, err := json.MarshalIndent(json.RawMessage(`[`+strings.Repeat(smallBody+",", n/200)+`null]`), "", "  ")
 	if err != nil {
 		panic(err)

@@ -135,16 +135,16 @@ func requestMeaning(r *wire.Request) map[string]any {
 	put("keep_ms", r.KeepMS, r.KeepMS != 0)
 	put("headers", string(r.Headers), r.Headers != nil)
 	put("headers", true, r.WantHeaders)
-	put("types", values(r.Types), r.Types != nil)
-	put("except", values(r.Except), r.Except != nil)
-	put("groups", values(r.Groups), r.Groups != nil || r.SetGroups)
+	put("types", valuesOf(r.Types), r.Types != nil)
+	put("except", valuesOf(r.Except), r.Except != nil)
+	put("groups", valuesOf(r.Groups), r.Groups != nil || r.SetGroups)
 	put("token", string(r.Token), len(r.Token) > 0)
 	put("client", string(r.Client), len(r.Client) > 0)
 	put("heartbeat_ms", r.HeartbeatMS, r.HeartbeatMS != 0)
 	return m
 }
 
-func values(names [][]byte) []string {
+func valuesOf(names [][]byte) []string {
 	list := []string{}
 	for _, n := range names {
 		list = append(list, wire.Value(n))

@@ -23,7 +23,7 @@ type timeline struct{ zero time.Time }
 
 func timelineAt(now int64) timeline { return timeline{time.Now().Add(-time.Duration(now))} }
 
-func (t timeline) at(clock int64) string {
+func (t timeline) formatAt(clock int64) string {
 	return t.zero.Add(time.Duration(clock)).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
@@ -31,7 +31,7 @@ func (a *API) apiRuns(t timeline, runs []broker.RunInfo) (out []api.Run) {
 	for i := range runs {
 		x := &runs[i]
 		out = append(out, api.Run{
-			N: x.Run, Worker: a.apiPeer(x.Worker, x.Broker), StartedAt: t.at(x.StartedAt), RanMS: (x.EndedAt - x.StartedAt) / 1e6,
+			N: x.Run, Worker: a.apiPeer(x.Worker, x.Broker), StartedAt: t.formatAt(x.StartedAt), RanMS: (x.EndedAt - x.StartedAt) / 1e6,
 			Outcome: x.EndKind.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
 		})
 	}
@@ -40,11 +40,11 @@ func (a *API) apiRuns(t timeline, runs []broker.RunInfo) (out []api.Run) {
 
 func apiEnd(t timeline, x *broker.EndedInfo) api.End {
 	e := api.End{
-		SubmittedAt: t.at(x.SubmittedAt), EndedAt: t.at(x.EndedAt), WaitedMS: (x.EndedAt - x.SubmittedAt) / 1e6,
+		SubmittedAt: t.formatAt(x.SubmittedAt), EndedAt: t.formatAt(x.EndedAt), WaitedMS: (x.EndedAt - x.SubmittedAt) / 1e6,
 		Size: x.Size, AnswerSize: x.AnswerSize,
 	}
 	if x.StartedAt >= 0 {
-		started := t.at(x.StartedAt)
+		started := t.formatAt(x.StartedAt)
 		e.StartedAt, e.WaitedMS, e.RanMS = &started, (x.StartedAt-x.SubmittedAt)/1e6, (x.EndedAt-x.StartedAt)/1e6
 	}
 	return e

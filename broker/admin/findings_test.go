@@ -70,7 +70,7 @@ func (p *peer) try(format string, args ...any) error {
 	return err
 }
 
-func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
+func (s *stage) addSubmitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
 // addWorker adds a worker whose join has these keys, and which answers no jobs.
 func (s *stage) addWorker(join string) *peer {
@@ -131,7 +131,7 @@ func readFrame(r io.Reader) (string, error) {
 
 // addJobs submits n jobs of the type, with more keys.
 func (s *stage) addJobs(n int, fields string) *peer {
-	p := s.submitter()
+	p := s.addSubmitter()
 	for i := range n {
 		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.withType(fields))
 	}
@@ -253,7 +253,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		{"rate of a group", "group_limit", "TYP-1", nil, group(`{"rate":0.01}`)},
 		{"a group behind many that are busier", "group_limit", "TYP-1", ownBroker, func(s *stage) {
 			s.addWorker(`"type":"busy","prefetch":1000`)
-			busy := s.submitter()
+			busy := s.addSubmitter()
 			for i := range 700 {
 				busy.send(`{"action":"submit","id":"busy-%d","type":"busy","body":1,"groups":["busy-%d"]}`, i, i%70)
 			}
@@ -266,7 +266,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		{"all at work", "all_busy", "TYP", nil, func(s *stage) { s.addWorker(`"type":"TYP"`); s.addJobs(20, "") }},
 		{"all at work for all types", "workers_away", "TYP", nil, func(s *stage) {
 			s.addWorker(`"types":["TYP*"],"prefetch":1`)
-			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP-other","body":1}`)
+			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP-other","body":1}`)
 			s.awaitRun("TYP-other")
 			s.addJobs(2, "")
 		}},
@@ -284,14 +284,14 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}},
 		{"all fail", "failing", "TYP", nil, func(s *stage) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
-			p := s.submitter()
+			p := s.addSubmitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"retries":0}`, i) })
 		}},
 		{"more fail than are answered", "failing", "TYP", nil, func(s *stage) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"neither"}`)
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"respond","body":1}`)
-			p := s.submitter()
+			p := s.addSubmitter()
 			s.repeat(func(i int) {
 				for k := range 3 {
 					_ = p.try(`{"action":"submit","id":"TYP-%d-%d","type":"TYP","body":1,"retries":0}`, i, k)
@@ -300,7 +300,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}},
 		{"the same reason", "same_reason", "TYP", nil, func(s *stage) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
-			p := s.submitter()
+			p := s.addSubmitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
 		{"workers that are lost", "failing", "TYP", nil, func(s *stage) {
@@ -317,7 +317,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 		}},
 		{"deadlines", "expired", "TYP", nil, func(s *stage) {
-			p := s.submitter()
+			p := s.addSubmitter()
 			s.repeat(func(i int) {
 				_ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"expires_ms":10}`, i)
 			})
@@ -330,31 +330,31 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.addJobs(19, "") }},
 		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.addJobs(19, "") }},
 		{"bytes", "limit max-bytes", "broker", func(o *settings.Options) { o.MaxBytes = 1 << 20 }, func(s *stage) {
-			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
+			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
 		{"bytes of a type", "limit max-type-bytes", "TYP", func(o *settings.Options) { o.MaxTypeBytes = 1 << 20 }, func(s *stage) {
-			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
+			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
 		{"types", "limit max-types", "broker", func(o *settings.Options) { o.MaxTypes = 10 }, func(s *stage) {
-			p := s.submitter()
+			p := s.addSubmitter()
 			for i := range 9 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP%d","body":1}`, i, i)
 			}
 		}},
 		{"groups", "limit max-groups", "broker", func(o *settings.Options) { o.MaxGroups = 10 }, func(s *stage) {
-			p := s.submitter()
+			p := s.addSubmitter()
 			for i := range 10 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"groups":["TYP-%d"]}`, i, i)
 			}
 		}},
 		{"connections", "limit max-conns", "broker", func(o *settings.Options) { o.MaxConns = 10 }, func(s *stage) {
 			for range 9 {
-				s.submitter()
+				s.addSubmitter()
 			}
 		}},
 		{"too many connections", "turned_away", "broker", func(o *settings.Options) { o.MaxConns = 2 }, func(s *stage) {
-			s.submitter()
-			s.submitter()
+			s.addSubmitter()
+			s.addSubmitter()
 			s.repeat(func(int) {
 				if c, err := net.Dial("tcp", s.srv.SubmitAddr().String()); err == nil {
 					_, _ = io.Copy(io.Discard, c)
@@ -369,22 +369,22 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}},
 		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
-			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
+			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"memory", "limit max-memory", "broker", func(o *settings.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
-			p := s.submitter()
+			p := s.addSubmitter()
 			for i := range 16 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 500<<10))
 			}
 		}},
 		{"frames in parts", "limit max-inbound", "broker", func(o *settings.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *stage) {
 			whole := frame(`{"action":"submit","id":"big","type":"t","body":"%s"}`, strings.Repeat("x", 1020<<10))
-			p := s.submitter()
+			p := s.addSubmitter()
 			_, _ = p.Write(whole[:len(whole)-1])
 		}},
 		{"refusals", "refused", "broker", func(o *settings.Options) { o.MaxJobs = 2 }, func(s *stage) {
-			p := s.submitter()
+			p := s.addSubmitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
 		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
@@ -403,7 +403,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		}},
 		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.dialUnread(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
-			p := s.submitter()
+			p := s.addSubmitter()
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
 			}
@@ -539,7 +539,7 @@ func TestPausedTypeIsReportedInTime(t *testing.T) {
 func TestLostWorkersAreReported(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
-	s.submitter().send(`{"action":"submit","id":"killer","type":"TYP","body":1,"retries":100}`)
+	s.addSubmitter().send(`{"action":"submit","id":"killer","type":"TYP","body":1,"retries":100}`)
 	for range 12 {
 		c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join","type":"TYP"}`)
 		for text := ""; !strings.Contains(text, `"job"`); {

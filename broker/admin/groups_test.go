@@ -23,7 +23,7 @@ func submitJobs(w *world, jobs ...broker.Submission) {
 	})
 }
 
-func names(list ...string) (out [][]byte) {
+func namesToBytes(list ...string) (out [][]byte) {
 	for _, n := range list {
 		out = append(out, []byte(n))
 	}
@@ -97,9 +97,9 @@ func TestBusiestGroupsAreListed(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/h%2A", `{"concurrency":0}`, 201)
 	submitJobs(w,
-		broker.Submission{ID: []byte("held"), Type: []byte("t"), Groups: names("a", "host")},
-		broker.Submission{ID: []byte("free"), Type: []byte("t"), Groups: names("a")},
-		broker.Submission{ID: []byte("later"), Type: []byte("u"), Groups: names("a", "b"), Delay: time.Hour},
+		broker.Submission{ID: []byte("held"), Type: []byte("t"), Groups: namesToBytes("a", "host")},
+		broker.Submission{ID: []byte("free"), Type: []byte("t"), Groups: namesToBytes("a")},
+		broker.Submission{ID: []byte("later"), Type: []byte("u"), Groups: namesToBytes("a", "b"), Delay: time.Hour},
 	)
 	for limit, want := range map[int]int{1: 1, 2: 2, 3: 3, 100_000_000: 3} {
 		if n := len(w.call("GET", fmt.Sprint("/v1/groups?limit=", limit), "", 200)["groups"].([]any)); n != want {
@@ -146,9 +146,9 @@ func TestGroupsOfTypeCountOnlyItsJobs(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/host", `{"concurrency":0}`, 201)
 	submitJobs(w,
-		broker.Submission{ID: []byte("1"), Type: []byte("mail"), Groups: names("acme", "host")},
-		broker.Submission{ID: []byte("2"), Type: []byte("mail"), Groups: names("acme")},
-		broker.Submission{ID: []byte("3"), Type: []byte("report"), Groups: names("acme"), Delay: time.Hour},
+		broker.Submission{ID: []byte("1"), Type: []byte("mail"), Groups: namesToBytes("acme", "host")},
+		broker.Submission{ID: []byte("2"), Type: []byte("mail"), Groups: namesToBytes("acme")},
+		broker.Submission{ID: []byte("3"), Type: []byte("report"), Groups: namesToBytes("acme"), Delay: time.Hour},
 		broker.Submission{ID: []byte("4"), Type: []byte("plain")},
 	)
 	acme, host := map[string]any{"group": "acme", "waiting": 2, "running": 0, "held": 1}, map[string]any{"group": "host", "waiting": 1, "running": 0, "held": 1, "rule": "host"}
@@ -202,7 +202,7 @@ func TestGroupRequestsShareSnapshot(t *testing.T) {
 		return n
 	}
 	submit := func() {
-		submitJobs(w, broker.Submission{ID: fmt.Append(nil, jobs), Type: []byte("t"), Groups: names("g")})
+		submitJobs(w, broker.Submission{ID: fmt.Append(nil, jobs), Type: []byte("t"), Groups: namesToBytes("g")})
 		jobs++
 	}
 	submit()
@@ -233,7 +233,7 @@ func TestGroupRequestsShareSnapshot(t *testing.T) {
 // TestOneGroupTooManyIsRefused: a change that needs one group too many is refused whole.
 func TestOneGroupTooManyIsRefused(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxGroups = 2 })
-	submitJobs(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
+	submitJobs(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: namesToBytes("a", "b")})
 	if e := w.call("PATCH", "/v1/jobs/x", `{"priority":5,"groups":["a","b","c"]}`, 503); e["error"] != "overloaded" || !strings.Contains(fmt.Sprint(e["reason"]), "max-groups") {
 		t.Errorf("a group too many: %v", e)
 	}

@@ -122,8 +122,10 @@ func (a *API) findType(name []byte) (api.Type, bool) {
 	return x, true
 }
 
-func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.setPaused(w, r, true) }
-func (a *API) resume(w http.ResponseWriter, r *http.Request) error { return a.setPaused(w, r, false) }
+func (a *API) pauseType(w http.ResponseWriter, r *http.Request) error { return a.setPaused(w, r, true) }
+func (a *API) resumeType(w http.ResponseWriter, r *http.Request) error {
+	return a.setPaused(w, r, false)
+}
 
 func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) error {
 	if _, err := readBody(r); err != nil {

@@ -281,7 +281,7 @@ func (o *offer) isValid(now int64) bool { return o.jobs > 0 && now-o.receivedAt 
 
 // receiveOffer handles an offer.
 func (m *Machine) receiveOffer(p *peer, r *reader) {
-	typ, priority, age, jobs := r.name(), r.int(), r.int(), r.int()
+	typ, priority, age, jobs := r.readName(), r.readInt(), r.readInt(), r.readInt()
 	if r.err != nil {
 		return
 	}
@@ -397,16 +397,16 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 
 func (m *Machine) sendGrant(o *offer, n int) {
 	b := m.newItem()
-	b.uint(itemGrant)
-	b.bytes(o.typ.name)
-	b.int(int64(n))
+	b.putUint(itemGrant)
+	b.putBytes(o.typ.name)
+	b.putInt(int64(n))
 	m.sendItem(o.peer, b)
 }
 
 // receiveJob handles a job that p lends.
 func (m *Machine) receiveJob(p *peer, r *reader) {
-	key := loanKey{uint32(r.uint()), r.uint()}
-	job := broker.Submission{Type: r.name(), ID: r.name(), Priority: r.int(), Age: time.Duration(r.int()), Progress: r.bool(), Headers: r.bytes(), Body: r.bytes()}
+	key := loanKey{uint32(r.readUint()), r.readUint()}
+	job := broker.Submission{Type: r.readName(), ID: r.readName(), Priority: r.readInt(), Age: time.Duration(r.readInt()), Progress: r.readBool(), Headers: r.readBytes(), Body: r.readBytes()}
 	if r.err == nil && len(job.Headers) > wire.MaxHeaders {
 		r.err = errItemKind
 	}
@@ -444,8 +444,8 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 	}
 	if run == 0 {
 		b := m.newReport(itemReturn, key.borrower, false, job.ID)
-		b.int(int64(pause))
-		b.bool(false)
+		b.putInt(int64(pause))
+		b.putBool(false)
 		m.sendItem(p, b)
 	}
 }
@@ -453,8 +453,8 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 // receiveChange handles the message that a run is no longer wanted, or that says whether its
 // progress is wanted.
 func (m *Machine) receiveChange(p *peer, kind uint64, r *reader) {
-	key := loanKey{uint32(r.uint()), r.uint()}
-	flag := r.bool()
+	key := loanKey{uint32(r.readUint()), r.readUint()}
+	flag := r.readBool()
 	run := p.loans[key]
 	switch {
 	case run == 0 || r.err != nil:
@@ -473,10 +473,10 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 	}
 	if e.Op == broker.OpProgress {
 		b := m.newItem()
-		b.uint(itemProgress)
-		b.uint(uint64(run.borrower))
-		b.bytes(e.ID)
-		b.bytes(e.Body)
+		b.putUint(itemProgress)
+		b.putUint(uint64(run.borrower))
+		b.putBytes(e.ID)
+		b.putBytes(e.Body)
 		m.queueProgress(run, b)
 		m.recycle(b)
 		return
@@ -491,16 +491,16 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 	switch e.Op {
 	case broker.OpResult:
 		b = m.newReport(itemResult, run.borrower, keepPlace, e.ID)
-		b.bytes(e.Body)
+		b.putBytes(e.Body)
 	case broker.OpReturn:
 		b = m.newReport(itemReturn, run.borrower, keepPlace, e.ID)
-		b.int(e.Delay)
-		b.bool(true)
+		b.putInt(e.Delay)
+		b.putBool(true)
 	default:
 		b = m.newReport(itemFail, run.borrower, keepPlace, e.ID)
-		b.uint(failureOf[e.Code])
-		b.int(e.Delay)
-		b.str(wording.Reason(e.Reason))
+		b.putUint(failureOf[e.Code])
+		b.putInt(e.Delay)
+		b.putString(wording.Reason(e.Reason))
 	}
 	m.sendItem(p, b)
 }
@@ -511,10 +511,10 @@ var failureOf = map[broker.Code]uint64{broker.JobRetryLater: failLater, broker.J
 // newReport starts an item that reports how a run ended.
 func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte) writer {
 	b := m.newItem()
-	b.uint(kind)
-	b.uint(uint64(line))
-	b.bool(keepPlace)
-	b.bytes(id)
+	b.putUint(kind)
+	b.putUint(uint64(line))
+	b.putBool(keepPlace)
+	b.putBytes(id)
 	return b
 }
 

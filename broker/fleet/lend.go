@@ -113,11 +113,11 @@ func (m *Machine) offerJobs(l *lentType, d broker.Demand) {
 
 func (m *Machine) sendOffer(p *peer, l *lentType, d broker.Demand) {
 	b := m.newItem()
-	b.uint(itemOffer)
-	b.bytes(l.name)
-	b.int(d.Priority)
-	b.int(m.now - d.Since)
-	b.int(int64(d.Jobs))
+	b.putUint(itemOffer)
+	b.putBytes(l.name)
+	b.putInt(d.Priority)
+	b.putInt(m.now - d.Since)
+	b.putInt(int64(d.Jobs))
 	m.sendItem(p, b)
 }
 
@@ -160,7 +160,7 @@ func (s *lendSide) dropType(l *lentType) {
 // receiveGrant handles the places that a broker grants for jobs of a type. 0 revokes the unfilled
 // ones; grantNoWorkers means that it does not serve the type at all.
 func (m *Machine) receiveGrant(p *peer, r *reader) {
-	typ, n := r.name(), int(min(r.int(), maxPlaces))
+	typ, n := r.readName(), int(min(r.readInt(), maxPlaces))
 	l := m.lend.types[string(typ)]
 	switch {
 	case r.err != nil:
@@ -292,16 +292,16 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 	switch e.Op {
 	case broker.OpJob:
 		loan := m.core.Loan(e.Run)
-		b.uint(itemLend)
-		b.uint(uint64(br.number))
-		b.uint(e.Run)
-		b.bytes(e.Type)
-		b.bytes(e.ID)
-		b.int(loan.Priority)
-		b.int(loan.Age)
-		b.bool(loan.WantsProgress)
-		b.bytes(e.Headers)
-		b.bytes(e.Body)
+		b.putUint(itemLend)
+		b.putUint(uint64(br.number))
+		b.putUint(e.Run)
+		b.putBytes(e.Type)
+		b.putBytes(e.ID)
+		b.putInt(loan.Priority)
+		b.putInt(loan.Age)
+		b.putBool(loan.WantsProgress)
+		b.putBytes(e.Headers)
+		b.putBytes(e.Body)
 		m.markUsed(br)
 		br.lent++
 		p.lent++
@@ -312,18 +312,18 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 			m.lend.staleBorrowers = append(m.lend.staleBorrowers, br)
 		}
 	case broker.OpCancel, broker.OpOverdue:
-		b.uint(itemUnwant)
-		b.uint(uint64(br.number))
-		b.uint(e.Run)
-		b.bool(e.Op == broker.OpOverdue)
+		b.putUint(itemUnwant)
+		b.putUint(uint64(br.number))
+		b.putUint(e.Run)
+		b.putBool(e.Op == broker.OpOverdue)
 		if e.Op == broker.OpOverdue && !br.isRetired {
 			m.lend.overdueBorrowers = append(m.lend.overdueBorrowers, br)
 		}
 	case broker.OpFollow:
-		b.uint(itemFollow)
-		b.uint(uint64(br.number))
-		b.uint(e.Run)
-		b.bool(m.core.Loan(e.Run).WantsProgress)
+		b.putUint(itemFollow)
+		b.putUint(uint64(br.number))
+		b.putUint(e.Run)
+		b.putBool(m.core.Loan(e.Run).WantsProgress)
 	case broker.OpClose:
 		p.lent -= br.lent
 		m.stats.Lent -= br.lent
@@ -360,26 +360,26 @@ func (m *Machine) replaceOverdue() {
 
 // receiveReport handles a borrower's report about a run.
 func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
-	number := uint32(r.uint())
-	keepPlace := kind == itemProgress || r.bool()
-	id := r.bytes()
+	number := uint32(r.readUint())
+	keepPlace := kind == itemProgress || r.readBool()
+	id := r.readBytes()
 	br := p.borrowers[number]
 	started := true
 	var handle func(w broker.Peer) []broker.Effect
 	switch kind {
 	case itemProgress:
-		body := r.bytes()
+		body := r.readBytes()
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
 	case itemResult:
-		body := r.bytes()
+		body := r.readBytes()
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeepBody(body)) }
 	case itemReturn:
-		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(r.int())}
-		started = r.bool()
+		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(r.readInt())}
+		started = r.readBool()
 		q.NotStarted = !started
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
 	case itemFail:
-		failure, delay, reason := r.uint(), r.int(), r.str()
+		failure, delay, reason := r.readUint(), r.readInt(), r.readString()
 		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, WorkerLost: failure == failLost, WorkerExpelled: failure == failExpelled, Delay: -1}
 		if failure == failLater {
 			f.Delay = delay

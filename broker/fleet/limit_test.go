@@ -22,7 +22,7 @@ func TestBorrowersRateLimitsBorrowing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.apply(1, fx)
+			w.applyEffects(1, fx)
 			for i := range jobs {
 				w.submit(fmt.Sprint(i), `"t"`, []byte("1"))
 			}
@@ -56,7 +56,7 @@ func TestBorrowerAtLimitRarelyTries(t *testing.T) {
 		w.submit(fmt.Sprint(i), `"t"`, body)
 	}
 	p := w.cores[1].AddSubmitter()
-	w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), 8<<20-50<<10), Delay: time.Hour}))
+	w.applyEffects(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), 8<<20-50<<10), Delay: time.Hour}))
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 20})
 	w.pass(10 * time.Second)
 	if st := w.machines[0].Info().Stats; st.ReturnedJobs < 50 || st.ReturnedJobs > 150 || len(w.assignments) != 0 {
@@ -65,7 +65,7 @@ func TestBorrowerAtLimitRarelyTries(t *testing.T) {
 	if k, _, _ := w.cores[0].Type([]byte(`"t"`)); k.Releases != 0 || k.Requeued != 0 {
 		t.Errorf("of the jobs that came back without a run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
 	}
-	w.apply(1, w.cores[1].RemovePeer(w.now, p))
+	w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
 	w.answerJobs(t, jobs)
 }
 
@@ -78,10 +78,10 @@ func TestHomeRulesApplyToGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.apply(i, fx)
+		w.applyEffects(i, fx)
 	}
 	for i := range 10 {
-		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
+		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
 			ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Groups: [][]byte{[]byte(`"g"`)},
 		}))
 	}
@@ -109,7 +109,7 @@ func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.apply(0, fx)
+				w.applyEffects(0, fx)
 			}
 			rule := broker.Rule{Concurrency: 1}
 			if end == "the rate has room" {
@@ -117,7 +117,7 @@ func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 			}
 			configure(&broker.Settings{Rules: []broker.RuleInfo{{Pattern: group, Rule: rule}}})
 			for i := range 6 {
-				w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
+				w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
 					ID: fmt.Append(nil, i), Type: []byte{'"', "tu"[i%2], '"'}, Body: []byte("1"), Groups: [][]byte{group},
 				}))
 			}
@@ -167,7 +167,7 @@ func TestWorkerOfManyTypesTakesBestFirst(t *testing.T) {
 			w.submit(fmt.Sprint(i), `"many"`, []byte("1"))
 		}
 		w.answerJobs(t, 200) // the worker has worked for a second
-		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
+		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
 		for n := w.answers; !slices.ContainsFunc(w.assignments, func(j assignment) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {
 				t.Fatal("it waits for jobs of another type that are worse")
@@ -209,7 +209,7 @@ func TestRemainingSetsAreWantedLater(t *testing.T) {
 	}
 	w.pass(5 * time.Second)
 	for _, p := range joined[:sets] {
-		w.apply(1, w.cores[1].RemovePeer(w.now, p))
+		w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
 	}
 	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))
 	w.answerJobs(t, 1)
@@ -223,7 +223,7 @@ func TestLateGrantAddsNoType(t *testing.T) {
 	w.pass(3 * time.Second)
 	w.submit("1", `"t"`, []byte("1"))
 	w.pass(3 * time.Millisecond) // the offer is on its way
-	w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
+	w.applyEffects(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 	w.submit("2", `"u"`, []byte("1"))
 	w.submit("3", `"v"`, []byte("1"))
 	w.pass(100 * time.Millisecond)

@@ -256,8 +256,8 @@ func (m *Machine) yieldName() {
 func (m *Machine) Receive(now int64, data []byte) {
 	m.now = max(m.now, now)
 	s := &reader{rest: data}
-	v, kind := s.uint(), s.uint()
-	name, epoch := s.str(), s.uint()
+	v, kind := s.readUint(), s.readUint()
+	name, epoch := s.readString(), s.readUint()
 	switch {
 	case s.err != nil || len(name) > MaxName:
 		m.stats.UnreadableMessages++
@@ -335,10 +335,10 @@ func (m *Machine) recycle(item writer) {
 // newMessage begins a message of roughly n bytes.
 func (m *Machine) newMessage(kind uint64, n int) writer {
 	p := writer(m.buffers.get(n + headerBytes))
-	p.uint(version)
-	p.uint(kind)
-	p.str(m.cfg.Name)
-	p.uint(m.cfg.Epoch)
+	p.putUint(version)
+	p.putUint(kind)
+	p.putString(m.cfg.Name)
+	p.putUint(m.cfg.Epoch)
 	return p
 }
 

@@ -52,16 +52,16 @@ const (
 // writer appends to a message.
 type writer []byte
 
-func (w *writer) uint(v uint64)  { *w = msgp.AppendUint64(*w, v) }
-func (w *writer) int(v int64)    { *w = msgp.AppendInt64(*w, v) }
-func (w *writer) bool(v bool)    { *w = msgp.AppendBool(*w, v) }
-func (w *writer) bytes(v []byte) { *w = msgp.AppendBytes(*w, v) }
-func (w *writer) str(v string)   { *w = msgp.AppendString(*w, v) }
-func (w *writer) listHead(n int) { *w = msgp.AppendArrayHeader(*w, uint32(n)) }
-func (w *writer) list(v [][]byte) {
-	w.listHead(len(v))
+func (w *writer) putUint(v uint64)   { *w = msgp.AppendUint64(*w, v) }
+func (w *writer) putInt(v int64)     { *w = msgp.AppendInt64(*w, v) }
+func (w *writer) putBool(v bool)     { *w = msgp.AppendBool(*w, v) }
+func (w *writer) putBytes(v []byte)  { *w = msgp.AppendBytes(*w, v) }
+func (w *writer) putString(v string) { *w = msgp.AppendString(*w, v) }
+func (w *writer) putListHead(n int)  { *w = msgp.AppendArrayHeader(*w, uint32(n)) }
+func (w *writer) putList(v [][]byte) {
+	w.putListHead(len(v))
 	for _, x := range v {
-		w.bytes(x)
+		w.putBytes(x)
 	}
 }
 
@@ -81,15 +81,15 @@ func readValue[T any](r *reader, f func([]byte) (T, []byte, error)) (v T) {
 	return v
 }
 
-func (r *reader) uint() uint64  { return readValue(r, msgp.ReadUint64Bytes) }
-func (r *reader) int() int64    { return readValue(r, msgp.ReadInt64Bytes) }
-func (r *reader) bool() bool    { return readValue(r, msgp.ReadBoolBytes) }
-func (r *reader) bytes() []byte { return readValue(r, msgp.ReadBytesZC) }
-func (r *reader) str() string   { return readValue(r, msgp.ReadStringBytes) }
+func (r *reader) readUint() uint64   { return readValue(r, msgp.ReadUint64Bytes) }
+func (r *reader) readInt() int64     { return readValue(r, msgp.ReadInt64Bytes) }
+func (r *reader) readBool() bool     { return readValue(r, msgp.ReadBoolBytes) }
+func (r *reader) readBytes() []byte  { return readValue(r, msgp.ReadBytesZC) }
+func (r *reader) readString() string { return readValue(r, msgp.ReadStringBytes) }
 
-// name reads a type, an id or a group, in canonical form.
-func (r *reader) name() []byte {
-	v := r.bytes()
+// readName reads a type, an id or a group, in canonical form.
+func (r *reader) readName() []byte {
+	v := r.readBytes()
 	if r.err == nil && !isCanonical(v) {
 		r.err = errors.New("an invalid name")
 	}
@@ -117,8 +117,8 @@ func isCanonical(v []byte) bool {
 	return true
 }
 
-func (r *reader) names(limit int) (v [][]byte) {
-	n := r.listHead()
+func (r *reader) readNames(limit int) (v [][]byte) {
+	n := r.readListHead()
 	if n > limit && r.err == nil {
 		r.err = errors.New("too many names")
 	}
@@ -126,14 +126,14 @@ func (r *reader) names(limit int) (v [][]byte) {
 		if r.err != nil {
 			return nil
 		}
-		v = append(v, r.name())
+		v = append(v, r.readName())
 	}
 	return v
 }
 
-// listHead reads the length of a list. The list must fit in the rest of the message, with at least
+// putListHead reads the length of a list. The list must fit in the rest of the message, with at least
 // one byte for each element.
-func (r *reader) listHead() int {
+func (r *reader) readListHead() int {
 	n := readValue(r, msgp.ReadArrayHeaderBytes)
 	if r.err == nil && int(n) > len(r.rest) {
 		r.err = errors.New("a list is longer than its message")

@@ -125,18 +125,18 @@ func (m *Machine) endSession(p *peer, why string) {
 func (m *Machine) sendHeartbeat() {
 	m.heartbeatAt, m.heartbeatSoon = m.now, false
 	b := m.newMessage(msgHeartbeat, 64*len(m.peersByName))
-	b.int(m.now)
-	b.bool(m.core.Draining())
-	b.listHead(len(m.peersByName))
+	b.putInt(m.now)
+	b.putBool(m.core.Draining())
+	b.putListHead(len(m.peersByName))
 	for _, p := range m.peersByName {
-		b.str(p.name)
-		b.uint(p.epoch)
-		b.uint(p.session)
-		b.uint(p.theirSession)
-		b.uint(p.stream.lastSent)
-		b.uint(p.stream.lastReceived)
-		b.int(p.sentAt)
-		b.int(m.now - p.receivedAt)
+		b.putString(p.name)
+		b.putUint(p.epoch)
+		b.putUint(p.session)
+		b.putUint(p.theirSession)
+		b.putUint(p.stream.lastSent)
+		b.putUint(p.stream.lastReceived)
+		b.putInt(p.sentAt)
+		b.putInt(m.now - p.receivedAt)
 		p.stream.markAckSent()
 		if p.unackedSince == 0 {
 			p.unackedSince = m.now
@@ -147,8 +147,8 @@ func (m *Machine) sendHeartbeat() {
 
 // receiveHeartbeat handles a heartbeat.
 func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
-	clock, draining := r.int(), r.bool()
-	n := r.listHead()
+	clock, draining := r.readInt(), r.readBool()
+	n := r.readListHead()
 	p := m.addPeer(name, epoch)
 	if p == nil || clock <= p.sentAt {
 		return // a later one has already arrived
@@ -159,8 +159,8 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
 	hearsUs := false
 	for range n {
-		to, toEpoch := r.str(), r.uint()
-		session, ourSession, sent, acked, sentTime, ago := r.uint(), r.uint(), r.uint(), r.uint(), r.int(), r.int()
+		to, toEpoch := r.readString(), r.readUint()
+		session, ourSession, sent, acked, sentTime, ago := r.readUint(), r.readUint(), r.readUint(), r.readUint(), r.readInt(), r.readInt()
 		if r.err != nil {
 			return
 		}
@@ -228,12 +228,12 @@ func (m *Machine) flush(p *peer) {
 
 func (m *Machine) sendData(p *peer, x *message) {
 	b := m.newMessage(msgData, len(x.data))
-	b.uint(p.session)
-	b.uint(p.theirSession)
-	b.uint(p.stream.lastReceived)
-	b.uint(x.number)
-	b.bool(x.continues)
-	b.bytes(x.data)
+	b.putUint(p.session)
+	b.putUint(p.theirSession)
+	b.putUint(p.stream.lastReceived)
+	b.putUint(x.number)
+	b.putBool(x.continues)
+	b.putBytes(x.data)
 	p.stream.markAckSent()
 	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b})
 }
@@ -242,17 +242,17 @@ func (m *Machine) sendData(p *peer, x *message) {
 // NATS reply if no broker listens on p's subject.
 func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
 	b := m.newMessage(msgAck, 0)
-	b.uint(p.session)
-	b.uint(p.theirSession)
-	b.uint(p.stream.lastReceived)
-	b.bool(resend)
+	b.putUint(p.session)
+	b.putUint(p.theirSession)
+	b.putUint(p.stream.lastReceived)
+	b.putBool(resend)
 	p.stream.markAckSent()
 	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b, WantReply: wantReply})
 }
 
 // inSession reads the session that a message belongs to, and reports whether it is the current one.
 func (p *peer) inSession(r *reader) bool {
-	theirSession, session := r.uint(), r.uint()
+	theirSession, session := r.readUint(), r.readUint()
 	return p != nil && theirSession == p.theirSession && session == p.session && r.err == nil
 }
 
@@ -261,8 +261,8 @@ func (m *Machine) receiveData(p *peer, r *reader) {
 		return
 	}
 	m.recordSessionUp(p)
-	got := r.uint()
-	x := message{number: r.uint(), continues: r.bool(), data: r.bytes()}
+	got := r.readUint()
+	x := message{number: r.readUint(), continues: r.readBool(), data: r.readBytes()}
 	if r.err != nil {
 		return
 	}
@@ -351,7 +351,7 @@ func (m *Machine) receiveAck(p *peer, r *reader) {
 	if !p.inSession(r) {
 		return
 	}
-	got, resend := r.uint(), r.bool()
+	got, resend := r.readUint(), r.readBool()
 	if r.err != nil {
 		return
 	}
@@ -366,7 +366,7 @@ func (m *Machine) receiveAck(p *peer, r *reader) {
 
 // receiveItem reads one item from p, and acts on it.
 func (m *Machine) receiveItem(p *peer, r *reader) {
-	switch kind := r.uint(); kind {
+	switch kind := r.readUint(); kind {
 	case itemOffer:
 		m.receiveOffer(p, r)
 	case itemLend:

@@ -11,14 +11,14 @@ import (
 
 // reportProgress makes a worker at the borrower report progress.
 func (w *twins) reportProgress(p broker.Peer, id []byte, body []byte) {
-	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
+	w.applyEffects(1, w.cores[1].Progress(w.now, p, id, body, false))
 }
 
 // submitLent submits jobs and waits until workers have them.
 func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 	t.Helper()
 	for _, s := range jobs {
-		w.apply(0, w.cores[0].Submit(w.now, w.submitter, s))
+		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, s))
 	}
 	if w.pass(100 * time.Millisecond); len(w.assignments) != len(jobs) {
 		t.Fatalf("%d of %d jobs run", len(w.assignments), len(jobs))
@@ -68,7 +68,7 @@ func TestUnrequestedProgressIsNotSent(t *testing.T) {
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
 	for _, follow := range []bool{false, true, false} {
-		w.apply(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), follow, 1<<20))
+		w.applyEffects(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), follow, 1<<20))
 		w.pass(10 * time.Millisecond)
 		w.progress = map[string][]byte{}
 		before := w.machines[1].Info().Stats.Items
@@ -89,14 +89,14 @@ func TestWorkerOverdueAtHomeGetsNoJob(t *testing.T) {
 		w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
 		w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Timeout: time.Second})
 		if cancelled {
-			w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
+			w.applyEffects(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 		}
 		w.pass(2 * time.Second)
 		stalled := w.assignments[0]
 		w.assignments = nil
 		w.submit("2", `"t"`, []byte("1"))
 		p := w.cores[1].AddSubmitter() // submits a job of the borrower's own
-		w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
+		w.applyEffects(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
 		w.pass(10 * time.Second)
 		if len(w.assignments) != 0 {
 			t.Errorf("it has a run that is overdue at home (cancelled: %v), and is given %s", cancelled, w.assignments[0].id)

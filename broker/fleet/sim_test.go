@@ -147,7 +147,7 @@ func (x *node) start() {
 	}
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.submitters, x.peers = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
-	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.apply)
+	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.applyEffects)
 	x.flushScheduled, x.sent, x.disconnected, x.frozenUntil, x.thawedAt = false, nil, false, 0, x.now
 	for range 1 + x.rng.IntN(2) {
 		x.addSubmitter()
@@ -173,7 +173,7 @@ func (x *node) tick() {
 
 // handle carries out the effects of a command.
 func (x *node) handle(fx []broker.Effect) {
-	x.apply(fx)
+	x.applyEffects(fx)
 	x.machine.Step(x.now)
 	x.flushSoon()
 }
@@ -238,7 +238,7 @@ func (x *node) receive(data []byte) {
 	x.flushSoon()
 }
 
-func (x *node) apply(fx []broker.Effect) {
+func (x *node) applyEffects(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		if w := x.workers[e.Peer]; w != nil {
@@ -283,7 +283,7 @@ func (x *node) deliverToWorker(p broker.Peer, w *worker, e *broker.Effect) {
 	id := string(e.ID)
 	switch e.Op {
 	case broker.OpCancel:
-		x.after(1000, x, func() { x.answer(p, w, id) })
+		x.after(1000, x, func() { x.answerJob(p, w, id) })
 	case broker.OpJob:
 		if w.jobsOut[id] {
 			x.t.Errorf("a worker has two jobs with id %s", id)
@@ -297,7 +297,7 @@ func (x *node) deliverToWorker(p broker.Peer, w *worker, e *broker.Effect) {
 		if r := x.runsOf(id); r != nil {
 			*r++
 		}
-		x.after(x.rng.Int64N(int64(5*time.Millisecond)), x, func() { x.answer(p, w, id) })
+		x.after(x.rng.Int64N(int64(5*time.Millisecond)), x, func() { x.answerJob(p, w, id) })
 	}
 }
 
@@ -319,10 +319,10 @@ func (x *node) runsOf(id string) *int {
 	return nil
 }
 
-func (x *node) answer(p broker.Peer, w *worker, id string) {
+func (x *node) answerJob(p broker.Peer, w *worker, id string) {
 	if x.workers[p] != w || !w.jobsOut[id] || x.frozenUntil > x.now {
 		if x.frozenUntil > x.now {
-			x.after(x.frozenUntil-x.now, x, func() { x.answer(p, w, id) })
+			x.after(x.frozenUntil-x.now, x, func() { x.answerJob(p, w, id) })
 		}
 		return
 	}
@@ -345,7 +345,7 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 		x.addWorker()
 	case n == 4 && !x.isFinishing:
 		w.jobsOut[id] = true // the worker answers a second later
-		x.after(int64(time.Second), x, func() { x.answer(p, w, id) })
+		x.after(int64(time.Second), x, func() { x.answerJob(p, w, id) })
 	default:
 		reports := 1
 		if n == 5 {

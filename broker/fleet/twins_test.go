@@ -54,14 +54,14 @@ func newTwinsApart(delay, startGap time.Duration, cfg broker.Config) *twins {
 	starts := [2]int64{w.now, w.now + int64(startGap)}
 	for i := range w.machines {
 		w.cores[i] = broker.New(cfg)
-		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
+		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.applyEffects(i, fx) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
 	w.pass(3 * time.Second)
 	return w
 }
 
-func (w *twins) apply(i int, fx []broker.Effect) {
+func (w *twins) applyEffects(i int, fx []broker.Effect) {
 	for k := range fx {
 		switch e := &fx[k]; {
 		case w.machines[i].Effect(e):
@@ -80,7 +80,7 @@ func (w *twins) pass(d time.Duration) {
 	for end := w.now + int64(d); w.now < end; w.now += int64(time.Millisecond) {
 		for i, m := range w.machines {
 			m.Tick(w.now)
-			w.apply(i, w.cores[i].Tick(w.now))
+			w.applyEffects(i, w.cores[i].Tick(w.now))
 		}
 		for progress := true; progress; {
 			progress = false
@@ -115,17 +115,17 @@ func (w *twins) pass(d time.Duration) {
 }
 
 func (w *twins) submit(id, typ string, body []byte) {
-	w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: body}))
+	w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: body}))
 }
 
 func (w *twins) join(q *broker.JoinRequest) broker.Peer {
 	p := w.cores[1].AddWorker()
-	w.apply(1, w.cores[1].Join(w.now, p, q))
+	w.applyEffects(1, w.cores[1].Join(w.now, p, q))
 	return p
 }
 
 func (w *twins) respond(p broker.Peer, id, body []byte) {
-	w.apply(1, w.cores[1].Respond(w.now, p, id, body, false))
+	w.applyEffects(1, w.cores[1].Respond(w.now, p, id, body, false))
 }
 
 // answerJobs lets workers answer the jobs that they were given, until n jobs are answered.
@@ -338,7 +338,7 @@ func TestWantsAreSentRarely(t *testing.T) {
 	for range 300 {
 		p := w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
 		w.pass(time.Millisecond)
-		w.apply(1, w.cores[1].RemovePeer(w.now, p))
+		w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
 		w.pass(2 * time.Millisecond)
 	}
 	if n := countWants(); n == 0 || n > 11 {

@@ -149,21 +149,21 @@ func (m *Machine) sendWants(full bool) {
 	n := 0
 	send := func() {
 		msg := m.newMessage(msgWants, len(b))
-		msg.bool(full)
-		msg.listHead(n)
+		msg.putBool(full)
+		msg.putListHead(n)
 		m.outgoing = append(m.outgoing, Message{Data: append(msg, b...)})
 		b, n, full = b[:0], 0, false // the messages that follow add to this one
 	}
 	for _, w := range list {
 		before := len(b)
-		b.uint(uint64(w.set))
-		b.list(w.types)
-		b.list(w.except)
+		b.putUint(uint64(w.set))
+		b.putList(w.types)
+		b.putList(w.except)
 		w.sentPlaces, w.changed = w.places, false
 		if m.core.Draining() {
 			w.sentPlaces = 0
 		}
-		b.int(int64(w.sentPlaces))
+		b.putInt(int64(w.sentPlaces))
 		if n > 0 && len(b) > m.cfg.MaxMessage/2 {
 			// A long want gets a message of its own: if NATS rejects it, the others still
 			// arrive.
@@ -182,8 +182,8 @@ func (m *Machine) sendWants(full bool) {
 
 // receiveWants handles the wants of another broker.
 func (m *Machine) receiveWants(p *peer, r *reader) {
-	full := r.bool()
-	n := r.listHead()
+	full := r.readBool()
+	n := r.readListHead()
 	if p == nil {
 		return
 	}
@@ -192,7 +192,7 @@ func (m *Machine) receiveWants(p *peer, r *reader) {
 		p.wants = newWants()
 	}
 	for range n {
-		set, types, except, places := uint32(r.uint()), r.names(wire.MaxTypes), r.names(wire.MaxTypes), int(min(r.int(), maxPlaces))
+		set, types, except, places := uint32(r.readUint()), r.readNames(wire.MaxTypes), r.readNames(wire.MaxTypes), int(min(r.readInt(), maxPlaces))
 		switch {
 		case r.err != nil:
 			return

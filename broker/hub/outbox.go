@@ -66,13 +66,13 @@ type UnframedResult struct {
 	FailureCode wire.Code // the code with which the request was refused or the job failed, or 0
 }
 
-func (o *outbox) end() uint64 { return o.sealedEnd + uint64(len(o.buf)) }
+func (o *outbox) endPosition() uint64 { return o.sealedEnd + uint64(len(o.buf)) }
 
 // untakenMemory returns how many bytes of memory the output occupies that the owner has not taken.
 func (o *outbox) untakenMemory() int64 { return o.sealedBytes + int64(cap(o.buf)) }
 
 // waitingBytes returns how many bytes wait for the peer to read them.
-func (o *outbox) waitingBytes() int { return int(o.end() - o.writtenEnd.Load()) }
+func (o *outbox) waitingBytes() int { return int(o.endPosition() - o.writtenEnd.Load()) }
 
 // isSlow reports whether so much waits for c that it gets only frames that must be sent.
 func (c *Conn) isSlow() bool { return c.outbox.waitingBytes() > c.hub.cfg.MaxOutbound/2 }
@@ -123,7 +123,7 @@ func (h *Hub) appendEffects(fx []broker.Effect) {
 			h.appendEffect(o, e, reason, share)
 			if e.Outcome != 0 {
 				h.outcomes++
-				o.marks = append(o.marks, mark{end: o.end(), outcome: e.Outcome})
+				o.marks = append(o.marks, mark{end: o.endPosition(), outcome: e.Outcome})
 			}
 		})
 	}
@@ -311,7 +311,7 @@ func (s *Sink) take(now int64, outs []Output) []Output {
 // take gives the owner everything that has been appended, unless the owner still has output
 // from before.
 func (o *outbox) take(now int64) {
-	if len(o.unwritten) == 0 && o.end() > o.takenEnd {
+	if len(o.unwritten) == 0 && o.endPosition() > o.takenEnd {
 		o.seal()
 		o.sealedPieces, o.unwritten = o.unwritten, o.sealedPieces
 		o.takenEnd, o.sealedBytes = o.sealedEnd, 0
@@ -331,7 +331,7 @@ func (o *outbox) take(now int64) {
 			o.setWriteLimit()
 		}
 	}
-	o.knownEnd.Store(o.end())
+	o.knownEnd.Store(o.endPosition())
 }
 
 // discard drops output that the owner will not take.

@@ -54,7 +54,7 @@ func (s *Sink) Step(cmds []Command, outs *[]Output) {
 		}
 		for i := range cmds {
 			h.currentCommand = &cmds[i]
-			h.execute(now, cmds[i].From, &cmds[i])
+			h.executeCommand(now, cmds[i].From, &cmds[i])
 		}
 		h.currentCommand = nil
 	})
@@ -129,7 +129,7 @@ func (h *Hub) unlock(own *Sink) {
 	}
 }
 
-func (h *Hub) execute(now int64, c *Conn, m *Command) {
+func (h *Hub) executeCommand(now int64, c *Conn, m *Command) {
 	h.stats.FramesIn++
 	if m.Owner != 0 {
 		h.core.SetOwner(c.Peer, m.Owner)

@@ -52,10 +52,10 @@ type twinOutcome struct {
 	isTaken, isReported bool
 }
 
-func (s *shadow) waiting() int { return len(s.out) + s.unsentBytes }
+func (s *shadow) waitingBytes() int { return len(s.out) + s.unsentBytes }
 
 func (w *twin) appendFrame(s *shadow, frame []byte) {
-	before := s.waiting()
+	before := s.waitingBytes()
 	s.out = append(s.out, frame...)
 	if before > w.maxOutbound && !s.mustClose {
 		s.mustClose = true
@@ -64,7 +64,7 @@ func (w *twin) appendFrame(s *shadow, frame []byte) {
 	}
 }
 
-func (w *twin) apply(fx []broker.Effect) {
+func (w *twin) applyEffects(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		s := w.shadows[e.Peer]
@@ -88,7 +88,7 @@ func (w *twin) apply(fx []broker.Effect) {
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)
 		case broker.OpProgress:
-			if s.waiting() > w.maxOutbound/2 {
+			if s.waitingBytes() > w.maxOutbound/2 {
 				w.droppedProgress++
 				continue
 			}
@@ -120,17 +120,17 @@ func (w *twin) markWritten(s *shadow, n int) {
 	rest := s.outcomes[:0]
 	for _, o := range s.outcomes {
 		if o.isTaken && o.end <= s.sent-uint64(s.unsentBytes) {
-			w.apply(w.core.OutcomeWritten(0, o.number))
+			w.applyEffects(w.core.OutcomeWritten(0, o.number))
 			continue
 		}
 		o.isReported = o.isTaken
 		rest = append(rest, o)
 	}
 	s.outcomes = rest
-	if waits := s.waiting(); s.creditSpent && n > 0 && waits <= w.maxOutbound/2/2 && !s.isRemoved {
+	if waits := s.waitingBytes(); s.creditSpent && n > 0 && waits <= w.maxOutbound/2/2 && !s.isRemoved {
 		s.creditSpent = false
 		w.credits++
-		w.apply(w.core.SetCredit(0, s.peer, int64(w.maxOutbound/2-waits)))
+		w.applyEffects(w.core.SetCredit(0, s.peer, int64(w.maxOutbound/2-waits)))
 		w.settle()
 	}
 }
@@ -142,7 +142,7 @@ func (w *twin) markRead(id []byte) {
 	if s := w.shadows[peer]; s != nil && no != 0 {
 		for _, o := range s.outcomes {
 			if o.number == no && o.isTaken && !o.isReported {
-				w.apply(w.core.OutcomeWritten(0, no))
+				w.applyEffects(w.core.OutcomeWritten(0, no))
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	}
 	switch r.Verb {
 	case wire.Submit:
-		if n := s.waiting(); n > w.maxOutbound/2 {
+		if n := s.waitingBytes(); n > w.maxOutbound/2 {
 			if s.mustClose {
 				return
 			}
@@ -169,23 +169,23 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 			return
 		}
 		w.markRead(r.ID)
-		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.WantProgress, Groups: r.Groups, Headers: r.Headers}))
+		w.applyEffects(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.WantProgress, Groups: r.Groups, Headers: r.Headers}))
 	case wire.Join:
-		w.apply(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, WantsNotices: r.WantCancels, WantsHeaders: r.WantHeaders}))
+		w.applyEffects(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, WantsNotices: r.WantCancels, WantsHeaders: r.WantHeaders}))
 	case wire.Respond:
-		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
+		w.applyEffects(w.core.Respond(0, s.peer, r.ID, r.Body, false))
 	case wire.Attach:
-		w.apply(w.core.Attach(0, s.peer, r.ID, r.WantProgress, w.maxOutbound-s.waiting()))
+		w.applyEffects(w.core.Attach(0, s.peer, r.ID, r.WantProgress, w.maxOutbound-s.waitingBytes()))
 	case wire.Progress:
-		w.apply(w.core.Progress(0, s.peer, r.ID, r.Body, false))
+		w.applyEffects(w.core.Progress(0, s.peer, r.ID, r.Body, false))
 	case wire.Fail:
-		w.apply(w.core.Fail(0, s.peer, &broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}))
+		w.applyEffects(w.core.Fail(0, s.peer, &broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}))
 	case wire.Cancel:
-		w.apply(w.core.Cancel(0, s.peer, r.ID))
+		w.applyEffects(w.core.Cancel(0, s.peer, r.ID))
 	case wire.Change:
-		w.apply(w.core.Change(0, s.peer, &broker.ChangeRequest{ID: r.ID, Priority: r.Priority, SetPriority: true, Groups: r.Groups, SetGroups: true, Delay: -1}))
+		w.applyEffects(w.core.Change(0, s.peer, &broker.ChangeRequest{ID: r.ID, Priority: r.Priority, SetPriority: true, Groups: r.Groups, SetGroups: true, Delay: -1}))
 	case wire.Release:
-		w.apply(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: r.ID}))
+		w.applyEffects(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: r.ID}))
 	case wire.Ping:
 		if !s.mustClose {
 			w.appendFrame(s, wire.AppendOK(nil))
@@ -205,7 +205,7 @@ func (w *twin) settle() {
 func (w *twin) removePeer(s *shadow) {
 	if !s.isRemoved {
 		s.isRemoved = true
-		w.apply(w.core.RemovePeer(0, s.peer))
+		w.applyEffects(w.core.RemovePeer(0, s.peer))
 	}
 }
 
@@ -326,7 +326,7 @@ func runTwins(t *testing.T, seed uint64) int {
 func (x *twins) playTurn() {
 	switch n := x.rng.IntN(100); {
 	case len(x.peers) < 4 || n < 4 && len(x.peers) < 10:
-		x.join()
+		x.addPeer()
 	case n < 75:
 		x.sendFrames(x.peers[x.rng.IntN(len(x.peers))])
 	case n < 84:
@@ -345,7 +345,7 @@ func (x *twins) playTurn() {
 	}
 }
 
-func (x *twins) join() {
+func (x *twins) addPeer() {
 	p := &twinPeer{port: wire.SubmitPort, owner: x.owners[x.rng.IntN(len(x.owners))]}
 	if len(x.peers)%2 == 1 {
 		p.port = wire.WorkerPort
@@ -474,7 +474,7 @@ func (x *twins) take(o *owner) {
 			x.t.Errorf("%d: to be closed at once is %t, want %t", p.shadow.peer, out.Abort, p.shadow.mustClose)
 		}
 		if out.Abort {
-			x.drop(p)
+			x.dropPeer(p)
 			continue
 		}
 		p.shadow.knownEnd = p.shadow.sent + uint64(len(p.shadow.out))
@@ -531,11 +531,11 @@ func (x *twins) close(p *twinPeer) {
 	x.realHub.Remove(p.conn)
 	x.twin.removePeer(p.shadow)
 	x.twin.settle()
-	x.drop(p)
+	x.dropPeer(p)
 	p.shadow.isClosed = true
 }
 
-func (x *twins) drop(p *twinPeer) {
+func (x *twins) dropPeer(p *twinPeer) {
 	for i, q := range x.peers {
 		if q == p {
 			x.peers = append(x.peers[:i], x.peers[i+1:]...)

@@ -44,7 +44,7 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	if c.grant != nil {
 		m.Owner = c.grant.Owner()
 	}
-	if err := decode(&d, &m, payload, c.hubConn); err != nil {
+	if err := decodeCommand(&d, &m, payload, c.hubConn); err != nil {
 		return err
 	}
 	if err := checkPermitted(c.grant, &m); err != nil {

@@ -64,10 +64,10 @@ func (c *conn) addRequest(b *batch, payload []byte, stable bool) {
 	m := b.next(c.hubConn)
 	m.StableBody, b.hasBigFrame = stable, b.hasBigFrame || stable
 	b.turnFrames++
-	c.completeCommand(b, m, payload, decode(&b.decoder, m, payload, c.hubConn))
+	c.completeCommand(b, m, payload, decodeCommand(&b.decoder, m, payload, c.hubConn))
 }
 
-func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
+func decodeCommand(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
 	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &m.Req)
 	switch n := len(m.Req.Body); {
 	case err != nil || !m.StableBody:

@@ -52,7 +52,7 @@ func (c *conn) offloadDecode(payload []byte) {
 	m := b.next(c.hubConn)
 	m.StableBody, b.hasBigFrame = true, true
 	var err *wire.Error
-	c.offload(len(payload), func() { err = decode(&b.decoder, m, payload, c.hubConn) }, func() {
+	c.offload(len(payload), func() { err = decodeCommand(&b.decoder, m, payload, c.hubConn) }, func() {
 		if c.state < stateDraining {
 			c.completeCommand(b, m, payload, err)
 			c.loop.sink.Step(b.commands[:b.count], nil)

@@ -41,7 +41,7 @@ func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
 			if err != nil {
 				return
 			}
-			c.passing.Go(func() { c.pass(nc) })
+			c.passing.Go(func() { c.passOn(nc) })
 		}
 	})
 	return c
@@ -66,7 +66,7 @@ func (c *cutter) stopCutting() (cuts int) {
 	return c.cuts
 }
 
-func (c *cutter) pass(client net.Conn) {
+func (c *cutter) passOn(client net.Conn) {
 	broker, err := net.Dial("tcp", c.to)
 	if err != nil {
 		client.Close()
@@ -103,7 +103,7 @@ func TestCutsDoNotAffectKeptJobs(t *testing.T) {
 	b := startBroker(t)
 	b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 2, Prefetch: 8})
 	cut := newCutter(t, b.SubmitAddr().String(), rand.New(rand.NewPCG(chaosSeed(t), 4)))
-	s := b.submitter(gloom.Addrs(cut.ln.Addr().String()), gloom.Window(64))
+	s := b.newSubmitter(gloom.Addrs(cut.ln.Addr().String()), gloom.Window(64))
 	var answers [jobs]atomic.Int32
 	for i := range jobs {
 		body := strconv.Itoa(i)
@@ -149,7 +149,7 @@ func TestCutConnectionsEndEveryJobOnce(t *testing.T) {
 			return job.Body, nil
 		}, Concurrency: 3, Prefetch: prefetch}, gloom.Addrs(work.ln.Addr().String()))
 	}
-	s := b.submitter(gloom.Addrs(sub.ln.Addr().String()), gloom.Window(64))
+	s := b.newSubmitter(gloom.Addrs(sub.ln.Addr().String()), gloom.Window(64))
 	var submitted, answered, lost, failed, other atomic.Int64
 	rng := rand.New(rand.NewPCG(seed, 3))
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {

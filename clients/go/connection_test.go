@@ -48,7 +48,7 @@ func TestLossEndsWaitingCalls(t *testing.T) {
 	broker.expect(`{"action":"cancel","id":"x"}`)
 	broker.close()
 	for range 2 {
-		wantError(t, received(t, done, "a call"), gloom.ErrLost)
+		wantError(t, receive(t, done, "a call"), gloom.ErrLost)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 	for !strings.Contains(old.read(), "cancel") { // jobs sent before the move come first
 	}
 	old.send(errorFrame("unknown_id", "a"))
-	wantError(t, received(t, done, "cancel"), gloom.ErrUnknownID)
+	wantError(t, receive(t, done, "cancel"), gloom.ErrUnknownID)
 	old.send(resultFrame("a", "1"))
 	wantResult(t, a, "1")
 }
@@ -323,7 +323,7 @@ func TestWaitingJobMayChangeBroker(t *testing.T) {
 	broker.close()
 	broker = f.accept()
 	broker.expect(`{"action":"submit","id":"late","backoff_ms":1000,"body":1}`)
-	if err := received(t, done, "the submit"); err != nil {
+	if err := receive(t, done, "the submit"); err != nil {
 		t.Fatal(err)
 	}
 }

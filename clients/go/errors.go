@@ -57,7 +57,7 @@ type RefusedError struct {
 	ID     string // the job's id, empty if the error is not about a single job
 }
 
-func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Reason, e.ID) }
+func (e *RefusedError) Error() string { return describeError("refused", e.Code, e.Reason, e.ID) }
 
 // Unwrap returns the code.
 func (e *RefusedError) Unwrap() error { return e.Code }
@@ -80,12 +80,12 @@ type JobError struct {
 	Delay        time.Duration
 }
 
-func (e *JobError) Error() string { return describe("job ended", e.Code, e.Reason, e.ID) }
+func (e *JobError) Error() string { return describeError("job ended", e.Code, e.Reason, e.ID) }
 
 // Unwrap returns the code.
 func (e *JobError) Unwrap() error { return e.Code }
 
-func describe(what string, code Code, reason, id string) string {
+func describeError(what string, code Code, reason, id string) string {
 	s := "gloom: " + what + ": " + string(code)
 	if reason != "" {
 		s += ": " + reason

@@ -120,12 +120,12 @@ func readFrame(r io.Reader) ([]byte, error) {
 // send writes frames in one call.
 func (p *peer) send(payloads ...string) {
 	p.t.Helper()
-	if _, err := p.nc.Write(frames(payloads...)); err != nil {
+	if _, err := p.nc.Write(encodeFrames(payloads...)); err != nil {
 		p.t.Fatalf("send to the client: %v", err)
 	}
 }
 
-func frames(payloads ...string) (b []byte) {
+func encodeFrames(payloads ...string) (b []byte) {
 	for _, s := range payloads {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
 		b = append(b, s...)
@@ -171,7 +171,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func received[T any](t testing.TB, from <-chan T, what string) T {
+func receive[T any](t testing.TB, from <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-from:

@@ -76,7 +76,7 @@ func loadGolden(t *testing.T, file string) []goldenCase {
 	return doc.Cases
 }
 
-func (m *goldenMeaning) id(otherwise string) string {
+func (m *goldenMeaning) idOr(otherwise string) string {
 	if m.ID != nil {
 		return *m.ID
 	}
@@ -113,7 +113,7 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 	m := c.Meaning
 	s, broker := dial(t, newFakeBroker(t))
 	news := make(chan string, 1)
-	id := m.id("unnamed")
+	id := m.idOr("unnamed")
 	p := submit(t, s, gloom.Job{ID: id, Type: "t", OnProgress: func(b json.RawMessage) { news <- string(b) }})
 	broker.read()
 	ack, result := `{"ok":true,"id":`+quoted(id)+`}`, `{"id":`+quoted(id)+`,"body":0}`
@@ -137,7 +137,7 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 		wantResult(t, p, m.Body)
 	case "progress":
 		broker.send(ack, c.Text)
-		if got := received(t, news, "progress"); got != m.Body {
+		if got := receive(t, news, "progress"); got != m.Body {
 			t.Errorf("progress %s, want %s", got, m.Body)
 		}
 	case "ping":
@@ -176,7 +176,7 @@ func goldenError(t *testing.T, err error, m *goldenMeaning) {
 		}
 	}
 	if reason != m.Reason || m.ID != nil && id != *m.ID {
-		t.Errorf("reason %q, id %q; want %q, %q", reason, id, m.Reason, m.id(""))
+		t.Errorf("reason %q, id %q; want %q, %q", reason, id, m.Reason, m.idOr(""))
 	}
 }
 
@@ -207,15 +207,15 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 		return nil, nil
 	}})
 	if m.Kind == "cancel" {
-		broker.send(jobFrame(m.id(""), "1"))
-		received(t, got, "the job")
+		broker.send(jobFrame(m.idOr(""), "1"))
+		receive(t, got, "the job")
 		broker.send(c.Text)
-		received(t, cancelled, "the end of the context")
+		receive(t, cancelled, "the end of the context")
 		return
 	}
 	broker.send(c.Text)
 	headers, _ := m.Headers.(string)
-	if job := received(t, got, "the job"); job != (seen{m.id(""), m.Type, m.Body, headers}) {
+	if job := receive(t, got, "the job"); job != (seen{m.idOr(""), m.Type, m.Body, headers}) {
 		t.Errorf("the handler got %q", job)
 	}
 }
@@ -232,17 +232,17 @@ func TestGoldenSubmitsAreSent(t *testing.T) {
 			s, broker := dial(t, newFakeBroker(t))
 			switch m.Verb {
 			case "submit":
-				submit(t, s, m.job())
+				submit(t, s, m.toJob())
 			case "cancel":
-				go s.Cancel(waitContext(t), m.id(""))
+				go s.Cancel(waitContext(t), m.idOr(""))
 			case "change":
-				go s.Change(waitContext(t), m.id(""), m.change(c.Text))
+				go s.Change(waitContext(t), m.idOr(""), m.toChange(c.Text))
 			case "attach":
 				var news func(json.RawMessage)
 				if m.Progress {
 					news = func(json.RawMessage) {}
 				}
-				if _, err := s.Attach(waitContext(t), m.id(""), news); err != nil {
+				if _, err := s.Attach(waitContext(t), m.idOr(""), news); err != nil {
 					t.Fatal(err)
 				}
 			default:
@@ -256,10 +256,10 @@ func TestGoldenSubmitsAreSent(t *testing.T) {
 	}
 }
 
-func (m *goldenMeaning) job() gloom.Job {
+func (m *goldenMeaning) toJob() gloom.Job {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	job := gloom.Job{
-		ID: m.id(""), Type: m.Type, Body: json.RawMessage(m.Body), Priority: m.Priority,
+		ID: m.idOr(""), Type: m.Type, Body: json.RawMessage(m.Body), Priority: m.Priority,
 		Delay: ms(m.DelayMS), Timeout: ms(m.TimeoutMS), Backoff: ms(m.BackoffMS), Expires: ms(m.ExpiresMS),
 		Detach: m.Detach, NoAck: m.Ack != nil, Groups: m.Groups, Age: ms(m.AgeMS), Keep: ms(m.KeepMS),
 	}
@@ -280,7 +280,7 @@ func (m *goldenMeaning) job() gloom.Job {
 	return job
 }
 
-func (m *goldenMeaning) change(text string) (c gloom.Change) {
+func (m *goldenMeaning) toChange(text string) (c gloom.Change) {
 	if strings.Contains(text, `"priority"`) {
 		c.Priority = &m.Priority
 	}
@@ -394,7 +394,7 @@ func goldenWork(t *testing.T, c goldenCase) {
 		if m.Verb == "leave" {
 			go w.Stop(waitContext(t))
 		} else {
-			broker.send(`{"action":"job","id":` + quoted(m.id("a1")) + `,"type":"echo","body":1}`)
+			broker.send(`{"action":"job","id":` + quoted(m.idOr("a1")) + `,"type":"echo","body":1}`)
 		}
 		sent = broker.read()
 	}

@@ -41,7 +41,7 @@ func TestHelloSendsOptions(t *testing.T) {
 	default:
 	}
 	broker.send(`{"ok":true,"server":"gloomd/1","limits":{"max_frame":100,"max_id":1024,"max_prefetch":9}}`)
-	s := received(t, done, "dial")
+	s := receive(t, done, "dial")
 	defer s.Close()
 	_, err := s.Submit(waitContext(t), gloom.Job{Body: []byte(`"` + strings.Repeat("x", 100) + `"`)})
 	wantError(t, err, gloom.ErrSizeError)
@@ -76,11 +76,11 @@ func TestRefusedHelloEndsSubmits(t *testing.T) {
 				return
 			}
 			if !open.Load() {
-				nc.Write(frames(`{"error":"unauthorized","reason":"unknown token"}`))
+				nc.Write(encodeFrames(`{"error":"unauthorized","reason":"unknown token"}`))
 				nc.Close()
 				continue
 			}
-			nc.Write(frames(`{"ok":true,"server":"s","limits":{}}`))
+			nc.Write(encodeFrames(`{"ok":true,"server":"s","limits":{}}`))
 			go echoJobs(nc)
 		}
 	}()

@@ -54,7 +54,7 @@ func TestKeptJobsAreResumed(t *testing.T) {
 	broker.send(attachedReply("a", "ended"), resultFrame("a", "1"), attachedReply("b", "running"), attachedReply("d", "queued"), okReply("e"),
 		`{"id":"b","progress":5}`, errorFrame("job_failed", "b"), resultFrame("d", "4"), resultFrame("e", "5"))
 	wantResult(t, a, "1")
-	if got := received(t, news, "progress"); got != "5" {
+	if got := receive(t, news, "progress"); got != "5" {
 		t.Errorf("progress %s", got)
 	}
 	wantError(t, resultError(t, b), gloom.ErrJobFailed)
@@ -245,7 +245,7 @@ func TestDoAbandonsKeptJob(t *testing.T) {
 	broker.close()
 	eventually(t, "the connection is lost", func() bool { _, lost := n.find(gloom.EventLost); return lost })
 	cancel()
-	wantError(t, received(t, done, "Do"), context.Canceled)
+	wantError(t, receive(t, done, "Do"), context.Canceled)
 	broker = f.accept()
 	broker.expect(attachFrame("a"), `{"action":"cancel","id":"a"}`)
 	broker.send(attachedReply("a", "running"), okReply("a"))
@@ -301,7 +301,7 @@ func TestAttachFollowsJob(t *testing.T) {
 	}
 	broker.expect(attachFrame("b"))
 	broker.send(attachedReply("b", "ended"), resultFrame("b", "2"))
-	if got := received(t, told, "told"); got != "b 2 <nil>" {
+	if got := receive(t, told, "told"); got != "b 2 <nil>" {
 		t.Errorf("told %s", got)
 	}
 	_, err = s.Attach(waitContext(t), "", nil)
@@ -321,7 +321,7 @@ func TestChangeSendsOnlySetFields(t *testing.T) {
 		go func() { done <- s.Change(waitContext(t), "a", c) }()
 		broker.expect(want)
 		broker.send(okReply("a"))
-		if err := received(t, done, "change"); err != nil {
+		if err := receive(t, done, "change"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -360,5 +360,5 @@ func TestLeavingSubmitterIgnoresPings(t *testing.T) {
 	broker.send(resultFrame("b", "2"))
 	broker.close()
 	wantResult(t, b, "2")
-	received(t, left, "return")
+	receive(t, left, "return")
 }

@@ -14,7 +14,7 @@ import (
 
 func TestLiveWorkerServesSeveralTypes(t *testing.T) {
 	b := startBroker(t)
-	s := b.submitter()
+	s := b.newSubmitter()
 	early := submit(t, s, gloom.Job{Type: "mail-early", Priority: 1})
 	if err := early.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestLiveWorkerServesSeveralTypes(t *testing.T) {
 
 func TestLiveJobIsChanged(t *testing.T) {
 	b := startBroker(t)
-	s := b.submitter()
+	s := b.newSubmitter()
 	first, second := submit(t, s, gloom.Job{ID: "first", Type: "echo"}), submit(t, s, gloom.Job{ID: "second", Type: "echo", Delay: time.Hour})
 	if err := second.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestLiveJobIsChanged(t *testing.T) {
 		<-next
 		return 1, nil
 	}})
-	if id := received(t, began, "the first run"); id != "second" {
+	if id := receive(t, began, "the first run"); id != "second" {
 		t.Errorf("%s ran first", id)
 	}
 	if got := endName(s.Change(waitContext(t), "second", gloom.Change{Priority: new(int64(0))})); got != "refused invalid_state" {
@@ -74,7 +74,7 @@ func TestLiveJobIsChanged(t *testing.T) {
 // A job that may run only once can be released and run again.
 func TestLiveJobIsReleased(t *testing.T) {
 	b := startBroker(t)
-	s := b.submitter()
+	s := b.newSubmitter()
 	running, finish := make(chan struct{}, 1), make(chan struct{})
 	first := b.serve(&gloom.Worker{Prefetch: 8, Concurrency: 1, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 		running <- struct{}{}
@@ -85,7 +85,7 @@ func TestLiveJobIsReleased(t *testing.T) {
 	for range 5 {
 		jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo", Retries: gloom.NoRetries}))
 	}
-	received(t, running, "the first run")
+	receive(t, running, "the first run")
 	stopped := make(chan error, 1)
 	go func() { stopped <- first.Stop(waitContext(t)) }()
 	var refused atomic.Int32
@@ -100,7 +100,7 @@ func TestLiveJobIsReleased(t *testing.T) {
 	}
 	close(finish)
 	wantResult(t, jobs[0], `"first"`)
-	if err := received(t, stopped, "Stop"); err != nil {
+	if err := receive(t, stopped, "Stop"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,10 +113,10 @@ func TestLiveJobIsAttachedTo(t *testing.T) {
 		<-finish
 		return job.ID, nil
 	}})
-	one, two := b.submitter(), b.submitter()
+	one, two := b.newSubmitter(), b.newSubmitter()
 	a, left := submit(t, one, gloom.Job{ID: "a", Type: "echo", Keep: time.Minute}), submit(t, one, gloom.Job{ID: "b", Type: "echo", Keep: time.Minute})
-	received(t, running, "a run")
-	received(t, running, "a run")
+	receive(t, running, "a run")
+	receive(t, running, "a run")
 	taken, err := two.Attach(waitContext(t), "a", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestLiveKeptJobsNewBroker(t *testing.T) {
 	var at atomic.Value
 	at.Store(before.SubmitAddr().String())
 	sockets := make(chan net.Conn, 2)
-	s := before.submitter(gloom.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+	s := before.newSubmitter(gloom.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, at.Load().(string))
 		sockets <- nc
 		return nc, err
@@ -171,7 +171,7 @@ func TestLiveKeptJobsNewBroker(t *testing.T) {
 		}
 	}
 	at.Store(after.SubmitAddr().String())
-	received(t, sockets, "the connection").Close()
+	receive(t, sockets, "the connection").Close()
 	if got := endName(resultError(t, once)); got != "lost, acked, unknown_id" {
 		t.Error(got)
 	}

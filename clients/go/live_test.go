@@ -45,7 +45,7 @@ func startBroker(t testing.TB, change ...func(*settings.Options)) *liveBroker {
 	return &liveBroker{srv, t}
 }
 
-func (l *liveBroker) submitter(opts ...gloom.Option) *gloom.Submitter {
+func (l *liveBroker) newSubmitter(opts ...gloom.Option) *gloom.Submitter {
 	l.t.Helper()
 	s, err := gloom.Dial(waitContext(l.t), append([]gloom.Option{gloom.Addrs(l.SubmitAddr().String()), quickBackoff}, opts...)...)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestLiveJobsAreAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t)
 			b.serve(w)
-			s := b.submitter(gloom.Window(100))
+			s := b.newSubmitter(gloom.Window(100))
 			var all sync.WaitGroup
 			for n := range 2000 {
 				body := fmt.Sprintf(`{"n": %d}`, n)
@@ -128,7 +128,7 @@ func TestLiveFailuresAreReported(t *testing.T) {
 		}
 		return "third time lucky", nil
 	}}, gloom.Notify(func(gloom.Notice) {}))
-	s := b.submitter()
+	s := b.newSubmitter()
 	doJob(t, s, gloom.Job{Type: "echo", Backoff: time.Hour}, `"third time lucky"`)
 	if n := runs.Load(); n != 3 {
 		t.Errorf("%d runs", n)
@@ -153,17 +153,17 @@ func TestLiveProgressAndCancelArrive(t *testing.T) {
 		ended <- context.Cause(ctx)
 		return nil, nil
 	}})
-	s := b.submitter()
+	s := b.newSubmitter()
 	news := make(chan string, 1)
 	p := submit(t, s, gloom.Job{Type: "echo", OnProgress: func(b json.RawMessage) { news <- string(b) }})
-	if got := received(t, news, "progress"); got != `"under way"` {
+	if got := receive(t, news, "progress"); got != `"under way"` {
 		t.Errorf("progress %s", got)
 	}
 	if err := p.Cancel(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, resultError(t, p), gloom.ErrCancelled)
-	wantError(t, received(t, ended, "the end of the handler"), gloom.ErrCancelled)
+	wantError(t, receive(t, ended, "the end of the handler"), gloom.ErrCancelled)
 	wantError(t, p.Cancel(waitContext(t)), gloom.ErrUnknownID)
 	wantError(t, s.Cancel(waitContext(t), "never was"), gloom.ErrUnknownID)
 }
@@ -174,7 +174,7 @@ func TestLiveRunTimesOut(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}})
-	s := b.submitter()
+	s := b.newSubmitter()
 	for range 2 { // each one frees the slot again
 		_, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Timeout: 10 * time.Millisecond, Retries: gloom.NoRetries})
 		wantError(t, err, gloom.ErrJobFailed)
@@ -183,7 +183,7 @@ func TestLiveRunTimesOut(t *testing.T) {
 
 func TestLiveOptionsTakeEffect(t *testing.T) {
 	b := startBroker(t)
-	s := b.submitter()
+	s := b.newSubmitter()
 	_, err := s.Do(waitContext(t), gloom.Job{Type: "nobody", Expires: 5 * time.Millisecond})
 	wantError(t, err, gloom.ErrExpired)
 	_, err = s.Do(waitContext(t), gloom.Job{Type: "nobody", Delay: time.Second, Expires: time.Second})
@@ -197,7 +197,7 @@ func TestLiveOptionsTakeEffect(t *testing.T) {
 
 	// Detached jobs outlive their submitter; any submitter may cancel them.
 	for _, quiet := range []bool{false, true} {
-		mine := b.submitter()
+		mine := b.newSubmitter()
 		if _, err := mine.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestLiveOptionsTakeEffect(t *testing.T) {
 		}
 	}
 
-	other := b.submitter()
+	other := b.newSubmitter()
 	p := submit(t, other, gloom.Job{ID: "held", Type: "nobody"})
 	if err := p.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestLiveOptionsTakeEffect(t *testing.T) {
 
 func TestLiveDoAbandons(t *testing.T) {
 	b := startBroker(t)
-	s := b.submitter(gloom.Window(1))
+	s := b.newSubmitter(gloom.Window(1))
 	for range 3 { // each takes the only place in the window
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 		_, err := s.Do(ctx, gloom.Job{ID: "x", Type: "nobody"})
@@ -239,7 +239,7 @@ func TestLiveStopLosesNoJob(t *testing.T) {
 	for name, prefetch := range map[string]int{"sockets": 0, "prefetch": 8} {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t)
-			s := b.submitter(gloom.Window(5000))
+			s := b.newSubmitter(gloom.Window(5000))
 			var jobs []*gloom.Pending
 			for range 3000 {
 				jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Retries: gloom.NoRetries}))
@@ -273,9 +273,9 @@ func TestLiveLostWorkerIsReported(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}})
-	s := b.submitter()
+	s := b.newSubmitter()
 	p := submit(t, s, gloom.Job{Type: "echo", Body: []byte("5")})
-	received(t, taken, "the job")
+	receive(t, taken, "the job")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	wantError(t, first.Stop(now), context.Canceled)
@@ -304,7 +304,7 @@ func TestLiveDrainEndsJobs(t *testing.T) {
 	}
 	defer w.Stop(waitContext(t))
 	slow := submit(t, s, gloom.Job{Type: "echo", Body: []byte(`"slow"`)})
-	received(t, running, "the slow job")
+	receive(t, running, "the slow job")
 	drained := make(chan error, 1)
 	go func() { drained <- one.Shutdown(waitContext(t)) }()
 	eventually(t, "the drain has begun", one.Draining)
@@ -317,7 +317,7 @@ func TestLiveDrainEndsJobs(t *testing.T) {
 	})
 	close(release)
 	wantResult(t, slow, `"slow"`)
-	if err := received(t, drained, "the drain"); err != nil {
+	if err := receive(t, drained, "the drain"); err != nil {
 		t.Fatal(err)
 	}
 	doJob(t, s, gloom.Job{Type: "echo", Body: []byte("2")}, "2")
@@ -329,7 +329,7 @@ func TestLiveBrokerStops(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}})
-	s := b.submitter()
+	s := b.newSubmitter()
 	var jobs []*gloom.Pending
 	for range 10 {
 		jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo"}))
@@ -355,7 +355,7 @@ func TestLiveTokensAreChecked(t *testing.T) {
 	}
 	b := startBroker(t, func(o *settings.Options) { o.TokenFile = file })
 	b.serve(&gloom.Worker{Handler: echoHandler}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(2*time.Second))
-	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second))
+	s := b.newSubmitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second))
 	doJob(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 	_, err := s.Do(waitContext(t), gloom.Job{Type: "mail"})
 	wantError(t, err, gloom.ErrForbidden)
@@ -364,14 +364,14 @@ func TestLiveTokensAreChecked(t *testing.T) {
 	wantError(t, err, gloom.ErrUnauthorized)
 	w := &gloom.Worker{Type: "mail", Handler: echoHandler, Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), gloom.Token("both")}}
 	wantError(t, w.Run(context.Background()), gloom.ErrForbidden)
-	bare := b.submitter()
+	bare := b.newSubmitter()
 	_, err = bare.Do(waitContext(t), gloom.Job{Type: "echo"})
 	wantError(t, err, gloom.ErrUnauthorized)
 
 	// Heartbeats keep an idle connection open: it is still the same one after more than three
 	// beats, when either side would otherwise have closed it.
 	var lost atomic.Bool
-	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second),
+	idle := b.newSubmitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second),
 		gloom.Notify(func(n gloom.Notice) {
 			if n.Event == gloom.EventLost {
 				lost.Store(true)
@@ -403,7 +403,7 @@ func TestLiveTLSIsUsed(t *testing.T) {
 	})
 	secure := gloom.TLS(&tls.Config{RootCAs: pool})
 	b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 2}, secure)
-	s := b.submitter(secure)
+	s := b.newSubmitter(secure)
 	for range 50 {
 		doJob(t, s, gloom.Job{Type: "echo", Body: []byte(`"secret"`)}, `"secret"`)
 	}
@@ -418,13 +418,13 @@ func TestLiveUnixSocketsAreUsed(t *testing.T) {
 	sub, work := "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w")
 	b := startBroker(t, func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = sub, work })
 	b.serve(&gloom.Worker{Handler: echoHandler}, gloom.Addrs(work))
-	doJob(t, b.submitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
+	doJob(t, b.newSubmitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 }
 
 func TestLiveLargeBodiesArrive(t *testing.T) {
 	b := startBroker(t)
 	b.serve(&gloom.Worker{Handler: echoHandler})
-	s := b.submitter()
+	s := b.newSubmitter()
 	body := make([]byte, 16<<20-200)
 	for i := range body {
 		body[i] = 'x'

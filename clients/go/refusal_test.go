@@ -168,7 +168,7 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 					done <- s.Change(waitContext(t), id, gloom.Change{Priority: new(int64(1))})
 				}
 			}()
-			waiters = append(waiters, func() string { return what + " " + endName(received(t, done, what)) })
+			waiters = append(waiters, func() string { return what + " " + endName(receive(t, done, what)) })
 		default:
 			var p *gloom.Pending
 			if what[0] == '^' {
@@ -249,7 +249,7 @@ func TestIDOfDetachedJobIsReusable(t *testing.T) {
 	again := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okReply("a"), okReply("a"), resultFrame("a", "1"))
-	if err := received(t, cancelled, "cancel"); err != nil {
+	if err := receive(t, cancelled, "cancel"); err != nil {
 		t.Fatal(err)
 	}
 	wantResult(t, again, "1")
@@ -260,7 +260,7 @@ func TestAckReportsRefusal(t *testing.T) {
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.send(errorFrame("forbidden", "a"))
 	wantError(t, p.Ack(waitContext(t)), gloom.ErrForbidden)
-	received(t, p.Acked(), "acked, for it has ended")
+	receive(t, p.Acked(), "acked, for it has ended")
 }
 
 func TestLaterResultAcceptsNoAckJob(t *testing.T) {
@@ -303,7 +303,7 @@ func TestDetachedNoAckJobsShareConfirmation(t *testing.T) {
 	broker.expect(`{"action":"ping"}`)
 	broker.send(`{"ok":true}`)
 	for range jobs {
-		if err := received(t, done, "a confirmation"); err != nil {
+		if err := receive(t, done, "a confirmation"); err != nil {
 			t.Fatal(err)
 		}
 	}

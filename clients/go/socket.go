@@ -144,12 +144,12 @@ func (s *socket) onJob(ev *wire.Event) error {
 	if s.isLeaving && s.namesJobs {
 		s.notifications = append(s.notifications, notifyFunc(func() { s.release(r) }))
 	} else {
-		s.deliver(r)
+		s.deliverRun(r)
 	}
 	return nil
 }
 
-func (s *socket) deliver(r *Run) {
+func (s *socket) deliverRun(r *Run) {
 	if s.worker.Take != nil {
 		s.notifications = append(s.notifications, r)
 	} else {
@@ -218,7 +218,7 @@ func (s *socket) onRefusedAnswer(r request, refusal *RefusedError) error {
 	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // the run is over anyway
 	case r.notStarted: // the broker does not know release, so the job must run
 		s.runs[r.key] = r.run
-		s.deliver(r.run)
+		s.deliverRun(r.run)
 	case r.replacesRefused:
 		return refusal // closing the connection gives the job back
 	default:

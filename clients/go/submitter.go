@@ -177,16 +177,16 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 // progress is not nil, with progress as OnProgress. If there is no such job, the Pending ends with
 // a *RefusedError of ErrUnknownID.
 func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.RawMessage)) (*Pending, error) {
-	return s.attach(ctx, id, progress, nil)
+	return s.attachJob(ctx, id, progress, nil)
 }
 
 // AttachFunc is like Attach, but takes a function in place of the Pending, as SubmitFunc does.
 func (s *Submitter) AttachFunc(ctx context.Context, id string, progress func(json.RawMessage), done func(Result, error)) error {
-	_, err := s.attach(ctx, id, progress, done)
+	_, err := s.attachJob(ctx, id, progress, done)
 	return err
 }
 
-func (s *Submitter) attach(ctx context.Context, id string, progress func(json.RawMessage), notify func(Result, error)) (*Pending, error) {
+func (s *Submitter) attachJob(ctx context.Context, id string, progress func(json.RawMessage), notify func(Result, error)) (*Pending, error) {
 	key, err := canonicalKey(id)
 	if err != nil {
 		return nil, err

@@ -37,8 +37,8 @@ func TestSubmitGetsAckAndResult(t *testing.T) {
 	}
 	broker.send(resultFrame("a", `[ 1,2 ]`))
 	wantResult(t, p, `[ 1,2 ]`)
-	received(t, p.Done(), "done")
-	received(t, p.Acked(), "acked")
+	receive(t, p.Done(), "done")
+	receive(t, p.Acked(), "acked")
 	if n := s.Outstanding(); n != 0 {
 		t.Errorf("%d jobs outstanding", n)
 	}
@@ -104,7 +104,7 @@ func TestIDsAreComparedByValue(t *testing.T) {
 
 func TestFramesMayBeCutAnywhere(t *testing.T) {
 	f := newFakeBroker(t)
-	stream := frames(okReply("a"), `{"id":"a","progress":0.5}`, resultFrame("a", `"x"`))
+	stream := encodeFrames(okReply("a"), `{"id":"a","progress":0.5}`, resultFrame("a", `"x"`))
 	for cut := range len(stream) {
 		s, broker := dial(t, f)
 		p := submit(t, s, gloom.Job{ID: "a"})
@@ -154,7 +154,7 @@ func TestDoCancelsItsJob(t *testing.T) {
 	broker.send(okReply("a"))
 	why := errors.New("lunch")
 	cancel(why)
-	wantError(t, received(t, done, "Do"), why)
+	wantError(t, receive(t, done, "Do"), why)
 	broker.expect(`{"action":"cancel","id":"a"}`)
 	if s.Outstanding() != 1 {
 		t.Error("the job is outstanding until the broker has cancelled it")
@@ -192,11 +192,11 @@ func TestSubmitFuncCallsBack(t *testing.T) {
 		}
 	}
 	broker.send(okReply("a"), errorFrame("id_exists", "b"), okReply("c"), resultFrame("c", "1"), errorFrame("job_failed", "a"))
-	wantError(t, received(t, got, "b").err, gloom.ErrIDExists)
-	if c := received(t, got, "c"); c.id != "c" || c.err != nil {
+	wantError(t, receive(t, got, "b").err, gloom.ErrIDExists)
+	if c := receive(t, got, "c"); c.id != "c" || c.err != nil {
 		t.Errorf("c: %+v", c)
 	}
-	wantError(t, received(t, got, "a").err, gloom.ErrJobFailed)
+	wantError(t, receive(t, got, "a").err, gloom.ErrJobFailed)
 }
 
 func TestCallbackMaySubmit(t *testing.T) {
@@ -210,7 +210,7 @@ func TestCallbackMaySubmit(t *testing.T) {
 	}
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okReply("a"), resultFrame("a", "1"))
-	if err := received(t, next, "callback"); err != nil {
+	if err := receive(t, next, "callback"); err != nil {
 		t.Fatal(err)
 	}
 	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
@@ -244,7 +244,7 @@ func TestWindowBlocks(t *testing.T) {
 		done <- err
 	}()
 	broker.send(okReply("a"), resultFrame("a", "1"))
-	if err := received(t, done, "the third submit"); err != nil {
+	if err := receive(t, done, "the third submit"); err != nil {
 		t.Fatal(err)
 	}
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`, `{"action":"submit","id":"b","backoff_ms":1000,"body":null}`,
@@ -330,7 +330,7 @@ func TestDrainWaitsForJobs(t *testing.T) {
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okReply("a"), resultFrame("a", "1"))
 	for range 2 {
-		if err := received(t, done, "drain"); err != nil {
+		if err := receive(t, done, "drain"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -380,7 +380,7 @@ func TestCloseEndsPendingJobs(t *testing.T) {
 // reply, and each gets its own reply.
 func TestRequestsWithoutWaiting(t *testing.T) {
 	b := startBroker(t)
-	s := b.submitter()
+	s := b.newSubmitter()
 	told := make(chan error, 200)
 	for n := range 100 {
 		id := fmt.Sprint(n)
@@ -396,7 +396,7 @@ func TestRequestsWithoutWaiting(t *testing.T) {
 	}
 	count := map[string]int{}
 	for range 100 {
-		count[fmt.Sprint(errors.Is(received(t, told, "a reply"), gloom.ErrUnknownID))]++
+		count[fmt.Sprint(errors.Is(receive(t, told, "a reply"), gloom.ErrUnknownID))]++
 	}
 	if count["true"] != 50 || count["false"] != 50 {
 		t.Errorf("unknown ids: %v", count)
@@ -408,7 +408,7 @@ func TestRequestsWithoutWaiting(t *testing.T) {
 	}
 	count = map[string]int{}
 	for range 200 {
-		switch err := received(t, told, "an end or a reply"); {
+		switch err := receive(t, told, "an end or a reply"); {
 		case err == nil:
 			count["cancelled"]++
 		case errors.Is(err, gloom.ErrCancelled):

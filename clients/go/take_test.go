@@ -37,7 +37,7 @@ func (k *taker) start(t testing.TB, addr string, opts ...gloom.Option) {
 		stopped, cancel := context.WithCancel(context.Background())
 		cancel()
 		k.Stop(stopped)
-		received(t, k.Done(), "the worker's end")
+		receive(t, k.Done(), "the worker's end")
 	})
 }
 
@@ -47,7 +47,7 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a", "b*"}, Prefetch: 100})
 	k.start(t, b.WorkerAddr().String())
-	s := b.submitter()
+	s := b.newSubmitter()
 	var ends []*gloom.Pending
 	for n := range 100 {
 		p, err := s.Submit(waitContext(t), gloom.Job{ID: fmt.Sprint(n), Type: []string{"a", "bc"}[n%2], Retries: 1})
@@ -58,7 +58,7 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 	}
 	var first []*gloom.Run
 	for range 100 {
-		first = append(first, received(t, k.runs, "a run"))
+		first = append(first, receive(t, k.runs, "a run"))
 	}
 	var all sync.WaitGroup
 	for i := len(first) - 1; i >= 0; i-- {
@@ -80,7 +80,7 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 		})
 	}
 	for range 40 {
-		r := received(t, k.runs, "a second run")
+		r := receive(t, k.runs, "a second run")
 		r.Answer("second", nil)
 	}
 	all.Wait()
@@ -109,7 +109,7 @@ func TestServedTypesCanChange(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"*"}, Prefetch: 0})
 	k.start(t, b.WorkerAddr().String())
-	s := b.submitter()
+	s := b.newSubmitter()
 	submit := func(typ string) {
 		t.Helper()
 		p, err := s.Submit(waitContext(t), gloom.Job{Type: typ, Detach: true})
@@ -130,17 +130,17 @@ func TestServedTypesCanChange(t *testing.T) {
 	submit("y")
 	submit("x")
 	serve(gloom.Serving{Types: []string{"*"}, Except: []string{"x"}, Prefetch: 5})
-	r := received(t, k.runs, "a run")
+	r := receive(t, k.runs, "a run")
 	if r.Job().Type != "y" {
 		t.Errorf("got a job of type %s", r.Job().Type)
 	}
 	serve(gloom.Serving{Types: []string{"*"}, Prefetch: 2}) // one more job at a time
-	if x := received(t, k.runs, "a run"); x.Job().Type != "x" {
+	if x := receive(t, k.runs, "a run"); x.Job().Type != "x" {
 		t.Errorf("got a job of type %s", x.Job().Type)
 	}
 	r.Answer(nil, nil)
 	serve(gloom.Serving{Types: []string{"*"}})
-	received(t, k.runs, "a run")
+	receive(t, k.runs, "a run")
 	for _, bad := range []gloom.Serving{{}, {Types: []string{"*"}, Prefetch: -1}, {Types: []string{"\xff"}, Prefetch: 1}} {
 		if k.Serve(bad) == nil {
 			t.Errorf("%v was taken", bad)
@@ -159,15 +159,15 @@ func TestServeSendsExpectedFrames(t *testing.T) {
 	broker := f.accept()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`)
-	if err := received(t, failed, "the start"); err != nil {
+	if err := receive(t, failed, "the start"); err != nil {
 		t.Fatal(err)
 	}
 	k.Serve(gloom.Serving{Types: []string{"a", "b"}, Except: []string{"c"}, Prefetch: 3})
 	broker.expect(`{"action":"join","types":["a","b"],"except":["c"],"prefetch":3,"cancel":true}`)
 	broker.send(`{"ok":true}`, `{"action":"job","id":"1","type":"a","body":1}`, `{"action":"job","id":"2","type":"a","body":1}`,
 		`{"action":"cancel","id":"1"}`)
-	one, two := received(t, k.runs, "run 1"), received(t, k.runs, "run 2")
-	if err := received(t, k.unwanted, "the cancel"); !errors.Is(err, gloom.ErrCancelled) {
+	one, two := receive(t, k.runs, "run 1"), receive(t, k.runs, "run 2")
+	if err := receive(t, k.unwanted, "the cancel"); !errors.Is(err, gloom.ErrCancelled) {
 		t.Error(err)
 	}
 	k.Serve(gloom.Serving{Types: []string{"a"}})
@@ -182,7 +182,7 @@ func TestServeSendsExpectedFrames(t *testing.T) {
 	two.Answer(nil, gloom.RetryAfter(errors.New("later"), 0))
 	broker.expect(`{"action":"fail","id":"2","reason":"later","delay_ms":0}`)
 	broker.send(`{"ok":true}`)
-	if err := received(t, stopped, "the stop"); err != nil {
+	if err := receive(t, stopped, "the stop"); err != nil {
 		t.Error(err)
 	}
 }
@@ -198,16 +198,16 @@ func TestLostRunsAreCancelled(t *testing.T) {
 		stopped, cancel := context.WithCancel(context.Background())
 		cancel()
 		k.Stop(stopped)
-		received(t, k.Done(), "the worker's end")
+		receive(t, k.Done(), "the worker's end")
 	})
 	broker := f.accept()
 	broker.expect(`{"action":"join","types":["a"],"prefetch":1,"cancel":true}`)
 	broker.send(`{"ok":true}`, `{"action":"job","id":"1","type":"a","body":1}`)
-	r := received(t, k.runs, "a run")
+	r := receive(t, k.runs, "a run")
 	k.Serve(gloom.Serving{Types: []string{"b"}, Prefetch: 7})
 	broker.expect(`{"action":"join","types":["b"],"prefetch":7,"cancel":true}`)
 	broker.nc.Close()
-	if err := received(t, k.unwanted, "the loss"); !errors.Is(err, gloom.ErrLost) {
+	if err := receive(t, k.unwanted, "the loss"); !errors.Is(err, gloom.ErrLost) {
 		t.Error(err)
 	}
 	r.Answer(1, nil)

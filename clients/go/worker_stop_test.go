@@ -20,7 +20,7 @@ func TestStopFinishesRuns(t *testing.T) {
 	}}
 	broker := startJoinedWorker(t, f, w)
 	broker.send(jobFrame("a", "1"))
-	received(t, running, "the job")
+	receive(t, running, "the job")
 	stopped := make(chan error, 2)
 	for range 2 {
 		go func() { stopped <- w.Stop(waitContext(t)) }()
@@ -37,7 +37,7 @@ func TestStopFinishesRuns(t *testing.T) {
 	broker.send(`{"ok":true}`)
 	broker.expectClose()
 	for range 2 {
-		if err := received(t, stopped, "Stop"); err != nil {
+		if err := receive(t, stopped, "Stop"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestJobDuringLeaveIsAnswered(t *testing.T) {
 	broker.expect(`{"action":"respond","body":1}`)
 	broker.send(`{"ok":true}`)
 	broker.expectClose()
-	if err := received(t, stopped, "Stop"); err != nil {
+	if err := receive(t, stopped, "Stop"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +75,7 @@ func TestStopReleasesWaitingJobs(t *testing.T) {
 		}}
 		broker := startJoinedWorker(t, f, w)
 		broker.send(jobFrame("a", "1"), jobFrame("b", "1"))
-		received(t, running, "the job")
+		receive(t, running, "the job")
 		stopped := make(chan error, 1)
 		go func() { stopped <- w.Stop(waitContext(t)) }()
 		broker.expect(`{"action":"leave"}`, `{"action":"release","id":"b"}`)
@@ -92,7 +92,7 @@ func TestStopReleasesWaitingJobs(t *testing.T) {
 			}
 		}
 		broker.expectClose()
-		if err := received(t, stopped, "Stop"); err != nil {
+		if err := receive(t, stopped, "Stop"); err != nil {
 			t.Fatal(err)
 		}
 		if began := 1 + len(running); began != map[bool]int{true: 1, false: 3}[knows] {
@@ -113,16 +113,16 @@ func TestStopEndsAfterTimeout(t *testing.T) {
 	}}
 	broker := startJoinedWorker(t, f, w)
 	broker.send(jobFrame("a", "1"))
-	received(t, running, "the job")
+	receive(t, running, "the job")
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(ctx) }()
 	broker.expect(`{"action":"leave"}`)
 	cancel()
-	wantError(t, received(t, stopped, "Stop"), context.Canceled)
-	wantError(t, received(t, cause, "the end of the context"), gloom.ErrClosed)
+	wantError(t, receive(t, stopped, "Stop"), context.Canceled)
+	wantError(t, receive(t, cause, "the end of the context"), gloom.ErrClosed)
 	broker.expectClose() // and no answer from a handler whose context has ended
-	received(t, w.Done(), "the end of the worker")
+	receive(t, w.Done(), "the end of the worker")
 }
 
 func TestRunEndsWithContext(t *testing.T) {
@@ -140,14 +140,14 @@ func TestRunEndsWithContext(t *testing.T) {
 	broker := f.accept()
 	broker.expect(joinFrame)
 	broker.send(`{"ok":true}`, jobFrame("a", "1"))
-	if v := received(t, value, "the job"); v != "carried" {
+	if v := receive(t, value, "the job"); v != "carried" {
 		t.Errorf("the context carries %v", v)
 	}
 	broker.read()
 	cancel()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`, `{"ok":true}`)
-	if err := received(t, ended, "Run"); err != nil {
+	if err := receive(t, ended, "Run"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Run(ctx); err == nil {
@@ -161,7 +161,7 @@ func TestStartEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	wantError(t, w.Start(ctx), context.DeadlineExceeded)
-	received(t, w.Done(), "the end of the worker")
+	receive(t, w.Done(), "the end of the worker")
 }
 
 func TestUnknownLeaveClosesConnection(t *testing.T) {
@@ -186,7 +186,7 @@ func TestJobAfterLeaveIsGivenBack(t *testing.T) {
 	broker.send(`{"ok":true}`, jobFrame("b", "1")) // against the protocol: the close releases b
 	broker.expectClose()
 	close(release)
-	if err := received(t, stopped, "Stop"); err != nil {
+	if err := receive(t, stopped, "Stop"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -202,12 +202,12 @@ func TestStopEndsConnecting(t *testing.T) {
 		})}}
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(context.Background()) }()
-	received(t, dialling, "the attempt")
+	receive(t, dialling, "the attempt")
 	if err := w.Stop(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	newPeer(t, theirs).expectClose()
-	if err := received(t, ended, "Run"); err != nil {
+	if err := receive(t, ended, "Run"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -182,12 +182,12 @@ func TestCancelNoticeEndsContext(t *testing.T) {
 		return nil, context.Cause(ctx)
 	}})
 	broker.send(jobFrame("a", "1"))
-	received(t, running, "the job")
+	receive(t, running, "the job")
 	broker.send(`{"action":"cancel","id":"other"}`, `{"action":"cancel","id":"a"}`)
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
 	// A cancel notice that was sent before the answer arrived has no effect.
 	broker.send(`{"action":"cancel","id":"a"}`, `{"ok":true}`, jobFrame("b", "1"))
-	if id := received(t, running, "the next job"); id != "b" {
+	if id := receive(t, running, "the next job"); id != "b" {
 		t.Errorf("job %s", id)
 	}
 }
@@ -202,9 +202,9 @@ func TestLostConnectionEndsRunContext(t *testing.T) {
 		return nil, nil
 	}})
 	broker.send(jobFrame("a", "1"))
-	received(t, running, "the job")
+	receive(t, running, "the job")
 	broker.close()
-	wantError(t, received(t, cause, "the end of the context"), gloom.ErrLost)
+	wantError(t, receive(t, cause, "the end of the context"), gloom.ErrLost)
 	again := f.accept()
 	again.expect(joinFrame)
 	again.send(`{"ok":true}`)
@@ -263,7 +263,7 @@ func TestUnansweredProgressIsLimited(t *testing.T) {
 		broker.expect(fmt.Sprintf(`{"action":"progress","body":%d}`, n))
 	}
 	broker.send(`{"action":"cancel","id":"a"}`)
-	if n := received(t, sent, "the end of the reports"); n != 64 {
+	if n := receive(t, sent, "the end of the reports"); n != 64 {
 		t.Errorf("%d reports without an answer", n)
 	}
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
@@ -343,7 +343,7 @@ func TestWorkerJoinsWithSeveralTypes(t *testing.T) {
 	cancel()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`, `{"ok":true}`)
-	if err := received(t, ended, "Run"); err != nil {
+	if err := receive(t, ended, "Run"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -456,7 +456,7 @@ func TestPermanentRefusalEndsWorker(t *testing.T) {
 			broker.send(`{"ok":true}`, fmt.Sprintf(`{"error":%q,"reason":"why"}`, code))
 			broker.expectClose()
 		}
-		wantError(t, received(t, ended, "Run"), gloom.Code(code))
+		wantError(t, receive(t, ended, "Run"), gloom.Code(code))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-func healthcheck(ctx context.Context, opt *settings.Options) error {
+func checkHealth(ctx context.Context, opt *settings.Options) error {
 	if opt.HTTPAddr == "" {
 		return cli.Usagef("--healthcheck needs an HTTP address, but there is none").SetHint("--http-addr names it")
 	}

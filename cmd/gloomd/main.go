@@ -47,7 +47,7 @@ func newCommand(opt *settings.Options, host int64, run func() error) *cobra.Comm
 			}
 			return opt.Validate()
 		},
-		CheckHealth: func(ctx context.Context) error { return healthcheck(ctx, opt) },
+		CheckHealth: func(ctx context.Context) error { return checkHealth(ctx, opt) },
 		Run:         run,
 	}.Command(cmd)
 }

@@ -61,7 +61,7 @@ func start(t *testing.T, cfg config.Worker) *runningDaemon {
 	return d
 }
 
-func (d *runningDaemon) signal(sig syscall.Signal) {
+func (d *runningDaemon) sendSignal(sig syscall.Signal) {
 	d.t.Helper()
 	if err := syscall.Kill(os.Getpid(), sig); err != nil {
 		d.t.Fatal(err)
@@ -137,7 +137,7 @@ func TestWorkerLifecycle(t *testing.T) {
 	peertest.WaitUntil(t, "the job is waited for", func() bool {
 		return strings.Contains(direct.Ask(`[0,{"no":2,"type":"status"}]`), `"jobPromisesCount":1`)
 	})
-	d.signal(syscall.SIGTERM)
+	d.sendSignal(syscall.SIGTERM)
 	peertest.WaitUntil(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
 	direct.ExpectNothing() // still served
 	close(release)
@@ -154,9 +154,9 @@ func TestWorkerLifecycle(t *testing.T) {
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	d := start(t, config.Worker{ShutdownTimeout: time.Hour})
 	d.engine.HoldShutdown(make(chan struct{}))
-	d.signal(syscall.SIGINT)
+	d.sendSignal(syscall.SIGINT)
 	peertest.WaitUntil(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
-	d.signal(syscall.SIGTERM)
+	d.sendSignal(syscall.SIGTERM)
 	if err := d.wait(); err == nil || err.Error() != "stopped before all work had ended" {
 		t.Errorf("got %v", err)
 	}
@@ -182,7 +182,7 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 		t.Errorf("%d %s", response.StatusCode, body)
 	}
 	d.engine.SetError(nil)
-	d.signal(syscall.SIGTERM)
+	d.sendSignal(syscall.SIGTERM)
 	if err := d.wait(); err != nil {
 		t.Error(err)
 	}
@@ -346,7 +346,7 @@ func TestFileLimitBoundsConnections(t *testing.T) {
 	if log := d.out.String(); !strings.Contains(log, "max_connections is lowered to 96") {
 		t.Errorf("no word of the limit in the log:\n%s", log)
 	}
-	d.signal(syscall.SIGTERM)
+	d.sendSignal(syscall.SIGTERM)
 	if err := d.wait(); err != nil {
 		t.Error(err)
 	}

@@ -59,11 +59,11 @@ func TestAttachTakesJobOver(t *testing.T) {
 		s.changeFails("unknown_id", id, `"priority":1`)
 		w.join(typ)
 		w.wantJob(id)
-		w.progress(`1`)
+		w.sendProgress(`1`)
 		successor.wantProgress(id, `1`)
 		s.attach(id, "running", "") // and back
 		successor.wantErrorFor("taken_over", id)
-		w.progress(`2`)
+		w.sendProgress(`2`)
 		successor.close() // the successor has lost the job to s, so its end changes nothing
 		w.respond(`2`)
 		s.wantResult(id, `2`)
@@ -91,7 +91,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 			asks   bool
 		}{{"", false}, {`,"progress":true`, true}, {`,"progress":false`, false}, {`,"progress":null`, false}, {`,"progress":true`, true}} {
 			s.attach(id, "running", c.fields)
-			w.progress(`7`)
+			w.sendProgress(`7`)
 			if c.asks {
 				s.wantProgress(id, `7`)
 			}

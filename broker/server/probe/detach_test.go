@@ -38,7 +38,7 @@ func TestDetachedJobOutlivesSubmitter(t *testing.T) {
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		answered := s.submitFreshWith(typ, `1`, `,"detach":true,"progress":true`)
 		w.wantJob(answered)
-		w.progress(`50`)
+		w.sendProgress(`50`)
 		w.respond(`2`)
 		failed := s.submitFreshWith(typ, `1`, `,"detach":true,"retries":0`)
 		w.wantJob(failed)
@@ -191,7 +191,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		for _, body := range []string{`1`, `null`, `{"b" : 1e400, "a":"\u00e9"}`, `[ ]`, `"` + strings.Repeat("p", 100<<10) + `"`} {
-			w.progress(body)
+			w.sendProgress(body)
 			s.wantProgress(id, body)
 		}
 		w.respond(`2`)
@@ -204,7 +204,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		for _, fields := range []string{``, `,"progress":false`, `,"progress":null`} {
 			id := s.submitFreshWith(typ, `1`, fields)
 			w.wantJob(id)
-			w.progress(`1`)
+			w.sendProgress(`1`)
 			s.wantQuiet()
 			w.respond(`2`)
 			s.wantResult(id, `2`)
@@ -259,7 +259,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":200,"retries":0,"progress":true`)
 		w.wantJob(id)
 		for time.Since(begin) < 150*ms {
-			w.progress(`1`)
+			w.sendProgress(`1`)
 		}
 		for {
 			f := s.recv()
@@ -281,7 +281,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
 		s.cancel(id)
-		w.progress(`1`) // ok, discarded
+		w.sendProgress(`1`) // ok, discarded
 		s.wantQuiet()
 		w.respond(`1`)
 		s.wantQuiet()
@@ -292,7 +292,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		for i := range 3 {
 			w.wantJob(id)
-			w.progress(fmt.Sprint(i))
+			w.sendProgress(fmt.Sprint(i))
 			s.wantProgress(id, fmt.Sprint(i))
 			w.fail(``)
 		}
@@ -308,7 +308,7 @@ func TestProgressReachesWhoAskedForIt(t *testing.T) {
 		w.wantJob(id)
 		body := quote(strings.Repeat("p", 32<<10))
 		for range 1000 { // 32 MiB of progress may be dropped but must not pile up, and the worker gets its oks
-			w.progress(body)
+			w.sendProgress(body)
 		}
 		if grown := b.usage().RSS; grown > 256*mib && !throwaway.Race {
 			t.Errorf("resident memory is %d MiB", grown/mib)

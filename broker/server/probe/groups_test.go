@@ -18,7 +18,7 @@ type groupList struct {
 	Groups []groupInfo
 }
 
-func (d *daemon) groups(t tb, query string) (l groupList) {
+func (d *daemon) listGroups(t tb, query string) (l groupList) {
 	t.Helper()
 	text := d.callHTTP(t, "GET", "/v1/groups"+query, "", 200)
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
@@ -31,7 +31,7 @@ func (d *daemon) groups(t tb, query string) (l groupList) {
 func (d *daemon) checkGroup(t tb, group string, waiting, running, held int) {
 	t.Helper()
 	got, want := groupInfo{Group: group}, groupInfo{group, waiting, running, held}
-	for _, g := range d.groups(t, "?limit=1000000").Groups {
+	for _, g := range d.listGroups(t, "?limit=1000000").Groups {
 		if g.Group == group {
 			got = g
 			if g.Waiting+g.Running == 0 {

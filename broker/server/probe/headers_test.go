@@ -118,7 +118,7 @@ func TestHeadersReachWorkersThatAsk(t *testing.T) {
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFreshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
 		w.wantJob(id)
-		w.progress(`1`)
+		w.sendProgress(`1`)
 		s.wantProgress(id, `1`)
 		w.fail("")
 		if f := s.wantErrorFor("job_failed", id); f.has("headers") {

@@ -34,7 +34,7 @@ func (w worker) fail(fields string) {
 	w.wantOK()
 }
 
-func (w worker) progress(body string) {
+func (w worker) sendProgress(body string) {
 	w.t.Helper()
 	w.send(`{"action":"progress","body":%s}`, body)
 	w.wantOK()

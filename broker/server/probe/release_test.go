@@ -238,12 +238,12 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFreshWith(typ, `1`, `,"progress":true`)
 		w.wantJob(id)
-		w.progress(`1`)
+		w.sendProgress(`1`)
 		s.wantProgress(id, `1`)
 		w.release("")
 		s.wantQuiet() // the submitter gets no frame about a release
 		w.wantJob(id)
-		w.progress(`2`)
+		w.sendProgress(`2`)
 		s.wantProgress(id, `2`)
 	})
 	t.Run("pipelined with the answer to the same job again", func(t *testing.T) {

@@ -59,7 +59,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 			b.setRule(t, p, `{"concurrency":7}`)
 			b.checkRule(t, p, 7, -1, -1)
 			found := false
-			for _, r := range b.groups(t, "").Rules {
+			for _, r := range b.listGroups(t, "").Rules {
 				found = found || r["pattern"] == p
 			}
 			if !found {
@@ -110,7 +110,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 			s.submitFreshWith("u", `1`, groupsField("most")+`,"delay_ms":60000`)
 		}
 		for query, want := range map[string]int{"": 100, "?limit=1": 1, "?limit=7": 7, "?limit=121": 121, "?limit=5000": 121} {
-			l := b.groups(t, query)
+			l := b.listGroups(t, query)
 			if len(l.Groups) != want {
 				t.Errorf("%q: %d groups, want %d", query, len(l.Groups), want)
 				continue

@@ -68,7 +68,7 @@ func (a *authority) issue(until time.Time) (certPEM, keyPEM []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
-func (a *authority) client() tls.Certificate {
+func (a *authority) clientCertificate() tls.Certificate {
 	a.t.Helper()
 	c, err := tls.X509KeyPair(a.issue(time.Now().Add(time.Hour)))
 	if err != nil {
@@ -332,7 +332,7 @@ func TestClientCertificateIsRequired(t *testing.T) {
 	t.Parallel()
 	ca, foreign := newAuthority(t), newAuthority(t)
 	b := startTLS(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
-	mine := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.client()}}
+	mine := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.clientCertificate()}}
 	typ := freshName("mutual")
 	s, w := submitter{mustDialTLS(t, b.submitAddr, mine)}, worker{mustDialTLS(t, b.workerAddr, mine)}
 	w.join(typ)
@@ -342,7 +342,7 @@ func TestClientCertificateIsRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, certs := range map[string][]tls.Certificate{
-		"no certificate": nil, "one of another authority": {foreign.client()}, "an expired one": {expired},
+		"no certificate": nil, "one of another authority": {foreign.clientCertificate()}, "an expired one": {expired},
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			t.Run(name+" "+tls.VersionName(version), func(t *testing.T) {

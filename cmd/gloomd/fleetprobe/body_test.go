@@ -14,7 +14,7 @@ import (
 func TestLentBodiesAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
+		w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, a)
 		for i, body := range []string{
 			`null`, `true`, `false`, `0`, `-0.0`, `1e400`, `123456789012345678901234567890.5E-7`, `""`, `"\u00e9\ud83d\ude00 é \u0000"`, `[]`, `{}`,
 			`{"b":1,"a":2,"b":3}`, `[ 1 ,	2 ]`, `{"id":"x","error":"y","action":"cancel","body":null}`, `"` + strings.Repeat("x", 5000) + `"`,
@@ -41,7 +41,7 @@ func TestHostileNamesCrossFleet(t *testing.T) {
 			"gloom", "gloom.a.b", "{}", "null",
 		} {
 			typ := testType(t) + name
-			w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
+			w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, a)
 			s.wantOK(`{"action":"submit","id":%s,"type":%s,"body":1}`, quote(name), quote(typ))
 			if f := w.nextJob(); f.ID != name || f.Type != typ {
 				t.Errorf("%q: the worker got %s", name, f)
@@ -53,7 +53,7 @@ func TestHostileNamesCrossFleet(t *testing.T) {
 		}
 		// Two spellings of a name (as JSON) are the same name.
 		typ := testType(t) + "-é"
-		w, s := worker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), submitter(t, a)
+		w, s := newWorker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
 		s.wantRefusal("id_exists", `{"action":"submit","id":"é","type":%s,"body":1}`, quote(typ))
 		w.nextJob()
@@ -65,7 +65,7 @@ func TestHostileNamesCrossFleet(t *testing.T) {
 func TestBigBodiesAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		w, s := worker(t, b, `"prefetch":3,"type":`+quote(typ)), submitter(t, a)
+		w, s := newWorker(t, b, `"prefetch":3,"type":`+quote(typ)), newSubmitter(t, a)
 		r := rand.New(rand.NewChaCha8([32]byte{1}))
 		const mib = 1 << 20
 		sizes := []int{100_000, 256 << 10, mib - 200, mib - 1, mib, mib + 1, 4 * mib, 16*mib - 200}
@@ -109,7 +109,7 @@ func TestBigBodiesAreLent(t *testing.T) {
 func TestHeavyBurstIsLentInParts(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		const n, size = 500, 256 << 10
 		body := quote(strings.Repeat("h", size))
 		if err := a.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
@@ -119,7 +119,7 @@ func TestHeavyBurstIsLentInParts(t *testing.T) {
 			s.wantOK(`{"action":"submit","id":"heavy%d","type":%s,"body":%s,"retries":0}`, i, quote(typ), body)
 		}
 		for range 8 {
-			w := worker(t, b, `"prefetch":70,"type":`+quote(typ))
+			w := newWorker(t, b, `"prefetch":70,"type":`+quote(typ))
 			go func() {
 				for f := range w.in {
 					if f.Action == "job" && string(f.Body) == body {
@@ -145,8 +145,8 @@ func TestLentHeadersAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
 		header := `{ "traceparent":"00-1-2-01","x":[1, 2.50] ,"pad":"` + strings.Repeat("p", 3900) + `"}`
-		s := submitter(t, a)
-		w := worker(t, b, `"headers":true,"type":`+quote(typ))
+		s := newSubmitter(t, a)
+		w := newWorker(t, b, `"headers":true,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"h1","type":%s,"body":1,"headers":%s,"progress":true,"retries":1}`, quote(typ), header)
 		if f := w.nextJob(); string(f.Header) != header {
 			t.Errorf("headers %s", f)
@@ -157,7 +157,7 @@ func TestLentHeadersAreKept(t *testing.T) {
 		}
 		w.wantOK(`{"action":"leave"}`)
 		w.wantOK(`{"action":"fail","reason":"again"}`)
-		w2 := worker(t, c, `"type":`+quote(typ)) // it does not ask for headers
+		w2 := newWorker(t, c, `"type":`+quote(typ)) // it does not ask for headers
 		if f := w2.nextJob(); f.Header != nil {
 			t.Errorf("headers that nobody asked for: %s", f)
 		}
@@ -172,7 +172,7 @@ func TestLentHeadersAreKept(t *testing.T) {
 func TestFiguresWhileJobIsLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"n","type":%s,"body":1}`, quote(typ))
 		w.nextJob()
 		v, err := a.fleet()

@@ -110,7 +110,7 @@ func (o *faultTest) causeFault(name string, do func(t *testing.T, typ string)) {
 // lendJob makes a worker at b run a job of a.
 func (o *faultTest) lendJob(t *testing.T, typ, id, fields string) (s, w *peer) {
 	t.Helper()
-	s, w = submitter(t, o.a), worker(t, o.b, `"cancel":true,"type":`+quote(typ))
+	s, w = newSubmitter(t, o.a), newWorker(t, o.b, `"cancel":true,"type":`+quote(typ))
 	s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), fields)
 	w.nextJob()
 	return s, w
@@ -119,7 +119,7 @@ func (o *faultTest) lendJob(t *testing.T, typ, id, fields string) (s, w *peer) {
 // runElsewhere connects a worker at c, which must get the job.
 func (o *faultTest) runElsewhere(t *testing.T, typ, id string, since time.Time) {
 	t.Helper()
-	w := worker(t, o.c, `"type":`+quote(typ))
+	w := newWorker(t, o.c, `"type":`+quote(typ))
 	if g := w.nextJob(); g.ID != id {
 		t.Errorf("%s, want %s", g, id)
 	}
@@ -210,7 +210,7 @@ func TestJobsSurviveEachFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		// After the restart the id can be used again, and so can the worker.
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
 		if g := w.nextJob(); string(g.Body) != "2" {
 			t.Errorf("%s", g)
@@ -225,7 +225,7 @@ func TestJobsSurviveEachFault(t *testing.T) {
 		if err := a.start(); err != nil {
 			t.Fatal(err)
 		}
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
 		if g := w.next(); g.Action != "cancel" {
 			t.Errorf("%s, want cancel", g)
@@ -314,7 +314,7 @@ func TestJobsSurviveEachFault(t *testing.T) {
 		if err := a.ask("GET", "/metrics", nil, &text); err != nil || !strings.Contains(text, "\ngloom_fleet_connected 0\n") {
 			t.Errorf("gloom_fleet_connected is not 0: %v", err)
 		}
-		local := worker(t, a, `"type":`+quote(typ))
+		local := newWorker(t, a, `"type":`+quote(typ))
 		local.nextJob()
 		local.wantOK(`{"action":"respond","body":"home"}`)
 		if g := s.wantEnd("back", ""); string(g.Body) != `"home"` {
@@ -358,12 +358,12 @@ func TestJobsSurviveEachFault(t *testing.T) {
 			t.Error("it says nothing of its name")
 		}
 		// It works alone.
-		w, s := worker(t, twin, `"type":`+quote(typ)), submitter(t, twin)
+		w, s := newWorker(t, twin, `"type":`+quote(typ)), newSubmitter(t, twin)
 		s.wantOK(`{"action":"submit","id":"alone","type":%s,"body":1}`, quote(typ))
 		w.nextJob()
 		w.wantOK(`{"action":"respond","body":1}`)
 		s.wantEnd("alone", "")
-		remote, home := submitter(t, b), submitter(t, a)
+		remote, home := newSubmitter(t, b), newSubmitter(t, a)
 		remote.wantOK(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
 		w.wantQuiet(300 * time.Millisecond)
 		remote.wantOK(`{"action":"cancel","id":"not"}`)
@@ -393,7 +393,7 @@ func TestClusterThatLosesOneKeepsFleet(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 3)
 	typ := testType(t)
-	w, s := worker(t, f.brokers[1], `"type":`+quote(typ)), submitter(t, f.brokers[0])
+	w, s := newWorker(t, f.brokers[1], `"type":`+quote(typ)), newSubmitter(t, f.brokers[0])
 	for i, n := range f.nats {
 		n.Kill()
 		for k := range 3 {
@@ -459,7 +459,7 @@ func TestBodiesAreCutToPayload(t *testing.T) {
 	if err := f.awaitWhole(); err != nil {
 		t.Fatal(err)
 	}
-	w, s := worker(t, f.brokers[1], `"types":["*"],"prefetch":50`), submitter(t, f.brokers[0])
+	w, s := newWorker(t, f.brokers[1], `"types":["*"],"prefetch":50`), newSubmitter(t, f.brokers[0])
 	long := strings.Repeat("t", 1000) // name and type are parts of a message too
 	for _, size := range []int{1, 2000, 4000, 4096, 5000, 100_000} {
 		body := quote(strings.Repeat("b", size))

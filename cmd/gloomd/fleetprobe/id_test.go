@@ -13,11 +13,11 @@ import (
 func TestEachHomeGetsItsOwnAnswer(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		w := worker(t, b, `"prefetch":10,"type":`+quote(typ))
+		w := newWorker(t, b, `"prefetch":10,"type":`+quote(typ))
 		homes := []*broker{a, c, b}
 		var ss []*peer
 		for i, home := range homes {
-			s := submitter(t, home)
+			s := newSubmitter(t, home)
 			ss = append(ss, s)
 			s.wantOK(`{"action":"submit","id":"same","type":%s,"body":"%s"}`, quote(typ), home.name)
 			s.wantOK(`{"action":"submit","id":"own%d","type":%s,"body":1}`, i, quote(typ))
@@ -62,9 +62,9 @@ func TestCancelAffectsOneHome(t *testing.T) {
 		typ := testType(t)
 		var ws []*peer
 		for range 2 {
-			ws = append(ws, worker(t, b, `"cancel":true,"prefetch":3,"type":`+quote(typ)))
+			ws = append(ws, newWorker(t, b, `"cancel":true,"prefetch":3,"type":`+quote(typ)))
 		}
-		sa, sc := submitter(t, a), submitter(t, c)
+		sa, sc := newSubmitter(t, a), newSubmitter(t, c)
 		sa.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"a"}`, quote(typ))
 		sc.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"c"}`, quote(typ))
 		of := map[string]*peer{}
@@ -91,7 +91,7 @@ func TestCancelAffectsOneHome(t *testing.T) {
 func TestIDIsFreeAfterEnd(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 200 {
 			s.wantOK(`{"action":"submit","id":"again","type":%s,"body":%d}`, quote(typ), i)
 			if f := w.nextJob(); string(f.Body) != fmt.Sprint(i) {

@@ -14,7 +14,7 @@ import (
 func TestLentJobsRunByPriority(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		r := rand.New(rand.NewPCG(1, 2))
 		type one struct {
 			id       string
@@ -27,7 +27,7 @@ func TestLentJobsRunByPriority(t *testing.T) {
 			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1,"priority":%d}`, j.id, quote(typ), j.priority)
 		}
 		slices.SortStableFunc(jobs, func(x, y one) int { return y.priority - x.priority })
-		w := worker(t, b, `"type":`+quote(typ))
+		w := newWorker(t, b, `"type":`+quote(typ))
 		for i, j := range jobs {
 			if f := w.nextJob(); f.ID != j.id {
 				t.Fatalf("job %d is %s, want %s of priority %d", i, f.ID, j.id, j.priority)
@@ -44,7 +44,7 @@ func TestGroupRuleHoldsInFleet(t *testing.T) {
 		if err := a.ask("PUT", "/v1/groups/"+typ+"-g", map[string]int{"concurrency": 1}, nil); err != nil {
 			t.Fatal(err)
 		}
-		s, w := submitter(t, a), worker(t, b, `"prefetch":10,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":10,"type":`+quote(typ))
 		for i := range 3 {
 			s.wantOK(`{"action":"submit","id":"g%d","type":%s,"body":1,"groups":[%s]}`, i, quote(typ), quote(typ+"-g"))
 		}
@@ -80,7 +80,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 1)
 	home, other := f.brokers[0], f.brokers[1]
-	s := submitter(t, home)
+	s := newSubmitter(t, home)
 	for _, c := range []struct {
 		name          string
 		before, after map[string]float64
@@ -94,7 +94,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 			}
 		}
 		set(c.before)
-		first, second := worker(t, other, `"type":`+quote(c.name+"1")), worker(t, other, `"type":`+quote(c.name+"2"))
+		first, second := newWorker(t, other, `"type":`+quote(c.name+"1")), newWorker(t, other, `"type":`+quote(c.name+"2"))
 		for i := 1; i <= 2; i++ {
 			s.wantOK(`{"action":"submit","id":"%s%d","type":"%[1]s%[2]d","body":1,"groups":["%[1]s"]}`, c.name, i)
 			if i == 1 {
@@ -119,8 +119,8 @@ func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 2, "rate": 0}, nil); err != nil {
 			t.Fatal(err)
 		}
-		s := submitter(t, a)
-		w, w2 := worker(t, b, `"prefetch":10,"type":`+quote(typ)), worker(t, c, `"prefetch":10,"type":`+quote(typ))
+		s := newSubmitter(t, a)
+		w, w2 := newWorker(t, b, `"prefetch":10,"type":`+quote(typ)), newWorker(t, c, `"prefetch":10,"type":`+quote(typ))
 		for i := range 10 {
 			s.wantOK(`{"action":"submit","id":"l%d","type":%s,"body":1}`, i, quote(typ))
 		}
@@ -191,7 +191,7 @@ func TestPausedTypeIsNotLent(t *testing.T) {
 			if err := p.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
 				t.Fatal(err)
 			}
-			s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+			s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 			s.wantOK(`{"action":"submit","id":"paused","type":%s,"body":1,"retries":0}`, quote(typ))
 			w.wantQuiet(400 * time.Millisecond)
 			if v := awaitState(t, a, "paused", "queued"); v.Attempts != 0 {
@@ -214,7 +214,7 @@ func TestTenantsTakeTurnsInFleet(t *testing.T) {
 		if err := a.ask("PUT", "/v1/types/"+typ, map[string]bool{"fair": true}, nil); err != nil {
 			t.Fatal(err)
 		}
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		for i := range 30 {
 			s.wantOK(`{"action":"submit","id":"many%d","type":%s,"body":1,"groups":["many"]}`, i, quote(typ))
 		}
@@ -225,7 +225,7 @@ func TestTenantsTakeTurnsInFleet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := worker(t, b, `"type":`+quote(typ))
+		w := newWorker(t, b, `"type":`+quote(typ))
 		few := 0
 		for i := range 33 {
 			f := w.nextJob()

@@ -53,7 +53,7 @@ func (l *load) recordStart(b *broker) {
 	l.lives[b] = &life{broker: b}
 }
 
-func (l *load) life(b *broker) *life {
+func (l *load) lifeOf(b *broker) *life {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lives[b]

@@ -57,7 +57,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	typ := testType(t)
-	w, s := worker(t, b, `"prefetch":50,"type":`+quote(typ)), submitter(t, a)
+	w, s := newWorker(t, b, `"prefetch":50,"type":`+quote(typ)), newSubmitter(t, a)
 	n := 0
 	// jobs runs some jobs, each once.
 	jobs := func(t *testing.T, many int) {
@@ -248,7 +248,7 @@ func startAlone(t *testing.T, b *broker) {
 		}
 	})
 	typ := testType(t)
-	w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, b)
+	w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, b)
 	s.wantOK(`{"action":"submit","id":"1","type":%s,"body":1}`, quote(typ))
 	w.nextJob()
 	w.wantOK(`{"action":"respond","body":1}`)
@@ -402,7 +402,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 		serve(t, "")
 		awaitHeartbeats(t, x, 1)
 		awaitHeartbeats(t, y, 1)
-		w, s := worker(t, y, `"type":"joined"`), submitter(t, x)
+		w, s := newWorker(t, y, `"type":"joined"`), newSubmitter(t, x)
 		s.wantOK(`{"action":"submit","id":"j","type":"joined","body":1}`)
 		w.nextJob()
 		w.wantOK(`{"action":"respond","body":1}`)

@@ -66,10 +66,10 @@ func newPeer(c net.Conn) *peer {
 	return p
 }
 
-func submitter(t testing.TB, b *broker) *peer { t.Helper(); return connect(t, b, "9998") }
+func newSubmitter(t testing.TB, b *broker) *peer { t.Helper(); return connect(t, b, "9998") }
 
-// worker joins with more keys, such as `"type":"x","prefetch":5`.
-func worker(t testing.TB, b *broker, join string) *peer {
+// newWorker joins with more keys, such as `"type":"x","prefetch":5`.
+func newWorker(t testing.TB, b *broker, join string) *peer {
 	t.Helper()
 	p := connect(t, b, "9999")
 	p.wantOK(`{"action":"join",` + join + `}`)

@@ -40,11 +40,13 @@ func newSite() (*site, error) {
 	return &site{namespace: m.file}, m.err
 }
 
-func (s *site) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.namespace.Fd()) }
+func (s *site) namespacePath() string {
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.namespace.Fd())
+}
 
 // command returns a command that runs there.
 func (s *site) command(args ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{"--net=" + s.path()}, args...)...)
+	return exec.Command("nsenter", append([]string{"--net=" + s.namespacePath()}, args...)...)
 }
 
 // run runs a tool in the namespace, with lines of commands as its input.
@@ -103,7 +105,7 @@ func newLAN(n int) (*lan, error) {
 		}
 		s.lan, s.ip, s.port = l, fmt.Sprintf("10.77.0.%d", i+1), fmt.Sprintf("port%d", i)
 		l.sites = append(l.sites, s)
-		if err := hub.ipRoute("link add %s type veth peer name eth0 netns %s\nlink set %[1]s master sw up", s.port, s.path()); err != nil {
+		if err := hub.ipRoute("link add %s type veth peer name eth0 netns %s\nlink set %[1]s master sw up", s.port, s.namespacePath()); err != nil {
 			return nil, err
 		}
 		if err := s.ipRoute("addr add %s/24 dev eth0\nlink set lo up\nlink set eth0 up", s.ip); err != nil {

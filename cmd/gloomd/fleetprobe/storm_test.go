@@ -142,7 +142,7 @@ func (l *load) awaitSettled(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		life := l.life(b)
+		life := l.lifeOf(b)
 		acked, void := uint64(0), uint64(0)
 		seen := map[string]uint64{}
 		l.book.mu.Lock()

@@ -15,14 +15,14 @@ import (
 func TestLentJobIsCancelled(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s, other := submitter(t, a), submitter(t, b)
+		s, other := newSubmitter(t, a), newSubmitter(t, b)
 		s.wantOK(`{"action":"submit","id":"cw","type":%s,"body":1}`, quote(typ))
 		other.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
 		s.wantOK(`{"action":"cancel","id":"cw"}`)
 		s.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
 
-		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
-		deaf := worker(t, c, `"type":`+quote(typ))
+		w := newWorker(t, b, `"cancel":true,"type":`+quote(typ))
+		deaf := newWorker(t, c, `"type":`+quote(typ))
 		for _, id := range []string{"cr1", "cr2"} {
 			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1,"progress":true}`, id, quote(typ))
 		}
@@ -64,7 +64,7 @@ func TestLentJobIsCancelled(t *testing.T) {
 func TestEitherCancelOrAnswerWins(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		cancelled, answered := uint64(0), uint64(0)
 		for i := range 60 {
 			id := fmt.Sprint("m", i)
@@ -97,7 +97,7 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 func TestProgressOfLentJobReachesSubmitter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"prefetch":2,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":2,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"asks","type":%s,"body":1,"progress":true}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
 		w.nextJob()
@@ -133,18 +133,18 @@ func TestProgressOfLentJobReachesSubmitter(t *testing.T) {
 func TestLentJobIsKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
+		w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"kept","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"live","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
 		w.nextJob()
 		s.close()
-		elsewhere := submitter(t, b)
+		elsewhere := newSubmitter(t, b)
 		elsewhere.wantRefusal("unknown_id", `{"action":"attach","id":"kept"}`)
 		w.wantOK(`{"action":"respond","body":"outcome"}`)
 		if v := awaitState(t, a, "kept", "ended"); v.Outcome != "answered" {
 			t.Errorf("%+v", v)
 		}
-		s = submitter(t, a)
+		s = newSubmitter(t, a)
 		if f := s.wantOK(`{"action":"attach","id":"kept"}`); f.State != "ended" {
 			t.Errorf("attached: %s", f)
 		}
@@ -184,16 +184,16 @@ func TestLentJobIsKept(t *testing.T) {
 func TestLentJobIsDetached(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"det","type":%s,"body":1,"detach":true}`, quote(typ))
 		s.close()
-		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
+		w := newWorker(t, b, `"cancel":true,"type":`+quote(typ))
 		w.nextJob()
 		w.wantOK(`{"action":"respond","body":1}`)
-		s = submitter(t, a)
+		s = newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"det2","type":%s,"body":1,"detach":true}`, quote(typ))
 		w.nextJob()
-		another := submitter(t, a)
+		another := newSubmitter(t, a)
 		another.wantOK(`{"action":"cancel","id":"det2"}`)
 		if f := w.next(); f.Action != "cancel" || f.ID != "det2" {
 			t.Errorf("%s, want cancel", f)
@@ -206,7 +206,7 @@ func TestLentJobIsDetached(t *testing.T) {
 func TestLentJobOfGoneSubmitterIsUnwanted(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"cancel":true,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"cancel":true,"type":`+quote(typ))
 		for i := range 3 {
 			s.wantOK(`{"action":"submit","id":"gone%d","type":%s,"body":1}`, i, quote(typ))
 		}
@@ -225,15 +225,15 @@ func TestLentJobOfGoneSubmitterIsUnwanted(t *testing.T) {
 func TestLentJobIsChanged(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		for i := range 3 {
 			s.wantOK(`{"action":"submit","id":"c%d","type":%s,"body":1}`, i, quote(typ))
 		}
 		s.wantOK(`{"action":"submit","id":"c3","type":%s,"body":1,"delay_ms":3600000}`, quote(typ))
 		s.wantOK(`{"action":"change","id":"c2","priority":5}`)
 		s.wantOK(`{"action":"change","id":"c3","delay_ms":0,"priority":9}`)
-		submitter(t, b).wantRefusal("unknown_id", `{"action":"change","id":"c2","priority":1}`)
-		w := worker(t, b, `"type":`+quote(typ))
+		newSubmitter(t, b).wantRefusal("unknown_id", `{"action":"change","id":"c2","priority":1}`)
+		w := newWorker(t, b, `"type":`+quote(typ))
 		for i, id := range []string{"c3", "c2", "c0", "c1"} {
 			if f := w.nextJob(); f.ID != id {
 				t.Errorf("job %d is %s, want %s", i, f.ID, id)
@@ -248,7 +248,7 @@ func TestLentJobIsChanged(t *testing.T) {
 func TestManyUnackedJobsAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		const n = 3000
 		go func() {
 			for i := range n {
@@ -290,7 +290,7 @@ func TestManyUnackedJobsAreLent(t *testing.T) {
 func TestJobsOverHTTPAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		w := worker(t, b, `"type":`+quote(typ))
+		w := newWorker(t, b, `"type":`+quote(typ))
 		done := make(chan error, 1)
 		var answer string
 		go func() { done <- a.ask("POST", "/v1/jobs?wait=40s&type="+typ, json.RawMessage(`{"to":"you"}`), &answer) }()
@@ -301,7 +301,7 @@ func TestJobsOverHTTPAreLent(t *testing.T) {
 		if err := <-done; err != nil || !strings.Contains(answer, `{"sent":true}`) {
 			t.Errorf("%s, %v", answer, err)
 		}
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"h","type":%s,"body":1}`, quote(typ))
 		w.nextJob()
 		err := a.ask("DELETE", "/v1/jobs/h", nil, nil)

@@ -11,10 +11,10 @@ import (
 func TestLentJobsRunByAge(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"young","type":%s,"body":1}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"old","type":%s,"body":1,"age_ms":60000}`, quote(typ))
-		w := worker(t, b, `"type":`+quote(typ))
+		w := newWorker(t, b, `"type":`+quote(typ))
 		for _, id := range []string{"old", "young"} {
 			if f := w.nextJob(); f.ID != id {
 				t.Fatalf("%s, want %s", f.ID, id)
@@ -28,7 +28,7 @@ func TestLentJobsRunByAge(t *testing.T) {
 func TestDelayedJobIsLentLater(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		start := time.Now()
 		s.wantOK(`{"action":"submit","id":"late","type":%s,"body":1,"delay_ms":700}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
@@ -47,13 +47,13 @@ func TestDelayedJobIsLentLater(t *testing.T) {
 func TestDeadlineOfLentJobHolds(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
 		s.wantEnd("waits", "expired")
-		w := worker(t, b, `"type":`+quote(typ))
+		w := newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"runs","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"fails","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
-		w2 := worker(t, b, `"type":`+quote(typ))
+		w2 := newWorker(t, b, `"type":`+quote(typ))
 		w.nextJob()
 		w2.nextJob()
 		time.Sleep(5100 * time.Millisecond) // past the deadline
@@ -68,11 +68,11 @@ func TestDeadlineOfLentJobHolds(t *testing.T) {
 func TestTimeoutOfLentRunHolds(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
-		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
+		s := newSubmitter(t, a)
+		w := newWorker(t, b, `"cancel":true,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":1500,"retries":1}`, quote(typ))
 		w.nextJob()
-		w2 := worker(t, c, `"cancel":true,"type":`+quote(typ))
+		w2 := newWorker(t, c, `"cancel":true,"type":`+quote(typ))
 		if f := w.next(); string(f.raw) != `{"action":"cancel","id":"slow"}` {
 			t.Errorf("an overdue run: %s", f)
 		}
@@ -107,7 +107,7 @@ func TestTimeoutOfLentRunHolds(t *testing.T) {
 func TestRetriesOfLentJobAreCounted(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"r","type":%s,"body":1,"retries":2,"backoff_ms":200}`, quote(typ))
 		var at []time.Time
 		for i := range 3 {
@@ -152,7 +152,7 @@ func TestRetriesOfLentJobAreCounted(t *testing.T) {
 func TestLentJobBecomesDeadLetter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"headers":true,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"headers":true,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"d","type":%s,"body":{"k":1},"retries":0,"headers":{"h":1}}`, quote(typ))
 		w.nextJob()
 		w.wantOK(`{"action":"fail","reason":"no"}`)

@@ -11,7 +11,7 @@ import (
 func TestPrefetchBoundsLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"prefetch":5,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":5,"type":`+quote(typ))
 		for i := range 12 {
 			s.wantOK(`{"action":"submit","id":"f%d","type":%s,"body":%d}`, i, quote(typ), i)
 		}
@@ -38,7 +38,7 @@ func TestPrefetchBoundsLentJobs(t *testing.T) {
 func TestLentJobIsReleased(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
 		w.nextJob()
 		start := time.Now()
@@ -52,7 +52,7 @@ func TestLentJobIsReleased(t *testing.T) {
 		if v := awaitState(t, a, "rel", "queued"); v.Attempts != 0 || v.Releases != 2 {
 			t.Errorf("after two releases: attempts %d, releases %d", v.Attempts, v.Releases)
 		}
-		w2 := worker(t, c, `"type":`+quote(typ))
+		w2 := newWorker(t, c, `"type":`+quote(typ))
 		w2.nextJob()
 		w2.wantOK(`{"action":"respond","body":1}`)
 		s.wantEnd("rel", "")
@@ -63,8 +63,8 @@ func TestLentJobIsReleased(t *testing.T) {
 func TestPatternsMatchInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
-		w := worker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
+		s := newSubmitter(t, a)
+		w := newWorker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
 		s.wantOK(`{"action":"submit","id":"no","type":%s,"body":1,"priority":9}`, quote(typ+".not"))
 		for i := range 5 { // types that first appear after the join
 			id := fmt.Sprint("w", i)
@@ -76,7 +76,7 @@ func TestPatternsMatchInFleet(t *testing.T) {
 			s.wantEnd(id, "")
 		}
 		w.wantQuiet(200 * time.Millisecond)
-		w2 := worker(t, c, fmt.Sprintf(`"types":[%s,"*not"]`, quote(typ+".none")))
+		w2 := newWorker(t, c, fmt.Sprintf(`"types":[%s,"*not"]`, quote(typ+".none")))
 		if f := w2.nextJob(); f.ID != "no" {
 			t.Errorf("%s, want no", f)
 		}
@@ -88,12 +88,12 @@ func TestPatternsMatchInFleet(t *testing.T) {
 func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"lost","type":%s,"body":1}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"after","type":%s,"body":1}`, quote(typ))
 		for i := range 4 {
 			at := []*broker{b, c}[i%2]
-			w := worker(t, at, `"type":`+quote(typ))
+			w := newWorker(t, at, `"type":`+quote(typ))
 			if f := w.nextJob(); f.ID != "lost" { // the requeued job comes before others of its priority
 				t.Fatalf("run %d is of %s", i, f.ID)
 			}
@@ -106,7 +106,7 @@ func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 			}
 		}
 		s.wantEnd("lost", "job_failed")
-		w := worker(t, b, `"type":`+quote(typ))
+		w := newWorker(t, b, `"type":`+quote(typ))
 		w.nextJob()
 		w.wantOK(`{"action":"respond","body":1}`)
 		s.wantEnd("after", "")
@@ -118,12 +118,12 @@ func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 func TestGarbageEndsLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		for i, bad := range []func(*peer){
 			func(p *peer) { p.send(`{"action":"respond","body":`) },
 			func(p *peer) { p.conn.Write([]byte{0x7f, 0xff, 0xff, 0xff}) },
 		} {
-			w := worker(t, b, `"type":`+quote(typ))
+			w := newWorker(t, b, `"type":`+quote(typ))
 			s.wantOK(`{"action":"submit","id":"bad%d","type":%s,"body":1}`, i, quote(typ))
 			w.nextJob()
 			bad(w)
@@ -137,9 +137,9 @@ func TestGarbageEndsLentJob(t *testing.T) {
 func TestLocalWorkersGoFirst(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		remote, local := worker(t, b, `"prefetch":100,"type":`+quote(typ)), worker(t, a, `"type":`+quote(typ))
+		remote, local := newWorker(t, b, `"prefetch":100,"type":`+quote(typ)), newWorker(t, a, `"type":`+quote(typ))
 		awaitWants(t, a, "b", typ)
-		s := submitter(t, a)
+		s := newSubmitter(t, a)
 		for i := range 200 {
 			s.wantOK(`{"action":"submit","id":"x","type":%s,"body":%d}`, quote(typ), i)
 			local.nextJob()
@@ -172,7 +172,7 @@ func TestLocalWorkersGoFirst(t *testing.T) {
 func TestBorrowingWorkerJoinsAgain(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ+"1"))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ+"1"))
 		s.wantOK(`{"action":"submit","id":"one","type":%s,"body":1}`, quote(typ+"1"))
 		w.nextJob()
 		w.wantOK(`{"action":"join","type":%s}`, quote(typ+"2"))
@@ -193,7 +193,7 @@ func TestBorrowingWorkerJoinsAgain(t *testing.T) {
 func TestWorkerLeavesWithLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)
-		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
+		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 6 {
 			s.wantOK(`{"action":"submit","id":"v%d","type":%s,"body":1}`, i, quote(typ))
 		}
@@ -210,7 +210,7 @@ func TestWorkerLeavesWithLentJobs(t *testing.T) {
 				t.Errorf("%+v never ran", v)
 			}
 		}
-		w = worker(t, c, `"prefetch":3,"type":`+quote(typ))
+		w = newWorker(t, c, `"prefetch":3,"type":`+quote(typ))
 		for range 3 {
 			id := w.nextJob().ID
 			w.send(`{"action":"respond","id":"%s","body":1}`, id)

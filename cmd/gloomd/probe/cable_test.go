@@ -44,14 +44,14 @@ func newCuttableProxy(t *testing.T, to string) *cuttableProxy {
 				in.Close()
 				continue
 			}
-			go c.copy(out, in, 0)
-			go c.copy(in, out, 1)
+			go c.copyBytes(out, in, 0)
+			go c.copyBytes(in, out, 1)
 		}
 	}()
 	return c
 }
 
-func (c *cuttableProxy) copy(to, from net.Conn, direction int) {
+func (c *cuttableProxy) copyBytes(to, from net.Conn, direction int) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 64<<10)

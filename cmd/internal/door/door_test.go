@@ -50,7 +50,7 @@ type testClient struct {
 	reader *bufio.Reader
 }
 
-func connect(t *testing.T, d *Door) *testClient {
+func dialDoor(t *testing.T, d *Door) *testClient {
 	t.Helper()
 	c, err := net.Dial("tcp", d.Addr().String())
 	if err != nil {
@@ -89,22 +89,22 @@ func TestConnectionsBeyondLimitGetError(t *testing.T) {
 		fmt.Fprint(w, isOverLimit(r))
 	})
 	current.Store(d)
-	busy := connect(t, d)
+	busy := dialDoor(t, d)
 	answered := make(chan string)
 	go func() {
 		body, err := busy.get("/wait")
 		answered <- fmt.Sprint(body, err)
 	}()
-	idle := connect(t, d)
+	idle := dialDoor(t, d)
 	if body, err := idle.get("/"); body != "false" || err != nil {
 		t.Fatalf("a connection within the limit: %s, %v", body, err)
 	}
-	third := connect(t, d)
+	third := dialDoor(t, d)
 	if body, err := third.get("/"); body != "true" || err != nil {
 		t.Fatalf("a third connection: %q, %v", body, err)
 	}
 	for end := time.Now().Add(testTimeout); ; {
-		next := connect(t, d)
+		next := dialDoor(t, d)
 		body, err := next.get("/")
 		if body == "false" && err == nil {
 			break
@@ -156,7 +156,7 @@ func TestSlowClientsLockNobodyOut(t *testing.T) {
 			for _, want := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 				var visitors []*testClient
 				for range 8 + 2*SpareConns {
-					visitors = append(visitors, connect(t, d))
+					visitors = append(visitors, dialDoor(t, d))
 					fmt.Fprint(visitors[len(visitors)-1], want)
 				}
 				for _, path := range []string{"/health", "/"} {

@@ -103,14 +103,14 @@ func isGone(pid int) bool {
 
 // children returns a process's children with their states, inGroup the members of a group.
 func children(of int) map[int]string {
-	return processes(func(parent, _ int) bool { return parent == of })
+	return findProcesses(func(parent, _ int) bool { return parent == of })
 }
 
 func inGroup(of int) map[int]string {
-	return processes(func(_, group int) bool { return group == of })
+	return findProcesses(func(_, group int) bool { return group == of })
 }
 
-func processes(match func(parent, group int) bool) map[int]string {
+func findProcesses(match func(parent, group int) bool) map[int]string {
 	found := make(map[int]string)
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {

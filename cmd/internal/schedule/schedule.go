@@ -70,7 +70,7 @@ var skipReasons = map[string]string{
 func New(spec Spec, now time.Time) (*Schedule, error) {
 	s := &Schedule{Spec: spec, Created: truncateToMS(now)}
 	s.startAt(now)
-	return s, s.compile()
+	return s, s.parseTimes()
 }
 
 // Decode parses the stored form.
@@ -90,7 +90,7 @@ func Decode(text []byte) (*Schedule, error) {
 		err = s.check()
 	}
 	if err == nil {
-		err = s.compile()
+		err = s.parseTimes()
 	}
 	return s, err
 }
@@ -98,7 +98,7 @@ func Decode(text []byte) (*Schedule, error) {
 // Encode returns the stored form.
 func (s *Schedule) Encode() []byte { return mustEncode(s) }
 
-func (s *Schedule) compile() error {
+func (s *Schedule) parseTimes() error {
 	zone, err := loadZone(s.Zone)
 	if err == nil {
 		s.dueTimes, err = parseCron(s.Cron, zone, s.Created)
@@ -124,7 +124,7 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.isExpired(now) {
 		n.startAt(now)
 	}
-	return &n, n.compile()
+	return &n, n.parseTimes()
 }
 
 // isExpired reports whether now is after Until, so that no more jobs are due.

@@ -51,7 +51,7 @@ func (c *fakeClock) AfterFunc(d time.Duration, f func()) func() bool {
 	}
 }
 
-func (c *fakeClock) waiting() int {
+func (c *fakeClock) timerCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.timers)
@@ -107,7 +107,7 @@ func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
 	t.Cleanup(func() {
 		f.server.Close()
 		m.Close()
-		if n := f.clock.waiting(); n > 0 {
+		if n := f.clock.timerCount(); n > 0 {
 			// Only the timer for a worker's listenGap may be left.
 			t.Logf("%d timers are left", n)
 		}
@@ -124,18 +124,18 @@ func (f *fixture) dial() *peertest.Client {
 func (f *fixture) addWorker(name string, targets ...string) *peertest.Client {
 	f.t.Helper()
 	w := f.dial()
-	f.register(w, name, targets...)
+	f.registerWorker(w, name, targets...)
 	return w
 }
 
-func (f *fixture) register(w *peertest.Client, name string, targets ...string) {
+func (f *fixture) registerWorker(w *peertest.Client, name string, targets ...string) {
 	f.t.Helper()
-	before := f.clock.waiting()
+	before := f.clock.timerCount()
 	if got := w.Ask(fmt.Sprintf(`[0,{"no":1,"type":"register-worker","data":{"targets":["%s"],"name":"%s"}}]`,
 		strings.Join(targets, `","`), name)); got != `[1,{"no":1,"data":"ok"}]` {
 		f.t.Fatal(got)
 	}
-	peertest.WaitUntil(f.t, "the gap begins", func() bool { return f.clock.waiting() > before })
+	peertest.WaitUntil(f.t, "the gap begins", func() bool { return f.clock.timerCount() > before })
 	f.clock.advance(50 * time.Millisecond)
 }
 
@@ -251,7 +251,7 @@ func TestPokesAreRemembered(t *testing.T) {
 	w.ExpectNothing() // an old worker would not listen yet
 	f.clock.advance(9 * time.Millisecond)
 	w.ExpectNothing()
-	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
+	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.timerCount() == 2 })
 	f.clock.advance(50 * time.Millisecond)
 	answerRequest(t, w, pollFrame("toString", "__proto__", "z"), okData)
 	w.ExpectNothing()
@@ -266,7 +266,7 @@ func TestRequestsWaitForListenGap(t *testing.T) {
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Fatal(got)
 	}
-	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
+	peertest.WaitUntil(t, "the gap begins", func() bool { return f.clock.timerCount() == 2 })
 	f.poke(client, "x")
 	client.Write(`[0,{"no":8,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"}]}}]|`)
 	client.ExpectNothing()
@@ -390,7 +390,7 @@ func TestInvalidRegistrationIsRefused(t *testing.T) {
 	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"]}}]`); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Errorf("without a name: %s", got)
 	}
-	f.register(w, "later", "y", "z")
+	f.registerWorker(w, "later", "y", "z")
 	status := peertest.DecodeData(t, c.Ask(`[0,{"no":1,"type":"status"}]`))
 	want := fmt.Sprintf("[map[name:later remoteAddr:127.0.0.1 remotePort:%d targets:[y z]]]", w.LocalPort())
 	if got := fmt.Sprint(status["workers"]); got != want {
@@ -697,7 +697,7 @@ func TestOnlyServedTargetsArePokedWhenFull(t *testing.T) {
 	w, other := f.addWorker("w", "both", "twice", "twice"), f.addWorker("other", "both")
 	expect("twice", served)
 	answerRequest(t, w, pollFrame("twice"), okData)
-	f.register(w, "w", "new")
+	f.registerWorker(w, "w", "new")
 	expect("both", served)
 	answerRequest(t, other, pollFrame("both"), okData)
 	expect("twice", unserved)
@@ -735,7 +735,7 @@ func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 		list[i] = fmt.Sprintf("%01000d", i)
 	}
 	w, second := f.addWorker("w", list...), f.addWorker("second", list...)
-	f.register(w, "w", list...)
+	f.registerWorker(w, "w", list...)
 	third := f.dial()
 	ask := func() string {
 		return third.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["` + strings.Join(list, `","`) + `"],"name":"third"}}]`)

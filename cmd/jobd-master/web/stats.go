@@ -20,9 +20,9 @@ const maxPage, maxBusiest = 500, 20
 // maxFound bounds the findings in a reply. maxFolded bounds those in the statistics.
 const maxFound, maxFolded = 1000, 20
 
-// stats returns the statistics. As pages request them all the time, they are encoded only once
+// getStats returns the statistics. As pages request them all the time, they are encoded only once
 // per snapshot.
-func (s *Server) stats(*http.Request) (any, error) {
+func (s *Server) getStats(*http.Request) (any, error) {
 	s.lastRequest.Store(time.Now().UnixNano())
 	l := s.Master.Snapshot()
 	return s.replyCache.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(summarize(l)) })
@@ -50,7 +50,7 @@ func (s *Server) currentMoment() (m moments.Moment, h moments.Histograms, known 
 	return m, moments.Histograms{Bounds: v.Bounds, Runs: v.Runs}, true
 }
 
-func (s *Server) moments(*http.Request) (any, error) {
+func (s *Server) getMoments(*http.Request) (any, error) {
 	return api.List[moments.Moment]{Items: s.momentRing.Recent()}, nil
 }
 
@@ -130,7 +130,7 @@ func pageOf[T any](r *http.Request, items []T, name func(*T) string) (any, error
 	return out, nil
 }
 
-func (s *Server) findings(r *http.Request) (any, error) {
+func (s *Server) getFindings(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	limit, err := readNumber(q, "limit", 1, maxFound, maxFound)
 	if err != nil {
@@ -139,15 +139,15 @@ func (s *Server) findings(r *http.Request) (any, error) {
 	return s.Master.Snapshot().Findings.Select(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, int(limit)), nil
 }
 
-func (s *Server) workers(r *http.Request) (any, error) {
+func (s *Server) getWorkers(r *http.Request) (any, error) {
 	return pageOf(r, s.Master.Snapshot().Workers, func(w *master.Worker) string { return w.Name })
 }
 
-func (s *Server) targets(r *http.Request) (any, error) {
+func (s *Server) getTargets(r *http.Request) (any, error) {
 	return pageOf(r, s.Master.Snapshot().Targets, func(t *master.Target) string { return t.Target.Target })
 }
 
-func (s *Server) target(r *http.Request) (any, error) {
+func (s *Server) getTarget(r *http.Request) (any, error) {
 	l, name := s.Master.Snapshot(), targetOf(r)
 	i := slices.IndexFunc(l.Targets, func(t master.Target) bool { return t.Target.Target == name })
 	if i < 0 {

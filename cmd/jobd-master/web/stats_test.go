@@ -27,7 +27,7 @@ func TestIdlePageAsksNoWorker(t *testing.T) {
 		}
 	}
 	watched(false)
-	if _, err := s.stats(nil); err != nil {
+	if _, err := s.getStats(nil); err != nil {
 		t.Fatal(err)
 	}
 	watched(true)

@@ -66,20 +66,20 @@ func New(c Config) *Server {
 	s.servePublic("/{$}", s.servePage)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serveMethods(w, r, nil) })
 	for pattern, methods := range map[string]methods{
-		"/v1/rows/{id}":                  {"GET": {run: s.find}},
-		"/v1/status":                     {"GET": {run: s.status}},
-		"/v1/stats":                      {"GET": {run: s.stats}},
-		"/v1/findings":                   {"GET": {run: s.findings, query: []string{"subject", "cause", "limit"}}},
-		"/v1/moments":                    {"GET": {run: s.moments}},
-		"/v1/workers":                    {"GET": {run: s.workers, query: []string{"limit", "cursor", "part"}}},
-		"/v1/targets":                    {"GET": {run: s.targets, query: []string{"limit", "cursor", "part"}}},
-		"/v1/targets/{target}":           {"GET": {run: s.target}},
-		"/v1/targets/{target}/pause":     {"POST": {run: s.pause}},
-		"/v1/targets/{target}/resume":    {"POST": {run: s.resume}},
-		"/v1/targets/{target}/poke":      {"POST": {run: s.poke}},
-		"/v1/targets/{target}/run":       {"POST": {run: s.run}},
-		"/v1/targets/{target}/rows":      {"GET": {run: s.rows, query: []string{"status", "result", "limit", "cursor"}}},
-		"/v1/targets/{target}/rows/{id}": {"GET": {run: s.row}},
+		"/v1/rows/{id}":                  {"GET": {run: s.findRows}},
+		"/v1/status":                     {"GET": {run: s.getStatus}},
+		"/v1/stats":                      {"GET": {run: s.getStats}},
+		"/v1/findings":                   {"GET": {run: s.getFindings, query: []string{"subject", "cause", "limit"}}},
+		"/v1/moments":                    {"GET": {run: s.getMoments}},
+		"/v1/workers":                    {"GET": {run: s.getWorkers, query: []string{"limit", "cursor", "part"}}},
+		"/v1/targets":                    {"GET": {run: s.getTargets, query: []string{"limit", "cursor", "part"}}},
+		"/v1/targets/{target}":           {"GET": {run: s.getTarget}},
+		"/v1/targets/{target}/pause":     {"POST": {run: s.pauseTarget}},
+		"/v1/targets/{target}/resume":    {"POST": {run: s.resumeTarget}},
+		"/v1/targets/{target}/poke":      {"POST": {run: s.pokeTarget}},
+		"/v1/targets/{target}/run":       {"POST": {run: s.runRows}},
+		"/v1/targets/{target}/rows":      {"GET": {run: s.getRows, query: []string{"status", "result", "limit", "cursor"}}},
+		"/v1/targets/{target}/rows/{id}": {"GET": {run: s.getRow}},
 	} {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serveMethods(w, r, methods) })
 	}
@@ -228,7 +228,7 @@ const (
 	maxBody = 64 << 10
 )
 
-func (s *Server) run(r *http.Request) (any, error) {
+func (s *Server) runRows(r *http.Request) (any, error) {
 	var body struct {
 		IDs []int64 `json:"ids"`
 	}
@@ -243,21 +243,21 @@ func (s *Server) run(r *http.Request) (any, error) {
 	return s.Master.Run(r.Context(), targetOf(r), body.IDs, runTime), nil
 }
 
-func (s *Server) pause(r *http.Request) (any, error) {
+func (s *Server) pauseTarget(r *http.Request) (any, error) {
 	return nil, s.Master.Pause(r.Context(), targetOf(r))
 }
-func (s *Server) resume(r *http.Request) (any, error) {
+func (s *Server) resumeTarget(r *http.Request) (any, error) {
 	return nil, s.Master.Resume(r.Context(), targetOf(r))
 }
 
-func (s *Server) poke(r *http.Request) (any, error) {
+func (s *Server) pokeTarget(r *http.Request) (any, error) {
 	served, err := s.Master.Poke(targetOf(r))
 	return struct {
 		Served bool `json:"served"` // otherwise the poke is remembered
 	}{served}, err
 }
 
-func (s *Server) rows(r *http.Request) (any, error) {
+func (s *Server) getRows(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	q := overview.Query{Target: targetOf(r), Status: query.Get("status"), Result: query.Get("result")}
 	if allowed := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(allowed, q.Status) {
@@ -277,7 +277,7 @@ func (s *Server) rows(r *http.Request) (any, error) {
 	return rawResult(s.Master.Rows(r.Context(), q))
 }
 
-func (s *Server) row(r *http.Request) (any, error) {
+func (s *Server) getRow(r *http.Request) (any, error) {
 	id, err := rowID(r)
 	if err != nil {
 		return nil, err
@@ -289,8 +289,8 @@ func (s *Server) row(r *http.Request) (any, error) {
 	return rawResult(out, err)
 }
 
-// find finds rows by id in all tables.
-func (s *Server) find(r *http.Request) (any, error) {
+// findRows finds rows by id in all tables.
+func (s *Server) findRows(r *http.Request) (any, error) {
 	id, err := rowID(r)
 	if err != nil {
 		return nil, err
@@ -309,7 +309,7 @@ func rowID(r *http.Request) (int64, error) {
 // rawResult returns JSON as received.
 func rawResult(v json.RawMessage, err error) (any, error) { return []byte(v), err }
 
-func (s *Server) status(r *http.Request) (any, error) {
+func (s *Server) getStatus(r *http.Request) (any, error) {
 	return struct {
 		Name    string   `json:"name"` // of the program
 		Version string   `json:"version"`

@@ -112,7 +112,7 @@ func (f *fixture) insert(status, target string, ids ...int64) {
 	}
 }
 
-func (f *fixture) status(id int64) string {
+func (f *fixture) rowStatus(id int64) string {
 	r, _ := f.table.Get(id)
 	return r.Status
 }
@@ -130,7 +130,7 @@ func eventually(t *testing.T, name string, ok func() bool) {
 func (f *fixture) await(status string, ids ...int64) {
 	f.t.Helper()
 	for _, id := range ids {
-		eventually(f.t, fmt.Sprintf("row %d is %s", id, status), func() bool { return f.status(id) == status })
+		eventually(f.t, fmt.Sprintf("row %d is %s", id, status), func() bool { return f.rowStatus(id) == status })
 	}
 }
 
@@ -143,7 +143,7 @@ func (f *fixture) queueLength(target string) int {
 	return -1
 }
 
-func (f *fixture) record(id int64) storetest.Record {
+func (f *fixture) readRecord(id int64) storetest.Record {
 	r, _ := f.table.Get(id)
 	return r
 }
@@ -166,19 +166,19 @@ func TestPollTakesRowsOfItsTargets(t *testing.T) {
 	f.insert(store.Waiting, "c", 7)
 	f.Poll([]string{"a", "nobody"})
 	f.await(store.Done, 1, 2, 3, 4, 5)
-	if f.status(6) != store.Waiting {
+	if f.rowStatus(6) != store.Waiting {
 		t.Fatal("a target that was not polled was fetched")
 	}
 	f.Poll(nil)
 	f.await(store.Done, 6)
-	if f.status(7) != store.Waiting {
+	if f.rowStatus(7) != store.Waiting {
 		t.Fatal("a row of nobody's target was touched")
 	}
-	r := f.record(1)
+	r := f.readRecord(1)
 	if *r.Result != "fail" || *r.Code != 1 || r.Signal != nil || *r.Stdout != "out 1\n" || *r.Stderr != "err\n" || r.TimeStarted == 0 || r.TimeFinished < r.TimeStarted {
 		t.Fatalf("%+v", r)
 	}
-	if r := f.record(3); *r.Result != "ok" || *r.Code != 0 {
+	if r := f.readRecord(3); *r.Result != "ok" || *r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if n := f.table.ClaimCount(); n != 0 {
@@ -197,7 +197,7 @@ func TestOutputIsCutToItsColumn(t *testing.T) {
 		f.insert(store.Waiting, "a", 1)
 		f.Poll(nil)
 		f.await(store.Done, 1)
-		r := f.record(1)
+		r := f.readRecord(1)
 		marked := strings.HasPrefix(*r.Stderr, "[stdout is cut")
 		if len(*r.Stdout) != want || marked != (limit >= 0) || limit != 0 && !strings.HasSuffix(*r.Stderr, "why\n") {
 			t.Errorf("limit %d: %d bytes, stderr %q", limit, len(*r.Stdout), *r.Stderr)
@@ -222,7 +222,7 @@ func TestLaunchFailureEndsRow(t *testing.T) {
 	f.insert(store.Manual, "a", 2)
 	f.Poll(nil)
 	f.await(store.Done, 1)
-	if r := f.record(1); *r.Result != "fail" || r.Code != nil || r.Signal != nil || !strings.Contains(*r.Stderr, "/no/such/command") {
+	if r := f.readRecord(1); *r.Result != "fail" || r.Code != nil || r.Signal != nil || !strings.Contains(*r.Stderr, "/no/such/command") {
 		t.Fatalf("%+v", r)
 	}
 	got, texts, err := runManual(t, f, 2)
@@ -246,7 +246,7 @@ func TestConcurrencyOfTargetIsKept(t *testing.T) {
 	maxRunning := 0
 	for _, id := range ids {
 		var n int
-		fmt.Sscan(*f.record(id).Stdout, &n)
+		fmt.Sscan(*f.readRecord(id).Stdout, &n)
 		maxRunning = max(maxRunning, n)
 	}
 	if maxRunning != 3 {
@@ -275,11 +275,11 @@ func TestPausedTargetStartsNoRow(t *testing.T) {
 	}()
 	// The row is accepted in the table before it is in the daemon's queue.
 	eventually(t, "row 3 waits in a's queue", func() bool { return f.queueLength("a") == 1 })
-	if s := f.Status(); f.status(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
+	if s := f.Status(); f.rowStatus(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
 		t.Fatalf("%+v", s)
 	}
-	if f.status(1) != store.Waiting {
-		t.Fatalf("row 1 is %s during the pause", f.status(1))
+	if f.rowStatus(1) != store.Waiting {
+		t.Fatalf("row 1 is %s during the pause", f.rowStatus(1))
 	}
 	f.Continue(nil)
 	f.await(store.Done, 1, 3)
@@ -387,7 +387,7 @@ func TestTwoClientsMaySendSignals(t *testing.T) {
 	if _, _, err := runManual(t, f, 2, 1); err == nil || err.Error() != "another client is already waiting for job 1" {
 		t.Fatal(err)
 	}
-	if f.status(2) != store.Manual {
+	if f.rowStatus(2) != store.Manual {
 		t.Fatal("a refused call started something")
 	}
 	eventually(t, "the process takes signals", func() bool {
@@ -401,7 +401,7 @@ func TestTwoClientsMaySendSignals(t *testing.T) {
 	if a.err != nil || a.got[1].Code != nil || *a.got[1].Signal != "SIGTERM" || a.got[1].Result != "fail" {
 		t.Fatalf("%+v", a)
 	}
-	if r := f.record(1); *r.Signal != "SIGTERM" || r.Code != nil || *r.Result != "fail" {
+	if r := f.readRecord(1); *r.Signal != "SIGTERM" || r.Code != nil || *r.Result != "fail" {
 		t.Fatalf("%+v", r)
 	}
 	// A client that disconnects neither ends its job nor blocks other clients.
@@ -419,7 +419,7 @@ func TestTwoClientsMaySendSignals(t *testing.T) {
 	f.SendSignal(t.Context(), map[int64]syscall.Signal{2: syscall.SIGKILL})
 	eventually(t, "row 2 is killed", func() bool {
 		f.SendSignal(t.Context(), map[int64]syscall.Signal{2: syscall.SIGKILL})
-		return f.status(2) == store.Done
+		return f.rowStatus(2) == store.Done
 	})
 }
 
@@ -431,8 +431,8 @@ func TestRowsAreFetchedInPages(t *testing.T) {
 	f.insert(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
 	f.Poll(nil)
 	f.await(store.Running, 1, 2, 3, 4) // in two pages
-	if f.queueLength("a") != 4 || f.status(5) != store.Waiting {
-		t.Fatalf("length %d, row 5 %s", f.queueLength("a"), f.status(5))
+	if f.queueLength("a") != 4 || f.rowStatus(5) != store.Waiting {
+		t.Fatalf("length %d, row 5 %s", f.queueLength("a"), f.rowStatus(5))
 	}
 	touch(t, dir, "go")
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
@@ -518,7 +518,7 @@ func TestRowsSurviveDatabaseOutage(t *testing.T) {
 	}
 	f.table.SetError(nil)
 	f.await(store.Done, 1, 2, 3, 4)
-	if r := f.record(1); *r.Stdout != "done 1\n" {
+	if r := f.readRecord(1); *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
 	}
 	if got, _, err := runManual(t, f, 5); err != nil || got[5].Result != "ok" {
@@ -601,7 +601,7 @@ func TestDaemonThatCannotFetchIsUnhealthy(t *testing.T) {
 	s.isSealed.Store(true)
 	b.Poll(nil)
 	eventually(t, "it says why", ill)
-	if err := b.renew(t.Context()); err != nil || !ill() {
+	if err := b.renewLease(t.Context()); err != nil || !ill() {
 		t.Errorf("well because of its lease (%v)", err)
 	}
 	s.isSealed.Store(false)

@@ -90,14 +90,14 @@ func testUnansweredCommits(t *testing.T, reply []byte) {
 		c.victims = append(c.victims, d)
 		<-d.ready
 	}
-	eventually(t, "all is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
+	eventually(t, "all is done", func() bool { return c.queryCount("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
 	c.awaitSettled()
 	for id, runs := range c.runs() {
 		if len(runs) != 1 {
 			c.fail("row %d ran %d times", id, len(runs))
 		}
 	}
-	if wrong := c.count("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); wrong > 0 || len(c.runs()) != n {
+	if wrong := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); wrong > 0 || len(c.runs()) != n {
 		c.fail("%d rows failed, %d ran", wrong, len(c.runs()))
 	}
 	t.Logf("%d commits without an answer", cuts.Load())

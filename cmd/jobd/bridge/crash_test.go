@@ -72,8 +72,8 @@ func (c *crashScenario) fail(format string, args ...any) {
 func (c *crashScenario) awaitSettled() {
 	c.t.Helper()
 	deadline := time.Now().Add(settleTimeout)
-	for c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND NOT (status = 'manual' AND target = 'b')") > 0 ||
-		c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") > 0 {
+	for c.queryCount("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND NOT (status = 'manual' AND target = 'b')") > 0 ||
+		c.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") > 0 {
 		if time.Now().After(deadline) {
 			rows, _ := c.db.Query("SELECT id, status FROM jobs WHERE status <> 'done'")
 			for rows.Next() {
@@ -83,7 +83,7 @@ func (c *crashScenario) awaitSettled() {
 				c.t.Logf("row %d is %s", id, status)
 			}
 			rows.Close()
-			c.fail("not settled in %s, %d claims", settleTimeout, c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0"))
+			c.fail("not settled in %s, %d claims", settleTimeout, c.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -99,11 +99,11 @@ func (c *crashScenario) awaitSettled() {
 		if err := rows.Scan(&id, &status, &result, &stdout, &stderr); err != nil {
 			c.t.Fatal(err)
 		}
-		c.check(id, status, result, stdout, stderr, runs[id])
+		c.checkRow(id, status, result, stdout, stderr, runs[id])
 	}
 }
 
-func (c *crashScenario) check(id int64, status, result, stdout, stderr string, runs []run) {
+func (c *crashScenario) checkRow(id int64, status, result, stdout, stderr string, runs []run) {
 	c.t.Helper()
 	text := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
 	died := strings.Contains(stderr, "died")
@@ -266,14 +266,14 @@ func TestSuspendedDaemonLosesItsRows(t *testing.T) {
 	eventually(t, "A runs the row", func() bool { _, err := os.Stat(filepath.Join(c.dir, "pid.A")); return err == nil })
 	<-c.start(c.testSite.config("B", "requeue", 1)).ready
 	a.cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(t, "B has run the row", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
+	eventually(t, "B has run the row", func() bool { return c.queryCount("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
 	var out string
 	if err := c.db.QueryRow("SELECT stdout FROM jobs WHERE id = 1").Scan(&out); err != nil || out != "out 1\n" {
 		t.Fatalf("%q %v", out, err)
 	}
 	a.cmd.Process.Signal(syscall.SIGCONT)
 	eventually(t, "A lives again", func() bool {
-		return c.count("SELECT COUNT(*) FROM jobs_claims WHERE id < 0 AND owner = 'A' AND lease > UTC_TIMESTAMP(3)") == 1
+		return c.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id < 0 AND owner = 'A' AND lease > UTC_TIMESTAMP(3)") == 1
 	})
 	var result string
 	if err := c.db.QueryRow("SELECT result FROM jobs WHERE id = 1").Scan(&result); err != nil || result != "ok" {
@@ -303,7 +303,7 @@ func TestRowOfResumedDaemonRunsAgain(t *testing.T) {
 		return strings.Contains(string(stat), ") Z ") // a live process may also be in D, as while it begins to sleep
 	})
 	a.cmd.Process.Signal(syscall.SIGCONT)
-	eventually(t, "the row is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
+	eventually(t, "the row is done", func() bool { return c.queryCount("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
 	var result, out string
 	if err := c.db.QueryRow("SELECT result, stdout FROM jobs WHERE id = 1").Scan(&result, &out); err != nil || result != "ok" || out != "out 1\n" {
 		t.Fatalf("%s %q %v", result, out, err)

@@ -149,7 +149,7 @@ func (s *testSite) exec(query string, args ...any) {
 	}
 }
 
-func (s *testSite) count(query string) (n int) {
+func (s *testSite) queryCount(query string) (n int) {
 	s.t.Helper()
 	if err := s.db.QueryRow(query).Scan(&n); err != nil {
 		s.t.Fatalf("%s: %v", query, err)

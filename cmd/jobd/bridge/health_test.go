@@ -49,7 +49,7 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-func (b *lockedBuffer) count(text string) int {
+func (b *lockedBuffer) countText(text string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Count(b.String(), text)
@@ -76,13 +76,13 @@ func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	eventually(t, "the daemon is ill", func() bool { return f.Health() != nil })
 	for before := s.renewals.Load(); s.renewals.Load() < before+2; {
 		if f.Health() == nil {
-			t.Fatalf("it is healthy, and row 1 is %s:\n%s", f.status(1), log)
+			t.Fatalf("it is healthy, and row 1 is %s:\n%s", f.rowStatus(1), log)
 		}
 	}
 	s.isFull.Store(false)
 	f.await(store.Done, 1, 2)
 	eventually(t, "the daemon is well", func() bool { return f.Health() == nil })
-	if away, back := log.count("the database is away"), log.count("the database is back"); away != 1 || back != 1 {
+	if away, back := log.countText("the database is away"), log.countText("the database is back"); away != 1 || back != 1 {
 		t.Errorf("%d times away, %d times back", away, back)
 	}
 }

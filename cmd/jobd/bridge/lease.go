@@ -50,7 +50,7 @@ func (b *Bridge) leaseLoop(ctx context.Context) {
 	failures := 0
 	for {
 		wait := b.renewInterval()
-		if err := b.renew(ctx); err != nil {
+		if err := b.renewLease(ctx); err != nil {
 			failures++
 			wait = min(wait, retryDelay(failures)/2)
 		} else {
@@ -62,7 +62,7 @@ func (b *Bridge) leaseLoop(ctx context.Context) {
 	}
 }
 
-func (b *Bridge) renew(ctx context.Context) error {
+func (b *Bridge) renewLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease/2)
 	defer cancel()
 	sent := time.Now()

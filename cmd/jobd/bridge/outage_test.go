@@ -73,7 +73,7 @@ func TestDatabaseFaultsLoseNoRow(t *testing.T) {
 		},
 	}
 	for _, name := range []string{"connections", "restart", "locks", "connections", "read-only", "kill", "frozen", "connections"} {
-		before := c.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'")
+		before := c.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'done'")
 		t.Logf("%s with %d done", name, before)
 		faults[name]()
 		eventually(t, "work goes on after "+name, func() bool {
@@ -81,14 +81,14 @@ func TestDatabaseFaultsLoseNoRow(t *testing.T) {
 			return c.db.QueryRow("SELECT COUNT(*) FROM jobs WHERE status = 'done'").Scan(&done) == nil && done >= min(n, before+8)
 		})
 	}
-	eventually(t, "all is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
+	eventually(t, "all is done", func() bool { return c.queryCount("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
 	c.awaitSettled()
 	for id, runs := range c.runs() {
 		if len(runs) != 1 {
 			c.fail("row %d ran %d times", id, len(runs))
 		}
 	}
-	if bad := c.count("SELECT COUNT(*) FROM jobs WHERE result <> 'ok'"); bad > 0 {
+	if bad := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result <> 'ok'"); bad > 0 {
 		c.fail("%d rows failed", bad)
 	}
 }
@@ -127,17 +127,19 @@ func TestLongOutageSettlesNoLivingDaemon(t *testing.T) {
 				cfg.MySQL.FetchLimit, cfg.MySQL.User = 2, "app"
 				<-s.start(cfg).ready
 			}
-			eventually(t, "all rows run", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'") == 6 })
+			eventually(t, "all rows run", func() bool { return s.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'running'") == 6 })
 			outage.begin(s)
 			outlast(4 * time.Second) // two leases
 			outage.end(s)
 			// Each daemon checks for dead ones several times before the rows end.
 			outlast(3 * time.Second)
-			if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
+			if n := s.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
 				t.Fatalf("%d of 6 rows still run", n)
 			}
 			touch(t, s.dir, "go")
-			eventually(t, "all is done", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'done' AND result = 'ok'") == 6 })
+			eventually(t, "all is done", func() bool {
+				return s.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'done' AND result = 'ok'") == 6
+			})
 		})
 	}
 }
@@ -172,13 +174,13 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 				v.await(name)
 				c.victims = append(c.victims, c.start(cfg))
 				eventually(t, "all is done", func() bool {
-					return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND target = 'a'")+c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") == 0
+					return c.queryCount("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND target = 'a'")+c.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") == 0
 				})
 				if twice.Load() > 0 {
 					c.fail("%d rows ran beside themselves", twice.Load())
 				}
-				failed := c.count("SELECT COUNT(*) FROM jobs WHERE result = 'fail'")
-				if orphans == "requeue" && failed > 0 || failed > 3 || failed != c.count("SELECT COUNT(*) FROM jobs WHERE stderr LIKE '%died%'") {
+				failed := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result = 'fail'")
+				if orphans == "requeue" && failed > 0 || failed > 3 || failed != c.queryCount("SELECT COUNT(*) FROM jobs WHERE stderr LIKE '%died%'") {
 					c.fail("%d rows failed", failed)
 				}
 			})
@@ -204,8 +206,8 @@ func TestWithoutCompanionTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	eventually(t, "all is done", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 20 })
-	id := int64(s.count("SELECT MAX(id) FROM jobs"))
+	eventually(t, "all is done", func() bool { return s.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 20 })
+	id := int64(s.queryCount("SELECT MAX(id) FROM jobs"))
 	if got, texts, err := b.RunManual(t.Context(), []int64{id}); err != nil || got[id].Result != "ok" {
 		t.Fatal(got, texts, err)
 	}
@@ -237,7 +239,7 @@ func TestOpenFails(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // the smallest id is that of the record with the table's number
+	if n := s.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // the smallest id is that of the record with the table's number
 		t.Errorf("%d records are left", n)
 	}
 }
@@ -275,5 +277,5 @@ func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 		return
 	}
 	defer b.Close()
-	eventually(t, "the rows are done", func() bool { return site.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 2 })
+	eventually(t, "the rows are done", func() bool { return site.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 2 })
 }

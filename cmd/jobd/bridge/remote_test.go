@@ -168,7 +168,7 @@ func TestRemoteWorkersRunRows(t *testing.T) {
 	f.Poll(nil)
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7, 8)
 	for id, want := range map[int64]string{1: "ok line\n\"two\" é ", 2: `ok {"n": [1, 2.50]} `, 3: "fail  no such invoice", 4: "ok null ", 5: "ok 5 "} {
-		r := f.record(id)
+		r := f.readRecord(id)
 		if got := fmt.Sprint(*r.Result, " ", *r.Stdout, " ", *r.Stderr); got != want || r.Code != nil || r.Signal != nil || r.TimeStarted == 0 {
 			t.Errorf("row %d: %q, want %q, %+v", id, got, want, r)
 		}
@@ -319,14 +319,14 @@ func TestRowOfLostWorkerFollowsPolicy(t *testing.T) {
 			stop()
 			if orphans == "fail" {
 				f.await(store.Done, 1)
-				if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "worker was lost") {
+				if r := f.readRecord(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "worker was lost") {
 					t.Fatalf("%+v", r)
 				}
 				return
 			}
 			s.startWorker("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "second", nil })
 			f.await(store.Done, 1)
-			if r := f.record(1); *r.Result != "ok" || *r.Stdout != "second" {
+			if r := f.readRecord(1); *r.Result != "ok" || *r.Stdout != "second" {
 				t.Fatalf("%+v", r)
 			}
 		})
@@ -354,7 +354,7 @@ func TestRequeuesAreLimited(t *testing.T) {
 	f.insert(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Done, 1)
-	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "run again 3 times") || runs.Load() != 4 {
+	if r := f.readRecord(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "run again 3 times") || runs.Load() != 4 {
 		t.Fatalf("%+v after %d runs", r, runs.Load())
 	}
 	(<-stops)()
@@ -381,7 +381,7 @@ func TestBrokerRestartSettlesRows(t *testing.T) {
 	<-begun
 	s.server.Close()
 	f.await(store.Done, 1)
-	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "broker") {
+	if r := f.readRecord(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "broker") {
 		t.Fatalf("%+v", r)
 	}
 	f.insert(store.Waiting, "b", 4)
@@ -393,7 +393,7 @@ func TestBrokerRestartSettlesRows(t *testing.T) {
 	s.start()
 	s.startWorker("rows.b", 1, func(context.Context, *gloom.Job) (any, error) { return "late", nil })
 	f.await(store.Done, 2, 3, 4)
-	if r := f.record(4); *r.Result != "ok" || *r.Stdout != "late" {
+	if r := f.readRecord(4); *r.Result != "ok" || *r.Stdout != "late" {
 		t.Fatalf("%+v", r)
 	}
 	eventually(t, "healthy again", func() bool { return f.Health() == nil })
@@ -508,7 +508,7 @@ func TestRowsOfKilledDaemonKeepSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Bridge = startBridge(t, table, cfg).Bridge
-	if got := fmt.Sprint(f.status(1), f.status(2), f.status(3), f.queueLength("a")); got != "donedonewaiting2" {
+	if got := fmt.Sprint(f.rowStatus(1), f.rowStatus(2), f.rowStatus(3), f.queueLength("a")); got != "donedonewaiting2" {
 		t.Errorf("after the start: %s", got)
 	}
 	close(release)
@@ -538,7 +538,7 @@ func TestRowWaitsForEarlierCopy(t *testing.T) {
 	f.insert(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1)
-	if f.status(2) == store.Done {
+	if f.rowStatus(2) == store.Done {
 		t.Fatal("row 2 went past")
 	}
 	if err := p.Cancel(t.Context()); err != nil {
@@ -570,7 +570,7 @@ func TestLauncherWithSharedBroker(t *testing.T) {
 	s.start()
 	f.await(store.Done, 2, 3)
 	for id := int64(1); id <= 3; id++ {
-		if r := f.record(id); *r.Result != "ok" || *r.Stdout != fmt.Sprintf("done %d\n", id) {
+		if r := f.readRecord(id); *r.Result != "ok" || *r.Stdout != fmt.Sprintf("done %d\n", id) {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -618,8 +618,8 @@ func TestStopWithRemoteRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]string{"fail": store.Done, "requeue": store.Waiting}[orphans]
-			if f.status(1) != want || f.status(2) != want || f.status(3) != store.Waiting {
-				t.Fatal(f.status(1), f.status(2), f.status(3))
+			if f.rowStatus(1) != want || f.rowStatus(2) != want || f.rowStatus(3) != store.Waiting {
+				t.Fatal(f.rowStatus(1), f.rowStatus(2), f.rowStatus(3))
 			}
 			if n := f.table.ClaimCount(); n != 0 {
 				t.Fatal(n)

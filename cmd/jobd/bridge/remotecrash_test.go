@@ -51,7 +51,7 @@ func TestRemoteCrashAtEveryPoint(t *testing.T) {
 				a.await(point)
 				c.victims = append(c.victims, c.start(remote(crashOwner, 3)))
 				eventually(t, "all is settled", func() bool {
-					return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'")+c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") == 0
+					return c.queryCount("SELECT COUNT(*) FROM jobs WHERE status <> 'done'")+c.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") == 0
 				})
 				mu.Lock()
 				defer mu.Unlock()

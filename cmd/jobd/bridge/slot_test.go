@@ -32,8 +32,8 @@ func TestUnstartableRowsGoBack(t *testing.T) {
 	if err != nil || !strings.Contains(texts[2], "may be run again: cannot launch") || !strings.Contains(texts[2], "too many open files") {
 		t.Fatal(texts, err)
 	}
-	if f.status(2) != store.Manual {
-		t.Fatalf("%+v", f.record(2))
+	if f.rowStatus(2) != store.Manual {
+		t.Fatalf("%+v", f.readRecord(2))
 	}
 	f.Poll(nil)
 	eventually(t, "a row goes back and is tried again", func() bool { return counterValue(f.metrics.endedRows, "a", "requeued") >= 3 })
@@ -44,7 +44,7 @@ func TestUnstartableRowsGoBack(t *testing.T) {
 	f.fetchHealth.record("fetch", nil)
 	restore()
 	f.await(store.Done, 1)
-	if r := f.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
+	if r := f.readRecord(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
 	}
 	if err := f.Health(); err != nil {
@@ -61,7 +61,7 @@ func TestUnstartableRowsGoBack(t *testing.T) {
 	eventually(t, "the launcher that is being written was tried", func() bool { return f.Health() != nil })
 	file.Close()
 	f.await(store.Done, 3)
-	if r := f.record(3); *r.Result != "ok" {
+	if r := f.readRecord(3); *r.Result != "ok" {
 		t.Fatalf("%+v", r)
 	}
 }

@@ -58,8 +58,8 @@ func (s *spool) filePath(token, id int64) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s%d-%d.json", s.prefix, token, id))
 }
 
-// save writes a result completely or not at all.
-func (s *spool) save(token int64, f store.Result) error {
+// saveResult writes a result completely or not at all.
+func (s *spool) saveResult(token int64, f store.Result) error {
 	text, err := json.Marshal(spoolEntry{Token: token, Final: f})
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *spool) save(token int64, f store.Result) error {
 	return durable.WriteFile(s.filePath(token, f.ID), text)
 }
 
-func (s *spool) load(token, id int64) (store.Result, error) {
+func (s *spool) loadResult(token, id int64) (store.Result, error) {
 	return s.read(s.filePath(token, id))
 }
 
@@ -100,9 +100,9 @@ func (s *spool) entryOfName(path string) (e spoolEntry, err error) {
 	return e, err
 }
 
-// remove removes a result from the spool. If the file reappears after a power failure, its row no
+// removeResult removes a result from the spool. If the file reappears after a power failure, its row no
 // longer belongs to this token and is left alone.
-func (s *spool) remove(token, id int64) {
+func (s *spool) removeResult(token, id int64) {
 	if os.Remove(s.filePath(token, id)) == nil {
 		_ = durable.SyncDir(s.dir)
 	}

@@ -48,7 +48,7 @@ func TestStopWithoutDatabaseSpoolsResults(t *testing.T) {
 	table.SetError(nil)
 	g := startBridge(t, table, cfg)
 	g.await(store.Done, 1)
-	if r := g.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
+	if r := g.readRecord(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -95,7 +95,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	b := &Bridge{cfg: cfg}
 	sp, err := newSpool(cfg.SpoolDir, b.spoolTable())
 	if err == nil {
-		err = sp.save(dead.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
+		err = sp.saveResult(dead.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	b.reaper.mu.Unlock()
 	f.await(store.Done, 2)
 	if unreadable {
-		if got := f.status(1); got != store.Running {
+		if got := f.rowStatus(1); got != store.Running {
 			t.Errorf("the row is %s before its result has been read", got)
 		}
 		swap()
@@ -173,7 +173,7 @@ func TestGracefulStopLetsRowsEnd(t *testing.T) {
 	go func() { stopped <- f.Shutdown(t.Context()) }()
 	f.await(store.Waiting, 3, 4)
 	f.await(store.Manual, 6)
-	if f.status(1) != store.Running {
+	if f.rowStatus(1) != store.Running {
 		t.Fatal("running jobs were not given their time")
 	}
 	if _, _, err := runManual(t, f, 6); err == nil {
@@ -183,8 +183,8 @@ func TestGracefulStopLetsRowsEnd(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
-	if f.status(1) != store.Done || f.status(2) != store.Done || f.status(3) != store.Waiting {
-		t.Fatal(f.status(1), f.status(2), f.status(3))
+	if f.rowStatus(1) != store.Done || f.rowStatus(2) != store.Done || f.rowStatus(3) != store.Waiting {
+		t.Fatal(f.rowStatus(1), f.rowStatus(2), f.rowStatus(3))
 	}
 	if a := <-answers; a.err != nil || a.got[5].Result != "ok" || !strings.Contains(a.texts[6], "stopping") {
 		t.Fatalf("%+v", a)
@@ -212,10 +212,10 @@ func TestStopSignalsAfterTimeout(t *testing.T) {
 	if err := f.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r := f.record(1); r.Status != store.Done || *r.Signal != "SIGTERM" || *r.Result != "fail" {
+	if r := f.readRecord(1); r.Status != store.Done || *r.Signal != "SIGTERM" || *r.Result != "fail" {
 		t.Fatalf("%+v", r)
 	}
-	if r := f.record(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGKILL" {
+	if r := f.readRecord(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGKILL" {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -248,7 +248,7 @@ func TestTimedOutStopStartsNothing(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
-	if r := f.record(1); r.Status != store.Waiting || r.TimeStarted != 0 {
+	if r := f.readRecord(1); r.Status != store.Waiting || r.TimeStarted != 0 {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -272,21 +272,21 @@ func TestAbruptStops(t *testing.T) {
 			f.await(store.Accepted, 2)
 			eventually(t, "the process has begun", func() bool { runs, _ := os.ReadFile(filepath.Join(dir, "runs.1")); return len(runs) > 0 })
 			f.Close()
-			if f.status(1) != store.Running || f.status(2) != store.Accepted {
-				t.Fatalf("%s %s: an abrupt end writes nothing", f.status(1), f.status(2))
+			if f.rowStatus(1) != store.Running || f.rowStatus(2) != store.Accepted {
+				t.Fatalf("%s %s: an abrupt end writes nothing", f.rowStatus(1), f.rowStatus(2))
 			}
 			touch(t, dir, "go")
 			g := startBridge(t, table, cfg)
 			g.await(store.Done, 1, 2)
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
-			r := g.record(1)
+			r := g.readRecord(1)
 			if orphans == "fail" && (*r.Result != "fail" || !strings.Contains(*r.Stderr, "died") || r.Code != nil || len(runs) != 2) {
 				t.Fatalf("%+v, runs %q", r, runs)
 			}
 			if orphans == "requeue" && (*r.Result != "ok" || len(runs) != 4) {
 				t.Fatalf("%+v, runs %q", r, runs)
 			}
-			if r := g.record(2); *r.Result != "ok" {
+			if r := g.readRecord(2); *r.Result != "ok" {
 				t.Fatalf("%+v", r)
 			}
 		})
@@ -335,7 +335,7 @@ func TestUnrenewableLeaseEndsProcesses(t *testing.T) {
 			f.table.SetError(nil)
 			f.await(store.Done, 1)
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
-			if r := f.record(1); *r.Result != "ok" || len(runs) != map[string]int{"fail": 2, "requeue": 4}[orphans] {
+			if r := f.readRecord(1); *r.Result != "ok" || len(runs) != map[string]int{"fail": 2, "requeue": 4}[orphans] {
 				t.Fatalf("%+v, runs %q", r, runs)
 			}
 		})
@@ -362,7 +362,7 @@ func TestFencedDaemonContinuesWithNewToken(t *testing.T) {
 		t.Fatal(sum, err)
 	}
 	eventually(t, "the process is ended", func() bool { return f.queueLength("a") == 0 })
-	if r := f.record(1); *r.Stderr != "taken for dead" {
+	if r := f.readRecord(1); *r.Stderr != "taken for dead" {
 		t.Fatalf("%+v", r)
 	}
 	f.insert(store.Waiting, "a", 3)
@@ -385,7 +385,7 @@ func TestRevokedRunSaysWhy(t *testing.T) {
 	})
 	f.killAll(syscall.SIGKILL)
 	f.await(store.Done, 1)
-	if r := f.record(1); *r.Result != "fail" || !strings.HasSuffix(*r.Stderr, revokedReason("d")) {
+	if r := f.readRecord(1); *r.Result != "fail" || !strings.HasSuffix(*r.Stderr, revokedReason("d")) {
 		t.Fatalf("stderr %q of %+v does not end with why the process was killed", *r.Stderr, r)
 	}
 }
@@ -409,8 +409,8 @@ func TestRowsOfDeadDaemonsAreRecovered(t *testing.T) {
 		})
 	}
 	n, err := f.Recover(t.Context())
-	if err != nil || n > 2 || f.status(1) != store.Manual || f.status(2) != store.Manual {
-		t.Fatal(n, err, f.status(1), f.status(2))
+	if err != nil || n > 2 || f.rowStatus(1) != store.Manual || f.rowStatus(2) != store.Manual {
+		t.Fatal(n, err, f.rowStatus(1), f.rowStatus(2))
 	}
 }
 

@@ -59,7 +59,7 @@ func TestClaimsOfLostCommitsAreSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, _ := f.table.Get(1)
-	if got := fmt.Sprint(f.status(1), " ", *r.Stderr, " ", f.status(2)); got != "done the database has lost how the job ended: jobd 'd' does not run it waiting" {
+	if got := fmt.Sprint(f.rowStatus(1), " ", *r.Stderr, " ", f.rowStatus(2)); got != "done the database has lost how the job ended: jobd 'd' does not run it waiting" {
 		t.Error(got)
 	}
 	f.Continue(nil)

@@ -130,7 +130,7 @@ func (w *writer) limitMemory(c *change) {
 	if c.kind != changeFinish || w.bytes <= maxOutputMemory || c.size <= maxCut {
 		return
 	}
-	if w.save(c) {
+	if w.saveToSpool(c) {
 		w.dropOutputs(c)
 		return
 	}
@@ -153,7 +153,7 @@ func (w *writer) truncateOutputs(c *change, limit int64) {
 	w.bytes += c.size
 }
 
-func (w *writer) save(c *change) bool {
+func (w *writer) saveToSpool(c *change) bool {
 	if c.spoolToken != 0 || w.spool == nil || c.kind != changeFinish {
 		return c.spoolToken != 0
 	}
@@ -161,7 +161,7 @@ func (w *writer) save(c *change) bool {
 	if token == 0 {
 		token = w.store.Token()
 	}
-	if err := w.spool.save(token, c.result); err != nil {
+	if err := w.spool.saveResult(token, c.result); err != nil {
 		if !c.isUnsaved {
 			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled; it waits in memory")
 		}
@@ -179,7 +179,7 @@ func (w *writer) saveCut(c *change) bool {
 		return false
 	}
 	w.truncateOutputs(c, minCut)
-	return w.save(c)
+	return w.saveToSpool(c)
 }
 
 // dropOutputs frees the memory of outputs that are in the spool.
@@ -354,10 +354,10 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		lost, isLost := result.LostRows[c.id]
 		switch {
 		case err != nil:
-			w.save(c)
+			w.saveToSpool(c)
 			retry = append(retry, c)
 		case isLost:
-			w.finish(c, writeResult{lostReason: lost})
+			w.finishChange(c, writeResult{lostReason: lost})
 		case result.FailedRows[c.id] != nil:
 			c.failures++
 			c.retryAt = time.Now().Add(retryDelay(c.failures))
@@ -367,7 +367,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			c.retryAt = time.Now().Add(busyRetryDelay)
 			retry = append(retry, c)
 		default:
-			w.finish(c, writeResult{writtenAt: b.At})
+			w.finishChange(c, writeResult{writtenAt: b.At})
 		}
 	}
 	return err
@@ -402,7 +402,7 @@ func (w *writer) restoreOutputs(c *change) error {
 	if !c.outputsDropped {
 		return nil
 	}
-	f, err := w.spool.load(c.spoolToken, c.id)
+	f, err := w.spool.loadResult(c.spoolToken, c.id)
 	switch {
 	case err == nil:
 		c.uncutResult = f
@@ -416,13 +416,13 @@ func (w *writer) restoreOutputs(c *change) error {
 	return nil
 }
 
-func (w *writer) finish(c *change, v writeResult) {
+func (w *writer) finishChange(c *change, v writeResult) {
 	w.mu.Lock()
 	w.bytes -= c.size
 	w.unwrittenCount--
 	w.mu.Unlock()
 	if c.spoolToken != 0 && !c.isUnreadable {
-		w.spool.remove(c.spoolToken, c.id)
+		w.spool.removeResult(c.spoolToken, c.id)
 	}
 	c.done <- v
 }
@@ -455,7 +455,7 @@ func (w *writer) close() {
 }
 
 func (w *writer) abandon(c *change) {
-	if c.kind == changeFinish && !w.save(c) && !w.saveCut(c) {
+	if c.kind == changeFinish && !w.saveToSpool(c) && !w.saveCut(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.result.OK).Msg("result could not be written before the daemon stopped")
 	}
 	w.unwrittenCount--

@@ -241,7 +241,7 @@ func TestFullSpoolStillRecordsEnd(t *testing.T) {
 	w.close()
 	for id, answer := range answers {
 		<-answer
-		f, err := sp.load(o.Token(), int64(id))
+		f, err := sp.loadResult(o.Token(), int64(id))
 		if err != nil || !f.OK {
 			t.Fatalf("row %d: %v %+v", id, err, f)
 		}
@@ -265,11 +265,11 @@ func TestSpooledOutputIsUncut(t *testing.T) {
 	}
 	want := store.Result{ID: 5, Code: -1, Signal: "SIGTERM", Stdout: "é\x00\n\u2028", Stderr: "<&>", At: 9}
 	for _, f := range []store.Result{want, {ID: 6, OK: true}} {
-		if err := a.save(3, f); err != nil {
+		if err := a.saveResult(3, f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := a.load(3, 5); err != nil || got != want {
+	if got, err := a.loadResult(3, 5); err != nil || got != want {
 		t.Fatalf("%+v %v", got, err)
 	}
 	ids := func(s *spool) (list []int64) {
@@ -284,7 +284,7 @@ func TestSpooledOutputIsUncut(t *testing.T) {
 	if got := ids(b); got != nil {
 		t.Fatal("another table's results", got)
 	}
-	a.remove(3, 5)
+	a.removeResult(3, 5)
 	if got := ids(a); !slices.Equal(got, []int64{3, 6}) {
 		t.Fatal(got)
 	}
@@ -307,10 +307,10 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sp.save(7, store.Result{ID: 1}); err != nil {
+	if err := sp.saveResult(7, store.Result{ID: 1}); err != nil {
 		t.Fatal(err)
 	}
-	sp.remove(7, 1)
+	sp.removeResult(7, 1)
 	for _, want := range []string{top, filepath.Join(top, "var")} {
 		if !slices.Contains(synced, want) {
 			t.Errorf("%s is not among the synced: %q", want, synced)

@@ -63,7 +63,7 @@ func TestParseDialectOfFiles(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, s := range parse(tc.text).sections {
+			for _, s := range parseDocument(tc.text).sections {
 				if s.name != "" {
 					got = append(got, "["+s.name+"]")
 				}
@@ -321,7 +321,7 @@ func FuzzQuoted(f *testing.F) {
 		key, value = strings.ToValidUTF8(key, ""), strings.ToValidUTF8(value, "")
 		k, _ := json.Marshal(strings.ReplaceAll(key, "=", "-")) // the first = always ends the key
 		v, _ := json.Marshal(value)
-		doc := parse("a = b\n" + string(k) + " = " + string(v) + "\nd = e\n")
+		doc := parseDocument("a = b\n" + string(k) + " = " + string(v) + "\nd = e\n")
 		want := []entry{{"a", "b"}, {strings.ReplaceAll(key, "=", "-"), value}, {"d", "e"}}
 		if key == "a" || key == "d" {
 			t.Skip()

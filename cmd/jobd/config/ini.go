@@ -64,7 +64,7 @@ func (d *document) section(name string) *section {
 	return nil
 }
 
-func parse(text string) *document {
+func parseDocument(text string) *document {
 	doc := &document{sections: []*section{{}}}
 	current := doc.unnamedSection()
 	text = strings.TrimPrefix(text, "\ufeff")

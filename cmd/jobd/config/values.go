@@ -52,7 +52,7 @@ func openFile(path string) (*document, *reader, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	doc := parse(string(text))
+	doc := parseDocument(string(text))
 	return doc, &reader{path: path, unnamedSection: doc.unnamedSection()}, nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-func (s server) overview(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+func (s server) getOverview(context.Context, *peer.Conn, json.RawMessage) (any, error) {
 	return s.engine.Overview(), nil
 }
 
@@ -32,7 +32,7 @@ func (s server) countWaiting(ctx context.Context, _ *peer.Conn, _ json.RawMessag
 	return out, nil
 }
 
-func (s server) rows(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+func (s server) getRows(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 	args, err := peer.Args(data, targetField, eot.Field{Name: "status", Types: "s", Required: true},
 		eot.Field{Name: "result", Types: "s"}, eot.Field{Name: "from", Types: "i"}, eot.Field{Name: "limit", Types: "i", Required: true})
 	if err != nil {
@@ -53,7 +53,7 @@ func (s server) rows(ctx context.Context, _ *peer.Conn, data json.RawMessage) (a
 	})
 }
 
-func (s server) row(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+func (s server) getRow(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 	args, err := peer.Args(data, eot.Field{Name: "id", Types: "i", Required: true})
 	if err != nil {
 		return nil, err

@@ -17,18 +17,18 @@ func Routes(engine Engine) peer.Routes {
 		"poll":                   {Handle: s.poll},
 		"pause":                  {Handle: s.handleTargets(Engine.Pause)},
 		"continue":               {Handle: s.handleTargets(Engine.Continue)},
-		"status":                 {Handle: s.status},
+		"status":                 {Handle: s.getStatus},
 		"add-target":             {Handle: s.addTarget},
 		"set-target-concurrency": {Handle: s.setConcurrency},
 		"remove-target":          {Handle: s.removeTarget},
 		"run-manual":             {Handle: s.runManual, Waits: true},
 		"send-signal":            {Handle: s.sendSignal, Waits: true},
 		// Other implementations do not know the requests below.
-		"recover": {Handle: s.recover, Waits: true},
-		"look":    {Handle: s.overview},
+		"recover": {Handle: s.recoverRows, Waits: true},
+		"look":    {Handle: s.getOverview},
 		"waiting": {Handle: s.countWaiting, Waits: true},
-		"rows":    {Handle: s.rows, Waits: true},
-		"row":     {Handle: s.row, Waits: true},
+		"rows":    {Handle: s.getRows, Waits: true},
+		"row":     {Handle: s.getRow, Waits: true},
 	}
 }
 
@@ -80,7 +80,7 @@ func (s server) readTargets(data json.RawMessage) (names, known []string, err er
 	return names, known, err
 }
 
-func (s server) status(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+func (s server) getStatus(context.Context, *peer.Conn, json.RawMessage) (any, error) {
 	return statusJSON(s.engine.Status())
 }
 
@@ -123,7 +123,7 @@ func (s server) removeTarget(_ context.Context, _ *peer.Conn, data json.RawMessa
 	return peer.OK, nil
 }
 
-func (s server) recover(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
+func (s server) recoverRows(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
 	n, err := s.engine.Recover(ctx)
 	if err != nil {
 		return nil, err

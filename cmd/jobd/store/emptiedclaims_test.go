@@ -28,7 +28,7 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 		for _, renewed := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, renewed %v", loss, renewed), func(t *testing.T) {
 				table := newSQLTable(t)
-				fill(t, table, Waiting, "a", "a")
+				insertRows(t, table, Waiting, "a", "a")
 				table.exec(t, "INSERT INTO jobs (target, status) VALUES ('a', 'manual')")
 				s := table.open(t, "d", longLease)
 				other := table.open(t, "other", longLease)
@@ -46,12 +46,12 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 				}
 				w := write(t, s, Batch{Return: []int64{3}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}})
 				checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] []")
-				checkEqual(t, "claims", table.claims(t), 1) // only the claim on row 2 is left
+				checkEqual(t, "claims", table.claimCount(t), 1) // only the claim on row 2 is left
 				checkEqual(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).LostRows), "map[]")
-				checkEqual(t, "statuses", statuses(t, table, 3), "done running manual")
+				checkEqual(t, "statuses", formatStatuses(t, table, 3), "done running manual")
 				checkEqual(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
-					registered(t, other) // without claims, it could not know that it was not settled
+					register(t, other) // without claims, it could not know that it was not settled
 				} else if err != nil {
 					t.Fatal(err)
 				}
@@ -68,7 +68,7 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 // are done when there is one again.
 func TestRefusedWritesAreDoneLater(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 3, "a")
 	write(t, s, Batch{Start: []int64{1, 2}, At: 7})
@@ -80,14 +80,14 @@ func TestRefusedWritesAreDoneLater(t *testing.T) {
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "lost", fmt.Sprint(write(t, s, b).LostRows), "map[]")
-	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting waiting")
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting waiting")
 }
 
 // TestFailedReclaimIsRepeated: claims that a failed transaction has reclaimed are reclaimed
 // again.
 func TestFailedReclaimIsRepeated(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a")
+	insertRows(t, table, Waiting, "a")
 	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
 	accept(t, s, 1, "a")
 	table.exec(t, "TRUNCATE jobs_claims")
@@ -97,7 +97,7 @@ func TestFailedReclaimIsRepeated(t *testing.T) {
 	checkEqual(t, "refused", fmt.Sprintln(len(w.FailedRows), err), "1 <nil>\n")
 	table.exec(t, "DROP TRIGGER g")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
-	checkEqual(t, "claims", table.claims(t), 1)
+	checkEqual(t, "claims", table.claimCount(t), 1)
 }
 
 // TestLeaveWithoutRegisterKeepsNumber: a Leave without a Register leaves the record of the table's number
@@ -106,14 +106,14 @@ func TestLeaveWithoutRegisterKeepsNumber(t *testing.T) {
 	table := newSQLTable(t)
 	table.open(t, "d", longLease)
 	checkEqual(t, "left", table.openWith(t, table.options("never registered")).Leave(t.Context()), nil)
-	checkEqual(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = -9223372036854775808"), 1)
+	checkEqual(t, "numbers", table.queryCount(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = -9223372036854775808"), 1)
 }
 
 // TestSecondClaimIsRemembered: the end of its first run does not make the daemon forget its second
 // claim.
 func TestSecondClaimIsRemembered(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a")
+	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
 	write(t, s, Batch{Start: []int64{1}, At: 7})
@@ -122,16 +122,16 @@ func TestSecondClaimIsRemembered(t *testing.T) {
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1}}}).LostRows, "map[1:status was set to accepted]")
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
-	checkEqual(t, "claims", table.claims(t), 1)
+	checkEqual(t, "claims", table.claimCount(t), 1)
 }
 
 // TestDoubtfulRowsAreFoundWithoutClaims: rows whose acceptance was in doubt when the companion table was
 // emptied are still found.
 func TestDoubtfulRowsAreFoundWithoutClaims(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a")
+	insertRows(t, table, Waiting, "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
-	s := registered(t, table.open(t, "d", longLease)).(*SQL)
+	s := register(t, table.open(t, "d", longLease)).(*SQL)
 	var answer atomic.Pointer[error]
 	s.AnswerCommits(&answer)
 	var err error = &mysql.MySQLError{Number: 1105, Message: "unknown error"}
@@ -139,19 +139,19 @@ func TestDoubtfulRowsAreFoundWithoutClaims(t *testing.T) {
 	_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 	_, manualErr := s.AcceptManual(t.Context(), []int64{2}, func(string) bool { return true })
 	answer.Store(nil)
-	checkEqual(t, "in doubt, statuses", fmt.Sprintln(IsAway(acceptErr), IsAway(manualErr), statuses(t, table, 2)), "true true accepted accepted\n")
+	checkEqual(t, "in doubt, statuses", fmt.Sprintln(IsAway(acceptErr), IsAway(manualErr), formatStatuses(t, table, 2)), "true true accepted accepted\n")
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	rows, err := s.Resolve(t.Context())
-	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), "1a <nil>\n")
-	checkEqual(t, "statuses", statuses(t, table, 2), "accepted manual")
+	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), "1a <nil>\n")
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "accepted manual")
 }
 
 // TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. Its
 // spooled results belong to rows that have been running since it started them.
 func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s, dead := table.open(t, "d", longLease), table.open(t, "d", longLease)
 	accept(t, dead, 3, "a")
 	write(t, dead, Batch{Start: []int64{1, 2, 3}, At: 7})
@@ -164,7 +164,7 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	w := write(t, s, Batch{Token: dead.Token(), Finish: []Result{
 		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
 	checkEqual(t, "lost", fmt.Sprint(w.LostRows), "map[2:claim is gone 3:claim is gone]")
-	checkEqual(t, "statuses", statuses(t, table, 3), "done running running")
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done running running")
 	checkEqual(t, "output", *table.read(t, 1).Stdout, "out")
 }
 
@@ -172,7 +172,7 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 // count as lost, even if a daemon without claims accepts or runs the row again.
 func TestRemovedClaimIsNotLost(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
 	accept(t, s, 3, "a")
 	write(t, s, Batch{Start: []int64{1}, At: 7})
@@ -190,7 +190,7 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	lose()
-	checkEqual(t, "claims", table.claims(t), 0)
+	checkEqual(t, "claims", table.claimCount(t), 0)
 }
 
 // TestRowZeroIsOrdinary: a row may have the id 0. It is claimed, found and settled like any other row, and
@@ -206,7 +206,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 		}
 		put(Waiting)
 		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
-		checkEqual(t, "rows", ids(accept(t, dead, 10, "a").Rows), "0a")
+		checkEqual(t, "rows", formatIDs(accept(t, dead, 10, "a").Rows), "0a")
 		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, At: 7}).LostRows, "map[]")
 		own, err := dead.OwnClaims(t.Context())
 		checkEqual(t, "own", fmt.Sprintln(own, err), "[0] <nil>\n")
@@ -216,16 +216,16 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 		}
 		sum, err := s.Settle(t.Context(), awaitExpiry(t, s, dead.Token()), OrphanPolicy{Requeue: true})
 		checkEqual(t, "settled", fmt.Sprintln(sum, err), "{1 map[] [a] false} <nil>\n")
-		checkEqual(t, "claims", jobs.claims(t), 0)
+		checkEqual(t, "claims", jobs.claimCount(t), 0)
 		checkEqual(t, "status", jobs.read(t, 0).Status, Waiting)
 
 		accept(t, s, 10, "a")
-		registered(t, dead)
+		register(t, dead)
 		if real {
 			table.exec(t, "TRUNCATE jobs_claims")
 			checkEqual(t, "renewed", dead.Renew(t.Context()), nil)
 			checkEqual(t, "renewed", s.Renew(t.Context()), nil)
-			checkEqual(t, "claims", table.claims(t), 1)
+			checkEqual(t, "claims", table.claimCount(t), 1)
 		}
 		checkEqual(t, "lost", write(t, s, Batch{Start: []int64{0}}).LostRows, "map[]")
 		if err := s.Leave(t.Context()); err != nil {

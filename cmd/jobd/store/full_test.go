@@ -17,7 +17,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	server := mariadbtest.New(t, room("28M")...)
 	table := newTableOn(t, server)
-	fill(t, table, Waiting, "a", "a")
+	insertRows(t, table, Waiting, "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2}})
@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Fatalf("on a full disk: %v", err)
 	}
-	checkEqual(t, "statuses", statuses(t, table, 2), "running running")
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "running running")
 	server.Stop()
 	server.SetArgs(room("200M")...)
 	if err := server.Launch(); err != nil {

@@ -20,9 +20,9 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 			table.exec(t, "INSERT INTO jobs (id, target) VALUES ("+kind.strange+", 'a'), (0, 'a'), (1, 'a')")
 			s, other := table.open(t, "d", time.Millisecond), table.open(t, "other", longLease)
 			p := accept(t, s, 0, "a")
-			checkEqual(t, "rows", ids(p.Rows), "0a 1a")
+			checkEqual(t, "rows", formatIDs(p.Rows), "0a 1a")
 			p = accept(t, s, 0, "a")
-			checkEqual(t, "nothing is left, or locked", ids(p.Rows)+strings.Join(p.BusyTargets, ""), "")
+			checkEqual(t, "nothing is left, or locked", formatIDs(p.Rows)+strings.Join(p.BusyTargets, ""), "")
 			write(t, s, Batch{Start: []int64{0}, At: 7})
 			if said := table.log.String(); !strings.Contains(said, `"id":"`+kind.strange+`"`) || !strings.Contains(said, "never run") {
 				t.Errorf("log: %s", said)
@@ -39,7 +39,7 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 			if counts, err := s.(*SQL).Counts(t.Context(), Waiting, []string{"a"}); err != nil || len(counts) != 1 {
 				t.Errorf("counts %+v, %v", counts, err)
 			}
-			checkEqual(t, "the strange one waits", table.count(t, "SELECT COUNT(*) FROM jobs WHERE id = "+kind.strange+" AND status = 'waiting'"), 1)
+			checkEqual(t, "the strange one waits", table.queryCount(t, "SELECT COUNT(*) FROM jobs WHERE id = "+kind.strange+" AND status = 'waiting'"), 1)
 		})
 	}
 }

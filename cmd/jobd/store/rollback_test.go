@@ -20,7 +20,7 @@ func TestRefusedRollback(t *testing.T) {
 	server.Exec(t, "", "GRANT ALL ON "+table.name+".* TO limited")
 	opt := table.options("d")
 	opt.MySQL.User = "limited"
-	s := registered(t, table.openWith(t, opt))
+	s := register(t, table.openWith(t, opt))
 	for queries := 1; ; queries++ {
 		id := int64(queries)
 		table.exec(t, "INSERT INTO jobs (id, target) VALUES (?, 'a')", id)

@@ -80,7 +80,7 @@ func (s *sqlTable) open(t *testing.T, name string, lease time.Duration) Store {
 	t.Helper()
 	opt := s.options(name)
 	opt.Lease = lease
-	return registered(t, s.openWith(t, opt))
+	return register(t, s.openWith(t, opt))
 }
 
 func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
@@ -120,12 +120,12 @@ func (s *sqlTable) remove(t *testing.T, id int64) {
 	s.exec(t, "DELETE FROM jobs WHERE id = ?", id)
 }
 
-func (s *sqlTable) claims(t *testing.T) int {
+func (s *sqlTable) claimCount(t *testing.T) int {
 	t.Helper()
-	return s.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id >= 0")
+	return s.queryCount(t, "SELECT COUNT(*) FROM jobs_claims WHERE id >= 0")
 }
 
-func (s *sqlTable) count(t *testing.T, query string, args ...any) (n int) {
+func (s *sqlTable) queryCount(t *testing.T, query string, args ...any) (n int) {
 	t.Helper()
 	if err := s.db.QueryRow(query, args...).Scan(&n); err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -156,13 +156,13 @@ func TestOtherTableNamesWork(t *testing.T) {
 	opt := table.options("d")
 	for _, name := range []string{"order", "`order`", table.name + ".order", "`" + table.name + "`.`order`"} {
 		opt.MySQL.Table = name
-		s := registered(t, table.openWith(t, opt))
+		s := register(t, table.openWith(t, opt))
 		table.exec(t, "INSERT INTO `order` (target) VALUES ('a')")
 		if p := accept(t, s, 5, "a"); len(p.Rows) != 1 {
 			t.Fatalf("%s: %v", name, p)
 		}
 	}
-	if n := table.count(t, "SELECT COUNT(*) FROM order_claims WHERE id >= 0"); n != 4 {
+	if n := table.queryCount(t, "SELECT COUNT(*) FROM order_claims WHERE id >= 0"); n != 4 {
 		t.Fatalf("%d claims", n)
 	}
 }
@@ -247,12 +247,12 @@ func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 2, 0}}, 5)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "2a 3a[a] <nil>")
+	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "2a 3a[a] <nil>")
 	tx.Rollback()
 	p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 1, 0}}, 5)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "6a[a] <nil>")
+	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "6a[a] <nil>")
 	p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 4, 0}}, 5)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), p.MoreTargets, err), "1a 4a 5a[] <nil>")
+	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 4a 5a[] <nil>")
 }
 
 func TestTableWithoutIndexWorks(t *testing.T) {
@@ -260,9 +260,9 @@ func TestTableWithoutIndexWorks(t *testing.T) {
 		t.Run(change, func(t *testing.T) {
 			table := newSQLTable(t)
 			table.exec(t, "ALTER TABLE jobs "+change)
-			fill(t, table, Waiting, "b", "a", "a")
+			insertRows(t, table, Waiting, "b", "a", "a")
 			s := table.open(t, "d", longLease)
-			checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
+			checkEqual(t, "rows", formatIDs(accept(t, s, 1, "a").Rows), "2a")
 			if !strings.Contains(table.log.String(), "no index") {
 				t.Errorf("no warning: %s", table.log)
 			}
@@ -274,7 +274,7 @@ func TestTableWithoutIndexWorks(t *testing.T) {
 // delayed.
 func TestLockedRowsDelayNoOther(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a", "b")
+	insertRows(t, table, Waiting, "a", "a", "a", "b")
 	s := table.open(t, "d", longLease)
 	lock := func(id int64) *sql.Tx {
 		t.Helper()
@@ -290,7 +290,7 @@ func TestLockedRowsDelayNoOther(t *testing.T) {
 	tx := lock(2)
 	start := time.Now()
 	p := accept(t, s, 5, "a", "b")
-	checkEqual(t, "rows", ids(p.Rows), "1a 3a 4b")
+	checkEqual(t, "rows", formatIDs(p.Rows), "1a 3a 4b")
 	checkEqual(t, "busy", p.BusyTargets, "[a]")
 	tx.Rollback()
 	tx = lock(3)
@@ -302,8 +302,8 @@ func TestLockedRowsDelayNoOther(t *testing.T) {
 	}
 	tx.Rollback()
 	checkEqual(t, "busy", write(t, s, Batch{Start: []int64{3}}).BusyRows, "[]")
-	checkEqual(t, "statuses", statuses(t, table, 4), "running waiting running running")
-	checkEqual(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
+	checkEqual(t, "statuses", formatStatuses(t, table, 4), "running waiting running running")
+	checkEqual(t, "rows", formatIDs(accept(t, s, 5, "a").Rows), "2a")
 }
 
 // TestLockedClaimDelaysNoOther: the end of many rows does not wait for a locked claim on another
@@ -311,7 +311,7 @@ func TestLockedRowsDelayNoOther(t *testing.T) {
 func TestLockedClaimDelaysNoOther(t *testing.T) {
 	table := newSQLTable(t)
 	const rows = 200
-	fill(t, table, Waiting, slices.Repeat([]string{"a"}, rows)...)
+	insertRows(t, table, Waiting, slices.Repeat([]string{"a"}, rows)...)
 	s := table.open(t, "d", longLease)
 	accept(t, s, rows, "a")
 	var b Batch
@@ -332,7 +332,7 @@ func TestLockedClaimDelaysNoOther(t *testing.T) {
 	defer cancel()
 	w, err := s.Write(ctx, Batch{Finish: b.Finish})
 	checkEqual(t, "written", fmt.Sprint(w.LostRows, w.BusyRows, w.FailedRows, err), "map[] [] map[] <nil>")
-	checkEqual(t, "claims", table.claims(t), rows/2)
+	checkEqual(t, "claims", table.claimCount(t), rows/2)
 }
 
 // TestDeadlocksWithOtherClients: other clients and daemons lock the same rows in opposite
@@ -388,7 +388,7 @@ func TestDeadlocksWithOtherClients(t *testing.T) {
 func TestStoreSurvivesServerRestarts(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	table := newTableOn(t, server)
-	fill(t, table, Waiting, "a", "a", "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	kill := func() {
 		t.Helper()
@@ -421,7 +421,7 @@ func TestStoreSurvivesServerRestarts(t *testing.T) {
 	kill()
 	var p Page
 	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), wantRows("a"), 3); return err })
-	checkEqual(t, "rows", ids(p.Rows), "1a 2a 3a")
+	checkEqual(t, "rows", formatIDs(p.Rows), "1a 2a 3a")
 	server.Stop()
 	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !IsAway(err) {
 		t.Fatalf("with the server down: %v", err)
@@ -439,23 +439,23 @@ func TestStoreSurvivesServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: 1}}}); return err })
-	checkEqual(t, "statuses", statuses(t, table, 5), "done running running waiting waiting")
+	checkEqual(t, "statuses", formatStatuses(t, table, 5), "done running running waiting waiting")
 }
 
 func TestReadOnlyServerIsAway(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
-	fill(t, table, Waiting, "a")
+	insertRows(t, table, Waiting, "a")
 	server.Exec(t, table.name, "CREATE USER d@localhost; GRANT ALL ON "+table.name+".* TO d@localhost; CREATE USER d@'127.0.0.1'; GRANT ALL ON "+table.name+".* TO d@'127.0.0.1'")
 	opt := table.options("d")
 	opt.MySQL.User = "d"
-	s := registered(t, table.openWith(t, opt))
+	s := register(t, table.openWith(t, opt))
 	server.Exec(t, "", "SET GLOBAL read_only = 1")
 	if _, err := s.Accept(t.Context(), wantRows("a"), 3); !IsAway(err) {
 		t.Fatalf("%v", err)
 	}
 	server.Exec(t, "", "SET GLOBAL read_only = 0")
-	checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a")
+	checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "1a")
 }
 
 func TestStoreWorksWithoutCompanionTable(t *testing.T) {
@@ -467,11 +467,11 @@ func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	}
 	opt := table.options("d")
 	opt.MySQL.User = user
-	s := registered(t, table.openWith(t, opt))
+	s := register(t, table.openWith(t, opt))
 	if s.HasClaims() || strings.Count(table.log.String(), "companion") != 1 {
 		t.Fatalf("%s", table.log)
 	}
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
 	accept(t, s, 5, "a")
 	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].WasAccepted {
@@ -479,7 +479,7 @@ func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	}
 	write(t, s, Batch{Start: []int64{1, 4}, Return: []int64{2}})
 	write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 4, OK: true}}})
-	checkEqual(t, "statuses", statuses(t, table, 4), "done waiting accepted done")
+	checkEqual(t, "statuses", formatStatuses(t, table, 4), "done waiting accepted done")
 	for _, err := range []error{s.Renew(t.Context()), s.Leave(t.Context())} {
 		if err != nil {
 			t.Fatal(err)
@@ -494,7 +494,7 @@ func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 // may leave behind.
 func TestUnansweredCommits(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", longLease).(*SQL)
 	// Rows 1 and 2 were accepted, row 3 was not: none of the three stays in doubt.
@@ -505,9 +505,9 @@ func TestUnansweredCommits(t *testing.T) {
 	s.MarkDoubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
 	s.MarkDoubtful([]Row{{ID: 5}}, true)
 	p := accept(t, s, 1, "a")
-	checkEqual(t, "rows", ids(p.Rows), "1a 2a 3a")
+	checkEqual(t, "rows", formatIDs(p.Rows), "1a 2a 3a")
 	checkEqual(t, "the manual row is for the client to ask for again", table.read(t, 5).Status, Manual)
-	checkEqual(t, "claims", table.claims(t), 3)
+	checkEqual(t, "claims", table.claimCount(t), 3)
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
 	b := Batch{Finish: []Result{{ID: 1}, {ID: 2}}}
 	write(t, s, b)
@@ -520,7 +520,7 @@ func TestUnansweredCommits(t *testing.T) {
 // afterwards, and does not run. A row that began in another commit is left alone.
 func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease).(*SQL)
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 3, 2}}, 3)
 	if err != nil {
@@ -529,8 +529,8 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].StartedAt + 1})
 	s.MarkDoubtful([]Row{p.Rows[0], {ID: 3, StartedAt: p.Rows[0].StartedAt}}, false)
 	rows, err := s.Resolve(t.Context())
-	checkEqual(t, "rows", fmt.Sprintln(ids(rows), rows[0].StartedAt, err), "1a 0 <nil>\n")
-	checkEqual(t, "statuses", statuses(t, table, 3), "accepted running running")
+	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), rows[0].StartedAt, err), "1a 0 <nil>\n")
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "accepted running running")
 	checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
 }
@@ -540,7 +540,7 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 // first run would count as the end of the second.
 func TestFailedAcceptKeepsClaim(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a")
+	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
 	write(t, s, Batch{Start: []int64{1}, At: 5})
@@ -551,8 +551,8 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	}
 	table.exec(t, "RENAME TABLE elsewhere TO jobs_claims")
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1)
-	checkEqual(t, "rows", fmt.Sprint(ids(p.Rows), err), "1a<nil>")
-	checkEqual(t, "statuses", statuses(t, table, 1), "accepted")
+	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), err), "1a<nil>")
+	checkEqual(t, "statuses", formatStatuses(t, table, 1), "accepted")
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:status was set to accepted]")
 	write(t, s, Batch{Start: []int64{1}, At: 7})
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
@@ -565,31 +565,31 @@ func TestUncertainAcceptDoubtsOnlyItself(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
 	table.insert(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
-	s := registered(t, table.open(t, "d", longLease)).(*SQL)
+	s := register(t, table.open(t, "d", longLease)).(*SQL)
 	s.MarkDoubtful([]Row{{ID: 1}}, true) // the commit did not take effect, and the client repeats its request
 	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := s.Resolve(t.Context())
-	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), " <nil>\n")
+	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), " <nil>\n")
 	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}}).LostRows, "map[]")
 
 	s.MarkDoubtful([]Row{{ID: 2}}, false)
 	end := s.BlockResolve(2)
-	checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
+	checkEqual(t, "rows", formatIDs(accept(t, s, 1, "a").Rows), "2a")
 	s.MarkDoubtful([]Row{{ID: 2}}, false)
 	end()
 	rows, err = s.Resolve(t.Context())
-	checkEqual(t, "rows", fmt.Sprintln(ids(rows), err), "2a <nil>\n")
+	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), "2a <nil>\n")
 }
 
 // TestFailedCommitMayHaveTakenEffect: whatever error a server, or a proxy in front of it, returns for
 // a commit, the commit may have taken effect, unless the error is a deadlock.
 func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a")
+	insertRows(t, table, Waiting, "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
-	s := registered(t, table.open(t, "d", longLease)).(*SQL)
+	s := register(t, table.open(t, "d", longLease)).(*SQL)
 	var answer atomic.Pointer[error]
 	s.AnswerCommits(&answer)
 	for _, number := range []uint16{1105, 1026, 1062, 1180, 1205, 3100, 65000} {
@@ -602,7 +602,7 @@ func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 			t.Errorf("%d: %v, %v", number, acceptErr, manualErr)
 		}
 		answer.Store(nil)
-		checkEqual(t, "rows", ids(accept(t, s, 2, "a").Rows), "1a 2a")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 2, "a").Rows), "1a 2a")
 		checkEqual(t, "the manual row", table.read(t, 3).Status, Manual)
 		answer.Store(&err)
 		if _, err := s.Write(t.Context(), b); !IsAway(err) {
@@ -610,7 +610,7 @@ func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 		}
 		answer.Store(nil)
 		checkEqual(t, "lost", write(t, s, b).LostRows, "map[]")
-		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claimCount(t), 0)
 	}
 }
 
@@ -618,8 +618,8 @@ func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 // deletion of the claim, the row stays as it was.
 func TestRowChangesOnlyWithClaim(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a")
-	s := registered(t, table.open(t, "d", longLease)).(*SQL)
+	insertRows(t, table, Waiting, "a", "a")
+	s := register(t, table.open(t, "d", longLease)).(*SQL)
 	var skip atomic.Bool
 	s.SkipDeletes(&skip)
 	accept(t, s, 2, "a")
@@ -629,35 +629,35 @@ func TestRowChangesOnlyWithClaim(t *testing.T) {
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Errorf("got %v", err)
 	}
-	checkEqual(t, "claims", table.claims(t), 2)
-	checkEqual(t, "statuses", statuses(t, table, 2), "running accepted")
+	checkEqual(t, "claims", table.claimCount(t), 2)
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "running accepted")
 	skip.Store(false)
 	checkEqual(t, "lost", write(t, s, b).LostRows, "map[]")
-	checkEqual(t, "claims", table.claims(t), 0)
-	checkEqual(t, "statuses", statuses(t, table, 2), "done waiting")
+	checkEqual(t, "claims", table.claimCount(t), 0)
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "done waiting")
 }
 
 // TestRefusedRowsDelayNoOther: a trigger that refuses some rows does not keep others from being
 // accepted.
 func TestRefusedRowsDelayNoOther(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "b", "a")
+	insertRows(t, table, Waiting, "a", "a", "b", "a")
 	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
 		IF NEW.id = 2 AND NEW.status = 'accepted' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF`)
 	s := table.open(t, "d", longLease)
 	p := accept(t, s, 10, "a", "b")
-	checkEqual(t, "rows", ids(p.Rows), "1a 3b 4a")
-	checkEqual(t, "statuses", statuses(t, table, 4), "accepted waiting accepted accepted")
+	checkEqual(t, "rows", formatIDs(p.Rows), "1a 3b 4a")
+	checkEqual(t, "statuses", formatStatuses(t, table, 4), "accepted waiting accepted accepted")
 	table.insert(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Waiting})
-	checkEqual(t, "rows that come", ids(accept(t, s, 10, "a").Rows), "5a")
-	checkEqual(t, "claims", table.claims(t), 4)
+	checkEqual(t, "rows that come", formatIDs(accept(t, s, 10, "a").Rows), "5a")
+	checkEqual(t, "claims", table.claimCount(t), 4)
 }
 
 // TestRestoredRowsKeepResults: a running row that is only accepted in a restored table still ends with its
 // result. A row whose status was reset, and that was accepted again, runs again.
 func TestRestoredRowsKeepResults(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 3, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
@@ -666,17 +666,17 @@ func TestRestoredRowsKeepResults(t *testing.T) {
 	accept(t, s, 1, "a")
 	lost := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).LostRows
 	checkEqual(t, "lost", lost, "map[3:status was set to accepted]")
-	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting accepted")
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting accepted")
 	write(t, s, Batch{Start: []int64{3}})
 	checkEqual(t, "lost then", write(t, s, Batch{Finish: []Result{{ID: 3, OK: true}}}).LostRows, "map[]")
-	checkEqual(t, "statuses then", statuses(t, table, 3), "done waiting done")
-	checkEqual(t, "claims", table.claims(t), 0)
+	checkEqual(t, "statuses then", formatStatuses(t, table, 3), "done waiting done")
+	checkEqual(t, "claims", table.claimCount(t), 0)
 }
 
 // TestStatementReplication uses a server that refuses READ COMMITTED.
 func TestStatementReplication(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))
-	fill(t, table, Waiting, "a", "a")
+	insertRows(t, table, Waiting, "a", "a")
 	table.insert(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
@@ -685,7 +685,7 @@ func TestStatementReplication(t *testing.T) {
 	}
 	write(t, s, Batch{Start: []int64{1, 3}, Return: []int64{2}})
 	write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: "x"}, {ID: 3}}})
-	checkEqual(t, "statuses", statuses(t, table, 3), "done waiting done")
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting done")
 }
 
 func TestFailedBatchIsWrittenRowByRow(t *testing.T) {

@@ -22,7 +22,7 @@ type testTable interface {
 	insert(t *testing.T, r storetest.Record)
 	read(t *testing.T, id int64) storetest.Record
 	remove(t *testing.T, id int64)
-	claims(t *testing.T) int
+	claimCount(t *testing.T) int
 	open(t *testing.T, name string, lease time.Duration) Store
 }
 
@@ -46,12 +46,12 @@ func (m memoryTable) read(_ *testing.T, id int64) storetest.Record {
 	return r
 }
 func (m memoryTable) remove(_ *testing.T, id int64) { m.Delete(id) }
-func (m memoryTable) claims(*testing.T) int         { return m.ClaimCount() }
+func (m memoryTable) claimCount(*testing.T) int     { return m.ClaimCount() }
 func (m memoryTable) open(t *testing.T, name string, lease time.Duration) Store {
-	return registered(t, m.Open(name, lease, Process{}))
+	return register(t, m.Open(name, lease, Process{}))
 }
 
-func registered(t *testing.T, s Store) Store {
+func register(t *testing.T, s Store) Store {
 	t.Helper()
 	if err := s.Register(t.Context()); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func registered(t *testing.T, s Store) Store {
 
 const longLease = time.Hour
 
-func fill(t *testing.T, table testTable, status string, targets ...string) {
+func insertRows(t *testing.T, table testTable, status string, targets ...string) {
 	t.Helper()
 	for i, target := range targets {
 		table.insert(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
@@ -98,7 +98,7 @@ func write(t *testing.T, s Store, b Batch) WriteResult {
 	return w
 }
 
-func ids(rows []Row) string {
+func formatIDs(rows []Row) string {
 	var b strings.Builder
 	for _, r := range rows {
 		fmt.Fprintf(&b, "%d%s ", r.ID, r.Target)
@@ -106,7 +106,7 @@ func ids(rows []Row) string {
 	return strings.TrimSpace(b.String())
 }
 
-func statuses(t *testing.T, table testTable, n int64) string {
+func formatStatuses(t *testing.T, table testTable, n int64) string {
 	t.Helper()
 	var list []string
 	for id := int64(1); id <= n; id++ {
@@ -124,22 +124,22 @@ func checkEqual(t *testing.T, name string, got, want any) {
 
 func TestLowestIDsAreAcceptedFirst(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
+		insertRows(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
 		table.insert(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
 		table.insert(t, storetest.Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
 		s := table.open(t, "d", longLease)
 		p := accept(t, s, 4, "a", "c")
-		checkEqual(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
+		checkEqual(t, "rows", formatIDs(p.Rows), "1a 3c 4a 6c")
 		checkEqual(t, "more", p.MoreTargets, "[a c]")
 		p = accept(t, s, 4, "c", "a")
-		checkEqual(t, "rows", ids(p.Rows), "7a 9c 10a")
+		checkEqual(t, "rows", formatIDs(p.Rows), "7a 9c 10a")
 		checkEqual(t, "more", p.MoreTargets, "[]")
 		p = accept(t, s, 0, "a", "b", "c")
-		checkEqual(t, "rows", ids(p.Rows), "2b 5b 8b")
-		checkEqual(t, "claims", table.claims(t), 10)
+		checkEqual(t, "rows", formatIDs(p.Rows), "2b 5b 8b")
+		checkEqual(t, "claims", table.claimCount(t), 10)
 		p = accept(t, s, 4, "a", "b", "c", "nobody")
-		checkEqual(t, "nothing is left", ids(p.Rows), "")
-		checkEqual(t, "statuses", statuses(t, table, 12), strings.Repeat("accepted ", 10)+"manual done")
+		checkEqual(t, "nothing is left", formatIDs(p.Rows), "")
+		checkEqual(t, "statuses", formatStatuses(t, table, 12), strings.Repeat("accepted ", 10)+"manual done")
 	})
 }
 
@@ -152,7 +152,7 @@ func TestPageHasLowestIDs(t *testing.T) {
 		for i := range targets {
 			targets[i] = []string{"a", "b", "b", "b", "c"}[min(random.IntN(5)+i/30, 4)]
 		}
-		fill(t, table, Waiting, targets...)
+		insertRows(t, table, Waiting, targets...)
 		s := table.open(t, "d", longLease)
 		const limit = 7
 		for from := 0; from < rows; from += limit {
@@ -160,10 +160,10 @@ func TestPageHasLowestIDs(t *testing.T) {
 			for i := from; i < min(from+limit, rows); i++ {
 				want = append(want, Row{ID: int64(i + 1), Target: targets[i]})
 			}
-			checkEqual(t, "rows", ids(accept(t, s, limit, "c", "a", "b").Rows), ids(want))
+			checkEqual(t, "rows", formatIDs(accept(t, s, limit, "c", "a", "b").Rows), formatIDs(want))
 		}
 		p := accept(t, s, limit, "a", "b", "c")
-		checkEqual(t, "nothing is left", fmt.Sprint(ids(p.Rows), p.MoreTargets), "[]")
+		checkEqual(t, "nothing is left", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets), "[]")
 	})
 }
 
@@ -171,10 +171,10 @@ func TestPageHasLowestIDs(t *testing.T) {
 // an Accept says that there are no more.
 func TestReturnedRowBehindPosition(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
+		insertRows(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
-		checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a 2a 3a")
-		checkEqual(t, "rows", ids(accept(t, s, 3, "a").Rows), "4a 5a 6a")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "1a 2a 3a")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "4a 5a 6a")
 		write(t, s, Batch{Return: []int64{2}})
 		var found []Row
 		for more := true; more; {
@@ -182,7 +182,7 @@ func TestReturnedRowBehindPosition(t *testing.T) {
 			found, more = append(found, p.Rows...), len(p.MoreTargets) > 0
 		}
 		slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
-		checkEqual(t, "rows", ids(found), "2a 7a 8a 9a 10a 11a 12a")
+		checkEqual(t, "rows", formatIDs(found), "2a 7a 8a 9a 10a 11a 12a")
 	})
 }
 
@@ -190,13 +190,13 @@ func TestReturnedRowBehindPosition(t *testing.T) {
 // inserted all the time.
 func TestLowerIDsAreAccepted(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a")
+		insertRows(t, table, Waiting, "a", "a")
 		s := table.open(t, "d", longLease)
-		checkEqual(t, "rows", ids(accept(t, s, 1, "a").Rows), "1a")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 1, "a").Rows), "1a")
 		write(t, s, Batch{Return: []int64{1}})
 		for next := int64(3); ; next++ {
 			table.insert(t, storetest.Record{Row: Row{ID: next, Target: "a"}, Status: Waiting})
-			if ids(accept(t, s, 1, "a").Rows) == "1a" {
+			if formatIDs(accept(t, s, 1, "a").Rows) == "1a" {
 				return
 			}
 			if next > 10_000 {
@@ -210,23 +210,23 @@ func TestLowerIDsAreAccepted(t *testing.T) {
 // ours, which were set back by hand.
 func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "b", "a", "a", "b")
+		insertRows(t, table, Waiting, "a", "b", "a", "a", "b")
 		s := table.open(t, "d", longLease)
 		start := time.Now().Unix()
 		p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 3, 2}, {"b", 2, 5}}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkEqual(t, "statuses", statuses(t, table, 5), "running running running accepted running")
+		checkEqual(t, "statuses", formatStatuses(t, table, 5), "running running running accepted running")
 		for _, row := range p.Rows {
 			r := table.read(t, row.ID)
 			if r.TimeStarted != row.StartedAt || (row.StartedAt >= start) != (row.ID != 4) {
 				t.Errorf("row %d began at %d, and the table says %d", row.ID, row.StartedAt, r.TimeStarted)
 			}
 		}
-		checkEqual(t, "claims", table.claims(t), 5)
+		checkEqual(t, "claims", table.claimCount(t), 5)
 		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).LostRows, "map[]")
-		checkEqual(t, "statuses", statuses(t, table, 5), "waiting done running running running")
+		checkEqual(t, "statuses", formatStatuses(t, table, 5), "waiting done running running running")
 		checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 
 		r := table.read(t, 3)
@@ -235,29 +235,29 @@ func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 		if p, err = s.Accept(t.Context(), []AcceptRequest{{"a", 9, 9}}, 10); err != nil {
 			t.Fatal(err)
 		}
-		checkEqual(t, "rows", ids(p.Rows), "1a 3a")
-		checkEqual(t, "statuses", statuses(t, table, 5), "running done accepted running running")
+		checkEqual(t, "rows", formatIDs(p.Rows), "1a 3a")
+		checkEqual(t, "statuses", formatStatuses(t, table, 5), "running done accepted running running")
 	})
 }
 
 func TestTargetsMatchExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
+		insertRows(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
 		s := table.open(t, "d", longLease)
-		checkEqual(t, "rows", ids(accept(t, s, 10, "low").Rows), "1low 4low")
-		checkEqual(t, "rows", ids(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 10, "low").Rows), "1low 4low")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
 		checkEqual(t, "status of a row whose name looks like one that cannot be", table.read(t, 6).Status, Waiting)
 	})
 }
 
 func TestRowLifecycle(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a", "a", "a", "a")
+		insertRows(t, table, Waiting, "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		w := write(t, s, Batch{Start: []int64{1, 2, 3}, At: 1000, Return: []int64{4}})
 		checkEqual(t, "lost", w.LostRows, "map[]")
-		checkEqual(t, "statuses", statuses(t, table, 5), "running running running waiting accepted")
+		checkEqual(t, "statuses", formatStatuses(t, table, 5), "running running running waiting accepted")
 		if r := table.read(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
 			t.Fatalf("%+v", r)
 		}
@@ -265,8 +265,8 @@ func TestRowLifecycle(t *testing.T) {
 			{ID: 1, OK: true, Code: 0, Stdout: "out'\\\x00\n", Stderr: "ärr", At: 2000},
 			{ID: 2, Code: -1, Signal: "SIGRTMIN+9", At: 2001},
 		}})
-		checkEqual(t, "statuses", statuses(t, table, 5), "done done waiting waiting running")
-		checkEqual(t, "claims", table.claims(t), 1)
+		checkEqual(t, "statuses", formatStatuses(t, table, 5), "done done waiting waiting running")
+		checkEqual(t, "claims", table.claimCount(t), 1)
 		r := table.read(t, 1)
 		checkEqual(t, "row 1", []any{*r.Result, *r.Code, r.Signal == nil, *r.Stdout, *r.Stderr, r.TimeFinished}, []any{"ok", 0, true, "out'\\\x00\n", "ärr", 2000})
 		r = table.read(t, 2)
@@ -298,7 +298,7 @@ func TestManualRowsAreAccepted(t *testing.T) {
 		checkEqual(t, "answers", strings.Join(got, ", "), "8 true true , 7 true false manual, 6 true false ignored, 5 true false accepted, "+
 			"4 true false running, 3 true false done, 2 true false waiting, 1 true true , 99 false false , -1 false false ")
 		checkEqual(t, "target of 7", answers[1].Row.Target, "nobody")
-		checkEqual(t, "statuses", statuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
+		checkEqual(t, "statuses", formatStatuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
 		write(t, s, Batch{Return: []int64{8}})
 		checkEqual(t, "rows that came by hand become manual again", table.read(t, 8).Status, Manual)
 	})
@@ -306,7 +306,7 @@ func TestManualRowsAreAccepted(t *testing.T) {
 
 func TestForeignChangesAreNoticed(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
+		insertRows(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		set := func(id int64, status string) {
@@ -328,33 +328,33 @@ func TestForeignChangesAreNoticed(t *testing.T) {
 		}
 		slices.Sort(lost)
 		checkEqual(t, "lost", lost, "[1 2 3 5 6 7]")
-		checkEqual(t, "claims", table.claims(t), 0)
-		checkEqual(t, "statuses", statuses(t, table, 8), "ignored  ignored waiting waiting  done done")
+		checkEqual(t, "claims", table.claimCount(t), 0)
+		checkEqual(t, "statuses", formatStatuses(t, table, 8), "ignored  ignored waiting waiting  done done")
 	})
 }
 
 func TestRowSetBackIsAcceptedAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a")
+		insertRows(t, table, Waiting, "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
 		write(t, s, Batch{Start: []int64{1}, At: 1})
 		table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
-		checkEqual(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
+		checkEqual(t, "rows", formatIDs(accept(t, s, 10, "a").Rows), "1a")
 		w := write(t, s, Batch{Finish: []Result{{ID: 1}}})
 		checkEqual(t, "lost", len(w.LostRows), 1)
-		checkEqual(t, "the new claim stays", table.claims(t), 1)
+		checkEqual(t, "the new claim stays", table.claimCount(t), 1)
 		write(t, s, Batch{Start: []int64{1}, At: 2})
 		write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}}})
-		checkEqual(t, "status", statuses(t, table, 1), Done)
-		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "status", formatStatuses(t, table, 1), Done)
+		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
 }
 
 func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 	for _, requeue := range []bool{false, true} {
 		onBoth(t, func(t *testing.T, table testTable) {
-			fill(t, table, Waiting, "a", "b", "a", "b", "a")
+			insertRows(t, table, Waiting, "a", "b", "a", "b", "a")
 			table.insert(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
 			table.insert(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
 			table.insert(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
@@ -376,10 +376,10 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			}
 			if requeue {
 				checkEqual(t, "sum", sum, "{5 map[] [a b] false}")
-				checkEqual(t, "statuses", statuses(t, table, 9), "waiting waiting waiting running accepted manual accepted running manual")
+				checkEqual(t, "statuses", formatStatuses(t, table, 9), "waiting waiting waiting running accepted manual accepted running manual")
 			} else {
 				checkEqual(t, "sum", sum, "{3 map[2:b 9:c] [a] false}")
-				checkEqual(t, "statuses", statuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
+				checkEqual(t, "statuses", formatStatuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
 				r := table.read(t, 2)
 				checkEqual(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
 			}
@@ -399,15 +399,15 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			}
 			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Result{{ID: 2, OK: true}}})
 			checkEqual(t, "lost", len(w.LostRows), 3)
-			before := statuses(t, table, 8)
+			before := formatStatuses(t, table, 8)
 			accept(t, living, 10, "a", "b")
 			write(t, dead, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
-			if before == statuses(t, table, 8) || strings.Contains(statuses(t, table, 3), Running) {
-				t.Fatalf("%s", statuses(t, table, 8))
+			if before == formatStatuses(t, table, 8) || strings.Contains(formatStatuses(t, table, 3), Running) {
+				t.Fatalf("%s", formatStatuses(t, table, 8))
 			}
 
 			// It may begin a new incarnation.
-			registered(t, dead)
+			register(t, dead)
 			if err := dead.Renew(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -418,7 +418,7 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 // TestOwnClaimsAreSettled: a daemon settles rows of its own, and no others.
 func TestOwnClaimsAreSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a", "a", "b")
+		insertRows(t, table, Waiting, "a", "a", "a", "b")
 		s, other := table.open(t, "d", longLease), table.open(t, "e", longLease)
 		accept(t, s, 3, "a")
 		accept(t, other, 1, "b")
@@ -428,7 +428,7 @@ func TestOwnClaimsAreSettled(t *testing.T) {
 		checkEqual(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
 		sum, err := s.SettleOwnClaims(t.Context(), []int64{1, 3, 4}, OrphanPolicy{Reason: ForgottenReason("d"), At: 77})
 		checkEqual(t, "sum", fmt.Sprintln(sum, err), "{1 map[1:a] [a] false} <nil>\n")
-		checkEqual(t, "statuses", statuses(t, table, 4), "done running waiting accepted")
+		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done running waiting accepted")
 		own, err = s.OwnClaims(t.Context())
 		checkEqual(t, "own", fmt.Sprintln(own, err), "[2] <nil>\n")
 	})
@@ -454,7 +454,7 @@ func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 
 func TestLivingDaemonIsNotSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a")
+		insertRows(t, table, Waiting, "a", "a")
 		slow := table.open(t, "slow", time.Millisecond)
 		other := table.open(t, "other", longLease)
 		accept(t, slow, 10, "a")
@@ -467,14 +467,14 @@ func TestLivingDaemonIsNotSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkEqual(t, "sum", sum, SettleResult{})
-		checkEqual(t, "statuses", statuses(t, table, 2), "accepted accepted")
+		checkEqual(t, "statuses", formatStatuses(t, table, 2), "accepted accepted")
 		checkEqual(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).LostRows, "map[]")
 	})
 }
 
 func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a")
+		insertRows(t, table, Waiting, "a")
 		a, b := table.open(t, "a", longLease), table.open(t, "b", longLease)
 		accept(t, a, 10, "a")
 		if err := a.Leave(t.Context()); err != nil {
@@ -487,7 +487,7 @@ func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 		if _, err := b.Settle(t.Context(), owners[0], OrphanPolicy{}); err != nil {
 			t.Fatal(err)
 		}
-		checkEqual(t, "status", statuses(t, table, 1), Waiting)
+		checkEqual(t, "status", formatStatuses(t, table, 1), Waiting)
 		if err := b.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -499,7 +499,7 @@ func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 
 func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a")
+		insertRows(t, table, Waiting, "a", "a")
 		old, s := table.open(t, "old", longLease), table.open(t, "new", longLease)
 		accept(t, old, 1, "a")
 		write(t, old, Batch{Start: []int64{1}})
@@ -508,13 +508,13 @@ func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 		b := Batch{Token: old.Token(), Finish: []Result{{ID: 1, OK: true}, {ID: 2, OK: true}}}
 		w := write(t, s, b)
 		checkEqual(t, "lost", len(w.LostRows), 1)
-		checkEqual(t, "statuses", statuses(t, table, 2), "done running")
+		checkEqual(t, "statuses", formatStatuses(t, table, 2), "done running")
 	})
 }
 
 func TestSettleLeavesSpooledResults(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a")
+		insertRows(t, table, Waiting, "a", "a")
 		dead, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
 		accept(t, dead, 2, "a")
 		write(t, dead, Batch{Start: []int64{1, 2}})
@@ -527,10 +527,10 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 			return sum.Incomplete
 		}
 		checkEqual(t, "one is left", settle(1), true)
-		checkEqual(t, "statuses", statuses(t, table, 2), "running done")
+		checkEqual(t, "statuses", formatStatuses(t, table, 2), "running done")
 		checkEqual(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true}}}).LostRows, "map[]")
 		checkEqual(t, "one is left", settle(), false)
-		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
 }
 
@@ -539,7 +539,7 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 // else.
 func TestLateResultReplacesReason(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a", "a", "a")
+		insertRows(t, table, Waiting, "a", "a", "a", "a")
 		dead, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
 		accept(t, dead, 4, "a")
 		write(t, dead, Batch{Start: []int64{1, 2, 3}})
@@ -557,7 +557,7 @@ func TestLateResultReplacesReason(t *testing.T) {
 		table.insert(t, r)
 		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).LostRows
 		checkEqual(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
-		checkEqual(t, "statuses", statuses(t, table, 4), "done done waiting running")
+		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done done waiting running")
 		one, two := table.read(t, 1), table.read(t, 2)
 		checkEqual(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *one.Result, *one.Stdout, one.TimeFinished, *two.Result, *two.Code, *two.Stderr), `ok out 5, fail 3 ""`)
 	})
@@ -567,7 +567,7 @@ func TestLateResultReplacesReason(t *testing.T) {
 // time of a lease, in which a living owner would create its record again.
 func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, table testTable) {
-		fill(t, table, Waiting, "a", "a")
+		insertRows(t, table, Waiting, "a", "a")
 		gone, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
 		accept(t, gone, 2, "a")
 		write(t, gone, Batch{Start: []int64{2}})
@@ -584,12 +584,12 @@ func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 		if _, err := s.Settle(t.Context(), owners[0], OrphanPolicy{Reason: DeathReason(owners[0].Name)}); err != nil {
 			t.Fatal(err)
 		}
-		checkEqual(t, "statuses", statuses(t, table, 2), "waiting done")
+		checkEqual(t, "statuses", formatStatuses(t, table, 2), "waiting done")
 		if _, ok := table.(*sqlTable); ok {
 			checkEqual(t, "reason", *table.read(t, 2).Stderr, "jobd 'gone' died while the row was running")
 		}
 		checkEqual(t, "renewed", gone.Renew(t.Context()), ErrFenced)
-		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
 }
 
@@ -661,6 +661,6 @@ func TestSeveralDaemonsShareRows(t *testing.T) {
 				t.Fatalf("row %d is %s", id, r.Status)
 			}
 		}
-		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
 }

@@ -36,7 +36,7 @@ func TestRowsSurviveTemporaryFaults(t *testing.T) {
 			t.Cleanup(func() { server.Exec(t, "", "SET GLOBAL binlog_format = 'ROW'") })
 			table := newTableOn(t, server)
 			table.exec(t, "ALTER TABLE jobs ADD priority int NOT NULL DEFAULT 0")
-			fill(t, table, Waiting, "a", "a")
+			insertRows(t, table, Waiting, "a", "a")
 			s := table.open(t, "d", longLease).(*SQL)
 			accept(t, s, 1, "a")
 			write(t, s, Batch{Start: []int64{1}})
@@ -70,10 +70,10 @@ func TestRowsSurviveTemporaryFaults(t *testing.T) {
 func TestRestoredTable(t *testing.T) {
 	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
 		table := newSQLTable(t)
-		fill(t, table, Waiting, "a", "a", "a", "a")
+		insertRows(t, table, Waiting, "a", "a", "a", "a")
 		opt := table.options("d")
 		opt.ConfirmAfter = 300 * time.Millisecond
-		s := registered(t, table.openWith(t, opt))
+		s := register(t, table.openWith(t, opt))
 		accept(t, s, 2, "a")
 		write(t, s, Batch{Start: []int64{1}})
 		dead := table.open(t, "dead", longLease)
@@ -95,13 +95,13 @@ func TestRestoredTable(t *testing.T) {
 			return sum
 		}
 		checkEqual(t, "some are left to be settled", settle().Incomplete, true)
-		checkEqual(t, "claims", table.claims(t), 4)
+		checkEqual(t, "claims", table.claimCount(t), 4)
 		table.exec(t, "INSERT INTO jobs SELECT * FROM kept")
 		w = write(t, s, b)
 		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] []")
 		sum := settle()
 		checkEqual(t, "returned, failed, left", fmt.Sprint(sum.RequeuedCount, len(sum.FailedRows), sum.Incomplete), "1 1 false")
-		checkEqual(t, "statuses", statuses(t, table, 4), "done running done waiting")
+		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done running done waiting")
 		// Rows that are still missing now count as deleted.
 		table.exec(t, empty)
 		for b = (Batch{Finish: []Result{{ID: 2}}}); ; {
@@ -109,7 +109,7 @@ func TestRestoredTable(t *testing.T) {
 				break
 			}
 		}
-		checkEqual(t, "claims", table.claims(t), 0)
+		checkEqual(t, "claims", table.claimCount(t), 0)
 	}
 }
 
@@ -120,10 +120,10 @@ func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
 		t.Run(name, func(t *testing.T) {
 			table := newSQLTable(t)
-			fill(t, table, Waiting, "a", "a", "a")
+			insertRows(t, table, Waiting, "a", "a", "a")
 			opt := table.options("d")
 			opt.ConfirmAfter = 200 * time.Millisecond
-			s := registered(t, table.openWith(t, opt))
+			s := register(t, table.openWith(t, opt))
 			accept(t, s, 3, "a")
 			write(t, s, Batch{Start: []int64{1, 2, 3}})
 			refuse := func(longer int) {
@@ -165,7 +165,7 @@ func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 func TestDiscardedTablespace(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
-	fill(t, table, Waiting, "a")
+	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
 	write(t, s, Batch{Start: []int64{1}})
@@ -287,7 +287,7 @@ func TestChainedCommitHoldsBackNothing(t *testing.T) {
 	server.Exec(t, "", "SET GLOBAL completion_type = CHAIN")
 	s := table.open(t, "d", longLease) // has committed
 	beat := func() int {
-		return table.count(t, "SELECT SUM(beat) FROM jobs_claims WHERE id < 0 AND lease IS NOT NULL")
+		return table.queryCount(t, "SELECT SUM(beat) FROM jobs_claims WHERE id < 0 AND lease IS NOT NULL")
 	}
 	for range 3 {
 		before := beat()
@@ -309,11 +309,11 @@ func TestServerChoosesCharset(t *testing.T) {
 		"INSERT INTO jobs (target, note) VALUES (_utf8mb4 X'E4BDA0', _utf8mb4 X'F09F9880')")
 	s := table.open(t, "d", longLease)
 	page := accept(t, s, 1, "你")
-	checkEqual(t, "rows", ids(page.Rows), "1你")
+	checkEqual(t, "rows", formatIDs(page.Rows), "1你")
 	checkEqual(t, "fields", string(page.Rows[0].Fields), `{"id":1,"note":"😀"}`)
 	write(t, s, Batch{Start: []int64{1}})
 	write(t, s, Batch{Finish: []Result{{ID: 1, Stdout: "é😀"}}})
-	checkEqual(t, "stdout", table.count(t, "SELECT stdout = _utf8mb4 X'C3A9F09F9880' FROM jobs"), 1)
+	checkEqual(t, "stdout", table.queryCount(t, "SELECT stdout = _utf8mb4 X'C3A9F09F9880' FROM jobs"), 1)
 }
 
 // TestServerLimitsSelects: a server that gives other clients only some rows, and refuses their joins,
@@ -321,12 +321,12 @@ func TestServerChoosesCharset(t *testing.T) {
 func TestServerLimitsSelects(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
-	fill(t, table, Waiting, "a", "a", "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a", "a", "a")
 	server.Exec(t, "", "SET GLOBAL sql_select_limit = 2")
 	server.Exec(t, "", "SET GLOBAL max_join_size = 1")
 	s := table.open(t, "d", longLease)
-	checkEqual(t, "rows", ids(accept(t, s, 5, "a").Rows), "1a 2a 3a 4a 5a")
+	checkEqual(t, "rows", formatIDs(accept(t, s, 5, "a").Rows), "1a 2a 3a 4a 5a")
 	write(t, s, Batch{Start: []int64{1, 2, 3, 4, 5}})
 	write(t, s, Batch{Finish: []Result{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}})
-	checkEqual(t, "statuses", statuses(t, table, 5), "done done done done done")
+	checkEqual(t, "statuses", formatStatuses(t, table, 5), "done done done done done")
 }

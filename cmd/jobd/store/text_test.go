@@ -31,13 +31,13 @@ func TestOutputsFitColumns(t *testing.T) {
 			if c.alter != "" {
 				table.exec(t, "ALTER TABLE jobs "+c.alter)
 			}
-			fill(t, table, Waiting, "a", "a")
+			insertRows(t, table, Waiting, "a", "a")
 			s := table.open(t, "d", longLease)
 			accept(t, s, 5, "a")
 			write(t, s, Batch{Start: []int64{1, 2}})
 			w := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
 			checkEqual(t, "lost", w.LostRows, "map[]")
-			checkEqual(t, "statuses", statuses(t, table, 2), "done done")
+			checkEqual(t, "statuses", formatStatuses(t, table, 2), "done done")
 			if got := *table.read(t, 1).Stdout; !c.check(got) {
 				t.Fatalf("%d bytes: %.60q", len(got), got)
 			}
@@ -48,7 +48,7 @@ func TestOutputsFitColumns(t *testing.T) {
 
 func TestOutputIsCutToPacket(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--max-allowed-packet=1M"))
-	fill(t, table, Waiting, "a", "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3, 4}})
@@ -60,7 +60,7 @@ func TestOutputIsCutToPacket(t *testing.T) {
 		{ID: 4, Stdout: "", Stderr: strings.Repeat("😀\n", 300_000)},
 	}})
 	checkEqual(t, "lost", w.LostRows, "map[]")
-	checkEqual(t, "statuses", statuses(t, table, 4), "done done done done")
+	checkEqual(t, "statuses", formatStatuses(t, table, 4), "done done done done")
 	if r := table.read(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != StdoutCut+"why" {
 		t.Errorf("row 1: %d bytes, %q", len(*r.Stdout), *r.Stderr)
 	}
@@ -76,7 +76,7 @@ func TestOutputIsCutToPacket(t *testing.T) {
 // the columns were altered.
 func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	table := newSQLTable(t)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
@@ -102,7 +102,7 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `CREATE TRIGGER guard BEFORE UPDATE ON jobs FOR EACH ROW
 		IF LENGTH(NEW.stdout) > 5000 OR NEW.stderr = 'never' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too much'; END IF`)
-	fill(t, table, Waiting, "a", "a", "a")
+	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
@@ -114,7 +114,7 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEqual(t, "statuses", statuses(t, table, 3), "done done done")
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done done done")
 	checkEqual(t, "failed", len(w.FailedRows), 0)
 	if n := len(*table.read(t, 2).Stdout); n == 0 || n > 5000 {
 		t.Errorf("%d bytes", n)
@@ -129,7 +129,7 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 	if err != nil || w.FailedRows[1] == nil || len(w.FailedRows) != 1 {
 		t.Fatalf("%v %v", w, err)
 	}
-	checkEqual(t, "statuses", statuses(t, table, 2), "running done")
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "running done")
 }
 
 func TestFieldsOfRowsAreRead(t *testing.T) {

@@ -99,7 +99,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 	if err == nil || IsAway(err) {
 		return err
 	}
-	if b.size() > 1 {
+	if b.rowCount() > 1 {
 		for _, single := range b.splitSingles() {
 			if err := s.writePart(ctx, single, w); err != nil {
 				return err
@@ -116,7 +116,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 	return nil
 }
 
-func (b Batch) size() int { return len(b.Start) + len(b.Finish) + len(b.Return) + len(b.Requeue) }
+func (b Batch) rowCount() int { return len(b.Start) + len(b.Finish) + len(b.Return) + len(b.Requeue) }
 
 func (b Batch) splitSingles() []Batch {
 	var singles []Batch
@@ -203,7 +203,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 			return err
 		}
 		s.markRunning(held)
-		todo.fill(b, held, lost)
+		todo.planBatch(b, held, lost)
 		s.rememberRunning(todo.start, b.At)
 		return s.writePlan(ctx, tx, b.At, &todo)
 	})
@@ -295,7 +295,7 @@ type lockedRow struct {
 	isManual bool
 }
 
-func (p *batchPlan) fill(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
+func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
 	changed := func(id int64, status string) {
 		lost[id] = "status was set to " + status
 		if status != Accepted { // an accepted row was accepted again by us, so its claim stays
@@ -365,7 +365,7 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan)
 	simple("status = 'manual', time_started = 0", p.requeueManual)
 	for _, group := range groupByResult(p.finish) {
 		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+t.stdout.placeholder()+
-			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.args()...)
+			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.updateArgs()...)
 	}
 	if len(texts) > 1 && !s.connector.NeedsSingleStatements() {
 		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
@@ -427,7 +427,7 @@ func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []R
 	return now.stdout != t.stdout || now.stderr != t.stderr || !slices.Equal(s.fitFinals(finals), finals), nil
 }
 
-func (f Result) args() []any {
+func (f Result) updateArgs() []any {
 	result := "fail"
 	if f.OK {
 		result = "ok"

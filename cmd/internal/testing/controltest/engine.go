@@ -115,10 +115,10 @@ func (e *Engine) Poll(targets []string) {
 	e.recordCall("poll %v", targets)
 }
 
-func (e *Engine) Pause(targets []string)    { e.pause("pause", targets, true) }
-func (e *Engine) Continue(targets []string) { e.pause("continue", targets, false) }
+func (e *Engine) Pause(targets []string)    { e.setPaused("pause", targets, true) }
+func (e *Engine) Continue(targets []string) { e.setPaused("continue", targets, false) }
 
-func (e *Engine) pause(verb string, targets []string, paused bool) {
+func (e *Engine) setPaused(verb string, targets []string, paused bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recordCall("%s %v", verb, targets)
@@ -136,7 +136,7 @@ func (e *Engine) Status() control.Status {
 }
 
 func (e *Engine) AddTarget(name string, concurrency int) error {
-	return e.change(func() error {
+	return e.changeTargets(func() error {
 		if e.indexOf(name) >= 0 {
 			return control.ErrTargetExists(name)
 		}
@@ -157,7 +157,7 @@ func (e *Engine) SetConcurrency(name string, concurrency int) error {
 }
 
 func (e *Engine) RemoveTarget(name string) error {
-	return e.change(func() error {
+	return e.changeTargets(func() error {
 		i := e.indexOf(name)
 		switch {
 		case i < 0:
@@ -170,7 +170,7 @@ func (e *Engine) RemoveTarget(name string) error {
 	})
 }
 
-func (e *Engine) change(fn func() error) error {
+func (e *Engine) changeTargets(fn func() error) error {
 	e.mu.Lock()
 	err, changed := fn(), e.changed
 	e.mu.Unlock()

@@ -274,7 +274,7 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, err
 			r = x
 		}
 		if r != nil {
-			s.table.finish(r, f)
+			s.table.endRow(r, f)
 		}
 	}
 	return w, nil
@@ -292,7 +292,7 @@ func (t *Table) giveBackRow(r *Record) {
 	delete(t.claims, r.ID)
 }
 
-func (t *Table) finish(r *Record, f store.Result) {
+func (t *Table) endRow(r *Record, f store.Result) {
 	result := "fail"
 	if f.OK {
 		result = "ok"
@@ -439,7 +439,7 @@ func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id 
 		case r == nil:
 			delete(t.claims, id)
 		case r.Status == store.Running && !orphans.Requeue:
-			t.finish(r, store.Result{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
+			t.endRow(r, store.Result{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
 			sum.FailedRows[id] = r.Target
 		case r.Status == store.Accepted, r.Status == store.Running:
 			if t.giveBackRow(r); r.Status == store.Waiting {

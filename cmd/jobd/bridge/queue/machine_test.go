@@ -66,7 +66,7 @@ func (w *simulation) fail(format string, args ...any) {
 
 func (w *simulation) add(name string, concurrency int) {
 	err := w.machine.Add(name, concurrency)
-	if (err == nil) != (w.naive.target(name) == nil) {
+	if (err == nil) != (w.naive.findTarget(name) == nil) {
 		w.fail("add %s: %v", name, err)
 	}
 	if err == nil {
@@ -137,17 +137,17 @@ func (w *simulation) step() {
 	case 8:
 		c := 1 + r.IntN(5)
 		w.note("resize %s %d", name, c)
-		if err := w.machine.Resize(name, c); (err == nil) != (w.naive.target(name) != nil) {
+		if err := w.machine.Resize(name, c); (err == nil) != (w.naive.findTarget(name) != nil) {
 			w.fail("resize: %v", err)
 		}
-		if t := w.naive.target(name); t != nil {
+		if t := w.naive.findTarget(name); t != nil {
 			t.limit = c
 		}
 	case 9:
 		w.note("remove %s", name)
 		err := w.machine.Remove(name)
-		busy := w.naive.count(name, true)+w.naive.count(name, false) > 0
-		if (err == ErrUnknown) != (w.naive.target(name) == nil) || (err == ErrBusy) != busy {
+		busy := w.naive.countRows(name, true)+w.naive.countRows(name, false) > 0
+		if (err == ErrUnknown) != (w.naive.findTarget(name) == nil) || (err == ErrBusy) != busy {
 			w.fail("remove: %v", err)
 		}
 		if err == nil {
@@ -179,7 +179,7 @@ func (w *simulation) step() {
 		share := float64(r.IntN(9)) / 7
 		w.note("expect %v of %s", share, name)
 		w.machine.SetEndsPerFetch(name, share)
-		if t := w.naive.target(name); t != nil {
+		if t := w.naive.findTarget(name); t != nil {
 			t.share = share
 		}
 	case 14:
@@ -194,7 +194,7 @@ func (w *simulation) step() {
 // completeSomething completes the fetch or a run.
 func (w *simulation) completeSomething() {
 	if w.fetchInProgress != nil && w.rng.IntN(2) == 0 {
-		w.answer()
+		w.completeFetch()
 		return
 	}
 	var ids []int64
@@ -214,7 +214,7 @@ func (w *simulation) completeSomething() {
 	if (row.status == "accepted" || row.status == "running") && row.runs == row.maxRuns {
 		row.status = "done"
 	}
-	if w.machine.Done(id) != w.naive.done(id) {
+	if w.machine.Done(id) != w.naive.endRow(id) {
 		w.fail("done %d differs", id)
 	}
 	if w.machine.Done(-5) {
@@ -222,7 +222,7 @@ func (w *simulation) completeSomething() {
 	}
 }
 
-func (w *simulation) answer() {
+func (w *simulation) completeFetch() {
 	wants, begin := map[string]int{}, map[string]int{}
 	var names []string
 	for _, want := range w.fetchInProgress {
@@ -274,7 +274,7 @@ func (w *simulation) answer() {
 // countDueRuns counts the runs that are due for newly accepted rows.
 func (w *simulation) countDueRuns(rows []Row) {
 	for _, r := range rows {
-		row, old := w.table[r.ID], w.naive.row(r.ID)
+		row, old := w.table[r.ID], w.naive.findRow(r.ID)
 		if old == nil || old.isRunning && old.repeats == nil {
 			row.maxRuns++
 		}
@@ -311,8 +311,8 @@ func (w *simulation) settle() {
 			w.fail("a second fetch while one is under way")
 		}
 		for _, want := range got.Fetch {
-			t := w.naive.target(want.Target)
-			if length := w.naive.count(t.name, true) + w.naive.count(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.endsDuringFetch() {
+			t := w.naive.findTarget(want.Target)
+			if length := w.naive.countRows(t.name, true) + w.naive.countRows(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.endsDuringFetch() {
 				w.fail("%d rows beside %d of %s, which has %d places", want.Rows, length, t.name, t.limit)
 			}
 		}
@@ -324,7 +324,7 @@ func (w *simulation) settle() {
 	running := 0
 	for i, s := range w.machine.Status() {
 		t := w.naive.targets[i]
-		if s != (Status{t.name, t.paused, t.limit, w.naive.count(t.name, false), w.naive.count(t.name, true)}) {
+		if s != (Status{t.name, t.paused, t.limit, w.naive.countRows(t.name, false), w.naive.countRows(t.name, true)}) {
 			w.fail("status %+v", s)
 		}
 		if !s.Paused && s.Queued > 0 && s.Running+t.fetching < s.Concurrency {

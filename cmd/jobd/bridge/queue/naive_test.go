@@ -42,7 +42,7 @@ type naiveRow struct {
 	repeats   []Row
 }
 
-func (n *naiveMachine) target(name string) *naiveTarget {
+func (n *naiveMachine) findTarget(name string) *naiveTarget {
 	for i := range n.targets {
 		if n.targets[i].name == name {
 			return &n.targets[i]
@@ -51,7 +51,7 @@ func (n *naiveMachine) target(name string) *naiveTarget {
 	return nil
 }
 
-func (n *naiveMachine) row(id int64) *naiveRow {
+func (n *naiveMachine) findRow(id int64) *naiveRow {
 	for i := range n.rows {
 		if n.rows[i].ID == id {
 			return &n.rows[i]
@@ -60,7 +60,7 @@ func (n *naiveMachine) row(id int64) *naiveRow {
 	return nil
 }
 
-func (n *naiveMachine) count(target string, running bool) int {
+func (n *naiveMachine) countRows(target string, running bool) int {
 	c := 0
 	for _, r := range n.rows {
 		if r.Target == target && r.isRunning == running {
@@ -85,15 +85,15 @@ func (n *naiveMachine) recordFetch() {
 
 func (n *naiveMachine) accept(rows []Row) {
 	for _, r := range rows {
-		old := n.row(r.ID)
+		old := n.findRow(r.ID)
 		switch {
-		case (n.target(r.Target) == nil || n.isStopped) && r.StartedAt == 0:
+		case (n.findTarget(r.Target) == nil || n.isStopped) && r.StartedAt == 0:
 			n.release = append(n.release, r.ID)
-		case n.target(r.Target) == nil || n.isStopped:
+		case n.findTarget(r.Target) == nil || n.isStopped:
 			n.undo = append(n.undo, r)
 		case old != nil && old.isRunning:
 			old.repeats = []Row{r}
-		case old == nil && r.StartedAt != 0 && (n.target(r.Target).paused || n.count(r.Target, true) >= n.target(r.Target).limit):
+		case old == nil && r.StartedAt != 0 && (n.findTarget(r.Target).paused || n.countRows(r.Target, true) >= n.findTarget(r.Target).limit):
 			n.undo = append(n.undo, r)
 		case old == nil && r.StartedAt != 0:
 			n.rows = append(n.rows, naiveRow{Row: r, isRunning: true})
@@ -104,8 +104,8 @@ func (n *naiveMachine) accept(rows []Row) {
 	}
 }
 
-func (n *naiveMachine) done(id int64) bool {
-	r := n.row(id)
+func (n *naiveMachine) endRow(id int64) bool {
+	r := n.findRow(id)
 	if r == nil || !r.isRunning {
 		return false
 	}
@@ -119,7 +119,7 @@ func (n *naiveMachine) done(id int64) bool {
 func (n *naiveMachine) stop() {
 	n.isStopped = true
 	for _, t := range n.targets {
-		for best := n.best(t.name); best != nil; best = n.best(t.name) {
+		for best := n.bestRow(t.name); best != nil; best = n.bestRow(t.name) {
 			id := best.ID // a copy, because DeleteFunc moves what best points to
 			n.release = append(n.release, id)
 			n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
@@ -132,7 +132,7 @@ func (n *naiveMachine) stop() {
 	}
 }
 
-func (n *naiveMachine) best(target string) *naiveRow {
+func (n *naiveMachine) bestRow(target string) *naiveRow {
 	var best *naiveRow
 	for i := range n.rows {
 		r := &n.rows[i]
@@ -150,7 +150,7 @@ func (n *naiveMachine) nextEffects() Effects {
 		return e
 	}
 	for _, t := range n.targets {
-		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true)+t.fetching < t.limit; best = n.best(t.name) {
+		for best := n.bestRow(t.name); best != nil && !t.paused && n.countRows(t.name, true)+t.fetching < t.limit; best = n.bestRow(t.name) {
 			best.isRunning = true
 			e.Start = append(e.Start, best.Row)
 		}
@@ -160,17 +160,17 @@ func (n *naiveMachine) nextEffects() Effects {
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		if t.wantsFetch && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.endsDuringFetch() {
+		if t.wantsFetch && !t.paused && n.countRows(t.name, true)+n.countRows(t.name, false) < t.limit+t.endsDuringFetch() {
 			n.fetchInProgress = true
 		}
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		room := t.limit + 2*t.endsDuringFetch() - n.count(t.name, true) - n.count(t.name, false)
+		room := t.limit + 2*t.endsDuringFetch() - n.countRows(t.name, true) - n.countRows(t.name, false)
 		if n.fetchInProgress && t.wantsFetch && !t.paused && room > 0 {
 			t.wantsFetch = false
 			if n.fetchBegins {
-				t.fetching = max(0, t.limit-n.count(t.name, true)-n.count(t.name, false))
+				t.fetching = max(0, t.limit-n.countRows(t.name, true)-n.countRows(t.name, false))
 			}
 			e.Fetch = append(e.Fetch, FetchRequest{t.name, room, t.fetching})
 		}
