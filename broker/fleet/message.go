@@ -131,7 +131,7 @@ func (r *reader) readNames(limit int) (v [][]byte) {
 	return v
 }
 
-// putListHead reads the length of a list. The list must fit in the rest of the message, with at least
+// readListHead reads the length of a list. The list must fit in the rest of the message, with at least
 // one byte for each element.
 func (r *reader) readListHead() int {
 	n := readValue(r, msgp.ReadArrayHeaderBytes)
