@@ -83,7 +83,7 @@ type historyEntry struct {
 	idLen, typeLen          uint16
 	brokerLen               uint16
 	attempts                uint16
-	groups                  uint8
+	groupCount              uint8
 	endKind                 EndKind
 	why                     Why
 	isRun                   bool
@@ -120,7 +120,7 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 		x.prevRunPos = b.timing(j).lastRunPos
 	}
 	x.submittedAt, x.endedAt, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
-	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
+	x.idLen, x.typeLen, x.brokerLen, x.groupCount = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
 	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(len(b.body(r, j)))
 	*entry = x
 }
@@ -213,7 +213,7 @@ func (x *historyEntry) run(text []byte) RunInfo {
 // eachGroup calls fn with the name of each group at the beginning of text, and returns the rest
 // of text.
 func (x *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
-	for range x.groups {
+	for range x.groupCount {
 		n := 2 + int(binary.LittleEndian.Uint16(text))
 		fn(text[2:n])
 		text = text[n:]
@@ -314,9 +314,9 @@ func (b *Broker) ValidPosition(position int64) int64 {
 	return cmp.Or(b.history.Align(position), -1)
 }
 
-// Ended returns up to limit matching jobs that have ended, the latest end first, piece by
-// piece. from is 0 for the first piece; for each further piece it is the next that the last
-// call returned, until that is -1. Jobs that end in the meantime are not listed.
+// Ended returns up to limit matching jobs that have ended, the latest end first, piece by piece.
+// from is 0 for the first piece, and then the next that the call before returned; -1 means that
+// there is no further piece. Jobs that end in the meantime are not listed.
 func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (ended []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {

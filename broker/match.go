@@ -171,9 +171,9 @@ func (b *Broker) runnableQueue(k *jobType) *queue {
 	return q
 }
 
-// handOut gives the best job of a queue, which may run, to worker w. A job past its
-// deadline, whose timer is late, ends instead. It returns false if the command has met
-// tickTimers such jobs, so that other commands get their turn.
+// handOut gives the best job of a queue, which may run, to worker w. If the job is past its
+// deadline because its timer is late, the job ends instead. It returns false if the command has
+// met tickTimers such jobs, so that other commands get their turn.
 //
 // If a borrowed job with the same id is out on w, the job waits for ClashDelay, which delays no
 // other job, and w goes to the end of its line.

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// topTypes is how many types an event carries.
-	topTypes = 12
-	// topFindings is how many findings an event carries.
-	topFindings = 20
+	// maxEventTypes is how many types an event carries.
+	maxEventTypes = 12
+	// maxEventFindings is how many findings an event carries.
+	maxEventFindings = 20
 	// keepAlivePeriod is the longest silence of a stream, and the interval at which its token is
 	// checked again even while events are sent.
 	keepAlivePeriod = 10 * time.Second
@@ -47,8 +47,8 @@ func (a *API) encodeSnapshot(snap *snapshot) []byte {
 		v.MemoryBytes += m.Total() + a.figureBytes.total()
 		v.UnreadBytes = m.Unread
 		v.FailedHour = snap.dayRates.total.shortSteps.failedJobs(int(time.Hour/time.Minute), snap.dayRates.total)
-		v.Findings = snap.findings.List(finding.Query{Fold: true}, topFindings)
-		for _, x := range snap.busiest(topTypes) {
+		v.Findings = snap.findings.List(finding.Query{Fold: true}, maxEventFindings)
+		for _, x := range snap.busiest(maxEventTypes) {
 			v.Top = append(v.Top, x.Type)
 		}
 		snap.encoded, _ = json.Marshal(&v)

@@ -74,8 +74,8 @@ func (w *ownWant) key() wantKey {
 	return wantKey{set: w.set}
 }
 
-// onWorkersChanged handles the core's report that a type, or the free places at workers, have
-// changed.
+// onWorkersChanged handles the core's report of a change: of a type, or of the free places at
+// workers.
 func (m *Machine) onWorkersChanged(v *broker.IdleChange) {
 	g := &m.borrow
 	if v.Set == 0 {

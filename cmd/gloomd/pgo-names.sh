@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fails if a hot function of default.pgo is not in the source under its name: the compiler makes
-# no use of what it does not find, and does not say so.
+# Fails if a hot function of default.pgo is not in the source under its name: the compiler silently
+# ignores a function that it does not find.
 set -eu
 cd "$(dirname "$0")/../.."
 "${GO:-go}" tool pprof -top -nodecount=30 "${1:-cmd/gloomd/default.pgo}" 2>/dev/null |

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// attach attaches to a kept job and checks the state in the reply. The string more adds keys
-// to the frame.
+// attach attaches to a kept job and checks the state in the reply. The string fields adds keys to
+// the frame.
 func (s submitter) attach(id, state, fields string) {
 	s.t.Helper()
 	s.send(`{"action":"attach","id":%s%s}`, quote(id), fields)

@@ -219,8 +219,8 @@ func TestStoredGapIsKept(t *testing.T) {
 	}
 }
 
-// TestClockSetBackAfterMisses: while the clock was far ahead, more due times seemed missed than are
-// caught up. When it is set back, they are not lost.
+// TestClockSetBackAfterMisses: while the clock was far ahead, more due times seemed missed than
+// are caught up. When the clock is set back, these due times are not lost.
 func TestClockSetBackAfterMisses(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.CatchUp, s.WindowMS = catchUpAll, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)

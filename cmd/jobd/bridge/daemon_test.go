@@ -31,7 +31,7 @@ const (
 	envConfig = "BRIDGE_TEST_CONFIG"
 	envFault  = "BRIDGE_TEST_FAULT"  // name:count, the failpoint and the passage at which to die
 	envManual = "BRIDGE_TEST_MANUAL" // ids to run by hand
-	envPoints = "BRIDGE_TEST_POINTS" // file to note the points passed
+	envPoints = "BRIDGE_TEST_POINTS" // the file that gets the names of the points passed
 )
 
 func TestMain(m *testing.M) {

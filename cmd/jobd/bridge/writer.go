@@ -57,11 +57,11 @@ func (r writeResult) isWritten() bool { return r.lostReason == "" && r.err == ni
 // writer collects changes into large transactions: changes that arrive during one transaction form
 // the next. A change stays until it is written or lost, however long the database is away.
 type writer struct {
-	store    store.Store
-	spool    *spool
-	metrics  *metrics
-	log      zerolog.Logger
-	onHealth func(error) // called after every transaction, with an error while the database is away for at least one change
+	store        store.Store
+	spool        *spool
+	metrics      *metrics
+	log          zerolog.Logger
+	reportHealth func(error) // called after every transaction, with an error while the database is away for at least one change
 
 	mu                    sync.Mutex // guards the fields below
 	pendingChanges        []*change
@@ -90,7 +90,7 @@ const (
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, metrics: m, log: log, onHealth: state, wake: make(chan struct{}, maxTransactions), failingChanges: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: state, wake: make(chan struct{}, maxTransactions), failingChanges: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
@@ -388,7 +388,7 @@ func (w *writer) recordAway(batch []*change, err error) {
 	if len(w.failingChanges) > 0 {
 		err = w.awayErr
 	}
-	w.onHealth(err)
+	w.reportHealth(err)
 }
 
 // maxReadTries is how often a file of the spool is read before its row ends without it: for about

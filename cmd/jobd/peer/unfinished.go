@@ -19,6 +19,8 @@ type unfinishedBudget struct {
 	lastStarted  int
 }
 
+// heldMessage is what a connection holds for an incomplete message, and its number in the order
+// in which such messages began.
 type heldMessage struct {
 	bytes, startNumber int
 	isClosing          bool

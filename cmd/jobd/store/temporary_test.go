@@ -65,9 +65,9 @@ func TestRowsSurviveTemporaryFaults(t *testing.T) {
 	}
 }
 
-// TestRestoredTable: a table is emptied and filled again while a row runs, another
+// TestRowsSurviveRestoredTable: a table is emptied and filled again while a row runs, another
 // waits for its place, and those of a dead daemon wait to be settled.
-func TestRestoredTable(t *testing.T) {
+func TestRowsSurviveRestoredTable(t *testing.T) {
 	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
 		table := newSQLTable(t)
 		insertRows(t, table, Waiting, "a", "a", "a", "a")

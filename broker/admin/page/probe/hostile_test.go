@@ -34,9 +34,9 @@ var hostileNames = []string{
 // escapePattern matches the escapes that the page may show in place of invisible characters.
 var escapePattern = regexp.MustCompile(`\\(u[0-9a-f]{4}|[nrt])`)
 
-// comparable returns a text in a form that can be compared: without characters that are invisible or
+// comparableText returns a text in a form that can be compared: without characters that are invisible or
 // may be shown in another way.
-func comparable(s string) string {
+func comparableText(s string) string {
 	s = escapePattern.ReplaceAllString(s, "")
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\ufffd' || r >= 0x2400 && r < 0x2440 {
@@ -51,7 +51,7 @@ func comparableName(s string) string {
 	if strings.Trim(s, " ") != s {
 		s = `"` + s + `"`
 	}
-	return comparable(s)
+	return comparableText(s)
 }
 
 func quote(s string) []byte {
@@ -70,7 +70,7 @@ func (p *person) followLink(role, name string) {
 		inMain := false
 		for _, x := range p.elements() {
 			inMain = inMain || x.role == "main"
-			if inMain && x.role == role && comparable(x.name) == want && p.click(x) == nil {
+			if inMain && x.role == role && comparableText(x.name) == want && p.click(x) == nil {
 				return true
 			}
 		}
@@ -84,7 +84,7 @@ func (p *person) awaitName(where, name string) {
 	if r := []rune(name); len(r) > 200 {
 		name = string(r[:200])
 	}
-	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(comparable(p.pageText()), comparable(name)) })
+	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(comparableText(p.pageText()), comparableText(name)) })
 }
 
 // TestHostileNamesAreShownAsText uses hostile names everywhere: they are shown as text, and their
@@ -204,7 +204,7 @@ func TestReversedNameKeepsSentence(t *testing.T) {
 // hasHeading reports whether the page's heading has the name.
 func (p *person) hasHeading(name string) bool {
 	for _, x := range p.find("heading", "") {
-		if x.hasState("level=1") && comparable(x.name) == comparableName(name) {
+		if x.hasState("level=1") && comparableText(x.name) == comparableName(name) {
 			return true
 		}
 	}

@@ -40,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, role, listen, broker string) error {
-	flush, err := tracing(ctx, role)
+	flush, err := startTracing(ctx, role)
 	if err != nil {
 		return err
 	}
@@ -51,15 +51,15 @@ func run(ctx context.Context, role, listen, broker string) error {
 	}
 	switch role {
 	case "web":
-		return web(ctx, listen, opts)
+		return serveWeb(ctx, listen, opts)
 	case "worker":
-		return work(ctx, opts)
+		return serveThumbnails(ctx, opts)
 	}
 	return fmt.Errorf("usage: trace web | worker, not %q", role)
 }
 
-// tracing sends all spans of this process to the collector; flush sends the last ones.
-func tracing(ctx context.Context, service string) (flush func(), err error) {
+// startTracing sends all spans of this process to the collector; flush sends the last ones.
+func startTracing(ctx context.Context, service string) (flush func(), err error) {
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, err

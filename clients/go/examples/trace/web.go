@@ -16,8 +16,8 @@ import (
 
 var tracer = otel.Tracer("gloom/clients/go/examples/trace")
 
-// web answers GET /thumbnail with a worker's answer.
-func web(ctx context.Context, listen string, opts []gloom.Option) error {
+// serveWeb answers GET /thumbnail with a worker's answer.
+func serveWeb(ctx context.Context, listen string, opts []gloom.Option) error {
 	jobs, err := gloom.Dial(ctx, opts...)
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func web(ctx context.Context, listen string, opts []gloom.Option) error {
 		ctx, span := tracer.Start(ctx, "GET /thumbnail", trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
 		body, _ := json.Marshal(r.URL.Query().Get("of")) // a string can always be encoded
-		result, err := do(ctx, jobs, gloom.Job{Type: "thumbnail", Body: body})
+		result, err := submitTraced(ctx, jobs, gloom.Job{Type: "thumbnail", Body: body})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
@@ -49,9 +49,9 @@ func web(ctx context.Context, listen string, opts []gloom.Option) error {
 	return nil
 }
 
-// do submits a job and waits for its result. The job carries its span: the worker's span is a
-// child of it.
-func do(ctx context.Context, jobs *gloom.Submitter, job gloom.Job) (gloom.Result, error) {
+// submitTraced submits a job and waits for its result. The job carries its span: the worker's
+// span is a child of it.
+func submitTraced(ctx context.Context, jobs *gloom.Submitter, job gloom.Job) (gloom.Result, error) {
 	ctx, span := tracer.Start(ctx, "job "+job.Type, trace.WithSpanKind(trace.SpanKindProducer))
 	defer span.End()
 	otel.GetTextMapPropagator().Inject(ctx, &job.Headers)

@@ -12,8 +12,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// work makes thumbnails, or pretends to.
-func work(ctx context.Context, opts []gloom.Option) error {
+// serveThumbnails makes thumbnails, or pretends to.
+func serveThumbnails(ctx context.Context, opts []gloom.Option) error {
 	w := &gloom.Worker{Type: "thumbnail", Headers: true, Options: opts, Handler: thumbnail}
 	return w.Run(ctx)
 }
@@ -27,13 +27,13 @@ func thumbnail(ctx context.Context, job *gloom.Job) (any, error) {
 	if err := json.Unmarshal(job.Body, &of); err != nil {
 		return nil, gloom.Fatal(err)
 	}
-	step(ctx, "fetch", 12*time.Millisecond)
-	step(ctx, "shrink", 25*time.Millisecond)
+	simulateStep(ctx, "fetch", 12*time.Millisecond)
+	simulateStep(ctx, "shrink", 25*time.Millisecond)
 	return "a thumbnail of " + of, nil
 }
 
-// step is a part of the work.
-func step(ctx context.Context, name string, takes time.Duration) {
+// simulateStep stands for a part of the work, in a span of its own.
+func simulateStep(ctx context.Context, name string, takes time.Duration) {
 	_, span := tracer.Start(ctx, name)
 	defer span.End()
 	time.Sleep(takes)
