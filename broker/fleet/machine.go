@@ -147,7 +147,7 @@ type Stats struct {
 	Lends, Borrows, ReturnedJobs, LostJobs, LateResults uint64
 	// UnreadableMessages counts messages that could not be read, and MissedMessages those that were missed.
 	UnreadableMessages, MissedMessages uint64
-	RoundTrips    broker.Durations // of heartbeats
+	RoundTrips                         broker.Durations // of heartbeats
 	// Batches counts messages to one broker by their number of items: bucket i those with up
 	// to 2^i. Items is the total number of items.
 	Batches [8]uint64

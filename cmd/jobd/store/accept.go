@@ -44,7 +44,7 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		}
 		return s.findLocked(ctx, tx, &p, wants, truncated)
 	})
-	if isRowError(err) && s.passedOverCount() < maxPassedOver {
+	if len(p.Rows) > 0 && isRowError(err) && s.passedOverCount() < maxPassedOver {
 		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, MoreTargets: targetsOf(wants)})
 	}
 	if err != nil {

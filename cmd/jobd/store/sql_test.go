@@ -167,6 +167,30 @@ func TestOtherTableNamesWork(t *testing.T) {
 	}
 }
 
+// TestCollations: rows are found whatever the collation of the table, and a result replaces the reason of
+// another daemon even if the charset lacks characters of the daemon's name.
+func TestCollations(t *testing.T) {
+	for _, collation := range []string{"utf8mb4 COLLATE utf8mb4_unicode_ci", "utf8mb3 COLLATE utf8mb3_turkish_ci", "latin1 COLLATE latin1_german2_ci"} {
+		t.Run(collation, func(t *testing.T) {
+			table := newSQLTable(t)
+			table.exec(t, "ALTER TABLE jobs CONVERT TO CHARACTER SET "+collation)
+			insertRows(t, table, Waiting, "low", "LOW", "Löw", "lów")
+			dead, other := table.open(t, "ж", longLease), table.open(t, "other", longLease)
+			if list, err := newReader(t, table).Counts(t.Context(), Waiting, []string{"LOW"}); err != nil || !strings.Contains(formatCounts(list), "LOW 1") {
+				t.Errorf("counts: %s %v", formatCounts(list), err)
+			}
+			checkEqual(t, "rows", formatIDs(accept(t, dead, 10, "LOW", "Löw").Rows), "2LOW 3Löw")
+			write(t, dead, Batch{Start: []int64{2, 3}})
+			if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, OrphanPolicy{Reason: DeathReason("ж")}); err != nil {
+				t.Fatal(err)
+			}
+			w := write(t, dead, Batch{Finish: []Result{{ID: 2, OK: true}, {ID: 3, OK: true}}})
+			checkEqual(t, "writes", fmt.Sprint(w.LostRows, w.FailedRows), "map[] map[]")
+			checkEqual(t, "results", *table.read(t, 2).Result+" "+*table.read(t, 3).Result, "ok ok")
+		})
+	}
+}
+
 // TestAcceptReadsFewRows checks the server's own count of the rows that
 // it read.
 func TestAcceptReadsFewRows(t *testing.T) {

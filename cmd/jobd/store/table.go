@@ -26,9 +26,10 @@ type table struct {
 
 // column is a text column and its limits.
 type column struct {
-	charset  string // "" for a column of bytes
-	maxBytes int64
-	maxChars int64
+	charset   string // "" for a column of bytes
+	collation string // "" for a column of bytes
+	maxBytes  int64
+	maxChars  int64
 }
 
 // userColumn is a column that the user has added.
@@ -75,7 +76,7 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 	database, tableName := splitName(name)
 	t := &table{name: quoteName(name), claims: quoteName(claims)}
 	rows, err := db.QueryContext(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COALESCE(CHARACTER_SET_NAME, ''),
-		COALESCE(CHARACTER_OCTET_LENGTH, 0), COALESCE(CHARACTER_MAXIMUM_LENGTH, 0)
+		COALESCE(COLLATION_NAME, ''), COALESCE(CHARACTER_OCTET_LENGTH, 0), COALESCE(CHARACTER_MAXIMUM_LENGTH, 0)
 		FROM information_schema.COLUMNS
 		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, database, tableName)
 	if err != nil {
@@ -86,7 +87,7 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 	for rows.Next() {
 		var name, kind string
 		var c column
-		if err := rows.Scan(&name, &kind, &c.charset, &c.maxBytes, &c.maxChars); err != nil {
+		if err := rows.Scan(&name, &kind, &c.charset, &c.collation, &c.maxBytes, &c.maxChars); err != nil {
 			return nil, err
 		}
 		kind = strings.ToLower(kind)
@@ -94,14 +95,11 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 		names = append(names, lower)
 		switch lower {
 		case "target":
-			t.targetCondition, t.targetParam = "target = ? AND target = ?", "?"
+			t.targetParam = c.pattern()
+			t.targetCondition = "target = " + t.targetParam + " AND target = ?"
 			if c.charset != "" {
-				// The usual collations treat Low and low as equal, but targets are
-				// case-sensitive. The conversion is explicit, because the server
-				// refuses an implicit one that loses characters.
-				name := "CONVERT(? USING " + c.charset + ")"
-				t.targetParam = name
-				t.targetCondition = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
+				// The usual collations treat Low and low as equal, but targets are case-sensitive.
+				t.targetCondition = "target = " + t.targetParam + " AND target COLLATE " + c.charset + "_bin = CONVERT(? USING " + c.charset + ")"
 			}
 		case "stdout":
 			t.stdout = c

@@ -76,6 +76,16 @@ func (c column) placeholder() string {
 	return "CONVERT(? USING " + c.charset + ")"
 }
 
+// pattern returns the SQL for a text that is compared with this column. Both the conversion and the
+// collation are explicit, because the server refuses an implicit conversion that loses characters, and
+// texts of two collations.
+func (c column) pattern() string {
+	if c.charset == "" {
+		return "?"
+	}
+	return "CONVERT(? USING " + c.charset + ") COLLATE " + c.collation
+}
+
 // replaceAstral replaces the characters beyond the basic plane, which MySQL's utf8 cannot hold.
 func replaceAstral(s string) string {
 	for _, r := range s {

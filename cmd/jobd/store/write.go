@@ -569,7 +569,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	}
 	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), reasonRoom)
 	done, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
-		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
+		") AND (status = 'done' AND result = 'fail' AND stderr = "+s.table().stderr.pattern()+" OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
 	for _, id := range done {
 		rows[id] = lockedRow{status: Running}
 		delete(lost, id)
