@@ -255,12 +255,12 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest
 }
 
 // readShare reads and locks the next waiting rows of a target or, if rows have a priority, the best of
-// the first limit.
+// the first limit, best first.
 func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, share, limit int) (err error) {
-	if s.table().hasPrio && src.room < limit {
+	if s.table().hasPrio && (src.room < limit || share < src.room) {
 		src.rows, src.mayHaveMore, err = s.lockBest(ctx, tx, src.Target, src.room, limit)
-		src.room = 0
-		slices.SortFunc(src.rows, byRowID)
+		src.room = 0 // a further read would find these rows again, which this transaction has locked
+		slices.SortFunc(src.rows, func(a, b Row) int { return cmp.Or(cmp.Compare(b.Priority, a.Priority), byRowID(a, b)) })
 	} else {
 		err = s.readNext(ctx, tx, src, min(src.room, share))
 	}
@@ -328,7 +328,7 @@ func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, lim
 
 func (s *SQL) priorityExpr() string {
 	if s.table().hasPrio {
-		return "COALESCE(CAST(priority AS SIGNED), 0)"
+		return "COALESCE(CAST(LEAST(priority, 9223372036854775807) AS SIGNED), 0)"
 	}
 	return "0"
 }
@@ -605,7 +605,7 @@ func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*un
 
 func (s *SQL) joinedPriorityExpr() string {
 	if s.table().hasPrio {
-		return "COALESCE(CAST(j.priority AS SIGNED), 0)"
+		return "COALESCE(CAST(LEAST(j.priority, 9223372036854775807) AS SIGNED), 0)"
 	}
 	return "0"
 }

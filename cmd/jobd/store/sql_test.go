@@ -279,6 +279,20 @@ func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 4a 5a[] <nil>")
 }
 
+// TestPrioritiesOfUnevenTargets: a target with few rows leaves its share of a page to another one. The
+// best of the first rows of that one are taken, each of them once.
+func TestPrioritiesOfUnevenTargets(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "ALTER TABLE jobs ADD priority bigint unsigned DEFAULT 0")
+	table.exec(t, "INSERT INTO jobs (target, priority) VALUES ('a', 1), ('a', 2), ('b', 0), ('a', 3), ('a', ~0), ('a', 4)")
+	s := table.open(t, "d", longLease)
+	wants := []AcceptRequest{{Target: "a", Rows: 9}, {Target: "b", Rows: 9}}
+	p, err := s.Accept(t.Context(), wants, 4)
+	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "2a 3b 4a 5a[a] <nil>")
+	p, err = s.Accept(t.Context(), wants[:1], 4)
+	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 6a[] <nil>")
+}
+
 func TestTableWithoutIndexWorks(t *testing.T) {
 	for _, change := range []string{"DROP KEY status_target_idx", "ALTER KEY status_target_idx IGNORED"} {
 		t.Run(change, func(t *testing.T) {
