@@ -69,6 +69,8 @@ type Result struct {
 	Signal         string // sig; "" for NULL
 	Stdout, Stderr string // valid UTF-8, cut and converted to fit the columns
 	At             int64  // time_finished, UNIX seconds
+
+	nullStdout, nullStderr bool // the column is NULL
 }
 
 // stdoutCutMark begins the stderr of a row whose stdout was cut.

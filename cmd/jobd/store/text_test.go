@@ -132,6 +132,27 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 	checkEqual(t, "statuses", formatStatuses(t, table, 2), "running done")
 }
 
+// TestColumnOfJSON: a column of JSON refuses an empty text, too.
+func TestColumnOfJSON(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "ALTER TABLE jobs MODIFY stdout JSON")
+	insertRows(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", longLease)
+	accept(t, s, 5, "a")
+	write(t, s, Batch{Start: []int64{1, 2, 3}})
+	w, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: 1, OK: true, Stdout: "[1]"}, {ID: 2, Stderr: "why"}, {ID: 3, OK: true}}})
+	if err != nil || len(w.FailedRows) > 0 {
+		t.Fatalf("%v %v", w.FailedRows, err)
+	}
+	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done done done")
+	one, two := table.read(t, 1), table.read(t, 2)
+	checkEqual(t, "stdout", *one.Stdout, "[1]")
+	checkEqual(t, "stdout that was refused", two.Stdout, (*string)(nil))
+	if !strings.HasSuffix(*two.Stderr, "]\nwhy") {
+		t.Errorf("stderr: %s", *two.Stderr)
+	}
+}
+
 func TestFieldsOfRowsAreRead(t *testing.T) {
 	table := newSQLTable(t)
 	table.readsFields = true

@@ -137,12 +137,13 @@ func (b Batch) splitSingles() []Batch {
 
 // retryShortened repeats a final update with less and less output, if the server has refused the
 // output for so long that it will not take it. Until then, and after other errors, the whole
-// output is written later. If the server refuses even a short output, stderr says why.
+// output is written later. If the server refuses even a short output, stderr says why, and stdout is
+// empty or, in a column of JSON, which takes no empty text, NULL.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	f := b.Finish[0]
 	reason := "[the database refuses the output: " + err.Error() + "]\n"
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 || !isRowError(err) || !s.isPermanent(f.ID) {
+		if f.nullStderr || !isRowError(err) || !s.isPermanent(f.ID) {
 			w.FailedRows[f.ID] = err
 			return nil
 		}
@@ -155,9 +156,11 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 			f.Stdout, f.Stderr = column{maxBytes: size}.cutTo(f.Stdout), column{maxBytes: size}.cutTo(f.Stderr)
 		case f.Stderr != reason:
 			f.Stdout, f.Stderr = "", s.table().fitResult(Result{Stderr: reason + strings.TrimPrefix(f.Stderr, stdoutCutMark)}, minOutput).Stderr
-			reason, size = f.Stderr, minOutput
+			reason = f.Stderr
+		case !f.nullStdout:
+			f.nullStdout = true
 		default:
-			f.Stderr, size = "", 0
+			f.Stderr, f.nullStderr = "", true
 		}
 		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{f}}, w)
 		if err == nil || IsAway(err) {
@@ -439,7 +442,14 @@ func (f Result) updateArgs() []any {
 	if f.Signal != "" {
 		sig = f.Signal
 	}
-	return []any{result, code, sig, f.Stdout, f.Stderr, f.At}
+	stdout, stderr := any(f.Stdout), any(f.Stderr)
+	if f.nullStdout {
+		stdout = nil
+	}
+	if f.nullStderr {
+		stderr = nil
+	}
+	return []any{result, code, sig, stdout, stderr, f.At}
 }
 
 // resultGroup is a set of rows that end in the same way.
