@@ -142,6 +142,9 @@ func (s *SQL) open(ctx context.Context) error {
 	if err := s.readShape(ctx); err != nil {
 		return err
 	}
+	if err := s.checkEngine(ctx); err != nil {
+		return err
+	}
 	// Trying it is more reliable than the version number, which differs between forks.
 	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
 	switch {
@@ -168,6 +171,23 @@ func (s *SQL) readShape(ctx context.Context) error {
 			Msg("there is no index on (status, target, id), or the server ignores it: every poll reads the whole table")
 	}
 	return s.lookForStrangeIDs(ctx, t)
+}
+
+// checkEngine logs an error if the table has no transactions. Without row locks, several daemons may
+// accept a row.
+func (s *SQL) checkEngine(ctx context.Context) error {
+	database, tableName := splitName(s.options.MySQL.Table)
+	var engine string
+	err := s.db.QueryRowContext(ctx, `SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'NO' AND ENGINE =
+		(SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?)`, database, tableName).Scan(&engine)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		s.options.Log.Error().Str("table", s.options.MySQL.Table).Str("engine", engine).
+			Msg("the table has no transactions: rows may run twice, or stay accepted after a crash; use ENGINE=InnoDB")
+	}
+	return err
 }
 
 // lookForStrangeIDs logs once if rows have ids that no claim can have.

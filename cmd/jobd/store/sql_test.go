@@ -308,6 +308,19 @@ func TestTableWithoutIndexWorks(t *testing.T) {
 	}
 }
 
+// TestTableWithoutTransactionsIsReported: a daemon says that a table has no transactions.
+func TestTableWithoutTransactionsIsReported(t *testing.T) {
+	table := newSQLTable(t)
+	for engine, want := range map[string]bool{"MyISAM": true, "Aria": true, "InnoDB": false} {
+		table.exec(t, "ALTER TABLE jobs ENGINE="+engine)
+		table.log.Reset()
+		table.open(t, "d", longLease)
+		if strings.Contains(table.log.String(), `"engine":"`+engine+`"`) != want {
+			t.Errorf("%s: the log says: %s", engine, table.log)
+		}
+	}
+}
+
 // TestLockedRowsDelayNoOther: while another client keeps some rows locked, other rows are not
 // delayed.
 func TestLockedRowsDelayNoOther(t *testing.T) {
