@@ -264,8 +264,6 @@ func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, shar
 	} else {
 		err = s.readNext(ctx, tx, src, min(src.room, share))
 	}
-	// A name that the column's charset cannot represent may match another name.
-	src.rows = slices.DeleteFunc(src.rows, func(r Row) bool { return r.Target != src.Target })
 	return err
 }
 

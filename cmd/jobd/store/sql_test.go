@@ -293,6 +293,19 @@ func TestPrioritiesOfUnevenTargets(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 6a[] <nil>")
 }
 
+// TestOtherTargetsDoNotHoldUpRows: rows whose targets are equal by the collation, but other ones, are
+// not fetched, do not stand in the way of later rows, and are not a reason to fetch again.
+func TestOtherTargetsDoNotHoldUpRows(t *testing.T) {
+	for _, column := range []string{"", ", ADD priority int"} {
+		table := newSQLTable(t)
+		table.exec(t, "ALTER TABLE jobs MODIFY target varchar(50) NOT NULL"+column)
+		insertRows(t, table, Waiting, "a ", "A", "a ", "a")
+		s := table.open(t, "d", longLease)
+		p := accept(t, s, 2, "a")
+		checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets), "4a[]")
+	}
+}
+
 func TestTableWithoutIndexWorks(t *testing.T) {
 	for _, change := range []string{"DROP KEY status_target_idx", "ALTER KEY status_target_idx IGNORED"} {
 		t.Run(change, func(t *testing.T) {

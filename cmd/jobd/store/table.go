@@ -98,8 +98,9 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 			t.targetParam = c.pattern()
 			t.targetCondition = "target = " + t.targetParam + " AND target = ?"
 			if c.charset != "" {
-				// The usual collations treat Low and low as equal, but targets are case-sensitive.
-				t.targetCondition = "target = " + t.targetParam + " AND target COLLATE " + c.charset + "_bin = CONVERT(? USING " + c.charset + ")"
+				// Collations treat Low and low as equal, and a name with a blank at its end and one
+				// without; the conversion to the charset replaces characters. Targets are exact.
+				t.targetCondition = "target = " + t.targetParam + " AND CAST(CONVERT(target USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
 			}
 		case "stdout":
 			t.stdout = c
