@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -112,16 +113,27 @@ func (s *Schedule) startAt(now time.Time) {
 	s.SettledUntil, s.Gaps, s.Queued = now, []missedSpan{{To: now}}, time.Time{}
 }
 
-// Change returns the schedule with a new spec, or nil if the spec is the same. If the due
-// times have changed or the schedule was paused, it starts now; otherwise the new schedule still
-// catches up earlier due times.
-func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
-	if s.Equal(&spec) && s.FromFile == fromFile {
-		return nil, nil
+// ErrFromFile means that a schedule is in the file of schedules.
+var ErrFromFile = errors.New("the schedule is in the file that --schedules names, and can only be changed there")
+
+// Put returns what a schedule becomes when it is set to spec by a client or, if fromFile is set, by
+// the file of schedules. old is nil if there is no schedule; it is returned if nothing changes. If
+// the due times have changed or the schedule was paused, it starts now; otherwise the new schedule
+// still catches up earlier due times. The error is ErrFromFile, or says what is wrong with spec.
+func Put(old *Schedule, spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
+	switch {
+	case old == nil:
+		s, err := New(spec, now)
+		s.FromFile = fromFile
+		return s, err
+	case old.FromFile && !fromFile:
+		return nil, ErrFromFile
+	case old.FromFile == fromFile && old.Equal(&spec):
+		return old, nil
 	}
-	n := *s
+	n := *old
 	n.Spec, n.FromFile = spec, fromFile
-	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.isExpired(now) {
+	if spec.Cron != old.Cron || spec.Zone != old.Zone || old.Paused || old.isExpired(now) {
 		n.startAt(now)
 	}
 	return &n, n.parseTimes()

@@ -279,14 +279,12 @@ func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 	change := func(f func(*Spec), now float64) bool {
 		spec := w.schedule.Spec
 		f(&spec)
-		n, err := w.schedule.Change(spec, false, noon.Add(time.Duration(now*float64(time.Second))))
-		if err != nil {
+		old := w.schedule
+		var err error
+		if w.schedule, err = Put(old, spec, false, noon.Add(time.Duration(now*float64(time.Second)))); err != nil {
 			t.Fatal(err)
 		}
-		if n != nil {
-			w.schedule = n
-		}
-		return n != nil
+		return w.schedule != old
 	}
 	if change(func(*Spec) {}, 15) {
 		t.Error("the same spec is a change")

@@ -138,17 +138,9 @@ func (m *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 
 func (m *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFile bool, reply func(error)) {
 	m.changeSchedule(name, n, func(old *schedule.Schedule) (*schedule.Schedule, error) {
-		if old == nil {
-			s, err := schedule.New(spec, m.scheduleTime())
-			s.FromFile = fromFile
-			return s, err
-		}
-		if old.FromFile && !fromFile {
-			return nil, errFromFile
-		}
-		s, err := old.Change(spec, fromFile, m.scheduleTime())
-		if err == nil && s == nil {
-			s = old
+		s, err := schedule.Put(old, spec, fromFile, m.scheduleTime())
+		if errors.Is(err, schedule.ErrFromFile) {
+			err = errFromFile
 		}
 		return s, err
 	}, reply)
@@ -166,7 +158,7 @@ func (m *machine) dropSchedule(name string, fromFile bool, reply func(error)) {
 	}, reply)
 }
 
-var errFromFile = job.Refuse(job.FromFile, "name", "the schedule is in the file that --schedules names, and can only be changed there")
+var errFromFile = job.Refuse(job.FromFile, "name", "%v", schedule.ErrFromFile)
 
 func unknownSchedule(name string) *job.Fault {
 	return job.Refuse(job.UnknownSchedule, "name", "there is no schedule %.60q", name)

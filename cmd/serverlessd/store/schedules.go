@@ -79,31 +79,22 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 		if err != nil {
 			return err
 		}
-		var n *schedule.Schedule
-		switch {
-		case old == nil:
+		if old == nil {
 			have := 0
-			err = t.queryRow("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
+			err := t.queryRow("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
 			if err == nil && have >= schedule.MaxSchedules {
 				err = ErrSchedules
 			}
-		case old.Schedule != nil && old.FromFile && !fromFile:
-			err = ErrFromFile
-		case old.Schedule != nil:
-			n, err = old.Change(spec, fromFile, t.date())
-			if err != nil || n == nil {
+			if err != nil {
 				return err
 			}
+			old = &NamedSchedule{}
 		}
-		if err == nil && n == nil {
-			n, err = schedule.New(spec, t.date())
+		n, err := schedule.Put(old.Schedule, spec, fromFile, t.date()) // a schedule that cannot be read is replaced
+		if err == nil && n != old.Schedule {
+			t.putSchedule(key, n)
 		}
-		if err != nil {
-			return err
-		}
-		n.FromFile = fromFile
-		t.putSchedule(key, n)
-		return nil
+		return err
 	})
 }
 

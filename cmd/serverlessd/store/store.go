@@ -27,7 +27,7 @@ var (
 	ErrTaken   = errors.New("the sysid is taken")
 	ErrHeld    = errors.New("another job has taken the unique key meanwhile") // the job cannot be run again
 	// ErrFromFile means that a schedule is in the file of schedules, and can only be changed there.
-	ErrFromFile  = errors.New("the schedule is in the file that --schedules names, and can only be changed there")
+	ErrFromFile  = schedule.ErrFromFile
 	ErrSchedules = fmt.Errorf("the client has %d schedules, and no more are allowed", schedule.MaxSchedules)
 	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
 	// settings, disk or files. Other calls may succeed.
