@@ -49,10 +49,6 @@ func (w *Worker) Mode() string {
 
 // Handout is a job on its way to a worker.
 type Handout struct {
-	ID       ID
-	Name     string
-	Argument []byte // MessagePack
-	Timeout  Span
-	Attempt  int32
+	*Job           // as it is once the run has started
 	Deadline int64 // end of the run's timeout, without the grace, in milliseconds since 1970
 }

@@ -88,10 +88,7 @@ func (m *machine) handToWorker(r *record, u *run) {
 		m.undoRun(r)
 		return
 	}
-	h := &job.Handout{
-		ID: r.ID, Name: r.Name, Argument: r.Argument, Timeout: r.Timeout, Attempt: r.Attempt,
-		Deadline: m.wallAt(u.deadline - toMillis(m.TimeoutGrace)),
-	}
+	h := &job.Handout{Job: r.Job, Deadline: m.wallAt(u.deadline - toMillis(m.TimeoutGrace))}
 	if u.worker.Pulls() {
 		if u.delivered = u.puller.deliver(m, h); !u.delivered {
 			m.undoRun(r)

@@ -90,15 +90,11 @@ func (m *machine) updateServing(w *worker) {
 	if w.removed && len(w.runs) == 0 {
 		return
 	}
-	v := serving{prefetch: 0}
-	if w.available(m) {
-		switch {
-		case w.Pulls():
-			if n := w.demand(); n > 0 {
-				v.prefetch = min(w.MaxJobs, len(w.runs)+n)
-			}
-		case m.now >= w.pausedUntil:
-			v.prefetch = w.MaxJobs
+	v := serving{}
+	if w.mayTake(m) {
+		v.prefetch = w.MaxJobs
+		if w.Pulls() {
+			v.prefetch = min(w.MaxJobs, len(w.runs)+w.demand())
 		}
 	}
 	if v.prefetch == 0 && w.hasResubmittedRuns && !w.removed && m.runsRestored {

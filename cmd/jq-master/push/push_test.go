@@ -27,7 +27,7 @@ func handout(t *testing.T) *job.Handout {
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	return &job.Handout{ID: job.NewID(), Name: "mail", Argument: argument, Timeout: 30_000, Attempt: 2, Deadline: 1767225600123}
+	return &job.Handout{Job: &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: "mail", Argument: argument, Timeout: 30_000}, Attempt: 2}, Deadline: 1767225600123}
 }
 
 // pushJob pushes a job to a worker and waits for the outcome.
@@ -241,7 +241,7 @@ func BenchmarkPush(b *testing.B) {
 	defer srv.Close()
 	c := New(nil)
 	w := &job.Worker{URL: srv.URL}
-	h := &job.Handout{ID: job.NewID(), Name: "mail", Argument: []byte{0x80}, Timeout: 30_000, Attempt: 1, Deadline: 1}
+	h := &job.Handout{Job: &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: "mail", Argument: []byte{0x80}, Timeout: 30_000}, Attempt: 1}, Deadline: 1}
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
