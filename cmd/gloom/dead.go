@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -74,7 +75,7 @@ func newDeadLs(t *tool) *cobra.Command {
 		},
 	}
 	l.flags(cmd, 1000)
-	cmd.Flags().Var((*nonEmptyFlag)(&reason), "reason", "only those whose reason contains this")
+	cmd.Flags().Var(nonEmptyFlag(&reason), "reason", "only those whose reason contains this")
 	return cmd
 }
 
@@ -201,7 +202,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 		},
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.filter.Older = a.older.ms()
+			a.filter.Older = a.older.Milliseconds()
 			if a.all {
 				return a.changeMatching(args[0])
 			}
@@ -210,8 +211,8 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 	}
 	f := cmd.Flags()
 	f.BoolVar(&a.all, "all", false, "all failed jobs of the type that are kept")
-	f.Var((*nonEmptyFlag)(&a.filter.Reason), "reason", "with --all: only those whose reason contains this")
-	f.Var(&a.older, "older", "with --all: only those that failed at least this long ago")
+	f.Var(nonEmptyFlag(&a.filter.Reason), "reason", "with --all: only those whose reason contains this")
+	f.Var(ageFlag(&a.older), "older", "with --all: only those that failed at least this long ago")
 	if a.yes = verb != "discard"; !a.yes {
 		f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	}
@@ -223,7 +224,7 @@ type deadAction struct {
 	*tool
 	verb, done string
 	filter     api.DeadFilter
-	older      ageFlag
+	older      time.Duration
 	all, yes   bool
 }
 
@@ -235,7 +236,7 @@ func (a *deadAction) changeMatching(typ string) error {
 	}
 	out, err := a.tool.changeMany(&bulkChange{
 		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, noun: "failed job", typ: typ, verb: a.verb, yes: a.yes,
-		filterText: filterText("reason", a.filter.Reason, "older", a.older.String()),
+		filterText: filterText("reason", a.filter.Reason, "older", ageText(a.older)),
 	})
 	if err != nil || out == nil {
 		return err

@@ -48,7 +48,7 @@ only jobs of that type count.`,
 		},
 	}
 	l.flags(cmd, 100)
-	cmd.Flags().Var((*nonEmptyFlag)(&typ), "type", "only jobs of this type")
+	cmd.Flags().Var(nonEmptyFlag(&typ), "type", "only jobs of this type")
 	_ = cmd.RegisterFlagCompletionFunc("type", t.completeType)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -22,7 +23,7 @@ import (
 // jobFilter selects jobs.
 type jobFilter struct {
 	state, id, group string
-	older            ageFlag
+	older            time.Duration
 	// The following select ended jobs only.
 	outcome, since string
 	submitter      uint64
@@ -30,19 +31,19 @@ type jobFilter struct {
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(cli.ChoiceFlag(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
-	f.Var((*nonEmptyFlag)(&q.id), "id", "only jobs whose id contains this")
-	f.Var((*nonEmptyFlag)(&q.group), "group", "only jobs of this group")
-	f.Var(&q.older, "older", "only jobs submitted at least this long ago: 90s, 2h")
+	f.Var(nonEmptyFlag(&q.id), "id", "only jobs whose id contains this")
+	f.Var(nonEmptyFlag(&q.group), "group", "only jobs of this group")
+	f.Var(ageFlag(&q.older), "older", "only jobs submitted at least this long ago: 90s, 2h")
 }
 
 func (q *jobFilter) api(limit int) api.JobFilter {
 	all := q.state == "" && q.id == "" && q.group == "" && q.older == 0
-	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.ms(), All: all, Most: limit}
+	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds(), All: all, Most: limit}
 }
 
 // text returns the filter, without the state, for a question.
 func (q *jobFilter) text() string {
-	return filterText("id", q.id, "group", q.group, "older", q.older.String())
+	return filterText("id", q.id, "group", q.group, "older", ageText(q.older))
 }
 
 // filterText returns the text for flags and their values. It leaves out flags without a value.
@@ -68,7 +69,7 @@ func (q *jobFilter) query() string {
 		}
 	}
 	if q.older > 0 {
-		v.Set("older", strconv.FormatInt(q.older.ms(), 10))
+		v.Set("older", strconv.FormatInt(q.older.Milliseconds(), 10))
 	}
 	if q.submitter > 0 {
 		v.Set("submitter", strconv.FormatUint(q.submitter, 10))

@@ -32,7 +32,7 @@ const limitExample = `  gloom limit mail --concurrency 5 --rate 100/s
   gloom limit --group 'tenant-*' --concurrency 2 --rate 5/s --burst 10`
 
 func newLimit(t *tool) *cobra.Command {
-	l := &limitCommand{tool: t, rate: limitFlag{isRate: true}}
+	l := &limitCommand{tool: t}
 	cmd := &cobra.Command{
 		Use:     "limit TYPE | --group PATTERN [--concurrency N] [--rate R] [--burst N]",
 		Short:   "Set how many jobs of a type or group run, and how fast they start",
@@ -59,9 +59,9 @@ func newLimit(t *tool) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Var(&l.concurrency, "concurrency", "maximum number of jobs that run at a time, or none; 0 holds a group back")
-	f.Var(&l.rate, "rate", "maximum rate of jobs handed out: 100/s, 30/m, 5/h or none")
-	f.Var(&l.burst, "burst", "maximum number of jobs handed out at once (a burst), or none")
+	f.Var(&textFlag{typ: "number", parse: l.concurrency.parseNumber}, "concurrency", "maximum number of jobs that run at a time, or none; 0 holds a group back")
+	f.Var(&textFlag{typ: "rate", parse: l.rate.parseRate}, "rate", "maximum rate of jobs handed out: 100/s, 30/m, 5/h or none")
+	f.Var(&textFlag{typ: "number", parse: l.burst.parseNumber}, "burst", "maximum number of jobs handed out at once (a burst), or none")
 	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
 	f.StringVar(&l.group, "group", "", "limit every group that matches this pattern")
 	f.BoolVar(&l.remove, "remove", false, "remove the rule of --group")
@@ -70,7 +70,7 @@ func newLimit(t *tool) *cobra.Command {
 
 type limitCommand struct {
 	*tool
-	concurrency, rate, burst limitFlag
+	concurrency, rate, burst limit
 	fair                     bool
 	setFair                  bool
 	group                    string

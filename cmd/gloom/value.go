@@ -14,31 +14,41 @@ import (
 	"gloom/wire"
 )
 
-// limitFlag is a flag for a limit: a number, a rate (100/s, 30/m, 5/h, 0.5 a second), or none.
-type limitFlag struct {
-	isRate bool
-	set    bool
-	n      *float64 // nil for none
+// textFlag is a flag whose value parse reads.
+type textFlag struct {
+	typ, text string
+	parse     func(v string) error
 }
 
-func (l *limitFlag) String() string {
-	if l.n == nil {
-		return ""
-	}
-	return strconv.FormatFloat(*l.n, 'g', -1, 64)
+func (f *textFlag) String() string { return f.text }
+func (f *textFlag) Type() string   { return f.typ }
+
+func (f *textFlag) Set(v string) error {
+	f.text = v
+	return f.parse(v)
 }
 
-func (l *limitFlag) Set(v string) error {
-	l.set, l.n = true, nil
-	if v == "none" {
+// limit is a limit that a flag may set: a number, a rate, or none.
+type limit struct {
+	set bool
+	n   *float64 // nil for none
+}
+
+func (l *limit) parseNumber(v string) error {
+	if l.set, l.n = true, nil; v == "none" {
 		return nil
 	}
-	if !l.isRate {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || n < 0 || n > 1e9 {
-			return errors.New("must be none or a number from 0 to 1000000000")
-		}
-		l.n = new(float64(n))
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || n > 1e9 {
+		return errors.New("must be none or a number from 0 to 1000000000")
+	}
+	l.n = new(float64(n))
+	return nil
+}
+
+// parseRate reads a rate: 100/s, 30/m, 5/h, 0.5 (a second), none.
+func (l *limit) parseRate(v string) error {
+	if l.set, l.n = true, nil; v == "none" {
 		return nil
 	}
 	number, unit, _ := strings.Cut(v, "/")
@@ -51,42 +61,24 @@ func (l *limitFlag) Set(v string) error {
 	return nil
 }
 
-func (l *limitFlag) Type() string {
-	if l.isRate {
-		return "rate"
-	}
-	return "number"
-}
-
 // isZero reports whether it is 0, and not none.
-func (l *limitFlag) isZero() bool { return l.n != nil && *l.n == 0 }
+func (l *limit) isZero() bool { return l.n != nil && *l.n == 0 }
 
 // whole returns the limit as a whole number, nil for none.
-func (l *limitFlag) whole() *int64 {
+func (l *limit) whole() *int64 {
 	if l.n == nil {
 		return nil
 	}
 	return new(int64(*l.n))
 }
 
-// statuses is a flag for exit statuses: all, or a list such as 2,64.
+// statuses are exit statuses: all, or a list such as 2,64.
 type statuses struct {
 	all  bool
 	list []int
 }
 
-func (s *statuses) String() string {
-	if s.all {
-		return "all"
-	}
-	var b []string
-	for _, n := range s.list {
-		b = append(b, strconv.Itoa(n))
-	}
-	return strings.Join(b, ",")
-}
-
-func (s *statuses) Set(v string) error {
+func (s *statuses) parse(v string) error {
 	if v == "all" {
 		s.all = true
 		return nil
@@ -101,33 +93,37 @@ func (s *statuses) Set(v string) error {
 	return nil
 }
 
-func (*statuses) Type() string { return "list" }
-
 func (s *statuses) contains(n int) bool { return s.all || slices.Contains(s.list, n) }
 
-// ageFlag is a filter flag for the minimum age.
-type ageFlag time.Duration
+// ageFlag returns a filter flag for the minimum age.
+func ageFlag(to *time.Duration) pflag.Value {
+	return &textFlag{typ: "age", parse: func(v string) (err error) {
+		*to, err = time.ParseDuration(v)
+		if limit := wire.MaxDurationMS * time.Millisecond; err != nil || *to < time.Millisecond || *to > limit {
+			return fmt.Errorf("must be a duration from 1ms to %v, such as 90s or 2h", limit)
+		}
+		return nil
+	}}
+}
 
-func (a *ageFlag) String() string {
-	if *a == 0 {
+// ageText returns the text for an age, "" if it is not set.
+func ageText(age time.Duration) string {
+	if age == 0 {
 		return ""
 	}
-	return time.Duration(*a).String()
+	return age.String()
 }
 
-func (a *ageFlag) Set(v string) error {
-	d, err := time.ParseDuration(v)
-	if limit := wire.MaxDurationMS * time.Millisecond; err != nil || d < time.Millisecond || d > limit {
-		return fmt.Errorf("must be a duration from 1ms to %v, such as 90s or 2h", limit)
-	}
-	*a = ageFlag(d)
-	return nil
+// nonEmptyFlag returns a filter flag. An empty value may come from a shell variable that is not set. It
+// is refused, because it must not select everything.
+func nonEmptyFlag(to *string) pflag.Value {
+	return &textFlag{typ: "string", parse: func(v string) error {
+		if *to = v; v == "" {
+			return errors.New("is empty; leave it out to mean all")
+		}
+		return nil
+	}}
 }
-
-func (*ageFlag) Type() string { return "age" }
-
-// ms returns the age in milliseconds; 0: not set.
-func (a ageFlag) ms() int64 { return time.Duration(a).Milliseconds() }
 
 // checkDurations refuses values of these flags that the broker would misread: it counts in
 // milliseconds, and 0 means none.
@@ -139,19 +135,3 @@ func checkDurations(f *pflag.FlagSet, names ...string) error {
 	}
 	return nil
 }
-
-// nonEmptyFlag is a filter flag. An empty value may come from a shell variable that is not set. It is
-// refused, because it must not select everything.
-type nonEmptyFlag string
-
-func (f *nonEmptyFlag) String() string { return string(*f) }
-
-func (f *nonEmptyFlag) Set(v string) error {
-	if v == "" {
-		return errors.New("is empty; leave it out to mean all")
-	}
-	*f = nonEmptyFlag(v)
-	return nil
-}
-
-func (*nonEmptyFlag) Type() string { return "string" }

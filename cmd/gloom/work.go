@@ -116,7 +116,7 @@ func newWork(t *tool) *cobra.Command {
 	f.Var(cli.ChoiceFlag(&w.output, formAuto, formText, formJSON, formBase64), "output", "how output is sent: auto (as JSON if it is JSON, else as a string), text (a string), json, or base64")
 	f.BoolVar(&w.base64, "base64", false, "the same as --input base64 --output base64, for bytes that are not text")
 	f.Var(cli.SizeFlag(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
-	f.Var(&w.final, "final", "do not retry after these exit statuses: all, or a list such as 2,64")
+	f.Var(&textFlag{typ: "list", parse: w.final.parse}, "final", "do not retry after these exit statuses: all, or a list such as 2,64")
 	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, instead of the job's own backoff")
 	f.BoolVar(&w.unsafe, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
 	f.BoolVar(&w.progress, "progress", false, "send each line that the command writes to descriptor 3 as progress")
