@@ -2,11 +2,15 @@ package jq
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"gloom/bench/throwaway/redistest"
 )
 
 func TestEachLoadRuns(t *testing.T) {
@@ -35,6 +39,17 @@ func TestEachLoadRuns(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFailedPusherEndsRound: the error of a pusher ends a round of asynq at once, not at its time limit.
+func TestFailedPusherEndsRound(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	full := &servers{redis: redistest.New(t, "--maxmemory", "1")}
+	err := asynqRound(ctx, full, DefaultOptions(), &Round{})
+	if err == nil || !strings.Contains(err.Error(), "OOM") || ctx.Err() != nil {
+		t.Errorf("%v, and the context: %v", err, ctx.Err())
 	}
 }
 
