@@ -14,10 +14,15 @@ type Durations struct {
 }
 
 // Record counts a duration, in nanoseconds. A negative one counts as 0.
-func (d *Durations) Record(ns int64) {
-	ns = max(ns, 0)
-	d.Buckets[min(bits.Len64(uint64(ns)/1000), StatBuckets-1)]++
-	d.Sum += uint64(ns)
+func (d *Durations) Record(ns int64) { d.record(bucketOf(ns), ns) }
+
+func (d *Durations) record(bucket int, ns int64) {
+	d.Buckets[bucket]++
+	d.Sum += uint64(max(ns, 0))
+}
+
+func bucketOf(ns int64) int {
+	return min(bits.Len64(uint64(max(ns, 0))/1000), StatBuckets-1)
 }
 
 // Count returns how many durations were counted.
@@ -43,15 +48,17 @@ func (s *TypeStats) Add(o *TypeStats) {
 }
 
 func (b *Broker) recordWait(k *jobType, ns int64) {
-	k.stats.Wait.Record(ns)
+	i := bucketOf(ns)
+	k.stats.Wait.record(i, ns)
 	if !b.isKept(k) {
-		b.otherStats.Wait.Record(ns)
+		b.otherStats.Wait.record(i, ns)
 	}
 }
 
 func (b *Broker) recordRunTime(k *jobType, ns int64) {
-	k.stats.Run.Record(ns)
+	i := bucketOf(ns)
+	k.stats.Run.record(i, ns)
 	if !b.isKept(k) {
-		b.otherStats.Run.Record(ns)
+		b.otherStats.Run.record(i, ns)
 	}
 }
