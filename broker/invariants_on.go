@@ -37,6 +37,8 @@ func (b *Broker) checkInvariants() {
 	v.checkLetters()
 }
 
+// census holds what one walk over the state has counted, for comparison with the core's own
+// counts.
 type census struct {
 	b            *Broker
 	ledgers      map[*jobType]*Ledger

@@ -19,11 +19,13 @@ type poolTwin struct {
 	pausedTypes map[string]bool
 }
 
+// twinJob is a waiting job as the twin knows it.
 type twinJob struct {
 	id, typ  string
 	priority int64
 }
 
+// twinWorker is a worker as the twin knows it.
 type twinWorker struct {
 	peer   Peer
 	serves func(typ string) bool

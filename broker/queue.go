@@ -87,8 +87,10 @@ func (b *Broker) dropQueue(q *queue) {
 	}
 }
 
+// spillHeaps order the spilled jobs of a queue: as they are handed out, and by age alone.
 type spillHeaps struct{ byOrder, byAge container.Heap }
 
+// lane holds the ready jobs of one priority, first in, first out.
 type lane struct {
 	priority int64
 	jobList

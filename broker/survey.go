@@ -85,6 +85,7 @@ type Survey struct {
 	types                                      map[*jobType]surveyResult
 }
 
+// surveyResult holds the figures that a survey has found so far for one type.
 type surveyResult struct {
 	hasQueued            bool
 	oldestSubmit         int64 // when its oldest queued job was submitted

@@ -20,6 +20,8 @@ type tenant struct {
 	queues, jobs int
 }
 
+// tenantKey identifies a tenant of a type: by a group or, for jobs without groups, by their
+// submitter.
 type tenantKey struct {
 	group  *group
 	origin Peer

@@ -32,6 +32,7 @@ type loadModel struct {
 	waits, answers []time.Duration
 }
 
+// runs are the jobs that are out, ordered by when their workers answer.
 type runs []struct {
 	at     int64
 	worker broker.Peer

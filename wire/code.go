@@ -38,6 +38,7 @@ const (
 	Closes
 )
 
+// codeInfo says what an error with a code means for its connection and its job.
 type codeInfo struct {
 	name       string
 	connEffect ConnEffect

@@ -276,6 +276,7 @@ func (f *fieldReader) readBoolean(k Key, absent bool, r *Request) (bool, *Error)
 	return absent, refusal(InvalidType, r.ID, "%s must be true or false, not %s", k, quoteShort(raw))
 }
 
+// integerKind says whether a JSON value is an integer that fits in 64 bits.
 type integerKind uint8
 
 const (

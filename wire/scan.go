@@ -16,6 +16,7 @@ type Envelope struct {
 	tooDeep     bool                  // scratch: the last skip failed because of its depth
 }
 
+// span is a part of a payload.
 type span struct{ start, end uint32 }
 
 // Scan checks a whole payload and records where the known keys are. It accepts exactly

@@ -39,6 +39,7 @@ type Index struct {
 	Equal func(rec uint32, id []byte) bool
 }
 
+// segment is a hash table of the entries whose tags begin alike.
 type segment struct {
 	n     uint32
 	bits  uint8                // how many leading bits the tags of all its entries share

@@ -25,6 +25,7 @@ type Log[T any] struct {
 	droppedChunks int64 // chunks dropped
 }
 
+// logChunk is one piece of a log's memory.
 type logChunk struct {
 	mem       []byte
 	usedBytes int

@@ -41,6 +41,7 @@ type Slabs struct {
 	SetPos func(rec, slab, offset uint32)
 }
 
+// slab is one piece of memory, which is filled from the front.
 type slab struct {
 	mem       []byte
 	usedBytes uint32

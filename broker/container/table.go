@@ -46,6 +46,7 @@ type Table[T any] struct {
 	heldBytes        int64 // bytes of all chunks
 }
 
+// chunk holds tableChunk records of a table.
 type chunk[T any] struct {
 	records     []T
 	mem         []byte

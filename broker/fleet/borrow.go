@@ -71,6 +71,7 @@ type offer struct {
 	isListed     bool // in borrowSide.reservations
 }
 
+// borrowedRun is a run of another broker's job at a worker of this broker.
 type borrowedRun struct {
 	peer *peer
 	typ  *borrowedType

@@ -49,6 +49,7 @@ func TestFaultyBusLosesNoJob(t *testing.T) {
 	}
 }
 
+// world is a fleet on a faulty bus, in virtual time.
 type world struct {
 	t           *testing.T
 	rng         *rand.Rand
@@ -63,12 +64,14 @@ type world struct {
 	lastID      int
 }
 
+// event is something that happens in the world at a given time.
 type event struct {
 	at     int64
 	number uint64
 	run    func()
 }
 
+// events is a heap of events, the earliest first.
 type events []event
 
 func (e events) Len() int { return len(e) }
@@ -93,6 +96,7 @@ func (w *world) after(d int64, x *node, run func()) {
 	}})
 }
 
+// node is one broker of the world, with its submitters and workers.
 type node struct {
 	*world
 	number         int
@@ -110,11 +114,13 @@ type node struct {
 	peers          []broker.Peer // peers of both kinds
 }
 
+// worker is a worker of a node, with the jobs that are out on it.
 type worker struct {
 	jobsOut map[string]bool
 	overdue map[string]bool // the ids whose runs are overdue at home
 }
 
+// job is a job as its submitter sees it.
 type job struct {
 	retries       int
 	runs          *int

@@ -28,6 +28,7 @@ type batch struct {
 	started bool // some of the batch has been sent
 }
 
+// message is a numbered message of a stream.
 type message struct {
 	number    uint64
 	continues bool // the last item continues in the next one

@@ -39,6 +39,7 @@ type delivery struct {
 	data []byte
 }
 
+// assignment is a job that a worker was given.
 type assignment struct {
 	to broker.Peer
 	id []byte

@@ -15,6 +15,7 @@ type peerWants struct {
 	refusedTypes map[string]bool
 }
 
+// wantedSet is a set of types that workers of another broker serve, and their places.
 type wantedSet struct {
 	types  [][]byte
 	serves func(typ []byte) bool
@@ -62,6 +63,7 @@ type ownWant struct {
 	changed       bool
 }
 
+// wantKey identifies an ownWant: by its set of workers or, if that is 0, by its type.
 type wantKey struct {
 	set uint32
 	typ string

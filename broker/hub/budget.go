@@ -122,6 +122,7 @@ func (h *Hub) ReserveTLS(n int64) bool {
 	return true
 }
 
+// connToClose is a connection to close, what it holds, and the product by which it was chosen.
 type connToClose struct {
 	conn   *Conn
 	bytes  int64

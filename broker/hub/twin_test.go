@@ -30,6 +30,7 @@ type twin struct {
 	credits         int
 }
 
+// shadow is a peer as the twin knows it.
 type shadow struct {
 	peer        broker.Peer
 	out         []byte
@@ -230,6 +231,7 @@ type pendingWrite struct {
 	want []byte
 }
 
+// twins are a real hub and its twin, with the peers of both.
 type twins struct {
 	t           *testing.T
 	rng         *rand.Rand

@@ -17,6 +17,7 @@ import (
 	"gloom/wire"
 )
 
+// loops are the event loops of a server.
 type loops struct {
 	loops []*loop
 	next  atomic.Uint32

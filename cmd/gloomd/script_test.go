@@ -91,6 +91,7 @@ func cmdCerts(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
+// brokerKey is the key under which a script keeps its broker.
 type brokerKey struct{}
 
 // runningBroker is a gloomd in its own process; Daemon is nil until it is started.

@@ -41,6 +41,7 @@ type Condition struct {
 	since time.Time
 }
 
+// conditionKey is equal for the same condition in different looks.
 type conditionKey struct {
 	kind, subject, cause, limit string
 	number                      uint64

@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
+// groupInfo is a group in the answer of GET /v1/groups.
 type groupInfo struct {
 	Group                  string
 	Waiting, Running, Held int
 }
 
+// groupList is the answer of GET /v1/groups.
 type groupList struct {
 	Rules  []map[string]any
 	Groups []groupInfo

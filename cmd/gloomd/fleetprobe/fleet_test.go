@@ -29,6 +29,7 @@ type fleet struct {
 	nats    []*natsServer
 }
 
+// natsServer is a NATS server at a site of its own.
 type natsServer struct {
 	*throwaway.Server
 	site *site
@@ -313,6 +314,7 @@ func (b *broker) dial(port string) (net.Conn, error) {
 // shared is the fleet for all tests that leave it complete.
 var shared sharedFleet
 
+// sharedFleet starts a fleet when a test first needs it.
 type sharedFleet struct {
 	once  sync.Once
 	fleet *fleet

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// sizeFlag is the flag that SizeFlag returns.
 type sizeFlag[T int | int64] struct {
 	dst       *T
 	low, high uint64
@@ -44,6 +45,7 @@ func FormatBytes(n int64) string {
 	return strings.ReplaceAll(humanize.IBytes(uint64(max(n, 0))), " ", "")
 }
 
+// choiceFlag is the flag that ChoiceFlag returns.
 type choiceFlag struct {
 	dst    *string
 	values []string

@@ -51,6 +51,7 @@ func (m *Meter) Used() (used time.Duration) {
 	return used
 }
 
+// processTimes are the times of a process as /proc shows them.
 type processTimes struct {
 	group          int
 	cpu, startedAt time.Duration

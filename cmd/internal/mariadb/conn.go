@@ -23,6 +23,7 @@ type connection interface {
 	driver.Validator
 }
 
+// conn is a connection that knows whether a transaction may be open on it.
 type conn struct {
 	connection
 	inTransaction bool // a transaction may be open
@@ -41,6 +42,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 // IsValid implements driver.Validator.
 func (c *conn) IsValid() bool { return !c.inTransaction && c.connection.IsValid() }
 
+// transaction is a transaction on a conn.
 type transaction struct {
 	driver.Tx
 	c *conn

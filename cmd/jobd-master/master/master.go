@@ -283,6 +283,7 @@ func (m *Master) pollWorker(w *worker, targets []string) {
 	go m.sendPoll(w, due, !w.hasAnswered)
 }
 
+// targetsArg is the data of a request about targets.
 type targetsArg struct {
 	Targets []string `json:"targets,omitempty"`
 }

@@ -26,6 +26,7 @@ type fakeClock struct {
 	timers []*fakeTimer
 }
 
+// fakeTimer is a timer of a fakeClock.
 type fakeTimer struct {
 	due time.Time
 	f   func()
@@ -77,6 +78,7 @@ func (c *fakeClock) advance(d time.Duration) {
 	}
 }
 
+// fixture is a master with a fake clock behind a real server.
 type fixture struct {
 	t        *testing.T
 	clock    *fakeClock

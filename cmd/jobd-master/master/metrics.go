@@ -2,6 +2,7 @@ package master
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// metrics are the counters of a master.
 type metrics struct {
 	pokes, polls prometheus.Counter
 }

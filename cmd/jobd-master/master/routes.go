@@ -106,6 +106,7 @@ func (m *Master) broadcast(ctx context.Context, verb string, targets []string) (
 	return len(calls), nil
 }
 
+// workerInfo describes a worker in the answer to status.
 type workerInfo struct {
 	RemoteAddr        string          `json:"remoteAddr"`
 	RemotePort        uint16          `json:"remotePort"`

@@ -24,6 +24,7 @@ func (m *Master) Rows(ctx context.Context, q overview.Query) (json.RawMessage, e
 	return m.askServing(ctx, q.Target, "rows", q)
 }
 
+// rowArg is the data of a request about one row.
 type rowArg struct {
 	ID int64 `json:"id"`
 }

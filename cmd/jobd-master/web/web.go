@@ -125,6 +125,7 @@ type operation struct {
 	query []string // known parameters
 }
 
+// methods are the operations on a path, by HTTP method.
 type methods map[string]operation
 
 func (s *Server) serveMethods(w http.ResponseWriter, r *http.Request, m methods) {

@@ -38,6 +38,7 @@ func (s *fullStore) Renew(ctx context.Context) error {
 	return s.Store.Renew(ctx)
 }
 
+// lockedBuffer is a buffer that several goroutines may use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer

@@ -20,6 +20,7 @@ type ownerWatch struct {
 	sightings map[int64]sighting
 }
 
+// sighting records when a heartbeat of an incarnation was first seen.
 type sighting struct {
 	heartbeat int64
 	firstSeen time.Time

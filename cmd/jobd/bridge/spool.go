@@ -33,6 +33,7 @@ type spool struct {
 	prefix string // the beginning of the file names for one table
 }
 
+// spoolEntry is the content of a file in the spool.
 type spoolEntry struct {
 	Token int64        `json:"token"`
 	Final store.Result `json:"final"`

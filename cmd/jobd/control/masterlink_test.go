@@ -21,6 +21,7 @@ type fakeMaster struct {
 	net.Listener
 }
 
+// masterSide is the master's end of a link.
 type masterSide struct {
 	t    *testing.T
 	sock net.Conn

@@ -32,6 +32,7 @@ func Routes(engine Engine) peer.Routes {
 	}
 }
 
+// server answers the requests to a worker with the help of its engine.
 type server struct{ engine Engine }
 
 // poll refuses a list with an unknown target. The master may learn late that a target was removed,

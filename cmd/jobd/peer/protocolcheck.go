@@ -8,6 +8,7 @@ type protocolCheck struct {
 	allUpper bool // the token has had only the letters A to Z so far
 }
 
+// checkState says what the bytes so far may belong to.
 type checkState uint8
 
 const (

@@ -38,6 +38,7 @@ const ownersTable = `CREATE TABLE jobs (
   KEY status_target_idx (status, target, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
+// sqlTable is a table of jobs on a real server.
 type sqlTable struct {
 	server            *mariadbtest.Server
 	name              string

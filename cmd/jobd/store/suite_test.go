@@ -38,6 +38,7 @@ func onBoth(t *testing.T, f func(t *testing.T, table testTable)) {
 	t.Run("memory", func(t *testing.T) { f(t, memoryTable{storetest.NewTable()}) })
 }
 
+// memoryTable is a table of jobs in memory.
 type memoryTable struct{ *storetest.Table }
 
 func (m memoryTable) insert(_ *testing.T, r storetest.Record) { m.Put(r) }

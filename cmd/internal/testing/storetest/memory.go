@@ -39,11 +39,13 @@ type Record struct {
 	Stdout, Stderr *string
 }
 
+// claim is a claim on a row.
 type claim struct {
 	token    int64
 	isManual bool
 }
 
+// memoryOwner is the record of an incarnation.
 type memoryOwner struct {
 	store.Owner
 	expiresAt time.Time

@@ -94,6 +94,7 @@ type Machine struct {
 	releaseIDs          []int64
 }
 
+// target is a target and its queue.
 type target struct {
 	name           string
 	concurrency    int
@@ -117,6 +118,7 @@ func (t *target) endsDuringFetch() int {
 	return int(math.Ceil(min(float64(t.concurrency)*t.endsPerFetch, math.MaxInt32) - 0.1))
 }
 
+// job is a row that the machine has accepted.
 type job struct {
 	row       Row
 	arrival   uint64

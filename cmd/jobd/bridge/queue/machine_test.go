@@ -30,6 +30,7 @@ type simulation struct {
 	log             []string
 }
 
+// tableRow is a row of the simulated table.
 type tableRow struct {
 	Row
 	status  string // waiting, manual, accepted, running or done

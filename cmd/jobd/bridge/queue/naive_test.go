@@ -19,6 +19,7 @@ type naiveMachine struct {
 	undo            []Row
 }
 
+// naiveTarget is a target as the naive machine knows it.
 type naiveTarget struct {
 	name       string
 	limit      int
@@ -36,6 +37,7 @@ func (t *naiveTarget) endsDuringFetch() (rows int) {
 	return rows
 }
 
+// naiveRow is a row as the naive machine knows it.
 type naiveRow struct {
 	Row
 	isRunning bool
