@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"database/sql"
+	"time"
+)
 
 const (
 	// settleTime is the longest time for which a store's clock must have run evenly before the store
@@ -15,14 +18,20 @@ const (
 var processStart = time.Now()
 
 // clock compares the store's clock with the monotonic clock of this process. Its fields of type
-// time.Duration, except ahead, are times of the monotonic clock.
+// time.Duration, except aheadOfBoot, ahead and behind, are times of the monotonic clock.
 type clock struct {
 	monotonic   func() time.Duration // reads the monotonic clock
+	sinceBoot   func() time.Duration // the same, but goes on while this host is suspended
 	known       bool
 	ahead       time.Duration // the store's time since 1970 minus the monotonic time, when the clocks were last read
 	evenSince   time.Duration // the store's clock has run evenly since this time, as far as known
 	aheadSince  time.Duration // this daemon itself has seen it run evenly since this time
 	noteWritten time.Duration // when the note in the store was last written
+	// behind is by how much rows that were written before behindUntil, by the store's clock, may
+	// look older than they are, because the clock has been set forward since. The store has both,
+	// too, for daemons that start later. aheadOfBoot is like ahead, but for sinceBoot.
+	behind, aheadOfBoot time.Duration
+	behindUntil         time.Time
 	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is read
 	// for the first time, and whenever it was set back. When correctTimes has searched all rows, it
 	// sets setsSearched to the value that setBacks had at its start. searchedTo is the position
@@ -31,47 +40,71 @@ type clock struct {
 	searchedTo             rowPosition
 }
 
-// clockSteady reports whether the store's clock has run evenly for the duration long, or for settle
-// if that is less. Then the clock was not set in this time, and a job that looks old is old. ttl is
-// the ttl of locks: only a jump by more than a quarter of it counts.
+// ageTime returns the time by which it is judged whether rows are older than long, or zero if no row
+// counts as old. That is the case until the store's clock has run evenly for the duration long, or
+// for settleTime if that is less. Rows from before the clock was last set forward look too old, and
+// the time returned is earlier by as much, until all of them are older than long. ttl is the ttl of
+// locks: only a jump by more than a quarter of it counts.
 //
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.
-func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
+func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 	c := &t.store.clock
 	t.store.mu.Lock()
 	looked := c.known
 	t.store.mu.Unlock()
-	var credit time.Duration
+	noted := make(map[string]int64) // in milliseconds; times are since 1970
 	if !looked {
-		var noted int64 // milliseconds since 1970
-		if err := t.queryRow("SELECT value FROM sq_meta WHERE name = 'clock'", nil, &noted); err != nil {
-			return false, err
-		}
-		if t.now.Sub(time.UnixMilli(noted)).Abs() <= settleTime {
-			credit = settleTime
+		err := t.eachRow("SELECT name, value FROM sq_meta WHERE name IN ('clock', 'behind', 'behind_until')", nil, func(r *sql.Rows) error {
+			var name string
+			var value int64
+			err := r.Scan(&name, &value)
+			noted[name] = value
+			return err
+		})
+		if err != nil {
+			return time.Time{}, err
 		}
 	}
-	ahead := time.Duration(t.now.UnixNano()) - t.monotonic
+	sinceEpoch := time.Duration(t.now.UnixNano())
+	ahead, aheadOfBoot := sinceEpoch-t.monotonic, sinceEpoch-c.sinceBoot()
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	switch {
 	case !c.known:
+		var credit time.Duration
+		if t.now.Sub(time.UnixMilli(noted["clock"])).Abs() <= settleTime {
+			credit = settleTime
+		}
 		c.evenSince, c.aheadSince = t.monotonic-credit, t.monotonic
+		c.behind, c.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
 		c.setBacks++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
 		if ahead < c.ahead {
 			c.setBacks++
 			c.searchedTo = rowPosition{}
 		}
+		if set := aheadOfBoot - c.aheadOfBoot; set.Abs() > maxJitter {
+			c.behind, c.behindUntil = max(0, c.behind+set), t.now
+		}
 		c.evenSince, c.aheadSince = t.monotonic, t.monotonic
 	}
-	c.known, c.ahead = true, ahead
+	c.known, c.ahead, c.aheadOfBoot = true, ahead, aheadOfBoot
 	if t.monotonic-c.evenSince >= settleTime && (c.noteWritten == 0 || t.monotonic-c.noteWritten >= noteEvery) {
 		c.noteWritten = t.monotonic
 		t.put("sq_meta", "name", "value", "clock", t.now.UnixMilli())
 	}
-	return t.monotonic-c.evenSince >= min(long, settleTime), nil
+	if t.now.Sub(c.behindUntil).Abs() < noteEvery { // for so long, because a transaction may fail
+		t.put("sq_meta", "name", "value", "behind", c.behind.Milliseconds())
+		t.put("sq_meta", "name", "value", "behind_until", c.behindUntil.UnixMilli())
+	}
+	switch {
+	case t.monotonic-c.evenSince < min(long, settleTime):
+		return time.Time{}, nil
+	case t.now.Sub(c.behindUntil) < long:
+		return t.now.Add(-c.behind), nil
+	}
+	return t.now, nil
 }
 
 // clockWatched reports whether this daemon itself has seen the store's clock run evenly for a ttl.

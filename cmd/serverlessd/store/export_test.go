@@ -15,7 +15,7 @@ import (
 // since boot, and one that people may set.
 func OpenOn(path, boot string, host func() time.Time, since func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: host, bootID: boot, sinceBoot: since})
-	s.clock.monotonic = since
+	s.clock.monotonic, s.clock.sinceBoot = since, since
 	return s
 }
 

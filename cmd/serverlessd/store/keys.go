@@ -238,11 +238,12 @@ func (t *tx) takeKeyAgain(h lockedRow) error {
 // expireKeys removes keys whose window is over.
 func (s *SQL) expireKeys(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	return s.sweepStep(ctx, "lapse", swept, func(t *tx) error {
-		if ok, err := t.clockSteady(want.TTL, settleTime); err != nil || !ok {
+		ageTime, err := t.ageTime(want.TTL, settleTime)
+		if err != nil || ageTime.IsZero() {
 			return err
 		}
 		var ids []job.ID
-		err := t.eachRow("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{formatTime(t.now), want.Limit}, func(r *sql.Rows) error {
+		err = t.eachRow("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{formatTime(ageTime), want.Limit}, func(r *sql.Rows) error {
 			var id job.ID
 			err := r.Scan((*string)(&id))
 			ids = append(ids, id)

@@ -39,6 +39,6 @@ func Open(address string) (Store, error) {
 func newSQL(d dialect) *SQL {
 	return &SQL{
 		dialect: d, slot: rand.IntN(countRows), heads: typeHeads{byType: make(map[string]typeHead), changed: make(map[string]int64)},
-		clock: clock{monotonic: func() time.Duration { return time.Since(processStart) }},
+		clock: clock{monotonic: func() time.Duration { return time.Since(processStart) }, sinceBoot: boot.Since},
 	}
 }

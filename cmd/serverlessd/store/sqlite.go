@@ -39,7 +39,7 @@ type sqliteDialect struct {
 func OpenAt(path string, now func() time.Time, uptime func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: now})
 	if uptime != nil {
-		s.clock.monotonic = uptime
+		s.clock.monotonic, s.clock.sinceBoot = uptime, uptime
 	}
 	return s
 }

@@ -39,7 +39,7 @@ func (s *SQL) sweepStep(ctx context.Context, name string, swept *SweepResult, f 
 func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	return s.sweepStep(ctx, "expire locks", swept, func(t *tx) error {
 		swept.Ahead = t.date().Sub(t.now).Round(maxJitter)
-		old, err := t.clockSteady(want.TTL, want.RetryFor)
+		ageTime, err := t.ageTime(want.TTL, want.RetryFor)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 				switch {
 				case h.jobtype == sysidType:
 					t.runAtEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, formatTime(h.dt))
-				case old && t.now.Sub(h.firstStart) > want.RetryFor:
+				case ageTime.Sub(h.firstStart) > want.RetryFor:
 					t.lostRun(h)
 					if err := t.abandonJob(h, want, job.CodeLockExpired, swept); err != nil {
 						return err
@@ -199,11 +199,12 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want SweepOptions, swept *Sw
 			break
 		}
 		err = s.sweepStep(ctx, "abandon", swept, func(t *tx) error {
-			if ok, err := t.clockSteady(want.TTL, want.RetryFor); err != nil || !ok {
+			ageTime, err := t.ageTime(want.TTL, want.RetryFor)
+			if err != nil || ageTime.IsZero() {
 				return err
 			}
 			rows, err := t.lockRows("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
-				jobtype, formatTime(t.now.Add(-want.RetryFor)), limit-swept.Abandoned)
+				jobtype, formatTime(ageTime.Add(-want.RetryFor)), limit-swept.Abandoned)
 			for _, h := range rows {
 				if err := t.abandonJob(h, want, job.CodeNoHandler, swept); err != nil {
 					return err
@@ -219,10 +220,11 @@ func (s *SQL) abandonUnhandled(ctx context.Context, want SweepOptions, swept *Sw
 // expire ends jobs that have waited for too long without ever being run.
 func (s *SQL) expire(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	return s.sweepStep(ctx, "expire", swept, func(t *tx) error {
-		if ok, err := t.clockSteady(want.TTL, want.KeepUnrun); err != nil || !ok {
+		ageTime, err := t.ageTime(want.TTL, want.KeepUnrun)
+		if err != nil || ageTime.IsZero() {
 			return err
 		}
-		rows, err := t.lockRows("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), formatTime(t.now.Add(-want.KeepUnrun)), want.Limit)
+		rows, err := t.lockRows("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), formatTime(ageTime.Add(-want.KeepUnrun)), want.Limit)
 		swept.Expired, swept.More = len(rows), swept.More || len(rows) == want.Limit
 		for _, h := range rows {
 			swept.addEnded(h, job.CodeExpired)
@@ -237,10 +239,11 @@ func (s *SQL) expire(ctx context.Context, want SweepOptions, swept *SweepResult)
 // last jobs of their type.
 func (s *SQL) purge(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	return s.sweepStep(ctx, "purge", swept, func(t *tx) error {
-		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
+		ageTime, err := t.ageTime(want.TTL, want.KeepDone)
+		if err != nil || ageTime.IsZero() {
 			return err
 		}
-		rows, err := t.lockRows("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), endedLock, formatTime(dtOfEnded(t.now).Add(-want.KeepDone)), want.Limit)
+		rows, err := t.lockRows("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), endedLock, formatTime(dtOfEnded(ageTime).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err
 		}

@@ -325,6 +325,73 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
+// TestClockBehind: jobs that were written or corrected while the store's clock was behind are not older
+// than they are once it is corrected: none expires, is purged or is abandoned before its time, neither
+// by a daemon that sees the correction nor by one that starts after it.
+func TestClockBehind(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("started again=", again), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store.db")
+			var set, uptime time.Duration
+			start := time.Now()
+			open := func() Store {
+				s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			s := open()
+			w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
+				Handled: func(jobtype string) bool { return jobtype != "a-none" }}
+			add := func(jobtype string) {
+				e := entry(jobtype, "1")
+				e.Accepted = time.Time{}
+				ingest(t, s, e)
+			}
+			var swept SweepResult
+			pass := func(d time.Duration) {
+				for end := uptime + d; ; uptime += min(10*time.Minute, end-uptime) {
+					some := sweep(t, s, w)
+					swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
+					if uptime == end {
+						return
+					}
+				}
+			}
+			add("a-unrun")
+			pass(2 * time.Hour)
+			set = -400 * day
+			pass(2 * time.Minute)
+			for _, jobtype := range []string{"a-unrun", "a-none", "a-done", "a-again"} {
+				add(jobtype)
+			}
+			end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-done", 1, testTTL)[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
+			end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-again", 1, testTTL)[0].Run, Action: EndRetry, Code: job.CodeError, Status: 500})
+			set = 0
+			pass(2 * time.Minute)
+			if again {
+				s = open()
+			}
+			pass(5 * time.Hour)
+			aged, err := s.Take(t.Context(), TakeRequest{Sysid: otherSysid, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
+			if err != nil || len(aged) != 1 || aged[0].Age > w.RetryFor {
+				t.Error("age:", aged, err)
+			}
+			checkEqual(t, "in five hours", swept, SweepResult{})
+			pass(4 * time.Hour)
+			checkEqual(t, "in nine hours", swept, SweepResult{Abandoned: 1})
+			pass(13 * day)
+			checkEqual(t, "in 13 days", swept, SweepResult{Abandoned: 1})
+			pass(2 * day)
+			checkEqual(t, "in 15 days", swept, SweepResult{Abandoned: 1, Purged: 2}) // a-done, and a-none, which was abandoned on the first day
+			pass(14 * day)
+			checkEqual(t, "in 29 days", swept.Expired, 0)
+			pass(2 * day)
+			checkEqual(t, "in 31 days", swept.Expired, 2)
+		})
+	}
+}
+
 // TestWrongCountsAreReported: counts that do not match the jobs are reported, whatever the cause,
 // until they match again.
 func TestWrongCountsAreReported(t *testing.T) {

@@ -41,7 +41,7 @@ func (s *SQL) Waiting(ctx context.Context) (due []DueType, next time.Duration, e
 func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err error) {
 	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
-		old, err := t.clockSteady(want.TTL, want.RetryFor)
+		ageTime, err := t.ageTime(want.TTL, want.RetryFor)
 		if err != nil {
 			return err
 		}
@@ -54,8 +54,8 @@ func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err
 				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data, &elsewhere); err != nil {
 					return err
 				}
-				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 && old {
-					one.Age = max(0, t.now.Sub(first.time()))
+				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 {
+					one.Age = max(0, ageTime.Sub(first.time()))
 				}
 				one.Tries++
 				one.Fence++
