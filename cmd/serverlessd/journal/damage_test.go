@@ -268,6 +268,24 @@ func TestMissingEnd(t *testing.T) {
 	equal(t, "lines", len(readRest(t, j)), 2)
 }
 
+// TestSegmentsWithOtherNames: a segment that was given another name, perhaps that of another segment,
+// is read as a whole: the following segment records the end of the one that was written before it,
+// not of the file that now has its name.
+func TestSegmentsWithOtherNames(t *testing.T) {
+	d := newDisk()
+	j := open(t, d, func(o *Options) { o.Segment = 1 })
+	for _, size := range []int{100, 5000, 20} {
+		add(t, j, batch("a-x", strings.Repeat("1", size)))
+	}
+	j.Close()
+	names := j.Segments()
+	d.names[names[0]], d.names[names[1]] = d.names[names[1]], d.names[names[0]]
+	j = open(t, d.restart(false, nil))
+	s := j.Stats()
+	equal(t, "damaged and cut off", []int64{s.Damaged, s.Cut}, []int64{0, 0})
+	equal(t, "lines", len(readRest(t, j)), 3)
+}
+
 // TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after
 // damage, lines without a checksum are not read.
 func TestSegmentsWithoutSalt(t *testing.T) {

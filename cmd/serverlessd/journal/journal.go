@@ -181,7 +181,8 @@ func (j *Journal) load() error {
 // readEarlier reads what earlier processes have left, and decides to which lane each piece goes.
 // Before it has succeeded, nothing can be reserved. After an error it may be called again.
 func (j *Journal) readEarlier() error {
-	ends := make(map[string]int64) // by segment: its end, as the following segment records it
+	ends := make(map[string]int64)       // by segment: its end, as the following segment records it
+	wroteAs := make(map[*segment]string) // the names that the segments had when they were written
 	for _, s := range j.earlier {
 		if err := j.open(s); err != nil {
 			return err
@@ -193,9 +194,13 @@ func (j *Journal) readEarlier() error {
 		if f == recordWhole && first.prev != "" {
 			ends[first.prev] = first.prevEnd
 		}
+		if wroteAs[s] = s.name; f == recordWhole && first.jobtype == "" && first.firstID != "" {
+			wroteAs[s] = string(first.firstID) + segmentSuffix
+		}
 	}
 	for _, s := range j.earlier {
-		if err := j.loadSegment(s, ends); err != nil {
+		end, ok := ends[wroteAs[s]]
+		if err := j.loadSegment(s, end, ok); err != nil {
 			return err
 		}
 	}
@@ -220,8 +225,8 @@ func (j *Journal) open(s *segment) error {
 	return nil
 }
 
-// loadSegment finds the end of a segment and counts its jobs.
-func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
+// loadSegment finds the end of a segment, unless it is recorded, and counts the segment's jobs.
+func (j *Journal) loadSegment(s *segment, end int64, recorded bool) error {
 	if s.loaded {
 		return nil
 	}
@@ -229,9 +234,8 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	end, ok := ends[s.name]
 	switch {
-	case !ok:
+	case !recorded:
 		end, err = s.findEnd(s.readableTo)
 		if err == nil && !j.opt.NoSync {
 			// What is read from here on must be durable.
