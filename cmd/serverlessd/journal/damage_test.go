@@ -16,6 +16,8 @@ import (
 
 	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/journal"
+
+	"github.com/rs/zerolog"
 )
 
 // newFilledDisk returns a disk with one segment of ten requests, each with one line, and the ends
@@ -284,6 +286,22 @@ func TestSegmentsWithOtherNames(t *testing.T) {
 	s := j.Stats()
 	equal(t, "damaged and cut off", []int64{s.Damaged, s.Cut}, []int64{0, 0})
 	equal(t, "lines", len(readRest(t, j)), 3)
+}
+
+// TestFileThatIsNoSegment: a file that may once have been a segment, but no longer has the name of
+// one, is not read, and the log says so.
+func TestFileThatIsNoSegment(t *testing.T) {
+	d := newDisk()
+	for _, name := range []string{"renamed.journal", "other"} {
+		if _, err := d.Create(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log bytes.Buffer
+	open(t, d, func(o *Options) { o.Log = zerolog.New(&log) })
+	if text := log.String(); !strings.Contains(text, `"file":"renamed.journal"`) || strings.Contains(text, "other") {
+		t.Errorf("log: %s", text)
+	}
 }
 
 // TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after

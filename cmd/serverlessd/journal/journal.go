@@ -165,7 +165,11 @@ func (j *Journal) load() error {
 	j.countAsideJobs(names)
 	for _, name := range names {
 		id, ok := strings.CutSuffix(name, segmentSuffix)
-		if _, err := job.ParseID(id); !ok || err != nil {
+		if !ok {
+			continue
+		}
+		if _, err := job.ParseID(id); err != nil {
+			j.opt.Log.Error().Str("file", name).Msg("a file is not read, because it does not have the name of a segment; its jobs are not run")
 			continue
 		}
 		s := &segment{name: name}
