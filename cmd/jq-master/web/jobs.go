@@ -244,9 +244,8 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 		"status", st.State, "worker_id", st.Worker, "result", st.Result, "error", st.Error, "message", message,
 		"reason", st.Reason, "retry_count", st.Retries, "name", st.Name, "finished_at", finished,
 	)
-	x.status = http.StatusOK
-	fetched(x.send(x.status) && (st.Fetch == nil || x.flush() == nil))
-	return x.status, nil
+	fetched(x.send(http.StatusOK) && (st.Fetch == nil || x.flush() == nil))
+	return http.StatusOK, nil
 }
 
 func pollJob(x *exchange) (int, error) {

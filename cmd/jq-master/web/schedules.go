@@ -47,9 +47,13 @@ func scheduleFault(err error) error {
 }
 
 // scheduleName returns the name of the schedule in the path.
-func (x *exchange) scheduleName() (string, error) {
+func (x *exchange) scheduleName() string {
 	name := api.Name(x.r.PathValue("name"))
-	return name, scheduleFault(schedule.CheckName(name))
+	var fault *job.Fault
+	if errors.As(scheduleFault(schedule.CheckName(name)), &fault) {
+		x.note(fault)
+	}
+	return name
 }
 
 // sendJSON writes a Go value as encoding/json would write it.
@@ -67,6 +71,9 @@ func (x *exchange) sendJSON(v any) (int, error) {
 }
 
 func (x *exchange) sendSchedule(name string) (int, error) {
+	if x.fault != nil {
+		return 0, x.fault
+	}
 	s, err := x.Master.Schedule(name)
 	if err != nil {
 		return 0, err
@@ -74,13 +81,7 @@ func (x *exchange) sendSchedule(name string) (int, error) {
 	return x.sendJSON(s.View(name, time.Now()))
 }
 
-func getSchedule(x *exchange) (int, error) {
-	name, err := x.scheduleName()
-	if err != nil {
-		return 0, err
-	}
-	return x.sendSchedule(name)
-}
+func getSchedule(x *exchange) (int, error) { return x.sendSchedule(x.scheduleName()) }
 
 func getSchedules(x *exchange) (int, error) {
 	limit := x.count("limit", defaultSchedules, 1, maxSchedules)
@@ -106,11 +107,7 @@ func getSchedules(x *exchange) (int, error) {
 }
 
 func putSchedule(x *exchange) (int, error) {
-	name, err := x.scheduleName()
-	if err != nil {
-		return 0, err
-	}
-	body := x.value()
+	name, body := x.scheduleName(), x.value()
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -128,13 +125,6 @@ func putSchedule(x *exchange) (int, error) {
 }
 
 func deleteSchedule(x *exchange) (int, error) {
-	name, err := x.scheduleName()
-	if err == nil {
-		err = x.Master.DropSchedule(x.r.Context(), name, false)
-	}
-	if err != nil {
-		return 0, err
-	}
-	x.object("deleted", 1)
-	return http.StatusOK, nil
+	name := x.scheduleName()
+	return answer(x, func() (int, error) { return 1, x.Master.DropSchedule(x.r.Context(), name, false) }, func(n int) object { return object{"deleted", n} })
 }

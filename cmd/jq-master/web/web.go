@@ -135,12 +135,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // plainOperations returns a GET operation for a handler that reveals nothing about jobs. Any client
 // may call it, with any Host header and beyond the limit on connections.
 func plainOperations(serve http.HandlerFunc) map[string]operation {
-	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
-		t := statusRecorder{x.w, http.StatusOK}
-		serve(&t, x.r)
-		x.status = t.status
-		return x.status, nil
-	}}}
+	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) { return x.plain(serve) }}}
+}
+
+// plain lets a handler that knows nothing of exchanges write the reply.
+func (x *exchange) plain(serve http.HandlerFunc) (int, error) {
+	t := statusRecorder{x.w, http.StatusOK}
+	serve(&t, x.r)
+	x.status = t.status
+	return x.status, nil
 }
 
 // statusRecorder is a ResponseWriter that records the status of the reply.
@@ -160,13 +163,13 @@ func index(x *exchange) (int, error) {
 	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
 		return 0, job.Refuse(job.NotFound, "", "\"/\" has only the page, for clients that accept text/html")
 	}
-	if x.Door.IsGuarded() {
-		page.Site.Index(x.w, x.r, []byte(`{"guarded":true}`))
-	} else {
-		page.Site.Visit(x.w, x.r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20&shared=true", "history": "/v1/moments"})
-	}
-	x.status = http.StatusOK
-	return x.status, nil
+	return x.plain(func(w http.ResponseWriter, r *http.Request) {
+		if x.Door.IsGuarded() {
+			page.Site.Index(w, r, []byte(`{"guarded":true}`))
+			return
+		}
+		page.Site.Visit(w, r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20&shared=true", "history": "/v1/moments"})
+	})
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
@@ -177,15 +180,14 @@ func openapi(w http.ResponseWriter, _ *http.Request) {
 }
 
 func readyz(x *exchange) (int, error) {
-	x.status = http.StatusOK
-	if err := x.Master.Ready(); err != nil {
-		x.status = http.StatusServiceUnavailable
-		x.w.Header().Set("Retry-After", "1")
-		http.Error(x.w, err.Error(), x.status)
-		return x.status, nil
-	}
-	healthz(x.w, x.r)
-	return x.status, nil
+	return x.plain(func(w http.ResponseWriter, r *http.Request) {
+		if err := x.Master.Ready(); err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		healthz(w, r)
+	})
 }
 
 // handler serves an operation. It returns the status of the reply that it has written to x, or an
@@ -257,12 +259,10 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		status = x.refuse(err)
 	}
-	if x.status != 0 {
-		status = x.status
-	} else if status != 0 {
+	if x.status == 0 && status != 0 {
 		x.send(status)
 	}
-	e.requests.WithLabelValues(e.pattern, strconv.Itoa(status)).Inc()
+	e.requests.WithLabelValues(e.pattern, strconv.Itoa(x.status)).Inc()
 	x.release()
 }
 
@@ -431,6 +431,7 @@ func (x *exchange) readRequest() []byte {
 
 // send writes the reply and reports whether all of it was sent.
 func (x *exchange) send(status int) (whole bool) {
+	x.status = status
 	h := x.w.Header()
 	h["X-Content-Type-Options"] = noSniff
 	if status == http.StatusNoContent {
@@ -544,8 +545,7 @@ func (x *exchange) tooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
 	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)
 	_ = http.NewResponseController(x.w).EnableFullDuplex()
-	x.status = x.refuse(fault)
-	if x.send(x.status) && x.flush() == nil {
+	if x.send(x.refuse(fault)) && x.flush() == nil {
 		_, _ = io.CopyN(io.Discard, x.r.Body, int64(x.MaxBody))
 	}
 	return fault
