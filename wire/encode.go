@@ -9,20 +9,20 @@ import (
 // canonical and bodies valid JSON; neither is checked.
 
 const (
-	jobID      = `{"action":"job","id":"`
-	jobType    = `","type":"`
-	jobBody    = `","body":`
-	jobHeaders = `","headers":`
-	bodyKey    = `,"body":`
-	okState    = `","state":"`
-	okIDHead   = `{"id":"`
-	progress   = `","progress":`
-	okID       = `{"ok":true,"id":"`
-	cancelID   = `{"action":"cancel","id":"`
-	okFrame    = "\x00\x00\x00\x0b" + `{"ok":true}`
-	pingFrame  = "\x00\x00\x00\x11" + `{"action":"ping"}`
-	pongFrame  = "\x00\x00\x00\x11" + `{"action":"pong"}`
-	leaveFrame = "\x00\x00\x00\x12" + `{"action":"leave"}`
+	jobHead        = `{"action":"job","id":"`
+	jobTypePart    = `","type":"`
+	jobBodyPart    = `","body":`
+	jobHeadersPart = `","headers":`
+	bodyKey        = `,"body":`
+	okStatePart    = `","state":"`
+	resultHead     = `{"id":"`
+	progressPart   = `","progress":`
+	okHead         = `{"ok":true,"id":"`
+	cancelHead     = `{"action":"cancel","id":"`
+	okFrame        = "\x00\x00\x00\x0b" + `{"ok":true}`
+	pingFrame      = "\x00\x00\x00\x11" + `{"action":"ping"}`
+	pongFrame      = "\x00\x00\x00\x11" + `{"action":"pong"}`
+	leaveFrame     = "\x00\x00\x00\x12" + `{"action":"leave"}`
 )
 
 // BodyEnd ends a frame that was begun with one of the Head functions, after its
@@ -41,18 +41,18 @@ func AppendOK(dst []byte) []byte { return append(dst, okFrame...) }
 
 // AppendOKID appends {"ok":true,"id":…}: the reply to submit, cancel and change.
 func AppendOKID(dst, id []byte) []byte {
-	dst = appendHeader(dst, len(okID)+len(id)+2)
-	dst = append(dst, okID...)
+	dst = appendHeader(dst, len(okHead)+len(id)+2)
+	dst = append(dst, okHead...)
 	dst = append(dst, id...)
 	return append(dst, '"', '}')
 }
 
 // AppendAttached appends {"ok":true,"id":…,"state":…}: the reply to attach.
 func AppendAttached(dst, id []byte, state string) []byte {
-	dst = appendHeader(dst, len(okID)+len(id)+len(okState)+len(state)+2)
-	dst = append(dst, okID...)
+	dst = appendHeader(dst, len(okHead)+len(id)+len(okStatePart)+len(state)+2)
+	dst = append(dst, okHead...)
 	dst = append(dst, id...)
-	dst = append(dst, okState...)
+	dst = append(dst, okStatePart...)
 	dst = append(dst, state...)
 	return append(dst, '"', '}')
 }
@@ -60,21 +60,21 @@ func AppendAttached(dst, id []byte, state string) []byte {
 // AppendJobHead appends a job frame up to its body, which has bodyLen bytes;
 // nil headers are left out. The body and BodyEnd must follow.
 func AppendJobHead(dst, id, typ, headers []byte, bodyLen int) []byte {
-	n := len(jobID) + len(id) + len(jobType) + len(typ) + len(jobBody)
+	n := len(jobHead) + len(id) + len(jobTypePart) + len(typ) + len(jobBodyPart)
 	if headers != nil {
-		n += len(jobHeaders) + len(headers) + len(bodyKey) - len(jobBody)
+		n += len(jobHeadersPart) + len(headers) + len(bodyKey) - len(jobBodyPart)
 	}
 	dst = slices.Grow(dst, HeaderLen+n)
 	n += bodyLen + 1
 	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	dst = append(dst, jobID...)
+	dst = append(dst, jobHead...)
 	dst = append(dst, id...)
-	dst = append(dst, jobType...)
+	dst = append(dst, jobTypePart...)
 	dst = append(dst, typ...)
 	if headers == nil {
-		return append(dst, jobBody...)
+		return append(dst, jobBodyPart...)
 	}
-	dst = append(dst, jobHeaders...)
+	dst = append(dst, jobHeadersPart...)
 	dst = append(dst, headers...)
 	return append(dst, bodyKey...)
 }
@@ -82,7 +82,7 @@ func AppendJobHead(dst, id, typ, headers []byte, bodyLen int) []byte {
 // AppendJob appends {"action":"job","id":…,"type":…,"headers":…,"body":…}, which hands a job to
 // a worker; nil headers are left out.
 func AppendJob(dst, id, typ, headers, body []byte) []byte {
-	dst = slices.Grow(dst, HeaderLen+len(jobID)+len(id)+len(jobType)+len(typ)+len(jobHeaders)+len(headers)+len(jobBody)+len(body)+1)
+	dst = slices.Grow(dst, HeaderLen+len(jobHead)+len(id)+len(jobTypePart)+len(typ)+len(jobHeadersPart)+len(headers)+len(jobBodyPart)+len(body)+1)
 	dst = AppendJobHead(dst, id, typ, headers, len(body))
 	dst = append(dst, body...)
 	return append(dst, BodyEnd)
@@ -91,37 +91,37 @@ func AppendJob(dst, id, typ, headers, body []byte) []byte {
 // AppendResultHead appends a result frame up to its body, which has bodyLen
 // bytes. The body and BodyEnd must follow.
 func AppendResultHead(dst, id []byte, bodyLen int) []byte {
-	return appendIDHead(dst, id, jobBody, bodyLen)
+	return appendIDHead(dst, id, jobBodyPart, bodyLen)
 }
 
 // AppendResult appends {"id":…,"body":…}: the answer to a job.
 func AppendResult(dst, id, body []byte) []byte {
-	return appendIDBody(dst, id, jobBody, body)
+	return appendIDBody(dst, id, jobBodyPart, body)
 }
 
 // AppendProgressHead appends a progress frame up to its value, which has bodyLen
 // bytes. The value and BodyEnd must follow.
 func AppendProgressHead(dst, id []byte, bodyLen int) []byte {
-	return appendIDHead(dst, id, progress, bodyLen)
+	return appendIDHead(dst, id, progressPart, bodyLen)
 }
 
 // AppendProgress appends {"id":…,"progress":…}: progress of a job.
 func AppendProgress(dst, id, body []byte) []byte {
-	return appendIDBody(dst, id, progress, body)
+	return appendIDBody(dst, id, progressPart, body)
 }
 
 func appendIDHead(dst, id []byte, key string, bodyLen int) []byte {
-	n := len(okIDHead) + len(id) + len(key)
+	n := len(resultHead) + len(id) + len(key)
 	dst = slices.Grow(dst, HeaderLen+n)
 	n += bodyLen + 1
 	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	dst = append(dst, okIDHead...)
+	dst = append(dst, resultHead...)
 	dst = append(dst, id...)
 	return append(dst, key...)
 }
 
 func appendIDBody(dst, id []byte, key string, body []byte) []byte {
-	dst = slices.Grow(dst, HeaderLen+len(okIDHead)+len(id)+len(key)+len(body)+1)
+	dst = slices.Grow(dst, HeaderLen+len(resultHead)+len(id)+len(key)+len(body)+1)
 	dst = appendIDHead(dst, id, key, len(body))
 	dst = append(dst, body...)
 	return append(dst, BodyEnd)
@@ -186,8 +186,8 @@ func setHeader(dst []byte, start int) []byte {
 // AppendCancel appends {"action":"cancel","id":…}. It tells a worker that the run is no
 // longer wanted. From a submitter, the same frame asks to cancel the job.
 func AppendCancel(dst, id []byte) []byte {
-	dst = appendHeader(dst, len(cancelID)+len(id)+2)
-	dst = append(dst, cancelID...)
+	dst = appendHeader(dst, len(cancelHead)+len(id)+2)
+	dst = append(dst, cancelHead...)
 	dst = append(dst, id...)
 	return append(dst, '"', '}')
 }

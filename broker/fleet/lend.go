@@ -47,10 +47,10 @@ type borrower struct {
 	allotted int
 	lent     int
 	// lastUsed is when it last got a job or granted places, or when its unfilled places were last
-	// checked. element is its place in lendSide.byLastUse.
-	lastUsed   int64
-	element    *list.Element
-	demandSent int // how many waiting jobs its broker knows of
+	// checked. listElement is its place in lendSide.byLastUse.
+	lastUsed    int64
+	listElement *list.Element
+	demandSent  int // how many waiting jobs its broker knows of
 	// isRetired: one of its runs has passed its timeout, so it gets no more jobs; another
 	// borrower of the same broker and type gets them.
 	isRetired, isDemandStale, isPaused bool
@@ -202,14 +202,14 @@ func (m *Machine) addBorrower(p *peer, l *lentType) *borrower {
 	l.borrowers = append(l.borrowers, br)
 	p.borrowers[br.number] = br
 	h.borrowers[br.peer] = br
-	br.element = h.byLastUse.PushBack(br)
+	br.listElement = h.byLastUse.PushBack(br)
 	return br
 }
 
 // markUsed records that a borrower is in use.
 func (m *Machine) markUsed(br *borrower) {
 	br.lastUsed = m.now
-	m.lend.byLastUse.MoveToBack(br.element)
+	m.lend.byLastUse.MoveToBack(br.listElement)
 }
 
 // allot sets how many jobs a borrower may have.
@@ -280,7 +280,7 @@ func (m *Machine) forgetBorrower(br *borrower) {
 	br.isRemoved = true
 	delete(h.borrowers, br.peer)
 	delete(br.broker.borrowers, br.number)
-	h.byLastUse.Remove(br.element)
+	h.byLastUse.Remove(br.listElement)
 	br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
 	h.dropType(br.typ)
 }

@@ -70,13 +70,15 @@ func (r *reaper) spoolWritten() bool {
 }
 
 const (
-	maxReap = 2 * time.Second
-	minReap = 100 * time.Millisecond
+	maxReapInterval = 2 * time.Second
+	minReapInterval = 100 * time.Millisecond
 	// killTimeout limits the wait for the remaining processes of a dead daemon.
 	killTimeout = 5 * time.Second
 )
 
-func (b *Bridge) reapInterval() time.Duration { return min(maxReap, max(minReap, b.cfg.Lease/5)) }
+func (b *Bridge) reapInterval() time.Duration {
+	return min(maxReapInterval, max(minReapInterval, b.cfg.Lease/5))
+}
 
 func (b *Bridge) reapLoop(ctx context.Context) {
 	if !b.store.HasClaims() {
@@ -210,7 +212,7 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 		if p.undecidedOwners == 0 || err != nil && ctx.Err() != nil {
 			return settled, err
 		}
-		if !sleep(ctx, minReap, nil) {
+		if !sleep(ctx, minReapInterval, nil) {
 			return settled, ctx.Err()
 		}
 	}

@@ -89,8 +89,8 @@ const (
 	maxRetry       = 2 * time.Second
 )
 
-func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: state, wake: make(chan struct{}, maxTransactions), failingChanges: make(map[*change]bool)}
+func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, reportHealth func(error)) *writer {
+	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: reportHealth, wake: make(chan struct{}, maxTransactions), failingChanges: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.

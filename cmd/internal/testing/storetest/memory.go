@@ -21,11 +21,11 @@ type Table struct {
 	// Now is the database's clock.
 	Now func() time.Time
 
-	mu     sync.Mutex // guards the following
-	rows   map[int64]*Record
-	claims map[int64]claim
-	owners map[int64]*memoryOwner
-	err    error
+	mu      sync.Mutex // guards the following
+	rows    map[int64]*Record
+	claims  map[int64]claim
+	owners  map[int64]*memoryOwner
+	callErr error
 }
 
 // Record is a row of a Table. Pointers are nil where the column is NULL.
@@ -97,7 +97,7 @@ func (t *Table) SetStatus(id int64, status string) {
 func (t *Table) SetError(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.err = err
+	t.callErr = err
 }
 
 // ClaimCount returns how many rows are claimed, by anyone.
@@ -124,8 +124,8 @@ func (t *Table) Open(name string, lease time.Duration, process store.Process) *M
 
 func (s *Memory) lock() (func(), error) {
 	s.table.mu.Lock()
-	if s.table.err != nil {
-		err := s.table.err
+	if s.table.callErr != nil {
+		err := s.table.callErr
 		s.table.mu.Unlock()
 		return nil, &store.AwayError{Err: err}
 	}
