@@ -7,7 +7,9 @@ import (
 
 // CloseIfUnended returns the connection in a form that database/sql closes when a transaction on
 // it could not be ended. Otherwise the BEGIN of the next user would commit the rest of that
-// transaction. The connection must come from go-sql-driver/mysql.
+// transaction. It also closes a connection whose server has refused a statement for a reason that will
+// pass: that may be a setting, which a connection keeps from the moment when it was made. The
+// connection must come from go-sql-driver/mysql.
 func CloseIfUnended(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
 
 // connection is the interface of a connection that database/sql uses.
@@ -23,24 +25,42 @@ type connection interface {
 	driver.Validator
 }
 
-// conn is a connection that knows whether a transaction may be open on it.
+// conn is a connection that knows whether it can be used again.
 type conn struct {
 	connection
 	inTransaction bool // a transaction may be open
+	refused       bool // a statement was refused, and the server counts as away
 }
 
 // BeginTx implements driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	tx, err := c.connection.BeginTx(ctx, opts)
 	if err != nil {
-		return nil, err
+		return nil, c.noteRefusal(err)
 	}
 	c.inTransaction = true
 	return &transaction{tx, c}, nil
 }
 
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	result, err := c.connection.ExecContext(ctx, query, args)
+	return result, c.noteRefusal(err)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := c.connection.QueryContext(ctx, query, args)
+	return rows, c.noteRefusal(err)
+}
+
+func (c *conn) noteRefusal(err error) error {
+	c.refused = c.refused || KindOf(Number(err)) == Away
+	return err
+}
+
 // IsValid implements driver.Validator.
-func (c *conn) IsValid() bool { return !c.inTransaction && c.connection.IsValid() }
+func (c *conn) IsValid() bool { return !c.inTransaction && !c.refused && c.connection.IsValid() }
 
 // transaction is a transaction on a conn.
 type transaction struct {

@@ -330,3 +330,20 @@ func TestServerLimitsSelects(t *testing.T) {
 	write(t, s, Batch{Finish: []Result{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}})
 	checkEqual(t, "statuses", formatStatuses(t, table, 5), "done done done done done")
 }
+
+// TestPassingSettingIsNotKept: a connection that was made while the server allowed no writes keeps that
+// setting. The store does not keep the connection.
+func TestPassingSettingIsNotKept(t *testing.T) {
+	server := mariadbtest.New(t)
+	s := newTableOn(t, server).open(t, "d", longLease).(*SQL)
+	server.Exec(t, "", "SET GLOBAL tx_read_only = ON")
+	s.DB().SetMaxIdleConns(0) // closes all connections
+	s.DB().SetMaxIdleConns(1)
+	if err := s.Renew(t.Context()); !IsAway(err) {
+		t.Fatal(err)
+	}
+	server.Exec(t, "", "SET GLOBAL tx_read_only = OFF")
+	if err := s.Renew(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
