@@ -152,19 +152,14 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the answer's body, or raise the job's error.
-
-        Raises TimeoutError if the job has not ended after timeout seconds; the job
-        continues.
-        """
+        """Return the body or raise the error; TimeoutError if the job has not ended."""
         try:
             return super().result(timeout)
-        except TimeoutError:
-            if self.done():
-                raise
-            raise TimeoutError(
-                f"timed out after {timeout:g} s: job {self.id} has no answer yet"
-            ) from None
+        except TimeoutError as error:
+            if not self.done():
+                text = f"timed out after {timeout:g} s: job {self.id} has no answer yet"
+                error.args = (text,)
+            raise
 
     def ack(self, timeout: float | None = None) -> None:
         """Wait until the broker has accepted the job.

@@ -285,18 +285,7 @@ class Submitter:
                 raise
         return pending
 
-    @with_signature_of(AsyncSubmitter.do)
-    def do(self, *args: Any, wait: float | None = None, **options: Any) -> Any:
-        until = None if wait is None else time.monotonic() + wait
-        pending = self.submit(*args, wait=wait, **options)
-        try:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            return pending.result(left)
-        except TimeoutError:
-            raise TimeoutError(f"timed out after {wait:g} s") from None
-        finally:
-            pending.cancel()
-
+    do = blocking(AsyncSubmitter.do)
     cancel = blocking(AsyncSubmitter.cancel)
     change = blocking(AsyncSubmitter.change)
     ping = blocking(AsyncSubmitter.ping)
