@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,10 +115,20 @@ const (
 	minHeap = 32 << 20
 )
 
+// OfHost returns the memory of this host, or of its cgroup if that has less.
+func OfHost() int64 {
+	var lowest uint64
+	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {
+		if n, err := have(); err == nil && n > 0 && (lowest == 0 || n < lowest) {
+			lowest = n
+		}
+	}
+	return int64(min(lowest, 1<<50))
+}
+
 // SetPace sets how often the collector runs: less often than by default if the heap is small, and
 // more often if the process would otherwise exceed budget, in bytes (0 is no budget). It is for
-// programs that do nothing but run the broker, and does not override GOGC or GOMEMLIMIT in the
-// environment.
+// daemons, and does not override GOGC or GOMEMLIMIT in the environment.
 func SetPace(budget int64) {
 	paceOnce.Do(func() {
 		if os.Getenv("GOGC") == "" {

@@ -24,3 +24,10 @@ func TestHeapIsIdleIfHardlyUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestHostMemoryIsPlausible: the memory found is more than zero, and not more than this host has.
+func TestHostMemoryIsPlausible(t *testing.T) {
+	if n := OfHost(); n < 64<<20 || n > 1<<50 {
+		t.Errorf("%d bytes", n)
+	}
+}

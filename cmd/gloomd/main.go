@@ -20,7 +20,7 @@ func main() {
 	opt := settings.Default()
 	opt.Version = cli.Version()
 	opt.SubmitSocket, opt.WorkerSocket = wire.SubmitPort.Socket(), wire.WorkerPort.Socket()
-	os.Exit(cli.Execute(newCommand(&opt, hostMemory(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
+	os.Exit(cli.Execute(newCommand(&opt, memory.OfHost(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
 }
 
 func newCommand(opt *settings.Options, host int64, run func() error) *cobra.Command {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/pflag"
 
 	"gloom/broker/guard"
@@ -96,15 +95,4 @@ func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 		o.MaxOutbound = int(min(int64(o.MaxOutbound), budget/32))
 	}
 	return nil
-}
-
-// hostMemory returns the memory of this host, or of its cgroup if that has less.
-func hostMemory() int64 {
-	var lowest uint64
-	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {
-		if n, err := have(); err == nil && n > 0 && (lowest == 0 || n < lowest) {
-			lowest = n
-		}
-	}
-	return int64(min(lowest, 1<<50))
 }

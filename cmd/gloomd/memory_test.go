@@ -111,10 +111,3 @@ func TestContradictoryLimitsAreNamed(t *testing.T) {
 		})
 	}
 }
-
-// TestHostMemoryIsPlausible: the memory found is more than zero, and not more than this host has.
-func TestHostMemoryIsPlausible(t *testing.T) {
-	if n := hostMemory(); n < 64*mib || n > 1<<50 {
-		t.Errorf("%d bytes", n)
-	}
-}

@@ -33,6 +33,7 @@ const maxProbers = 32
 // daemon that was started by mistake fails before it touches a row.
 func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 	daemon.HoldHangup()
+	daemon.LimitMemory()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
 	if err != nil {
 		return err

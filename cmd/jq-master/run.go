@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/guard"
-	"gloom/broker/memory"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -27,7 +26,7 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
-	memory.SetPace(0)
+	daemon.LimitMemory()
 	keep, err := o.openStore(log.Logger)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"gloom/broker/memory"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -54,7 +53,7 @@ func run(opt *options) error {
 	if err != nil {
 		return err
 	}
-	memory.SetPace(0)
+	daemon.LimitMemory()
 	opt.door.ReservedFiles = filesPerRun * opt.Concurrency
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
