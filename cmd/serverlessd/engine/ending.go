@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -27,6 +28,9 @@ const loggedReason = 500
 // endingOf decides what happens to a job whose run has ended.
 func (e *Engine) endingOf(r *run, o *job.Outcome) *queuedEnding {
 	code, status := job.CodeOf(o.Status)
+	if status != o.Status && len(o.Data) == 0 {
+		o.Data = fmt.Appendf(nil, "status %d counts as 500", o.Status)
+	}
 	if o.Retry {
 		code = job.CodeRetry
 	}

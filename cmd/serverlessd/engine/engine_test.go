@@ -405,6 +405,22 @@ func TestLastRun(t *testing.T) {
 	look(again)
 }
 
+// TestStatusThatCountsAs500: a run whose status is none of those that handlers may give says so.
+func TestStatusThatCountsAs500(t *testing.T) {
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	waitUntil(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: `echo "R: $1"`}})
+	})
+	for payload, data := range map[string]string{"302": "status 302 counts as 500", "999": "status 999 counts as 500", "302 moved": "moved", "500": ""} {
+		id := add(t, e, "a-x", payload)[0]
+		rec := awaitState(t, e, id, job.Deferred)
+		if l := rec.Last; l == nil || l.Status != 500 || string(l.Data) != data {
+			t.Errorf("%s: %+v, %+v", payload, rec, l)
+		}
+	}
+}
+
 // TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends
 // with a reason, and the others run.
 func TestLostPayload(t *testing.T) {

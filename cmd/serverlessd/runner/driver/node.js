@@ -4,7 +4,7 @@
 // data.
 (() => {
   const AsyncFunction = (async () => {}).constructor;
-  const { stdout, stderr } = process, { writeSync } = require('fs');
+  const { stdout, stderr } = process, { writeSync } = require('fs'), { inspect } = require('util');
   const print = stdout.write.bind(stdout);
   const sources = new Map();
   let secret, head, chunks = [], have = 0, busy = false;
@@ -44,12 +44,13 @@
       const f = compiled(frame.code);
       if (frame.do === 'hook') await f();
       else [status, data] = result(await f(bytes.toString(), { id: frame.id, type: frame.type, tries: frame.tries, raw: bytes }));
+      if (!Number.isSafeInteger(status)) [status, data] = [500, data.length ? data : `status ${inspect(status)} counts as 500`];
     } catch (e) {
       console.error(e);
       [status, data] = [500, String(e?.message || e)];
     }
     if (stderr.writableLength) await new Promise((written) => stderr.write('', written));
-    answer(Number.isInteger(status) && status >= 0 && status < 1000 ? status : 500, data);
+    answer(status, data);
   }
 
   // take returns the first n bytes of the input.

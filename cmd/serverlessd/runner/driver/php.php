@@ -78,7 +78,11 @@ final class Context
             self::failed($error);
             return;
         }
-        self::answer($status == (int) $status && $status >= 0 && $status < 1000 ? (int) $status : 500, $data);
+        if ($status != (int) $status) {
+            $data = $data === '' ? 'status ' . var_export($status, true) . ' counts as 500' : $data;
+            $status = 500;
+        }
+        self::answer((int) $status, $data);
     }
 
     private static function result($r)

@@ -65,8 +65,8 @@ def main():
             else:
                 job = {"id": frame["id"], "type": frame["type"], "tries": frame["tries"], "raw": raw}
                 status, data = result(compiled(frame["code"], function)(raw.decode("utf-8", "replace"), job))
-            if not isinstance(status, (int, float)) or status != int(status) or not 0 <= status < 1000:
-                status = 500
+            if not isinstance(status, (int, float)) or status % 1 or abs(status) >= 1 << 53:
+                status, data = 500, data or encoded("status %s counts as 500" % repr(status))
         except BaseException as e:
             if os.getpid() == process:
                 traceback.print_exc()
