@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	. "gloom/cmd/serverlessd/journal"
@@ -22,6 +24,30 @@ func laneOf(t *testing.T, j *Journal, lane string, n int) *Reservation {
 		t.Fatalf("lane %s: %v", lane, err)
 	}
 	return r
+}
+
+// TestDamagedNotes: the error of notes that cannot be read names their file and says what to do, and
+// that helps.
+func TestDamagedNotes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "routes.json")
+	for _, text := range []string{"", "{}", "[{", "\x00\x00"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Routes(dir); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, save, err := Routes(dir); err != nil || save([]LaneNote{{Lane: "a"}}) != nil {
+			t.Error(err)
+		}
+		if notes, _, err := Routes(dir); err != nil || len(notes) != 1 || notes[0].Lane != "a" {
+			t.Error(notes, err)
+		}
+	}
 }
 
 // TestLaneReadsOnlyItsPieces: only the lane to which a piece belongs reads it.

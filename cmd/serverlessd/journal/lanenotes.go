@@ -16,10 +16,12 @@ func Routes(dir string) (notes []LaneNote, save func([]LaneNote) error, err erro
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)
 	if err == nil {
-		err = json.Unmarshal(text, &notes)
+		if bad := json.Unmarshal(text, &notes); bad != nil {
+			return nil, nil, fmt.Errorf("%s is damaged: %w; it says which store gets which part of the journal; remove it: with one --store nothing is lost or run twice, with several all jobs in the journal go to the first, also those that another store has", path, bad)
+		}
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, fmt.Errorf("%s, which says which part of the journal went to which store: %w", path, err)
+		return nil, nil, err
 	}
 	// replace needs a second file beside this one. Both are created now, while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
