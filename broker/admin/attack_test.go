@@ -184,7 +184,7 @@ func TestUnreadingClientIsDisconnected(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<20)
 	writes := func() bool {
-		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("slowWriter.Write"))
+		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("answerWriter.Write"))
 	}
 	for _, want := range []bool{true, false} {
 		for end := time.Now().Add(45 * time.Second); writes() != want; time.Sleep(50 * time.Millisecond) {

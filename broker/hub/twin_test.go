@@ -258,7 +258,7 @@ func TestHubMatchesTwin(t *testing.T) {
 	for seed := from; seed <= to && !t.Failed(); seed++ {
 		credits += runTwins(t, seed)
 		if t.Failed() {
-			t.Logf("seed %d; again with: go test ./broker/hub -run TestTwin -twin-seed %d", seed, seed)
+			t.Logf("seed %d; again with: go test ./broker/hub -run TestHubMatchesTwin -twin-seed %d", seed, seed)
 		}
 	}
 	if credits == 0 && *twinSeed == 0 {

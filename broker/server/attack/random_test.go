@@ -89,7 +89,7 @@ func TestRoguesHarmNoOther(t *testing.T) {
 	if base == 0 {
 		base = rand.Uint64()
 	}
-	t.Logf("again with: go test ./broker/server/attack -run TestRandom -seed %d", base)
+	t.Logf("again with: go test ./broker/server/attack -run TestRoguesHarmNoOther -seed %d", base)
 	d := start(t)
 	d.checkBounded(func() {
 		end := time.Now().Add(scaleTime(6 * time.Second))

@@ -63,7 +63,7 @@ func TestOtherBootClockHidesNoProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", append(inside, os.Args[0], "-test.run=TestOtherBootClock")...)
+	cmd := exec.Command("unshare", append(inside, os.Args[0], "-test.run=^"+t.Name()+"$")...)
 	cmd.Env = append(os.Environ(), "PROCESS_TEST_OUTSIDE="+string(outside))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
