@@ -325,7 +325,7 @@ class Cancels(SubmitterCase):
         failed = concurrent.futures.Future()
 
         def callback(_):
-            for ask in (lambda: jobs.cancel("x"), jobs.ping, jobs.drain):
+            for ask in (lambda: jobs.cancel("x"), lambda: jobs.do("echo"), jobs.ping, jobs.drain):
                 try:
                     ask()
                     failed.set_result("waited")
@@ -1093,6 +1093,17 @@ class Ends(SubmitterCase):
         jobs.close()
         with self.assertRaises(gloom.ClosedError):
             waiting.result(PATIENCE)
+
+    def test_close_during_do(self):
+        jobs = self.submitter()
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        waiting = pool.submit(jobs.do, "echo")
+        self.broker.accept().take()
+        jobs.close()
+        with self.assertRaises(gloom.LostError) as caught:
+            waiting.result(PATIENCE)
+        self.assertIsInstance(caught.exception.__cause__, gloom.ClosedError)
 
     def test_drain(self):
         jobs = self.submitter(window=1)  # so that closed() never submits

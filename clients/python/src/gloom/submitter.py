@@ -285,7 +285,19 @@ class Submitter:
                 raise
         return pending
 
-    do = blocking(AsyncSubmitter.do)
+    @with_signature_of(AsyncSubmitter.do)
+    def do(self, *args: Any, wait: float | None = None, **options: Any) -> Any:
+        self._thread.check_outside()
+        until = None if wait is None else time.monotonic() + wait
+        pending = self.submit(*args, wait=wait, **options)
+        try:  # not as a task of the loop: when that ends, it would hide the job's LostError
+            left = None if until is None else max(0.0, until - time.monotonic())
+            return pending.result(left)
+        except TimeoutError:
+            raise TimeoutError(f"timed out after {wait:g} s") from None
+        finally:
+            pending.cancel()
+
     cancel = blocking(AsyncSubmitter.cancel)
     change = blocking(AsyncSubmitter.change)
     ping = blocking(AsyncSubmitter.ping)
