@@ -83,8 +83,7 @@ class PendingJob:
             self._reply.set_result(None)
 
     def _check_taken(self) -> None:
-        error = None if self.acked else self._end.exception()
-        if error is not None:
+        if not self.acked and (error := self._end.exception()) is not None:
             raise error
 
     def _value(self, message: Message, key: str) -> Any:
@@ -157,16 +156,13 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
             return super().result(timeout)
         except TimeoutError as error:
             if not self.done():
-                text = f"timed out after {timeout:g} s: job {self.id} has no answer yet"
-                error.args = (text,)
+                error.args = (f"no answer to job {self.id} after {timeout:g} s",)
             raise
 
     def ack(self, timeout: float | None = None) -> None:
-        """Wait until the broker has accepted the job.
-
-        Raises the job's error if it did not, and TimeoutError after timeout seconds.
-        For a job with ack=False this may last until the job ends.
-        """
+        """Wait until the broker has accepted the job; raises the job's error if it did
+        not, and TimeoutError after timeout seconds.  For a job with ack=False this may
+        last until the job ends."""
         # setdefault is atomic: several threads may ask.
         self.__dict__.setdefault("_reply", concurrent.futures.Future())
         # The thread that sets acked or ends the job checks _reply afterwards.

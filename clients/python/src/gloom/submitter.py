@@ -26,19 +26,14 @@ class AsyncSubmitter:
     """
 
     def __init__(
-        self,
-        *addrs: str,
-        window: int = 1024,
-        raw: bool = False,
-        **settings: Unpack[Settings],
+        self, *addrs: str, window: int = 1024, raw: bool = False, **settings: Unpack[Settings]
     ) -> None:
         if window < 1:
             raise ValueError(f"window {window}: must be at least 1")
         self._raw = raw
         self._prefix = ""  # of ids; made when needed, which may be in a fork
         self._numbers = itertools.count(1)
-        options = Options(addrs, "submit", 9998, **settings)
-        self._connector = Connector(options, window)
+        self._connector = Connector(Options(addrs, "submit", 9998, **settings), window)
 
     async def connect(self, wait: float | None = None) -> None:
         """Wait until connected: at most wait seconds, or with None until each address
@@ -185,8 +180,7 @@ class AsyncSubmitter:
     # Shared with Submitter.
 
     def _encode(self, type: str | None, body: object = None, **options: Any) -> _Made:
-        id = options.get("id")
-        if id is None:
+        if (id := options.get("id")) is None:
             self._prefix = self._prefix or secrets.token_hex(6) + "-"
             id = f"{self._prefix}{next(self._numbers)}"
         frame = encode_submit(id, type, body, options)
@@ -214,8 +208,7 @@ class AsyncSubmitter:
                 reply.set_result(error)
 
         self._connector.ask(verb, id, fields, done)
-        error = await within(reply, wait)
-        if error is not None:
+        if (error := await within(reply, wait)) is not None:
             raise error
 
 
