@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -228,6 +229,58 @@ func TestBrokerRestarts(t *testing.T) {
 		if order[i] != id {
 			t.Fatalf("job %d was handed out as %v", i, order)
 		}
+	}
+}
+
+// TestCutConnections: if connections to the broker break all the time, the master pauses before the
+// next one, so that it does not submit all jobs and fill the log many times a second. It still takes
+// jobs, and hands them out when connections last.
+func TestCutConnections(t *testing.T) {
+	b := startShared(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var cut atomic.Bool
+	cut.Store(true)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", b.SubmitAddr().String())
+			if err != nil {
+				c.Close()
+				continue
+			}
+			go func() {
+				defer c.Close()
+				defer to.Close()
+				if cut.Load() {
+					_ = to.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+				}
+				_, _ = io.Copy(c, to)
+			}()
+			go func() { _, _ = io.Copy(to, c); to.Close() }()
+		}
+	}()
+	d := launch(t, "--broker", l.Addr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String())
+	c := d.client(t, jsonType)
+	breaks := func() int { return strings.Count(d.Log.String(), "the broker is gone") }
+	eventually(t, "a connection breaks", func() bool { return breaks() > 0 })
+	began := time.Now()
+	eventually(t, "seven more connections break", func() bool { return breaks() >= 8 })
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("seven connections broke in %v", took)
+	}
+	id := c.enqueue(`{"name":"n","argument":{}}`)
+	cut.Store(false)
+	d.waitUntilReady()
+	worker := c.register(`{"name":"w","max_jobs":1}`)
+	if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
+		t.Fatalf("pulled %v, want %s", got, id)
 	}
 }
 

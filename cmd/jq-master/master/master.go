@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/rs/zerolog"
 
 	"gloom/broker/admin/finding"
@@ -221,30 +222,46 @@ func (m *Master) serve(ctx context.Context) error {
 	defer end()
 	begin := sync.OnceFunc(func() { go m.syncFile(life) })
 	var yieldSince time.Duration // since when shouldYield is true, by boot.Since; 0: it is false
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = minReconnectPause, maxReconnectPause
 	for {
 		line, err := m.connect(mc)
 		if err != nil {
 			return err
 		}
+		opened := time.Now()
 		m.activate(mc, line)
 		begin()
-		again := m.drive(ctx, mc, line, &yieldSince, failed)
-		if again == nil {
-			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
-			m.mu.Lock()
-			mc.setTime(m.clock())
-			mc.forgetSubmissions()
-			mc.env.broker = nil
-			m.mu.Unlock()
+		again := m.drive(ctx, mc, line, nil, &yieldSince, failed)
+		if again != nil {
+			m.flush(mc)
+			m.deactivate(mc)
 			line.close()
-			continue
+			return again
 		}
-		m.flush(mc)
-		m.deactivate(mc)
+		if time.Since(opened) >= maxReconnectPause {
+			pause.Reset()
+		}
+		wait := pause.NextBackOff()
+		m.log.Warn().Stringer("wait", wait.Round(time.Millisecond)).Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
+		m.mu.Lock()
+		mc.setTime(m.clock())
+		mc.forgetSubmissions()
+		mc.env.broker = nil
+		m.mu.Unlock()
 		line.close()
-		return again
+		if again := m.drive(ctx, mc, nil, time.After(wait), &yieldSince, failed); again != nil {
+			m.flush(mc)
+			m.deactivate(mc)
+			return again
+		}
 	}
 }
+
+// The pause before the connection to the broker is opened again. It grows while connections break
+// soon, because all jobs are submitted at each one, and is short again after one that has lasted
+// for maxReconnectPause.
+const minReconnectPause, maxReconnectPause = 50 * time.Millisecond, 5 * time.Second
 
 // load reads the content of the store.
 func (m *Master) load(ctx context.Context, mc *machine) error {
@@ -342,8 +359,13 @@ func (m *Master) onAlarm(mc *machine) {
 const beatInterval = 200 * time.Millisecond
 
 // drive sends the machine its periodic commands until an error ends it. It returns nil when the
-// connection to the broker must be opened again.
-func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, yieldSince *time.Duration, failed <-chan error) error {
+// connection to the broker must be opened again. During the pause before that, conn is nil, and
+// pauseOver gets a value at its end.
+func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pauseOver <-chan time.Time, yieldSince *time.Duration, failed <-chan error) error {
+	var lost, outdated, choresDue <-chan struct{}
+	if conn != nil {
+		lost, outdated, choresDue = conn.broker.Lost, conn.outdated, m.choresDue
+	}
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
@@ -357,9 +379,11 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, yield
 			return err
 		case <-m.opt.Store.Lost():
 			return m.opt.Store.Err()
-		case <-conn.broker.Lost:
+		case <-lost:
 			return nil
-		case <-conn.outdated:
+		case <-outdated:
+			return nil
+		case <-pauseOver:
 			return nil
 		case <-drained:
 			drained = nil
@@ -368,12 +392,15 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, yield
 			m.queueStep(mc, func() { mc.checkPeriodic(); mc.refill(); mc.resubmitRejected(); mc.settleSchedules(); mc.tick() })
 		case <-second.C:
 			m.queueStep(mc, func() { m.rates.sample(&mc.ledger) })
+			if conn == nil {
+				continue
+			}
 			if !m.shouldYield(conn) {
 				*yieldSince = 0
 			} else if *yieldSince = cmp.Or(*yieldSince, boot.Since()); boot.Since()-*yieldSince >= m.opt.BrokerWait {
 				return errYield
 			}
-		case <-m.choresDue:
+		case <-choresDue:
 			m.doChores(mc, conn)
 		}
 	}
