@@ -97,6 +97,9 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 	if t.now.Sub(c.behindUntil).Abs() < noteEvery { // for so long, because a transaction may fail
 		t.put("sq_meta", "name", "value", "behind", c.behind.Milliseconds())
 		t.put("sq_meta", "name", "value", "behind_until", c.behindUntil.UnixMilli())
+		if t.monotonic-c.evenSince < noteEvery { // a note from before the clock was set is not true any more
+			t.put("sq_meta", "name", "value", "clock", int64(0))
+		}
 	}
 	switch {
 	case t.monotonic-c.evenSince < min(long, settleTime):

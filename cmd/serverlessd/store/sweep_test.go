@@ -459,3 +459,82 @@ func TestWrongCountsAreReported(t *testing.T) {
 		try(t, openStore(t, fmt.Sprintf("mysql://root@/%s?socket=%s", name, url.QueryEscape(server.Socket()))), db)
 	})
 }
+
+// TestClockCorrectedByRestart: a host's clock is behind when a daemon opens the file, which starts the
+// store's clock, and is corrected. When the daemon starts again, as its log asks for, the store's
+// clock jumps, and no job is older than it is.
+func TestClockCorrectedByRestart(t *testing.T) {
+	const day = 24 * time.Hour
+	path := filepath.Join(t.TempDir(), "store.db")
+	uptime, set, start := time.Minute, -400*day, time.Now()
+	open := func() Store {
+		s := OpenOn(path, "boot", func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
+		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
+	s := open()
+	for _, jobtype := range []string{"a-unrun", "a-none", "a-done"} {
+		e := entry(jobtype, "1")
+		e.Accepted = time.Time{}
+		ingest(t, s, e)
+	}
+	end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-done", 1, testTTL)[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
+	set = 0
+	var swept SweepResult
+	pass := func(d time.Duration) {
+		for end := uptime + d; uptime < end; uptime += 10 * time.Minute {
+			some := sweep(t, s, w)
+			swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
+		}
+	}
+	pass(2 * time.Hour)
+	for range 2 { // the second start finds the clock as it is
+		s.Close()
+		s = open()
+		pass(90 * time.Minute)
+		checkEqual(t, "after the start", swept, SweepResult{})
+	}
+	pass(2 * time.Hour)
+	checkEqual(t, "in seven hours", swept, SweepResult{Abandoned: 1})
+	pass(13 * day)
+	checkEqual(t, "in 13 days", swept, SweepResult{Abandoned: 1})
+	pass(2 * day)
+	checkEqual(t, "in 15 days", swept, SweepResult{Abandoned: 1, Purged: 2})
+	pass(16 * day)
+	checkEqual(t, "in 31 days", swept, SweepResult{Abandoned: 1, Purged: 2, Expired: 1})
+}
+
+// TestClockCorrectedWhileNobodyLooks: the clock was behind for some minutes, and is corrected while no
+// daemon runs. A note from before does not say that it has run evenly.
+func TestClockCorrectedWhileNobodyLooks(t *testing.T) {
+	const day = 24 * time.Hour
+	path := filepath.Join(t.TempDir(), "store.db")
+	var set, uptime time.Duration
+	start := time.Now()
+	open := func() Store {
+		s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000, Handled: func(string) bool { return true }}
+	s := open()
+	for range 13 {
+		sweep(t, s, w)
+		uptime += 10 * time.Minute
+	}
+	sweep(t, s, w)
+	set = -400 * day
+	sweep(t, s, w)
+	e := entry("a-unrun", "1")
+	e.Accepted = time.Time{}
+	ingest(t, s, e)
+	uptime += 5 * time.Minute
+	s.Close()
+	set = 0
+	s = open()
+	checkEqual(t, "at the start", sweep(t, s, w).Expired, 0)
+	uptime += 55 * time.Minute
+	checkEqual(t, "in an hour", sweep(t, s, w).Expired, 0)
+}
