@@ -66,8 +66,8 @@ run: build ## start the broker on its default ports
 demo: build ## run a broker and three workers, with a job for every file of this repository
 	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
 
-# The race detector makes tests ten times slower, so it runs random tests and tests that cut
-# a stream at every byte in a short form. Tests without goroutines also run in full, without the
+# The race detector makes tests ten times slower, so with it random tests, and tests that cut a
+# stream at every byte, run in a short form. Tests without goroutines also run in full, without the
 # race detector. The simulator takes TESTED seeds here, and SEEDS in make sim. Fuzzing is bounded
 # by a count here: when its time is up, go test sometimes fails with "context deadline exceeded"
 # and no finding. Packages whose tests start programs and wait for them run without the race

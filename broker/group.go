@@ -23,7 +23,7 @@ type group struct {
 	counted bool
 	// shut reports that a rule lets no more of its jobs run.
 	shut     bool
-	timerPos int32 // in Broker.timers, or -1
+	timerPos int32 // position in Broker.timers, or -1
 	// parked holds the parked heldQueues of the group, ordered by their best jobs.
 	// openPos is its position in Broker.openGroups, or -1.
 	parked  container.Heap

@@ -46,7 +46,7 @@ func (a *verbArgs) argBytes(i int) []byte {
 	return nil
 }
 
-// hasFlag reports whether a word is among the plain words, beginning with number n.
+// hasFlag reports whether name is among the plain words from number n on.
 func (a *verbArgs) hasFlag(n int, name string) bool {
 	for i := n; i < len(a.args); i++ {
 		if a.args[i] == name {

@@ -229,16 +229,16 @@ func (f *fieldReader) readChange(r *Request) (err *Error) {
 	if err = f.readID(r); err != nil {
 		return err
 	}
-	r.SetPriority, r.SetGroups = f.isSet(KeyPriority), f.isSet(KeyGroups)
-	if !r.SetPriority && !r.SetGroups && !f.isSet(KeyDelayMS) {
+	r.HasPriority, r.HasGroups = f.isSet(KeyPriority), f.isSet(KeyGroups)
+	if !r.HasPriority && !r.HasGroups && !f.isSet(KeyDelayMS) {
 		return refusal(MissingField, r.ID, "change needs one or more of priority, groups and delay_ms")
 	}
-	if r.SetPriority {
+	if r.HasPriority {
 		if r.Priority, err = f.readPriority(r); err != nil {
 			return err
 		}
 	}
-	if r.SetGroups {
+	if r.HasGroups {
 		if r.Groups, err = f.readList(KeyGroups, 0, f.maxGroups, true, r); err != nil {
 			return err
 		}

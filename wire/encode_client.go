@@ -113,16 +113,16 @@ func AppendJoin(dst []byte, r *Request) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendChange appends a change of the job r.ID: of its priority and groups if SetPriority
-// and SetGroups are set, and of its delay unless r.AfterMS is negative.
+// AppendChange appends a change of the job r.ID: of its priority and groups if HasPriority
+// and HasGroups are set, and of its delay unless r.AfterMS is negative.
 func AppendChange(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"change"`...)
 	dst = appendStringKey(dst, KeyID, r.ID)
-	if r.SetPriority {
+	if r.HasPriority {
 		dst = appendIntKey(dst, KeyPriority, r.Priority)
 	}
-	if r.SetGroups {
+	if r.HasGroups {
 		dst = appendListKey(dst, KeyGroups, r.Groups)
 	}
 	if r.AfterMS >= 0 {

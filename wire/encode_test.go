@@ -62,7 +62,7 @@ func TestEncodersAppend(t *testing.T) {
 		"attached": func(b []byte) []byte { return wire.AppendAttached(b, id, "queued") },
 		"attach":   func(b []byte) []byte { return wire.AppendAttach(b, id, true) },
 		"change": func(b []byte) []byte {
-			return wire.AppendChange(b, &wire.Request{ID: id, SetGroups: true, AfterMS: -1})
+			return wire.AppendChange(b, &wire.Request{ID: id, HasGroups: true, AfterMS: -1})
 		},
 		"release": func(b []byte) []byte { return wire.AppendRelease(b, id, 0) },
 		"ping2":   wire.AppendPingRequest,

@@ -79,7 +79,7 @@ func checkReadFields(t *testing.T, payload []byte, r *wire.Request) {
 		}
 	}
 	var priority int64
-	if raw, present := m["priority"]; present && (r.Verb == wire.Submit || r.SetPriority) {
+	if raw, present := m["priority"]; present && (r.Verb == wire.Submit || r.HasPriority) {
 		if err := json.Unmarshal(raw, &priority); err != nil || string(raw) == "null" {
 			t.Fatalf("%q: priority %s accepted, %v", payload, raw, err)
 		}

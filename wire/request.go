@@ -141,9 +141,9 @@ type Request struct {
 	Types, Except [][]byte
 	WantHeaders   bool // a join asks for headers in job frames
 
-	// SetPriority and SetGroups report whether a change has these keys. An empty list
+	// HasPriority and HasGroups report whether a change has these keys. An empty list
 	// of groups removes all.
-	SetPriority, SetGroups bool
+	HasPriority, HasGroups bool
 
 	Reason  []byte // the reason of a fail, in canonical form; nil if absent
 	NoRetry bool   // "retry":false

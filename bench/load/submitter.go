@@ -99,7 +99,7 @@ func mix64(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Acked reports an ack that has its job's id.
+// Acked records an ack that names its job.
 func (s *Submitter) Acked(id []byte) {
 	n, ok := ParseNumber(id)
 	if !ok {
@@ -113,7 +113,7 @@ func (s *Submitter) Acked(id []byte) {
 	s.countAck()
 }
 
-// AckedNext reports an ack without an id.
+// AckedNext records an ack that names no job.
 func (s *Submitter) AckedNext() {
 	if s.unacked == 0 {
 		s.fault(Unknown, "more acks than submits")

@@ -22,7 +22,7 @@ func newRedisSubmitter(s *load.Submitter) load.SubmitSide {
 		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
 	}
 	r.serverConn = serverConn{peer: s, greeting: command("PING"), next: r.pushed}
-	r.answers = serverConn{peer: s, greeting: r.popCommand, next: r.popped}
+	r.answers = serverConn{peer: s, greeting: r.popCommand, next: r.handlePopped}
 	return r
 }
 
@@ -117,8 +117,8 @@ func (r *redisSubmitter) pushed(in []byte) int {
 	return used
 }
 
-// popped handles the reply [list, [answer, …]] to a take, element by element.
-func (r *redisSubmitter) popped(in []byte) int {
+// handlePopped handles the reply [list, [answer, …]] to a take, element by element.
+func (r *redisSubmitter) handlePopped(in []byte) int {
 	reply, used := nextItem(in)
 	switch {
 	case used == 0:

@@ -69,8 +69,8 @@ func (s *stream) next(name string, v any) {
 	}
 }
 
-// TestHeadOfEventsHasNoStream: a HEAD request gets headers and no stream.
-func TestHeadOfEventsHasNoStream(t *testing.T) {
+// TestHeadRequestGetsNoStream: a HEAD request gets headers and no stream.
+func TestHeadRequestGetsNoStream(t *testing.T) {
 	w := start(t, nil)
 	host := strings.TrimPrefix(w.url, "http://")
 	c, err := net.Dial("tcp", host)

@@ -19,8 +19,8 @@ import (
 // filterKeys are the keys of a filter of jobs, beside the type.
 var filterKeys = []string{"state", "id", "group", "older", "submitter", "worker"}
 
-// jobFilter reads a filter. A type in the path takes precedence.
-func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
+// readJobFilter reads a filter of jobs from a query. A type in the path takes precedence.
+func readJobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	q := &broker.JobFilter{State: v.Get("state"), ID: v.Get("id")}
 	if q.State == "dead" {
 		return nil, apiError(http.StatusBadRequest, "invalid_value", "failed jobs that are kept are listed by /v1/dead/{type}, not with state=dead")
@@ -135,7 +135,7 @@ func (b body) values() (url.Values, error) {
 
 func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
-	q, err := jobFilter(r, v)
+	q, err := readJobFilter(r, v)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, err := jobFilter(r, v)
+	q, err := readJobFilter(r, v)
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 		delay = time.Duration(q.AfterMS) * time.Millisecond
 	}
 	c := broker.ChangeRequest{
-		ID: id, Priority: q.Priority, SetPriority: q.SetPriority, Groups: q.Groups, SetGroups: q.SetGroups, Delay: delay,
+		ID: id, Priority: q.Priority, SetPriority: q.HasPriority, Groups: q.Groups, SetGroups: q.HasGroups, Delay: delay,
 	}
 	var code broker.Code
 	var reason broker.Reason

@@ -30,7 +30,7 @@ const (
 type Index struct {
 	// Seed and Equal must be set before the first id.
 	Seed maphash.Seed
-	// directory has 1<<bits entries. A segment with fewer bits is in dir several times.
+	// directory has 1<<bits entries. A segment with fewer bits is in directory several times.
 	directory []*segment
 	bits      uint8
 	// countByBits counts segments by their bits.

@@ -62,7 +62,7 @@ func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
 	return number, at + entryHead
 }
 
-// reserve reserves need bytes in the head slab, or in a new slab.
+// reserve reserves a number of bytes in the head slab, or in a new slab.
 func (s *Slabs) reserve(need uint32) (number, at uint32) {
 	if len(s.slabs) == 0 || s.slabs[s.headSlab].mem == nil || s.slabs[s.headSlab].usedBytes+need > slabSize {
 		if len(s.slabs) > 0 && s.slabs[s.headSlab].mem != nil && s.slabs[s.headSlab].liveBytes == 0 {

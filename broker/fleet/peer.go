@@ -39,7 +39,7 @@ type peer struct {
 	lent, borrowed int
 }
 
-// otherVersion is a broker that uses another version.
+// otherVersion is a broker that uses another version of the messages.
 type otherVersion struct {
 	epoch, version uint64
 	heardAt        int64

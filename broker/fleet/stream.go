@@ -41,8 +41,8 @@ const (
 	// maxBatchItems and maxBatchBytes bound a batch.
 	maxBatchItems = 128
 	maxBatchBytes = 256 << 10
-	// firstBatch is the initial room for the items of a message, in bytes.
-	firstBatch = 2 << 10
+	// minMessageBuffer is the initial capacity of the buffer for the items of a message, in bytes.
+	minMessageBuffer = 2 << 10
 	// ackEvery is the number of messages after which an ack is sent even if there is nothing
 	// else to send.
 	ackEvery = 32
@@ -64,12 +64,12 @@ func (s *bufferPool) get(n int) []byte {
 			return b
 		}
 	}
-	return make([]byte, 0, max(firstBatch, n))
+	return make([]byte, 0, max(minMessageBuffer, n))
 }
 
 // put keeps a buffer for reuse. The caller must not use it any more.
 func (s *bufferPool) put(b []byte) {
-	if len(*s) < maxSpare && cap(b) <= maxSpareBytes && cap(b) >= firstBatch {
+	if len(*s) < maxSpare && cap(b) <= maxSpareBytes && cap(b) >= minMessageBuffer {
 		*s = append(*s, b[:0])
 	}
 }

@@ -52,8 +52,8 @@ type piece struct {
 	shared bool // mem is a body to which others refer, too
 }
 
-// mark is a position in the stream: the end of a kept outcome's frame, or the end of what the
-// owner took at one time, which has the given number of answers.
+// mark is a position in the stream: the end of a kept outcome's frame, or the end of what the owner
+// took at one time. answers counts the answers in what was taken.
 type mark struct {
 	end     uint64
 	outcome uint64 // broker.Effect.Outcome

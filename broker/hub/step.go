@@ -191,7 +191,7 @@ func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 			break
 		}
 		fx = h.core.Change(now, c.Peer, &broker.ChangeRequest{
-			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: millisToDuration(r.AfterMS),
+			ID: r.ID, Priority: r.Priority, SetPriority: r.HasPriority, Groups: r.Groups, SetGroups: r.HasGroups, Delay: millisToDuration(r.AfterMS),
 		})
 	case wire.Attach:
 		fx = h.core.Attach(now, c.Peer, r.ID, r.WantProgress, h.cfg.MaxOutbound-c.outbox.waitingBytes())

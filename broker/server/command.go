@@ -130,7 +130,7 @@ func (c *conn) unauthenticated() bool { return c.state == stateGreeting && c.srv
 
 // refuseUntilHello closes a connection whose first frame is not a hello.
 func (c *conn) refuseUntilHello(b *batch) {
-	c.srv.tokenFailed(c.remote)
+	c.srv.recordBadToken(c.remote)
 	c.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker requires a hello with a token first"})
 }
 
@@ -139,7 +139,7 @@ func (c *conn) refuseUntilHello(b *batch) {
 func (c *conn) refuseToken(m *hub.Command) {
 	c.helloTimer.Stop()
 	c.state, m.Ignore = stateDraining, true
-	c.srv.tokenFailed(c.remote)
+	c.srv.recordBadToken(c.remote)
 	time.AfterFunc(guard.TokenDelay, func() {
 		c.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
 	})

@@ -90,7 +90,7 @@ func (lp *loop) openConn(c *conn) {
 	c.hubConn = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
 	if lp.srv.tokens.Required() {
 		c.helloTimer = lp.srv.hub.After(helloTimeout, func() {
-			lp.srv.tokenFailed(c.remote)
+			lp.srv.recordBadToken(c.remote)
 			lp.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTimeout)})
 		})
 	}

@@ -24,8 +24,8 @@ const (
 
 var scopeNames = []string{"submit", "work", "admin", "watch"}
 
-// tokenFailed counts and logs a missing or wrong token.
-func (s *Server) tokenFailed(peer string) {
+// recordBadToken counts and logs a missing or wrong token.
+func (s *Server) recordBadToken(peer string) {
 	s.unauthorized.Add(1)
 	s.log.Warn().Str("peer", peer).Msg("a missing or unknown token was refused")
 }
@@ -38,7 +38,7 @@ func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Gr
 		return nil, true
 	}
 	if g = s.tokens.Find([]byte(token)); g == nil {
-		s.tokenFailed(peer)
+		s.recordBadToken(peer)
 		if token != "" {
 			guard.DelayRefusal(ctx)
 		}

@@ -82,8 +82,8 @@ type Options struct {
 	Loops int
 	// Options say who may connect.
 	guard.Options
-	// LimitsFile is the path of the file of limits, Limits the settings that the file has. Both
-	// are empty if there is no file.
+	// LimitsFile is the path of the file of limits, and Limits holds its contents. Both are
+	// empty if there is no file.
 	LimitsFile string
 	Limits     FileLimits
 	// Fleet says which fleet the broker joins.

@@ -103,7 +103,7 @@ func (r *runner) compareLedgers() error {
 		}
 	}
 	sum.Add(&o.forgotten)
-	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connected(submitters), workers: o.connected(workers)}
+	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connectedCount(submitters), workers: o.connectedCount(workers)}
 	want.outcomes, want.outcomeBytes = total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
 	want.held = uint64(len(o.jobs) - want.outcomes)
 	got := totals{Ledger: b.Totals(), held: b.JobCount(), borrowed: b.BorrowedRuns()}
@@ -144,7 +144,7 @@ func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
 	want.Name, want.Paused, want.Fair = []byte(k.name), k.paused, k.fair
 	want.Limits = broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}
 	want.Ledger = k.Ledger
-	want.Delayed, want.Queued, want.Running = uint64(o.in(delayed, k.name)), uint64(o.in(queued, k.name)), uint64(o.in(running, k.name))
+	want.Delayed, want.Queued, want.Running = uint64(o.countIn(delayed, k.name)), uint64(o.countIn(queued, k.name)), uint64(o.countIn(running, k.name))
 	return checkEqual("type "+k.name, want, info)
 }
 

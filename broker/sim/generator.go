@@ -194,7 +194,7 @@ func (g *generator) setting(c *command) {
 }
 
 func (g *generator) verb() verb {
-	subs, works := g.o.connected(submitters), g.o.connected(workers)
+	subs, works := g.o.connectedCount(submitters), g.o.connectedCount(workers)
 	if subs == 0 && g.percent(50) || subs < g.number("submitters") && g.percent(10) {
 		return addSubmitter
 	}

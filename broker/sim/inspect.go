@@ -16,8 +16,8 @@ func (r *runner) comparePeers() error {
 	o, b := r.oracle, r.driver.core
 	listed, next := b.Workers(o.now, nil, 0, 1000)
 	listedSubmitters, _ := b.Submitters(nil, 0, 1000)
-	if next != -1 || len(listed) != o.connected(workers) || len(listedSubmitters) != o.connected(submitters) {
-		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(listed), len(listedSubmitters), o.connected(workers), o.connected(submitters))
+	if next != -1 || len(listed) != o.connectedCount(workers) || len(listedSubmitters) != o.connectedCount(submitters) {
+		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(listed), len(listedSubmitters), o.connectedCount(workers), o.connectedCount(submitters))
 	}
 	for _, x := range listed {
 		w := o.peer(r.driver.numbers[x.Peer])

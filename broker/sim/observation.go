@@ -35,8 +35,8 @@ func (x *observation) held(id string) bool {
 	return found && i.State != "ended"
 }
 
-// handed returns the ids of the jobs of a type that this command handed out, in order.
-func (x *observation) handed(typ string) (ids []string) {
+// handedOut returns the ids of the jobs of a type that this command handed out, in order.
+func (x *observation) handedOut(typ string) (ids []string) {
 	for i := range x.frames {
 		if f := &x.frames[i]; f.op == broker.OpJob && f.typ == typ {
 			ids = append(ids, f.id)

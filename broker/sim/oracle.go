@@ -296,8 +296,8 @@ func (o *oracle) connect(c *command) {
 	o.peers = append(o.peers, p)
 }
 
-// number returns a number that is larger than all before.
-func (o *oracle) number() int {
+// nextNumber returns a number that is larger than all previous ones.
+func (o *oracle) nextNumber() int {
 	o.numbers++
 	return o.numbers
 }
@@ -324,8 +324,8 @@ func (o *oracle) peer(number int) *oraclePeer {
 	return nil
 }
 
-// connected returns how many peers of a kind are connected.
-func (o *oracle) connected(kind senders) (n int) {
+// connectedCount returns how many peers of a kind are connected.
+func (o *oracle) connectedCount(kind senders) (n int) {
 	for _, p := range o.peers {
 		if p.kind == kind {
 			n++
@@ -366,8 +366,8 @@ func total(jobs []*oracleJob, matches func(*oracleJob) bool) (n int, bytes int64
 	return n, bytes
 }
 
-// in returns how many jobs of a type are in a state.
-func (o *oracle) in(s jobState, typ string) int {
+// countIn returns how many jobs of a type are in a state.
+func (o *oracle) countIn(s jobState, typ string) int {
 	n, _ := total(o.jobs, func(j *oracleJob) bool { return j.state == s && j.typ == typ })
 	return n
 }
@@ -375,7 +375,7 @@ func (o *oracle) in(s jobState, typ string) int {
 // active returns how many jobs of a type run, borrowed ones included.
 func (o *oracle) active(typ string) int {
 	n, _ := total(o.borrowed, ofType(typ))
-	return n + o.in(running, typ)
+	return n + o.countIn(running, typ)
 }
 
 func ofType(typ string) func(*oracleJob) bool {

@@ -164,7 +164,7 @@ func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
 // job or, in a fair type, the best job of the tenant whose turn it is.
 func (o *oracle) candidate(k *oracleType, n int) (first *oracleJob) {
 	next := ""
-	if ids := o.observed.handed(k.name); n < len(ids) {
+	if ids := o.observed.handedOut(k.name); n < len(ids) {
 		next = ids[n]
 	}
 	heads := map[tenantKey]*oracleJob{} // the best job of each tenant

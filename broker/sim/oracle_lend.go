@@ -26,7 +26,7 @@ func (w *oraclePeer) has(id string) bool {
 }
 
 // toEnd moves a worker to the end of the line.
-func (o *oracle) toEnd(w *oraclePeer) { w.position = o.number() }
+func (o *oracle) toEnd(w *oraclePeer) { w.position = o.nextNumber() }
 
 // delayClash handles a job that should go to a worker which runs a borrowed job with the same id:
 // the job waits for a while, and the worker goes to the end of the line.
@@ -48,7 +48,7 @@ func (o *oracle) count(j *oracleJob, n *uint64) {
 }
 
 func (o *oracle) borrow(c *command) {
-	why := o.unborrowed(c)
+	why := o.borrowRefusal(c)
 	if why != o.observed.unborrowed {
 		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.observed.unborrowed, why)
 	}
@@ -68,10 +68,10 @@ func (o *oracle) borrow(c *command) {
 	}
 }
 
-// unborrowed returns why a job cannot be borrowed, or 0. Where this depends on how the core
+// borrowRefusal returns why a job cannot be borrowed, or 0. Where this depends on how the core
 // counts rates and bytes, or on whether the core still knows the type, the core's answer is
 // accepted.
-func (o *oracle) unborrowed(c *command) broker.BorrowRefusal {
+func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 	p, w := o.peer(c.peer), o.firstInLine(c.typ)
 	if p == nil || p.kind != lenders || o.draining || w == nil || w.kind == borrowers {
 		return broker.NoIdleWorker
@@ -152,7 +152,7 @@ func (r *runner) compareLending(k *oracleType) error {
 	if k.rate > 0 || o.vanished > 0 || !r.driver.watched {
 		return nil
 	}
-	q, room := o.in(queued, k.name), math.MaxInt
+	q, room := o.countIn(queued, k.name), math.MaxInt
 	if k.concurrency > 0 {
 		room = max(0, k.concurrency-o.active(k.name))
 	}

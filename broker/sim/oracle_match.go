@@ -63,7 +63,7 @@ func (o *oracle) handOut() {
 		if k.rate > 0 {
 			_, clashed := o.observed.delay(j.id)
 			from, until := k.paced.opens(k.quota())
-			if from > o.now || (until > o.now || k.slow) && handed[k.name] >= len(o.observed.handed(k.name)) && !(clashed && w.has(j.id)) {
+			if from > o.now || (until > o.now || k.slow) && handed[k.name] >= len(o.observed.handedOut(k.name)) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true
 				continue
 			}
@@ -133,4 +133,4 @@ func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
 	}
 }
 
-func (o *oracle) setTimer(j *oracleJob) { j.timer = o.number() }
+func (o *oracle) setTimer(j *oracleJob) { j.timer = o.nextNumber() }

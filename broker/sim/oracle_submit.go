@@ -32,7 +32,7 @@ const maxRetries = 65534
 // acceptJob makes a job of a submit.
 func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 	j := &oracleJob{
-		command: *c, arrival: o.number(), owner: owner, origin: owner,
+		command: *c, arrival: o.nextNumber(), owner: owner, origin: owner,
 		at: o.now - int64(c.age), since: o.now - int64(c.age), state: queued,
 	}
 	if s := o.peer(owner); s != nil {

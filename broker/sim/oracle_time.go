@@ -73,7 +73,7 @@ func (o *oracle) overdue(j *oracleJob) {
 	if j.unwanted() {
 		o.unwantedEnds(j)
 	} else {
-		o.failed(j, broker.JobFailed, "", false, -1)
+		o.failRun(j, broker.JobFailed, "", false, -1)
 	}
 	o.evict()
 }

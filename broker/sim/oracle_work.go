@@ -68,9 +68,9 @@ func (o *oracle) endRun(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
-// concluded handles the end of a run that a worker reports. It returns the run's job, or nil if
+// endReportedRun ends a run as its worker reports. It returns the run's job, or nil if
 // the run is no longer wanted.
-func (o *oracle) concluded(c *command) *oracleJob {
+func (o *oracle) endReportedRun(c *command) *oracleJob {
 	if w, i := o.runFor(c); w != nil {
 		return o.endRun(w, i)
 	}
@@ -98,14 +98,14 @@ func (o *oracle) unwantedEnds(j *oracleJob) {
 }
 
 func (o *oracle) respond(c *command) {
-	if j := o.concluded(c); j != nil {
+	if j := o.endReportedRun(c); j != nil {
 		o.count(j, &o.typeNamed(j.typ).Answered)
 		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
 
 func (o *oracle) fail(c *command) {
-	if j := o.concluded(c); j != nil {
+	if j := o.endReportedRun(c); j != nil {
 		code, reason := broker.JobFailed, c.reason
 		switch {
 		case c.lost && !c.noRetry:
@@ -116,7 +116,7 @@ func (o *oracle) fail(c *command) {
 		case c.failDelay >= 0 && j.keep == 0:
 			code = broker.JobRetryLater
 		}
-		o.failed(j, code, reason, c.noRetry, c.failDelay)
+		o.failRun(j, code, reason, c.noRetry, c.failDelay)
 	}
 }
 
@@ -130,9 +130,9 @@ func (o *oracle) progress(c *command) {
 	}
 }
 
-// failed ends a run without an answer: the job is requeued or fails. An empty reason stands for
+// failRun ends a run without an answer: the job is requeued or fails. An empty reason stands for
 // one that the core writes itself.
-func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
+func (o *oracle) failRun(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.typeNamed(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
 		last := frame{op: broker.OpEnd, code: code, id: j.id, reason: reason}
@@ -172,7 +172,7 @@ func (o *oracle) requeue(j *oracleJob, delay int64) {
 // release puts a job back at its old place, as if it had never been handed out. If a borrower
 // could not start it, the release is not counted.
 func (o *oracle) release(c *command) {
-	j := o.concluded(c)
+	j := o.endReportedRun(c)
 	if j == nil {
 		return
 	}
@@ -238,7 +238,7 @@ func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	}
 	for len(w.out) > 0 {
 		if j := o.endRun(w, 0); j != nil {
-			o.failed(j, code, "", guilty, -1)
+			o.failRun(j, code, "", guilty, -1)
 		}
 	}
 }

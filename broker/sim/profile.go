@@ -117,8 +117,8 @@ var common = []kind{
 		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
 		c.Retries = r.IntN(2)
 	}},
-	// At most one job fails at a time, because the oracle learns the reason, whose length
-	// counts, only from the letter.
+	// At most one job fails at a time: the length of the reason counts, and the oracle learns
+	// the reason only from the letter.
 	{n: 3, name: "letter bytes", parameters: allFeatureWeights + " revive=30 fail=90 backoff=20 delay=20 expires=20 detach=30", config: func(r *rand.Rand, c *broker.Config) {
 		c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
 		c.Retries = r.IntN(2)

@@ -160,9 +160,9 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 	if err := checkNames("group", "", c.Groups...); err != nil {
 		return err
 	}
-	r := wire.Request{ID: []byte(key), Groups: canonicalNames(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
+	r := wire.Request{ID: []byte(key), Groups: canonicalNames(c.Groups), HasGroups: c.Groups != nil, AfterMS: -1}
 	if c.Priority != nil {
-		r.SetPriority, r.Priority = true, *c.Priority
+		r.HasPriority, r.Priority = true, *c.Priority
 	}
 	if c.Delay != nil {
 		if r.AfterMS = toMillis(*c.Delay); r.AfterMS < 0 {

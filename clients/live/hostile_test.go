@@ -122,8 +122,8 @@ func (p *peer) read() string {
 	return string(payload)
 }
 
-// past reads frames until one has this verb, answering those before it with ok.
-func (p *peer) past(verb string) string {
+// skipTo reads frames until one has this verb, answering those before it with ok.
+func (p *peer) skipTo(verb string) string {
 	for {
 		frame := p.read()
 		if frame == "" || strings.Contains(frame, `"action":"`+verb+`"`) {
@@ -147,7 +147,7 @@ func id(frame string) string {
 
 // serveOne answers one submit as a broker does.
 func (p *peer) serveOne() {
-	frame := p.past("submit")
+	frame := p.skipTo("submit")
 	p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
 	p.send(fmt.Sprintf(`{"id":%q,"body":"well"}`, id(frame)))
 	io.Copy(io.Discard, p)
@@ -157,7 +157,7 @@ func (p *peer) serveOne() {
 func backoffs(w *world) {
 	addr := newFake(w, func(_ int, p *peer) {
 		for {
-			frame := p.past("submit")
+			frame := p.skipTo("submit")
 			if frame == "" {
 				return
 			}
@@ -186,7 +186,7 @@ func silentBroker(w *world) {
 			return
 		}
 		// It accepts the job, and sends nothing more.
-		frame := p.past("submit")
+		frame := p.skipTo("submit")
 		p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
 		io.Copy(io.Discard, p)
 	})
@@ -222,7 +222,7 @@ func nonsenseToSubmitter(w *world) {
 				p.serveOne()
 				return
 			}
-			frame := p.past("submit")
+			frame := p.skipTo("submit")
 			p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
 			io.WriteString(p, bad.raw)
 			for _, f := range bad.frames {
@@ -239,7 +239,7 @@ func nonsenseToSubmitter(w *world) {
 	}
 	// Unusual but valid input is ignored.
 	addr := newFake(w, func(_ int, p *peer) {
-		frame := p.past("submit")
+		frame := p.skipTo("submit")
 		name := id(frame)
 		for _, f := range []string{
 			`{"moons":4}`, `{"action":"dance","id":1}`, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
@@ -259,7 +259,7 @@ func nonsenseToWorker(w *world) {
 	for _, bad := range nonsense {
 		var served atomic.Bool
 		addr := newFake(w, func(n int, p *peer) {
-			p.past("join")
+			p.skipTo("join")
 			p.send(`{"ok":true}`)
 			if n == 0 {
 				io.WriteString(p, bad.raw)
@@ -272,7 +272,7 @@ func nonsenseToWorker(w *world) {
 			p.send(`{"moons":4}`)
 			p.send(`{"action":"cancel","id":"nobody's"}`)
 			p.send(`{"action":"job","id":"a1","type":"echo","body":{"x":1.10},"later":[]}`)
-			answer := p.past("respond")
+			answer := p.skipTo("respond")
 			served.Store(strings.Contains(answer, `"a1"`) && strings.Contains(answer, `{"x":1.10}`))
 			p.send(`{"ok":true}`)
 			io.Copy(io.Discard, p)

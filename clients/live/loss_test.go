@@ -65,7 +65,8 @@ func cutKept(w *world) {
 const cuts = 400
 
 // cuttingProxy returns a proxy that cuts each connection one byte later than the one before: first
-// at the bytes to the broker, then at those from it. done reports whether every place was tried.
+// among the bytes to the broker, then among those from it. done reports whether every place was
+// tried.
 func cuttingProxy(w *world, to string) (p *proxy, done func() bool) {
 	step := int64(1)
 	if testing.Short() {

@@ -154,7 +154,7 @@ func (s *shapeCommand) measure(ctx context.Context, to *target, out *output, o s
 	return out.finish(file, style)
 }
 
-// finish saves and shows a file; faults in it are an error.
+// finish saves and shows a file, and returns an error if the file contains faults.
 func (o *output) finish(file *result.File, style report.Style) error {
 	if o.file != "" {
 		if err := file.Write(o.file); err != nil {

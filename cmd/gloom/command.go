@@ -63,8 +63,8 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 	return c.run(ctx, job)
 }
 
-// failed returns the error of a run after which the job may be retried.
-func (c *command) failed(err error) error {
+// runFailure returns the error of a run after which the job may be retried.
+func (c *command) runFailure(err error) error {
 	if c.retryDelay < 0 {
 		return err
 	}
@@ -141,7 +141,7 @@ func (c *command) startFailure(ctx context.Context, err error) error {
 	if launch.IsTemporary(err) {
 		return fmt.Errorf("%w: %w", failed, errGivenBack)
 	}
-	return c.failed(failed)
+	return c.runFailure(failed)
 }
 
 // watch waits until a command has ended. It stops a command when its time is over, when nobody
@@ -210,7 +210,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	if final {
 		return nil, gloom.Fatal(err)
 	}
-	return nil, c.failed(err)
+	return nil, c.runFailure(err)
 }
 
 // limitedBuffer keeps what is written to it up to a limit.

@@ -95,7 +95,7 @@ func (c *connection) resolve(f *pflag.FlagSet) error {
 	if err := s.Apply(f); err != nil {
 		return err
 	}
-	file, err := contextNamed(c.context)
+	file, err := readContext(c.context)
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func contextsPath() (string, error) {
 	return filepath.Join(dir, "gloom", "contexts.toml"), err
 }
 
-// contextNamed reads a context; without a name, the default one if there is one.
-func contextNamed(name string) (*cli.File, error) {
+// readContext reads the context with this name; if name is "", the default one, or nil if there is none.
+func readContext(name string) (*cli.File, error) {
 	path, err := contextsPath()
 	if name == "" {
 		if _, missing := os.Stat(path); err != nil || missing != nil {

@@ -39,8 +39,8 @@ func TestUnknownHost(t *testing.T) {
 	}
 }
 
-// TestAnotherProtocol: a program that switches to another protocol and then says nothing is no
-// broker and no door, and gloom does not wait for it.
+// TestAnotherProtocol: a program that switches to another protocol and then says nothing is
+// neither a broker nor a door, and gloom does not wait for it.
 func TestAnotherProtocol(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -169,7 +169,7 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (d deadI
 	if len(found.Items) == 0 {
 		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).SetHint("gloom jobs --ended lists what is remembered")
 		if t.conn.door == "" {
-			f.Hint += "; --history of gloomd says how much that may be"
+			f.Hint += "; gloomd's --history sets how much that is"
 		}
 		return d, f
 	}

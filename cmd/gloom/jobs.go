@@ -125,13 +125,13 @@ func newJobs(t *tool) *cobra.Command {
 				if all && query == "state=ended" {
 					emptyText = "no ended jobs are remembered"
 				}
-				return listing(cmd.Context(), l, path+"?"+query, emptyText, l.endedTable)
+				return printListing(cmd.Context(), l, path+"?"+query, emptyText, l.endedTable)
 			}
 			emptyText := "no such jobs"
 			if all && query == "" {
 				emptyText = "no jobs are waiting or running"
 			}
-			return listing(cmd.Context(), l, path+"?"+query, emptyText, l.jobTable)
+			return printListing(cmd.Context(), l, path+"?"+query, emptyText, l.jobTable)
 		},
 	}
 	f := cmd.Flags()

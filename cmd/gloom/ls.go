@@ -50,11 +50,11 @@ func newLs(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch strings.Join(args, "") {
 			case "workers":
-				return listing(cmd.Context(), l, "workers", "no workers", l.workerTable)
+				return printListing(cmd.Context(), l, "workers", "no workers", l.workerTable)
 			case "submitters":
-				return listing(cmd.Context(), l, "submitters", "no submitters", l.submitterTable)
+				return printListing(cmd.Context(), l, "submitters", "no submitters", l.submitterTable)
 			}
-			return listing(cmd.Context(), l, "types", "no jobs, no workers, no types yet", l.typeTable)
+			return printListing(cmd.Context(), l, "types", "no jobs, no workers, no types yet", l.typeTable)
 		},
 	}
 	l.flags(cmd, 1000)
@@ -86,8 +86,8 @@ func (x *listItem[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &x.value)
 }
 
-// listing prints a listing of the broker.
-func listing[T any](ctx context.Context, l *listCommand, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
+// printListing prints a listing of the broker.
+func printListing[T any](ctx context.Context, l *listCommand, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
 	return printItems(l, emptyText, tabled, func(fn func(listItem[T]) error) (more bool, err error) {
 		return eachItem(ctx, l.conn.operator(), "/v1/"+kind, l.limit, fn)
 	})

@@ -27,7 +27,7 @@ type outcomePrinter struct {
 	startedAt time.Time
 	total     int  // lines, -1 where that is not known
 	terminal  bool // stderr is a terminal
-	shared    bool // stdout is the same terminal, so that the bar must make way
+	shared    bool // stdout is the same terminal, so the bar must make way
 
 	mu   sync.Mutex // guards the following
 	w    *bufio.Writer
@@ -177,7 +177,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 	case v.asJSON:
 		v.w.Write(oneLine(o.Body))
 	default:
-		answer, _ := fromBody(o.Body, v.printed())
+		answer, _ := fromBody(o.Body, v.answerForm())
 		v.w.Write(answer)
 	}
 	return v.w.WriteByte('\n')
@@ -327,9 +327,9 @@ type reconnectReporter struct {
 	stopped  bool
 }
 
-// jobLost reports a lost connection as soon as the first of its jobs has failed, because after the
-// last one the stream may be over. A kept job whose outcome cannot be read fails when the
-// connection is back.
+// jobLost reports a lost connection when the first of its jobs fails: when the last one fails, the
+// command may end before it has reported anything. A kept job whose outcome cannot be read fails
+// when the connection is back.
 func (r *reconnectReporter) jobLost(err *gloom.LostError) {
 	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) || errors.Is(err.Cause, gloom.ErrClosed) {
 		return // ErrClosed: we have ended the connection

@@ -277,7 +277,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 			st.fail(err) // all the others would be refused, too
 		}
 		if err == nil && !job.Detach {
-			if _, formErr := fromBody(r.Body, st.printed()); formErr != nil {
+			if _, formErr := fromBody(r.Body, st.answerForm()); formErr != nil {
 				err = fmt.Errorf("the answer %w", formErr)
 			}
 		}

@@ -360,8 +360,8 @@ func (s *submitCommand) form() string {
 	return formAuto
 }
 
-// printed returns the form in which answers are printed.
-func (s *submitCommand) printed() string {
+// answerForm returns the form in which answers are printed.
+func (s *submitCommand) answerForm() string {
 	if f := s.form(); f != formText {
 		return f
 	}
@@ -506,7 +506,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 		_, err = fmt.Fprintln(s.out, r.ID)
 		return outputError(err)
 	}
-	answer, err := fromBody(r.Body, s.printed())
+	answer, err := fromBody(r.Body, s.answerForm())
 	if err != nil {
 		return cli.Failf(cli.ExitFailed, "the answer %w", err)
 	}

@@ -125,11 +125,11 @@ func (p *topCommand) run() error {
 
 // sample is the state of the broker at one time.
 type sample struct {
-	at     time.Time
-	status doors.Status
-	found  *api.Findings
-	types  []api.Type
-	more   bool // the broker has further types
+	at       time.Time
+	status   doors.Status
+	findings *api.Findings
+	types    []api.Type
+	more     bool // the broker has further types
 }
 
 func (p *topCommand) sample(ctx context.Context) (*sample, error) {
@@ -141,7 +141,7 @@ func (p *topCommand) sample(ctx context.Context) (*sample, error) {
 	if err != nil && !lacksFindings(err) {
 		return nil, err
 	}
-	s.found = &found.value
+	s.findings = &found.value
 	s.types, s.more, err = listItems[api.Type](ctx, p.broker, "/v1/types", maxTypes)
 	return s, err
 }

@@ -49,8 +49,8 @@ func (s *slowReader) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestUnreadLineCount: every line is written or told to be lost, once, however many jobs write at a
-// time.
+// TestUnreadLineCount: every line is either written or counted as lost, exactly once, however many
+// jobs write at a time.
 func TestUnreadLineCount(t *testing.T) {
 	to := &slowReader{}
 	u := newStderrWriter(to, 10*time.Microsecond)

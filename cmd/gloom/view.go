@@ -22,7 +22,7 @@ type view struct {
 	Types    []row     `json:"types"`
 
 	status      doors.Status
-	found       *api.Findings
+	findings    *api.Findings
 	more        bool
 	allFiltered bool // there are types, even if none is in the view
 }
@@ -50,7 +50,7 @@ type row struct {
 // compare computes rates from two samples. A type that is new in the second one, or that the broker
 // forgot in between, counts from zero.
 func compare(a, b *sample) *view {
-	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, found: b.found, more: b.more, Types: []row{}}
+	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, findings: b.findings, more: b.more, Types: []row{}}
 	before := make(map[string]*api.Type, len(a.types))
 	for i := range a.types {
 		before[a.types[i].Type] = &a.types[i]
@@ -294,9 +294,9 @@ func (v *view) summary(addr string) []string {
 		fmt.Sprintf("%s queued, %s delayed, %s running; %s in/s, %s out/s; %s failed",
 			n(s.Ledger.Queued), n(s.Ledger.Delayed), n(s.Ledger.Running), formatShortRate(in), formatShortRate(out), n(s.Ledger.Failed)),
 	}
-	if v.found != nil && len(v.found.Items) > 0 {
-		line := headline(&v.found.Items[0])
-		if hidden := len(v.found.Items) - 1 + v.found.More; hidden > 0 {
+	if v.findings != nil && len(v.findings.Items) > 0 {
+		line := headline(&v.findings.Items[0])
+		if hidden := len(v.findings.Items) - 1 + v.findings.More; hidden > 0 {
 			line += fmt.Sprintf(" (and %d more: gloom findings)", hidden)
 		}
 		lines = append(lines, line)

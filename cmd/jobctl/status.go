@@ -17,9 +17,9 @@ type pollWorkers struct {
 	PollWorkers bool `json:"poll_workers"`
 }
 
-// showStatus returns the function of a command that shows a part of the daemon's json.RawMessage: print prints
-// it as text, with --json it is a member of the status, or all of it. If poll is true, a master asks
-// its workers for theirs; those that do not answer are an error.
+// showStatus returns the function of a command that shows a part of the daemon's status: print prints
+// it as text; with --json it is a member of the status, or the whole status if part is "". If poll is
+// true, a master asks its workers for their status, and the command fails unless all of them answer.
 func (a *app) showStatus(part string, poll bool, print func(status json.RawMessage) error) func([]string) error {
 	return func([]string) error {
 		poll := poll && a.settings.Master
@@ -68,8 +68,8 @@ func (a *app) printStatus(s json.RawMessage) error {
 	return errors.Join(err, a.print(memoryTable(s)))
 }
 
-// targetRows returns name, concurrency, length and paused of each target in a worker's json.RawMessage, in its
-// order.
+// targetRows returns name, concurrency, length and paused of each target in a worker's status, in the
+// order of the status.
 func targetRows(s json.RawMessage) (rows [][]string) {
 	for _, m := range eot.Members(member(s, "targets")) {
 		o := eot.Object(eot.Members(m.Value))
@@ -90,7 +90,7 @@ func targetTable(s json.RawMessage) *grid {
 	return t
 }
 
-// workerTable returns the workers in a master's json.RawMessage, with the targets of each.
+// workerTable returns the workers in a master's status, with the targets of each.
 func workerTable(s json.RawMessage) *grid {
 	t := newGrid("worker", "targets", "concurrency", "length", "paused")
 	for _, w := range eot.Elements(member(s, "workers")) {
@@ -111,8 +111,8 @@ func workerTable(s json.RawMessage) *grid {
 	return t
 }
 
-// memoryTable returns the memory use in a status. A worker's json.RawMessage also has the number of jobs
-// that clients wait for.
+// memoryTable returns the memory use in a status. A worker's status also has the number of jobs that
+// clients wait for.
 func memoryTable(s json.RawMessage) *grid {
 	t := newGrid("what", "value")
 	for _, m := range eot.Members(member(s, "memoryUsage")) {

@@ -53,9 +53,9 @@ func (g *grid) text() string {
 	return w.Render() + "\n"
 }
 
-// fancy returns the table for people: numbers are right-aligned, and colours mark what needs
+// styled returns the table for people: numbers are right-aligned, and colours mark what needs
 // attention.
-func (g *grid) fancy(colour bool) table.Writer {
+func (g *grid) styled(colour bool) table.Writer {
 	var columns []cli.Column
 	for i, name := range g.columns {
 		numbers := len(g.rows) > 0 && !slices.ContainsFunc(g.rows, func(row []string) bool {
@@ -123,5 +123,5 @@ func (a *app) print(g *grid) error {
 	if colour {
 		text.EnableColors() // otherwise the library would guess
 	}
-	return cli.PrintTable(a.stdout, func(int) table.Writer { return g.fancy(colour) })
+	return cli.PrintTable(a.stdout, func(int) table.Writer { return g.styled(colour) })
 }

@@ -25,13 +25,13 @@ func TestTableStyles(t *testing.T) {
 	want := "TARGET  CONCURRENCY  LENGTH  PAUSED\n" +
 		"w1/low            1       0  no\n" +
 		"größe            10     123  yes\n"
-	if diff := cmp.Diff(want, targetTable(raw(status)).fancy(false).Render()+"\n"); diff != "" {
+	if diff := cmp.Diff(want, targetTable(raw(status)).styled(false).Render()+"\n"); diff != "" {
 		t.Error(diff)
 	}
 	want = "\x1b[1mTARGET\x1b[0m  \x1b[1mCONCURRENCY\x1b[0m  \x1b[1mLENGTH\x1b[0m  \x1b[1mPAUSED\x1b[0m\n" +
 		"w1/low            1       \x1b[2m0\x1b[0m  \x1b[2mno\x1b[0m\n" +
 		"größe            10     123  \x1b[33myes\x1b[0m\n"
-	if diff := cmp.Diff(want, targetTable(raw(status)).fancy(true).Render()+"\n"); diff != "" {
+	if diff := cmp.Diff(want, targetTable(raw(status)).styled(true).Render()+"\n"); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -15,13 +15,13 @@ type Gate struct {
 
 	mu     sync.Mutex // guards what follows
 	target string
-	conns  map[*crossing]bool
+	conns  map[*gateConn]bool // open connections
 	silent bool
 	rate   atomic.Int64 // bytes in a second each way; 0: no limit
 }
 
-// crossing is a connection through the gate.
-type crossing struct {
+// gateConn is a connection through the gate.
+type gateConn struct {
 	client, server net.Conn
 	held           bool
 	delayed        []byte // bytes from the client, not yet sent to the server
@@ -34,7 +34,7 @@ func NewGate(t throwaway.TB, target string) *Gate {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	g := &Gate{listener: l, target: target, conns: map[*crossing]bool{}}
+	g := &Gate{listener: l, target: target, conns: map[*gateConn]bool{}}
 	go g.accept()
 	t.Cleanup(func() {
 		l.Close()
@@ -116,7 +116,7 @@ func (g *Gate) accept() {
 		if err != nil {
 			client.Close()
 		} else {
-			c := &crossing{client: client, server: server}
+			c := &gateConn{client: client, server: server}
 			g.conns[c] = true
 			go g.copyUp(c)
 			go g.copyDown(c)
@@ -125,7 +125,7 @@ func (g *Gate) accept() {
 	}
 }
 
-func (g *Gate) copyUp(c *crossing) {
+func (g *Gate) copyUp(c *gateConn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.client.Read(buf)
@@ -146,7 +146,7 @@ func (g *Gate) copyUp(c *crossing) {
 	}
 }
 
-func (g *Gate) copyDown(c *crossing) {
+func (g *Gate) copyDown(c *gateConn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.server.Read(buf)
@@ -169,7 +169,7 @@ func (g *Gate) copyDown(c *crossing) {
 }
 
 // drop closes a connection; the caller holds mu.
-func (g *Gate) drop(c *crossing) {
+func (g *Gate) drop(c *gateConn) {
 	c.client.Close()
 	c.server.Close()
 	delete(g.conns, c)

@@ -168,7 +168,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 		w.wantJob(id)
 		checkNotBefore(t, begin, 150*ms, "retried")
 		w.fail(``)
-		w.wantJob(id) // at once: only that one retry was delayed
+		w.wantJob(id) // at once: the delay was for one retry only
 	})
 	t.Run("the cap is a day, not an overflow", func(t *testing.T) {
 		t.Parallel()

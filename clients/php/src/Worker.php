@@ -86,7 +86,7 @@ final class Worker
     {
         $before = $this->catchSignals();
         try {
-            /** @var array<string, array{float, Backoff}> $due when to try each broker again that is not joined */
+            /** @var array<string, array{float, Backoff}> $due when to try again each broker that is not joined */
             $due = [];
             foreach ($this->settings->addrs('worker') as $addr) {
                 $due[$addr] = [0.0, new Backoff($this->settings->backoff)];

@@ -180,8 +180,8 @@ func notFound(code, format string, args ...any) error {
 	return &refusal{http.StatusNotFound, body}
 }
 
-// page is a page of a listing of a daemon. Where the daemon's cursors are no numbers, Place is that of
-// the next page, "" at the end.
+// page is a page of a listing of a daemon. If the daemon's cursors are not numbers, Place is the
+// cursor of the next page, "" at the end.
 type page[T any] struct {
 	api.List[T]
 	Place string `json:"place,omitempty"`

@@ -36,12 +36,12 @@ type Command struct {
 
 	Guard *Guard // ends the process and its descendants when this program dies; may be nil
 	// Name distinguishes this process and its descendants from the Guard's others: Kill finds them
-	// by it, even if they have left the group. No other command has this name.
+	// by it, even if they have left the process group. No other command has this name.
 	Name string
 
-	// WatchGroup adds a small process to the command's group. It kills the group when this
-	// program dies, so that descendants end even if the Guard dies at the same instant. Only the
-	// Guard and KillOrphans find descendants that have left the group.
+	// WatchGroup adds a small process to the command's process group. It kills that group when
+	// this program dies, so that descendants end even if the Guard dies at the same instant. Only
+	// the Guard and KillOrphans find descendants that have left the process group.
 	WatchGroup bool
 
 	User   *syscall.Credential // nil is this program's own

@@ -19,8 +19,8 @@ import (
 // died and had no control group for its processes, they are found by this mark.
 const markName = "JOBD_OWNER"
 
-// MarkVariable returns the setting in the environment of all processes of a guard with that owner,
-// and of their descendants; a slash and a Command's Name may follow.
+// MarkVariable returns the environment setting that marks the processes of a guard with this owner,
+// and their descendants. In their environment, a slash and the Name of the Command may follow it.
 func MarkVariable(owner string) string { return markName + "=" + owner }
 
 // KillOrphans kills the processes on this host that a dead program started under a

@@ -34,10 +34,11 @@ func leaveGroup(a *syscall.SysProcAttr) bool {
 // KeepDescriptors keeps processes from inheriting this program's own inherited descriptors.
 func KeepDescriptors() { _ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// oomPreference is how much sooner than this program the processes that it starts are killed when
-// the machine or the control group has no memory left, in thousandths of that memory. Otherwise many
-// small processes would end the program, which may be larger than each of them. A program that has
-// half of the memory is killed first all the same.
+// oomPreference makes the kernel kill a process that this program has started, rather than the
+// program, when the machine or the control group has no memory left. The kernel treats the process
+// as if it used that many thousandths more of the memory. Otherwise many small processes would end
+// the program, which may be larger than each of them. A program that has half of the memory is still
+// killed first.
 const oomPreference = 500
 
 // oomScore returns the kernel's oom_score_adj for started processes.

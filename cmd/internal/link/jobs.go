@@ -8,7 +8,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// Jobs is a door's submitter. A connection keeps the rights that its token had when it connected.
+// Jobs submits the jobs of a door. A connection keeps the rights that its token had when it connected.
 // If a job was refused for lack of rights, and a new connection may submit such a job, the new
 // connection replaces the old one. The old one stays until the jobs that it submitted have ended.
 type Jobs struct {

@@ -45,8 +45,8 @@ func TestProcessWithOtherStartIsGone(t *testing.T) {
 	}
 }
 
-// TestOtherBootClockHidesNoProcess: processes in time namespaces see other start times, and must not take a living
-// process outside for another one that has its id now.
+// TestOtherBootClockHidesNoProcess: a process in a time namespace sees other start times. It must not
+// conclude that a living process outside has ended and that another process has its id now.
 func TestOtherBootClockHidesNoProcess(t *testing.T) {
 	if text := os.Getenv("PROCESS_TEST_OUTSIDE"); text != "" {
 		var outside Process

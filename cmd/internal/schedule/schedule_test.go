@@ -312,7 +312,7 @@ func TestChangeOfDueTimesCountsAnew(t *testing.T) {
 	}
 }
 
-// TestJSONOfScheduleView compares the JSON of a schedule's view.
+// TestJSONOfScheduleView: the view of a schedule has exactly the expected JSON.
 func TestJSONOfScheduleView(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.Overlap = overlapSkip })
 	w.watching(0.5, 21)

@@ -71,9 +71,8 @@ type Request struct {
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
 }
 
-// Check returns the name of a field that contradicts the others, whether it does so by being
-// absent, and the reason, as a text to follow that name. All three are zero if no field
-// contradicts another.
+// Check returns the name of a field that contradicts the others, whether that field is missing, and
+// the reason, as text to put after the name. All three are zero if no field contradicts another.
 func (r *Request) Check() (field string, missing bool, reason string) {
 	switch {
 	case r.Period == PeriodWindow && r.Window == 0:

@@ -751,8 +751,8 @@ func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 		t.Errorf("after the second has left: %s", got)
 	}
 
-	// A target's share of a snapshot counts, too, so that taking a snapshot takes less time than
-	// the snapshot is valid.
+	// What a target takes in a snapshot counts towards the limit, too. Otherwise a snapshot could
+	// take longer than it is valid.
 	w.Close()
 	third.Close()
 	peertest.WaitUntil(t, "all are gone", func() bool { return f.workerCount() == 0 })

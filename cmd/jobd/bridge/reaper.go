@@ -178,8 +178,8 @@ func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 	return sum.RequeuedCount + len(sum.FailedRows), err
 }
 
-// keepSlots makes rows that count as failed, because an earlier daemon of this name was killed, keep
-// their places in their targets while workers may still run them.
+// keepSlots takes rows that count as failed because an earlier daemon of this name was killed. They
+// keep their places in their targets for as long as workers may still run them.
 func (b *Bridge) keepSlots(rows map[int64]string) {
 	b.withMachine(func() {
 		for id, target := range rows {

@@ -272,7 +272,7 @@ func FuzzEachValue(f *testing.F) {
 		if !json.Valid(raw) || !utf8.Valid(raw) {
 			return
 		}
-		_ = unquote(raw)
+		_ = jsString(raw)
 		_ = nilIfNull(raw)
 		var object map[string]json.RawMessage
 		if json.Unmarshal(raw, &object) == nil && object != nil {

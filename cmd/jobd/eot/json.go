@@ -185,8 +185,8 @@ func afterValue(raw []byte, i int) int {
 	}
 }
 
-// unquote returns the string to which JavaScript converts a value.
-func unquote(raw json.RawMessage) string {
+// jsString returns the string to which JavaScript converts a value.
+func jsString(raw json.RawMessage) string {
 	if firstByte(raw) == 0 {
 		return "undefined"
 	}

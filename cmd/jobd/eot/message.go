@@ -71,7 +71,7 @@ func Decode(payload []byte) (Message, error) {
 		raw = bytes.Map(func(r rune) rune { return r }, payload)
 	}
 	if !IsArray(raw) {
-		return Message{}, &Error{"JSON array expected, got: " + unquote(raw)}
+		return Message{}, &Error{"JSON array expected, got: " + jsString(raw)}
 	}
 	var kind, data json.RawMessage
 	elements := Elements(raw)
@@ -95,7 +95,7 @@ func Decode(payload []byte) (Message, error) {
 	case float64(Pong):
 		return Message{Kind: Pong}, nil
 	}
-	return Message{}, &Error{"unexpected type " + unquote(kind)}
+	return Message{}, &Error{"unexpected type " + jsString(kind)}
 }
 
 func decodeRequest(data json.RawMessage) (Message, error) {

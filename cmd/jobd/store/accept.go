@@ -410,8 +410,8 @@ func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// findLocked notes in the page the targets with waiting rows that this transaction did not see
-// because other transactions had locked them.
+// findLocked finds targets with waiting rows that this transaction did not see, because other
+// transactions had locked them, and notes these targets in the page.
 func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []AcceptRequest, truncated map[string]bool) error {
 	if s.skipLocked == "" {
 		return nil

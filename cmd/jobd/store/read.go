@@ -174,7 +174,7 @@ func (t *table) rowColumns() string {
 	return columns
 }
 
-// scanRow reads a row's columns that rowColumns names, and further columns.
+// scanRow reads the columns of a row that rowColumns lists, followed by further columns.
 func scanRow(rows *sql.Rows, l *overview.Row, extra ...any) error {
 	var created, started, finished *int64
 	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, extra...)...)

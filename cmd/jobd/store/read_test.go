@@ -9,8 +9,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// reads returns how many entries of indexes and rows a server has read so far.
-func (s *sqlTable) reads(t *testing.T) (n int64) {
+// readCount returns how many index entries and rows the server has read so far.
+func (s *sqlTable) readCount(t *testing.T) (n int64) {
 	t.Helper()
 	if err := s.db.QueryRow(`SELECT SUM(CAST(VARIABLE_VALUE AS UNSIGNED)) FROM information_schema.GLOBAL_STATUS
 		WHERE VARIABLE_NAME IN ('HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_LAST', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT')`).Scan(&n); err != nil {
@@ -49,12 +49,12 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 	s := newReader(t, table)
 	cheap := func(name string, limit int64, do func()) {
 		t.Helper()
-		before := table.reads(t)
-		table.reads(t) // counts as reads itself: the cost of this query is subtracted below
-		own := table.reads(t)
+		before := table.readCount(t)
+		table.readCount(t) // counts as reads itself: the cost of this query is subtracted below
+		own := table.readCount(t)
 		base := (own - before) / 2
 		do()
-		if n := table.reads(t) - own - base; n > limit {
+		if n := table.readCount(t) - own - base; n > limit {
 			t.Errorf("%s reads %d entries, more than %d", name, n, limit)
 		} else {
 			t.Logf("%s reads %d entries", name, n)

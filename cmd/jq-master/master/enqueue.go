@@ -60,7 +60,7 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	}
 	if err != nil {
 		e.reply(nil, false, err)
-		m.settleShare(e, nil, nil)
+		m.settleUnique(e, nil, nil)
 		return
 	}
 	e.inStore = true
@@ -203,7 +203,7 @@ func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record,
 			m.submitWaiting(r)
 		}
 	}
-	if m.settleShare(e, r, old); old == nil || r == nil {
+	if m.settleUnique(e, r, old); old == nil || r == nil {
 		e.reply(ids, replayed, err)
 		return
 	}

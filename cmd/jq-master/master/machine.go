@@ -330,8 +330,8 @@ func (m *machine) runAfterStep(f func()) { m.afterStep = append(m.afterStep, f) 
 
 // tellBroker makes a call to the current broker, if there is one, after the step, without the lock.
 func (m *machine) tellBroker(call func(brokerLink)) {
-	if line := m.env.broker; line != nil {
-		m.runAfterStep(func() { call(line) })
+	if conn := m.env.broker; conn != nil {
+		m.runAfterStep(func() { call(conn) })
 	}
 }
 

@@ -422,8 +422,8 @@ func TestRepeatedSuspension(t *testing.T) {
 	}
 }
 
-// TestSlowStart: the time that the store takes to write the start of a run, or in which it is away,
-// does not count towards the run's timeout.
+// TestSlowStart: time in which the store writes the start of a run, or is away, does not count
+// towards the run's timeout.
 func TestSlowStart(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

@@ -225,18 +225,18 @@ func (m *Master) serve(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = minReconnectPause, maxReconnectPause
 	for {
-		line, err := m.connect(mc)
+		conn, err := m.connect(mc)
 		if err != nil {
 			return err
 		}
 		opened := time.Now()
-		m.activate(mc, line)
+		m.activate(mc, conn)
 		begin()
-		again := m.drive(ctx, mc, line, nil, &yieldSince, failed)
+		again := m.drive(ctx, mc, conn, nil, &yieldSince, failed)
 		if again != nil {
 			m.flush(mc)
 			m.deactivate(mc)
-			line.close()
+			conn.close()
 			return again
 		}
 		if time.Since(opened) >= maxReconnectPause {
@@ -249,7 +249,7 @@ func (m *Master) serve(ctx context.Context) error {
 		mc.forgetSubmissions()
 		mc.env.broker = nil
 		m.mu.Unlock()
-		line.close()
+		conn.close()
 		if again := m.drive(ctx, mc, nil, time.After(wait), &yieldSince, failed); again != nil {
 			m.flush(mc)
 			m.deactivate(mc)
@@ -302,17 +302,17 @@ func (m *Master) connect(mc *machine) (*brokerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	line, err := openBrokerConn(b, mc.ownPrefix(), m.opt.MaxJobs, func(f func(mc *machine)) { m.queueStep(mc, func() { f(mc) }) }, m.log)
+	conn, err := openBrokerConn(b, mc.ownPrefix(), m.opt.MaxJobs, func(f func(mc *machine)) { m.queueStep(mc, func() { f(mc) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}
-	return line, err
+	return conn, err
 }
 
 // activate makes the master serve requests.
-func (m *Master) activate(mc *machine, line *brokerConn) {
+func (m *Master) activate(mc *machine, conn *brokerConn) {
 	m.mu.Lock()
-	mc.env.broker, mc.maxGroups = line, line.broker.MaxGroups
+	mc.env.broker, mc.maxGroups = conn, conn.broker.MaxGroups
 	if m.machine == nil {
 		m.machine, m.inactiveFault = mc, nil
 		m.active.Store(&activeMachine{mc, make(chan struct{})})
@@ -320,7 +320,7 @@ func (m *Master) activate(mc *machine, line *brokerConn) {
 		m.alarmAt = never
 		m.alarm = time.AfterFunc(time.Hour, func() { m.onAlarm(mc) })
 	}
-	m.broker = line
+	m.broker = conn
 	m.setAlarm(mc)
 	m.mu.Unlock()
 }
@@ -408,8 +408,8 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pause
 
 // doChores submits a slice of the jobs to the broker, or applies changed constraints to a slice of
 // them. Between slices other commands run.
-func (m *Master) doChores(mc *machine, line *brokerConn) {
-	ahead, changes := line.backlog()
+func (m *Master) doChores(mc *machine, conn *brokerConn) {
+	ahead, changes := conn.backlog()
 	var part *sweepSlice
 	m.runNow(mc, func() {
 		if ahead <= maxStepRecords/2 {

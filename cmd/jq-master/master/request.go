@@ -351,9 +351,9 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 
 // Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
-	var line *brokerConn
+	var conn *brokerConn
 	views, err := readMachine(m, func(mc *machine) ([]*ConstraintView, error) {
-		line = m.broker
+		conn = m.broker
 		views := []*ConstraintView{}
 		for _, id := range slices.Sorted(maps.Keys(mc.constraints.byID)) {
 			k := mc.constraints.byID[id]
@@ -361,16 +361,16 @@ func (m *Master) Constraints() ([]*ConstraintView, error) {
 		}
 		return views, nil
 	})
-	m.addBlocked(line, views)
+	m.addBlocked(conn, views)
 	return views, err
 }
 
 // addBlocked asks the broker how many jobs each constraint holds back.
-func (m *Master) addBlocked(line *brokerConn, views []*ConstraintView) {
-	if line == nil || len(views) == 0 {
+func (m *Master) addBlocked(conn *brokerConn, views []*ConstraintView) {
+	if conn == nil || len(views) == 0 {
 		return
 	}
-	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.countHeldBack(line) })
+	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.countHeldBack(conn) })
 	if err != nil {
 		m.log.Warn().Err(err).Msg("the broker did not report what its groups hold back")
 		return
@@ -382,10 +382,10 @@ func (m *Master) addBlocked(line *brokerConn, views []*ConstraintView) {
 
 // countHeldBack counts the held-back jobs of each constraint; slow says that there are so many
 // groups that the result should be cached.
-func (m *Master) countHeldBack(line *brokerConn) (held map[string]int, slow bool, err error) {
-	ctx, cancel := context.WithTimeout(line.ctx, time.Second)
+func (m *Master) countHeldBack(conn *brokerConn) (held map[string]int, slow bool, err error) {
+	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
 	defer cancel()
-	groups, err := line.broker.Rules.Groups(ctx)
+	groups, err := conn.broker.Rules.Groups(ctx)
 	held = make(map[string]int)
 	for _, g := range groups {
 		id, ours := constraintOf(m.opt.Namespace, g.Group)

@@ -21,8 +21,8 @@ import (
 var errYield = errors.New("the broker is away, and a standby reaches one")
 
 // shouldYield reports whether a standby reaches its broker now and this master does not.
-func (m *Master) shouldYield(line *brokerConn) bool {
-	return m.opt.Shared && !line.broker.IsReachable() && m.opt.Store.HasWaitingStandby()
+func (m *Master) shouldYield(conn *brokerConn) bool {
+	return m.opt.Shared && !conn.broker.IsReachable() && m.opt.Store.HasWaitingStandby()
 }
 
 // firstTryPause is how long a master waits for its broker before it first competes for the lease.

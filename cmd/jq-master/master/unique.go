@@ -88,7 +88,7 @@ func (m *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
 }
 
 // replacedJob returns the job that a new one replaces, or nil. Commands about that job wait until
-// settleShare is called.
+// settleUnique is called.
 func (m *machine) replacedJob(n *NewJob) *record {
 	if n.UniqueRequest == nil || n.Unique.Replaces.IsZero() {
 		return nil
@@ -98,9 +98,10 @@ func (m *machine) replacedJob(n *NewJob) *record {
 	return old
 }
 
-// settleShare is called with the job that wanted a key when it has been stored, or with nil when it
-// was refused. The job that it replaces is cancelled only after that, so that no crash loses both.
-func (m *machine) settleShare(e *enqueueRequest, r, old *record) {
+// settleUnique settles a request for a unique key: r is the job that wanted the key, now that it is
+// stored, or nil if the job was refused. The job that it replaces is cancelled only after that, so
+// that no crash loses both.
+func (m *machine) settleUnique(e *enqueueRequest, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].UniqueRequest == nil {
 		return
 	}

@@ -91,7 +91,7 @@ func (w *jsonWriter) pairs(n uint64) {
 	w.dst = append(closeList(w.dst, n, ']'), '}')
 }
 
-// appendScalar appends a value that is no array and no map.
+// appendScalar appends a value that is neither an array nor a map.
 func appendScalar(dst []byte, v Value) []byte {
 	switch h := readHead(v); h.kind {
 	case Bool:

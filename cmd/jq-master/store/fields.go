@@ -198,8 +198,8 @@ func keyValue(k *Key, jobs []*job.Job) string {
 	return string(b)
 }
 
-// holdsIDs reports whether a text may be a value that keyValue has made.
-func holdsIDs(text string) bool { return len(text) >= 32+16 && len(text)%16 == 0 }
+// isKeyValue reports whether a text may be a value that keyValue has made.
+func isKeyValue(text string) bool { return len(text) >= 32+16 && len(text)%16 == 0 }
 
 // parseKeyValue returns the ids in a value that keyValue has made, or ErrKeyReused if the body is
 // another one.

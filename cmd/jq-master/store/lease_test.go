@@ -386,8 +386,8 @@ func TestAcquireWaits(t *testing.T) {
 	}
 }
 
-// TestLoadingRedisIsNotEmpty: a Redis that still loads its append-only file is not taken for one
-// that has none.
+// TestLoadingRedisIsNotEmpty: a Redis that is still loading its append-only file is not mistaken for
+// one that has none.
 func TestLoadingRedisIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--appendfsync", "always", "--key-load-delay", "500")

@@ -19,14 +19,14 @@ type leaseHolder struct {
 // selfHolder returns the holder for this process.
 func selfHolder() leaseHolder {
 	name, _ := os.Hostname()
-	return leaseHolder{cmp.Or(strings.Join(strings.Fields(name), "-"), unknownHolder), process.Self()}
+	return leaseHolder{cmp.Or(strings.Join(strings.Fields(name), "-"), unknownPart), process.Self()}
 }
 
-// unknownHolder stands for a part that is not known.
-const unknownHolder = "unknown"
+// unknownPart stands for a part of a leaseHolder that is not known.
+const unknownPart = "unknown"
 
 func (h leaseHolder) String() string {
-	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknownHolder), cmp.Or(h.PIDNamespace, unknownHolder), h.PID, cmp.Or(h.Start, unknownHolder))
+	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknownPart), cmp.Or(h.PIDNamespace, unknownPart), h.PID, cmp.Or(h.Start, unknownPart))
 }
 
 // holderOf parses the holder in the text of a lease.

@@ -100,7 +100,7 @@ type Store interface {
 	// while it returns false, the master leaves the lease to another waiting master that could
 	// serve. waits is called with the reason for the wait whenever the reason changes.
 	Acquire(ctx context.Context, able func() bool, waits func(error)) error
-	// Load reads the whole content of the store, after Acquire. The functions of each are called on
+	// Load reads the whole content of the store, after Acquire. The functions in load are called on
 	// the caller's goroutine: first for workers, constraints and schedules, then for jobs that have
 	// not ended, by Seq, then for ended jobs, by the time to forget them. If the store goes away
 	// meanwhile, Load continues when the store is back.

@@ -279,7 +279,7 @@ func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
 		t.acked = uint64(a)
 		return answer, refusals, nil
 	case string:
-		if mayBeKey && holdsIDs(a) {
+		if mayBeKey && isKeyValue(a) {
 			return answer, refusals, nil
 		}
 	}

@@ -22,7 +22,7 @@ type object []any
 // moment is a time in milliseconds since 1970; 0 is written as null.
 type moment int64
 
-// object appends a map, given as in the type object.
+// object appends a map: its keys, each followed by its value.
 func (a *replyBuilder) object(pairs ...any) {
 	a.buf = msgp.AppendMapHeader(a.buf, uint32(len(pairs)/2))
 	for _, v := range pairs {
@@ -30,8 +30,8 @@ func (a *replyBuilder) object(pairs ...any) {
 	}
 }
 
-// value appends a key or a value. Bytes are a value in MessagePack. What has a zero value that means
-// "none" is then null: an id, a time, a reason, bytes.
+// value appends a key or a value. Bytes are a value in MessagePack. A zero value
+// that means "none" (of an id, a time, a reason or bytes) becomes null.
 func (a *replyBuilder) value(v any) {
 	switch v := v.(type) {
 	case string:
@@ -202,9 +202,9 @@ func quality(part string) float64 {
 // encodingPreference says how much a client prefers an encoding.
 type encodingPreference struct {
 	name        string
-	specificity int // how closely the range that set q matched the encoding
+	specificity int // how specific the range was that q comes from, 1 to 4; 0: none matched
 	q           float64
-	position    int // position of that range in the header, 0 if it names no encoding; of equal wishes the first is chosen
+	position    int // position of that range in the header, 0 if it names no encoding; of two equal ranges the first wins
 }
 
 // apply takes a range of the header into account. The quality of an encoding is that of the most

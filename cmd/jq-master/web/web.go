@@ -358,8 +358,8 @@ type exchange struct {
 	replyBuilder
 }
 
-// reserve lets a reply with n bytes of jobs' data wait, if it is large, while many others are being
-// written: each stays in memory meanwhile. It fails if the client has gone.
+// reserve makes a large reply, one with many bytes n of jobs' data, wait while many others are being
+// written, because each stays in memory until it is written. It fails if the client has gone.
 func (x *exchange) reserve(n int) error {
 	limit := min(int64(n), x.outboundBytes())
 	if limit <= largeReply {

@@ -56,7 +56,7 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.TakenJob, at 
 
 func (bt *batch) jobtype() string { return bt.handler.Jobtype }
 
-// addRunning adds the jobs of these batches to the jobs in hand. From then on their locks are
+// addRunning adds the jobs of these batches to runsInHand. From then on their locks are
 // renewed, and the batches are ended when the sysid is lost. It returns false if the sysid is
 // already lost.
 func (b *backend) addRunning(batches []*batch, sysid string) bool {

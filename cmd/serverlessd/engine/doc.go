@@ -5,7 +5,7 @@
 //
 //	web/body.go   splits a request into lines
 //	view.go       Add appends them to the journal; when they are synced, the client gets its
-//	              answer. Share adds jobs with unique keys to the store itself.
+//	              answer. AddUnique adds jobs with unique keys to the store itself.
 //	ingest.go     brings pieces of the journal to a store, each piece to one of them
 //	pick.go       asks the stores what is due, has package schedule choose types for the
 //	              free slots, and takes (locks) jobs of these types

@@ -263,8 +263,8 @@ func TestRunsThatOutliveTheirDaemon(t *testing.T) {
 	}
 }
 
-// TestDamagedRunOfAnEarlierDaemon: a row that cannot be read, of a run that a killed daemon has left,
-// does not keep the next daemon from other jobs.
+// TestDamagedRunOfAnEarlierDaemon: if a killed daemon has left a run whose row cannot be read, the
+// next daemon still runs other jobs.
 func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
 	s, dir, jobs := broker(t, "secret submit,work\n"), t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
 	start := func() *Engine {

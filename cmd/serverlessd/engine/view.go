@@ -36,9 +36,9 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	return r, nil
 }
 
-// Share adds jobs with unique keys, all or none. They go to the first store and not through the
+// AddUnique adds jobs with unique keys, all or none. They go to the first store and not through the
 // journal, because only the store knows which job holds a key.
-func (e *Engine) Share(ctx context.Context, lines []store.KeyedEntry, req unique.Request) ([]store.ShareResult, error) {
+func (e *Engine) AddUnique(ctx context.Context, lines []store.KeyedEntry, req unique.Request) ([]store.UniqueResult, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
 	}
@@ -57,7 +57,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.KeyedEntry, req unique
 	if err := b.checkReachable(); err != nil {
 		return nil, err
 	}
-	shared, err := b.store.Share(ctx, lines, req, time.Now)
+	shared, err := b.store.AddUnique(ctx, lines, req, time.Now)
 	if b.noteRequest(ctx, err) != nil {
 		return nil, err
 	}

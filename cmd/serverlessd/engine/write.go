@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// maxWriteJobs and writeBytes bound a transaction that writes endings.
-	maxWriteJobs = 500
-	writeBytes   = 8 << 20
-	writeRetry   = 100 * time.Millisecond
+	// maxWriteJobs and maxWriteBytes bound a transaction that writes endings.
+	maxWriteJobs   = 500
+	maxWriteBytes  = 8 << 20
+	writeRetryWait = 100 * time.Millisecond
 	// writePace is the time between the starts of two transactions.
 	writePace = 5 * time.Millisecond
 )
@@ -36,7 +36,7 @@ func (b *backend) write() {
 		}
 		for ends := b.nextEndings(); len(ends) > 0; ends = b.nextEndings() {
 			next := time.Now().Add(writePace)
-			if b.writeAll(ends) != nil && !b.engine.sleep(writeRetry) || !b.engine.sleep(time.Until(next)) {
+			if b.writeAll(ends) != nil && !b.engine.sleep(writeRetryWait) || !b.engine.sleep(time.Until(next)) {
 				return
 			}
 		}
@@ -53,7 +53,7 @@ func (b *backend) nextEndings() []*queuedEnding {
 		for _, f := range end.Follow {
 			bytes += len(f.Payload)
 		}
-		if i > 0 && (i == maxWriteJobs || bytes > writeBytes || end.run.sysid != b.queue[0].run.sysid) {
+		if i > 0 && (i == maxWriteJobs || bytes > maxWriteBytes || end.run.sysid != b.queue[0].run.sysid) {
 			return b.queue[:i:i]
 		}
 	}

@@ -115,7 +115,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 	}
 }
 
-// unsaltedRecord returns a record with a checksum, as anybody can compute it, but without a salt.
+// unsaltedRecord returns a record with a valid checksum, which anybody can compute, but without a salt.
 func unsaltedRecord(jobtype, more string, lines ...string) []byte {
 	body := strings.Join(lines, "\n") + "\n"
 	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), more)

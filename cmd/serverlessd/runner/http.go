@@ -107,7 +107,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 		return 0, nil, nil, broken(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode == http.StatusSwitchingProtocols { // what follows is no reply, and reading it knows no deadline
+	if res.StatusCode == http.StatusSwitchingProtocols { // what follows is not a reply, and no deadline would end the read
 		return res.StatusCode, res.Header, nil, nil
 	}
 	reply, err := io.ReadAll(io.LimitReader(res.Body, r.options.Output+1))

@@ -14,7 +14,7 @@ import (
 // pool keeps idle contexts, and limits how many contexts there are.
 type pool struct {
 	runner *Runner
-	user   *syscall.Credential // the user of contexts; nil: that of the daemon
+	user   *syscall.Credential // the user that contexts run as; nil: the daemon's
 
 	mu        sync.Mutex       // guards the following
 	available sync.Cond        // signals that count went down or idle went up

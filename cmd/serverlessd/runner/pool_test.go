@@ -42,7 +42,7 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 		if pid(r, "a") != a {
 			t.Error("a's context was not used again")
 		}
-		pid(r, "d") // it replaces b's context, which was idle for longest
+		pid(r, "d") // it replaces b's context, which has been idle longest
 		if pid(r, "a") != a || pid(r, "c") != c || r.Contexts() > 3 {
 			t.Errorf("a context other than the longest idle one has gone; there are %d", r.Contexts())
 		}

@@ -36,10 +36,11 @@ func (c *Counts) ended(code string) *int64 {
 	return &c.Abandoned
 }
 
-// countColumns are the columns of sq_counts; stored returns pointers to their values. Open jobs
-// are those that wait and those that are deferred; both are counted in Waiting.
+// countColumns are the columns of sq_counts. Open jobs are those that wait and those that are
+// deferred; both are counted in Waiting.
 const countColumns = "open, running, ok, failed, abandoned, expired, deleted"
 
+// stored returns pointers to the values of countColumns, in that order.
 func (c *Counts) stored() []any {
 	return []any{&c.Waiting, &c.Running, &c.OK, &c.Failed, &c.Abandoned, &c.Expired, &c.Deleted}
 }

@@ -64,14 +64,14 @@ func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 	c := t.uncount(h)
 	switch e.Action {
 	case EndArchive:
-		t.keepLast(sysid, e)
+		t.writeLastRun(sysid, e)
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
 			t.put("sq_results", "id", "data, truncated, bad_lines", string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
 	case EndRetry:
-		t.keepLast(sysid, e)
+		t.writeLastRun(sysid, e)
 		c.Waiting++
 		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", formatTime(t.now.Add(e.Delay)), e.Code, e.Status)
 	case EndGiveBack:

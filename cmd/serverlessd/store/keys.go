@@ -18,14 +18,14 @@ type KeyedEntry struct {
 	Key string
 }
 
-// ShareResult says what Share has done with a line.
-type ShareResult struct {
+// UniqueResult says what AddUnique has done with a line.
+type UniqueResult struct {
 	ID      job.ID // the job that has the key now
 	Outcome string // unique.AnswerKept, Replaced or Extended; "": no job had the key
 }
 
 // Made reports whether the line became a job.
-func (s ShareResult) Made() bool { return s.Outcome == "" || s.Outcome == unique.AnswerReplaced }
+func (s UniqueResult) Made() bool { return s.Outcome == "" || s.Outcome == unique.AnswerReplaced }
 
 // errRaced means that another transaction has just taken a key. The transaction is repeated, and
 // then finds the job that has the key.
@@ -96,22 +96,22 @@ func (t *tx) deleteKeys(ids []job.ID) error {
 	return nil
 }
 
-// Share implements Store.
-func (s *SQL) Share(ctx context.Context, lines []KeyedEntry, req unique.Request, host func() time.Time) (shared []ShareResult, err error) {
+// AddUnique implements Store.
+func (s *SQL) AddUnique(ctx context.Context, lines []KeyedEntry, req unique.Request, host func() time.Time) (shared []UniqueResult, err error) {
 	err = s.transact(ctx, "share", func(t *tx) error {
 		names := make(map[string][]string)
 		for _, l := range lines {
 			names[l.Jobtype] = append(names[l.Jobtype], l.Key)
 		}
-		c := keySharing{tx: t, request: req, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
+		c := uniqueAdd{tx: t, request: req, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
 		for jobtype, list := range names {
 			if c.holders[jobtype], err = t.holders(jobtype, list); err != nil {
 				return err
 			}
 		}
-		shared = make([]ShareResult, len(lines))
+		shared = make([]UniqueResult, len(lines))
 		for i, l := range lines {
-			shared[i] = c.share(l)
+			shared[i] = c.addLine(l)
 		}
 		return c.write()
 	})
@@ -121,8 +121,8 @@ func (s *SQL) Share(ctx context.Context, lines []KeyedEntry, req unique.Request,
 	return shared, err
 }
 
-// keySharing is the state of a call of Share.
-type keySharing struct {
+// uniqueAdd is the state of a call of AddUnique.
+type uniqueAdd struct {
 	*tx
 	request unique.Request
 	ahead   time.Duration              // how far the store's clock is ahead of the host's
@@ -134,8 +134,8 @@ type keySharing struct {
 	replaced []lockedRow
 }
 
-// share decides what is done with a line.
-func (c *keySharing) share(l KeyedEntry) ShareResult {
+// addLine decides what is done with a line.
+func (c *uniqueAdd) addLine(l KeyedEntry) UniqueResult {
 	k := c.holders[l.Jobtype][l.Key]
 	r := translate(l.Entry, c.ahead, c.now)
 	how := ""
@@ -150,9 +150,9 @@ func (c *keySharing) share(l KeyedEntry) ShareResult {
 			}
 		case waits && c.request.Mode == unique.ModeExtend:
 			c.extend(k, r.dt)
-			return ShareResult{ID: k.id, Outcome: unique.AnswerExtended}
+			return UniqueResult{ID: k.id, Outcome: unique.AnswerExtended}
 		default:
-			return ShareResult{ID: k.id, Outcome: unique.AnswerKept}
+			return UniqueResult{ID: k.id, Outcome: unique.AnswerKept}
 		}
 	} else if k != nil {
 		c.freeKeys = append(c.freeKeys, k.id)
@@ -165,11 +165,11 @@ func (c *keySharing) share(l KeyedEntry) ShareResult {
 	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.request.Period), until)
 	// For a later line of the same request with the same key, this job is the holder, and is kept.
 	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, exists: true, job: lockedRow{lock: string(l.ID)}}
-	return ShareResult{ID: l.ID, Outcome: how}
+	return UniqueResult{ID: l.ID, Outcome: how}
 }
 
-// write applies the decisions of share to the store.
-func (c *keySharing) write() error {
+// write applies the decisions of addLine to the store.
+func (c *uniqueAdd) write() error {
 	if err := c.deleteKeys(c.freeKeys); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (c *keySharing) write() error {
 
 // extend delays the job that holds a key until due, but not beyond ask.Max after its submission.
 // The job never becomes due earlier than it was.
-func (c *keySharing) extend(k *key, due time.Time) {
+func (c *uniqueAdd) extend(k *key, due time.Time) {
 	if limit := k.job.created.Add(c.request.Max); c.request.Max > 0 && due.After(limit) {
 		due = limit
 	}

@@ -13,9 +13,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func share(t *testing.T, s Store, req unique.Request, lines ...KeyedEntry) []ShareResult {
+func share(t *testing.T, s Store, req unique.Request, lines ...KeyedEntry) []UniqueResult {
 	t.Helper()
-	shared, err := s.Share(t.Context(), lines, req, time.Now)
+	shared, err := s.AddUnique(t.Context(), lines, req, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,22 +77,22 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 					lines[i] = keyedLine("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
 				}
 				got := share(t, s, req, lines...)
-				seen := map[string]ShareResult{}
+				seen := map[string]UniqueResult{}
 				for i, l := range lines {
 					h := holder[l.Key]
-					want := ShareResult{ID: l.ID}
+					want := UniqueResult{ID: l.ID}
 					switch {
 					case seen[l.Key].Outcome == unique.AnswerExtended:
 						want = seen[l.Key]
 					case seen[l.Key].ID != "":
-						want = ShareResult{ID: seen[l.Key].ID, Outcome: unique.AnswerKept}
+						want = UniqueResult{ID: seen[l.Key].ID, Outcome: unique.AnswerKept}
 					case holds(h) && h.state == "waits" && req.Mode == unique.ModeReplace:
 						want.Outcome = unique.AnswerReplaced
 						h.state = "gone"
 					case holds(h) && h.state == "waits" && req.Mode == unique.ModeExtend:
-						want = ShareResult{ID: h.id, Outcome: unique.AnswerExtended}
+						want = UniqueResult{ID: h.id, Outcome: unique.AnswerExtended}
 					case holds(h):
-						want = ShareResult{ID: h.id, Outcome: unique.AnswerKept}
+						want = UniqueResult{ID: h.id, Outcome: unique.AnswerKept}
 					}
 					checkEqual(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
 					seen[l.Key] = want
@@ -162,7 +162,7 @@ func TestShareAtOnce(t *testing.T) {
 				lines = append(lines, keyedLine("c-t", fmt.Sprint((n+i)%5)))
 			}
 			wg.Go(func() {
-				got, err := two[i%2].Share(t.Context(), lines, unique.Request{}, time.Now)
+				got, err := two[i%2].AddUnique(t.Context(), lines, unique.Request{}, time.Now)
 				if err != nil {
 					t.Error(err)
 				}
@@ -190,7 +190,7 @@ func TestShareTimes(t *testing.T) {
 		share(t, s, unique.Request{}, old)
 		share(t, s, unique.Request{}, keyedLine("c-t", "second"))
 		l := keyedLine("c-t", "first")
-		checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], ShareResult{ID: l.ID, Outcome: unique.AnswerReplaced})
+		checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], UniqueResult{ID: l.ID, Outcome: unique.AnswerReplaced})
 		checkEqual(t, "the line", payloads(take(t, s, testSysid, "c-t", 2, testTTL)), "first second")
 
 		late := func(by time.Duration) KeyedEntry {
@@ -203,7 +203,7 @@ func TestShareTimes(t *testing.T) {
 		for _, c := range []struct{ by, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.by))[0], ShareResult{ID: id, Outcome: unique.AnswerExtended})
+			checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.by))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
 			checkEqual(t, "due", due(), c.want)
 		}
 	})
@@ -229,7 +229,7 @@ func TestKeysExpire(t *testing.T) {
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
 		time.Sleep(5 * time.Millisecond)
 		checkEqual(t, "purged", sweep(t, s, at).Purged, 3)
-		checkEqual(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], ShareResult{ID: held, Outcome: unique.AnswerKept})
+		checkEqual(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], UniqueResult{ID: held, Outcome: unique.AnswerKept})
 		for _, key := range []string{"short", "live"} {
 			checkEqual(t, "how", share(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
 		}

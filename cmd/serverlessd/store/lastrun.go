@@ -22,8 +22,8 @@ type LastRun struct {
 // MaxLastData is how many bytes of Data and of Stderr are kept.
 const MaxLastData = job.MaxStderr
 
-// keepLast writes how a run ended.
-func (t *tx) keepLast(sysid string, e *RunEnd) {
+// writeLastRun writes how a job's last run ended.
+func (t *tx) writeLastRun(sysid string, e *RunEnd) {
 	l := e.Last
 	if l == nil {
 		return

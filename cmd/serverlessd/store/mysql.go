@@ -18,7 +18,7 @@ import (
 const (
 	ioTimeout   = 15 * time.Second
 	lockTimeout = "3" // how many seconds a statement waits for a locked row
-	connections = 16
+	maxConns    = 16
 	// maxText is the maximum number of bytes of statements that are sent together. If the server's
 	// packets are smaller, it is less.
 	maxText = 1 << 20
@@ -72,7 +72,7 @@ func (d *mysqlDialect) open() (write, read *sql.DB, err error) {
 	if d.link, err = mariadb.NewConnector(d.config, ioTimeout); err != nil {
 		return nil, nil, err
 	}
-	db := d.link.Open(connections)
+	db := d.link.Open(maxConns)
 	return db, db, nil
 }
 

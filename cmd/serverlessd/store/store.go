@@ -47,10 +47,10 @@ type Store interface {
 	// names the jobs that the store will never take.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
-	// Share adds jobs with unique keys, all of them or none, and returns what happened to each
+	// AddUnique adds jobs with unique keys, all of them or none, and returns what happened to each
 	// line. Of lines with the same key and type, only the first becomes a job. It returns a
 	// *RefusedError if a line is too large.
-	Share(ctx context.Context, lines []KeyedEntry, req unique.Request, host func() time.Time) ([]ShareResult, error)
+	AddUnique(ctx context.Context, lines []KeyedEntry, req unique.Request, host func() time.Time) ([]UniqueResult, error)
 
 	// Reserve reserves a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error

@@ -300,7 +300,7 @@ func (s *Web) list(r *request) error {
 	if err != nil {
 		return err
 	}
-	return s.listed(r, recs, next)
+	return s.answerJobs(r, recs, next)
 }
 
 // listAll lists the jobs of all clients, or the one job with a given id.
@@ -327,12 +327,12 @@ func (s *Web) listAll(r *request) error {
 	if err != nil {
 		return err
 	}
-	return s.listed(r, []store.Record{*rec}, "")
+	return s.answerJobs(r, []store.Record{*rec}, "")
 }
 
-// listed answers with a list of jobs. Their types have the client, unless the path names the
+// answerJobs answers with a list of jobs. Their types have the client, unless the path names the
 // client.
-func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
+func (s *Web) answerJobs(r *request, recs []store.Record, next job.ID) error {
 	out := struct {
 		Jobs  []jobView `json:"jobs"`
 		After *job.ID   `json:"after"`

@@ -104,7 +104,8 @@ func route(r *request) *action {
 	return a
 }
 
-// routeOfClient returns the action of a path that follows a client, and sets the request's name.
+// routeOfClient returns the action that a path requests, without the client at its beginning, and
+// sets the request's name.
 func routeOfClient(r *request, path []string) *action {
 	if len(path) == 1 {
 		return map[string]*action{"state": state, "jobs": list, "retry": retryAll, "schedule": schedules}[path[0]]

@@ -97,7 +97,7 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, a *addReply) 
 			lines = append(lines, store.KeyedEntry{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
 		}
 	}
-	shared, err := s.queue.Share(r.Context(), lines, keyReq.Request)
+	shared, err := s.queue.AddUnique(r.Context(), lines, keyReq.Request)
 	if refused, ok := errors.AsType[*store.RefusedError](err); ok {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not accept lines of this size: %v", refused.Err)
 	} else if err != nil {

@@ -36,7 +36,7 @@ var ScopeNames = []string{"submit", "handler", "read", "admin"}
 // Queue is the queue on which requests act. The engine implements it.
 type Queue interface {
 	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
-	Share(ctx context.Context, lines []store.KeyedEntry, keyReq unique.Request) ([]store.ShareResult, error)
+	AddUnique(ctx context.Context, lines []store.KeyedEntry, keyReq unique.Request) ([]store.UniqueResult, error)
 	Stored(ctx context.Context, r journal.Receipt) error
 	Job(ctx context.Context, id job.ID) (*store.Record, error)
 	Result(ctx context.Context, id job.ID, limit int) (*store.Record, []byte, error)

@@ -202,8 +202,8 @@ func TestActionsApplyToChosenRows(t *testing.T) {
 }
 
 // TestReasonsOfDeadLettersAreGrouped: the overview of dead letters shows why jobs failed, and
-// counts reasons that differ only in numbers and ids as one. A telephone, too, shows everything
-// that a person needs to retry the jobs.
+// counts reasons that differ only in numbers and ids as one. A phone, too, shows everything that
+// a person needs to retry the jobs.
 func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 	w := start(t, nil)
 	w.startWorker("mail", func(_ context.Context, j *gloom.Job) (any, error) {

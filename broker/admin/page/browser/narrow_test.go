@@ -13,7 +13,7 @@ import (
 
 // TestPageOnTelephone: in the width of a telephone, the page still shows the current view's tab,
 // which worker hangs and why jobs failed. A worker that hangs has a link to its jobs; a pattern of
-// types is no link.
+// types is not a link.
 func TestPageOnTelephone(t *testing.T) {
 	w := start(t, nil)
 	hang, reason := make(chan struct{}), strings.Repeat("dial-tcp-", 8)

@@ -170,7 +170,7 @@ func TestHiddenTabSendsNoRequests(t *testing.T) {
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
 			document.dispatchEvent(new Event('visibilitychange'))`)
 	}
-	// still reports whether no byte comes in a time that is four times the interval of events.
+	// still reports whether no byte arrives for four intervals of events.
 	still := func() bool {
 		before := way.bytes.Load()
 		time.Sleep(4 * time.Second)

@@ -98,7 +98,7 @@ type Machine struct {
 type target struct {
 	name           string
 	concurrency    int
-	endsPerFetch   float64 // of SetEndsPerFetch
+	endsPerFetch   float64 // set by SetEndsPerFetch
 	paused         bool
 	wantsFetch     bool
 	running        int
@@ -166,8 +166,8 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	return nil
 }
 
-// SetEndsPerFetch sets how many rows end, on average, in one place of a target during a fetch. The
-// default is 0.
+// SetEndsPerFetch sets how many rows of a target end during a fetch, on average, for each row that
+// the target may run at a time. The default is 0.
 func (m *Machine) SetEndsPerFetch(name string, share float64) {
 	if t := m.targets[name]; t != nil {
 		t.endsPerFetch = share
