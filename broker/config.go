@@ -17,7 +17,7 @@ const InvariantsEnabled = container.InvariantsEnabled
 // Pages provides the memory of records, ids and bodies.
 type Pages = container.Pages
 
-// Config holds the core's limits and defaults. A limit of 0 is no limit.
+// Config holds the core's limits and defaults. A limit of 0 means no limit.
 type Config struct {
 	// MaxJobs bounds the jobs held (delayed, queued, running and kept) in all, MaxTypeJobs
 	// those of one type, MaxSubmitterJobs those of one submitter.

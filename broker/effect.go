@@ -1,6 +1,6 @@
 package broker
 
-// Peer is a connection as the core knows it. Numbers are never reused; 0 is no peer.
+// Peer is a connection as the core knows it. Numbers are never reused; 0 means no peer.
 type Peer uint64
 
 // Slot is the peer's index in a table of connections. It is a small number, which is reused

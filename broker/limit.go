@@ -2,7 +2,7 @@ package broker
 
 import "math"
 
-// pace is a rate as times, in nanoseconds; the zero pace is no rate. step is the time between two
+// pace is a rate as times, in nanoseconds; the zero pace means no rate. step is the time between two
 // jobs, at most 30 years, because beyond that sums of times would overflow. leeway is the time by
 // which a job may start earlier than if all jobs were evenly spaced.
 type pace struct{ step, leeway int64 }

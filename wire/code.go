@@ -1,6 +1,6 @@
 package wire
 
-// Code is the kind of an error, with a stable name. The zero Code is no error.
+// Code is the kind of an error, with a stable name. The zero Code means no error.
 type Code uint8
 
 // The codes. The comments say when a peer sees them.

@@ -69,7 +69,7 @@ func TestBodiesVerbatim(t *testing.T) {
 		makeDeadLetter(w, id, []byte(body))
 		data := httpGet(t, w.url+"/v1/dead/t/"+id)
 		if !json.Valid(data) {
-			t.Errorf("%s: the answer of %d bytes is no JSON", id, len(data))
+			t.Errorf("%s: the answer of %d bytes is not JSON", id, len(data))
 		}
 		if len(data) > 16<<20 {
 			t.Errorf("%s: the answer has %d bytes", id, len(data))

@@ -20,7 +20,7 @@ const (
 type Log[T any] struct {
 	// Pages provides the memory of chunks. It must be set before the first record.
 	Pages         Pages
-	maxChunks     int // how many chunks are allowed; 0 is no limit
+	maxChunks     int // how many chunks are allowed; 0 means no limit
 	chunks        []logChunk
 	droppedChunks int64 // chunks dropped
 }

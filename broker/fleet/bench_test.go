@@ -70,12 +70,12 @@ func BenchmarkLend(b *testing.B) {
 			w.submit(id, `"mail"`, body)
 		}
 		for len(w.assignments) < roundTrip {
-			w.pass(time.Millisecond)
+			w.letPass(time.Millisecond)
 		}
 		for _, j := range w.assignments {
 			w.respond(worker, j.id, body)
 		}
-		if w.pass(time.Millisecond); w.answers != roundTrip {
+		if w.letPass(time.Millisecond); w.answers != roundTrip {
 			b.Fatalf("%d of %d jobs were answered", w.answers, roundTrip)
 		}
 		w.assignments, w.answers = w.assignments[:0], 0

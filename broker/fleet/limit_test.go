@@ -58,7 +58,7 @@ func TestBorrowerAtLimitRarelyTries(t *testing.T) {
 	p := w.cores[1].AddSubmitter()
 	w.applyEffects(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), 8<<20-50<<10), Delay: time.Hour}))
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 20})
-	w.pass(10 * time.Second)
+	w.letPass(10 * time.Second)
 	if st := w.machines[0].Info().Stats; st.ReturnedJobs < 50 || st.ReturnedJobs > 150 || len(w.assignments) != 0 {
 		t.Errorf("no job could run for ten seconds, but %d ran and %d came back", len(w.assignments), st.ReturnedJobs)
 	}
@@ -85,7 +85,7 @@ func TestHomeRulesApplyToGroups(t *testing.T) {
 			ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Groups: [][]byte{[]byte(`"g"`)},
 		}))
 	}
-	w.pass(time.Second)
+	w.letPass(time.Second)
 	if len(w.assignments) != 3 {
 		t.Errorf("%d of a group run that may run 3", len(w.assignments))
 	}
@@ -121,20 +121,20 @@ func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 					ID: fmt.Append(nil, i), Type: []byte{'"', "tu"[i%2], '"'}, Body: []byte("1"), Groups: [][]byte{group},
 				}))
 			}
-			w.pass(time.Minute)
+			w.letPass(time.Minute)
 			if len(w.assignments) != 1 {
 				t.Fatalf("%d of a group run that may run 1", len(w.assignments))
 			}
 			switch end {
 			case "the rate has room":
-				w.pass(50 * time.Second)
+				w.letPass(50 * time.Second)
 				if len(w.assignments) != 2 {
 					t.Errorf("%d jobs run, want 2", len(w.assignments))
 				}
 				configure(&broker.Settings{Drop: [][]byte{group}})
 			case "the rule is dropped":
 				configure(&broker.Settings{Drop: [][]byte{group}})
-				w.pass(time.Second)
+				w.letPass(time.Second)
 				if len(w.assignments) != 2 {
 					t.Errorf("%d jobs run, want 2", len(w.assignments))
 				}
@@ -168,7 +168,7 @@ func TestWorkerOfManyTypesTakesBestFirst(t *testing.T) {
 		}
 		w.answerJobs(t, 200) // the worker has worked for a second
 		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
-		for n := w.answers; !slices.ContainsFunc(w.assignments, func(j assignment) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
+		for n := w.answers; !slices.ContainsFunc(w.assignments, func(j assignment) bool { return string(j.id) == "x" }); w.letPass(5 * time.Millisecond) {
 			if w.answers > n+40 {
 				t.Fatal("it waits for jobs of another type that are worse")
 			}
@@ -184,7 +184,7 @@ func TestWorkerOfManyTypesTakesBestFirst(t *testing.T) {
 		for i := range 3000 {
 			w.join(&broker.JoinRequest{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
 		}
-		w.pass(3 * time.Second)
+		w.letPass(3 * time.Second)
 		for i := range 11_000 {
 			w.submit(fmt.Sprint("none", i), fmt.Sprintf(`"none%d"`, i), []byte("1"))
 		}
@@ -207,7 +207,7 @@ func TestRemainingSetsAreWantedLater(t *testing.T) {
 	for i := range sets + 1 {
 		joined = append(joined, w.join(of(i)))
 	}
-	w.pass(5 * time.Second)
+	w.letPass(5 * time.Second)
 	for _, p := range joined[:sets] {
 		w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
 	}
@@ -220,13 +220,13 @@ func TestRemainingSetsAreWantedLater(t *testing.T) {
 func TestLateGrantAddsNoType(t *testing.T) {
 	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
-	w.pass(3 * time.Second)
+	w.letPass(3 * time.Second)
 	w.submit("1", `"t"`, []byte("1"))
-	w.pass(3 * time.Millisecond) // the offer is on its way
+	w.letPass(3 * time.Millisecond) // the offer is on its way
 	w.applyEffects(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 	w.submit("2", `"u"`, []byte("1"))
 	w.submit("3", `"v"`, []byte("1"))
-	w.pass(100 * time.Millisecond)
+	w.letPass(100 * time.Millisecond)
 	if n := w.cores[0].TypesInUse(); n != 2 {
 		t.Errorf("%d types are in use, want 2", n)
 	}

@@ -20,7 +20,7 @@ func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 	for _, s := range jobs {
 		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, s))
 	}
-	if w.pass(100 * time.Millisecond); len(w.assignments) != len(jobs) {
+	if w.letPass(100 * time.Millisecond); len(w.assignments) != len(jobs) {
 		t.Fatalf("%d of %d jobs run", len(w.assignments), len(jobs))
 	}
 }
@@ -42,13 +42,13 @@ func TestUnreadProgressIsSampled(t *testing.T) {
 		for _, j := range w.assignments {
 			w.reportProgress(j.to, j.id, fmt.Appendf(nil, "%0*d", 1<<20, i))
 		}
-		w.pass(5 * time.Millisecond)
+		w.letPass(5 * time.Millisecond)
 		if n := w.machines[1].Memory(); n > 12<<20 {
 			t.Fatalf("after %d reports of 1 MiB by each of %d runs, %d MiB are held for their home", i+1, runs, n>>20)
 		}
 	}
 	w.unreachable[0] = false
-	w.pass(2 * time.Second)
+	w.letPass(2 * time.Second)
 	for _, j := range w.assignments {
 		if last := w.progress[string(j.id)]; !bytes.HasSuffix(last, fmt.Append(nil, reports-1)) {
 			t.Errorf("of job %s the last progress is not told, of %d bytes", j.id, len(last))
@@ -69,11 +69,11 @@ func TestUnrequestedProgressIsNotSent(t *testing.T) {
 	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
 	for _, follow := range []bool{false, true, false} {
 		w.applyEffects(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), follow, 1<<20))
-		w.pass(10 * time.Millisecond)
+		w.letPass(10 * time.Millisecond)
 		w.progress = map[string][]byte{}
 		before := w.machines[1].Info().Stats.Items
 		w.reportProgress(w.assignments[0].to, w.assignments[0].id, []byte("2"))
-		w.pass(10 * time.Millisecond)
+		w.letPass(10 * time.Millisecond)
 		if n := w.machines[1].Info().Stats.Items - before; (n > 0) != follow || (w.progress["1"] != nil) != follow {
 			t.Errorf("progress is asked for: %v; %d items were sent, %q told", follow, n, w.progress["1"])
 		}
@@ -91,18 +91,18 @@ func TestWorkerOverdueAtHomeGetsNoJob(t *testing.T) {
 		if cancelled {
 			w.applyEffects(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 		}
-		w.pass(2 * time.Second)
+		w.letPass(2 * time.Second)
 		stalled := w.assignments[0]
 		w.assignments = nil
 		w.submit("2", `"t"`, []byte("1"))
 		p := w.cores[1].AddSubmitter() // submits a job of the borrower's own
 		w.applyEffects(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
-		w.pass(10 * time.Second)
+		w.letPass(10 * time.Second)
 		if len(w.assignments) != 0 {
 			t.Errorf("it has a run that is overdue at home (cancelled: %v), and is given %s", cancelled, w.assignments[0].id)
 		}
 		w.respond(stalled.to, stalled.id, []byte("1"))
-		w.pass(time.Second)
+		w.letPass(time.Second)
 		if len(w.assignments) != 2 {
 			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.assignments))
 		}
@@ -127,13 +127,13 @@ func TestStreamBytesAreBounded(t *testing.T) {
 	w.unreachable[0] = true
 	for _, j := range w.assignments {
 		w.respond(j.to, j.id, make([]byte, 1<<20))
-		w.pass(time.Millisecond)
+		w.letPass(time.Millisecond)
 		if n := w.machines[1].Memory(); n > 17<<20 {
 			t.Fatalf("%d MiB are held, 16 may be", n>>20)
 		}
 	}
 	w.unreachable[0], w.assignments, w.answers = false, nil, 0
-	w.pass(3 * time.Second)
+	w.letPass(3 * time.Second)
 	w.answerJobs(t, runs)
 }
 
@@ -145,11 +145,11 @@ func BenchmarkManyWaitingTypes(b *testing.B) {
 			for i := range lines {
 				w.join(&broker.JoinRequest{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
 			}
-			w.pass(3 * time.Second)
+			w.letPass(3 * time.Second)
 			for i := range lines {
 				w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
 			}
-			w.pass(time.Second)
+			w.letPass(time.Second)
 			for b.Loop() {
 				w.machines[0].Tick(w.now)
 				w.now += int64(100 * time.Millisecond)

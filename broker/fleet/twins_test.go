@@ -58,7 +58,7 @@ func newTwinsApart(delay, startGap time.Duration, cfg broker.Config) *twins {
 		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.applyEffects(i, fx) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
-	w.pass(3 * time.Second)
+	w.letPass(3 * time.Second)
 	return w
 }
 
@@ -76,8 +76,8 @@ func (w *twins) applyEffects(i int, fx []broker.Effect) {
 	}
 }
 
-// pass lets time pass, and delivers messages.
-func (w *twins) pass(d time.Duration) {
+// letPass lets time pass, and delivers messages.
+func (w *twins) letPass(d time.Duration) {
 	for end := w.now + int64(d); w.now < end; w.now += int64(time.Millisecond) {
 		for i, m := range w.machines {
 			m.Tick(w.now)
@@ -133,7 +133,7 @@ func (w *twins) respond(p broker.Peer, id, body []byte) {
 func (w *twins) answerJobs(t *testing.T, n int) {
 	t.Helper()
 	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
-		w.pass(5 * time.Millisecond)
+		w.letPass(5 * time.Millisecond)
 		jobs := w.assignments
 		w.assignments = nil
 		for _, j := range jobs {
@@ -167,7 +167,7 @@ func TestLentWithinWants(t *testing.T) {
 			for i := range v.joining {
 				w.join(&v.joining[i])
 			}
-			w.pass(time.Second)
+			w.letPass(time.Second)
 			for i := range v.jobs {
 				w.submit(fmt.Sprint(i), fmt.Sprintf(`"%d"`, i%v.types), []byte("1"))
 			}
@@ -188,13 +188,13 @@ func TestBurstIsLentInSmallParts(t *testing.T) {
 	for range 2 {
 		w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: jobs / 2})
 	}
-	w.pass(time.Second)
+	w.letPass(time.Second)
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, body)
 	}
 	limit, assigned := 0, 0
 	for end := w.now + int64(time.Minute); w.answers < jobs && w.now < end; {
-		w.pass(5 * time.Millisecond)
+		w.letPass(5 * time.Millisecond)
 		inFlight := 0
 		for _, x := range w.inFlight {
 			inFlight += len(x.data)
@@ -221,11 +221,11 @@ func TestIdlePeerAcksMessages(t *testing.T) {
 	const jobs = 100
 	w := newTwins(time.Millisecond)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: jobs})
-	w.pass(time.Second)
+	w.letPass(time.Second)
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, fmt.Appendf(nil, `"%0*d"`, 256<<10, 0))
 	}
-	if w.pass(100 * time.Millisecond); len(w.assignments) != jobs {
+	if w.letPass(100 * time.Millisecond); len(w.assignments) != jobs {
 		t.Errorf("%d of %d jobs are with workers after 100 ms", len(w.assignments), jobs)
 	}
 }
@@ -253,7 +253,7 @@ func TestJobsOfLostPeerAreRequeued(t *testing.T) {
 			v.lose(w)
 			since := w.now
 			for w.machines[0].Info().Stats.LostJobs == 0 && w.now-since < int64(10*time.Second) {
-				w.pass(time.Millisecond)
+				w.letPass(time.Millisecond)
 				if v.flaps != 0 && (w.now-since)%int64(v.flaps) == 0 {
 					w.machines[0].OnConnected(w.now, 256<<10)
 				}
@@ -275,9 +275,9 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 		for i := range time.Duration(n * n) {
 			w := newTwinsApart(time.Millisecond, i/n*step, broker.Config{IdleTypes: 10})
 			w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
-			w.pass(i % n * step)
+			w.letPass(i % n * step)
 			w.submit("1", `"t"`, []byte("1"))
-			if w.pass(200 * time.Millisecond); len(w.assignments) != 1 {
+			if w.letPass(200 * time.Millisecond); len(w.assignments) != 1 {
 				t.Fatal("the job is not lent")
 			}
 			if !yield(w) {
@@ -306,7 +306,7 @@ func TestReconnectLosesNothing(t *testing.T) {
 					w.sendsLeft[i] = 0
 				}
 			}
-			w.pass(v.outage)
+			w.letPass(v.outage)
 			w.noListener, w.unreachable, w.sendsLeft = false, [2]bool{}, [2]int{-1, -1}
 			for i, disconnected := range v.disconnected {
 				if disconnected {
@@ -338,9 +338,9 @@ func TestWantsAreSentRarely(t *testing.T) {
 	w.delay = int64(time.Hour) // so that no message arrives
 	for range 300 {
 		p := w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
-		w.pass(time.Millisecond)
+		w.letPass(time.Millisecond)
 		w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
-		w.pass(2 * time.Millisecond)
+		w.letPass(2 * time.Millisecond)
 	}
 	if n := countWants(); n == 0 || n > 11 {
 		t.Errorf("in 0.9 s wants were said %d times", n)
@@ -363,7 +363,7 @@ func TestWantsOfOtherWorkersArrive(t *testing.T) {
 		for _, q := range order {
 			w.join(q)
 		}
-		w.pass(10 * time.Second)
+		w.letPass(10 * time.Second)
 		w.submit("1", `"near"`, []byte("1"))
 		w.submit("2", `"far"`, []byte("1"))
 		w.answerJobs(t, 2)
@@ -386,7 +386,7 @@ func TestOtherVersionIsReported(t *testing.T) {
 	}
 	w.submit("1", `"mail"`, []byte("1"))
 	w.answerJobs(t, 1)
-	w.pass(3 * time.Second)
+	w.letPass(3 * time.Second)
 	if names := m.OtherVersions(); len(names) != 0 {
 		t.Errorf("it is gone, and %v are named", names)
 	}
@@ -398,9 +398,9 @@ func TestForbiddenTypesAreRarelyOffered(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
 	w.submit("1", `"print"`, []byte("1"))
-	w.pass(time.Second)
+	w.letPass(time.Second)
 	before := w.machines[0].Info().Stats.Items
-	w.pass(10 * time.Second)
+	w.letPass(10 * time.Second)
 	if n := w.machines[0].Info().Stats.Items - before; n > 6 {
 		t.Errorf("in 10 s it was offered a job that it may not have %d times", n)
 	}
@@ -425,14 +425,14 @@ func TestLostBrokerIsReported(t *testing.T) {
 			if v.lends {
 				w.submit("1", `"t"`, []byte("1"))
 			}
-			w.pass(time.Second)
+			w.letPass(time.Second)
 			if v.drains {
 				w.cores[1].Drain()
 				w.machines[1].Leave(w.now)
 			}
-			w.pass(10 * time.Millisecond)
+			w.letPass(10 * time.Millisecond)
 			w.unreachable = [2]bool{true, true}
-			w.pass(3 * time.Second)
+			w.letPass(3 * time.Second)
 			if w.machines[0].CountUp() != 0 {
 				t.Fatal("it is not lost")
 			}
@@ -450,7 +450,7 @@ func TestLostBrokerIsReported(t *testing.T) {
 				t.Errorf("lost, with workers for another type: %q", got)
 			}
 			w.unreachable = [2]bool{}
-			w.pass(3 * time.Second)
+			w.letPass(3 * time.Second)
 			if got := w.machines[0].LostBrokers(nil); got != nil {
 				t.Errorf("it is back, and lost: %q", got)
 			}

@@ -29,12 +29,12 @@ type Config struct {
 	// If more than MaxOutbound bytes wait, the next frame closes the connection.
 	MaxOutbound int
 	// MaxUnread bounds the memory of the output that waits for all connections together, in
-	// bytes; 0 is no limit. Above it, the connections with the most unread output are closed.
+	// bytes; 0 means no limit. Above it, the connections with the most unread output are closed.
 	MaxUnread int64
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
 	// limit. Above it, the connections that hold the most are closed.
 	MaxInbound int64
-	// MaxTLS bounds the memory that TLS takes for its connections; 0 is no limit.
+	// MaxTLS bounds the memory that TLS takes for its connections; 0 means no limit.
 	MaxTLS int64
 	// Clock returns nanoseconds of a monotonic clock. By default it stands still while the
 	// process is suspended.

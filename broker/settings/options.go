@@ -33,7 +33,7 @@ type Options struct {
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int
 	// MaxJobs, MaxTypeJobs and MaxSubmitterJobs bound the jobs in all, of a type, and of a
-	// submitter; 0 is no limit.
+	// submitter; 0 means no limit.
 	MaxJobs, MaxTypeJobs, MaxSubmitterJobs int
 	// MaxBytes, MaxTypeBytes and MaxSubmitterBytes bound the memory of these jobs; 0 is no
 	// limit.

@@ -121,10 +121,10 @@ func (g *generator) next() *command {
 		c.id = g.outID(c.peer)
 		g.body(c)
 	case setRule, dropRule, setFair, limit:
-		g.setting(c)
+		g.changeSetting(c)
 		for len(c.others) < 4 && g.chance("extraSetting") {
 			x := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
-			if g.setting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
+			if g.changeSetting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
 				c.others = append(c.others, x)
 			}
 		}
@@ -167,8 +167,8 @@ func (g *generator) next() *command {
 	return c
 }
 
-// setting generates a change of a rule, or of a setting of a type.
-func (g *generator) setting(c *command) {
+// changeSetting generates a change of a rule, or of a setting of a type.
+func (g *generator) changeSetting(c *command) {
 	switch c.verb {
 	case setRule, dropRule:
 		c.id = []string{"g0", "g1", "g*", "*", "*1"}[g.rng.IntN(5)]

@@ -35,14 +35,14 @@ func toBody(data []byte, form string) (json.RawMessage, error) {
 		if v := bytes.TrimSpace(data); stdjson.Valid(v) {
 			return v, nil
 		} else if form == formJSON {
-			return nil, notJSON(v)
+			return nil, jsonError(v)
 		}
 	}
 	return quote(string(trimLineEnd(data))), nil
 }
 
-// notJSON returns an error that says where JSON is invalid.
-func notJSON(data []byte) error {
+// jsonError returns an error that says where JSON is invalid.
+func jsonError(data []byte) error {
 	var v stdjson.RawMessage
 	err := stdjson.Unmarshal(data, &v)
 	var syntax *stdjson.SyntaxError

@@ -461,7 +461,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 			return cli.Usagef("%s %w", source, err)
 		}
 		if text := bytes.TrimSpace(data); s.form() == formAuto && !s.quiet && len(text) > 0 && (text[0] == '{' || text[0] == '[') && body[0] == '"' {
-			s.note("%s %v, so it is sent as a string (--text: always; --json: never)", source, notJSON(text))
+			s.note("%s %v, so it is sent as a string (--text: always; --json: never)", source, jsonError(text))
 		}
 	}
 	jobs, err := s.dial(ctx)

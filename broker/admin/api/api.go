@@ -46,7 +46,7 @@ func (l *Ledger) Ended() uint64 {
 	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
 }
 
-// Limits bound the running jobs of a type; 0 is no limit.
+// Limits bound the running jobs of a type; 0 means no limit.
 type Limits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int `json:"concurrency"`

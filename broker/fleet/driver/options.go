@@ -144,7 +144,7 @@ func (o *Options) awayReason(err error) string {
 	why := err.Error()
 	for _, h := range [...]struct{ in, text string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
-		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
+		{"bad certificate", "NATS asks for a certificate from an authority that it trusts: fleet-cert, fleet-key"},
 		{"expired certificate", "NATS no longer takes our certificate: fleet-cert, fleet-key"},
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
 		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca and fleet-cert require"},

@@ -55,7 +55,7 @@ func parse(payload []byte) (frame, error) {
 		return f, fmt.Errorf("frame is not UTF-8: %.200q", payload)
 	}
 	if err := json.Unmarshal(payload, &f.keys); err != nil || f.keys == nil {
-		return f, fmt.Errorf("frame is no JSON object: %.200q", payload)
+		return f, fmt.Errorf("frame is not a JSON object: %.200q", payload)
 	}
 	if ok, has := f.keys["ok"]; has && string(ok) != "true" {
 		return f, fmt.Errorf("ok is not the boolean true: %.200s", payload)

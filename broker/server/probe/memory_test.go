@@ -128,7 +128,7 @@ func TestUnfinishedFramesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		flags []string
-		limit int64 // how much memory may grow at the peak; 0 is no limit
+		limit int64 // how much memory may grow at the peak; 0 means no limit
 	}{
 		{"200 MiB", nil, 0},
 		{"200 MiB, at most 32 allowed", []string{"--max-inbound=32MiB"}, 128 * mib},

@@ -107,7 +107,7 @@ test("raw JSON is JSON, and passes as it is", () => {
   assert.throws(() => encode({ body: () => {} }), TypeError);
 });
 
-test("frames in raw mode that are no object are refused", () => {
+test("frames in raw mode that are not objects are refused", () => {
   for (const text of ["", "[]", "5", "null", "{", '{"a"}', '{"a":1,}', '{"a":1}x', '{"a" 1}', '{"a":"', '"x"']) {
     for (const raw of [true, false]) assert.throws(() => decode(Buffer.from(text), raw), { name: "ProtocolError" }, text);
   }

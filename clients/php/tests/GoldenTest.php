@@ -107,7 +107,7 @@ final class GoldenTest extends TestCase
                 $this->addToAssertionCount(1);
             }
         }
-        self::assertSame('{}', (string) RawJson::from(RawJson::of('{}')->value()), 'an object is no array');
+        self::assertSame('{}', (string) RawJson::from(RawJson::of('{}')->value()), 'an object is not an array');
         $this->expectException(\JsonException::class);
         RawJson::from(['x' => NAN]);
     }

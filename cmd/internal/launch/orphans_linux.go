@@ -40,13 +40,13 @@ func killAll(ctx context.Context, owner string) (killed int, err error) {
 	defer tick.Stop()
 	seen := make(map[int]string) // when they began
 	for {
-		left, unsure := killOnce(owner)
+		left, mayMiss := killOnce(owner)
 		for _, pid := range left {
 			if seen[pid] == "" {
 				seen[pid] = startTime(pid)
 			}
 		}
-		if len(left) == 0 && !unsure && allEnded(seen) {
+		if len(left) == 0 && !mayMiss && allEnded(seen) {
 			return len(seen), nil
 		}
 		if group := controlGroupOf(owner); group != "" { // from now on no process can be started in the group
@@ -82,11 +82,11 @@ func allEnded(pids map[int]string) bool {
 // killInterval is the interval at which the remaining processes are looked for.
 const killInterval = 10 * time.Millisecond
 
-// killOnce kills the processes that it finds, and lists them. unsure means that other processes
+// killOnce kills the processes that it finds, and lists them. mayMiss means that other processes
 // may be about to get the mark.
-func killOnce(owner string) (pids []int, unsure bool) {
-	pids, unsure = killMarked([]byte(MarkVariable(owner)))
-	return append(pids, killMembers(controlGroupOf(owner))...), unsure
+func killOnce(owner string) (pids []int, mayMiss bool) {
+	pids, mayMiss = killMarked([]byte(MarkVariable(owner)))
+	return append(pids, killMembers(controlGroupOf(owner))...), mayMiss
 }
 
 // killMembers kills the processes in a control group, and lists them. It kills them one by one,
@@ -125,9 +125,9 @@ func memberPIDs(group string) (pids []int) {
 }
 
 // killMarked kills the processes with the setting in their environment, and lists them.
-// unsure means that some processes may be about to get their environment. Zombies have none, and
+// mayMiss means that some processes may be about to get their environment. Zombies have none, and
 // other users' processes cannot be read.
-func killMarked(mark []byte) (pids []int, unsure bool) {
+func killMarked(mark []byte) (pids []int, mayMiss bool) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -135,7 +135,7 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 			continue
 		}
 		if isMarked, begins := hasMark(pid, mark); !isMarked {
-			unsure = unsure || begins
+			mayMiss = mayMiss || begins
 			continue
 		}
 		// The handle is taken before a second look, so it is not that of a later
@@ -149,7 +149,7 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 		}
 		process.Release()
 	}
-	return pids, unsure
+	return pids, mayMiss
 }
 
 // execGrace is the age up to which a process without an environment may be one that has just begun

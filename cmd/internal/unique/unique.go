@@ -68,7 +68,7 @@ type Request struct {
 	Period Period
 	Window time.Duration // for Period Window
 	Mode   Mode
-	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
+	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 means no limit
 }
 
 // Check returns the name of a field that contradicts the others, whether that field is missing, and

@@ -84,7 +84,7 @@ type Bridge struct {
 	targetLabels     map[string]string
 	err              error
 
-	lastLaunchErr   error     // of the last start of a process, if this host could not start it for now
+	lastLaunchErr   error     // of the last start of a process that failed for a reason that will pass
 	lastLaunchErrAt time.Time // when that was
 }
 

@@ -99,7 +99,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.token, s.claimsNumber = token, number
 	clear(s.uncertainAccepts) // other daemons settle the rows of our earlier incarnation
-	clear(s.unsureWrites)
+	clear(s.uncertainWrites)
 	clear(s.claims)
 	return nil
 }
@@ -192,7 +192,7 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 		if err := rows.Scan(&id, &status, &started); err != nil {
 			return 0, nil, err
 		}
-		if c := mine[id]; status == Accepted && !c.isUnsure || status == Running && c.isRunning && started == c.startedAt {
+		if c := mine[id]; status == Accepted && !c.isUncertain || status == Running && c.isRunning && started == c.startedAt {
 			claims = append(claims, id, s.Token(), c.isManual, s.ownerName())
 		}
 		delete(mine, id)
@@ -241,9 +241,9 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := maps.Clone(s.claims)
-	for id := range s.unsureWrites {
+	for id := range s.uncertainWrites {
 		if c, ok := rows[id]; ok {
-			c.isUnsure = true
+			c.isUncertain = true
 			rows[id] = c
 		}
 	}
@@ -397,7 +397,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 	var part SettleResult
 	var freedClaims []int64
 	var names []string
-	reason, _ := s.table().stderr.cutToFit(orphans.Reason, reasonRoom)
+	reason, _ := s.table().stderr.cutToFit(orphans.Reason, maxReason)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
 		part, freedClaims, names = SettleResult{FailedRows: make(map[int64]string)}, nil, nil
 		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
@@ -483,7 +483,7 @@ func (s *SQL) deletedClaims(ctx context.Context, tx *sql.Tx, claims []int64, loc
 	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(exists, id) || !s.isPermanent(id) }), nil
 }
 
-// reasonRoom is the largest size of a reason, in bytes.
-const reasonRoom = 1 << 16
+// maxReason is the largest size of a reason, in bytes.
+const maxReason = 1 << 16
 
 var _ Store = (*SQL)(nil)

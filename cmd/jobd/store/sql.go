@@ -47,7 +47,7 @@ type SQL struct {
 	badID            string                     // id of a row that is never run; "" if there is none
 	token            int64                      // of this incarnation
 	uncertainAccepts map[int64]*uncertainAccept // rows of which it is unknown whether their accept was committed
-	unsureWrites     map[int64]bool             // rows of which it is unknown whether their write was committed
+	uncertainWrites  map[int64]bool             // rows of which it is unknown whether their write was committed
 	claimsNumber     int64                      // the companion table's number, which changes if the table is emptied or created again
 	claims           map[int64]claim            // rows that this incarnation has claimed
 	sightings        map[int64]conditionSighting
@@ -64,10 +64,10 @@ type uncertainAccept struct {
 
 // claim is a copy of a claim, in case its record is lost.
 type claim struct {
-	isManual  bool
-	isRunning bool
-	startedAt int64 // time_started of a running row
-	isUnsure  bool  // the row may have ended, and been accepted by others since
+	isManual    bool
+	isRunning   bool
+	startedAt   int64 // time_started of a running row
+	isUncertain bool  // the row may have ended, and been accepted by others since
 }
 
 // conditionSighting is when a possibly temporary condition of a row was first and last seen.
@@ -125,7 +125,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{options: opt, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), uncertainAccepts: make(map[int64]*uncertainAccept), unsureWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{options: opt, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), uncertainAccepts: make(map[int64]*uncertainAccept), uncertainWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

@@ -577,7 +577,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	if s.hasClaims {
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
-	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), reasonRoom)
+	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), maxReason)
 	done, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
 		") AND (status = 'done' AND result = 'fail' AND stderr = "+s.table().stderr.pattern()+" OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
 	for _, id := range done {
@@ -610,22 +610,22 @@ func (s *SQL) rememberWritten(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range b.Finish {
-		s.unsureWrites[f.ID] = true
+		s.uncertainWrites[f.ID] = true
 	}
 	for _, id := range slices.Concat(b.Return, b.Requeue) {
-		s.unsureWrites[id] = true
+		s.uncertainWrites[id] = true
 	}
 }
 
 func (s *SQL) forgetUnsure(ids []int64, lost map[int64]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unsureWrites) == 0 {
+	if len(s.uncertainWrites) == 0 {
 		return
 	}
 	for _, id := range ids {
-		if s.unsureWrites[id] {
-			delete(s.unsureWrites, id)
+		if s.uncertainWrites[id] {
+			delete(s.uncertainWrites, id)
 			delete(lost, id)
 		}
 	}

@@ -104,7 +104,7 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 	case "not":
 		m.parts = []*Matcher{p.parse(field, at+m.kind, depth+1)}
 	case "field":
-		p.test(m, field, op, value, at)
+		p.condition(m, field, op, value, at)
 		return m
 	}
 	if op != nil || value != nil {
@@ -126,8 +126,8 @@ func (p *parser) parts(m *Matcher, list pack.Value, at string, depth int) {
 	}
 }
 
-// test parses a condition on one field.
-func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
+// condition parses a condition on one field.
+func (p *parser) condition(m *Matcher, field, op, value pack.Value, at string) {
 	pointer := p.text(field, at+"field")
 	m.op = p.text(op, at+"op")
 	if value == nil {

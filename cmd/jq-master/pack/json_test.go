@@ -160,7 +160,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		text := AppendJSON(nil, b)
 		if !json.Valid(text) {
-			t.Fatalf("%x is no JSON: %s", b, text)
+			t.Fatalf("%x is not JSON: %s", b, text)
 		}
 		got, fault := FromJSON(text)
 		if fault != nil || !bytes.Equal(got, b) {

@@ -18,7 +18,7 @@ async function findHits(what) {
     ...names.map((/** @type {any} */ n) => ({ name: n.name, kind: 'name', href: link(['jobs'], { name: n.name }) }))];
 }
 
-/** Shows the job with this id or, if the text is no id, the jobs whose names contain it. @param
+/** Shows the job with this id or, if the text is not an id, the jobs whose names contain it. @param
  * {string} what */
 function goToMatch(what) {
   if (/^[0-9a-f-]{36}$/i.test(what)) location.hash = link(['job', what]);

@@ -24,7 +24,7 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 			{"a URL that is none", object{"name": "w", "max_jobs": 1, "url": "frob"}, "invalid_value"},
 			{"another scheme", object{"name": "w", "max_jobs": 1, "url": "ftp://127.0.0.1/"}, "invalid_value"},
 			{"a port that is none", object{"name": "w", "max_jobs": 1, "port": 70000}, "invalid_value"},
-			{"names that are no list", object{"name": "w", "max_jobs": 1, "names": "x"}, "invalid_type"},
+			{"names that are not a list", object{"name": "w", "max_jobs": 1, "names": "x"}, "invalid_type"},
 		} {
 			t.Run(c.name, func(t *testing.T) { d.expectError(t, 400, c.code, "POST", "/worker", c.body) })
 		}

@@ -514,7 +514,7 @@ const (
 func (x *exchange) readBody() *job.Fault {
 	limit := x.MaxBody
 	if x.r.ContentLength > int64(limit) {
-		return x.tooLarge(strconv.FormatInt(x.r.ContentLength, 10))
+		return x.refuseTooLarge(strconv.FormatInt(x.r.ContentLength, 10))
 	}
 	counted := 0
 	defer func() { x.inbound.Add(-int64(counted)) }()
@@ -529,7 +529,7 @@ func (x *exchange) readBody() *job.Fault {
 		n, err := x.body.ReadFrom(io.LimitReader(x.r.Body, min(readStep, int64(limit+1-x.body.Len()))))
 		switch {
 		case x.body.Len() > limit:
-			return x.tooLarge("more")
+			return x.refuseTooLarge("more")
 		case err != nil:
 			x.w.Header().Set("Connection", "close")
 			return job.Refuse(job.InvalidBody, "", "the body ended after %d bytes: %v", x.body.Len(), err)
@@ -539,9 +539,9 @@ func (x *exchange) readBody() *job.Fault {
 	}
 }
 
-// tooLarge replies at once, and then reads more of the body, because a client that is still sending
+// refuseTooLarge replies at once, and then reads more of the body, because a client that is still sending
 // would otherwise not see the reply.
-func (x *exchange) tooLarge(bytes string) *job.Fault {
+func (x *exchange) refuseTooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
 	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)
 	_ = http.NewResponseController(x.w).EnableFullDuplex()

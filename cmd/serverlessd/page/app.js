@@ -22,7 +22,7 @@ async function findHits(what) {
     ...types.map((/** @type {any} */ t) => ({ name: t.type, kind: 'type', href: link(['jobs'], { of: t.type }) }))];
 }
 
-/** Shows the job with this id or, if the text is no id, the types whose names contain it. @param
+/** Shows the job with this id or, if the text is not an id, the types whose names contain it. @param
  * {string} what */
 async function goToMatch(what) {
   const j = isId(what) && await job(what);

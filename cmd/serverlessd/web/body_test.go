@@ -63,7 +63,7 @@ func TestBadBody(t *testing.T) {
 		{"unknown directive", "a\n#:Foo\n", "invalid_batch", "line 2:"},
 		{"end without a batch", "#:EndBatch\n", "invalid_batch", "line 1:"},
 		{"no size", "#:Batch jobtype=u\n#:EndBatch\n", "invalid_batch", "needs bytes=N"},
-		{"size is no number", "#:Batch bytes=x\n#:EndBatch\n", "invalid_batch", "bytes=x"},
+		{"size is not a number", "#:Batch bytes=x\n#:EndBatch\n", "invalid_batch", "bytes=x"},
 		{"negative size", "#:Batch bytes=-1\n#:EndBatch\n", "invalid_batch", "bytes=-1"},
 		{"too small a size", "#:Batch bytes=2\na\nb\n#:EndBatch\n", "invalid_batch", "must follow"},
 		{"a size inside a line", "#:Batch bytes=1\na\n#:EndBatch\n", "invalid_batch", "newline"},

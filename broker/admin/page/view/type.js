@@ -74,7 +74,7 @@ export function editLimits(t) {
   const l = t.limits;
   openDialog({
     title: `Limits of ${t.type}`, button: 'Set', body: html`
-      <p class="note">0 is no limit. They last until the broker ends, unless its file of limits has them.</p>
+      <p class="note">0 means no limit. They last until the broker ends, unless its file of limits has them.</p>
       <div class="pair">
         <label>Jobs at a time <input name="concurrency" type="number" min="0" step="1" defaultValue=${l.concurrency} /></label>
         <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${l.rate} /></label>
