@@ -16,7 +16,7 @@ type originalRun struct {
 	conn    *sql.Conn
 	targets string
 	limit   int
-	answer  string
+	answer  string // what each row gets as its output
 }
 
 func newOriginalRun(ctx context.Context, b *testDB, o Options, answer string) (*originalRun, error) {

@@ -176,7 +176,7 @@ func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (
 
 // batch returns the mean number of row changes in a transaction.
 func (r *bridgeRun) batch() float64 {
-	for _, m := range r.family("jobd_write_rows") {
+	for _, m := range r.metricsNamed("jobd_write_rows") {
 		return m.GetHistogram().GetSampleSum() / float64(max(m.GetHistogram().GetSampleCount(), 1))
 	}
 	return 0
@@ -184,13 +184,14 @@ func (r *bridgeRun) batch() float64 {
 
 // rowsEnded returns how many rows the bridge has ended.
 func (r *bridgeRun) rowsEnded() (n float64) {
-	for _, m := range r.family("jobd_rows_ended_total") {
+	for _, m := range r.metricsNamed("jobd_rows_ended_total") {
 		n += m.GetCounter().GetValue()
 	}
 	return n
 }
 
-func (r *bridgeRun) family(name string) []*dto.Metric {
+// metricsNamed returns the bridge's metrics with this name, one for each set of labels.
+func (r *bridgeRun) metricsNamed(name string) []*dto.Metric {
 	families, _ := r.metrics.Gather()
 	for _, f := range families {
 		if f.GetName() == name {

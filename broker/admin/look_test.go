@@ -25,8 +25,8 @@ func frame(format string, args ...any) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
 }
 
-// payload reads one frame.
-func payload(t *testing.T, c net.Conn) string {
+// readPayload reads one frame.
+func readPayload(t *testing.T, c net.Conn) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(45 * time.Second))
 	var head [4]byte
@@ -108,7 +108,7 @@ func TestShownLetterIsRetried(t *testing.T) {
 			t.Fatal(err)
 		}
 		for text := ""; !strings.Contains(text, `"job"`); {
-			text = payload(t, worker)
+			text = readPayload(t, worker)
 		}
 		_, _ = worker.Write(frame(`{"action":"fail","retry":false}`))
 		if _, err := pending.Result(ctx); err == nil {

@@ -15,7 +15,7 @@ const (
 )
 
 // ScopeSubmit, ScopeAdmin and ScopeWatch are the scopes that HTTP requests need: to submit jobs,
-// to change something, and to look. A token with the scope admin may look, too.
+// to change something, and to watch. A token with the scope admin may watch, too.
 const (
 	ScopeSubmit = submitScope
 	ScopeAdmin  = adminScope

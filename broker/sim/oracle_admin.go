@@ -137,7 +137,7 @@ func (o *oracle) forgetType(c *command) {
 	}
 	held := slices.DeleteFunc(slices.Concat(o.jobs, o.borrowed), func(j *oracleJob) bool { return j.typ != c.typ })
 	runs := o.active(c.typ) > 0
-	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || k.paused || k.set() || o.hasWorkerNamed(c.typ) {
+	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || k.paused || k.hasSettings() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
@@ -198,7 +198,7 @@ func (o *oracle) addedTypes(c *command) int {
 		return +1
 	}
 	after := *o.types[c.typ]
-	if after.apply(c, o.now); !after.set() && !o.busy(c.typ) {
+	if after.apply(c, o.now); !after.hasSettings() && !o.busy(c.typ) {
 		return -1
 	}
 	return 0

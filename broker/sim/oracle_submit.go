@@ -113,11 +113,11 @@ func (o *oracle) full(c *command) bool {
 // used reports whether a peer uses the type or the type is configured.
 func (o *oracle) used(name string) bool {
 	k := o.types[name]
-	return k != nil && (k.set() || o.busy(name))
+	return k != nil && (k.hasSettings() || o.busy(name))
 }
 
-// set reports whether the type has limits or is fair.
-func (k *oracleType) set() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
+// hasSettings reports whether the type has limits or is fair.
+func (k *oracleType) hasSettings() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
 
 // busy reports whether a peer uses the type or the type is paused.
 func (o *oracle) busy(name string) bool {

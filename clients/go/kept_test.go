@@ -182,7 +182,7 @@ func TestRefusedKeptJobEnds(t *testing.T) {
 	}
 }
 
-// Two clients that attach to one job in turn would fight for ever.
+// Two clients that attach to one job in turn would fight forever.
 func TestTakenOverJobEnds(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f)

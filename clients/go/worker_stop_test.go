@@ -183,7 +183,7 @@ func TestJobAfterLeaveIsGivenBack(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"ok":true}`, jobFrame("b", "1")) // against the protocol: the close releases b
+	broker.send(`{"ok":true}`, jobFrame("b", "1")) // this breaks the protocol; the close releases b
 	broker.expectClose()
 	close(release)
 	if err := receive(t, stopped, "Stop"); err != nil {

@@ -36,7 +36,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 			typ := freshName("retry")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
 			id := s.submitFreshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
-			w.failsRuns(n+1, id)
+			w.failRuns(n+1, id)
 			s.wantErrorFor("job_failed", id)
 			w.wantQuiet()
 			s.submit(id, typ, `1`) // free
@@ -55,7 +55,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		typ := freshName("retry")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFreshWith(typ, `1`, `,"retries":1000`)
-		w.failsRuns(1001, id)
+		w.failRuns(1001, id)
 		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("default is 3", func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		typ := freshName("retry")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
-		w.failsRuns(4, id)
+		w.failRuns(4, id)
 		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("default by --retries", func(t *testing.T) {
@@ -73,11 +73,11 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		for _, fields := range []string{``, `,"retries":null`} {
 			id := s.submitFreshWith(typ, `1`, fields)
-			w.failsRuns(2, id)
+			w.failRuns(2, id)
 			s.wantErrorFor("job_failed", id)
 		}
 		id := s.submitFreshWith(typ, `1`, `,"retries":2`)
-		w.failsRuns(3, id)
+		w.failRuns(3, id)
 		s.wantErrorFor("job_failed", id)
 	})
 	t.Run("a retry keeps its age", func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 	})
 }
 
-func (w worker) failsRuns(n int, id string) {
+func (w worker) failRuns(n int, id string) {
 	w.t.Helper()
 	for range n {
 		w.wantJob(id)

@@ -107,7 +107,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 		s.wantQuiet()
 		w.wantJob(id)
 	})
-	t.Run("stalled for ever, it closes", func(t *testing.T) {
+	t.Run("stalled forever, it closes", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("timeout")
 		s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)

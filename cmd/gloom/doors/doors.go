@@ -76,10 +76,10 @@ func ForStatus(status json.RawMessage, transport http.RoundTripper, base, token 
 	return nil, cli.Failf(cli.ExitFailed, "the server is not a gloomd, jq-master, serverlessd or jobd-master: %.60q", status)
 }
 
-// answer returns the value that is sent as JSON in reply to a request.
-type answer func(r *http.Request) (any, error)
+// answerFunc returns the value that is sent as JSON in reply to a request.
+type answerFunc func(r *http.Request) (any, error)
 
-func (d *Door) handle(pattern string, f answer) {
+func (d *Door) handle(pattern string, f answerFunc) {
 	d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		w.(*reply).value, w.(*reply).err = f(r)
 	})
@@ -97,7 +97,7 @@ func (d *Door) unsupportedError(feature, hint string) error {
 	return cli.Usagef("%s has no %s", d.Name, feature).SetHint("%s", hint)
 }
 
-// reply carries the result of an answer through the mux.
+// reply carries the result of an answerFunc through the mux.
 type reply struct {
 	value any
 	err   error

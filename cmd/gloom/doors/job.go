@@ -171,6 +171,7 @@ type run struct {
 	} `json:"worker"`
 }
 
+// runs returns runs in the form of a broker. worker says what the ids of workers identify.
 func runs(list []run, worker string) []api.Run {
 	var out []api.Run
 	for _, x := range list {

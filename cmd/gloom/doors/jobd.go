@@ -242,7 +242,7 @@ func (m *jobd) retry(*http.Request, string, string) error {
 	return m.unsupportedError("retry for rows", "UPDATE its status to waiting, then poke the target (on the web page, or with jobctl poke)")
 }
 
-func (m *jobd) pause(verb string) answer {
+func (m *jobd) pause(verb string) answerFunc {
 	return func(r *http.Request) (any, error) {
 		path := "/v1/targets/" + api.Segment(api.Name(r.PathValue("type")))
 		var t jobdTarget

@@ -298,7 +298,7 @@ const maxBulk = 10_000
 
 // bulk changes all jobs that match, or counts them. Jobs that were added after the count are not
 // changed.
-func (q *jq) bulk(verb string) answer {
+func (q *jq) bulk(verb string) answerFunc {
 	return func(r *http.Request) (any, error) {
 		f, count, limit, err := q.bulkOf(r)
 		switch {

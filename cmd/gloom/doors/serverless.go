@@ -272,7 +272,7 @@ func (s *serverless) change(r *http.Request) (any, error) {
 
 // bulk applies an action to each job that matches and is in one of the states, or counts them. It
 // skips jobs that have left the state meanwhile.
-func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string) error, states ...string) answer {
+func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string) error, states ...string) answerFunc {
 	return func(r *http.Request) (any, error) {
 		f, count, limit, err := s.bulkOf(r)
 		if err != nil {
@@ -315,7 +315,7 @@ func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string
 	}
 }
 
-func (s *serverless) pause(path string) answer {
+func (s *serverless) pause(path string) answerFunc {
 	return func(r *http.Request) (any, error) {
 		var body []byte
 		if err := s.request(r, http.MethodPost, path, nil, &body); err != nil {

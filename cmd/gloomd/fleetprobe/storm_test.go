@@ -74,7 +74,7 @@ func runStorm(t *testing.T, servers, n int) {
 	}); err != nil {
 		t.Error(err)
 		l.logUnfinished(t)
-		for _, b := range f.brokers { // so that submitters do not wait for ever
+		for _, b := range f.brokers { // so that submitters do not wait forever
 			l.mu.Lock()
 			for _, s := range l.lives[b].sessions {
 				s.close()

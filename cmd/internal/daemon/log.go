@@ -72,7 +72,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
-			if n := file.Lost(); n > 0 { // a file may hang for ever, so the console tells
+			if n := file.Lost(); n > 0 { // the file may hang forever, so the console shows how many
 				e.Int64("file_lines_lost_so_far", n)
 			}
 		}))

@@ -14,7 +14,7 @@ import (
 )
 
 // maxRequeues limits how often a row is requeued because it is unknown how its job ended. A row
-// whose job kills its workers must not run again for ever.
+// whose job kills its workers must not run again forever.
 const maxRequeues = 3
 
 // submitRemote runs a row without a launcher: it writes that the row is running, unless the fetch

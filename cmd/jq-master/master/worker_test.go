@@ -82,7 +82,7 @@ func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, answered func(Answer)
 }
 
 // TestCancelsExpire: the list of cancelled runs of a worker that sends no heartbeats does not grow
-// for ever.
+// forever.
 func TestCancelsExpire(t *testing.T) {
 	w := newSimulation(t, 1)
 	k := w.someWorker()
@@ -190,7 +190,7 @@ func TestHeartbeatStops(t *testing.T) {
 	}
 }
 
-// TestSilentWorkers: workers that have gone without unregistering do not keep others out for ever.
+// TestSilentWorkers: workers that have gone without unregistering do not keep others out forever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

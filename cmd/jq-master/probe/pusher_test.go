@@ -122,7 +122,7 @@ func TestBadJobs(t *testing.T) {
 		{"cancelling an unknown one", "DELETE", "/job/frob", 404, "unknown_job"},
 		{"an unknown path", "GET", "/frob", 404, ""},
 		{"a wrong verb", "PUT", "/job", 405, ""},
-		{"a poll for ever", "GET", "/job/frob/polling?timeout=x", 400, "invalid_value"},
+		{"a poll forever", "GET", "/job/frob/polling?timeout=x", 400, "invalid_value"},
 		{"a negative poll", "GET", "/job/frob/polling?timeout=-1", 400, "invalid_value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

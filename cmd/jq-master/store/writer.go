@@ -16,7 +16,7 @@ import (
 
 // A round trip carries at most this many transitions, keys and bytes, but at least one transition.
 // Even a slow link must be able to carry it within answerTimeout, because otherwise the same round
-// would be sent again for ever.
+// would be sent again forever.
 const (
 	roundOps   = 512
 	roundKeys  = 4000

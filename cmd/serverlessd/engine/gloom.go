@@ -210,7 +210,7 @@ func (b *backend) awaitOldRuns() bool {
 	for {
 		list, next, err := b.store.Jobs(b.engine.ctx, q)
 		if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
-			// It may refuse for ever, such as because of a damaged row. Other jobs run nevertheless.
+			// It may refuse forever, such as because of a damaged row. Other jobs run nevertheless.
 			b.log.Error().Err(err).Msg("cannot look for the jobs of an earlier daemon: at first, more of them may run than their types allow")
 			return true
 		}

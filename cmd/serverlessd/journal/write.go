@@ -70,7 +70,7 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 }
 
 // exitOnPanic ends the process when an append panics. An HTTP server would recover the panic of a
-// request, and the other appends would wait for commitTurn for ever.
+// request, and the other appends would wait for commitTurn forever.
 func exitOnPanic() {
 	if e := recover(); e != nil {
 		what := fmt.Sprintf("the journal panicked: %v\n%s", e, debug.Stack())

@@ -140,7 +140,7 @@ func TestBadServers(t *testing.T) {
 		"cut off":                   {closed, job.Options{}, "500 connection_failed …"},
 		"cut off in a body":         {raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", false), job.Options{}, "500 connection_failed …"},
 		"no HTTP":                   {raw("hello\r\n\r\n", false), job.Options{}, "500 connection_failed …"},
-		"headers for ever":          {raw("HTTP/1.1 200 OK\r\n"+strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 100), true), job.Options{}, "500 connection_failed …"},
+		"headers forever":           {raw("HTTP/1.1 200 OK\r\n"+strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 100), true), job.Options{}, "500 connection_failed …"},
 		"overdue":                   {raw("", true), short, "500 timeout …"},
 		"overdue in a body":         {raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", true), short, "500 timeout …"},
 		"another protocol":          {raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", true), short, "101"},

@@ -23,7 +23,7 @@ func (d *statementDriver) keep() error {
 	if err != nil {
 		return err
 	}
-	// A connection has the file and the WAL from its first query on.
+	// A connection opens the file and the WAL at its first query.
 	if _, err := c.(connection).ExecContext(context.Background(), "SELECT 1 FROM sqlite_schema LIMIT 1", nil); err != nil {
 		return errors.Join(err, c.Close())
 	}

@@ -146,8 +146,8 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	return nil
 }
 
-// clockAhead returns how far the clock that wrote a waiting job's times was ahead, as far as the
-// times show it. A job cannot have been added or run in the future, and no retry is delayed for
+// clockAhead returns by how much, judging by a waiting job's times, the clock that wrote them was
+// ahead. A job cannot have been added or run in the future, and no retry is delayed for
 // longer than retryFor.
 func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.firstStart.Sub(now))
