@@ -221,7 +221,7 @@ func (l *lane) settled() bool {
 		}
 	}
 	for _, w := range l.workers {
-		if w.unanswered > 0 {
+		if w.unackedAnswers > 0 {
 			return false
 		}
 	}
@@ -285,9 +285,9 @@ func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 			l.missing(s)
 		}
 		for _, w := range l.workers {
-			if w.unanswered > 0 {
-				l.faults.Counts[Unacked] += int64(w.unanswered) - 1
-				l.faults.add(Unacked, "worker %d: %d answers", w.Index, w.unanswered)
+			if w.unackedAnswers > 0 {
+				l.faults.Counts[Unacked] += int64(w.unackedAnswers) - 1
+				l.faults.add(Unacked, "worker %d: %d answers", w.Index, w.unackedAnswers)
 			}
 		}
 		return nil

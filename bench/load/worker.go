@@ -10,12 +10,12 @@ type Worker struct {
 	ServesAll bool   // it serves all types whose names begin with Type
 	Prefetch  int    // jobs that it may have at a time; 0: joins without prefetch
 
-	lane         *lane
-	side         WorkSide
-	ready        bool
-	disconnected bool // hung up on purpose
-	connections  int  // counts connections, so that old jobs are not answered on new ones
-	unanswered   int  // answers the server has not acknowledged
+	lane           *lane
+	side           WorkSide
+	ready          bool
+	disconnected   bool // hung up on purpose
+	connections    int  // counts connections, so that old jobs are not answered on new ones
+	unackedAnswers int  // answers the server has not acknowledged
 }
 
 // Addr returns the address that the worker connects to.
@@ -59,19 +59,19 @@ func (w *Worker) Job(job Job) {
 }
 
 // CountAnswer counts an answer that the server must acknowledge.
-func (w *Worker) CountAnswer() { w.unanswered++ }
+func (w *Worker) CountAnswer() { w.unackedAnswers++ }
 
 // AnswerAcked counts the server's acknowledgement of an answer. It returns false if none was expected.
 func (w *Worker) AnswerAcked() bool {
-	if w.unanswered == 0 {
+	if w.unackedAnswers == 0 {
 		return false
 	}
-	w.unanswered--
+	w.unackedAnswers--
 	return true
 }
 
 // UnackedAnswers returns the number of answers not yet acknowledged.
-func (w *Worker) UnackedAnswers() int { return w.unanswered }
+func (w *Worker) UnackedAnswers() int { return w.unackedAnswers }
 
 // Misbehaved reports bytes that the protocol does not allow.
 func (w *Worker) Misbehaved(format string, args ...any) {
@@ -98,7 +98,7 @@ func (w *Worker) Lost(err error) {
 func (w *Worker) hangup(abort bool) {
 	w.disconnected = true
 	w.connections++
-	w.unanswered = 0
+	w.unackedAnswers = 0
 	if w.ready {
 		w.ready = false
 		w.lane.readyWorkers--

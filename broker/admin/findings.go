@@ -96,7 +96,7 @@ func (a *API) updateFindings(snap *snapshot) {
 			t.Figures, t.Rates = &x.Type, &x.rates
 			if t.SameReason, t.RecentFailures = 0, 0; reasons > 0 && t.IsFailing(snap.takenAt) {
 				reasons--
-				a.sameReason(t)
+				a.recordSameReason(t)
 			}
 			if !yield(t) {
 				return
@@ -170,8 +170,8 @@ func (a *API) updateLosses(snap *snapshot) {
 	}
 }
 
-// sameReason records the most frequent reason among a type's last failed jobs.
-func (a *API) sameReason(t *findings.Type) {
+// recordSameReason records the most frequent reason among a type's last failed jobs.
+func (a *API) recordSameReason(t *findings.Type) {
 	var last []*broker.DeadLetter
 	var now int64
 	a.srv.Hub().View(func(c *broker.Broker, at int64) {

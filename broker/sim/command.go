@@ -102,7 +102,7 @@ var verbs = [numVerbs]struct {
 	attach: {"attach", submitters, (*oracle).attach, func(d *driver, c *command) effects {
 		return d.core.Attach(c.now, d.peer(c), d.lend(c.id), c.progress, c.room)
 	}},
-	written:     {"written", 0, (*oracle).written, func(d *driver, c *command) effects { return d.core.OutcomeWritten(c.now, d.outcomes[c.id]) }},
+	written:     {"written", 0, (*oracle).outcomeWritten, func(d *driver, c *command) effects { return d.core.OutcomeWritten(c.now, d.outcomes[c.id]) }},
 	change:      {"change", submitters, (*oracle).change, func(d *driver, c *command) effects { return d.core.Change(c.now, d.peer(c), d.changing(c)) }},
 	amend:       {"amend", 0, (*oracle).change, (*driver).amend},
 	release:     {"release", workers | borrowers, (*oracle).release, (*driver).release},

@@ -28,8 +28,8 @@ func (o *oracle) sendLast(j *oracleJob, last frame) {
 	j.sent = true
 }
 
-// written handles the report that the kept outcome with this id has been written completely.
-func (o *oracle) written(c *command) {
+// outcomeWritten handles the report that the kept outcome with this id has been written completely.
+func (o *oracle) outcomeWritten(c *command) {
 	if j := o.held[c.id]; j != nil && j.state == ended && j.sent {
 		o.forget(j)
 	}

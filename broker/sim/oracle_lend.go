@@ -112,7 +112,7 @@ func (o *oracle) unwant(c *command) {
 	}
 	o.notice(j)
 	if j.cancelled = true; c.boolArg {
-		o.overdue(j)
+		o.timeOut(j)
 	}
 }
 

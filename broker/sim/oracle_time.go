@@ -37,7 +37,7 @@ func (o *oracle) tick(*command) {
 		}
 		switch {
 		case j.state == running:
-			o.overdue(j)
+			o.timeOut(j)
 		case j.state == ended:
 			o.forget(j)
 		case o.lapsed(j):
@@ -60,9 +60,9 @@ func (o *oracle) expire(j *oracleJob) {
 	o.end(j, broker.Expired, "")
 }
 
-// overdue handles a run that has exceeded its timeout. The run stays on its worker until the
+// timeOut handles a run that has exceeded its timeout. The run stays on its worker until the
 // worker answers, and the job continues without it.
-func (o *oracle) overdue(j *oracleJob) {
+func (o *oracle) timeOut(j *oracleJob) {
 	if w := o.peer(j.worker); w.kind == borrowers {
 		o.send(frame{op: broker.OpOverdue, peer: w.number, id: j.id})
 	} else {

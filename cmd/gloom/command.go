@@ -129,7 +129,7 @@ func commandEnv() []string {
 
 // startFailure returns the error of a command that could not start. That is the fault of this
 // machine, not of the job, so the slot pauses: otherwise it would use up the retries of a whole
-// queue. If this machine lacks descriptors, processes or memory for now, the job is given back.
+// queue. If this machine temporarily lacks descriptors, processes or memory, the job is given back.
 func (c *command) startFailure(ctx context.Context, err error) error {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()

@@ -130,8 +130,8 @@ func (v *outcomePrinter) startTicker() (c <-chan time.Time, stop func()) {
 	return t.C, t.Stop
 }
 
-// outcome prints an answer or a failure, the n-th one.
-func (v *outcomePrinter) outcome(o lineResult, n int) error {
+// printOutcome prints an answer or a failure, the n-th one.
+func (v *outcomePrinter) printOutcome(o lineResult, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.jobs = n

@@ -345,7 +345,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 					}
 				}
 			}
-			if err := st.printer.outcome(o, done); err != nil {
+			if err := st.printer.printOutcome(o, done); err != nil {
 				return err
 			}
 			st.openLines.markPrinted(o.number, errors.Is(o.err, gloom.ErrLost))

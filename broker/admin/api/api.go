@@ -172,9 +172,8 @@ type History struct {
 	// Queued and Running are the jobs at the end of each step.
 	Queued  []*float64 `json:"queued"`
 	Running []*float64 `json:"running"`
-	// WaitP50 and WaitP95 are estimated quantiles of how long the jobs dispatched in a
-	// step had waited; RunP50 and RunP95 are those of how long the runs that ended in the step
-	// took.
+	// WaitP50 and WaitP95 are estimated quantiles of the waits of the jobs that were dispatched
+	// in each step; RunP50 and RunP95 are those of the runs that ended in it.
 	WaitP50 []*float64 `json:"wait_p50_ms"`
 	WaitP95 []*float64 `json:"wait_p95_ms"`
 	RunP50  []*float64 `json:"run_p50_ms"`

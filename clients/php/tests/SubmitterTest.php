@@ -54,7 +54,7 @@ final class SubmitterTest extends TestCase
         return Wire::decode((string) fread($stream, $size[1]));
     }
 
-    /** @return resource a connection that has got its hello */
+    /** @return resource a connection on which the hello has arrived */
     private function accept()
     {
         $stream = stream_socket_accept($this->listener, 10) ?: self::fail('nobody connects');

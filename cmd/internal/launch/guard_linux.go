@@ -53,7 +53,7 @@ func runGuard(owner string, grace time.Duration) {
 	// A signal to the whole group or control group of the program reaches the guard, too. It must
 	// survive, to give the program time to end.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	w := guardState{owner: owner, groups: make(map[int]bool)}
+	w := guardState{owner: owner, processes: make(map[int]bool)}
 	notes := make([]byte, 256*noteSize)
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, w.timeoutMS())
@@ -84,7 +84,7 @@ func runGuard(owner string, grace time.Duration) {
 // guardState is the state of a guard's process.
 type guardState struct {
 	owner       string
-	groups      map[int]bool // processes that have not been reaped
+	processes   map[int]bool // leaders of process groups that have not been reaped
 	deadline    int64        // the limit on the boot clock, in nanoseconds; 0 for none
 	mayHaveRest bool         // after the limit, some processes may still be running
 }
@@ -92,9 +92,9 @@ type guardState struct {
 func (s *guardState) applyNote(note []byte) {
 	s.deadline = int64(binary.LittleEndian.Uint64(note))
 	if pid := int(int64(binary.LittleEndian.Uint64(note[8:]))); pid > 0 {
-		s.groups[pid] = true
+		s.processes[pid] = true
 	} else {
-		delete(s.groups, -pid)
+		delete(s.processes, -pid)
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *guardState) timeoutMS() int {
 		return -1
 	case left > 0:
 		return int(min(guardInterval, left+time.Millisecond).Milliseconds())
-	case len(s.groups) > 0:
+	case len(s.processes) > 0:
 		return 0
 	case s.mayHaveRest:
 		return int(killInterval.Milliseconds())
@@ -123,9 +123,9 @@ func (s *guardState) expire() {
 }
 
 func (s *guardState) killGroups() {
-	for pid := range s.groups {
+	for pid := range s.processes {
 		unix.Kill(-pid, syscall.SIGKILL)
-		delete(s.groups, pid)
+		delete(s.processes, pid)
 	}
 }
 
@@ -134,11 +134,11 @@ func (s *guardState) terminateGroups(grace time.Duration) {
 	if grace == 0 {
 		return
 	}
-	for pid := range s.groups {
+	for pid := range s.processes {
 		unix.Kill(-pid, syscall.SIGTERM)
 	}
-	for deadline := int64(boot.Since()) + int64(grace); int64(boot.Since()) < deadline && len(s.groups) > 0; time.Sleep(killInterval) {
-		maps.DeleteFunc(s.groups, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
+	for deadline := int64(boot.Since()) + int64(grace); int64(boot.Since()) < deadline && len(s.processes) > 0; time.Sleep(killInterval) {
+		maps.DeleteFunc(s.processes, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
 	}
 }
 

@@ -234,7 +234,7 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	}, func(file string, err error) {
 		b.log.Error().Err(err).Str("file", file).Msg("a spooled result cannot be read and is left in place")
 	})
-	if err != nil { // rows of results that are not known would be settled as if they had none
+	if err != nil { // without these results, their rows would be settled as if they had none
 		return fmt.Errorf("spool_dir: %w", err)
 	}
 	for _, c := range left {

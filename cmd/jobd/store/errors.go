@@ -43,7 +43,7 @@ var dataErrors = []uint16{
 	1264, 1265, 1292, // out of range, truncated, incorrect value
 	1300, 1366, 1267, 3854, // characters that the charset lacks, collations
 	1644, 3819, 4025, // a trigger or CHECK of the user, for whatever reason
-	3140, // a column of JSON
+	3140, // a JSON column
 }
 
 func hasNumber(err error, numbers ...uint16) bool {

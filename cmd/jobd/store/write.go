@@ -285,8 +285,8 @@ func (s *SQL) forgetClaims(ids []int64) {
 
 // batchPlan lists what a part has to write, given the states of its rows.
 type batchPlan struct {
-	start, giveBack, giveBackManual []int64 // rows to start; rows to return to waiting, and to manual
-	requeue, requeueManual          []int64 // running rows to return to waiting, and to make manual
+	start, giveBack, giveBackManual []int64 // accepted rows: to start, to make waiting again, to make manual again
+	requeue, requeueManual          []int64 // running rows: to make waiting again, to make manual again
 	finish                          []Result
 	freeClaims                      []int64 // claims to remove
 	claimsNumber                    int64   // see renumber

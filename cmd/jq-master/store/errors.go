@@ -50,7 +50,8 @@ func isReset(err error) bool {
 
 const inScript = ", on @user_script:" // Redis and Valkey add the script and its line
 
-// accessDeniedPrefixes lists the prefixes of errors that scripts give although Redis refuses this client.
+// accessDeniedPrefixes lists prefixes of errors that look like faults of a script, but mean that
+// Redis refuses this client.
 var accessDeniedPrefixes = []string{
 	"ERR The user executing the script can't", // NOPERM in a script of Redis 7.0
 	"ERR ACL failure in script",               // NOPERM in a script of Redis 7.2 and later

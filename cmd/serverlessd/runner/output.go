@@ -82,7 +82,7 @@ func (o *output) Write(p []byte) (int, error) {
 			if o.dataLeft -= len(part); o.dataLeft > 0 {
 				break
 			}
-			if err := o.ended(); err != nil {
+			if err := o.stepEnded(); err != nil {
 				return 0, err
 			}
 			continue
@@ -173,12 +173,12 @@ func (o *output) endStep(rest []byte) error {
 	}
 	o.current.number, o.dataLeft = number, size
 	if size == 0 {
-		return o.ended()
+		return o.stepEnded()
 	}
 	return nil
 }
 
-func (o *output) ended() error {
+func (o *output) stepEnded() error {
 	o.mu.Lock()
 	o.bytesLeft = o.maxSize
 	o.mu.Unlock()

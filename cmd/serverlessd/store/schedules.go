@@ -56,20 +56,20 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *NamedSchedule, err 
 	return found, err
 }
 
-// date returns the time that is compared with the due times of schedules.
-func (t *tx) date() time.Time { return t.store.scheduleTime(t.now) }
+// scheduleNow returns the time that is compared with the due times of schedules.
+func (t *tx) scheduleNow() time.Time { return t.store.scheduleTime(t.now) }
 
 // putSchedule writes a schedule at the end of the transaction.
 func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	wake, waits := never, ""
-	if w := s.WakeTime(t.date()); !w.IsZero() {
+	if w := s.WakeTime(t.scheduleNow()); !w.IsZero() {
 		wake = formatTime(w)
 	}
 	if !s.Queued.IsZero() && !s.Paused {
 		waits = s.LastJobID
 	}
 	t.put("sq_schedules", "client, name", "wake, seen, waits, from_file, data",
-		key.Client, key.Name, wake, formatTime(t.date()), waits, s.FromFile, s.Encode())
+		key.Client, key.Name, wake, formatTime(t.scheduleNow()), waits, s.FromFile, s.Encode())
 }
 
 // PutSchedule implements Store.
@@ -90,7 +90,7 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 			}
 			old = &NamedSchedule{}
 		}
-		n, err := schedule.Put(old.Schedule, spec, fromFile, t.date()) // a schedule that cannot be read is replaced
+		n, err := schedule.Put(old.Schedule, spec, fromFile, t.scheduleNow()) // a schedule that cannot be read is replaced
 		if err == nil && n != old.Schedule {
 			t.putSchedule(key, n)
 		}
@@ -205,7 +205,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			}
 			if n.Schedule == nil || err != nil {
 				settled.Unreadable = append(settled.Unreadable, key)
-				t.runAtEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, formatTime(t.date()), key.Client, key.Name)
+				t.runAtEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, formatTime(t.scheduleNow()), key.Client, key.Name)
 				continue
 			}
 			plan, err := t.settleSchedule(n, watched, max(1, min(maxSettled, madeBytes/(len(line.Payload)+1))))
@@ -230,7 +230,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 
 func (t *tx) settleSchedule(n *NamedSchedule, watched time.Time, room int) (p schedule.Plan, err error) {
 	p = n.Settle(schedule.Conditions{
-		Now: t.date(), WatchedSince: watched, Room: room,
+		Now: t.scheduleNow(), WatchedSince: watched, Room: room,
 		JobID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
 		IsLive: func(id string) (live bool) {
 			err = t.queryRow("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, endedLock}, &live)

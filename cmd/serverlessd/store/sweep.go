@@ -38,7 +38,7 @@ func (s *SQL) sweepStep(ctx context.Context, name string, swept *SweepResult, f 
 // lets locks expire by the clock only when this daemon has watched the clock for a ttl.
 func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	return s.sweepStep(ctx, "expire locks", swept, func(t *tx) error {
-		swept.Ahead = t.date().Sub(t.now).Round(maxJitter)
+		swept.Ahead = t.scheduleNow().Sub(t.now).Round(maxJitter)
 		ageTime, err := t.ageTime(want.TTL, want.RetryFor)
 		if err != nil {
 			return err

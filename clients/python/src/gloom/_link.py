@@ -342,7 +342,7 @@ class Backoff:
         self._tell = options.tell
 
     def failed(self, addr: str, error: Exception, event: Event = Event.FAILED) -> float:
-        """Tell of a failed attempt; returns the seconds to wait before the next one."""
+        """Report a failed attempt; returns the seconds to wait before the next one."""
         seconds = random.uniform(0.0, self._limit)
         self._limit = min(self._limit * 2, self._most)
         self._tell(Notice(event, addr, error, seconds))
