@@ -22,6 +22,8 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		empty := slices.Index(args, "")
 		switch {
+		case len(args) == 0 && slices.Equal(names, []string{"an id"}):
+			return cli.Usagef("%s needs an id", cmd.Name()).SetHint("%s; gloom jobs lists ids", cmd.UseLine())
 		case len(args) < len(names):
 			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).SetHint("%s", cmd.UseLine())
 		case len(args) > len(names):

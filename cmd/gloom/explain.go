@@ -23,8 +23,8 @@ func newExplain(t *tool) *cobra.Command {
 		Short: "Explain why a job is not running",
 		Long: `Show the state of the job ID and when it entered it, its place in line, what it
 waits for, its runs and age, its submitter and its worker. For a job that has
-ended, show its life, as far back as the broker's history reaches
-(--history); for a failed job that is kept, also show its body.`,
+ended, show its history, if the broker still remembers it (--history of gloomd);
+for a failed job that is kept, also show its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,

@@ -160,10 +160,13 @@ func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// unknownCommand suggests a command or one of the other names.
+// unknownCommand suggests a command, a command with name as its argument, or one of the other names.
 func unknownCommand(in *cobra.Command, name string, names ...string) error {
 	f := Usagef("unknown command %q", strings.TrimSpace(in.CommandPath()+" "+name))
 	for _, c := range in.Commands() {
+		if slices.Contains(c.ValidArgs, name) {
+			return f.SetHint("did you mean %s %s?", c.CommandPath(), name)
+		}
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}

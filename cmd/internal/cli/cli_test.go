@@ -34,7 +34,7 @@ func testProgram(out *bytes.Buffer) *cobra.Command {
 	run.Flags().Int("tries", 3, "how often")
 	run.Flags().DurationVar(&wait, "wait", 0, "how long")
 	group := &cobra.Command{Use: "dead", Short: "Look at the dead"}
-	group.AddCommand(&cobra.Command{Use: "list", Short: "List", RunE: func(*cobra.Command, []string) error { return nil }})
+	group.AddCommand(&cobra.Command{Use: "list", Short: "List", ValidArgs: []string{"types", "workers"}, RunE: func(*cobra.Command, []string) error { return nil }})
 	root.AddCommand(run, group)
 	return root
 }
@@ -59,6 +59,7 @@ func TestExitStatusOfEachFailure(t *testing.T) {
 		{"man", 2, "prog: man needs an argument\nhint: prog man DIR\n"},
 		{"rnu", 2, "prog: unknown command \"prog rnu\"\nhint: did you mean run?\n"},
 		{"dead lits", 2, "prog: unknown command \"prog dead lits\"\nhint: did you mean list?\n"},
+		{"dead workers", 2, "prog: unknown command \"prog dead workers\"\nhint: did you mean prog dead list workers?\n"},
 		{"help nosuch", 2, "prog: unknown command \"prog nosuch\"\nhint: prog --help lists all commands\n"},
 		{"help dead nosuch", 2, "prog: unknown command \"prog dead nosuch\"\nhint: prog dead --help lists all commands\n"},
 		{"help run", 0, ""},
