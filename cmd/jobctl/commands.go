@@ -70,7 +70,7 @@ func (a *app) addCommands(root *cobra.Command) {
 			a.verbCommand("continue", "Start jobs of these targets again"),
 			{
 				Use: "memory-usage", Short: "Show the memory use of the daemon, in bytes", Args: noArgs,
-				RunE: a.action(forBoth, a.showStatus("memoryUsage", false, func(s json.RawMessage) error { return a.print(memoryTable(s)) })),
+				RunE: a.action(forBoth, a.showStatus("memoryUsage", false, func(s json.RawMessage) error { return a.print(memoryTable(s, nil)) })),
 			}, {
 				Use: "status", Short: "Show targets or workers, and memory use", Args: noArgs,
 				RunE: a.action(forBoth, a.showStatus("", true, a.printStatus)),

@@ -65,7 +65,7 @@ func (a *app) printStatus(s json.RawMessage) error {
 	}
 	err := a.print(t)
 	fmt.Fprintln(a.stdout)
-	return errors.Join(err, a.print(memoryTable(s)))
+	return errors.Join(err, a.print(memoryTable(s, statusNames)))
 }
 
 // targetRows returns name, concurrency, length and paused of each target in a worker's status, in the
@@ -111,15 +111,31 @@ func workerTable(s json.RawMessage) *grid {
 	return t
 }
 
+// statusNames are the names in the command status, which is new here. The command memory-usage keeps
+// the protocol's names, which scripts know.
+var statusNames = map[string]string{
+	"rss": "resident bytes", "heapTotal": "heap bytes", "heapUsed": "heap bytes in use", "external": "other bytes",
+	"pendingJobPromises": "jobs that clients wait for",
+}
+
 // memoryTable returns the memory use in a status. A worker's status also has the number of jobs that
-// clients wait for.
-func memoryTable(s json.RawMessage) *grid {
+// clients wait for. If names is not nil, it gives the rows other names; rows without one are
+// left out.
+func memoryTable(s json.RawMessage, names map[string]string) *grid {
 	t := newGrid("what", "value")
+	add := func(name string, value json.RawMessage) {
+		if names != nil {
+			name = names[name]
+		}
+		if name != "" {
+			t.add(name, string(value))
+		}
+	}
 	for _, m := range eot.Members(member(s, "memoryUsage")) {
-		t.add(m.Name, string(m.Value))
+		add(m.Name, m.Value)
 	}
 	if n := member(s, "jobPromisesCount"); n != nil {
-		t.add("pendingJobPromises", string(n))
+		add("pendingJobPromises", n)
 	}
 	return t
 }

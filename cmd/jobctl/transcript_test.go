@@ -253,6 +253,14 @@ func TestMemoryUsage(t *testing.T) {
 	if !strings.HasPrefix(got, "TARGET   | CONCURRENCY | LENGTH | PAUSED\n") || !strings.Contains(got, "\n\nWHAT  ") {
 		t.Error(got)
 	}
+	for _, name := range []string{"resident bytes", "heap bytes", "heap bytes in use", "other bytes", "jobs that clients wait for"} {
+		if !strings.Contains(got, "\n"+name+" ") {
+			t.Errorf("status has no %s:\n%s", name, got)
+		}
+	}
+	if strings.Contains(got, "heapTotal") || strings.Contains(got, "arrayBuffers") {
+		t.Errorf("status has names of the protocol:\n%s", got)
+	}
 }
 
 func TestCompletionAsksDaemon(t *testing.T) {
