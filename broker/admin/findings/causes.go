@@ -219,7 +219,7 @@ func (l *finder) checkType(t *Type) {
 	if t.SameReason >= minFailures {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.SameReason, t.RecentFailures, t.Reason),
-				"they share one cause (gloom dead): fix it, then retry them (gloom dead retry)"
+				"they share one cause (gloom dead ls): fix it, then retry them (gloom dead retry)"
 		}).Immediate = true
 	}
 	if l.Now.Sub(t.ExpiredAt) <= recentTime {
@@ -260,7 +260,7 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message
 
 // failureFinding returns the finding about a type whose runs fail.
 func failureFinding(t *Type) (severity, cause string, w message) {
-	advice := "see why: its failed jobs show the reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
+	advice := "see why: its failed jobs show the reasons (gloom dead ls); pause the type until its workers are fixed (gloom pause)"
 	if t.RecentFailures == 0 {
 		advice = "see why: gloom jobs lists its jobs, gloom explain shows the runs of one; pause the type until its workers are fixed (gloom pause)"
 	}

@@ -98,7 +98,7 @@ func TestJobActions(t *testing.T) {
 	b.ClickButton("Cancel")
 	b.WaitForText("Cancel later?", "cannot be undone")
 	b.ClickButton("Cancel the job")
-	b.WaitForText("later: cancelled.", "cancelled by an operator", "Its life")
+	b.WaitForText("later: cancelled.", "cancelled by an operator", "History")
 
 	b.GoTo("#/job/picture-1")
 	b.WaitForText("running")

@@ -115,7 +115,7 @@ func TestChangesShowWithoutReload(t *testing.T) {
 	for i := range 5 {
 		w.submit(gloom.Job{Type: "mail", ID: fmt.Sprint("failing-", i), Retries: gloom.NoRetries})
 	}
-	b.WaitForText("all of its runs fail")
+	b.WaitForText("all of its runs fail", "show the reasons (its dead letters); pause the type")
 	pagetest.Eval[any](b, `document.querySelector('.findings .note a').click()`)
 	b.WaitForText("Dead letters of mail", "not today")
 	b.CheckPolicy()

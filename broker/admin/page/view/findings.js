@@ -27,19 +27,22 @@ const typeButton = (name, text, go) => mayUse('admin') && html`<button type="but
 /** @param {string} text @param {(string)[]} path @param {any} [query] */
 const linkTo = (text, path, query) => html`<a href=${link(path, query)}>${text}</a>`;
 
+/** A link in brackets, in place of a command in brackets. @param {Parameters<typeof linkTo>} at */
+const aside = (...at) => html`(${linkTo(...at)})`;
+
 /** The page's buttons and links for commands in the advice. @type {Record<string, (name: string) => any>} */
 const replacements = {
   'gloom resume': name => typeButton(name, 'Resume', (m, t) => m.resume(t)),
   'gloom pause': name => typeButton(name, 'Pause', (m, t) => m.pause(t)),
   'gloom limit': name => typeButton(name, 'Limits', (m, t) => m.editLimits(t)),
-  'gloom limit --group': () => linkTo('Rules', ['groups']),
+  'gloom limit --group': () => aside('Rules', ['groups']),
   'gloom forget --jobs': name => typeButton(name, 'Forget', (m, t) => m.forgetType(t)),
-  'gloom dead': name => linkTo('its dead letters', ['dead', name]),
+  'gloom dead ls': name => aside('its dead letters', ['dead', name]),
   'gloom dead retry': name => mayUse('admin') && html`<button type="button" class="small" aria-label=${`Retry all: ${name}`}
     onClick=${async () => (await import('./dead.js')).retryAll(name, {})}>Retry all</button>`,
-  'gloom jobs --state running': name => linkTo('its running jobs', ['type', name], { state: 'running' }),
+  'gloom jobs --state running': name => aside('its running jobs', ['type', name], { state: 'running' }),
   'gloom groups --type': name => linkTo('its groups', ['groups'], { type: name }),
-  'gloom ls workers': () => linkTo('the workers', ['workers']),
+  'gloom ls workers': () => aside('the workers', ['workers']),
 };
 
 /** The advice, with a button or a link in place of each command that the page can do as well.

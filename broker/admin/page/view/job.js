@@ -46,7 +46,7 @@ const endedJobView = j => html`<header class="bar"><h1 class="name id">${j.id}</
     ${facts([['Type', typeLink(j.type)], ['Waited', duration(j.waited_ms / 1000)], ['Ran', j.started_at ? duration(j.ran_ms / 1000) : undefined], ['Handed out', plural(j.attempts, 'time')],
       ['Groups', groupLinks(j.groups)], ['Size', bytes(j.size)], ['Answer', j.outcome === 'answered' ? bytes(j.answer_size) : undefined]])}
     ${failedLinks(j.id)}
-    <section><h2>Its life</h2>${table('Its life', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>`;
+    <section><h2>History</h2>${table('History', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>`;
 
 /** @param {any} j */
 const jobPath = j => '/v1/jobs/' + segment(j.id);
@@ -112,9 +112,9 @@ export function jobView() {
     ${facts([['Type', typeLink(j.type)], ['Age', duration(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, duration(j.in_state_seconds)],
       [j.state === 'running' ? 'Times out in' : j.state === 'delayed' && !(j.expires_seconds <= j.due_seconds) ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? duration(j.due_seconds) : undefined],
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
-      ['Groups', groupLinks(j.groups)], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? duration(j.keep_ms / 1000) : undefined],
+      ['Groups', groupLinks(j.groups)], ['Size', bytes(j.bytes)], ['Detached', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? duration(j.keep_ms / 1000) : undefined],
       ['Worker', peerLink(j.worker, 'worker')], ['Submitter', peerLink(j.submitter, 'submitter')]])}
-    ${lifeEvents(j).length > 0 && html`<section><h2>${over ? 'Its life' : 'Runs so far'}</h2>${table(over ? 'Its life' : 'Runs so far', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>`}
+    ${lifeEvents(j).length > 0 && html`<section><h2>${over ? 'History' : 'Runs so far'}</h2>${table(over ? 'History' : 'Runs so far', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>`}
     <section><h2>${over ? 'Answer' : 'Body'}</h2>
       ${!b ? html`<button type="button" onClick=${() => { wantedBody.value = key; }}>Show the ${what}</button>`
         : m?.body ? longText(m.body, over ? 'Answer' : 'Body')

@@ -57,4 +57,4 @@ export const workersView = () => html`<header class="bar"><h1>Workers</h1></head
 
 export const submittersView = () => html`<header class="bar"><h1>Submitters</h1></header>
   ${peerList('/v1/submitters', moreSubmitters, items => table('Submitters', submitterColumns, items, s => s.number),
-    empty('No submitter is connected.', 'There may still be jobs that live without their submitter.'))}`;
+    empty('No submitter is connected.', 'There may still be detached jobs.'))}`;

@@ -74,7 +74,7 @@ export function jobView() {
     ${facts([['Name', nameLink(j.name)], ['Age', duration(secondsSince(j.enqueued_at))], ['Priority, smaller first', html`${j.priority}`], ['Runs', count(j.attempt)], ['Retries', `${count(j.retry_count)} of ${count(j.max_retry)}`],
       ['A run times out after', duration(j.timeout)], ['Must be done by', j.deadline && dateTime(j.deadline)], ['Argument', bytes(j.argument_bytes)],
       ['Result', j.keep_result ? j.has_result ? 'kept until it is fetched' : j.status === 'done' ? 'fetched, or its time was over' : 'will be kept' : 'not kept'], ['Worker', j.worker_id && workerLink(j.worker_id)]])}
-    <section><h2>Its life</h2>${table('Its life', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>
+    <section><h2>History</h2>${table('History', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>
     ${!b ? html`<section><h2>Argument</h2><button type="button" onClick=${() => { wantedValue.value = id; }}>Show all ${bytes(j.argument_bytes)}</button></section>`
       : !m ? html`<p class="note" role="status">${b.error ? b.error.message : 'Asking…'}</p>`
       : html`${valueText('Argument', m.argument)}${valueText('Result', m.result)}${valueText('Error', m.error)}`}`;

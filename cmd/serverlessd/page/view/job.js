@@ -73,7 +73,7 @@ export function jobView() {
     ${waitReason(j, jobtype)}
     ${facts([['Type', typeLink(jobtype)], ['Handler', handlerLink(jobtype, 'look')], ['Age', duration(secondsSince(j.create_dt))], ['Due', isWaiting(j.state) && dateTime(j.dt)], ['Runs', count(j.tries)], ['Code', j.code], ['Exit code', j.exitcode],
       ['Locked by', j.state === 'running' && j.lock], ['Argument', bytes(j.payload_bytes)], ['Lines that made no job', j.bad_lines || null], ['Its data', j.truncated && badge('cut', 'warning')]])}
-    <section><h2>Its life</h2>${table('Its life', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>
+    <section><h2>History</h2>${table('History', eventColumns, lifeEvents(j), x => x.what + x.when)}</section>
     ${l && html`<section><h2>Last run</h2>${facts([['Try', count(l.try)], ['Ended', dateTime(l.at)], ['It took', duration(l.took_ms / 1000)], ['Code', l.code], ['Exit code', l.exitcode]])}</section>
       ${l.data && !hasEnded(j.state) && html`<section><h2>Its data</h2>${longText(l.data, 'Data of the last run')}</section>`}
       ${l.stderr && html`<section><h2>Its standard error</h2>${longText(l.stderr, 'Standard error')}</section>`}`}
