@@ -67,11 +67,10 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 	case err == nil || errors.As(err, &fault):
 		return err
 	case errors.As(err, &about):
-		variable := EnvVariable(d.Prefix, about.Option())
 		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceAnnotation]) > 0 {
-			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).SetHint(namesHint, variable, about.Option())
+			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).SetHint(namesHint, EnvVariable(d.Prefix, about.Option()), about.Option())
 		}
-		return Usagef("%w", err).SetHint("%s is the same option in the environment; %s --help lists all options with their defaults", variable, cmd.Name())
+		return Usagef("%w", err).SetHint("%s --help lists all options with their defaults", cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):
 		return Failf(ExitFailed, "%w", err).SetHint("another program has this address, perhaps another %s: ss -ltnp shows which one", cmd.Name())
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
