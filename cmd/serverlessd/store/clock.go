@@ -78,6 +78,9 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 		}
 		c.evenSince, c.aheadSince = t.monotonic-credit, t.monotonic
 		c.behind, c.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
+		if back := max(c.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); back > maxJitter { // it was set back while no daemon saw it
+			c.behind, c.behindUntil = max(0, c.behind-back), t.now
+		}
 		c.setBacks++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
 		if ahead < c.ahead {

@@ -392,6 +392,31 @@ func TestClockBehind(t *testing.T) {
 	}
 }
 
+// TestClockBehindAtEachStart: a host whose clock begins at 1970, and is corrected only when the daemon has
+// started, can be started any number of times. No job that was added before the correction expires early.
+func TestClockBehindAtEachStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	var set, uptime time.Duration
+	start := time.Now()
+	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * 24 * time.Hour, KeepUnrun: 30 * 24 * time.Hour, TTL: time.Minute, Limit: 1000}
+	for n := range 8 {
+		s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		pass := func(d time.Duration) {
+			for end := uptime + d; uptime < end; uptime += min(10*time.Minute, end-uptime) {
+				checkEqual(t, fmt.Sprintf("expired jobs, start %d", n), sweep(t, s, w).Expired, 0)
+			}
+		}
+		set = time.Unix(0, 0).Sub(start) - uptime
+		pass(2 * time.Minute)
+		e := entry("a-unrun", "1")
+		e.Accepted = time.Time{}
+		ingest(t, s, e)
+		set = 0
+		pass(5 * time.Hour)
+		s.Close()
+	}
+}
+
 // TestWrongCountsAreReported: counts that do not match the jobs are reported, whatever the cause,
 // until they match again.
 func TestWrongCountsAreReported(t *testing.T) {
