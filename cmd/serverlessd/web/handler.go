@@ -110,13 +110,13 @@ func readOptions(value json.RawMessage, o *job.Options) error {
 		return invalid("options", "options must be an object")
 	}
 	targets := []any{&o.Batch, &o.BatchSize, &o.Concurrency, &o.Timeout, &o.CPU, &o.Next, &o.NextFailed} // in the order of optionNames
-	for name, value := range fields {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		// A json.Decoder would also accept keys in another case.
 		i := slices.Index(optionNames, name)
 		if i < 0 {
 			return invalid("options", "there is no option %.60q; the options are %s", name, strings.Join(optionNames, ", "))
 		}
-		if err := readOption(name, value, targets[i]); err != nil {
+		if err := readOption(name, fields[name], targets[i]); err != nil {
 			return err
 		}
 	}

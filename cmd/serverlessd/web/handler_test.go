@@ -34,3 +34,13 @@ func TestInvalidHandlerOptionsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestInvalidHandlerOptionsHaveOneAnswer: if several options are invalid, each request gets the same answer.
+func TestInvalidHandlerOptionsHaveOneAnswer(t *testing.T) {
+	for range 100 {
+		err := readOptions([]byte(`{"concurrency":0,"batchSize":0,"timeout":0}`), new(job.Options))
+		if f := errorOf(err); f.Field != "options.batchSize" {
+			t.Fatal(f)
+		}
+	}
+}
