@@ -133,9 +133,9 @@ var typeNames = map[string]string{
 }
 
 func (s *Spec) check() error {
-	for name, text := range map[string]string{"cron": s.Cron, "job": string(s.Job)} {
-		if text == "" {
-			return &FieldError{Missing: true, Field: name, Reason: name + " is missing"}
+	for _, f := range []struct{ name, text string }{{"cron", s.Cron}, {"job", string(s.Job)}} {
+		if f.text == "" {
+			return &FieldError{Missing: true, Field: f.name, Reason: f.name + " is missing"}
 		}
 	}
 	if len(s.Cron) > maxCron {

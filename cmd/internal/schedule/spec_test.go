@@ -59,6 +59,13 @@ func TestParseErrorNamesField(t *testing.T) {
 			}
 		}
 	}
+	for range 100 { // each request gets the same answer
+		_, err := Parse([]byte(`{}`), acceptAnyJob)
+		var f *FieldError
+		if !errors.As(err, &f) || f.Field != "cron" {
+			t.Fatal(err)
+		}
+	}
 	for name, ok := range map[string]bool{"a": true, strings.Repeat("ä", 64): true, "": false, strings.Repeat("x", 129): false, "a\n": false, "\xff": false} {
 		if err := CheckName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
