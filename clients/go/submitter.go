@@ -202,7 +202,15 @@ func (s *Submitter) Ping(ctx context.Context) error {
 }
 
 // Outstanding returns how many jobs have not ended, including those that Submit is about to send.
-func (s *Submitter) Outstanding() int { return max(0, len(s.window)-int(s.taken.Load())) }
+func (s *Submitter) Outstanding() int {
+	for {
+		taken := s.taken.Load()
+		n := len(s.window) - int(taken)
+		if taken == s.taken.Load() { // otherwise Drain has taken places meanwhile
+			return n
+		}
+	}
+}
 
 // Drain accepts no more jobs, waits until the outstanding ones have ended, and closes the
 // submitter. If ctx ends first, Drain closes it at once and returns the context's cause.

@@ -316,6 +316,29 @@ func TestManyGoroutinesMaySubmit(t *testing.T) {
 	}
 }
 
+// TestOutstandingWhileDrainBegins: a job counts while Drain takes the rest of the window.
+func TestOutstandingWhileDrainBegins(t *testing.T) {
+	s, broker := dial(t, newFakeBroker(t), gloom.Window(1<<20))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
+	done := make(chan error, 1)
+	go func() { done <- s.Drain(waitContext(t)) }()
+	eventually(t, "a job is refused", func() bool {
+		_, err := s.TrySubmit(gloom.Job{ID: "a"})
+		return errors.Is(err, gloom.ErrClosed)
+	})
+	for range 1_000_000 {
+		if n := s.Outstanding(); n < 1 || n > 2 { // Drain has a place for a moment before it counts it
+			t.Fatalf("%d outstanding", n)
+		}
+	}
+	broker.send(okReply("a"), resultFrame("a", "1"))
+	if err := receive(t, done, "drain"); err != nil {
+		t.Fatal(err)
+	}
+	wantResult(t, p, "1")
+}
+
 func TestDrainWaitsForJobs(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
