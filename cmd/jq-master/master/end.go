@@ -139,9 +139,9 @@ func (m *machine) tick() {
 	var forgotten []*record
 	for n := 0; n < maxStepRecords && m.timers.next() <= m.now; n++ {
 		r := m.timers[0]
-		switch u := r.runInfo.run; {
-		case u != nil:
-			if m.awayErr != nil {
+		switch {
+		case r.runInfo.run != nil:
+			if m.awayErr != nil || r.op != opNone { // when its start is written, it gets a later deadline
 				m.timers.set(r, m.now+toMillis(beatInterval))
 				continue
 			}
@@ -150,7 +150,8 @@ func (m *machine) tick() {
 				continue
 			}
 			m.timers.remove(r)
-			m.endTimedOut(r, u)
+			m.ledger.Timeouts++
+			m.fail(r, job.Timeout, "no answer within the timeout")
 		case !r.State.Ended():
 			m.timers.remove(r)
 		case r.runInfo.drop != 0 && m.wallTime >= r.runInfo.drop:
@@ -189,12 +190,4 @@ func (p *runInfo) nextEnd() int64 {
 		return min(p.drop, p.forget)
 	}
 	return p.forget
-}
-
-// endTimedOut fails a run whose deadline has passed.
-func (m *machine) endTimedOut(r *record, u *run) {
-	m.whenIdle(r, u, func() {
-		m.ledger.Timeouts++
-		m.fail(r, job.Timeout, "no answer within the timeout")
-	})
 }

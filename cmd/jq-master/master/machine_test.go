@@ -423,28 +423,30 @@ func TestRepeatedSuspension(t *testing.T) {
 }
 
 // TestSlowStart: time in which the store writes the start of a run, or is away, does not count
-// towards the run's timeout.
+// towards the run's timeout, even if it is longer than the timeout.
 func TestSlowStart(t *testing.T) {
-	w := newSimulation(t, 1)
-	m := w.machine
-	k := w.someWorker()
-	k.Heartbeat = true
-	m.env.push = &pushRecorder{}
-	w.store.away = true // the machine has not noticed that the store is away
-	var r *record
-	w.step(m, func() { r = w.addWaiting(3); m.linked = true; m.start(r, k, nil) })
-	w.elapse(2 * time.Second)
-	w.store.away = false
-	w.store.flush()
-	if left := r.runInfo.run.deadline - m.now; left != 3000+toMillis(m.TimeoutGrace) {
-		t.Fatalf("the run has %d ms", left)
-	}
-	w.step(m, func() { m.onStoreChange(store.ErrAway) })
-	w.pass(time.Hour)
-	w.step(m, func() { m.onStoreChange(nil) })
-	w.pass(missedHeartbeats * m.Heartbeat / 2)
-	if r.State != job.Running || m.workers[k.ID] != k {
-		t.Fatal("an hour without the store is the worker's")
+	for _, slow := range []time.Duration{2 * time.Second, 20 * time.Second} {
+		w := newSimulation(t, 1)
+		m := w.machine
+		k := w.someWorker()
+		m.env.push = &pushRecorder{}
+		w.store.away = true // the machine has not noticed that the store is away
+		var r *record
+		w.step(m, func() { r = w.addWaiting(3); m.linked = true; m.start(r, k, nil) })
+		w.pass(slow)
+		w.store.away = false
+		w.store.flush()
+		if u := r.currentRun(); u == nil || u.deadline-m.now != 3000+toMillis(m.TimeoutGrace) {
+			t.Fatalf("the start took %v: the run is %+v at %d", slow, u, m.now)
+		}
+		k.Heartbeat, k.lastSeen = true, m.now
+		w.step(m, func() { m.onStoreChange(store.ErrAway) })
+		w.pass(time.Hour)
+		w.step(m, func() { m.onStoreChange(nil) })
+		w.pass(missedHeartbeats * m.Heartbeat / 2)
+		if r.State != job.Running || m.workers[k.ID] != k {
+			t.Fatal("an hour without the store is the worker's")
+		}
 	}
 }
 
