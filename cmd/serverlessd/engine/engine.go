@@ -236,16 +236,25 @@ func signal(c chan<- struct{}) {
 }
 
 // readNodeName returns the directory's name from its file, or writes a new name to the file. If the
-// disk is full, the new name is used only by this process.
+// disk is full, the new name is used only by this process. A file that a crash has damaged is
+// replaced.
 func (e *Engine) readNodeName(path string) (string, error) {
 	text, err := os.ReadFile(path)
-	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
-		return name, nil
-	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	name := job.NewSysid()
+	name := strings.TrimSpace(string(text))
+	if strings.ContainsFunc(name, func(r rune) bool { return r < '!' || r > '~' }) {
+		e.log.Error().Str("file", path).Msg("the directory's name is damaged and replaced; processes that an earlier daemon in this directory has left are not found")
+		if err := os.Remove(path); err != nil {
+			return "", err
+		}
+		name = ""
+	}
+	if name != "" {
+		return name, nil
+	}
+	name = job.NewSysid()
 	if err := appendLine(path, name); err != nil {
 		e.log.Warn().Err(err).Msg("cannot write the directory's name; the next start chooses another one")
 	}

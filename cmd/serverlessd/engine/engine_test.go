@@ -421,6 +421,26 @@ func TestStatusThatCountsAs500(t *testing.T) {
 	}
 }
 
+// TestDamagedNodeName: a daemon starts and runs jobs even if a crash has damaged the file of its
+// directory's name, which then has a new one.
+func TestDamagedNodeName(t *testing.T) {
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
+	if err := os.WriteFile(filepath.Join(dir, "node"), []byte("\x00\x00\x00\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := startEngine(t, dir, sqlite(t, path))
+	waitUntil(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	awaitState(t, e, add(t, e, "a-x", "1")[0], job.Succeeded)
+	e.Shutdown(context.Background())
+	again := startEngine(t, dir, sqlite(t, path))
+	defer again.Shutdown(context.Background())
+	if e.nodeName == "" || again.nodeName != e.nodeName {
+		t.Errorf("the name was %q, and is %q", e.nodeName, again.nodeName)
+	}
+}
+
 // TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends
 // with a reason, and the others run.
 func TestLostPayload(t *testing.T) {
