@@ -27,6 +27,9 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 			}
 		}
 	})
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		plainUsages(root)
+	}
 	root.SetArgs(args)
 	err := Run(root)
 	var fault *Fault
@@ -34,6 +37,13 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 		err = Usagef("%w", err).SetHint("%s --help shows the usage", root.Name())
 	}
 	return Report(stderr, root.Name(), err)
+}
+
+// plainUsages removes the marks around the names of flags' values, which completions would show.
+func plainUsages(root *cobra.Command) {
+	walkCommands(root, func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	})
 }
 
 // Run runs the command line of a prepared program. Help, a version or a completion script that cannot

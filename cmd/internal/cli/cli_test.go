@@ -32,7 +32,7 @@ func testProgram(out *bytes.Buffer) *cobra.Command {
 	}}
 	run.Flags().IntVar(&n, "number", 0, "what happens")
 	run.Flags().Int("tries", 3, "how often")
-	run.Flags().DurationVar(&wait, "wait", 0, "how long")
+	run.Flags().DurationVar(&wait, "wait", 0, "how much `time` passes")
 	group := &cobra.Command{Use: "dead", Short: "Look at the dead"}
 	group.AddCommand(&cobra.Command{Use: "list", Short: "List", ValidArgs: []string{"types", "workers"}, RunE: func(*cobra.Command, []string) error { return nil }})
 	root.AddCommand(run, group)
@@ -127,7 +127,7 @@ func TestEveryCommandHasManualPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"number\\fP=int", "MY_BIG_JOB", "wait\\fP=duration", "(default 3)"} {
+	for _, want := range []string{"number\\fP=int", "MY_BIG_JOB", "wait\\fP=time", "(default 3)"} {
 		if !bytes.Contains(data, []byte(want)) {
 			t.Errorf("no %s in\n%s", want, data)
 		}
@@ -153,11 +153,12 @@ func TestHelpHasHeadingsAndTopics(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	var out, errs bytes.Buffer
 	for _, c := range []struct{ args, want string }{
-		{"run --help", "\n\nFlags:\n      --number int      what happens\n\nTime and tries:\n      --tries int       how often (default 3)\n      --wait duration   how long\n  -h, --help            help for run\n\nWhat running means: prog help running\n"},
+		{"run --help", "\n\nFlags:\n      --number int   what happens\n\nTime and tries:\n      --tries int    how often (default 3)\n      --wait time    how much time passes\n  -h, --help         help for run\n\nWhat running means: prog help running\n"},
 		{"--help", "\nWhat running means: prog help running\n"},
 		{"help running", "Legs:\nThey move * or PROG_LEG, *\nPROG_ stand.\n"},
 		{"__complete help ru", "run\tRun\nrunning\tWhat running means\n"},
 		{"help runing", "did you mean running?"},
+		{"__complete run --w", "--wait\thow much time passes\n"},
 		{"man " + dir, ""},
 	} {
 		out.Reset()
