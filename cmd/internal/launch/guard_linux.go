@@ -200,6 +200,7 @@ func (g *Guard) SetDeadline(t time.Time) {
 	defer g.mu.Unlock()
 	if g.limitPassed() {
 		g.lapses++
+		g.stop() // it may be searching for processes to kill, and would find those that begin from now on
 	}
 	g.deadline = at
 	g.sendNote(0)
