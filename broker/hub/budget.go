@@ -172,8 +172,8 @@ func elapsed(now, since int64) time.Duration {
 func (c *Conn) UnreadTime(now int64) time.Duration { return elapsed(now, c.outbox.waitingSince.Load()) }
 
 const (
-	// maxUnfinishedTime limits how long an unfinished frame gets no further bytes. maxStuckTime limits
-	// how long a congested connection reads nothing.
+	// maxUnfinishedTime is how long an unfinished frame may go without further bytes. maxStuckTime is
+	// how long a congested connection may read nothing.
 	maxUnfinishedTime = time.Minute
 	maxStuckTime      = 5 * time.Second
 )

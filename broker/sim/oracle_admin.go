@@ -230,7 +230,7 @@ func (o *oracle) expel(*command) {
 			// The worker may still answer, but the answer is discarded.
 			o.giveUp(j)
 			if j.unwanted() {
-				o.unwantedEnds(j)
+				o.endUnwanted(j)
 				continue
 			}
 		}

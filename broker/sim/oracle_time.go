@@ -71,7 +71,7 @@ func (o *oracle) timeOut(j *oracleJob) {
 	o.giveUp(j)
 	o.count(j, &o.typeNamed(j.typ).Overdue)
 	if j.unwanted() {
-		o.unwantedEnds(j)
+		o.endUnwanted(j)
 	} else {
 		o.failRun(j, broker.JobFailed, "", false, -1)
 	}

@@ -62,7 +62,7 @@ func (o *oracle) endRun(w *oraclePeer, i int) *oracleJob {
 	j := w.out[i].job
 	w.out = slices.Delete(w.out, i, i+1)
 	if j != nil && j.unwanted() {
-		o.unwantedEnds(j)
+		o.endUnwanted(j)
 		return nil
 	}
 	return j
@@ -77,8 +77,8 @@ func (o *oracle) endReportedRun(c *command) *oracleJob {
 	return nil
 }
 
-// unwantedEnds ends a job whose run was unwanted.
-func (o *oracle) unwantedEnds(j *oracleJob) {
+// endUnwanted ends a job whose run was unwanted.
+func (o *oracle) endUnwanted(j *oracleJob) {
 	if j.borrowed {
 		o.end(j, broker.Cancelled, "")
 		return

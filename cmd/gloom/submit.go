@@ -368,10 +368,10 @@ func (s *submitCommand) answerForm() string {
 	return formAuto
 }
 
-// A user who waits is told why after tellAfter, then at growing intervals up to tellEvery.
+// A user who waits is told why after tellAfter, then at growing intervals up to maxTellPause.
 const (
-	tellAfter = 2 * time.Second
-	tellEvery = time.Minute
+	tellAfter    = 2 * time.Second
+	maxTellPause = time.Minute
 )
 
 // tellWhy tells a user who waits that no worker serves the type, if the broker's address for
@@ -386,7 +386,7 @@ func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format
 	go func() {
 		defer close(ended)
 		told := ""
-		for pause := tellAfter; ; pause = min(2*pause, tellEvery) {
+		for pause := tellAfter; ; pause = min(2*pause, maxTellPause) {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():

@@ -503,7 +503,7 @@ func TestRulesFull(t *testing.T) {
 	if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
 		t.Fatalf("pulled %v, want %s", got, id)
 	}
-	(<-set).refused(404, "unknown_constraint", "")
+	(<-set).wantRefusal(404, "unknown_constraint", "")
 	d.waitUntilReady()
 }
 

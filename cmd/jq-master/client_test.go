@@ -90,9 +90,9 @@ func (r *reply) wantStatus(status int) *reply {
 	return r
 }
 
-// refused fails the test unless the reply is an error with this status, code and field; "" stands
+// wantRefusal fails the test unless the reply is an error with this status, code and field; "" stands
 // for any field.
-func (r *reply) refused(status int, code, field string) {
+func (r *reply) wantRefusal(status int, code, field string) {
 	r.t.Helper()
 	if r.status != status || r.get("error") != code || field != "" && r.get("field") != field {
 		r.t.Errorf("%s: status %d, %s, want %d, %s of %q", r.request, r.status, r.text, status, code, field)

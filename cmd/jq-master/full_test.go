@@ -21,7 +21,7 @@ func TestFullRedisRefusesJobs(t *testing.T) {
 	fill := func() (n int) {
 		for ; ; n++ {
 			if r := c.do("POST", "/job", body); r.status != 201 {
-				r.refused(503, "store_unavailable", "")
+				r.wantRefusal(503, "store_unavailable", "")
 				return n
 			}
 		}

@@ -77,11 +77,11 @@ func TestLeaseLost(t *testing.T) {
 				r.wantStatus(503)
 				return
 			}
-			r.refused(503, "standby", "")
+			r.wantRefusal(503, "standby", "")
 		})
 	}
 	for range cap(waiting) {
-		(<-waiting).refused(503, "standby", "")
+		(<-waiting).wantRefusal(503, "standby", "")
 	}
 	c.do("GET", "/healthz", "").wantStatus(200)
 	gate.SetTarget(server.Addr())

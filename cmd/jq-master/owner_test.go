@@ -34,10 +34,10 @@ func TestOnlyItsTokenUsesWorkerID(t *testing.T) {
 			d = start(t, "--redis", server.URL(), "--token-file", file)
 			c = d.client(t, jsonType)
 		}
-		by("other").do("POST", "/worker/heartbeat", "", "worker-id", worker).refused(404, "unknown_worker", "")
-		by("other").do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).refused(404, "unknown_worker", "")
-		by("other").do("POST", "/done", done, "worker-id", worker).refused(404, "unknown_worker", "")
-		by("other").do("DELETE", "/worker", "", "worker-id", worker).refused(404, "unknown_worker", "")
+		by("other").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		by("other").do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		by("other").do("POST", "/done", done, "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		by("other").do("DELETE", "/worker", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
 		by("mine").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantStatus(200)
 	}
 	by("mine").do("POST", "/done", done, "worker-id", worker).wantStatus(204)

@@ -45,7 +45,7 @@ func TestJobLifecycle(t *testing.T) {
 		got := &reply{t, "the job", 200, nil, string(text)}
 		got.has(`{"id":"` + id + `","job_id":"` + id + `","name":"mail","argument":{"to":"x"},"timeout":30,"attempt":1}`)
 		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"running","worker_id":"` + w + `"}`)
-		c.do("DELETE", "/job/"+id, "").refused(409, "not_cancelable", "")
+		c.do("DELETE", "/job/"+id, "").wantRefusal(409, "not_cancelable", "")
 
 		report := `{"job_id":"` + id + `","type":"success","finished_at":"2026-01-02T03:04:05.5","result":[1,{"$bin":"AQ=="}],"attempt":1.0}`
 		c.do("POST", "/done", report, "worker-id", w).wantStatus(204)
@@ -58,9 +58,9 @@ func TestJobLifecycle(t *testing.T) {
 		c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"has_result":true,"status":"done"}`)
 		c.do("GET", "/job/"+id+"/polling", "").wantStatus(200).has(done)
 		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"done","result":null,"name":"mail"}`)
-		c.do("DELETE", "/job/"+id, "").refused(409, "not_cancelable", "")
+		c.do("DELETE", "/job/"+id, "").wantRefusal(409, "not_cancelable", "")
 		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
-		c.do("DELETE", "/worker", "", "worker-id", w).refused(404, "unknown_worker", "")
+		c.do("DELETE", "/worker", "", "worker-id", w).wantRefusal(404, "unknown_worker", "")
 	})
 }
 
@@ -91,14 +91,14 @@ func TestJobFailsForGood(t *testing.T) {
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":""}`, "worker-id", w).wantStatus(204)
 		c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"retrying","retry_count":1,"message":"","reason":"other"}`)
 		c.do("DELETE", "/job/"+id, "").wantStatus(204)
-		c.do("GET", "/job/"+id, "").refused(404, "unknown_job", "")
+		c.do("GET", "/job/"+id, "").wantRefusal(404, "unknown_job", "")
 		c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"status":"cancelled"}`)
 
 		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 		c.pull(w, 1)
 		c.do("DELETE", "/job/"+id+"?force=true", "").wantStatus(204)
 		c.do("POST", "/worker/heartbeat", "", "worker-id", w).wantStatus(200).has(`{"cancel":["` + id + `"]}`)
-		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).wantRefusal(409, "not_assigned", "")
 		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 }
@@ -173,9 +173,9 @@ func TestLateReport(t *testing.T) {
 	c.do("POST", "/done", failed+`}`, "worker-id", w).wantStatus(204)
 	c.pull(w, 1)
 	c.do("GET", "/job/"+id+"/polling?timeout=30", "").wantStatus(200).has(`{"status":"error","reason":"timeout"}`)
-	c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
+	c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).wantRefusal(409, "not_assigned", "")
 	c.do("POST", "/done", failed+`,"attempt":1}`, "worker-id", w).wantStatus(204)
-	c.do("POST", "/done", failed+`,"attempt":2}`, "worker-id", w).refused(409, "not_assigned", "")
+	c.do("POST", "/done", failed+`,"attempt":2}`, "worker-id", w).wantRefusal(409, "not_assigned", "")
 }
 
 // TestMaxError: the size limit of errors can be set, even to 0.
@@ -216,13 +216,13 @@ func TestBadInput(t *testing.T) {
 			{job(`"delay":-1`), "invalid_value", "delay"}, {job(`"delay":31536001`), "invalid_value", "delay"}, {job(`"delay":{"$float":"Inf"}`), "invalid_value", "delay"}, {job(`"delay":"1"`), "invalid_type", "delay"},
 			{`{"name":1,"name":"","argument":{}}`, "invalid_value", "name"},
 		} {
-			c.do("POST", "/job", x.body).refused(400, x.code, x.field)
+			c.do("POST", "/job", x.body).wantRefusal(400, x.code, x.field)
 		}
 		for _, x := range []struct{ body, code, field string }{
 			{`{}`, "invalid_type", ""}, {`[]`, "invalid_value", ""}, {`[{"name":"a","argument":{}},{"name":"a"}]`, "missing_field", "[1].argument"}, {`[5]`, "invalid_type", "[0]"},
 			{`[` + strings.TrimSuffix(strings.Repeat(`{"name":"a","argument":{}},`, 1001), ",") + `]`, "invalid_value", ""},
 		} {
-			c.do("POST", "/jobs", x.body).refused(400, x.code, x.field)
+			c.do("POST", "/jobs", x.body).wantRefusal(400, x.code, x.field)
 		}
 		worker := func(more string) string { return `{"name":"w","max_jobs":1,` + more + `}` }
 		for _, x := range []struct{ body, code, field string }{
@@ -231,7 +231,7 @@ func TestBadInput(t *testing.T) {
 			{worker(`"names":"a"`), "invalid_type", "names"}, {worker(`"names":[]`), "invalid_value", "names"}, {worker(`"names":[1]`), "invalid_type", "names[0]"}, {worker(`"names":["a",""]`), "invalid_value", "names[1]"},
 			{worker(`"token":"a\n"`), "invalid_value", "token"}, {worker(`"heartbeat":5`), "invalid_type", "heartbeat"},
 		} {
-			c.do("POST", "/worker", x.body).refused(400, x.code, x.field)
+			c.do("POST", "/worker", x.body).wantRefusal(400, x.code, x.field)
 		}
 		w := c.register(`{"name":"w","max_jobs":1}`)
 		nobody := "01890000-0000-7000-8000-000000000000"
@@ -248,7 +248,7 @@ func TestBadInput(t *testing.T) {
 			{done(`"type":"failure","reason":"other","should_retry":1,"message":""`), 400, "invalid_type", "should_retry"}, {done(`"type":"failure","reason":"other","should_retry":true`), 400, "missing_field", "message"}, {done(`"type":"failure","reason":"other","should_retry":true,"message":5`), 400, "invalid_type", "message"},
 			{done(`"type":"success"`), 404, "unknown_job", ""}, {`{"job_id":"x","type":"success"}`, 404, "unknown_job", "job_id"},
 		} {
-			c.do("POST", "/done", x.body, "worker-id", w).refused(x.status, x.code, x.field)
+			c.do("POST", "/done", x.body, "worker-id", w).wantRefusal(x.status, x.code, x.field)
 		}
 		for _, x := range []struct {
 			method, path string
@@ -261,26 +261,26 @@ func TestBadInput(t *testing.T) {
 			{"GET", "/v1/jobs/x", 404, "unknown_job", ""}, {"POST", "/v1/jobs/x/retry", 404, "unknown_job", ""}, {"DELETE", "/v1/workers/x", 404, "unknown_worker", ""}, {"GET", "/v1/constraints/none", 404, "unknown_constraint", ""}, {"DELETE", "/v1/constraints/none", 404, "unknown_constraint", ""},
 			{"GET", "/nothing", 404, "not_found", ""}, {"GET", "/job/", 404, "not_found", ""}, {"GET", "//job", 404, "not_found", ""}, {"GET", "/job", 405, "method_not_allowed", ""}, {"PUT", "/v1/stats", 405, "method_not_allowed", ""}, {"POST", "/healthz", 405, "method_not_allowed", ""},
 		} {
-			c.do(x.method, x.path, "", "worker-id", w).refused(x.status, x.code, x.field)
+			c.do(x.method, x.path, "", "worker-id", w).wantRefusal(x.status, x.code, x.field)
 		}
 		if got := c.do("PATCH", "/job/"+nobody, "").header.Get("Allow"); got != "GET, HEAD, DELETE" {
 			t.Errorf("Allow is %s", got)
 		}
 		for _, path := range []string{"/done", "/worker/heartbeat", "/worker/jobs"} {
-			c.do("POST", path, "").refused(400, "missing_field", "worker-id")
-			c.do("POST", path, "", "worker-id", "x").refused(404, "unknown_worker", "worker-id")
-			c.do("POST", path, "", "worker-id", nobody).refused(404, "unknown_worker", "")
+			c.do("POST", path, "").wantRefusal(400, "missing_field", "worker-id")
+			c.do("POST", path, "", "worker-id", "x").wantRefusal(404, "unknown_worker", "worker-id")
+			c.do("POST", path, "", "worker-id", nobody).wantRefusal(404, "unknown_worker", "")
 		}
 		// A report is checked in this order: header, worker, body.
-		c.send("POST", "/done", []byte{0xc1}, "worker-id", nobody).refused(404, "unknown_worker", "")
-		c.send("POST", "/done", []byte{0xc1}, "worker-id", w).refused(400, "invalid_body", "")
-		c.send("POST", "/job", []byte{}).refused(400, "invalid_body", "")
-		c.send("POST", "/job", []byte("{}{}")).refused(400, "invalid_body", "")
-		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Type", "text/plain").refused(415, "unsupported_media_type", "")
-		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Encoding", "gzip").refused(415, "unsupported_media_type", "")
-		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Idempotency-Key", strings.Repeat("k", 256)).refused(400, "invalid_value", "Idempotency-Key")
-		c.do("POST", "/job", `{"name":"a","argument":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`).refused(413, "too_large", "")
-		c.do("GET", "/job/"+nobody, "", "Accept", "text/plain").refused(406, "not_acceptable", "")
+		c.send("POST", "/done", []byte{0xc1}, "worker-id", nobody).wantRefusal(404, "unknown_worker", "")
+		c.send("POST", "/done", []byte{0xc1}, "worker-id", w).wantRefusal(400, "invalid_body", "")
+		c.send("POST", "/job", []byte{}).wantRefusal(400, "invalid_body", "")
+		c.send("POST", "/job", []byte("{}{}")).wantRefusal(400, "invalid_body", "")
+		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Type", "text/plain").wantRefusal(415, "unsupported_media_type", "")
+		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Encoding", "gzip").wantRefusal(415, "unsupported_media_type", "")
+		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Idempotency-Key", strings.Repeat("k", 256)).wantRefusal(400, "invalid_value", "Idempotency-Key")
+		c.do("POST", "/job", `{"name":"a","argument":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`).wantRefusal(413, "too_large", "")
+		c.do("GET", "/job/"+nobody, "", "Accept", "text/plain").wantRefusal(406, "not_acceptable", "")
 		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 	for name, x := range map[string]struct{ bytes, code string }{
@@ -290,10 +290,10 @@ func TestBadInput(t *testing.T) {
 		"trailing": {"\x80\x80", "invalid_body"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d.client(t, msgpackType).send("POST", "/job", []byte(x.bytes)).refused(400, x.code, "")
+			d.client(t, msgpackType).send("POST", "/job", []byte(x.bytes)).wantRefusal(400, x.code, "")
 		})
 	}
-	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
+	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).wantRefusal(400, "invalid_value", "")
 }
 
 // TestUnknownFields: a request of a pusher or operator with an unknown field is refused, has no
@@ -326,16 +326,16 @@ func TestUnknownFields(t *testing.T) {
 			{"GET", "/v1/jobs?name=%zz", "", "", "malformed"}, {"GET", "/v1/jobs?status=error&status=done", "", "status", "given 2 times"},
 		} {
 			r := c.do(x.method, x.path, x.body)
-			if r.refused(400, "invalid_value", x.field); !strings.Contains(r.get("reason"), x.known) {
+			if r.wantRefusal(400, "invalid_value", x.field); !strings.Contains(r.get("reason"), x.known) {
 				t.Errorf("%s: %s, want %s", r.request, r.text, x.known)
 			}
 		}
 		// No filter, or one that selects every job, is refused.
 		for _, path := range []string{"/v1/jobs/cancel", "/v1/jobs/retry"} {
 			for _, body := range []string{`{}`, `{"limit":1}`, `{"all":false}`, `{"all":null,"name":null}`, `{"match":{}}`, `{"match":{"all":[]}}`, `{"match":{"all":[{},{"not":{"any":[]}}]}}`, `{"match":{"any":[{"not":{}},{}]}}`} {
-				c.do("POST", path, body).refused(400, "missing_field", "all")
+				c.do("POST", path, body).wantRefusal(400, "missing_field", "all")
 			}
-			c.do("POST", path, `{"all":1}`).refused(400, "invalid_type", "all")
+			c.do("POST", path, `{"all":1}`).wantRefusal(400, "invalid_type", "all")
 		}
 		for _, id := range ids {
 			c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"queued"}`)
@@ -444,7 +444,7 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 		if first.text != again.text || first.header.Get("Idempotency-Replayed") != "" || again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
 			t.Errorf("%s, then %s, %v", first.text, again.text, again.header)
 		}
-		c.do("POST", "/job", `{"name":"once","argument":{"n":2}}`, "Idempotency-Key", key).refused(422, "idempotency_key_reused", "")
+		c.do("POST", "/job", `{"name":"once","argument":{"n":2}}`, "Idempotency-Key", key).wantRefusal(422, "idempotency_key_reused", "")
 		batch := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201)
 		if same := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201); same.text != batch.text {
 			t.Errorf("%s, then %s", batch.text, same.text)
@@ -479,21 +479,21 @@ func TestOperatorsListAndChangeJobs(t *testing.T) {
 			t.Errorf("a matcher picks %v", some)
 		}
 		c.do("GET", "/v1/jobs/"+ids[0], "").wantStatus(200).has(`{"id":"` + ids[0] + `","name":"` + name + `","argument":{"n":0},"status":"queued","attempts":[],"argument_bytes":4}`)
-		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").refused(409, "wrong_state", "")
+		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").wantRefusal(409, "wrong_state", "")
 		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").wantStatus(204)
-		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").refused(409, "wrong_state", "")
+		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").wantRefusal(409, "wrong_state", "")
 		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").wantStatus(204)
 		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued","limit":3}`).wantStatus(200).has(`{"affected":3,"more":true}`)
 		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued"}`).wantStatus(200).has(`{"affected":2,"more":false}`)
 		c.do("GET", "/v1/jobs?status=cancelled&name="+name+"&limit=500", "").wantStatus(200)
-		c.do("POST", "/v1/jobs/query", `{"match":{"field":"x","op":"eq","value":1}}`).refused(400, "invalid_value", "match.field")
+		c.do("POST", "/v1/jobs/query", `{"match":{"field":"x","op":"eq","value":1}}`).wantRefusal(400, "invalid_value", "match.field")
 		c.do("GET", "/v1/stats", "").wantStatus(200).has(`{"durable":false,"store_away":null}`)
 		w := c.register(`{"name":"w","max_jobs":3,"names":["a","b*"],"heartbeat":true}`)
 		if text := c.do("GET", "/v1/workers", "").wantStatus(200).text; !strings.Contains(text, w) || !strings.Contains(text, `["a","b*"]`) {
 			t.Errorf("the workers are %s", text)
 		}
 		c.do("DELETE", "/v1/workers/"+w, "").wantStatus(204)
-		c.do("POST", "/worker/heartbeat", "", "worker-id", w).refused(404, "unknown_worker", "")
+		c.do("POST", "/worker/heartbeat", "", "worker-id", w).wantRefusal(404, "unknown_worker", "")
 	})
 }
 
@@ -519,7 +519,7 @@ func TestConstraintsAreChangedInKnownVersion(t *testing.T) {
 		name := "limited-" + c.media[len("application/"):]
 		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
 		at := "/v1/constraints/" + name
-		c.do("PUT", at, `{`+match+`,"concurrency":1}`, "If-Match", "*").refused(412, "precondition_failed", "")
+		c.do("PUT", at, `{`+match+`,"concurrency":1}`, "If-Match", "*").wantRefusal(412, "precondition_failed", "")
 		r := c.do("PUT", at, `{`+match+`,"concurrency":1,"per":"/argument/user"}`).wantStatus(201).
 			has(`{"id":"` + name + `",` + match + `,"rate":null,"burst":null,"concurrency":1,"per":"/argument/user","enabled":true,"persisted":false}`)
 		tag := r.header.Get("ETag")
@@ -527,15 +527,15 @@ func TestConstraintsAreChangedInKnownVersion(t *testing.T) {
 			t.Errorf("ETag is %s, then %s", tag, got)
 		}
 		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).wantStatus(200).has(`{"rate":2.5,"burst":3,"concurrency":null,"per":null}`)
-		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).refused(412, "precondition_failed", "")
-		c.do("DELETE", at, "", "If-Match", tag).refused(412, "precondition_failed", "")
+		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).wantRefusal(412, "precondition_failed", "")
+		c.do("DELETE", at, "", "If-Match", tag).wantRefusal(412, "precondition_failed", "")
 		for _, x := range []struct{ body, code, field string }{
 			{`{"concurrency":1}`, "missing_field", "match"}, {`{` + match + `}`, "missing_field", "rate"}, {`{` + match + `,"rate":0}`, "invalid_value", "rate"}, {`{` + match + `,"rate":-1}`, "invalid_value", "rate"}, {`{` + match + `,"rate":1,"burst":0}`, "invalid_value", "burst"},
 			{`{` + match + `,"concurrency":1,"burst":5}`, "invalid_value", "burst"}, {`{` + match + `,"concurrency":-1}`, "invalid_value", "concurrency"}, {`{` + match + `,"concurrency":1,"per":"x"}`, "invalid_value", "per"}, {`{` + match + `,"concurrency":1,"enabled":1}`, "invalid_type", "enabled"},
 			{`{"match":5,"concurrency":1}`, "invalid_type", "match"}, {`{"match":{"x":1},"concurrency":1}`, "invalid_value", "match"},
 			{`{` + match + `,"rate":1,"burst":1000001}`, "invalid_value", "burst"}, // more than the broker accepts
 		} {
-			c.do("PUT", at, x.body).refused(400, x.code, x.field)
+			c.do("PUT", at, x.body).wantRefusal(400, x.code, x.field)
 		}
 		c.do("PUT", at, `{`+match+`,"rate":5e6}`).wantStatus(200).has(`{"burst":1000000}`)
 		c.do("PUT", at, `{`+match+`,"concurrency":0}`).wantStatus(200)
@@ -557,7 +557,7 @@ func TestConstraintsAreChangedInKnownVersion(t *testing.T) {
 		}
 		c.do("POST", "/v1/constraints/test", `{`+match+`,"job":{"name":"`+name+`"}}`).wantStatus(200).has(`{"matches":true}`)
 		c.do("POST", "/v1/constraints/test", `{"match":{"not":{}},"job":{}}`).wantStatus(200).has(`{"matches":false}`)
-		c.do("POST", "/v1/constraints/test", `{"match":{},"job":{"priority":"x"}}`).refused(400, "invalid_type", "job.priority")
+		c.do("POST", "/v1/constraints/test", `{"match":{},"job":{"priority":"x"}}`).wantRefusal(400, "invalid_type", "job.priority")
 		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 }
@@ -578,9 +578,9 @@ func TestConstraintIDs(t *testing.T) {
 				t.Errorf("%s is the constraint %q", marked, got)
 			}
 			c.do("DELETE", at, "").wantStatus(204)
-			c.do("GET", at, "").refused(404, "unknown_constraint", "")
+			c.do("GET", at, "").wantRefusal(404, "unknown_constraint", "")
 		}
-		c.do("POST", "/v1/constraints/other", `{}`).refused(405, "method_not_allowed", "")
+		c.do("POST", "/v1/constraints/other", `{}`).wantRefusal(405, "method_not_allowed", "")
 	})
 }
 
@@ -605,12 +605,12 @@ func TestScopesAllowTheirRequests(t *testing.T) {
 					t.Errorf("%s as %s: %s", r.request, c.token, r.text)
 				}
 			} else {
-				r.refused(403, "forbidden", "")
+				r.wantRefusal(403, "forbidden", "")
 			}
 		}
 		for _, c.token = range []string{"", "none"} {
 			r := ask()
-			r.refused(401, "unauthorized", "")
+			r.wantRefusal(401, "unauthorized", "")
 			if r.header.Get("WWW-Authenticate") == "" {
 				t.Error("a 401 does not say what is asked for")
 			}

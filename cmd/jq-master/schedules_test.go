@@ -39,14 +39,14 @@ func TestSchedulesInBothEncodings(t *testing.T) {
 			{`{"cron":"@daily","job":{"name":"x","argument":{},"unknown":1}}`, "invalid_value", "job.unknown"}, {`{"cron":"@daily","job":{"name":"x","argument":{},"timeout":0}}`, "invalid_value", "job.timeout"},
 			{`{"cron":"@daily",` + job + `,"overlaps":"skip"}`, "invalid_value", "overlaps"}, {`[]`, "invalid_value", ""}, {`{"cron":"@daily","job":[]}`, "invalid_type", "job"},
 		} {
-			c.do("PUT", at, x.body).refused(400, x.code, x.field)
+			c.do("PUT", at, x.body).wantRefusal(400, x.code, x.field)
 		}
-		c.do("PUT", "/v1/schedules/"+strings.Repeat("x", 129), `{}`).refused(400, "invalid_value", "name")
-		c.do("GET", "/v1/schedules?limit=1001", "").refused(400, "invalid_value", "limit")
-		c.do("POST", at, `{}`).refused(405, "method_not_allowed", "")
+		c.do("PUT", "/v1/schedules/"+strings.Repeat("x", 129), `{}`).wantRefusal(400, "invalid_value", "name")
+		c.do("GET", "/v1/schedules?limit=1001", "").wantRefusal(400, "invalid_value", "limit")
+		c.do("POST", at, `{}`).wantRefusal(405, "method_not_allowed", "")
 		c.do("DELETE", at, "").wantStatus(200).has(`{"deleted":1}`)
-		c.do("DELETE", at, "").refused(404, "unknown_schedule", "")
-		c.do("GET", at, "").refused(404, "unknown_schedule", "")
+		c.do("DELETE", at, "").wantRefusal(404, "unknown_schedule", "")
+		c.do("GET", at, "").wantRefusal(404, "unknown_schedule", "")
 	})
 }
 
@@ -74,8 +74,8 @@ func TestSchedulesOfAFile(t *testing.T) {
 	c := d.client(t, jsonType)
 	eventually(t, "the file is put", func() bool { return c.do("GET", "/v1/schedules/x", "").status == 200 })
 	const other = `{"cron":"@hourly","job":{"name":"a","argument":{}}}`
-	c.do("PUT", "/v1/schedules/x", other).refused(409, "from_file", "name")
-	c.do("DELETE", "/v1/schedules/x", "").refused(409, "from_file", "name")
+	c.do("PUT", "/v1/schedules/x", other).wantRefusal(409, "from_file", "name")
+	c.do("DELETE", "/v1/schedules/x", "").wantRefusal(409, "from_file", "name")
 	c.do("PUT", "/v1/schedules/y", other).wantStatus(200)
 	put(x + "paused = 1\n")
 	eventually(t, "the file is refused", func() bool {

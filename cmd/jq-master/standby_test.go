@@ -31,7 +31,7 @@ func TestMasterWithoutBrokerYields(t *testing.T) {
 	if got := b.pull(b.register(`{"name":"w","max_jobs":1,"names":["late"]}`), 1); len(got) != 1 || got[0] != job {
 		t.Errorf("pulled %v, want %v", got, job)
 	}
-	a.do("POST", "/job", `{"name":"n","argument":{}}`).refused(503, "standby", "")
+	a.do("POST", "/job", `{"name":"n","argument":{}}`).wantRefusal(503, "standby", "")
 	startShared(t, ours) // the return of its broker does not give the first master the lease
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		b.enqueue(`{"name":"n","argument":{}}`)

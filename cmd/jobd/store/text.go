@@ -6,8 +6,8 @@ import (
 )
 
 // cutToFit makes a text fit a column: it replaces characters outside the column's charset, as far
-// as we know them, and cuts a text that is too long between two characters and marks it. limit is
-// another limit, in bytes of UTF-8.
+// as we know them, and cuts a text that is too long between two characters and marks it. limit
+// bounds the text, too, in bytes of UTF-8.
 func (c column) cutToFit(s string, limit int64) (text string, truncated bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
