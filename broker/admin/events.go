@@ -131,7 +131,7 @@ func (a *API) getSortedTypes(w http.ResponseWriter, r *http.Request) error {
 	o := typeOrder{filter: strings.ToLower(q.Get("filter"))}
 	o.key, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
 	o.key = cmp.Or(o.key, "type")
-	if typeOrders[o.key] == nil {
+	if typeSortKeys[o.key] == nil {
 		return apiError(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, q.Get("sort"))
 	}
 	out, count := api.TypeList{}, 0

@@ -195,9 +195,9 @@ type typeOrder struct {
 // maxLists bounds the sorted lists that are kept for other requests of the same order.
 const maxLists = 4
 
-// typeOrders are the keys that types can be sorted by. Larger values come first; names are in
+// typeSortKeys are the keys that types can be sorted by. Larger values come first; names are in
 // ascending order.
-var typeOrders = map[string]func(x, y *row) int{
+var typeSortKeys = map[string]func(x, y *row) int{
 	"type":    func(x, y *row) int { return 0 },
 	"queued":  func(x, y *row) int { return cmp.Compare(y.Queued, x.Queued) },
 	"delayed": func(x, y *row) int { return cmp.Compare(y.Delayed, x.Delayed) },
@@ -225,7 +225,7 @@ func (snap *snapshot) sorted(o typeOrder) []*row {
 		}
 	}
 	slices.SortFunc(found, func(x, y *row) int {
-		c := typeOrders[o.key](x, y)
+		c := typeSortKeys[o.key](x, y)
 		if c == 0 {
 			c = cmp.Compare(x.Type.Type, y.Type.Type)
 		}

@@ -172,7 +172,7 @@ type faultInjector struct {
 	t      *testing.T
 	load   *load
 	busy   map[any]*sync.Mutex // held during an action on a broker or a NATS server
-	natsMu sync.Mutex          // at most one server of a cluster is away at a time
+	natsMu sync.Mutex          // held while a NATS server is away, so at most one of them is
 }
 
 func (w *faultInjector) pause(r *rand.Rand, ms int) {

@@ -120,7 +120,7 @@ type Capture struct {
 	truncated bool
 }
 
-// Write never fails.
+// Write keeps p, as far as there is room. It never fails.
 func (c *Capture) Write(p []byte) (int, error) {
 	head := p
 	if room := c.Limit - len(c.data); len(p) > room {

@@ -752,7 +752,7 @@ func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 	}
 
 	// What a target takes in a snapshot counts towards the limit, too. Otherwise a snapshot could
-	// take longer than it is valid.
+	// take longer to make than it stays valid.
 	w.Close()
 	third.Close()
 	peertest.WaitUntil(t, "all are gone", func() bool { return f.workerCount() == 0 })

@@ -18,10 +18,10 @@ type strayRows struct {
 const (
 	// strayTime is how long a row must be a stray before it is settled. It is longer than the
 	// longest commit that accepts a row.
-	strayTime  = time.Minute
-	strayCheck = 10 * time.Second
-	strayGap   = 3 * strayCheck // after a longer break between two checks, all times start again
-	maxStrays  = 1000           // maximum number of strays settled at a time
+	strayTime          = time.Minute
+	strayCheckInterval = 10 * time.Second
+	strayGap           = 3 * strayCheckInterval // after a longer break between two checks, all times start again
+	maxStrays          = 1000                   // maximum number of strays settled at a time
 )
 
 // check returns the claimed rows that have been strays for strayTime.
@@ -51,7 +51,7 @@ func (s *strayRows) check(claimed []int64, now time.Time, knows func(id int64) b
 // settleStrays settles the strays of this daemon; b.reaper.mu is held.
 func (b *Bridge) settleStrays(ctx context.Context) error {
 	s, now := &b.reaper.strays, time.Now()
-	if now.Sub(s.lastCheck) < strayCheck {
+	if now.Sub(s.lastCheck) < strayCheckInterval {
 		return nil
 	}
 	claimed, err := b.store.OwnClaims(ctx)

@@ -52,7 +52,7 @@ func TestClaimsOfLostCommitsAreSettled(t *testing.T) {
 	}
 	long := time.Now().Add(-strayTime)
 	f.reaper.mu.Lock()
-	f.reaper.strays = strayRows{lastCheck: time.Now().Add(-strayCheck), firstSeen: map[int64]time.Time{1: long, 2: long}}
+	f.reaper.strays = strayRows{lastCheck: time.Now().Add(-strayCheckInterval), firstSeen: map[int64]time.Time{1: long, 2: long}}
 	err := f.settleStrays(t.Context())
 	f.reaper.mu.Unlock()
 	if err != nil {

@@ -115,8 +115,9 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 	})
 }
 
-// TestReadsOfOtherTables reads tables whose index has another order of columns or is missing,
-// without a time of creation, with a priority and with the user's columns.
+// TestReadsOfOtherTables reads tables that differ from the usual one: the index has its columns in
+// another order, or is missing; there is no time of creation; there are a priority and the user's
+// columns.
 func TestReadsOfOtherTables(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) VALUES (1, 'a', 'waiting', 5), (2, 'b', 'waiting', 5)`)

@@ -243,7 +243,7 @@ func checkURL(body string) error {
 }
 
 // runFault says why a run ended without an outcome of its handler. Without a code the run has not
-// ended: host says for what temporary reason it could not begin on this host, or ctx has ended.
+// ended: host is the temporary reason why it could not begin on this host, or ctx has ended.
 type runFault struct {
 	code, text string
 	host       error

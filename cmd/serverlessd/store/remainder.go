@@ -6,9 +6,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// remainderType is the type that has the counts of a client's types that no longer have a job or a
-// handler. Without it, the store would keep counts of every type that ever existed. No real type
-// has this name.
+// remainderType stands for those types of a client that no longer have a job or a handler, and has
+// their counts. Without it, the store would keep counts of every type that ever existed. No real
+// type has this name.
 const remainderType = "*"
 
 // settleRemainder adds a type's counts to those of remainderType if the type has neither a job nor

@@ -117,7 +117,8 @@ func (n *naiveMachine) endRow(id int64) bool {
 	return true
 }
 
-// stop lists the released rows per target, best first, as the machine does.
+// stop stops the naive machine, and lists the released rows per target, best first, as the machine
+// does.
 func (n *naiveMachine) stop() {
 	n.isStopped = true
 	for _, t := range n.targets {
