@@ -3,7 +3,9 @@
 # ignores a function that it does not find.
 set -eu
 cd "$(dirname "$0")/../.."
-"${GO:-go}" tool pprof -top -nodecount=30 "${1:-cmd/gloomd/default.pgo}" 2>/dev/null |
+for order in -flat -cum; do # those that are hot, and those that call what is hot
+	"${GO:-go}" tool pprof -top $order -nodecount=80 "${1:-cmd/gloomd/default.pgo}" 2>/dev/null
+done |
 	sed -n 's/\[.*\]//; s/ (.*inline)$//; s/\.func[0-9.]*$//; s,^.* gloom/\([a-z/]*\)\.,\1 ,p' |
 	sed 's/ (\*\(\w*\))\.\(\w*\).*/ \\(\\w+ \\*\1.*\\) \2/; t; s/ \(\w*\)\.\(\w*\)$/ \\(\\w+ \1.*\\) \2/' | {
 	found=0
