@@ -141,6 +141,13 @@ func (b Batch) splitSingles() []Batch {
 // empty or, in a column of JSON, which takes no empty text, NULL.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	f := b.Finish[0]
+	if f.Stdout == "" && isRowError(err) { // at once, because NULL in place of an empty text loses nothing
+		f.nullStdout = true
+		if again := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{f}}, w); again == nil || IsAway(again) {
+			return again
+		}
+		f.nullStdout = false
+	}
 	reason := "[the database refuses the output: " + err.Error() + "]\n"
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
 		if f.nullStderr || !isRowError(err) || !s.isPermanent(f.ID) {
