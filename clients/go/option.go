@@ -31,20 +31,16 @@ const (
 type Option func(*config)
 
 type config struct {
-	addrs       []string
-	socket      string // the socket to try first, "" if addresses were given
-	token       string
-	client      string
-	heartbeat   time.Duration
-	tls         *tls.Config
-	dialFunc    func(ctx context.Context, network, addr string) (net.Conn, error)
-	dialTimeout time.Duration
-	maxFrame    int
-	window      int
-	backoffBase time.Duration
-	backoffMax  time.Duration
-	notify      func(Notice)
-	trustBodies bool
+	addrs            []string
+	socket           string // the socket to try first, "" if addresses were given
+	token, client    string
+	tls              *tls.Config
+	dialFunc         func(ctx context.Context, network, addr string) (net.Conn, error)
+	maxFrame, window int
+	notify           func(Notice)
+	trustBodies      bool
+
+	heartbeat, dialTimeout, backoffBase, backoffMax time.Duration
 }
 
 // Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a unix socket.

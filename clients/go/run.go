@@ -128,9 +128,8 @@ const maxReason = 4096
 // failure is a handler's error, and says how the broker is to treat the job.
 type failure struct {
 	error
-	isFinal   bool
-	isRelease bool
-	delay     time.Duration // -1 if it is not set
+	isFinal, isRelease bool
+	delay              time.Duration // -1 if it is not set
 }
 
 func (f *failure) Unwrap() error { return f.error }

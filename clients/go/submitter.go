@@ -18,14 +18,13 @@ import (
 // Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Call
 // Close, Leave or Drain when done.
 type Submitter struct {
-	conf   *config
-	prefix string // prefix of generated ids: 50 random bits, to distinguish submitters
-	lastID atomic.Uint64
-	window chan struct{} // has one element per outstanding job, and per place that Drain has taken
-	taken  atomic.Int64  // the number of these places
-
-	closing atomic.Bool // Drain, Leave or Close was called
-	leaving atomic.Bool // Leave was called
+	conf    *config
+	prefix  string // prefix of generated ids: 50 random bits, to distinguish submitters
+	lastID  atomic.Uint64
+	window  chan struct{} // has one element per outstanding job, and per place that Drain has taken
+	taken   atomic.Int64  // the number of these places
+	closing atomic.Bool   // Drain, Leave or Close was called
+	leaving atomic.Bool   // Leave was called
 
 	ctx       context.Context // ends with Close
 	cancelCtx context.CancelCauseFunc
@@ -203,13 +202,11 @@ func (s *Submitter) Ping(ctx context.Context) error {
 
 // Outstanding returns how many jobs have not ended, including those that Submit is about to send.
 func (s *Submitter) Outstanding() int {
-	for {
-		taken := s.taken.Load()
-		n := len(s.window) - int(taken)
-		if taken == s.taken.Load() { // otherwise Drain has taken places meanwhile
-			return n
-		}
+	taken := s.taken.Load()
+	if n := len(s.window) - int(taken); taken == s.taken.Load() {
+		return n
 	}
+	return s.Outstanding() // Drain has taken places meanwhile
 }
 
 // Drain accepts no more jobs, waits until the outstanding ones have ended, and closes the
