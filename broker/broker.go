@@ -35,9 +35,9 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of the long names of types
-	// unusedTypes, unusedWithLetters and unusedKept are the types not in use, the longest unused first.
+	// unusedPlain, unusedWithLetters and unusedKept are the types not in use, the longest unused first.
 	// unusedWithLetters are remembered while they have dead letters, unusedKept until ForgetType.
-	unusedTypes, unusedWithLetters, unusedKept container.Ring[jobType]
+	unusedPlain, unusedWithLetters, unusedKept container.Ring[jobType]
 	forgottenTotals                            Ledger // the ledgers of forgotten types, added up
 	otherStats                                 TypeStats
 
@@ -209,8 +209,8 @@ func (b *Broker) end() []Effect {
 	if b.unusedWithLetters.Len() > 0 {
 		b.dropUnusedLetters()
 	}
-	for b.unusedTypeCount() > b.cfg.IdleTypes && b.unusedTypes.Len() > 0 {
-		b.forgetType(b.unusedTypes.First())
+	for b.unusedWithoutLetters() > b.cfg.IdleTypes && b.unusedPlain.Len() > 0 {
+		b.forgetType(b.unusedPlain.First())
 	}
 	b.checkInvariants()
 	return b.effects

@@ -111,7 +111,7 @@ func (b *Broker) stateSince(j *job) int64 {
 	return b.timing(j).stateSince
 }
 
-// attempts returns how many runs of a job have begun and count.
+// attempts returns how many runs of a job have begun, without those that do not count.
 func (b *Broker) attempts(j *job) uint16 {
 	if j.timing == 0 {
 		return 0

@@ -128,7 +128,7 @@ func (b *Broker) hasNoRoomForTypes(added int) bool {
 
 // TypesInUse returns how many types count against MaxTypes.
 func (b *Broker) TypesInUse() int {
-	return len(b.typesByName) - b.unusedTypeCount() - b.unusedWithLetters.Len()
+	return len(b.typesByName) - b.unusedWithoutLetters() - b.unusedWithLetters.Len()
 }
 
 func (b *Broker) tooManyTypes() Reason {
@@ -147,7 +147,7 @@ func (b *Broker) reviewUse(k *jobType) {
 	case b.isKept(k):
 		ring = &b.unusedKept
 	default:
-		ring = &b.unusedTypes
+		ring = &b.unusedPlain
 	}
 	if ring == k.unusedIn {
 		return
@@ -160,13 +160,13 @@ func (b *Broker) reviewUse(k *jobType) {
 	}
 }
 
-// unusedTypeCount returns how many unused types have no dead letters.
-func (b *Broker) unusedTypeCount() int { return b.unusedTypes.Len() + b.unusedKept.Len() }
+// unusedWithoutLetters returns how many types are not in use and have no dead letters.
+func (b *Broker) unusedWithoutLetters() int { return b.unusedPlain.Len() + b.unusedKept.Len() }
 
 // dropUnusedLetters forgets dead letters of unused types if types in use need the room. The type
 // that has been unused longest loses its letters first.
 func (b *Broker) dropUnusedLetters() {
-	for c := b.cfg.MaxTypes; c > 0 && b.unusedWithLetters.Len() > 0 && len(b.typesByName)-b.unusedTypeCount() > c; {
+	for c := b.cfg.MaxTypes; c > 0 && b.unusedWithLetters.Len() > 0 && len(b.typesByName)-b.unusedWithoutLetters() > c; {
 		k := b.unusedWithLetters.First()
 		for k.letters.n > 0 {
 			b.deadLetters.drop(b, k, k.letters.firstFrom(0))

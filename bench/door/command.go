@@ -43,10 +43,10 @@ func AtLeast(least int, name string, value int) error {
 
 // Meter measures the time and the processor time (user and system) between its start and its end.
 type Meter struct {
-	start                time.Time
-	daemons              []int // process ids, 0 for unknown
-	before               []time.Duration
-	ownBefore, allBefore time.Duration
+	start                    time.Time
+	daemons                  []int // process ids, 0 for unknown
+	before                   []time.Duration
+	ownBefore, machineBefore time.Duration
 
 	Elapsed time.Duration
 	Daemons []time.Duration // in the order of the ids; 0 for an unknown one
@@ -56,7 +56,7 @@ type Meter struct {
 
 // StartMeter starts a meter for the daemons with these process ids.
 func StartMeter(daemons ...int) *Meter {
-	return &Meter{daemons: daemons, before: cpu(daemons), ownBefore: proc.OwnCPU(), allBefore: proc.MachineCPU(), start: time.Now()}
+	return &Meter{daemons: daemons, before: cpu(daemons), ownBefore: proc.OwnCPU(), machineBefore: proc.MachineCPU(), start: time.Now()}
 }
 
 // Stop ends the measurement. child is the time of child processes of this one, which counts as its
@@ -64,7 +64,7 @@ func StartMeter(daemons ...int) *Meter {
 func (m *Meter) Stop(child time.Duration) {
 	m.Elapsed = time.Since(m.start)
 	m.Own = proc.OwnCPU() - m.ownBefore + child
-	others := -m.allBefore - m.Own
+	others := -m.machineBefore - m.Own
 	m.Daemons = cpu(m.daemons)
 	for i := range m.Daemons {
 		m.Daemons[i] -= m.before[i]

@@ -203,7 +203,7 @@ type oracle struct {
 	// forgotten adds up the counts of the types that the core forgot.
 	forgotten broker.Ledger
 
-	numbers int // the last number that number returned
+	lastNumber int // what number returned last
 
 	rules     map[string]broker.Rule   // by pattern
 	ruleSetAt map[string]int64         // when each rule was set
@@ -298,8 +298,8 @@ func (o *oracle) connect(c *command) {
 
 // nextNumber returns a number that is larger than all previous ones.
 func (o *oracle) nextNumber() int {
-	o.numbers++
-	return o.numbers
+	o.lastNumber++
+	return o.lastNumber
 }
 
 func (o *oracle) send(f frame) { o.frames = append(o.frames, f) }

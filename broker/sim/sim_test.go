@@ -18,8 +18,8 @@ var (
 	steps = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
 )
 
-// failures is the number of failing seeds after which the test ends.
-const failures = 3
+// maxFailures is the number of failing seeds after which the test ends.
+const maxFailures = 3
 
 func TestSeeds(t *testing.T) {
 	opt := Options{Steps: *steps, NoShrink: *full}
@@ -53,7 +53,7 @@ func TestSeeds(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			x := NewRunner()
-			for failed.Load() < failures {
+			for failed.Load() < maxFailures {
 				s := next.Add(1) - 1
 				if s >= *from+n {
 					break

@@ -27,7 +27,7 @@ const typeMemory = 4 << 10
 type share struct {
 	flag       string
 	limit      *int64
-	sixteenths int64 // sixteenths
+	sixteenths int64 // of --max-memory
 }
 
 // memoryShares returns the limits; 3/16 is left for connections, records and uncollected garbage.

@@ -104,8 +104,7 @@ func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Durati
 		t.countRuns(before, after, now)
 	}
 	t.peakJobs.update(after.Queued+after.Delayed+after.Running, now)
-	// If the age of the oldest job has grown by the time that has passed, the oldest job is still
-	// the same.
+	// The oldest job is still the same if its age has grown as much as the clock has advanced.
 	t.StuckFor = min(t.StuckFor+passed, time.Duration(after.OldestSeconds*float64(time.Second)))
 	t.WasOvertaken = t.WasOvertaken || after.Dispatched > before.Dispatched
 	if before.OldestSeconds == 0 || after.OldestSeconds < before.OldestSeconds+0.9*passed.Seconds() {

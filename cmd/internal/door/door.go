@@ -179,11 +179,11 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// warnEvery is how often the log says that the certificate is not valid for long.
-const warnEvery = 24 * time.Hour
+// certWarningEvery is how often the log says that the certificate expires soon.
+const certWarningEvery = 24 * time.Hour
 
 func (d *Door) warnOfCerts() {
-	tick := time.NewTicker(warnEvery)
+	tick := time.NewTicker(certWarningEvery)
 	defer tick.Stop()
 	for {
 		select {

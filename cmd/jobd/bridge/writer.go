@@ -172,9 +172,9 @@ func (w *writer) saveToSpool(c *change) bool {
 	return true
 }
 
-// saveCut saves a result for which there was no room, with shorter outputs. How the job ended takes
+// saveShortened saves a result for which there was no room, with shorter outputs. How the job ended takes
 // little room, and must not be lost: otherwise the job would count as failed or run again.
-func (w *writer) saveCut(c *change) bool {
+func (w *writer) saveShortened(c *change) bool {
 	if w.spool == nil || c.size <= 2*minCut {
 		return false
 	}
@@ -455,7 +455,7 @@ func (w *writer) close() {
 }
 
 func (w *writer) abandon(c *change) {
-	if c.kind == changeFinish && !w.saveToSpool(c) && !w.saveCut(c) {
+	if c.kind == changeFinish && !w.saveToSpool(c) && !w.saveShortened(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.result.OK).Msg("result could not be written before the daemon stopped")
 	}
 	w.unwrittenCount--

@@ -114,8 +114,8 @@ func TestRowsSurviveRestoredTable(t *testing.T) {
 }
 
 // TestTemporaryRefusalLosesNoOutput: if a result is refused for a while, by a trigger or because a proxy or a
-// changed column says that it is too long, no output is lost. If it is refused for good, as much of
-// the output is written as is taken, or the reason.
+// changed column says that it is too long, no output is lost. If it is refused for good, the
+// row gets as much of the output as the server accepts, or else the reason.
 func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
 		t.Run(name, func(t *testing.T) {

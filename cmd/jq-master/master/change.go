@@ -115,7 +115,7 @@ func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
 	m.constraints.lastNumber++
 	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupsOf(m.namespace, n.ID), number: m.constraints.lastNumber}
 	if pick.per != nil {
-		k.buckets = make(map[bucket]int)
+		k.jobsByValue = make(map[valueHash]int)
 	}
 	old := m.constraints.byID[n.ID]
 	if old != nil {

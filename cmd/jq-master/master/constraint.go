@@ -14,14 +14,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// maxBuckets limits the values of "per" that have a bucket of their own in a constraint. All
-// further values share one bucket.
-const maxBuckets = 100_000
+// maxValues limits the values of "per" that a constraint tells apart. All further values count as one.
+const maxValues = 100_000
 
-// selector decides to which jobs a constraint applies, and in which bucket each of them counts.
+// selector decides to which jobs a constraint applies, and with which value each of them counts.
 type selector struct {
 	match func(*job.Attributes) bool
-	per   func(*job.Attributes) []byte // the value of "per", as bytes that are equal for equal values; nil: one bucket for all jobs
+	per   func(*job.Attributes) []byte // the value of "per", as bytes that are equal for equal values; nil: all jobs count together
 }
 
 // constraint sets rules for groups at the broker, and counts the jobs in them. Its selector never
@@ -29,13 +28,13 @@ type selector struct {
 type constraint struct {
 	job.Constraint
 	selector
-	groupPrefix string         // prefix of the names of its groups: the namespace and the id
-	number      uint64         // no other constraint has, or had, this number
-	removed     bool           // it was replaced or dropped, but some jobs may still be in its groups
-	buckets     map[bucket]int // how many jobs are in each bucket; nil without per
+	groupPrefix string            // prefix of the names of its groups: the namespace and the id
+	number      uint64            // no other constraint has, or had, this number
+	removed     bool              // it was replaced or dropped, but some jobs may still be in its groups
+	jobsByValue map[valueHash]int // how many jobs have each value; nil without per
 
 	matching, running int
-	// After a restart the buckets fill slowly (see emptyBuckets). phase is the current phase, which
+	// After a restart the token buckets of its values fill slowly (see emptyBuckets). phase is the current phase, which
 	// ends at phaseAt.
 	phase   phase
 	phaseAt int64
@@ -49,20 +48,20 @@ const (
 	phaseSingleToken              // one token
 )
 
-// bucket is the hash of a value of "per".
-type bucket [16]byte
+// valueHash is the hash of a value of "per".
+type valueHash [16]byte
 
-// sharedBucket is the bucket of all values beyond maxBuckets.
-var sharedBucket = bucket{'s'}
+// sharedValue stands for all values beyond maxValues.
+var sharedValue = valueHash{'s'}
 
-// membership is a constraint that applies to a job, and the bucket in which the job counts.
+// membership is a constraint that applies to a job, and the value with which the job counts.
 type membership struct {
 	constraint *constraint
-	bucket     bucket
+	value      valueHash
 }
 
 // constraintSet is the set of constraints that apply to a job. Jobs with the same constraints and
-// buckets share a set.
+// values share a set.
 type constraintSet struct {
 	key     string
 	members []membership
@@ -117,7 +116,7 @@ func matchAll(list []*constraint, a *job.Attributes, known *constraintSet) (memb
 		m := membership{constraint: k}
 		if k.per != nil {
 			sum := sha256.Sum256(k.per(a))
-			copy(m.bucket[:], sum[:])
+			copy(m.value[:], sum[:])
 		}
 		members = append(members, m)
 	}
@@ -148,10 +147,10 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 		if m.constraint.per == nil {
 			continue
 		}
-		if m.constraint.buckets[m.bucket] == 0 && len(m.constraint.buckets) >= maxBuckets {
-			m.bucket = sharedBucket
+		if m.constraint.jobsByValue[m.value] == 0 && len(m.constraint.jobsByValue) >= maxValues {
+			m.value = sharedValue
 		}
-		key = append(key, m.bucket[:]...)
+		key = append(key, m.value[:]...)
 	}
 	s.keyBuffer = key
 	if known := s.sets[string(key)]; known != nil {
@@ -160,13 +159,13 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 	found := &constraintSet{key: string(key), members: slices.Clone(members)}
 	for _, m := range members {
 		if m.constraint.hasRule('c') {
-			found.runningGroups = append(found.runningGroups, m.constraint.group('c', m.bucket))
+			found.runningGroups = append(found.runningGroups, m.constraint.group('c', m.value))
 		}
 	}
 	found.groupNames = slices.Clone(found.runningGroups)
 	for _, m := range members {
 		if m.constraint.hasRule('r') {
-			found.groupNames = append(found.groupNames, m.constraint.group('r', m.bucket))
+			found.groupNames = append(found.groupNames, m.constraint.group('r', m.value))
 		}
 	}
 	return found
@@ -212,8 +211,8 @@ func (g *constraintSet) count(r *record, delta int) {
 		if k.per == nil {
 			continue
 		}
-		if k.buckets[m.bucket] += delta; k.buckets[m.bucket] == 0 {
-			delete(k.buckets, m.bucket)
+		if k.jobsByValue[m.value] += delta; k.jobsByValue[m.value] == 0 {
+			delete(k.jobsByValue, m.value)
 		}
 	}
 }
@@ -242,12 +241,12 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 	return id, err == nil
 }
 
-// group returns the name of the group of a kind ('c' or 'r') and a bucket. Concurrency and rate
+// group returns the name of the group of a kind ('c' or 'r') and a value. Concurrency and rate
 // have separate groups, so that a running job can be in the group for concurrency alone.
-func (k *constraint) group(kind byte, b bucket) string {
+func (k *constraint) group(kind byte, value valueHash) string {
 	name := string(kind) + ":" + k.groupPrefix
 	if k.per != nil {
-		name += ":" + hex.EncodeToString(b[:])
+		name += ":" + hex.EncodeToString(value[:])
 	}
 	return name
 }
@@ -315,7 +314,7 @@ func (m *machine) dropRules(k *constraint) {
 	}
 }
 
-// emptyBuckets makes the buckets of a constraint begin without tokens, because after a restart it
+// emptyBuckets makes the token buckets of a constraint begin empty, because after a restart it
 // is unknown how many were taken. A bucket has no token until the first one is due, and then at
 // most one until the bucket would be full.
 func (m *machine) emptyBuckets(k *constraint) {

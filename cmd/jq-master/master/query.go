@@ -465,7 +465,7 @@ func (r *rates) sample(l *Ledger) {
 	r.count++
 }
 
-// lastMinute returns what the ledger counted in the last minute, and the seconds that this is.
+// lastMinute returns what the ledger counted in the last minute, and how many seconds the samples span.
 func (r *rates) lastMinute() (n Ledger, seconds float64) {
 	count := max(0, min(r.count, len(r.samples))-1)
 	a, b := &r.samples[max(0, r.count-1-count)%len(r.samples)], &r.samples[max(0, r.count-1)%len(r.samples)]

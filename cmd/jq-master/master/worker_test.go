@@ -133,11 +133,11 @@ func TestGroupNames(t *testing.T) {
 	names := map[string]string{}
 	per := func(*job.Attributes) []byte { return nil }
 	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
-		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedBucket[:]), strings.Repeat("*", job.MaxConstraintID)} {
+		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedValue[:]), strings.Repeat("*", job.MaxConstraintID)} {
 			for _, p := range []selector{{}, {per: per}} {
 				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupsOf(ns, id)}
 				for _, what := range []byte("cr") {
-					name, of := k.group(what, sharedBucket), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
+					name, of := k.group(what, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
 					if was, known := names[name]; known || len(name) > wire.MaxName {
 						t.Errorf("%s has the name %q with %d bytes, as %q", of, name, len(name), was)
 					}

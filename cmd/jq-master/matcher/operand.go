@@ -27,7 +27,7 @@ func (o *operand) equals(v pack.Value) bool {
 	case v.IsNumber(), v.Kind() != o.Kind():
 		return false
 	}
-	return bytes.Equal(appendCanonical(nil, bytes.Clone(v)), o.canonical) // a clone, so that a value in a buffer stays on the stack
+	return bytes.Equal(appendCanonical(nil, bytes.Clone(v)), o.canonical) // a clone, so that v itself does not escape to the heap
 }
 
 // compare compares a value with the operand, if both are numbers or both are strings. ok is false

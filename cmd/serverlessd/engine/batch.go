@@ -93,7 +93,7 @@ func (bt *batch) run() {
 	for i, r := range bt.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	err := bt.engine.runner.Run(bt.ctx, runner.Batch{Client: bt.client, Type: bt.typ, Handler: bt.handler, Jobs: jobs, Held: func() bool { return !bt.engine.isHandingOut() }}, bt)
+	err := bt.engine.runner.Run(bt.ctx, runner.Batch{Client: bt.client, Type: bt.typ, Handler: bt.handler, Jobs: jobs, MustEnd: func() bool { return !bt.engine.isHandingOut() }}, bt)
 	if err != nil {
 		bt.engine.noteHost(bt.handler.Lang, err)
 	}

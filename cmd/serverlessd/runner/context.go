@@ -254,7 +254,7 @@ func (c *scriptContext) hook(ctx context.Context, what, source string, limit, cp
 		if len(m.data) > 0 {
 			data = string(m.data)
 		}
-		return &runFault{code: codeBefore, text: what + ": " + data}
+		return &runFault{code: codeBeforeFailed, text: what + ": " + data}
 	}
 	return nil
 }
@@ -328,7 +328,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 	}
 	if f != nil {
 		if f.code != "" {
-			f.code = codeBefore
+			f.code = codeBeforeFailed
 			o := f.outcome()
 			o.Stderr = c.errors()
 			b.failAll(o, to)

@@ -17,7 +17,7 @@ import (
 // TestGlobalsOfBeforeAndBeforeEach: jobs can use what before and beforeEach set; before runs once
 // in a context, and beforeEach and afterEach run once for each batch.
 func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		log := filepath.Join(t.TempDir(), "log")
 		note := map[string]func(word string) string{
@@ -57,7 +57,7 @@ func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 
 // TestEID: types and versions with the same eid share contexts, and the before of each runs once.
 func TestEID(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		if l.lang == job.Shell {
 			l.incrementGlobal = `echo "R: 200 $n"`
 			l.global = "n=$((n + 1))"
@@ -94,7 +94,7 @@ func TestIdleContextDeath(t *testing.T) {
 		job.Python: "import os, threading\nthreading.Timer(0.01, lambda: os._exit(1)).start()\nreturn str(os.getpid())",
 		job.Shell:  `(sleep 0.01; kill -9 $$) >/dev/null 2>&1 & echo "R: 200 $$"`,
 	}
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		if later[l.lang] == "" {
 			return // PHP does not end by itself here
 		}
@@ -118,7 +118,7 @@ func TestIdleContextDeath(t *testing.T) {
 // TestFailingBefore: if before or beforeEach fails, the batch is not run. A failed before ends
 // the context; a failed beforeEach or afterEach does not. A failed afterEach changes no status.
 func TestFailingBefore(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
 		good := job.Source{Lang: l.lang, EID: "e", Body: l.echo}
@@ -200,7 +200,7 @@ func TestSlowStart(t *testing.T) {
 // TestEndedContexts: when ctx ends, or at Kill, a job and its context are ended at once, and
 // the end of the job is not reported.
 func TestEndedContexts(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		for what, source := range map[string]job.Source{
 			"job": {Body: l.hangs}, "before": {Before: l.hangs, Body: l.echo}, "beforeEach": {BeforeEach: l.hangs, Body: l.echo},
 		} {
@@ -240,13 +240,13 @@ func TestEndedContexts(t *testing.T) {
 	})
 }
 
-// TestLockLost: when Held returns true, no other job begins, and the running one continues to its end.
-func TestLockLost(t *testing.T) {
+// TestBatchEndsEarly: when MustEnd returns true, no other job begins, and the running one continues to its end.
+func TestBatchEndsEarly(t *testing.T) {
 	url := startServer(t, func(http.ResponseWriter, *http.Request) {})
 	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), httpHandler(url, job.Options{})} {
 		b := batch(h, "a", "b", "c", "d")
 		asked := 0
-		b.Held = func() bool { asked++; return asked == 2 }
+		b.MustEnd = func() bool { asked++; return asked == 2 }
 		if got := run(t, newRunner(t, nil), b); len(got) != 2 {
 			t.Errorf("%s: %d jobs ran, not 2", h.Lang, len(got))
 		}
@@ -260,7 +260,7 @@ func TestInputOfJobs(t *testing.T) {
 		job.Node:   `require("child_process").execSync("cat", { stdio: "inherit" })`,
 		job.Python: `import os; os.system("cat")`, job.PHP: `passthru("cat");`, job.Shell: `true`,
 	}
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		if got := texts(run(t, r, batch(handler(job.Source{Lang: l.lang, Body: eat[l.lang]}), "a", "b", "c"))); got != "200; 200; 200" {
 			t.Errorf("%q", got)

@@ -31,7 +31,7 @@ func TestClientIsolation(t *testing.T) {
 	clean := map[string]string{
 		job.Node: "200 undefined,,,", job.Python: "200 [False, None, [], []]", job.PHP: "200 [false,false,[],[]]", job.Shell: "200",
 	}
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		leave, look := job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][0]}, job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][1]}
 		h := handler(leave)

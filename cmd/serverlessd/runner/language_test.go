@@ -167,8 +167,8 @@ var testLanguages = []testLanguage{
 	},
 }
 
-// inAll runs a test in each language.
-func inAll(t *testing.T, f func(t *testing.T, l testLanguage)) {
+// inEachLanguage runs a test in each language.
+func inEachLanguage(t *testing.T, f func(t *testing.T, l testLanguage)) {
 	for _, l := range testLanguages {
 		t.Run(l.lang, func(t *testing.T) {
 			t.Parallel()
@@ -178,7 +178,7 @@ func inAll(t *testing.T, f func(t *testing.T, l testLanguage)) {
 }
 
 func TestReturnValuesOfLanguages(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
 			eid := "all"
@@ -204,7 +204,7 @@ func TestPayloadsReachHandlerUnchanged(t *testing.T) {
 			payload = append(payload, byte(c))
 		}
 	}
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for _, payload := range []string{"", "a", "'\"\\$`|", string(payload), "\xff\xfe", strings.Repeat("0123456789", 100<<10)} {
 			for what, body := range map[string]string{"raw": l.raw, "payload": l.echo} {

@@ -15,7 +15,7 @@ import (
 // TestJobOverLimitIsKilled: a job that exceeds a limit is killed with its context, and the next job
 // gets another context.
 func TestJobOverLimitIsKilled(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.Output, o.Lines = 100_000, 100 })
 		flood := map[string]string{
 			job.Node:   `const s = "%s".repeat(%d); process.stdout.write(s); return s.length`,
@@ -93,7 +93,7 @@ func TestProcessorTime(t *testing.T) {
 
 // TestContextOverMemoryIsKilled: a context that uses too much memory is killed; others continue.
 func TestContextOverMemoryIsKilled(t *testing.T) {
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.Memory = 128 << 20 })
 		body := map[string]string{
 			job.Node:   `const a = []; for (;;) a.push(new Array(1000).fill(a.length))`,
@@ -148,7 +148,7 @@ func TestKillDescendants(t *testing.T) {
 		job.Shell: `for s in "" setsid; do $s sh -c 'echo $$ >>pids; exec sleep 1000' & done
 until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pids`,
 	}
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		ends := map[string]func(r *Runner){
 			"Kill": func(r *Runner) { r.Kill() },
 			"death": func(r *Runner) {

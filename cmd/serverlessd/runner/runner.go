@@ -78,9 +78,9 @@ type Batch struct {
 	Client, Type string // Type bare
 	Handler      *job.Handler
 	Jobs         []Job
-	// Held is called before each job but the first. If it returns true, the batch ends there. It
+	// MustEnd is called before each job but the first. If it returns true, the batch ends there. It
 	// may be nil.
-	Held func() bool
+	MustEnd func() bool
 }
 
 // Reporter is told what happens to the jobs of a batch, by their index and in order, from one
@@ -169,7 +169,7 @@ func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 
 // mayBegin reports whether a batch's next job may begin.
 func (b Batch) mayBegin(ctx context.Context, i int) bool {
-	return ctx.Err() == nil && (i == 0 || b.Held == nil || !b.Held())
+	return ctx.Err() == nil && (i == 0 || b.MustEnd == nil || !b.MustEnd())
 }
 
 // timeout and cpu return the limits of a handler's job.
@@ -262,7 +262,7 @@ func faultOf(code string, err error) *runFault {
 const (
 	codeContextFailed = "context_failed" // the context did not start
 	codeContextDied   = "context_died"
-	codeBefore        = "before_failed"
+	codeBeforeFailed  = "before_failed"
 	codeTimeout       = job.CodeTimeout
 	codeCPU           = "cpu"
 	codeMemory        = "memory"

@@ -15,7 +15,7 @@ func TestFailedRunReportsItsStderr(t *testing.T) {
 		job.PHP:    {`fwrite(STDERR, "about $payload\n"); if ($payload != 'ok') throw new Exception("no $payload");`, "Exception: no x", `throw new Exception("no start");`},
 		job.Shell:  {`echo "about $1" >&2; [ "$1" = ok ] || { echo "no $1" >&2; exit 3; }`, "no x", "echo no start >&2; false"},
 	}
-	inAll(t, func(t *testing.T, l testLanguage) {
+	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		say := says[l.lang]
 		h := handler(job.Source{Lang: l.lang, Body: say.body})
@@ -35,7 +35,7 @@ func TestFailedRunReportsItsStderr(t *testing.T) {
 			}
 		}
 		o := runOne(t, r, handler(job.Source{Lang: l.lang, Before: say.before, Body: say.body}), "x")
-		if o.Code != codeBefore || !strings.Contains(string(o.Stderr), "no start") {
+		if o.Code != codeBeforeFailed || !strings.Contains(string(o.Stderr), "no start") {
 			t.Errorf("before: %s, %q", text(o), o.Stderr)
 		}
 	})

@@ -38,11 +38,11 @@ type Limits struct {
 // Scheduler keeps track of what runs and of each client's credit. It is not safe for concurrent
 // use.
 type Scheduler struct {
-	limits  Limits
-	now     time.Time // when clients were last charged
-	running int
-	clients map[string]*client
-	turns   []*client // clients in the order of their turns; the first one has the turn
+	limits    Limits
+	chargedAt time.Time // when clients were last charged
+	running   int
+	clients   map[string]*client
+	turns     []*client // clients in the order of their turns; the first one has the turn
 }
 
 // client is a client that has waiting jobs, running batches, or debts.
@@ -197,10 +197,10 @@ func (s *Scheduler) JobsStopped(now time.Time, name, jobtype string) {
 
 // charge makes all clients pay for their run time since the last call.
 func (s *Scheduler) charge(now time.Time) {
-	if d := now.Sub(s.now); d > 0 {
+	if d := now.Sub(s.chargedAt); d > 0 {
 		for _, c := range s.turns {
 			c.credit -= time.Duration(c.slots) * d
 		}
-		s.now = now
+		s.chargedAt = now
 	}
 }

@@ -111,9 +111,9 @@ func (*mysqlDialect) now(ctx context.Context, q querier) (now time.Time, err err
 func (*mysqlDialect) begin(context.Context, *sql.DB) error { return nil }
 func (*mysqlDialect) scheduleTime(now time.Time) time.Time { return now }
 
-func (*mysqlDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
-func (*mysqlDialect) limit() string      { return " LIMIT ?" }
-func (*mysqlDialect) forUpdate() string  { return " FOR UPDATE" }
+func (*mysqlDialect) skipLocked() string  { return " FOR UPDATE SKIP LOCKED" }
+func (*mysqlDialect) limitClause() string { return " LIMIT ?" }
+func (*mysqlDialect) forUpdate() string   { return " FOR UPDATE" }
 
 func (*mysqlDialect) idIndexHint() string { return " FORCE INDEX (PRIMARY)" }
 

@@ -36,8 +36,8 @@ type dialect interface {
 	// scheduleTime returns the current time of the clock that schedules follow; now is the store's
 	// current time.
 	scheduleTime(now time.Time) time.Time
-	// limit is the LIMIT of a SELECT that is run often, with the number of rows as its argument.
-	limit() string
+	// limitClause is the LIMIT of a SELECT that is run often, with the number of rows as its argument.
+	limitClause() string
 	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked. locked
 	// ends a SELECT that locks its rows and waits for rows that others have locked.
 	skipLocked() string

@@ -230,9 +230,9 @@ func (d *sqliteDialect) clockZero() time.Time { return d.clock().Add(-d.sinceBoo
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
 func (*sqliteDialect) forUpdate() string  { return "" }
 
-// limit has an expression, because for LIMIT ? SQLite compiles the statement again whenever the
+// limitClause has an expression, because for LIMIT ? SQLite compiles the statement again whenever the
 // number changes: its plan depends on the number.
-func (*sqliteDialect) limit() string { return " LIMIT ?+0" }
+func (*sqliteDialect) limitClause() string { return " LIMIT ?+0" }
 
 func (*sqliteDialect) idIndexHint() string { return "" } // see condition
 

@@ -45,7 +45,7 @@ func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err
 		if err != nil {
 			return err
 		}
-		err = t.eachRow("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id"+s.limit()+s.skipLocked(),
+		err = t.eachRow("SELECT id, tries, fence, dt, first_dt, data, data IS NULL FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id"+s.limitClause()+s.skipLocked(),
 			[]any{want.Jobtype, formatTime(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first sqlTime
 				var data sql.RawBytes // SQLite's driver returns nil for an empty payload, too
