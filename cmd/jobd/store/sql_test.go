@@ -434,6 +434,9 @@ func TestDeadlocksWithOtherClients(t *testing.T) {
 			ids = append(ids, id)
 		}
 		answers, err := s.AcceptManual(t.Context(), ids, func(string) bool { return true })
+		for err != nil && IsNumber(err, 1213) { // ten deadlocks one after the other
+			answers, err = s.AcceptManual(t.Context(), ids, func(string) bool { return true })
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
