@@ -183,8 +183,5 @@ var codes = [...]wire.Code{
 	broker.TakenOver:     wire.TakenOver,
 }
 
-// WireCode returns the code of an error frame for a code of the core.
-func WireCode(c broker.Code) wire.Code { return codes[c] }
-
 // causes holds the cause that a job_failed carries, by the code of the core.
 var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobNoRetry: wire.CauseFinal, broker.JobRetryLater: wire.CauseLater}
