@@ -9,11 +9,15 @@ import (
 	"sync/atomic"
 )
 
+// UnfinishedSuffix is the end of the name under which WriteFile writes a file. A process that is
+// killed may leave such a file.
+const UnfinishedSuffix = ".new"
+
 // WriteFile replaces the content of a file: if it returns nil, the new content is on the disk under
 // its name; otherwise the file is either old or new. Its mode is 0600. It is first written to
 // path.new, so only one goroutine at a time may write a path.
 func WriteFile(path string, data []byte) error {
-	temp := path + ".new"
+	temp := path + UnfinishedSuffix
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -225,6 +225,7 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	if sp == nil {
 		return nil
 	}
+	sp.removeUnfinished()
 	var left []*change
 	err := sp.eachResult(func(e spoolEntry, size int64) {
 		c := &change{kind: changeFinish, id: e.Final.ID, result: e.Final, token: e.Token, spoolToken: e.Token, diskSize: size, outputsDropped: true}

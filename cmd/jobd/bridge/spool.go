@@ -109,6 +109,15 @@ func (s *spool) removeResult(token, id int64) {
 	}
 }
 
+// removeUnfinished removes files that earlier daemons were writing when they were killed. Their
+// rows have no result in the spool.
+func (s *spool) removeUnfinished() {
+	files, _ := filepath.Glob(filepath.Join(s.dir, s.prefix+"*.json"+durable.UnfinishedSuffix))
+	for _, file := range files {
+		_ = os.Remove(file)
+	}
+}
+
 // eachResult calls f for each result that earlier daemons have spooled, with the size of its file,
 // and onError for each file that cannot be read. If it may be readable later, f is called, too, with
 // what its name says.

@@ -101,6 +101,12 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 		t.Fatal(err)
 	}
 	file := sp.filePath(dead.Token(), 1)
+	unfinished, others := sp.filePath(dead.Token(), 2)+".new", filepath.Join(cfg.SpoolDir, "jobd-another-1-2.json.new")
+	for _, path := range []string{unfinished, others} {
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	swap := func() { // in place of the file there is a directory, which can be opened but not read
 		if err := unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, file+".kept", unix.RENAME_EXCHANGE); err != nil {
 			t.Fatal(err)
@@ -132,6 +138,12 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	f.await(store.Done, 1)
 	if r, _ := table.Get(1); *r.Result != "ok" || *r.Stdout != "once" {
 		t.Errorf("orphans = %s: %+v", orphans, r)
+	}
+	if _, err := os.Stat(unfinished); !os.IsNotExist(err) {
+		t.Error("a file that was never finished is left:", err)
+	}
+	if _, err := os.Stat(others); err != nil {
+		t.Error("a file of another daemon was removed:", err)
 	}
 	b.Close()
 }
