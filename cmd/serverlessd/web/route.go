@@ -125,7 +125,7 @@ func routeOfClient(r *request, path []string) *action {
 	case path[0] == "handler" && (len(path) == 3 || len(path) == 4):
 		r.name = path[2]
 		tail := map[string]*action{"add": putHandler, "del": deleteHandler, "get": getHandler, "versions": versions}
-		if len(path) == 4 && path[3] != map[string]string{"add": "add", "del": "delete"}[path[1]] {
+		if len(path) == 4 && (path[3] == "" || path[3] != map[string]string{"add": "add", "del": "delete"}[path[1]]) {
 			return nil
 		}
 		return tail[path[1]]

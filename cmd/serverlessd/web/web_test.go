@@ -32,6 +32,19 @@ func TestNamesInPaths(t *testing.T) {
 	}
 }
 
+// TestUnknownPaths: a path that the documentation does not have is no request of a client.
+func TestUnknownPaths(t *testing.T) {
+	for _, path := range []string{
+		"/acme/handler/get/x/", "/acme/handler/versions/x/", "/acme/handler/add/x/", "/acme/handler/del/x/",
+		"/acme/handler/get/x/get", "/acme/handler/del/x/del", "/acme/handler/add/x/add/", "/acme/job/get/x/", "/acme/job/x/add/", "/acme/state/",
+		"/acme/jobs/", "/acme/retry/", "/acme/", "/acme", "//job/x", "/state/", "/add/", "/v1/stats/",
+	} {
+		if a := route(&request{Request: httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)}); a != nil {
+			t.Errorf("%s is an action", path)
+		}
+	}
+}
+
 // failingQueue is a queue whose store goes away after this many calls.
 type failingQueue struct {
 	Queue
