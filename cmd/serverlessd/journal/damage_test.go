@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -286,22 +287,6 @@ func TestSegmentsWithOtherNames(t *testing.T) {
 	s := j.Stats()
 	equal(t, "damaged and cut off", []int64{s.Damaged, s.Cut}, []int64{0, 0})
 	equal(t, "lines", len(readRest(t, j)), 3)
-}
-
-// TestFileThatIsNoSegment: a file that may once have been a segment, but no longer has the name of
-// one, is not read, and the log says so.
-func TestFileThatIsNoSegment(t *testing.T) {
-	d := newDisk()
-	for _, name := range []string{"renamed.journal", "other"} {
-		if _, err := d.Create(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var log bytes.Buffer
-	open(t, d, func(o *Options) { o.Log = zerolog.New(&log) })
-	if text := log.String(); !strings.Contains(text, `"file":"renamed.journal"`) || strings.Contains(text, "other") {
-		t.Errorf("log: %s", text)
-	}
 }
 
 // TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after
@@ -660,4 +645,43 @@ func TestSetAsideBeforeAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "left", []any{len(j.Waiting()), j.Stats().Bad, j.SetAsideJobs()["a-x"]}, []any{0, 2, int64(4)})
+}
+
+// TestFilesThatAreNoSegments: files and directories that do not have the name of a segment, although
+// they may once have been one, are named in the log once, and the journal works without them.
+func TestFilesThatAreNoSegments(t *testing.T) {
+	dir := t.TempDir()
+	files, err := Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, files)
+	first := add(t, j, batch("a-x", "one")).First[0]
+	j.Close()
+	strange := []string{string(first) + ".journal.gz", "notes", "x.journal", string(first.Add(1)) + ".journal/", string(first) + ".bad/"}
+	for _, name := range strange {
+		path := filepath.Join(dir, "journal", name)
+		if strings.HasSuffix(name, "/") {
+			err = os.Mkdir(path, 0o700)
+		} else {
+			err = os.WriteFile(path, []byte("x"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, err = Directory(dir); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	j = open(t, files, func(o *Options) { o.Log = zerolog.New(&log) })
+	add(t, j, batch("a-x", "two"))
+	equal(t, "lines", text(readRest(t, j)), "a-x:one a-x:two")
+	for _, name := range strange {
+		if n := strings.Count(log.String(), fmt.Sprintf("%q", name)); n != 1 {
+			t.Errorf("%s is named %d times in %s", name, n, log.String())
+		}
+	}
+	aside, err := j.AsideFiles()
+	equal(t, "set aside", []any{len(aside), err, j.Stats().Bad}, []any{0, nil, 0})
 }

@@ -16,6 +16,8 @@ import (
 
 // Files is the directory of a journal. Tests use one that fails and loses unsynced data.
 type Files interface {
+	// List returns the names in the directory. The names of directories end in a slash, so they are
+	// not taken for files.
 	List() ([]string, error)
 	// Create creates a file. It fails if the file exists.
 	Create(name string) (File, error)
@@ -87,6 +89,9 @@ func (d *directory) List() ([]string, error) {
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()
+		if info, err := os.Stat(filepath.Join(d.path, names[i])); err == nil && info.IsDir() {
+			names[i] += "/"
+		}
 	}
 	return names, err
 }

@@ -164,11 +164,11 @@ func (j *Journal) load() error {
 	slices.Sort(names)
 	j.countAsideJobs(names)
 	for _, name := range names {
-		id, ok := strings.CutSuffix(name, segmentSuffix)
-		if !ok {
+		if strings.HasSuffix(name, badSuffix) {
 			continue
 		}
-		if _, err := job.ParseID(id); err != nil {
+		id, ok := strings.CutSuffix(name, segmentSuffix)
+		if _, err := job.ParseID(id); err != nil || !ok {
 			j.opt.Log.Error().Str("file", name).Msg("a file is not read, because it does not have the name of a segment; its jobs are not run")
 			continue
 		}
