@@ -31,6 +31,8 @@ type backend struct {
 	droppedSegments []string         // segments whose read points the store can drop
 	renewedAt       time.Time        // when the last call that reserved or renewed the sysid began
 	awayReason      error            // why the store is away; nil: it answers
+	answersSince    time.Time        // when it became nil
+	logged          string           // what the log last said of the store: logAway, logAvailable, or "": nothing
 	refused         map[string]error // what the store refuses although it answers, and why
 	reachableCtx    context.Context
 	markAway        context.CancelFunc // ends reachableCtx
@@ -95,6 +97,16 @@ func (b *backend) setRefused(action string, err error) {
 	}
 }
 
+// What the log says of a store.
+const (
+	logAway      = "the store is away; jobs are waiting"
+	logAvailable = "the store is available"
+)
+
+// steadyTime is how long a store that was away must have answered before the log says that it is
+// available. So the log of a store that answers only now and then says that it is away.
+const steadyTime = time.Second
+
 // noteAnswer records that the store answers (err is nil), or why it does not.
 func (b *backend) noteAnswer(err error) {
 	b.mu.Lock()
@@ -103,14 +115,24 @@ func (b *backend) noteAnswer(err error) {
 		b.markAway()
 	} else if was != nil && err == nil {
 		b.reachableCtx, b.markAway = context.WithCancel(b.engine.ctx)
+		b.answersSince = time.Now()
 	}
+	say := b.logged
+	if err != nil {
+		say = logAway
+	} else if b.logged == "" || time.Since(b.answersSince) >= steadyTime {
+		say = logAvailable
+	}
+	isNews := say != b.logged
+	b.logged = say
 	b.mu.Unlock()
 	switch {
-	case (was == nil) == (err == nil):
-	case err != nil:
-		b.log.Warn().Err(err).Msg("the store is away; jobs are waiting")
-	default:
-		b.log.Info().Msg("the store is available")
+	case isNews && err != nil:
+		b.log.Warn().Err(err).Msg(say)
+	case isNews:
+		b.log.Info().Msg(say)
+	}
+	if was != nil && err == nil {
 		signal(b.reachableAgain)
 		b.wakePick()
 	}

@@ -1,11 +1,18 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gloom/cmd/serverlessd/store"
+
+	"github.com/rs/zerolog"
 )
 
 // TestStoreErrorMeansAway: only an error of the store itself means that it is away.
@@ -33,4 +40,56 @@ func TestStoreErrorMeansAway(t *testing.T) {
 	if !errors.Is(b.checkReachable(), store.ErrAway) {
 		t.Error("the store is away, but reachable")
 	}
+}
+
+// TestLogOfUnsteadyStore: the log says once that a store is away, also at the start, and says that it
+// is available when it has answered for a while without an error.
+func TestLogOfUnsteadyStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		e := &Engine{cfg: Config{}, log: zerolog.New(&log), wake: make(chan struct{}, 1)}
+		e.ctx, e.cancel = context.WithCancel(t.Context())
+		defer e.cancel()
+		said := func() (lines []string) {
+			for line := range strings.Lines(log.String()) {
+				_, line, _ = strings.Cut(line, `"message":"the store is `)
+				line, _, _ = strings.Cut(line, `"`)
+				lines = append(lines, line)
+			}
+			log.Reset()
+			return lines
+		}
+		check := func(what string, want ...string) {
+			t.Helper()
+			if got := said(); strings.Join(got, ", ") != strings.Join(want, ", ") {
+				t.Errorf("%s: the log says %q, want %q", what, got, want)
+			}
+		}
+		const away, available = "away; jobs are waiting", "available"
+		s, err := store.Open("sqlite:" + filepath.Join(t.TempDir(), "store.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBackend(e, s)
+		b.noteAnswer(store.ErrAway)
+		b.noteAnswer(store.ErrAway)
+		check("away at the start", away)
+		for range 100 {
+			b.noteAnswer(nil)
+			time.Sleep(steadyTime / 2)
+			b.noteAnswer(nil)
+			b.noteAnswer(store.ErrAway)
+		}
+		check("unsteady")
+		b.noteAnswer(nil)
+		time.Sleep(steadyTime)
+		b.noteAnswer(nil)
+		check("steady", available)
+		b.noteAnswer(store.ErrAway)
+		check("away again", away)
+
+		b = newBackend(e, s)
+		b.noteAnswer(nil)
+		check("available at the start", available)
+	})
 }
