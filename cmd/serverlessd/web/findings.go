@@ -62,7 +62,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		found.Add(severity, "daemon", "daemon", cause, text, advice)
 	}
 	ails := false
-	for _, s := range l.Stores {
+	for i, s := range l.Stores {
 		if s.Refuses == "" {
 			continue
 		}
@@ -70,6 +70,9 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		text, advice := "refuses something: ", "No job is lost: it is tried again."
 		if s.Away {
 			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
+			if i == 0 { // it has the schedules and the keys
+				advice = "Schedules make no jobs, and jobs with unique keys are refused. All others are accepted: they wait in the journal."
+			}
 		}
 		found.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
 	}
