@@ -276,8 +276,24 @@ func TestCutConnections(t *testing.T) {
 		t.Errorf("seven connections broke in %v", took)
 	}
 	id := c.enqueue(`{"name":"n","argument":{}}`)
+	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).wantStatus(201)
+	eventually(t, "a constraint is shown during a pause", func() bool {
+		return strings.Contains(c.do("GET", "/v1/constraints", "").wantStatus(200).text, `"blocked":null`)
+	})
+	eventually(t, "a job says that it waits for the broker", func() bool {
+		return strings.Contains(c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).text, `"waits":"the connection to the broker is lost"`)
+	})
+	if strings.Contains(c.do("GET", "/v1/findings", "").wantStatus(200).text, "no_worker") {
+		t.Error("a finding says that there is no worker, but the broker could not be asked")
+	}
 	cut.Store(false)
 	d.waitUntilReady()
+	if strings.Contains(d.Log.String(), "the broker did not report") {
+		t.Error("the master asked the broker on a closed connection")
+	}
+	if text := c.do("GET", "/v1/constraints", "").wantStatus(200).text; !strings.Contains(text, `"blocked":0`) {
+		t.Errorf("connected, it says %s", text)
+	}
 	worker := c.register(`{"name":"w","max_jobs":1}`)
 	if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
 		t.Fatalf("pulled %v, want %s", got, id)

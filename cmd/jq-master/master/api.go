@@ -73,8 +73,9 @@ type Detail struct {
 // ConstraintView is a constraint and its current effect.
 type ConstraintView struct {
 	job.Constraint
-	Matching, Blocked, Running int  // jobs
-	Persisted                  bool // the constraint survives a restart
+	Matching, Running int  // jobs
+	Blocked           int  // jobs that it holds back; -1: the broker does not say
+	Persisted         bool // the constraint survives a restart
 }
 
 // WorkerView is a worker and its current state.

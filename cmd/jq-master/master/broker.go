@@ -52,7 +52,7 @@ type brokerConn struct {
 	broker            Broker
 	runCommand        func(f func(c *machine))
 	log               zerolog.Logger
-	refusalLog        zerolog.Logger // a sampled log: a broker at a limit refuses all jobs again and again
+	sampledLog        zerolog.Logger // for what happens again and again: a broker at a limit refuses all jobs
 	submitter         *gloom.Submitter
 	ctx               context.Context
 	stop              context.CancelFunc
@@ -94,7 +94,7 @@ const maxPending = 1 << 16
 
 func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
 	l := &brokerConn{broker: b, runCommand: runCommand, log: log, runningTypePrefix: own, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
-	l.refusalLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
+	l.sampledLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.markOutdated = sync.OnceFunc(func() { close(l.outdated) })
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -368,7 +368,7 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 			c.broker.WantRights(c.ctx, s.typ, c.markOutdated)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			c.refusalLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
+			c.sampledLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
 		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():

@@ -305,5 +305,6 @@ var (
 	errStandby  = &job.Fault{Code: job.Standby, Reason: "another master is active, or the store is away", RetryAfter: time.Second}
 	errStarting = &job.Fault{Code: job.Starting, Reason: "the master is reading the store", RetryAfter: time.Second}
 	errLinking  = &job.Fault{Code: job.Starting, Reason: "the jobs are being submitted to the broker", RetryAfter: time.Second}
+	errPausing  = &job.Fault{Code: job.Starting, Reason: brokerAway + ": the master connects to it again soon", RetryAfter: time.Second}
 	errDraining = &job.Fault{Code: job.Draining, Reason: "the master is stopping", RetryAfter: 5 * time.Second}
 )

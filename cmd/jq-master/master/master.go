@@ -60,12 +60,12 @@ type Master struct {
 	bootReading atomic.Pointer[bootTime] // the last reading of clock; one that is older than a millisecond is not used
 	commands    commandQueue
 
-	mu            sync.Mutex // guards the fields below
-	machine       *machine   // nil unless this master is the active one
-	broker        *brokerConn
-	inactiveFault *job.Fault // why machine is nil
-	storeErr      error      // why the store is away
-	leftEffects   []func()   // side effects that an ended machine has left
+	mu            sync.Mutex  // guards the fields below
+	machine       *machine    // nil unless this master is the active one
+	broker        *brokerConn // nil also during the pause before the next connection
+	inactiveFault *job.Fault  // why machine is nil
+	storeErr      error       // why the store is away
+	leftEffects   []func()    // side effects that an ended machine has left
 	alarm         *time.Timer
 	alarmAt       int64 // when the alarm fires, on the clock of machine.now
 	choresDue     chan struct{}
@@ -247,7 +247,7 @@ func (m *Master) serve(ctx context.Context) error {
 		m.mu.Lock()
 		mc.setTime(m.clock())
 		mc.forgetSubmissions()
-		mc.env.broker = nil
+		mc.env.broker, m.broker = nil, nil
 		m.mu.Unlock()
 		conn.close()
 		if again := m.drive(ctx, mc, nil, time.After(wait), &yieldSince, failed); again != nil {
@@ -476,7 +476,9 @@ func (m *Master) Ready() error {
 	} else if m.machine.now < m.machine.fullUntil {
 		all = append(all, unavailable(m.machine.fullErr))
 	}
-	if err := m.broker.health(); err != nil {
+	if m.broker == nil {
+		all = append(all, errPausing)
+	} else if err := m.broker.health(); err != nil {
 		all = append(all, &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second})
 	} else if !m.machine.linked {
 		all = append(all, errLinking)

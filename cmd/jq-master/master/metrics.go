@@ -80,6 +80,9 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		return view, true, err
 	})
 	for _, k := range view {
+		if k.Blocked < 0 {
+			continue
+		}
 		gauge("blocked", "Jobs that a constraint holds back.", float64(k.Blocked), "constraint", k.ID)
 	}
 	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[resultCount])

@@ -105,6 +105,8 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 			d.WaitReason = "the master is stopping"
 		case mc.remainingWait(r) > 0:
 			d.WaitReason = "it is not due yet"
+		case conn == nil:
+			d.WaitReason = brokerAway
 		default:
 			switch served, silence := silenceOf(serversSeen(mc.lastAsked()), r.Name, mc.now); {
 			case !served:
@@ -118,7 +120,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	if err != nil || conn == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
 		return d, err
 	}
-	if d.WaitReason == unserved && m.allowsGloomWorkers(conn) && m.isServed(conn, d.Job.Name) {
+	if d.WaitReason == unserved && m.allowsGloomWorkers() && m.isServed(conn, d.Job.Name) {
 		d.WaitReason = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -138,7 +140,11 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	return d, nil
 }
 
-const unserved = "no worker serves its name"
+// Why a job waits, for people.
+const (
+	unserved   = "no worker serves its name"
+	brokerAway = "the connection to the broker is lost"
+)
 
 // lastAsked returns the time at which the worker last asked for jobs: the current time if it has an
 // open request, runs a job, or gets its jobs pushed.
@@ -360,7 +366,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	asked := 0
 	for i := range busiest {
 		n := &busiest[i]
-		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers(conn) {
+		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers() {
 			asked++
 			n.Served = m.isServed(conn, n.Name)
 		}
@@ -373,12 +379,16 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 const maxAsked = 20
 
 // allowsGloomWorkers reports whether Gloom workers may serve jobs.
-func (m *Master) allowsGloomWorkers(conn *brokerConn) bool {
-	return conn != nil && m.opt.SingleRunPrefix != m.opt.Prefix
+func (m *Master) allowsGloomWorkers() bool {
+	return m.opt.SingleRunPrefix != m.opt.Prefix
 }
 
-// isServed reports whether a Gloom worker serves a name.
+// isServed reports whether a Gloom worker serves a name. It assumes so while the broker does not
+// say, because nothing should be reported as wrong that is only unknown.
 func (m *Master) isServed(conn *brokerConn, name string) bool {
+	if conn == nil {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
 	defer cancel()
 	return conn.broker.Rules.Served(ctx, m.opt.Prefix+name)

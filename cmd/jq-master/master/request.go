@@ -357,7 +357,7 @@ func (m *Master) Constraints() ([]*ConstraintView, error) {
 		views := []*ConstraintView{}
 		for _, id := range slices.Sorted(maps.Keys(mc.constraints.byID)) {
 			k := mc.constraints.byID[id]
-			views = append(views, &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: m.opt.Persisted})
+			views = append(views, &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Blocked: -1, Running: k.running, Persisted: m.opt.Persisted})
 		}
 		return views, nil
 	})
@@ -372,7 +372,9 @@ func (m *Master) addBlocked(conn *brokerConn, views []*ConstraintView) {
 	}
 	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.countHeldBack(conn) })
 	if err != nil {
-		m.log.Warn().Err(err).Msg("the broker did not report what its groups hold back")
+		if conn.ctx.Err() == nil {
+			conn.sampledLog.Warn().Err(err).Msg("the broker did not report what its groups hold back")
+		}
 		return
 	}
 	for _, v := range views {

@@ -64,10 +64,11 @@ func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 	return list.Groups, err
 }
 
-// Served reports whether the broker has a worker for a type.
+// Served reports whether the broker has a worker for a type, or does not say.
 func (r *Rules) Served(ctx context.Context, typ string) bool {
 	var t api.Type
-	return r.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &t) == nil && t.Workers > 0
+	err := r.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &t)
+	return err == nil && t.Workers > 0 || err != nil && !errors.Is(err, errRefused)
 }
 
 func (r *Rules) call(ctx context.Context, method, path string, in, out any) error {

@@ -82,13 +82,16 @@ func (x *exchange) ifMatch() (version uint64, mustExist bool) {
 }
 
 func constraintObject(v *master.ConstraintView) object {
-	var concurrency any
+	var concurrency, blocked any
 	if v.Concurrency >= 0 {
 		concurrency = v.Concurrency
 	}
+	if v.Blocked >= 0 {
+		blocked = v.Blocked
+	}
 	return object{
 		"id", v.ID, "match", v.Match, "rate", orNull(v.Rate), "burst", orNull(v.Burst), "concurrency", concurrency, "per", orNull(v.Per),
-		"enabled", v.Enabled, "matching", v.Matching, "blocked", v.Blocked, "running", v.Running, "persisted", v.Persisted,
+		"enabled", v.Enabled, "matching", v.Matching, "blocked", blocked, "running", v.Running, "persisted", v.Persisted,
 	}
 }
 

@@ -57,7 +57,7 @@ const setEnabled = (c, on) => runAction(() => changeConstraint(c.id, { enabled: 
 const columns = [
   { name: 'Constraint', class: 'main', of: c => html`<span class="name">${c.id}</span> ${!c.enabled && badge('off', 'warning')}<div class="note narrow">${limitText(c)}</div>` },
   { name: 'Allows', wide: 1, of: limitText },
-  { name: 'Held back', num: true, of: c => c.blocked ? html`<a href=${heldJobs(c)}>${count(c.blocked)}</a>` : '0' },
+  { name: 'Held back', num: true, of: c => c.blocked ? html`<a href=${heldJobs(c)}>${count(c.blocked)}</a>` : c.blocked ?? '–' },
   { name: 'Running', num: true, wide: 1, of: c => c.running ? html`<a href=${link(['jobs'], { status: 'running', match: c.raw.match })}>${count(c.running)}</a>` : '0' },
   { name: 'Of', num: true, wide: 1, title: 'jobs that it matches', of: c => count(c.matching) },
   { name: 'Matcher', wide: 2, class: 'reason', of: c => html`<code>${c.raw.match.slice(0, 300)}</code>` },
