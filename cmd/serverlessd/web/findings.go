@@ -71,7 +71,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		if s.Away {
 			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 			if i == 0 { // it has the schedules and the keys
-				advice = "Schedules make no jobs, and jobs with unique keys are refused. All others are accepted: they wait in the journal."
+				advice = "Jobs are still accepted, except those with unique keys: they wait in the journal. Schedules make no jobs."
 			}
 		}
 		found.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
