@@ -91,7 +91,7 @@ func environment(name string) (string, bool) {
 
 // resolve sets the options of the connection that no flag has set.
 func (c *connection) resolve(f *pflag.FlagSet) error {
-	s := cli.Settings{Prefix: "GLOOM_", Names: []string{"context"}, Lookup: environment}
+	s := cli.Settings{EnvPrefix: "GLOOM_", Names: []string{"context"}, Lookup: environment}
 	if err := s.Apply(f); err != nil {
 		return err
 	}

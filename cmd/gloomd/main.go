@@ -34,7 +34,7 @@ func newCommand(opt *settings.Options, host int64, run func() error) *cobra.Comm
 	bindFlags(f, opt)
 	setDefaultTexts(f)
 	return cli.Daemon{
-		Prefix: "GLOOM_",
+		EnvPrefix: "GLOOM_",
 		Validate: func() error {
 			if err := divideMemory(f, opt, host); err != nil {
 				return err

@@ -22,8 +22,8 @@ func command(opt *options, run func() error) *cobra.Command {
 	cmd := &cobra.Command{Use: "jq-master", Short: "A job queue over HTTP, with MessagePack or JSON", Long: longHelp}
 	opt.bindFlags(cmd.Flags())
 	return cli.Daemon{
-		Prefix:   "GLOOM_JQ_",
-		Validate: opt.validate,
+		EnvPrefix: "GLOOM_JQ_",
+		Validate:  opt.validate,
 		CheckHealth: func(ctx context.Context) error {
 			return daemon.CheckLocalHealth(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},

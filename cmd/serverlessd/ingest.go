@@ -21,7 +21,7 @@ that store, where other daemons find them. DIR is what that daemon's --dir was;
 no daemon may be using it. Doing it twice does no harm.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(stores) == 0 {
-				stores = []string{engine.OwnStore(args[0])}
+				stores = []string{engine.DefaultStore(args[0])}
 			}
 			if _, err := os.Stat(args[0]); err != nil {
 				return err

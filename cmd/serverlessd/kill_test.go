@@ -88,9 +88,9 @@ func newTestSite(t *testing.T, args ...string) *testSite {
 // start starts the daemon. It may have died again when start returns.
 func (s *testSite) start(at string) {
 	s.t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
+	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.dataDir(), "--langs", "sh",
 		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, s.args...)...)
-	cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs(), "TMPDIR="+s.dir)
+	cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runsPath(), "TMPDIR="+s.dir)
 	d, err := throwaway.Start(cmd, "serverlessd is ready")
 	if err != nil && d.Running() {
 		s.t.Fatal(err)
@@ -111,8 +111,8 @@ func (s *testSite) start(at string) {
 // hasDied reports whether the daemon that was started last has ended.
 func (s *testSite) hasDied() bool { return !s.daemons[len(s.daemons)-1].Running() }
 
-func (s *testSite) data() string { return filepath.Join(s.dir, s.name) }
-func (s *testSite) runs() string { return filepath.Join(s.dir, "runs") }
+func (s *testSite) dataDir() string  { return filepath.Join(s.dir, s.name) }
+func (s *testSite) runsPath() string { return filepath.Join(s.dir, "runs") }
 
 func (s *testSite) waitUntil(what string, cond func() bool) {
 	s.t.Helper()
@@ -143,7 +143,7 @@ func (s *testSite) post(method, path, body string) bool {
 
 // addHandler adds a handler that appends the job's id and payload to a file.
 func (s *testSite) addHandler() bool {
-	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runs()+"; echo R: 200 done\n")
+	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runsPath()+"; echo R: 200 done\n")
 }
 
 type counts struct{ Waiting, Deferred, Running, OK, Failed, Abandoned int64 }
@@ -161,8 +161,8 @@ func (s *testSite) state() (c counts, ok bool) {
 	return answer.Types["x"], true
 }
 
-// deathPoints holds the failpoints at which a daemon is killed.
-var deathPoints = []string{
+// killPoints holds the failpoints at which a daemon is killed.
+var killPoints = []string{
 	"journal: before a segment", "journal: before write", "journal: written", "journal: synced",
 	"ingest: before commit", "ingest: after commit",
 	"take: before commit", "take: after commit",
@@ -181,7 +181,7 @@ func TestKills(t *testing.T) {
 	t.Logf("-kill-seed=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range *killWalks {
-		for _, moment := range deathPoints {
+		for _, moment := range killPoints {
 			passage := 1
 			if strings.HasPrefix(moment, "journal: w") || strings.Contains(moment, "commit") && !strings.HasPrefix(moment, "reserve") && !strings.HasPrefix(moment, "put") {
 				passage += r.IntN(4)
@@ -240,7 +240,7 @@ func runUntilDeath(s *testSite, at string) {
 		c, ok = s.state()
 		return ok && c.Waiting+c.Deferred+c.Running == 0 && c.OK >= int64(len(accepted))
 	})
-	text, err := os.ReadFile(s.runs())
+	text, err := os.ReadFile(s.runsPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestNoConcurrentRuns(t *testing.T) {
 	echo "again beside ${state:-none}" >> %[2]s
 	exit 0
 fi
-%[3]s & echo $! > %[1]s.new; mv %[1]s.new %[1]s; wait`, first, s.runs(), starts)) {
+%[3]s & echo $! > %[1]s.new; mv %[1]s.new %[1]s; wait`, first, s.runsPath(), starts)) {
 				t.Fatal("the handler is refused")
 			}
 			if !s.post("POST", "/a/job/x", "1\n") {
@@ -303,7 +303,7 @@ fi
 			s.start("-")
 			var text []byte
 			s.waitUntil("the job has run again", func() bool {
-				text, _ = os.ReadFile(s.runs())
+				text, _ = os.ReadFile(s.runsPath())
 				return len(text) > 0
 			})
 			if got := string(text); got != "again beside none\n" && got != "again beside Z\n" {
@@ -334,7 +334,7 @@ func (s *testSite) ingest(args ...string) (string, int) {
 	cmd := command()
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	code := cli.Execute(cmd, append([]string{"ingest", s.data()}, args...), &errs)
+	code := cli.Execute(cmd, append([]string{"ingest", s.dataDir()}, args...), &errs)
 	return out.String() + errs.String(), code
 }
 
@@ -377,9 +377,9 @@ func TestMovedDirectory(t *testing.T) {
 				s.daemons[0].Kill()
 			}
 			s.waitUntil("the daemon ends", s.hasDied)
-			from := s.data()
+			from := s.dataDir()
 			s.name = "moved"
-			if err := os.Rename(from, s.data()); err != nil {
+			if err := os.Rename(from, s.dataDir()); err != nil {
 				t.Fatal(err)
 			}
 			text, code := s.ingest()

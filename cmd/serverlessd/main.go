@@ -19,8 +19,8 @@ import (
 	"gloom/cmd/serverlessd/web"
 )
 
-// prefix is the prefix of the environment variables that set options.
-const prefix = "GLOOM_SQ_"
+// envPrefix is the envPrefix of the environment variables that set options.
+const envPrefix = "GLOOM_SQ_"
 
 func main() {
 	launch.Main()
@@ -33,8 +33,8 @@ func command() *cobra.Command {
 	bindFlags(cmd.Flags(), opt)
 	cmd.AddCommand(ingestCommand())
 	return cli.Daemon{
-		Prefix:   prefix,
-		Validate: opt.validate,
+		EnvPrefix: envPrefix,
+		Validate:  opt.validate,
 		CheckHealth: func(ctx context.Context) error {
 			return daemon.CheckLocalHealth(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
@@ -66,16 +66,16 @@ func run(opt *options) error {
 	if err != nil {
 		return err
 	}
-	asked := make(chan struct{})
-	opt.web.JournalMax, opt.web.Languages, opt.web.Concurrency, opt.web.Contexts = opt.JournalMax, opt.Languages, opt.Concurrency, opt.Contexts
-	opt.web.Version, opt.web.Quit = cli.Version(), sync.OnceFunc(func() { close(asked) })
+	quitRequested := make(chan struct{})
+	opt.web.JournalMax, opt.web.Languages, opt.web.Concurrency, opt.web.MaxProcesses = opt.JournalMax, opt.Languages, opt.Concurrency, opt.MaxProcesses
+	opt.web.Version, opt.web.Quit = cli.Version(), sync.OnceFunc(func() { close(quitRequested) })
 	opt.web.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	side := web.New(e, d, opt.web)
-	d.Serve(side)
-	go side.Watch(nil) // it watches for as long as the process runs
+	webHandler := web.New(e, d, opt.web)
+	d.Serve(webHandler)
+	go webHandler.Watch(nil) // it watches for as long as the process runs
 	announce(opt, d, log)
 	select {
-	case <-asked:
+	case <-quitRequested:
 	case <-signals.Stop.Done():
 	}
 	return stop(e, d, opt.Drain, signals, log.Logger)

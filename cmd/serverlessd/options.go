@@ -66,8 +66,8 @@ func defaults() *options {
 	o.KeepDone, o.KeepUnrun = 14*24*time.Hour, 30*24*time.Hour
 	o.MaxLine, o.MaxResult, o.JournalMax, o.DiskReserve = 1<<20, 64<<10, 10<<30, 64<<20
 	o.Concurrency, o.Batch = 4*runtime.NumCPU(), 10
-	o.Timeout, o.CPU = 2*time.Minute, 30*time.Second
-	o.Contexts, o.ContextJobs, o.Memory = 32, 1000, 1<<30
+	o.JobTimeout, o.JobCPU = 2*time.Minute, 30*time.Second
+	o.MaxProcesses, o.JobsPerProcess, o.MaxMemory = 32, 1000, 1<<30
 	o.Drain = 30 * time.Second
 	return o
 }
@@ -98,8 +98,8 @@ func bindFlags(f *pflag.FlagSet, o *options) {
 	count(&o.Concurrency, "concurrency", 1, 10_000, "batches that run at a time")
 	count(&o.ClientConcurrency, "client-concurrency", 0, 10_000, "batches of one client that run at a time; 0: no limit")
 	count(&o.Batch, "batch", 1, 10_000, "jobs taken at a time, unless their handler says otherwise")
-	span(&o.Timeout, "job-timeout", time.Millisecond, 24*time.Hour, "time for a job, unless its handler says otherwise")
-	span(&o.CPU, "job-cpu", 10*time.Millisecond, 24*time.Hour, "processor time for a job, unless its handler says otherwise")
+	span(&o.JobTimeout, "job-timeout", time.Millisecond, 24*time.Hour, "time for a job, unless its handler says otherwise")
+	span(&o.JobCPU, "job-cpu", 10*time.Millisecond, 24*time.Hour, "processor time for a job, unless its handler says otherwise")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; with false, only after POST /start")
 	span(&o.Drain, "drain", 0, 24*time.Hour, "how long a stop waits for running jobs")
 	span(&o.RetryDelay, "retry-delay", time.Millisecond, 24*time.Hour, "wait before the first retry; it doubles with each further retry")
@@ -110,9 +110,9 @@ func bindFlags(f *pflag.FlagSet, o *options) {
 	f.StringVar(&o.langs, "langs", o.langs, "`languages` of handlers that may be added and run: any of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "`networks` that http handlers may call, such as 10.0.0.0/8; by default all except link-local ones")
 	f.StringVar(&o.User, "user", o.User, "`user` that handlers' processes run as, if the daemon is root")
-	count(&o.Contexts, "contexts", 1, 10_000, "maximum number of processes for jobs, idle or busy")
-	count(&o.ContextJobs, "context-jobs", 1, 1<<30, "number of jobs after which a process for jobs is replaced")
-	f.Var(cli.SizeFlag(&o.Memory, 64<<20, 1<<40), "context-memory", "maximum memory of a process for jobs and all processes that it has started")
+	count(&o.MaxProcesses, "contexts", 1, 10_000, "maximum number of processes for jobs, idle or busy")
+	count(&o.JobsPerProcess, "context-jobs", 1, 1<<30, "number of jobs after which a process for jobs is replaced")
+	f.Var(cli.SizeFlag(&o.MaxMemory, 64<<20, 1<<40), "context-memory", "maximum memory of a process for jobs and all processes that it has started")
 	f.Var(cli.SizeFlag(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
 	count(&o.web.MaxLines, "max-lines", 1, 10_000_000, "maximum number of payloads in a body")
 	count(&o.web.MaxBodies, "max-bodies", 1, 10_000, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
@@ -143,7 +143,7 @@ func optionError(flag string, value any, format string, args ...any) error {
 func (o *options) validate() error {
 	o.Stopped, o.NoSync = !o.start, !o.fsync
 	if len(o.Stores) == 0 {
-		o.Stores = []string{engine.OwnStore(o.Dir)}
+		o.Stores = []string{engine.DefaultStore(o.Dir)}
 	}
 	for _, check := range append(o.checks, o.parseLanguages, o.parseNetworks, o.Broker.Validate, o.door.Validate, o.checkWorkers) {
 		if err := check(); err != nil {

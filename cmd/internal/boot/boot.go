@@ -20,6 +20,6 @@ var ClockID = sync.OnceValue(func() string {
 	if ID() == "" {
 		return ""
 	}
-	space, _ := os.Readlink("/proc/self/ns/time") // each time namespace has a time of its own
-	return ID() + " " + space
+	timeNamespace, _ := os.Readlink("/proc/self/ns/time") // each time namespace has a time of its own
+	return ID() + " " + timeNamespace
 })

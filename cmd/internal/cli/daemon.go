@@ -15,7 +15,7 @@ import (
 // checks whether the daemon with these options is healthy. An error with a method Option is about
 // the option that this method returns.
 type Daemon struct {
-	Prefix      string // prefix of environment variables, for example GLOOM_
+	EnvPrefix   string // prefix of environment variables, for example GLOOM_
 	Validate    func() error
 	CheckHealth func(context.Context) error
 	Run         func() error
@@ -24,11 +24,11 @@ type Daemon struct {
 // Command makes cmd a command that starts the daemon. The command's flags must be bound already.
 func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
-	set := Settings{Prefix: d.Prefix}
+	set := Settings{EnvPrefix: d.EnvPrefix}
 	f.VisitAll(func(fl *pflag.Flag) { set.Names = append(set.Names, fl.Name) })
 	var config string
 	var check bool
-	f.StringVar(&config, "config", os.Getenv(d.Prefix+"CONFIG"), "`file` of options in TOML")
+	f.StringVar(&config, "config", os.Getenv(d.EnvPrefix+"CONFIG"), "`file` of options in TOML")
 	f.Lookup("config").DefValue = ""
 	f.BoolVar(&check, "healthcheck", false, "check whether the daemon with these options is healthy, and exit")
 	cmd.Args = cobra.NoArgs
@@ -68,7 +68,7 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 		return err
 	case errors.As(err, &about):
 		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceAnnotation]) > 0 {
-			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).SetHint(namesHint, EnvVariable(d.Prefix, about.Option()), about.Option())
+			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).SetHint(namesHint, EnvVariable(d.EnvPrefix, about.Option()), about.Option())
 		}
 		return Usagef("%w", err).SetHint("%s --help lists all options with their defaults", cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):

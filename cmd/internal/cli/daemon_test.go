@@ -45,7 +45,7 @@ func TestDaemonThatCannotStart(t *testing.T) {
 			cmd := &cobra.Command{Use: "dmn"}
 			cmd.Flags().Int("number", 0, "what is refused")
 			d := Daemon{
-				Prefix: "DMN_", Validate: func() error { return c.settle }, Run: func() error { return c.run },
+				EnvPrefix: "DMN_", Validate: func() error { return c.settle }, Run: func() error { return c.run },
 				CheckHealth: func(context.Context) error { return nil },
 			}
 			var errs bytes.Buffer

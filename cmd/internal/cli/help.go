@@ -20,8 +20,8 @@ const headingAnnotation = "heading"
 // SetHeadings divides a long list of flags in help and manual pages: each heading stands above the
 // flag that it is mapped to, and applies to this flag and to those defined after it, up to the next
 // heading.
-func SetHeadings(f *pflag.FlagSet, first map[string]string) {
-	for flag, heading := range first {
+func SetHeadings(f *pflag.FlagSet, headings map[string]string) {
+	for flag, heading := range headings {
 		if err := f.SetAnnotation(flag, headingAnnotation, []string{heading}); err != nil {
 			panic(err) // there is no such flag
 		}

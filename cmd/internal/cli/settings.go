@@ -28,9 +28,9 @@ func (e *OptionError) Error() string {
 // Settings are the sources of options besides the command line. A flag takes precedence over the
 // environment, and the environment over the file.
 type Settings struct {
-	Prefix string   // prefix of environment variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
-	Names  []string // the options that may come from the environment or the file
-	File   *File    // nil for none
+	EnvPrefix string   // prefix of environment variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
+	Names     []string // the options that may come from the environment or the file
+	File      *File    // nil for none
 	// Lookup looks up an environment variable; nil means os.LookupEnv.
 	Lookup func(variable string) (value string, ok bool)
 }
@@ -67,7 +67,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 		if fl == nil || IsSet(f, name) {
 			continue
 		}
-		from := EnvVariable(s.Prefix, name)
+		from := EnvVariable(s.EnvPrefix, name)
 		value, ok := lookup(from)
 		if !ok {
 			value, from, ok = s.File.lookup(name)
@@ -76,7 +76,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 			continue
 		}
 		if err := fl.Value.Set(value); err != nil {
-			return Usagef("%w", invalidValue(fl, value, err, from)).SetHint(namesHint, EnvVariable(s.Prefix, name), name)
+			return Usagef("%w", invalidValue(fl, value, err, from)).SetHint(namesHint, EnvVariable(s.EnvPrefix, name), name)
 		}
 		_ = f.SetAnnotation(name, sourceAnnotation, []string{from}) // cannot fail: the flag exists
 	}

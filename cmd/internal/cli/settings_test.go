@@ -50,7 +50,7 @@ func apply(t *testing.T, args, env []string, file, table string) (options, error
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	s := Settings{Prefix: "PROG_", Names: []string{"number", "size", "colour", "addr", "yes", "frac"}, Lookup: func(name string) (string, bool) {
+	s := Settings{EnvPrefix: "PROG_", Names: []string{"number", "size", "colour", "addr", "yes", "frac"}, Lookup: func(name string) (string, bool) {
 		for _, e := range env {
 			if k, v, _ := strings.Cut(e, "="); k == name {
 				return v, true

@@ -49,13 +49,13 @@ func NewTable(columns ...Column) table.Writer {
 // PrintTable writes a table that fits the width of the terminal. make returns the table with
 // columns no wider than maxWidth. If even that is too wide, lines are cut, so that none
 // wraps.
-func PrintTable(to io.Writer, make func(maxWidth int) table.Writer) error {
+func PrintTable(to io.Writer, build func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10
-	out := make(widest).Render()
+	out := build(widest).Render()
 	if IsTerminal(to) {
 		width, _, err := term.GetSize(int(to.(*os.File).Fd()))
 		for maxWidth := width; err == nil && maxWidth >= narrowest && linesWidth(out) > width; maxWidth -= 2 {
-			out = make(maxWidth).Render()
+			out = build(maxWidth).Render()
 		}
 		if err == nil {
 			lines := strings.Split(out, "\n")
@@ -70,9 +70,9 @@ func PrintTable(to io.Writer, make func(maxWidth int) table.Writer) error {
 }
 
 func linesWidth(s string) int {
-	widest := 0
+	maxWidth := 0
 	for l := range strings.Lines(s) {
-		widest = max(widest, Width(strings.TrimRight(l, "\n")))
+		maxWidth = max(maxWidth, Width(strings.TrimRight(l, "\n")))
 	}
-	return widest
+	return maxWidth
 }

@@ -32,29 +32,29 @@ func CheckLocalHealth(ctx context.Context, addr, cert, key string) error {
 	if !certificate {
 		return CheckHealth(ctx, addr, nil)
 	}
-	secure := &tls.Config{InsecureSkipVerify: true}
+	tlsConfig := &tls.Config{InsecureSkipVerify: true}
 	// While certificate and key are being replaced, one may be missing: the daemon still has the
 	// old pair.
-	if own, err := tls.LoadX509KeyPair(cert, key); err == nil {
-		secure.Certificates = []tls.Certificate{own}
+	if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
-	return CheckHealth(ctx, addr, secure)
+	return CheckHealth(ctx, addr, tlsConfig)
 }
 
 // CheckHealth asks a daemon's HTTP address, "host:port" or "unix:/path", for /healthz, with TLS
 // if secure is given; nil means healthy. A daemon that refuses our certificate has
 // answered, and so is healthy.
-func CheckHealth(ctx context.Context, addr string, secure *tls.Config) error {
+func CheckHealth(ctx context.Context, addr string, tlsConfig *tls.Config) error {
 	network, scheme := "tcp", "http"
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		network, addr = "unix", path
 	}
-	if secure != nil {
+	if tlsConfig != nil {
 		scheme = "https"
 	}
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		TLSClientConfig:   secure,
+		TLSClientConfig:   tlsConfig,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, addr)
 		},
@@ -66,7 +66,7 @@ func CheckHealth(ctx context.Context, addr string, secure *tls.Config) error {
 	resp, err := client.Do(req)
 	var op *net.OpError
 	switch {
-	case secure != nil && errors.As(err, &op) && op.Op == "remote error":
+	case tlsConfig != nil && errors.As(err, &op) && op.Op == "remote error":
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s did not answer in time", addr)

@@ -53,7 +53,7 @@ type Log struct {
 // OpenLog opens the log. It returns an error if the file cannot be written. A file that hangs when it
 // is opened, as a pipe without a reader does, loses lines like one whose writes hang.
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
-	l := &Log{IsJSON: isJSON(console, c.Format)}
+	l := &Log{IsJSON: usesJSON(console, c.Format)}
 	low := parseLevel(c.LevelConsole)
 	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
 	out.LossNotice = lossNotice(console, c.Format, "console_lines_lost")
@@ -140,33 +140,33 @@ func parseLevel(name string) zerolog.Level {
 	return l
 }
 
-func withLevel(to io.Writer, low zerolog.Level) io.Writer {
-	return &zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: to}, Level: low}
+func withLevel(to io.Writer, minLevel zerolog.Level) io.Writer {
+	return &zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: to}, Level: minLevel}
 }
 
-func isJSON(to io.Writer, format string) bool {
+func usesJSON(to io.Writer, format string) bool {
 	return format == "json" || format == "auto" && !cli.IsTerminal(to)
 }
 
 // formatWriter writes JSON or lines for people, with colours if the output shows them.
-func formatWriter(to, out io.Writer, name string) io.Writer {
-	if isJSON(to, name) {
+func formatWriter(console, out io.Writer, format string) io.Writer {
+	if usesJSON(console, format) {
 		return out
 	}
-	return zerolog.ConsoleWriter{Out: out, TimeFormat: time.RFC3339, NoColor: !cli.HasColours(to)}
+	return zerolog.ConsoleWriter{Out: out, TimeFormat: time.RFC3339, NoColor: !cli.HasColours(console)}
 }
 
 // rateLimit drops lines beyond a rate. The next line that passes says how many were dropped.
 type rateLimit struct {
-	mu           sync.Mutex
-	rate         float64
-	tokens       float64
-	last         time.Time
-	droppedLines int
+	mu             sync.Mutex
+	linesPerSecond float64
+	tokens         float64
+	refilledAt     time.Time
+	droppedLines   int
 }
 
 func newRateLimit(rate float64) *rateLimit {
-	return &rateLimit{rate: rate, tokens: rate, last: time.Now()}
+	return &rateLimit{linesPerSecond: rate, tokens: rate, refilledAt: time.Now()}
 }
 
 // Run implements zerolog.Hook.
@@ -177,8 +177,8 @@ func (r *rateLimit) Run(e *zerolog.Event, level zerolog.Level, _ string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	r.tokens = min(r.rate, r.tokens+now.Sub(r.last).Seconds()*r.rate)
-	r.last = now
+	r.tokens = min(r.linesPerSecond, r.tokens+now.Sub(r.refilledAt).Seconds()*r.linesPerSecond)
+	r.refilledAt = now
 	if r.tokens < 1 {
 		r.droppedLines++
 		e.Discard()

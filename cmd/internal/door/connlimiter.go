@@ -82,13 +82,13 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 
 // closeOldest closes the connection of a list that has made no request for longest, if that is at
 // least age. The caller holds the mutex.
-func (c *connLimiter) closeOldest(of *list.List, age time.Duration) bool {
-	first := of.Front()
+func (c *connLimiter) closeOldest(conns *list.List, minAge time.Duration) bool {
+	first := conns.Front()
 	if first == nil {
 		return false
 	}
 	m := first.Value.(*limitedConn)
-	if time.Since(m.since) < age {
+	if time.Since(m.since) < minAge {
 		return false
 	}
 	c.removeFromList(m)

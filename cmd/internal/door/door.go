@@ -179,11 +179,11 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// certWarningEvery is how often the log says that the certificate expires soon.
-const certWarningEvery = 24 * time.Hour
+// certWarningInterval is how often the log says that the certificate expires soon.
+const certWarningInterval = 24 * time.Hour
 
 func (d *Door) warnOfCerts() {
-	tick := time.NewTicker(certWarningEvery)
+	tick := time.NewTicker(certWarningInterval)
 	defer tick.Stop()
 	for {
 		select {

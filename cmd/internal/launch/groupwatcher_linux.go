@@ -35,12 +35,12 @@ func newGroupWatcher(group int, env []string, like *syscall.SysProcAttr) (*group
 	defer null.Close()
 	attr := *like
 	attr.Pgid, attr.Pdeathsig = group, 0
-	l := &groupWatcher{pipe: pipe}
-	l.process, err = fork(watcherShell, []string{"sh", "-c", "read x; kill -9 0"}, &os.ProcAttr{
+	w := &groupWatcher{pipe: pipe}
+	w.process, err = fork(watcherShell, []string{"sh", "-c", "read x; kill -9 0"}, &os.ProcAttr{
 		Dir: "/", Env: []string{markName + "=" + lookupEnv(env, markName)}, Files: []*os.File{r, null, null}, Sys: &attr,
 	})
 	if err == nil {
-		return l, nil
+		return w, nil
 	}
 	pipe.Close()
 	if errors.Is(err, unix.ENOENT) {

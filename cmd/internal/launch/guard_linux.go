@@ -53,40 +53,40 @@ func runGuard(owner string, grace time.Duration) {
 	// A signal to the whole group or control group of the program reaches the guard, too. It must
 	// survive, to give the program time to end.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	w := guardState{owner: owner, processes: make(map[int]bool)}
+	state := guardState{owner: owner, processes: make(map[int]bool)}
 	notes := make([]byte, 256*noteSize)
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, w.timeoutMS())
+		n, err := unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, state.timeoutMS())
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == nil && n == 0: // no new note
-			if w.deadline != 0 && int64(boot.Since()) >= w.deadline {
-				w.expire()
+			if state.deadline != 0 && int64(boot.Since()) >= state.deadline {
+				state.expire()
 			}
 			continue
 		}
 		// Each note is written in one piece, so only whole notes are read.
 		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
-			w.terminateGroups(grace)
-			w.killEverything()
+			state.terminateGroups(grace)
+			state.killEverything()
 			if group := controlGroupOf(owner); group != "" {
 				os.Remove(group)
 			}
 			return
 		}
 		for at := 0; at+noteSize <= n; at += noteSize {
-			w.applyNote(notes[at:])
+			state.applyNote(notes[at:])
 		}
 	}
 }
 
 // guardState is the state of a guard's process.
 type guardState struct {
-	owner       string
-	processes   map[int]bool // leaders of process groups that have not been reaped
-	deadline    int64        // the limit on the boot clock, in nanoseconds; 0 for none
-	mayHaveRest bool         // after the limit, some processes may still be running
+	owner            string
+	processes        map[int]bool // leaders of process groups that have not been reaped
+	deadline         int64        // the limit on the boot clock, in nanoseconds; 0 for none
+	mayHaveSurvivors bool         // after the limit, some processes may still be running
 }
 
 func (s *guardState) applyNote(note []byte) {
@@ -108,7 +108,7 @@ func (s *guardState) timeoutMS() int {
 		return int(min(guardInterval, left+time.Millisecond).Milliseconds())
 	case len(s.processes) > 0:
 		return 0
-	case s.mayHaveRest:
+	case s.mayHaveSurvivors:
 		return int(killInterval.Milliseconds())
 	}
 	return int(guardInterval.Milliseconds())
@@ -119,7 +119,7 @@ func (s *guardState) timeoutMS() int {
 func (s *guardState) expire() {
 	s.killGroups()
 	pids, unsure := killOnce(s.owner)
-	s.mayHaveRest = len(pids) > 0 || unsure
+	s.mayHaveSurvivors = len(pids) > 0 || unsure
 }
 
 func (s *guardState) killGroups() {

@@ -267,7 +267,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 func TestSignalNamesAreParsed(t *testing.T) {
 	for n := syscall.Signal(1); n <= rtMax; n++ {
 		name := SignalName(n)
-		if len(name) > nameSize {
+		if len(name) > maxSignalName {
 			t.Errorf("%s has %d characters", name, len(name))
 		}
 		if back, ok := ParseSignal(name); !ok || back != n {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// MemoryOver returns the process groups that hold more than limit bytes of memory, and how many
+// GroupsOverMemory returns the process groups that hold more than limit bytes of memory, and how many
 // bytes they hold. Memory that processes share is divided equally among them. A process that left
 // its group counts with its new group.
-func MemoryOver(limit int64) map[int]int64 {
+func GroupsOverMemory(limit int64) map[int]int64 {
 	type group struct {
 		bytes int64
 		pids  []int

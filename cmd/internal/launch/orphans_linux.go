@@ -134,8 +134,8 @@ func killMarked(mark []byte) (pids []int, mayMiss bool) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if isMarked, begins := hasMark(pid, mark); !isMarked {
-			mayMiss = mayMiss || begins
+		if isMarked, isStarting := hasMark(pid, mark); !isMarked {
+			mayMiss = mayMiss || isStarting
 			continue
 		}
 		// The handle is taken before a second look, so it is not that of a later
@@ -158,7 +158,7 @@ const execGrace = 2 * time.Second
 
 // hasMark reports whether a process has the setting, or has no environment and is so young that it
 // may be about to get the setting.
-func hasMark(pid int, mark []byte) (isMarked, begins bool) {
+func hasMark(pid int, mark []byte) (isMarked, isStarting bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false, false

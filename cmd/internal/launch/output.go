@@ -73,7 +73,7 @@ func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) 
 // finish reads until the deadline, or until the pipe ends before it, including all that has been
 // written by then. It reports whether the pipe is still open: descendants of the process may hold
 // it without limit.
-func (s *stream) finish(deadline time.Time) (held bool) {
+func (s *stream) finish(deadline time.Time) (stillOpen bool) {
 	s.pipe.SetReadDeadline(deadline)
 	<-s.done
 	s.flush()

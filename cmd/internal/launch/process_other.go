@@ -81,8 +81,8 @@ func (*Process) Meter() Meter { return Meter{} }
 // Used returns 0.
 func (*Meter) Used() time.Duration { return 0 }
 
-// MemoryOver returns nil.
-func MemoryOver(int64) map[int]int64 { return nil }
+// GroupsOverMemory returns nil.
+func GroupsOverMemory(int64) map[int]int64 { return nil }
 
 // MarkVariable returns "".
 func MarkVariable(owner string) string { return "" }

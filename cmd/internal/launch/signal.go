@@ -25,8 +25,8 @@ var signalAliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
 }
 
-// nameSize is the width of the column sig in jobd's table, in characters.
-const nameSize = 10
+// maxSignalName is the width of the column sig in jobd's table, in characters.
+const maxSignalName = 10
 
 // SignalName returns the name of a signal, at most ten characters: SIGTERM, or
 // SIGRTMIN+3, SIGRTMAX-3 and, in the middle where neither fits, SIG45.
@@ -45,7 +45,7 @@ func SignalName(signal syscall.Signal) string {
 		candidates = append(candidates, fmt.Sprintf("SIGRTMIN+%d", n-rtMin), fmt.Sprintf("SIGRTMAX-%d", rtMax-n))
 	}
 	for _, name := range candidates {
-		if len(name) <= nameSize {
+		if len(name) <= maxSignalName {
 			return name
 		}
 	}

@@ -24,13 +24,13 @@ const (
 // AwaitRun returns when the broker no longer has a run of the job, or when ctx ends; the job's body
 // does not matter. If the broker has one, AwaitRun calls onRun, once. After a restart of the broker,
 // and at another broker, the id is free although the run may go on.
-func (j *Jobs) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
+func (j *JobSubmitter) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 	job.Delay, job.Retries = time.Hour, gloom.NoRetries // nobody gets it
 	reported := false
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = minAskPause, maxAskPause
 	for {
-		p, err := j.Submitter().Submit(ctx, job)
+		p, err := j.Current().Submit(ctx, job)
 		if err == nil {
 			err = p.Ack(ctx)
 		}

@@ -240,8 +240,8 @@ func (l *Link) logNotice(side string, n gloom.Notice) {
 	}
 }
 
-// Forget removes a side that has ended.
-func (l *Link) Forget(side string) {
+// ForgetSide removes a side that has ended.
+func (l *Link) ForgetSide(side string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.failures, side)

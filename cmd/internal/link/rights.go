@@ -71,7 +71,7 @@ func (l *Link) tryRights(ctx context.Context, typ string) error {
 	if err != nil {
 		return err
 	}
-	defer l.Forget(side)
+	defer l.ForgetSide(side)
 	defer s.Close()
 	job, err := s.Submit(ctx, gloom.Job{Type: typ, Body: []byte("0"), Delay: time.Hour, Retries: gloom.NoRetries})
 	if err != nil {

@@ -65,7 +65,7 @@ func (c *conn) IsValid() bool { return !c.inTransaction && !c.refused && c.conne
 // transaction is a transaction on a conn.
 type transaction struct {
 	driver.Tx
-	c *conn
+	conn *conn
 }
 
 // Commit implements driver.Tx, as does Rollback.
@@ -74,6 +74,6 @@ func (t *transaction) Commit() error { return t.finish(t.Tx.Commit()) }
 func (t *transaction) Rollback() error { return t.finish(t.Tx.Rollback()) }
 
 func (t *transaction) finish(err error) error {
-	t.c.inTransaction = err != nil
+	t.conn.inTransaction = err != nil
 	return err
 }

@@ -21,12 +21,12 @@ const dialTimeout = 5 * time.Second
 // transaction, and a row that already has the wanted values counts as affected.
 type Connector struct {
 	driver.Connector
-	// Replicated lets a connection use REPEATABLE READ if the server replicates
+	// AllowRepeatableRead lets a connection use REPEATABLE READ if the server replicates
 	// statements and not rows: such a server refuses writes under READ COMMITTED.
-	Replicated      bool
-	maxPacket       atomic.Int64
-	lowestMaxPacket atomic.Int64
-	isCluster       atomic.Bool
+	AllowRepeatableRead bool
+	maxPacket           atomic.Int64
+	lowestMaxPacket     atomic.Int64
+	isCluster           atomic.Bool
 }
 
 // NewConnector returns a connector for the server that c describes. Timeout ends an operation
@@ -93,7 +93,7 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	isolation := "READ COMMITTED"
-	if c.Replicated {
+	if c.AllowRepeatableRead {
 		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
 		log, err := readSetting(ctx, conn, "@@log_bin AND @@binlog_format = 'STATEMENT'")

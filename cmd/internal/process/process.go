@@ -25,14 +25,14 @@ type Process struct {
 
 // Self returns this process.
 var Self = sync.OnceValue(func() Process {
-	space, _ := os.Readlink("/proc/self/ns/pid")
+	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	if hasOwnBootClock() {
 		clock, _ := os.Readlink("/proc/self/ns/time")
-		space += clock
+		namespace += clock
 	}
 	pid := os.Getpid()
 	start, _ := StartTime(pid)
-	return Process{boot.ID(), space, pid, start}
+	return Process{boot.ID(), namespace, pid, start}
 })
 
 // hasOwnBootClock reports whether this process is in a time namespace with an offset of the boot clock. It

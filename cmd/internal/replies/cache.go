@@ -4,8 +4,8 @@ package replies
 
 import "sync"
 
-// maxKept is how many different replies of one snapshot are kept.
-const maxKept = 64
+// maxReplies is how many different replies of one snapshot are kept.
+const maxReplies = 64
 
 // Cache holds encoded replies that show the latest snapshot of a daemon. Requests with the same key
 // K get the same reply. The zero value is an empty cache.
@@ -21,7 +21,7 @@ type Cache[K comparable] struct {
 func (c *Cache[K]) Get(snapshot any, request K, encode func() ([]byte, error)) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.snapshot != snapshot || len(c.encodedReplies) >= maxKept {
+	if c.snapshot != snapshot || len(c.encodedReplies) >= maxReplies {
 		c.snapshot, c.encodedReplies = snapshot, make(map[K][]byte)
 	}
 	reply, ok := c.encodedReplies[request]

@@ -35,9 +35,9 @@ func TestReplyIsEncodedOncePerSnapshot(t *testing.T) {
 	if encoded != 3 || len(r.encodedReplies) != 1 {
 		t.Errorf("after the next snapshot %d were encoded, and %d are kept", encoded, len(r.encodedReplies))
 	}
-	for i := range 3 * maxKept {
+	for i := range 3 * maxReplies {
 		get(second, i, fmt.Sprintf("%p %d", second, i))
-		if len(r.encodedReplies) > maxKept {
+		if len(r.encodedReplies) > maxReplies {
 			t.Fatalf("%d replies are kept", len(r.encodedReplies))
 		}
 	}

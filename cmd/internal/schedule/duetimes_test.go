@@ -18,10 +18,10 @@ func parseField(field string, low, high int) map[int]bool {
 		step, _ := strconv.Atoi(text)
 		from, to := low, high
 		if part != "*" {
-			a, b, ranged := strings.Cut(part, "-")
-			from, _ = strconv.Atoi(a)
+			first, last, ranged := strings.Cut(part, "-")
+			from, _ = strconv.Atoi(first)
 			if to = from; ranged {
-				to, _ = strconv.Atoi(b)
+				to, _ = strconv.Atoi(last)
 			}
 		}
 		for v := from; v <= to; v += max(step, 1) {
@@ -33,16 +33,16 @@ func parseField(field string, low, high int) map[int]bool {
 
 // cronMatcher reports whether a clock time matches a cron text.
 func cronMatcher(text string) func(clock time.Time) bool {
-	f := strings.Fields(text)
-	minute, hour, month := parseField(f[0], 0, 59), parseField(f[1], 0, 23), parseField(f[3], 1, 12)
-	dom, dow := parseField(f[2], 1, 31), parseField(f[4], 0, 7)
-	dow[0] = dow[0] || dow[7]
-	return func(c time.Time) bool {
-		day := dom[c.Day()] && dow[int(c.Weekday())]
-		if f[2] != "*" && f[4] != "*" {
-			day = dom[c.Day()] || dow[int(c.Weekday())]
+	fields := strings.Fields(text)
+	minute, hour, month := parseField(fields[0], 0, 59), parseField(fields[1], 0, 23), parseField(fields[3], 1, 12)
+	daysOfMonth, daysOfWeek := parseField(fields[2], 1, 31), parseField(fields[4], 0, 7)
+	daysOfWeek[0] = daysOfWeek[0] || daysOfWeek[7]
+	return func(clock time.Time) bool {
+		day := daysOfMonth[clock.Day()] && daysOfWeek[int(clock.Weekday())]
+		if fields[2] != "*" && fields[4] != "*" {
+			day = daysOfMonth[clock.Day()] || daysOfWeek[int(clock.Weekday())]
 		}
-		return minute[c.Minute()] && hour[c.Hour()] && month[int(c.Month())] && day
+		return minute[clock.Minute()] && hour[clock.Hour()] && month[int(clock.Month())] && day
 	}
 }
 
@@ -62,14 +62,14 @@ const walkLead = 26 * time.Hour
 // walkClocks finds the due times by reading the clocks each minute: a time is due when they
 // show it for the first time, or have skipped it.
 func walkClocks(text string, from time.Time, shown []time.Time) (due []time.Time) {
-	fits := cronMatcher(text)
+	matches := cronMatcher(text)
 	last := shown[0]
 	for i, clock := range shown {
-		hit := false
+		isDue := false
 		for ; last.Before(clock); last = last.Add(time.Minute) {
-			hit = hit || fits(last.Add(time.Minute))
+			isDue = isDue || matches(last.Add(time.Minute))
 		}
-		if t := from.Add(time.Duration(i)*time.Minute - walkLead); hit && t.After(from) {
+		if t := from.Add(time.Duration(i)*time.Minute - walkLead); isDue && t.After(from) {
 			due = append(due, t)
 		}
 	}
@@ -98,12 +98,12 @@ func TestDueTimesMatchWalk(t *testing.T) {
 		texts = append(texts, fmt.Sprintf("%d-59/%d %d-23/%d %s * %s", r.IntN(30), 1+r.IntN(29), r.IntN(16), 1+r.IntN(7),
 			[]string{"*", strconv.Itoa(1 + r.IntN(28))}[r.IntN(2)], []string{"*", strconv.Itoa(r.IntN(8))}[r.IntN(2)]))
 	}
-	for _, s := range clockShifts {
-		zone, err := loadZone(s.zone)
+	for _, shift := range clockShifts {
+		zone, err := loadZone(shift.zone)
 		if err != nil {
 			t.Fatal(err)
 		}
-		day, _ := time.Parse("2006-01-02", s.day)
+		day, _ := time.Parse("2006-01-02", shift.day)
 		from, to := day.Add(-24*time.Hour), day.Add(36*time.Hour)
 		shown := clockTimes(zone, from.Add(-walkLead), to)
 		for _, text := range texts {
@@ -117,13 +117,13 @@ func TestDueTimesMatchWalk(t *testing.T) {
 				got = append(got, at)
 			}
 			if !slices.Equal(got, want) {
-				t.Fatalf("%q in %s from %v:\n%v\nwant\n%v", text, s.zone, from, got, want)
+				t.Fatalf("%q in %s from %v:\n%v\nwant\n%v", text, shift.zone, from, got, want)
 			}
 			for range 5 { // from any time, even in an hour that the clocks repeat
 				at := from.Add(time.Duration(r.Int64N(int64(to.Sub(from)))))
 				i := slices.IndexFunc(want, func(d time.Time) bool { return d.After(at) })
 				if got := times.next(at); i >= 0 && !got.Equal(want[i]) {
-					t.Fatalf("%q in %s after %v: %v, want %v", text, s.zone, at, got, want[i])
+					t.Fatalf("%q in %s after %v: %v, want %v", text, shift.zone, at, got, want[i])
 				}
 			}
 		}

@@ -12,11 +12,11 @@ type Watch struct{ since, lastLook time.Time }
 
 // Observe records that a daemon looks for due jobs at the time now. It returns the time since which
 // there has been no break, and whether the clock was set back.
-func (w *Watch) Observe(now time.Time) (since time.Time, set bool) {
-	set = now.Before(w.lastLook)
-	if set || now.Sub(w.lastLook) > MaxWatchGap {
+func (w *Watch) Observe(now time.Time) (since time.Time, wasSetBack bool) {
+	wasSetBack = now.Before(w.lastLook)
+	if wasSetBack || now.Sub(w.lastLook) > MaxWatchGap {
 		w.since = now
 	}
 	w.lastLook = now
-	return w.since, set
+	return w.since, wasSetBack
 }

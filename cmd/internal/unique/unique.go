@@ -11,8 +11,8 @@ import (
 const (
 	// MaxKey bounds the length of a key, in bytes.
 	MaxKey = 256
-	// MaxTime bounds the length of a window, and Request.Max.
-	MaxTime = 365 * 24 * time.Hour
+	// MaxDuration bounds the length of a window, and Request.Max.
+	MaxDuration = 365 * 24 * time.Hour
 )
 
 // Period says how long a job holds its key.

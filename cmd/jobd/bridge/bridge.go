@@ -48,7 +48,7 @@ type Bridge struct {
 	writer        *writer
 	guard         *launch.Guard // guards processes; nil without a launcher
 	link          *link.Link
-	jobs          *link.Jobs
+	jobs          *link.JobSubmitter
 	metrics       *metrics
 	idPrefix      string
 	registry      prometheus.Registerer
@@ -242,7 +242,7 @@ func (b *Bridge) connect() (err error) {
 	}, b.log); err != nil {
 		return err
 	}
-	if b.jobs, err = b.link.NewJobs(gloom.Window(1 << 20)); err != nil {
+	if b.jobs, err = b.link.NewJobSubmitter(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
 	if b.cfg.Launcher == "" {
@@ -301,7 +301,7 @@ func (b *Bridge) stopSlots(target string) {
 		stop()
 		delete(b.stopSlotsOf, target)
 		for n := range maxConcurrency / link.MaxSlots {
-			b.link.Forget(connectionName(b.typeOf(target), n+1))
+			b.link.ForgetSide(connectionName(b.typeOf(target), n+1))
 		}
 	}
 }

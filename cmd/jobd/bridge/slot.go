@@ -82,7 +82,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
 	job := b.jobOf(r)
 	job.Body = body
-	p, err := b.jobs.Submitter().Submit(b.submitCtx, job)
+	p, err := b.jobs.Current().Submit(b.submitCtx, job)
 	if err == nil {
 		b.mu.Lock()
 		r.pending = p

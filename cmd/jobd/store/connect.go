@@ -43,6 +43,6 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	link.Replicated = true
+	link.AllowRepeatableRead = true
 	return link, nil
 }

@@ -83,10 +83,10 @@ func readSharing(v pack.Value, prefix string) (*job.UniqueRequest, *job.Fault) {
 	return s, f.fault
 }
 
-// milliseconds returns a field with a number of milliseconds from 1 to unique.MaxTime, or 0 if it
+// milliseconds returns a field with a number of milliseconds from 1 to unique.MaxDuration, or 0 if it
 // is absent.
 func (f *fieldReader) milliseconds(name string) time.Duration {
-	return time.Duration(f.integer(name, 1, unique.MaxTime.Milliseconds(), 0)) * time.Millisecond
+	return time.Duration(f.integer(name, 1, unique.MaxDuration.Milliseconds(), 0)) * time.Millisecond
 }
 
 func postJob(x *exchange) (int, error) {

@@ -24,8 +24,8 @@ func (e *Engine) AsideFiles() ([]journal.AsideFile, error) { return e.journal.As
 // store records that it has the file, and PutBack always gives a file to the same store. After a
 // store.RefusedError nothing has changed: the store does not accept the jobs yet.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
-	e.readmitMu.Lock()
-	defer e.readmitMu.Unlock()
+	e.putBackMu.Lock()
+	defer e.putBackMu.Unlock()
 	a, err := e.journal.ReadAsideFile(file)
 	if err != nil {
 		return 0, err
@@ -47,7 +47,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.noteRequest(ctx, err) != nil {
 		return 0, err
 	}
-	if err := e.journal.Readmit(&a); err != nil {
+	if err := e.journal.RemoveAsideFile(&a); err != nil {
 		return 0, fmt.Errorf("its jobs are in the store, and the file could not be removed: %w", err)
 	}
 	e.dropSegment(a.File)

@@ -44,14 +44,14 @@ var (
 )
 
 func newBatch(e *Engine, c *candidate, sysid string, taken []store.TakenJob, at time.Time) *batch {
-	t := &batch{engine: e, backend: c.backend, handler: c.handler}
-	t.client, t.typ, _ = job.SplitJobtype(c.due.Jobtype)
-	t.ctx, t.cancel = context.WithCancelCause(e.ctx)
-	t.runs = make([]*run, len(taken))
+	bt := &batch{engine: e, backend: c.backend, handler: c.handler}
+	bt.client, bt.typ, _ = job.SplitJobtype(c.due.Jobtype)
+	bt.ctx, bt.cancel = context.WithCancelCause(e.ctx)
+	bt.runs = make([]*run, len(taken))
 	for i := range taken {
-		t.runs[i] = &run{TakenJob: taken[i], sysid: sysid, takenAt: at, batch: t}
+		bt.runs[i] = &run{TakenJob: taken[i], sysid: sysid, takenAt: at, batch: bt}
 	}
-	return t
+	return bt
 }
 
 func (bt *batch) jobtype() string { return bt.handler.Jobtype }
@@ -62,8 +62,8 @@ func (bt *batch) jobtype() string { return bt.handler.Jobtype }
 func (b *backend) addRunning(batches []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range batches {
-		for _, r := range t.runs {
+	for _, bt := range batches {
+		for _, r := range bt.runs {
 			b.runsInHand[r.ID] = r
 		}
 	}
@@ -72,18 +72,18 @@ func (b *backend) addRunning(batches []*batch, sysid string) bool {
 
 // startBatch starts a batch, for which a slot has been taken. If held is false because the sysid
 // was lost, or if the daemon hands out no more jobs, the batch is given back. It does not block.
-func (e *Engine) startBatch(t *batch, held bool) {
+func (e *Engine) startBatch(bt *batch, held bool) {
 	e.mu.Lock()
-	e.batches[t] = struct{}{}
+	e.batches[bt] = struct{}{}
 	back := !held || e.stopped || e.leaving
 	e.mu.Unlock()
 	switch {
 	case back:
-		t.finish()
-	case t.handler.Lang == job.Gloom:
-		go t.askWorkers()
+		bt.finish()
+	case bt.handler.Lang == job.Gloom:
+		go bt.askWorkers()
 	default:
-		go t.run()
+		go bt.run()
 	}
 }
 
@@ -95,7 +95,7 @@ func (bt *batch) run() {
 	}
 	err := bt.engine.runner.Run(bt.ctx, runner.Batch{Client: bt.client, Type: bt.typ, Handler: bt.handler, Jobs: jobs, MustEnd: func() bool { return !bt.engine.isHandingOut() }}, bt)
 	if err != nil {
-		bt.engine.noteHost(bt.handler.Lang, err)
+		bt.engine.noteHostError(bt.handler.Lang, err)
 	}
 	bt.finish()
 }

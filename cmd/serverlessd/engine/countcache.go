@@ -61,13 +61,13 @@ func (e *Engine) counts() (map[string]store.Counts, time.Time) {
 			close(done)
 		}()
 	}
-	under := t.running
+	current := t.running
 	t.mu.Unlock()
-	if under != nil {
+	if current != nil {
 		timer := time.NewTimer(scrapeWait)
 		defer timer.Stop()
 		select {
-		case <-under:
+		case <-current:
 		case <-timer.C:
 		}
 	}

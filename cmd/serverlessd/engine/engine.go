@@ -39,10 +39,10 @@ type Engine struct {
 	guard      *launch.Guard // kills the runner's processes when this daemon has ended
 	events     *events
 	link       *link.Link
-	jobs       *link.Jobs
+	submitter  *link.JobSubmitter
 	metrics    metrics
 	countCache countCache
-	readmitMu  sync.Mutex // serializes PutBack
+	putBackMu  sync.Mutex // serializes PutBack
 
 	ctx    context.Context // the context of all loops; it ends after the last write
 	cancel context.CancelFunc
@@ -98,7 +98,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 		return nil, err
 	}
 	e.ids = job.NewIDSource(job.NewSysid(), time.Now)
-	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Reserve: cfg.DiskReserve, Log: log, OnRemove: e.dropSegment}); err != nil {
+	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, MaxBytes: cfg.JournalMax, ReserveBytes: cfg.DiskReserve, Log: log, OnRemove: e.dropSegment}); err != nil {
 		return nil, err
 	}
 	if e.nodeName, err = e.readNodeName(filepath.Join(cfg.Dir, "node")); err != nil {
@@ -113,9 +113,9 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if e.guard, err = launch.NewGuard(e.ownerOf(e.ids.Sysid())); err != nil {
 		return nil, err
 	}
-	forRunner := cfg.Options
-	forRunner.Dir, forRunner.Guard, forRunner.Log = cfg.Dir, e.guard, log
-	if e.runner, err = runner.New(forRunner); err != nil {
+	runnerOptions := cfg.Options
+	runnerOptions.Dir, runnerOptions.Guard, runnerOptions.Log = cfg.Dir, e.guard, log
+	if e.runner, err = runner.New(runnerOptions); err != nil {
 		return nil, err
 	}
 	e.handlers = newHandlers(e)
@@ -195,7 +195,7 @@ func (e *Engine) connect() (err error) {
 	if e.link, err = link.Open(cfg, e.log); err != nil {
 		return err
 	}
-	if e.jobs, err = e.link.NewJobs(gloom.Window(1 << 20)); err != nil {
+	if e.submitter, err = e.link.NewJobSubmitter(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
 	for _, b := range e.backends {
@@ -270,8 +270,8 @@ func (e *Engine) close() {
 	if e.runner != nil {
 		e.runner.Close()
 	}
-	if e.jobs != nil {
-		e.jobs.Close()
+	if e.submitter != nil {
+		e.submitter.Close()
 	}
 	e.loops.Wait()
 	if e.guard != nil {

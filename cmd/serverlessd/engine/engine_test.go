@@ -205,7 +205,7 @@ func startEngineTo(t *testing.T, log io.Writer, dir string, change func(*Config)
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
 		KeepDone: time.Hour, KeepUnrun: time.Hour, MaxResult: 1000, Concurrency: 2, Batch: 5,
 		Drain: testTimeout, Options: runner.Options{
-			RetryFor: time.Hour, MaxLine: 1000, Timeout: time.Minute, CPU: time.Minute, Contexts: 2, ContextJobs: 100, Memory: 1 << 30, Languages: []string{job.Shell, job.Gloom},
+			RetryFor: time.Hour, MaxLine: 1000, JobTimeout: time.Minute, JobCPU: time.Minute, MaxProcesses: 2, JobsPerProcess: 100, MaxMemory: 1 << 30, Languages: []string{job.Shell, job.Gloom},
 		},
 		Broker: link.Config{Program: "serverlessd"},
 	}

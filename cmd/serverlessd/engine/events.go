@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	eventsMB    = 100 // the size at which the next file is begun
-	eventsFiles = 5   // how many older files are kept
-	eventsFlush = 200 * time.Millisecond
+	eventsMB            = 100 // the size at which the next file is begun
+	eventsFiles         = 5   // how many older files are kept
+	eventsFlushInterval = 200 * time.Millisecond
 )
 
 // events is the log of what happens to jobs, one JSON object per line.
@@ -64,7 +64,7 @@ func (e *events) writeEvent(event string, id job.ID, jobtype, fields string, arg
 	e.buf = append(fmt.Appendf(b, fields, args...), "}\n"...)
 	_, _ = e.w.Write(e.buf)
 	if e.flushTimer == nil {
-		e.flushTimer = time.AfterFunc(eventsFlush, e.flush)
+		e.flushTimer = time.AfterFunc(eventsFlushInterval, e.flush)
 	}
 }
 

@@ -40,7 +40,7 @@ type typeWorkers struct {
 	capacity   int           // how many jobs they take at a time
 	busy       int           // how many are at the broker
 	probes     int           // how many of those at the broker are probes
-	probeNext  int           // how many probes to send next
+	nextProbes int           // how many probes to send next
 	probeTime  time.Duration // deadline of the next probes
 	probePause time.Duration // pause after the next probe that expires
 	probeAfter time.Time     // no probe is sent before this time
@@ -51,7 +51,7 @@ type brokerJob struct {
 	engine   *Engine
 	jobtype  string
 	deadline time.Duration // its deadline
-	probe    bool          // the job is a probe
+	isProbe  bool          // the job is a probe
 	settled  bool
 }
 
@@ -59,7 +59,7 @@ type brokerJob struct {
 func (e *Engine) workersOf(jobtype string) *typeWorkers {
 	c := e.workers[jobtype]
 	if c == nil {
-		c = &typeWorkers{probeNext: 1, probeTime: firstProbeTime, probePause: firstProbePause}
+		c = &typeWorkers{nextProbes: 1, probeTime: firstProbeTime, probePause: firstProbePause}
 		e.workers[jobtype] = c
 	}
 	return c
@@ -73,65 +73,65 @@ func (e *Engine) workerRoom(jobtype string) int {
 	idle, known := e.link.IdleWorkers(jobtype)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.workersOf(jobtype)
-	rests := time.Now().Before(c.probeAfter)
+	workers := e.workersOf(jobtype)
+	isResting := time.Now().Before(workers.probeAfter)
 	switch {
-	case known && rests:
+	case known && isResting:
 		return 0
 	case known:
 		return idle
-	case rests || c.probes > 0:
-		return max(0, c.capacity-c.busy)
+	case isResting || workers.probes > 0:
+		return max(0, workers.capacity-workers.busy)
 	}
-	return max(0, c.capacity-c.busy) + c.probeNext
+	return max(0, workers.capacity-workers.busy) + workers.nextProbes
 }
 
 // newBrokerJob records that a job goes to the broker.
 func (e *Engine) newBrokerJob(jobtype string) *brokerJob {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a := &brokerJob{engine: e, jobtype: jobtype, deadline: firstProbeTime}
+	atBroker := &brokerJob{engine: e, jobtype: jobtype, deadline: firstProbeTime}
 	c := e.workersOf(jobtype)
 	c.busy++
 	switch {
 	case e.link.EmbeddedBroker() != nil:
 	case c.busy <= c.capacity:
-		a.deadline = jobDeadline
+		atBroker.deadline = jobDeadline
 	default:
 		if e.probeCount < max(1, e.cfg.Concurrency/8) { // only few probes may wait long, because they hold slots that other jobs need
-			a.deadline = c.probeTime
+			atBroker.deadline = c.probeTime
 		}
-		a.probe = true
+		atBroker.isProbe = true
 		c.probes++
 		e.probeCount++
 	}
-	return a
+	return atBroker
 }
 
 // noteRun records that a job has not expired, so a worker must have it.
 func (j *brokerJob) noteRun() {
 	j.engine.mu.Lock()
 	defer j.engine.mu.Unlock()
-	if !j.settled && j.probe {
-		j.probeTaken()
+	if !j.settled && j.isProbe {
+		j.recordProbeTaken()
 		j.engine.wakePick()
 	}
 }
 
-// probeTaken records that a worker has taken a probe: the workers take one more job than was known.
-func (j *brokerJob) probeTaken() {
+// recordProbeTaken records that a worker has taken a probe: the workers take one more job than was known.
+func (j *brokerJob) recordProbeTaken() {
 	c := j.engine.workersOf(j.jobtype)
 	j.settle(c)
 	c.capacity++
 	c.probePause = firstProbePause
 	if c.probes == 0 {
-		c.probeNext = min(2*c.probeNext, j.engine.cfg.Batch)
+		c.nextProbes = min(2*c.nextProbes, j.engine.cfg.Batch)
 	}
 }
 
 func (j *brokerJob) settle(c *typeWorkers) {
-	if j.probe {
-		j.probe = false
+	if j.isProbe {
+		j.isProbe = false
 		c.probes--
 		j.engine.probeCount--
 	}
@@ -147,21 +147,21 @@ func (j *brokerJob) recordGone(why error) {
 	j.settled = true
 	c.busy--
 	switch {
-	case why == nil && j.probe:
-		j.probeTaken()
+	case why == nil && j.isProbe:
+		j.recordProbeTaken()
 	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
 	case why == nil, e.link.EmbeddedBroker() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
-	case !j.probe && c.capacity > 1: // a worker seems to have left
+	case !j.isProbe && c.capacity > 1: // a worker seems to have left
 		c.capacity--
 	default:
-		if !j.probe {
+		if !j.isProbe {
 			c.capacity = 0
 		}
 		if j.settle(c); errors.Is(why, gloom.ErrExpired) {
 			c.probeTime = min(2*c.probeTime, maxProbeTime)
 		}
-		c.probeNext = 1
+		c.nextProbes = 1
 		if now := time.Now(); !now.Before(c.probeAfter) { // if several probes expire together, only the first counts
 			c.probeAfter = now.Add(c.probePause)
 			c.probePause = min(2*c.probePause, maxProbePause)
@@ -182,7 +182,7 @@ func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	}
 	e.mayStillRun[jobtype][id] = true
 	e.loops.Go(func() {
-		e.jobs.AwaitRun(e.ctx, gloom.Job{ID: id.String(), Type: jobtype}, func() {
+		e.submitter.AwaitRun(e.ctx, gloom.Job{ID: id.String(), Type: jobtype}, func() {
 			e.log.Warn().Stringer("id", id).Str("type", jobtype).Msg("a job that was given up still runs at a worker; it counts towards its type's concurrency until it ends")
 		})
 		e.mu.Lock()
@@ -232,14 +232,14 @@ func (b *backend) awaitOldRuns() bool {
 func (bt *batch) askWorkers() {
 	var wg sync.WaitGroup
 	for _, r := range bt.runs {
-		a := bt.engine.newBrokerJob(bt.jobtype())
+		atBroker := bt.engine.newBrokerJob(bt.jobtype())
 		wg.Go(func() {
-			end, why := bt.askWorker(r, a)
+			end, why := bt.askWorker(r, atBroker)
 			if end == nil {
 				end = bt.engine.endingOfUnreported(r, false, nil)
 			}
 			bt.backend.queueEnding(end)
-			a.recordGone(why)
+			atBroker.recordGone(why)
 		})
 	}
 	wg.Wait()
@@ -248,23 +248,23 @@ func (bt *batch) askWorkers() {
 }
 
 // askWorker returns how a job ended, or why no worker got it.
-func (bt *batch) askWorker(r *run, a *brokerJob) (*queuedEnding, error) {
-	timeout := cmp.Or(time.Duration(bt.handler.Options.Timeout), bt.engine.cfg.Timeout)
+func (bt *batch) askWorker(r *run, atBroker *brokerJob) (*queuedEnding, error) {
+	timeout := cmp.Or(time.Duration(bt.handler.Options.Timeout), bt.engine.cfg.JobTimeout)
 	ctx, cancel := context.WithTimeout(bt.ctx, connWait)
 	defer cancel()
 	began := time.Now()
 	bt.engine.logStart(r, began) // recorded before a worker can have any effect
-	p, err := bt.engine.jobs.Submitter().Submit(ctx, gloom.Job{
+	p, err := bt.engine.submitter.Current().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: bt.jobtype(), Body: runner.GloomBody(r.Payload),
-		Groups: []string{bt.client, bt.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
+		Groups: []string{bt.client, bt.jobtype()}, Retries: gloom.NoRetries, Expires: atBroker.deadline, Timeout: timeout,
 	})
 	var res gloom.Result
 	if err == nil {
-		runs := time.AfterFunc(a.deadline+expirySlack, a.noteRun)
+		runTimer := time.AfterFunc(atBroker.deadline+expirySlack, atBroker.noteRun)
 		res, err = p.Result(bt.ctx)
-		runs.Stop()
+		runTimer.Stop()
 	}
-	bt.engine.jobs.RecordResult(bt.jobtype(), err, isNotTaken(err))
+	bt.engine.submitter.RecordResult(bt.jobtype(), err, isNotTaken(err))
 	switch {
 	case err != nil && bt.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(bt.engine.ctx) // nobody waits for the job any more

@@ -20,8 +20,8 @@ type hostError struct {
 	lastAt time.Time
 }
 
-// noteHost records why jobs of a language could not begin on this host, and logs it once.
-func (e *Engine) noteHost(lang string, err error) {
+// noteHostError records why jobs of a language could not begin on this host, and logs it once.
+func (e *Engine) noteHostError(lang string, err error) {
 	e.mu.Lock()
 	was := e.hostErrors[lang]
 	e.hostErrors[lang] = hostError{err, time.Now()}

@@ -63,7 +63,7 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 		return nil, err
 	}
 	opt.Files = files
-	if opt.Notes, opt.SaveNotes, err = journal.Routes(dir); err == nil {
+	if opt.Notes, opt.SaveNotes, err = journal.LoadLaneNotes(dir); err == nil {
 		var j *journal.Journal
 		if j, err = journal.Open(opt); err == nil {
 			return j, nil
@@ -77,8 +77,8 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 func (b *backend) ingest() {
 	e := b.engine
 	for {
-		here := b.reachableContext()
-		if here.Err() != nil {
+		reachable := b.reachableContext()
+		if reachable.Err() != nil {
 			select {
 			case <-e.ctx.Done():
 				return
@@ -87,7 +87,7 @@ func (b *backend) ingest() {
 			continue
 		}
 		// The wait ends when the store goes away: other stores take the next lines.
-		r, err := e.journal.Reserve(here, b.lane, maxIngestJobs, ingestTimeout)
+		r, err := e.journal.Reserve(reachable, b.lane, maxIngestJobs, ingestTimeout)
 		switch {
 		case e.ctx.Err() != nil, errors.Is(err, journal.ErrClosed):
 			return
@@ -161,13 +161,13 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		return 0, 0, err
 	}
 	defer j.Close()
-	over, cancel := context.WithCancel(ctx)
+	ended, cancel := context.WithCancel(ctx)
 	cancel() // a context that has ended: only the existing records are read
 	for _, s := range stores {
 		for {
-			r, err := j.Reserve(over, laneOf(dir, s.Name()), maxIngestJobs, ingestTimeout)
+			r, err := j.Reserve(ended, laneOf(dir, s.Name()), maxIngestJobs, ingestTimeout)
 			if ctx.Err() != nil {
-				return jobs, j.Stats().Damaged, context.Cause(ctx)
+				return jobs, j.Stats().DamagedBytes, context.Cause(ctx)
 			}
 			if errors.Is(err, context.Canceled) {
 				break
@@ -180,14 +180,14 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 				err = r.Sync()
 			}
 			if err != nil {
-				return jobs, j.Stats().Damaged, fmt.Errorf("store %s: %w", s.Name(), err)
+				return jobs, j.Stats().DamagedBytes, fmt.Errorf("store %s: %w", s.Name(), err)
 			}
 			jobs += int64(len(slices.DeleteFunc(r.Read(), func(e journal.Entry) bool { return e.End <= before })))
 		}
 	}
 	if left := j.Stats().Jobs; left > 0 {
-		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left: they may already be in a store that was not named; if that store is gone for good, remove %s",
+		return jobs, j.Stats().DamagedBytes, fmt.Errorf("%d jobs are left: they may already be in a store that was not named; if that store is gone for good, remove %s",
 			left, filepath.Join(dir, "routes.json"))
 	}
-	return jobs, j.Stats().Damaged, nil
+	return jobs, j.Stats().DamagedBytes, nil
 }

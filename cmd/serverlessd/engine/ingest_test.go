@@ -60,7 +60,7 @@ func TestRefusedLines(t *testing.T) {
 		}
 	}
 	kept, err := filepath.Glob(filepath.Join(dir, "journal", "*.bad"))
-	if err != nil || len(kept) != 1 || e.journal.Stats().Bad != 1 {
+	if err != nil || len(kept) != 1 || e.journal.Stats().AsideFiles != 1 {
 		t.Errorf("kept %v, %v, %+v", kept, err, e.journal.Stats())
 	}
 	waitUntil(t, "the counts are right", func() error {

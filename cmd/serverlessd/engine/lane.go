@@ -15,8 +15,8 @@ const (
 	fileLanePrefix = sqlitePrefix + "FILE/"
 )
 
-// OwnStore returns the address of a directory's default store.
-func OwnStore(dir string) string { return sqlitePrefix + dir + "/store.db" }
+// DefaultStore returns the address of a directory's default store.
+func DefaultStore(dir string) string { return sqlitePrefix + dir + "/store.db" }
 
 // laneOf returns the name of a store's lane in the notes of a directory's journal.
 func laneOf(dir, store string) string {

@@ -25,7 +25,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return factory.NewCounter(prometheus.CounterOpts{Name: "gloom_sq_" + name, Help: help})
 	}
-	spans := func(name, help string) prometheus.Histogram {
+	durations := func(name, help string) prometheus.Histogram {
 		return factory.NewHistogram(prometheus.HistogramOpts{Name: "gloom_sq_" + name, Help: help, Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}})
 	}
 	return metrics{
@@ -45,8 +45,8 @@ func newMetrics(r prometheus.Registerer) metrics {
 		storeTime: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gloom_sq_store_seconds", Help: "Duration of calls to the store, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
-		waitTime: spans("wait_seconds", "How long jobs had been due when their runs began."),
-		runTime:  spans("run_seconds", "How long runs took."),
+		waitTime: durations("wait_seconds", "How long jobs had been due when their runs began."),
+		runTime:  durations("run_seconds", "How long runs took."),
 	}
 }
 
@@ -96,10 +96,10 @@ var gaugeDescs = []gaugeDesc{
 	{prometheus.GaugeValue, "journal_age_seconds", "Age of the oldest job in the journal that no store has yet.", func(l *Snapshot) float64 { return time.Duration(l.Journal.Age).Seconds() }},
 	{prometheus.CounterValue, "journal_syncs_total", "How often the journal was synced.", func(l *Snapshot) float64 { return float64(l.Journal.Syncs) }},
 	{prometheus.CounterValue, "journal_sync_seconds_total", "Total duration of syncs of the journal.", func(l *Snapshot) float64 { return time.Duration(l.Journal.SyncTime).Seconds() }},
-	{prometheus.CounterValue, "journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", func(l *Snapshot) float64 { return float64(l.Journal.Damaged) }},
+	{prometheus.CounterValue, "journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", func(l *Snapshot) float64 { return float64(l.Journal.DamagedBytes) }},
 	{prometheus.CounterValue, "journal_failures_total", "Writes and syncs that failed.", func(l *Snapshot) float64 { return float64(l.Journal.Failures) }},
-	{prometheus.GaugeValue, "journal_bad_files", "Files with parts of the journal that could not be read.", func(l *Snapshot) float64 { return float64(l.Journal.Bad) }},
-	{prometheus.GaugeValue, "contexts", "Processes that are ready or run jobs.", func(l *Snapshot) float64 { return float64(l.Contexts) }},
+	{prometheus.GaugeValue, "journal_bad_files", "Files with parts of the journal that could not be read.", func(l *Snapshot) float64 { return float64(l.Journal.AsideFiles) }},
+	{prometheus.GaugeValue, "contexts", "Processes that are ready or run jobs.", func(l *Snapshot) float64 { return float64(l.Processes) }},
 	{prometheus.GaugeValue, "in_hand", "Jobs that were taken, and whose end is not written yet.", func(l *Snapshot) (n float64) {
 		for _, s := range l.Stores {
 			n += float64(s.InHand)
@@ -129,14 +129,14 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	l := c.engine.Snapshot()
-	tell := func(kind prometheus.ValueType, name, help string, v float64, labels prometheus.Labels) {
+	send := func(kind prometheus.ValueType, name, help string, v float64, labels prometheus.Labels) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("gloom_sq_"+name, help, nil, labels), kind, v)
 	}
 	for _, f := range gaugeDescs {
-		tell(f.kind, f.name, f.help, f.value(l), nil)
+		send(f.kind, f.name, f.help, f.value(l), nil)
 	}
 	for i, s := range l.Stores {
-		tell(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", boolValue(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
+		send(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", boolValue(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
 	}
 	if l.Types == nil {
 		return
@@ -146,7 +146,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,
 		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "set_aside": sum.SetAside, "added": sum.Added,
 	} {
-		tell(prometheus.GaugeValue, "jobs", "Jobs, by state, as last counted.", float64(n), prometheus.Labels{"state": state})
+		send(prometheus.GaugeValue, "jobs", "Jobs, by state, as last counted.", float64(n), prometheus.Labels{"state": state})
 	}
-	tell(prometheus.GaugeValue, "oldest_seconds", "How long the oldest waiting job has been due, 0 if there is none.", time.Duration(sum.Oldest).Seconds(), nil)
+	send(prometheus.GaugeValue, "oldest_seconds", "How long the oldest waiting job has been due, 0 if there is none.", time.Duration(sum.Oldest).Seconds(), nil)
 }

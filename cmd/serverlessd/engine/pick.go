@@ -177,7 +177,7 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 		c.size = min(c.size, room)
 		return t, room > 0
 	}
-	t.Warm = e.runner.HasWarmContext(c.client, h)
+	t.Warm = e.runner.HasWarmProcess(c.client, h)
 	return t, !e.isHostPaused(h.Lang)
 }
 
@@ -219,10 +219,10 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	case len(taken) < wanted:
 		c.due.Count = 0
 	}
-	var bare []store.TakenJob
+	var withoutPayload []store.TakenJob
 	taken = slices.DeleteFunc(taken, func(j store.TakenJob) bool {
 		if j.NoPayload {
-			bare = append(bare, j)
+			withoutPayload = append(withoutPayload, j)
 		}
 		return j.NoPayload
 	})
@@ -230,9 +230,9 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	for jobs := range slices.Chunk(taken, c.size) {
 		batches = append(batches, newBatch(e, c, sysid, jobs, began))
 	}
-	lost := newBatch(e, c, sysid, bare, began)
-	held := c.backend.addRunning(append(batches, lost), sysid)
-	lost.endUnrun(held)
+	unrun := newBatch(e, c, sysid, withoutPayload, began)
+	held := c.backend.addRunning(append(batches, unrun), sysid)
+	unrun.endUnrun(held)
 	for _, t := range batches {
 		e.startBatch(t, held)
 		c.batches--

@@ -42,12 +42,12 @@ func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 		if b.noteCall("look for due schedules", err) != nil {
 			break
 		}
-		since, set := watch.Observe(now)
-		if set {
+		since, wasSetBack := watch.Observe(now)
+		if wasSetBack {
 			b.log.Warn().Msg("the store's clock was set back; no schedule makes a job twice")
 		}
-		if lull := scheduleIdle - now.Sub(since); lull > 0 {
-			return min(lull, scheduleEvery)
+		if idleLeft := scheduleIdle - now.Sub(since); idleLeft > 0 {
+			return min(idleLeft, scheduleEvery)
 		}
 		if len(due) == 0 {
 			if next.IsZero() {

@@ -29,12 +29,12 @@ type Snapshot struct {
 	Ended   map[string]int64   `json:"ended"` // runs, by code
 	Times   moments.Histograms `json:"times"`
 
-	Journal  journal.Stats   `json:"journal"`
-	Stores   []StoreSnapshot `json:"stores"`
-	Broker   error           `json:"-"`       // why the broker is away; nil: it is reachable, or no handler needs it
-	Batches  int             `json:"batches"` // that run
-	Contexts int             `json:"contexts"`
-	HandsOut bool            `json:"handing_out"`
+	Journal   journal.Stats   `json:"journal"`
+	Stores    []StoreSnapshot `json:"stores"`
+	Broker    error           `json:"-"`       // why the broker is away; nil: it is reachable, or no handler needs it
+	Batches   int             `json:"batches"` // that run
+	Processes int             `json:"contexts"`
+	HandsOut  bool            `json:"handing_out"`
 }
 
 // StoreSnapshot is a store as this daemon sees it.
@@ -50,7 +50,7 @@ type StoreSnapshot struct {
 func (e *Engine) Snapshot() *Snapshot {
 	l := &Snapshot{
 		Added: int64(daemon.CounterValue(e.metrics.added)), Retries: int64(daemon.CounterValue(e.metrics.retries)), Ended: make(map[string]int64),
-		Journal: e.journal.Stats(), Contexts: e.runner.Contexts(),
+		Journal: e.journal.Stats(), Processes: e.runner.Processes(),
 	}
 	l.Times.Bounds, l.Times.Waits = daemon.HistogramBuckets(e.metrics.waitTime)
 	_, l.Times.Runs = daemon.HistogramBuckets(e.metrics.runTime)
@@ -75,7 +75,7 @@ func (e *Engine) Snapshot() *Snapshot {
 }
 
 // stores returns what is known of each store, and by how many jobs their counts are wrong.
-func (e *Engine) stores() (snapshots []StoreSnapshot, off int64) {
+func (e *Engine) stores() (snapshots []StoreSnapshot, imbalance int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name()}
 		if err := b.health(); err != nil {
@@ -83,11 +83,11 @@ func (e *Engine) stores() (snapshots []StoreSnapshot, off int64) {
 		}
 		b.mu.Lock()
 		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.runsInHand)
-		off += b.miscounted
+		imbalance += b.miscounted
 		b.mu.Unlock()
 		snapshots = append(snapshots, s)
 	}
-	return snapshots, off
+	return snapshots, imbalance
 }
 
 // runningBatches returns the number of running batches, and whether jobs are handed out.

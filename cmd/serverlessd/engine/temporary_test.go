@@ -63,7 +63,7 @@ func TestTemporaryFault(t *testing.T) {
 		}
 		return err
 	})
-	if s := e.journal.Stats(); s.Bad != 0 || s.Jobs != 2 {
+	if s := e.journal.Stats(); s.AsideFiles != 0 || s.Jobs != 2 {
 		t.Errorf("journal: %+v", s)
 	}
 	if n := strings.Count(log.String(), "another schema"); n != 1 {

@@ -76,20 +76,20 @@ func (b *backend) writeAll(ends []*queuedEnding) error {
 		}
 		return nil
 	}
-	less := *ends[0] // a copy: after another error the complete ending is written again
+	shortened := *ends[0] // a copy: after another error the complete ending is written again
 	for {
-		for len(less.Data) > 0 {
-			less.Data, less.Truncated = less.Data[:len(less.Data)/2], true
-			if err = b.writeShortened(&less); err == nil || errors.Is(err, store.ErrAway) {
+		for len(shortened.Data) > 0 {
+			shortened.Data, shortened.Truncated = shortened.Data[:len(shortened.Data)/2], true
+			if err = b.writeShortened(&shortened); err == nil || errors.Is(err, store.ErrAway) {
 				return err
 			}
 		}
-		if len(less.Follow) == 0 {
+		if len(shortened.Follow) == 0 {
 			return err
 		}
-		less = *ends[0]
-		less.BadLines, less.Follow = less.BadLines+len(less.Follow), nil
-		if err = b.writeShortened(&less); err == nil || errors.Is(err, store.ErrAway) {
+		shortened = *ends[0]
+		shortened.BadLines, shortened.Follow = shortened.BadLines+len(shortened.Follow), nil
+		if err = b.writeShortened(&shortened); err == nil || errors.Is(err, store.ErrAway) {
 			return err
 		}
 	}

@@ -59,14 +59,14 @@ func (id ID) Add(n int) ID {
 	return makeID(ms+seq>>(5*seqLen), sysid, seq&maxSeq)
 }
 
-// Since returns how many places id is after first, and whether first.Add can return id.
-func (id ID) Since(first ID) (n int, ok bool) {
+// OffsetFrom returns how many places id is after first, and whether first.Add can return id.
+func (id ID) OffsetFrom(first ID) (n int, ok bool) {
 	ms, sysid, seq, err := id.parts()
-	ms0, sysid0, seq0, err0 := first.parts()
-	if err != nil || err0 != nil || sysid != sysid0 || ms < ms0 || ms-ms0 > 1<<20 {
+	firstMS, firstSysid, firstSeq, err0 := first.parts()
+	if err != nil || err0 != nil || sysid != firstSysid || ms < firstMS || ms-firstMS > 1<<20 {
 		return 0, false
 	}
-	d := (ms-ms0)<<(5*seqLen) + seq - seq0
+	d := (ms-firstMS)<<(5*seqLen) + seq - firstSeq
 	return int(d), d >= 0
 }
 
@@ -146,8 +146,8 @@ func (s *IDSource) Next(n int) ID {
 	return first
 }
 
-// Raise makes all later ids greater than last, which an earlier daemon may have used.
-func (s *IDSource) Raise(last ID) {
+// RaiseAbove makes all later ids greater than last, which an earlier daemon may have used.
+func (s *IDSource) RaiseAbove(last ID) {
 	ms, _, seq, err := last.parts()
 	s.mu.Lock()
 	defer s.mu.Unlock()

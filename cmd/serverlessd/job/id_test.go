@@ -20,7 +20,7 @@ func TestIDs(t *testing.T) {
 			t.Fatalf("%q after %q", first, last)
 		}
 		last = first.Add(n - 1)
-		if got, ok := last.Since(first); !ok || got != n-1 {
+		if got, ok := last.OffsetFrom(first); !ok || got != n-1 {
 			t.Fatalf("%q is %d behind %q, want %d", last, got, first, n-1)
 		}
 	}
@@ -35,7 +35,7 @@ func TestIDs(t *testing.T) {
 	ids.SetSysid("000000")
 	next(1)
 	ids = NewIDSource("111111", func() time.Time { return now })
-	ids.Raise(last)
+	ids.RaiseAbove(last)
 	next(1)
 	if got, _, _, _ := last.parts(); got < 1_800_000_001_000 {
 		t.Errorf("the time of %q is %d", last, got)

@@ -98,8 +98,8 @@ func (j *Journal) ReadAsideFile(name string) (a AsideFile, err error) {
 		return a, nil
 	}
 	s := &segment{name: name, file: f, readableTo: a.Bytes}
-	err = s.scan(0, s.readableTo, func(at int64, r record, form recordState) bool {
-		if form != recordWhole {
+	err = s.scan(0, s.readableTo, func(at int64, r record, state recordState) bool {
+		if state != recordWhole {
 			return true
 		}
 		if a.Accepted.IsZero() {
@@ -115,9 +115,9 @@ func (j *Journal) ReadAsideFile(name string) (a AsideFile, err error) {
 	return a, err
 }
 
-// Readmit removes a file of jobs that were set aside. It must be called once the jobs are in a
+// RemoveAsideFile removes a file of jobs that were set aside. It must be called once the jobs are in a
 // store.
-func (j *Journal) Readmit(a *AsideFile) error {
+func (j *Journal) RemoveAsideFile(a *AsideFile) error {
 	if err := j.opt.Files.Remove(a.File); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (j *Journal) Readmit(a *AsideFile) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.stats.Bad--
+	j.stats.AsideFiles--
 	for i := range a.Jobs {
 		delete(j.asideJobs, a.Jobs[i].ID)
 	}
@@ -146,7 +146,7 @@ func (j *Journal) countAsideJobs(names []string) {
 		if !strings.HasSuffix(name, badSuffix) {
 			continue
 		}
-		j.stats.Bad++
+		j.stats.AsideFiles++
 		a, err := j.ReadAsideFile(name)
 		if err != nil {
 			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count the jobs that were set aside")

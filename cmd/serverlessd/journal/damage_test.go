@@ -94,7 +94,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 			for round := range 2 { // the lines are read but not synced, so that the next read returns them again
 				d = d.restart(false, nil)
 				j := open(t, d)
-				equal(t, "cut", j.Stats().Cut > 0, c.cut && round == 0)
+				equal(t, "cut", j.Stats().CutBytes > 0, c.cut && round == 0)
 				add(t, j, batch("a-x", "+"))
 				var got []Entry
 				for j.Stats().Jobs > int64(len(got)) {
@@ -103,7 +103,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 				want := c.want + strings.Repeat("+", round+1)
 				equal(t, "lines", lines(got), want)
 				equal(t, "set aside", len(d.badFiles()), c.bad)
-				equal(t, "counted", j.Stats().Bad, c.bad)
+				equal(t, "counted", j.Stats().AsideFiles, c.bad)
 				j.Close()
 			}
 			for _, name := range d.badFiles() {
@@ -168,8 +168,8 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 			j = open(t, d.restart(false, nil))
 			got := text(readRest(t, j))
 			equal(t, "lines", strings.ReplaceAll(got, "a-x:"+strings.Join(forged, " a-x:"), "all"), c.want)
-			equal(t, "cut off", j.Stats().Cut > 0, c.cut)
-			equal(t, "set aside", j.Stats().Damaged > 100, !c.cut)
+			equal(t, "cut off", j.Stats().CutBytes > 0, c.cut)
+			equal(t, "set aside", j.Stats().DamagedBytes > 100, !c.cut)
 		})
 	}
 }
@@ -240,7 +240,7 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 				if _, found, err := j.Find(receipts[2].First[0]); !found && err == nil && !strings.Contains(before, "2") {
 					t.Error("a job in a part that cannot be read is reported as missing")
 				}
-				equal(t, "set aside and cut", []any{len(d.badFiles()), j.Stats().Bad, j.Stats().Cut}, []any{0, 0, 0})
+				equal(t, "set aside and cut", []any{len(d.badFiles()), j.Stats().AsideFiles, j.Stats().CutBytes}, []any{0, 0, 0})
 				unreadable(false)
 				if when == "until the next start" {
 					j.Close()
@@ -259,7 +259,7 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 // as damaged.
 func TestMissingEnd(t *testing.T) {
 	d := newDisk()
-	j := open(t, d, func(o *Options) { o.Segment = 1 })
+	j := open(t, d, func(o *Options) { o.SegmentSize = 1 })
 	for _, line := range []string{"1", "2", "3"} {
 		add(t, j, batch("a-x", strings.Repeat(line, 5000)))
 	}
@@ -267,7 +267,7 @@ func TestMissingEnd(t *testing.T) {
 	i := d.names[j.Segments()[1]]
 	i.data = i.data[:len(i.data)-100]
 	j = open(t, d.restart(false, nil))
-	equal(t, "damaged", j.Stats().Damaged, 100)
+	equal(t, "damaged", j.Stats().DamagedBytes, 100)
 	equal(t, "lines", len(readRest(t, j)), 2)
 }
 
@@ -276,7 +276,7 @@ func TestMissingEnd(t *testing.T) {
 // not of the file that now has its name.
 func TestSegmentsWithOtherNames(t *testing.T) {
 	d := newDisk()
-	j := open(t, d, func(o *Options) { o.Segment = 1 })
+	j := open(t, d, func(o *Options) { o.SegmentSize = 1 })
 	for _, size := range []int{100, 5000, 20} {
 		add(t, j, batch("a-x", strings.Repeat("1", size)))
 	}
@@ -285,7 +285,7 @@ func TestSegmentsWithOtherNames(t *testing.T) {
 	d.names[names[0]], d.names[names[1]] = d.names[names[1]], d.names[names[0]]
 	j = open(t, d.restart(false, nil))
 	s := j.Stats()
-	equal(t, "damaged and cut off", []int64{s.Damaged, s.Cut}, []int64{0, 0})
+	equal(t, "damaged and cut off", []int64{s.DamagedBytes, s.CutBytes}, []int64{0, 0})
 	equal(t, "lines", len(readRest(t, j)), 3)
 }
 
@@ -359,7 +359,7 @@ func TestTextForm(t *testing.T) {
 		seen[string(e.ID)] = true
 	}
 	equal(t, "dt", got[5].Due.Format("2006-01-02 15:04:05"), "2026-01-02 03:04:05")
-	equal(t, "damage", j.Stats().Damaged, 0)
+	equal(t, "damage", j.Stats().DamagedBytes, 0)
 }
 
 // naiveJournal is a model of a journal that keeps its lines in lists.
@@ -413,7 +413,7 @@ func testLosses(t *testing.T, r *rand.Rand) {
 	d := newDisk()
 	number := 0
 	for range 6 {
-		j := open(t, d, func(o *Options) { o.Segment = int64(1000 + r.IntN(8000)) })
+		j := open(t, d, func(o *Options) { o.SegmentSize = int64(1000 + r.IntN(8000)) })
 		stopAt := r.IntN(60) // changes to the disk until the power is lost
 		frail := r.IntN(2) == 0
 		changes := 0
@@ -607,7 +607,7 @@ func TestSetAside(t *testing.T) {
 	equal(t, "stored", []error{j.Stored(t.Context(), taken), j.Stored(t.Context(), part)}, []error{nil, ErrSetAside})
 	kept := d.badFiles()
 	equal(t, "files", len(kept), 1)
-	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
+	equal(t, "counted", []any{j.Stats().AsideFiles, j.Stats().DamagedBytes}, []any{1, int64(len(d.names[kept[0]].data))})
 
 	back := newDisk() // the copy has the format of a journal
 	f, err := back.Create(string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal")
@@ -644,7 +644,7 @@ func TestSetAsideBeforeAKill(t *testing.T) {
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "left", []any{len(j.Waiting()), j.Stats().Bad, j.SetAsideJobs()["a-x"]}, []any{0, 2, int64(4)})
+	equal(t, "left", []any{len(j.Waiting()), j.Stats().AsideFiles, j.SetAsideJobs()["a-x"]}, []any{0, 2, int64(4)})
 }
 
 // TestFilesThatAreNoSegments: files and directories that do not have the name of a segment, although

@@ -78,7 +78,7 @@ var errLockTaken = errors.New("the file lock was replaced, and another daemon us
 
 // checkLock returns errLockTaken if the lock file was removed, and another process has made one.
 func (d *directory) checkLock() error {
-	if is, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(is, d.lockInfo) {
+	if current, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(current, d.lockInfo) {
 		return errLockTaken
 	}
 	return nil
@@ -127,11 +127,11 @@ func (f file) Sync() error {
 	if err := f.sync(); err != nil {
 		return err
 	}
-	is, err := f.Stat()
+	opened, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if named, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, named) {
+	if named, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(opened, named) {
 		return errRemoved
 	}
 	return f.dir.checkLock()

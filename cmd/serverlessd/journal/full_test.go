@@ -46,7 +46,7 @@ func TestFullDiskDrains(t *testing.T) {
 			}
 			equal(t, "lines", len(readRest(t, j)), 3)
 			j.Close()
-			equal(t, "damaged", open(t, d.restart(false, nil)).Stats().Damaged, 0)
+			equal(t, "damaged", open(t, d.restart(false, nil)).Stats().DamagedBytes, 0)
 		})
 	}
 }
@@ -58,7 +58,7 @@ func TestRequestLargerThanRest(t *testing.T) {
 		max     int64
 		refuses bool
 	}{{500_000, false}, {1_000, true}} {
-		j := open(t, newDisk(), func(o *Options) { o.Max = c.max })
+		j := open(t, newDisk(), func(o *Options) { o.MaxBytes = c.max })
 		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 600_000))}); !errors.Is(err, ErrFull) {
 			t.Fatalf("too large: %v", err)
 		}

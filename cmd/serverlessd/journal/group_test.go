@@ -67,7 +67,7 @@ func TestNoRoomForOne(t *testing.T) {
 			s := &sharedDisk{d, 1 << 19}
 			j := open(t, s, func(o *Options) {
 				if reserve {
-					o.Reserve = 64 << 10
+					o.ReserveBytes = 64 << 10
 				}
 			})
 			add(t, j, batch("a-x", "first"))
@@ -165,7 +165,7 @@ func TestLossesOfGroups(t *testing.T) {
 	for round := range 40 {
 		r := rand.New(rand.NewPCG(uint64(round), 1))
 		d := newDisk()
-		j := open(t, d, func(o *Options) { o.Segment = 4000 })
+		j := open(t, d, func(o *Options) { o.SegmentSize = 4000 })
 		stopAt, powerLost := 20+r.IntN(300), r.IntN(2) == 0
 		changes, began := 0, make(map[string]int)
 		d.mu.Lock()

@@ -59,10 +59,10 @@ type Options struct {
 	Log   zerolog.Logger
 	Now   func() time.Time // nil: time.Now
 
-	Max     int64 // bytes that may wait for a store; 0: no limit
-	Reserve int64 // bytes of the disk that appends leave free for the stores; 0: none
-	Segment int64 // size in bytes at which the next segment is begun; 0: 64 MiB
-	NoSync  bool  // appends do not wait for the disk
+	MaxBytes     int64 // bytes that may wait for a store; 0: no limit
+	ReserveBytes int64 // bytes of the disk that appends leave free for the stores; 0: none
+	SegmentSize  int64 // size in bytes at which the next segment is begun; 0: 64 MiB
+	NoSync       bool  // appends do not wait for the disk
 
 	// Lanes holds the names of the readers. Each reader has a store of its own. If there are several,
 	// SaveNotes is called before a piece is handed out, and makes durable which piece goes to which
@@ -75,16 +75,16 @@ type Options struct {
 
 // Stats says what a journal holds, and has counters since it was opened.
 type Stats struct {
-	Bytes int64            `json:"bytes"` // number of bytes that wait for a store
-	Jobs  int64            `json:"jobs"`
-	Age   job.Milliseconds `json:"age_ms"`      // how long the oldest line that is in no store has been waiting; 0 if there is none
-	Bad   int              `json:"aside_files"` // *.bad files in the directory
+	Bytes      int64            `json:"bytes"` // number of bytes that wait for a store
+	Jobs       int64            `json:"jobs"`
+	Age        job.Milliseconds `json:"age_ms"`      // how long the oldest line that is in no store has been waiting; 0 if there is none
+	AsideFiles int              `json:"aside_files"` // *.bad files in the directory
 
-	Syncs    int64            `json:"syncs"`
-	SyncTime job.Milliseconds `json:"sync_ms"`       // of all syncs
-	Failures int64            `json:"failures"`      // writes and syncs
-	Damaged  int64            `json:"damaged_bytes"` // number of bytes that were set aside as damaged or are missing
-	Cut      int64            `json:"-"`             // bytes of unfinished records that were cut off
+	Syncs        int64            `json:"syncs"`
+	SyncTime     job.Milliseconds `json:"sync_ms"`       // of all syncs
+	Failures     int64            `json:"failures"`      // writes and syncs
+	DamagedBytes int64            `json:"damaged_bytes"` // number of bytes that were set aside as damaged or are missing
+	CutBytes     int64            `json:"-"`             // bytes of unfinished records that were cut off
 }
 
 // Count counts the jobs of a type that wait in the journal, and those of them that were added with
@@ -103,11 +103,11 @@ func (c Count) add(n int, due time.Time) Count {
 
 // Journal is an open journal.
 type Journal struct {
-	opt          Options
-	readMu       sync.Mutex // serializes reads of reservations, and guards the fields below; locked before mu
-	notes        []LaneNote
-	notesChanged bool       // notes has changed since the last call of SaveNotes
-	earlier      []*segment // segments of earlier processes whose content is not known yet; a change also needs mu
+	opt             Options
+	readMu          sync.Mutex // serializes reads of reservations, and guards the fields below; locked before mu
+	notes           []LaneNote
+	notesChanged    bool       // notes has changed since the last call of SaveNotes
+	earlierSegments []*segment // segments of earlier processes whose content is not known yet; a change also needs mu
 
 	removeMu sync.Mutex // serializes the removal of segments; guards toRemove
 	toRemove []*segment
@@ -142,8 +142,8 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	if opt.Segment == 0 {
-		opt.Segment = 64 << 20
+	if opt.SegmentSize == 0 {
+		opt.SegmentSize = 64 << 20
 	}
 	j := &Journal{opt: opt, waiting: make(map[string]Count), asideJobs: make(map[job.ID]*AsideError),
 		commitTurn: make(chan struct{}, 1), readable: make(chan struct{}), synced: make(chan struct{})}
@@ -173,8 +173,8 @@ func (j *Journal) load() error {
 			continue
 		}
 		s := &segment{name: name}
-		j.opt.IDs.Raise(s.id())
-		j.earlier = append(j.earlier, s)
+		j.opt.IDs.RaiseAbove(s.id())
+		j.earlierSegments = append(j.earlierSegments, s)
 	}
 	if err := j.readEarlier(); err != nil {
 		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier process left in the journal; new jobs wait behind it")
@@ -187,22 +187,22 @@ func (j *Journal) load() error {
 func (j *Journal) readEarlier() error {
 	ends := make(map[string]int64)       // by segment: its end, as the following segment records it
 	wroteAs := make(map[*segment]string) // the names that the segments had when they were written
-	for _, s := range j.earlier {
+	for _, s := range j.earlierSegments {
 		if err := j.open(s); err != nil {
 			return err
 		}
-		first, f, err := s.firstRecord()
+		first, state, err := s.firstRecord()
 		if err != nil {
 			return err
 		}
-		if f == recordWhole && first.prev != "" {
+		if state == recordWhole && first.prev != "" {
 			ends[first.prev] = first.prevEnd
 		}
-		if wroteAs[s] = s.name; f == recordWhole && first.jobtype == "" && first.firstID != "" {
+		if wroteAs[s] = s.name; state == recordWhole && first.jobtype == "" && first.firstID != "" {
 			wroteAs[s] = string(first.firstID) + segmentSuffix
 		}
 	}
-	for _, s := range j.earlier {
+	for _, s := range j.earlierSegments {
 		end, ok := ends[wroteAs[s]]
 		if err := j.loadSegment(s, end, ok); err != nil {
 			return err
@@ -249,7 +249,7 @@ func (j *Journal) loadSegment(s *segment, end int64, recorded bool) error {
 		}
 	case end > s.readableTo:
 		j.mu.Lock()
-		j.stats.Damaged += end - s.readableTo
+		j.stats.DamagedBytes += end - s.readableTo
 		j.mu.Unlock()
 		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.readableTo).Msg("the end of a segment is missing")
 		end = s.readableTo
@@ -259,7 +259,7 @@ func (j *Journal) loadSegment(s *segment, end int64, recorded bool) error {
 	}
 	if end < s.readableTo {
 		j.mu.Lock()
-		j.stats.Cut += s.readableTo - end
+		j.stats.CutBytes += s.readableTo - end
 		j.mu.Unlock()
 		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.readableTo-end).
 			Msg("cut off records that were not completely written, and so never accepted")
@@ -269,12 +269,12 @@ func (j *Journal) loadSegment(s *segment, end int64, recorded bool) error {
 		s.readableTo, s.endRefused = end, true
 	}
 	s.jobs, s.marks = make(map[string]Count), nil
-	err = s.scan(0, s.readableTo, func(at int64, r record, f recordState) bool {
-		if f == recordWhole {
+	err = s.scan(0, s.readableTo, func(at int64, r record, state recordState) bool {
+		if state == recordWhole {
 			s.addMark(at, r.firstID)
 			s.jobs[r.jobtype] = s.jobs[r.jobtype].add(r.count, r.due)
 			if r.firstID != "" && r.count > 0 {
-				j.opt.IDs.Raise(r.firstID.Add(r.count - 1))
+				j.opt.IDs.RaiseAbove(r.firstID.Add(r.count - 1))
 			}
 		}
 		return true
@@ -289,8 +289,8 @@ func (s *segment) firstRecord() (record, recordState, error) {
 	if err != nil {
 		return record{}, recordBroken, err
 	}
-	r, f := parse(buf)
-	return r, f, nil
+	r, state := parse(buf)
+	return r, state, nil
 }
 
 func (j *Journal) count(jobtype string, n int, due time.Time) {
@@ -375,8 +375,8 @@ func (j *Journal) age() time.Duration {
 	j.mu.Unlock()
 	var age time.Duration
 	if oldest != nil {
-		_ = oldest.scan(from, to, func(_ int64, r record, f recordState) bool {
-			if f == recordWhole && r.count > 0 && !r.date.IsZero() {
+		_ = oldest.scan(from, to, func(_ int64, r record, state recordState) bool {
+			if state == recordWhole && r.count > 0 && !r.date.IsZero() {
 				age = max(0, j.opt.Now().Sub(r.date))
 				return false
 			}
@@ -391,12 +391,12 @@ func (j *Journal) age() time.Duration {
 func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
-	if len(j.earlier) > 0 {
+	if len(j.earlierSegments) > 0 {
 		err = errors.New("the part of the journal from an earlier process has not been read yet")
 	}
-	for _, each := range j.segments {
-		if each.id() < id {
-			s = each
+	for _, candidate := range j.segments {
+		if candidate.id() < id {
+			s = candidate
 		}
 	}
 	if s == nil {
@@ -410,10 +410,10 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 		}
 	}
 	j.mu.Unlock()
-	unread := s.scan(from, to, func(at int64, r record, f recordState) bool {
-		n, ok := id.Since(r.firstID)
-		if f != recordWhole || r.count == 0 || !ok {
-			return f != recordWhole || r.firstID <= id
+	unread := s.scan(from, to, func(at int64, r record, state recordState) bool {
+		n, ok := id.OffsetFrom(r.firstID)
+		if state != recordWhole || r.count == 0 || !ok {
+			return state != recordWhole || r.firstID <= id
 		}
 		if n < r.count {
 			for line := range linesOf(r.body) {
@@ -463,7 +463,7 @@ func (j *Journal) Close() error {
 	j.broadcast(&j.readable)
 	j.broadcast(&j.synced)
 	var errs []error
-	for _, s := range slices.Concat(j.earlier, j.segments) {
+	for _, s := range slices.Concat(j.earlierSegments, j.segments) {
 		if s.file != nil {
 			errs = append(errs, s.file.Close())
 		}

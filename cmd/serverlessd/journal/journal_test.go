@@ -198,7 +198,7 @@ func TestReserveWaitsForLines(t *testing.T) {
 
 func TestSegmentsAreRemovedWhenStored(t *testing.T) {
 	d := newDisk()
-	j := open(t, d, func(o *Options) { o.Segment = 5000 })
+	j := open(t, d, func(o *Options) { o.SegmentSize = 5000 })
 	for i := range 100 {
 		add(t, j, batch("a-x", fmt.Sprint(i, strings.Repeat("x", 500))))
 	}
@@ -244,7 +244,7 @@ func TestIDsGoUpOverRestarts(t *testing.T) {
 }
 
 func TestFullJournalRefusesLines(t *testing.T) {
-	j := open(t, newDisk(), func(o *Options) { o.Max = 10_000 })
+	j := open(t, newDisk(), func(o *Options) { o.MaxBytes = 10_000 })
 	line := strings.Repeat("x", 1000)
 	var err error
 	for range 20 {
@@ -281,7 +281,7 @@ func (d *disk) holdSync() (block, blocked chan struct{}) {
 
 func TestLimitOfOne(t *testing.T) {
 	d := newDisk()
-	j := open(t, d, func(o *Options) { o.Max = 20_000 })
+	j := open(t, d, func(o *Options) { o.MaxBytes = 20_000 })
 	add(t, j, batch("a-x", "first"))
 	block, blocked := d.holdSync()
 	var wg sync.WaitGroup
@@ -310,7 +310,7 @@ func TestLimitOfOne(t *testing.T) {
 // TestAddsLeaveRoomForStore: adds leave a part of the disk free for the store.
 func TestAddsLeaveRoomForStore(t *testing.T) {
 	d := newDisk()
-	j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
+	j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), ReserveBytes: 1 << 37})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestFullDisk(t *testing.T) {
 	d.mu.Unlock()
 	add(t, j, batch("a-x", "small"))
 	equal(t, "lines", len(readRest(t, j)), 2*kept+1)
-	equal(t, "damaged", j.Stats().Damaged, 0)
+	equal(t, "damaged", j.Stats().DamagedBytes, 0)
 }
 
 // TestFailedSync: after a sync has failed, the file is never synced again, and nothing that was
@@ -417,18 +417,18 @@ func TestConcurrentAppends(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := open(t, files, func(o *Options) { o.Segment = 20_000 })
-	const clients, each = 16, 30
+	j := open(t, files, func(o *Options) { o.SegmentSize = 20_000 })
+	const clients, linesPerClient = 16, 30
 	var wg sync.WaitGroup
 	for c := range clients {
 		wg.Go(func() {
-			for i := range each {
+			for i := range linesPerClient {
 				add(t, j, batch("a-x", fmt.Sprint(c, " ", i)), batch("b-y", "z"))
 			}
 		})
 	}
 	next := make(map[string]int)
-	for n := 0; n < 2*clients*each; {
+	for n := 0; n < 2*clients*linesPerClient; {
 		r := reserve(t, j, 50, longTime)
 		for _, e := range r.Read() {
 			n++
@@ -523,7 +523,7 @@ func TestLargeRequest(t *testing.T) {
 		}
 		j := open(t, cut)
 		equal(t, "lines of a request that was cut", text(readRest(t, j)), "a-x:before")
-		if j.Stats().Cut == 0 {
+		if j.Stats().CutBytes == 0 {
 			t.Fatal("nothing was cut")
 		}
 	}

@@ -55,7 +55,7 @@ func (j *Journal) saveNotes() error {
 // lanes get the other pieces. This decision must be durable before any piece is handed out.
 func (j *Journal) assignLanes() error {
 	jobs := make(map[string]Count)
-	for _, s := range j.earlier {
+	for _, s := range j.earlierSegments {
 		for jobtype, c := range s.jobs {
 			sum := jobs[jobtype]
 			jobs[jobtype] = Count{sum.Jobs + c.Jobs, sum.Delayed + c.Delayed}
@@ -64,12 +64,12 @@ func (j *Journal) assignLanes() error {
 	var back []lanePiece
 	if len(j.opt.Lanes) > 0 {
 		var err error
-		if back, err = j.route(jobs); err != nil {
+		if back, err = j.routePieces(jobs); err != nil {
 			return err
 		}
 	}
 	j.mu.Lock()
-	j.segments, j.earlier, j.earlierBytes = append(j.earlier, j.segments...), nil, 0
+	j.segments, j.earlierSegments, j.earlierBytes = append(j.earlierSegments, j.segments...), nil, 0
 	j.rereads = append(j.rereads, back...)
 	for jobtype, c := range jobs {
 		was := j.waiting[jobtype]
@@ -84,13 +84,13 @@ func (j *Journal) assignLanes() error {
 	return nil
 }
 
-// route returns the pieces that earlier processes have left, each with its lane. It leaves out
+// routePieces returns the pieces that earlier processes have left, each with its lane. It leaves out
 // pieces that a store already has.
-func (j *Journal) route(jobs map[string]Count) (back []lanePiece, err error) {
+func (j *Journal) routePieces(jobs map[string]Count) (back []lanePiece, err error) {
 	var notes []LaneNote
 	var end, known Position // known is where the notes end: everything before it is in a note or in a store
-	if n := len(j.earlier); n > 0 {
-		end = Position{j.earlier[n-1].name, j.earlier[n-1].readableTo}
+	if n := len(j.earlierSegments); n > 0 {
+		end = Position{j.earlierSegments[n-1].name, j.earlierSegments[n-1].readableTo}
 		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // without notes, the whole journal belongs to the first lane
 			notes = []LaneNote{{Lane: j.opt.Lanes[0]}}
 		}
@@ -108,21 +108,21 @@ func (j *Journal) route(jobs map[string]Count) (back []lanePiece, err error) {
 		}
 	}
 	slices.SortFunc(notes, func(a, b LaneNote) int { return a.From.compare(b.From) })
-	for _, s := range j.earlier {
+	for _, s := range j.earlierSegments {
 		at := int64(0)
 		for _, n := range notes {
-			from, to := s.clip(n.From), s.clip(n.To)
+			from, to := s.bytesBefore(n.From), s.bytesBefore(n.To)
 			if from >= to {
 				continue
 			}
-			if err := s.skip(at, from, jobs); err != nil {
+			if err := s.skipStored(at, from, jobs); err != nil {
 				return nil, err
 			}
 			back = append(back, lanePiece{Range{s.name, from, to}, n.Lane})
 			at = to
 		}
-		s.reservedTo = s.clip(known)
-		if err := s.skip(at, s.reservedTo, jobs); err != nil {
+		s.reservedTo = s.bytesBefore(known)
+		if err := s.skipStored(at, s.reservedTo, jobs); err != nil {
 			return nil, err
 		}
 	}
@@ -140,7 +140,7 @@ func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNot
 	slices.SortStableFunc(notes, func(a, b LaneNote) int { return a.From.compare(b.From) })
 	for _, n := range notes {
 		open := n.To.Segment == ""
-		if !open && (len(j.earlier) == 0 || n.To.Segment < j.earlier[0].name) {
+		if !open && (len(j.earlierSegments) == 0 || n.To.Segment < j.earlierSegments[0].name) {
 			continue
 		}
 		if last := len(tidy) - 1; last >= 0 && tidy[last].Lane == n.Lane && tidy[last].To == n.From {
@@ -152,8 +152,8 @@ func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNot
 	return tidy
 }
 
-// clip returns how many bytes of a segment are before a place.
-func (s *segment) clip(p Position) int64 {
+// bytesBefore returns how many bytes of a segment are before a place.
+func (s *segment) bytesBefore(p Position) int64 {
 	switch cmp.Compare(s.name, p.Segment) {
 	case -1:
 		return s.readableTo
@@ -163,14 +163,14 @@ func (s *segment) clip(p Position) int64 {
 	return 0
 }
 
-// skip records that a piece reached a store in an earlier process.
-func (s *segment) skip(from, to int64, jobs map[string]Count) error {
+// skipStored records that a piece reached a store in an earlier process.
+func (s *segment) skipStored(from, to int64, jobs map[string]Count) error {
 	if from >= to {
 		return nil
 	}
 	s.finish(from, to)
-	return s.scan(from, to, func(_ int64, r record, f recordState) bool {
-		if f == recordWhole {
+	return s.scan(from, to, func(_ int64, r record, state recordState) bool {
+		if state == recordWhole {
 			jobs[r.jobtype] = jobs[r.jobtype].add(-r.count, r.due)
 		}
 		return true

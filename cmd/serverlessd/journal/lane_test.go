@@ -35,16 +35,16 @@ func TestDamagedNotes(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Routes(dir); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove it") {
+		if _, _, err := LoadLaneNotes(dir); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("%q: %v", text, err)
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, save, err := Routes(dir); err != nil || save([]LaneNote{{Lane: "a"}}) != nil {
+		if _, save, err := LoadLaneNotes(dir); err != nil || save([]LaneNote{{Lane: "a"}}) != nil {
 			t.Error(err)
 		}
-		if notes, _, err := Routes(dir); err != nil || len(notes) != 1 || notes[0].Lane != "a" {
+		if notes, _, err := LoadLaneNotes(dir); err != nil || len(notes) != 1 || notes[0].Lane != "a" {
 			t.Error(notes, err)
 		}
 	}
@@ -146,7 +146,7 @@ func testPartitions(t *testing.T, r *rand.Rand) {
 		}
 		frail := life < 7
 		j := open(t, d, lanes(given...), func(o *Options) {
-			o.Notes, o.Segment = saved, int64(500+r.IntN(3000))
+			o.Notes, o.SegmentSize = saved, int64(500+r.IntN(3000))
 			ready := false
 			o.SaveNotes = func(n []LaneNote) error {
 				if frail && ready && r.IntN(10) == 0 {

@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// Routes reads the notes from a file in the journal's directory. save replaces the file.
-func Routes(dir string) (notes []LaneNote, save func([]LaneNote) error, err error) {
+// LoadLaneNotes reads the notes from a file in the journal's directory. save replaces the file.
+func LoadLaneNotes(dir string) (notes []LaneNote, save func([]LaneNote) error, err error) {
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)
 	if err == nil {

@@ -35,14 +35,14 @@ func (r *Reservation) Read() []Entry { return r.entries }
 // its records return to the front.
 func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.Duration) (*Reservation, error) {
 	for {
-		r, news, err := j.reserve(lane, n, timeout)
+		r, readable, err := j.reserve(lane, n, timeout)
 		if r != nil || err != nil {
 			return r, err
 		}
 		expiry, stop := j.expiry()
 		select {
 		case <-ctx.Done():
-		case <-news:
+		case <-readable:
 		case <-expiry:
 		}
 		stop()
@@ -63,7 +63,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			j.mu.Unlock()
 			return nil, nil, ErrClosed
 		}
-		if len(j.earlier) > 0 {
+		if len(j.earlierSegments) > 0 {
 			j.mu.Unlock()
 			if err := j.readEarlier(); err != nil {
 				return nil, nil, err
@@ -72,10 +72,10 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 		}
 		j.expire()
 		r, to := j.nextPiece(lane)
-		news := j.readable
+		readable := j.readable
 		j.mu.Unlock()
 		if r == nil {
-			return nil, news, nil
+			return nil, readable, nil
 		}
 		own := r.lane != ""
 		if err := j.read(r, to, n); err != nil {
@@ -149,8 +149,8 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 	j.mu.Lock()
 	asides := len(j.asideJobs) > 0
 	j.mu.Unlock()
-	err := r.segment.scan(r.From, to, func(at int64, rec record, f recordState) bool {
-		if f != recordWhole {
+	err := r.segment.scan(r.From, to, func(at int64, rec record, state recordState) bool {
+		if state != recordWhole {
 			if failed = j.setAside(r.segment, at, int64(rec.size)); failed != nil {
 				return false
 			}
@@ -267,9 +267,9 @@ func (j *Journal) writeFile(name string, size int64, write func(to File) error) 
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.stats.Damaged += size
+	j.stats.DamagedBytes += size
 	if fresh {
-		j.stats.Bad++
+		j.stats.AsideFiles++
 	}
 	return true, nil
 }

@@ -101,7 +101,7 @@ const (
 
 // parse reads the record at the beginning of b. For a broken record, the size is the one in its
 // header, or 0.
-func parse(b []byte) (r record, f recordState) {
+func parse(b []byte) (r record, state recordState) {
 	if len(b) > 0 && b[0] != '#' {
 		return parseLine(b)
 	}
@@ -192,7 +192,7 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 }
 
 // parseLine parses a line without a batch, `id|jobtype|payload`, or an empty line.
-func parseLine(b []byte) (r record, f recordState) {
+func parseLine(b []byte) (r record, state recordState) {
 	line, _, ok := bytes.Cut(b, []byte{'\n'})
 	if !ok {
 		return r, recordShort

@@ -24,7 +24,7 @@ func (s *sharedDisk) Space() (size, free int64, err error) { return 1 << 20, s.f
 // for the store.
 func TestReserveOfADrainedJournal(t *testing.T) {
 	d := &sharedDisk{newDisk(), 1 << 19}
-	j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})
+	j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), ReserveBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestFullAtTheStart(t *testing.T) {
 	d := &sharedDisk{newDisk(), 1 << 19}
 	reserve := int64(64 << 10)
 	start := func() *Journal {
-		j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: reserve})
+		j, err := Open(Options{Files: d, IDs: job.NewIDSource(job.NewSysid(), time.Now), Log: zerolog.Nop(), ReserveBytes: reserve})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,13 +94,13 @@ func (s *segment) isStored(from, to int64) bool {
 
 // scan calls visit for everything between from and to, that is, for records and for the broken
 // pieces between them. It stops when visit returns false. visit may keep its arguments.
-func (s *segment) scan(from, to int64, visit func(at int64, r record, f recordState) bool) error {
+func (s *segment) scan(from, to int64, visit func(at int64, r record, state recordState) bool) error {
 	at := from
-	behind := false // the last piece was damaged, so at may be inside a record
-	var buf []byte  // the bytes of the file from at on
+	isAfterDamage := false // the last piece was damaged, so at may be inside a record
+	var buf []byte         // the bytes of the file from at on
 	for at < to {
-		r, f := parse(buf)
-		if len(buf) == 0 || f == recordShort && at+int64(len(buf)) < to {
+		r, state := parse(buf)
+		if len(buf) == 0 || state == recordShort && at+int64(len(buf)) < to {
 			want := max(int64(readAhead), 2*int64(len(buf)), int64(r.size))
 			var err error
 			if buf, err = s.read(at, min(want, to-at)); err != nil {
@@ -108,12 +108,12 @@ func (s *segment) scan(from, to int64, visit func(at int64, r record, f recordSt
 			}
 			continue
 		}
-		if f == recordWhole && behind && !s.hasSaltOf(&r) {
-			f = recordBroken
+		if state == recordWhole && isAfterDamage && !s.hasSaltOf(&r) {
+			state = recordBroken
 		}
-		if behind = f != recordWhole; behind {
+		if isAfterDamage = state != recordWhole; isAfterDamage {
 			next, err := s.resume(at, to, int64(r.size))
-			if err != nil || !visit(at, record{size: int(next - at)}, f) {
+			if err != nil || !visit(at, record{size: int(next - at)}, state) {
 				return err
 			}
 			at, buf = next, nil
@@ -135,9 +135,9 @@ func (s *segment) hasSaltOf(r *record) bool {
 
 // readSalt reads the segment's salt.
 func (s *segment) readSalt() error {
-	return s.scan(0, s.readableTo, func(_ int64, r record, f recordState) bool {
+	return s.scan(0, s.readableTo, func(_ int64, r record, state recordState) bool {
 		s.salt = r.salt
-		return f != recordWhole
+		return state != recordWhole
 	})
 }
 
@@ -159,7 +159,7 @@ func (s *segment) resume(at, to, size int64) (int64, error) {
 			return 0, err
 		}
 		for i := bytes.Index(buf, pattern); i >= 0; {
-			ok, err := s.recordAt(at+int64(i), to)
+			ok, err := s.hasRecordAt(at+int64(i), to)
 			if ok || err != nil {
 				return at + int64(i), err
 			}
@@ -177,16 +177,16 @@ func (s *segment) resume(at, to, size int64) (int64, error) {
 	return to, nil
 }
 
-// recordAt reports whether there is a whole record with this segment's salt at an offset.
-func (s *segment) recordAt(at, to int64) (bool, error) {
+// hasRecordAt reports whether there is a whole record with this segment's salt at an offset.
+func (s *segment) hasRecordAt(at, to int64) (bool, error) {
 	for want := int64(maxHeader); ; {
 		buf, err := s.read(at, min(want, to-at))
 		if err != nil {
 			return false, err
 		}
-		r, f := parse(buf)
-		if f != recordShort || at+want >= to {
-			return f == recordWhole && s.hasSaltOf(&r), nil
+		r, state := parse(buf)
+		if state != recordShort || at+want >= to {
+			return state == recordWhole && s.hasSaltOf(&r), nil
 		}
 		if r.size > 0 && r.salt != s.salt {
 			return false, nil // the rest need not be read
@@ -217,11 +217,11 @@ func (s *segment) findEnd(size int64) (int64, error) {
 	complete := true  // the last request
 	var request int64 // where it begins
 	cut := size
-	err = s.scan(0, size, func(at int64, r record, f recordState) bool {
+	err = s.scan(0, size, func(at int64, r record, state recordState) bool {
 		switch {
-		case f == recordShort && at+int64(r.size) == size:
+		case state == recordShort && at+int64(r.size) == size:
 			cut = at
-		case f != recordWhole:
+		case state != recordWhole:
 			complete = true
 		default:
 			if complete {

@@ -144,7 +144,7 @@ func (j *Journal) LastRefusal() error {
 	j.mu.Lock()
 	refusal, recent := j.commitErr, time.Since(j.commitErrAt) <= commitErrTTL
 	var removable int64 // how many bytes makeRoom can free
-	if len(j.earlier) == 0 && j.bytes() == 0 {
+	if len(j.earlierSegments) == 0 && j.bytes() == 0 {
 		for _, s := range j.segments {
 			removable += s.readableTo
 		}
@@ -185,8 +185,8 @@ func (j *Journal) commitOnce(group []*appendRequest) error {
 	for _, r := range group {
 		size += r.size
 	}
-	if err := j.room(size); err != nil {
-		if size > smallRequest && j.room(smallRequest) == nil {
+	if err := j.ensureRoom(size); err != nil {
+		if size > smallRequest && j.ensureRoom(smallRequest) == nil {
 			return &largeError{err}
 		}
 		return err
@@ -262,7 +262,7 @@ func (j *Journal) endSegment() {
 	j.current.endRefused = true
 	j.mu.Unlock()
 	j.current = nil
-	_ = j.beginSegments() // if this fails, the next append tries again
+	_ = j.beginSegmentWithRoom() // if this fails, the next append tries again
 }
 
 // firstID returns the id of the first line, or "" if there is none.
@@ -310,22 +310,22 @@ func recordLines(lines [][]byte) (n int) {
 	return n
 }
 
-// room makes sure that there is room for size more bytes and a segment to which they can be
+// ensureRoom makes sure that there is ensureRoom for size more bytes and a segment to which they can be
 // written.
-func (j *Journal) room(size int64) error {
+func (j *Journal) ensureRoom(size int64) error {
 	j.mu.Lock()
 	waits := j.bytes()
 	j.mu.Unlock()
-	if j.opt.Max > 0 && waits+size > j.opt.Max {
-		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.Max)
+	if j.opt.MaxBytes > 0 && waits+size > j.opt.MaxBytes {
+		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.MaxBytes)
 	}
 	if err := j.CheckSpace(size); err != nil && (!j.makeRoom() || j.CheckSpace(size) != nil) {
 		return err
 	}
-	if j.current != nil && (j.current.readableTo+size <= j.opt.Segment || j.current.readableTo <= maxHeader) {
+	if j.current != nil && (j.current.readableTo+size <= j.opt.SegmentSize || j.current.readableTo <= maxHeader) {
 		return nil
 	}
-	return j.beginSegments()
+	return j.beginSegmentWithRoom()
 }
 
 // At most 1/reserveShare of a disk is reserved for the stores.
@@ -335,7 +335,7 @@ const reserveShare = 16
 // that is reserved for a store on the same disk. The store needs this space to take the waiting
 // jobs, because only then can the journal free any.
 func (j *Journal) CheckSpace(size int64) error {
-	if j.opt.Reserve == 0 {
+	if j.opt.ReserveBytes == 0 {
 		return nil // the write fails if there is no room
 	}
 	return j.checkSpace(size)
@@ -345,14 +345,14 @@ func (j *Journal) CheckSpace(size int64) error {
 // reserve.
 func (j *Journal) checkSpace(size int64) error {
 	total, free, err := j.opt.Files.Space()
-	if left := min(j.opt.Reserve, total/reserveShare); err == nil && free-size < left {
+	if left := min(j.opt.ReserveBytes, total/reserveShare); err == nil && free-size < left {
 		return fmt.Errorf("%w: %d bytes are free, of which %d are reserved for the store (--disk-reserve)", ErrNoSpace, free, left)
 	}
 	return nil
 }
 
-// beginSegments begins a new segment.
-func (j *Journal) beginSegments() error {
+// beginSegmentWithRoom begins a new segment.
+func (j *Journal) beginSegmentWithRoom() error {
 	err := j.beginSegment()
 	if errors.Is(err, ErrFull) && j.makeRoom() {
 		err = j.beginSegment()
@@ -379,7 +379,7 @@ func (j *Journal) FreeDisk() {
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
 	gone := j.segments
-	if len(j.earlier) > 0 || slices.ContainsFunc(gone, func(s *segment) bool { return s.storedTo < s.readableTo }) {
+	if len(j.earlierSegments) > 0 || slices.ContainsFunc(gone, func(s *segment) bool { return s.storedTo < s.readableTo }) {
 		gone = nil
 	}
 	if len(gone) > 0 {

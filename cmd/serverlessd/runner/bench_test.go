@@ -31,7 +31,7 @@ func BenchmarkRun(b *testing.B) {
 }
 
 func benchmark(b *testing.B, h *job.Handler) {
-	r := newRunner(b, func(o *Options) { o.ContextJobs = 1 << 30 })
+	r := newRunner(b, func(o *Options) { o.JobsPerProcess = 1 << 30 })
 	const size = 10
 	payloads := make([]string, size)
 	for i := range payloads {

@@ -45,7 +45,7 @@ var compilers = map[string]compiler{
 	},
 	job.Node: {
 		args: func(o *Options, _ bool) []string {
-			return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.Memory>>20, 1)), "-e", nodeCheck}
+			return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.MaxMemory>>20, 1)), "-e", nodeCheck}
 		},
 		text: verbatim,
 	},
@@ -57,7 +57,7 @@ var compilers = map[string]compiler{
 	},
 	job.PHP: {
 		args: func(o *Options, _ bool) []string {
-			return []string{"php", "-d", fmt.Sprintf("memory_limit=%d", o.Memory), "-d", "display_errors=stderr", "-d", "log_errors=0", "-d", "html_errors=0", "-l"}
+			return []string{"php", "-d", fmt.Sprintf("memory_limit=%d", o.MaxMemory), "-d", "display_errors=stderr", "-d", "log_errors=0", "-d", "html_errors=0", "-l"}
 		},
 		// Lines are counted from the beginning of the source.
 		text: func(source string, hook bool) string {
@@ -88,8 +88,8 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	if !ok {
 		return nil
 	}
-	late := fmt.Errorf("%w: it took longer than %v", ErrCheckBusy, r.options.Start)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Start, late)
+	timeoutErr := fmt.Errorf("%w: it took longer than %v", ErrCheckBusy, r.options.StartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.StartTimeout, timeoutErr)
 	defer cancel()
 	select {
 	case r.checkSlots <- struct{}{}:
@@ -104,23 +104,23 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 		if part.source == "" {
 			continue
 		}
-		said, ok, err := r.check(ctx, c, part.source, part.hook)
+		output, ok, err := r.check(ctx, c, part.source, part.hook)
 		switch {
 		case errors.Is(err, unix.ENOENT):
 			return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is on, but its interpreter is not on this host: %v", s.Lang, err)}
 		case err != nil:
 			return err
 		case !ok:
-			return &CheckError{"invalid_value", part.name, fmt.Sprintf("%s has a syntax error: %s", part.name, c.explain(said))}
+			return &CheckError{"invalid_value", part.name, fmt.Sprintf("%s has a syntax error: %s", part.name, c.explain(output))}
 		}
 	}
 	return nil
 }
 
 // check runs the compiler on a source, and returns the output and whether the source compiles.
-func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
+func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (output string, ok bool, err error) {
 	out := &launch.Capture{Limit: maxCheckOutput}
-	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.options.Start/time.Second) + 1}}
+	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.options.StartTimeout/time.Second) + 1}}
 	p, err := launch.Start(launch.Command{
 		Args: c.args(&r.options, hook), Dir: "/", Env: []string{"PATH=" + r.options.Path, "HOME=/", "LANG=C.UTF-8"},
 		Stdin: []byte(c.text(source, hook)), Stderr: out, Guard: r.options.Guard, User: r.pool.user, Limits: limits,
@@ -139,23 +139,23 @@ func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool
 		<-p.Ended()
 		return "", false, context.Cause(ctx)
 	}
-	said, _ = out.Text()
+	output, _ = out.Text()
 	result := p.Result()
 	if result.Signal != 0 {
-		said = strings.TrimRight("the compiler ended with "+launch.SignalName(result.Signal)+": "+said, ": \n")
+		output = strings.TrimRight("the compiler ended with "+launch.SignalName(result.Signal)+": "+output, ": \n")
 		if result.Signal != unix.SIGSEGV { // it did not crash: the host has no memory, or a limit was reached
-			return "", false, fmt.Errorf("%w: %s", ErrCheckBusy, said)
+			return "", false, fmt.Errorf("%w: %s", ErrCheckBusy, output)
 		}
 	}
-	return said, result.Code == 0 && result.Signal == 0, result.Err
+	return output, result.Code == 0 && result.Signal == 0, result.Err
 }
 
 // explain turns a compiler's output into "line N: what is wrong".
-func (c compiler) explain(said string) string {
+func (c compiler) explain(output string) string {
 	if c.faultPattern != nil {
-		if m := c.faultPattern.FindStringSubmatch(said); m != nil {
+		if m := c.faultPattern.FindStringSubmatch(output); m != nil {
 			return "line " + m[c.faultPattern.SubexpIndex("line")] + ": " + m[c.faultPattern.SubexpIndex("text")]
 		}
 	}
-	return string(bytes.TrimSpace([]byte(said)))
+	return string(bytes.TrimSpace([]byte(output)))
 }

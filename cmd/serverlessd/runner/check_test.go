@@ -112,7 +112,7 @@ func TestCheckFailsWithoutFault(t *testing.T) {
 			r := newRunner(t, func(o *Options) {
 				o.Path = path + ":/usr/bin:/bin"
 				if name == "slow" {
-					o.Start = 50 * time.Millisecond
+					o.StartTimeout = 50 * time.Millisecond
 				}
 			})
 			err = r.Check(t.Context(), &job.Source{Lang: job.PHP, Body: "1"})

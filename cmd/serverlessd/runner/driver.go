@@ -23,12 +23,12 @@ var phpDriver string
 var interpreters = map[string]interpreter{
 	job.Shell: shell{},
 	job.Node: driver{func(o *Options) []string {
-		return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.Memory>>20, 1)), "-e", nodeDriver}
+		return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.MaxMemory>>20, 1)), "-e", nodeDriver}
 	}},
 	job.Python: driver{func(*Options) []string { return []string{"python3", "-c", pythonDriver} }},
 	job.PHP: driver{func(o *Options) []string {
 		return []string{
-			"php", "-d", fmt.Sprintf("memory_limit=%d", o.Memory), "-d", "max_execution_time=0", "-d", "display_errors=stderr",
+			"php", "-d", fmt.Sprintf("memory_limit=%d", o.MaxMemory), "-d", "max_execution_time=0", "-d", "display_errors=stderr",
 			"-d", "log_errors=0", "-d", "html_errors=0", "-d", "output_buffering=0", "-r", phpDriver,
 		}
 	}},
@@ -40,7 +40,7 @@ type driver struct{ command func(o *Options) []string }
 
 func (d driver) args(o *Options) []string { return d.command(o) }
 
-func (driver) open(*scriptContext) ([]*os.File, error) { return nil, nil }
+func (driver) open(*handlerProcess) ([]*os.File, error) { return nil, nil }
 
 // frame is the line of JSON that precedes the bytes of a frame.
 type frame struct {
@@ -60,13 +60,13 @@ func (f frame) append(to, bytes []byte) []byte {
 	return append(to, bytes...)
 }
 
-func (driver) greeting(c *scriptContext) []byte {
+func (driver) greeting(c *handlerProcess) []byte {
 	return frame{Do: "hello", Secret: c.secret}.append(nil, nil)
 }
 
 // appendCode appends a frame with a source, unless the context has the source, and returns the
 // number of the source. A hook is not compiled in the same way as a job.
-func (driver) appendCode(c *scriptContext, do, source string) (number int, sent []byte) {
+func (driver) appendCode(c *handlerProcess, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]
 	if !known {
 		number = len(c.sources) + 1
@@ -76,12 +76,12 @@ func (driver) appendCode(c *scriptContext, do, source string) (number int, sent 
 	return number, sent
 }
 
-func (d driver) hook(c *scriptContext, source string) []byte {
+func (d driver) hook(c *handlerProcess, source string) []byte {
 	number, sent := d.appendCode(c, "hook", source)
 	return frame{Do: "hook", Code: number}.append(sent, nil)
 }
 
-func (d driver) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
+func (d driver) task(c *handlerProcess, b Batch, j Job) ([]byte, error) {
 	number, sent := d.appendCode(c, "job", b.Handler.Body)
 	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(sent, j.Payload), nil
 }

@@ -25,7 +25,7 @@ func TestOpenFilesWhileStarting(t *testing.T) {
 		return len(list)
 	}
 	begin := func() (ready int) {
-		r := newRunner(t, func(o *Options) { o.Contexts = n })
+		r := newRunner(t, func(o *Options) { o.MaxProcesses = n })
 		dir := t.TempDir()
 		h := handler(job.Source{Lang: job.Shell, Body: `: >"` + dir + `/$1"; while ! [ -e "` + dir + `/go" ]; do sleep 0.1; done`})
 		var wg sync.WaitGroup

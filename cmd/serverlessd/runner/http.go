@@ -76,14 +76,14 @@ func checkDial(address string, allow []netip.Prefix) error {
 // ended.
 func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body []byte) (int, http.Header, []byte, *runFault) {
 	timeout := r.timeout(b.Handler)
-	timed, cancel := context.WithTimeout(ctx, timeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	method := cmp.Or(b.Handler.Method, http.MethodPost)
 	broken := func(err error) *runFault {
 		switch {
 		case ctx.Err() != nil:
 			return &runFault{}
-		case timed.Err() != nil:
+		case timeoutCtx.Err() != nil:
 			return &runFault{code: codeTimeout, text: fmt.Sprintf("%s took longer than %v", method, timeout)}
 		}
 		if u, ok := errors.AsType[*url.Error](err); ok {
@@ -94,7 +94,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 		}
 		return &runFault{code: codeConnection, text: err.Error()}
 	}
-	req, err := http.NewRequestWithContext(timed, method, b.Handler.Body, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(timeoutCtx, method, b.Handler.Body, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, broken(err)
 	}
@@ -110,12 +110,12 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	if res.StatusCode == http.StatusSwitchingProtocols { // what follows is not a reply, and no deadline would end the read
 		return res.StatusCode, res.Header, nil, nil
 	}
-	reply, err := io.ReadAll(io.LimitReader(res.Body, r.options.Output+1))
+	reply, err := io.ReadAll(io.LimitReader(res.Body, r.options.MaxOutput+1))
 	if err != nil {
 		return 0, nil, nil, broken(err)
 	}
-	if int64(len(reply)) > r.options.Output {
-		return 0, nil, nil, &runFault{code: codeOutput, text: fmt.Sprintf("the reply has more than %d bytes", r.options.Output)}
+	if int64(len(reply)) > r.options.MaxOutput {
+		return 0, nil, nil, &runFault{code: codeOutput, text: fmt.Sprintf("the reply has more than %d bytes", r.options.MaxOutput)}
 	}
 	return res.StatusCode, res.Header, reply, nil
 }
@@ -183,7 +183,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 	for l := range bytes.Lines(reply) {
 		if rest, ok := cutFollow(bytes.TrimSuffix(l, []byte("\n"))); !ok {
 			o.Data = append(o.Data, l...)
-		} else if jobs.count() == r.options.Lines {
+		} else if jobs.count() == r.options.MaxLines {
 			return r.tooManyLines().outcome(), nil
 		} else {
 			jobs.add(rest, r.options.MaxLine)
@@ -194,7 +194,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome,
 }
 
 func (r *Runner) tooManyLines() runFault {
-	return runFault{code: codeLines, text: fmt.Sprintf("the reply has more than %d J: lines", r.options.Lines)}
+	return runFault{code: codeLines, text: fmt.Sprintf("the reply has more than %d J: lines", r.options.MaxLines)}
 }
 
 // runBatch runs a batch with one request.
@@ -236,7 +236,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 	for l := range bytes.Lines(reply) {
 		l = bytes.TrimSuffix(l, []byte("\n"))
 		if rest, ok := cutFollow(l); ok {
-			if jobs.count() == r.options.Lines {
+			if jobs.count() == r.options.MaxLines {
 				over := r.tooManyLines()
 				f = &over
 				break

@@ -55,7 +55,7 @@ func TestHTTPRequestCarriesJob(t *testing.T) {
 }
 
 func TestHTTPReplyDecidesOutcome(t *testing.T) {
-	r := newRunner(t, func(o *Options) { o.RetryFor, o.Output, o.Lines, o.MaxLine = time.Hour, 10_000, 5, 100 })
+	r := newRunner(t, func(o *Options) { o.RetryFor, o.MaxOutput, o.MaxLines, o.MaxLine = time.Hour, 10_000, 5, 100 })
 	type reply struct {
 		status int
 		header string
@@ -127,7 +127,7 @@ func TestBadServers(t *testing.T) {
 	}
 	closed := raw("", false)
 	l.Close()
-	r := newRunner(t, func(o *Options) { o.Output = 1 << 20 })
+	r := newRunner(t, func(o *Options) { o.MaxOutput = 1 << 20 })
 	short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
 	for what, c := range map[string]struct {
 		url  string
@@ -191,7 +191,7 @@ func TestAllowedAddresses(t *testing.T) {
 }
 
 func TestBatchReplies(t *testing.T) {
-	r := newRunner(t, func(o *Options) { o.Lines = 3 })
+	r := newRunner(t, func(o *Options) { o.MaxLines = 3 })
 	for body, want := range map[string]string{
 		"200\n404 no\n500 oh dear\n":      "200; 404 no; 500 oh dear",
 		"200\r\n404 no\r\n500":            "200; 404 no; 500",

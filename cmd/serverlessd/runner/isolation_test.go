@@ -48,8 +48,8 @@ func TestClientIsolation(t *testing.T) {
 		if got := text(run(t, r, own)[0]); !strings.Contains(got, "left2") {
 			t.Errorf("the same client does not see what it left: %q", got)
 		}
-		if r.Contexts() != 2 {
-			t.Errorf("%d contexts", r.Contexts())
+		if r.Processes() != 2 {
+			t.Errorf("%d contexts", r.Processes())
 		}
 	})
 }

@@ -190,8 +190,8 @@ func TestReturnValuesOfLanguages(t *testing.T) {
 				t.Errorf("%s\ngave %q, want %q", body, got, want)
 			}
 		}
-		if l.lang == job.Shell && r.Contexts() != 1 {
-			t.Errorf("%d contexts have one eid", r.Contexts())
+		if l.lang == job.Shell && r.Processes() != 1 {
+			t.Errorf("%d contexts have one eid", r.Processes())
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 // gets another context.
 func TestJobOverLimitIsKilled(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
-		r := newRunner(t, func(o *Options) { o.Output, o.Lines = 100_000, 100 })
+		r := newRunner(t, func(o *Options) { o.MaxOutput, o.MaxLines = 100_000, 100 })
 		flood := map[string]string{
 			job.Node:   `const s = "%s".repeat(%d); process.stdout.write(s); return s.length`,
 			job.Python: "import sys; sys.stdout.write('%s' * %d)", job.PHP: `echo str_repeat("%s", %d);`,
@@ -54,7 +54,7 @@ func TestJobOverLimitIsKilled(t *testing.T) {
 			if len(to.outcomes) != 1 || to.started != 1 || !sameOutcome(text(to.outcomes[0]), c.want) {
 				t.Errorf("%s: %d started, %q, want %q", c.what, to.started, texts(to.outcomes), c.want)
 			}
-			if r.Contexts() != 0 {
+			if r.Processes() != 0 {
 				t.Errorf("%s: the context is still there", c.what)
 			}
 		}
@@ -94,7 +94,7 @@ func TestProcessorTime(t *testing.T) {
 // TestContextOverMemoryIsKilled: a context that uses too much memory is killed; others continue.
 func TestContextOverMemoryIsKilled(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
-		r := newRunner(t, func(o *Options) { o.Memory = 128 << 20 })
+		r := newRunner(t, func(o *Options) { o.MaxMemory = 128 << 20 })
 		body := map[string]string{
 			job.Node:   `const a = []; for (;;) a.push(new Array(1000).fill(a.length))`,
 			job.Python: "a = []\nwhile True: a.append('x' * 10**6 + str(len(a)))", job.PHP: `$a = []; for (;;) $a[] = str_repeat("x", 1000000);`,
@@ -121,7 +121,7 @@ func TestTotalMemory(t *testing.T) {
 		{"children of sh", job.Shell, strings.Repeat(child+" & ", 4) + "wait"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRunner(t, func(o *Options) { o.Memory = 192 << 20 })
+			r := newRunner(t, func(o *Options) { o.MaxMemory = 192 << 20 })
 			if o := runOne(t, r, handler(job.Source{Lang: c.lang, Body: c.body}), "x"); o.Status != 500 || o.Code != codeMemory {
 				t.Errorf("%.300s", text(o))
 			}
@@ -131,7 +131,7 @@ func TestTotalMemory(t *testing.T) {
 
 // TestFilesAndCores: a file may not grow without limit, and nothing dumps core.
 func TestFilesAndCores(t *testing.T) {
-	r := newRunner(t, func(o *Options) { o.FileSize, o.Files = 1<<20, 50 })
+	r := newRunner(t, func(o *Options) { o.MaxFileSize, o.MaxFiles = 1<<20, 50 })
 	body := `echo "R: 200 $(ulimit -c) $(ulimit -n) $(head -c 2000000 /dev/zero >big; wc -c <big | tr -d ' ')"`
 	if got := text(runOne(t, r, handler(job.Source{Lang: job.Shell, Body: body}), "x")); got != "200 0 50 1048576" {
 		t.Fatalf("%q", got)

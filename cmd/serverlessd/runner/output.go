@@ -55,8 +55,8 @@ type output struct {
 
 func newOutput(secret string, o *Options, log zerolog.Logger) *output {
 	return &output{
-		secret: []byte(secret), maxLine: o.MaxLine, maxLines: o.Lines, maxSize: o.Output, log: log,
-		results: make(chan stepResult, 1), bytesLeft: o.Output,
+		secret: []byte(secret), maxLine: o.MaxLine, maxLines: o.MaxLines, maxSize: o.MaxOutput, log: log,
+		results: make(chan stepResult, 1), bytesLeft: o.MaxOutput,
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 func testOutput(size int64) *output {
-	return newOutput("secret", &Options{MaxLine: 20, Lines: 1000, Output: size}, zerolog.Nop())
+	return newOutput("secret", &Options{MaxLine: 20, MaxLines: 1000, MaxOutput: size}, zerolog.Nop())
 }
 
 // markText returns a mark as a short text.

@@ -16,18 +16,18 @@ type pool struct {
 	runner *Runner
 	user   *syscall.Credential // the user that contexts run as; nil: the daemon's
 
-	mu        sync.Mutex       // guards the following
-	available sync.Cond        // signals that count went down or idle went up
-	count     int              // how many contexts there are; an ending context counts until it is gone
-	ending    int              // how many contexts are ending
-	idle      []*scriptContext // the idle contexts, the most recently used at the end
-	processes map[*scriptContext]bool
+	mu        sync.Mutex        // guards the following
+	available sync.Cond         // signals that count went down or idle went up
+	count     int               // how many contexts there are; an ending context counts until it is gone
+	ending    int               // how many contexts are ending
+	idle      []*handlerProcess // the idle contexts, the most recently used at the end
+	processes map[*handlerProcess]bool
 	serial    uint64
 	closed    bool // no context is begun or kept
 }
 
 func newPool(r *Runner, user *syscall.Credential) *pool {
-	p := &pool{runner: r, user: user, processes: make(map[*scriptContext]bool)}
+	p := &pool{runner: r, user: user, processes: make(map[*handlerProcess]bool)}
 	p.available.L = &p.mu
 	return p
 }
@@ -54,7 +54,7 @@ func (p *pool) watch() {
 			continue
 		}
 		start := time.Now()
-		over := launch.MemoryOver(p.runner.options.Memory)
+		over := launch.GroupsOverMemory(p.runner.options.MaxMemory)
 		wait = min(max(memoryPause, memoryShare*time.Since(start)), memoryPauseMax)
 		for _, c := range processes {
 			if bytes := over[c.process.Pid()]; bytes > 0 {
@@ -67,7 +67,7 @@ func (p *pool) watch() {
 
 // acquire returns an idle context or a new one. If there are as many contexts as allowed, it
 // ends the one that has been idle for longest. A fault without a code means that ctx has ended.
-func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runFault) {
+func (p *pool) acquire(ctx context.Context, k processKey) (*handlerProcess, *runFault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 			go p.end(c)
 			continue
 		}
-		if p.count < p.runner.options.Contexts {
+		if p.count < p.runner.options.MaxProcesses {
 			break
 		}
 		if len(p.idle) > 0 && p.ending == 0 {
@@ -102,7 +102,7 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 	p.serial++
 	serial := p.serial
 	p.mu.Unlock()
-	c, f := p.runner.begin(ctx, k, serial)
+	c, f := p.runner.startProcess(ctx, k, serial)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f != nil {
@@ -115,9 +115,9 @@ func (p *pool) acquire(ctx context.Context, k contextKey) (*scriptContext, *runF
 }
 
 // find returns the index of the idle context for k that was used last, or -1. Callers hold mu.
-func (p *pool) find(k contextKey) int {
+func (p *pool) find(k processKey) int {
 	for at := len(p.idle) - 1; at >= 0; at-- {
-		if p.idle[at].contextKey == k {
+		if p.idle[at].processKey == k {
 			return at
 		}
 	}
@@ -125,7 +125,7 @@ func (p *pool) find(k contextKey) int {
 }
 
 // remove takes the context at this index out of the idle ones. Callers hold mu.
-func (p *pool) remove(at int) *scriptContext {
+func (p *pool) remove(at int) *handlerProcess {
 	c := p.idle[at]
 	c.idleTimer.Stop()
 	p.idle = slices.Delete(p.idle, at, at+1)
@@ -133,9 +133,9 @@ func (p *pool) remove(at int) *scriptContext {
 }
 
 // release takes a context back, or ends it if it must not be used again.
-func (p *pool) release(c *scriptContext) {
+func (p *pool) release(c *handlerProcess) {
 	p.mu.Lock()
-	if c.unusable || p.closed || c.jobs >= p.runner.options.ContextJobs {
+	if c.unusable || p.closed || c.jobs >= p.runner.options.JobsPerProcess {
 		p.ending++
 		p.mu.Unlock()
 		if c.unusable {
@@ -145,13 +145,13 @@ func (p *pool) release(c *scriptContext) {
 		}
 		return
 	}
-	c.idleTimer = time.AfterFunc(p.runner.options.Idle, func() { p.expire(c) })
+	c.idleTimer = time.AfterFunc(p.runner.options.IdleTimeout, func() { p.expire(c) })
 	p.idle = append(p.idle, c)
 	p.available.Broadcast()
 	p.mu.Unlock()
 }
 
-func (p *pool) expire(c *scriptContext) {
+func (p *pool) expire(c *handlerProcess) {
 	p.mu.Lock()
 	at := slices.Index(p.idle, c)
 	if at >= 0 {
@@ -166,7 +166,7 @@ func (p *pool) expire(c *scriptContext) {
 
 // end ends a context, which the caller has counted as ending. When it is gone, another one may
 // begin.
-func (p *pool) end(c *scriptContext) {
+func (p *pool) end(c *handlerProcess) {
 	c.finish()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *pool) end(c *scriptContext) {
 	p.available.Broadcast()
 }
 
-func (p *pool) hasWarm(k contextKey) bool {
+func (p *pool) hasWarm(k processKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.find(k) >= 0

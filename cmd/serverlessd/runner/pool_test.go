@@ -19,7 +19,7 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 		return text(run(t, r, b)[0])
 	}
 	t.Run("jobs", func(t *testing.T) {
-		r := newRunner(t, func(o *Options) { o.ContextJobs = 3 })
+		r := newRunner(t, func(o *Options) { o.JobsPerProcess = 3 })
 		var pids []string
 		for range 9 {
 			pids = append(pids, pid(r, "c"))
@@ -29,29 +29,29 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 		}
 	})
 	t.Run("idle", func(t *testing.T) {
-		r := newRunner(t, func(o *Options) { o.Idle = 20 * time.Millisecond })
+		r := newRunner(t, func(o *Options) { o.IdleTimeout = 20 * time.Millisecond })
 		first := pid(r, "c")
-		eventually(t, "the idle context is gone", func() bool { return r.Contexts() == 0 })
+		eventually(t, "the idle context is gone", func() bool { return r.Processes() == 0 })
 		if pid(r, "c") == first {
 			t.Error("it was used again")
 		}
 	})
 	t.Run("full", func(t *testing.T) {
-		r := newRunner(t, func(o *Options) { o.Contexts = 3 })
+		r := newRunner(t, func(o *Options) { o.MaxProcesses = 3 })
 		a, b, c := pid(r, "a"), pid(r, "b"), pid(r, "c")
 		if pid(r, "a") != a {
 			t.Error("a's context was not used again")
 		}
 		pid(r, "d") // it replaces b's context, which has been idle longest
-		if pid(r, "a") != a || pid(r, "c") != c || r.Contexts() > 3 {
-			t.Errorf("a context other than the longest idle one has gone; there are %d", r.Contexts())
+		if pid(r, "a") != a || pid(r, "c") != c || r.Processes() > 3 {
+			t.Errorf("a context other than the longest idle one has gone; there are %d", r.Processes())
 		}
 		if pid(r, "b") == b {
 			t.Error("b's context was not ended")
 		}
 	})
 	t.Run("waiting", func(t *testing.T) {
-		r := newRunner(t, func(o *Options) { o.Contexts = 2 })
+		r := newRunner(t, func(o *Options) { o.MaxProcesses = 2 })
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -60,7 +60,7 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 					if got := text(runOne(t, r, h, "")); got != "200" {
 						t.Errorf("%q", got)
 					}
-					if n := r.Contexts(); n > 2 {
+					if n := r.Processes(); n > 2 {
 						t.Errorf("%d contexts, at most 2", n)
 					}
 				}
@@ -69,14 +69,14 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 		wg.Wait()
 	})
 	t.Run("waiting in vain", func(t *testing.T) {
-		r := newRunner(t, func(o *Options) { o.Contexts = 1 })
+		r := newRunner(t, func(o *Options) { o.MaxProcesses = 1 })
 		busy := &reportRecorder{t: t}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			r.Run(context.Background(), batch(handler(job.Source{Lang: job.Shell, Body: "sleep 1000"}), ""), busy)
 		}()
-		eventually(t, "the context is taken", func() bool { return r.Contexts() == 1 })
+		eventually(t, "the context is taken", func() bool { return r.Processes() == 1 })
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(10*time.Millisecond, cancel)
 		to := &reportRecorder{t: t}

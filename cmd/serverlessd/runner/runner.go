@@ -36,34 +36,34 @@ type Options struct {
 	Guard     *launch.Guard  // ends contexts when the daemon ends; may be nil
 	Log       zerolog.Logger
 
-	Contexts    int           // maximum number of contexts at a time
-	ContextJobs int           // maximum number of jobs that a context runs
-	Idle        time.Duration // how long a context may be idle [60 s]
+	MaxProcesses   int           // maximum number of contexts at a time
+	JobsPerProcess int           // maximum number of jobs that a context runs
+	IdleTimeout    time.Duration // how long a context may be idle [60 s]
 
-	Start   time.Duration // time for the start of a context, and for each `before` [10 s]
-	Timeout time.Duration // time for a job whose handler sets none
-	CPU     time.Duration // processor time for a job whose handler sets none
+	StartTimeout time.Duration // time for the start of a context, and for each `before` [10 s]
+	JobTimeout   time.Duration // time for a job whose handler sets none
+	JobCPU       time.Duration // processor time for a job whose handler sets none
 
-	Output   int64         // maximum number of bytes that a job may print or reply [16 MiB]
-	Lines    int           // maximum number of J: lines that a job may print [10,000]
-	MaxLine  int           // maximum number of bytes of a J: line's payload
-	RetryFor time.Duration // the longest Retry-After
+	MaxOutput int64         // maximum number of bytes that a job may print or reply [16 MiB]
+	MaxLines  int           // maximum number of J: lines that a job may print [10,000]
+	MaxLine   int           // maximum number of bytes of a J: line's payload
+	RetryFor  time.Duration // the longest Retry-After
 
-	Memory   int64 // maximum memory of a context and the processes that it starts, in bytes
-	FileSize int64 // maximum number of bytes of a file that a context writes [1 GiB]
-	Files    int   // maximum number of open files of a context [1,024]
-	Tasks    int   // maximum number of processes and threads of User, if it is set [4,096]
+	MaxMemory   int64 // maximum memory of a context and the processes that it starts, in bytes
+	MaxFileSize int64 // maximum number of bytes of a file that a context writes [1 GiB]
+	MaxFiles    int   // maximum number of open files of a context [1,024]
+	MaxTasks    int   // maximum number of processes and threads of User, if it is set [4,096]
 }
 
 func (o *Options) complete() {
 	o.Path = cmp.Or(o.Path, "/usr/local/bin:/usr/bin:/bin")
-	o.Idle = cmp.Or(o.Idle, time.Minute)
-	o.Start = cmp.Or(o.Start, 10*time.Second)
-	o.Output = cmp.Or(o.Output, 16<<20)
-	o.Lines = cmp.Or(o.Lines, 10_000)
-	o.FileSize = cmp.Or(o.FileSize, 1<<30)
-	o.Files = cmp.Or(o.Files, 1024)
-	o.Tasks = cmp.Or(o.Tasks, 4096)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
+	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
+	o.MaxOutput = cmp.Or(o.MaxOutput, 16<<20)
+	o.MaxLines = cmp.Or(o.MaxLines, 10_000)
+	o.MaxFileSize = cmp.Or(o.MaxFileSize, 1<<30)
+	o.MaxFiles = cmp.Or(o.MaxFiles, 1024)
+	o.MaxTasks = cmp.Or(o.MaxTasks, 4096)
 }
 
 // Job is a job of a batch.
@@ -160,7 +160,7 @@ func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 
 	switch {
 	case b.Handler.Lang != job.HTTP:
-		return r.runContext(ctx, b, to)
+		return r.runInProcess(ctx, b, to)
 	case b.Handler.Options.Batch:
 		return r.runBatch(ctx, b, to)
 	}
@@ -174,19 +174,19 @@ func (b Batch) mayBegin(ctx context.Context, i int) bool {
 
 // timeout and cpu return the limits of a handler's job.
 func (r *Runner) timeout(h *job.Handler) time.Duration {
-	return cmp.Or(time.Duration(h.Options.Timeout), r.options.Timeout)
+	return cmp.Or(time.Duration(h.Options.Timeout), r.options.JobTimeout)
 }
 func (r *Runner) cpu(h *job.Handler) time.Duration {
-	return cmp.Or(time.Duration(h.Options.CPU), r.options.CPU)
+	return cmp.Or(time.Duration(h.Options.CPU), r.options.JobCPU)
 }
 
-// HasWarmContext reports whether an idle context is ready for a client's handler.
-func (r *Runner) HasWarmContext(client string, h *job.Handler) bool {
-	return r.pool.hasWarm(contextKeyOf(client, h))
+// HasWarmProcess reports whether an idle context is ready for a client's handler.
+func (r *Runner) HasWarmProcess(client string, h *job.Handler) bool {
+	return r.pool.hasWarm(processKeyOf(client, h))
 }
 
-// Contexts returns how many contexts there are.
-func (r *Runner) Contexts() int { return r.pool.size() }
+// Processes returns how many contexts there are.
+func (r *Runner) Processes() int { return r.pool.size() }
 
 // Kill ends all contexts and the jobs in them at once, as if each Run's ctx had ended. No context
 // begins after that.

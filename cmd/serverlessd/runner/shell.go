@@ -20,7 +20,7 @@ func (shell) args(*Options) []string { return []string{"sh", "/dev/fd/3"} }
 
 // open creates the file that is standard input for each job. The file has no name, so nobody can
 // replace it.
-func (shell) open(c *scriptContext) ([]*os.File, error) {
+func (shell) open(c *handlerProcess) ([]*os.File, error) {
 	f, err := os.CreateTemp(c.runner.options.Dir, "payload-")
 	if err != nil {
 		return nil, err
@@ -37,17 +37,17 @@ func quote(s string) string {
 
 // markCommand is a command that prints a mark with the exit status of the commands before it. The
 // secret is part of the command, and in no variable.
-func (shell) markCommand(c *scriptContext) string {
+func (shell) markCommand(c *handlerProcess) string {
 	return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n"
 }
 
-func (s shell) greeting(c *scriptContext) []byte { return []byte("exec 3<&-\n" + s.markCommand(c)) }
+func (s shell) greeting(c *handlerProcess) []byte { return []byte("exec 3<&-\n" + s.markCommand(c)) }
 
-func (s shell) hook(c *scriptContext, source string) []byte {
+func (s shell) hook(c *handlerProcess, source string) []byte {
 	return []byte("eval " + quote(source) + "\n" + s.markCommand(c))
 }
 
-func (s shell) task(c *scriptContext, b Batch, j Job) ([]byte, error) {
+func (s shell) task(c *handlerProcess, b Batch, j Job) ([]byte, error) {
 	err := c.payloadFile.Truncate(0)
 	if err == nil {
 		_, err = c.payloadFile.WriteAt(append(bytes.Clone(j.Payload), '\n'), 0)

@@ -42,7 +42,7 @@ func TestClusterUndoes(t *testing.T) {
 	database := strings.TrimPrefix(strings.SplitN(at, "?", 2)[0], "mysql://root@/")
 
 	// ingested counts the pieces; changes of the tables are frequent, but leave room for transactions.
-	const each = 4
+	const perPiece = 4
 	var ingested atomic.Int64
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
@@ -58,7 +58,7 @@ func TestClusterUndoes(t *testing.T) {
 			own := job.NewIDSource(fmt.Sprintf("0seve%d", n), time.Now)
 			for i := 0; ctx.Err() == nil; i++ {
 				var list []journal.Entry
-				for range each {
+				for range perPiece {
 					list = append(list, journal.Entry{ID: own.Next(1), Jobtype: "a-b", Payload: bytes.Repeat([]byte("x"), 2000), Accepted: time.Now(), End: 1})
 				}
 				var err error
@@ -71,7 +71,7 @@ func TestClusterUndoes(t *testing.T) {
 					t.Errorf("a piece is never ingested: %v", err)
 					return
 				}
-				ingested.Add(each)
+				ingested.Add(perPiece)
 			}
 		})
 	}

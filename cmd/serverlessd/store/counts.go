@@ -23,8 +23,8 @@ func (t *tx) count(jobtype string) *Counts {
 	return c
 }
 
-// ended returns the count of jobs that ended with this code.
-func (c *Counts) ended(code string) *int64 {
+// endedCount returns the count of jobs that endedCount with this code.
+func (c *Counts) endedCount(code string) *int64 {
 	switch job.StateOf(code) {
 	case job.Succeeded:
 		return &c.OK
@@ -40,8 +40,8 @@ func (c *Counts) ended(code string) *int64 {
 // deferred; both are counted in Waiting.
 const countColumns = "open, running, ok, failed, abandoned, expired, deleted"
 
-// stored returns pointers to the values of countColumns, in that order.
-func (c *Counts) stored() []any {
+// columnPointers returns pointers to the values of countColumns, in that order.
+func (c *Counts) columnPointers() []any {
 	return []any{&c.Waiting, &c.Running, &c.OK, &c.Failed, &c.Abandoned, &c.Expired, &c.Deleted}
 }
 
@@ -53,7 +53,7 @@ func (t *tx) writeCounts() {
 		if *c == (Counts{}) {
 			continue
 		}
-		t.add("sq_counts", "type, slot", countColumns, append([]any{jobtype, t.store.slot}, c.stored()...)...)
+		t.add("sq_counts", "type, slot", countColumns, append([]any{jobtype, t.store.slot}, c.columnPointers()...)...)
 	}
 }
 
@@ -68,7 +68,7 @@ func (s *SQL) Counts(ctx context.Context, client string) (counts map[string]Coun
 		return eachRow(ctx, q, "SELECT type, SUM("+strings.ReplaceAll(countColumns, ", ", "), SUM(")+") FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
 			var jobtype string
 			var c Counts
-			if err := r.Scan(append([]any{&jobtype}, c.stored()...)...); err != nil {
+			if err := r.Scan(append([]any{&jobtype}, c.columnPointers()...)...); err != nil {
 				return err
 			}
 			c.Added = c.Waiting + c.Running + c.OK + c.Failed + c.Abandoned + c.Expired + c.Deleted

@@ -51,7 +51,7 @@ func TestInterruptedDeletes(t *testing.T) {
 	t.Run("job", func(t *testing.T) {
 		for n := int64(1); ; n++ {
 			before := counts(t, s, "a-deleted")
-			id := share(t, s, unique.Request{Period: unique.PeriodWindow, Window: time.Hour}, keyedLine("a-deleted", "key"))[0].ID
+			id := addUnique(t, s, unique.Request{Period: unique.PeriodWindow, Window: time.Hour}, keyedLine("a-deleted", "key"))[0].ID
 			more := interrupted(n, func() error { return s.Delete(ctx, id) })
 			_, err := s.Job(ctx, id)
 			checkError(t, err, ErrUnknown)

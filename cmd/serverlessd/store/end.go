@@ -53,7 +53,7 @@ func (t *tx) uncount(h lockedRow) *Counts {
 	case "":
 		c.Waiting--
 	case endedLock:
-		*c.ended(h.code)--
+		*c.endedCount(h.code)--
 	default:
 		c.Running--
 	}
@@ -65,7 +65,7 @@ func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 	switch e.Action {
 	case EndArchive:
 		t.writeLastRun(sysid, e)
-		*c.ended(e.Code)++
+		*c.endedCount(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
 			t.put("sq_results", "id", "data, truncated, bad_lines", string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)

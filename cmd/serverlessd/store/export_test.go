@@ -65,7 +65,7 @@ type execFunc func(c connection, ctx context.Context, query string, args []drive
 func intercept(s Store, f execFunc) {
 	q := s.(*SQL)
 	q.writeDB.Close()
-	q.writeDB = sql.OpenDB(interceptConnector{q.dialect.(*mysqlDialect).link, f})
+	q.writeDB = sql.OpenDB(interceptConnector{q.dialect.(*mysqlDialect).connector, f})
 	q.readDB = q.writeDB
 }
 

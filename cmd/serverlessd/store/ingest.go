@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// shortData is the longest payload, in bytes, that is stored in the job's own row.
-	shortData = 1024
+	// maxInlinePayload is the longest payload, in bytes, that is stored in the job's own row.
+	maxInlinePayload = 1024
 	// maxBacklog bounds the age that a job without a delay gets when it is ingested, in case the
 	// host's clock has jumped.
 	maxBacklog = 24 * time.Hour
@@ -104,7 +104,7 @@ func (t *tx) insert(rows []row) error {
 		}
 		for _, r := range part {
 			t.count(r.jobtype).Waiting++
-			if len(r.payload) > shortData {
+			if len(r.payload) > maxInlinePayload {
 				t.runAtEnd("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
 			}
 		}
@@ -117,7 +117,7 @@ func (t *tx) insertRows(rows []row) error {
 	args := make([]any, 0, columns*len(rows))
 	for _, r := range rows {
 		var data any
-		if len(r.payload) <= shortData {
+		if len(r.payload) <= maxInlinePayload {
 			data = nonNil(r.payload)
 		}
 		var created any = formatTime(r.created)
@@ -131,12 +131,12 @@ func (t *tx) insertRows(rows []row) error {
 }
 
 func (t *tx) missing(rows []row) (missing []row, err error) {
-	there := make(map[job.ID]bool)
+	stored := make(map[job.ID]bool)
 	for text, args := range inLists(idsOf(rows, func(r *row) job.ID { return r.id })) {
 		err = t.eachRow("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			err := r.Scan((*string)(&id))
-			there[id] = true
+			stored[id] = true
 			return err
 		})
 		if err != nil {
@@ -144,8 +144,8 @@ func (t *tx) missing(rows []row) (missing []row, err error) {
 		}
 	}
 	for _, r := range rows {
-		if !there[r.id] {
-			there[r.id] = true // the job occurs twice in one piece
+		if !stored[r.id] {
+			stored[r.id] = true // the job occurs twice in one piece
 			missing = append(missing, r)
 		}
 	}

@@ -138,12 +138,12 @@ type uniqueAdd struct {
 func (c *uniqueAdd) addLine(l KeyedEntry) UniqueResult {
 	k := c.holders[l.Jobtype][l.Key]
 	r := translate(l.Entry, c.ahead, c.now)
-	how := ""
+	outcome := ""
 	if k.holds(c.now) {
 		waits := k.exists && k.job.lock == ""
 		switch {
 		case waits && c.request.Mode == unique.ModeReplace:
-			how = unique.AnswerReplaced
+			outcome = unique.AnswerReplaced
 			c.replaced = append(c.replaced, k.job)
 			if k.job.dt.Before(r.dt) && !r.dt.After(c.now) {
 				r.dt = k.job.dt // it gets the place of the job that it replaces
@@ -165,7 +165,7 @@ func (c *uniqueAdd) addLine(l KeyedEntry) UniqueResult {
 	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.request.Period), until)
 	// For a later line of the same request with the same key, this job is the holder, and is kept.
 	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, exists: true, job: lockedRow{lock: string(l.ID)}}
-	return UniqueResult{ID: l.ID, Outcome: how}
+	return UniqueResult{ID: l.ID, Outcome: outcome}
 }
 
 // write applies the decisions of addLine to the store.

@@ -13,7 +13,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-func share(t *testing.T, s Store, req unique.Request, lines ...KeyedEntry) []UniqueResult {
+func addUnique(t *testing.T, s Store, req unique.Request, lines ...KeyedEntry) []UniqueResult {
 	t.Helper()
 	shared, err := s.AddUnique(t.Context(), lines, req, time.Now)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 				for i := range lines {
 					lines[i] = keyedLine("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
 				}
-				got := share(t, s, req, lines...)
+				got := addUnique(t, s, req, lines...)
 				seen := map[string]UniqueResult{}
 				for i, l := range lines {
 					h := holder[l.Key]
@@ -187,10 +187,10 @@ func TestShareTimes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		old := keyedLine("c-t", "first")
 		old.Accepted = time.Now().Add(-time.Hour)
-		share(t, s, unique.Request{}, old)
-		share(t, s, unique.Request{}, keyedLine("c-t", "second"))
+		addUnique(t, s, unique.Request{}, old)
+		addUnique(t, s, unique.Request{}, keyedLine("c-t", "second"))
 		l := keyedLine("c-t", "first")
-		checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], UniqueResult{ID: l.ID, Outcome: unique.AnswerReplaced})
+		checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], UniqueResult{ID: l.ID, Outcome: unique.AnswerReplaced})
 		checkEqual(t, "the line", payloads(take(t, s, testSysid, "c-t", 2, testTTL)), "first second")
 
 		late := func(by time.Duration) KeyedEntry {
@@ -198,12 +198,12 @@ func TestShareTimes(t *testing.T) {
 			l.Due, l.Delay = time.Now().Add(by), by
 			return l
 		}
-		id := share(t, s, unique.Request{}, late(time.Minute))[0].ID
+		id := addUnique(t, s, unique.Request{}, late(time.Minute))[0].ID
 		due := func() time.Duration { return time.Until(get(t, s, id).Due).Round(10 * time.Second) }
 		for _, c := range []struct{ by, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			checkEqual(t, "how", share(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.by))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
+			checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.by))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
 			checkEqual(t, "due", due(), c.want)
 		}
 	})
@@ -221,22 +221,22 @@ func TestKeysExpire(t *testing.T) {
 		}
 		window := unique.Request{Period: unique.PeriodWindow, Window: time.Hour}
 		short := unique.Request{Period: unique.PeriodWindow, Window: time.Millisecond}
-		held := share(t, s, window, keyedLine("c-t", "hour"))[0].ID
-		share(t, s, short, keyedLine("c-t", "short"))
-		share(t, s, unique.Request{}, keyedLine("c-t", "live"))
+		held := addUnique(t, s, window, keyedLine("c-t", "hour"))[0].ID
+		addUnique(t, s, short, keyedLine("c-t", "short"))
+		addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		at := laxSweep
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
 		time.Sleep(5 * time.Millisecond)
 		checkEqual(t, "purged", sweep(t, s, at).Purged, 3)
-		checkEqual(t, "of a job that is gone", share(t, s, window, keyedLine("c-t", "hour"))[0], UniqueResult{ID: held, Outcome: unique.AnswerKept})
+		checkEqual(t, "of a job that is gone", addUnique(t, s, window, keyedLine("c-t", "hour"))[0], UniqueResult{ID: held, Outcome: unique.AnswerKept})
 		for _, key := range []string{"short", "live"} {
-			checkEqual(t, "how", share(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
+			checkEqual(t, "how", addUnique(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
 		}
 		run("c-t")
-		taken := share(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
+		taken := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
 		run("c-t")
-		again := share(t, s, unique.Request{}, keyedLine("c-t", "live"))
+		again := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
 		checkEqual(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")

@@ -53,7 +53,7 @@ func TestLastRunIsKept(t *testing.T) {
 		end(t, s, testSysid, RunEnd{Run: got[0].Run, Code: job.CodeOK, Status: 200})
 		checkEqual(t, "last of a job that succeeded", get(t, s, well.ID).Last == nil, true)
 		for _, with := range []bool{false, true} {
-			list, _, err := beside.Jobs(t.Context(), Query{Client: "a", Limit: 10, Last: with})
+			list, _, err := beside.Jobs(t.Context(), Query{Client: "a", Limit: 10, WithLastRun: with})
 			if err != nil || len(list) != 2 {
 				t.Fatal(list, err)
 			}

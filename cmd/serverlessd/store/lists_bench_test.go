@@ -9,9 +9,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// rowsOf makes jobs with one statement, because a million would otherwise take minutes. lock, dt
+// makeRows makes jobs with one statement, because a million would otherwise take minutes. lock, dt
 // and code are SQL expressions, in which i counts the jobs from 0.
-func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
+func makeRows(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	b.Helper()
 	if _, err := s.Counts(b.Context(), ""); err != nil { // makes the tables
 		b.Fatal(err)
@@ -52,12 +52,12 @@ func BenchmarkLists(b *testing.B) {
 	} {
 		b.Run(kind.name, func(b *testing.B) {
 			benchEachStore(b, func(b *testing.B, s Store) {
-				rowsOf(b, s, *rows, kind.types, kind.lock, kind.dt, kind.code)
+				makeRows(b, s, *rows, kind.types, kind.lock, kind.dt, kind.code)
 				b.ResetTimer()
 				for range b.N {
 					for _, q := range kind.lists {
 						q.Limit = 50
-						q.Last = true
+						q.WithLastRun = true
 						start, longest, asks, found := time.Now(), time.Duration(0), 0, 0
 						for first := true; first || q.After != "" && found == 0; first = false {
 							at := time.Now()

@@ -28,8 +28,8 @@ const (
 
 // mysqlDialect is the dialect of MySQL 8 and MariaDB 10.6, or later.
 type mysqlDialect struct {
-	config *mysql.Config
-	link   *mariadb.Connector
+	config    *mysql.Config
+	connector *mariadb.Connector
 }
 
 // newMySQL parses mysql://USER:PASSWORD@HOST:PORT/DATABASE. After a question mark it may have
@@ -69,10 +69,10 @@ func (d *mysqlDialect) name() string {
 // open uses READ COMMITTED, because otherwise a daemon that takes jobs of a type would block all
 // daemons that add jobs of this type.
 func (d *mysqlDialect) open() (write, read *sql.DB, err error) {
-	if d.link, err = mariadb.NewConnector(d.config, ioTimeout); err != nil {
+	if d.connector, err = mariadb.NewConnector(d.config, ioTimeout); err != nil {
 		return nil, nil, err
 	}
-	db := d.link.Open(maxConns)
+	db := d.connector.Open(maxConns)
 	return db, db, nil
 }
 
@@ -145,8 +145,8 @@ func (*mysqlDialect) insertRows(rows int) int { return rows }
 
 // exec sends statements together, if the server permits that.
 func (d *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
-	limit := min(maxText, int(d.link.LowestMaxPacket())-packetHead)
-	if d.link.NeedsSingleStatements() {
+	limit := min(maxText, int(d.connector.LowestMaxPacket())-packetHead)
+	if d.connector.NeedsSingleStatements() {
 		limit = 0
 	}
 	var text strings.Builder

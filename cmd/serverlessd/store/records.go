@@ -246,7 +246,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 				break
 			}
 		}
-		if !want.Last {
+		if !want.WithLastRun {
 			return nil
 		}
 		recs := make([]*Record, len(list))

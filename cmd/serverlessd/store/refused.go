@@ -55,7 +55,7 @@ func (t *tx) tryRows(rows []row, found *RefusedError) error {
 	if len(rows) == 1 {
 		// The cause may be the store: check that it accepts the same row with a short payload.
 		good := rows[0]
-		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), shortData+1)]
+		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), maxInlinePayload+1)]
 		if err := t.putRows([]row{good}); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnwell, err)
 		}

@@ -26,7 +26,7 @@ func (t *tx) settleRemainder(jobtype string) error {
 		[]any{jobtype}, func(r *sql.Rows) error {
 			var slot int
 			var c Counts
-			err := r.Scan(append([]any{&slot}, c.stored()...)...)
+			err := r.Scan(append([]any{&slot}, c.columnPointers()...)...)
 			slots = append(slots, slot)
 			sum.Add(&c)
 			return err

@@ -13,8 +13,8 @@ import (
 const (
 	// maxRuns is how many of the last runs of a job are kept.
 	maxRuns = 16
-	// longError is how many bytes of a run's error are kept.
-	longError = 1 << 10
+	// maxRunError is how many bytes of a run's error are kept.
+	maxRunError = 1 << 10
 )
 
 // PastRun is a run that has ended, described with the broker's words.
@@ -71,14 +71,14 @@ func (l *LastRun) pastRun(e *RunEnd, sysid string, now time.Time) PastRun {
 		return r
 	}
 	said := strings.TrimSpace(string(l.Data))
-	if room := longError - len("…\n") - len(said); room > 0 && len(l.Stderr) > 0 {
+	if room := maxRunError - len("…\n") - len(said); room > 0 && len(l.Stderr) > 0 {
 		said += "\n" + string(l.Stderr[max(0, len(l.Stderr)-room):])
 	}
 	if r.Error = strings.ToValidUTF8(strings.TrimSpace(said), "\uFFFD"); r.Error == "" {
 		r.Error = l.Code
 	}
-	if len(r.Error) > longError {
-		r.Error = strings.ToValidUTF8(r.Error[:longError-len("…")], "") + "…"
+	if len(r.Error) > maxRunError {
+		r.Error = strings.ToValidUTF8(r.Error[:maxRunError-len("…")], "") + "…"
 	}
 	return r
 }

@@ -31,7 +31,7 @@ func putSchedule(t *testing.T, s Store, name, text string) {
 	}
 }
 
-func theSchedule(t *testing.T, s Store, name string) NamedSchedule {
+func getSchedule(t *testing.T, s Store, name string) NamedSchedule {
 	t.Helper()
 	n, _, err := s.Schedule(t.Context(), schedule.Key{Client: "a", Name: name})
 	if err != nil {
@@ -40,9 +40,9 @@ func theSchedule(t *testing.T, s Store, name string) NamedSchedule {
 	return n
 }
 
-// settleTime settles schedules like a daemon that has run for a long time. It tries again if the store
+// settleDue settles schedules like a daemon that has run for a long time. It tries again if the store
 // is slow, because the store then counts as away.
-func settleTime(t *testing.T, s Store) (made []FollowJob) {
+func settleDue(t *testing.T, s Store) (made []FollowJob) {
 	t.Helper()
 	for {
 		due, _, _, err := s.DueSchedules(t.Context())
@@ -93,7 +93,7 @@ func TestScheduledOnce(t *testing.T) {
 		for range daemons {
 			s := open()
 			wg.Go(func() {
-				for _, f := range settleTime(t, s) {
+				for _, f := range settleDue(t, s) {
 					mu.Lock()
 					made[f.ID]++
 					mu.Unlock()
@@ -138,7 +138,7 @@ func TestScheduledOverlap(t *testing.T) {
 	at := func(seconds int, want int) {
 		t.Helper()
 		now = time.Date(2026, 6, 1, 12, 0, seconds, 0, time.UTC)
-		checkEqual(t, fmt.Sprint("made at ", seconds), len(settleTime(t, s)), want)
+		checkEqual(t, fmt.Sprint("made at ", seconds), len(settleDue(t, s)), want)
 	}
 	at(10, 1)
 	run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
@@ -148,7 +148,7 @@ func TestScheduledOverlap(t *testing.T) {
 	end(t, s, testSysid, RunEnd{Run: run, Code: "ok", Status: 200})
 	at(31, 1)
 	at(32, 0)
-	n := theSchedule(t, s, "q")
+	n := getSchedule(t, s, "q")
 	var last []string
 	for _, r := range n.RecentRuns {
 		last = append(last, r.DueAt.Format("05")+r.MadeAt.Format(">05")+r.Skipped)
@@ -211,9 +211,9 @@ func TestScheduleKept(t *testing.T) {
 		for i := range 5 {
 			putSchedule(t, s, fmt.Sprint("s", i), text)
 		}
-		created := theSchedule(t, s, "s3").Created
+		created := getSchedule(t, s, "s3").Created
 		putSchedule(t, s, "s3", `{"cron":"@daily","job":{"type":"x"},"note":"changed"}`)
-		if n := theSchedule(t, s, "s3"); n.Note != "changed" || !n.Created.Equal(created) {
+		if n := getSchedule(t, s, "s3"); n.Note != "changed" || !n.Created.Equal(created) {
 			t.Errorf("%+v", n.Schedule)
 		}
 		list, _, err := s.Schedules(t.Context(), "a", schedule.Key{Name: "s1"}, 2)

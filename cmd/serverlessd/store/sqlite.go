@@ -162,9 +162,9 @@ type sideFile struct {
 }
 
 // openSideFile returns the file that is open. SQLite follows links.
-func (d *sqliteDialect) openSideFile(end string) (b sideFile) {
+func (d *sqliteDialect) openSideFile(suffix string) (b sideFile) {
 	if path, err := filepath.EvalSymlinks(d.path); err == nil {
-		b.path = path + end
+		b.path = path + suffix
 		b.info, _ = os.Stat(b.path)
 	}
 	return b

@@ -84,7 +84,7 @@ func TestHostIsSet(t *testing.T) {
 
 	putSchedule(t, a, "x", `{"cron":"@every 1h","job":{"type":"y"}}`)
 	set += time.Hour + time.Second
-	checkEqual(t, "by schedule", len(settleTime(t, a)), 1)
+	checkEqual(t, "by schedule", len(settleDue(t, a)), 1)
 	checkEqual(t, "the job of a schedule", len(take(t, a, testSysid, "a-y", 9, time.Hour)), 1)
 
 	if err := a.Leave(t.Context(), testSysid); err != nil {

@@ -272,7 +272,7 @@ type Query struct {
 	State        job.State // "": all
 	After        job.ID    // only older jobs; "": all
 	Limit        int
-	Last         bool // whether to return the last run of each job
+	WithLastRun  bool // whether to return the last run of each job
 }
 
 // Counts holds the numbers of jobs of a type, as they are shown in answers. Added is the sum of the

@@ -161,7 +161,7 @@ func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Durat
 func (t *tx) abandonJob(h lockedRow, want SweepOptions, code string, swept *SweepResult) error {
 	swept.Abandoned++
 	swept.addEnded(h, code)
-	*t.uncount(h).ended(code)++
+	*t.uncount(h).endedCount(code)++
 	t.archive(h, code, 0)
 	if want.Next == nil {
 		return nil

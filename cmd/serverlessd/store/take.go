@@ -106,8 +106,8 @@ func (t *tx) readPayloads(taken []TakenJob, maxBytes int) ([]TakenJob, error) {
 		}
 		for i := range part {
 			if part[i].Payload == nil {
-				data, there := found[part[i].ID]
-				part[i].Payload, part[i].NoPayload = data, !there
+				data, exists := found[part[i].ID]
+				part[i].Payload, part[i].NoPayload = data, !exists
 			}
 			size += len(part[i].Payload)
 			if n++; maxBytes > 0 && size >= maxBytes {

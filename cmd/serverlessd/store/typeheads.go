@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// headAge is how long a head is used while the count of the type stays the same. This time is
+// maxHeadAge is how long a head is used while the count of the type stays the same. This time is
 // limited, because the count also stays the same if other daemons add as many jobs as they take.
-const headAge = time.Second
+const maxHeadAge = time.Second
 
 // typeHead says when the oldest open job of a type is due. Open jobs are those that wait or are
 // deferred.
@@ -64,7 +64,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 		}
 	}
 	for jobtype, n := range open {
-		if h, ok := s.heads.byType[jobtype]; ok && h.open == n && now.Sub(h.askedAt) < headAge {
+		if h, ok := s.heads.byType[jobtype]; ok && h.open == n && now.Sub(h.askedAt) < maxHeadAge {
 			hits, known = append(hits, jobtype), append(known, h)
 		} else {
 			ask = append(ask, jobtype)

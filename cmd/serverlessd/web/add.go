@@ -86,11 +86,11 @@ func (s *Web) add(r *request) error {
 
 // addLines reads a body and adds its lines, to the journal or, with keys, to the store.
 func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a addReply, receipt journal.Receipt, err error) {
-	body, leave, err := s.read(r)
+	body, releaseBuffer, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
 	}
-	defer leave()
+	defer releaseBuffer()
 	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, checkType: r.covers}
 	if err := p.parse(body); err != nil {
 		return a, receipt, err

@@ -13,12 +13,12 @@ import (
 )
 
 // read returns the request's body, up to the allowed size. A large body occupies a buffer until
-// leave is called.
-func (s *Web) read(r *request) (body []byte, leave func(), err error) {
-	leave = func() {}
+// releaseBuffer is called.
+func (s *Web) read(r *request) (body []byte, releaseBuffer func(), err error) {
+	releaseBuffer = func() {}
 	defer func() {
 		if err != nil {
-			leave()
+			releaseBuffer()
 		}
 	}()
 	limit := int64(s.opt.MaxBody)
@@ -27,11 +27,11 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		r.w.Header().Set("Connection", "close")
-		return nil, leave, fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Encoding", "a body must not be encoded, but is %.200q", e)
+		return nil, releaseBuffer, fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Encoding", "a body must not be encoded, but is %.200q", e)
 	}
 	if r.ContentLength > limit {
 		r.w.Header().Set("Connection", "close") // the rest of the body is not read
-		return nil, leave, tooLarge()
+		return nil, releaseBuffer, tooLarge()
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
@@ -41,22 +41,22 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	if _, err = io.CopyN(&b, from, smallBody); err == nil {
 		if !s.bodyBuffers.acquire(r.Context(), r.client) {
 			r.w.Header().Set("Connection", "close")
-			return nil, leave, unavailable("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.bodyBuffers.limit, r.client)
+			return nil, releaseBuffer, unavailable("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.bodyBuffers.limit, r.client)
 		}
-		leave = func() { s.bodyBuffers.release(r.client) }
+		releaseBuffer = func() { s.bodyBuffers.release(r.client) }
 		_, err = b.ReadFrom(from)
 	}
 	switch {
 	case err == nil, err == io.EOF:
-		return b.Bytes(), leave, nil
+		return b.Bytes(), releaseBuffer, nil
 	case errors.As(err, new(*http.MaxBytesError)):
-		return nil, leave, tooLarge()
+		return nil, releaseBuffer, tooLarge()
 	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength < 0:
-		return nil, leave, invalid("body", "the body ended before its last chunk")
+		return nil, releaseBuffer, invalid("body", "the body ended before its last chunk")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, leave, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
+		return nil, releaseBuffer, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
 	default:
-		return nil, leave, invalid("body", "the body could not be read: %v", err)
+		return nil, releaseBuffer, invalid("body", "the body could not be read: %v", err)
 	}
 }
 

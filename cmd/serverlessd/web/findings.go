@@ -37,21 +37,21 @@ type endHistory struct {
 
 // find returns the findings, the worst first.
 func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
-	is := endSample{at: now}
+	latest := endSample{at: now}
 	for code, n := range l.Ended {
 		if code == "retry" {
 			continue
 		}
-		if is.total += n; code != "ok" {
-			is.failed += n
+		if latest.total += n; code != "ok" {
+			latest.failed += n
 		}
 	}
 	for len(p.samples) > 0 && now.Sub(p.samples[0].at) > recentPeriod {
 		p.samples = p.samples[1:]
 	}
-	p.samples = append(p.samples, is)
-	was := p.samples[0]
-	return p.tracker.Update(findFindings(l, handlers, unready, opt, is.total-was.total, is.failed-was.failed, now.Sub(was.at)), now)
+	p.samples = append(p.samples, latest)
+	earliest := p.samples[0]
+	return p.tracker.Update(findFindings(l, handlers, unready, opt, latest.total-earliest.total, latest.failed-earliest.failed, now.Sub(earliest.at)), now)
 }
 
 // findFindings returns the current findings. ended counts the runs that ended in the last period.
@@ -61,12 +61,12 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	daemon := func(severity, cause, text, advice string) {
 		found.Add(severity, "daemon", "daemon", cause, text, advice)
 	}
-	ails := false
+	hasStoreFault := false
 	for i, s := range l.Stores {
 		if s.Refuses == "" {
 			continue
 		}
-		ails = true
+		hasStoreFault = true
 		text, advice := "refuses something: ", "No job is lost: it is tried again."
 		if s.Away {
 			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
@@ -78,7 +78,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	}
 	if l.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
-	} else if unready != nil && !ails {
+	} else if unready != nil && !hasStoreFault {
 		daemon(api.Severe, "not_ready", "is not ready: "+unready.Error(), "GET /readyz shows when it is over.")
 	}
 	if l.Imbalance != 0 {
@@ -112,7 +112,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	}
 	if sum.SetAside > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
-	} else if n := l.Journal.Bad; n > 0 {
+	} else if n := l.Journal.AsideFiles; n > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
 	if age := time.Duration(l.Journal.Age); age > maxBehind {

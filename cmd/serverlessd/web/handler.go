@@ -29,11 +29,11 @@ func (s *Web) putHandler(r *request) error {
 	if h.Method, err = method(r.query.Get("method")); err != nil {
 		return err
 	}
-	body, leave, err := s.read(r)
+	body, releaseBuffer, err := s.read(r)
 	if err != nil {
 		return err
 	}
-	leave() // the body must not occupy a buffer while the request waits for a store
+	releaseBuffer() // the body must not occupy a buffer while the request waits for a store
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		if r.query.Has("lang") {
 			return invalid("lang", "a handler in JSON has its language in lang, not in the query")

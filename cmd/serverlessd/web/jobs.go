@@ -290,10 +290,10 @@ func (s *Web) list(r *request) error {
 	if err != nil {
 		return err
 	}
-	if q.Last, err = r.flag("last"); err != nil {
+	if q.WithLastRun, err = r.flag("last"); err != nil {
 		return err
 	}
-	if q.Last && q.Limit > maxLast {
+	if q.WithLastRun && q.Limit > maxLast {
 		return invalid("limit", "limit=%d: must be from 1 to %d with last=true", q.Limit, maxLast)
 	}
 	recs, next, err := s.queue.Jobs(r.Context(), q)

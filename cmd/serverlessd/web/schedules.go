@@ -45,11 +45,11 @@ func (s *Web) putSchedule(r *request) error {
 	if err != nil && !errors.Is(err, store.ErrUnknown) {
 		return err
 	}
-	body, leave, err := s.read(r)
+	body, releaseBuffer, err := s.read(r)
 	if err != nil {
 		return err
 	}
-	leave() // do not keep the buffer while waiting for a store
+	releaseBuffer() // do not keep the buffer while waiting for a store
 	spec, err := schedule.Parse(body, func(text json.RawMessage) error {
 		line, err := job.ParseScheduled(text, s.opt.MaxLine)
 		if err == nil {

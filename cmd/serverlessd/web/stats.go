@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// snapshotAge is how long a snapshot is used.
-	snapshotAge = 2 * time.Second
+	// maxSnapshotAge is how long a snapshot is used.
+	maxSnapshotAge = 2 * time.Second
 	// maxTypes is the maximum number of types in a snapshot.
 	maxTypes = 1000
 )
@@ -39,7 +39,7 @@ func (s *Web) status(r *request) error {
 		"name": "serverlessd", "version": s.opt.Version, "uptime": time.Since(s.startedAt).Seconds(), "scopes": scopes, "langs": s.opt.Languages,
 		"limits": map[string]any{
 			"max_body": s.opt.MaxBody, "max_line": s.opt.MaxLine, "max_lines": s.opt.MaxLines, "journal_max": s.opt.JournalMax,
-			"concurrency": s.opt.Concurrency, "contexts": s.opt.Contexts, "max_connections": s.door.MaxConns(),
+			"concurrency": s.opt.Concurrency, "contexts": s.opt.MaxProcesses, "max_connections": s.door.MaxConns(),
 		},
 	})
 }
@@ -68,7 +68,7 @@ type snapshot struct {
 
 // renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
 func (s *Web) renew(l *snapshotCache) {
-	if now := time.Now(); now.Sub(l.takenAt) >= snapshotAge {
+	if now := time.Now(); now.Sub(l.takenAt) >= maxSnapshotAge {
 		l.takenAt = now
 		l.engine, l.handlers = s.queue.Snapshot(), s.queue.Handlers()
 		l.findings = l.endHistory.find(l.engine, l.handlers, s.queue.Health(), &s.opt, now)

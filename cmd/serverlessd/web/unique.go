@@ -72,7 +72,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(r.query.Get(name), 10, 64)
-	if limit := unique.MaxTime.Milliseconds(); err != nil || n < 1 || n > limit {
+	if limit := unique.MaxDuration.Milliseconds(); err != nil || n < 1 || n > limit {
 		return 0, invalid(name, "%s=%.40q: must be from 1 to %d", name, r.query.Get(name), limit)
 	}
 	return time.Duration(n) * time.Millisecond, nil

@@ -78,9 +78,9 @@ type Options struct {
 	MaxBodies        int // maximum number of large bodies in memory at a time, and of results
 	// The following are only shown to operators: the maximum size of the journal in bytes, the
 	// languages of handlers, and the maximum numbers of batches and of processes at a time.
-	JournalMax            int64
-	Languages             []string
-	Concurrency, Contexts int
+	JournalMax                int64
+	Languages                 []string
+	Concurrency, MaxProcesses int
 	// Quit makes the daemon stop. It returns at once.
 	Quit    func()
 	Metrics http.Handler

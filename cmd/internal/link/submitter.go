@@ -8,10 +8,10 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// Jobs submits the jobs of a door. A connection keeps the rights that its token had when it connected.
+// JobSubmitter submits the jobs of a door. A connection keeps the rights that its token had when it connected.
 // If a job was refused for lack of rights, and a new connection may submit such a job, the new
 // connection replaces the old one. The old one stays until the jobs that it submitted have ended.
-type Jobs struct {
+type JobSubmitter struct {
 	link   *Link
 	opts   []gloom.Option
 	ctx    context.Context
@@ -24,9 +24,9 @@ type Jobs struct {
 	openedCount int
 }
 
-// NewJobs opens a submitter with further options.
-func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
-	j := &Jobs{link: l, opts: opts}
+// NewJobSubmitter opens a submitter with further options.
+func (l *Link) NewJobSubmitter(opts ...gloom.Option) (*JobSubmitter, error) {
+	j := &JobSubmitter{link: l, opts: opts}
 	if err := j.open(); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
 }
 
 // open replaces the connection.
-func (j *Jobs) open() error {
+func (j *JobSubmitter) open() error {
 	j.openedCount++
 	side := SubmitterSide
 	if j.openedCount > 1 {
@@ -48,8 +48,8 @@ func (j *Jobs) open() error {
 	return err
 }
 
-// Submitter returns the submitter for the next job.
-func (j *Jobs) Submitter() *gloom.Submitter {
+// Current returns the submitter for the next job.
+func (j *JobSubmitter) Current() *gloom.Submitter {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.current
@@ -57,7 +57,7 @@ func (j *Jobs) Submitter() *gloom.Submitter {
 
 // RecordResult records how a job of this type ended; err may be nil. While jobs like it are refused
 // for lack of rights, the link is unhealthy.
-func (j *Jobs) RecordResult(typ string, err error, waits bool) {
+func (j *JobSubmitter) RecordResult(typ string, err error, waits bool) {
 	if !isDenied(err) {
 		return
 	}
@@ -67,7 +67,7 @@ func (j *Jobs) RecordResult(typ string, err error, waits bool) {
 	j.link.AwaitRights(j.ctx, typ, j.reconnect)
 }
 
-func (j *Jobs) reconnect() {
+func (j *JobSubmitter) reconnect() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	old, side := j.current, j.sideName
@@ -76,13 +76,13 @@ func (j *Jobs) reconnect() {
 	}
 	j.drains.Go(func() {
 		_ = old.Drain(j.ctx)
-		j.link.Forget(side)
+		j.link.ForgetSide(side)
 	})
 }
 
 // Close closes all connections.
-func (j *Jobs) Close() {
+func (j *JobSubmitter) Close() {
 	j.cancel()
-	_ = j.Submitter().Close()
+	_ = j.Current().Close()
 	j.drains.Wait()
 }

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contextKey identifies the contexts that a job may use: jobs with equal keys may share a context.
-type contextKey struct{ client, lang, eid string }
+// processKey identifies the contexts that a job may use: jobs with equal keys may share a context.
+type processKey struct{ client, lang, eid string }
 
-func contextKeyOf(client string, h *job.Handler) contextKey {
+func processKeyOf(client string, h *job.Handler) processKey {
 	eid := "eid " + h.EID
 	if h.EID == "" {
 		eid = "version " + h.Jobtype + " " + h.ID
 	}
-	return contextKey{client, h.Lang, eid}
+	return processKey{client, h.Lang, eid}
 }
 
 // interpreter starts the contexts of a language, and communicates with them.
@@ -34,21 +34,21 @@ type interpreter interface {
 	// args returns the command line of a context.
 	args(o *Options) []string
 	// open opens the files that a context inherits besides the pipe of its input.
-	open(c *scriptContext) ([]*os.File, error)
+	open(c *handlerProcess) ([]*os.File, error)
 	// greeting, hook and task return bytes for the input of a context. It answers each with a mark,
 	// whose number status interprets.
-	greeting(c *scriptContext) []byte
-	hook(c *scriptContext, source string) []byte
-	task(c *scriptContext, b Batch, j Job) ([]byte, error)
+	greeting(c *handlerProcess) []byte
+	hook(c *handlerProcess, source string) []byte
+	task(c *handlerProcess, b Batch, j Job) ([]byte, error)
 	// status returns the status for the number in a run's mark, and the data that the run gets if
 	// it has given none.
 	status(number int) (status int, data string)
 }
 
-// scriptContext is a context: an operating system process, its input and its output. One batch at a
+// handlerProcess is a context: an operating system process, its input and its output. One batch at a
 // time uses it.
-type scriptContext struct {
-	contextKey
+type handlerProcess struct {
+	processKey
 	runner       *Runner
 	interpreter  interpreter
 	secret       string
@@ -79,10 +79,10 @@ const (
 // for this.
 const maxStarts = 4
 
-// begin starts a context and waits until it is ready.
-func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scriptContext, *runFault) {
+// startProcess starts a context and waits until it is ready.
+func (r *Runner) startProcess(ctx context.Context, k processKey, serial uint64) (*handlerProcess, *runFault) {
 	name := strconv.FormatUint(serial, 10)
-	c := &scriptContext{contextKey: k, runner: r, dir: filepath.Join(r.options.Dir, name), sources: make(map[string]int), beforesRun: make(map[string]bool)}
+	c := &handlerProcess{processKey: k, runner: r, dir: filepath.Join(r.options.Dir, name), sources: make(map[string]int), beforesRun: make(map[string]bool)}
 	c.interpreter = interpreters[k.lang]
 	var random [16]byte
 	_, _ = rand.Read(random[:])
@@ -95,13 +95,13 @@ func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scrip
 		c.clear()
 		return nil, faultOf(codeContextFailed, err)
 	}
-	if _, f := c.step(ctx, c.interpreter.greeting(c), r.options.Start, 0); f != nil {
+	if _, f := c.step(ctx, c.interpreter.greeting(c), r.options.StartTimeout, 0); f != nil {
 		c.kill()
 		switch f.code {
 		case "":
 			return nil, f
 		case codeTimeout:
-			f.text = fmt.Sprintf("the context was not ready after %v", r.options.Start)
+			f.text = fmt.Sprintf("the context was not ready after %v", r.options.StartTimeout)
 		case codeContextDied:
 			f.text = "the context ended at its start" + f.text[len(diedReason):]
 		}
@@ -110,7 +110,7 @@ func (r *Runner) begin(ctx context.Context, k contextKey, serial uint64) (*scrip
 	return c, nil
 }
 
-func (c *scriptContext) start(name string) error {
+func (c *handlerProcess) start(name string) error {
 	user := c.runner.pool.user
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return err
@@ -138,13 +138,13 @@ func (c *scriptContext) start(name string) error {
 	}
 	o := &c.runner.options
 	limits := []launch.Limit{
-		{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: uint64(o.FileSize)}, {Resource: unix.RLIMIT_NOFILE, Max: uint64(o.Files)},
+		{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: uint64(o.MaxFileSize)}, {Resource: unix.RLIMIT_NOFILE, Max: uint64(o.MaxFiles)},
 	}
 	if c.lang != job.Node { // Node reserves much more memory than it uses
-		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(o.Memory)})
+		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(o.MaxMemory)})
 	}
 	if user != nil { // the limit applies to all processes of the user together
-		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
+		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.MaxTasks)})
 	}
 	c.process, err = launch.Start(launch.Command{
 		Args: c.interpreter.args(o), Dir: c.dir,
@@ -163,13 +163,13 @@ const diedReason = "the context ended before the job did"
 // step sends a frame to a context and waits for the mark that ends the step. The step may take at
 // most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the context
 // cannot be used again. A fault without a code means that ctx has ended.
-func (c *scriptContext) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m stepResult, f *runFault) {
+func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m stepResult, f *runFault) {
 	defer func() { c.unusable = c.unusable || f != nil }()
 	deadline := time.Now().Add(limit)
 	meter := c.process.Meter()
 	check := time.NewTimer(limit)
 	if cpu > 0 {
-		check.Reset(min(limit, max(cpu/100, minCheck)))
+		check.Reset(min(limit, max(cpu/100, minCPUCheckInterval)))
 	}
 	defer check.Stop()
 	// So a context that does not read its input cannot block the write for longer.
@@ -190,7 +190,7 @@ func (c *scriptContext) step(ctx context.Context, frame []byte, limit, cpu time.
 			default:
 			}
 			if bytes := c.excessMemory.Load(); bytes > 0 {
-				return m, &runFault{code: codeMemory, text: fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.Memory)}
+				return m, &runFault{code: codeMemory, text: fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.MaxMemory)}
 			}
 			return m, &runFault{code: codeContextDied, text: diedReason + c.cause()}
 		case <-ctx.Done():
@@ -211,9 +211,9 @@ func (c *scriptContext) step(ctx context.Context, frame []byte, limit, cpu time.
 	}
 }
 
-// minCheck is the shortest time between two readings of a job's processor time, because a reading
+// minCPUCheckInterval is the shortest time between two readings of a job's processor time, because a reading
 // examines all processes of the host. Most jobs have ended before the first reading.
-const minCheck = 10 * time.Millisecond
+const minCPUCheckInterval = 10 * time.Millisecond
 
 // nextCheck returns the shortest time in which a job can use this much processor time, but at most
 // wall.
@@ -221,11 +221,11 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
 	}
-	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), minCheck))
+	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), minCPUCheckInterval))
 }
 
 // cause describes how the process ended, and what it printed last.
-func (c *scriptContext) cause() string {
+func (c *handlerProcess) cause() string {
 	r := c.process.Result()
 	s := fmt.Sprintf(" (exit status %d)", r.Code)
 	if r.Signal != 0 {
@@ -238,7 +238,7 @@ func (c *scriptContext) cause() string {
 }
 
 // hook runs the source of a hook, which is before, beforeEach or afterEach.
-func (c *scriptContext) hook(ctx context.Context, what, source string, limit, cpu time.Duration) *runFault {
+func (c *handlerProcess) hook(ctx context.Context, name, source string, limit, cpu time.Duration) *runFault {
 	if source == "" {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (c *scriptContext) hook(ctx context.Context, what, source string, limit, cp
 	m, f := c.step(ctx, c.interpreter.hook(c, source), limit, cpu)
 	if f != nil {
 		if f.code != "" {
-			f.text = what + ": " + f.text
+			f.text = name + ": " + f.text
 		}
 		return f
 	}
@@ -254,14 +254,14 @@ func (c *scriptContext) hook(ctx context.Context, what, source string, limit, cp
 		if len(m.data) > 0 {
 			data = string(m.data)
 		}
-		return &runFault{code: codeBeforeFailed, text: what + ": " + data}
+		return &runFault{code: codeBeforeFailed, text: name + ": " + data}
 	}
 	return nil
 }
 
 // run runs a job, whose frame task has returned. After a fault the context cannot be used again. A
 // fault without a code means that ctx has ended.
-func (c *scriptContext) run(ctx context.Context, b Batch, j Job, frame []byte) (o job.Outcome, f *runFault) {
+func (c *handlerProcess) run(ctx context.Context, b Batch, j Job, frame []byte) (o job.Outcome, f *runFault) {
 	start := time.Now()
 	c.forgetErrors()
 	m, f := c.step(ctx, frame, c.runner.timeout(b.Handler), c.runner.cpu(b.Handler))
@@ -280,19 +280,19 @@ func (c *scriptContext) run(ctx context.Context, b Batch, j Job, frame []byte) (
 
 // forgetErrors drops what earlier steps have printed to standard error. It is not called before
 // the hello, because what a context prints at its start may explain why the hello is not answered.
-func (c *scriptContext) forgetErrors() {
+func (c *handlerProcess) forgetErrors() {
 	c.process.Flush()
 	c.output.forget()
 }
 
 // errors returns the end of what the step has printed to standard error. It first reads what is
 // still in the pipe.
-func (c *scriptContext) errors() []byte {
+func (c *handlerProcess) errors() []byte {
 	c.process.Flush()
 	return c.output.errors()
 }
 
-func (c *scriptContext) outcome(m *stepResult) job.Outcome {
+func (c *handlerProcess) outcome(m *stepResult) job.Outcome {
 	status, data := c.interpreter.status(m.number)
 	o := job.Outcome{Status: status, Data: m.data, Lines: m.lines, BadLines: m.badLines}
 	if len(o.Data) == 0 {
@@ -304,9 +304,9 @@ func (c *scriptContext) outcome(m *stepResult) job.Outcome {
 	return o
 }
 
-// runContext runs a batch in a context.
-func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
-	c, f := r.pool.acquire(ctx, contextKeyOf(b.Client, b.Handler))
+// runInProcess runs a batch in a context.
+func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
+	c, f := r.pool.acquire(ctx, processKeyOf(b.Client, b.Handler))
 	if f != nil {
 		if f.code != "" {
 			b.failAll(f.outcome(), to)
@@ -317,7 +317,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 	h := b.Handler
 	timeout, cpu := r.timeout(h), r.cpu(h)
 	if !c.beforesRun[h.Before] {
-		if f = c.hook(ctx, "before", h.Before, r.options.Start, 0); f != nil {
+		if f = c.hook(ctx, "before", h.Before, r.options.StartTimeout, 0); f != nil {
 			c.unusable = true
 		} else {
 			c.beforesRun[h.Before] = true
@@ -370,7 +370,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) error {
 }
 
 // kill kills a context and all processes that it has started. It may be called more than once.
-func (c *scriptContext) kill() {
+func (c *handlerProcess) kill() {
 	c.unusable = true
 	if c.isCleared {
 		return
@@ -384,7 +384,7 @@ func (c *scriptContext) kill() {
 }
 
 // finish closes a context's input, so that the context ends by itself, and kills it if it does not.
-func (c *scriptContext) finish() {
+func (c *handlerProcess) finish() {
 	if !c.unusable {
 		c.stdin.Close()
 		select {
@@ -396,7 +396,7 @@ func (c *scriptContext) finish() {
 }
 
 // clear closes and removes the files of a context.
-func (c *scriptContext) clear() {
+func (c *handlerProcess) clear() {
 	c.isCleared = true
 	for _, f := range []*os.File{c.stdin, c.payloadFile} {
 		if f != nil {

@@ -44,12 +44,12 @@ func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 		if got, _ := os.ReadFile(log); string(got) != "before each after each after " {
 			t.Errorf("ran %q", got)
 		}
-		if r.Contexts() != 1 || !r.HasWarmContext("c", h) || r.HasWarmContext("d", h) {
-			t.Errorf("%d contexts, warm %v", r.Contexts(), r.HasWarmContext("c", h))
+		if r.Processes() != 1 || !r.HasWarmProcess("c", h) || r.HasWarmProcess("d", h) {
+			t.Errorf("%d contexts, warm %v", r.Processes(), r.HasWarmProcess("c", h))
 		}
 		// A new version has a context of its own.
 		other := handler(h.Source)
-		if r.HasWarmContext("c", other) || text(runOne(t, r, other, "x")) != "200 2" {
+		if r.HasWarmProcess("c", other) || text(runOne(t, r, other, "x")) != "200 2" {
 			t.Error("two versions share a context")
 		}
 	})
@@ -81,8 +81,8 @@ func TestEID(t *testing.T) {
 				t.Errorf("run %d: %q, want %q", i, got, want)
 			}
 		}
-		if r.Contexts() != 1 {
-			t.Errorf("%d contexts have one eid", r.Contexts())
+		if r.Processes() != 1 {
+			t.Errorf("%d contexts have one eid", r.Processes())
 		}
 	})
 }
@@ -169,13 +169,13 @@ func TestSlowStart(t *testing.T) {
 	program("python3", `sleep 2.5; exec /usr/bin/python3 "$@"`)
 	program("node", `sleep 1000`)
 	program("php", `echo "no licence" >&2; exit 9`)
-	path := func(o *Options) { o.Path, o.Start = bin+":/usr/bin:/bin", testTimeout }
+	path := func(o *Options) { o.Path, o.StartTimeout = bin+":/usr/bin:/bin", testTimeout }
 	quick := job.Options{Timeout: job.Duration(4 * time.Second), CPU: job.Duration(500 * time.Millisecond)}
 	before := "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass\ntime.sleep(2)"
 	if got := text(runOne(t, newRunner(t, path), handler(job.Source{Lang: job.Python, Before: before, Body: "pass", Options: quick}), "")); got != "200" {
 		t.Errorf("slow: %q", got)
 	}
-	never := newRunner(t, func(o *Options) { path(o); o.Start = 100 * time.Millisecond })
+	never := newRunner(t, func(o *Options) { path(o); o.StartTimeout = 100 * time.Millisecond })
 	dies := newRunner(t, path)
 	for _, c := range []struct {
 		r          *Runner
@@ -192,7 +192,7 @@ func TestSlowStart(t *testing.T) {
 	if got := text(runOne(t, none, handler(job.Source{Lang: job.Node, Body: "return"}), "")); !sameOutcome(got, "500 context_failed …'node'…") {
 		t.Errorf("missing: %q", got)
 	}
-	if never.Contexts()+dies.Contexts()+none.Contexts() != 0 {
+	if never.Processes()+dies.Processes()+none.Processes() != 0 {
 		t.Errorf("contexts that did not start are counted")
 	}
 }
@@ -215,7 +215,7 @@ func TestEndedContexts(t *testing.T) {
 					defer close(done)
 					r.Run(ctx, batch(handler(source), "a", "b"), to)
 				}()
-				eventually(t, what+" has a context", func() bool { return r.Contexts() == 1 && (what != "job" || begun.Load()) })
+				eventually(t, what+" has a context", func() bool { return r.Processes() == 1 && (what != "job" || begun.Load()) })
 				if kill {
 					r.Kill()
 				} else {
@@ -226,7 +226,7 @@ func TestEndedContexts(t *testing.T) {
 				if len(to.outcomes) != 0 || to.started > 1 {
 					t.Errorf("%s, Kill %v: %d started, %q", what, kill, to.started, texts(to.outcomes))
 				}
-				eventually(t, "there is no context", func() bool { return r.Contexts() == 0 })
+				eventually(t, "there is no context", func() bool { return r.Processes() == 0 })
 				if kill {
 					to := &reportRecorder{t: t}
 					if r.Run(context.Background(), batch(handler(job.Source{Lang: l.lang, Body: l.echo}), "on"), to); to.started != 0 {

@@ -43,18 +43,18 @@ func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	jobs, err := l.NewJobs()
+	jobs, err := l.NewJobSubmitter()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer jobs.Close()
 	submit := func(typ string) error {
-		_, err := jobs.Submitter().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
+		_, err := jobs.Current().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
 		jobs.RecordResult(typ, err, true)
 		return err
 	}
 
-	mine, err := jobs.Submitter().Submit(t.Context(), gloom.Job{Type: "mine", Body: []byte("1")})
+	mine, err := jobs.Current().Submit(t.Context(), gloom.Job{Type: "mine", Body: []byte("1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +128,11 @@ func TestJobsOfSuspendedDoorEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	jobs, err := l.NewJobs()
+	jobs, err := l.NewJobSubmitter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := jobs.Submitter().Submit(t.Context(), gloom.Job{Type: "t", Body: []byte("1")}); err != nil {
+	if _, err := jobs.Current().Submit(t.Context(), gloom.Job{Type: "t", Body: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	waiting := func() (n int) {
