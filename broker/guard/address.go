@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,7 +78,7 @@ func (o *Options) checkAddress(a *Address) error {
 	}
 	host, port, err := net.SplitHostPort(a.addr)
 	if err != nil {
-		return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), "is neither host:port nor unix:/path"}
+		return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), "is neither host:port, such as " + exampleAddress(a.addr) + ", nor unix:/path"}
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
 		return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), "has no port from 0 to 65535"}
@@ -91,6 +92,16 @@ func (o *Options) checkAddress(a *Address) error {
 		return nil
 	}
 	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), UnguardedReason}
+}
+
+// exampleAddress returns an address that is accepted, for a value that is none. A value that is only a
+// number was probably meant as a port.
+func exampleAddress(value string) string {
+	port := value
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		port = "9998"
+	}
+	return "127.0.0.1:" + port
 }
 
 // UnguardedReason is the reason why an unguarded address is refused.

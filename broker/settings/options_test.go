@@ -43,10 +43,10 @@ func TestValidateNamesInvalidFlag(t *testing.T) {
 		{func(o *Options) { o.DefaultType = strings.Repeat("x", 1025) }, "default-type", "1025 bytes"},
 		{func(o *Options) { o.DefaultType = "" }, "", ""},
 
-		{func(o *Options) { o.SubmitAddr = "" }, "submit-addr", "neither host:port nor unix:/path"},
+		{func(o *Options) { o.SubmitAddr = "" }, "submit-addr", "neither host:port, such as 127.0.0.1:9998, nor unix:/path"},
 		{func(o *Options) { o.HTTPAddr = "" }, "", ""},
 		{func(o *Options) { o.HTTPAddr = "127.0.0.1:1,127.0.0.1:2" }, "http-addr", "must be one address"},
-		{func(o *Options) { o.SubmitAddr = "9998" }, "submit-addr", "neither"},
+		{func(o *Options) { o.SubmitAddr = "7070" }, "submit-addr", "neither host:port, such as 127.0.0.1:7070, nor unix:/path"},
 		{func(o *Options) { o.WorkerAddr = "127.0.0.1:" }, "worker-addr", "port"},
 		{func(o *Options) { o.WorkerAddr = "127.0.0.1:65536" }, "worker-addr", "port"},
 		{func(o *Options) { o.WorkerAddr = "127.0.0.1:-1" }, "worker-addr", "port"},

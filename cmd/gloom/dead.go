@@ -64,6 +64,7 @@ func newDeadLs(t *tool) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:               "ls [TYPE]",
+		Aliases:           []string{"list"},
 		Short:             "List jobs that failed, the latest first",
 		Example:           `  gloom dead ls mail`,
 		Args:              atMost("a type"),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/cmd/internal/cli"
 )
 
@@ -92,7 +93,7 @@ func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
 		return ""
 	}
 	d := &letter.value
-	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(shellWord(d.Type)), cli.Clean(shellWord(d.ID)))
+	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(finding.ShellWord(d.Type)), cli.Clean(finding.ShellWord(d.ID)))
 	if t.conn.door != "" { // not every daemon behind a door can retry
 		retryHint = ""
 	}

@@ -32,6 +32,7 @@ func newLs(t *tool) *cobra.Command {
 	l := &listCommand{tool: t}
 	cmd := &cobra.Command{
 		Use:       "ls [types | workers | submitters]",
+		Aliases:   []string{"list"},
 		Short:     "List types, workers or submitters",
 		Long:      lsLong,
 		Example:   lsExample,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -143,8 +144,30 @@ func (p *pingCommand) try(ctx context.Context, port, addr, flag string) (time.Du
 	}
 	defer jobs.Close()
 	start := time.Now()
-	err = jobs.Ping(ctx)
-	return time.Since(start), err
+	if err = jobs.Ping(ctx); err != nil {
+		return 0, err
+	}
+	return time.Since(start), checkPort(ctx, jobs, port, addr)
+}
+
+// checkPort refuses an address that is the other port's. Only the port for submitters knows cancel;
+// the id is random, so that there is no such job.
+func checkPort(ctx context.Context, jobs *gloom.Submitter, port, addr string) error {
+	var refused *gloom.RefusedError
+	errors.As(jobs.Cancel(ctx, rand.Text()), &refused)
+	other := ""
+	switch {
+	case refused == nil:
+	case port == "submit" && refused.Code == gloom.ErrInvalidAction:
+		other = "workers"
+	case port == "worker" && refused.Code == gloom.ErrUnknownID:
+		other = "submitters"
+	}
+	if other == "" { // it is right, or the token does not allow to cancel
+		return nil
+	}
+	return cli.Usagef("--%s-addr %s is the broker's address for %s", port, addr, other).
+		SetHint("--submit-addr and --worker-addr may be swapped; the defaults are %s and %s", gloom.DefaultSubmitAddr, gloom.DefaultWorkerAddr)
 }
 
 func (p *pingCommand) report(port, addr string, elapsed time.Duration, err error) error {

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/wire"
@@ -300,7 +300,7 @@ func (s *submitCommand) resumeCommand(from int) string {
 		default:
 			hide = flag == "--token"
 		}
-		args = append(args, shellWord(arg))
+		args = append(args, finding.ShellWord(arg))
 	}
 	if from > 1 {
 		at := len(args)
@@ -320,14 +320,13 @@ func (s *submitCommand) inputHint() string {
 	return ""
 }
 
-var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
-
-// shellWord quotes a word for a shell.
-func shellWord(s string) string {
-	if plainWord.MatchString(s) {
-		return s
+// shellWords quotes words for a shell, and joins them.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = finding.ShellWord(w)
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return strings.Join(quoted, " ")
 }
 
 // dial connects to a broker; there is one attempt for each address.
@@ -492,7 +491,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
 			switch {
 			case lost.Acked:
-				s.note("job %s continues; gloom attach %[1]s waits for it again, gloom cancel %[1]s ends it", shellWord(p.ID()))
+				s.note("job %s continues; gloom attach %[1]s waits for it again, gloom cancel %[1]s ends it", finding.ShellWord(p.ID()))
 			case lost.Sent:
 				s.note("job %s may not have reached the broker; gloom attach shows whether it has", p.ID())
 			}

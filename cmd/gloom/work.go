@@ -261,7 +261,7 @@ func (w *workCommand) split(args []string, dash int) (command []string, err erro
 	}
 	if len(command) == 0 {
 		return nil, cli.Usagef("work %s needs a command", strings.Join(w.types, " ")).
-			SetHint("gloom work %s -- COMMAND", strings.Join(w.types, " "))
+			SetHint("gloom work %s -- COMMAND", shellWords(w.types))
 	}
 	return command, nil
 }
@@ -286,8 +286,8 @@ func (w *workCommand) check() error {
 	return nil
 }
 
-func (w *workCommand) run(args []string, dash int) error {
-	args, err := w.split(args, dash)
+func (w *workCommand) run(all []string, dash int) error {
+	args, err := w.split(all, dash)
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,11 @@ func (w *workCommand) run(args []string, dash int) error {
 	}
 	if _, err := exec.LookPath(args[0]); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return cli.Usagef("command not found: %q", args[0]).SetHint("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
+			f := cli.Usagef("command not found: %q", args[0])
+			if dash < 0 { // the further arguments may all be types
+				return f.SetHint("the command stands after --: gloom work %s -- COMMAND", shellWords(all))
+			}
+			return f.SetHint("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
 		f := cli.Usagef("command cannot be run: %w", err)
 		if errors.Is(err, os.ErrPermission) {

@@ -225,6 +225,7 @@ func TestCommandLineErrorsAreReported(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
+		{nil, 1, "", "config parsing error: file /etc/jobd.conf not found\nhint: copy the example, cmd/jobd/config/examples/jobd.conf in the repository, or name another file with --config; jobd --help says more\n"},
 		{[]string{"--config", "/no/such.conf"}, 1, "", "config parsing error: file /no/such.conf not found\n"},
 		{[]string{"--config", empty}, 1, "", "config parsing error: 'host' is not defined\n"},
 		{[]string{"--config", example, "--check"}, 0, example + ": no errors\n", ""},

@@ -49,6 +49,11 @@ func (l *finder) add(severity, kind, subject, cause string, weight float64, w me
 	return x
 }
 
+// typeCommand returns a command of gloom about a type, for an advice.
+func typeCommand(words string, t *Type, flags ...string) string {
+	return finding.Command(words, t.Figures.Type, flags...)
+}
+
 func formatSpan(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -146,7 +151,7 @@ func (l *finder) checkUnserved(t *Type, find func(severity, cause string, w mess
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := finding.JobsWaiting(t.Figures.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
+		text, advice := finding.JobsWaiting(t.Figures.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt ("+typeCommand("forget", t, "--jobs")+")"
 		if f == nil {
 			return text, advice
 		}
@@ -207,7 +212,7 @@ func (l *finder) checkType(t *Type) {
 	}
 	if t.LostWorkers >= minFailures {
 		find(api.Severe, "workers_lost", fixedMessage(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostWorkers, t.LostJob),
-			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).Immediate = true
+			"see its runs ("+finding.Command("explain", t.LostJob)+"), and whether the job makes its workers crash: cancel it ("+finding.Command("cancel", t.LostJob, "--running")+"), or fix the workers")).Immediate = true
 	}
 	if t.ExcessFailures >= minFailures+uint64(t.LostWorkers) && t.IsFailing(l.Now) {
 		find(failureFinding(t)).Immediate = true
@@ -219,7 +224,7 @@ func (l *finder) checkType(t *Type) {
 	if t.SameReason >= minFailures {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.SameReason, t.RecentFailures, t.Reason),
-				"they share one cause (gloom dead ls): fix it, then retry them (gloom dead retry)"
+				"they share one cause (" + typeCommand("dead ls", t) + "): fix it, then retry them (" + typeCommand("dead retry", t, "--all") + ")"
 		}).Immediate = true
 	}
 	if l.Now.Sub(t.ExpiredAt) <= recentTime {
@@ -238,7 +243,7 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
 			return finding.JobsWaiting(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
-				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
+				typeCommand("groups --type", t) + " shows which; if a limit is too low, change the rule (gloom limit --group PATTERN)"
 		})
 	}
 	shortest := minDrainTime
@@ -250,7 +255,7 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
-		advice := "the runs before it take long: see them (gloom jobs --state running), or add workers"
+		advice := "the runs before it take long: see them (" + typeCommand("jobs", t, "--state running") + "), or add workers"
 		if t.WasOvertaken {
 			advice = "other jobs go first, because of a larger priority or their group's turn: see the type's jobs, or add workers"
 		}
@@ -260,9 +265,10 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message
 
 // failureFinding returns the finding about a type whose runs fail.
 func failureFinding(t *Type) (severity, cause string, w message) {
-	advice := "see why: its failed jobs show the reasons (gloom dead ls); pause the type until its workers are fixed (gloom pause)"
+	pause := "; pause the type until its workers are fixed (" + typeCommand("pause", t) + ")"
+	advice := "see why: its failed jobs show the reasons (" + typeCommand("dead ls", t) + ")" + pause
 	if t.RecentFailures == 0 {
-		advice = "see why: gloom jobs lists its jobs, gloom explain shows the runs of one; pause the type until its workers are fixed (gloom pause)"
+		advice = "see why: " + typeCommand("jobs", t) + " lists its jobs, gloom explain ID shows the runs of one" + pause
 	}
 	if t.AnsweredSince {
 		return api.Warning, "failing", fixedMessage("more of its runs fail than succeed: "+humanize.Comma(int64(t.ExcessFailures))+" more since that began", advice)
@@ -276,7 +282,7 @@ func (l *finder) checkStopped(t *Type, find func(severity, cause string, w messa
 	switch c := t.Figures.Limits.Concurrency; {
 	case t.Figures.Paused:
 		find(api.Warning, "paused", func() (string, string) {
-			return finding.JobsWaiting(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
+			return finding.JobsWaiting(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (" + typeCommand("resume", t) + ")"
 		})
 	case t.Figures.Workers == 0 && (l.Fleet == nil || t.Figures.Running == 0):
 		l.checkUnserved(t, find)
@@ -284,11 +290,11 @@ func (l *finder) checkStopped(t *Type, find func(severity, cause string, w messa
 		return true // rules of groups hold all of them back
 	case c > 0 && t.Figures.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
-			return fmt.Sprintf("%s: the type has reached its concurrency, %d", finding.JobsWaiting(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s: the type has reached its concurrency, %d", finding.JobsWaiting(free), c), "raise its concurrency (" + typeCommand("limit", t, fmt.Sprint("--concurrency ", 2*c)) + "), if its resources can take that"
 		})
 	case t.Figures.Limits.Rate > 0 && t.Figures.Idle > 0:
 		find(api.Warning, "type_rate", func() (string, string) {
-			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.JobsWaiting(free), t.Figures.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.JobsWaiting(free), t.Figures.Limits.Rate), "raise its rate (" + typeCommand("limit", t, fmt.Sprintf("--rate %g/s", 2*t.Figures.Limits.Rate)) + "), if its resources can take that"
 		})
 	case t.Figures.Idle > 0:
 		return false
@@ -317,7 +323,7 @@ func (l *finder) checkStopped(t *Type, find func(severity, cause string, w messa
 			default:
 				text += "; none has ended lately"
 			}
-			return text, "add workers, or see whether some hang (gloom jobs --state running)"
+			return text, "add workers, or see whether some hang (" + typeCommand("jobs", t, "--state running") + ")"
 		})
 	}
 	return true
@@ -347,7 +353,7 @@ func (l *finder) checkGroup(g *api.Group) {
 	}
 	l.add(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
 		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, finding.Plural(g.Held, "job"), g.Running),
-			"if the limit is too low, change the rule (gloom limit --group)"
+			"if the limit is too low, change the rule (" + finding.Command("limit --group", g.Rule) + ")"
 	})
 }
 

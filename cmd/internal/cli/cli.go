@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -123,6 +124,8 @@ func Prepare(root *cobra.Command) {
 	_, after, _ := strings.Cut(flags, "{{if .HasHelpSubCommands}}")
 	usage := before + "\n\n{{ownFlags .}}{{end}}{{with topicLines .}}\n\n{{.}}{{end}}{{if .HasHelpSubCommands}}" + after
 	usage = strings.Replace(usage, "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+	// An alias is for those who guess it.
+	usage = regexp.MustCompile(`(?s){{if gt \(len \.Aliases\) 0}}.*?{{end}}`).ReplaceAllString(usage, "")
 	root.SetUsageTemplate(usage)
 }
 

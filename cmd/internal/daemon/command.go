@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,8 +36,11 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	var check bool
 	cmd := &cobra.Command{
 		Use: p.Name, Short: p.Short, Long: p.Long, Args: cobra.NoArgs, Version: cli.Version(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.Load(path); err != nil {
+				if _, e := os.Stat(path); os.IsNotExist(e) && !cmd.Flags().Changed("config") {
+					return fmt.Errorf("config parsing error: %w\nhint: %s", err, p.configHint())
+				}
 				var faults interface{ All() []string }
 				if check && errors.As(err, &faults) {
 					return errors.New(strings.Join(faults.All(), "\n"))
@@ -70,6 +74,19 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 		return cli.ExitFailed
 	}
 	return 0
+}
+
+// configHint says what to do if the default configuration file does not exist.
+func (p Program) configHint() string {
+	name := filepath.Base(p.ConfigPath)
+	example := "cmd/jobd/config/examples/" + name + " in the repository"
+	if self, err := os.Executable(); err == nil {
+		installed := filepath.Join(self, "../../share/doc/gloom/examples", name)
+		if _, err := os.Stat(installed); err == nil {
+			example = installed
+		}
+	}
+	return fmt.Sprintf("copy the example, %s, or name another file with --config; %s --help says more", example, p.Name)
 }
 
 // ErrStopped ends a program that a second signal has stopped early; it is not reported

@@ -30,25 +30,31 @@ const linkTo = (text, path, query) => html`<a href=${link(path, query)}>${text}<
 /** A link in brackets, in place of a command in brackets. @param {Parameters<typeof linkTo>} at */
 const aside = (...at) => html`(${linkTo(...at)})`;
 
-/** The page's buttons and links for commands in the advice. @type {Record<string, (name: string) => any>} */
+/** The page's buttons and links for commands in the advice, by how the command begins: the first key that fits.
+ * @type {Record<string, (name: string) => any>} */
 const replacements = {
   'gloom resume': name => typeButton(name, 'Resume', (m, t) => m.resume(t)),
   'gloom pause': name => typeButton(name, 'Pause', (m, t) => m.pause(t)),
-  'gloom limit': name => typeButton(name, 'Limits', (m, t) => m.editLimits(t)),
   'gloom limit --group': () => aside('Rules', ['groups']),
-  'gloom forget --jobs': name => typeButton(name, 'Forget', (m, t) => m.forgetType(t)),
+  'gloom limit': name => typeButton(name, 'Limits', (m, t) => m.editLimits(t)),
+  'gloom forget': name => typeButton(name, 'Forget', (m, t) => m.forgetType(t)),
   'gloom dead ls': name => aside('its dead letters', ['dead', name]),
   'gloom dead retry': name => mayUse('admin') && html`<button type="button" class="small" aria-label=${`Retry all: ${name}`}
     onClick=${async () => (await import('./dead.js')).retryAll(name, {})}>Retry all</button>`,
-  'gloom jobs --state running': name => aside('its running jobs', ['type', name], { state: 'running' }),
+  'gloom jobs': name => aside('its running jobs', ['type', name], { state: 'running' }),
   'gloom groups --type': name => linkTo('its groups', ['groups'], { type: name }),
   'gloom ls workers': () => aside('the workers', ['workers']),
 };
 
+/** Commands in the advice: in brackets, or the one that begins a sentence. Names are quoted for a shell. */
+const commands = /(\(gloom (?:'[^']*'|\\.|[^)'\\])*\)|^gloom groups --type (?:'[^']*'|\\.|\S)+)/;
+
 /** The advice, with a button or a link in place of each command that the page can do as well.
  * @param {any} f */
-const linkedAdvice = f => f.advice.split(/(\(gloom [^)]*\)|gloom groups --type)/).map((/** @type {string} */ s, /** @type {number} */ i) =>
-  i % 2 && replacements[s.replace(/[()]/g, '')]?.(f.subject) || s);
+const linkedAdvice = f => f.advice.split(commands).map((/** @type {string} */ s, /** @type {number} */ i) => {
+  const begin = i % 2 && Object.keys(replacements).find(words => s.replace('(', '').startsWith(words + ' ') || s === `(${words})`);
+  return begin && replacements[begin](f.subject) || s;
+});
 
 /** @type {import('../verdict.js').Words} */
 const words = { link: subjectLink, advice: linkedAdvice };
