@@ -683,5 +683,5 @@ func TestFilesThatAreNoSegments(t *testing.T) {
 		}
 	}
 	aside, err := j.AsideFiles()
-	equal(t, "set aside", []any{len(aside), err, j.Stats().Bad}, []any{0, nil, 0})
+	equal(t, "set aside", []any{len(aside), err, j.Stats().AsideFiles}, []any{0, nil, 0})
 }
