@@ -51,7 +51,7 @@ type options struct {
 	httpAllow  []string
 
 	logLevel, logFormat string
-	checks              []func() error // of the ranges of options
+	checks              []func() error // each returns an error for an option out of its range
 }
 
 func defaults() *options {

@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// ID identifies the boot of this host, "" where it is not known.
+// ID identifies the boot of this host. It is "" where the boot has no known id.
 var ID = sync.OnceValue(func() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))
 })
 
-// ClockID identifies the clock that Since reads, "" where it is not known: processes that get the
-// same value here read the same time.
+// ClockID identifies the clock that Since reads: processes with the same ClockID read the same
+// time. It is "" where the clock is not known.
 var ClockID = sync.OnceValue(func() string {
 	if ID() == "" {
 		return ""
 	}
-	timeNamespace, _ := os.Readlink("/proc/self/ns/time") // each time namespace has a time of its own
+	timeNamespace, _ := os.Readlink("/proc/self/ns/time") // each time namespace has its own time
 	return ID() + " " + timeNamespace
 })

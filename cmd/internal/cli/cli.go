@@ -1,5 +1,5 @@
-// Package cli has the common parts of all command lines: start and end, the sources of
-// options, and output to terminals. It knows nothing of brokers.
+// Package cli contains what all command lines share: start and end, the sources of options, and
+// output to terminals. It knows nothing of brokers.
 package cli
 
 import (
@@ -64,7 +64,7 @@ func Run(root *cobra.Command) error {
 // some errors of writing only as text, and others not at all.
 type stickyWriter struct {
 	out      io.Writer
-	firstErr error // the first error
+	firstErr error // the first error of a write
 }
 
 func (o *stickyWriter) Write(p []byte) (int, error) {

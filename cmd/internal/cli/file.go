@@ -84,7 +84,7 @@ func (f *File) findLines(data []byte) {
 	}
 }
 
-// Table returns the file's section of that name, and whether there is one.
+// Table returns the section with that name, and whether the file has one.
 func (f *File) Table(name string) (*File, bool) {
 	values, ok := f.values[name].(map[string]any)
 	return &File{f.path, f.prefix + name + ".", values, f.lines}, ok

@@ -29,7 +29,7 @@ type LossyWriter struct {
 	results         chan error  // from the goroutine: one error or nil for each line
 	timer           *time.Timer
 	isHanging       bool  // a line is still being written
-	lostAtLineStart int64 // the value of lost when that line began
+	lostAtLineStart int64 // the value of lostLines when that line began
 }
 
 // NewLossyWriter returns a LossyWriter that writes to another writer. A line may take as long as

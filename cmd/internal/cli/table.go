@@ -46,9 +46,8 @@ func NewTable(columns ...Column) table.Writer {
 	return w
 }
 
-// PrintTable writes a table that fits the width of the terminal. make returns the table with
-// columns no wider than maxWidth. If even that is too wide, lines are cut, so that none
-// wraps.
+// PrintTable writes a table that fits the width of the terminal. build returns the table with
+// columns no wider than maxWidth. If even that is too wide, lines are cut, so that none wraps.
 func PrintTable(to io.Writer, build func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := build(widest).Render()

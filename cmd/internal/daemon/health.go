@@ -41,9 +41,9 @@ func CheckLocalHealth(ctx context.Context, addr, cert, key string) error {
 	return CheckHealth(ctx, addr, tlsConfig)
 }
 
-// CheckHealth asks a daemon's HTTP address, "host:port" or "unix:/path", for /healthz, with TLS
-// if secure is given; nil means healthy. A daemon that refuses our certificate has
-// answered, and so is healthy.
+// CheckHealth asks a daemon's HTTP address, "host:port" or "unix:/path", for /healthz, with TLS if
+// tlsConfig is not nil. A nil error means that the daemon is healthy. A daemon that refuses our
+// certificate has answered, and so is healthy.
 func CheckHealth(ctx context.Context, addr string, tlsConfig *tls.Config) error {
 	network, scheme := "tcp", "http"
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {

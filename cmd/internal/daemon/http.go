@@ -14,8 +14,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// NewRegistry returns a registry with the metrics of the process and the
-// runtime.
+// NewRegistry returns a registry with the metrics of this process and of the Go runtime.
 func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -83,7 +83,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// lossNotice returns what makes the line that says how many lines were lost.
+// lossNotice returns a function that formats the line that says how many lines were lost.
 func lossNotice(to io.Writer, format, key string) func(lost int64) string {
 	return func(lost int64) string {
 		var line strings.Builder
@@ -148,7 +148,8 @@ func usesJSON(to io.Writer, format string) bool {
 	return format == "json" || format == "auto" && !cli.IsTerminal(to)
 }
 
-// formatWriter writes JSON or lines for people, with colours if the output shows them.
+// formatWriter returns a writer that passes JSON on to out, or turns it into lines for people, with
+// colours if the console shows them.
 func formatWriter(console, out io.Writer, format string) io.Writer {
 	if usesJSON(console, format) {
 		return out

@@ -12,10 +12,10 @@ import (
 
 // Requirements says which requests are admitted.
 type Requirements struct {
-	// Methods are the methods of its path; if there are none, the path does not exist.
+	// Methods are the methods that the path allows; if there are none, the path does not exist.
 	// Where GET is allowed, HEAD is allowed, too, unless Mutates is set.
 	Methods []string
-	// Scope is the scope that its token must have, one of those given to Listen.
+	// Scope is the scope that the request's token must have, one of those given to Listen.
 	Scope guard.Scope
 	// Public admits anybody, with any Host and beyond the limit on connections: for paths that
 	// reveal nothing about jobs.

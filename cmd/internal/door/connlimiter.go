@@ -27,12 +27,12 @@ type connLimiter struct {
 	open atomic.Int64
 
 	mu            sync.Mutex
-	admittedCount int       // how many connections have places within the limit
+	admittedCount int       // number of connections within the limit
 	waitingConns  list.List // list of *limitedConn within the limit, sorted by since
 	spareConns    list.List // the connections beyond the limit, sorted by since
 }
 
-// limitedConn is a connection.
+// limitedConn is a connection that the limiter has accepted.
 type limitedConn struct {
 	net.Conn
 	isOverLimit bool // accepted beyond the limit
@@ -80,8 +80,8 @@ func (c *connLimiter) add(nc net.Conn) *limitedConn {
 	return m
 }
 
-// closeOldest closes the connection of a list that has made no request for longest, if that is at
-// least age. The caller holds the mutex.
+// closeOldest closes the connection of a list that has gone longest without a request, if it has
+// done so for at least minAge. The caller holds the mutex.
 func (c *connLimiter) closeOldest(conns *list.List, minAge time.Duration) bool {
 	first := conns.Front()
 	if first == nil {

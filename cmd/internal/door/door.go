@@ -26,7 +26,7 @@ import (
 // Options configure a Door.
 type Options struct {
 	guard.Options
-	// Addr is its address: "host:port", which has TLS if there is a certificate,
+	// Addr is the door's address: "host:port", which has TLS if there is a certificate,
 	// "tcp://host:port", which never has TLS, or "unix:/path". Port 0 takes a free port.
 	Addr string
 	// MaxConns limits the connections; 0 stands for as many as the limit on open files allows.
@@ -35,9 +35,9 @@ type Options struct {
 	// to connections.
 	ReservedFiles int
 
-	// Password, unless empty, is the only token, with all scopes; there is no TokenFile then.
-	// TrustLocal: clients on this host need no token, and unless there is a Password, other clients
-	// are not admitted.
+	// Password, unless it is empty, is the only token and has all scopes; there is then no
+	// TokenFile. TrustLocal admits clients on this host without a token. Unless there is a
+	// Password, it admits no other clients.
 	Password   string
 	TrustLocal bool
 }
@@ -182,6 +182,7 @@ func (d *Door) Serve(h http.Handler) {
 // certWarningInterval is how often the log says that the certificate expires soon.
 const certWarningInterval = 24 * time.Hour
 
+// warnOfCerts logs a certificate that expires soon, again and again until Shutdown.
 func (d *Door) warnOfCerts() {
 	tick := time.NewTicker(certWarningInterval)
 	defer tick.Stop()
@@ -207,8 +208,10 @@ func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 // HasTLS reports whether the address has TLS.
 func (d *Door) HasTLS() bool { return d.address.HasTLS }
 
-// IsGuarded reports whether requests need a token, RequiresToken whether this one does.
+// IsGuarded reports whether requests need a token.
 func (d *Door) IsGuarded() bool { return d.tokens.Required() }
+
+// RequiresToken reports whether this request needs a token.
 func (d *Door) RequiresToken(r *http.Request) bool {
 	return d.tokens.Required() && !(d.options.TrustLocal && isLocal(r))
 }
@@ -222,9 +225,11 @@ func isLocal(r *http.Request) bool {
 // IsExposed reports whether other hosts can reach the address without a token or a certificate.
 func (d *Door) IsExposed() bool { return d.options.IsExposed(d.address) }
 
-// MaxConns returns the number of connections allowed, Conns the number of open ones.
+// MaxConns returns the maximum number of open connections.
 func (d *Door) MaxConns() int { return d.limiter.max }
-func (d *Door) Conns() int    { return int(d.limiter.open.Load()) }
+
+// Conns returns the number of open connections.
+func (d *Door) Conns() int { return int(d.limiter.open.Load()) }
 
 // grantOf returns the grant of a request's token; ok is false if the token is missing or
 // unknown. Without a token file the grant is nil, which allows everything.

@@ -1,5 +1,5 @@
-// Package durable writes files and directories whose names and contents survive a crash
-// of the machine.
+// Package durable writes files and directories whose names and contents survive a crash of the
+// machine.
 package durable
 
 import (
@@ -14,8 +14,8 @@ import (
 const UnfinishedSuffix = ".new"
 
 // WriteFile replaces the content of a file: if it returns nil, the new content is on the disk under
-// its name; otherwise the file is either old or new. Its mode is 0600. It is first written to
-// path.new, so only one goroutine at a time may write a path.
+// its name; otherwise the file is either old or new. The file's mode is 0600. WriteFile first
+// writes path.new, so only one goroutine at a time may write a path.
 func WriteFile(path string, data []byte) error {
 	temp := path + UnfinishedSuffix
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

@@ -22,7 +22,7 @@ type Command struct {
 	Env  []string // NAME=value, the whole environment; the last setting of a name counts. nil is this program's own
 
 	Stdin          []byte     // written to its standard input
-	Stdout, Stderr io.Writer  // nil discards. After an error nothing more is read: the process writes to a closed pipe
+	Stdout, Stderr io.Writer  // nil discards the output. After an error of Write nothing more is read: the process writes to a closed pipe
 	Files          []*os.File // the process gets them as descriptors 3, 4, and so on
 
 	// Linger is how long the process's outputs are still read after its end, while descendants hold
@@ -79,7 +79,7 @@ func findProgram(name, dir string, env []string) (string, error) {
 	return "", failure
 }
 
-// lookupEnv returns the value of a name by its last setting.
+// lookupEnv returns the value that the last setting of a name has.
 func lookupEnv(env []string, name string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(env[i], name+"="); ok {
@@ -122,9 +122,9 @@ func startError(name, dir string, err error) error {
 	return fmt.Errorf("cannot launch '%s': %w", name, unwrap(err))
 }
 
-// IsTemporary reports whether err is about a state of this host that passes: a full disk, too
-// many open files or processes, or a program that is being written. An operation that fails
-// because of such a state may succeed later without a change.
+// IsTemporary reports whether err is about a state of this host that passes: a full disk, too many
+// open files or processes, or a program file that is being written. An operation that fails because
+// of such a state may succeed later without a change.
 func IsTemporary(err error) bool {
 	for _, state := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.ETXTBSY} {
 		if errors.Is(err, state) {

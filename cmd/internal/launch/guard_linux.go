@@ -40,7 +40,7 @@ var mainCalled bool
 func Main() {
 	mainCalled = true
 	if owner := os.Getenv(guardVariable); owner != "" {
-		grace, _ := time.ParseDuration(os.Getenv(graceVariable)) // none: 0
+		grace, _ := time.ParseDuration(os.Getenv(graceVariable)) // without a duration, grace is 0
 		runGuard(owner, grace)
 		os.Exit(0)
 	}
@@ -86,7 +86,7 @@ type guardState struct {
 	owner            string
 	processes        map[int]bool // leaders of process groups that have not been reaped
 	deadline         int64        // the limit on the boot clock, in nanoseconds; 0 for none
-	mayHaveSurvivors bool         // after the limit, some processes may still be running
+	mayHaveSurvivors bool         // processes may still be running after the limit
 }
 
 func (s *guardState) applyNote(note []byte) {
@@ -347,7 +347,8 @@ func (g *Guard) restartLoop() {
 	}
 }
 
-// needsRestart returns when the guard's process has ended, and reports whether another one is needed.
+// needsRestart waits until the guard's process has ended, and reports whether another one is
+// needed.
 func (g *Guard) needsRestart() bool {
 	for {
 		var status unix.WaitStatus

@@ -23,7 +23,7 @@ func GroupsOverMemory(limit int64) map[int]int64 {
 		}
 		fields := readStat(pid)
 		if len(fields) < 22 {
-			continue // it is gone
+			continue // the process has ended
 		}
 		id, _ := strconv.Atoi(fields[5-3])
 		pages, _ := strconv.ParseInt(fields[24-3], 10, 64)
@@ -51,8 +51,8 @@ func GroupsOverMemory(limit int64) map[int]int64 {
 	return pids
 }
 
-// proportionalMemory returns a process's memory in bytes, with its part of shared memory. That
-// costs more than counting shared memory in full.
+// proportionalMemory returns a process's memory in bytes, including its share of shared memory.
+// Reading that costs more than counting shared memory in full.
 func proportionalMemory(pid int) int64 {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	for line := range strings.Lines(string(text)) {

@@ -36,9 +36,9 @@ func KeepDescriptors() { _ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_
 
 // oomPreference makes the kernel kill a process that this program has started, rather than the
 // program, when the machine or the control group has no memory left. The kernel treats the process
-// as if it used that many thousandths more of the memory. Otherwise many small processes would end
-// the program, which may be larger than each of them. A program that has half of the memory is still
-// killed first.
+// as if it used that many thousandths of the memory more than it does. Otherwise many small
+// processes would end the program, which may be larger than each of them. A program that has half
+// of the memory is still killed first.
 const oomPreference = 500
 
 // oomScore returns the kernel's oom_score_adj for started processes.

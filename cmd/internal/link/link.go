@@ -27,12 +27,12 @@ import (
 
 // Config selects the broker.
 type Config struct {
-	Program string // client name at shared brokers
+	Program string // the client name that shared brokers see
 
 	// SubmitAddr and WorkerAddr are the addresses of a shared broker, each a list separated
 	// by commas. If both are empty, the door starts a broker of its own.
 	SubmitAddr, WorkerAddr string
-	// SubmitOnly: the door has no workers of its own, and needs no WorkerAddr.
+	// SubmitOnly says that the door has no workers of its own, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
 	// Lease is how long other daemons leave the door's jobs alone when the door is silent; 0 stands
@@ -95,7 +95,7 @@ func (c *Config) Validate() error {
 type Link struct {
 	server     *server.Server // the embedded broker; nil if the broker is shared
 	folder     *socketFolder  // directory of the embedded broker's sockets
-	submitAddr string         // address
+	submitAddr string
 	workAddr   string
 	options    []gloom.Option // options of submitter and workers
 	onNotice   func(side string, n gloom.Notice)

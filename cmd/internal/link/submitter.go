@@ -8,9 +8,10 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// JobSubmitter submits the jobs of a door. A connection keeps the rights that its token had when it connected.
-// If a job was refused for lack of rights, and a new connection may submit such a job, the new
-// connection replaces the old one. The old one stays until the jobs that it submitted have ended.
+// JobSubmitter holds the connection over which a door submits its jobs. A connection keeps the
+// rights that its token had when it connected. If a job was refused for lack of rights, and a new
+// connection may submit such a job, the new connection replaces the old one. The old one stays
+// until the jobs that it submitted have ended.
 type JobSubmitter struct {
 	link   *Link
 	opts   []gloom.Option
@@ -24,7 +25,7 @@ type JobSubmitter struct {
 	openedCount int
 }
 
-// NewJobSubmitter opens a submitter with further options.
+// NewJobSubmitter opens a connection with further options.
 func (l *Link) NewJobSubmitter(opts ...gloom.Option) (*JobSubmitter, error) {
 	j := &JobSubmitter{link: l, opts: opts}
 	if err := j.open(); err != nil {

@@ -17,9 +17,9 @@ import (
 type Kind int
 
 const (
-	Refused  Kind = iota // the statement is at fault: repeating it is useless
-	Conflict             // another transaction was in the way: repeat it soon
-	Away                 // the server is at fault: repeat it later
+	Refused  Kind = iota // the statement is at fault, and repeating it is useless
+	Conflict             // another transaction was in the way, and the statement should be repeated soon
+	Away                 // the server is at fault, and the statement should be repeated later
 )
 
 // The server's numbers of errors that are not the statement's fault.

@@ -81,14 +81,14 @@ var clockShifts = []struct{ zone, day string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 	{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
 	{"America/Sao_Paulo", "2018-11-04"}, {"America/Sao_Paulo", "2018-02-18"}, // midnight is skipped, or occurs twice
-	{"Australia/Lord_Howe", "2026-10-04"}, {"Australia/Lord_Howe", "2026-04-05"}, // half an hour
+	{"Australia/Lord_Howe", "2026-10-04"}, {"Australia/Lord_Howe", "2026-04-05"}, // the clocks jump by half an hour
 	{"Pacific/Apia", "2011-12-30"}, {"Pacific/Kwajalein", "1993-08-21"}, // a day is skipped
 	{"Africa/Casablanca", "2026-02-15"}, {"Africa/Casablanca", "2026-03-22"},
 	{"Asia/Kathmandu", "1986-01-01"}, {"UTC", "2026-06-30"},
 }
 
-// TestDueTimesMatchWalk: whatever the clocks of a zone do, and at whatever time the search
-// begins, the due times are those that walk finds.
+// TestDueTimesMatchWalk: whatever the clocks of a zone do, and at whatever time the search begins,
+// the due times are those that walkClocks finds.
 func TestDueTimesMatchWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

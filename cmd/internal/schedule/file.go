@@ -37,14 +37,14 @@ func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error)
 	return f, err
 }
 
-// All returns the schedules of the file. Changed receives a value when the file has been read
-// again.
+// All returns the schedules of the file.
 func (f *File) All() map[Key]Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.specs
 }
 
+// Changed returns a channel that receives a value whenever the file has been read.
 func (f *File) Changed() <-chan struct{} { return f.changed }
 
 // Reload reads the file again; without a path there is nothing to read. After an error,

@@ -60,7 +60,7 @@ const (
 	SkipWaiting = "waiting" // like SkipRunning, but an earlier due time was already queued
 )
 
-// skipReasons explains them.
+// skipReasons explains each reason to people.
 var skipReasons = map[string]string{
 	SkipMissed:  "no daemon was running at the due time, and catch_up and window_ms do not allow the job to be made later",
 	SkipRunning: "the previous job had not ended, and overlap is skip",
@@ -139,7 +139,7 @@ func Put(old *Schedule, spec Spec, fromFile bool, now time.Time) (*Schedule, err
 	return &n, n.parseTimes()
 }
 
-// isExpired reports whether now is after Until, so that no more jobs are due.
+// isExpired reports whether now is after Until. Then no more jobs are due.
 func (s *Schedule) isExpired(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
 // gapAfter returns the index of the first gap that ends after a moment; len(s.Gaps) if there is none.
@@ -168,8 +168,9 @@ func (s *Schedule) unsettled(now time.Time) (from, to time.Time) {
 	return from, to
 }
 
-// WakeTime returns the first due time that is not settled, perhaps one before now; zero if there is
-// none. It is valid until the clock is set back. It does not count a due time that is queued.
+// WakeTime returns the first due time that is not settled, which may be before now, or zero if
+// there is none. It is valid until the clock is set back. It does not count a due time that is
+// queued.
 func (s *Schedule) WakeTime(now time.Time) time.Time {
 	if s.Paused {
 		return time.Time{}
@@ -228,7 +229,7 @@ type Conditions struct {
 	WatchedSince time.Time
 	// Room is how many jobs may be made at once.
 	Room int
-	// IsLive reports whether a job has not ended, JobID returns the id of a due time's job.
+	// IsLive reports whether a job has not ended. JobID returns the id of a due time's job.
 	IsLive func(id string) bool
 	JobID  func(due time.Time) string
 }

@@ -42,7 +42,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	}
 	defer b.transit.Release(1)
 	for i := range a.Jobs {
-		a.Jobs[i].End = a.Bytes // the store takes all of them or none
+		a.Jobs[i].End = a.Bytes // the store accepts all of them or none
 	}
 	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.noteRequest(ctx, err) != nil {
 		return 0, err

@@ -20,7 +20,7 @@ import (
 type backend struct {
 	engine *Engine
 	store  store.Store
-	lane   string // its name in the journal
+	lane   string // the name of the store's lane in the journal
 	log    zerolog.Logger
 
 	mu              sync.Mutex       // guards the following
@@ -30,7 +30,7 @@ type backend struct {
 	clockAhead      time.Duration    // see store.SweepResult
 	droppedSegments []string         // segments whose read points the store can drop
 	renewedAt       time.Time        // when the last call that reserved or renewed the sysid began
-	awayReason      error            // why the store is away; nil: it answers
+	awayReason      error            // why the store is away; nil: the store answers
 	answersSince    time.Time        // when it became nil
 	logged          string           // what the log last said of the store: logAway, logAvailable, or "": nothing
 	refused         map[string]error // what the store refuses although it answers, and why
@@ -50,7 +50,7 @@ type backend struct {
 	transit *semaphore.Weighted
 
 	dueTypes  []store.DueType // the store's last answer, which pick uses
-	askedAt   time.Time       // when the store was asked; zero: pick must ask again
+	askedAt   time.Time       // when the store was last asked; zero: pick must ask again
 	nextDueAt time.Time       // when the next deferred job is due; zero: not known
 }
 
@@ -223,7 +223,7 @@ func (b *backend) keepSysid() {
 // called again soon.
 func (b *backend) updateSysids() bool {
 	if b.currentSysid() == "" {
-		return b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve
+		return b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve is called
 	}
 	return b.renew() && b.freeOldSysids()
 }
@@ -295,7 +295,7 @@ const actionRenew = "renew locks"
 // store are ended before the guard ends the runs of all stores.
 const renewMargin = time.Second
 
-// renewableFor returns how long the sysid can still be renewed; a day if none is reserved.
+// renewableFor returns how long the sysid can still be renewed, or a day if none is reserved.
 func (b *backend) renewableFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 // runner's Dir, Guard and Log.
 type Config struct {
 	runner.Options
-	Dir    string   // journal, events, contexts
-	Stores []string // addresses
+	Dir    string   // directory of the journal, the events and the handler processes
+	Stores []string // addresses of the stores
 	Broker link.Config
 
 	LockTTL, Sweep       time.Duration
@@ -29,7 +29,7 @@ type Config struct {
 	Concurrency, ClientConcurrency int // batches that run at a time; ClientConcurrency 0: any number
 	Batch                          int // jobs taken at a time
 	Drain                          time.Duration
-	Stopped                        bool // whether to hand out no jobs before Start
+	Stopped                        bool // hand out no jobs before Start is called
 	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File
 }

@@ -53,7 +53,7 @@ type Engine struct {
 
 	mu          sync.Mutex // guards the following
 	stopped     bool       // Stop was called: no jobs are handed out
-	leaving     bool       // stopping for good
+	leaving     bool       // the daemon is shutting down
 	picking     bool       // set while pick takes jobs
 	scheduler   *schedule.Scheduler
 	batches     map[*batch]struct{}
@@ -92,7 +92,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	}()
 	mode := os.FileMode(0o700)
 	if cfg.User != "" {
-		mode = 0o711 // contexts have their directories below it
+		mode = 0o711 // handler processes have their directories below it
 	}
 	if err := durable.MakeDir(cfg.Dir, mode); err != nil {
 		return nil, err
@@ -149,9 +149,9 @@ func closeStores(stores []store.Store) {
 }
 
 // Health returns nil, or an error with all reasons why the daemon cannot do its work: it is
-// stopping; no store works, because each is away, refuses something, or its handlers have not been
-// read yet; the journal cannot be read, refuses lines or has no room for them; jobs cannot begin on
-// this host; or the broker is away and there is a handler for Gloom workers.
+// stopping; no store works, because each one is away, refuses something, or has handlers that have
+// not been read yet; the journal cannot be read, refuses lines or has no room for them; jobs cannot
+// begin on this host; or the broker is away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining

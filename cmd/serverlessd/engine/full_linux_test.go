@@ -182,9 +182,9 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	})
 }
 
-// TestFullDiskOfContexts: while the disk has no room for what a job needs to begin, the job loses
+// TestFullDiskOfProcesses: while the disk has no room for what a job needs to begin, the job loses
 // no try, and the log says so once. The job runs once there is room.
-func TestFullDiskOfContexts(t *testing.T) {
+func TestFullDiskOfProcesses(t *testing.T) {
 	dir := smallDisk(t, 2<<20)
 	var log throwaway.Log
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))

@@ -50,7 +50,7 @@ type typeWorkers struct {
 type brokerJob struct {
 	engine   *Engine
 	jobtype  string
-	deadline time.Duration // its deadline
+	deadline time.Duration // how long it may wait at the broker
 	isProbe  bool          // the job is a probe
 	settled  bool
 }
@@ -194,7 +194,7 @@ func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	})
 }
 
-// awaitOldRuns does awaitRun for the jobs that a killed earlier daemon of this directory has left
+// awaitOldRuns calls awaitRun for the jobs that a killed earlier daemon of this directory has left
 // at the broker. It returns false if it must be called again.
 func (b *backend) awaitOldRuns() bool {
 	b.mu.Lock()
@@ -210,7 +210,8 @@ func (b *backend) awaitOldRuns() bool {
 	for {
 		list, next, err := b.store.Jobs(b.engine.ctx, q)
 		if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
-			// It may refuse forever, such as because of a damaged row. Other jobs run nevertheless.
+			// The store may refuse forever, for example because of a damaged row. Other jobs run
+			// nevertheless.
 			b.log.Error().Err(err).Msg("cannot look for the jobs of an earlier daemon: at first, more of them may run than their types allow")
 			return true
 		}

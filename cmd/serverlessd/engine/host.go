@@ -45,7 +45,7 @@ func (e *Engine) hostHealth() error {
 	defer e.mu.Unlock()
 	var all []error
 	for _, lang := range slices.Sorted(maps.Keys(e.hostErrors)) {
-		if s := e.hostErrors[lang]; time.Since(s.lastAt) < 2*hostPause { // after hostPause they are tried again
+		if s := e.hostErrors[lang]; time.Since(s.lastAt) < 2*hostPause { // jobs are tried again after hostPause
 			all = append(all, fmt.Errorf("jobs of lang %s cannot begin on this host: %w", lang, s.err))
 		}
 	}

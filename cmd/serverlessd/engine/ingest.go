@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	maxIngestJobs = 10_000          // lines
+	maxIngestJobs = 10_000          // lines of one piece
 	ingestTimeout = 2 * time.Minute // a reservation goes back to the journal after this time
 	ingestRetry   = 100 * time.Millisecond
-	// The time between the starts of two pieces.
+	// minPace and maxPace bound the time between the starts of two pieces.
 	minPace, maxPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
@@ -162,7 +162,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	}
 	defer j.Close()
 	ended, cancel := context.WithCancel(ctx)
-	cancel() // a context that has ended: only the existing records are read
+	cancel() // the context has ended, so only the existing records are read
 	for _, s := range stores {
 		for {
 			r, err := j.Reserve(ended, laneOf(dir, s.Name()), maxIngestJobs, ingestTimeout)

@@ -15,7 +15,7 @@ const (
 	fileLanePrefix = sqlitePrefix + "FILE/"
 )
 
-// DefaultStore returns the address of a directory's default store.
+// DefaultStore returns the address of the store that a directory has by default.
 func DefaultStore(dir string) string { return sqlitePrefix + dir + "/store.db" }
 
 // laneOf returns the name of a store's lane in the notes of a directory's journal.

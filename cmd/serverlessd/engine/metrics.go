@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics counts what this daemon does. The figures of stores and journal are read at each scrape.
+// metrics holds the counters of what this daemon does. The figures of stores and journal are read
+// at each scrape.
 type metrics struct {
 	added, ingestedJobs, takenJobs, discarded prometheus.Counter
 	retries, badLines, sysidsLost, givenBack  prometheus.Counter

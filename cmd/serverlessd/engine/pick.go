@@ -18,7 +18,8 @@ const (
 	pickRetry = 100 * time.Millisecond
 )
 
-// A Take ends after takeBytes of payloads, however many jobs a handler wants at a time.
+// takeBytes is the number of bytes of payloads after which a Take ends, however many jobs a handler
+// wants at a time.
 const takeBytes = 16 << 20
 
 // candidate is a type that has due jobs in a store. plan sets how many batches of its jobs to take;

@@ -168,8 +168,8 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.NamedSch
 	return n, now, b.noteRequest(ctx, err)
 }
 
-// Schedules returns up to limit schedules of a client, or of all clients if client is "", in the
-// order of names, beginning after a key. It also returns the store's time.
+// Schedules returns up to limit schedules of a client, or of all clients if client is "". They are
+// sorted by name and begin after a key. Schedules also returns the store's time.
 func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.NamedSchedule, time.Time, error) {
 	b := e.scheduleStore()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)

@@ -63,7 +63,7 @@ func (e *Engine) noteSysid(sysid string) {
 	}
 }
 
-// appendLine adds a line to a file, all of it or nothing.
+// appendLine adds a whole line to a file, or nothing.
 func appendLine(path, line string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // ErrDraining is the error of Add while the daemon is stopping.
 var ErrDraining = errors.New("the daemon is stopping and takes no more jobs")
 
-// Add accepts batches of lines, all or none.
+// Add accepts all batches of lines, or none.
 func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
 	if e.isLeaving() {
 		return journal.Receipt{}, ErrDraining
@@ -36,8 +36,8 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	return r, nil
 }
 
-// AddUnique adds jobs with unique keys, all or none. They go to the first store and not through the
-// journal, because only the store knows which job holds a key.
+// AddUnique adds all jobs with their unique keys, or none. They go to the first store and not
+// through the journal, because only the store knows which job holds a key.
 func (e *Engine) AddUnique(ctx context.Context, lines []store.KeyedEntry, req unique.Request) ([]store.UniqueResult, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
@@ -78,8 +78,8 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	return e.journal.Stored(ctx, r)
 }
 
-// find asks one store after the other for a job. If no store has the job, but one could not be
-// asked, it returns ErrAway, and if the job was set aside a *journal.AsideError.
+// find asks one store after the other for a job. If no store has the job, it returns ErrAway if one
+// of them could not be asked, and a *journal.AsideError if the job was set aside.
 func (e *Engine) find(ctx context.Context, id job.ID, lookUp func(b *backend) error) error {
 	missing := cmp.Or(e.journal.CheckAside(id), error(store.ErrUnknown))
 	for _, b := range e.backends {

@@ -1,3 +1,3 @@
-// Package job has the vocabulary of the serverless queue: the names of clients and types, ids,
+// Package job defines the vocabulary of the serverless queue: the names of clients and types, ids,
 // handlers, and the meaning of a run's status.
 package job

@@ -56,7 +56,7 @@ func (d *Duration) Set(s string) error {
 // Type implements pflag.Value.
 func (Duration) Type() string { return "duration" }
 
-// Milliseconds is a length of time that is shown in answers as a number of milliseconds.
+// Milliseconds is a length of time that answers show as a number of milliseconds.
 type Milliseconds time.Duration
 
 // MarshalJSON writes the number of milliseconds.

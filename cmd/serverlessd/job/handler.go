@@ -37,11 +37,11 @@ type Source struct {
 
 // Options holds the options of a handler. A zero field stands for the daemon's default.
 type Options struct {
-	Batch       bool     `json:"batch,omitempty"`       // http: one request with all lines
-	BatchSize   int      `json:"batchSize,omitempty"`   // jobs taken at a time
+	Batch       bool     `json:"batch,omitempty"`       // for http: send all lines in one request
+	BatchSize   int      `json:"batchSize,omitempty"`   // number of jobs taken at a time
 	Concurrency int      `json:"concurrency,omitempty"` // jobs of the type at a time, per daemon
-	Timeout     Duration `json:"timeout,omitempty"`     // the longest time of a job
-	CPU         Duration `json:"cpu,omitempty"`         // the longest processor time of a job
+	Timeout     Duration `json:"timeout,omitempty"`     // maximum run time of a job
+	CPU         Duration `json:"cpu,omitempty"`         // maximum processor time of a job
 	Next        string   `json:"next,omitempty"`        // the type that gets the data of jobs that are OK
 	NextFailed  string   `json:"nextFailed,omitempty"`  // the type that gets the data of failed and abandoned jobs
 }

@@ -59,7 +59,7 @@ func (id ID) Add(n int) ID {
 	return makeID(ms+seq>>(5*seqLen), sysid, seq&maxSeq)
 }
 
-// OffsetFrom returns how many places id is after first, and whether first.Add can return id.
+// OffsetFrom returns n if id is first.Add(n). ok is false if first.Add cannot return id.
 func (id ID) OffsetFrom(first ID) (n int, ok bool) {
 	ms, sysid, seq, err := id.parts()
 	firstMS, firstSysid, firstSeq, err0 := first.parts()
@@ -123,7 +123,7 @@ type IDSource struct {
 	mu    sync.Mutex
 	sysid string
 	now   func() time.Time
-	ms    int64 // milliseconds of the last id
+	ms    int64 // time of the last id, in milliseconds since 1970
 	seq   int64
 }
 
@@ -132,8 +132,8 @@ func NewIDSource(sysid string, now func() time.Time) *IDSource {
 	return &IDSource{sysid: sysid, now: now}
 }
 
-// Next returns the first of n new ids; Add returns the others. They are greater than all earlier
-// ids.
+// Next returns the first of n new ids. They are greater than all earlier ids. The others are what
+// the first one's Add returns.
 func (s *IDSource) Next(n int) ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The longest names, in bytes.
+// The maximum lengths of names, in bytes.
 const (
 	MaxClient = 64
 	MaxType   = 128

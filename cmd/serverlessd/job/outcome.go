@@ -5,15 +5,15 @@ import "time"
 // Outcome is how a run ended.
 type Outcome struct {
 	Status int    // 100 … 599
-	Retry  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
+	Retry  bool   // try again, whatever Status says: for HTTP's 408, 425 and 429
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
-	Data   []byte // all of it
+	Data   []byte // all data that the run has given
 	Stderr []byte // the last MaxStderr bytes; empty if the first run was OK
 	// RetryAfter replaces the backoff after a RETRY or ERROR. It is at least MinRetryDelay, or 0 to
 	// keep the backoff.
 	RetryAfter time.Duration
-	Lines      []Line // J: lines
-	BadLines   int    // J: how many lines did not make a job
+	Lines      []Line // J: lines lines
+	BadLines   int    // number of J: lines that did not make a job
 	Wall       time.Duration
 }
 

@@ -23,7 +23,7 @@ type AsideFile struct {
 // AsideError says that a job was set aside.
 type AsideError struct {
 	Jobtype string
-	File    string // its name in the journal's directory
+	File    string // the file's name in the journal's directory
 	Cause   error  // why the store refused it; nil after a restart
 }
 
@@ -115,8 +115,8 @@ func (j *Journal) ReadAsideFile(name string) (a AsideFile, err error) {
 	return a, err
 }
 
-// RemoveAsideFile removes a file of jobs that were set aside. It must be called once the jobs are in a
-// store.
+// RemoveAsideFile removes a file of jobs that were set aside. It must be called only when the jobs
+// are in a store.
 func (j *Journal) RemoveAsideFile(a *AsideFile) error {
 	if err := j.opt.Files.Remove(a.File); err != nil {
 		return err
@@ -166,6 +166,6 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 	return jobs
 }
 
-// Piece returns the name that the file has in a store's read points, by which a store takes its
-// jobs only once.
+// Piece returns the range under which a store records that it has the file's jobs. So it takes them
+// only once.
 func (a *AsideFile) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }

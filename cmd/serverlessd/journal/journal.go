@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Errors of Append, and of a Reservation's Sync.
+// The errors of Append, and of a Reservation's Sync.
 var (
 	ErrFull    = errors.New("the journal is full")
 	ErrNoSpace = fmt.Errorf("%w: its disk is full", ErrFull)
@@ -31,7 +31,7 @@ type Batch struct {
 	Jobtype string
 	Lines   [][]byte      // each without its newline; none is empty
 	Due     time.Time     // zero: at once
-	Delay   time.Duration // time from the add to Due; 0 if Due was given as a time
+	Delay   time.Duration // time from the add to Due; 0 if the client gave Due as a time
 }
 
 // Entry is a line that was read.
@@ -114,7 +114,7 @@ type Journal struct {
 
 	mu           sync.Mutex // guards the following
 	segments     []*segment // oldest first
-	earlierBytes int64      // bytes of the segments in earlier
+	earlierBytes int64      // bytes of the segments in earlierSegments
 	waiting      map[string]Count
 	asideJobs    map[job.ID]*AsideError // the jobs that were set aside
 	reservations []*Reservation         // not yet synced

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Position is a position in a journal.
+// Position is an offset in one of the segments of a journal.
 type Position struct {
 	Segment string
 	Offset  int64
@@ -84,8 +84,8 @@ func (j *Journal) assignLanes() error {
 	return nil
 }
 
-// routePieces returns the pieces that earlier processes have left, each with its lane. It leaves out
-// pieces that a store already has.
+// routePieces returns the pieces that earlier processes have left, each with its lane, without
+// those that a store already has.
 func (j *Journal) routePieces(jobs map[string]Count) (back []lanePiece, err error) {
 	var notes []LaneNote
 	var end, known Position // known is where the notes end: everything before it is in a note or in a store
@@ -152,7 +152,7 @@ func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNot
 	return tidy
 }
 
-// bytesBefore returns how many bytes of a segment are before a place.
+// bytesBefore returns how many bytes of a segment are before a position.
 func (s *segment) bytesBefore(p Position) int64 {
 	switch cmp.Compare(s.name, p.Segment) {
 	case -1:
@@ -163,7 +163,7 @@ func (s *segment) bytesBefore(p Position) int64 {
 	return 0
 }
 
-// skipStored records that a piece reached a store in an earlier process.
+// skipStored records that a piece has reached a store while an earlier process ran.
 func (s *segment) skipStored(from, to int64, jobs map[string]Count) error {
 	if from >= to {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// LoadLaneNotes reads the notes from a file in the journal's directory. save replaces the file.
+// LoadLaneNotes reads the notes from their file in the journal's directory. save replaces that
+// file.
 func LoadLaneNotes(dir string) (notes []LaneNote, save func([]LaneNote) error, err error) {
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)

@@ -21,7 +21,7 @@ type Reservation struct {
 	journal  *Journal
 	segment  *segment
 	reader   string // the lane that has reserved it
-	lane     string // the lane to which it belongs; "": any
+	lane     string // the lane to which it belongs; "": any lane may read it
 	entries  []Entry
 	setAside []Entry // jobs that were set aside
 	deadline time.Time
@@ -52,8 +52,8 @@ func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.
 	}
 }
 
-// reserve returns a reservation or, if there is nothing to reserve, a channel that is closed when
-// there may be.
+// reserve returns a reservation. If there is nothing to reserve, it returns a channel that is
+// closed when there may be something.
 func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
 	j.readMu.Lock()
 	defer j.readMu.Unlock()
@@ -406,8 +406,8 @@ func (j *Journal) sweep() (removed []*segment) {
 	return removed
 }
 
-// remove deletes segments one by one, durably, and the oldest first, because as long as a segment
-// exists, the one that says where it ends must exist, too.
+// remove durably deletes segments one by one, the oldest first: as long as a segment exists, the
+// one that says where it ends must exist, too.
 func (j *Journal) remove(segments []*segment) {
 	if len(segments) == 0 {
 		return

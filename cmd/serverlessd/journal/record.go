@@ -27,14 +27,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // record is a batch of lines, or a single line without a batch around it.
 type record struct {
-	date    time.Time // when it was accepted; zero: unknown
+	date    time.Time // when the record was accepted; zero: unknown
 	jobtype string    // "" in the record that begins a segment
 	firstID job.ID    // "" if the record has none
 	count   int
 	due     time.Time     // when the jobs are due, by this host's clock; zero: at once
 	delay   time.Duration // time from date to due, in whole milliseconds; 0 if due was given as a time
 	extra   int           // how many records of the same request follow
-	salt    string        // of the segment
+	salt    string        // the salt of its segment
 	body    []byte        // lines, each with its newline
 
 	prev    string // name of the segment before; only in the first record of a segment

@@ -33,9 +33,9 @@ type segment struct {
 	endRefused bool
 
 	// The journal's mu guards the following.
-	readableTo    int64 // everything before it may be read
-	reservedTo    int64 // nothing from here on has been reserved
-	storedTo      int64 // everything before it is in a store
+	readableTo    int64 // bytes before this offset may be read
+	reservedTo    int64 // no bytes from this offset on have been reserved
+	storedTo      int64 // bytes before this offset are in a store
 	stored        []span
 	setAsideSpans []span // jobs that were set aside
 	marks         []mark

@@ -21,8 +21,8 @@ const maxGroup = 8 << 20
 // saltSize is the length of a salt, in characters of base 32.
 const saltSize = 12
 
-// appendRequest is a call of Append that waits to be written, and its result. Only the goroutine that
-// holds turn changes it.
+// appendRequest is a call of Append that waits to be written, and its result. Only the goroutine
+// that holds commitTurn changes it.
 type appendRequest struct {
 	batches []Batch
 	size    int64 // approximate
@@ -38,7 +38,7 @@ type appendRequest struct {
 // they must not change before Append returns. The context is checked only while the append waits
 // for others.
 //
-// Appends that wait are committed together, by the first of them that gets turn.
+// Appends that wait are committed together, by the first of them that gets commitTurn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	defer exitOnPanic()
 	r := &appendRequest{batches: batches, done: make(chan struct{})}
@@ -88,7 +88,7 @@ func (j *Journal) withdraw(r *appendRequest) {
 }
 
 // commitNext commits the next group. If there is no room for all of it, each request is committed
-// alone, so that none is refused because of another. The caller holds turn.
+// alone, so that none is refused because of another. The caller holds commitTurn.
 func (j *Journal) commitNext() {
 	if j.lastShared {
 		runtime.Gosched() // appends that are about to begin can join
@@ -106,7 +106,7 @@ func (j *Journal) commitNext() {
 	j.settle(group, err)
 }
 
-// settle tells the appends of a group how their commit ended. The caller holds turn.
+// settle tells the appends of a group how their commit ended. The caller holds commitTurn.
 func (j *Journal) settle(group []*appendRequest, err error) {
 	j.mu.Lock()
 	if !errors.As(err, new(*largeError)) {
@@ -328,7 +328,7 @@ func (j *Journal) ensureRoom(size int64) error {
 	return j.beginSegmentWithRoom()
 }
 
-// At most 1/reserveShare of a disk is reserved for the stores.
+// reserveShare limits the space that is reserved for the stores to 1/reserveShare of the disk.
 const reserveShare = 16
 
 // CheckSpace returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the space
@@ -351,7 +351,7 @@ func (j *Journal) checkSpace(size int64) error {
 	return nil
 }
 
-// beginSegmentWithRoom begins a new segment.
+// beginSegmentWithRoom begins a new segment, and makes room for it if the disk is full.
 func (j *Journal) beginSegmentWithRoom() error {
 	err := j.beginSegment()
 	if errors.Is(err, ErrFull) && j.makeRoom() {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The check compiles a source with the interpreter that will run it, under the limits of a context,
-// but does not run it.
+// The check compiles a source with the interpreter that will run it, under the limits of a handler
+// process, but does not run it.
 
 //go:embed driver/check.js
 var nodeCheck string
@@ -82,7 +82,7 @@ const (
 var ErrCheckBusy = errors.New("the handler could not be checked; try again")
 
 // compile checks the code of a source. Its errors are *CheckError and ErrCheckBusy. It takes at
-// most as long as a context may take to start.
+// most as long as a handler process may take to start.
 func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	c, ok := compilers[s.Lang]
 	if !ok {

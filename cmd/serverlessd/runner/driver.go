@@ -19,7 +19,7 @@ var pythonDriver string
 //go:embed driver/php.php
 var phpDriver string
 
-// interpreters holds the interpreters of contexts, by language.
+// interpreters holds the interpreters of handler processes, by language.
 var interpreters = map[string]interpreter{
 	job.Shell: shell{},
 	job.Node: driver{func(o *Options) []string {
@@ -64,7 +64,7 @@ func (driver) greeting(c *handlerProcess) []byte {
 	return frame{Do: "hello", Secret: c.secret}.append(nil, nil)
 }
 
-// appendCode appends a frame with a source, unless the context has the source, and returns the
+// appendCode appends a frame with a source, unless the handler process has the source, and returns the
 // number of the source. A hook is not compiled in the same way as a job.
 func (driver) appendCode(c *handlerProcess, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]

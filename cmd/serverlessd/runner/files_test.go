@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestOpenFilesWhileStarting: however many contexts are started at the same time, the daemon needs
-// only a few more open files than when all of them are ready.
+// TestOpenFilesWhileStarting: however many handler processes are started at the same time, the
+// daemon needs only a few more open files than when all of them are ready.
 func TestOpenFilesWhileStarting(t *testing.T) {
 	const n, extra = 40, 16 * maxStarts
 	open := func() int {

@@ -54,7 +54,7 @@ func TestClientIsolation(t *testing.T) {
 	})
 }
 
-// TestSecretsOfTheDaemon: a context has none of the daemon's environment variables and file
+// TestSecretsOfTheDaemon: a handler process has none of the daemon's environment variables and file
 // descriptors.
 func TestSecretsOfTheDaemon(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_DAEMON", "1")
@@ -83,7 +83,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 	}
 }
 
-func TestContextsRunAsUser(t *testing.T) {
+func TestProcessesRunAsUser(t *testing.T) {
 	if _, err := New(Options{Dir: t.TempDir(), User: "no-such-user-here"}); err == nil || !strings.Contains(err.Error(), "no-such-user-here") {
 		t.Errorf("unknown user: %v", err)
 	}

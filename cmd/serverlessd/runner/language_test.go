@@ -20,7 +20,7 @@ type testLanguage struct {
 	incrementGlobal string // adds 1 to the global n, and returns it
 	raw             string // returns the hexadecimal bytes of the raw payload
 	fails           string // says "broken" and fails
-	exits           string // ends the context
+	exits           string // ends the handler process
 	hangs           string
 	spins           string
 }
@@ -182,7 +182,7 @@ func TestReturnValuesOfLanguages(t *testing.T) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
 			eid := "all"
-			if strings.Contains(body, "stdout") { // such a body may break its context, so it gets one of its own
+			if strings.Contains(body, "stdout") { // such a body may break its handler process, so it gets one of its own
 				eid = body
 			}
 			got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: eid}), "p|x"))

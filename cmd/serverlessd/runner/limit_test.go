@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestJobOverLimitIsKilled: a job that exceeds a limit is killed with its context, and the next job
-// gets another context.
+// TestJobOverLimitIsKilled: a job that exceeds a limit is killed with its handler process, and the
+// next job gets another process.
 func TestJobOverLimitIsKilled(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.MaxOutput, o.MaxLines = 100_000, 100 })
@@ -73,7 +73,7 @@ func spinningChild(l testLanguage) string {
 	}[l.lang]
 }
 
-// TestProcessorTime: processor time that earlier jobs of a context have used does not
+// TestProcessorTime: processor time that earlier jobs of a handler process have used does not
 // count.
 func TestProcessorTime(t *testing.T) {
 	burn := map[string]string{
@@ -91,8 +91,9 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// TestContextOverMemoryIsKilled: a context that uses too much memory is killed; others continue.
-func TestContextOverMemoryIsKilled(t *testing.T) {
+// TestProcessOverMemoryIsKilled: a handler process that uses too much memory is killed; others
+// continue.
+func TestProcessOverMemoryIsKilled(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, func(o *Options) { o.MaxMemory = 128 << 20 })
 		body := map[string]string{
@@ -138,7 +139,7 @@ func TestFilesAndCores(t *testing.T) {
 	}
 }
 
-// TestKillDescendants: when a context ends, in order or not, all its children are killed,
+// TestKillDescendants: when a handler process ends, in order or not, all its children are killed,
 // even those in another process group, and its directory is removed.
 func TestKillDescendants(t *testing.T) {
 	leave := map[string]string{

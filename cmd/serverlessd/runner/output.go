@@ -13,14 +13,14 @@ import (
 
 const (
 	maxLogLine = 1 << 10 // maximum number of bytes of a line that are logged
-	// tailSize is the number of bytes of a context's last output that the message about its death
-	// contains.
+	// tailSize is the number of bytes of a handler process's last output that the message about its
+	// death contains.
 	tailSize = 1 << 10
 )
 
-// stepResult holds what a context prints at the end of a step: a line with the context's secret, a
-// number, and the size of the data that follow. Everything that was printed since the last mark
-// belongs to the step.
+// stepResult holds what a handler process prints at the end of a step: a line with the process's
+// secret, a number, and the size of the data that follow. Everything that was printed since the
+// last mark belongs to the step.
 type stepResult struct {
 	number int
 	data   []byte
@@ -35,7 +35,7 @@ type statusLine struct {
 	data   []byte
 }
 
-// output parses what a context prints. Only the goroutine that reads the pipe calls Write.
+// output parses what a handler process prints. Only the goroutine that reads the pipe calls Write.
 type output struct {
 	secret   []byte
 	maxLine  int   // of J: payloads
@@ -192,8 +192,8 @@ func (o *output) stepEnded() error {
 	}
 }
 
-// stderr is a context's standard error. It is logged, and may explain the death of the context.
-// What is printed there counts as output, too.
+// stderr is a handler process's standard error. It is logged, and may explain the death of the
+// process. What is printed there counts as output, too.
 type stderr struct{ *output }
 
 func (s stderr) Write(p []byte) (int, error) {

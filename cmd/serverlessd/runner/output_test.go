@@ -137,7 +137,7 @@ func TestHostileOutput(t *testing.T) {
 	}
 }
 
-// TestUnexpectedMarks: an unexpected mark ends the context, because it shows that a job knows
+// TestUnexpectedMarks: an unexpected mark ends the handler process, because it shows that a job knows
 // the secret.
 func TestUnexpectedMarks(t *testing.T) {
 	o := testOutput(1 << 20)

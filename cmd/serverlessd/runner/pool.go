@@ -11,19 +11,19 @@ import (
 	"gloom/cmd/internal/launch"
 )
 
-// pool keeps idle contexts, and limits how many contexts there are.
+// pool keeps idle handler processes, and limits how many processes there are.
 type pool struct {
 	runner *Runner
-	user   *syscall.Credential // the user that contexts run as; nil: the daemon's
+	user   *syscall.Credential // the user that processes run as; nil: the daemon's
 
 	mu        sync.Mutex        // guards the following
 	available sync.Cond         // signals that count went down or idle went up
-	count     int               // how many contexts there are; an ending context counts until it is gone
-	ending    int               // how many contexts are ending
-	idle      []*handlerProcess // the idle contexts, the most recently used at the end
+	count     int               // how many processes there are; an ending process counts until it is gone
+	ending    int               // how many processes are ending
+	idle      []*handlerProcess // the idle processes, the most recently used at the end
 	processes map[*handlerProcess]bool
 	serial    uint64
-	closed    bool // no context is begun or kept
+	closed    bool // no process is begun or kept
 }
 
 func newPool(r *Runner, user *syscall.Credential) *pool {
@@ -32,7 +32,7 @@ func newPool(r *Runner, user *syscall.Credential) *pool {
 	return p
 }
 
-// The memory of contexts is checked at intervals of memoryShare times the duration of the last
+// The memory of processes is checked at intervals of memoryShare times the duration of the last
 // check, within these bounds, because a check reads a file for each process of this host.
 const (
 	memoryShare    = 50
@@ -40,7 +40,7 @@ const (
 	memoryPauseMax = 2 * time.Second
 )
 
-// watch kills contexts that use too much memory, until the pool is closed.
+// watch kills processes that use too much memory, until the pool is closed.
 func (p *pool) watch() {
 	for wait := memoryPause; ; {
 		time.Sleep(wait)
@@ -65,8 +65,9 @@ func (p *pool) watch() {
 	}
 }
 
-// acquire returns an idle context or a new one. If there are as many contexts as allowed, it
-// ends the one that has been idle for longest. A fault without a code means that ctx has ended.
+// acquire returns an idle process or a new one. If there are as many processes as
+// allowed, it ends the one that has been idle for longest. A fault without a code means that ctx
+// has ended.
 func (p *pool) acquire(ctx context.Context, k processKey) (*handlerProcess, *runFault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
@@ -114,7 +115,7 @@ func (p *pool) acquire(ctx context.Context, k processKey) (*handlerProcess, *run
 	return c, nil
 }
 
-// find returns the index of the idle context for k that was used last, or -1. Callers hold mu.
+// find returns the index of the idle process for k that was used last, or -1. Callers hold mu.
 func (p *pool) find(k processKey) int {
 	for at := len(p.idle) - 1; at >= 0; at-- {
 		if p.idle[at].processKey == k {
@@ -124,7 +125,7 @@ func (p *pool) find(k processKey) int {
 	return -1
 }
 
-// remove takes the context at this index out of the idle ones. Callers hold mu.
+// remove takes the process at this index out of the idle ones. Callers hold mu.
 func (p *pool) remove(at int) *handlerProcess {
 	c := p.idle[at]
 	c.idleTimer.Stop()
@@ -132,7 +133,7 @@ func (p *pool) remove(at int) *handlerProcess {
 	return c
 }
 
-// release takes a context back, or ends it if it must not be used again.
+// release takes a process back, or ends it if it must not be used again.
 func (p *pool) release(c *handlerProcess) {
 	p.mu.Lock()
 	if c.unusable || p.closed || c.jobs >= p.runner.options.JobsPerProcess {
@@ -164,7 +165,7 @@ func (p *pool) expire(c *handlerProcess) {
 	}
 }
 
-// end ends a context, which the caller has counted as ending. When it is gone, another one may
+// end ends a process, which the caller has counted as ending. When it is gone, another one may
 // begin.
 func (p *pool) end(c *handlerProcess) {
 	c.finish()
@@ -188,7 +189,7 @@ func (p *pool) size() int {
 	return p.count
 }
 
-// close ends all idle contexts. Busy ones are ended when they are put back.
+// close ends all idle processes. Busy ones are ended when they are put back.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -199,12 +200,12 @@ func (p *pool) close() {
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.idleTimer.Stop()
-		c.unusable = true // so that the context is killed, without time to end by itself
+		c.unusable = true // so that the process is killed, without time to end by itself
 		go p.end(c)
 	}
 }
 
-// awaitEnd waits until all contexts of a closed pool are gone.
+// awaitEnd waits until all processes of a closed pool are gone.
 func (p *pool) awaitEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestPoolBoundsItsContexts: there are at most as many contexts as allowed, and each is used for at
-// most the allowed number of jobs and idle time.
-func TestPoolBoundsItsContexts(t *testing.T) {
+// TestPoolBoundsItsProcesses: there are at most as many handler processes as allowed, and each is
+// used for at most the allowed number of jobs and idle time.
+func TestPoolBoundsItsProcesses(t *testing.T) {
 	pid := func(r *Runner, client string) string {
 		b := batch(&job.Handler{ID: "1", Jobtype: "c-t", Source: job.Source{Lang: job.Shell, Body: `echo "R: 200 $$"`}}, "")
 		b.Client = client
@@ -42,7 +42,7 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 		if pid(r, "a") != a {
 			t.Error("a's context was not used again")
 		}
-		pid(r, "d") // it replaces b's context, which has been idle longest
+		pid(r, "d") // it replaces b's handler process, which has been idle longest
 		if pid(r, "a") != a || pid(r, "c") != c || r.Processes() > 3 {
 			t.Errorf("a context other than the longest idle one has gone; there are %d", r.Processes())
 		}
@@ -89,8 +89,8 @@ func TestPoolBoundsItsContexts(t *testing.T) {
 	})
 }
 
-// TestOneContextEach: two batches that run at the same time have two contexts.
-func TestOneContextEach(t *testing.T) {
+// TestOneProcessEach: two batches that run at the same time have two handler processes.
+func TestOneProcessEach(t *testing.T) {
 	r := newRunner(t, nil)
 	dir := t.TempDir()
 	// Each job waits for the other.

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processKey identifies the contexts that a job may use: jobs with equal keys may share a context.
+// processKey identifies the processes that a job may use: jobs with equal keys may share a
+// process.
 type processKey struct{ client, lang, eid string }
 
 func processKeyOf(client string, h *job.Handler) processKey {
@@ -29,14 +30,14 @@ func processKeyOf(client string, h *job.Handler) processKey {
 	return processKey{client, h.Lang, eid}
 }
 
-// interpreter starts the contexts of a language, and communicates with them.
+// interpreter starts the processes of a language, and communicates with them.
 type interpreter interface {
-	// args returns the command line of a context.
+	// args returns the command line of a process.
 	args(o *Options) []string
-	// open opens the files that a context inherits besides the pipe of its input.
+	// open opens the files that a process inherits besides the pipe of its input.
 	open(c *handlerProcess) ([]*os.File, error)
-	// greeting, hook and task return bytes for the input of a context. It answers each with a mark,
-	// whose number status interprets.
+	// greeting, hook and task return bytes for the input of a process. It answers each with
+	// a mark, whose number status interprets.
 	greeting(c *handlerProcess) []byte
 	hook(c *handlerProcess, source string) []byte
 	task(c *handlerProcess, b Batch, j Job) ([]byte, error)
@@ -45,7 +46,8 @@ type interpreter interface {
 	status(number int) (status int, data string)
 }
 
-// handlerProcess is a context: an operating system process, its input and its output. One batch at a
+// handlerProcess is an operating system process that runs jobs of one client, one after the other,
+// with its input and its output. Flags, metrics and error codes call it a context. One batch at a
 // time uses it.
 type handlerProcess struct {
 	processKey
@@ -59,16 +61,16 @@ type handlerProcess struct {
 	sources      map[string]int  // the numbers of the sources that it already has
 	beforesRun   map[string]bool // the sources of the hook "before" that it has run
 	payloadFile  *os.File        // for sh, the standard input of its jobs
-	excessMemory atomic.Int64    // bytes of memory used when the context was killed for using too many; 0 if it was not
+	excessMemory atomic.Int64    // bytes of memory used when the process was killed for using too many; 0 if it was not
 
 	jobs      int // run
 	isCleared bool
-	unusable  bool // the context must not be used again
+	unusable  bool // the process must not be used again
 	idleTimer *time.Timer
 }
 
-// endTimeout bounds how long a context may take to end by itself, and killTimeout how long it may
-// take to end once it is killed.
+// endTimeout bounds how long a process may take to end by itself, and killTimeout how long
+// it may take to end once it is killed.
 const (
 	endTimeout  = time.Second
 	killTimeout = 10 * time.Second
@@ -79,7 +81,7 @@ const (
 // for this.
 const maxStarts = 4
 
-// startProcess starts a context and waits until it is ready.
+// startProcess starts a process and waits until it is ready.
 func (r *Runner) startProcess(ctx context.Context, k processKey, serial uint64) (*handlerProcess, *runFault) {
 	name := strconv.FormatUint(serial, 10)
 	c := &handlerProcess{processKey: k, runner: r, dir: filepath.Join(r.options.Dir, name), sources: make(map[string]int), beforesRun: make(map[string]bool)}
@@ -160,9 +162,9 @@ func (c *handlerProcess) start(name string) error {
 
 const diedReason = "the context ended before the job did"
 
-// step sends a frame to a context and waits for the mark that ends the step. The step may take at
-// most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the context
-// cannot be used again. A fault without a code means that ctx has ended.
+// step sends a frame to a process and waits for the mark that ends the step. The step may
+// take at most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the
+// process cannot be used again. A fault without a code means that ctx has ended.
 func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m stepResult, f *runFault) {
 	defer func() { c.unusable = c.unusable || f != nil }()
 	deadline := time.Now().Add(limit)
@@ -172,7 +174,7 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 		check.Reset(min(limit, max(cpu/100, minCPUCheckInterval)))
 	}
 	defer check.Stop()
-	// So a context that does not read its input cannot block the write for longer.
+	// So a process that does not read its input cannot block the write for longer.
 	_ = c.stdin.SetWriteDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = c.stdin.SetWriteDeadline(time.Unix(1, 0)) })
 	_, _ = c.stdin.Write(frame) // the wait below notices an error
@@ -211,8 +213,8 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 	}
 }
 
-// minCPUCheckInterval is the shortest time between two readings of a job's processor time, because a reading
-// examines all processes of the host. Most jobs have ended before the first reading.
+// minCPUCheckInterval is the shortest time between two readings of a job's processor time, because
+// a reading examines all processes of the host. Most jobs have ended before the first reading.
 const minCPUCheckInterval = 10 * time.Millisecond
 
 // nextCheck returns the shortest time in which a job can use this much processor time, but at most
@@ -259,8 +261,8 @@ func (c *handlerProcess) hook(ctx context.Context, name, source string, limit, c
 	return nil
 }
 
-// run runs a job, whose frame task has returned. After a fault the context cannot be used again. A
-// fault without a code means that ctx has ended.
+// run runs a job, whose frame task has returned. After a fault the process cannot be used
+// again. A fault without a code means that ctx has ended.
 func (c *handlerProcess) run(ctx context.Context, b Batch, j Job, frame []byte) (o job.Outcome, f *runFault) {
 	start := time.Now()
 	c.forgetErrors()
@@ -278,8 +280,9 @@ func (c *handlerProcess) run(ctx context.Context, b Batch, j Job, frame []byte) 
 	return o, f
 }
 
-// forgetErrors drops what earlier steps have printed to standard error. It is not called before
-// the hello, because what a context prints at its start may explain why the hello is not answered.
+// forgetErrors drops what earlier steps have printed to standard error. It is not called before the
+// hello, because what a process prints at its start may explain why the hello is not
+// answered.
 func (c *handlerProcess) forgetErrors() {
 	c.process.Flush()
 	c.output.forget()
@@ -304,7 +307,7 @@ func (c *handlerProcess) outcome(m *stepResult) job.Outcome {
 	return o
 }
 
-// runInProcess runs a batch in a context.
+// runInProcess runs a batch in a process.
 func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 	c, f := r.pool.acquire(ctx, processKeyOf(b.Client, b.Handler))
 	if f != nil {
@@ -356,7 +359,7 @@ func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 			return f.host
 		}
 		if f != nil {
-			c.kill() // the context ends before the job is reported, because the job may then run again
+			c.kill() // the process ends before the job is reported, because the job may then run again
 		}
 		to.Ended(i, o)
 		if f != nil {
@@ -369,7 +372,7 @@ func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 	return nil
 }
 
-// kill kills a context and all processes that it has started. It may be called more than once.
+// kill kills the process and all others that it has started. It may be called more than once.
 func (c *handlerProcess) kill() {
 	c.unusable = true
 	if c.isCleared {
@@ -383,7 +386,8 @@ func (c *handlerProcess) kill() {
 	c.clear()
 }
 
-// finish closes a context's input, so that the context ends by itself, and kills it if it does not.
+// finish closes a process's input, so that the process ends by itself, and kills it
+// if it does not.
 func (c *handlerProcess) finish() {
 	if !c.unusable {
 		c.stdin.Close()
@@ -395,7 +399,7 @@ func (c *handlerProcess) finish() {
 	c.kill()
 }
 
-// clear closes and removes the files of a context.
+// clear closes and removes the files of a process.
 func (c *handlerProcess) clear() {
 	c.isCleared = true
 	for _, f := range []*os.File{c.stdin, c.payloadFile} {

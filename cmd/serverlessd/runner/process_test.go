@@ -15,7 +15,7 @@ import (
 )
 
 // TestGlobalsOfBeforeAndBeforeEach: jobs can use what before and beforeEach set; before runs once
-// in a context, and beforeEach and afterEach run once for each batch.
+// in a handler process, and beforeEach and afterEach run once for each batch.
 func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
@@ -47,7 +47,7 @@ func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 		if r.Processes() != 1 || !r.HasWarmProcess("c", h) || r.HasWarmProcess("d", h) {
 			t.Errorf("%d contexts, warm %v", r.Processes(), r.HasWarmProcess("c", h))
 		}
-		// A new version has a context of its own.
+		// A new version has a handler process of its own.
 		other := handler(h.Source)
 		if r.HasWarmProcess("c", other) || text(runOne(t, r, other, "x")) != "200 2" {
 			t.Error("two versions share a context")
@@ -55,7 +55,8 @@ func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 	})
 }
 
-// TestEID: types and versions with the same eid share contexts, and the before of each runs once.
+// TestEID: types and versions with the same eid share handler processes, and the before of each
+// runs once.
 func TestEID(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		if l.lang == job.Shell {
@@ -87,8 +88,8 @@ func TestEID(t *testing.T) {
 	})
 }
 
-// TestIdleContextDeath: a context that ends while it is idle is not used again.
-func TestIdleContextDeath(t *testing.T) {
+// TestIdleProcessDeath: a handler process that ends while it is idle is not used again.
+func TestIdleProcessDeath(t *testing.T) {
 	later := map[string]string{
 		job.Node:   `setTimeout(() => process.exit(1), 10); return String(process.pid)`,
 		job.Python: "import os, threading\nthreading.Timer(0.01, lambda: os._exit(1)).start()\nreturn str(os.getpid())",
@@ -116,7 +117,7 @@ func TestIdleContextDeath(t *testing.T) {
 }
 
 // TestFailingBefore: if before or beforeEach fails, the batch is not run. A failed before ends
-// the context; a failed beforeEach or afterEach does not. A failed afterEach changes no status.
+// the handler process; a failed beforeEach or afterEach does not. A failed afterEach changes no status.
 func TestFailingBefore(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
@@ -157,7 +158,7 @@ func TestFailingBefore(t *testing.T) {
 	})
 }
 
-// TestSlowStart: the start of a context has its own time limit.
+// TestSlowStart: the start of a handler process has its own time limit.
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -197,9 +198,9 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestEndedContexts: when ctx ends, or at Kill, a job and its context are ended at once, and
+// TestEndedProcesses: when ctx ends, or at Kill, a job and its handler process are ended at once, and
 // the end of the job is not reported.
-func TestEndedContexts(t *testing.T) {
+func TestEndedProcesses(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		for what, source := range map[string]job.Source{
 			"job": {Body: l.hangs}, "before": {Before: l.hangs, Body: l.echo}, "beforeEach": {BeforeEach: l.hangs, Body: l.echo},
@@ -209,7 +210,7 @@ func TestEndedContexts(t *testing.T) {
 				r := newRunner(t, nil)
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan struct{})
-				var begun atomic.Bool // the job; a context that is idle when ctx ends stays
+				var begun atomic.Bool // the job; a handler process that is idle when ctx ends stays
 				to := &reportRecorder{t: t, onStart: func(int) { begun.Store(true) }}
 				go func() {
 					defer close(done)
@@ -240,7 +241,8 @@ func TestEndedContexts(t *testing.T) {
 	})
 }
 
-// TestBatchEndsEarly: when MustEnd returns true, no other job begins, and the running one continues to its end.
+// TestBatchEndsEarly: when MustEnd returns true, no other job begins, and the running one continues
+// to its end.
 func TestBatchEndsEarly(t *testing.T) {
 	url := startServer(t, func(http.ResponseWriter, *http.Request) {})
 	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), httpHandler(url, job.Options{})} {

@@ -1,5 +1,5 @@
-// Package runner runs jobs with their handlers, in contexts or over HTTP. It does not know stores
-// and brokers.
+// Package runner runs jobs with their handlers: in processes of interpreters, which are reused, or
+// over HTTP. It knows neither stores nor brokers.
 package runner
 
 import (
@@ -31,16 +31,16 @@ type Options struct {
 	Dir       string         // where the runner makes its folder, and removes those of killed runners
 	Languages []string       // languages that are allowed
 	HTTPAllow []netip.Prefix // networks that may be called; empty: all addresses that are not link-local
-	User      string         // the user of contexts, a name or a number; "" is the daemon's own
-	Path      string         // PATH of contexts [/usr/local/bin:/usr/bin:/bin]
-	Guard     *launch.Guard  // ends contexts when the daemon ends; may be nil
+	User      string         // the user of handler processes, a name or a number; "" is the daemon's own
+	Path      string         // PATH of handler processes [/usr/local/bin:/usr/bin:/bin]
+	Guard     *launch.Guard  // ends handler processes when the daemon ends; may be nil
 	Log       zerolog.Logger
 
-	MaxProcesses   int           // maximum number of contexts at a time
-	JobsPerProcess int           // maximum number of jobs that a context runs
-	IdleTimeout    time.Duration // how long a context may be idle [60 s]
+	MaxProcesses   int           // maximum number of handler processes at a time
+	JobsPerProcess int           // maximum number of jobs that a handler process runs
+	IdleTimeout    time.Duration // how long a handler process may be idle [60 s]
 
-	StartTimeout time.Duration // time for the start of a context, and for each `before` [10 s]
+	StartTimeout time.Duration // time for the start of a handler process, and for each `before` [10 s]
 	JobTimeout   time.Duration // time for a job whose handler sets none
 	JobCPU       time.Duration // processor time for a job whose handler sets none
 
@@ -49,9 +49,9 @@ type Options struct {
 	MaxLine   int           // maximum number of bytes of a J: line's payload
 	RetryFor  time.Duration // the longest Retry-After
 
-	MaxMemory   int64 // maximum memory of a context and the processes that it starts, in bytes
-	MaxFileSize int64 // maximum number of bytes of a file that a context writes [1 GiB]
-	MaxFiles    int   // maximum number of open files of a context [1,024]
+	MaxMemory   int64 // bytes of memory that a handler process and its descendants may use
+	MaxFileSize int64 // bytes of the largest file that a handler process may write [1 GiB]
+	MaxFiles    int   // maximum number of open files of a handler process [1,024]
 	MaxTasks    int   // maximum number of processes and threads of User, if it is set [4,096]
 }
 
@@ -180,16 +180,16 @@ func (r *Runner) cpu(h *job.Handler) time.Duration {
 	return cmp.Or(time.Duration(h.Options.CPU), r.options.JobCPU)
 }
 
-// HasWarmProcess reports whether an idle context is ready for a client's handler.
+// HasWarmProcess reports whether an idle handler process is ready for a client's handler.
 func (r *Runner) HasWarmProcess(client string, h *job.Handler) bool {
 	return r.pool.hasWarm(processKeyOf(client, h))
 }
 
-// Processes returns how many contexts there are.
+// Processes returns how many handler processes there are.
 func (r *Runner) Processes() int { return r.pool.size() }
 
-// Kill ends all contexts and the jobs in them at once, as if each Run's ctx had ended. No context
-// begins after that.
+// Kill ends all handler processes and the jobs in them at once, as if each Run's ctx had ended. No
+// process begins after that.
 func (r *Runner) Kill() {
 	r.cancel()
 	r.pool.close()
@@ -260,7 +260,7 @@ func faultOf(code string, err error) *runFault {
 
 // Codes of outcomes that the handler did not give.
 const (
-	codeContextFailed = "context_failed" // the context did not start
+	codeContextFailed = "context_failed" // the handler process did not start
 	codeContextDied   = "context_died"
 	codeBeforeFailed  = "before_failed"
 	codeTimeout       = job.CodeTimeout

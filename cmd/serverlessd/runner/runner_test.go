@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestMain lets the test binary run as the guard of its contexts.
+// TestMain lets the test binary run as the guard of its handler processes.
 func TestMain(m *testing.M) {
 	launch.Main()
 	os.Exit(m.Run())

@@ -59,7 +59,7 @@ func (s shell) task(c *handlerProcess, b Batch, j Job) ([]byte, error) {
 	if len(j.Payload) <= maxArgument {
 		argument = quote(string(j.Payload))
 	}
-	// set +e, because after a set -e in the hook "before" a failing job would end the context.
+	// set +e, because after a set -e in the hook "before" a failing job would end the handler process.
 	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
 		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.markCommand(c)), err
 }

@@ -18,7 +18,7 @@ const (
 	quantum = 10 * time.Millisecond
 	// tieAge is the difference in age up to which two types count as equally old.
 	tieAge = 100 * time.Millisecond
-	// maxWarmTies is how many ties in a row a warm context may decide.
+	// maxWarmTies is how many ties in a row a warm handler process may decide.
 	maxWarmTies = 4
 )
 
@@ -27,7 +27,7 @@ type Type struct {
 	Client, Jobtype string
 	Age             time.Duration // how long its oldest job has been due
 	Limit           int           // batches of the type that may run at a time; 0: any number
-	Warm            bool          // whether a context is ready for it
+	Warm            bool          // whether a handler process is ready for it
 }
 
 // Limits holds the limits of the daemon. Each running batch has a slot.
@@ -52,7 +52,7 @@ type client struct {
 	running   map[string]int // by jobtype
 	slots     int            // sum of running
 	hadNoTurn bool           // the client has not had a turn yet
-	warmTies  int            // ties in a row that a warm context has decided
+	warmTies  int            // ties in a row that a warm handler process has decided
 
 	// The following are used only during a selection.
 	waiting         bool
@@ -154,8 +154,8 @@ func (s *Scheduler) payDebt(debt time.Duration) {
 	}
 }
 
-// choose returns the client's type that has waited longest, or a type with a warm context that has
-// waited about as long.
+// choose returns the client's type that has waited longest, or a type with a warm handler process
+// that has waited about as long.
 func (c *client) choose(types []Type) int {
 	if c.warmest >= 0 && c.warmest != c.oldest && c.warmTies < maxWarmTies && types[c.oldest].Age-types[c.warmest].Age <= tieAge {
 		c.warmTies++

@@ -265,7 +265,7 @@ func TestQuietDebts(t *testing.T) {
 func TestWarmTypeWinsTie(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		warm time.Duration // age of the type with a warm context; the other type's is 1 s
+		warm time.Duration // age of the type with a warm handler process; the other type's is 1 s
 		want []int         // the indexes that are selected one after the other; 0 is the cold type
 	}{
 		{"of one age", time.Second, []int{1, 1, 1, 1, 0, 1, 1, 1, 1, 0}},

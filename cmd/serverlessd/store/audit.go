@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	auditTypes = 16     // types that are compared in a sweep
+	auditTypes = 16     // number of types that a sweep compares
 	auditJobs  = 10_000 // if a type has more waiting jobs, they are not compared
 )
 
-// auditState is the progress of the audits. lastType is the last type, in the order of names, whose
-// counts have been compared.
+// auditState is the progress of the audits. lastType is the last type whose counts have been
+// compared; they are compared by name.
 type auditState struct {
 	lastType                   string
 	miscounted, lastMiscounted int64 // differences between counts and jobs: in this round through all types, and in the last one

@@ -21,7 +21,7 @@ var processStart = time.Now()
 // time.Duration, except aheadOfBoot, ahead and behind, are times of the monotonic clock.
 type clock struct {
 	monotonic   func() time.Duration // reads the monotonic clock
-	sinceBoot   func() time.Duration // the same, but goes on while this host is suspended
+	sinceBoot   func() time.Duration // like monotonic, but continues while this host is suspended
 	known       bool
 	ahead       time.Duration // the store's time since 1970 minus the monotonic time, when the clocks were last read
 	evenSince   time.Duration // the store's clock has run evenly since this time, as far as known
@@ -32,10 +32,10 @@ type clock struct {
 	// too, for daemons that start later. aheadOfBoot is like ahead, but for sinceBoot.
 	behind, aheadOfBoot time.Duration
 	behindUntil         time.Time
-	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is read
-	// for the first time, and whenever it was set back. When correctTimes has searched all rows, it
-	// sets setsSearched to the value that setBacks had at its start. searchedTo is the position
-	// that the search has reached.
+	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is
+	// read for the first time, and whenever it was set back. When correctTimes has searched all
+	// rows, it sets setsSearched to the value that setBacks had at its start. searchedTo is the
+	// position that the search has reached.
 	setBacks, setsSearched int
 	searchedTo             rowPosition
 }
@@ -78,7 +78,7 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 		}
 		c.evenSince, c.aheadSince = t.monotonic-credit, t.monotonic
 		c.behind, c.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
-		if back := max(c.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); back > maxJitter { // it was set back while no daemon saw it
+		if back := max(c.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); back > maxJitter { // the clock was set back while no daemon was watching
 			c.behind, c.behindUntil = max(0, c.behind-back), t.now
 		}
 		c.setBacks++
@@ -97,10 +97,10 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 		c.noteWritten = t.monotonic
 		t.put("sq_meta", "name", "value", "clock", t.now.UnixMilli())
 	}
-	if t.now.Sub(c.behindUntil).Abs() < noteEvery { // for so long, because a transaction may fail
+	if t.now.Sub(c.behindUntil).Abs() < noteEvery { // the clock is considered even for this long, because a transaction may fail
 		t.put("sq_meta", "name", "value", "behind", c.behind.Milliseconds())
 		t.put("sq_meta", "name", "value", "behind_until", c.behindUntil.UnixMilli())
-		if t.monotonic-c.evenSince < noteEvery { // a note from before the clock was set is not true any more
+		if t.monotonic-c.evenSince < noteEvery { // a note from before the clock was set no longer holds
 			t.put("sq_meta", "name", "value", "clock", int64(0))
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// count returns the change that a transaction makes to a type's counts: to those in countColumns.
-// The counts of a type are the sums of several rows, so that daemons do not wait for each other's
-// rows.
+// count returns the change that the transaction makes to a type's counts, which are those in
+// countColumns. The counts of a type are the sums of several rows, so that daemons do not wait for
+// each other's rows.
 func (t *tx) count(jobtype string) *Counts {
 	c := t.counts[jobtype]
 	if c == nil {
@@ -59,7 +59,7 @@ func (t *tx) writeCounts() {
 
 // Counts implements Store.
 func (s *SQL) Counts(ctx context.Context, client string) (counts map[string]Counts, err error) {
-	from, to := "", "~" // sorts after all names of the client
+	from, to := "", "~" // sorts after all types of the client
 	if client != "" {
 		from, to = client+"-", client+"."
 	}

@@ -125,7 +125,7 @@ func (t *tx) writeChanges() {
 	}
 }
 
-// freeJob removes the lock of a job, which is then due at dt.
+// freeJob removes the lock of a job, which is then due at the time dt.
 func (t *tx) freeJob(h lockedRow, dt time.Time, set string, args ...any) {
 	c := t.uncount(h)
 	c.Waiting++

@@ -21,7 +21,7 @@ type KeyedEntry struct {
 // UniqueResult says what AddUnique has done with a line.
 type UniqueResult struct {
 	ID      job.ID // the job that has the key now
-	Outcome string // unique.AnswerKept, Replaced or Extended; "": no job had the key
+	Outcome string // unique.AnswerKept, AnswerReplaced or AnswerExtended; "": no job had the key
 }
 
 // Made reports whether the line became a job.
@@ -116,12 +116,12 @@ func (s *SQL) AddUnique(ctx context.Context, lines []KeyedEntry, req unique.Requ
 		return c.write()
 	})
 	if err != nil && !isStoreError(err) && !errors.Is(err, ErrAway) {
-		err = &RefusedError{Err: err} // too large
+		err = &RefusedError{Err: err} // the request is too large
 	}
 	return shared, err
 }
 
-// uniqueAdd is the state of a call of AddUnique.
+// uniqueAdd is the state of one call of AddUnique.
 type uniqueAdd struct {
 	*tx
 	request unique.Request
@@ -189,8 +189,8 @@ func (c *uniqueAdd) write() error {
 	return c.insert(c.rows)
 }
 
-// extend delays the job that holds a key until due, but not beyond ask.Max after its submission.
-// The job never becomes due earlier than it was.
+// extend delays the job that holds a key until due, but no longer than request.Max after its
+// submission. The job never becomes due earlier than it was.
 func (c *uniqueAdd) extend(k *key, due time.Time) {
 	if limit := k.job.created.Add(c.request.Max); c.request.Max > 0 && due.After(limit) {
 		due = limit

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// LastRun says how the last run of a job ended. A job has a LastRun only after a run that did not
+// LastRun says how the last run of a job ended. A job has one only after a run that did not
 // succeed.
 type LastRun struct {
 	Try          int

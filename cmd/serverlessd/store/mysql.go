@@ -19,8 +19,8 @@ const (
 	ioTimeout   = 15 * time.Second
 	lockTimeout = "3" // how many seconds a statement waits for a locked row
 	maxConns    = 16
-	// maxText is the maximum number of bytes of statements that are sent together. If the server's
-	// packets are smaller, it is less.
+	// maxText is the maximum number of bytes of statements that are sent together. If all times are
+	// the server's packets are smaller, it is less.
 	maxText = 1 << 20
 	// packetHead is how many bytes a packet has in addition to the text.
 	packetHead = 1 << 10
@@ -131,7 +131,7 @@ func (*mysqlDialect) kind(err error) kind {
 	case n == 0 && (mariadb.IsUnanswered(err) || errors.Is(err, sql.ErrConnDone)):
 		return kindAway
 	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
-		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of all errors that have no number of their own
+		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of every error that has no number of its own
 		return kindTooLarge
 	case n == 1062:
 		return kindDuplicate

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// countRows limits the rows for the counts of a type. There are several, so that daemons that share
-// a store rarely wait for each other.
+// countRows is how many rows share the counts of a type, so that daemons that share a store rarely
+// wait for each other.
 const countRows = 16
 
 // Open returns the store at an address, sqlite:PATH or mysql://…. It does not connect to the store:

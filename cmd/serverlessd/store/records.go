@@ -178,7 +178,7 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 	return s.transact(ctx, "hasten", func(t *tx) error {
 		h, err := t.lockWaiting(id)
 		if err == nil && h.dt.After(t.now) {
-			t.count(h.jobtype) // the counts stay the same, but the type may now have another oldest job
+			t.count(h.jobtype) // the counts stay the same, but another job may now be the oldest of the type
 			t.change(h, "dt = ?", formatTime(t.now))
 		}
 		return err
@@ -220,7 +220,7 @@ func (q Query) condition(now time.Time) (sql string, args []any) {
 	return sql, args
 }
 
-// partRows is the size of a part: how many rows a list examines at a time.
+// partRows is the number of rows that a list examines at a time. These rows are a part.
 var partRows = 10_000
 
 const (
@@ -258,9 +258,9 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 	return list, next, err
 }
 
-// appendPage examines the next part, in the order of ids, and appends the rows that match a query.
-// It returns the id from which the next part begins, or "" if there is none. There are few running
-// jobs, so one part examines all of them.
+// appendPage examines the next part of the jobs, sorted by id, and appends those that match a
+// query. It returns the id from which the next part begins, or "" if there is none. There are few
+// running jobs, so one part examines all of them.
 func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
 	where, args := want.condition(now)
 	tables := runningCondition
@@ -268,7 +268,7 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 		tables = "sq_jobs j" + s.idIndexHint()
 		from := want.After
 		if from == "" {
-			from = "~" // after all ids
+			from = "~" // this sorts after all ids
 		}
 		err = queryOne(ctx, q, "SELECT id FROM sq_jobs j"+s.idIndexHint()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, (*string)(&next))
 		where += " AND j.id >= ?"

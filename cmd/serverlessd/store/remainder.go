@@ -34,7 +34,7 @@ func (t *tx) settleRemainder(jobtype string) error {
 	if err != nil || sum.Waiting != 0 || sum.Running != 0 {
 		return err
 	}
-	for _, slot := range slots { // keeps rows that other daemons have written since
+	for _, slot := range slots { // this keeps rows that other daemons have written since
 		if _, err := t.delete("sq_counts", "type = ? AND slot = ?", jobtype, slot); err != nil {
 			return err
 		}

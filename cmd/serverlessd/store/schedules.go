@@ -27,7 +27,7 @@ type NamedSchedule struct {
 
 // SettleResult is the result of SettleSchedules.
 type SettleResult struct {
-	Schedules  int // number of settled schedules; those that another daemon has locked are not settled
+	Schedules  int // number of settled schedules, without those that another daemon has locked
 	Made       []FollowJob
 	Skipped    map[string]int // by reason
 	Unreadable []schedule.Key

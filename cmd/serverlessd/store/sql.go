@@ -38,18 +38,18 @@ type dialect interface {
 	scheduleTime(now time.Time) time.Time
 	// limitClause is the LIMIT of a SELECT that is run often, with the number of rows as its argument.
 	limitClause() string
-	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked. locked
-	// ends a SELECT that locks its rows and waits for rows that others have locked.
+	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked.
+	// forUpdate ends a SELECT that locks its rows and waits for rows that others have locked.
 	skipLocked() string
 	forUpdate() string
-	// idIndexHint returns the index hint for a SELECT that must read the table in the order of ids. It
-	// follows the table's name.
+	// idIndexHint returns the index hint for a SELECT that must read the table by id. It follows
+	// the table's name.
 	idIndexHint() string
-	// onConflict continues an INSERT with what is done if a row with the key exists: assignments
+	// onConflict continues an INSERT with what happens if a row with the key exists: assignments
 	// follow, in which newValue, with a column for %s, is the value that was to be inserted.
 	onConflict(key string) (clause, newValue string)
 	kind(err error) kind
-	// insertRows returns how many of the remaining rows the next INSERT should have.
+	// insertRows returns how many of the remaining rows the next INSERT should insert.
 	insertRows(rows int) int
 	// exec runs statements in as few round trips as possible.
 	exec(ctx context.Context, t *tx, list []statement) error
@@ -68,7 +68,7 @@ type statement struct {
 type kind int
 
 const (
-	kindUnwell    kind = iota // the database has a temporary problem: repeat the call later
+	kindUnwell    kind = iota // a temporary problem of the database: repeat the call later
 	kindTooLarge              // the data is too large, and always will be
 	kindDuplicate             // the key exists
 	kindConflict              // another transaction was in the way: repeat the transaction soon
@@ -188,7 +188,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
-	var met error // the error that caused the last repetition
+	var met error // the error of the last attempt that was repeated
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := s.connect(ctx)
 		if err == nil {

@@ -27,14 +27,14 @@ type sqliteDialect struct {
 	file  os.FileInfo      // describes the file that is open
 	wal   sideFile         // holds what is not yet in the file
 	shm   sideFile         // holds the locks that all processes with the file share
-	clock func() time.Time // the host's
+	clock func() time.Time // the host's clock
 	// bootID identifies the clock that sinceBoot reads. If it is "", the store's clock is
 	// the host's.
 	bootID    string
 	sinceBoot func() time.Duration
 }
 
-// OpenAt opens a SQLite store for tests. now is the store's clock, and up, unless it is nil, the
+// OpenAt opens a SQLite store for tests. now is the store's clock and, unless it is nil, uptime the
 // monotonic clock of the daemon.
 func OpenAt(path string, now func() time.Time, uptime func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: now})
@@ -74,11 +74,11 @@ func (d *sqliteDialect) open() (write, read *sql.DB, err error) {
 
 const (
 	pageSize = 4096
-	// When the WAL has maxWAL bytes, it is copied to the file. SQLite's default is 4 MiB; with a
+	// maxWAL is the size at which the WAL is copied to the file. SQLite's default is 4 MiB; with a
 	// larger value, pages that change all the time are copied less often.
 	maxWAL = 16 << 20
-	// The WAL takes at most 1/walShare of its disk. On a full disk it could not be copied, because
-	// the file has no room to grow, and then nothing could be written any more.
+	// walShare limits the WAL to 1/walShare of its disk. On a full disk it could not be copied,
+	// because the file has no room to grow, and then nothing could be written any more.
 	walShare = 32
 )
 
@@ -126,16 +126,17 @@ func (*sqliteDialect) schema() []string {
 
 func (d *sqliteDialect) scheduleTime(time.Time) time.Time { return d.clock().UTC() }
 
-// errReplaced: once the database file has no name, what SQLite writes to it is lost when the last
-// connection closes, and connections that are opened later use another file.
+// errReplaced is the error once the database file has no name: what SQLite writes to it is lost
+// when the last connection closes, and connections that are opened later use another file.
 var errReplaced = errors.New("its file was removed or replaced; put it back, or restart serverlessd")
 
-// errNoWAL: once the WAL has no name, what SQLite writes to it is lost in the same way, unless the
-// connections are closed in order: then SQLite copies the data from the WAL to the database file.
+// errNoWAL is the error once the WAL has no name: what SQLite writes to it is lost in the same way,
+// unless the connections are closed in order. Then SQLite copies the data from the WAL to the
+// database file.
 var errNoWAL = errors.New("its write-ahead log (the -wal file beside it) was removed or replaced; put that file back, or stop serverlessd with SIGTERM and start it again: if it is killed, jobs are lost")
 
-// errNoSHM: processes that have different files here do not see each other's locks, and destroy the
-// database.
+// errNoSHM is the error once the file with the locks has no name: processes with different such
+// files do not see each other's locks, and destroy the database.
 var errNoSHM = errors.New("its shared-memory file (the -shm file beside it) was removed or replaced; put that file back, or stop all processes that use the store and start them again")
 
 func (d *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
@@ -161,7 +162,7 @@ type sideFile struct {
 	info os.FileInfo // nil if there is none, because the file system has no WAL
 }
 
-// openSideFile returns the file that is open. SQLite follows links.
+// openSideFile returns the file with this suffix that SQLite has open. SQLite follows links.
 func (d *sqliteDialect) openSideFile(suffix string) (b sideFile) {
 	if path, err := filepath.EvalSymlinks(d.path); err == nil {
 		b.path = path + suffix
@@ -224,14 +225,14 @@ func (d *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	return t.Commit()
 }
 
-// clockZero returns what the host's clock showed when since would have returned 0.
+// clockZero returns what the host's clock showed when sinceBoot would have returned 0.
 func (d *sqliteDialect) clockZero() time.Time { return d.clock().Add(-d.sinceBoot()) }
 
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time
 func (*sqliteDialect) forUpdate() string  { return "" }
 
-// limitClause has an expression, because for LIMIT ? SQLite compiles the statement again whenever the
-// number changes: its plan depends on the number.
+// limitClause contains an expression, because the plan of LIMIT ? depends on the number: SQLite
+// would compile the statement again whenever the number changes.
 func (*sqliteDialect) limitClause() string { return " LIMIT ?+0" }
 
 func (*sqliteDialect) idIndexHint() string { return "" } // see condition

@@ -13,7 +13,7 @@ import (
 type statementDriver struct {
 	driver   sqlite.Driver
 	name     string
-	keptConn driver.Conn // kept by keep
+	keptConn driver.Conn // the connection that keep has opened
 }
 
 // keep opens a connection that stays open until the pool is closed, and that nothing uses. The pool

@@ -126,8 +126,8 @@ type Store interface {
 	// DropSchedule removes a schedule. If fromFile is set, the schedule must be one of the file,
 	// otherwise it must not. It returns ErrUnknown or ErrFromFile if it removes nothing.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
-	// Schedules returns the schedules of a client, or of all clients if client is "", in the order
-	// of names, beginning after a key. Schedule returns one schedule, or ErrUnknown. FileSchedules
+	// Schedules returns the schedules of a client, or of all clients if client is "", sorted by
+	// name, beginning after a key. Schedule returns one schedule, or ErrUnknown. FileSchedules
 	// returns all schedules that came from a file. now is the store's time.
 	Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []NamedSchedule, now time.Time, err error)
 	Schedule(ctx context.Context, key schedule.Key) (n NamedSchedule, now time.Time, err error)
@@ -177,7 +177,7 @@ type TakenJob struct {
 // EndAction says what happens to a job after a run.
 type EndAction uint8
 
-// The fates.
+// The values of EndAction.
 const (
 	EndArchive  EndAction = iota // the job has ended
 	EndRetry                     // the job waits for Delay, and is then run again
@@ -195,7 +195,7 @@ type RunEnd struct {
 	Truncated bool
 	BadLines  int
 	Follow    []FollowJob // for EndArchive: jobs that are added in the same transaction, and are due at once
-	Last      *LastRun    // for EndArchive and EndRetry: stored unless it is nil; the field Try is ignored in favour of Run's
+	Last      *LastRun    // for EndArchive and EndRetry: stored unless it is nil; its Try is ignored in favour of the Run's Tries
 }
 
 // FollowJob is a job that follows from the end of a run.
@@ -261,7 +261,7 @@ type Record struct {
 	BadLines     int
 	Bytes        int64 // size of the payload; DataBytes is the size of the kept data; both are 0 in lists
 	DataBytes    int64
-	Last         *LastRun  // nil if all runs have succeeded, or if a Query did not set Last
+	Last         *LastRun  // nil if all runs have succeeded, or if the Query did not set WithLastRun
 	Runs         []PastRun // the last runs that have ended, the oldest first; empty in lists
 	firstStart   time.Time // when the first run began
 }
@@ -270,7 +270,7 @@ type Record struct {
 type Query struct {
 	Client, Type string    // Type bare; "": all
 	State        job.State // "": all
-	After        job.ID    // only older jobs; "": all
+	After        job.ID    // only older jobs than this one; "": all
 	Limit        int
 	WithLastRun  bool // whether to return the last run of each job
 }

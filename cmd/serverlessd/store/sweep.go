@@ -75,7 +75,7 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 	})
 }
 
-// rowPosition is a position in the order of waiting rows, which is by dt and id.
+// rowPosition is a position among the waiting rows, which are sorted by dt and id.
 type rowPosition struct{ dt, id string }
 
 // searchFactor limits a sweep: correctTimes examines at most searchFactor times as many waiting
@@ -235,8 +235,8 @@ func (s *SQL) expire(ctx context.Context, want SweepOptions, swept *SweepResult)
 	})
 }
 
-// purge removes jobs that ended long ago. They are still counted: under remainderType if they were the
-// last jobs of their type.
+// purge removes jobs that ended long ago. They are still counted, under remainderType if they were
+// the last jobs of their type.
 func (s *SQL) purge(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	return s.sweepStep(ctx, "purge", swept, func(t *tx) error {
 		ageTime, err := t.ageTime(want.TTL, want.KeepDone)

@@ -40,8 +40,8 @@ func (m *sqlTime) Scan(from any) error {
 
 func (m sqlTime) time() time.Time { return time.Time(m) }
 
-// The dt of an ended job is archiveYears after its end. The unit is years, because a Duration
-// cannot be longer than 292 years.
+// archiveYears is the number of years from the end of a job to the dt of its row. The unit is
+// years, because a Duration cannot be longer than 292 years.
 const archiveYears = 1000
 
 func dtOfEnded(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }

@@ -21,7 +21,7 @@ type typeHead struct {
 // typeHeads caches heads, because reading a thousand of them would make a pick too slow.
 type typeHeads struct {
 	byType  map[string]typeHead
-	changes int64            // number of calls of touch
+	changes int64            // number of calls of dropHeads
 	changed map[string]int64 // for each type, the value of changes at the last touch
 }
 

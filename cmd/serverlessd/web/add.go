@@ -16,7 +16,7 @@ import (
 const (
 	// storedWait is how long wait=store waits for a store.
 	storedWait  = 30 * time.Second
-	maxDueYears = 10 // the longest delay
+	maxDueYears = 10 // the longest delay, in years
 )
 
 func (s *Web) addAny(r *request) error {
@@ -152,7 +152,7 @@ func (l idListJSON) MarshalJSON() ([]byte, error) { return l, nil }
 // addReply is the answer to an add.
 type addReply struct {
 	OK     bool       `json:"ok"`
-	Count  int        `json:"count"` // of new jobs
+	Count  int        `json:"count"` // number of new jobs
 	ID     job.ID     `json:"id,omitempty"`
 	IDs    idListJSON `json:"ids"`
 	Unique any        `json:"unique,omitempty"` // what happened to lines whose key another job held

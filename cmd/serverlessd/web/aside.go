@@ -19,7 +19,7 @@ type asideView struct {
 	Accepted *string  `json:"accepted,omitempty"`
 }
 
-// maxAsideIDs is the maximum number of ids that are shown of a file.
+// maxAsideIDs is the maximum number of ids that are shown for a file.
 const maxAsideIDs = 100
 
 // listAside lists the files that were set aside: with jobs that no store accepted, and with damaged
@@ -51,7 +51,8 @@ func viewAside(a *journal.AsideFile) asideView {
 	return shown
 }
 
-// putBack gives jobs that no store has accepted to a store again: those of one file, or of all.
+// putBack gives jobs that no store has accepted to a store again: those of one file, or those of
+// all files.
 func (s *Web) putBack(r *request) error {
 	file := r.query.Get("file")
 	all, err := r.flag("all")
@@ -84,7 +85,7 @@ func (s *Web) putBack(r *request) error {
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {
 			return err
 		}
-		refused[name] = err.Error() // continue, because the others may be accepted
+		refused[name] = err.Error() // the other files are still put back, because their jobs may be accepted
 	}
 	return answer(r.w, http.StatusOK, map[string]any{"ok": len(refused) == 0, "jobs": jobs, "refused": refused})
 }

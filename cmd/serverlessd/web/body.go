@@ -72,9 +72,9 @@ type parser struct {
 	jobtype   string                     // the jobtype of lines outside batches
 	maxLine   int                        // maximum size of a line, in bytes
 	maxLines  int                        // maximum number of lines in the body
-	checkType func(jobtype string) error // refuses a type
+	checkType func(jobtype string) error // returns why a type is refused, or nil
 
-	lineNumber int // line
+	lineNumber int // number of the current line
 	batches    []journal.Batch
 	count      int
 }

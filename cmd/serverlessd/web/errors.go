@@ -85,7 +85,7 @@ var queueErrors = []struct {
 func reply(w http.ResponseWriter, err error) {
 	f := errorOf(err)
 	switch f.Status {
-	case http.StatusServiceUnavailable, http.StatusInsufficientStorage: // they will pass
+	case http.StatusServiceUnavailable, http.StatusInsufficientStorage: // these states will pass
 		w.Header().Set("Retry-After", "1")
 	}
 	_ = answer(w, f.Status, f)

@@ -64,7 +64,7 @@ func method(name string) (string, error) {
 	return "", invalid("method", "method=%.40q: must be POST, PUT, PATCH or *", name)
 }
 
-// readSource parses a handler in JSON. Its error names the field that is wrong.
+// readSource parses a handler in JSON. Its error names the wrong field.
 func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(body, &fields)

@@ -32,7 +32,7 @@ type jobView struct {
 	BadLines  int       `json:"bad_lines"`
 	Bytes     *int64    `json:"payload_bytes,omitempty"` // Bytes and DataBytes are missing in lists
 	DataBytes *int64    `json:"data_bytes,omitempty"`
-	// Last is set as soon as a run has not succeeded.
+	// Last is set once a run has not succeeded.
 	Last *lastRunView `json:"last,omitempty"`
 	Runs []runView    `json:"runs,omitzero"` // none in lists
 }
@@ -228,7 +228,7 @@ func (s *Web) writeData(r *request, id job.ID, data []byte, size int64, read fun
 		defer s.resultBuffers.release(r.client)
 		var rec *store.Record
 		rec, data, err = read(r.Context(), id, math.MaxInt)
-		if err := r.checkOwner(rec, err); err != nil { // it may have been removed meanwhile
+		if err := r.checkOwner(rec, err); err != nil { // the job may have been removed meanwhile
 			return err
 		}
 	}
@@ -372,7 +372,7 @@ func (s *Web) retryAll(r *request) error {
 	affected, more := 0, false
 	for _, q.State = range states {
 		if q.Limit == 0 {
-			more = true // perhaps
+			more = true // there may be more jobs
 			break
 		}
 		n, rest, err := s.queue.RetryAll(r.Context(), q)

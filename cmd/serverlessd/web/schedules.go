@@ -134,7 +134,7 @@ func (s *Web) schedules(r *request) error {
 		Cursor *string        `json:"cursor"`
 	}{Items: make([]scheduleView, 0, len(list))}
 	for _, n := range list {
-		if n.Schedule == nil { // the log names it
+		if n.Schedule == nil { // the log names the schedule
 			continue
 		}
 		shown := scheduleView{View: n.View(n.Name, now)}
@@ -153,10 +153,10 @@ func (s *Web) schedules(r *request) error {
 	return answer(r.w, http.StatusOK, out)
 }
 
-// limit reads how many rows of a list are asked for.
+// limit returns how many rows of a list the request asks for.
 func (r *request) limit() (int, error) { return r.number("limit", defaultList, 1, maxList) }
 
-// number reads a parameter, which may be absent.
+// number returns a number parameter from least to limit, or absent if it is not given.
 func (r *request) number(name string, absent, least, limit int) (n int, err error) {
 	text := r.query.Get(name)
 	if text == "" {

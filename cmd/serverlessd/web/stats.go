@@ -129,14 +129,14 @@ type snapshotView struct {
 	// CountedMS is the age of the ledger and of the counts of the types.
 	CountedMS  int64          `json:"counted_ms"`
 	Types      []typeView     `json:"types"`
-	AllTypes   int            `json:"all_types"` // how many types have the part in their names
+	AllTypes   int            `json:"all_types"` // number of types whose names contain the requested part
 	Findings   []api.Finding  `json:"findings"`  // similar findings are folded into one
 	Severities api.Severities `json:"severities"`
 }
 
 type typeView struct {
 	Type string  `json:"type"` // client-type
-	Lang *string `json:"lang"` // language of its handler; null: it has none
+	Lang *string `json:"lang"` // language of its handler; null: the type has none
 	store.Counts
 }
 

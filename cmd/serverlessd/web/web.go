@@ -30,7 +30,7 @@ const (
 	Admin
 )
 
-// ScopeNames holds the names of the scopes, as they are written in a token file.
+// ScopeNames holds the names of the scopes as token files write them.
 var ScopeNames = []string{"submit", "handler", "read", "admin"}
 
 // Queue is the queue on which requests act. The engine implements it.
@@ -74,7 +74,7 @@ type Queue interface {
 // Options holds the options of the HTTP interface.
 type Options struct {
 	MaxBody, MaxLine int // bytes
-	MaxLines         int // of a body
+	MaxLines         int // maximum number of lines of a body
 	MaxBodies        int // maximum number of large bodies in memory at a time, and of results
 	// The following are only shown to operators: the maximum size of the journal in bytes, the
 	// languages of handlers, and the maximum numbers of batches and of processes at a time.
@@ -171,7 +171,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	return a.run(s, req)
 }
 
-// checkQuery returns an error for parameters and bodies that an action does not take, so that a
+// checkQuery returns an error for parameters and bodies that an action does not accept, so that a
 // misspelt filter is never ignored.
 func (r *request) checkQuery(a *action) error {
 	for name, values := range r.query {
@@ -186,7 +186,7 @@ func (r *request) checkQuery(a *action) error {
 		return nil
 	}
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
-		r.w.Header().Set("Connection", "close") // the rest is not read
+		r.w.Header().Set("Connection", "close") // the rest of the body is not read
 		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, a.queryText())
 	}
 	return nil

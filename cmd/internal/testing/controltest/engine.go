@@ -1,5 +1,5 @@
-// Package controltest has an Engine without a database and processes, for tests of code that
-// uses an Engine.
+// Package controltest contains an Engine that needs neither a database nor processes, for tests of
+// code that uses an Engine.
 package controltest
 
 import (
@@ -20,7 +20,7 @@ type Job struct {
 	Target    string
 	Status    string // RunManual accepts it
 	Outcome   control.JobResult
-	IsRunning bool          // takes signals
+	IsRunning bool          // it gets signals
 	Hold      chan struct{} // unless nil, the job ends when the channel is closed
 }
 

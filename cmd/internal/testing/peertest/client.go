@@ -1,5 +1,5 @@
-// Package peertest exchanges the bytes of jobd's protocol, for tests. A test spells out the bytes
-// that it sends and expects, without our own codec.
+// Package peertest exchanges the bytes of jobd's protocol with a daemon. Tests spell out the bytes
+// that they send and expect, and do not use the daemon's own codec.
 package peertest
 
 import (
@@ -17,7 +17,7 @@ import (
 
 const timeout = 20 * time.Second
 
-// Client is one plain connection.
+// Client is a plain TCP connection to a daemon.
 type Client struct {
 	t      testing.TB
 	sock   *net.TCPConn
@@ -64,7 +64,7 @@ func (c *Client) Read() string {
 	return strings.TrimSuffix(message, "\x04")
 }
 
-// Expect reads as many messages as it is given, and fails the test at the first that differs.
+// Expect reads a message for each of the given ones, and fails the test at the first difference.
 func (c *Client) Expect(messages ...string) {
 	c.t.Helper()
 	for _, want := range messages {

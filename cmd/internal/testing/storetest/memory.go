@@ -1,5 +1,5 @@
-// Package storetest has a twin of the database behind package store: a table of jobs in
-// memory, for tests of code that uses a Store.
+// Package storetest contains a table of jobs in memory, which stands for the database in tests of
+// code that uses a Store.
 package storetest
 
 import (
@@ -15,8 +15,7 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Table is a table of jobs in memory, with its companion table: the twin of the real one, for tests
-// of code that uses a Store.
+// Table is a table of jobs in memory, with its companion table. It behaves like the real one.
 type Table struct {
 	// Now is the database's clock.
 	Now func() time.Time
@@ -45,7 +44,7 @@ type claim struct {
 	isManual bool
 }
 
-// memoryOwner is the record of an incarnation.
+// memoryOwner is the record of an incarnation and its lease.
 type memoryOwner struct {
 	store.Owner
 	expiresAt time.Time
@@ -56,13 +55,14 @@ func NewTable() *Table {
 	return &Table{Now: time.Now, rows: make(map[int64]*Record), claims: make(map[int64]claim), owners: make(map[int64]*memoryOwner)}
 }
 
-// Put adds or replaces a row, Get returns a copy of one, Delete removes one.
+// Put adds or replaces a row.
 func (t *Table) Put(r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rows[r.ID] = &r
 }
 
+// Get returns a copy of a row.
 func (t *Table) Get(id int64) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,6 +73,7 @@ func (t *Table) Get(id int64) (Record, bool) {
 	return *r, true
 }
 
+// Delete removes a row.
 func (t *Table) Delete(id int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
