@@ -37,10 +37,10 @@ func (a *app) addCommands(root *cobra.Command) {
 			}, {
 				Use: "set-target-concurrency TARGET N", Short: "Let N jobs of the target run at once",
 				ValidArgsFunction: a.completeTargets,
-				RunE:              a.action(forWorker, func(args []string) error { return a.concurrency("set-target-concurrency", args) }),
+				RunE:              a.action(forWorker, func(args []string) error { return a.sendConcurrency("set-target-concurrency", args) }),
 			}, {
 				Use: "add-target TARGET N", Short: "Serve another target, and run N of its jobs at once",
-				RunE: a.action(forWorker, func(args []string) error { return a.concurrency("add-target", args) }),
+				RunE: a.action(forWorker, func(args []string) error { return a.sendConcurrency("add-target", args) }),
 			}, {
 				Use: "remove-target TARGET", Short: "Stop serving a target, whose queue must be empty",
 				ValidArgsFunction: a.completeTargets,
@@ -52,7 +52,7 @@ func (a *app) addCommands(root *cobra.Command) {
 				}),
 			}, {
 				Use: "recover", Short: "Settle the jobs of dead daemons", Args: noArgs,
-				RunE: a.action(forWorker, func([]string) error { return a.recover() }),
+				RunE: a.action(forWorker, func([]string) error { return a.recoverRows() }),
 			},
 		}},
 		{"Commands for the master (--master):", []*cobra.Command{
@@ -132,7 +132,7 @@ func (a *app) forTargets(typ string, targets []string) error {
 	return a.send(typ, targetsArg{targets})
 }
 
-func (a *app) concurrency(typ string, args []string) error {
+func (a *app) sendConcurrency(typ string, args []string) error {
 	if len(args) != 2 {
 		return errArguments()
 	}
@@ -146,7 +146,7 @@ func (a *app) concurrency(typ string, args []string) error {
 	}{args[0], n})
 }
 
-func (a *app) recover() error {
+func (a *app) recoverRows() error {
 	answer, err := a.request("recover", nil, true)
 	if err != nil {
 		return err

@@ -27,20 +27,20 @@ func (a *app) showStatus(part string, poll bool, print func(status json.RawMessa
 		if poll {
 			data = pollWorkers{true}
 		}
-		s, err := a.request("status", data, false)
+		status, err := a.request("status", data, false)
 		if err != nil {
 			return err
 		}
 		switch {
 		case a.json && part != "":
-			err = a.printJSON(member(s, part))
+			err = a.printJSON(member(status, part))
 		case a.json:
-			err = a.printJSON(s)
+			err = a.printJSON(status)
 		default:
-			err = print(s)
+			err = print(status)
 		}
 		if poll {
-			err = errors.Join(err, unresponsive(s))
+			err = errors.Join(err, unresponsive(status))
 		}
 		return err
 	}
@@ -58,14 +58,14 @@ func unresponsive(s json.RawMessage) error {
 }
 
 // printStatus prints all tables of a status.
-func (a *app) printStatus(s json.RawMessage) error {
-	t := targetTable(s)
+func (a *app) printStatus(status json.RawMessage) error {
+	t := targetTable(status)
 	if a.settings.Master {
-		t = workerTable(s)
+		t = workerTable(status)
 	}
 	err := a.print(t)
 	fmt.Fprintln(a.stdout)
-	return errors.Join(err, a.print(memoryTable(s, statusNames)))
+	return errors.Join(err, a.print(memoryTable(status, statusNames)))
 }
 
 // targetRows returns name, concurrency, length and paused of each target in a worker's status, in the

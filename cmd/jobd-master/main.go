@@ -131,12 +131,12 @@ func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *pro
 		Addr: cfg.HTTPAddr, MaxConns: maxConns,
 		Password: cfg.Server.Password, TrustLocal: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)
-	side := web.New(web.Config{
+	webServer := web.New(web.Config{
 		Master: m, Door: d, Log: log,
 		Probes: daemon.NewHealthMux(registry, func() error { return nil }),
 	})
-	d.Serve(side)
-	go side.Watch(nil) // never stopped: it runs as long as the process
+	d.Serve(webServer)
+	go webServer.Watch(nil) // never stopped: it runs as long as the process
 	return &pageServer{ln.Addr().String(), d}, nil
 }
 

@@ -11,6 +11,6 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-func openBridge(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error) {
-	return bridge.Await(ctx, cfg, log, registry, waits)
+func openBridge(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (control.Daemon, error) {
+	return bridge.Await(ctx, cfg, log, registry, onWait)
 }

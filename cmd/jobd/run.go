@@ -21,7 +21,7 @@ import (
 )
 
 // openFunc starts the engine. If it must wait for the database, it calls waits with the reason.
-type openFunc func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
+type openFunc func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (control.Daemon, error)
 
 // stopGrace is the time after shutdown_timeout for killing processes and writing results.
 const stopGrace = 20 * time.Second

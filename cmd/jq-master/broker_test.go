@@ -35,10 +35,10 @@ func startShared(t *testing.T, earlier *server.Server) *server.Server {
 }
 
 // startSharedWith is like startShared, but with further options.
-func startSharedWith(t *testing.T, earlier *server.Server, tune func(*settings.Options)) *server.Server {
+func startSharedWith(t *testing.T, earlier *server.Server, change func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()
-	tune(&o)
+	change(&o)
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if earlier != nil {
 		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = earlier.SubmitAddr().String(), earlier.WorkerAddr().String(), earlier.HTTPAddr().String()
@@ -74,13 +74,13 @@ func brokerFlags(b *server.Server) []string {
 	return []string{"--broker", b.SubmitAddr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String()}
 }
 
-// socketWorker serves a type of the broker at an address.
-func socketWorker(t *testing.T, addr, typ string, handle gloom.Handler) {
+// startGloomWorker serves a type of the broker at an address.
+func startGloomWorker(t *testing.T, addr, typ string, handle gloom.Handler) {
 	t.Helper()
-	serveSocket(t, addr, &gloom.Worker{Type: typ, Handler: handle})
+	runGloomWorker(t, addr, &gloom.Worker{Type: typ, Handler: handle})
 }
 
-func serveSocket(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Option) {
+func runGloomWorker(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Option) {
 	t.Helper()
 	w.Options = append(more, gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
@@ -122,19 +122,19 @@ func TestSocketWorkers(t *testing.T) {
 	t.Run("inside", func(t *testing.T) {
 		at := "unix:" + filepath.Join(t.TempDir(), "work")
 		d := start(t, "--worker-addr", at)
-		socketWorker(t, at, "jq.sock", echo)
+		startGloomWorker(t, at, "jq.sock", echo)
 		try(t, d)
 	})
 	t.Run("shared", func(t *testing.T) {
 		b := startShared(t, nil)
 		d := start(t, brokerFlags(b)...)
-		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
+		startGloomWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		try(t, d)
 	})
 	t.Run("kept away", func(t *testing.T) {
 		b := startShared(t, nil)
 		d := start(t, append(brokerFlags(b), "--socket-workers=false")...)
-		socketWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
+		startGloomWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{}}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=1", "").wantStatus(408)
@@ -169,7 +169,7 @@ func TestSingleRunJobs(t *testing.T) {
 			c := d.client(t, jsonType)
 			once := c.enqueue(`{"name":"sock","argument":{"n":1},"max_retry":0}`)
 			often := c.enqueue(`{"name":"sock","argument":{"n":2},"priority":1}`)
-			serveSocket(t, b.WorkerAddr().String(), &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+			runGloomWorker(t, b.WorkerAddr().String(), &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				if string(j.Body) == `{"n":1}` {
 					t.Errorf("a Gloom worker runs a job of max_retry 0: %s %s", j.Type, j.Body)
 				}
@@ -402,7 +402,7 @@ func TestPartialToken(t *testing.T) {
 	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	runs, goOn := make(chan struct{}, 10), make(chan struct{})
-	serveSocket(t, b.WorkerAddr().String(), &gloom.Worker{
+	runGloomWorker(t, b.WorkerAddr().String(), &gloom.Worker{
 		Types: []string{"jq.sock", "jq.other"}, Prefetch: 2, Concurrency: 2,
 		Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 			if j.Type == "jq.sock" {

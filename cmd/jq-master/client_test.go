@@ -30,8 +30,8 @@ const (
 // The tests give bodies as JSON, whatever the encoding.
 type client struct {
 	t         testing.TB
-	d         *process
-	media     string
+	daemon    *process
+	mediaType string
 	token     string
 	doc       routers.Router
 	transport http.RoundTripper
@@ -54,7 +54,7 @@ func init() {
 	}
 }
 
-func (d *process) client(t testing.TB, media string) *client {
+func (daemon *process) client(t testing.TB, mediaType string) *client {
 	t.Helper()
 	text, err := os.ReadFile("web/openapi.yaml")
 	if err != nil {
@@ -69,7 +69,7 @@ func (d *process) client(t testing.TB, media string) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &client{t, d, media, "", router, http.DefaultTransport}
+	return &client{t, daemon, mediaType, "", router, http.DefaultTransport}
 }
 
 // reply is the master's reply to a request.
@@ -134,7 +134,7 @@ func (c *client) do(method, path, body string, headers ...string) *reply {
 	var data []byte
 	if body != "" {
 		data = []byte(body)
-		if c.media == msgpackType {
+		if c.mediaType == msgpackType {
 			var fault error
 			if packed, f := pack.FromJSON(data); f == nil {
 				data = packed
@@ -152,14 +152,14 @@ func (c *client) do(method, path, body string, headers ...string) *reply {
 // send is like do, but sends the body unchanged.
 func (c *client) send(method, path string, data []byte, headers ...string) *reply {
 	c.t.Helper()
-	r, err := http.NewRequest(method, c.d.url+path, bytes.NewReader(data))
+	r, err := http.NewRequest(method, c.daemon.url+path, bytes.NewReader(data))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	if data != nil {
-		r.Header.Set("Content-Type", c.media)
+		r.Header.Set("Content-Type", c.mediaType)
 	}
-	r.Header.Set("Accept", c.media)
+	r.Header.Set("Accept", c.mediaType)
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -181,7 +181,7 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 		c.t.Fatalf("%s %s: %v", method, path, err)
 	}
 	out := &reply{c.t, method + " " + path + " " + string(data), resp.StatusCode, resp.Header, string(raw)}
-	c.hold(r, data, out, raw)
+	c.checkContract(r, data, out, raw)
 	if strings.HasSuffix(resp.Header.Get("Content-Type"), "msgpack") && len(raw) > 0 {
 		if fault := pack.Check(raw); fault != nil {
 			c.t.Fatalf("%s: %v in % x", out.request, fault, raw)
@@ -191,8 +191,8 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 	return out
 }
 
-// hold checks the reply against openapi.yaml and, if the request was accepted, the request, too.
-func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
+// checkContract checks the reply against openapi.yaml and, if the request was accepted, the request, too.
+func (c *client) checkContract(r *http.Request, data []byte, out *reply, raw []byte) {
 	c.t.Helper()
 	route, params, err := c.doc.FindRoute(r)
 	if err != nil {

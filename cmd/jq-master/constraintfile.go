@@ -126,11 +126,11 @@ func (f *constraintFile) put(id string, c *job.Constraint) {
 
 // Load implements store.Store.
 func (f *constraintFile) Load(ctx context.Context, load store.LoadHandlers) error {
-	tell := load.Constraint
+	onConstraint := load.Constraint
 	load.Constraint = func(*job.Constraint) error { return nil }
 	f.mu.Lock()
 	for _, c := range f.byID {
-		_ = tell(c) // openConstraintFile has checked it
+		_ = onConstraint(c) // openConstraintFile has checked it
 	}
 	f.mu.Unlock()
 	return f.Store.Load(ctx, load)

@@ -48,12 +48,12 @@ func becomeChild() {
 
 // testSite is a master with a Redis, and pushers and a worker that record the replies.
 type testSite struct {
-	t      *testing.T
-	redis  *redistest.Server
-	master *jqtest.Server
-	worker *httptest.Server
-	id     atomic.Pointer[string] // of the worker
-	random func(int) int
+	t        *testing.T
+	redis    *redistest.Server
+	master   *jqtest.Server
+	worker   *httptest.Server
+	workerID atomic.Pointer[string] // of the worker
+	random   func(int) int
 
 	mu        sync.Mutex // guards what follows
 	accepted  map[int]acceptedJob
@@ -74,8 +74,8 @@ type acceptedJob struct {
 	retry int
 }
 
-// caller sends the requests of pushers and workers, each with a time limit.
-var caller = &http.Client{Timeout: 15 * time.Second}
+// httpClient sends the requests of pushers and workers, each with a time limit.
+var httpClient = &http.Client{Timeout: 15 * time.Second}
 
 func newTestSite(t *testing.T, moment string) *testSite {
 	seed := rand.Uint64()
@@ -138,7 +138,7 @@ func (s *testSite) call(method, path, worker string, body, answer any) int {
 	if worker != "" {
 		req.Header.Set("worker-id", worker)
 	}
-	res, err := caller.Do(req)
+	res, err := httpClient.Do(req)
 	if err != nil {
 		return 0
 	}
@@ -164,7 +164,7 @@ func (s *testSite) register() {
 	if status := s.call("POST", "/worker", "", body, &answer); status != 201 {
 		s.t.Fatalf("registering: status %d", status)
 	}
-	s.id.Store(&answer.ID)
+	s.workerID.Store(&answer.ID)
 }
 
 // push enqueues jobs, every other one with a key, until stopped.
@@ -232,7 +232,7 @@ func (s *testSite) work(w http.ResponseWriter, r *http.Request) {
 			body = map[string]any{"job_id": job.ID, "type": "failure", "reason": "other", "should_retry": true, "error": nil, "message": "no"}
 		}
 		for {
-			switch status := s.call("POST", "/done", *s.id.Load(), body, nil); status {
+			switch status := s.call("POST", "/done", *s.workerID.Load(), body, nil); status {
 			case 204:
 				s.mu.Lock()
 				s.ended[n] = s.ended[n] || body["type"] == "success"

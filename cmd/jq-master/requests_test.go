@@ -301,7 +301,7 @@ func TestBadInput(t *testing.T) {
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
-		name := "strict-" + c.media[len("application/"):]
+		name := "strict-" + c.mediaType[len("application/"):]
 		var ids []string
 		for range 3 {
 			ids = append(ids, c.enqueue(`{"name":"`+name+`","argument":{},"delay":3600}`))
@@ -437,7 +437,7 @@ func TestBytesOfValuesAreKept(t *testing.T) {
 func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
-		key := "key of " + c.media
+		key := "key of " + c.mediaType
 		body := `{"name":"once","argument":{"n":1}}`
 		first := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
 		again := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
@@ -459,7 +459,7 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 func TestOperatorsListAndChangeJobs(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
-		name := "ops-" + c.media[len("application/"):]
+		name := "ops-" + c.mediaType[len("application/"):]
 		var ids []string
 		for i := range 5 {
 			ids = append(ids, c.enqueue(fmt.Sprintf(`{"name":%q,"argument":{"n":%d},"delay":3600}`, name, i)))
@@ -516,7 +516,7 @@ func TestBulkActionFindsOldJobs(t *testing.T) {
 func TestConstraintsAreChangedInKnownVersion(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
-		name := "limited-" + c.media[len("application/"):]
+		name := "limited-" + c.mediaType[len("application/"):]
 		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
 		at := "/v1/constraints/" + name
 		c.do("PUT", at, `{`+match+`,"concurrency":1}`, "If-Match", "*").wantRefusal(412, "precondition_failed", "")

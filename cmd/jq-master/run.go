@@ -27,11 +27,11 @@ func run(o *options) error {
 		return err
 	}
 	daemon.LimitMemory()
-	keep, err := o.openStore(log.Logger)
+	jobStore, err := o.openStore(log.Logger)
 	if err != nil {
 		return err
 	}
-	defer keep.Close()
+	defer jobStore.Close()
 	d, err := door.Listen(o.door, log.Logger, false, web.Scopes...)
 	if err != nil {
 		return err
@@ -42,20 +42,20 @@ func run(o *options) error {
 	pusher := push.New(o.allow)
 	prefix := o.typePrefix()
 	m := master.Open(master.Options{
-		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, SingleRunPrefix: o.singleRunPrefix(prefix), Seed: rand.Uint64(), Log: log.Logger,
+		Limits: o.limits, Store: jobStore, Push: pusher, Namespace: o.namespace, Prefix: prefix, SingleRunPrefix: o.singleRunPrefix(prefix), Seed: rand.Uint64(), Log: log.Logger,
 		Broker: func() (master.Broker, error) { return o.openBroker(log.Logger) }, Shared: o.broker.SubmitAddr != "",
 		Schedules: o.file, ReadJob: web.ReadScheduledJob,
 		Persisted: o.redis != "" || o.constraints != "",
 	})
 	registry.MustRegister(m)
-	if c, ok := keep.(prometheus.Collector); ok {
+	if c, ok := jobStore.(prometheus.Collector); ok {
 		registry.MustRegister(c)
 	}
-	side := web.New(web.Config{
+	webServer := web.New(web.Config{
 		Master: m, Door: d, MaxBody: o.maxBody, WorkerPort: o.workerPort, CheckURL: pusher.Check, Registry: registry,
 	})
-	d.Serve(side)
-	go side.Watch(nil) // it watches for as long as the process runs
+	d.Serve(webServer)
+	go webServer.Watch(nil) // it watches for as long as the process runs
 	o.announce(d, log)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -67,9 +67,9 @@ func run(o *options) error {
 	case <-signals.Stop.Done():
 		err = o.stop(m, signals, log.Logger)
 	}
-	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	closeCtx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = d.Shutdown(last) // the server ends before the master, so that pending replies are written
+	_ = d.Shutdown(closeCtx) // the server ends before the master, so that pending replies are written
 	stop()
 	if e := <-ended; err == nil {
 		err = e

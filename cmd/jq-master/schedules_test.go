@@ -19,7 +19,7 @@ import (
 func TestSchedulesInBothEncodings(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
-		name := "each night " + strings.ReplaceAll(c.media, "/", " ")
+		name := "each night " + strings.ReplaceAll(c.mediaType, "/", " ")
 		at := "/v1/schedules/" + strings.ReplaceAll(name, " ", "%20")
 		const job = `"job":{"name":"report","argument":{"a":{"$bin":"AAE="}},"delay":5}`
 		c.do("PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin",`+job+`,"window_ms":5000.0}`).wantStatus(200).
@@ -121,7 +121,7 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", jsonType)
-		res, err := caller.Do(req)
+		res, err := httpClient.Do(req)
 		if err != nil {
 			return false
 		}

@@ -22,12 +22,12 @@ const maxWait = 15 * time.Second
 const pausedAdvice = "Running rows continue; no other row begins until it is resumed."
 
 // findFindings returns the findings, the most severe first.
-func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.Conditions {
+func findFindings(snapshot *Snapshot, recent func(target string) recentCounts) finding.Conditions {
 	findings := finding.Conditions{}
-	if len(l.Workers) == 0 {
+	if len(snapshot.Workers) == 0 {
 		findings.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
 	}
-	for _, w := range l.Workers {
+	for _, w := range snapshot.Workers {
 		name := cmp.Or(w.Name, w.Address)
 		switch {
 		case w.Trouble != "":
@@ -36,13 +36,13 @@ func findFindings(l *Snapshot, recent func(target string) recentCounts) finding.
 			findings.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
 		case w.CountError != "":
 			findings.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.CountError, "It is not known how many rows wait there.")
-		case w.Old:
+		case w.ReportsNoRows:
 			findings.Add("info", "worker", name, "old", "does not report its rows", "It is another implementation or an earlier version: its rows are neither listed nor counted.")
 		}
 	}
-	for i := range l.Targets {
-		t := &l.Targets[i]
-		if severity, cause, text, advice := t.worstFinding(l.At, recent(t.Target.Target)); severity != "" {
+	for i := range snapshot.Targets {
+		t := &snapshot.Targets[i]
+		if severity, cause, text, advice := t.worstFinding(snapshot.At, recent(t.Target.Target)); severity != "" {
 			findings.Add(severity, "target", t.Target.Target, cause, text, advice)
 		}
 		if t.Manual > 0 {

@@ -612,7 +612,7 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 		targets = append(targets, fmt.Sprintf("%s: %d/%d workers, %d of %d, %d queued, %d+%d wait, more %t, known %t", x.Target.Target, x.PausedBy, x.Workers, x.Running, x.Concurrency, x.Queued, x.Waiting, x.Manual, x.More, x.RowsCounted))
 	}
 	for _, w := range l.Workers {
-		workers = append(workers, fmt.Sprintf("%s silent %t old %t %d", w.Name, w.Silent, w.Old, w.Manual))
+		workers = append(workers, fmt.Sprintf("%s silent %t old %t %d", w.Name, w.Silent, w.ReportsNoRows, w.Manual))
 	}
 	if want := []string{
 		"x: 1/3 workers, 2 of 5, 1 queued, 7+0 wait, more true, known true", "z: 0/1 workers, 2 of 2, 1 queued, 0+0 wait, more false, known false",

@@ -16,8 +16,8 @@ import (
 // ErrUnserved means that no worker serves a target or knows its rows.
 var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 
-// maxAsked is the maximum number of workers that are tried one after the other.
-const maxAsked = 3
+// maxAskedWorkers is the maximum number of workers that are tried one after the other.
+const maxAskedWorkers = 3
 
 // Rows has a worker read rows of a target, and returns them.
 func (m *Master) Rows(ctx context.Context, q overview.Query) (json.RawMessage, error) {
@@ -55,19 +55,19 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 func (m *Master) askServing(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
 	var candidates []workerRef
 	for _, w := range m.workerRefs() {
-		if slices.Contains(w.targets, target) && !w.isWithoutOverview.Load() && len(candidates) < maxAsked {
+		if slices.Contains(w.targets, target) && !w.isWithoutOverview.Load() && len(candidates) < maxAskedWorkers {
 			candidates = append(candidates, w)
 		}
 	}
 	served := candidates != nil
 	if !served {
-		l := m.Snapshot()
-		if candidates = l.tableWorkers; l.reporters[target].conn != nil {
-			candidates = []workerRef{l.reporters[target]}
+		snapshot := m.Snapshot()
+		if candidates = snapshot.tableWorkers; snapshot.reporters[target].conn != nil {
+			candidates = []workerRef{snapshot.reporters[target]}
 		}
 	}
 	err = ErrUnserved
-	for _, w := range candidates[:min(maxAsked, len(candidates))] {
+	for _, w := range candidates[:min(maxAskedWorkers, len(candidates))] {
 		calls := []workerCall{{worker: w, data: data}}
 		m.callAll(ctx, typ, m.options.WorkerTimeout, calls)
 		answer, err = calls[0].answer, calls[0].err
@@ -101,8 +101,8 @@ func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.
 	for i, id := range ids {
 		list[i] = job{id: strconv.FormatInt(id, 10), target: target}
 	}
-	results, errs, late := m.runManual(ctx, list, wait)
-	out := ManualResults{make(map[string]ManualResult), make(map[string]string), append([]string{}, late...)}
+	results, errs, running := m.runManual(ctx, list, wait)
+	out := ManualResults{make(map[string]ManualResult), make(map[string]string), append([]string{}, running...)}
 	for _, r := range results.members {
 		var o ManualResult
 		_ = json.Unmarshal(r.Value, &o)

@@ -50,14 +50,14 @@ type Snapshot struct {
 
 // Worker is a worker in a snapshot.
 type Worker struct {
-	Name    string            `json:"name"`
-	Address string            `json:"address"`
-	Since   time.Time         `json:"since"`
-	Targets []overview.Target `json:"targets"`
-	Manual  int               `json:"manual"`  // jobs for which a run-manual waits
-	Trouble string            `json:"trouble"` // why it cannot work; "" if it can
-	Silent  bool              `json:"silent"`  // the worker has not answered
-	Old     bool              `json:"old"`     // the worker is of a kind that does not report rows
+	Name          string            `json:"name"`
+	Address       string            `json:"address"`
+	Since         time.Time         `json:"since"`
+	Targets       []overview.Target `json:"targets"`
+	Manual        int               `json:"manual"`  // jobs for which a run-manual waits
+	Trouble       string            `json:"trouble"` // why it cannot work; "" if it can
+	Silent        bool              `json:"silent"`  // the worker has not answered
+	ReportsNoRows bool              `json:"old"`     // the worker is of a kind that does not report rows
 	// CountError is why it could not count the rows of its table; "" if it could, or if another
 	// worker of the table was asked.
 	CountError string `json:"uncounted"`
@@ -112,36 +112,36 @@ func (m *Master) Snapshot() *Snapshot {
 	if m.snapshots.last != nil && now.Sub(m.snapshots.last.At) < Period && !m.snapshots.hasChanged.Swap(false) {
 		return m.snapshots.last
 	}
-	l := m.takeSnapshot(now)
-	l.Findings = m.snapshots.findFindings(l)
-	m.snapshots.last = l
-	return l
+	snapshot := m.takeSnapshot(now)
+	snapshot.Findings = m.snapshots.findFindings(snapshot)
+	m.snapshots.last = snapshot
+	return snapshot
 }
 
 // takeSnapshot asks all workers about themselves, then one worker of each table for the counts of
 // waiting rows; m.snapshots.mu is held.
 func (m *Master) takeSnapshot(now time.Time) *Snapshot {
-	l := &Snapshot{At: now, reporters: make(map[string]workerRef)}
+	snapshot := &Snapshot{At: now, reporters: make(map[string]workerRef)}
 	workers := m.workerRefs()
 	answers := m.selfReports(workers)
 	places := make(map[string]int)        // by target: in l.Targets
 	target := func(name string) *Target { // valid until the next call
 		i, ok := places[name]
-		if !ok && len(l.Targets) >= maxTargets/targetBytes {
+		if !ok && len(snapshot.Targets) >= maxTargets/targetBytes {
 			return new(Target) // there is no room: workers report more targets than they could register
 		}
 		if !ok {
-			i = len(l.Targets)
-			places[name], l.Targets = i, append(l.Targets, Target{Target: overview.Target{Target: name}})
+			i = len(snapshot.Targets)
+			places[name], snapshot.Targets = i, append(snapshot.Targets, Target{Target: overview.Target{Target: name}})
 		}
-		return &l.Targets[i]
+		return &snapshot.Targets[i]
 	}
 	for i, w := range workers {
 		c := answers[i]
-		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.isWithoutOverview.Load()}
+		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, ReportsNoRows: w.isWithoutOverview.Load()}
 		var report overview.Daemon
 		switch {
-		case c.err == nil && row.Old:
+		case c.err == nil && row.ReportsNoRows:
 			report = overviewFromStatus(c.answer)
 		case c.err == nil:
 			_ = json.Unmarshal(c.answer, &report)
@@ -158,13 +158,13 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 			}
 		}
 		row.Targets = row.Targets[:min(len(row.Targets), len(w.targets)+maxNew)]
-		l.Workers = append(l.Workers, row)
+		snapshot.Workers = append(snapshot.Workers, row)
 		for _, t := range row.Targets {
 			target(t.Target).add(t)
 		}
-		l.addRuns(report)
+		snapshot.addRuns(report)
 	}
-	m.countWaiting(l, workers, target)
+	m.countWaiting(snapshot, workers, target)
 	m.mu.Lock()
 	for _, t := range m.pokes.remembered.list[:min(maxUnserved, len(m.pokes.remembered.list))] {
 		target(t).Poked = true
@@ -177,14 +177,14 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 		}
 	}
 	m.mu.Unlock()
-	for i := range l.Targets {
-		t := &l.Targets[i]
+	for i := range snapshot.Targets {
+		t := &snapshot.Targets[i]
 		t.Paused = t.Workers > 0 && t.PausedBy == t.Workers
 	}
-	slices.SortFunc(l.Targets, func(a, b Target) int {
+	slices.SortFunc(snapshot.Targets, func(a, b Target) int {
 		return cmp.Or(cmp.Compare(b.load(), a.load()), strings.Compare(a.Target.Target, b.Target.Target))
 	})
-	return l
+	return snapshot
 }
 
 // selfReports sends each worker the request "look" or, if the worker does not know it, "status".
@@ -215,7 +215,7 @@ func isUnknownRequest(err error) bool {
 }
 
 // overviewFromStatus makes an overview.Daemon from a status, which every worker can report.
-func overviewFromStatus(answer json.RawMessage) (l overview.Daemon) {
+func overviewFromStatus(answer json.RawMessage) (daemon overview.Daemon) {
 	var status struct {
 		Targets map[string]struct {
 			Paused              bool
@@ -226,11 +226,11 @@ func overviewFromStatus(answer json.RawMessage) (l overview.Daemon) {
 	_ = json.Unmarshal(answer, &status)
 	for name, t := range status.Targets {
 		running := min(t.Length, t.Concurrency)
-		l.Targets = append(l.Targets, overview.Target{Target: name, Paused: t.Paused, Concurrency: t.Concurrency, Running: running, Queued: t.Length - running})
+		daemon.Targets = append(daemon.Targets, overview.Target{Target: name, Paused: t.Paused, Concurrency: t.Concurrency, Running: running, Queued: t.Length - running})
 	}
-	slices.SortFunc(l.Targets, func(a, b overview.Target) int { return strings.Compare(a.Target, b.Target) })
-	l.Manual = status.JobPromisesCount
-	return l
+	slices.SortFunc(daemon.Targets, func(a, b overview.Target) int { return strings.Compare(a.Target, b.Target) })
+	daemon.Manual = status.JobPromisesCount
+	return daemon
 }
 
 func (t *Target) add(o overview.Target) {
@@ -247,27 +247,27 @@ func (t *Target) add(o overview.Target) {
 }
 
 // addRuns adds the histogram of a worker's run times. All versions so far have the same bounds.
-func (l *Snapshot) addRuns(report overview.Daemon) {
-	if l.Runs == nil {
-		l.Bounds, l.Runs = report.Bounds, slices.Clone(report.Runs)
+func (s *Snapshot) addRuns(report overview.Daemon) {
+	if s.Runs == nil {
+		s.Bounds, s.Runs = report.Bounds, slices.Clone(report.Runs)
 		return
 	}
-	for i, n := range report.Runs[:min(len(report.Runs), len(l.Runs))] {
-		l.Runs[i] += n
+	for i, n := range report.Runs[:min(len(report.Runs), len(s.Runs))] {
+		s.Runs[i] += n
 	}
 }
 
 // countWaiting asks one worker of each table for the counts of waiting rows; m.snapshots.mu is held.
-func (m *Master) countWaiting(l *Snapshot, workers []workerRef, target func(string) *Target) {
+func (m *Master) countWaiting(snapshot *Snapshot, workers []workerRef, target func(string) *Target) {
 	var calls []workerCall
 	var workerIndex []int
 	done := make(map[string]bool)
-	for i, w := range l.Workers {
+	for i, w := range snapshot.Workers {
 		if w.table != "" && w.Trouble == "" && !done[w.table] {
 			done[w.table] = true
 			workerIndex = append(workerIndex, i)
 			calls = append(calls, workerCall{worker: workers[i]})
-			l.tableWorkers = append(l.tableWorkers, workers[i])
+			snapshot.tableWorkers = append(snapshot.tableWorkers, workers[i])
 		}
 	}
 	m.callAll(context.Background(), "waiting", min(reportTimeout, m.options.WorkerTimeout), calls)
@@ -276,14 +276,14 @@ func (m *Master) countWaiting(l *Snapshot, workers []workerRef, target func(stri
 	m.snapshots.tableCounts = make(map[string]tableCount, len(calls))
 	room := maxTargets / targetBytes
 	for i, c := range calls {
-		w := &l.Workers[workerIndex[i]]
-		now := tableCount{at: l.At}
+		w := &snapshot.Workers[workerIndex[i]]
+		now := tableCount{at: snapshot.At}
 		if c.err == nil {
 			c.err = json.Unmarshal(c.answer, &now.counts)
 		}
 		if c.err != nil {
 			old, ok := before[w.table]
-			if !ok || l.At.Sub(old.at) > maxCountAge {
+			if !ok || snapshot.At.Sub(old.at) > maxCountAge {
 				w.CountError = c.err.Error()
 				continue
 			}
@@ -296,7 +296,7 @@ func (m *Master) countWaiting(l *Snapshot, workers []workerRef, target func(stri
 		targetOf := func(n overview.Count) *Target {
 			t := target(n.Target)
 			if t.Workers == 0 {
-				l.reporters[n.Target] = c.worker
+				snapshot.reporters[n.Target] = c.worker
 			}
 			if cmp.Or(tables[n.Target], reporter) != reporter {
 				return nil
@@ -330,21 +330,21 @@ func limitCounts(counts []overview.Count, room *int) []overview.Count {
 }
 
 // findFindings records the counts of a snapshot and returns its findings; s.mu is held.
-func (s *snapshotState) findFindings(l *Snapshot) finding.List {
-	now := countSample{l.At, make(map[string][3]uint64)}
-	for i := range l.Targets {
-		t := &l.Targets[i]
+func (s *snapshotState) findFindings(snapshot *Snapshot) finding.List {
+	now := countSample{snapshot.At, make(map[string][3]uint64)}
+	for i := range snapshot.Targets {
+		t := &snapshot.Targets[i]
 		if n := [3]uint64{t.Accepted, t.OK, t.Fail}; n != [3]uint64{} {
 			now.byTarget[t.Target.Target] = n
 		}
 	}
-	s.history = slices.DeleteFunc(append(s.history, now), func(p countSample) bool { return l.At.Sub(p.at) > recentWindow })
-	return s.findings.Update(findFindings(l, func(target string) recentCounts {
+	s.history = slices.DeleteFunc(append(s.history, now), func(p countSample) bool { return snapshot.At.Sub(p.at) > recentWindow })
+	return s.findings.Update(findFindings(snapshot, func(target string) recentCounts {
 		first := s.history[0]
 		a, b := first.byTarget[target], now.byTarget[target]
 		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone or restarted
 			return recentCounts{}
 		}
-		return recentCounts{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
-	}), l.At)
+		return recentCounts{snapshot.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
+	}), snapshot.At)
 }

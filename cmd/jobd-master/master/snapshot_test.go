@@ -63,7 +63,7 @@ func TestEachFaultOfFleetIsFound(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, said, c.want)
 		}
 	}
-	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
+	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", ReportsNoRows: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
 	var found []string
 	for _, f := range new(finding.Tracker).Update(findFindings(l, func(string) recentCounts { return recentCounts{} }), now) {
 		found = append(found, f.Severity+" "+f.Subject)

@@ -24,8 +24,8 @@ const maxFound, maxFolded = 1000, 20
 // per snapshot.
 func (s *Server) getStats(*http.Request) (any, error) {
 	s.lastRequest.Store(time.Now().UnixNano())
-	l := s.Master.Snapshot()
-	return s.replyCache.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(summarize(l)) })
+	snapshot := s.Master.Snapshot()
+	return s.replyCache.Get(snapshot, struct{}{}, func() ([]byte, error) { return json.Marshal(summarize(snapshot)) })
 }
 
 // watchPeriod is how long Watch continues after the last request for the statistics.
@@ -41,13 +41,13 @@ func (s *Server) currentMoment() (m moments.Moment, h moments.Histograms, known 
 	if time.Since(time.Unix(0, s.lastRequest.Load())) > watchPeriod {
 		return m, h, false
 	}
-	v := summarize(s.Master.Snapshot())
-	m.Moment = api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}
-	if v.Oldest != nil {
-		age := max(0, v.At.Sub(*v.Oldest).Truncate(time.Second).Seconds())
+	sums := summarize(s.Master.Snapshot())
+	m.Moment = api.Moment{Submitted: sums.Accepted, Ended: sums.OK + sums.Fail, Failed: sums.Fail, Queued: uint64(sums.Waiting + sums.Queued), Running: uint64(sums.Running)}
+	if sums.Oldest != nil {
+		age := max(0, sums.At.Sub(*sums.Oldest).Truncate(time.Second).Seconds())
 		m.WaitP95 = &age
 	}
-	return m, moments.Histograms{Bounds: v.Bounds, Runs: v.Runs}, true
+	return m, moments.Histograms{Bounds: sums.Bounds, Runs: sums.Runs}, true
 }
 
 func (s *Server) getMoments(*http.Request) (any, error) {
@@ -76,28 +76,28 @@ type stats struct {
 	Severities api.Severities  `json:"severities"` // number of findings of each severity
 }
 
-func summarize(l *master.Snapshot) *stats {
-	found := l.Findings.Select(finding.Query{Fold: true}, maxFolded)
-	v := &stats{
-		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
-		Busiest: append([]master.Target{}, l.Targets[:min(maxBusiest, len(l.Targets))]...), Findings: found.Items, Severities: found.Counts,
+func summarize(snapshot *master.Snapshot) *stats {
+	found := snapshot.Findings.Select(finding.Query{Fold: true}, maxFolded)
+	sums := &stats{
+		At: snapshot.At, Workers: len(snapshot.Workers), Bounds: snapshot.Bounds, Runs: snapshot.Runs, Targets: len(snapshot.Targets),
+		Busiest: append([]master.Target{}, snapshot.Targets[:min(maxBusiest, len(snapshot.Targets))]...), Findings: found.Items, Severities: found.Counts,
 	}
-	for i := range l.Targets {
-		t := &l.Targets[i]
-		v.Slots += t.Concurrency
-		v.Queued += t.Queued
-		v.Running += t.Running
-		v.Waiting += t.Waiting
-		v.Manual += t.Manual
-		v.More = v.More || t.More
-		v.Accepted += t.Accepted
-		v.OK += t.OK
-		v.Fail += t.Fail
-		if t.Oldest != nil && (v.Oldest == nil || t.Oldest.Before(*v.Oldest)) {
-			v.Oldest = t.Oldest
+	for i := range snapshot.Targets {
+		t := &snapshot.Targets[i]
+		sums.Slots += t.Concurrency
+		sums.Queued += t.Queued
+		sums.Running += t.Running
+		sums.Waiting += t.Waiting
+		sums.Manual += t.Manual
+		sums.More = sums.More || t.More
+		sums.Accepted += t.Accepted
+		sums.OK += t.OK
+		sums.Fail += t.Fail
+		if t.Oldest != nil && (sums.Oldest == nil || t.Oldest.Before(*sums.Oldest)) {
+			sums.Oldest = t.Oldest
 		}
 	}
-	return v
+	return sums
 }
 
 // list is the reply with one page of a list.
@@ -110,8 +110,8 @@ type list[T any] struct {
 // one.
 func pageOf[T any](r *http.Request, items []T, name func(*T) string) (any, error) {
 	q := r.URL.Query()
-	if which := q.Get("part"); which != "" {
-		items = slices.DeleteFunc(slices.Clone(items), func(x T) bool { return !strings.Contains(name(&x), which) })
+	if part := q.Get("part"); part != "" {
+		items = slices.DeleteFunc(slices.Clone(items), func(x T) bool { return !strings.Contains(name(&x), part) })
 	}
 	limit, err := readNumber(q, "limit", 1, maxPage, maxPage)
 	if err != nil {
@@ -148,23 +148,23 @@ func (s *Server) getTargets(r *http.Request) (any, error) {
 }
 
 func (s *Server) getTarget(r *http.Request) (any, error) {
-	l, name := s.Master.Snapshot(), targetOf(r)
-	i := slices.IndexFunc(l.Targets, func(t master.Target) bool { return t.Target.Target == name })
+	snapshot, name := s.Master.Snapshot(), targetOf(r)
+	i := slices.IndexFunc(snapshot.Targets, func(t master.Target) bool { return t.Target.Target == name })
 	if i < 0 {
 		return nil, master.ErrUnserved
 	}
 	workers := []master.Worker{}
-	for _, w := range l.Workers {
+	for _, w := range snapshot.Workers {
 		at := slices.IndexFunc(w.Targets, func(t overview.Target) bool { return t.Target == name })
 		if at >= 0 && len(workers) < maxPage {
 			w.Targets = w.Targets[at : at+1]
 			workers = append(workers, w)
 		}
 	}
-	found := l.Findings.Select(finding.Query{Subject: name, Visible: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
+	found := snapshot.Findings.Select(finding.Query{Subject: name, Visible: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
 	return struct {
 		master.Target
 		At       []master.Worker `json:"at"` // the workers that serve it
 		Findings []api.Finding   `json:"findings"`
-	}{l.Targets[i], workers, found}, nil
+	}{snapshot.Targets[i], workers, found}, nil
 }

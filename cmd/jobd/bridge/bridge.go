@@ -48,7 +48,7 @@ type Bridge struct {
 	writer        *writer
 	guard         *launch.Guard // guards processes; nil without a launcher
 	link          *link.Link
-	jobs          *link.JobSubmitter
+	submitter     *link.JobSubmitter
 	metrics       *metrics
 	idPrefix      string
 	registry      prometheus.Registerer
@@ -123,7 +123,7 @@ func Main() { launch.Main() }
 
 // Await is like Open, but waits while the database is away, and calls waits after each failed
 // attempt.
-func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
+func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (*Bridge, error) {
 	for retrying := false; ; retrying = true {
 		b, err := Open(ctx, cfg, log, registry)
 		switch {
@@ -133,7 +133,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 			if !retrying {
 				log.Error().Err(err).Msg("the database is away; waiting for it")
 			}
-			waits(err)
+			onWait(err)
 			if sleep(ctx, openInterval, nil) {
 				continue
 			}
@@ -195,9 +195,9 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, control.ErrTargetExists(t.Name)
 		}
 	}
-	starting, cancel := context.WithTimeout(ctx, openTimeout)
+	startCtx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err := s.Register(starting); err != nil {
+	if err := s.Register(startCtx); err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
 	b.lease.start(cfg.Lease, time.Now())
@@ -213,13 +213,13 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	if err := b.loadSpool(sp); err != nil {
 		return nil, err
 	}
-	if _, err := b.reap(starting); err != nil {
+	if _, err := b.reap(startCtx); err != nil {
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}
 	b.run()
 	// Waiting rows are fetched before the first client is served, so that a client later sees
 	// only the effects of its own polls.
-	b.waitUntil(starting, func() bool { return !b.isFetching() && b.reaper.spoolWritten() })
+	b.waitUntil(startCtx, func() bool { return !b.isFetching() && b.reaper.spoolWritten() })
 	return b, nil
 }
 
@@ -242,7 +242,7 @@ func (b *Bridge) connect() (err error) {
 	}, b.log); err != nil {
 		return err
 	}
-	if b.jobs, err = b.link.NewJobSubmitter(gloom.Window(1 << 20)); err != nil {
+	if b.submitter, err = b.link.NewJobSubmitter(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
 	if b.cfg.Launcher == "" {
@@ -423,7 +423,7 @@ func (b *Bridge) label(target string) string {
 		return l
 	}
 	l := target
-	if len(b.targetLabels) >= maxTargets {
+	if len(b.targetLabels) >= maxTargetLabels {
 		l = "other"
 	}
 	b.targetLabels[target] = l
@@ -457,8 +457,8 @@ func (b *Bridge) tearDown() {
 	b.machine.NextEffects() // from now on no row starts or is given back
 	b.mu.Unlock()
 	b.cancel()
-	if b.jobs != nil {
-		b.jobs.Close()
+	if b.submitter != nil {
+		b.submitter.Close()
 	}
 	b.rowTasks.Wait()
 	b.slotConns.Wait()

@@ -572,11 +572,11 @@ func TestResultIsWrittenBeforeClientGetsIt(t *testing.T) {
 // unreadableStore is a store whose waiting rows cannot be read, while everything else works.
 type unreadableStore struct {
 	*storetest.Memory
-	isSealed *atomic.Bool
+	isUnreadable *atomic.Bool
 }
 
 func (s unreadableStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
-	if s.isSealed.Load() {
+	if s.isUnreadable.Load() {
 		return store.Page{}, errors.New("Error 1176: Key 'status_target_idx' doesn't exist in table 'jobs'")
 	}
 	return s.Memory.Accept(ctx, wants, limit)
@@ -593,24 +593,24 @@ func TestDaemonThatCannotFetchIsUnhealthy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	ill := func() bool {
+	expectUnhealthy := func() bool {
 		err := b.Health()
 		return err != nil && strings.Contains(err.Error(), "status_target_idx")
 	}
-	well := func() bool { return b.Health() == nil }
-	s.isSealed.Store(true)
+	expectHealthy := func() bool { return b.Health() == nil }
+	s.isUnreadable.Store(true)
 	b.Poll(nil)
-	eventually(t, "it says why", ill)
-	if err := b.renewLease(t.Context()); err != nil || !ill() {
+	eventually(t, "it says why", expectUnhealthy)
+	if err := b.renewLease(t.Context()); err != nil || !expectUnhealthy() {
 		t.Errorf("well because of its lease (%v)", err)
 	}
-	s.isSealed.Store(false)
-	eventually(t, "it is well", well)
-	s.isSealed.Store(true)
+	s.isUnreadable.Store(false)
+	eventually(t, "it is well", expectHealthy)
+	s.isUnreadable.Store(true)
 	b.Poll(nil)
-	eventually(t, "it says why", ill)
+	eventually(t, "it says why", expectUnhealthy)
 	b.Pause(nil)
-	eventually(t, "it wants no rows", well)
+	eventually(t, "it wants no rows", expectHealthy)
 }
 
 func TestMetricsCountRows(t *testing.T) {

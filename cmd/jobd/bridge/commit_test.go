@@ -9,9 +9,9 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// startCutter starts a proxy in front of the database. Instead of passing on the answer to every
+// startCommitCutter starts a proxy in front of the database. Instead of passing on the answer to every
 // third commit, the proxy cuts the connection or, if reply is set, sends reply.
-func startCutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
+func startCommitCutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func testUnansweredCommits(t *testing.T, reply []byte) {
 	server := mariadbtest.Shared(t)
 	c := &crashScenario{testSite: newTestSite(t, server), orphans: "fail"}
 	const n = 150
-	port, cuts := startCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
+	port, cuts := startCommitCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), reply)
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")
 	for _, name := range []string{crashOwner, crashPeer} {
 		cfg := c.config(name, 3)

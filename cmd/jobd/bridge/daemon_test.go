@@ -103,11 +103,11 @@ func failpointHook(at, points string) func(string) {
 
 // testSite is a database and a directory that daemons share.
 type testSite struct {
-	t      *testing.T
-	server *mariadbtest.Server
-	name   string
-	db     *sql.DB
-	dir    string
+	t        *testing.T
+	server   *mariadbtest.Server
+	database string
+	db       *sql.DB
+	dir      string
 }
 
 const ownersTable = `CREATE TABLE jobs (
@@ -127,8 +127,8 @@ const ownersTable = `CREATE TABLE jobs (
 
 func newTestSite(t *testing.T, server *mariadbtest.Server) *testSite {
 	t.Helper()
-	s := &testSite{t: t, server: server, name: server.Database(t), dir: t.TempDir()}
-	db, err := server.Open(s.name)
+	s := &testSite{t: t, server: server, database: server.Database(t), dir: t.TempDir()}
+	db, err := server.Open(s.database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func (s *testSite) queryCount(query string) (n int) {
 func (s *testSite) config(name, orphans string, concurrency int) config.Worker {
 	return config.Worker{
 		Name: name, Lease: 2 * time.Second, ShutdownTimeout: 10 * time.Second, Orphans: orphans, MaxOutputBuffer: 1000,
-		MySQL:    config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs", FetchLimit: 5},
+		MySQL:    config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.database, Table: "jobs", FetchLimit: 5},
 		Launcher: filepath.Join(s.dir, "job") + " {id}", LauncherEnv: []string{"WHO=" + name},
 		Targets: []config.Target{{Name: "a", Concurrency: concurrency}, {Name: "b", Concurrency: 1}},
 	}

@@ -13,8 +13,8 @@ import (
 // Targets with rows that another transaction had locked are fetched again after a pause, which
 // grows while rows stay locked.
 const (
-	minReread = 50 * time.Millisecond
-	maxReread = 2 * time.Second
+	minRereadPause = 50 * time.Millisecond
+	maxRereadPause = 2 * time.Second
 )
 
 // fetchLoop accepts pages of rows as the machine asks for them.
@@ -47,7 +47,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 				continue
 			}
 			busy++
-			time.AfterFunc(min(maxReread, minReread<<min(busy, 10)), func() { b.withMachine(func() { b.machine.Poll(page.BusyTargets) }) })
+			time.AfterFunc(min(maxRereadPause, minRereadPause<<min(busy, 10)), func() { b.withMachine(func() { b.machine.Poll(page.BusyTargets) }) })
 			continue
 		}
 		if ctx.Err() != nil {

@@ -9,10 +9,10 @@ type fetchPace struct {
 	avgStay                  map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// minFetch is the duration that is assumed for a shorter fetch. The shorter a fetch, the fewer rows
-// a daemon fetches at a time, which leaves more to other daemons. Below minFetch this gain would be
+// minFetchTime is the duration that is assumed for a shorter fetch. The shorter a fetch, the fewer rows
+// a daemon fetches at a time, which leaves more to other daemons. Below minFetchTime this gain would be
 // smaller than the cost of the additional fetches.
-const minFetch = 10 * time.Millisecond
+const minFetchTime = 10 * time.Millisecond
 
 // The latest row has the weight 1/smoothing in the average.
 const smoothing = 8
@@ -34,7 +34,7 @@ func (p *fetchPace) observeEnd(target string, stayed time.Duration) {
 // endsPerFetch returns how many rows end in one slot of a target during a fetch.
 func (p *fetchPace) endsPerFetch(target string) float64 {
 	if duration := p.avgStay[target]; duration > 0 {
-		return float64(max(min(p.lastFetch, p.previousFetch), minFetch)) / float64(duration)
+		return float64(max(min(p.lastFetch, p.previousFetch), minFetchTime)) / float64(duration)
 	}
 	return 0
 }

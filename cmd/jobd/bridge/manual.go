@@ -40,9 +40,9 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	}
 	defer b.removeManualWaits(ids, results)
 
-	taking, cancel := context.WithTimeout(ctx, manualTimeout)
+	acceptCtx, cancel := context.WithTimeout(ctx, manualTimeout)
 	defer cancel()
-	answers, err := b.store.AcceptManual(taking, ids, b.serves)
+	answers, err := b.store.AcceptManual(acceptCtx, ids, b.serves)
 	b.metrics.countTransaction("manual", err)
 	if err != nil {
 		b.onManualAccepted()

@@ -9,7 +9,7 @@ import (
 )
 
 // metrics are the counters and histograms of a bridge. The labels of targets are bounded by
-// maxTargets.
+// maxTargetLabels.
 type metrics struct {
 	acceptedRows, lostRows, settledRows, endedRows *prometheus.CounterVec
 	transactions                                   *prometheus.CounterVec
@@ -17,8 +17,8 @@ type metrics struct {
 	writeRows                                      prometheus.Histogram
 }
 
-// maxTargets is the maximum number of labels for targets; all other targets share one.
-const maxTargets = 200
+// maxTargetLabels is the maximum number of labels for targets; all other targets share one.
+const maxTargetLabels = 200
 
 func newMetrics() *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -100,7 +100,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	targets, manual := c.bridge.targetStatus()
 	for i, t := range targets {
-		if i == maxTargets {
+		if i == maxTargetLabels {
 			break
 		}
 		gauge(descConcurrency, float64(t.Concurrency), t.Name)

@@ -25,7 +25,7 @@ func TestDatabaseFaultsLoseNoRow(t *testing.T) {
 	c := &crashScenario{testSite: newTestSite(t, server), orphans: "fail"}
 	const n = 300
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_300")
-	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.name + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.name + ".* TO app@localhost")
+	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.database + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.database + ".* TO app@localhost")
 	for _, name := range []string{crashOwner, crashPeer} {
 		cfg := c.config(name, 3)
 		cfg.MySQL.User = "app"
@@ -116,7 +116,7 @@ func TestLongOutageSettlesNoLivingDaemon(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestSite(t, server)
-			s.exec("CREATE OR REPLACE USER app@'127.0.0.1'; GRANT ALL ON " + s.name + ".* TO app@'127.0.0.1'; CREATE OR REPLACE USER app@localhost; GRANT ALL ON " + s.name + ".* TO app@localhost")
+			s.exec("CREATE OR REPLACE USER app@'127.0.0.1'; GRANT ALL ON " + s.database + ".* TO app@'127.0.0.1'; CREATE OR REPLACE USER app@localhost; GRANT ALL ON " + s.database + ".* TO app@localhost")
 			job := "#!/bin/sh\nwhile [ ! -e " + s.dir + "/go ]; do sleep 0.02; done\necho out $1\n"
 			if err := os.WriteFile(filepath.Join(s.dir, "job"), []byte(job), 0o755); err != nil {
 				t.Fatal(err)
@@ -168,7 +168,7 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 				cfg := c.config(crashOwner, 3)
 				b.configure(&cfg)
 				cfg.Launcher = ""
-				cfg.Broker.IDPrefix = c.name + "/"
+				cfg.Broker.IDPrefix = c.database + "/"
 				v := c.start(cfg, fmt.Sprintf("%s=%s:2", envFault, name))
 				c.victims = append(c.victims, v)
 				v.await(name)
@@ -193,13 +193,13 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 func TestWithoutCompanionTable(t *testing.T) {
 	s := newTestSite(t, mariadbtest.Shared(t))
 	for _, host := range []string{"localhost", "127.0.0.1"} {
-		s.exec(fmt.Sprintf("CREATE USER p%s@'%s'; GRANT SELECT, UPDATE ON %s.jobs TO p%[1]s@'%[2]s'", s.name, host, s.name))
-		t.Cleanup(func() { s.db.Exec(fmt.Sprintf("DROP USER p%s@'%s'", s.name, host)) })
+		s.exec(fmt.Sprintf("CREATE USER p%s@'%s'; GRANT SELECT, UPDATE ON %s.jobs TO p%[1]s@'%[2]s'", s.database, host, s.database))
+		t.Cleanup(func() { s.db.Exec(fmt.Sprintf("DROP USER p%s@'%s'", s.database, host)) })
 	}
 	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_20")
 	s.exec("INSERT INTO jobs (target, status) VALUES ('b', 'manual')")
 	cfg := s.config("A", "requeue", 3)
-	cfg.MySQL.User = "p" + s.name
+	cfg.MySQL.User = "p" + s.database
 	cfg.SpoolDir = t.TempDir()
 	b, err := Open(t.Context(), cfg, zerolog.Nop(), nil)
 	if err != nil {

@@ -18,7 +18,7 @@ func (b *Bridge) Overview() overview.Daemon {
 	l := overview.Daemon{Table: fmt.Sprintf("%s:%d%s/%s.%s", c.Host, c.Port, c.Socket, c.Database, c.Table), Manual: manual}
 	for i, t := range targets {
 		row := overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
-		if i < maxTargets {
+		if i < maxTargetLabels {
 			row.Accepted = counterValue(b.metrics.acceptedRows, t.Name, "poll") + counterValue(b.metrics.acceptedRows, t.Name, "hand")
 			row.OK, row.Fail = counterValue(b.metrics.endedRows, t.Name, "ok"), counterValue(b.metrics.endedRows, t.Name, "fail")
 		}

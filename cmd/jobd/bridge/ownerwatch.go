@@ -37,8 +37,8 @@ func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(stor
 	seen := make(map[int64]sighting, len(owners))
 	for _, o := range owners {
 		s, ok := w.sightings[o.Token]
-		if !ok || s.heartbeat != o.Beat {
-			s = sighting{heartbeat: o.Beat, firstSeen: now, leaseLeft: o.LeaseLeft}
+		if !ok || s.heartbeat != o.Heartbeat {
+			s = sighting{heartbeat: o.Heartbeat, firstSeen: now, leaseLeft: o.LeaseLeft}
 		}
 		seen[o.Token] = s
 		switch {

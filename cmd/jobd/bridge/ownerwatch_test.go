@@ -45,7 +45,7 @@ func TestOwnerIsDeadAfterSilence(t *testing.T) {
 				w.reset()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, LeaseLeft: l.left}}, now, alive)
+			dead, undecided := w.check([]store.Owner{{Token: 1, Heartbeat: l.beat, LeaseLeft: l.left}}, now, alive)
 			if len(dead) > 0 && got == 0 {
 				got = i + 1
 			}

@@ -85,8 +85,8 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 		return
 	}
 	for sleep(ctx, b.reapInterval(), nil) {
-		pass, cancel := context.WithTimeout(ctx, openTimeout)
-		b.reap(pass)
+		passCtx, cancel := context.WithTimeout(ctx, openTimeout)
+		b.reap(passCtx)
 		cancel()
 	}
 }
@@ -144,8 +144,8 @@ func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
 	if o.Process.IsGone() {
 		// The kernel has killed the daemon's processes, but their children may still run.
-		killing, cancel := context.WithTimeout(ctx, killTimeout)
-		n, err := launch.KillOrphans(killing, ownerOf(o.Process))
+		killCtx, cancel := context.WithTimeout(ctx, killTimeout)
+		n, err := launch.KillOrphans(killCtx, ownerOf(o.Process))
 		cancel()
 		if n > 0 {
 			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed processes that a dead daemon had left running")
@@ -155,7 +155,7 @@ func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
 		}
 	}
 	sum, err := b.store.Settle(ctx, o, store.OrphanPolicy{
-		Requeue: requeue, Reason: store.DeathReason(o.Name), At: time.Now().Unix(),
+		Requeue: requeue, Reason: store.DeathReason(o.Name), FinishedAt: time.Now().Unix(),
 		Except: b.reaper.protectedRows(o.Token),
 	})
 	b.metrics.countTransaction("settle", err)

@@ -56,7 +56,7 @@ func (b *Bridge) writeStart(r *row) bool {
 // askWorkers submits a row and returns how it ended; known is false if the row must run again.
 func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 	for failures := 0; ; failures++ {
-		if failures > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(failures-1, 10))) {
+		if failures > 0 && !b.waitFor(r, min(maxResubmitPause, minResubmitPause<<min(failures-1, 10))) {
 			return f, false
 		}
 		p, err := b.submit(r, r.Fields)
@@ -65,7 +65,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 			failpoint.Reach("remote: submitted")
 			res, err = p.Result(b.ctx)
 		}
-		b.jobs.RecordResult(b.typeOf(r.Target), err, true)
+		b.submitter.RecordResult(b.typeOf(r.Target), err, true)
 		result, reason := runResultOf(err)
 		r.mayStillRun = result == runUnknown && errors.Is(err, gloom.ErrLost)
 		if errors.Is(err, gloom.ErrCancelled) && b.isStopping() {
@@ -132,7 +132,7 @@ func runResultOf(err error) (runResult, string) {
 // awaitStrayRun waits for the run of a row that was given up although a worker may still run it. It
 // frees the row's place when the broker no longer has that run, or when the bridge ends.
 func (b *Bridge) awaitStrayRun(r *row) {
-	b.jobs.AwaitRun(b.ctx, b.jobOf(r), func() {
+	b.submitter.AwaitRun(b.ctx, b.jobOf(r), func() {
 		b.log.Warn().Int64("id", r.ID).Str("target", r.Target).Msg("a row that was given up still runs at a worker; it keeps its place until the run ends")
 	})
 	b.withMachine(func() { b.machine.Done(r.ID) })

@@ -20,8 +20,8 @@ import (
 // A row that the broker did not take, or lost before a slot had it, is submitted again after a
 // pause.
 const (
-	minResubmit = 20 * time.Millisecond
-	maxResubmit = 2 * time.Second
+	minResubmitPause = 20 * time.Millisecond
+	maxResubmitPause = 2 * time.Second
 )
 
 // submitRow takes a row through the broker.
@@ -31,7 +31,7 @@ func (b *Bridge) submitRow(r *row) {
 		return
 	}
 	for failures := 0; ; failures++ {
-		if failures > 0 && !b.waitFor(r, min(maxResubmit, minResubmit<<min(failures-1, 10))) {
+		if failures > 0 && !b.waitFor(r, min(maxResubmitPause, minResubmitPause<<min(failures-1, 10))) {
 			return
 		}
 		p, err := b.submit(r, strconv.AppendInt(nil, r.ID, 10))
@@ -45,7 +45,7 @@ func (b *Bridge) submitRow(r *row) {
 				_, err = p.Result(b.ctx)
 			}
 		}
-		b.jobs.RecordResult(b.typeOf(r.Target), err, true)
+		b.submitter.RecordResult(b.typeOf(r.Target), err, true)
 		// A slot closes r.ended. If no slot has begun the row, it has not run.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
@@ -82,7 +82,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
 	job := b.jobOf(r)
 	job.Body = body
-	p, err := b.jobs.Current().Submit(b.submitCtx, job)
+	p, err := b.submitter.Current().Submit(b.submitCtx, job)
 	if err == nil {
 		b.mu.Lock()
 		r.pending = p
@@ -128,24 +128,24 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 	}
 	defer close(r.writtenCh)
 	failpoint.Reach("slot: begun")
-	v := b.writer.write(&change{kind: changeStart, id: id})
-	if !v.isWritten() {
-		b.endLostRow(r, v)
+	result := b.writer.write(&change{kind: changeStart, id: id})
+	if !result.isWritten() {
+		b.endLostRow(r, result)
 		return "gone", nil
 	}
-	r.startedAt = v.writtenAt
+	r.startedAt = result.writtenAt
 	failpoint.Reach("slot: running")
 	start := time.Now()
-	final, again := b.runProcess(r)
+	final, rerunReason := b.runProcess(r)
 	b.metrics.runTime.Observe(time.Since(start).Seconds())
 	failpoint.Reach("slot: ended")
-	if again != nil {
-		v := b.writer.write(&change{kind: changeRequeue, id: id})
-		if launch.IsTemporary(again) { // the slot rests; other daemons may take the row meanwhile
+	if rerunReason != nil {
+		result := b.writer.write(&change{kind: changeRequeue, id: id})
+		if launch.IsTemporary(rerunReason) { // the slot rests; other daemons may take the row meanwhile
 			sleep(b.ctx, launchPause, nil)
 		}
-		b.leaveBroker(r, "requeued", manualResult{reason: fmt.Sprintf("job %d may be run again: %v", id, again)})
-		b.recordLost(r, v)
+		b.leaveBroker(r, "requeued", manualResult{reason: fmt.Sprintf("job %d may be run again: %v", id, rerunReason)})
+		b.recordLost(r, result)
 		b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil
 	}

@@ -18,12 +18,12 @@ import (
 
 const (
 	// maxOutputMemory is the maximum number of bytes of results that wait in memory. Beyond it,
-	// outputs of more than maxCut bytes are spooled, or cut to that size.
+	// outputs of more than maxCutOutput bytes are spooled, or cut to that size.
 	maxOutputMemory = 128 << 20
-	maxCut          = 64 << 10
-	// minCut is the number of bytes of each output that are kept if, at a stop, the spool has no
+	maxCutOutput    = 64 << 10
+	// minCutOutput is the number of bytes of each output that are kept if, at a stop, the spool has no
 	// room for the whole output.
-	minCut = 512
+	minCutOutput = 512
 )
 
 // spool keeps results on disk while the database is away, one file per row. They outlive the

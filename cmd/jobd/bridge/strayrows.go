@@ -16,17 +16,17 @@ type strayRows struct {
 }
 
 const (
-	// strayTime is how long a row must be a stray before it is settled. It is longer than the
+	// minStrayTime is how long a row must be a stray before it is settled. It is longer than the
 	// longest commit that accepts a row.
-	strayTime          = time.Minute
+	minStrayTime       = time.Minute
 	strayCheckInterval = 10 * time.Second
-	strayGap           = 3 * strayCheckInterval // after a longer break between two checks, all times start again
+	maxStrayGap        = 3 * strayCheckInterval // after a longer break between two checks, all times start again
 	maxStrays          = 1000                   // maximum number of strays settled at a time
 )
 
-// check returns the claimed rows that have been strays for strayTime.
+// check returns the claimed rows that have been strays for minStrayTime.
 func (s *strayRows) check(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
-	if now.Sub(s.lastCheck) > strayGap { // after an outage Resolve may still return some of these rows
+	if now.Sub(s.lastCheck) > maxStrayGap { // after an outage Resolve may still return some of these rows
 		s.firstSeen = nil
 	}
 	s.lastCheck = now
@@ -40,7 +40,7 @@ func (s *strayRows) check(claimed []int64, now time.Time, knows func(id int64) b
 			since = now
 		}
 		seen[id] = since
-		if now.Sub(since) >= strayTime && len(due) < maxStrays {
+		if now.Sub(since) >= minStrayTime && len(due) < maxStrays {
 			due = append(due, id)
 		}
 	}
@@ -65,7 +65,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 		return nil
 	}
 	sum, err := b.store.SettleOwnClaims(ctx, due, store.OrphanPolicy{
-		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.ForgottenReason(b.cfg.Name), At: now.Unix(),
+		Requeue: b.cfg.Orphans == requeueOrphans, Reason: store.ForgottenReason(b.cfg.Name), FinishedAt: now.Unix(),
 	})
 	b.recordSettled(sum)
 	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.RequeuedCount).Int("failed", len(sum.FailedRows)).

@@ -19,15 +19,15 @@ func TestStrayRowsAreDueAfterTime(t *testing.T) {
 		want           []int64
 	}{
 		{0, []int64{1, 2, 3}, []int64{1}, nil},
-		{strayTime / 2, []int64{1, 2, 3}, []int64{1, 2}, nil}, // row 2 was being accepted, and is known now
-		{strayTime / 2, []int64{1, 2, 3}, nil, []int64{3}},
-		{strayTime / 2, []int64{1, 3}, nil, []int64{3}},
-		{strayTime / 2, []int64{1, 2}, nil, []int64{1}},
-		{strayTime, nil, nil, nil},
+		{minStrayTime / 2, []int64{1, 2, 3}, []int64{1, 2}, nil}, // row 2 was being accepted, and is known now
+		{minStrayTime / 2, []int64{1, 2, 3}, nil, []int64{3}},
+		{minStrayTime / 2, []int64{1, 3}, nil, []int64{3}},
+		{minStrayTime / 2, []int64{1, 2}, nil, []int64{1}},
+		{minStrayTime, nil, nil, nil},
 		{0, []int64{4}, nil, nil},
-		{strayTime, []int64{4}, nil, nil}, // no check meanwhile
-		{strayTime / 2, []int64{4}, nil, nil},
-		{strayTime / 2, []int64{4}, nil, []int64{4}},
+		{minStrayTime, []int64{4}, nil, nil}, // no check meanwhile
+		{minStrayTime / 2, []int64{4}, nil, nil},
+		{minStrayTime / 2, []int64{4}, nil, []int64{4}},
 	} {
 		now = now.Add(look.after)
 		if got := s.check(look.claimed, now, func(id int64) bool { return slices.Contains(look.known, id) }); !slices.Equal(got, look.want) {
@@ -47,10 +47,10 @@ func TestClaimsOfLostCommitsAreSettled(t *testing.T) {
 	if _, err := f.store.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.store.Write(t.Context(), store.Batch{Start: []int64{1}, At: 5}); err != nil {
+	if _, err := f.store.Write(t.Context(), store.Batch{Start: []int64{1}, StartedAt: 5}); err != nil {
 		t.Fatal(err)
 	}
-	long := time.Now().Add(-strayTime)
+	long := time.Now().Add(-minStrayTime)
 	f.reaper.mu.Lock()
 	f.reaper.strays = strayRows{lastCheck: time.Now().Add(-strayCheckInterval), firstSeen: map[int64]time.Time{1: long, 2: long}}
 	err := f.settleStrays(t.Context())

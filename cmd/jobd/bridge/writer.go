@@ -84,9 +84,9 @@ const (
 	maxTransactions = 2
 	lingerTime      = 20 * time.Millisecond
 
-	busyRetryDelay = 20 * time.Millisecond
-	minRetry       = 50 * time.Millisecond
-	maxRetry       = 2 * time.Second
+	busyRetryPause = 20 * time.Millisecond
+	minRetryPause  = 50 * time.Millisecond
+	maxRetryPause  = 2 * time.Second
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, reportHealth func(error)) *writer {
@@ -127,7 +127,7 @@ func (w *writer) lingerLeft(now time.Time) time.Duration {
 
 // limitMemory limits the memory that waiting outputs take: it spools or cuts them.
 func (w *writer) limitMemory(c *change) {
-	if c.kind != changeFinish || w.bytes <= maxOutputMemory || c.size <= maxCut {
+	if c.kind != changeFinish || w.bytes <= maxOutputMemory || c.size <= maxCutOutput {
 		return
 	}
 	if w.saveToSpool(c) {
@@ -135,7 +135,7 @@ func (w *writer) limitMemory(c *change) {
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database; output is cut")
-	w.truncateOutputs(c, maxCut/2)
+	w.truncateOutputs(c, maxCutOutput/2)
 }
 
 // truncateOutputs shortens each output to at most the given number of bytes.
@@ -175,10 +175,10 @@ func (w *writer) saveToSpool(c *change) bool {
 // saveShortened saves a result for which there was no room, with shorter outputs. How the job ended takes
 // little room, and must not be lost: otherwise the job would count as failed or run again.
 func (w *writer) saveShortened(c *change) bool {
-	if w.spool == nil || c.size <= 2*minCut {
+	if w.spool == nil || c.size <= 2*minCutOutput {
 		return false
 	}
-	w.truncateOutputs(c, minCut)
+	w.truncateOutputs(c, minCutOutput)
 	return w.saveToSpool(c)
 }
 
@@ -250,7 +250,7 @@ func logLevelOf(err error) zerolog.Level {
 
 // retryDelay returns the pause after a number of failures in a row.
 func retryDelay(failures int) time.Duration {
-	return min(maxRetry, minRetry<<min(failures-1, 10))
+	return min(maxRetryPause, minRetryPause<<min(failures-1, 10))
 }
 
 // sleep waits for d, or without limit if d is negative, or until wake. It returns false if ctx has
@@ -315,7 +315,7 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 // again.
 func (w *writer) transact(ctx context.Context, batch []*change) error {
 	now := time.Now()
-	b := store.Batch{Token: batch[0].token, At: now.Unix()}
+	b := store.Batch{Token: batch[0].token, StartedAt: now.Unix()}
 	var retry []*change
 	batch = slices.DeleteFunc(batch, func(c *change) bool {
 		if err := w.restoreOutputs(c); err != nil {
@@ -364,10 +364,10 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			w.log.Error().Err(result.FailedRows[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
 			retry = append(retry, c)
 		case slices.Contains(result.BusyRows, c.id):
-			c.retryAt = time.Now().Add(busyRetryDelay)
+			c.retryAt = time.Now().Add(busyRetryPause)
 			retry = append(retry, c)
 		default:
-			w.finishChange(c, writeResult{writtenAt: b.At})
+			w.finishChange(c, writeResult{writtenAt: b.StartedAt})
 		}
 	}
 	return err

@@ -189,7 +189,7 @@ func TestOutputMemoryLimit(t *testing.T) {
 				switch {
 				case len(f.Stdout) == size:
 					whole++
-				case len(f.Stdout) <= maxCut && strings.HasSuffix(f.Stdout, "away]"):
+				case len(f.Stdout) <= maxCutOutput && strings.HasSuffix(f.Stdout, "away]"):
 					cut++
 				}
 			}

@@ -194,7 +194,7 @@ func TestSplitterAcceptsSingleBytes(t *testing.T) {
 
 func TestSplitterRefusesLongMessage(t *testing.T) {
 	const want = "message is longer than 4 bytes"
-	s := Splitter{Max: 4}
+	s := Splitter{MaxMessage: 4}
 	s.Feed([]byte("1234\x04123"))
 	if m, ok, err := s.Next(); !ok || err != nil || string(m) != "1234" {
 		t.Fatalf("got %q, %v, %v", m, ok, err)
@@ -206,7 +206,7 @@ func TestSplitterRefusesLongMessage(t *testing.T) {
 	if _, ok, err := s.Next(); ok || err == nil || err.Error() != want {
 		t.Errorf("unfinished: got %v, %v", ok, err)
 	}
-	s = Splitter{Max: 4}
+	s = Splitter{MaxMessage: 4}
 	s.Feed([]byte("12345\x04"))
 	if _, ok, err := s.Next(); ok || err == nil || err.Error() != want {
 		t.Errorf("finished: got %v, %v", ok, err)

@@ -11,7 +11,7 @@ const End = 0x04
 
 // Splitter splits a stream into messages. The zero value has no limit.
 type Splitter struct {
-	Max int // maximum number of bytes of one message; 0 for no limit
+	MaxMessage int // maximum number of bytes of one message; 0 for no limit
 
 	input        []byte   // bytes that Next has not read yet
 	pieces       [][]byte // the beginning of an unfinished message; all pieces but the last are full
@@ -37,8 +37,8 @@ func (s *Splitter) Next() (message []byte, ok bool, err error) {
 	if end >= 0 {
 		part = s.input[:end]
 	}
-	if n := s.heldBytes + len(part); s.Max > 0 && n > s.Max {
-		return nil, false, fmt.Errorf("message is longer than %d bytes", s.Max)
+	if n := s.heldBytes + len(part); s.MaxMessage > 0 && n > s.MaxMessage {
+		return nil, false, fmt.Errorf("message is longer than %d bytes", s.MaxMessage)
 	}
 	if end < 0 {
 		s.keepPiece(part)

@@ -99,9 +99,9 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 	if !dialled && opt.AllowLocalhost && c.remote.Addr().IsLoopback() {
 		c.isAuthorized = true
 	}
-	c.input.Max = opt.MaxMessage
+	c.input.MaxMessage = opt.MaxMessage
 	if !c.isAuthorized {
-		c.input.Max = min(opt.MaxMessage, maxUnauthorized)
+		c.input.MaxMessage = min(opt.MaxMessage, maxUnauthorized)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
 	c.acceptedAt = time.Now()
@@ -127,7 +127,7 @@ func (c *Conn) Trust(max int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mayLeaveUnread = true
-	c.input.Max = max
+	c.input.MaxMessage = max
 }
 
 // Close ends the connection at once.
@@ -346,7 +346,7 @@ func (c *Conn) handleRequest(m eot.Message) error {
 			return errRefused
 		}
 		c.isAuthorized = true
-		c.input.Max = c.maxMessage
+		c.input.MaxMessage = c.maxMessage
 	}
 	c.hasRequested.Store(true)
 	c.log.Debug().Str("type", clipText(m.Type)).Stringer("no", m.Num).Msg("request")

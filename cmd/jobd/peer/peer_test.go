@@ -342,17 +342,17 @@ func TestHeardIsMonotonic(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	came := c.LastHeard()
+	connectedAt := c.LastHeard()
 	if _, err := c.Call(t.Context(), "echo", 1); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []time.Time{came, c.LastHeard()} {
+	for _, at := range []time.Time{connectedAt, c.LastHeard()} {
 		if !strings.Contains(at.String(), " m=") || at.After(time.Now()) {
 			t.Errorf("%v is no reading of the monotonic clock", at)
 		}
 	}
-	if !c.LastHeard().After(came) {
-		t.Errorf("heard at %v, came at %v", c.LastHeard(), came)
+	if !c.LastHeard().After(connectedAt) {
+		t.Errorf("heard at %v, came at %v", c.LastHeard(), connectedAt)
 	}
 }
 

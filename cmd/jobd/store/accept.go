@@ -422,7 +422,7 @@ func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Accep
 		}
 		var name string
 		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s AND %s LIMIT 1",
-			s.table().name, s.table().indexHint(), s.table().targetCondition, claimable), target, target).Scan(&name)
+			s.table().name, s.table().indexHint(), s.table().targetCondition, claimableID), target, target).Scan(&name)
 		if err == nil && name == target {
 			p.BusyTargets = append(p.BusyTargets, target)
 		} else if err != nil && err != sql.ErrNoRows {

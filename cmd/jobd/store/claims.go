@@ -19,7 +19,7 @@ import (
 // The companion table has three kinds of records. A claim has the id of its row and the name of its
 // owner. The record of an incarnation has the negated token as its id, and owner, place, beat and
 // lease; a NULL lease says that it is being settled. Leases are set and compared by the database's
-// clock alone. The record numberID has the table's number as its token: from the loss of that
+// clock alone. The record tableNumberID has the table's number as its token: from the loss of that
 // record, an incarnation knows that its own records were lost, and not removed by a settlement.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
@@ -31,13 +31,13 @@ const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   lease DATETIME(3) NULL
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COMMENT='rows that jobd daemons have accepted'`
 
-// numberID is neither the id of a row nor that of an incarnation: ids of rows are at least 0, and
+// tableNumberID is neither the id of a row nor that of an incarnation: ids of rows are at least 0, and
 // tokens at most 1<<62.
-const numberID int64 = math.MinInt64
+const tableNumberID int64 = math.MinInt64
 
-// claimable is the SQL condition that a row's id can be the id of a claim. Rows with other ids are
+// claimableID is the SQL condition that a row's id can be the id of a claim. Rows with other ids are
 // never accepted: a claim with a negative id would count as an incarnation.
-const claimable = "id BETWEEN 0 AND 9223372036854775807"
+const claimableID = "id BETWEEN 0 AND 9223372036854775807"
 
 // makeClaims creates the companion table if it does not exist.
 func (s *SQL) makeClaims(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, numberID))
+	_, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, tableNumberID))
 	return err
 }
 
@@ -108,11 +108,11 @@ func (s *SQL) Register(ctx context.Context) error {
 // number.
 func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.leaseExpr()+"), (?, ?, '', '', 0, NULL)",
-		-token, token, s.ownerName(), formatProcess(process.Self()), numberID, rand.Int64())
+		-token, token, s.ownerName(), formatProcess(process.Self()), tableNumberID, rand.Int64())
 	if err != nil {
 		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = ? LOCK IN SHARE MODE", numberID).Scan(&number)
+	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = ? LOCK IN SHARE MODE", tableNumberID).Scan(&number)
 	return number, err
 }
 
@@ -222,11 +222,11 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	s.mu.Lock()
 	token, old := s.token, s.claimsNumber
 	s.mu.Unlock()
-	records, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, old, token))
+	records, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, tableNumberID, old, token))
 	if err != nil {
 		return 0, err
 	}
-	if slices.Equal(records, []int64{numberID}) {
+	if slices.Equal(records, []int64{tableNumberID}) {
 		return 0, ErrFenced
 	}
 	s.options.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon creates its own again")
@@ -283,7 +283,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
 		" WHERE id < 0 AND id <> %[4]d AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
-		" WHERE c.id >= 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.options.Lease.Microseconds(), numberID))
+		" WHERE c.id >= 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.options.Lease.Microseconds(), tableNumberID))
 	if err != nil {
 		return nil, s.statementError(err)
 	}
@@ -293,7 +293,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 		var o Owner
 		var place string
 		var left int64
-		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.IsSettling, &left); err != nil {
+		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Heartbeat, &o.IsSettling, &left); err != nil {
 			return nil, err
 		}
 		o.LeaseLeft = time.Duration(left) * time.Microsecond
@@ -312,7 +312,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (Settle
 	}
 	marked := false
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -o.Token, o.Beat)
+		result, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -o.Token, o.Heartbeat)
 		if err != nil {
 			return err
 		}
@@ -334,7 +334,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (Settle
 	sum.Incomplete = len(orphans.Except) > 0
 	for {
 		ids, err := s.queryIDs(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
-			s.table().claims, o.Token, joinIDs(append([]int64{numberID}, orphans.Except...)), maxPage))
+			s.table().claims, o.Token, joinIDs(append([]int64{tableNumberID}, orphans.Except...)), maxPage))
 		if err != nil {
 			return sum, err
 		}
@@ -428,7 +428,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 				p.giveBack = append(p.giveBack, id)
 				names = append(names, target)
 			case status == Running && !orphans.Requeue:
-				p.finish = append(p.finish, Result{ID: id, Code: -1, Stderr: reason, At: orphans.At})
+				p.finish = append(p.finish, Result{ID: id, Code: -1, Stderr: reason, At: orphans.FinishedAt})
 				part.FailedRows[id] = target
 			case status == Running && manual:
 				p.requeueManual = append(p.requeueManual, id)

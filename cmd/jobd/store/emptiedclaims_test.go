@@ -36,7 +36,7 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 				if _, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil {
 					t.Fatal(err)
 				}
-				write(t, s, Batch{Start: []int64{1}, At: 7})
+				write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
 				token := s.Token()
 				table.exec(t, loss)
 				if renewed || loss[:4] == "DROP" {
@@ -71,7 +71,7 @@ func TestRefusedWritesAreDoneLater(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 3, "a")
-	write(t, s, Batch{Start: []int64{1, 2}, At: 7})
+	write(t, s, Batch{Start: []int64{1, 2}, StartedAt: 7})
 	table.exec(t, "DROP TABLE jobs_claims")
 	b := Batch{Finish: []Result{{ID: 1, OK: true}}, Requeue: []int64{2}, Return: []int64{3}}
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {
@@ -116,7 +116,7 @@ func TestSecondClaimIsRemembered(t *testing.T) {
 	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{1}, At: 7})
+	write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	accept(t, s, 1, "a")
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1}}}).LostRows, "map[1:status was set to accepted]")
@@ -154,12 +154,12 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s, dead := table.open(t, "d", longLease), table.open(t, "d", longLease)
 	accept(t, dead, 3, "a")
-	write(t, dead, Batch{Start: []int64{1, 2, 3}, At: 7})
+	write(t, dead, Batch{Start: []int64{1, 2, 3}, StartedAt: 7})
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id = 2")
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{2}, At: 7})
+	write(t, s, Batch{Start: []int64{2}, StartedAt: 7})
 	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
 	w := write(t, s, Batch{Token: dead.Token(), Finish: []Result{
 		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
@@ -175,8 +175,8 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
 	accept(t, s, 3, "a")
-	write(t, s, Batch{Start: []int64{1}, At: 7})
-	if _, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Beat: 1}, OrphanPolicy{Requeue: true}); err != nil {
+	write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
+	if _, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Heartbeat: 1}, OrphanPolicy{Requeue: true}); err != nil {
 		t.Fatal(err)
 	}
 	table.exec(t, "UPDATE jobs SET status = IF(id = 2, 'accepted', 'running'), time_started = 8")
@@ -196,7 +196,7 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 // TestRowZeroIsOrdinary: a row may have the id 0. It is claimed, found and settled like any other row, and
 // a daemon whose records are lost still notices that.
 func TestRowZeroIsOrdinary(t *testing.T) {
-	onBoth(t, func(t *testing.T, jobs testTable) {
+	onAllTables(t, func(t *testing.T, jobs testTable) {
 		table, real := jobs.(*sqlTable)
 		if real {
 			table.exec(t, "ALTER TABLE jobs MODIFY id INT(10) UNSIGNED NOT NULL") // in an AUTO_INCREMENT column, 0 would mean the next number
@@ -207,7 +207,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 		put(Waiting)
 		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, dead, 10, "a").Rows), "0a")
-		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, At: 7}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, StartedAt: 7}).LostRows, "map[]")
 		own, err := dead.OwnClaims(t.Context())
 		checkEqual(t, "own", fmt.Sprintln(own, err), "[0] <nil>\n")
 		owners, err := s.Owners(t.Context())

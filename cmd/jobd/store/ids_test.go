@@ -23,7 +23,7 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 			checkEqual(t, "rows", formatIDs(p.Rows), "0a 1a")
 			p = accept(t, s, 0, "a")
 			checkEqual(t, "nothing is left, or locked", formatIDs(p.Rows)+strings.Join(p.BusyTargets, ""), "")
-			write(t, s, Batch{Start: []int64{0}, At: 7})
+			write(t, s, Batch{Start: []int64{0}, StartedAt: 7})
 			if said := table.log.String(); !strings.Contains(said, `"id":"`+kind.strange+`"`) || !strings.Contains(said, "never run") {
 				t.Errorf("log: %s", said)
 			}
@@ -31,7 +31,7 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 			if err != nil || len(owners) != 1 || owners[0].Name != "d" {
 				t.Fatalf("%+v %v", owners, err)
 			}
-			sum, err := other.Settle(t.Context(), owners[0], OrphanPolicy{Reason: "died", At: 9})
+			sum, err := other.Settle(t.Context(), owners[0], OrphanPolicy{Reason: "died", FinishedAt: 9})
 			if err != nil || sum.RequeuedCount != 1 || len(sum.FailedRows) != 1 {
 				t.Errorf("%+v %v", sum, err)
 			}

@@ -193,7 +193,7 @@ func (s *SQL) checkEngine(ctx context.Context) error {
 // lookForStrangeIDs logs once if rows have ids that no claim can have.
 func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	var id string
-	err := s.db.QueryRowContext(ctx, "SELECT id FROM "+t.name+primaryKeyHint+" WHERE NOT ("+claimable+") ORDER BY id LIMIT 1").Scan(&id)
+	err := s.db.QueryRowContext(ctx, "SELECT id FROM "+t.name+primaryKeyHint+" WHERE NOT ("+claimableID+") ORDER BY id LIMIT 1").Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		id, err = "", nil
 	}

@@ -182,7 +182,7 @@ func TestCollations(t *testing.T) {
 			}
 			checkEqual(t, "rows", formatIDs(accept(t, dead, 10, "LOW", "Löw").Rows), "2LOW 3Löw")
 			write(t, dead, Batch{Start: []int64{2, 3}})
-			if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, OrphanPolicy{Reason: DeathReason("ж")}); err != nil {
+			if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("ж")}); err != nil {
 				t.Fatal(err)
 			}
 			w := write(t, dead, Batch{Finish: []Result{{ID: 2, OK: true}, {ID: 3, OK: true}}})
@@ -594,13 +594,13 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, Batch{Start: []int64{3}, At: p.Rows[0].StartedAt + 1})
+	write(t, s, Batch{Start: []int64{3}, StartedAt: p.Rows[0].StartedAt + 1})
 	s.MarkDoubtful([]Row{p.Rows[0], {ID: 3, StartedAt: p.Rows[0].StartedAt}}, false)
 	rows, err := s.Resolve(t.Context())
 	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), rows[0].StartedAt, err), "1a 0 <nil>\n")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "accepted running running")
 	checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
-	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, At: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, StartedAt: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
 }
 
 // TestFailedAcceptKeepsClaim: a failed accept of a row that runs here, and was set back by
@@ -611,7 +611,7 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{1}, At: 5})
+	write(t, s, Batch{Start: []int64{1}, StartedAt: 5})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	table.exec(t, "RENAME TABLE jobs_claims TO elsewhere")
 	if p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1); err == nil {
@@ -622,7 +622,7 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), err), "1a<nil>")
 	checkEqual(t, "statuses", formatStatuses(t, table, 1), "accepted")
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:status was set to accepted]")
-	write(t, s, Batch{Start: []int64{1}, At: 7})
+	write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
 	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
 }
 
@@ -691,7 +691,7 @@ func TestRowChangesOnlyWithClaim(t *testing.T) {
 	var skip atomic.Bool
 	s.SkipDeletes(&skip)
 	accept(t, s, 2, "a")
-	write(t, s, Batch{Start: []int64{1}, At: 5})
+	write(t, s, Batch{Start: []int64{1}, StartedAt: 5})
 	b := Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}, Return: []int64{2}}
 	skip.Store(true)
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {

@@ -87,12 +87,12 @@ func (f *Result) MarkStdoutCut() bool {
 
 // Batch is a set of writes. Each row is in one list only.
 type Batch struct {
-	Token   int64    // token of the incarnation that has claimed the rows; 0 means this one
-	Start   []int64  // accepted rows that begin to run
-	At      int64    // their time_started, UNIX seconds
-	Finish  []Result // running rows that have ended
-	Return  []int64  // accepted rows that have not run; they become waiting or manual again
-	Requeue []int64  // running rows that must run again; they become waiting or manual again, too
+	Token     int64    // token of the incarnation that has claimed the rows; 0 means this one
+	Start     []int64  // accepted rows that begin to run
+	StartedAt int64    // their time_started, UNIX seconds
+	Finish    []Result // running rows that have ended
+	Return    []int64  // accepted rows that have not run; they become waiting or manual again
+	Requeue   []int64  // running rows that must run again; they become waiting or manual again, too
 }
 
 // WriteResult is the result for the rows of a batch. A row that is in no list has been written.
@@ -110,7 +110,7 @@ type Owner struct {
 	Name    string
 	Process Process
 
-	Beat       int64         // a number that grows with every renewal
+	Heartbeat  int64         // a number that grows with every renewal
 	LeaseLeft  time.Duration // time until the lease expires, by the database's clock; negative afterwards
 	IsSettling bool          // it is being settled
 }
@@ -132,10 +132,10 @@ func ForgottenReason(name string) string {
 
 // OrphanPolicy says what happens to the running rows of a dead incarnation.
 type OrphanPolicy struct {
-	Requeue bool    // they become waiting or manual again; otherwise they are done and have failed
-	Reason  string  // for stderr
-	At      int64   // time_finished, UNIX seconds
-	Except  []int64 // rows that are not settled
+	Requeue    bool    // they become waiting or manual again; otherwise they are done and have failed
+	Reason     string  // for stderr
+	FinishedAt int64   // time_finished, UNIX seconds
+	Except     []int64 // rows that are not settled
 }
 
 // SettleResult describes what a settlement changed.

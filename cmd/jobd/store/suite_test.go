@@ -26,9 +26,9 @@ type testTable interface {
 	open(t *testing.T, name string, lease time.Duration) Store
 }
 
-// onBoth runs a test on the database, with and without SKIP LOCKED, and on its
+// onAllTables runs a test on the database, with and without SKIP LOCKED, and on its
 // twin.
-func onBoth(t *testing.T, f func(t *testing.T, table testTable)) {
+func onAllTables(t *testing.T, f func(t *testing.T, table testTable)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
 	t.Run("old sql", func(t *testing.T) {
 		table := newSQLTable(t)
@@ -124,7 +124,7 @@ func checkEqual(t *testing.T, name string, got, want any) {
 }
 
 func TestLowestIDsAreAcceptedFirst(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
 		table.insert(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
 		table.insert(t, storetest.Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
@@ -146,7 +146,7 @@ func TestLowestIDsAreAcceptedFirst(t *testing.T) {
 
 // TestPageHasLowestIDs: every page has the lowest ids of all its targets, however these are spread.
 func TestPageHasLowestIDs(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		const rows = 60
 		random := rand.New(rand.NewPCG(1, 2))
 		targets := make([]string, rows)
@@ -171,7 +171,7 @@ func TestPageHasLowestIDs(t *testing.T) {
 // TestReturnedRowBehindPosition: a row with a lower id than those accepted last is found before
 // an Accept says that there are no more.
 func TestReturnedRowBehindPosition(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "1a 2a 3a")
@@ -190,7 +190,7 @@ func TestReturnedRowBehindPosition(t *testing.T) {
 // TestLowerIDsAreAccepted: a row with a lower id is accepted even if rows with higher ids are
 // inserted all the time.
 func TestLowerIDsAreAccepted(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
 		s := table.open(t, "d", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, s, 1, "a").Rows), "1a")
@@ -210,7 +210,7 @@ func TestLowerIDsAreAccepted(t *testing.T) {
 // TestAcceptWritesBegunRowsAsRunning: an Accept writes the rows that begin as running, except those that are still
 // ours, which were set back by hand.
 func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "b", "a", "a", "b")
 		s := table.open(t, "d", longLease)
 		start := time.Now().Unix()
@@ -226,7 +226,7 @@ func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 			}
 		}
 		checkEqual(t, "claims", table.claimCount(t), 5)
-		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, At: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, StartedAt: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).LostRows, "map[]")
 		checkEqual(t, "statuses", formatStatuses(t, table, 5), "waiting done running running running")
 		checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 
@@ -242,7 +242,7 @@ func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 }
 
 func TestTargetsMatchExactly(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
 		s := table.open(t, "d", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, s, 10, "low").Rows), "1low 4low")
@@ -252,17 +252,17 @@ func TestTargetsMatchExactly(t *testing.T) {
 }
 
 func TestRowLifecycle(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
-		w := write(t, s, Batch{Start: []int64{1, 2, 3}, At: 1000, Return: []int64{4}})
+		w := write(t, s, Batch{Start: []int64{1, 2, 3}, StartedAt: 1000, Return: []int64{4}})
 		checkEqual(t, "lost", w.LostRows, "map[]")
 		checkEqual(t, "statuses", formatStatuses(t, table, 5), "running running running waiting accepted")
 		if r := table.read(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
 			t.Fatalf("%+v", r)
 		}
-		write(t, s, Batch{Start: []int64{5}, At: 1001, Requeue: []int64{3}, Finish: []Result{
+		write(t, s, Batch{Start: []int64{5}, StartedAt: 1001, Requeue: []int64{3}, Finish: []Result{
 			{ID: 1, OK: true, Code: 0, Stdout: "out'\\\x00\n", Stderr: "ärr", At: 2000},
 			{ID: 2, Code: -1, Signal: "SIGRTMIN+9", At: 2001},
 		}})
@@ -279,7 +279,7 @@ func TestRowLifecycle(t *testing.T) {
 }
 
 func TestManualRowsAreAccepted(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		for i, status := range []string{Manual, Waiting, Done, Running, Accepted, Ignored, Manual, Manual} {
 			target := "a"
 			if i == 6 {
@@ -306,7 +306,7 @@ func TestManualRowsAreAccepted(t *testing.T) {
 }
 
 func TestForeignChangesAreNoticed(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
@@ -315,7 +315,7 @@ func TestForeignChangesAreNoticed(t *testing.T) {
 			r.Status = status
 			table.insert(t, r)
 		}
-		write(t, s, Batch{Start: []int64{5, 6, 7, 8}, At: 1})
+		write(t, s, Batch{Start: []int64{5, 6, 7, 8}, StartedAt: 1})
 		set(1, Ignored)
 		table.remove(t, 2)
 		set(3, Ignored)
@@ -335,17 +335,17 @@ func TestForeignChangesAreNoticed(t *testing.T) {
 }
 
 func TestRowSetBackIsAcceptedAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
-		write(t, s, Batch{Start: []int64{1}, At: 1})
+		write(t, s, Batch{Start: []int64{1}, StartedAt: 1})
 		table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
 		checkEqual(t, "rows", formatIDs(accept(t, s, 10, "a").Rows), "1a")
 		w := write(t, s, Batch{Finish: []Result{{ID: 1}}})
 		checkEqual(t, "lost", len(w.LostRows), 1)
 		checkEqual(t, "the new claim stays", table.claimCount(t), 1)
-		write(t, s, Batch{Start: []int64{1}, At: 2})
+		write(t, s, Batch{Start: []int64{1}, StartedAt: 2})
 		write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}}})
 		checkEqual(t, "status", formatStatuses(t, table, 1), Done)
 		checkEqual(t, "claims", table.claimCount(t), 0)
@@ -354,7 +354,7 @@ func TestRowSetBackIsAcceptedAgain(t *testing.T) {
 
 func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 	for _, requeue := range []bool{false, true} {
-		onBoth(t, func(t *testing.T, table testTable) {
+		onAllTables(t, func(t *testing.T, table testTable) {
 			insertRows(t, table, Waiting, "a", "b", "a", "b", "a")
 			table.insert(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
 			table.insert(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
@@ -367,11 +367,11 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			if _, err := dead.AcceptManual(t.Context(), []int64{6, 9}, func(string) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
-			write(t, dead, Batch{Start: []int64{2, 9}, At: 5})
-			write(t, living, Batch{Start: []int64{4}, At: 5})
+			write(t, dead, Batch{Start: []int64{2, 9}, StartedAt: 5})
+			write(t, living, Batch{Start: []int64{4}, StartedAt: 5})
 
 			o := awaitExpiry(t, living, dead.Token())
-			sum, err := living.Settle(t.Context(), o, OrphanPolicy{Requeue: requeue, Reason: "daemon died", At: 77})
+			sum, err := living.Settle(t.Context(), o, OrphanPolicy{Requeue: requeue, Reason: "daemon died", FinishedAt: 77})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -418,16 +418,16 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 
 // TestOwnClaimsAreSettled: a daemon settles rows of its own, and no others.
 func TestOwnClaimsAreSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "b")
 		s, other := table.open(t, "d", longLease), table.open(t, "e", longLease)
 		accept(t, s, 3, "a")
 		accept(t, other, 1, "b")
-		write(t, s, Batch{Start: []int64{1, 2}, At: 5})
+		write(t, s, Batch{Start: []int64{1, 2}, StartedAt: 5})
 		own, err := s.OwnClaims(t.Context())
 		slices.Sort(own)
 		checkEqual(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
-		sum, err := s.SettleOwnClaims(t.Context(), []int64{1, 3, 4}, OrphanPolicy{Reason: ForgottenReason("d"), At: 77})
+		sum, err := s.SettleOwnClaims(t.Context(), []int64{1, 3, 4}, OrphanPolicy{Reason: ForgottenReason("d"), FinishedAt: 77})
 		checkEqual(t, "sum", fmt.Sprintln(sum, err), "{1 map[1:a] [a] false} <nil>\n")
 		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done running waiting accepted")
 		own, err = s.OwnClaims(t.Context())
@@ -454,7 +454,7 @@ func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 }
 
 func TestLivingDaemonIsNotSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
 		slow := table.open(t, "slow", time.Millisecond)
 		other := table.open(t, "other", longLease)
@@ -474,7 +474,7 @@ func TestLivingDaemonIsNotSettled(t *testing.T) {
 }
 
 func TestLeaveKeepsOwnerWithRows(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a")
 		a, b := table.open(t, "a", longLease), table.open(t, "b", longLease)
 		accept(t, a, 10, "a")
@@ -499,7 +499,7 @@ func TestLeaveKeepsOwnerWithRows(t *testing.T) {
 }
 
 func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
 		old, s := table.open(t, "old", longLease), table.open(t, "new", longLease)
 		accept(t, old, 1, "a")
@@ -514,14 +514,14 @@ func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 }
 
 func TestSettleLeavesSpooledResults(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
 		dead, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
 		accept(t, dead, 2, "a")
 		write(t, dead, Batch{Start: []int64{1, 2}})
 		settle := func(except ...int64) bool {
 			t.Helper()
-			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, OrphanPolicy{Except: except})
+			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Except: except})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -539,12 +539,12 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 // When the other one then writes its results, these replace the reason in the rows, and nothing
 // else.
 func TestLateResultReplacesReason(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a")
 		dead, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
 		accept(t, dead, 4, "a")
 		write(t, dead, Batch{Start: []int64{1, 2, 3}})
-		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, OrphanPolicy{Reason: DeathReason("dead's"), At: 77}); err != nil {
+		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("dead's"), FinishedAt: 77}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, other, 1, "a") // row 4, which Settle has returned
@@ -567,7 +567,7 @@ func TestLateResultReplacesReason(t *testing.T) {
 // TestClaimsWithoutOwnerAreSettled: claims of an incarnation without a record are settled after the
 // time of a lease, in which a living owner would create its record again.
 func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
 		gone, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
 		accept(t, gone, 2, "a")
@@ -595,7 +595,7 @@ func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 }
 
 func TestSeveralDaemonsShareRows(t *testing.T) {
-	onBoth(t, func(t *testing.T, table testTable) {
+	onAllTables(t, func(t *testing.T, table testTable) {
 		const n, daemons = 300, 3
 		for id := int64(1); id <= n; id++ {
 			table.insert(t, storetest.Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})

@@ -85,7 +85,7 @@ func TestRowsSurviveRestoredTable(t *testing.T) {
 		b := Batch{Start: []int64{2}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}}
 		w := write(t, s, b)
 		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] [1 2]")
-		o := Owner{Token: dead.Token(), Beat: 1}
+		o := Owner{Token: dead.Token(), Heartbeat: 1}
 		settle := func() SettleResult {
 			t.Helper()
 			sum, err := s.Settle(t.Context(), o, OrphanPolicy{Reason: "died"})

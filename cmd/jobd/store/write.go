@@ -43,7 +43,7 @@ func (b Batch) splitParts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
 		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
 			room, bytes := batchRows, int64(0)
-			part := Batch{Token: b.Token, At: b.At}
+			part := Batch{Token: b.Token, StartedAt: b.StartedAt}
 			part.Start, b.Start = cutList(b.Start, &room)
 			part.Return, b.Return = cutList(b.Return, &room)
 			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
@@ -121,7 +121,7 @@ func (b Batch) rowCount() int { return len(b.Start) + len(b.Finish) + len(b.Retu
 func (b Batch) splitSingles() []Batch {
 	var singles []Batch
 	for i := range b.Start {
-		singles = append(singles, Batch{Token: b.Token, Start: b.Start[i : i+1], At: b.At})
+		singles = append(singles, Batch{Token: b.Token, Start: b.Start[i : i+1], StartedAt: b.StartedAt})
 	}
 	for i := range b.Return {
 		singles = append(singles, Batch{Token: b.Token, Return: b.Return[i : i+1]})
@@ -214,8 +214,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		}
 		s.markRunning(held)
 		todo.planBatch(b, held, lost)
-		s.rememberRunning(todo.start, b.At)
-		return s.writePlan(ctx, tx, b.At, &todo)
+		s.rememberRunning(todo.start, b.StartedAt)
+		return s.writePlan(ctx, tx, b.StartedAt, &todo)
 	})
 	if isCommitUnknown(err) {
 		s.rememberWritten(b)

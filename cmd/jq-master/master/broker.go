@@ -121,9 +121,9 @@ func (c *brokerConn) close() {
 	c.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, posts := range workers { // workers end before the submitter, so that the broker counts their runs as lost
-		for _, p := range posts {
-			_ = p.Stop(stopped)
+	for _, conns := range workers { // workers end before the submitter, so that the broker counts their runs as lost
+		for _, conn := range conns {
+			_ = conn.Stop(stopped)
 		}
 	}
 	_ = c.submitter.Close()
@@ -361,7 +361,7 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 		if wrong != nil {
 			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}
 		}
-		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, false) })
+		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.number, o, false) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // the broker refuses such jobs until there is a new connection
 			c.setDenied(err)
@@ -370,12 +370,12 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 		if refused.Code != gloom.ErrIDExists {
 			c.sampledLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
-		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
+		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.number) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
 		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
-		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
+		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.number, o, failed.Lost) })
 	default:
-		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.bid) })
+		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.number) })
 	}
 }
 
@@ -385,23 +385,23 @@ func (c *brokerConn) setServing(id job.ID, v serving) {
 	if c.workers == nil {
 		return
 	}
-	posts, left := c.workers[id], v.prefetch
-	for i := 0; i < len(posts) || left > 0; i++ {
+	conns, left := c.workers[id], v.prefetch
+	for i := 0; i < len(conns) || left > 0; i++ {
 		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, c.broker.MaxPrefetch)}
 		left -= serves.Prefetch
-		if i == len(posts) {
+		if i == len(conns) {
 			p := &workerConn{Worker: c.newWorker(id, serves), serving: serves}
-			posts = append(posts, p)
+			conns = append(conns, p)
 			c.workerLoops.Go(func() { c.runWorker(id, p) })
 			continue
 		}
-		posts[i].serving = serves
-		if err := posts[i].Serve(serves); err != nil {
+		conns[i].serving = serves
+		if err := conns[i].Serve(serves); err != nil {
 			c.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
 		}
 	}
-	if len(posts) > 0 {
-		c.workers[id] = posts
+	if len(conns) > 0 {
+		c.workers[id] = conns
 	}
 }
 
@@ -457,11 +457,11 @@ var errFailed = errors.New("the attempt has failed")
 
 func (c *brokerConn) removeWorker(id job.ID) {
 	c.mu.Lock()
-	posts := c.workers[id]
+	conns := c.workers[id]
 	delete(c.workers, id)
-	for _, p := range posts {
-		p.removed = true
-		w := p.Worker
+	for _, conn := range conns {
+		conn.removed = true
+		w := conn.Worker
 		c.workerLoops.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 			defer cancel()

@@ -123,10 +123,10 @@ func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
 	}
 	if old != nil && old.Enabled {
 		k.phase, k.phaseAt = old.phase, old.phaseAt
-		for _, what := range []byte("cr") {
-			was, is := old.hasRule(what), k.hasRule(what) && k.Enabled
-			if was && (!is || old.pattern(what) != k.pattern(what)) {
-				m.sendRule(ruleChange{pattern: old.pattern(what), drop: true})
+		for _, kind := range []byte("cr") {
+			was, is := old.hasRule(kind), k.hasRule(kind) && k.Enabled
+			if was && (!is || old.pattern(kind) != k.pattern(kind)) {
+				m.sendRule(ruleChange{pattern: old.pattern(kind), drop: true})
 			}
 		}
 	}

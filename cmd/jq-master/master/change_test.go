@@ -59,7 +59,7 @@ func TestManyPatterns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := put("more", "/name", true); code(err) != job.Overloaded || len(w.machine.constraints.byID) != broker.MaxWildcardRules/2 {
+	if err := put("more", "/name", true); codeOf(err) != job.Overloaded || len(w.machine.constraints.byID) != broker.MaxWildcardRules/2 {
 		t.Fatalf("one more: %v", err)
 	}
 	for _, v := range []struct {
@@ -70,7 +70,7 @@ func TestManyPatterns(t *testing.T) {
 			t.Errorf("%+v: %v", v, err)
 		}
 	}
-	if err := put("off", "/name", true); code(err) != job.Overloaded {
+	if err := put("off", "/name", true); codeOf(err) != job.Overloaded {
 		t.Errorf("one that is enabled: %v", err)
 	}
 }

@@ -126,8 +126,8 @@ func matchAll(list []*constraint, a *job.Attributes, known *constraintSet) (memb
 // countRules returns the number of the broker's groups of a job with these memberships.
 func countRules(members []membership) (n int) {
 	for i := range members {
-		for _, what := range []byte("cr") {
-			if members[i].constraint.hasRule(what) {
+		for _, kind := range []byte("cr") {
+			if members[i].constraint.hasRule(kind) {
 				n++
 			}
 		}
@@ -262,8 +262,8 @@ func (k *constraint) pattern(kind byte) string {
 
 // patterns returns how many rules with a * the constraint has at the broker.
 func (k *constraint) patterns() (n int) {
-	for _, what := range []byte("cr") {
-		if k.Enabled && k.Per != "" && k.hasRule(what) {
+	for _, kind := range []byte("cr") {
+		if k.Enabled && k.Per != "" && k.hasRule(kind) {
 			n++
 		}
 	}
@@ -307,9 +307,9 @@ func (m *machine) sendRule(change ruleChange) {
 
 // dropRules drops the rules that a constraint had.
 func (m *machine) dropRules(k *constraint) {
-	for _, what := range []byte("cr") {
-		if k.hasRule(what) {
-			m.sendRule(ruleChange{pattern: k.pattern(what), drop: true})
+	for _, kind := range []byte("cr") {
+		if k.hasRule(kind) {
+			m.sendRule(ruleChange{pattern: k.pattern(kind), drop: true})
 		}
 	}
 }

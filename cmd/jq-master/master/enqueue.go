@@ -258,7 +258,7 @@ func (m *machine) submit(r *record, age time.Duration) {
 	m.submissions++
 	r.submitted, r.handedOut, r.priorityStale, r.submission = true, false, false, m.submissions
 	s := submission{
-		id: r.ID, bid: r.submission, typ: m.typeOf(r), priority: m.brokerPriority(r), age: age, groups: m.limitGroups(r.constraints.groups()),
+		id: r.ID, number: r.submission, typ: m.typeOf(r), priority: m.brokerPriority(r), age: age, groups: m.limitGroups(r.constraints.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + m.TimeoutGrace,
 	}
 	if !m.needsOwnWorker(r) {

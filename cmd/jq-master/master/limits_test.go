@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-func code(err error) job.Code {
+func codeOf(err error) job.Code {
 	if f, ok := err.(*job.Fault); ok {
 		return f.Code
 	}
@@ -52,7 +52,7 @@ func TestResultsBounded(t *testing.T) {
 			})
 			w.store.flush()
 			if told != nil {
-				if left++; code(told) != job.Overloaded {
+				if left++; codeOf(told) != job.Overloaded {
 					t.Fatal(told)
 				}
 				refused++
@@ -87,7 +87,7 @@ func TestSingleLargeResult(t *testing.T) {
 		t.Error(err)
 	}
 	m.results = 1
-	if err := m.checkResultRoom(r, o); code(err) != job.Overloaded {
+	if err := m.checkResultRoom(r, o); codeOf(err) != job.Overloaded {
 		t.Error(err)
 	}
 }
@@ -119,7 +119,7 @@ func TestNamesCount(t *testing.T) {
 	if err := add("x"); err != nil {
 		t.Fatalf("the limit is %d bytes, %d are held: %v", w.machine.MaxBytes, w.machine.usedBytes(), err)
 	}
-	if err := add("y"); code(err) != job.Overloaded {
+	if err := add("y"); codeOf(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	for _, id := range []job.ID{ids[1], ids[2]} {
@@ -154,7 +154,7 @@ func TestKeysCount(t *testing.T) {
 		t.Fatalf("a key counts %d bytes, with its job %d", size, w.machine.usedBytes())
 	}
 	w.machine.MaxBytes = size + 2
-	if err := add(); code(err) != job.Overloaded {
+	if err := add(); codeOf(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	w.crash()
@@ -165,7 +165,7 @@ func TestKeysCount(t *testing.T) {
 	for range minKeys - 1 {
 		w.machine.keys = append(w.machine.keys, keyEntry{w.now + toMillis(time.Minute), 1})
 	}
-	if err := add(); code(err) != job.Overloaded {
+	if err := add(); codeOf(err) != job.Overloaded {
 		t.Fatalf("key %d: %v", minKeys+1, err)
 	}
 	w.machine.keys = fifo[keyEntry]{}
@@ -214,7 +214,7 @@ func TestTooLongForStore(t *testing.T) {
 		m.enqueue(e)
 	})
 	w.store.flush()
-	if code(refused) != job.TooLarge {
+	if codeOf(refused) != job.TooLarge {
 		t.Errorf("a long argument: %v", refused)
 	}
 	j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: 9, Enqueued: w.now}

@@ -176,7 +176,7 @@ type brokerLink interface {
 // submission is a job as it is submitted to the broker.
 type submission struct {
 	id       job.ID
-	bid      uint32 // distinguishes it from other submissions of the job
+	number   uint32 // distinguishes it from other submissions of the job
 	typ      string
 	priority int64
 	age      time.Duration

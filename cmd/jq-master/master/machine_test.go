@@ -35,7 +35,7 @@ func (w *simulation) run(steps int) {
 	w.repair()
 }
 
-func (w *simulation) pick(n int) bool { return w.rng.IntN(n) == 0 }
+func (w *simulation) oneIn(n int) bool { return w.rng.IntN(n) == 0 }
 
 func pickOne[T any](w *simulation, items []T) (v T, ok bool) {
 	if len(items) == 0 {
@@ -107,7 +107,7 @@ func (w *simulation) act() {
 	case n < 60:
 		w.workerActs()
 	case n < 64:
-		w.cancelOne(w.pick(2))
+		w.cancelOne(w.oneIn(2))
 	case n < 67:
 		if e, ok := pickOne(w, w.jobs()); ok {
 			w.logf("revive %v", e.id)
@@ -130,7 +130,7 @@ func (w *simulation) act() {
 	case n < 70:
 		w.constrain()
 	case n < 72:
-		w.storeGoes()
+		w.toggleStore()
 	case n < 73:
 		w.crash()
 	case n < 75:
@@ -144,7 +144,7 @@ func (w *simulation) act() {
 	case n < 80:
 		w.poll()
 	case n < 90:
-		w.broker.meddle()
+		w.broker.endWithoutMaster()
 	default:
 		w.pass(time.Duration(w.rng.IntN(2500)) * time.Millisecond)
 	}
@@ -154,7 +154,7 @@ func (w *simulation) act() {
 func (w *simulation) repair() {
 	w.healed = true
 	if w.store.away {
-		w.storeGoes()
+		w.toggleStore()
 	}
 	for _, id := range []string{"k0", "k1"} {
 		w.step(w.machine, func() { w.machine.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })

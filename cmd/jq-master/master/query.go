@@ -330,7 +330,7 @@ const statNames, manyNames = 1000, 100
 
 // countNames returns the busiest names, and whether the result was so expensive that callers should
 // share it.
-func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
+func (m *Master) countNames() (busiest []NameStats, isExpensive bool, err error) {
 	type counted struct {
 		nameCounts
 		total  int
@@ -401,15 +401,15 @@ type cached[T any] struct {
 	until time.Time
 }
 
-func (s *cached[T]) get(look func() (v T, much bool, err error)) (T, error) {
+func (s *cached[T]) get(compute func() (v T, isExpensive bool, err error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.until) {
 		return s.value, nil
 	}
-	v, much, err := look()
+	v, isExpensive, err := compute()
 	s.value, s.until = v, time.Time{}
-	if much && err == nil {
+	if isExpensive && err == nil {
 		s.until = time.Now().Add(time.Second)
 	}
 	return v, err

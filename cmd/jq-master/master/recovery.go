@@ -205,15 +205,15 @@ func (m *machine) onStoreChange(away error) {
 }
 
 // onNotAtBroker is called if the broker has refused a job, or has ended it without the master.
-func (m *machine) onNotAtBroker(id job.ID, bid uint32) {
-	if r := m.bySubmission(id, bid); r != nil {
+func (m *machine) onNotAtBroker(id job.ID, number uint32) {
+	if r := m.bySubmission(id, number); r != nil {
 		m.submitLater(r, nil)
 	}
 }
 
 // bySubmission returns the job of a submission, or nil if that is not the job's current submission.
-func (m *machine) bySubmission(id job.ID, bid uint32) *record {
-	if r := m.jobs.Get(id); r != nil && r.submitted && r.submission == bid {
+func (m *machine) bySubmission(id job.ID, number uint32) *record {
+	if r := m.jobs.Get(id); r != nil && r.submitted && r.submission == number {
 		return r
 	}
 	return nil
@@ -253,7 +253,7 @@ type rejectedJob struct {
 	id         job.ID
 	resubmitAt int64
 	outcome    *job.Outcome // if not nil, the job ends in this way, unless one of the master's workers had it
-	bid        uint32       // number of the submission; the entry is void if the job has a later one
+	number     uint32       // number of the submission; the entry is void if the job has a later one
 }
 
 func (m *machine) resubmitRejected() {
@@ -270,7 +270,7 @@ func (m *machine) resubmitRejected() {
 			r.stale = true
 		case l.outcome != nil && r.op != opNone:
 			return false
-		case l.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == l.bid:
+		case l.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == l.number:
 			m.recordAttempt(r, l.outcome)
 		case r.isWaiting() || r.runInfo.run.brokerJob == nil:
 			m.submitWaiting(r)
@@ -282,14 +282,14 @@ func (m *machine) resubmitRejected() {
 // onBrokerAnswer is called when a Gloom worker has ended a job, or was lost with it. If a run was
 // lost, or failed while the master stood still, it may have been at one of the master's own
 // workers, and its hand-out may not have been read yet. Then the run does not count.
-func (m *machine) onBrokerAnswer(id job.ID, bid uint32, o *job.Outcome, lost bool) {
-	r := m.bySubmission(id, bid)
+func (m *machine) onBrokerAnswer(id job.ID, number uint32, o *job.Outcome, lost bool) {
+	r := m.bySubmission(id, number)
 	switch {
 	case r == nil || r.State.Ended(): // the master itself has ended the job
 	case m.needsOwnWorker(r): // the job still runs, or a Gloom worker for all types had it, without the argument
 		m.submitLater(r, nil)
 	case r.op != opNone:
-		r.addOnIdle(func() { m.onBrokerAnswer(id, bid, o, lost) })
+		r.addOnIdle(func() { m.onBrokerAnswer(id, number, o, lost) })
 	case !o.Success && (lost || m.now < m.deadlinesFrom):
 		m.submitLater(r, o)
 	default:

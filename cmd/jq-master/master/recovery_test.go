@@ -35,11 +35,11 @@ func TestBrokerEnds(t *testing.T) {
 			handOut()
 		},
 		"with a connection before": func(m *machine, r *record, handOut func()) {
-			bid := r.submission
+			number := r.submission
 			m.forgetSubmissions()
 			m.submitSlice(1)
-			m.onBrokerAnswer(r.ID, bid, &job.Outcome{Success: true, Result: nilValue}, false)
-			m.onNotAtBroker(r.ID, bid)
+			m.onBrokerAnswer(r.ID, number, &job.Outcome{Success: true, Result: nilValue}, false)
+			m.onNotAtBroker(r.ID, number)
 			handOut()
 		},
 	} {

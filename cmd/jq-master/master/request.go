@@ -234,9 +234,9 @@ func (m *Master) Dismiss(id job.ID) error {
 	return err
 }
 
-// Known returns nil if the worker is registered or leaving, and an error otherwise. The call counts
+// CheckWorker returns nil if the worker is registered or leaving, and an error otherwise. The call counts
 // as a sign of life.
-func (m *Master) Known(from job.Caller) error {
+func (m *Master) CheckWorker(from job.Caller) error {
 	_, err := readMachine(m, func(mc *machine) (*worker, error) { return mc.findWorker(from, true) })
 	return err
 }
@@ -384,7 +384,7 @@ func (m *Master) addBlocked(conn *brokerConn, views []*ConstraintView) {
 
 // countHeldBack counts the held-back jobs of each constraint; slow says that there are so many
 // groups that the result should be cached.
-func (m *Master) countHeldBack(conn *brokerConn) (held map[string]int, slow bool, err error) {
+func (m *Master) countHeldBack(conn *brokerConn) (held map[string]int, isExpensive bool, err error) {
 	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
 	defer cancel()
 	groups, err := conn.broker.Rules.Groups(ctx)

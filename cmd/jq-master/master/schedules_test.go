@@ -19,7 +19,7 @@ type scheduleWorld struct {
 	t *testing.T
 }
 
-func newClockwork(t *testing.T) *scheduleWorld {
+func newScheduleWorld(t *testing.T) *scheduleWorld {
 	w := &scheduleWorld{newSimulation(t, 1), t}
 	w.read()
 	return w
@@ -91,7 +91,7 @@ const tick = `{"cron":"@every 10s","job":1`
 // TestScheduledJobs: each due time makes one job, whether the store is slow, away or read again;
 // due times at which no master ran are caught up as the schedule says.
 func TestScheduledJobs(t *testing.T) {
-	w := newClockwork(t)
+	w := newScheduleWorld(t)
 	for name, more := range map[string]string{"none": `}`, "all": `,"catch_up":"all"}`, "skip": `,"overlap":"skip"}`} {
 		if err := w.put(name, tick+more, false); err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestScheduledJobs(t *testing.T) {
 // TestScheduledWithoutRoom: due jobs for which there is no room are made when there is room; none
 // is lost or made twice.
 func TestScheduledWithoutRoom(t *testing.T) {
-	w := newClockwork(t)
+	w := newScheduleWorld(t)
 	if err := w.put("x", tick+`}`, false); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestScheduledWithoutRoom(t *testing.T) {
 // TestChangesOfSchedules: changes that come at the same time are made one after the other, and only
 // the file changes the schedules of the file.
 func TestChangesOfSchedules(t *testing.T) {
-	w := newClockwork(t)
+	w := newScheduleWorld(t)
 	m := w.machine
 	var answers []string
 	note := func(err error) {

@@ -267,7 +267,7 @@ func (w *simulation) sweep() {
 	if part == nil {
 		return
 	}
-	if w.pick(4) {
+	if w.oneIn(4) {
 		w.store.flush()
 	}
 	part.match()
@@ -343,7 +343,7 @@ func (b *naiveBroker) submit(s submission) {
 	b.later(func() {
 		if b.jobs[s.id] != nil {
 			b.w.logf("the broker has %v already", s.id)
-			b.w.step(b.machine, func() { b.machine.onNotAtBroker(s.id, s.bid) })
+			b.w.step(b.machine, func() { b.machine.onNotAtBroker(s.id, s.number) })
 			return
 		}
 		b.arrived++
@@ -405,9 +405,9 @@ func (b *naiveBroker) deliver() {
 	}
 }
 
-// meddle ends a run or a waiting job without the master, as the loss of a worker's connection or an
+// endWithoutMaster ends a run or a waiting job without the master, as the loss of a worker's connection or an
 // operator at the broker would.
-func (b *naiveBroker) meddle() {
+func (b *naiveBroker) endWithoutMaster() {
 	jobs := slices.SortedFunc(maps.Values(b.jobs), func(a, b *naiveJob) int { return a.arrived - b.arrived })
 	j, ok := pickOne(b.w, jobs)
 	if !ok {
@@ -430,9 +430,9 @@ func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 	b.later(func() {
 		b.w.step(b.machine, func() {
 			if lost && !strings.HasPrefix(j.typ, "jq~") {
-				b.machine.onBrokerAnswer(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
+				b.machine.onBrokerAnswer(j.id, j.number, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
 			} else {
-				b.machine.onNotAtBroker(j.id, j.bid)
+				b.machine.onNotAtBroker(j.id, j.number)
 			}
 		})
 	})
@@ -495,7 +495,7 @@ func (b *naiveBroker) match() bool {
 		b.w.logf("handed %v to %v", best.id, to)
 		b.w.step(b.machine, func() { b.machine.onHandout(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
 	})
-	if !b.w.slowStore || !b.w.pick(4) {
+	if !b.w.slowStore || !b.w.oneIn(4) {
 		b.deliver()
 	}
 	return true

@@ -15,9 +15,9 @@ func (w *simulation) enqueue() {
 	for range 1 + w.rng.IntN(3) {
 		n := &NewJob{Attributes: job.Attributes{
 			Name: fmt.Sprintf("n%d", w.rng.IntN(3)), Argument: []byte{0x80}, Priority: int32(w.rng.IntN(3)),
-			MaxRetry: int32(w.rng.IntN(3)), Timeout: job.Span(500 + w.rng.IntN(5000)), KeepResult: w.pick(2),
+			MaxRetry: int32(w.rng.IntN(3)), Timeout: job.Span(500 + w.rng.IntN(5000)), KeepResult: w.oneIn(2),
 		}}
-		if w.pick(4) {
+		if w.oneIn(4) {
 			n.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
 		jobs = append(jobs, n)
@@ -33,11 +33,11 @@ func (w *simulation) enqueue() {
 }
 
 func (w *simulation) register() {
-	g := job.Worker{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.pick(2)}
-	if !w.pick(3) {
+	g := job.Worker{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.oneIn(2)}
+	if !w.oneIn(3) {
 		g.URL = "http://127.0.0.1:1"
 	}
-	if w.pick(3) {
+	if w.oneIn(3) {
 		g.Names = []string{"n0", "n1*"}
 	}
 	if w.healed {
@@ -47,7 +47,7 @@ func (w *simulation) register() {
 		w.machine.register(g, func(r *job.Worker, err error) {
 			if err == nil {
 				w.logf("worker %v max %d pulls %v", r.ID, g.MaxJobs, g.URL == "")
-				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.pick(6), running: map[job.ID]int32{}})
+				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.oneIn(6), running: map[job.ID]int32{}})
 			}
 		})
 	})
@@ -61,7 +61,7 @@ func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) 
 	}
 	s, e := w.workers[i], w.expect(h)
 	kind := AnswerTaken
-	if !w.healed && w.pick(3) {
+	if !w.healed && w.oneIn(3) {
 		kind = AnswerKind(w.rng.IntN(int(AnswerUnreachable) + 1))
 	}
 	w.logf("push %v attempt %d to %v: answer %d", h.ID, h.Attempt, k.ID, kind)
@@ -71,7 +71,7 @@ func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) 
 	if kind == AnswerRefused || kind == AnswerBroken {
 		delete(s.running, h.ID)
 	}
-	if w.pick(2) && !w.healed {
+	if w.oneIn(2) && !w.healed {
 		w.broker.later(func() { answered(Answer{Kind: kind}) })
 	} else {
 		w.broker.later(func() { answered(Answer{Kind: kind}) })
@@ -138,7 +138,7 @@ func (w *simulation) pull(s *simWorker) {
 	if s.pending != nil {
 		p, c := s.pending, w.machine
 		s.pending = nil
-		taken := w.healed || !w.pick(4)
+		taken := w.healed || !w.oneIn(4)
 		w.step(c, func() {
 			k := c.workers[s.id]
 			if k == nil {
@@ -173,9 +173,9 @@ func (w *simulation) report(s *simWorker) {
 	}
 	attempt := s.running[id]
 	delete(s.running, id)
-	o := job.Outcome{Success: w.healed || w.pick(2), Result: []byte{1}}
+	o := job.Outcome{Success: w.healed || w.oneIn(2), Result: []byte{1}}
 	if !o.Success {
-		o = job.Outcome{Reason: job.Other, Retry: !w.pick(4), Message: "no", Error: []byte{0xa1, 'x'}}
+		o = job.Outcome{Reason: job.Other, Retry: !w.oneIn(4), Message: "no", Error: []byte{0xa1, 'x'}}
 	}
 	c, e := w.machine, w.model[id]
 	w.step(c, func() {
@@ -220,15 +220,15 @@ func (w *simulation) cancelOne(force bool) {
 
 func (w *simulation) constrain() {
 	id := fmt.Sprintf("k%d", w.rng.IntN(2))
-	if w.pick(3) {
+	if w.oneIn(3) {
 		w.step(w.machine, func() { w.machine.changeConstraint(id, nil, selector{}, 0, false, func(bool, error) {}) })
 		return
 	}
-	k := &job.Constraint{ID: id, Concurrency: int64(w.rng.IntN(4)) - 1, Enabled: !w.pick(4)}
-	if k.Concurrency < 0 || w.pick(4) {
+	k := &job.Constraint{ID: id, Concurrency: int64(w.rng.IntN(4)) - 1, Enabled: !w.oneIn(4)}
+	if k.Concurrency < 0 || w.oneIn(4) {
 		k.Rate, k.Burst = 1000, 1000
 	}
-	if w.pick(2) {
+	if w.oneIn(2) {
 		k.Per = "/priority"
 	}
 	op := []string{"eq", "ne", "ge"}[w.rng.IntN(3)]
@@ -240,7 +240,7 @@ func (w *simulation) constrain() {
 	w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, pick, 0, false, func(bool, error) {}) })
 }
 
-func (w *simulation) storeGoes() {
+func (w *simulation) toggleStore() {
 	w.store.away = !w.store.away
 	var err error
 	if w.store.away {
@@ -262,7 +262,7 @@ func (w *simulation) crash() {
 	}
 	w.store.away = false
 	for _, f := range pending {
-		if w.pick(2) {
+		if w.oneIn(2) {
 			break
 		}
 		f()
@@ -276,14 +276,14 @@ func (w *simulation) poll() {
 		return
 	}
 	m := w.machine
-	p := &poller{peek: w.pick(2), reply: func(st *Status, err error) {
+	p := &poller{peek: w.oneIn(2), reply: func(st *Status, err error) {
 		if st != nil && st.Fetch != nil {
-			written := w.pick(2)
+			written := w.oneIn(2)
 			m.runAfterStep(func() { st.Fetch(written) })
 		}
 	}}
 	w.step(m, func() { m.poll(e.id, p) })
-	if w.pick(2) {
+	if w.oneIn(2) {
 		w.step(m, func() { m.endPoll(e.id, p) })
 	}
 }

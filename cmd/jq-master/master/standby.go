@@ -30,7 +30,7 @@ const firstTryPause = 200 * time.Millisecond
 
 // acquire waits for the lease, and meanwhile watches the shared broker.
 func (m *Master) acquire(ctx context.Context) error {
-	able := func() bool { return true }
+	canServe := func() bool { return true }
 	if m.opt.Shared {
 		b, err := m.opt.Broker()
 		if err != nil {
@@ -47,9 +47,9 @@ func (m *Master) acquire(ctx context.Context) error {
 			defer cancel()
 			_ = watch.Ping(soon)
 		})
-		able = func() bool { first(); return b.IsReachable() }
+		canServe = func() bool { first(); return b.IsReachable() }
 	}
-	return m.opt.Store.Acquire(ctx, able, func(err error) {
+	return m.opt.Store.Acquire(ctx, canServe, func(err error) {
 		m.log.Info().Err(err).Msg("waiting for the lease of the namespace")
 	})
 }

@@ -210,7 +210,7 @@ func TestSilentWorkers(t *testing.T) {
 	pushed, _ := register(job.Worker{URL: "http://there"})
 	alive, _ := register(job.Worker{})
 	silent, _ := register(job.Worker{})
-	if _, err := register(job.Worker{}); code(err) != job.Overloaded {
+	if _, err := register(job.Worker{}); codeOf(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	w.elapse(silentAfter)
@@ -221,7 +221,7 @@ func TestSilentWorkers(t *testing.T) {
 	if m.workers[silent] != nil || m.workers[alive] == nil || m.workers[pushed] == nil {
 		t.Errorf("there are %v", m.workers)
 	}
-	if _, err := register(job.Worker{}); code(err) != job.Overloaded {
+	if _, err := register(job.Worker{}); codeOf(err) != job.Overloaded {
 		t.Error(err)
 	}
 }

@@ -56,7 +56,7 @@ func forBench(b *testing.B) *Redis {
 	}
 	b.Cleanup(func() { r.Close() })
 	shared.Do(b, "FLUSHALL")
-	if err := r.Acquire(b.Context(), able, func(error) {}); err != nil {
+	if err := r.Acquire(b.Context(), canServe, func(error) {}); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

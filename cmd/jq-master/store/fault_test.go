@@ -36,13 +36,13 @@ func init() {
 
 // jobLoad moves jobs through their lives from several goroutines, and remembers the store's answers.
 type jobLoad struct {
-	t        *testing.T
-	r        *Redis
-	returned chan struct{} // gets a value when the store is back
-	away     atomic.Int64  // how often the store went away
-	stop     chan struct{}
-	seq      atomic.Uint64
-	wg       sync.WaitGroup
+	t         *testing.T
+	r         *Redis
+	storeBack chan struct{} // gets a value when the store is back
+	outages   atomic.Int64  // how often the store went away
+	stop      chan struct{}
+	seq       atomic.Uint64
+	wg        sync.WaitGroup
 
 	mu       sync.Mutex
 	expected map[job.ID]job.Job // acknowledged
@@ -53,15 +53,15 @@ type jobLoad struct {
 func startLoad(t *testing.T, r *Redis) *jobLoad {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	l := &jobLoad{t: t, r: r, returned: make(chan struct{}, 1), stop: make(chan struct{}),
+	l := &jobLoad{t: t, r: r, storeBack: make(chan struct{}, 1), stop: make(chan struct{}),
 		expected: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
 	r.Watch(func(away error) {
 		if away != nil {
-			l.away.Add(1)
+			l.outages.Add(1)
 			return
 		}
 		select {
-		case l.returned <- struct{}{}:
+		case l.storeBack <- struct{}{}:
 		default:
 		}
 	})
@@ -212,12 +212,12 @@ func (l *jobLoad) settle() {
 	if n := metric(l.t, l.r, "gloom_jq_unreadable"); n != 0 {
 		l.t.Errorf("%v records are unreadable", n)
 	}
-	l.t.Logf("%d jobs, %d refused, away %d times", len(l.expected), len(l.refused), l.away.Load())
+	l.t.Logf("%d jobs, %d refused, away %d times", len(l.expected), len(l.refused), l.outages.Load())
 }
 
-func (l *jobLoad) wentAway(before int64) {
+func (l *jobLoad) awaitOutage(before int64) {
 	l.t.Helper()
-	eventually(l.t, "the store is away", func() bool { return l.away.Load() > before })
+	eventually(l.t, "the store is away", func() bool { return l.outages.Load() > before })
 }
 
 // With appendfsync everysec a killed server may lose what it has acknowledged, because it puts off
@@ -228,8 +228,8 @@ type fault struct {
 	away       bool // the fault lasts long enough to be noticed
 }
 
-// noRight forbids the user some commands, so that scripts fail halfway.
-func noRight(rules ...any) fault {
+// forbid forbids the user some commands, so that scripts fail halfway.
+func forbid(rules ...any) fault {
 	return fault{
 		begin: func(t *testing.T, s *redistest.Server) {
 			s.Do(t, append([]any{"ACL", "SETUSER", "default"}, rules...)...)
@@ -270,11 +270,11 @@ func TestRedisFaultsLoseNoWrite(t *testing.T) {
 				}
 			}, away: true,
 		},
-		"no zadd":            noRight("-zadd"),
-		"no hset":            noRight("-hset"),
-		"no zrem":            noRight("-zrem", "-del"),
-		"no incr":            noRight("-incr"),
-		"no set":             noRight("-set"),
+		"no zadd":            forbid("-zadd"),
+		"no hset":            forbid("-hset"),
+		"no zrem":            forbid("-zrem", "-del"),
+		"no incr":            forbid("-incr"),
+		"no set":             forbid("-set"),
 		"connections killed": {begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "CLIENT", "KILL", "TYPE", "normal") }},
 		"scripts flushed":    {begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "SCRIPT", "FLUSH") }},
 	} {
@@ -284,17 +284,17 @@ func TestRedisFaultsLoseNoWrite(t *testing.T) {
 			l := startLoad(t, open(t, server))
 			for range 2 {
 				l.awaitMore()
-				before := l.away.Load()
+				before := l.outages.Load()
 				f.begin(t, server)
 				if f.away {
-					l.wentAway(before)
+					l.awaitOutage(before)
 					if e := await(t, enqueueing(l.r, nil, newJob(l.seq.Add(1)))); !errors.Is(e.err, ErrAway) {
 						t.Errorf("enqueueing meanwhile: %v", e.err)
 					}
-					drain(l.returned)
+					drain(l.storeBack)
 					f.end(t, server)
 					select {
-					case <-l.returned:
+					case <-l.storeBack:
 					case <-time.After(waitLimit):
 						t.Fatal("the store does not come back")
 					}

@@ -14,14 +14,14 @@ import (
 )
 
 // Acquire implements Store.
-func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)) error {
+func (r *Redis) Acquire(ctx context.Context, canServe func() bool, onWait func(error)) error {
 	if t := r.current(); t != nil {
 		t.end()
 	}
 	said := ""
 	wait := newBackoff()
 	for {
-		t, err := r.tryAcquire(ctx, able())
+		t, err := r.tryAcquire(ctx, canServe())
 		var never unusableError
 		switch {
 		case errors.As(err, &never) && !r.usable:
@@ -33,7 +33,7 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 		}
 		if err.Error() != said {
 			said = err.Error()
-			waits(err)
+			onWait(err)
 		}
 		pauseFor(ctx.Done(), wait)
 	}
@@ -51,7 +51,7 @@ const yieldTime = 5 * time.Second
 
 // tryAcquire takes the lease if it is free, or if the process of its holder has ended. A master
 // that is not able to serve leaves the lease to those that are.
-func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
+func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (r *Redis) tryAcquire(ctx context.Context, able bool) (*term, error) {
 		return nil, err
 	}
 	dead, first := "", int64(0)
-	if able {
+	if canServe {
 		first = yieldTime.Milliseconds()
 	}
 	for range 2 {

@@ -41,14 +41,14 @@ type standbyStore struct {
 	acquireResult chan error
 }
 
-func standby(t *testing.T, r *Redis) standbyStore { return standbyIf(t, r, able) }
+func standby(t *testing.T, r *Redis) standbyStore { return standbyIf(t, r, canServe) }
 
-func standbyIf(t *testing.T, r *Redis, able func() bool) standbyStore {
+func standbyIf(t *testing.T, r *Redis, canServe func() bool) standbyStore {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	w := standbyStore{r, make(chan string, 100), make(chan error, 1)}
-	go func() { w.acquireResult <- r.Acquire(ctx, able, func(why error) { w.waitReasons <- why.Error() }) }()
+	go func() { w.acquireResult <- r.Acquire(ctx, canServe, func(why error) { w.waitReasons <- why.Error() }) }()
 	return w
 }
 
@@ -309,7 +309,7 @@ func TestReplacedStoreIsNoticed(t *testing.T) {
 func TestUnusableRedisIsRefused(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "allkeys-lru")
 	r := open(t, server)
-	err := r.Acquire(context.Background(), able, func(error) {})
+	err := r.Acquire(context.Background(), canServe, func(error) {})
 	if err == nil || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-lru") {
 		t.Errorf("Acquire: %v", err)
 	}
@@ -381,7 +381,7 @@ func TestAcquireWaits(t *testing.T) {
 	w.acquired(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := secondClient(t, w.Redis).Acquire(ctx, able, func(error) {}); !errors.Is(err, context.Canceled) {
+	if err := secondClient(t, w.Redis).Acquire(ctx, canServe, func(error) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire without time: %v", err)
 	}
 }

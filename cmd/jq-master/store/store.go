@@ -99,7 +99,7 @@ type Store interface {
 	// because its memory policy evicts keys). able reports whether this master could serve now;
 	// while it returns false, the master leaves the lease to another waiting master that could
 	// serve. waits is called with the reason for the wait whenever the reason changes.
-	Acquire(ctx context.Context, able func() bool, waits func(error)) error
+	Acquire(ctx context.Context, canServe func() bool, onWait func(error)) error
 	// Load reads the whole content of the store, after Acquire. The functions in load are called on
 	// the caller's goroutine: first for workers, constraints and schedules, then for jobs that have
 	// not ended, by Seq, then for ended jobs, by the time to forget them. If the store goes away

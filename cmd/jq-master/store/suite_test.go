@@ -57,7 +57,7 @@ func acquire(t *testing.T, s Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := s.Acquire(ctx, able, func(why error) { t.Logf("waits: %v", why) }); err != nil {
+	if err := s.Acquire(ctx, canServe, func(why error) { t.Logf("waits: %v", why) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -527,4 +527,4 @@ func TestUniqueKeyIsStoredWithJob(t *testing.T) {
 	})
 }
 
-func able() bool { return true }
+func canServe() bool { return true }

@@ -106,7 +106,7 @@ func (x *exchange) sendConstraint(status int, v *master.ConstraintView, err erro
 
 func getConstraints(x *exchange) (int, error) {
 	return answer(x, x.Master.Constraints, func(views []*master.ConstraintView) object {
-		return object{"constraints", each(views, constraintObject)}
+		return object{"constraints", objectsOf(views, constraintObject)}
 	})
 }
 

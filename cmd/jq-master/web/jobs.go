@@ -38,7 +38,7 @@ func readJob(v pack.Value, prefix string, fields []string) (*master.NewJob, *job
 	n := readAttributes(&f)
 	n.Argument = bytes.Clone(f.required("argument", pack.Map))
 	if v := f.value("unique"); v != nil && f.fault == nil {
-		n.UniqueRequest, f.fault = readSharing(v, prefix+"unique.")
+		n.UniqueRequest, f.fault = readUnique(v, prefix+"unique.")
 	}
 	return n, f.fault
 }
@@ -57,8 +57,8 @@ func readAttributes(f *fieldReader) *master.NewJob {
 	}
 }
 
-// readSharing reads v, the value of the field unique.
-func readSharing(v pack.Value, prefix string) (*job.UniqueRequest, *job.Fault) {
+// readUnique reads v, the value of the field unique.
+func readUnique(v pack.Value, prefix string) (*job.UniqueRequest, *job.Fault) {
 	f := readStrict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.required("key", pack.String)
 	s := &job.UniqueRequest{Key: f.name("key", unique.MaxKey)}
@@ -90,7 +90,7 @@ func (f *fieldReader) milliseconds(name string) time.Duration {
 }
 
 func postJob(x *exchange) (int, error) {
-	key, v := x.idempotency(), x.value()
+	key, v := x.idempotencyKey(), x.value()
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -115,7 +115,7 @@ func postJob(x *exchange) (int, error) {
 }
 
 func postJobs(x *exchange) (int, error) {
-	key, v := x.idempotency(), x.value()
+	key, v := x.idempotencyKey(), x.value()
 	switch {
 	case x.fault != nil:
 		return 0, x.fault
@@ -156,9 +156,9 @@ func (x *exchange) enqueue(jobs []*master.NewJob, key *master.Key) (ids []job.ID
 	return ids, unique, err
 }
 
-// idempotency returns the idempotency key of the request, or nil if it has none. The name of the
+// idempotencyKey returns the idempotencyKey key of the request, or nil if it has none. The name of the
 // key includes the token and the path.
-func (x *exchange) idempotency() *master.Key {
+func (x *exchange) idempotencyKey() *master.Key {
 	const header = "Idempotency-Key"
 	values, ok := x.r.Header[header]
 	if !ok {
@@ -194,10 +194,10 @@ func (x *exchange) idOf(unknown job.Code, field, text string) job.ID {
 }
 
 // peek reports whether the request must leave the result for other requests.
-func (x *exchange) peek() bool { return x.flag("peek") || x.r.Method == http.MethodHead }
+func (x *exchange) peek() bool { return x.flagParam("peek") || x.r.Method == http.MethodHead }
 
-// flag reports whether a query parameter is given and not false.
-func (x *exchange) flag(name string) bool {
+// flagParam reports whether a query parameter is given and not false.
+func (x *exchange) flagParam(name string) bool {
 	text := x.query.Get(name)
 	if text == "" {
 		return x.query.Has(name)
@@ -249,7 +249,7 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 }
 
 func pollJob(x *exchange) (int, error) {
-	wait, peek, id := x.wait("timeout", defaultPoll), x.peek(), x.jobID()
+	wait, peek, id := x.waitParam("timeout", defaultPoll), x.peek(), x.jobID()
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -264,8 +264,8 @@ func pollJob(x *exchange) (int, error) {
 	return http.StatusRequestTimeout, nil
 }
 
-// wait returns the query parameter that says how long the reply may take, or def if it is absent.
-func (x *exchange) wait(name string, def time.Duration) time.Duration {
+// waitParam returns the query parameter that says how long the reply may take, or def if it is absent.
+func (x *exchange) waitParam(name string, def time.Duration) time.Duration {
 	if x.fault == nil {
 		door.AllowLongAnswer(x.w)
 	}
@@ -281,6 +281,6 @@ func (x *exchange) wait(name string, def time.Duration) time.Duration {
 }
 
 func deleteJob(x *exchange) (int, error) {
-	id, force := x.jobID(), x.flag("force")
+	id, force := x.jobID(), x.flagParam("force")
 	return x.act(func() error { return x.Master.Cancel(x.r.Context(), id, force) })
 }

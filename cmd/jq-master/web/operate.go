@@ -103,7 +103,7 @@ func (x *exchange) list(f *fieldReader) (int, error) {
 		which = &master.Filter{}
 	}
 	return answer(x, func() (*master.Page, error) { return x.Master.List(which, limit, from) }, func(page *master.Page) object {
-		return object{"jobs", each(page.Jobs, func(j *job.Job) object {
+		return object{"jobs", objectsOf(page.Jobs, func(j *job.Job) object {
 			argument := j.Argument
 			if len(argument) > maxArgumentShown {
 				argument = nil
@@ -134,7 +134,7 @@ func jobObject(j *job.Job) object {
 }
 
 func getDetail(x *exchange) (int, error) {
-	id, bodies := x.jobID(), !x.query.Has("bodies") || x.flag("bodies")
+	id, bodies := x.jobID(), !x.query.Has("bodies") || x.flagParam("bodies")
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -156,7 +156,7 @@ func getDetail(x *exchange) (int, error) {
 	runs := d.Job.Attempts
 	reply = append(reply, jobObject(d.Job)...)
 	x.object(append(reply,
-		"has_result", d.HasResult, "runs", each(runs, runObject), "attempts", each(runs[max(0, len(runs)-maxAttemptsShown):], attemptObject),
+		"has_result", d.HasResult, "runs", objectsOf(runs, runObject), "attempts", objectsOf(runs[max(0, len(runs)-maxAttemptsShown):], attemptObject),
 		"blocked_by", d.BlockedBy, "waits", orNull(d.WaitReason), "place", place, "place_exact", d.PositionExact,
 	)...)
 	return http.StatusOK, nil
@@ -259,7 +259,7 @@ func cursorText(at uint64) any {
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {
-	limit, afterID := x.count("limit", maxWorkers, 1, maxWorkers), job.ID{}
+	limit, afterID := x.intParam("limit", maxWorkers, 1, maxWorkers), job.ID{}
 	if text := x.query.Get("cursor"); text != "" {
 		var ok bool
 		if afterID, ok = job.ParseID(text); !ok {
@@ -271,7 +271,7 @@ func getWorkers(x *exchange) (int, error) {
 		if len(workers) == limit {
 			last = workers[limit-1].ID
 		}
-		return object{"cursor", last, "workers", each(workers, workerObject)}
+		return object{"cursor", last, "workers", objectsOf(workers, workerObject)}
 	})
 }
 

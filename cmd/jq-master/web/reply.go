@@ -125,8 +125,8 @@ func orNull[T comparable](v T) any {
 	return v
 }
 
-// each returns the maps that stand for the items of a list.
-func each[T any](list []T, show func(T) object) []object {
+// objectsOf returns the maps that stand for the items of a list.
+func objectsOf[T any](list []T, show func(T) object) []object {
 	out := make([]object, 0, len(list))
 	for _, v := range list {
 		out = append(out, show(v))
@@ -167,18 +167,18 @@ func replyType(header []string, request string) string {
 		}
 	}
 	// The encoding of the request comes first: it is preferred if the client accepts both alike.
-	wishes := [2]encodingPreference{{name: request}, {name: jsonType}}
+	preferences := [2]encodingPreference{{name: request}, {name: jsonType}}
 	if request == jsonType {
-		wishes[1].name = msgpackType
+		preferences[1].name = msgpackType
 	}
-	for place, part := range strings.Split(strings.Join(header, ","), ",") {
+	for position, part := range strings.Split(strings.Join(header, ","), ",") {
 		q := quality(part)
 		name, _, _ := strings.Cut(part, ";")
-		for i := range wishes {
-			wishes[i].apply(strings.ToLower(strings.TrimSpace(name)), q, place+1)
+		for i := range preferences {
+			preferences[i].apply(strings.ToLower(strings.TrimSpace(name)), q, position+1)
 		}
 	}
-	a, b := &wishes[0], &wishes[1]
+	a, b := &preferences[0], &preferences[1]
 	if cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(b.specificity, a.specificity), cmp.Compare(a.position, b.position)) > 0 {
 		a = b
 	}
@@ -209,26 +209,26 @@ type encodingPreference struct {
 
 // apply takes a range of the header into account. The quality of an encoding is that of the most
 // specific range that matches it.
-func (p *encodingPreference) apply(name string, q float64, place int) {
-	close, json := 0, p.name == jsonType
+func (p *encodingPreference) apply(name string, q float64, position int) {
+	specificity, isJSON := 0, p.name == jsonType
 	switch {
 	case name == "*/*":
-		close, place = 1, 0
+		specificity, position = 1, 0
 	case name == "application/*":
-		close, place = 2, 0
-	case json && name == "text/html": // the client is a browser, which can show JSON
-		close = 3
-	case mediaType(name) != "" && json == (name == jsonType):
-		close = 4
+		specificity, position = 2, 0
+	case isJSON && name == "text/html": // the client is a browser, which can show JSON
+		specificity = 3
+	case mediaType(name) != "" && isJSON == (name == jsonType):
+		specificity = 4
 	}
-	if close == 0 || close < p.specificity || close == p.specificity && q <= p.q {
+	if specificity == 0 || specificity < p.specificity || specificity == p.specificity && q <= p.q {
 		return
 	}
-	p.specificity, p.q = close, q
-	if place > 0 {
-		p.position = place
+	p.specificity, p.q = specificity, q
+	if position > 0 {
+		p.position = position
 	}
-	if close == 4 {
+	if specificity == 4 {
 		p.name = name
 	}
 }

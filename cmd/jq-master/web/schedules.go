@@ -84,7 +84,7 @@ func (x *exchange) sendSchedule(name string) (int, error) {
 func getSchedule(x *exchange) (int, error) { return x.sendSchedule(x.scheduleName()) }
 
 func getSchedules(x *exchange) (int, error) {
-	limit := x.count("limit", defaultSchedules, 1, maxSchedules)
+	limit := x.intParam("limit", defaultSchedules, 1, maxSchedules)
 	if x.fault != nil {
 		return 0, x.fault
 	}

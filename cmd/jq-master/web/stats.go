@@ -34,7 +34,7 @@ func getStatus(x *exchange) (int, error) {
 }
 
 func getStats(x *exchange) (int, error) {
-	names, shared := x.count("names", statNames, 0, statNames), x.flag("shared")
+	names, shared := x.intParam("names", statNames, 0, statNames), x.flagParam("shared")
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -45,11 +45,11 @@ func getStats(x *exchange) (int, error) {
 	if !shared {
 		return http.StatusOK, x.writeStats(found, names)
 	}
-	x.sharedReply, err = x.encoded.Get(found, statsRequest{names, x.replyType == jsonType}, func() ([]byte, error) {
+	x.sharedReply, err = x.replyCache.Get(found, statsRequest{names, x.replyType == jsonType}, func() ([]byte, error) {
 		if err := x.writeStats(found, names); err != nil {
 			return nil, err
 		}
-		return bytes.Clone(x.readRequest()), nil
+		return bytes.Clone(x.replyBody()), nil
 	})
 	return http.StatusOK, err
 }
@@ -68,8 +68,8 @@ func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 	}
 	l := &st.Ledger
 	x.object(
-		"findings", each(found.Folded.Items, findingObject), "severities", severitiesObject(found.Folded.Counts), "states", statesObject(st.States),
-		"names", each(st.Names, func(n master.NameStats) object {
+		"findings", objectsOf(found.Folded.Items, findingObject), "severities", severitiesObject(found.Folded.Counts), "states", statesObject(st.States),
+		"names", objectsOf(st.Names, func(n master.NameStats) object {
 			return object{"name", n.Name, "states", statesObject(n.States), "served", n.Served, "oldest_age", n.Oldest.Seconds()}
 		}),
 		"oldest_age", st.Oldest.Seconds(),
@@ -88,15 +88,15 @@ func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 }
 
 func getFindings(x *exchange) (int, error) {
-	limit := x.count("limit", maxFound, 1, maxFound)
+	limit := x.intParam("limit", maxFound, 1, maxFound)
 	return answer(x, x.Master.Findings, func(found *master.FindingLists) object {
 		these := found.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
-		return object{"items", each(these.Items, findingObject), "more", these.More, "counts", severitiesObject(these.Counts)}
+		return object{"items", objectsOf(these.Items, findingObject), "more", these.More, "counts", severitiesObject(these.Counts)}
 	})
 }
 
 func getMoments(x *exchange) (int, error) {
-	x.object("items", each(x.moments.Recent(), func(m moments.Moment) object {
+	x.object("items", objectsOf(x.moments.Recent(), func(m moments.Moment) object {
 		return object{
 			"unix_ms", m.UnixMS, "submitted", m.Submitted, "ended", m.Ended, "failed", m.Failed, "queued", m.Queued, "running", m.Running,
 			"wait50", m.WaitP50, "wait95", m.WaitP95, "run50", m.RunP50, "run95", m.RunP95,
@@ -122,8 +122,8 @@ func findingObject(f api.Finding) object {
 // statNames is the maximum number of names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
-// count returns a query parameter from low to high, or def if it is absent.
-func (x *exchange) count(name string, def, low, high int) int {
+// intParam returns a query parameter from low to high, or def if it is absent.
+func (x *exchange) intParam(name string, def, low, high int) int {
 	text := x.query.Get(name)
 	if text == "" {
 		return def

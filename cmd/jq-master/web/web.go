@@ -63,14 +63,14 @@ type Config struct {
 // Server handles HTTP requests.
 type Server struct {
 	Config
-	mux       *http.ServeMux
-	requests  *prometheus.CounterVec
-	pool      sync.Pool           // of *exchange
-	inbound   atomic.Int64        // bytes of bodies that are being read
-	outbound  *semaphore.Weighted // bytes of jobs' data that are being written
-	moments   moments.Ring
-	encoded   replies.Cache[statsRequest] // the statistics
-	startedAt time.Time
+	mux          *http.ServeMux
+	requests     *prometheus.CounterVec
+	exchanges    sync.Pool           // of *exchange
+	inboundBytes atomic.Int64        // bytes of bodies that are being read
+	outbound     *semaphore.Weighted // bytes of jobs' data that are being written
+	moments      moments.Ring
+	replyCache   replies.Cache[statsRequest] // the statistics
+	startedAt    time.Time
 }
 
 // outboundBytes returns how many bytes of jobs' data in large replies may be written at a time.
@@ -82,7 +82,7 @@ var openAPI []byte
 // New returns a Server that handles all requests.
 func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), startedAt: time.Now()}
-	s.pool.New = func() any { return &exchange{Server: s} }
+	s.exchanges.New = func() any { return &exchange{Server: s} }
 	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gloom_jq_http_requests_total", Help: "Requests, by route and by the code of the reply.",
 	}, []string{"route", "code"})
@@ -253,7 +253,7 @@ func (e *endpoint) reply() string {
 
 // ServeHTTP implements http.Handler.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := e.pool.Get().(*exchange)
+	x := e.exchanges.Get().(*exchange)
 	x.w, x.r, x.replyType, x.defaultBodyType = w, r, e.reply(), e.reply()
 	status, err := x.serve(e)
 	if err != nil {
@@ -391,7 +391,7 @@ func (x *exchange) release() {
 	if x.buf, x.json = x.buf[:0], x.json[:0]; cap(x.buf) > maxKeptBuffer || cap(x.json) > maxKeptBuffer {
 		x.buf, x.json = nil, nil
 	}
-	x.pool.Put(x)
+	x.exchanges.Put(x)
 }
 
 // refuse makes an error the reply, sets the headers that it needs, and returns the status of the
@@ -417,8 +417,8 @@ func (x *exchange) refuse(err error) int {
 	return f.Code.Status
 }
 
-// readRequest returns the body of the reply. It is valid until x.release.
-func (x *exchange) readRequest() []byte {
+// replyBody returns the body of the reply. It is valid until x.release.
+func (x *exchange) replyBody() []byte {
 	switch {
 	case x.sharedReply != nil:
 		return x.sharedReply
@@ -438,7 +438,7 @@ func (x *exchange) send(status int) (whole bool) {
 		x.w.WriteHeader(status)
 		return true
 	}
-	body := x.readRequest()
+	body := x.replyBody()
 	h["Content-Type"] = []string{x.replyType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
@@ -517,11 +517,11 @@ func (x *exchange) readBody() *job.Fault {
 		return x.refuseTooLarge(strconv.FormatInt(x.r.ContentLength, 10))
 	}
 	counted := 0
-	defer func() { x.inbound.Add(-int64(counted)) }()
+	defer func() { x.inboundBytes.Add(-int64(counted)) }()
 	for {
 		if grown := x.body.Len() + readStep - counted; grown > 0 {
 			counted += grown
-			if x.inbound.Add(int64(grown)) > maxInboundBodies*int64(limit) {
+			if x.inboundBytes.Add(int64(grown)) > maxInboundBodies*int64(limit) {
 				x.w.Header().Set("Connection", "close")
 				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", maxInboundBodies*limit)
 			}

@@ -117,7 +117,7 @@ func heartbeat(x *exchange) (int, error) {
 }
 
 func pull(x *exchange) (int, error) {
-	from, limit, wait := x.worker(), x.count("max", 1, 1, job.MaxWorkerJobs), x.wait("wait", defaultPullWait)
+	from, limit, wait := x.worker(), x.intParam("max", 1, 1, job.MaxWorkerJobs), x.waitParam("wait", defaultPullWait)
 	if x.fault != nil {
 		return 0, x.fault
 	}
@@ -140,7 +140,7 @@ func postDone(x *exchange) (int, error) {
 		return 0, x.fault
 	}
 	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // the worker is checked before such a body is read
-		if err := x.Master.Known(worker); err != nil {
+		if err := x.Master.CheckWorker(worker); err != nil {
 			return 0, err
 		}
 	}
@@ -149,7 +149,7 @@ func postDone(x *exchange) (int, error) {
 		r, x.fault = readReport(v)
 	}
 	if x.fault != nil {
-		return 0, cmp.Or(x.Master.Known(worker), error(x.fault))
+		return 0, cmp.Or(x.Master.CheckWorker(worker), error(x.fault))
 	}
 	return http.StatusNoContent, x.Master.Done(x.r.Context(), worker, r)
 }

@@ -22,7 +22,7 @@ type typeHead struct {
 type typeHeads struct {
 	byType  map[string]typeHead
 	changes int64            // number of calls of dropHeads
-	changed map[string]int64 // for each type, the value of changes at the last touch
+	changed map[string]int64 // for each type, the value of changes when its head was last dropped
 }
 
 // dropHeads drops the heads of types whose jobs a transaction has changed.

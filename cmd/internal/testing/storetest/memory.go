@@ -257,7 +257,7 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, err
 	}
 	for _, id := range b.Start {
 		if r := owned(id, store.Accepted, store.Running); r != nil {
-			r.Status, r.TimeStarted = store.Running, b.At
+			r.Status, r.TimeStarted = store.Running, b.StartedAt
 		}
 	}
 	for _, id := range b.Return {
@@ -319,7 +319,7 @@ func (s *Memory) Register(context.Context) error {
 	defer unlock()
 	s.token = rand.Int64N(1<<62) + 1
 	s.table.owners[s.token] = &memoryOwner{
-		Owner:     store.Owner{Token: s.token, Name: s.name, Process: s.process, Beat: 1},
+		Owner:     store.Owner{Token: s.token, Name: s.name, Process: s.process, Heartbeat: 1},
 		expiresAt: s.table.Now().Add(s.lease),
 	}
 	return nil
@@ -335,7 +335,7 @@ func (s *Memory) Renew(context.Context) error {
 	if o == nil || o.IsSettling {
 		return store.ErrFenced
 	}
-	o.Beat++
+	o.Heartbeat++
 	o.expiresAt = s.table.Now().Add(s.lease)
 	return nil
 }
@@ -397,7 +397,7 @@ func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.OrphanPo
 	}
 	defer unlock()
 	claims := s.table.owners[o.Token]
-	if claims != nil && !claims.IsSettling && claims.Beat != o.Beat {
+	if claims != nil && !claims.IsSettling && claims.Heartbeat != o.Heartbeat {
 		return sum, nil
 	}
 	sum = s.table.settle(o.Token, orphans, func(id int64) bool { return !slices.Contains(orphans.Except, id) })
@@ -442,7 +442,7 @@ func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id 
 		case r == nil:
 			delete(t.claims, id)
 		case r.Status == store.Running && !orphans.Requeue:
-			t.endRow(r, store.Result{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.At})
+			t.endRow(r, store.Result{ID: id, Code: -1, Stderr: orphans.Reason, At: orphans.FinishedAt})
 			sum.FailedRows[id] = r.Target
 		case r.Status == store.Accepted, r.Status == store.Running:
 			if t.giveBackRow(r); r.Status == store.Waiting {

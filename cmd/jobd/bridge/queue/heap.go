@@ -3,23 +3,23 @@ package queue
 // jobHeap is a heap of jobs: larger priority first, then arrival.
 type jobHeap []*job
 
-func (w jobHeap) Len() int { return len(w) }
+func (h jobHeap) Len() int { return len(h) }
 
-func (w jobHeap) Less(a, b int) bool {
-	if w[a].row.Priority != w[b].row.Priority {
-		return w[a].row.Priority > w[b].row.Priority
+func (h jobHeap) Less(a, b int) bool {
+	if h[a].row.Priority != h[b].row.Priority {
+		return h[a].row.Priority > h[b].row.Priority
 	}
-	return w[a].arrival < w[b].arrival
+	return h[a].arrival < h[b].arrival
 }
 
-func (w jobHeap) Swap(a, b int) { w[a], w[b] = w[b], w[a] }
+func (h jobHeap) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
 
-func (w *jobHeap) Push(j any) { *w = append(*w, j.(*job)) }
+func (h *jobHeap) Push(j any) { *h = append(*h, j.(*job)) }
 
-func (w *jobHeap) Pop() any {
-	last := len(*w) - 1
-	j := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
+func (h *jobHeap) Pop() any {
+	last := len(*h) - 1
+	j := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
 	return j
 }

@@ -181,7 +181,7 @@ func (w *simulation) step() {
 		w.note("expect %v of %s", share, name)
 		w.machine.SetEndsPerFetch(name, share)
 		if t := w.naive.findTarget(name); t != nil {
-			t.share = share
+			t.endsPerFetch = share
 		}
 	case 14:
 		w.machine.Resume()
@@ -233,7 +233,7 @@ func (w *simulation) completeFetch() {
 	if w.rng.IntN(6) == 0 {
 		w.note("fetch %v fails", names)
 		w.machine.FetchFailed(names)
-		w.naive.recordFetch()
+		w.naive.onFetchEnded()
 		w.naive.lastFetchFailed = true
 		w.naive.eachTarget(names, func(t *naiveTarget) { t.wantsFetch = true })
 		return
@@ -267,7 +267,7 @@ func (w *simulation) completeFetch() {
 	w.note("fetched %v, more %v", found, unfinished)
 	w.countDueRuns(found)
 	w.machine.Fetched(found, unfinished)
-	w.naive.recordFetch()
+	w.naive.onFetchEnded()
 	w.naive.eachTarget(unfinished, func(t *naiveTarget) { t.wantsFetch = true })
 	w.naive.accept(found)
 }

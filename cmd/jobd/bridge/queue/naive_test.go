@@ -21,17 +21,17 @@ type naiveMachine struct {
 
 // naiveTarget is a target as the naive machine knows it.
 type naiveTarget struct {
-	name       string
-	limit      int
-	share      float64
-	paused     bool
-	wantsFetch bool
-	fetching   int
+	name         string
+	limit        int
+	endsPerFetch float64
+	paused       bool
+	wantsFetch   bool
+	fetching     int
 }
 
 // endsDuringFetch counts the rows one by one; a remainder of at least a tenth of a row counts as one more.
 func (t *naiveTarget) endsDuringFetch() (rows int) {
-	for t.share*float64(t.limit) > float64(rows)+0.1 {
+	for t.endsPerFetch*float64(t.limit) > float64(rows)+0.1 {
 		rows++
 	}
 	return rows
@@ -80,7 +80,7 @@ func (n *naiveMachine) eachTarget(names []string, f func(*naiveTarget)) {
 	}
 }
 
-func (n *naiveMachine) recordFetch() {
+func (n *naiveMachine) onFetchEnded() {
 	n.fetchInProgress = false
 	n.eachTarget(nil, func(t *naiveTarget) { t.fetching = 0 })
 }
