@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -51,18 +51,24 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	c := o.broker
 	lost := make(chan struct{})
 	closeLost := sync.OnceFunc(func() { close(lost) })
-	var reached atomic.Bool
+	var reached, failing atomic.Bool
 	c.OnNotice = func(side string, n gloom.Notice) {
 		if side == link.SubmitterSide {
 			reached.Store(n.Event == gloom.EventConnected)
 		}
 		switch n.Event {
+		case gloom.EventConnected, gloom.EventJoined:
+			if failing.Swap(false) {
+				log.Info().Str("broker", c.SubmitAddr).Msg("the broker has been reached")
+			}
 		case gloom.EventLost:
 			closeLost()
 		case gloom.EventGivenUp:
 			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection, and it is not tried again")
 		case gloom.EventFailed:
-			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
+			if !failing.Swap(true) { // once in an outage, not once in an attempt
+				log.Warn().Err(n.Err).Str("broker", c.SubmitAddr).Msg("the broker cannot be reached: no job is handed out until an attempt succeeds; is --broker right?")
+			}
 		}
 	}
 	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // the defaults of an external broker
@@ -125,7 +131,7 @@ func (o *options) operatorAPI() (r master.Rules, err error) {
 		host, port, err := net.SplitHostPort(at)
 		n, bad := strconv.Atoi(port)
 		if err != nil || bad != nil || n < 2 {
-			return r, errors.New("--broker-http must give the broker's address for operators, because --broker is not host:port")
+			return r, fmt.Errorf("--broker-http must give the broker's address for operators: by default it is the port before that of --broker, but %q has none", c.SubmitAddr)
 		}
 		addr = net.JoinHostPort(host, strconv.Itoa(n-1))
 	}

@@ -70,6 +70,37 @@ func TestBrokerHTTP(t *testing.T) {
 	}
 }
 
+// TestUnreachableBrokerIsLoggedOnce: during an outage the log says once, and not at each attempt, that
+// the broker cannot be reached and what that means; later it says that the broker has been reached.
+func TestUnreachableBrokerIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	b := startShared(t, nil)
+	b.Close()
+	var l net.Listener
+	eventually(t, "the address is free", func() (ok bool) {
+		var err error
+		l, err = net.Listen("tcp", b.SubmitAddr().String())
+		return err == nil
+	})
+	d := launch(t, brokerFlags(b)...)
+	for range 4 { // attempts that fail
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	l.Close()
+	startShared(t, b)
+	d.waitUntilReady()
+	eventually(t, "the log says that the broker has been reached", func() bool {
+		return strings.Contains(d.Log.String(), "the broker has been reached")
+	})
+	if n := strings.Count(d.Log.String(), "no job is handed out until an attempt succeeds"); n != 1 {
+		t.Errorf("the log says %d times that the broker cannot be reached", n)
+	}
+}
+
 func brokerFlags(b *server.Server) []string {
 	return []string{"--broker", b.SubmitAddr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String()}
 }
