@@ -15,7 +15,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	gloom "gloom/clients/go"
 	"gloom/clients/live/agent"
 )
@@ -28,7 +28,7 @@ type options struct {
 	window           int
 	languages        []string
 	workerSockets    int
-	set              peers.Settings
+	set              brokers.Settings
 }
 
 // Command returns the subcommand of gloom-bench.
@@ -75,7 +75,7 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 			return fmt.Errorf("--language %s: must be go, python, node or php", strings.Join(o.languages, ","))
 		}
 	}
-	kind, err := peers.KindByName("gloomd")
+	kind, err := brokers.KindByName("gloomd")
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@ package race
 import (
 	"time"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/shape"
 )
 
@@ -17,17 +17,17 @@ const (
 )
 
 // Small returns the race that takes about two minutes, Full the one whose result is published.
-func Small(kinds []*peers.Kind) *Plan {
+func Small(kinds []*brokers.Kind) *Plan {
 	return plan(kinds, 5, 800*time.Millisecond, 300*time.Millisecond, 50_000)
 }
 
 // Full returns the race with long rounds and the full backlog.
-func Full(kinds []*peers.Kind) *Plan {
+func Full(kinds []*brokers.Kind) *Plan {
 	return plan(kinds, 9, 5*time.Second, time.Second, 200_000)
 }
 
 // Fleet returns a race with two events: one job at a time, and 256 jobs outstanding.
-func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
+func Fleet(kinds []*brokers.Kind, rounds int, duration time.Duration) *Plan {
 	relayed := shape.Defaults()
 	relayed.Submitters, relayed.Window, relayed.Workers, relayed.Prefetch = 4, 64, 8, 64
 	relayed.Duration, relayed.Warmup = duration, duration/3
@@ -39,7 +39,7 @@ func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
 	}}
 }
 
-func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backlog int64) *Plan {
+func plan(kinds []*brokers.Kind, rounds int, duration, warmup time.Duration, backlog int64) *Plan {
 	relayed := shape.Defaults()
 	relayed.Duration, relayed.Warmup = duration, warmup
 	single := relayed

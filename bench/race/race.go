@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/proc"
 	"gloom/bench/result"
 	"gloom/bench/shape"
@@ -14,19 +14,19 @@ import (
 type Event struct {
 	Name    string // the shape's name in the result file
 	Options shape.Options
-	Run     func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
+	Run     func(ctx context.Context, s *brokers.Server, o shape.Options) (*result.Round, error)
 }
 
 // Plan says what a race measures.
 type Plan struct {
-	Kinds    []*peers.Kind
+	Kinds    []*brokers.Kind
 	Events   []*Event
 	Rounds   int
-	Settings peers.Settings
+	Settings brokers.Settings
 	// OnStart is called before each measurement, OnEnd after it; both may be nil. OnEnd gets the
 	// round or, if it failed, the error.
-	OnStart func(round int, kind *peers.Kind, event *Event)
-	OnEnd   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
+	OnStart func(round int, kind *brokers.Kind, event *Event)
+	OnEnd   func(round int, kind *brokers.Kind, event *Event, r *result.Round, err error)
 }
 
 // Run runs the plan. In each round it measures every server in every event; each round begins with
@@ -62,12 +62,12 @@ func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 
 type key struct {
 	event *Event
-	kind  *peers.Kind
+	kind  *brokers.Kind
 }
 
 // measureLap measures one server in every event, started again for each, so that what is left of
 // one event (memory, jobs taken and not yet deleted) does not affect the next.
-func (p *Plan) measureLap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) error {
+func (p *Plan) measureLap(ctx context.Context, round int, k *brokers.Kind, runs map[key]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[key{e, k}]
 		if run.Skipped != "" {
@@ -92,7 +92,7 @@ func (p *Plan) measureLap(ctx context.Context, round int, k *peers.Kind, runs ma
 	return nil
 }
 
-func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result.Run) (*result.Round, error) {
+func (p *Plan) measure(ctx context.Context, k *brokers.Kind, e *Event, run *result.Run) (*result.Round, error) {
 	set := p.Settings
 	set.BodySize, set.Unix = e.Options.BodySize, e.Options.Unix
 	srv, err := k.Start(ctx, set)
@@ -106,10 +106,10 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 
 // LacksFeature reports whether the error says that a server lacks what an event needs, rather
 // than that it failed.
-func LacksFeature(err error) bool { return errors.As(err, new(peers.Lack)) }
+func LacksFeature(err error) bool { return errors.As(err, new(brokers.Lack)) }
 
 func reason(err error) string {
-	if lack := peers.Lack(""); errors.As(err, &lack) {
+	if lack := brokers.Lack(""); errors.As(err, &lack) {
 		return lack.Error()
 	}
 	return err.Error()

@@ -8,20 +8,20 @@ import (
 	"strings"
 	"testing"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/relay"
 	"gloom/bench/result"
 	"gloom/bench/shape"
 )
 
 // fake returns a kind whose server is a relay in this process.
-func fake(name string) *peers.Kind {
-	return peers.NewKind(name, name, func(context.Context, peers.Settings) (*peers.Server, error) {
+func fake(name string) *brokers.Kind {
+	return brokers.NewKind(name, name, func(context.Context, brokers.Settings) (*brokers.Server, error) {
 		r, err := relay.Start("127.0.0.1:0", "127.0.0.1:0", true)
 		if err != nil {
 			return nil, err
 		}
-		return &peers.Server{Protocol: peers.Relay, SubmitAddr: r.SubmitAddr(), WorkAddr: r.WorkAddr(), Shutdown: r.Close}, nil
+		return &brokers.Server{Protocol: brokers.Relay, SubmitAddr: r.SubmitAddr(), WorkAddr: r.WorkAddr(), Shutdown: r.Close}, nil
 	})
 }
 
@@ -33,7 +33,7 @@ func TestOrderAndFailures(t *testing.T) {
 	event := func(name string, fail string) *Event {
 		o := shape.Defaults()
 		o.Jobs = 10
-		return &Event{Name: name, Options: o, Run: func(_ context.Context, s *peers.Server, _ shape.Options) (*result.Round, error) {
+		return &Event{Name: name, Options: o, Run: func(_ context.Context, s *brokers.Server, _ shape.Options) (*result.Round, error) {
 			order = append(order, s.Kind+name)
 			if s.Kind == fail {
 				return nil, failure
@@ -41,10 +41,10 @@ func TestOrderAndFailures(t *testing.T) {
 			return &result.Round{Jobs: 10, Faults: map[string]int64{"lost": 1}}, nil
 		}}
 	}
-	broken := peers.NewKind("d", "d", func(context.Context, peers.Settings) (*peers.Server, error) { return nil, failure })
-	p := &Plan{Kinds: []*peers.Kind{fake("a"), fake("b"), fake("c"), broken}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
+	broken := brokers.NewKind("d", "d", func(context.Context, brokers.Settings) (*brokers.Server, error) { return nil, failure })
+	p := &Plan{Kinds: []*brokers.Kind{fake("a"), fake("b"), fake("c"), broken}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
 	ended := 0
-	p.OnEnd = func(int, *peers.Kind, *Event, *result.Round, error) { ended++ }
+	p.OnEnd = func(int, *brokers.Kind, *Event, *result.Round, error) { ended++ }
 	runs, err := p.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +76,8 @@ func TestOrderAndFailures(t *testing.T) {
 func TestInterruptedRace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := shape.Defaults()
-	p := &Plan{Kinds: []*peers.Kind{fake("a")}, Rounds: 5, Events: []*Event{{Name: "x", Options: o,
-		Run: func(context.Context, *peers.Server, shape.Options) (*result.Round, error) {
+	p := &Plan{Kinds: []*brokers.Kind{fake("a")}, Rounds: 5, Events: []*Event{{Name: "x", Options: o,
+		Run: func(context.Context, *brokers.Server, shape.Options) (*result.Round, error) {
 			cancel()
 			return &result.Round{}, nil
 		}}}}
@@ -88,7 +88,7 @@ func TestInterruptedRace(t *testing.T) {
 
 func TestSweepSetsItsParameter(t *testing.T) {
 	for _, s := range sweepable {
-		p, err := Sweep([]*peers.Kind{fake("a")}, s.name, []int{16, 32}, shape.Defaults())
+		p, err := Sweep([]*brokers.Kind{fake("a")}, s.name, []int{16, 32}, shape.Defaults())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/shape"
 )
 
@@ -38,7 +38,7 @@ func Sweepable() string {
 }
 
 // Sweep returns a race whose events differ in one parameter.
-func Sweep(kinds []*peers.Kind, param string, values []int, base shape.Options) (*Plan, error) {
+func Sweep(kinds []*brokers.Kind, param string, values []int, base shape.Options) (*Plan, error) {
 	i := slices.IndexFunc(sweepable, func(s parameter) bool { return s.name == param })
 	if i < 0 {
 		return nil, fmt.Errorf("over %q: must be one of %s", param, Sweepable())

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"gloom/bench/brokers"
 	"gloom/bench/load"
-	"gloom/bench/peers"
 	"gloom/bench/result"
 )
 
 // Backlog fills the queue with Jobs jobs while no worker is connected, measures the server's
 // memory, then connects the workers and drains the queue.
-func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
+func Backlog(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
 	switch {
 	case !srv.Protocol.Queues:
 		return nil, wrap(srv, "backlog", ErrNoQueue)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 )
 
 // liar is a small Gloom server with faults: its functions get each frame before it is sent, and
@@ -49,7 +49,7 @@ func (p *liarPeer) send(payloads ...string) {
 	_ = p.out.Flush()
 }
 
-func startLiar(t *testing.T, l *liar) *peers.Server {
+func startLiar(t *testing.T, l *liar) *brokers.Server {
 	t.Helper()
 	var err error
 	if l.submit, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -61,7 +61,7 @@ func startLiar(t *testing.T, l *liar) *peers.Server {
 	t.Cleanup(func() { l.submit.Close(); l.work.Close() })
 	go l.accept(l.submit, l.submitted)
 	go l.accept(l.work, l.worked)
-	return &peers.Server{Kind: "liar", Title: "liar", Protocol: peers.Gloom, SubmitAddr: l.submit.Addr().String(),
+	return &brokers.Server{Kind: "liar", Title: "liar", Protocol: brokers.Gloom, SubmitAddr: l.submit.Addr().String(),
 		WorkAddr: l.work.Addr().String()}
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"gloom/bench/brokers"
 	"gloom/bench/load"
-	"gloom/bench/peers"
 	"gloom/bench/result"
 )
 
@@ -64,7 +64,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-func (o *Options) config(s *peers.Server) load.Config {
+func (o *Options) config(s *brokers.Server) load.Config {
 	c := o.Config
 	c.Protocol, c.SubmitAddr, c.WorkAddr, c.MayFail = s.Protocol, s.SubmitAddr, s.WorkAddr, o.Churn != nil
 	return c

@@ -9,8 +9,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"gloom/bench/brokers"
 	"gloom/bench/load"
-	"gloom/bench/peers"
 	"gloom/bench/proc"
 	"gloom/bench/result"
 )
@@ -21,14 +21,14 @@ const spareFiles = 256
 // session is a server with a generator's peers connected to it.
 type session struct {
 	opt   *Options
-	srv   *peers.Server
+	srv   *brokers.Server
 	gen   *load.Generator
 	round result.Round
 }
 
 // run opens a session, puts the server under a load, waits for the outstanding jobs and closes the
 // session. name is that of the load in errors.
-func run(ctx context.Context, srv *peers.Server, opt *Options, name string, fn func(s *session) error) (round *result.Round, err error) {
+func run(ctx context.Context, srv *brokers.Server, opt *Options, name string, fn func(s *session) error) (round *result.Round, err error) {
 	s, err := open(srv, opt)
 	if err == nil {
 		if err = fn(s); err == nil {
@@ -40,7 +40,7 @@ func run(ctx context.Context, srv *peers.Server, opt *Options, name string, fn f
 }
 
 // open makes a session without connections.
-func open(srv *peers.Server, opt *Options) (*session, error) {
+func open(srv *brokers.Server, opt *Options) (*session, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
@@ -71,8 +71,8 @@ func FilesNeeded(opt *Options) uint64 {
 
 // Reasons why a server cannot be measured with a shape.
 const (
-	ErrNoQueue    = peers.Lack("it has no queue: a job is dropped if no worker waits for it")
-	ErrNoPrefetch = peers.Lack("it gives a worker connection one job at a time")
+	ErrNoQueue    = brokers.Lack("it has no queue: a job is dropped if no worker waits for it")
+	ErrNoPrefetch = brokers.Lack("it gives a worker connection one job at a time")
 )
 
 func (s *session) pin(bind func(pid int) error) error {
@@ -210,7 +210,7 @@ func (s *session) report(phase string, done, rate float64, latencies *hdrhistogr
 	s.opt.Progress(p)
 }
 
-func wrap(srv *peers.Server, phase string, err error) error {
+func wrap(srv *brokers.Server, phase string, err error) error {
 	if err == nil {
 		return nil
 	}

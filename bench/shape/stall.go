@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"gloom/bench/brokers"
 	"gloom/bench/load"
-	"gloom/bench/peers"
 	"gloom/bench/result"
 )
 
@@ -30,7 +30,7 @@ const (
 // fill a queue with Jobs jobs, disconnect and leave them there, scrape and list over HTTP, send a
 // giant frame in small parts. The round has a sample for each of these, with the latency of the
 // probe's jobs.
-func Stall(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
+func Stall(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
 	if !srv.Protocol.Jobs {
 		return nil, wrap(srv, "stall", errors.New("it keeps the jobs of a submitter that disconnects"))
 	}

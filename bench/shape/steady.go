@@ -6,8 +6,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"gloom/bench/brokers"
 	"gloom/bench/load"
-	"gloom/bench/peers"
 	"gloom/bench/result"
 )
 
@@ -16,7 +16,7 @@ const progressEvery = 200 * time.Millisecond
 
 // Steady measures a constant load: a window of jobs outstanding per submitter, or a fixed rate;
 // with idle workers, many types, prefetch or churn, if the options say so.
-func Steady(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
+func Steady(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
 	return run(ctx, srv, &opt, "load", func(s *session) error {
 		if err := s.connect(ctx); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/proc"
 	"gloom/bench/shape"
 	"gloom/cmd/internal/cli"
@@ -19,7 +19,7 @@ import (
 type target struct {
 	server   string
 	pid      int
-	settings peers.Settings
+	settings brokers.Settings
 }
 
 func (t *target) flags(f *pflag.FlagSet) {
@@ -28,16 +28,16 @@ func (t *target) flags(f *pflag.FlagSet) {
 	gloomdFlags(f, &t.settings)
 }
 
-func gloomdFlags(f *pflag.FlagSet, s *peers.Settings) {
+func gloomdFlags(f *pflag.FlagSet, s *brokers.Settings) {
 	f.StringVar(&s.Gloomd, "gloomd", "", "the gloomd to start (default: beside this program, in PATH, or built)")
 	f.StringArrayVar(&s.Flags, "gloomd-flag", nil, "a further flag for gloomd, as --gloomd-flag=--loops=2; may be repeated")
 }
 
 // start starts the server, or finds the running one.
-func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, error) {
+func (t *target) start(ctx context.Context, o *shape.Options) (*brokers.Server, error) {
 	submit, work, running := strings.Cut(t.server, ",")
 	if !running {
-		k, err := peers.KindByName(t.server)
+		k, err := brokers.KindByName(t.server)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, er
 		set.BodySize, set.Unix = o.BodySize, o.Unix
 		return k.Start(ctx, set)
 	}
-	s := &peers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: peers.Gloom, SubmitAddr: submit, WorkAddr: work,
+	s := &brokers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: brokers.Gloom, SubmitAddr: submit, WorkAddr: work,
 		PID: t.pid}
 	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 && !strings.HasPrefix(submit, "unix:") {
 		n, err := strconv.Atoi(port)

@@ -5,14 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/race"
 )
 
 func fleetCommand() *cobra.Command {
 	var (
 		out      output
-		set      peers.Settings
+		set      brokers.Settings
 		rounds   int
 		duration time.Duration
 	)
@@ -24,15 +24,15 @@ broker and workers at the others, so that every job is lent. Server CPU is that
 of all brokers together, without NATS. NATS alone shows the cost of the two hops
 that a lent job takes through it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			gloomd, err := peers.KindByName("gloomd")
+			gloomd, err := brokers.KindByName("gloomd")
 			if err != nil {
 				return err
 			}
-			nats, err := peers.KindByName("nats")
+			nats, err := brokers.KindByName("nats")
 			if err != nil {
 				return err
 			}
-			plan := race.Fleet([]*peers.Kind{gloomd, nats, peers.Fleet(2), peers.Fleet(3)}, rounds, duration)
+			plan := race.Fleet([]*brokers.Kind{gloomd, nats, brokers.Fleet(2), brokers.Fleet(3)}, rounds, duration)
 			plan.Settings = set
 			return runPlan(cmd.Context(), plan, &out, "")
 		},

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/result"
 	"gloom/bench/throwaway"
 	"gloom/cmd/internal/cli"
@@ -175,7 +175,7 @@ func TestRaceOfAllKinds(t *testing.T) {
 			t.Errorf("%s: %d rounds", name, len(r.Rounds))
 		}
 	}
-	if want := 5 * len(peers.Kinds()); len(f.Runs) != want {
+	if want := 5 * len(brokers.Kinds()); len(f.Runs) != want {
 		t.Errorf("%d runs, want %d", len(f.Runs), want)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/race"
 	"gloom/bench/report"
 	"gloom/bench/result"
@@ -19,7 +19,7 @@ import (
 func raceCommand() *cobra.Command {
 	var (
 		out      output
-		set      peers.Settings
+		set      brokers.Settings
 		short    bool
 		rounds   int
 		duration time.Duration
@@ -81,17 +81,17 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	return out.finish(file, style)
 }
 
-func kindsByName(names []string) ([]*peers.Kind, error) {
+func kindsByName(names []string) ([]*brokers.Kind, error) {
 	if names == nil {
-		return peers.Kinds(), nil
+		return brokers.Kinds(), nil
 	}
-	var kinds []*peers.Kind
+	var kinds []*brokers.Kind
 	for _, name := range names {
-		k, err := peers.KindByName(strings.TrimSpace(name))
+		k, err := brokers.KindByName(strings.TrimSpace(name))
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(kinds, func(x *peers.Kind) bool { return x.Name == k.Name }) {
+		if slices.ContainsFunc(kinds, func(x *brokers.Kind) bool { return x.Name == k.Name }) {
 			return nil, fmt.Errorf("servers: %s is named twice", k.Name)
 		}
 		kinds = append(kinds, k)
@@ -104,14 +104,14 @@ func kindsByName(names []string) ([]*peers.Kind, error) {
 func showProgress(p *race.Plan, l *progressLine) {
 	steps := p.Rounds * len(p.Kinds) * len(p.Events)
 	done := 0
-	p.OnStart = func(round int, k *peers.Kind, e *race.Event) {
+	p.OnStart = func(round int, k *brokers.Kind, e *race.Event) {
 		if l.bar == nil {
 			return
 		}
 		l.bar.Describe(fmt.Sprintf("round %d of %d: %s, %s", round+1, p.Rounds, k.Title, e.Name))
 		_ = l.bar.Set(min(done*barSteps/steps, barSteps-1))
 	}
-	p.OnEnd = func(round int, k *peers.Kind, e *race.Event, r *result.Round, err error) {
+	p.OnEnd = func(round int, k *brokers.Kind, e *race.Event, r *result.Round, err error) {
 		done++
 		if done == steps {
 			l.done()

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gloom/bench/brokers"
 	"gloom/bench/load"
-	"gloom/bench/peers"
 	"gloom/bench/proc"
 	"gloom/bench/race"
 	"gloom/bench/report"
@@ -24,7 +24,7 @@ type shapeCommand struct {
 	name, short, long string
 	rounds            int
 	options           shape.Options
-	run               func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
+	run               func(ctx context.Context, s *brokers.Server, o shape.Options) (*result.Round, error)
 	check             func(o *shape.Options) error
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gloom/bench/peers"
+	"gloom/bench/brokers"
 	"gloom/bench/race"
 	"gloom/bench/shape"
 )
@@ -13,7 +13,7 @@ import (
 func sweepCommand() *cobra.Command {
 	var (
 		out    output
-		set    peers.Settings
+		set    brokers.Settings
 		param  string
 		values []int
 		names  []string
