@@ -35,6 +35,9 @@ type Snapshot struct {
 	Batches   int             `json:"batches"` // that run
 	Processes int             `json:"contexts"`
 	HandsOut  bool            `json:"handing_out"`
+	// HandlersUnread says that the handlers of a store have not been read yet, so a type that seems to
+	// have no handler may have one.
+	HandlersUnread bool `json:"handlers_unread,omitempty"`
 }
 
 // StoreSnapshot is a store as this daemon sees it.
@@ -57,6 +60,7 @@ func (e *Engine) Snapshot() *Snapshot {
 	l.Types, l.Counted = e.counts()
 	l.Stores, l.Imbalance = e.stores()
 	l.Batches, l.HandsOut = e.runningBatches()
+	l.HandlersUnread = e.handlers.handledFunc() == nil
 	if e.needsBroker() {
 		l.Broker = e.link.Health()
 	}

@@ -92,7 +92,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	for _, jobtype := range slices.Sorted(maps.Keys(l.Types)) {
 		c := l.Types[jobtype]
 		sum.Add(&c)
-		if c.Waiting > 0 && handlers[jobtype] == nil {
+		if c.Waiting > 0 && handlers[jobtype] == nil && !l.HandlersUnread {
 			client, typ, _ := strings.Cut(jobtype, "-")
 			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Its jobs run once it has one: POST /%s/handler/add/%s", client, typ))
 		}

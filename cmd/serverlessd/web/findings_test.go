@@ -26,6 +26,7 @@ func TestEachProblemIsFound(t *testing.T) {
 		"idle":           {},
 		"at work":        {l: engine.Snapshot{Types: types{"a-x": {Waiting: 3, Running: 2, OK: 9, Failed: 2}}, Batches: 1}},
 		"without one":    {l: engine.Snapshot{Types: types{"a-y": {Waiting: 2}}}, want: "severe a-y no_handler 2 jobs are waiting, and the type has no handler Its jobs run once it has one: POST /a/handler/add/y"},
+		"not known":      {l: engine.Snapshot{Types: types{"a-y": {Waiting: 2}}, HandlersUnread: true}},
 		"failing":        {l: engine.Snapshot{Types: types{"a-x": {OK: 2, Failed: 1, Abandoned: 1}}}, want: "warning a-x failing 2 jobs did not succeed, 2 did"},
 		"failing lately": {l: engine.Snapshot{Ended: map[string]int64{"ok": 104, "failed": 5, "retry": 90}}, want: "warning daemon failing 5 of 9 runs"},
 		"store away": {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: errGone.Error(), Away: true}}}, ready: errGone,

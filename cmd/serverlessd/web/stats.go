@@ -136,7 +136,7 @@ type snapshotView struct {
 
 type typeView struct {
 	Type string  `json:"type"` // client-type
-	Lang *string `json:"lang"` // language of its handler; null: the type has none
+	Lang *string `json:"lang"` // language of its handler; null: the type has none; "": not known yet
 	store.Counts
 }
 
@@ -194,8 +194,11 @@ func (out *snapshotView) addTypes(key snapshotKey, l *engine.Snapshot, handlers 
 			continue
 		}
 		t := typeView{Type: jobtype, Counts: c}
-		if h != nil {
+		switch {
+		case h != nil:
 			t.Lang = &h.Lang
+		case l.HandlersUnread:
+			t.Lang = new(string)
 		}
 		out.Types = append(out.Types, t)
 	}

@@ -47,6 +47,19 @@ func (*countingQueue) Handlers() map[string]*job.Handler {
 
 func (*countingQueue) Health() error { return store.ErrAway }
 
+// TestUnreadHandlersAreNotMissing: a type is not said to have no handler while the handlers of a store
+// have not been read.
+func TestUnreadHandlersAreNotMissing(t *testing.T) {
+	l := &engine.Snapshot{Types: map[string]store.Counts{"a-x": {Waiting: 5}}}
+	for unread, want := range map[bool]string{false: `{"type":"a-x","lang":null,`, true: `{"type":"a-x","lang":"",`} {
+		l.HandlersUnread = unread
+		text, err := json.Marshal((&snapshot{engine: l}).show(snapshotKey{types: 1}).Types)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+}
+
 // TestClientsGetSameSnapshot: all clients get the same snapshot, which is taken once. A client sees
 // only the types that its token covers.
 func TestClientsGetSameSnapshot(t *testing.T) {

@@ -18,7 +18,7 @@ const column = (name, state, wide) => ({
 /** @param {any[]} list */
 export const typeTable = list => table('Types', [
   { name: 'Type', class: 'main', of: t => remainder(t) ? html`<span class="name">${t.type}</span>` : typeLink(t.type) },
-  { name: 'Handler', of: t => remainder(t) ? html`<span class="muted">forgotten types</span>` : handlerLink(t.type, t.lang ?? (t.waiting ? badge('none', 'severe') : 'none')) },
+  { name: 'Handler', of: t => remainder(t) ? html`<span class="muted">forgotten types</span>` : handlerLink(t.type, t.lang === '' ? 'not known yet' : t.lang ?? (t.waiting ? badge('none', 'severe') : 'none')) },
   column('Waiting', 'waiting'), { name: 'Oldest', num: true, wide: 1, of: t => t.oldest_ms ? duration(t.oldest_ms / 1000) : '–' }, column('Deferred', 'deferred', 2), column('Running', 'running', 1),
   column('OK', 'ok', 2), column('Failed', 'failed'), column('Abandoned', 'abandoned', 2), column('Expired', 'expired', 3),
 ], list, t => t.type);
