@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -493,5 +494,29 @@ func TestRuntimeKeepsSpareThreads(t *testing.T) {
 	run(t, "true")
 	if got := threads(t); got < spareThreads {
 		t.Errorf("%d threads after the first process, want at least the %d spare ones", got, spareThreads)
+	}
+}
+
+// TestCaptureTakesLittleMemory: an output takes its size while it comes, and once more when it is
+// complete. The capture does not keep it beside its text.
+func TestCaptureTakesLittleMemory(t *testing.T) {
+	const size = 16 << 20
+	chunk := make([]byte, chunkSize)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c := &Capture{Limit: size}
+	for range size/chunkSize + 1 {
+		c.Write(chunk)
+	}
+	text, truncated := c.Text()
+	runtime.ReadMemStats(&after)
+	if !truncated || len(text) != size {
+		t.Errorf("%d bytes, truncated %v", len(text), truncated)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 5*size/2 {
+		t.Errorf("%d MiB were allocated for %d MiB", n>>20, size>>20)
+	}
+	if c.pieces != nil {
+		t.Error("the capture still holds the output")
 	}
 }

@@ -116,27 +116,60 @@ func retryInterrupted(call func() (int, error)) (int, error) {
 type Capture struct {
 	Limit int // bytes
 
-	data      []byte
+	pieces    [][]byte // all but the last have pieceSize bytes
+	size      int      // of all pieces
 	truncated bool
 }
+
+// pieceSize is the size of the pieces in which an output is kept until it is complete. One slice that
+// grows would take several times the output's size, until its earlier arrays are collected.
+const pieceSize = 256 << 10
 
 // Write keeps p, as far as there is room. It never fails.
 func (c *Capture) Write(p []byte) (int, error) {
 	head := p
-	if room := c.Limit - len(c.data); len(p) > room {
+	if room := c.Limit - c.size; len(p) > room {
 		head, c.truncated = p[:room], true
 	}
-	c.data = append(c.data, head...)
+	c.size += len(head)
+	for len(head) > 0 {
+		last := len(c.pieces) - 1
+		switch {
+		case last < 0:
+			c.pieces = append(c.pieces, nil) // a small output takes no whole piece
+			continue
+		case len(c.pieces[last]) == pieceSize:
+			c.pieces = append(c.pieces, make([]byte, 0, pieceSize))
+			continue
+		}
+		n := min(len(head), pieceSize-len(c.pieces[last]))
+		c.pieces[last], head = append(c.pieces[last], head[:n]...), head[n:]
+	}
 	return len(p), nil
+}
+
+// join returns all bytes, and forgets them.
+func (c *Capture) join() (data []byte) {
+	if len(c.pieces) == 1 {
+		data = c.pieces[0]
+	} else {
+		data = make([]byte, 0, c.size)
+		for i, piece := range c.pieces {
+			data, c.pieces[i] = append(data, piece...), nil
+		}
+	}
+	c.pieces, c.size = nil, 0
+	return data
 }
 
 // Text returns the output as valid UTF-8 of at most Limit bytes, and whether some of it is missing.
 // Then it is cut before a character and ends with a marker that counts towards the limit. The
-// output must not be written to after that.
-func (c *Capture) Text() (s string, truncated bool) { return validText(c.data, c.truncated, c.Limit) }
+// capture is empty after that.
+func (c *Capture) Text() (s string, truncated bool) { return validText(c.join(), c.truncated, c.Limit) }
 
 // validText makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
 // missing, the text is cut before a character and ends with a marker that counts towards the limit.
+// The text may share its memory with data, which must not be used after that.
 func validText(data []byte, lost bool, limit int) (s string, truncated bool) {
 	if lost {
 		data = data[:runeBoundary(data, len(data))]
@@ -148,7 +181,8 @@ func validText(data []byte, lost bool, limit int) (s string, truncated bool) {
 		return unsafe.String(unsafe.SliceData(data), len(data)), false
 	}
 	mark := truncationMark(limit)
-	return string(data[:runeBoundary(data, min(limit-len(mark), len(data)))]) + mark, true
+	data = append(data[:runeBoundary(data, min(limit-len(mark), len(data)))], mark...)
+	return unsafe.String(unsafe.SliceData(data), len(data)), true
 }
 
 // truncationMark returns the end of a text that was cut to that many bytes.
