@@ -70,8 +70,8 @@ type Bridge struct {
 	mu               sync.Mutex // guards the fields below
 	machine          *queue.Machine
 	rowsInBroker     map[int64]*row
-	rowFields        map[int64][]byte // fields of queued rows; used without a launcher
-	manualRows       map[int64]bool   // queued rows that a RunManual waits for
+	rowFields        map[int64][]byte      // fields of queued rows; used without a launcher
+	manualRows       map[int64]*manualWait // queued rows that a RunManual has accepted
 	manualWaits      map[int64]*manualWait
 	stopSlotsOf      map[string]context.CancelFunc // by target: stops its slots
 	onTargetsChanged func()                        // of OnTargets
@@ -91,8 +91,8 @@ type Bridge struct {
 // row is a row that has been given to the broker.
 type row struct {
 	store.Row
-	isManual bool
-	pending  *gloom.Pending
+	wait    *manualWait // of the RunManual that accepted the row; nil for other rows
+	pending *gloom.Pending
 
 	submittedAt time.Time // in the broker
 	startedAt   int64     // time_started, UNIX seconds
@@ -163,7 +163,7 @@ func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, metrics: newMetrics(), registry: registry,
-		machine: queue.New(), rowsInBroker: make(map[int64]*row), rowFields: make(map[int64][]byte), manualRows: make(map[int64]bool),
+		machine: queue.New(), rowsInBroker: make(map[int64]*row), rowFields: make(map[int64][]byte), manualRows: make(map[int64]*manualWait),
 		manualWaits: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeueCounts: make(map[int64]int), targetLabels: make(map[string]string),
 		fetches: make(chan []queue.FetchRequest, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{action: "database is away"}, fetchHealth: health{action: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
@@ -354,8 +354,8 @@ func (b *Bridge) applyEffects() {
 	e := b.machine.NextEffects()
 	for _, r := range e.Start {
 		in := &row{
-			Row:      store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.rowFields[r.ID]},
-			isManual: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.StartedAt, hasSlot: r.StartedAt != 0, writtenCh: make(chan struct{}),
+			Row:  store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.rowFields[r.ID]},
+			wait: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.StartedAt, hasSlot: r.StartedAt != 0, writtenCh: make(chan struct{}),
 		}
 		delete(b.rowFields, r.ID)
 		delete(b.manualRows, r.ID)
@@ -382,9 +382,9 @@ func (b *Bridge) applyEffects() {
 // giveBack returns an accepted row to the table; b.mu is held.
 func (b *Bridge) giveBack(id int64) {
 	delete(b.rowFields, id)
-	if b.manualRows[id] {
+	if wait := b.manualRows[id]; wait != nil {
 		delete(b.manualRows, id)
-		b.sendResult(id, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
+		b.sendResult(wait, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
 	}
 	b.writer.enqueue(&change{kind: changeGiveBack, id: id})
 }
@@ -402,9 +402,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 	if outcome == "ok" || outcome == "fail" {
 		delete(b.requeueCounts, r.ID)
 	}
-	if r.isManual {
-		b.sendResult(r.ID, answer)
-	}
+	b.sendResult(r.wait, answer)
 	if r.mayStillRun {
 		b.rowTasks.Go(func() { b.awaitStrayRun(r) })
 		return

@@ -655,3 +655,54 @@ func gatherMetrics(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	}
 	return values
 }
+
+// lateManualStore is a store whose answer to AcceptManual comes when a test says.
+type lateManualStore struct {
+	*storetest.Memory
+	isLate *atomic.Bool
+	before func()
+}
+
+func (l lateManualStore) AcceptManual(ctx context.Context, ids []int64, serves func(string) bool) ([]store.ManualResult, error) {
+	if l.isLate.Load() {
+		l.before()
+	}
+	return l.Memory.AcceptManual(ctx, ids, serves)
+}
+
+// TestEndOfEarlierRunIsNoAnswer: a row that an earlier client has run ends while a client asks to run
+// it and another one. The client gets its answer when the other one has ended.
+func TestEndOfEarlierRunIsNoAnswer(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	dir := writeLauncher(t, &cfg, "while [ ! -e {dir}/go$id ]; do sleep 0.02; done")
+	table := storetest.NewTable()
+	f := &fixture{t: t, table: table}
+	s := lateManualStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool), func() {
+		touch(t, dir, "go1")
+		eventually(t, "row 1 has left the daemon", func() bool { return f.queueLength("a") == 0 })
+	}}
+	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	f.Bridge = b
+	f.insert(store.Manual, "a", 1, 2)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() { f.RunManual(ctx, []int64{1}); close(left) }()
+	f.await(store.Running, 1)
+	leave()
+	<-left
+	s.isLate.Store(true)
+	answered := make(chan string, 1)
+	go func() {
+		got, texts, err := runManual(t, f, 1, 2)
+		answered <- fmt.Sprint(len(got), got[2].Result, texts, err)
+	}()
+	f.await(store.Running, 2)
+	touch(t, dir, "go2")
+	if got, want := <-answered, "1okmap[1:status = done != manual] <nil>"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,7 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 		switch {
 		case a.WasAccepted:
 			rows = append(rows, a.Row)
-			b.manualRows[id] = true
+			b.manualRows[id] = cmp.Or(b.manualWaits[id], &manualWait{id: id}) // the call may have ended
 			continue
 		case !a.WasFound:
 			texts[id] = control.JobUnknown(id)
@@ -155,12 +156,12 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 	return len(rows)
 }
 
-// sendResult sends the result of a job to the RunManual that waits for it, if one does; b.mu is
-// held.
-func (b *Bridge) sendResult(id int64, r manualResult) {
-	if a := b.manualWaits[id]; a != nil {
-		delete(b.manualWaits, id)
-		r.id = id
-		a.results <- r
+// sendResult sends the result of a job to the RunManual that accepted its row, if that call still waits;
+// b.mu is held. A later call may wait for the same id, and must not get this result.
+func (b *Bridge) sendResult(wait *manualWait, r manualResult) {
+	if wait != nil && b.manualWaits[wait.id] == wait {
+		delete(b.manualWaits, wait.id)
+		r.id = wait.id
+		wait.results <- r
 	}
 }

@@ -149,8 +149,7 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 		b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil
 	}
-	b.finish(r, final)
-	return jobResultOf(final).Result, nil
+	return b.finish(r, final), nil
 }
 
 // endLostRow ends the handling of a row that no longer belongs to this daemon.
@@ -277,26 +276,31 @@ func commandArgs(command string, id int64) []string {
 	return strings.FieldsFunc(arg, func(r rune) bool { return r == ' ' })
 }
 
-// finish writes a row's end. A client that waits for the job gets its answer when the row is
-// written, or after answerTimeout if that takes longer.
-func (b *Bridge) finish(r *row, f store.Result) {
-	answer := manualResult{outcome: jobResultOf(f)}
+// finish writes a row's end and returns the job's result. A client that waits for the job gets its answer
+// when the row is written, or after answerTimeout if that takes longer. While a write waits for the
+// database, only the writer may hold the outputs: it limits the memory that they take.
+func (b *Bridge) finish(r *row, f store.Result) (result string) {
 	f.Started = r.startedAt
 	written := b.writer.enqueue(&change{kind: changeFinish, id: r.ID, result: f})
+	answer := manualResult{outcome: jobResultOf(f)}
+	result = answer.outcome.Result
+	if r.wait == nil {
+		answer.outcome = control.JobResult{}
+	}
 	var v writeResult
-	if r.isManual {
+	if r.wait != nil {
 		timer := time.NewTimer(answerTimeout)
 		defer timer.Stop()
 		select {
 		case v = <-written:
 		case <-timer.C:
-			notified := answer
 			if b.cfg.Orphans == requeueOrphans && b.store.HasClaims() { // the row runs again if the lease is lost now
-				notified = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
+				answer = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, result)}
 			}
 			b.mu.Lock()
-			b.sendResult(r.ID, notified)
+			b.sendResult(r.wait, answer)
 			b.mu.Unlock()
+			answer = manualResult{}
 			v = <-written
 		}
 	} else {
@@ -304,7 +308,8 @@ func (b *Bridge) finish(r *row, f store.Result) {
 	}
 	failpoint.Reach("slot: finished")
 	b.recordLost(r, v)
-	b.leaveBroker(r, answer.outcome.Result, answer)
+	b.leaveBroker(r, result, answer)
+	return result
 }
 
 func jobResultOf(f store.Result) control.JobResult {

@@ -63,8 +63,8 @@ func (b *Bridge) Close() error {
 
 // answerWaiting answers all RunManual calls that still wait; b.mu is held.
 func (b *Bridge) answerWaiting() {
-	for id := range b.manualWaits {
-		b.sendResult(id, manualResult{reason: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
+	for id, wait := range b.manualWaits {
+		b.sendResult(wait, manualResult{reason: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
 	}
 }
 
@@ -84,9 +84,7 @@ func (b *Bridge) stopAccepting() {
 			continue
 		}
 		r.isGivenBack = true
-		if r.isManual {
-			b.sendResult(r.ID, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
-		}
+		b.sendResult(r.wait, manualResult{reason: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
 		ch := b.writer.enqueue(&change{kind: changeGiveBack, id: r.ID})
 		b.rowTasks.Go(func() {
 			<-ch

@@ -70,6 +70,7 @@ type writer struct {
 	failingChanges        map[*change]bool // changes for which the database was away at the last try
 	awayErr               error            // the last such error
 	changesInTransactions int              // changes in transactions
+	isWritingLarge        bool             // a large change is in a transaction
 	lastStart             time.Time        // when the last transaction began
 	isClosed              bool
 	wake                  chan struct{}
@@ -83,6 +84,9 @@ const (
 	// lingerTime, because a transaction with one change costs as much as one with twenty.
 	maxTransactions = 2
 	lingerTime      = 20 * time.Millisecond
+	// minLarge is the size of outputs from which a change counts as large. Large changes are written
+	// one at a time, because a write takes several times their size in memory.
+	minLarge = 4 << 20
 
 	busyRetryPause = 20 * time.Millisecond
 	minRetryPause  = 50 * time.Millisecond
@@ -109,8 +113,10 @@ func (w *writer) enqueue(c *change) <-chan writeResult {
 		w.abandon(c)
 		return c.done
 	}
-	w.limitMemory(c)
 	w.pendingChanges = append(w.pendingChanges, c)
+	if len(w.failingChanges) > 0 {
+		w.limitMemory(c)
+	}
 	if len(w.pendingChanges) == 1 || w.lingerLeft(time.Now()) <= 0 {
 		w.wakeLoop()
 	}
@@ -125,7 +131,8 @@ func (w *writer) lingerLeft(now time.Time) time.Duration {
 	return w.lastStart.Add(lingerTime).Sub(now)
 }
 
-// limitMemory limits the memory that waiting outputs take: it spools or cuts them.
+// limitMemory limits the memory that outputs take while the database is away: it spools or cuts those of
+// a change. While the database answers, each output waits for a moment only, and is written whole.
 func (w *writer) limitMemory(c *change) {
 	if c.kind != changeFinish || w.bytes <= maxOutputMemory || c.size <= maxCutOutput {
 		return
@@ -216,9 +223,9 @@ func (w *writer) writeLoop(ctx context.Context) {
 			}
 			continue
 		}
-		n := len(batch)
+		n, isLarge := len(batch), batch[0].isLarge()
 		err := w.transact(ctx, batch)
-		w.recordCommit(n)
+		w.recordCommit(n, isLarge)
 		if err == nil {
 			failures = 0
 			continue
@@ -230,10 +237,16 @@ func (w *writer) writeLoop(ctx context.Context) {
 	}
 }
 
+// isLarge reports whether the change is written alone, and not beside another large one.
+func (c *change) isLarge() bool { return c.size+c.diskSize >= minLarge }
+
 // recordCommit notes the end of a transaction.
-func (w *writer) recordCommit(changes int) {
+func (w *writer) recordCommit(changes int, wasLarge bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if wasLarge {
+		w.isWritingLarge = false
+	}
 	if w.changesInTransactions -= changes; len(w.pendingChanges) > 0 {
 		w.wakeLoop()
 	}
@@ -291,7 +304,7 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 				wait = due
 			}
 		case len(batch) == maxTransactionRows, len(batch) > 0 && bytes+c.size+c.diskSize > maxTransactionBytes, len(batch) > 0 && c.token != batch[0].token,
-			ids[c.id]:
+			ids[c.id], w.isWritingLarge && c.isLarge():
 		default:
 			batch = append(batch, c)
 			ids[c.id] = true
@@ -303,6 +316,7 @@ func (w *writer) nextBatch(now time.Time) (batch []*change, wait time.Duration) 
 	clear(w.pendingChanges[len(left):])
 	w.pendingChanges = left
 	if len(batch) > 0 {
+		w.isWritingLarge = w.isWritingLarge || batch[0].isLarge()
 		w.changesInTransactions, w.lastStart = w.changesInTransactions+len(batch), now
 		if len(left) > 0 {
 			w.wakeLoop()
@@ -440,6 +454,11 @@ func (w *writer) putBack(changes []*change) {
 		return
 	}
 	w.pendingChanges = append(w.pendingChanges, changes...) // behind the others, which may succeed
+	if len(w.failingChanges) > 0 {
+		for _, c := range w.pendingChanges {
+			w.limitMemory(c)
+		}
+	}
 	w.wakeLoop()
 }
 

@@ -7,14 +7,18 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"gloom/cmd/internal/durable"
+	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/store"
 
 	"github.com/rs/zerolog"
@@ -55,6 +59,36 @@ func startWriter(t *testing.T, s store.Store, sp *spool) (*writer, context.Cance
 }
 
 func writeAll(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, nil }
+
+// TestLargeChangesAreWrittenOneAtATime: small ones are written beside them.
+func TestLargeChangesAreWrittenOneAtATime(t *testing.T) {
+	w := newWriter(&scriptedStore{write: writeAll}, nil, newMetrics(), zerolog.Nop(), func(error) {})
+	for id := range int64(3) {
+		result := store.Result{ID: id}
+		if id < 2 {
+			result.Stdout = strings.Repeat("x", minLarge)
+		}
+		w.enqueue(&change{kind: changeFinish, id: id, result: result})
+	}
+	now := time.Now()
+	take := func(want ...int64) {
+		t.Helper()
+		var ids []int64
+		batch, _ := w.nextBatch(now)
+		for _, c := range batch {
+			ids = append(ids, c.id)
+		}
+		if !slices.Equal(ids, want) {
+			t.Fatalf("took %v, want %v", ids, want)
+		}
+	}
+	take(0)
+	take(2)
+	w.recordCommit(1, false)
+	take()
+	w.recordCommit(1, true)
+	take(1)
+}
 
 func TestWriterRetries(t *testing.T) {
 	o := &scriptedStore{}
@@ -142,8 +176,8 @@ func TestSecondTransactionWaitsForHalf(t *testing.T) {
 	queue(1)
 	take(now.Add(lingerTime), 0, lingerTime/4)
 	take(now.Add(lingerTime*5/4), 1, -1)
-	w.recordCommit(40)
-	w.recordCommit(20)
+	w.recordCommit(40, false)
+	w.recordCommit(20, false)
 	queue(1)
 	take(now.Add(lingerTime*5/4), 1, -1)
 }
@@ -175,8 +209,8 @@ func TestOutputMemoryLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
-		var answers []<-chan writeResult
+		w, stop := startWriter(t, o, sp)
+		answers := []<-chan writeResult{w.awaitAway(t)}
 		for id := int64(1); id <= n; id++ {
 			answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
 			if _, bytes := w.backlog(); bytes > maxOutputMemory+size {
@@ -195,20 +229,78 @@ func TestOutputMemoryLimit(t *testing.T) {
 			}
 			return store.WriteResult{}, nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		go w.run(ctx)
 		for _, ch := range answers {
 			if v := <-ch; !v.isWritten() {
 				t.Fatalf("%+v", v)
 			}
 		}
-		cancel()
+		stop()
 		o.mu.Lock()
 		if whole+cut != n || dir != "" && cut > 0 || dir == "" && cut == 0 {
 			t.Errorf("spool %q: %d whole, %d cut", dir, whole, cut)
 		}
 		o.mu.Unlock()
 	}
+}
+
+// awaitAway queues a change without outputs, and waits until the writer knows that the database is away.
+func (w *writer) awaitAway(t *testing.T) <-chan writeResult {
+	ch := w.enqueue(&change{kind: changeStart, id: 1 << 40})
+	eventually(t, "the database is known to be away", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.failingChanges) > 0
+	})
+	return ch
+}
+
+// TestOutputsAreWholeWhileDatabaseAnswers: however many large outputs come at once, they are written
+// whole. Those that came before the database was known to be away are limited, too.
+func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
+	const size, n = 16 << 20, maxOutputMemory/(16<<20) + 4
+	out := strings.Repeat("x", size)
+	gate := make(chan struct{})
+	var whole atomic.Int64
+	w, _ := startWriter(t, concurrentStore{write: func(b store.Batch) (store.WriteResult, error) {
+		<-gate
+		for _, f := range b.Finish {
+			if len(f.Stdout) == size {
+				whole.Add(1)
+			}
+		}
+		return store.WriteResult{}, nil
+	}}, nil)
+	var answers []<-chan writeResult
+	for id := int64(1); id <= n; id++ {
+		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
+	}
+	close(gate)
+	for _, ch := range answers {
+		<-ch
+	}
+	if whole.Load() != n {
+		t.Errorf("%d of %d whole", whole.Load(), n)
+	}
+
+	away := make(chan struct{})
+	w, _ = startWriter(t, concurrentStore{write: func(store.Batch) (store.WriteResult, error) { <-away; return store.WriteResult{}, errAway }}, nil)
+	for id := int64(1); id <= n; id++ {
+		w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}})
+	}
+	close(away)
+	eventually(t, "the memory is limited", func() bool { _, bytes := w.backlog(); return bytes <= maxOutputMemory })
+}
+
+// concurrentStore is a store whose writes may run at the same time.
+type concurrentStore struct {
+	store.Store
+	write func(store.Batch) (store.WriteResult, error)
+}
+
+func (c concurrentStore) Token() int64 { return 7 }
+
+func (c concurrentStore) Write(_ context.Context, b store.Batch) (store.WriteResult, error) {
+	return c.write(b)
 }
 
 // TestFullSpoolStillRecordsEnd: if the daemon stops without a database and the spool has no room for an output,
@@ -367,10 +459,12 @@ func TestRowWaitsForUnreadableOutput(t *testing.T) {
 	}
 	o := &scriptedStore{write: writeAll}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
+	w.failingChanges[&change{}] = true // the database is away
 	var answers []<-chan writeResult
 	for id := int64(1); id <= n; id++ {
 		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: strings.Repeat("x", size)}}))
 	}
+	clear(w.failingChanges)
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d results are in the spool, %v", len(files), err)
@@ -421,4 +515,22 @@ func receiveCases(answers []<-chan writeResult) (cases []reflect.SelectCase) {
 		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)})
 	}
 	return cases
+}
+
+// TestOnlyWriterHoldsOutputs: while a result waits for the database, its outputs are in memory only as far
+// as the writer keeps them.
+func TestOnlyWriterHoldsOutputs(t *testing.T) {
+	f := startBridge(t, storetest.NewTable(), configFor(t, "a"))
+	f.table.SetError(storetest.ErrUnreachable)
+	f.writer.awaitAway(t)
+	f.writer.enqueue(&change{kind: changeFinish, id: 900, result: store.Result{ID: 900, Stdout: strings.Repeat("x", maxOutputMemory)}})
+	var freed atomic.Int64
+	for id := range int64(2) {
+		out := make([]byte, 1<<20)
+		runtime.AddCleanup(&out[0], func(int) { freed.Add(1) }, 0)
+		r := &row{Row: store.Row{ID: id, Target: "a"}}
+		go f.finish(r, store.Result{ID: id, Stdout: unsafe.String(&out[0], len(out))})
+	}
+	eventually(t, "the whole outputs are freed", func() bool { runtime.GC(); return freed.Load() == 2 })
+	f.table.SetError(nil)
 }
