@@ -50,9 +50,25 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := c.connection.QueryContext(ctx, query, args)
-	return rows, c.noteRefusal(err)
+	result, err := c.connection.QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, c.noteRefusal(err)
+	}
+	return &rows{result, c}, nil
 }
+
+// rows are the rows of a query. The server may refuse the query after it has sent the first of them, or only
+// the names of the columns.
+type rows struct {
+	driver.Rows
+	c *conn
+}
+
+// Next implements driver.Rows.
+func (r *rows) Next(row []driver.Value) error { return r.c.noteRefusal(r.Rows.Next(row)) }
+
+// Close implements driver.Rows. It reads what is left.
+func (r *rows) Close() error { return r.c.noteRefusal(r.Rows.Close()) }
 
 func (c *conn) noteRefusal(err error) error {
 	c.refused = c.refused || KindOf(Number(err)) == Away

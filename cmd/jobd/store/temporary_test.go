@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/mariadb"
 	. "gloom/cmd/jobd/store"
 )
 
@@ -344,6 +345,28 @@ func TestPassingSettingIsNotKept(t *testing.T) {
 	}
 	server.Exec(t, "", "SET GLOBAL tx_read_only = OFF")
 	if err := s.Renew(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	// This refusal comes after the first rows.
+	server.Exec(t, "", "SET GLOBAL max_statement_time = 0.02")
+	s.DB().SetMaxIdleConns(0)
+	s.DB().SetMaxIdleConns(1)
+	read := func() error {
+		rows, err := s.DB().QueryContext(t.Context(), "SELECT seq FROM seq_1_to_3000000")
+		if err != nil {
+			return fmt.Errorf("refused before the first row: %w", err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+		}
+		return rows.Err()
+	}
+	if err := read(); mariadb.Number(err) != 1969 {
+		t.Fatal(err)
+	}
+	server.Exec(t, "", "SET GLOBAL max_statement_time = 0")
+	if err := read(); err != nil {
 		t.Error(err)
 	}
 }
