@@ -199,18 +199,50 @@ func silentBroker(w *world) {
 	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 }
 
-// nonsense is input that ends a connection: raw bytes, or payloads of frames.
-var nonsense = []struct {
+// nested returns an array with this many levels.
+func nested(levels int) string {
+	return strings.Repeat("[", levels) + strings.Repeat("]", levels)
+}
+
+// badInput is input that ends a connection: raw bytes, or payloads of frames.
+type badInput struct {
 	name   string
 	raw    string
 	frames []string
-}{
+	closes bool // the broker closes the connection after it; otherwise the client must
+}
+
+// sendNonsense sends bad input, and waits until the client closes the connection.
+func (p *peer) sendNonsense(bad badInput) {
+	io.WriteString(p, bad.raw)
+	for _, f := range bad.frames {
+		p.send(f)
+	}
+	if bad.closes {
+		time.Sleep(50 * time.Millisecond)
+		return
+	}
+	io.Copy(io.Discard, p)
+}
+
+var nonsense = []badInput{
 	{name: "a length beyond all limits", raw: "\xff\xff\xff\xff{"},
 	{name: "http", raw: "HTTP/1.1 400 Bad Request\r\n\r\n"},
-	{name: "half a frame", raw: "\x00\x00\x00\x10{\"ok\""},
+	{name: "half a frame", raw: "\x00\x00\x00\x10{\"ok\"", closes: true},
 	{name: "no json", frames: []string{`{"ok":tru`}},
 	{name: "an array", frames: []string{`[1]`}},
 	{name: "an empty frame", frames: []string{``}},
+	{name: "a result that is not UTF-8", frames: []string{"{\"id\":\"a\",\"body\":\"\xff\"}"}},
+	{name: "a result that is not JSON", frames: []string{`{"id":"a","body":nothing}`}},
+	{name: "a result that is nested too deep", frames: []string{`{"id":"a","body":` + nested(1024) + `}`}},
+	{name: "an id that is no string", frames: []string{`{"id":7,"body":1}`}},
+	{name: "progress of a job whose id is no string", frames: []string{`{"id":{},"progress":1}`}},
+	{name: "an ok for an id that is no string", frames: []string{`{"ok":true,"id":7}`}},
+	{name: "an error about an id that is no string", frames: []string{`{"error":"job_failed","reason":"none","id":[7]}`}},
+	{name: "a job whose id is no string", frames: []string{`{"action":"job","id":7,"type":"echo","body":1}`}},
+	{name: "a job whose type is no string", frames: []string{`{"action":"job","id":"a","type":7,"body":1}`}},
+	{name: "a job without a body", frames: []string{`{"action":"job","id":"a","type":"echo"}`}},
+	{name: "a cancel without an id", frames: []string{`{"action":"cancel"}`}},
 	{name: "oks that nothing asked for", frames: []string{`{"ok":true}`, `{"ok":true}`, `{"ok":true}`, `{"ok":true}`}},
 	{name: "a refusal of the connection", frames: []string{`{"error":"overloaded","reason":"one too many"}`}},
 }
@@ -224,11 +256,7 @@ func nonsenseToSubmitter(w *world) {
 			}
 			frame := p.skipTo("submit")
 			p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
-			io.WriteString(p, bad.raw)
-			for _, f := range bad.frames {
-				p.send(f)
-			}
-			time.Sleep(50 * time.Millisecond)
+			p.sendNonsense(bad)
 		})
 		s := w.submitter(agent.Options{Addrs: []string{addr}})
 		if e := s.end(s.do(agent.Command{Do: "submit", Type: "echo"})); e.Error == nil || e.Error.Kind != "lost" || !e.Error.Acked {
@@ -238,11 +266,12 @@ func nonsenseToSubmitter(w *world) {
 		s.Kill()
 	}
 	// Unusual but valid input is ignored.
+	deepest := `{"id":"nobody's","body":` + nested(1023) + `}`
 	addr := newFake(w, func(_ int, p *peer) {
 		frame := p.skipTo("submit")
 		name := id(frame)
 		for _, f := range []string{
-			`{"moons":4}`, `{"action":"dance","id":1}`, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
+			`{"moons":4}`, `{"action":"dance","id":1}`, deepest, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
 			fmt.Sprintf(`{"later":true,"ok":true,"id":%q}`, name), fmt.Sprintf(`{"id":%q,"progress":1}`, name),
 			`{"error":"job_failed","reason":"of another","id":"nobody's"}`,
 			fmt.Sprintf(` { "more" : [ ] , "body" : "well" , "id" : %q } `, name),
@@ -262,11 +291,7 @@ func nonsenseToWorker(w *world) {
 			p.skipTo("join")
 			p.send(`{"ok":true}`)
 			if n == 0 {
-				io.WriteString(p, bad.raw)
-				for _, f := range bad.frames {
-					p.send(f)
-				}
-				time.Sleep(50 * time.Millisecond)
+				p.sendNonsense(bad)
 				return
 			}
 			p.send(`{"moons":4}`)

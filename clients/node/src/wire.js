@@ -11,6 +11,12 @@ export const MAX_NAME = 1024;
 /** Bytes that a frame from the broker may have beyond max_frame: id, type, headers, keys. */
 const ENVELOPE = 64 * 1024;
 
+/** Deepest nesting of arrays and objects; the message itself is the first level. */
+const MAX_DEPTH = 1024;
+
+/** Refuses bytes that are not UTF-8. */
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
 /**
  * JSON as its bytes. As a body it is sent unchanged; with the option `raw`, bodies
  * arrive as RawJSON. Numbers keep all their digits, and objects the order of their
@@ -19,7 +25,7 @@ const ENVELOPE = 64 * 1024;
 export class RawJSON {
   constructor(json) {
     const bytes = Buffer.from(/** @type {any} */ (json));
-    JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
+    JSON.parse(utf8.decode(bytes));
     this.bytes = bytes;
   }
 
@@ -67,7 +73,23 @@ export function encode(fields) {
   const header = Buffer.allocUnsafe(HEADER);
   const payload = parts.reduce((sum, part) => sum + part.length, 0);
   header.writeUInt32BE(payload);
-  return Buffer.concat([header, ...parts], HEADER + payload);
+  const frame = Buffer.concat([header, ...parts], HEADER + payload);
+  if (isTooDeep(frame.subarray(HEADER))) throw new RangeError(`nested deeper than ${MAX_DEPTH}, the message included`);
+  return frame;
+}
+
+/** Whether valid JSON is nested deeper than a message may be. */
+function isTooDeep(json) {
+  if (json.length <= 2 * MAX_DEPTH) return false; // each level has two brackets
+  for (let at = 0, depth = 0; at < json.length; at++) {
+    const byte = json[at];
+    if (byte === QUOTE) {
+      for (at++; json[at] !== QUOTE; at++) if (json[at] === BACKSLASH) at++;
+    } else if (byte === OPEN || byte === BEGIN) {
+      if (++depth > MAX_DEPTH) return true;
+    } else if (byte === CLOSE || byte === END) depth--;
+  }
+  return false;
 }
 
 function stringify(value) {
@@ -84,51 +106,68 @@ function finite(_, value) {
 }
 
 /**
- * Reads the payload of a frame. The RawJSON fields, body and progress, are not
- * parsed.
+ * Reads the payload of a frame. With raw, body and progress become RawJSON.
  * @param {Buffer} payload
  * @param {boolean} raw
  * @returns {Record<string, any>}
  */
 export function decode(payload, raw) {
+  let message;
   try {
-    const message = raw ? decodeRaw(payload) : JSON.parse(payload.toString());
-    if (message !== null && typeof message === "object" && !Array.isArray(message)) return message;
+    message = JSON.parse(utf8.decode(payload));
   } catch (cause) {
     throw new ProtocolError("the broker sent a frame that is not JSON", { cause });
   }
-  throw new ProtocolError("the broker sent a frame that is not an object");
+  if (message === null || typeof message !== "object" || Array.isArray(message)) {
+    throw new ProtocolError("the broker sent a frame that is not an object");
+  }
+  if (isTooDeep(payload)) throw new ProtocolError("the broker sent a frame that is nested too deep");
+  check(message);
+  if (raw && ("body" in message || "progress" in message)) keepBytes(payload, message);
+  return message;
 }
 
-const QUOTE = 0x22, COMMA = 0x2c, COLON = 0x3a, BACKSLASH = 0x5c, OPEN = 0x5b, CLOSE = 0x5d;
+/** Refuses a message whose keys do not fit its kind: a client that ignored it might wait forever. */
+function check(message) {
+  const { action, ok, id } = message;
+  const need = (/** @type {string} */ key) => {
+    if (typeof message[key] !== "string") throw new ProtocolError(`the broker sent a frame whose ${key} is not a string`);
+  };
+  if ("error" in message) {
+    need("error");
+    need("reason");
+    if (id !== undefined && id !== null) need("id");
+  } else if (action === "job") {
+    need("id");
+    need("type");
+    if (!("body" in message)) throw new ProtocolError("the broker sent a job without a body");
+  } else if (action === "cancel") {
+    need("id");
+  } else if ("action" in message) {
+    return; // a ping, or a kind that this client does not know
+  } else if ("ok" in message) {
+    if (ok !== true) throw new ProtocolError("the broker sent an ok that is not true");
+    if (id !== undefined && id !== null) need("id");
+  } else if ("id" in message && ("body" in message || "progress" in message)) {
+    need("id");
+  }
+}
+
+const QUOTE = 0x22, COMMA = 0x2c, BACKSLASH = 0x5c, OPEN = 0x5b, CLOSE = 0x5d;
 const BEGIN = 0x7b, END = 0x7d;
 
-function decodeRaw(payload) {
-  const message = Object.create(null);
+/** Replaces body and progress of a valid message by their bytes. */
+function keepBytes(payload, message) {
   let at = skipSpace(payload, 0);
-  if (payload[at] !== BEGIN) return JSON.parse(payload.toString()); // not an object, or not JSON
-  const expect = (byte) => {
-    if (payload[at] !== byte) throw new SyntaxError(`unexpected byte at ${at}`);
-    return skipSpace(payload, at + 1);
-  };
-  at = expect(BEGIN);
-  for (let more = payload[at] !== END; more; ) {
-    if (payload[at] !== QUOTE) expect(QUOTE);
+  do {
+    at = skipSpace(payload, at + 1); // after { or ,
     const end = skipValue(payload, at);
     const key = JSON.parse(payload.toString("utf8", at, end));
-    at = skipSpace(payload, end);
-    const from = (at = expect(COLON));
+    const from = skipSpace(payload, skipSpace(payload, end) + 1);
     at = skipValue(payload, from);
-    const value = payload.subarray(from, at);
-    const asBytes = (key === "body" || key === "progress") && value.length > 0;
-    message[key] = asBytes ? RawJSON.trusted(Buffer.from(value)) : JSON.parse(value.toString());
+    if (key === "body" || key === "progress") message[key] = RawJSON.trusted(Buffer.from(payload.subarray(from, at)));
     at = skipSpace(payload, at);
-    more = payload[at] === COMMA;
-    if (more) at = expect(COMMA);
-  }
-  at = expect(END);
-  if (at !== payload.length) expect(-1);
-  return message;
+  } while (payload[at] === COMMA);
 }
 
 function skipSpace(json, at) {
@@ -136,14 +175,13 @@ function skipSpace(json, at) {
   return at;
 }
 
-/** The index after the value that begins at this one. */
+/** The index after the value that begins at this one, in valid JSON. */
 function skipValue(json, at) {
   for (let depth = 0; at < json.length; at++) {
     const byte = json[at];
     if (byte === QUOTE) {
       for (at++; json[at] !== QUOTE; at++) {
         if (json[at] === BACKSLASH) at++;
-        if (at >= json.length) throw new SyntaxError("string without an end");
       }
       if (depth === 0) return at + 1;
     } else if (byte === OPEN || byte === BEGIN) {

@@ -43,6 +43,15 @@ test("replies mean what they should, raw or not", () => {
   }
 });
 
+test("a message that is nested too deep is not sent", () => {
+  const levels = (/** @type {number} */ n) => "[".repeat(n) + "]".repeat(n);
+  for (const make of [(/** @type {string} */ json) => new RawJSON(json), JSON.parse]) {
+    assert.ok(encode({ action: "respond", body: make(levels(1023)) }));
+    assert.ok(encode({ action: "respond", body: make(`["${"[{".repeat(2000)}\\""]`) }));
+    assert.throws(() => encode({ action: "respond", body: make(levels(1024)) }), RangeError);
+  }
+});
+
 test("streams are cut alike, however their bytes arrive", () => {
   for (const { name, hex, max_frame, payloads, rest = 0, error } of cases("streams")) {
     const bytes = Buffer.from(hex, "hex");

@@ -89,9 +89,9 @@ test("an ok or error of the wrong kind ends the connection", async (t) => {
   /** @type {[(id: string) => object[], string][]} */
   const wrong = [
     [(id) => [{ ok: "true", id }], "an ok that is not true"],
-    [(id) => [{ ok: true, id }, { error: 5, reason: "r", id }], "an error that is not a string"],
-    [(id) => [{ ok: true, id }, { error: null, id }], "an error that is not a string"],
-    [(id) => [{ ok: true, id }, { error: "job_failed", id }], "an error whose reason is not a string"],
+    [(id) => [{ ok: true, id }, { error: 5, reason: "r", id }], "whose error is not a string"],
+    [(id) => [{ ok: true, id }, { error: null, id }], "whose error is not a string"],
+    [(id) => [{ ok: true, id }, { error: "job_failed", id }], "whose reason is not a string"],
   ];
   let at = 0;
   const jobs = await begin(t, ({ id }, write) => write(...wrong[at][0](id).map(frame)));

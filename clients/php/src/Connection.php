@@ -328,10 +328,6 @@ final class Connection
     private function handle(array $message): void
     {
         if (array_key_exists('error', $message)) {
-            // A client that ignored such a frame might wait forever.
-            if (!is_string($message['error']) || !is_string($message['reason'] ?? null)) {
-                throw new ProtocolException('an error that is not a string, or whose reason is none');
-            }
             $this->refuse($message);
         } elseif (($message['action'] ?? null) === 'ping') {
             $this->send(self::$pong ??= Wire::encode(['action' => 'pong']));

@@ -10,6 +10,9 @@ namespace Gloom;
  */
 final class RawJson implements \Stringable
 {
+    /** Deepest nesting of a value: a message may have 1024 levels, and is the first of them. */
+    private const DEPTH = 1023;
+
     private function __construct(private readonly string $bytes)
     {
     }
@@ -40,7 +43,7 @@ final class RawJson implements \Stringable
         }
         $flags = JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_PRESERVE_ZERO_FRACTION;
 
-        return new self(json_encode($value, $flags, 1024));
+        return new self(json_encode($value, $flags, self::DEPTH));
     }
 
     /** Decodes the value: objects become \stdClass, so that {} and [] stay different. */
@@ -57,7 +60,7 @@ final class RawJson implements \Stringable
     private static function decode(string $json, bool $check): mixed
     {
         try {
-            return json_decode($json, false, 1025, JSON_THROW_ON_ERROR);
+            return json_decode($json, false, self::DEPTH + 1, JSON_THROW_ON_ERROR);
         } catch (\JsonException $e) {
             // An unpaired surrogate is valid JSON, but PHP's strings cannot hold it.
             if ($check && $e->getCode() === JSON_ERROR_UTF16) {

@@ -40,14 +40,17 @@ final class Wire
     }
 
     /**
-     * Decodes the payload of a frame. Body and progress are not parsed.
+     * Decodes the payload of a frame. Body and progress are checked, but stay bytes.
      *
      * @return array<string, mixed>
      */
     public static function decode(string $payload): array
     {
         try {
-            return self::fields($payload);
+            $fields = preg_match('//u', $payload) === 1 ? self::fields($payload) : throw new \UnexpectedValueException('not UTF-8');
+            self::check($fields);
+
+            return $fields;
         } catch (\JsonException | \UnexpectedValueException $e) {
             throw new ProtocolException('the broker sent a frame that is not a JSON object', 0, $e);
         }
@@ -68,12 +71,9 @@ final class Wire
             $end = self::skip($json, $at);
             $value = substr($json, $at, $end - $at);
             if ($key === 'body' || $key === 'progress') {
-                if ($value === '') {
-                    throw new \UnexpectedValueException("no value at $at");
-                }
-                $fields[$key] = RawJson::trusted($value);
+                $fields[$key] = RawJson::of($value);
             } else {
-                $fields[$key] = json_decode($value, true, 1025, JSON_THROW_ON_ERROR);
+                $fields[$key] = json_decode($value, true, 1024, JSON_THROW_ON_ERROR);
             }
             $at = $end + strspn($json, self::SPACE, $end);
             if (($json[$at] ?? '') !== ',') {
@@ -89,6 +89,32 @@ final class Wire
         }
 
         return $fields;
+    }
+
+    /**
+     * Refuses a message whose keys do not fit its kind: a client that ignored it might wait forever.
+     *
+     * @param array<string, mixed> $fields
+     */
+    private static function check(array $fields): void
+    {
+        $action = $fields['action'] ?? null;
+        $need = match (true) {
+            array_key_exists('error', $fields) => ['error', 'reason', ...isset($fields['id']) ? ['id'] : []],
+            $action === 'job' => ['id', 'type'],
+            $action === 'cancel' => ['id'],
+            array_key_exists('action', $fields) => [],
+            array_key_exists('ok', $fields) => isset($fields['id']) ? ['id'] : [],
+            default => array_key_exists('id', $fields) && (isset($fields['body']) || isset($fields['progress'])) ? ['id'] : [],
+        };
+        foreach ($need as $key) {
+            if (!is_string($fields[$key] ?? null)) {
+                throw new ProtocolException("the broker sent a frame whose $key is not a string");
+            }
+        }
+        if ($action === 'job' && !isset($fields['error']) && !isset($fields['body'])) {
+            throw new ProtocolException('the broker sent a job without a body');
+        }
     }
 
     /** The index after a character and the spaces that follow it. */

@@ -25,6 +25,19 @@ final class GoldenTest extends TestCase
         return $cases;
     }
 
+    public function testMessageThatIsNestedTooDeepIsNotSent(): void
+    {
+        $levels = static fn (int $n): string => str_repeat('[', $n) . str_repeat(']', $n);
+        foreach ([RawJson::of(...), static fn (string $json): RawJson => RawJson::from(json_decode($json, false, 2000))] as $make) {
+            self::assertStringContainsString($levels(1023), Wire::encode(['body' => $make($levels(1023))]));
+            try {
+                $make($levels(1024));
+                self::fail('1024 levels in a body were taken');
+            } catch (\JsonException) {
+            }
+        }
+    }
+
     public function testRepliesMeanWhatTheyShould(): void
     {
         foreach (self::cases('replies') as $case) {
