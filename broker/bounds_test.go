@@ -71,9 +71,9 @@ func TestLostSubmitterIsFreedInSlices(t *testing.T) {
 	other := b.AddSubmitter()
 	for i := range 100 {
 		before := b.unsweptJobs
-		fx := b.Submit(now, other, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Retries: -1})
-		if len(fx) != 1 || fx[0].Op != OpOK {
-			t.Fatalf("id %d is not free: %+v", i, fx)
+		effects := b.Submit(now, other, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Retries: -1})
+		if len(effects) != 1 || effects[0].Op != OpOK {
+			t.Fatalf("id %d is not free: %+v", i, effects)
 		}
 		if d := before - b.unsweptJobs; d < 1 || d > 4 {
 			t.Fatalf("a submit swept %d jobs", d)
@@ -114,9 +114,9 @@ func TestLostSubmitterDelaysNoOther(t *testing.T) {
 		b.Submit(0, other, &Submission{ID: []byte("new"), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		b.RemovePeer(0, s)
 		w := b.AddWorker()
-		given := func(fx []Effect) bool {
-			for i := range fx {
-				if fx[i].Op == OpJob {
+		given := func(effects []Effect) bool {
+			for i := range effects {
+				if effects[i].Op == OpJob {
 					return true
 				}
 			}
@@ -212,8 +212,8 @@ func TestTypesAreBounded(t *testing.T) {
 	refused := 0
 	more := limit * 3 / 2
 	for i := range more {
-		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "k%d", i), Type: fmt.Appendf(nil, "u%d", i), Body: []byte("1"), Retries: -1})
-		if fx[0].Code == Overloaded {
+		effects := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "k%d", i), Type: fmt.Appendf(nil, "u%d", i), Body: []byte("1"), Retries: -1})
+		if effects[0].Code == Overloaded {
 			refused++
 		}
 	}
@@ -301,10 +301,10 @@ func TestManyDeadlinesEndInSlices(t *testing.T) {
 	}
 	b.Submit(0, s, &Submission{ID: []byte("last"), Type: []byte("echo"), Body: []byte("1"), Retries: -1})
 	expired, handed := 0, 0
-	count := func(fx []Effect, share int) {
+	count := func(effects []Effect, share int) {
 		t.Helper()
 		ends := 0
-		for _, e := range fx {
+		for _, e := range effects {
 			switch {
 			case e.Op == OpEnd && e.Code == Expired:
 				ends++
@@ -319,17 +319,17 @@ func TestManyDeadlinesEndInSlices(t *testing.T) {
 		}
 		expired += ends
 	}
-	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), tickTimers)
-	if expired != tickTimers || handed != 0 {
+	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), maxTickTimers)
+	if expired != maxTickTimers || handed != 0 {
 		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
 	}
 	// The next command, of whatever kind, ends more jobs, and the core asks for a tick.
-	count(b.Leave(1000, b.AddWorker()), tickTimers)
+	count(b.Leave(1000, b.AddWorker()), maxTickTimers)
 	count(b.Leave(1000, w), 0)
-	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), tickTimers)
+	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), maxTickTimers)
 	for ticks := 0; b.NextTick() <= 1000; ticks++ {
-		count(b.Tick(1000), 2*tickTimers)
-		if ticks > n/tickTimers+2 {
+		count(b.Tick(1000), 2*maxTickTimers)
+		if ticks > n/maxTickTimers+2 {
 			t.Fatalf("%d ticks, and %d of %d jobs have expired", ticks, expired, n)
 		}
 	}

@@ -31,10 +31,10 @@ type Broker struct {
 	bigBytes int64
 	bytes    int64 // weight of all jobs held
 
-	totals      Ledger
-	types       container.Slots[jobType]
-	typesByName map[string]*jobType
-	typeNames   int64 // bytes of the long names of types
+	totals        Ledger
+	types         container.Slots[jobType]
+	typesByName   map[string]*jobType
+	typeNameBytes int64 // bytes of long type names
 	// unusedPlain, unusedWithLetters and unusedKept are the types not in use, the longest unused first.
 	// unusedWithLetters are remembered while they have dead letters, unusedKept until ForgetType.
 	unusedPlain, unusedWithLetters, unusedKept container.Ring[jobType]
@@ -44,23 +44,23 @@ type Broker struct {
 	pools              container.Slots[pool]
 	poolsByKey         map[string]*pool
 	pairs              container.Table[pair]
-	pairingsInProgress int                      // pairings in progress
-	lastCreation       uint64                   // the number of the latest type or pool
+	pairingsInProgress int
+	lastCreation       uint64                   // the latest creationNumber of a type or pool
 	poolBytes          int64                    // the sum of pool.bytes
-	lastIdleNumber     uint64                   // the last idleNumber that was given
+	lastIdleNumber     uint64                   // the latest idleNumber
 	idleLines          container.Ring[idleLine] // the lines that have idle workers
 
-	groups        container.Slots[group]
-	groupIndex    container.Index // finds groups by name; the values are group.number + 1
-	groupSets     container.Slots[groupSet]
-	groupSetIndex container.Index // finds sets by groupSetKey; the values are groupSet.number + 1
-	countedGroups int
-	groupNames    int64 // bytes of names of groups
-	limitSlots    int64 // how many limits the arrays of all groups have room for
-	rules         map[string]*rule
-	wildcardRules ruleIndex // the rules whose patterns contain a *
-	revisions     int       // changes of rules that have not been applied to all groups
-	rulesVersion  uint64    // how often rules have changed
+	groups              container.Slots[group]
+	groupIndex          container.Index // finds groups by name; the values are group.number + 1
+	groupSets           container.Slots[groupSet]
+	groupSetIndex       container.Index // finds sets by groupSetKey; the values are groupSet.number + 1
+	countedGroups       int
+	groupNameBytes      int64 // bytes of group names
+	limitSlots          int64 // how many limits the arrays of all groups have room for
+	rules               map[string]*rule
+	wildcardRules       ruleIndex // the rules whose patterns contain a *
+	revisionsInProgress int       // changes of rules that have not been applied to all groups
+	rulesVersion        uint64    // how often rules have changed
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
@@ -72,7 +72,7 @@ type Broker struct {
 	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
 	// unusedHoldings are empty holdings that are kept for the next job, the longest unused first.
-	// unusedBytes is their size, with their queues, groups and tenants.
+	// unusedBytes is their size, including their queues, groups and tenants.
 	unusedHoldings container.Ring[holding]
 	unusedBytes    int64
 	unsweptJobs    int // jobs of lost submitters that are still to be freed
@@ -89,7 +89,7 @@ type Broker struct {
 	// posSetters holds callbacks that many heaps share. A method value in each heap would
 	// cost memory that every job touches.
 	posSetters struct{ line, bestJob, pair, spillOrder, spillAge func(ref uint32, pos int32) }
-	// heapBytes and laneBytes are the sizes of all heaps and of all lanes.
+	// heapBytes and laneBytes are the sizes of all heaps and of all lanes, in bytes.
 	heapBytes, laneBytes int64
 
 	peers          container.Slots[peer]
@@ -109,9 +109,9 @@ type Broker struct {
 	mustContinue                bool
 
 	draining bool
-	// endsLeftovers is set once EndLeftovers has begun. Nothing is handed out any more.
-	endsLeftovers bool
-	nextLeftover  int // the number of the record from which EndLeftovers continues
+	// endingLeftovers is set once EndLeftovers has begun. Nothing is handed out any more.
+	endingLeftovers bool
+	nextLeftover    int // the number of the record from which EndLeftovers continues
 
 	deadLetters deadLetters
 
@@ -163,16 +163,16 @@ func New(cfg Config) *Broker {
 	b.LimitHistory(cfg.History)
 	seed := maphash.MakeSeed()
 	b.jobIndex.Seed, b.groupIndex.Seed, b.groupSetIndex.Seed, b.borrowedIndex.Seed = seed, seed, seed, seed
-	b.groupIndex.Equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.At(r-1).name, name) }
-	b.groupSetIndex.Equal = func(r uint32, key []byte) bool { return b.groupSets.At(r - 1).hasKey(key) }
-	b.jobIndex.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
-	b.borrowedIndex.Equal = func(r uint32, key []byte) bool {
-		j := b.jobs.Get(r)
+	b.groupIndex.Equal = func(rec uint32, name []byte) bool { return bytes.Equal(b.groups.At(rec-1).name, name) }
+	b.groupSetIndex.Equal = func(rec uint32, key []byte) bool { return b.groupSets.At(rec - 1).hasKey(key) }
+	b.jobIndex.Equal = func(rec uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(rec)), id) }
+	b.borrowedIndex.Equal = func(rec uint32, key []byte) bool {
+		j := b.jobs.Get(rec)
 		return b.timing(j).worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
-	b.slabs.Length = func(r uint32) uint32 { return b.jobs.Get(r).size }
-	b.slabs.SetPos = func(r, slab, off uint32) {
-		j := b.jobs.Get(r)
+	b.slabs.Length = func(rec uint32) uint32 { return b.jobs.Get(rec).size }
+	b.slabs.SetPos = func(rec, slab, off uint32) {
+		j := b.jobs.Get(rec)
 		j.slab, j.offset = slab, off
 	}
 	b.posSetters.line, b.posSetters.bestJob, b.posSetters.pair, b.posSetters.spillOrder, b.posSetters.spillAge = b.setLinePos, b.setBestJobPos, b.setPairPos, b.setSpillOrderPos, b.setSpillAgePos
@@ -182,11 +182,11 @@ func New(cfg Config) *Broker {
 	return b
 }
 
-func (b *Broker) setSpillOrderPos(r uint32, pos int32) {
-	b.jobs.Get(r).links[laneLink].next = uint32(pos)
+func (b *Broker) setSpillOrderPos(rec uint32, pos int32) {
+	b.jobs.Get(rec).links[laneLink].next = uint32(pos)
 }
-func (b *Broker) setSpillAgePos(r uint32, pos int32) {
-	b.jobs.Get(r).links[laneLink].prev = uint32(pos)
+func (b *Broker) setSpillAgePos(rec uint32, pos int32) {
+	b.jobs.Get(rec).links[laneLink].prev = uint32(pos)
 }
 
 // begin starts a command.

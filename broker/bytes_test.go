@@ -149,12 +149,12 @@ func TestLostSubmitterNotifiesWorkersInSlices(t *testing.T) {
 		b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
 	}
 	notified := map[string]bool{}
-	tell := func(fx []Effect) {
+	tell := func(effects []Effect) {
 		t.Helper()
-		if len(fx) > tickSteps {
-			t.Fatalf("one step tells %d workers, at most %d", len(fx), tickSteps)
+		if len(effects) > tickSteps {
+			t.Fatalf("one step tells %d workers, at most %d", len(effects), tickSteps)
 		}
-		for _, e := range fx {
+		for _, e := range effects {
 			if e.Op != OpCancel || notified[string(e.ID)] {
 				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, notified[string(e.ID)])
 			}
@@ -165,8 +165,8 @@ func TestLostSubmitterNotifiesWorkersInSlices(t *testing.T) {
 	// No notice is sent about a run that has ended in the meantime.
 	answered := 0
 	for i := range n / 2 {
-		if fx := b.Respond(0, w, putNumber(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
-			t.Fatalf("a discarded answer has effects %v", fx)
+		if effects := b.Respond(0, w, putNumber(id, 2*i), []byte("1"), false); len(effects) != 1 || effects[0].Op != OpOK {
+			t.Fatalf("a discarded answer has effects %v", effects)
 		}
 		if !notified[string(id)] {
 			answered++
@@ -196,9 +196,9 @@ func TestReferencedBodyCountsItsCapacity(t *testing.T) {
 	s, w := b.AddSubmitter(), b.AddWorker()
 	body := make([]byte, bigBody, 3<<20)
 	for n, want := range []Op{OpOK, OpOK, OpOK, OpRefuse} {
-		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, StableBody: true})
-		if fx[0].Op != want {
-			t.Fatalf("submit %d: effect %d, want %d", n, fx[0].Op, want)
+		effects := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, StableBody: true})
+		if effects[0].Op != want {
+			t.Fatalf("submit %d: effect %d, want %d", n, effects[0].Op, want)
 		}
 	}
 	if m := b.Memory(); m.Bodies != 9<<20 {
@@ -208,7 +208,7 @@ func TestReferencedBodyCountsItsCapacity(t *testing.T) {
 	for range 3 {
 		b.Fail(0, w, &Failure{Reason: "broken", NoRetry: true})
 	}
-	if n, bytes := b.DeadCount(); n != 1 || bytes < 3<<20 {
+	if n, bytes := b.LetterCount(); n != 1 || bytes < 3<<20 {
 		t.Errorf("%d letters of %d bytes are kept, want one of 3 MiB", n, bytes)
 	}
 }
@@ -228,13 +228,13 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 	for now := int64(1); now <= 50; now++ {
 		w := b.AddWorker()
 		b.Join(now, w, &JoinRequest{Type: []byte("echo"), Prefetch: 100})
-		fx := b.Tick(now + 1)
-		for i, e := range fx {
+		effects := b.Tick(now + 1)
+		for i, e := range effects {
 			if e.Op != OpClose {
 				continue
 			}
-			if fx[i-1].Op == OpJob || closed[e.Peer] {
-				t.Fatalf("closed after %+v, again: %v", fx[i-1], closed[e.Peer])
+			if effects[i-1].Op == OpJob || closed[e.Peer] {
+				t.Fatalf("closed after %+v, again: %v", effects[i-1], closed[e.Peer])
 			}
 			closed[e.Peer] = true
 		}
@@ -260,17 +260,17 @@ func TestNewPriorityKeepsHeadersAndBody(t *testing.T) {
 			big := b.BigBytes()
 			for _, prio := range []int64{5, -1, 0, 1 << 40} {
 				b.Change(0, p, &ChangeRequest{ID: []byte("a"), SetPriority: true, Priority: prio, Delay: -1})
-				r, j := b.findJob([]byte("a"))
-				if b.priority(j) != prio || string(b.headers(j)) != headers || !bytes.Equal(b.body(r, j), body) {
-					t.Fatalf("priority %d, headers %q, %d bytes of body; want %d, %q and %d", b.priority(j), b.headers(j), len(b.body(r, j)), prio, headers, size)
+				rec, j := b.findJob([]byte("a"))
+				if b.priority(j) != prio || string(b.headers(j)) != headers || !bytes.Equal(b.body(rec, j), body) {
+					t.Fatalf("priority %d, headers %q, %d bytes of body; want %d, %q and %d", b.priority(j), b.headers(j), len(b.body(rec, j)), prio, headers, size)
 				}
 				if _, n := b.Load(); n != before || b.BigBytes() != big {
 					t.Errorf("%d bytes count, %d of them long bodies; before %d and %d", n, b.BigBytes(), before, big)
 				}
 			}
 			w := b.AddWorker()
-			fx := b.Join(0, w, &JoinRequest{Type: []byte("t"), WantsHeaders: true})
-			if e := fx[len(fx)-1]; string(e.ID) != "a" || string(e.Headers) != headers || !bytes.Equal(e.Body, body) {
+			effects := b.Join(0, w, &JoinRequest{Type: []byte("t"), WantsHeaders: true})
+			if e := effects[len(effects)-1]; string(e.ID) != "a" || string(e.Headers) != headers || !bytes.Equal(e.Body, body) {
 				t.Errorf("the worker got job %q with headers %q and %d bytes of body", e.ID, e.Headers, len(e.Body))
 			}
 		}

@@ -15,40 +15,41 @@ type ChangeRequest struct {
 	Delay time.Duration
 }
 
-// Change changes a waiting job that submitter p may cancel. It is refused with NotProcessing if
-// the job runs, with Overloaded if there would be too many groups, and otherwise with
-// UnknownID.
-func (b *Broker) Change(now int64, p Peer, q *ChangeRequest) []Effect {
+// Change changes a waiting job that submitter p may cancel. The request is refused with
+// NotProcessing if the job runs, with Overloaded if there would be too many groups, and with
+// UnknownID in all other cases.
+func (b *Broker) Change(now int64, p Peer, req *ChangeRequest) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
 	if sub == nil {
 		return b.end()
 	}
-	_, r, j := b.findOwn(sub, q.ID)
-	if r == 0 {
-		b.refuse(p, UnknownID, q.ID, Reason{Why: WhyNotChangeable})
+	_, rec, j := b.findOwn(sub, req.ID)
+	if rec == 0 {
+		b.refuse(p, UnknownID, req.ID, Reason{Why: WhyNotChangeable})
 		return b.end()
 	}
-	if c, reason := b.changeJob(r, j, q); c != 0 {
-		b.refuse(p, c, q.ID, reason)
+	if code, reason := b.changeJob(rec, j, req); code != 0 {
+		b.refuse(p, code, req.ID, reason)
 		return b.end()
 	}
 	b.replyOK(p, b.id(j))
 	return b.end()
 }
 
-// Amend is Change for an operator, for any waiting job. It returns why it was refused.
-func (b *Broker) Amend(now int64, q *ChangeRequest) ([]Effect, Code, Reason) {
+// Amend changes any waiting job for an operator. If the change is refused, Amend returns the code
+// and the reason.
+func (b *Broker) Amend(now int64, req *ChangeRequest) ([]Effect, Code, Reason) {
 	b.begin(now)
-	r, j := b.findJob(q.ID)
-	if r == 0 {
+	rec, j := b.findJob(req.ID)
+	if rec == 0 {
 		return b.end(), UnknownID, Reason{Why: WhyNotWaiting}
 	}
-	c, reason := b.changeJob(r, j, q)
-	return b.end(), c, reason
+	code, reason := b.changeJob(rec, j, req)
+	return b.end(), code, reason
 }
 
-func (b *Broker) changeJob(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
+func (b *Broker) changeJob(rec uint32, j *job, req *ChangeRequest) (Code, Reason) {
 	switch {
 	case j.state == stateEnded:
 		return UnknownID, Reason{Why: WhyAlreadyEnded}
@@ -58,8 +59,8 @@ func (b *Broker) changeJob(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 		return NotProcessing, Reason{Why: WhyIsRunning}
 	}
 	h := b.holdingOf(j)
-	if q.SetGroups {
-		if reason := b.tooManyGroups(q.Groups, h.queue.groupSet); reason.Why != 0 {
+	if req.SetGroups {
+		if reason := b.tooManyGroups(req.Groups, h.queue.groupSet); reason.Why != 0 {
 			return Overloaded, reason
 		}
 	}
@@ -68,21 +69,21 @@ func (b *Broker) changeJob(r uint32, j *job, q *ChangeRequest) (Code, Reason) {
 	if delayed {
 		until = b.timing(j).delayUntil
 	}
-	if q.Delay >= 0 {
-		until = b.now + int64(q.Delay)
+	if req.Delay >= 0 {
+		until = b.now + int64(req.Delay)
 	}
-	b.leaveQueue(r, j)
-	if q.SetPriority {
-		b.setPriority(r, j, q.Priority)
+	b.leaveQueue(rec, j)
+	if req.SetPriority {
+		b.setPriority(rec, j, req.Priority)
 	}
-	if q.SetGroups {
-		if target := b.holdingWithGroups(h, b.groupSetFor(q.Groups)); target != h {
-			b.setHolding(r, j, h, target)
+	if req.SetGroups {
+		if target := b.holdingWithGroups(h, b.groupSetFor(req.Groups)); target != h {
+			b.setHolding(rec, j, h, target)
 			b.retireIfEmpty(h)
 			h = target
 		}
 	}
-	b.waitUntil(h, r, j, until)
+	b.waitUntil(h, rec, j, until)
 	if j.timing != 0 && delayed == (j.state == stateDelayed) {
 		b.timing(j).stateSince = since
 	}

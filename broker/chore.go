@@ -17,12 +17,12 @@ type chores []chore
 func (c *chores) add(x chore) { *c = append(*c, x) }
 
 const (
-	// choreSteps bounds the steps of chores in one command, tickSteps the steps of cleanups
-	// and notifications in a tick. lazySteps is the number of steps of cleanups in a
-	// submit, so that a submitter that comes and goes does not outrun them.
-	choreSteps = 1 << 11
-	tickSteps  = 1 << 10
-	lazySteps  = 2
+	// choreSteps bounds the chore steps in one command, and tickSteps bounds the cleanup and
+	// notification steps in one tick. submitSteps is the number of cleanup steps in one submit: a
+	// submitter that comes and goes must not outrun the cleanups.
+	choreSteps  = 1 << 11
+	tickSteps   = 1 << 10
+	submitSteps = 2
 )
 
 // runChores works on chores until their cost reaches a number of steps.

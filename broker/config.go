@@ -19,11 +19,11 @@ type Pages = container.Pages
 
 // Config holds the core's limits and defaults. A limit of 0 means no limit.
 type Config struct {
-	// MaxJobs bounds the jobs held (delayed, queued, running and kept) in all, MaxTypeJobs
-	// those of one type, MaxSubmitterJobs those of one submitter.
+	// MaxJobs bounds all jobs held (delayed, queued, running and kept), MaxTypeJobs bounds those of
+	// one type, and MaxSubmitterJobs those of one submitter.
 	MaxJobs, MaxTypeJobs, MaxSubmitterJobs int
-	// MaxBytes bounds the bytes of jobs held (ids, headers, bodies and JobOverhead) in all,
-	// MaxTypeBytes those of one type, MaxSubmitterBytes those of one submitter.
+	// MaxBytes bounds the bytes of all jobs held (ids, headers, bodies and JobOverhead),
+	// MaxTypeBytes bounds those of one type, and MaxSubmitterBytes those of one submitter.
 	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
 	// MaxTypes bounds the types in use at a time.
 	MaxTypes int

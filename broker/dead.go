@@ -24,16 +24,16 @@ type DeadLetter struct {
 	Number int
 }
 
-// deadOverhead is the size of a letter in bytes without its id, headers, body, reason and names
-// of groups.
-const deadOverhead = 288
+// letterOverhead is the size of a letter, in bytes, without its id, headers, body, reason and group
+// names.
+const letterOverhead = 288
 
 func (d *DeadLetter) weight() int64 {
 	n := len(d.ID) + cap(d.Body) + len(d.Headers) + len(d.Reason.Text)
 	for _, name := range d.Groups {
 		n += len(name)
 	}
-	return int64(n) + deadOverhead
+	return int64(n) + letterOverhead
 }
 
 // letter is a dead letter and its place among all of them by age.
@@ -42,17 +42,17 @@ type letter struct {
 	ageLink container.Link[letter]
 }
 
-// letterList holds the letters of a type in the order of their numbers. They are in blocks, so
-// that the cost of removing a letter does not depend on its place or on the number of letters.
+// letterList holds the letters of a type, sorted by number. They are in blocks, so that the cost of
+// removing a letter does not depend on its place or on the number of letters.
 type letterList struct {
 	blocks [][]*letter // no block is empty
 	n      int
 }
 
-const letterBlock = 256
+const maxBlockLetters = 256
 
 func (s *letterList) add(l *letter) {
-	if last := len(s.blocks) - 1; last >= 0 && len(s.blocks[last]) < letterBlock {
+	if last := len(s.blocks) - 1; last >= 0 && len(s.blocks[last]) < maxBlockLetters {
 		s.blocks[last] = append(s.blocks[last], l)
 	} else {
 		s.blocks = append(s.blocks, []*letter{l})
@@ -64,7 +64,7 @@ func (s *letterList) add(l *letter) {
 // len(s.blocks) if there is none.
 func (s *letterList) find(number int) (block, i int) {
 	byNo := func(l *letter, number int) int { return cmp.Compare(l.Number, number) }
-	block, _ = slices.BinarySearchFunc(s.blocks, number, func(x []*letter, number int) int { return byNo(x[len(x)-1], number) })
+	block, _ = slices.BinarySearchFunc(s.blocks, number, func(letters []*letter, number int) int { return byNo(letters[len(letters)-1], number) })
 	if block < len(s.blocks) {
 		i, _ = slices.BinarySearchFunc(s.blocks[block], number, byNo)
 	}
@@ -87,27 +87,27 @@ func (s *letterList) lastBefore(number int) *letter {
 	case i > 0:
 		return s.blocks[block][i-1]
 	case block > 0:
-		x := s.blocks[block-1]
-		return x[len(x)-1]
+		letters := s.blocks[block-1]
+		return letters[len(letters)-1]
 	}
 	return nil
 }
 
 func (s *letterList) remove(l *letter) {
 	block, i := s.find(l.Number)
-	x := s.blocks[block]
+	letters := s.blocks[block]
 	if i == 0 {
-		x[0] = nil
-		x = x[1:]
+		letters[0] = nil
+		letters = letters[1:]
 	} else {
-		x = slices.Delete(x, i, i+1)
+		letters = slices.Delete(letters, i, i+1)
 	}
 	s.n--
-	if block+1 < len(s.blocks) && len(x)+len(s.blocks[block+1]) <= letterBlock/2 {
-		x = append(x, s.blocks[block+1]...)
+	if block+1 < len(s.blocks) && len(letters)+len(s.blocks[block+1]) <= maxBlockLetters/2 {
+		letters = append(letters, s.blocks[block+1]...)
 		s.blocks = slices.Delete(s.blocks, block+1, block+2)
 	}
-	if s.blocks[block] = x; len(x) == 0 {
+	if s.blocks[block] = letters; len(letters) == 0 {
 		s.blocks = slices.Delete(s.blocks, block, block+1)
 	}
 }
@@ -122,16 +122,16 @@ type deadLetters struct {
 	lastNumber     int // the number of the latest letter
 }
 
-// add adds a copy of failed job r.
-func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason) {
-	c := &b.cfg
-	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
+// add adds a copy of job j, which has failed.
+func (d *deadLetters) add(b *Broker, jt *jobType, rec uint32, j *job, reason Reason) {
+	cfg := &b.cfg
+	if cfg.DeadLetters <= 0 || cfg.DeadBytes <= 0 || cfg.DeadAge <= 0 {
 		return
 	}
 	l := &letter{DeadLetter: DeadLetter{
 		Number: d.lastNumber + 1, Reason: reason, Attempts: int(b.attempts(j)), SubmittedAt: j.submittedAt, FailedAt: b.now,
 		Submission: Submission{
-			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
+			ID: bytes.Clone(b.id(j)), Type: jt.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holdingOf(j).queue.groupSet.names(),
 			Priority: b.priority(j), Retries: int32(j.retries), Detach: true, NoAck: true, StableBody: true,
 		},
 	}}
@@ -139,31 +139,31 @@ func (d *deadLetters) add(b *Broker, k *jobType, r uint32, j *job, reason Reason
 		t := b.timing(j)
 		l.Timeout, l.Backoff = time.Duration(t.timeout), time.Duration(t.backoff)
 	}
-	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
+	if l.Body = b.body(rec, j); j.flags&flagBig == 0 {
 		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
-	if l.weight() > c.DeadBytes {
+	if l.weight() > cfg.DeadBytes {
 		d.droppedLetters++
 		return
 	}
-	if k.letters.n >= c.DeadLetters {
+	if jt.letters.n >= cfg.DeadLetters {
 		d.droppedLetters++
-		d.drop(b, k, k.letters.firstFrom(0))
+		d.drop(b, jt, jt.letters.firstFrom(0))
 	}
 	d.lastNumber = l.Number
-	k.letters.add(l)
+	jt.letters.add(l)
 	d.byAge.Push(&l.ageLink, l)
 	d.bytes += l.weight()
-	for d.bytes > c.DeadBytes {
+	for d.bytes > cfg.DeadBytes {
 		d.droppedLetters++
 		d.dropOldest(b)
 	}
 }
 
 // drop forgets a letter of a type.
-func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
-	k.letters.remove(l)
-	b.reviewUse(k)
+func (d *deadLetters) drop(b *Broker, jt *jobType, l *letter) {
+	jt.letters.remove(l)
+	b.reviewUse(jt)
 	d.byAge.Remove(&l.ageLink)
 	d.bytes -= l.weight()
 }
@@ -175,7 +175,7 @@ func (d *deadLetters) dropOldest(b *Broker) {
 
 // expireBefore forgets letters of jobs that failed before the given time.
 func (d *deadLetters) expireBefore(b *Broker, before int64) {
-	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().FailedAt <= before; n++ {
+	for n := 0; n < maxTickTimers && d.byAge.Len() > 0 && d.byAge.First().FailedAt <= before; n++ {
 		d.dropOldest(b)
 	}
 }
@@ -187,41 +187,41 @@ type LetterFilter struct {
 	MinTimeSinceFailure time.Duration // the minimum time since it failed
 }
 
-func (q *LetterFilter) matches(b *Broker, l *DeadLetter) bool {
-	return (q.MinTimeSinceFailure == 0 || b.Since(l.FailedAt) >= q.MinTimeSinceFailure) && (q.Reason == nil || q.Reason(&l.Reason)) &&
-		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
+func (f *LetterFilter) matches(b *Broker, l *DeadLetter) bool {
+	return (f.MinTimeSinceFailure == 0 || b.Since(l.FailedAt) >= f.MinTimeSinceFailure) && (f.Reason == nil || f.Reason(&l.Reason)) &&
+		(f.ID == "" || strings.Contains(wire.Value(l.ID), f.ID))
 }
 
-// reasonVisit is the number of bytes of a reason that count as one visit when they are searched
-// (see lookVisits).
-const reasonVisit = 512
+// reasonBytesPerVisit is the number of bytes of a reason that count as one visit when they are
+// searched (see lookVisits).
+const reasonBytesPerVisit = 512
 
-// DeadLetters lists the dead letters of a type that match q (all, if q is nil), the latest
-// first. Like Types, it does so piece by piece. A letter that exists during the whole listing
-// is listed exactly once.
-func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (letters []*DeadLetter, next int) {
+// DeadLetters lists the dead letters of a type that match the filter (all, if it is nil), the
+// latest first. Like Types, it does so piece by piece. A letter that exists during the whole
+// listing is listed exactly once.
+func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, filter *LetterFilter) (letters []*DeadLetter, next int) {
 	b.now = max(b.now, now)
-	k := b.typesByName[string(name)]
-	if k == nil {
+	jt := b.typesByName[string(name)]
+	if jt == nil {
 		return nil, -1
 	}
-	if q == nil {
-		q = &LetterFilter{}
+	if filter == nil {
+		filter = &LetterFilter{}
 	}
 	if from == 0 {
 		from = math.MaxInt
 	}
 	for n := 0; n < lookVisits && len(letters) < limit; n++ {
-		l := k.letters.lastBefore(from)
+		l := jt.letters.lastBefore(from)
 		if l == nil {
 			break
 		}
-		n += len(l.Reason.Text) / reasonVisit
-		if from = l.Number; q.matches(b, &l.DeadLetter) {
+		n += len(l.Reason.Text) / reasonBytesPerVisit
+		if from = l.Number; filter.matches(b, &l.DeadLetter) {
 			letters = append(letters, &l.DeadLetter)
 		}
 	}
-	if k.letters.lastBefore(from) == nil {
+	if jt.letters.lastBefore(from) == nil {
 		return letters, -1
 	}
 	return letters, from
@@ -232,21 +232,21 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 // such letter, or else why the job was refused.
 func (b *Broker) ResubmitLetter(now int64, name, id []byte, number int) ([]Effect, Code, Reason) {
 	b.begin(now)
-	k, l := b.findLetter(name, id, number)
+	jt, l := b.findLetter(name, id, number)
 	if l == nil {
 		return b.end(), UnknownID, Reason{Why: WhyNoLetter}
 	}
-	c, reason := b.resubmit(k, l)
-	return b.end(), c, reason
+	code, reason := b.resubmit(jt, l)
+	return b.end(), code, reason
 }
 
 // DropLetter forgets the dead letter that ResubmitLetter would submit, and reports whether there
 // was one.
 func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, bool) {
 	b.begin(now)
-	k, l := b.findLetter(name, id, number)
+	jt, l := b.findLetter(name, id, number)
 	if l != nil {
-		b.deadLetters.drop(b, k, l)
+		b.deadLetters.drop(b, jt, l)
 	}
 	return b.end(), l != nil
 }
@@ -254,35 +254,35 @@ func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, b
 // findLetter returns a letter of a type, or nil. If the number is 0, it searches all letters of
 // the type.
 func (b *Broker) findLetter(name, id []byte, number int) (*jobType, *letter) {
-	k := b.typesByName[string(name)]
-	if k == nil {
+	jt := b.typesByName[string(name)]
+	if jt == nil {
 		return nil, nil
 	}
 	if number != 0 {
-		if l := k.letters.firstFrom(number); l != nil && l.Number == number && string(l.ID) == string(id) {
-			return k, l
+		if l := jt.letters.firstFrom(number); l != nil && l.Number == number && string(l.ID) == string(id) {
+			return jt, l
 		}
-		return k, nil
+		return jt, nil
 	}
-	for _, x := range k.letters.blocks {
-		for _, l := range x {
+	for _, letters := range jt.letters.blocks {
+		for _, l := range letters {
 			if string(l.ID) == string(id) {
-				return k, l
+				return jt, l
 			}
 		}
 	}
-	return k, nil
+	return jt, nil
 }
 
 // resubmit submits a letter of a type again and forgets it.
-func (b *Broker) resubmit(k *jobType, l *letter) (Code, Reason) {
-	var x admission
-	c, reason := b.admit(nil, &l.Submission, &x)
-	if c == 0 {
-		b.accept(nil, &l.Submission, &x)
-		b.deadLetters.drop(b, k, l)
+func (b *Broker) resubmit(jt *jobType, l *letter) (Code, Reason) {
+	var found admission
+	code, reason := b.admit(nil, &l.Submission, &found)
+	if code == 0 {
+		b.accept(nil, &l.Submission, &found)
+		b.deadLetters.drop(b, jt, l)
 	}
-	return c, reason
+	return code, reason
 }
 
 // LetterWalk goes through the matching dead letters of a type, the oldest first, piece by
@@ -304,48 +304,48 @@ const maxWalkLetters = 64
 
 // WalkLetters handles one piece of a LetterWalk: it submits the letters again, like
 // ResubmitLetter, or forgets them. It reports whether there is more to do.
-func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, resubmit bool) (fx []Effect, more bool) {
+func (b *Broker) WalkLetters(now int64, name []byte, walk *LetterWalk, resubmit bool) (effects []Effect, more bool) {
 	b.begin(now)
-	if !w.started {
-		w.started, w.last = true, b.deadLetters.lastNumber
+	if !walk.started {
+		walk.started, walk.last = true, b.deadLetters.lastNumber
 	}
 	for n := 0; n < lookVisits; n++ {
-		k := b.typesByName[string(name)]
-		if k == nil {
+		jt := b.typesByName[string(name)]
+		if jt == nil {
 			return b.end(), false
 		}
-		l := k.letters.firstFrom(w.next)
-		if l == nil || l.Number > w.last || w.Limit > 0 && w.Handled+w.Refused == w.Limit {
+		l := jt.letters.firstFrom(walk.next)
+		if l == nil || l.Number > walk.last || walk.Limit > 0 && walk.Handled+walk.Refused == walk.Limit {
 			return b.end(), false
 		}
-		w.next = l.Number + 1
-		n += len(l.Reason.Text) / reasonVisit
-		if !w.matches(b, &l.DeadLetter) {
+		walk.next = l.Number + 1
+		n += len(l.Reason.Text) / reasonBytesPerVisit
+		if !walk.matches(b, &l.DeadLetter) {
 			continue
 		}
 		n += lookVisits / maxWalkLetters
-		var c Code
+		var code Code
 		var reason Reason
 		if resubmit {
-			c, reason = b.resubmit(k, l)
+			code, reason = b.resubmit(jt, l)
 		} else {
-			b.deadLetters.drop(b, k, l)
+			b.deadLetters.drop(b, jt, l)
 		}
-		if c == 0 {
-			w.Handled++
-		} else if w.Refused++; w.Refused == 1 {
-			w.Reason = reason
+		if code == 0 {
+			walk.Handled++
+		} else if walk.Refused++; walk.Refused == 1 {
+			walk.Reason = reason
 		}
 	}
 	return b.end(), true
 }
 
-// DeadCount returns how many dead letters are kept, and their bytes.
-func (b *Broker) DeadCount() (int, int64) { return b.deadLetters.byAge.Len(), b.deadLetters.bytes }
+// LetterCount returns the number and the bytes of the dead letters that are kept.
+func (b *Broker) LetterCount() (int, int64) { return b.deadLetters.byAge.Len(), b.deadLetters.bytes }
 
-// DeadDropped returns how many failed jobs were dropped from the dead letters, or never kept,
+// DroppedLetters returns how many failed jobs were dropped from the dead letters, or never kept,
 // because DeadLetters or DeadBytes was reached.
-func (b *Broker) DeadDropped() uint64 { return b.deadLetters.droppedLetters }
+func (b *Broker) DroppedLetters() uint64 { return b.deadLetters.droppedLetters }
 
 // Since returns the time that has passed since t, on the core's clock.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

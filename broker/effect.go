@@ -12,7 +12,8 @@ func makePeer(generation, slot uint32) Peer { return Peer(generation)<<32 | Peer
 // Op says what an Effect sends.
 type Op uint8
 
-// The kinds of effects, each with the fields that it sets. An effect is one frame to one peer.
+// An effect is one frame to one peer. The comment on each kind of effect names the fields that it
+// sets.
 const (
 	// OpOK accepts a request. ID is set if the reply names a job.
 	OpOK Op = iota + 1
@@ -56,8 +57,8 @@ type Effect struct {
 	Type        []byte
 	Body        []byte
 	Reason      *Reason // set in OpRefuse and OpEnd
-	// Run is the number of a run: in effects for a borrower the run that is lent, in effects
-	// for a lender the run that is borrowed.
+	// Run is the number of a run: of the lent run in effects for a borrower, and of the borrowed
+	// run in effects for a lender.
 	Run uint64
 	// Outcome is set on the frame that ends a kept job. OutcomeWritten must be called with
 	// it when the whole frame has been written.
@@ -72,7 +73,7 @@ type Effect struct {
 // Code says why a request is refused, or why a job ends without an answer.
 type Code uint8
 
-// The codes that the core returns. The protocol document has their texts.
+// The core returns these codes. The protocol document has their texts.
 const (
 	IDExists Code = iota + 1
 	UnknownID
@@ -82,7 +83,7 @@ const (
 	JobFailed
 	JobLost       // like JobFailed; the last worker was lost
 	JobNoRetry    // like JobFailed; the worker wanted no retry
-	JobRetryLater // like JobFailed; a retry would have waited for Delay. Never for a kept job
+	JobRetryLater // like JobFailed; a retry would have waited for Delay. Never used for a kept job
 	// JobExpelled tells a lender not to retry the job, although no worker asked for that.
 	JobExpelled
 	Expired
@@ -96,32 +97,32 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 	return &b.effects[len(b.effects)-1]
 }
 
-// toWorker adds an effect about job r for the worker that runs it. toSubmitter adds one for the
+// toWorker adds an effect about job j for the worker that runs it. toSubmitter adds one for the
 // submitter of its holding. Both set Run if the peer is another broker.
-func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
+func (b *Broker) toWorker(op Op, w *worker, rec uint32, j *job) *Effect {
 	e := b.effect(op, w.id, b.id(j))
 	if w.isBorrower {
-		e.Run = outcomeNumber(r, j)
+		e.Run = jobNumber(rec, j)
 	}
 	return e
 }
 
-func (b *Broker) toSubmitter(op Op, h *holding, r uint32, j *job) *Effect {
+func (b *Broker) toSubmitter(op Op, h *holding, rec uint32, j *job) *Effect {
 	e := b.effect(op, h.submitter.id, b.id(j))
 	if j.flags&flagBorrowed != 0 {
-		e.Run = outcomeNumber(r, j)
+		e.Run = jobNumber(rec, j)
 	}
 	return e
 }
 
 func (b *Broker) replyOK(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
-func (b *Broker) refuse(p Peer, c Code, id []byte, reason Reason) {
-	b.effect(OpRefuse, p, id).setCode(b, c, reason)
+func (b *Broker) refuse(p Peer, code Code, id []byte, reason Reason) {
+	b.effect(OpRefuse, p, id).setCode(b, code, reason)
 }
 
 // setCode gives an effect its code and reason.
-func (e *Effect) setCode(b *Broker, c Code, reason Reason) {
+func (e *Effect) setCode(b *Broker, code Code, reason Reason) {
 	b.reasons = append(b.reasons, reason)
-	e.Code, e.Reason = c, &b.reasons[len(b.reasons)-1]
+	e.Code, e.Reason = code, &b.reasons[len(b.reasons)-1]
 }

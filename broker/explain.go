@@ -9,7 +9,7 @@ import (
 // otherwise nil, so that it reveals nothing about other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	if sub := b.submitter(p); sub != nil {
-		if h, r, _ := b.findOwn(sub, id); r != 0 {
+		if h, rec, _ := b.findOwn(sub, id); rec != 0 {
 			return h.jobType.name
 		}
 	}
@@ -28,8 +28,8 @@ type JobInfo struct {
 	Retries    int
 	Bytes      int
 	Age        time.Duration
-	// InState is how long it has been in this state.
-	InState time.Duration
+	// TimeInState is how long it has been in this state.
+	TimeInState time.Duration
 	// DueIn is the time until the job's timer fires, if the job has one: the end of a delay, the
 	// timeout of a run or the deadline. ExpiresIn is the time until its deadline, if it has one.
 	DueIn      time.Duration
@@ -41,8 +41,8 @@ type JobInfo struct {
 	Broker     string // the worker's name if the worker is another broker
 	// Releases is how often workers gave the job back.
 	Releases int
-	// Groups are the groups of the job. HeldBy is the group that holds the job back, HeldRule
-	// the pattern of the rule by which it does.
+	// Groups are the groups of the job. HeldBy is the group that holds the job back, and HeldRule
+	// is the pattern of the rule that does so.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
 	// Hold says what a waiting job waits for. DelayLeft is the rest of the job's delay. Limits are
@@ -59,7 +59,7 @@ type JobInfo struct {
 type Hold uint8
 
 const (
-	HeldByDelay        Hold = iota + 1 // or its backoff
+	HeldByDelay        Hold = iota + 1 // its delay or backoff
 	HeldBeyondDeadline                 // its delay or backoff, but its deadline comes first
 	HeldByPause
 	HeldByRule // the rule HeldRule, in the group HeldBy
@@ -70,94 +70,94 @@ const (
 	HeldByBusyWorkers // all workers of its type are busy
 )
 
-// Explain returns the state of the job with this id.
+// Explain returns the state of the job with this id, and false if there is no such job.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
-	r, j := b.findJob(id)
-	if r == 0 {
+	rec, j := b.findJob(id)
+	if rec == 0 {
 		return JobInfo{}, false
 	}
-	return b.jobInfo(r, j), true
+	return b.jobInfo(rec, j), true
 }
 
-func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
+func (b *Broker) jobInfo(rec uint32, j *job) JobInfo {
 	h := b.holdingOf(j)
-	k := h.jobType
-	x := JobInfo{
-		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: b.priority(j), Limits: k.limits,
-		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(r, j)),
-		Age: b.Since(j.submittedAt), InState: b.Since(b.stateSince(j)), IsDetached: j.flags&flagDetached != 0,
+	jt := h.jobType
+	info := JobInfo{
+		ID: append([]byte(nil), b.id(j)...), Type: jt.name, Priority: b.priority(j), Limits: jt.limits,
+		Attempts: int(b.attempts(j)), Retries: int(j.retries), Bytes: len(b.body(rec, j)),
+		Age: b.Since(j.submittedAt), TimeInState: b.Since(b.stateSince(j)), IsDetached: j.flags&flagDetached != 0,
 	}
-	x.Groups = h.queue.groupSet.names()
+	info.Groups = h.queue.groupSet.names()
 	if h.submitter != nil && !h.submitter.isLost {
-		x.Submitter = h.submitter.id
+		info.Submitter = h.submitter.id
 	}
 	if j.timing != 0 {
 		t := b.timing(j)
-		x.Releases = int(t.releases)
-		if x.KeepTime = time.Duration(t.keepTime); t.pos >= 0 {
-			x.DueIn = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
+		info.Releases = int(t.releases)
+		if info.KeepTime = time.Duration(t.keepTime); t.pos >= 0 {
+			info.DueIn = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
 		if t.deadline != 0 && j.state != stateEnded {
-			x.ExpiresIn = time.Duration(max(1, t.deadline-b.now))
+			info.ExpiresIn = time.Duration(max(1, t.deadline-b.now))
 		}
 	}
-	x.State = j.state.String()
+	info.State = j.state.String()
 	switch {
 	case j.state == stateDelayed:
 		t := b.timing(j)
-		x.Hold, x.DelayLeft = HeldByDelay, time.Duration(t.delayUntil-b.now)
+		info.Hold, info.DelayLeft = HeldByDelay, time.Duration(t.delayUntil-b.now)
 		if t.deadline != 0 && t.deadline <= t.delayUntil {
-			x.Hold = HeldBeyondDeadline
+			info.Hold = HeldBeyondDeadline
 		}
 	case j.state == stateRunning:
-		x.IsUnwanted = b.isUnwanted(j)
+		info.IsUnwanted = b.isUnwanted(j)
 		w := b.workerOf(j)
-		x.Worker, x.Broker = w.id, w.name
+		info.Worker, info.Broker = w.id, w.name
 	case j.state == stateEnded:
-		l := b.loadOutcome(r, j)
-		x.EndKind, x.Reason = endKindOf(l.code), l.reason
+		frame := b.loadOutcome(rec, j)
+		info.EndKind, info.Reason = endKindOf(frame.code), frame.reason
 	default:
 		if g := h.queue.shutGroup(); g != nil {
 			cause, _ := b.shutCause(g)
-			if x.HeldBy = g.name; cause != nil {
-				x.HeldRule = cause.Pattern
+			if info.HeldBy = g.name; cause != nil {
+				info.HeldRule = cause.Pattern
 			}
 		}
-		x.Hold = b.holdOf(k, &x)
+		info.Hold = b.holdOf(jt, &info)
 	}
-	return x
+	return info
 }
 
 // JobContent returns copies of the body and the headers (nil: none) of the job with this id.
 // For a kept outcome it returns the answer, nil if there is none.
 func (b *Broker) JobContent(id []byte) (body, headers []byte) {
-	r, j := b.findJob(id)
-	if r == 0 {
+	rec, j := b.findJob(id)
+	if rec == 0 {
 		return nil, nil
 	}
 	if j.state == stateEnded && b.timing(j).code != 0 {
 		return nil, nil
 	}
-	if body = b.body(r, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
+	if body = b.body(rec, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
 		body = bytes.Clone(body)
 	}
 	return body, bytes.Clone(b.headers(j))
 }
 
-func (b *Broker) holdOf(k *jobType, x *JobInfo) Hold {
+func (b *Broker) holdOf(jt *jobType, info *JobInfo) Hold {
 	switch {
-	case k.paused:
+	case jt.paused:
 		return HeldByPause
-	case x.HeldBy != nil:
+	case info.HeldBy != nil:
 		return HeldByRule
-	case k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency:
+	case jt.limits.Concurrency > 0 && jt.runningHere() >= jt.limits.Concurrency:
 		return HeldByConcurrency
-	case k.timerPos >= 0:
+	case jt.timerPos >= 0:
 		return HeldByRate
-	case k.workers == k.borrowers && k.firstPair == 0:
+	case jt.workers == jt.borrowers && jt.firstPair == 0:
 		return HeldForWorker
-	case !b.hasWorkers(k):
+	case !b.hasWorkers(jt):
 		return HeldByLeftWorkers
 	}
 	return HeldByBusyWorkers

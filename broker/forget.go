@@ -28,17 +28,17 @@ func (u *TypeUse) isUnused() bool { return *u == TypeUse{} }
 
 // TypeUse returns what keeps a type from being forgotten, and whether the type exists.
 func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
-	k := b.typesByName[string(name)]
-	if k == nil {
+	jt := b.typesByName[string(name)]
+	if jt == nil {
 		return u, false
 	}
-	return k.currentUse(), true
+	return jt.currentUse(), true
 }
 
-func (k *jobType) currentUse() TypeUse {
+func (jt *jobType) currentUse() TypeUse {
 	return TypeUse{
-		HasWorkers: k.workers+k.namingPools > 0, IsPaused: k.paused, HasSettings: k.hasSettings(), Running: int(k.Running) + int(k.borrowedRuns),
-		Waiting: int(k.Delayed + k.Queued), Letters: k.letters.n, Outcomes: int(k.outcomes),
+		HasWorkers: jt.workers+jt.namingPools > 0, IsPaused: jt.paused, HasSettings: jt.hasSettings(), Running: int(jt.Running) + int(jt.borrowedRuns),
+		Waiting: int(jt.Delayed + jt.Queued), Letters: jt.letters.n, Outcomes: int(jt.outcomes),
 	}
 }
 
@@ -60,57 +60,57 @@ type ForgetRequest struct {
 // reports whether there is more to do; at the end, f has the result. The type's counts stay
 // in the totals. A discarded job ends as discarded: its submitter gets Cancelled, and
 // nothing of the job is kept.
-func (b *Broker) ForgetType(now int64, f *ForgetRequest) (fx []Effect, more bool) {
+func (b *Broker) ForgetType(now int64, req *ForgetRequest) (effects []Effect, more bool) {
 	b.begin(now)
-	k := b.typesByName[string(f.Name)]
-	if k == nil {
-		f.Use = TypeUse{}
+	jt := b.typesByName[string(req.Name)]
+	if jt == nil {
+		req.Use = TypeUse{}
 		return b.end(), false
 	}
-	f.Use = k.currentUse()
+	req.Use = jt.currentUse()
 	switch {
-	case f.Use.isActive() || !f.Discard && !f.Use.isUnused():
+	case req.Use.isActive() || !req.Discard && !req.Use.isUnused():
 		return b.end(), false
-	case f.next >= 0 && !f.Use.isUnused():
-		for n := 0; n < maxWalkLetters && k.letters.n > 0; n++ {
-			b.deadLetters.drop(b, k, k.letters.firstFrom(0))
-			f.Letters++
+	case req.next >= 0 && !req.Use.isUnused():
+		for n := 0; n < maxWalkLetters && jt.letters.n > 0; n++ {
+			b.deadLetters.drop(b, jt, jt.letters.firstFrom(0))
+			req.Letters++
 		}
 		n := 0
-		f.next = b.eachJob(f.next, &JobFilter{Type: f.Name}, func(r uint32, j *job) bool {
-			b.discard(f, r, j)
+		req.next = b.eachJob(req.next, &JobFilter{Type: req.Name}, func(rec uint32, j *job) bool {
+			b.discard(req, rec, j)
 			n++
 			return n < maxRevokeJobs
 		})
-		if k.letters.n > 0 {
-			f.next = max(f.next, 0)
+		if jt.letters.n > 0 {
+			req.next = max(req.next, 0)
 		}
 		return b.end(), true
-	case !f.Use.isUnused(): // something was added after the discarding
+	case !req.Use.isUnused(): // something was added after the discarding
 		return b.end(), false
-	case k.inUse(): // jobs of lost submitters are still to be freed
+	case jt.inUse(): // jobs of lost submitters are still to be freed
 		b.runChores(&b.cleanups, tickSteps)
 		return b.end(), true
 	}
-	if b.isKept(k) {
-		b.otherStats.Add(&k.stats)
+	if b.isKept(jt) {
+		b.otherStats.Add(&jt.stats)
 	}
-	b.forgetType(k)
+	b.forgetType(jt)
 	return b.end(), false
 }
 
 // discard ends a waiting job, or forgets a kept outcome, so that its type can be forgotten.
-func (b *Broker) discard(f *ForgetRequest, r uint32, j *job) {
+func (b *Broker) discard(req *ForgetRequest, rec uint32, j *job) {
 	if j.state == stateEnded {
-		b.forgetOutcome(r, j)
-		f.Outcomes++
+		b.forgetOutcome(rec, j)
+		req.Outcomes++
 		return
 	}
 	h := b.holdingOf(j)
-	b.leaveQueue(r, j)
-	l := &lastFrame{code: Cancelled, reason: Reason{Why: WhyTypeForgotten}}
-	b.sendLastFrame(h, r, j, l)
-	b.countEnd(h, r, j, EndDiscarded, &l.reason, 0)
-	b.freeEnded(h, r, j)
-	f.Waiting++
+	b.leaveQueue(rec, j)
+	frame := &lastFrame{code: Cancelled, reason: Reason{Why: WhyTypeForgotten}}
+	b.sendLastFrame(h, rec, j, frame)
+	b.countEnd(h, rec, j, EndDiscarded, &frame.reason, 0)
+	b.freeEnded(h, rec, j)
+	req.Waiting++
 }

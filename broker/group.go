@@ -116,8 +116,8 @@ func (b *Broker) groupSetFor(names [][]byte) *groupSet {
 	key := groupSetKey(b.scratch[:0], names)
 	b.scratch = key
 	hash := b.groupSetIndex.Hash(key)
-	if r := b.groupSetIndex.Find(hash, key); r != 0 {
-		return b.groupSets.At(r - 1)
+	if rec := b.groupSetIndex.Find(hash, key); rec != 0 {
+		return b.groupSets.At(rec - 1)
 	}
 	s := &groupSet{}
 	for _, name := range names {
@@ -147,7 +147,7 @@ func (b *Broker) groupFor(name []byte) *group {
 	}
 	g := &group{name: append([]byte(nil), name...), timerPos: -1, openPos: -1}
 	g.parked = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
-	b.groupNames += int64(len(name))
+	b.groupNameBytes += int64(len(name))
 	g.number = b.groups.Add(g)
 	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.number+1)
 	b.applyRules(g)
@@ -155,8 +155,8 @@ func (b *Broker) groupFor(name []byte) *group {
 }
 
 func (b *Broker) findGroup(name []byte) *group {
-	if r := b.groupIndex.Find(b.groupIndex.Hash(name), name); r != 0 {
-		return b.groups.At(r - 1)
+	if rec := b.groupIndex.Find(b.groupIndex.Hash(name), name); rec != 0 {
+		return b.groups.At(rec - 1)
 	}
 	return nil
 }
@@ -251,9 +251,9 @@ func (b *Broker) updateGroup(g *group) {
 	case cause != nil && !g.shut:
 		g.shut = true
 		for g.watchers.Len() > 0 {
-			k := g.watchers.First()
-			b.watchGroups(k, nil)
-			b.markTouched(k)
+			jt := g.watchers.First()
+			b.watchGroups(jt, nil)
+			b.markTouched(jt)
 		}
 		b.rankOpenGroup(g)
 	case cause == nil && g.shut:
@@ -277,7 +277,7 @@ func (b *Broker) updateGroup(g *group) {
 	if !counted && g.setCount == 0 {
 		g.parked.Release()
 		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.number+1)
-		b.groupNames -= int64(len(g.name))
+		b.groupNameBytes -= int64(len(g.name))
 		b.limitSlots -= int64(cap(g.limits))
 		b.groups.Drop(g.number)
 	}
@@ -295,6 +295,6 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 
 // groupBytes returns the size of all groups, with their sets, tenants and held queues.
 func (b *Broker) groupBytes() int64 {
-	return int64(b.groups.Len())*groupSize + b.groupNames + b.limitSlots*int64(unsafe.Sizeof(limit{})) + int64(b.groupSets.Len())*groupSetSize +
+	return int64(b.groups.Len())*groupSize + b.groupNameBytes + b.limitSlots*int64(unsafe.Sizeof(limit{})) + int64(b.groupSets.Len())*groupSetSize +
 		int64(b.tenants.Len())*tenantSize + int64(b.heldQueues.Len())*heldQueuesSize
 }

@@ -23,8 +23,8 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 	}
 	looks := 0
 	for i := range n - 1 {
-		fx := b.Respond(0, w, fmt.Appendf(nil, "j%d", i), []byte("1"), false)
-		if last := fx[len(fx)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
+		effects := b.Respond(0, w, fmt.Appendf(nil, "j%d", i), []byte("1"), false)
+		if last := effects[len(effects)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
 			t.Fatalf("after job %d: %+v", i, last)
 		}
 		looks = max(looks, b.examinedCount)
@@ -83,9 +83,9 @@ func TestUnusedHoldingMemoryIsBounded(t *testing.T) {
 					t.Fatalf("type %s: %v", typ, err)
 				}
 				b.Join(0, w, &JoinRequest{Type: typ})
-				fx := b.Submit(0, s, &Submission{ID: []byte("j"), Type: typ, Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", i)}, Detach: i%2 > 0})
-				if fx[0].Op != OpOK {
-					t.Fatalf("job %d: %+v", i, fx[0])
+				effects := b.Submit(0, s, &Submission{ID: []byte("j"), Type: typ, Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", i)}, Detach: i%2 > 0})
+				if effects[0].Op != OpOK {
+					t.Fatalf("job %d: %+v", i, effects[0])
 				}
 				b.Respond(0, w, nil, []byte("1"), false)
 				b.SetFair(0, typ, false)
@@ -114,13 +114,13 @@ func TestGoneGroupsLeaveNoMemory(t *testing.T) {
 	s := b.AddSubmitter()
 	for round := range 3 {
 		for i := range n {
-			fx := b.Submit(int64(round), s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d-%d", round, i)}})
-			if fx[0].Op != OpOK {
-				t.Fatalf("job %d: %+v", i, fx[0])
+			effects := b.Submit(int64(round), s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d-%d", round, i)}})
+			if effects[0].Op != OpOK {
+				t.Fatalf("job %d: %+v", i, effects[0])
 			}
 		}
-		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != WhyTooManyGroups {
-			t.Fatalf("a group too many: %+v", fx[0])
+		if effects := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); effects[0].Code != Overloaded || effects[0].Reason.Why != WhyTooManyGroups {
+			t.Fatalf("a group too many: %+v", effects[0])
 		}
 		if round == 0 {
 			took := heapInUse() - before

@@ -62,15 +62,15 @@ func (b *Broker) detachHeld(q *queue) {
 
 // rankHeld corrects the position of held queues after the best of them has changed.
 func (b *Broker) rankHeld(hq *heldQueues) {
-	x := *hq.queues.Top()
+	key := *hq.queues.Top()
 	if !hq.open && hq.byBestJob.Len() > 0 {
-		x = *hq.byBestJob.Top()
+		key = *hq.byBestJob.Top()
 	}
-	if x.Ref = hq.number | refHeld; hq.open {
-		rankEntry(&hq.jobType.line, hq.pos, hq.queues.Len(), x)
+	if key.Ref = hq.number | refHeld; hq.open {
+		rankEntry(&hq.jobType.line, hq.pos, hq.queues.Len(), key)
 		return
 	}
-	rankEntry(&hq.group.parked, hq.pos, hq.queues.Len(), x)
+	rankEntry(&hq.group.parked, hq.pos, hq.queues.Len(), key)
 	if in := hq.pos >= 0; in && !hq.parkedLink.InRing() {
 		hq.jobType.parked.Push(&hq.parkedLink, hq)
 	} else if !in && hq.parkedLink.InRing() {
@@ -81,11 +81,11 @@ func (b *Broker) rankHeld(hq *heldQueues) {
 
 // moveHeld moves held queues to the line of their type (open), or parks them with their group.
 func (b *Broker) moveHeld(hq *heldQueues, open bool) {
-	h := &hq.group.parked
+	heap := &hq.group.parked
 	if hq.open {
-		h = &hq.jobType.line
+		heap = &hq.jobType.line
 	}
-	h.Remove(hq.pos)
+	heap.Remove(hq.pos)
 	if hq.pos, hq.open = -1, open; open {
 		hq.jobType.parked.Remove(&hq.parkedLink)
 		b.rankOpenGroup(hq.group)
@@ -95,9 +95,9 @@ func (b *Broker) moveHeld(hq *heldQueues, open bool) {
 
 // openHeld opens the held queues of a fair type whose groups are open, because the tenant whose
 // turn is next may have queues among them.
-func (b *Broker) openHeld(k *jobType) {
-	if k.parked.Len() < b.openGroups.Len() {
-		for next := k.parked.First(); next != nil; {
+func (b *Broker) openHeld(jt *jobType) {
+	if jt.parked.Len() < b.openGroups.Len() {
+		for next := jt.parked.First(); next != nil; {
 			hq := next
 			if next = hq.parkedLink.Next(); !hq.group.shut {
 				b.moveHeld(hq, true)
@@ -106,7 +106,7 @@ func (b *Broker) openHeld(k *jobType) {
 		return
 	}
 	for i := 0; i < b.openGroups.Len(); i++ {
-		if hq := k.heldQueues[b.groups.At(b.openGroups.At(i).Ref)]; hq != nil && hq.parkedLink.InRing() {
+		if hq := jt.heldQueues[b.groups.At(b.openGroups.At(i).Ref)]; hq != nil && hq.parkedLink.InRing() {
 			b.moveHeld(hq, true)
 			i = -1 // moveHeld has changed the heap
 		}
@@ -119,9 +119,9 @@ func (b *Broker) rankOpenGroup(g *group) {
 	if g.shut {
 		n = 0
 	}
-	x := *g.parked.Top()
-	x.Ref = g.number
-	rankEntry(&b.openGroups, g.openPos, n, x)
+	key := *g.parked.Top()
+	key.Ref = g.number
+	rankEntry(&b.openGroups, g.openPos, n, key)
 }
 
 func (b *Broker) setOpenGroupPos(number uint32, pos int32) { b.groups.At(number).openPos = pos }

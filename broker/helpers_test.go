@@ -6,17 +6,17 @@ import (
 )
 
 // SetRule sets one rule, and reports whether there was none for the pattern before.
-func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (fx []Effect, created bool, bad *BadSetting) {
+func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (effects []Effect, created bool, bad *BadSetting) {
 	created = b.rules[string(pattern)] == nil
-	fx, bad = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
-	return fx, created && bad == nil, bad
+	effects, bad = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
+	return effects, created && bad == nil, bad
 }
 
 // DropRule removes one rule, and reports whether there was one.
 func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
 	there := b.rules[string(pattern)] != nil
-	fx, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})
-	return fx, there
+	effects, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})
+	return effects, there
 }
 
 // SetFair sets whether tenants take turns in one type.

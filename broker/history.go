@@ -30,7 +30,7 @@ const (
 // EndKind is how a job or a run has ended.
 type EndKind uint8
 
-// The ways in which jobs end, followed by those in which only runs end.
+// Jobs end in the ways up to EndDiscarded. Only runs end in the other ways.
 const (
 	EndAnswered EndKind = iota
 	EndFailed
@@ -47,11 +47,11 @@ var endNames = []string{"answered", "failed", "cancelled", "expired", "discarded
 // JobEnds are the names of the ways in which jobs end.
 var JobEnds = endNames[:EndLost]
 
-func (o EndKind) String() string { return endNames[o] }
+func (k EndKind) String() string { return endNames[k] }
 
-// endKindOf returns how a job has ended whose last frame has this code.
-func endKindOf(c Code) EndKind {
-	switch c {
+// endKindOf returns how a job has ended, given the code of its last frame.
+func endKindOf(code Code) EndKind {
+	switch code {
 	case 0:
 		return EndAnswered
 	case Cancelled:
@@ -65,9 +65,9 @@ func endKindOf(c Code) EndKind {
 // noRun is the value of historyEntry.startedAt for a job that no run ended.
 const noRun = -1
 
-// historyEntry is a record of the history. Its text consists of the id, the name of the type,
-// the name of the broker that the run was lent to, the names of the groups, each after its
-// length in two bytes, and the reason's text.
+// historyEntry is a record of the history. Its text consists of the id, the type's name, the name
+// of the broker that the run was lent to, the group names, each after its length in two bytes, and
+// the reason's text.
 type historyEntry struct {
 	submittedAt, endedAt int64
 	startedAt            int64 // when the run, or the run that ended the job, began; noRun if none ended it
@@ -90,9 +90,9 @@ type historyEntry struct {
 	brokerLost              bool // the broker that ran the job was lost, not only the run
 }
 
-// addRecord adds a record about job r. x has the fields that are not those of the job: started,
-// worker, prevLostPos, answerSize, endKind, isRun and brokerLost.
-func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *Reason, x historyEntry) {
+// addRecord adds a record about job j. entry has the fields that do not come from the job:
+// startedAt, worker, prevLostPos, answerSize, endKind, isRun and brokerLost.
+func (b *Broker) addRecord(h *holding, rec uint32, j *job, broker string, reason *Reason, entry historyEntry) {
 	id, name, reasonText := b.id(j), h.jobType.name, reason.Text
 	if len(reasonText) > maxReasonText {
 		reasonText = strings.ToValidUTF8(reasonText[:maxReasonText-len("…")], "") + "…"
@@ -102,7 +102,7 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}
-	entry, text := b.history.Add(n)
+	stored, text := b.history.Add(n)
 	text = text[copy(text, id):]
 	text = text[copy(text, name):]
 	if len(text) > 0 {
@@ -113,46 +113,46 @@ func (b *Broker) addRecord(h *holding, r uint32, j *job, broker string, reason *
 		}
 		copy(text, reasonText)
 	}
-	if x.submitter = h.origin; h.submitter != nil {
-		x.submitter = h.submitter.id
+	if entry.submitter = h.origin; h.submitter != nil {
+		entry.submitter = h.submitter.id
 	}
 	if j.timing != 0 {
-		x.prevRunPos = b.timing(j).lastRunPos
+		entry.prevRunPos = b.timing(j).lastRunPos
 	}
-	x.submittedAt, x.endedAt, x.job, x.arrival, x.attempts = j.submittedAt, b.now, r, j.arrival, b.attempts(j)
-	x.idLen, x.typeLen, x.brokerLen, x.groupCount = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
-	x.why, x.limit, x.bodySize = reason.Why, reason.Limit, uint32(len(b.body(r, j)))
-	*entry = x
+	entry.submittedAt, entry.endedAt, entry.job, entry.arrival, entry.attempts = j.submittedAt, b.now, rec, j.arrival, b.attempts(j)
+	entry.idLen, entry.typeLen, entry.brokerLen, entry.groupCount = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
+	entry.why, entry.limit, entry.bodySize = reason.Why, reason.Limit, uint32(len(b.body(rec, j)))
+	*stored = entry
 }
 
 // recordEnd records the end of job j. answer is the length of its answer.
-func (b *Broker) recordEnd(h *holding, r uint32, j *job, kind EndKind, reason *Reason, answer int) {
+func (b *Broker) recordEnd(h *holding, rec uint32, j *job, kind EndKind, reason *Reason, answer int) {
 	if b.cfg.History <= 0 {
 		return
 	}
-	x, broker := historyEntry{startedAt: noRun, endKind: kind, answerSize: uint32(answer)}, ""
+	entry, broker := historyEntry{startedAt: noRun, endKind: kind, answerSize: uint32(answer)}, ""
 	// The run of a job that expires while it runs has been recorded already.
 	if j.state == stateRunning && kind != EndExpired {
 		w := b.workerOf(j)
-		x.startedAt, x.worker, broker = b.stateSince(j), w.id, w.name
+		entry.startedAt, entry.worker, broker = b.stateSince(j), w.id, w.name
 	}
-	b.addRecord(h, r, j, broker, reason, x)
+	b.addRecord(h, rec, j, broker, reason, entry)
 }
 
-// recordRun records a run of job r that has stopped without ending the job.
-func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, lost bool) {
+// recordRun records a run of job j that has stopped without ending the job.
+func (b *Broker) recordRun(h *holding, rec uint32, j *job, reason Reason, lost bool) {
 	w := b.workerOf(j)
-	x := historyEntry{startedAt: b.stateSince(j), worker: w.id, endKind: EndFailed, isRun: true, brokerLost: w.isBorrower && w.jobType == nil}
+	entry := historyEntry{startedAt: b.stateSince(j), worker: w.id, endKind: EndFailed, isRun: true, brokerLost: w.isBorrower && w.jobType == nil}
 	switch {
 	case lost:
-		x.endKind, x.prevLostPos = EndLost, b.lastLostPos
+		entry.endKind, entry.prevLostPos = EndLost, b.lastLostPos
 	case reason.Why == WhyTimedOut:
-		x.endKind = EndTimedOut
+		entry.endKind = EndTimedOut
 	case reason.Why == WhyGivenBack:
-		x.endKind = EndReleased
+		entry.endKind = EndReleased
 	}
-	b.addRecord(h, r, j, w.name, &reason, x)
-	if b.ensureTiming(r, j).lastRunPos = b.history.Last(); lost {
+	b.addRecord(h, rec, j, w.name, &reason, entry)
+	if b.ensureTiming(rec, j).lastRunPos = b.history.Last(); lost {
 		b.lastLostPos = b.history.Last()
 	}
 }
@@ -166,8 +166,8 @@ func (b *Broker) LimitHistory(bytes int64) {
 type RunInfo struct {
 	Run    int // from 1
 	Worker Peer
-	// Broker is the broker to which it was lent, "" for none. BrokerLost reports that that
-	// broker was lost.
+	// Broker is the broker to which it was lent, "" for none. BrokerLost reports that this broker
+	// was lost.
 	Broker     string
 	BrokerLost bool
 	// StartedAt and EndedAt are times of the caller's clock.
@@ -194,26 +194,26 @@ type EndedInfo struct {
 
 // reason returns the reason in the record; text is the part of the record's text after
 // the names.
-func (x *historyEntry) reason(text []byte) Reason {
-	reason := Reason{Why: x.why, Limit: x.limit, Text: string(text)}
-	if x.why != WhySeeText {
-		reason.Have = int64(x.attempts)
+func (e *historyEntry) reason(text []byte) Reason {
+	reason := Reason{Why: e.why, Limit: e.limit, Text: string(text)}
+	if e.why != WhySeeText {
+		reason.Have = int64(e.attempts)
 	}
 	return reason
 }
 
 // run returns the record as a run. text is the record's text after id and type.
-func (x *historyEntry) run(text []byte) RunInfo {
+func (e *historyEntry) run(text []byte) RunInfo {
 	return RunInfo{
-		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
-		StartedAt: x.startedAt, EndedAt: x.endedAt, EndKind: x.endKind, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
+		Run: int(e.attempts), Worker: e.worker, Broker: string(text[:e.brokerLen]), BrokerLost: e.brokerLost,
+		StartedAt: e.startedAt, EndedAt: e.endedAt, EndKind: e.endKind, Reason: e.reason(e.eachGroup(text[e.brokerLen:], func([]byte) {})),
 	}
 }
 
 // eachGroup calls fn with the name of each group at the beginning of text, and returns the rest
 // of text.
-func (x *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
-	for range x.groupCount {
+func (e *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
+	for range e.groupCount {
 		n := 2 + int(binary.LittleEndian.Uint16(text))
 		fn(text[2:n])
 		text = text[n:]
@@ -221,16 +221,16 @@ func (x *historyEntry) eachGroup(text []byte, fn func(name []byte)) []byte {
 	return text
 }
 
-// runsAt appends a job's remembered runs to found, newest first, up to maxRuns in all. pos is the
+// runsAt appends a job's remembered runs to runs, newest first, up to maxRuns in all. pos is the
 // newest run's position in the history.
 func (b *Broker) runsAt(pos int64, runs []RunInfo) []RunInfo {
 	for len(runs) < maxRuns {
-		x, text, _ := b.history.At(pos)
-		if x == nil {
+		entry, text, _ := b.history.At(pos)
+		if entry == nil {
 			break
 		}
-		runs = append(runs, x.run(text[x.idLen+x.typeLen:]))
-		pos = x.prevRunPos
+		runs = append(runs, entry.run(text[entry.idLen+entry.typeLen:]))
+		pos = entry.prevRunPos
 	}
 	return runs
 }
@@ -238,7 +238,7 @@ func (b *Broker) runsAt(pos int64, runs []RunInfo) []RunInfo {
 // Runs returns the remembered runs, at most 16 and the oldest first, of the job with this
 // id that has not ended.
 func (b *Broker) Runs(id []byte) (runs []RunInfo) {
-	if r, j := b.findJob(id); r != 0 && j.timing != 0 {
+	if rec, j := b.findJob(id); rec != 0 && j.timing != 0 {
 		runs = b.runsAt(b.timing(j).lastRunPos, nil)
 		slices.Reverse(runs)
 	}
@@ -246,18 +246,18 @@ func (b *Broker) Runs(id []byte) (runs []RunInfo) {
 }
 
 // endedInfo returns a copy of the record of an ended job.
-func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
-	names := text[x.idLen+x.typeLen:]
-	i := EndedInfo{
-		ID: bytes.Clone(text[:x.idLen]), Type: bytes.Clone(text[x.idLen : x.idLen+x.typeLen]),
-		Submitter: x.submitter, EndKind: x.endKind, SubmittedAt: x.submittedAt, StartedAt: x.startedAt, EndedAt: x.endedAt,
-		Attempts: int(x.attempts), Size: int(x.bodySize), AnswerSize: int(x.answerSize),
+func (b *Broker) endedInfo(entry *historyEntry, text []byte) EndedInfo {
+	names := text[entry.idLen+entry.typeLen:]
+	info := EndedInfo{
+		ID: bytes.Clone(text[:entry.idLen]), Type: bytes.Clone(text[entry.idLen : entry.idLen+entry.typeLen]),
+		Submitter: entry.submitter, EndKind: entry.endKind, SubmittedAt: entry.submittedAt, StartedAt: entry.startedAt, EndedAt: entry.endedAt,
+		Attempts: int(entry.attempts), Size: int(entry.bodySize), AnswerSize: int(entry.answerSize),
 	}
-	i.Reason = x.reason(x.eachGroup(names[x.brokerLen:], func(name []byte) {
-		i.Groups = append(i.Groups, bytes.Clone(name))
+	info.Reason = entry.reason(entry.eachGroup(names[entry.brokerLen:], func(name []byte) {
+		info.Groups = append(info.Groups, bytes.Clone(name))
 	}))
-	if x.startedAt != noRun {
-		run := x.run(names)
+	if entry.startedAt != noRun {
+		run := entry.run(names)
 		if run.EndKind == EndFailed {
 			switch run.Reason.Why {
 			case WhyWorkerLost, WhyWorkerClosed:
@@ -266,11 +266,11 @@ func (b *Broker) endedInfo(x *historyEntry, text []byte) EndedInfo {
 				run.EndKind = EndTimedOut
 			}
 		}
-		i.Runs = append(i.Runs, run)
+		info.Runs = append(info.Runs, run)
 	}
-	i.Runs = b.runsAt(x.prevRunPos, i.Runs)
-	slices.Reverse(i.Runs)
-	return i
+	info.Runs = b.runsAt(entry.prevRunPos, info.Runs)
+	slices.Reverse(info.Runs)
+	return info
 }
 
 // EndedFilter selects jobs that have ended. A field that is not set matches all.
@@ -285,23 +285,23 @@ type EndedFilter struct {
 	MaxTimeSinceEnd time.Duration
 }
 
-func (q *EndedFilter) matches(x *historyEntry, text []byte) bool {
-	switch names := text[x.idLen+x.typeLen:]; {
-	case x.isRun,
-		q.Submitter != 0 && x.submitter != q.Submitter,
-		q.Worker != 0 && x.worker != q.Worker,
-		q.EndKind != "" && x.endKind.String() != q.EndKind,
-		q.ID != nil && !bytes.Equal(text[:x.idLen], q.ID),
-		q.Type != nil && !bytes.Equal(text[x.idLen:x.idLen+x.typeLen], q.Type),
-		q.Group != nil && !x.hasGroup(names[x.brokerLen:], q.Group):
+func (f *EndedFilter) matches(entry *historyEntry, text []byte) bool {
+	switch names := text[entry.idLen+entry.typeLen:]; {
+	case entry.isRun,
+		f.Submitter != 0 && entry.submitter != f.Submitter,
+		f.Worker != 0 && entry.worker != f.Worker,
+		f.EndKind != "" && entry.endKind.String() != f.EndKind,
+		f.ID != nil && !bytes.Equal(text[:entry.idLen], f.ID),
+		f.Type != nil && !bytes.Equal(text[entry.idLen:entry.idLen+entry.typeLen], f.Type),
+		f.Group != nil && !entry.hasGroup(names[entry.brokerLen:], f.Group):
 		return false
 	}
-	return q.IDPart == "" || strings.Contains(wire.Value(text[:x.idLen]), q.IDPart)
+	return f.IDPart == "" || strings.Contains(wire.Value(text[:entry.idLen]), f.IDPart)
 }
 
 // hasGroup reports whether the job is in this group.
-func (x *historyEntry) hasGroup(text, group []byte) (found bool) {
-	x.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
+func (e *historyEntry) hasGroup(text, group []byte) (found bool) {
+	e.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
 	return found
 }
 
@@ -317,18 +317,18 @@ func (b *Broker) ValidPosition(position int64) int64 {
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by piece.
 // from is 0 for the first piece, and then the next that the call before returned; -1 means that
 // there is no further piece. Jobs that end in the meantime are not listed.
-func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (ended []EndedInfo, next int64) {
+func (b *Broker) Ended(now, from int64, limit int, filter *EndedFilter) (ended []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {
 		from = b.history.Last()
 	}
 	for n := 0; n < lookVisits && len(ended) < limit; n++ {
-		x, text, before := b.history.At(from)
-		if x == nil || q.MaxTimeSinceEnd > 0 && b.Since(x.endedAt) > q.MaxTimeSinceEnd {
+		entry, text, before := b.history.At(from)
+		if entry == nil || filter.MaxTimeSinceEnd > 0 && b.Since(entry.endedAt) > filter.MaxTimeSinceEnd {
 			return ended, -1
 		}
-		if from = before; q.matches(x, text) {
-			ended = append(ended, b.endedInfo(x, text))
+		if from = before; filter.matches(entry, text) {
+			ended = append(ended, b.endedInfo(entry, text))
 		}
 	}
 	if from == 0 {
@@ -340,38 +340,38 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (ended []Ende
 // HistorySpan returns how far back the history reaches, and whether it still has everything.
 func (b *Broker) HistorySpan(now int64) (back time.Duration, complete bool) {
 	b.now = max(b.now, now)
-	if x := b.history.First(); x != nil {
-		back = b.Since(x.endedAt)
+	if entry := b.history.First(); entry != nil {
+		back = b.Since(entry.endedAt)
 	}
 	return back, b.history.Complete()
 }
 
-// Losses describes a job whose workers were lost.
-type Losses struct {
+// JobLosses counts the workers that were lost while they ran a job.
+type JobLosses struct {
 	Type, ID []byte
 	Workers  int
 }
 
 // Losses returns the jobs that lost at least minWorkers workers within the given time before
 // now, as far as their runs are remembered.
-func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (losses []Losses) {
+func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (losses []JobLosses) {
 	b.now = max(b.now, now)
-	type jobKey struct{ job, seq uint32 }
+	type jobKey struct{ job, arrival uint32 }
 	count := map[jobKey]int{}
 	for pos, n := b.lastLostPos, 0; n < maxLosses; n++ {
-		x, _, _ := b.history.At(pos)
-		if x == nil || b.Since(x.endedAt) > within {
+		entry, _, _ := b.history.At(pos)
+		if entry == nil || b.Since(entry.endedAt) > within {
 			break
 		}
-		count[jobKey{x.job, x.arrival}]++
-		pos = x.prevLostPos
+		count[jobKey{entry.job, entry.arrival}]++
+		pos = entry.prevLostPos
 	}
-	for x, n := range count {
-		if n < minWorkers || !b.jobs.Has(x.job) {
+	for key, n := range count {
+		if n < minWorkers || !b.jobs.Has(key.job) {
 			continue
 		}
-		if j := b.jobs.Get(x.job); j.arrival == x.seq && j.state != stateFree && j.state <= stateRunning {
-			losses = append(losses, Losses{bytes.Clone(b.holdingOf(j).jobType.name), bytes.Clone(b.id(j)), n})
+		if j := b.jobs.Get(key.job); j.arrival == key.arrival && j.state != stateFree && j.state <= stateRunning {
+			losses = append(losses, JobLosses{bytes.Clone(b.holdingOf(j).jobType.name), bytes.Clone(b.id(j)), n})
 		}
 	}
 	return losses

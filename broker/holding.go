@@ -23,12 +23,12 @@ type holding struct {
 	// isDead reports that the submitter is lost: waiting jobs are abandoned and will be swept,
 	// running jobs are unwanted.
 	isDead bool
-	// isKept reports that the jobs are kept. Such a holding outlives its submitter; then sub is
-	// nil and owner says which submitters may attach.
+	// isKept reports that the jobs are kept. Such a holding outlives its submitter; then submitter
+	// is nil, and owner says which submitters may attach.
 	isKept     bool
 	owner      uint64
 	origin     Peer                    // as in holdingKey
-	index      int                     // index in sub.holdings
+	index      int                     // index in submitter.holdings
 	unusedLink container.Link[holding] // in Broker.unusedHoldings
 }
 
@@ -66,15 +66,15 @@ func (h *holding) isOrphaned() bool {
 
 // holdingFor returns the holding of a submitter (nil for none) with these groups,
 // creating it if it does not exist.
-func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
-	tenantOrigin := k.tenantOrigin(s, set, origin)
+func (b *Broker) holdingFor(s *submitter, jt *jobType, set *groupSet, keep bool, origin Peer) *holding {
+	tenantOrigin := jt.tenantOrigin(s, set, origin)
 	if s != nil {
-		if h := s.lastHolding; h != nil && h.jobType == k && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.isKept == keep && h.origin == origin {
+		if h := s.lastHolding; h != nil && h.jobType == jt && h.queue.groupSet == set && h.queue.origin == tenantOrigin && h.isKept == keep && h.origin == origin {
 			b.takeUnusedHolding(h)
 			return h
 		}
 	}
-	key := holdingKey{s, b.queueFor(k, set, tenantOrigin), keep, origin}
+	key := holdingKey{s, b.queueFor(jt, set, tenantOrigin), keep, origin}
 	h := b.holdingsByKey[key]
 	if h == nil {
 		h = b.newHolding(key)
@@ -94,9 +94,9 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 
 // tenantOrigin returns the submitter for the key of a job's queue. In a fair type, for a job
 // without groups, it is the one that the job came from; otherwise it is 0.
-func (k *jobType) tenantOrigin(s *submitter, set *groupSet, origin Peer) Peer {
+func (jt *jobType) tenantOrigin(s *submitter, set *groupSet, origin Peer) Peer {
 	switch {
-	case !k.fair || set != nil:
+	case !jt.fair || set != nil:
 		return 0
 	case origin == 0 && s != nil:
 		return s.id
@@ -126,23 +126,23 @@ func (b *Broker) holdingWithGroups(h *holding, set *groupSet) *holding {
 }
 
 // moveJob moves a job to another holding of the same type.
-func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
-	b.setHolding(r, j, h, target)
+func (b *Broker) moveJob(rec uint32, j *job, h, target *holding) {
+	b.setHolding(rec, j, h, target)
 	switch n := h.counterOf(j.state); {
 	case n == nil:
 		b.removeFrom(&h.runs, holdingLink, j)
-		b.appendTo(&target.runs, holdingLink, r, j)
-		h.runBytes -= b.weight(h, r, j)
-		target.runBytes += b.weight(target, r, j)
+		b.appendTo(&target.runs, holdingLink, rec, j)
+		h.runBytes -= b.weight(h, rec, j)
+		target.runBytes += b.weight(target, rec, j)
 	default:
 		b.removeFrom(&h.jobs, holdingLink, j)
-		b.appendTo(&target.jobs, holdingLink, r, j)
+		b.appendTo(&target.jobs, holdingLink, rec, j)
 		*n--
 		*target.counterOf(j.state)++
 		if h.queue != target.queue && n == &h.queuedJobs {
-			b.removeReady(h.queue, r, j)
+			b.removeReady(h.queue, rec, j)
 			b.rank(h.queue)
-			b.addReady(target.queue, r, j)
+			b.addReady(target.queue, rec, j)
 			b.rank(target.queue)
 		}
 	}
@@ -151,10 +151,10 @@ func (b *Broker) moveJob(r uint32, j *job, h, target *holding) {
 
 // setHolding makes a job belong to another holding. The job is in none of that holding's
 // lists yet.
-func (b *Broker) setHolding(r uint32, j *job, h, target *holding) {
+func (b *Broker) setHolding(rec uint32, j *job, h, target *holding) {
 	// Count the new place first, so that a tenant of both places always has a job.
-	b.countAgainstLimits(target, r, j, +1)
-	b.countAgainstLimits(h, r, j, -1)
+	b.countAgainstLimits(target, rec, j, +1)
+	b.countAgainstLimits(h, rec, j, -1)
 	j.holding = target.number
 }
 
@@ -172,14 +172,14 @@ func (h *holding) counterOf(s state) *int {
 }
 
 // countAgainstLimits adds a job to the counts against limits (n is 1) or removes it (n is -1).
-func (b *Broker) countAgainstLimits(h *holding, r uint32, j *job, n int) {
-	w := b.weight(h, r, j) * int64(n)
-	b.bytes += w
-	h.bytes += w
-	h.jobType.bytes += w
+func (b *Broker) countAgainstLimits(h *holding, rec uint32, j *job, n int) {
+	weight := b.weight(h, rec, j) * int64(n)
+	b.bytes += weight
+	h.bytes += weight
+	h.jobType.bytes += weight
 	if h.submitter != nil {
 		h.submitter.jobs += n
-		h.submitter.bytes += w
+		h.submitter.bytes += weight
 	}
 	if j.state != stateEnded && j.flags&flagBorrowed == 0 {
 		b.countQueueJobs(h.queue, n)
@@ -297,15 +297,15 @@ func (b *Broker) orphan(h *holding) {
 	case h.isKept:
 		return
 	}
-	k, waiting := h.jobType, h.queuedJobs+h.delayedJobs
-	for _, l := range [...]*Ledger{&k.Ledger, &b.totals} {
+	jt, waiting := h.jobType, h.queuedJobs+h.delayedJobs
+	for _, l := range [...]*Ledger{&jt.Ledger, &b.totals} {
 		l.Queued -= uint64(h.queuedJobs)
 		l.Delayed -= uint64(h.delayedJobs)
 		l.Discarded += uint64(waiting)
 	}
 	b.countJobs(h.queue.groupSet, -waiting, 0)
 	b.countQueueJobs(h.queue, -waiting)
-	k.bytes -= h.bytes - h.runBytes
+	jt.bytes -= h.bytes - h.runBytes
 	b.bytes -= h.bytes - h.runBytes
 	h.bytes = h.runBytes
 	h.isDead = true
@@ -341,15 +341,15 @@ type notifyChore struct{ holding *holding }
 
 func (c notifyChore) step(b *Broker) (cost int, done bool) {
 	l := &c.holding.runs
-	r := l.head
-	if r == 0 || b.jobs.Get(r).flags&flagNotified != 0 {
+	rec := l.head
+	if rec == 0 || b.jobs.Get(rec).flags&flagNotified != 0 {
 		return 1, true
 	}
-	j := b.jobs.Get(r)
-	b.notifyUnwanted(r, j)
+	j := b.jobs.Get(rec)
+	b.notifyUnwanted(rec, j)
 	j.flags |= flagNotified
 	b.removeFrom(l, holdingLink, j)
-	b.appendTo(l, holdingLink, r, j)
+	b.appendTo(l, holdingLink, rec, j)
 	return 1, false
 }
 
@@ -357,22 +357,22 @@ func (c notifyChore) step(b *Broker) (cost int, done bool) {
 type sweepChore struct{ holding *holding }
 
 func (c sweepChore) step(b *Broker) (cost int, done bool) {
-	if r := c.holding.jobs.head; r != 0 {
-		b.sweepJob(c.holding, r, b.jobs.Get(r))
+	if rec := c.holding.jobs.head; rec != 0 {
+		b.sweepJob(c.holding, rec, b.jobs.Get(rec))
 	}
 	return 1, c.holding.jobs.n == 0
 }
 
 // sweepJob frees one abandoned job of a dead holding.
-func (b *Broker) sweepJob(h *holding, r uint32, j *job) {
+func (b *Broker) sweepJob(h *holding, rec uint32, j *job) {
 	*h.counterOf(j.state)--
 	if j.state != stateDelayed {
-		b.removeReady(h.queue, r, j)
+		b.removeReady(h.queue, rec, j)
 		b.rank(h.queue)
 	}
 	b.unsweptJobs--
-	b.recordEnd(h, r, j, EndDiscarded, &Reason{}, 0)
+	b.recordEnd(h, rec, j, EndDiscarded, &Reason{}, 0)
 	b.removeFrom(&h.jobs, holdingLink, j)
-	b.freeJob(r, j)
+	b.freeJob(rec, j)
 	b.retireIfEmpty(h)
 }

@@ -57,8 +57,8 @@ func (v *census) checkGroups() {
 		v.checkHeap("parked", &g.parked, v.position)
 		mustHold((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
 		mustHold(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
-		g.watchers.Each(func(k *jobType) {
-			mustHold(k.watchedSet != nil && slices.Contains(k.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
+		g.watchers.Each(func(jt *jobType) {
+			mustHold(jt.watchedSet != nil && slices.Contains(jt.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
 	v.checkHeap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })

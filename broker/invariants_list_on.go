@@ -16,12 +16,12 @@ func (v *census) checkQueue(q *queue) {
 	for i, l := range q.lanes {
 		mustHold(i == 0 || q.lanes[i-1].priority < l.priority, "lanes out of order")
 		prev, last, before := uint32(0), container.Entry{}, n
-		for r := l.head; r != 0; {
-			j := b.jobs.Get(r)
+		for rec := l.head; rec != 0; {
+			j := b.jobs.Get(rec)
 			mustHold(j.state == stateQueued && b.priority(j) == l.priority && b.holdingOf(j).queue == q, "a lane holds a job that does not belong there")
-			mustHold(j.links[laneLink].prev == prev && (prev == 0 || last.Before(pointerTo(j.orderKey(r, l.priority)))), "a lane is out of order")
-			prev, last = r, j.orderKey(r, l.priority)
-			r = j.links[laneLink].next
+			mustHold(j.links[laneLink].prev == prev && (prev == 0 || last.Before(pointerTo(j.orderKey(rec, l.priority)))), "a lane is out of order")
+			prev, last = rec, j.orderKey(rec, l.priority)
+			rec = j.links[laneLink].next
 			n++
 		}
 		mustHold(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
@@ -29,6 +29,6 @@ func (v *census) checkQueue(q *queue) {
 	mustHold(n == q.readyJobs, "queue counts %d, but has %d", q.readyJobs, n)
 }
 
-func (v *census) checkHeap(name string, h *container.Heap, pos func(uint32) int32) {
-	mustPass(name, h.Check(pos))
+func (v *census) checkHeap(name string, heap *container.Heap, pos func(uint32) int32) {
+	mustPass(name, heap.Check(pos))
 }

@@ -62,9 +62,9 @@ type census struct {
 
 func (v *census) checkRecords() {
 	b := v.b
-	mustPass("jobs", b.jobs.Check(func(r uint32, j *job) bool {
+	mustPass("jobs", b.jobs.Check(func(rec uint32, j *job) bool {
 		if j.state != stateFree {
-			v.checkRecord(r, j)
+			v.checkRecord(rec, j)
 		}
 		return j.state != stateFree
 	}))
@@ -76,33 +76,33 @@ func (v *census) checkRecords() {
 	mustHold(b.timings.Len() == v.timingCount, "timings %d, counted %d", b.timings.Len(), v.timingCount)
 }
 
-func (v *census) checkRecord(r uint32, j *job) {
+func (v *census) checkRecord(rec uint32, j *job) {
 	b := v.b
-	v.jobsInSlab[j.slab] += b.slabs.Size(r, j.slab, j.offset)
+	v.jobsInSlab[j.slab] += b.slabs.Size(rec, j.slab, j.offset)
 	if j.flags&flagIndexed != 0 {
 		v.idCount++
 		id := b.id(j)
-		mustHold(b.jobIndex.Find(b.jobIndex.Hash(id), id) == r, "id %q does not lead to its record", id)
+		mustHold(b.jobIndex.Find(b.jobIndex.Hash(id), id) == rec, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
 		v.timingCount++
-		mustHold(b.timing(j).job == r, "timing of job %d names another", r)
+		mustHold(b.timing(j).job == rec, "timing of job %d names another", rec)
 	}
 	if j.state == stateOverdue {
 		v.overdueRuns++
-		v.overdueBytes += b.weight(nil, r, j)
+		v.overdueBytes += b.weight(nil, rec, j)
 		mustHold(j.flags&flagIndexed == 0, "an overdue run holds its id")
 		return
 	}
 	f := b.holdingOf(j)
-	weight := int(j.idLen) + len(b.headers(j)) + cap(b.bigBodies[r]) + JobOverhead
+	weight := int(j.idLen) + len(b.headers(j)) + cap(b.bigBodies[rec]) + JobOverhead
 	if j.flags&flagBig == 0 {
-		weight += len(b.body(r, j))
+		weight += len(b.body(rec, j))
 	}
 	if j.state != stateEnded {
 		weight += int(f.queue.groupSet.weight())
 	}
-	mustHold(b.weight(f, r, j) == int64(weight), "job %d weighs %d, counts as %d", r, weight, b.weight(f, r, j))
+	mustHold(b.weight(f, rec, j) == int64(weight), "job %d weighs %d, counts as %d", rec, weight, b.weight(f, rec, j))
 	if b.isAbandoned(j) {
 		v.unswept++
 		return
@@ -121,11 +121,11 @@ func (v *census) checkRecord(r uint32, j *job) {
 	if j.flags&flagBorrowed != 0 {
 		v.borrowedCounts[f.jobType]++
 		v.borrowedRuns++
-		mustHold(j.state == stateRunning && j.flags&flagIndexed == 0 && (f.submitter == nil || f.submitter.isLender), "borrowed job %d waits, or holds its id", r)
-		mustHold(b.borrowedRunOn(b.workerOf(j), b.id(j)) == r, "borrowed job %d is not found", r)
+		mustHold(j.state == stateRunning && j.flags&flagIndexed == 0 && (f.submitter == nil || f.submitter.isLender), "borrowed job %d waits, or holds its id", rec)
+		mustHold(b.borrowedRunOn(b.workerOf(j), b.id(j)) == rec, "borrowed job %d is not found", rec)
 		return
 	}
-	mustHold(j.flags&flagIndexed != 0, "job %d does not hold its id", r)
+	mustHold(j.flags&flagIndexed != 0, "job %d does not hold its id", rec)
 	l := v.ledgers[f.jobType]
 	if l == nil {
 		l = &Ledger{}
@@ -139,7 +139,7 @@ func (v *census) checkRecord(r uint32, j *job) {
 		l.Queued++
 	case stateRunning:
 		l.Running++
-		mustHold(b.workerOf(j) != nil, "job %d runs on no worker", r)
+		mustHold(b.workerOf(j) != nil, "job %d runs on no worker", rec)
 	case stateEnded:
 		v.endedCounts[f]++
 		v.outcomes++
@@ -185,8 +185,8 @@ func (v *census) checkPeers() {
 		}
 		mustHold(w.idleLink.InRing() == w.hasRoom(), "worker idle %v, free %v", w.idleLink.InRing(), w.hasRoom())
 		n, over := 0, 0
-		for r := w.runs.head; r != 0; {
-			j := b.jobs.Get(r)
+		for rec := w.runs.head; rec != 0; {
+			j := b.jobs.Get(rec)
 			if j.state == stateOverdue {
 				over++
 			} else {
@@ -194,14 +194,14 @@ func (v *census) checkPeers() {
 				mustHold(j.state == stateRunning, "a job in state %d is out", j.state)
 			}
 			n++
-			r = j.links[laneLink].next
+			rec = j.links[laneLink].next
 		}
 		mustHold(w.stalledLink.InRing() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalledLink.InRing())
 		mustHold(n == w.runs.n && over == w.overdueRuns, "a worker counts %d runs and %d overdue runs, but has %d and %d", w.runs.n, w.overdueRuns, n, over)
 	}
-	for k, n := range joined {
-		mustHold(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers, but has %d and %d", k.name, k.workers, k.borrowers, n, borrowers[k])
-		mustHold(int(k.leavers) == leavers[k], "type %q counts %d workers that have left, but has %d", k.name, k.leavers, leavers[k])
+	for jt, n := range joined {
+		mustHold(int(jt.workers) == n && int(jt.borrowers) == borrowers[jt], "type %q counts %d workers, %d of them brokers, but has %d and %d", jt.name, jt.workers, jt.borrowers, n, borrowers[jt])
+		mustHold(int(jt.leavers) == leavers[jt], "type %q counts %d workers that have left, but has %d", jt.name, jt.leavers, leavers[jt])
 	}
 }
 
@@ -210,8 +210,8 @@ func (v *census) checkMemory() {
 	mustPass("slabs", b.slabs.Check(v.jobsInSlab))
 	mustPass("index", b.jobIndex.Check(v.idCount))
 	big := int64(0)
-	for r, body := range b.bigBodies {
-		mustHold(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")
+	for rec, body := range b.bigBodies {
+		mustHold(b.jobs.Get(rec).flags&flagBig != 0, "a big body belongs to no job")
 		big += int64(cap(body))
 	}
 	mustHold(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
@@ -220,23 +220,23 @@ func (v *census) checkMemory() {
 func (v *census) checkLetters() {
 	d := &v.b.deadLetters
 	n, bytes := 0, int64(0)
-	for _, k := range v.b.types.All() {
-		if k == nil {
+	for _, jt := range v.b.types.All() {
+		if jt == nil {
 			continue
 		}
-		mustHold(k.letters.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, k.letters.n)
-		n += k.letters.n
+		mustHold(jt.letters.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", jt.name, jt.letters.n)
+		n += jt.letters.n
 		of, last := 0, 0
-		for _, x := range k.letters.blocks {
-			mustHold(len(x) > 0 && len(x) <= letterBlock, "type %q has a block of %d letters", k.name, len(x))
-			for _, l := range x {
-				mustHold(l.Number > last && l.ageLink.InRing() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+		for _, letters := range jt.letters.blocks {
+			mustHold(len(letters) > 0 && len(letters) <= maxBlockLetters, "type %q has a block of %d letters", jt.name, len(letters))
+			for _, l := range letters {
+				mustHold(l.Number > last && l.ageLink.InRing() && string(l.Type) == string(jt.name), "a letter of type %q is out of place", jt.name)
 				last = l.Number
 				of++
 				bytes += l.weight()
 			}
 		}
-		mustHold(of == k.letters.n, "type %q counts %d letters, but has %d", k.name, k.letters.n, of)
+		mustHold(of == jt.letters.n, "type %q counts %d letters, but has %d", jt.name, jt.letters.n, of)
 	}
 	mustHold(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
 	mustHold(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)

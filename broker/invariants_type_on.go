@@ -8,36 +8,36 @@ func (v *census) checkTypes() {
 	b := v.b
 	sum := b.forgottenTotals
 	spare, dead := 0, 0
-	for _, k := range b.types.All() {
-		if k == nil {
+	for _, jt := range b.types.All() {
+		if jt == nil {
 			continue
 		}
-		sum.Add(&k.Ledger)
-		l := v.ledgers[k]
+		sum.Add(&jt.Ledger)
+		l := v.ledgers[jt]
 		if l == nil {
 			l = &Ledger{}
 		}
-		mustHold(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
-		mustHold(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
-			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
-		mustHold(int(k.borrowedRuns) == v.borrowedCounts[k], "type %q counts %d borrowed runs, but has %d", k.name, k.borrowedRuns, v.borrowedCounts[k])
-		mustHold(k.bytes == v.typeBytes[k], "type %q counts %d bytes, but has %d", k.name, k.bytes, v.typeBytes[k])
-		v.checkHeap("line", &k.line, v.position)
-		mustHold(k.line.Len() == 0 || k.idleWorkers.Len() == 0 || v.mayBlock(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idleWorkers.Len())
-		mustHold((k.unusedIn != nil) == !k.inUse() && k.unusedLink.InRing() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.InRing(), k.inUse())
-		if k.unusedLink.InRing() && k.letters.n == 0 {
+		mustHold(jt.Imbalance() == 0, "type %q is out of balance: %+v", jt.name, jt.Ledger)
+		mustHold(jt.Delayed == l.Delayed && jt.Queued == l.Queued && jt.Running == l.Running,
+			"type %q counts %+v, has %+v", jt.name, jt.Ledger, *l)
+		mustHold(int(jt.borrowedRuns) == v.borrowedCounts[jt], "type %q counts %d borrowed runs, but has %d", jt.name, jt.borrowedRuns, v.borrowedCounts[jt])
+		mustHold(jt.bytes == v.typeBytes[jt], "type %q counts %d bytes, but has %d", jt.name, jt.bytes, v.typeBytes[jt])
+		v.checkHeap("line", &jt.line, v.position)
+		mustHold(jt.line.Len() == 0 || jt.idleWorkers.Len() == 0 || v.mayBlock(jt), "type %q has %d queues ready and %d workers idle", jt.name, jt.line.Len(), jt.idleWorkers.Len())
+		mustHold((jt.unusedRing != nil) == !jt.inUse() && jt.unusedLink.InRing() == !jt.inUse(), "type %q: unused %v, in use %v", jt.name, jt.unusedLink.InRing(), jt.inUse())
+		if jt.unusedLink.InRing() && jt.letters.n == 0 {
 			spare++
-		} else if k.unusedLink.InRing() {
+		} else if jt.unusedLink.InRing() {
 			dead++
 		}
 		n := 0
-		for w := k.idleWorkers.First(); w != nil; w = w.idleLink.Next() {
-			mustHold(w.jobType == k && w.hasRoom(), "a worker without room is in line")
+		for w := jt.idleWorkers.First(); w != nil; w = w.idleLink.Next() {
+			mustHold(w.jobType == jt && w.hasRoom(), "a worker without room is in line")
 			mustHold(n == 0 || w.idleLink.Prev().idleNumber < w.idleNumber, "a worker is in line before one that came first")
 			n++
 		}
-		mustHold(k.ringLink.InRing() == (k.idleWorkers.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idleWorkers.Len(), k.ringLink.InRing())
-		mustHold(n == k.idleWorkers.Len(), "type %q counts %d idle workers, but has %d", k.name, k.idleWorkers.Len(), n)
+		mustHold(jt.ringLink.InRing() == (jt.idleWorkers.Len() > 0), "type %q has %d idle workers, listed %v", jt.name, jt.idleWorkers.Len(), jt.ringLink.InRing())
+		mustHold(n == jt.idleWorkers.Len(), "type %q counts %d idle workers, but has %d", jt.name, jt.idleWorkers.Len(), n)
 	}
 	mustHold(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
 	mustHold(spare == b.unusedWithoutLetters() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedWithoutLetters(), b.unusedWithLetters.Len(), spare, dead)
@@ -58,35 +58,35 @@ func (v *census) checkPools() {
 			leavers[w.pool] += boolToInt(w.hasLeft)
 		}
 	}
-	for _, k := range b.types.All() {
-		if k == nil {
+	for _, jt := range b.types.All() {
+		if jt == nil {
 			continue
 		}
-		v.checkHeap("pools", &k.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		v.checkHeap("pools", &jt.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		named, waiting := 0, 0
-		for r, prev := k.firstPair, uint32(0); r != 0; {
-			x := b.pairs.Get(r)
-			p := b.pools.At(x.pool)
-			mustHold(b.types.At(x.jobType) == k && x.typePrev == prev, "type %q lists another's pair", k.name)
-			mustHold(p.typeSet.serves(k.name) && x.byName == p.typeSet.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
-			if x.byName {
+		for rec, prev := jt.firstPair, uint32(0); rec != 0; {
+			pair := b.pairs.Get(rec)
+			p := b.pools.At(pair.pool)
+			mustHold(b.types.At(pair.jobType) == jt && pair.typePrev == prev, "type %q lists another's pair", jt.name)
+			mustHold(p.typeSet.serves(jt.name) && pair.byName == p.typeSet.names[string(jt.name)], "type %q is paired with a pool that does not serve it", jt.name)
+			if pair.byName {
 				named++
 			}
-			if !x.inPool {
+			if !pair.inPool {
 				waiting++
-				mustHold(k.idlePairs.At(int(x.pos)).Ref == r, "a pair is out of place")
-				mustHold(p.idleWorkers.Len() == 0 || k.idlePairs.At(int(x.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", k.name)
+				mustHold(jt.idlePairs.At(int(pair.pos)).Ref == rec, "a pair is out of place")
+				mustHold(p.idleWorkers.Len() == 0 || jt.idlePairs.At(int(pair.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", jt.name)
 			} else {
-				mustHold(p.readyPairs.At(int(x.pos)).Ref == r, "a pair is out of place")
-				mustHold(p.idleWorkers.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
-				best, ready := v.bestKey(k)
-				mustHold(v.mayBlock(k) || !ready || !best.Before(p.readyPairs.At(int(x.pos))), "a job of type %q is better than the key that its pool has", k.name)
+				mustHold(p.readyPairs.At(int(pair.pos)).Ref == rec, "a pair is out of place")
+				mustHold(p.idleWorkers.Len() == 0 || p.touched, "type %q is ready for an idle pool", jt.name)
+				best, ready := v.bestKey(jt)
+				mustHold(v.mayBlock(jt) || !ready || !best.Before(p.readyPairs.At(int(pair.pos))), "a job of type %q is better than the key that its pool has", jt.name)
 			}
-			mustHold(v.mayBlock(k) || k.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
+			mustHold(v.mayBlock(jt) || jt.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", jt.name)
 			n++
-			prev, r = r, x.typeNext
+			prev, rec = rec, pair.typeNext
 		}
-		mustHold(named == int(k.namingPools) && waiting == k.idlePairs.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", k.name, k.namingPools, k.idlePairs.Len(), named, waiting)
+		mustHold(named == int(jt.namingPools) && waiting == jt.idlePairs.Len(), "type %q counts %d pools that name it and %d in line, but has %d and %d", jt.name, jt.namingPools, jt.idlePairs.Len(), named, waiting)
 	}
 	mustHold(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
 	for _, p := range b.pools.All() {
@@ -98,16 +98,16 @@ func (v *census) checkPools() {
 		mustHold(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
 		v.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
-		for r, prev := p.firstPair, uint32(0); r != 0; {
-			x := b.pairs.Get(r)
-			mustHold(b.pools.At(x.pool) == p && x.poolPrev == prev, "a pool lists another's pair")
+		for rec, prev := p.firstPair, uint32(0); rec != 0; {
+			pair := b.pairs.Get(rec)
+			mustHold(b.pools.At(pair.pool) == p && pair.poolPrev == prev, "a pool lists another's pair")
 			count++
-			prev, r = r, x.poolNext
+			prev, rec = rec, pair.poolNext
 		}
 		mustHold(count == p.pairCount, "a pool counts %d pairs, but has %d", p.pairCount, count)
 		if b.pairingsInProgress == 0 {
-			for _, k := range b.types.All() {
-				if k != nil && p.typeSet.serves(k.name) {
+			for _, jt := range b.types.All() {
+				if jt != nil && p.typeSet.serves(jt.name) {
 					count--
 				}
 			}
@@ -130,37 +130,37 @@ func (v *census) position(ref uint32) int32 {
 
 // bestKey returns the key of the job that a type hands out next; known is false if only
 // nextQueue can find that out.
-func (v *census) bestKey(k *jobType) (best container.Entry, known bool) {
+func (v *census) bestKey(jt *jobType) (best container.Entry, known bool) {
 	b := v.b
 	var place container.Entry
 	turns := map[*tenant]container.Entry{}
 	for _, q := range b.queues.All() {
-		if q == nil || q.jobType != k || q.readyJobs == 0 || q.shutGroup() != nil {
+		if q == nil || q.jobType != jt || q.readyJobs == 0 || q.shutGroup() != nil {
 			continue
 		}
-		x := b.bestKey(q)
-		if q.parked && (q.tenant != nil || !q.heldIn.open) || b.holdingOf(b.jobs.Get(x.Ref)).isOrphaned() {
+		key := b.bestKey(q)
+		if q.parked && (q.tenant != nil || !q.heldIn.open) || b.holdingOf(b.jobs.Get(key.Ref)).isOrphaned() {
 			return container.Entry{}, false
 		}
-		at := x
+		lineKey := key
 		if t := q.tenant; t != nil {
-			if y, ok := turns[t]; ok && y.Before(&x) {
+			if other, ok := turns[t]; ok && other.Before(&key) {
 				continue
 			}
-			turns[t] = x
-			at = container.Entry{A: x.A, B: t.lastTurn}
+			turns[t] = key
+			lineKey = container.Entry{A: key.A, B: t.lastTurn}
 		}
-		if !known || !place.Before(&at) {
-			best, place, known = x, at, true
+		if !known || !place.Before(&lineKey) {
+			best, place, known = key, lineKey, true
 		}
 	}
 	return best, known
 }
 
 // mayBlock reports whether jobs of the type may wait although workers are idle.
-func (v *census) mayBlock(k *jobType) bool {
-	return k.paused || k.limits.Concurrency > 0 && k.runningHere() >= k.limits.Concurrency ||
-		k.timerPos >= 0 || v.b.endsLeftovers || k.touched || v.b.mustContinue
+func (v *census) mayBlock(jt *jobType) bool {
+	return jt.paused || jt.limits.Concurrency > 0 && jt.runningHere() >= jt.limits.Concurrency ||
+		jt.timerPos >= 0 || v.b.endingLeftovers || jt.touched || v.b.mustContinue
 }
 
 // checkQueues checks that queues, tenants and held queues have the right counts and are where they
@@ -178,10 +178,10 @@ func (v *census) checkQueues() {
 			heaps += g.parked.Share()
 		}
 	}
-	for _, k := range b.types.All() {
-		if k != nil {
-			heaps += k.line.Share() + k.idlePairs.Share()
-			mustHold(k.contenderPos < 0 || b.mustContinue, "type %q is still a contender", k.name)
+	for _, jt := range b.types.All() {
+		if jt != nil {
+			heaps += jt.line.Share() + jt.idlePairs.Share()
+			mustHold(jt.contenderPos < 0 || b.mustContinue, "type %q is still a contender", jt.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
@@ -200,8 +200,8 @@ func (v *census) checkQueues() {
 		x.holdings++
 		x.waiting += h.queuedJobs
 		for _, l := range []*jobList{&h.jobs, &h.runs} {
-			for r := l.head; r != 0; r = b.jobs.Get(r).links[holdingLink].next {
-				if j := b.jobs.Get(r); j.state != stateEnded && j.flags&flagBorrowed == 0 && !b.isAbandoned(j) {
+			for rec := l.head; rec != 0; rec = b.jobs.Get(rec).links[holdingLink].next {
+				if j := b.jobs.Get(rec); j.state != stateEnded && j.flags&flagBorrowed == 0 && !b.isAbandoned(j) {
 					x.jobs++
 				}
 			}
@@ -222,9 +222,9 @@ func (v *census) checkQueues() {
 		}
 		mustHold((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.heldIn != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
 		if q.readyJobs > 0 {
-			x, y := b.bestKey(q), q.heap().At(int(q.pos))
-			mustHold(y.Ref == q.number && (x.Ties(y) || q.isParkedByTurn() && y.A == x.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
-			mustHold(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&x), "a queue waits for its turn with a job other than its best")
+			key, y := b.bestKey(q), q.heap().At(int(q.pos))
+			mustHold(y.Ref == q.number && (key.Ties(y) || q.isParkedByTurn() && y.A == key.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
+			mustHold(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&key), "a queue waits for its turn with a job other than its best")
 		}
 		v.checkQueue(q)
 		if t := q.tenant; t != nil {
@@ -262,11 +262,11 @@ func (v *census) checkQueues() {
 		v.checkHeap("held", &p.queues, v.position)
 		mustHold(int(p.number) == number && p.jobType.heldQueues[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.jobType.name, p.refs, users[p])
 		if p.pos >= 0 {
-			h := &p.group.parked
+			heap := &p.group.parked
 			if p.open {
-				h = &p.jobType.line
+				heap = &p.jobType.line
 			}
-			mustHold(h.At(int(p.pos)).Ref == p.number|refHeld && (p.jobType.fair || h.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.jobType.name)
+			mustHold(heap.At(int(p.pos)).Ref == p.number|refHeld && (p.jobType.fair || heap.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.jobType.name)
 		}
 	}
 	mustHold(b.mustContinue || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
@@ -293,16 +293,16 @@ func (v *census) checkHoldings() {
 		run, bytes := int64(0), int64(0)
 		for _, l := range []*jobList{&h.jobs, &h.runs} {
 			n, prev := 0, uint32(0)
-			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[holdingLink].next {
-				j := b.jobs.Get(r)
+			for rec := l.head; rec != 0; prev, rec = rec, b.jobs.Get(rec).links[holdingLink].next {
+				j := b.jobs.Get(rec)
 				mustHold(j.holding == h.number && j.links[holdingLink].prev == prev && (j.state == stateRunning) == (l == &h.runs), "a holding lists a job that is not its own")
 				count[j.state]++
 				n++
 				if j.state == stateRunning {
-					run += b.weight(h, r, j)
+					run += b.weight(h, rec, j)
 				}
 				if !b.isAbandoned(j) || !h.isDead {
-					bytes += b.weight(h, r, j)
+					bytes += b.weight(h, rec, j)
 				}
 			}
 			mustHold(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
@@ -316,8 +316,8 @@ func (v *census) checkHoldings() {
 		}
 	}
 	mustHold(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
-	for _, k := range b.types.All() {
-		mustHold(k == nil || k.unusedHoldings == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
+	for _, jt := range b.types.All() {
+		mustHold(jt == nil || jt.unusedHoldings == unused[jt] && int(jt.holdings) == used[jt], "a type does not count the holdings that it has")
 	}
 	mustHold(b.unusedBytes == unusedBytes && unusedBytes <= b.unusedLimit(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.unusedLimit())
 }

@@ -124,9 +124,9 @@ func (b *Broker) workerOf(j *job) *worker { return b.peers.At(b.timing(j).worker
 
 func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.offset, uint32(j.idLen)) }
 
-func (b *Broker) body(r uint32, j *job) []byte {
+func (b *Broker) body(rec uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
-		return b.bigBodies[r]
+		return b.bigBodies[rec]
 	}
 	n := uint32(j.idLen)
 	if j.flags&flagExtra != 0 {
@@ -141,8 +141,8 @@ func (b *Broker) extra(j *job) (prio int64, headersLen uint32) {
 	if j.flags&flagExtra == 0 {
 		return 0, 0
 	}
-	x := b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), extraSize)
-	return int64(binary.LittleEndian.Uint64(x)), uint32(binary.LittleEndian.Uint16(x[8:]))
+	data := b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), extraSize)
+	return int64(binary.LittleEndian.Uint64(data)), uint32(binary.LittleEndian.Uint16(data[8:]))
 }
 
 func (b *Broker) priority(j *job) int64 {
@@ -151,11 +151,11 @@ func (b *Broker) priority(j *job) int64 {
 }
 
 // setPriority gives the job another priority.
-func (b *Broker) setPriority(r uint32, j *job, prio int64) {
+func (b *Broker) setPriority(rec uint32, j *job, prio int64) {
 	if j.flags&flagExtra != 0 {
 		binary.LittleEndian.PutUint64(b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen), 8), uint64(prio))
 	} else if prio != 0 {
-		b.storeJob(r, j, b.id(j), prio, nil, b.body(r, j), true)
+		b.storeJob(rec, j, b.id(j), prio, nil, b.body(rec, j), true)
 	}
 }
 
@@ -168,15 +168,15 @@ func (b *Broker) headers(j *job) []byte {
 	return b.slabs.Bytes(j.slab, j.offset+uint32(j.idLen)+extraSize, n)
 }
 
-// weight returns how many bytes are counted for job r, which is in holding h, against limits. A body
-// held by reference counts with its capacity. An overdue run has no holding.
-func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
+// weight returns how many bytes are counted for job j, which is in holding h, against limits. A
+// body held by reference counts with its capacity. An overdue run has no holding.
+func (b *Broker) weight(h *holding, rec uint32, j *job) int64 {
 	n := int64(j.size) + JobOverhead
 	if j.flags&flagExtra != 0 {
 		n -= extraSize
 	}
 	if j.flags&flagBig != 0 {
-		n += int64(cap(b.bigBodies[r]))
+		n += int64(cap(b.bigBodies[rec]))
 	}
 	if j.state < stateOverdue {
 		n += h.queue.groupSet.weight()
@@ -184,16 +184,16 @@ func (b *Broker) weight(h *holding, r uint32, j *job) int64 {
 	return n
 }
 
-// storeJob copies id, priority and headers, and the body if it is small, into the slabs for
-// record r. It drops everything that was stored for r before.
-func (b *Broker) storeJob(r uint32, j *job, id []byte, prio int64, headers, body []byte, stable bool) {
+// storeJob copies id, priority and headers, and the body if it is small, into the slabs for record
+// rec. It drops everything that was stored for that record before.
+func (b *Broker) storeJob(rec uint32, j *job, id []byte, prio int64, headers, body []byte, stable bool) {
 	old := *j
-	b.dropBigBody(r, j)
+	b.dropBigBody(rec, j)
 	if len(body) >= bigBody {
 		if !stable {
 			body = append(make([]byte, 0, len(body)), body...)
 		}
-		b.bigBodies[r] = body
+		b.bigBodies[rec] = body
 		b.bigBytes += int64(cap(body))
 		j.flags |= flagBig
 		body = nil
@@ -206,44 +206,44 @@ func (b *Broker) storeJob(r uint32, j *job, id []byte, prio int64, headers, body
 		headers = b.scratch
 	}
 	j.idLen, j.size = uint16(len(id)), uint32(len(id)+len(headers)+len(body))
-	if j.slab, j.offset = b.slabs.Add(r, id, headers, body); old.offset != 0 {
+	if j.slab, j.offset = b.slabs.Add(rec, id, headers, body); old.offset != 0 {
 		b.slabs.Drop(old.slab, old.offset, old.size)
 	}
 }
 
-func (b *Broker) dropBigBody(r uint32, j *job) {
+func (b *Broker) dropBigBody(rec uint32, j *job) {
 	if j.flags&flagBig != 0 {
-		b.bigBytes -= int64(cap(b.bigBodies[r]))
-		delete(b.bigBodies, r)
+		b.bigBytes -= int64(cap(b.bigBodies[rec]))
+		delete(b.bigBodies, rec)
 		j.flags &^= flagBig
 	}
 }
 
 // freeJob releases the record and all memory of the job.
-func (b *Broker) freeJob(r uint32, j *job) {
-	b.freeID(r, j)
+func (b *Broker) freeJob(rec uint32, j *job) {
+	b.freeID(rec, j)
 	b.stopTimerOf(j)
 	if j.timing != 0 {
 		b.timings.Put(j.timing)
 	}
-	b.dropBigBody(r, j)
+	b.dropBigBody(rec, j)
 	b.slabs.Drop(j.slab, j.offset, j.size)
-	b.jobs.Put(r)
+	b.jobs.Put(rec)
 }
 
-// bindID assigns the id with this hash to record r. old is the record of an abandoned job with
+// bindID assigns the id with this hash to record rec. old is the record of an abandoned job with
 // the same id that has not been swept, or 0.
-func (b *Broker) bindID(r uint32, j *job, hash uint64, old uint32) {
+func (b *Broker) bindID(rec uint32, j *job, hash uint64, old uint32) {
 	if old != 0 {
 		b.freeID(old, b.jobs.Get(old))
 	}
 	j.flags |= flagIndexed
-	b.jobIndex.Insert(hash, r)
+	b.jobIndex.Insert(hash, rec)
 }
 
-func (b *Broker) freeID(r uint32, j *job) {
+func (b *Broker) freeID(rec uint32, j *job) {
 	if j.flags&flagIndexed != 0 {
-		b.jobIndex.Remove(b.jobIndex.Hash(b.id(j)), r)
+		b.jobIndex.Remove(b.jobIndex.Hash(b.id(j)), rec)
 		j.flags &^= flagIndexed
 	}
 }
@@ -255,9 +255,9 @@ func (b *Broker) PrefetchID(id []byte) { b.jobIndex.Prefetch(b.jobIndex.Hash(id)
 
 // findJob returns the job that holds this id, or 0 and nil.
 func (b *Broker) findJob(id []byte) (uint32, *job) {
-	if r := b.jobIndex.Find(b.jobIndex.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); !b.isAbandoned(j) {
-			return r, j
+	if rec := b.jobIndex.Find(b.jobIndex.Hash(id), id); rec != 0 {
+		if j := b.jobs.Get(rec); !b.isAbandoned(j) {
+			return rec, j
 		}
 	}
 	return 0, nil

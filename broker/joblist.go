@@ -18,28 +18,28 @@ const (
 )
 
 // appendTo appends a job to a list, removeFrom takes it out.
-func (b *Broker) appendTo(l *jobList, which int, r uint32, j *job) {
+func (b *Broker) appendTo(l *jobList, which int, rec uint32, j *job) {
 	j.links[which] = listLink{prev: l.tail}
 	if l.tail != 0 {
-		b.jobs.Get(l.tail).links[which].next = r
+		b.jobs.Get(l.tail).links[which].next = rec
 	} else {
-		l.head = r
+		l.head = rec
 	}
-	l.tail = r
+	l.tail = rec
 	l.n++
 }
 
 func (b *Broker) removeFrom(l *jobList, which int, j *job) {
-	x := j.links[which]
-	if x.prev != 0 {
-		b.jobs.Get(x.prev).links[which].next = x.next
+	link := j.links[which]
+	if link.prev != 0 {
+		b.jobs.Get(link.prev).links[which].next = link.next
 	} else {
-		l.head = x.next
+		l.head = link.next
 	}
-	if x.next != 0 {
-		b.jobs.Get(x.next).links[which].prev = x.prev
+	if link.next != 0 {
+		b.jobs.Get(link.next).links[which].prev = link.prev
 	} else {
-		l.tail = x.prev
+		l.tail = link.prev
 	}
 	j.links[which] = listLink{}
 	l.n--

@@ -20,9 +20,9 @@ type JoinRequest struct {
 	WantsHeaders bool
 }
 
-// Join sets what worker p does from now on. The jobs that are out on it are not affected. It is
-// refused with Overloaded if a limit on types or on sets of types is reached.
-func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
+// Join sets what worker p does from now on. The jobs that are out on it are not affected. The
+// request is refused with Overloaded if a limit on types or on sets of types is reached.
+func (b *Broker) Join(now int64, p Peer, req *JoinRequest) []Effect {
 	b.begin(now)
 	w := b.worker(p)
 	if w == nil {
@@ -30,9 +30,9 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	}
 	var set *pool
 	var reason Reason
-	if q.Types != nil {
-		set, reason = b.poolFor(q)
-	} else if b.typeExceedsLimit(b.typesByName[string(q.Type)]) {
+	if req.Types != nil {
+		set, reason = b.poolFor(req)
+	} else if b.typeExceedsLimit(b.typesByName[string(req.Type)]) {
 		reason = b.tooManyTypes()
 	}
 	if reason.Why != 0 {
@@ -46,13 +46,13 @@ func (b *Broker) Join(now int64, p Peer, q *JoinRequest) []Effect {
 	}
 	b.leaveType(w)
 	if w.pool = set; set == nil {
-		w.jobType = b.typeFor(q.Type)
+		w.jobType = b.typeFor(req.Type)
 		w.jobType.workers++
 		b.reviewUse(w.jobType)
 	}
-	w.room = max(1, q.Prefetch)
-	w.namesJobs = w.namesJobs || q.Prefetch > 0
-	w.wantsNotices, w.wantsHeaders = q.WantsNotices, q.WantsHeaders
+	w.room = max(1, req.Prefetch)
+	w.namesJobs = w.namesJobs || req.Prefetch > 0
+	w.wantsNotices, w.wantsHeaders = req.WantsNotices, req.WantsHeaders
 	w.hasLeft = false
 	b.replyOK(p, nil)
 	b.lineUp(w)
@@ -65,12 +65,12 @@ func (b *Broker) leaveType(w *worker) {
 	if w.hasLeft {
 		w.countLeaver(-1)
 	}
-	if k := w.jobType; k != nil {
-		k.workers--
+	if jt := w.jobType; jt != nil {
+		jt.workers--
 		if w.isBorrower {
-			k.borrowers--
+			jt.borrowers--
 		}
-		b.reviewUse(k)
+		b.reviewUse(jt)
 	}
 	if p := w.pool; p != nil {
 		if p.workers--; p.workers == 0 {
@@ -136,11 +136,11 @@ func (b *Broker) SetCredit(now int64, p Peer, bytes int64) []Effect {
 
 // markTouched marks a type whose jobs, workers or limits have changed. The type is matched at the
 // end of the command, when everything that is due has happened, so that the best job goes first.
-func (b *Broker) markTouched(k *jobType) {
-	b.noteChange(&k.idleLine)
-	if !k.touched {
-		k.touched = true
-		b.touchedTypes = append(b.touchedTypes, k)
+func (b *Broker) markTouched(jt *jobType) {
+	b.noteChange(&jt.idleLine)
+	if !jt.touched {
+		jt.touched = true
+		b.touchedTypes = append(b.touchedTypes, jt)
 	}
 }
 

@@ -40,8 +40,8 @@ func (l *Ledger) Imbalance() int64 {
 }
 
 // endCounter returns the counter of the jobs that ended in this way.
-func (l *Ledger) endCounter(o EndKind) *uint64 {
-	switch o {
+func (l *Ledger) endCounter(kind EndKind) *uint64 {
+	switch kind {
 	case EndAnswered:
 		return &l.Answered
 	case EndCancelled:
@@ -55,24 +55,24 @@ func (l *Ledger) endCounter(o EndKind) *uint64 {
 }
 
 // Add adds o to l.
-func (l *Ledger) Add(o *Ledger) { l.addTimes(o, 1) }
+func (l *Ledger) Add(other *Ledger) { l.addTimes(other, 1) }
 
 // Sub subtracts o from l.
-func (l *Ledger) Sub(o *Ledger) { l.addTimes(o, ^uint64(0)) }
+func (l *Ledger) Sub(other *Ledger) { l.addTimes(other, ^uint64(0)) }
 
 // addTimes adds n times each count of o; a negative n subtracts, as counts wrap around.
-func (l *Ledger) addTimes(o *Ledger, n uint64) {
-	l.Submitted += n * o.Submitted
-	l.Delayed += n * o.Delayed
-	l.Queued += n * o.Queued
-	l.Running += n * o.Running
-	l.Answered += n * o.Answered
-	l.Failed += n * o.Failed
-	l.Cancelled += n * o.Cancelled
-	l.Expired += n * o.Expired
-	l.Discarded += n * o.Discarded
-	l.Dispatched += n * o.Dispatched
-	l.Requeued += n * o.Requeued
-	l.Releases += n * o.Releases
-	l.Overdue += n * o.Overdue
+func (l *Ledger) addTimes(other *Ledger, n uint64) {
+	l.Submitted += n * other.Submitted
+	l.Delayed += n * other.Delayed
+	l.Queued += n * other.Queued
+	l.Running += n * other.Running
+	l.Answered += n * other.Answered
+	l.Failed += n * other.Failed
+	l.Cancelled += n * other.Cancelled
+	l.Expired += n * other.Expired
+	l.Discarded += n * other.Discarded
+	l.Dispatched += n * other.Dispatched
+	l.Requeued += n * other.Requeued
+	l.Releases += n * other.Releases
+	l.Overdue += n * other.Overdue
 }

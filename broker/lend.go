@@ -29,13 +29,13 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	if b.typeExceedsLimit(b.typesByName[string(typ)]) {
 		return 0, b.end()
 	}
-	x := b.newPeer()
-	k := b.typeFor(typ)
-	k.workers++
-	k.borrowers++
-	b.reviewUse(k)
-	x.worker = &worker{id: x.id, jobType: k, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
-	return x.id, b.end()
+	entry := b.newPeer()
+	jt := b.typeFor(typ)
+	jt.workers++
+	jt.borrowers++
+	b.reviewUse(jt)
+	entry.worker = &worker{id: entry.id, jobType: jt, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
+	return entry.id, b.end()
 }
 
 // Allot sets how many jobs of this broker may be out on borrower p.
@@ -59,27 +59,27 @@ func (b *Broker) RunCount(p Peer) (out, overdue int) {
 
 // AddLender adds a broker that lends jobs.
 func (b *Broker) AddLender() Peer {
-	x := b.newPeer()
-	x.submitter = &submitter{id: x.id, isLender: true}
-	return x.id
+	entry := b.newPeer()
+	entry.submitter = &submitter{id: entry.id, isLender: true}
+	return entry.id
 }
 
 // Borrow hands a job of lender p to the worker that has been idle longest. It returns the
 // number of the run, which effects about the run carry in Run, or 0 and the reason why no
 // worker can have the job now. Of s it uses only ID, Type, Body, StableBody, Priority, Age, Headers
 // and Progress.
-func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why BorrowRefusal) {
+func (b *Broker) Borrow(now int64, p Peer, s *Submission) (effects []Effect, run uint64, why BorrowRefusal) {
 	b.begin(now)
 	sub := b.submitter(p)
-	k := b.typesByName[string(s.Type)]
-	if sub == nil || !sub.isLender || k == nil || !b.mayRunMore(k) {
+	jt := b.typesByName[string(s.Type)]
+	if sub == nil || !sub.isLender || jt == nil || !b.mayRunMore(jt) {
 		return b.end(), 0, NoIdleWorker
 	}
-	w := b.longestIdle(k, container.Entry{})
-	if w == nil || w.isBorrower || !b.rateAllows(k) {
+	w := b.longestIdle(jt, container.Entry{})
+	if w == nil || w.isBorrower || !b.rateAllows(jt) {
 		return b.end(), 0, NoIdleWorker
 	}
-	if b.exceededLimit(sub, k, s).Why != 0 {
+	if b.exceededLimit(sub, jt, s).Why != 0 {
 		return b.end(), 0, LimitReached
 	}
 	if b.runOf(w, s.ID) != 0 {
@@ -87,14 +87,14 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 		b.enterIdleLine(w) // moves it to the end, so that the next call tries another worker
 		return b.end(), 0, IDClash
 	}
-	h := b.holdingFor(sub, k, nil, false, 0)
-	r, j := b.newJob(h, s, flagBorrowed)
-	k.rate.take(b.now, &k.pace)
-	b.rateAllows(k) // sets the type's timer if the rate now holds jobs back
-	b.assign(w, h, r, j)
+	h := b.holdingFor(sub, jt, nil, false, 0)
+	rec, j := b.newJob(h, s, flagBorrowed)
+	jt.rate.take(b.now, &jt.pace)
+	b.rateAllows(jt) // sets the type's timer if the rate now holds jobs back
+	b.assign(w, h, rec, j)
 	key := b.borrowedKey(w, s.ID)
-	b.borrowedIndex.Insert(b.borrowedIndex.Hash(key), r)
-	return b.end(), outcomeNumber(r, j), 0
+	b.borrowedIndex.Insert(b.borrowedIndex.Hash(key), rec)
+	return b.end(), jobNumber(rec, j), 0
 }
 
 // BorrowRefusal says why a job is not borrowed.
@@ -112,10 +112,10 @@ const (
 type Loan struct {
 	Priority      int64
 	Age           int64 // ns since it was submitted
-	WantsProgress bool  // whether progress is wanted
+	WantsProgress bool  // the submitter wants the progress of the run
 }
 
-// Loan returns the Loan of a run that is lent, given the run's number (Effect.Run).
+// Loan returns the Loan of a lent run, given the run's number (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
 	return Loan{Priority: b.priority(j), Age: b.now - j.submittedAt, WantsProgress: j.flags&flagProgress != 0}
@@ -125,18 +125,18 @@ func (b *Broker) Loan(run uint64) Loan {
 // becomes overdue here, too: its worker gets no more jobs before it has answered.
 func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
-	if r, j := b.borrowedRun(p, run); r != 0 {
-		b.notifyUnwanted(r, j)
+	if rec, j := b.borrowedRun(p, run); rec != 0 {
+		b.notifyUnwanted(rec, j)
 		if j.flags |= flagUnwanted; overdue {
-			b.timeOutRun(r, j)
+			b.timeOutRun(rec, j)
 		}
 	}
 	return b.end()
 }
 
-// WantProgress sets whether lender p wants progress of a run.
-func (b *Broker) WantProgress(p Peer, run uint64, wanted bool) {
-	if r, j := b.borrowedRun(p, run); r != 0 {
+// SetWantsProgress sets whether lender p wants progress of a run.
+func (b *Broker) SetWantsProgress(p Peer, run uint64, wanted bool) {
+	if rec, j := b.borrowedRun(p, run); rec != 0 {
 		if j.flags &^= flagProgress; wanted {
 			j.flags |= flagProgress
 		}
@@ -145,10 +145,10 @@ func (b *Broker) WantProgress(p Peer, run uint64, wanted bool) {
 
 // borrowedRun finds a run of lender p by its number.
 func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
-	if r, sub := uint32(run>>32), b.submitter(p); sub != nil && b.jobs.Has(r) {
-		j := b.jobs.Get(r)
+	if rec, sub := uint32(run>>32), b.submitter(p); sub != nil && b.jobs.Has(rec) {
+		j := b.jobs.Get(rec)
 		if j.state == stateRunning && j.flags&flagBorrowed != 0 && j.arrival == uint32(run) && b.holdingOf(j).submitter == sub {
-			return r, j
+			return rec, j
 		}
 	}
 	return 0, nil
@@ -157,18 +157,18 @@ func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 // BorrowedRuns returns how many jobs of other brokers run here.
 func (b *Broker) BorrowedRuns() int { return b.borrowedRuns }
 
-// runOf finds the job with this id that runs on a worker, or 0. A borrowed job is not in the
+// runOf returns the job with this id that runs on a worker, or 0. A borrowed job is not in the
 // index of ids, so borrowedRunOn finds it.
 func (b *Broker) runOf(w *worker, id []byte) uint32 {
-	if r := b.jobIndex.Find(b.jobIndex.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); j.state == stateRunning && b.workerOf(j) == w {
-			return r
+	if rec := b.jobIndex.Find(b.jobIndex.Hash(id), id); rec != 0 {
+		if j := b.jobs.Get(rec); j.state == stateRunning && b.workerOf(j) == w {
+			return rec
 		}
 	}
 	return b.borrowedRunOn(w, id)
 }
 
-// borrowedRunOn finds a borrowed run by its worker and id, or 0.
+// borrowedRunOn returns the borrowed run with this worker and id, or 0.
 func (b *Broker) borrowedRunOn(w *worker, id []byte) uint32 {
 	if b.borrowedRuns == 0 {
 		return 0
@@ -184,13 +184,13 @@ func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
 
 // mayRunMore reports whether more jobs of the type may run: it is neither paused nor at its
 // concurrency, and the broker is not draining.
-func (b *Broker) mayRunMore(k *jobType) bool {
-	c := k.limits.Concurrency
-	return !k.paused && !b.draining && (c == 0 || k.runningHere() < c)
+func (b *Broker) mayRunMore(jt *jobType) bool {
+	c := jt.limits.Concurrency
+	return !jt.paused && !b.draining && (c == 0 || jt.runningHere() < c)
 }
 
 // runningHere returns how many jobs of the type run here, borrowed ones included.
-func (k *jobType) runningHere() int { return int(k.Running) + int(k.borrowedRuns) }
+func (jt *jobType) runningHere() int { return int(jt.Running) + int(jt.borrowedRuns) }
 
 // Demand describes the waiting jobs of a type that could run but have no worker at this broker.
 type Demand struct {
@@ -200,23 +200,23 @@ type Demand struct {
 }
 
 // Demand returns the jobs of a type that could be lent.
-func (b *Broker) Demand(typ []byte) (d Demand) {
-	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.endsLeftovers || k.line.Len() == 0 || k.timerPos >= 0 {
-		return d
+func (b *Broker) Demand(typ []byte) (demand Demand) {
+	jt := b.typesByName[string(typ)]
+	if jt == nil || jt.paused || b.endingLeftovers || jt.line.Len() == 0 || jt.timerPos >= 0 {
+		return demand
 	}
-	if d.Jobs = int(k.Queued); d.Jobs == 0 {
-		return d // all its jobs are abandoned
+	if demand.Jobs = int(jt.Queued); demand.Jobs == 0 {
+		return demand // all its jobs are abandoned
 	}
-	if c := k.limits.Concurrency; c > 0 {
-		d.Jobs = min(d.Jobs, max(0, c-k.runningHere()))
+	if c := jt.limits.Concurrency; c > 0 {
+		demand.Jobs = min(demand.Jobs, max(0, c-jt.runningHere()))
 	}
-	top := k.line.Top()
-	d.Priority, d.Since = int64(^top.A^1<<63), b.now
+	top := jt.line.Top()
+	demand.Priority, demand.Since = int64(^top.A^1<<63), b.now
 	if top.Ref&refTenant == 0 {
-		d.Since = int64(top.B ^ 1<<63)
+		demand.Since = int64(top.B ^ 1<<63)
 	}
-	return d
+	return demand
 }
 
 // IntroduceType makes a type known because its jobs may be borrowed, so that it is paired with
@@ -241,19 +241,19 @@ type Supply struct {
 // number of jobs of a type that the set could take, capped at limitOf(set). limit is the number of
 // jobs that the limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Supply) (more bool)) (limit int) {
-	k := b.typesByName[string(typ)]
-	if k == nil || !b.mayRunMore(k) || k.line.Len() > 0 || k.timerPos >= 0 {
+	jt := b.typesByName[string(typ)]
+	if jt == nil || !b.mayRunMore(jt) || jt.line.Len() > 0 || jt.timerPos >= 0 {
 		return 0
 	}
-	limit = k.rate.tokens(b.now, &k.pace)
-	if c := k.limits.Concurrency; c > 0 {
-		limit = min(limit, c-k.runningHere())
+	limit = jt.rate.tokens(b.now, &jt.pace)
+	if c := jt.limits.Concurrency; c > 0 {
+		limit = min(limit, c-jt.runningHere())
 	}
-	if k.idleWorkers.Len() > 0 && !add(Supply{0, freePlaces(&k.idleWorkers, limitOf(0))}) {
+	if jt.idleWorkers.Len() > 0 && !add(Supply{0, freePlaces(&jt.idleWorkers, limitOf(0))}) {
 		return limit
 	}
-	for r := k.firstPair; r != 0; r = b.pairs.Get(r).typeNext {
-		if p := b.pools.At(b.pairs.Get(r).pool); p.idleWorkers.Len() > 0 && !add(Supply{p.number + 1, freePlaces(&p.idleWorkers, limitOf(p.number+1))}) {
+	for rec := jt.firstPair; rec != 0; rec = b.pairs.Get(rec).typeNext {
+		if p := b.pools.At(b.pairs.Get(rec).pool); p.idleWorkers.Len() > 0 && !add(Supply{p.number + 1, freePlaces(&p.idleWorkers, limitOf(p.number+1))}) {
 			break
 		}
 	}
@@ -263,8 +263,8 @@ func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Suppl
 // IsServed reports whether workers of this broker serve a type, or may turn out to serve it
 // because pairing is not done yet.
 func (b *Broker) IsServed(typ []byte) bool {
-	k := b.typesByName[string(typ)]
-	return b.pairingsInProgress > 0 || k != nil && b.hasWorkers(k)
+	jt := b.typesByName[string(typ)]
+	return b.pairingsInProgress > 0 || jt != nil && b.hasWorkers(jt)
 }
 
 // maxPoolVisits bounds how many pools hasWorkers visits.
@@ -272,19 +272,19 @@ const maxPoolVisits = 64
 
 // hasWorkers reports whether workers of this broker serve a type and have not left. It visits a
 // bounded number of pools, and assumes that the workers of the others have not left.
-func (b *Broker) hasWorkers(k *jobType) bool {
-	if k.workers > k.borrowers+k.leavers {
+func (b *Broker) hasWorkers(jt *jobType) bool {
+	if jt.workers > jt.borrowers+jt.leavers {
 		return true
 	}
-	r := k.firstPair
-	for n := 0; r != 0 && n < maxPoolVisits; n++ {
-		x := b.pairs.Get(r)
-		if p := b.pools.At(x.pool); p.workers > p.leavers {
+	rec := jt.firstPair
+	for n := 0; rec != 0 && n < maxPoolVisits; n++ {
+		pair := b.pairs.Get(rec)
+		if p := b.pools.At(pair.pool); p.workers > p.leavers {
 			break
 		}
-		r = x.typeNext
+		rec = pair.typeNext
 	}
-	return r != 0
+	return rec != 0
 }
 
 // freePlaces returns how many jobs, up to limit, the workers in a line have room for, not counting
@@ -301,10 +301,10 @@ func freePlaces(line *container.Ring[worker], limit int) (n int) {
 
 // idleWorkerCount returns how many workers that serve only this type have room, not counting
 // borrowers.
-func (b *Broker) idleWorkerCount(k *jobType) int {
-	n := k.idleWorkers.Len()
-	if k.borrowers > 0 {
-		for w := k.idleWorkers.Last(); w != nil && w.isBorrower; w = w.idleLink.Prev() {
+func (b *Broker) idleWorkerCount(jt *jobType) int {
+	n := jt.idleWorkers.Len()
+	if jt.borrowers > 0 {
+		for w := jt.idleWorkers.Last(); w != nil && w.isBorrower; w = w.idleLink.Prev() {
 			n--
 		}
 	}
@@ -344,13 +344,13 @@ const maxPlaces = 1 << 10
 func (b *Broker) EachIdleChange(fn func(*IdleChange)) {
 	for _, l := range b.changedLines {
 		l.changed = false
-		m := IdleChange{Places: freePlaces(&l.idleWorkers, maxPlaces)}
+		change := IdleChange{Places: freePlaces(&l.idleWorkers, maxPlaces)}
 		if p := l.pool; p != nil {
-			m.Set, m.Types, m.Except = p.number+1, p.typeSet.types, p.typeSet.except
-		} else if m.Types = [][]byte{l.jobType.name}; !b.mayRunMore(l.jobType) {
-			m.Places = 0
+			change.Set, change.Types, change.Except = p.number+1, p.typeSet.types, p.typeSet.except
+		} else if change.Types = [][]byte{l.jobType.name}; !b.mayRunMore(l.jobType) {
+			change.Places = 0
 		}
-		fn(&m)
+		fn(&change)
 	}
 	clear(b.changedLines)
 	b.changedLines = b.changedLines[:0]

@@ -41,7 +41,7 @@ func TestLetterListAgainstSort(t *testing.T) {
 		if step%16 == 0 && (s.firstFrom(at) != from || s.lastBefore(at) != before) || s.n != len(sorted) {
 			t.Fatalf("step %d: of %d letters, %d on the shelf, it finds %v and %v beside %d, not %v and %v", step, len(sorted), s.n, s.lastBefore(at), s.firstFrom(at), at, before, from)
 		}
-		if len(s.blocks) > 4+4*len(sorted)/letterBlock {
+		if len(s.blocks) > 4+4*len(sorted)/maxBlockLetters {
 			t.Fatalf("step %d: %d blocks for %d letters", step, len(s.blocks), len(sorted))
 		}
 	}

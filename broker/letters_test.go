@@ -29,7 +29,7 @@ func TestLettersCanBeRemovedAnywhere(t *testing.T) {
 		found, _ := core.DeadLetters(0, []byte(typ), 0, 100, nil)
 		return found
 	}
-	if n, _ := core.DeadCount(); n != 11 || len(letters("busy")) != 10 || len(letters("old")) != 1 {
+	if n, _ := core.LetterCount(); n != 11 || len(letters("busy")) != 10 || len(letters("old")) != 1 {
 		t.Fatalf("%d letters are kept, want 1 and 10", n)
 	}
 	if got := letters("busy")[9].ID; binary.BigEndian.Uint32(got) != 990 {
@@ -41,11 +41,11 @@ func TestLettersCanBeRemovedAnywhere(t *testing.T) {
 		want int
 	}{{hour - 1, 11}, {hour, 10}, {hour + 989, 10}, {hour + 990, 9}, {hour + 2000, 0}} {
 		core.Tick(c.now)
-		if n, _ := core.DeadCount(); n != c.want {
+		if n, _ := core.LetterCount(); n != c.want {
 			t.Errorf("at an hour and %d ns %d letters are kept, want %d", c.now-hour, n, c.want)
 		}
 	}
-	if n, bytes := core.DeadCount(); n != 0 || bytes != 0 || core.NextTick() != broker.Never {
+	if n, bytes := core.LetterCount(); n != 0 || bytes != 0 || core.NextTick() != broker.Never {
 		t.Errorf("%d letters of %d bytes are left, next deadline %d", n, bytes, core.NextTick())
 	}
 }
@@ -60,7 +60,7 @@ func TestLetterBytesAreUsedUp(t *testing.T) {
 			core.Submit(0, s, &broker.Submission{ID: []byte{'a' + i}, Type: []byte("echo"), Body: []byte("1"), Retries: -1})
 			core.Fail(0, w, &broker.Failure{Reason: "broken", Delay: -1})
 		}
-		return core.DeadCount()
+		return core.LetterCount()
 	}
 	n, heldBytes := fill(1 << 20)
 	if n != 20 || heldBytes%20 != 0 {
@@ -159,7 +159,7 @@ func TestWalkHandlesEachLetterOnce(t *testing.T) {
 		if walk.Handled != 150-refused || walk.Refused != refused || (walk.Reason == broker.Reason{}) != (refused == 0) || pieces < 3 {
 			t.Errorf("again %v: %d done, %d refused (%+v) in %d pieces; want %d and %d", again, walk.Handled, walk.Refused, walk.Reason, pieces, 150-refused, refused)
 		}
-		if n, _ := core.DeadCount(); !again && n != 150 {
+		if n, _ := core.LetterCount(); !again && n != 150 {
 			t.Errorf("%d letters are left, want 150", n)
 		}
 	}

@@ -88,9 +88,9 @@ func (x *bucket) undoTake(now, startedAt int64, p *pace) {
 
 // rateAllows reports whether the rate limit of a type lets a job start now. If not, it sets the
 // type's timer.
-func (b *Broker) rateAllows(k *jobType) bool {
-	if at := k.rate.opensAt(&k.pace); at > b.now {
-		b.startTimer(k.timerPos, k.number|typeTimer, at)
+func (b *Broker) rateAllows(jt *jobType) bool {
+	if at := jt.rate.opensAt(&jt.pace); at > b.now {
+		b.startTimer(jt.timerPos, jt.number|typeTimer, at)
 		return false
 	}
 	return true

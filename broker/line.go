@@ -67,14 +67,14 @@ func (b *Broker) rank(q *queue) {
 			q.parked = true
 		}
 	}
-	x := b.bestKey(q)
-	x.Ref = q.number
+	key := b.bestKey(q)
+	key.Ref = q.number
 	moved := false
 	if q.isParkedByTurn() {
-		moved = q.heldIn.byBestJob.Put(q.bestJobPos, x)
-		x.B, x.C = q.tenant.lastTurn, 0
+		moved = q.heldIn.byBestJob.Put(q.bestJobPos, key)
+		key.B, key.C = q.tenant.lastTurn, 0
 	}
-	if q.heap().Put(q.pos, x) || moved {
+	if q.heap().Put(q.pos, key) || moved {
 		b.rankParent(q)
 	}
 }
@@ -107,15 +107,15 @@ func (b *Broker) rankParent(q *queue) {
 }
 
 // rankEntry corrects an element of heap h that stands for n queues: if n is 0, the element is taken
-// out, otherwise its key becomes x. pos is the element's position, or -1 if it is not in h.
-func rankEntry(h *container.Heap, pos int32, n int, x container.Entry) {
+// out, otherwise it gets the key. pos is the element's position, or -1 if it is not in h.
+func rankEntry(heap *container.Heap, pos int32, n int, key container.Entry) {
 	switch {
 	case n > 0:
-		h.Put(pos, x)
+		heap.Put(pos, key)
 	case pos >= 0:
-		ref := h.At(int(pos)).Ref
-		h.Remove(pos)
-		h.SetPos(ref, -1)
+		ref := heap.At(int(pos)).Ref
+		heap.Remove(pos)
+		heap.SetPos(ref, -1)
 	}
 }
 
@@ -133,12 +133,12 @@ func (b *Broker) mayExamine() bool {
 
 // nextQueue returns the queue whose best job a type hands out next, nil if there is none or all
 // are held back. It drops jobs of lost submitters that it meets.
-func (b *Broker) nextQueue(k *jobType) *queue {
-	if k.fair && k.parked.Len() > 0 && b.openGroups.Len() > 0 {
-		b.openHeld(k)
+func (b *Broker) nextQueue(jt *jobType) *queue {
+	if jt.fair && jt.parked.Len() > 0 && b.openGroups.Len() > 0 {
+		b.openHeld(jt)
 	}
-	for hasMore := !b.mustContinue; hasMore && k.line.Len() > 0; hasMore = b.mayExamine() {
-		ref := k.line.Top().Ref
+	for hasMore := !b.mustContinue; hasMore && jt.line.Len() > 0; hasMore = b.mayExamine() {
+		ref := jt.line.Top().Ref
 		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:
 			ref = b.tenants.At(number).line.Top().Ref
@@ -155,7 +155,7 @@ func (b *Broker) nextQueue(k *jobType) *queue {
 		}
 		q := b.queues.At(ref)
 		if s := q.groupSet; s != nil {
-			if b.revisions > 0 {
+			if b.revisionsInProgress > 0 {
 				b.applyNewRules(s)
 			}
 			if s.shutGroup() != nil {
@@ -163,18 +163,18 @@ func (b *Broker) nextQueue(k *jobType) *queue {
 				continue
 			}
 		}
-		r := b.firstJob(q)
-		j := b.jobs.Get(r)
+		rec := b.firstJob(q)
+		j := b.jobs.Get(rec)
 		h := b.holdingOf(j)
 		if h.submitter != nil && h.submitter.isLost {
 			b.orphan(h)
 		}
 		if h.isDead {
-			b.skipAbandoned(q, h, r, j)
+			b.skipAbandoned(q, h, rec, j)
 			continue
 		}
-		if k.fair {
-			b.watchGroups(k, q.groupSet)
+		if jt.fair {
+			b.watchGroups(jt, q.groupSet)
 		}
 		return q
 	}
@@ -189,21 +189,21 @@ type watcher struct {
 }
 
 // watchGroups sets the groups that a fair type watches.
-func (b *Broker) watchGroups(k *jobType, set *groupSet) {
-	if k.watchedSet == set {
+func (b *Broker) watchGroups(jt *jobType, set *groupSet) {
+	if jt.watchedSet == set {
 		return
 	}
-	for i := range k.watchers {
-		x := &k.watchers[i]
+	for i := range jt.watchers {
+		x := &jt.watchers[i]
 		x.group.watchers.Remove(&x.link)
 	}
-	k.watchedSet, k.watchers = nil, k.watchers[:0]
+	jt.watchedSet, jt.watchers = nil, jt.watchers[:0]
 	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
 		return
 	}
-	k.watchedSet, k.watchers = set, slices.Grow(k.watchers, len(set.groups))[:len(set.groups)]
+	jt.watchedSet, jt.watchers = set, slices.Grow(jt.watchers, len(set.groups))[:len(set.groups)]
 	for i, g := range set.groups {
-		k.watchers[i] = watcher{group: g}
-		g.watchers.Push(&k.watchers[i].link, k)
+		jt.watchers[i] = watcher{group: g}
+		g.watchers.Push(&jt.watchers[i].link, jt)
 	}
 }

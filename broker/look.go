@@ -36,35 +36,35 @@ type groupJobs struct {
 	waiting, running, held uint32
 }
 
-// groupTable holds the counts of groups by the number of the group, on pages. A page is allocated
-// once a group on it is counted.
-type groupTable []*[groupPage]groupJobs
+// groupTable holds the counts of groups on pages, indexed by group number. A page is allocated once
+// a group on it is counted.
+type groupTable []*[groupsPerPage]groupJobs
 
-const groupPage = 64
+const groupsPerPage = 64
 
 // add adds the jobs of one holding in a group. If another group had the same number before and
 // is gone, its counts are replaced.
-func (t *groupTable) add(x groupJobs) {
-	page := int(x.group.number / groupPage)
+func (t *groupTable) add(added groupJobs) {
+	page := int(added.group.number / groupsPerPage)
 	if page >= len(*t) {
 		*t = append(*t, make(groupTable, page+1-len(*t))...)
 	}
 	if (*t)[page] == nil {
-		(*t)[page] = new([groupPage]groupJobs)
+		(*t)[page] = new([groupsPerPage]groupJobs)
 	}
-	y := &(*t)[page][x.group.number%groupPage]
-	if y.group != x.group {
-		*y = x
+	sum := &(*t)[page][added.group.number%groupsPerPage]
+	if sum.group != added.group {
+		*sum = added
 		return
 	}
-	y.waiting, y.running, y.held = y.waiting+x.waiting, y.running+x.running, y.held+x.held
-	y.shutBy = x.shutBy
+	sum.waiting, sum.running, sum.held = sum.waiting+added.waiting, sum.running+added.running, sum.held+added.held
+	sum.shutBy = added.shutBy
 }
 
 func (t *groupTable) eachCounted(yield func(*groupJobs) bool) {
 	for i := 0; t != nil && i < len(*t); i++ {
-		for j := 0; (*t)[i] != nil && j < groupPage; j++ {
-			if x := &(*t)[i][j]; x.group != nil && !yield(x) {
+		for j := 0; (*t)[i] != nil && j < groupsPerPage; j++ {
+			if counts := &(*t)[i][j]; counts.group != nil && !yield(counts) {
 				return
 			}
 		}
@@ -102,22 +102,22 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 // countHolding adds the jobs of a holding to the counts of their groups, and returns how many groups
 // it visited.
 func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
-	x := groupJobs{running: uint32(h.runs.n)}
+	counts := groupJobs{running: uint32(h.runs.n)}
 	if !h.isDead {
-		x.waiting = uint32(h.queuedJobs + h.delayedJobs)
+		counts.waiting = uint32(h.queuedJobs + h.delayedJobs)
 		if h.queue.shutGroup() != nil {
-			x.held = uint32(h.queuedJobs)
+			counts.held = uint32(h.queuedJobs)
 		}
 	}
-	if x.waiting+x.running == 0 {
+	if counts.waiting+counts.running == 0 {
 		return 0
 	}
 	for _, g := range h.queue.groupSet.groups {
-		if x.group, x.shutBy = g, nil; g.shut {
-			x.shutBy, _ = b.shutCause(g)
+		if counts.group, counts.shutBy = g, nil; g.shut {
+			counts.shutBy, _ = b.shutCause(g)
 		}
-		if x.shutBy != nil || !l.OnlyShut {
-			table.add(x)
+		if counts.shutBy != nil || !l.OnlyShut {
+			table.add(counts)
 		}
 	}
 	return len(h.queue.groupSet.groups)
@@ -138,15 +138,15 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 			last = infos[l.Limit-1]
 		}
 	}
-	for x := range l.found[string(typ)].eachCounted {
-		i := GroupInfo{Name: x.group.name, Waiting: int(x.waiting), Running: int(x.running), Held: int(x.held)}
-		if x.shutBy != nil {
-			i.Rule = x.shutBy.Pattern
+	for counts := range l.found[string(typ)].eachCounted {
+		info := GroupInfo{Name: counts.group.name, Waiting: int(counts.waiting), Running: int(counts.running), Held: int(counts.held)}
+		if counts.shutBy != nil {
+			info.Rule = counts.shutBy.Pattern
 		}
-		if full && busier(last, i) < 0 || l.OnlyShut && i.Waiting == 0 {
+		if full && busier(last, info) < 0 || l.OnlyShut && info.Waiting == 0 {
 			continue
 		}
-		if infos = append(infos, i); len(infos) > 2*l.Limit+lookVisits {
+		if infos = append(infos, info); len(infos) > 2*l.Limit+lookVisits {
 			truncate()
 		}
 	}

@@ -24,17 +24,17 @@ func (b *Broker) match() {
 	b.touchedPools = b.touchedPools[:0]
 }
 
-// matchTypes is match for types that do not affect each other. It returns false if it has left
-// something to the next command.
+// matchTypes is match for types that do not affect each other. It returns false if it has left work
+// for the next command.
 func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touchedTypes); i++ {
-		k := b.touchedTypes[i]
-		for k.idleWorkers.Len() > 0 {
-			q := b.runnableQueue(k)
+		jt := b.touchedTypes[i]
+		for jt.idleWorkers.Len() > 0 {
+			q := b.runnableQueue(jt)
 			if q == nil {
 				break
 			}
-			if !b.handOut(q, k.idleWorkers.First()) {
+			if !b.handOut(q, jt.idleWorkers.First()) {
 				b.mustContinue = true
 				break
 			}
@@ -43,8 +43,8 @@ func (b *Broker) matchTypes() bool {
 			b.touchedTypes = slices.Delete(b.touchedTypes, 0, i)
 			return false
 		}
-		k.touched = false
-		b.reviewUse(k)
+		jt.touched = false
+		b.reviewUse(jt)
 	}
 	b.touchedTypes = b.touchedTypes[:0]
 	return true
@@ -56,69 +56,69 @@ func (b *Broker) matchAmong() bool {
 		if !b.rankTouched() {
 			return false
 		}
-		var q *queue
-		var at container.Entry
-		var w *worker
-		consider := func(o *queue, x container.Entry, candidate *worker) {
-			if q == nil || x.Before(&at) || o == q && candidate.idleNumber < w.idleNumber {
-				q, at, w = o, x, candidate
+		var best *queue
+		var bestKey container.Entry
+		var bestWorker *worker
+		consider := func(q *queue, key container.Entry, w *worker) {
+			if best == nil || key.Before(&bestKey) || q == best && w.idleNumber < bestWorker.idleNumber {
+				best, bestKey, bestWorker = q, key, w
 			}
 		}
 		for _, p := range b.touchedPools {
 			if p.idleWorkers.Len() > 0 {
-				if o, x := b.bestReadyQueue(p); o != nil {
-					consider(o, x, p.idleWorkers.First())
+				if q, key := b.bestReadyQueue(p); q != nil {
+					consider(q, key, p.idleWorkers.First())
 				}
 			}
 		}
-		if o, x, candidate := b.bestContender(); o != nil {
-			consider(o, x, candidate)
+		if q, key, w := b.bestContender(); q != nil {
+			consider(q, key, w)
 		}
 		switch {
 		case b.mustContinue:
 			return false
 		case len(b.touchedTypes) > 0:
 			// bestContender has touched types, which must be ranked first.
-		case b.mustOpenHeld() && (q == nil || b.openGroups.Top().Before(&at)):
+		case b.mustOpenHeld() && (best == nil || b.openGroups.Top().Before(&bestKey)):
 			if !b.mayExamine() {
 				return false
 			}
 			b.openBestHeld()
-		case q == nil:
+		case best == nil:
 			return true
 		default:
-			if candidate := b.longestIdle(q.jobType, at); candidate != nil && candidate.idleNumber < w.idleNumber {
-				w = candidate
+			if w := b.longestIdle(best.jobType, bestKey); w != nil && w.idleNumber < bestWorker.idleNumber {
+				bestWorker = w
 			}
-			if !b.handOut(q, w) {
+			if !b.handOut(best, bestWorker) {
 				return false
 			}
 		}
 	}
 }
 
-// rankTouched gives the touched types their places among the contenders. It returns false if it
-// has left some of them to the next command.
+// rankTouched gives the touched types their places among the contenders. It returns false if it has
+// left some of them for the next command.
 func (b *Broker) rankTouched() bool {
 	for n := len(b.touchedTypes) - 1; n >= 0; n = len(b.touchedTypes) - 1 {
-		k := b.touchedTypes[n]
-		q := b.runnableQueue(k)
+		jt := b.touchedTypes[n]
+		q := b.runnableQueue(jt)
 		if b.mustContinue {
 			return false
 		}
 		b.touchedTypes = slices.Delete(b.touchedTypes, n, n+1)
-		k.touched = false
+		jt.touched = false
 		if q != nil {
-			at := b.bestKey(q)
-			b.raiseKeys(k, at)
-			at.Ref = k.number
-			if k.contenderPos >= 0 {
-				b.contenders.Fix(k.contenderPos, at)
-			} else if k.idleWorkers.Len()+k.idlePairs.Len() > 0 {
-				b.contenders.Push(at)
+			key := b.bestKey(q)
+			b.raiseKeys(jt, key)
+			key.Ref = jt.number
+			if jt.contenderPos >= 0 {
+				b.contenders.Fix(jt.contenderPos, key)
+			} else if jt.idleWorkers.Len()+jt.idlePairs.Len() > 0 {
+				b.contenders.Push(key)
 			}
 		}
-		b.reviewUse(k)
+		b.reviewUse(jt)
 	}
 	return true
 }
@@ -130,26 +130,26 @@ func (b *Broker) setContenderPos(number uint32, pos int32) { b.types.At(number).
 // is nil if there is no such contender.
 func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
-		k := b.types.At(b.contenders.Top().Ref)
-		q := b.runnableQueue(k)
+		jt := b.types.At(b.contenders.Top().Ref)
+		q := b.runnableQueue(jt)
 		if b.mustContinue {
 			break
 		}
 		var w *worker
-		var at container.Entry
+		var key container.Entry
 		if q != nil {
-			at = b.bestKey(q)
-			w = b.longestIdle(k, at)
+			key = b.bestKey(q)
+			w = b.longestIdle(jt, key)
 		}
 		if w == nil {
 			b.contenders.Remove(0)
-			k.contenderPos = -1
-			b.reviewUse(k)
-		} else if at.Ties(b.contenders.Top()) {
-			return q, at, w
+			jt.contenderPos = -1
+			b.reviewUse(jt)
+		} else if key.Ties(b.contenders.Top()) {
+			return q, key, w
 		} else {
-			at.Ref = k.number
-			b.contenders.Fix(0, at)
+			key.Ref = jt.number
+			b.contenders.Fix(0, key)
 		}
 	}
 	return nil, container.Entry{}, nil
@@ -157,63 +157,63 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 
 // runnableQueue returns the queue with a type's best job if that job may run now or has passed its
 // deadline, otherwise nil.
-func (b *Broker) runnableQueue(k *jobType) *queue {
-	if k.line.Len() == 0 || k.paused || b.endsLeftovers {
+func (b *Broker) runnableQueue(jt *jobType) *queue {
+	if jt.line.Len() == 0 || jt.paused || b.endingLeftovers {
 		return nil
 	}
-	if c := k.limits.Concurrency; c > 0 && k.runningHere() >= c {
+	if c := jt.limits.Concurrency; c > 0 && jt.runningHere() >= c {
 		return nil
 	}
-	q := b.nextQueue(k)
-	if q == nil || k.limits.Rate > 0 && !b.pastDeadline(b.jobs.Get(b.firstJob(q))) && !b.rateAllows(k) {
+	q := b.nextQueue(jt)
+	if q == nil || jt.limits.Rate > 0 && !b.pastDeadline(b.jobs.Get(b.firstJob(q))) && !b.rateAllows(jt) {
 		return nil
 	}
 	return q
 }
 
 // handOut gives the best job of a queue, which may run, to worker w. If the job is past its
-// deadline because its timer is late, the job ends instead. It returns false if the command has
-// met tickTimers such jobs, so that other commands get their turn.
+// deadline because its timer is late, the job ends instead. It returns false if the command has met
+// maxTickTimers such jobs, so that other commands get their turn.
 //
 // If a borrowed job with the same id is out on w, the job waits for ClashDelay, which delays no
 // other job, and w goes to the end of its line.
 func (b *Broker) handOut(q *queue, w *worker) bool {
-	k := q.jobType
-	r := b.firstJob(q)
-	j := b.jobs.Get(r)
+	jt := q.jobType
+	rec := b.firstJob(q)
+	j := b.jobs.Get(rec)
 	h := b.holdingOf(j)
 	if b.pastDeadline(j) {
-		if b.expiredCount == tickTimers {
+		if b.expiredCount == maxTickTimers {
 			return false
 		}
 		b.expiredCount++
-		b.leaveQueue(r, j)
-		b.expireJob(r, j)
+		b.leaveQueue(rec, j)
+		b.expireJob(rec, j)
 		return true
 	}
 	if b.borrowedRuns > 0 && b.borrowedRunOn(w, b.id(j)) != 0 {
 		since := b.stateSince(j)
-		b.leaveQueue(r, j)
-		b.waitUntil(h, r, j, b.now+int64(ClashDelay))
+		b.leaveQueue(rec, j)
+		b.waitUntil(h, rec, j, b.now+int64(ClashDelay))
 		b.timing(j).stateSince = since
 		b.leaveIdleLine(w)
 		b.enterIdleLine(w)
 		return true
 	}
-	k.rate.take(b.now, &k.pace)
+	jt.rate.take(b.now, &jt.pace)
 	t := q.tenant
-	b.leaveQueue(r, j)
+	b.leaveQueue(rec, j)
 	if t != nil {
 		b.recordTurn(t)
 	}
-	b.assign(w, h, r, j)
+	b.assign(w, h, rec, j)
 	return true
 }
 
-// assign gives job r, which is in no queue, to worker w.
-func (b *Broker) assign(w *worker, h *holding, r uint32, j *job) {
+// assign gives job j, which is in no queue, to worker w.
+func (b *Broker) assign(w *worker, h *holding, rec uint32, j *job) {
 	b.leaveIdleLine(w)
-	b.startRun(w, h, r, j)
+	b.startRun(w, h, rec, j)
 	if w.hasRoom() {
 		b.enterIdleLine(w)
 	}

@@ -38,7 +38,7 @@ func (b *Broker) Memory() Memory {
 		Heaps:       b.heapBytes,
 		DeadLetters: b.deadLetters.bytes,
 		History:     b.history.HeldBytes(),
-		Types:       int64(len(b.typesByName))*typeSize + b.typeNames,
+		Types:       int64(len(b.typesByName))*typeSize + b.typeNameBytes,
 		Pools:       b.poolBytes + b.pairs.HeldBytes(),
 		Peers:       int64(b.submitterCount)*int64(unsafe.Sizeof(submitter{})) + int64(b.workerCount)*int64(unsafe.Sizeof(worker{})) + int64(len(b.peers.All()))*int64(unsafe.Sizeof(peer{})),
 	}

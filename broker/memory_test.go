@@ -168,12 +168,12 @@ func TestMemoryMatchesHeap(t *testing.T) {
 		}},
 		{"pairs", func(b *Broker) {
 			for i := range size(300) {
-				q := &JoinRequest{}
+				req := &JoinRequest{}
 				for n := range 1000 {
-					q.Types = append(q.Types, fmt.Append(nil, "t", n))
+					req.Types = append(req.Types, fmt.Append(nil, "t", n))
 				}
-				q.Except = [][]byte{fmt.Append(nil, "x", i)}
-				b.Join(0, b.AddWorker(), q)
+				req.Except = [][]byte{fmt.Append(nil, "x", i)}
+				b.Join(0, b.AddWorker(), req)
 			}
 		}},
 		{"peers", func(b *Broker) {

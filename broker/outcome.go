@@ -26,88 +26,88 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 
 // endJob ends a job with its last frame. The job must be in no list any more. The frame goes
 // to the submitter, if there is one, and is kept if the job is kept.
-func (b *Broker) endJob(r uint32, j *job, l *lastFrame) {
+func (b *Broker) endJob(rec uint32, j *job, frame *lastFrame) {
 	h := b.holdingOf(j)
-	b.sendLastFrame(h, r, j, l)
-	b.countEnd(h, r, j, endKindOf(l.code), &l.reason, len(l.body))
+	b.sendLastFrame(h, rec, j, frame)
+	b.countEnd(h, rec, j, endKindOf(frame.code), &frame.reason, len(frame.body))
 	if !h.isKept {
-		b.freeEnded(h, r, j)
+		b.freeEnded(h, rec, j)
 		return
 	}
-	b.countAgainstLimits(h, r, j, -1)
-	b.storeOutcome(r, j, l)
+	b.countAgainstLimits(h, rec, j, -1)
+	b.storeOutcome(rec, j, frame)
 	j.state = stateEnded
-	b.appendTo(&h.jobs, holdingLink, r, j)
-	b.countAgainstLimits(h, r, j, +1)
+	b.appendTo(&h.jobs, holdingLink, rec, j)
+	b.countAgainstLimits(h, rec, j, +1)
 	h.endedJobs++
 	h.jobType.outcomes++
 	b.outcomes++
-	b.outcomeBytes += b.weight(h, r, j)
+	b.outcomeBytes += b.weight(h, rec, j)
 	t := b.timing(j)
-	t.stateSince, t.code, t.why = b.now, l.code, l.reason.Why
+	t.stateSince, t.code, t.why = b.now, frame.code, frame.reason.Why
 	b.startTimer(t.pos, j.timing, b.now+t.keepTime)
 }
 
 // sendLastFrame sends a job's last frame to the submitter of its holding, if there is one.
-func (b *Broker) sendLastFrame(h *holding, r uint32, j *job, l *lastFrame) {
+func (b *Broker) sendLastFrame(h *holding, rec uint32, j *job, frame *lastFrame) {
 	if h.submitter == nil || h.submitter.isLost {
 		return
 	}
-	e := b.toSubmitter(OpResult, h, r, j)
-	if e.Body, e.StableBody = l.body, l.stableBody; l.code != 0 {
-		e.Op, e.Delay = OpEnd, l.delay
-		e.setCode(b, l.code, l.reason)
+	e := b.toSubmitter(OpResult, h, rec, j)
+	if e.Body, e.StableBody = frame.body, frame.stableBody; frame.code != 0 {
+		e.Op, e.Delay = OpEnd, frame.delay
+		e.setCode(b, frame.code, frame.reason)
 	}
 	if h.isKept {
-		e.Outcome = outcomeNumber(r, j)
+		e.Outcome = jobNumber(rec, j)
 	}
 }
 
-func outcomeNumber(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.arrival) }
+func jobNumber(rec uint32, j *job) uint64 { return uint64(rec)<<32 | uint64(j.arrival) }
 
 // OutcomeOf returns the number of the kept outcome with this id, or 0, and the submitter to
 // which it is on its way, or 0.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
-	r, j := b.findJob(id)
-	if r == 0 {
+	rec, j := b.findJob(id)
+	if rec == 0 {
 		return 0, 0
 	}
 	h := b.holdingOf(j)
 	if j.state != stateEnded || h.submitter == nil {
 		return 0, 0
 	}
-	return outcomeNumber(r, j), h.submitter.id
+	return jobNumber(rec, j), h.submitter.id
 }
 
 // storeOutcome stores the last frame in place of the job's body.
-func (b *Broker) storeOutcome(r uint32, j *job, l *lastFrame) {
-	if l.code != 0 {
-		l.body, l.stableBody = []byte(l.reason.Text), true
+func (b *Broker) storeOutcome(rec uint32, j *job, frame *lastFrame) {
+	if frame.code != 0 {
+		frame.body, frame.stableBody = []byte(frame.reason.Text), true
 	}
-	b.storeJob(r, j, b.id(j), b.priority(j), nil, l.body, l.stableBody)
+	b.storeJob(rec, j, b.id(j), b.priority(j), nil, frame.body, frame.stableBody)
 }
 
 // loadOutcome returns the last frame of an ended job.
-func (b *Broker) loadOutcome(r uint32, j *job) *lastFrame {
+func (b *Broker) loadOutcome(rec uint32, j *job) *lastFrame {
 	t := b.timing(j)
-	l := &lastFrame{code: t.code}
-	if body := b.body(r, j); l.code != 0 {
-		l.reason = b.reasonFor(t.why, j, string(body))
+	frame := &lastFrame{code: t.code}
+	if body := b.body(rec, j); frame.code != 0 {
+		frame.reason = b.reasonFor(t.why, j, string(body))
 	} else {
-		l.body, l.stableBody = body, j.flags&flagBig != 0
+		frame.body, frame.stableBody = body, j.flags&flagBig != 0
 	}
-	return l
+	return frame
 }
 
-func (b *Broker) forgetOutcome(r uint32, j *job) {
+func (b *Broker) forgetOutcome(rec uint32, j *job) {
 	h := b.holdingOf(j)
 	h.endedJobs--
 	h.jobType.outcomes--
 	b.outcomes--
-	b.outcomeBytes -= b.weight(h, r, j)
-	b.countAgainstLimits(h, r, j, -1)
+	b.outcomeBytes -= b.weight(h, rec, j)
+	b.countAgainstLimits(h, rec, j, -1)
 	b.removeFrom(&h.jobs, holdingLink, j)
-	b.freeJob(r, j)
+	b.freeJob(rec, j)
 	b.retireIfEmpty(h)
 }
 
@@ -115,10 +115,10 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 // completely.
 func (b *Broker) OutcomeWritten(now int64, outcome uint64) []Effect {
 	b.begin(now)
-	r := uint32(outcome >> 32)
-	if b.jobs.Has(r) {
-		if j := b.jobs.Get(r); j.state == stateEnded && j.arrival == uint32(outcome) {
-			b.forgetOutcome(r, j)
+	rec := uint32(outcome >> 32)
+	if b.jobs.Has(rec) {
+		if j := b.jobs.Get(rec); j.state == stateEnded && j.arrival == uint32(outcome) {
+			b.forgetOutcome(rec, j)
 		}
 	}
 	return b.end()
@@ -136,15 +136,15 @@ func (b *Broker) outcomeTimeLeft(j *job) int64 {
 func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 
 // findOwn returns the job with this id that a submitter may cancel or change: its own, a detached
-// one, or a kept one of the same owner without a connection. r is 0 if there is none.
-func (b *Broker) findOwn(s *submitter, id []byte) (h *holding, r uint32, j *job) {
-	if r, j = b.findJob(id); r == 0 {
+// one, or a kept one of the same owner without a connection. rec is 0 if there is none.
+func (b *Broker) findOwn(s *submitter, id []byte) (h *holding, rec uint32, j *job) {
+	if rec, j = b.findJob(id); rec == 0 {
 		return nil, 0, nil
 	}
 	h = b.holdingOf(j)
 	b.orphanKept(h)
 	if h.submitter == s || j.flags&flagDetached != 0 || h.isKept && h.submitter == nil && h.owner == s.owner {
-		return h, r, j
+		return h, rec, j
 	}
 	return nil, 0, nil
 }
@@ -159,8 +159,8 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if sub == nil {
 		return b.end()
 	}
-	r, j := b.findJob(id)
-	if r == 0 {
+	rec, j := b.findJob(id)
+	if rec == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: WhyNotKept})
 		return b.end()
 	}
@@ -170,14 +170,14 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	case !h.isKept || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
 		b.refuse(p, UnknownID, id, Reason{Why: WhyNotKept})
 		return b.end()
-	case j.state == stateEnded && h.submitter != sub && len(b.body(r, j)) > room:
+	case j.state == stateEnded && h.submitter != sub && len(b.body(rec, j)) > room:
 		b.refuse(p, Overloaded, id, Reason{Why: WhyFrameTooLong})
 		return b.end()
 	}
 	if progress != (j.flags&flagProgress != 0) {
 		j.flags ^= flagProgress
 		if j.state == stateRunning && b.workerOf(j).isBorrower {
-			b.toWorker(OpFollow, b.workerOf(j), r, j)
+			b.toWorker(OpFollow, b.workerOf(j), rec, j)
 		}
 	}
 	b.effect(OpOK, p, b.id(j)).State = j.state
@@ -188,9 +188,9 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		b.refuse(h.submitter.id, TakenOver, b.id(j), Reason{Why: WhyAttachedTo})
 	}
 	target := b.holdingFor(sub, h.jobType, h.queue.groupSet, true, h.origin)
-	b.moveJob(r, j, h, target)
+	b.moveJob(rec, j, h, target)
 	if j.state == stateEnded {
-		b.sendLastFrame(target, r, j, b.loadOutcome(r, j))
+		b.sendLastFrame(target, rec, j, b.loadOutcome(rec, j))
 	}
 	return b.end()
 }

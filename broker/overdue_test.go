@@ -27,9 +27,9 @@ func TestOverdueRunBlocksWorker(t *testing.T) {
 					b.Cancel(0, sub, []byte("late"))
 				}
 				now := int64(time.Second)
-				jobs := func(name string, fx []Effect) {
+				jobs := func(name string, effects []Effect) {
 					t.Helper()
-					for _, e := range fx {
+					for _, e := range effects {
 						if e.Op == OpJob {
 							t.Errorf("%s hands out %s", name, e.ID)
 						}
@@ -58,8 +58,8 @@ func TestOverdueRunBlocksWorker(t *testing.T) {
 				if _, run, why := b.Borrow(now, lender, &Submission{ID: []byte("lent"), Type: []byte("v"), Body: []byte("1")}); run != 0 || why != NoIdleWorker {
 					t.Errorf("a borrowed job: run %d, %d", run, why)
 				}
-				if fx := b.Release(now, w, &ReleaseRequest{ID: []byte("late")}); len(fx) != 2 || fx[0].Op != OpOK || fx[1].Op != OpJob {
-					t.Errorf("the answer for it: %+v", fx)
+				if effects := b.Release(now, w, &ReleaseRequest{ID: []byte("late")}); len(effects) != 2 || effects[0].Op != OpOK || effects[1].Op != OpJob {
+					t.Errorf("the answer for it: %+v", effects)
 				}
 			})
 		}

@@ -42,7 +42,7 @@ type SubmitterInfo struct {
 	Names [][]byte
 }
 
-// maxWorkerIDs and maxShownNames bound how many ids of jobs and names of types are shown.
+// maxWorkerIDs and maxShownNames bound how many job ids and type names are shown.
 const (
 	maxWorkerIDs  = 16
 	maxShownNames = 16
@@ -77,20 +77,20 @@ func (w *worker) serves(typ []byte) bool {
 }
 
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
-	x := WorkerInfo{Peer: w.id, Room: w.room, JobsOut: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
+	info := WorkerInfo{Peer: w.id, Room: w.room, JobsOut: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
 	if w.jobType != nil {
-		x.Type, x.Types, x.Serves = w.jobType.name, 1, [][]byte{w.jobType.name}
+		info.Type, info.Types, info.Serves = w.jobType.name, 1, [][]byte{w.jobType.name}
 	}
 	if w.pool != nil {
-		x.Types, x.Serves = w.pool.pairCount, w.pool.typeSet.types[:min(len(w.pool.typeSet.types), maxShownNames)]
+		info.Types, info.Serves = w.pool.pairCount, w.pool.typeSet.types[:min(len(w.pool.typeSet.types), maxShownNames)]
 	}
 	if w.runs.n == 0 {
-		x.IdleTime = b.Since(w.idleSince)
+		info.IdleTime = b.Since(w.idleSince)
 	}
-	for r := w.runs.head; r != 0 && len(x.Jobs) < maxWorkerIDs; r = b.jobs.Get(r).links[laneLink].next {
-		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.Get(r))...))
+	for rec := w.runs.head; rec != 0 && len(info.Jobs) < maxWorkerIDs; rec = b.jobs.Get(rec).links[laneLink].next {
+		info.Jobs = append(info.Jobs, append([]byte(nil), b.id(b.jobs.Get(rec))...))
 	}
-	return x
+	return info
 }
 
 // Submitters lists the submitters with jobs of typ (all submitters if typ is nil). Like Types,

@@ -37,9 +37,9 @@ type worker struct {
 	hasLeft      bool
 	isBorrower   bool                   // the worker is another broker (AddBorrower)
 	name         string                 // the name of that broker
-	idleLink     container.Link[worker] // its place in idleLine.idle
+	idleLink     container.Link[worker] // its place in idleLine.idleWorkers
 	idleNumber   uint64                 // orders idle workers, in all lines: the longest idle first
-	idleSince    int64                  // since when runs has been empty, if it is
+	idleSince    int64                  // when runs became empty; valid only while it is
 	// stalledLink links it in Broker.stalledWorkers while it has overdue runs.
 	stalledLink container.Link[worker]
 }
@@ -57,8 +57,8 @@ type idleLine struct {
 	changed     bool  // the line is listed in Broker.changedLines
 }
 
-// lineOf returns the line that the worker is in while it has room.
-func (w *worker) lineOf() *idleLine {
+// idleLine returns the line that the worker is in while it has room.
+func (w *worker) idleLine() *idleLine {
 	if w.pool != nil {
 		return &w.pool.idleLine
 	}
@@ -69,7 +69,7 @@ func (w *worker) lineOf() *idleLine {
 func (b *Broker) enterIdleLine(w *worker) {
 	b.lastIdleNumber++
 	w.idleNumber = b.lastIdleNumber
-	l := w.lineOf()
+	l := w.idleLine()
 	var at *container.Link[worker] // the first borrower in line; borrowers come last
 	switch {
 	case w.isBorrower:
@@ -90,7 +90,7 @@ func (b *Broker) leaveIdleLine(w *worker) {
 	if !w.idleLink.InRing() {
 		return
 	}
-	l := w.lineOf()
+	l := w.idleLine()
 	if l.idleWorkers.Remove(&w.idleLink); l.idleWorkers.Len() == 0 {
 		b.idleLines.Remove(&l.ringLink)
 	}
@@ -99,40 +99,41 @@ func (b *Broker) leaveIdleLine(w *worker) {
 
 // AddSubmitter adds a connection that submits jobs.
 func (b *Broker) AddSubmitter() Peer {
-	x := b.newPeer()
-	x.submitter = &submitter{id: x.id}
+	entry := b.newPeer()
+	entry.submitter = &submitter{id: entry.id}
 	b.submitterCount++
-	return x.id
+	return entry.id
 }
 
 // AddWorker adds a worker. It gets no jobs before it joins.
 func (b *Broker) AddWorker() Peer {
-	x := b.newPeer()
-	x.worker = &worker{id: x.id, room: 1, credit: b.cfg.Credit, idleSince: b.now}
+	entry := b.newPeer()
+	entry.worker = &worker{id: entry.id, room: 1, credit: b.cfg.Credit, idleSince: b.now}
 	b.workerCount++
-	return x.id
+	return entry.id
 }
 
 func (b *Broker) newPeer() *peer {
-	x := &peer{}
+	entry := &peer{}
 	b.lastGeneration++
-	x.id = makePeer(b.lastGeneration, b.peers.Add(x))
-	return x
+	entry.id = makePeer(b.lastGeneration, b.peers.Add(entry))
+	return entry
 }
 
-// peer returns the entry of a connection, peerAt that in a slot. It is empty if there is none.
+// peer returns the entry of a connection, and peerAt returns the entry in a slot. The entry is
+// empty if there is none.
 func (b *Broker) peer(p Peer) peer {
-	if x := b.peerAt(int(p.Slot())); x.id == p {
-		return x
+	if entry := b.peerAt(int(p.Slot())); entry.id == p {
+		return entry
 	}
 	return peer{}
 }
 
-func (b *Broker) peerAt(slot int) (x peer) {
+func (b *Broker) peerAt(slot int) (entry peer) {
 	if all := b.peers.All(); slot < len(all) && all[slot] != nil {
-		x = *all[slot]
+		entry = *all[slot]
 	}
-	return x
+	return entry
 }
 
 func (b *Broker) submitter(p Peer) *submitter { return b.peer(p).submitter }
@@ -154,15 +155,15 @@ func (b *Broker) ExpelPeer(now int64, p Peer, reason string) []Effect {
 }
 
 func (b *Broker) removePeer(p Peer, reason string) {
-	switch x := b.peer(p); {
-	case x.submitter != nil:
-		b.loseSubmitter(x.submitter)
-		if !x.submitter.isLender {
+	switch entry := b.peer(p); {
+	case entry.submitter != nil:
+		b.loseSubmitter(entry.submitter)
+		if !entry.submitter.isLender {
 			b.submitterCount--
 		}
-	case x.worker != nil:
-		b.loseWorker(x.worker, reason)
-		if !x.worker.isBorrower {
+	case entry.worker != nil:
+		b.loseWorker(entry.worker, reason)
+		if !entry.worker.isBorrower {
 			b.workerCount--
 		}
 	default:
@@ -181,11 +182,11 @@ func (b *Broker) loseSubmitter(s *submitter) {
 }
 
 // notifyUnwanted tells the worker of a run that nobody waits for it any more.
-func (b *Broker) notifyUnwanted(r uint32, j *job) {
+func (b *Broker) notifyUnwanted(rec uint32, j *job) {
 	if j.flags&flagUnwanted != 0 {
 		return
 	}
 	if w := b.workerOf(j); w.wantsNotices {
-		b.toWorker(OpCancel, w, r, j)
+		b.toWorker(OpCancel, w, rec, j)
 	}
 }

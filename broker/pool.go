@@ -105,9 +105,9 @@ func (s *typeSet) serves(name []byte) bool {
 }
 
 // key returns the key that identifies a set, and the size of a pool with it.
-func (q *JoinRequest) key() (text string, size int64) {
+func (r *JoinRequest) key() (text string, size int64) {
 	var key []byte
-	for _, list := range [][][]byte{q.Types, q.Except} {
+	for _, list := range [][][]byte{r.Types, r.Except} {
 		sorted := slices.Clone(list)
 		slices.SortFunc(sorted, bytes.Compare)
 		for _, name := range slices.CompactFunc(sorted, bytes.Equal) {
@@ -119,7 +119,7 @@ func (q *JoinRequest) key() (text string, size int64) {
 		}
 		key = append(key, 0)
 	}
-	key = binary.AppendUvarint(key, q.Scope)
+	key = binary.AppendUvarint(key, r.Scope)
 	return string(key), size + poolSize + int64(len(key))
 }
 
@@ -134,7 +134,7 @@ type pairing struct {
 	hasMatched        bool
 }
 
-// startPairing starts a pairing.
+// startPairing adds a pairing to the chores.
 func (b *Broker) startPairing(g *pairing) {
 	b.pairingsInProgress++
 	b.chores.add(g)
@@ -143,24 +143,24 @@ func (b *Broker) startPairing(g *pairing) {
 // step tries one type with one pool. Until all of them have been tried, the workers do not yet
 // get jobs of all their types.
 func (g *pairing) step(b *Broker) (cost int, done bool) {
-	k, p := g.jobType, g.pool
+	jt, p := g.jobType, g.pool
 	switch {
 	case p != nil && p.workers > 0 && g.next < len(b.types.All()):
-		k = b.types.All()[g.next]
-	case k != nil && b.types.Has(k.number, k) && g.next < len(b.pools.All()):
+		jt = b.types.All()[g.next]
+	case jt != nil && b.types.Has(jt.number, jt) && g.next < len(b.pools.All()):
 		p = b.pools.All()[g.next]
 	default:
 		b.pairingsInProgress--
 		return 1, true
 	}
-	if k == nil || p == nil || k.creationNumber > p.creationNumber == (g.pool != nil) || p.typeSet.names[string(k.name)] {
+	if jt == nil || p == nil || jt.creationNumber > p.creationNumber == (g.pool != nil) || p.typeSet.names[string(jt.name)] {
 		g.next++
 		return 1, false
 	}
 	left := choreSteps
-	if tried, serves := g.tryPatterns(p.typeSet, k.name, &left); tried {
+	if tried, serves := g.tryPatterns(p.typeSet, jt.name, &left); tried {
 		if serves {
-			b.pairUp(k, p, false)
+			b.pairUp(jt, p, false)
 		}
 		g.next, g.nextPattern, g.hasMatched = g.next+1, 0, false
 	}
@@ -188,18 +188,18 @@ func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves
 
 // poolFor returns the pool for workers that send this request. It creates the pool if it does not
 // exist, or returns the reason why it cannot.
-func (b *Broker) poolFor(q *JoinRequest) (*pool, Reason) {
-	key, size := q.key()
+func (b *Broker) poolFor(req *JoinRequest) (*pool, Reason) {
+	key, size := req.key()
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
 	if limit := max(b.cfg.MaxBytes/8, minPoolBytes); b.cfg.MaxBytes > 0 && b.poolBytes+size > limit {
 		return nil, Reason{Why: WhyTooManyPoolBytes, Have: b.poolBytes, Need: size, Limit: limit}
 	}
-	s := newTypeSet(key, q.Allows)
+	s := newTypeSet(key, req.Allows)
 	newTypes := 0
 	for name := range s.names {
-		if k := b.typesByName[name]; (k == nil || k.unusedIn != nil) && s.serves([]byte(name)) {
+		if jt := b.typesByName[name]; (jt == nil || jt.unusedRing != nil) && s.serves([]byte(name)) {
 			newTypes++
 		}
 	}
@@ -241,82 +241,82 @@ func (b *Broker) dropPool(p *pool) {
 }
 
 // pairUp adds the pair of a type and a pool that serves it.
-func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
-	r, x := b.pairs.Take()
-	x.jobType, x.pool, x.byName, x.inUse = k.number, p.number, named, true
-	if x.typeNext = k.firstPair; k.firstPair != 0 {
-		b.pairs.Get(k.firstPair).typePrev = r
+func (b *Broker) pairUp(jt *jobType, p *pool, named bool) {
+	rec, pair := b.pairs.Take()
+	pair.jobType, pair.pool, pair.byName, pair.inUse = jt.number, p.number, named, true
+	if pair.typeNext = jt.firstPair; jt.firstPair != 0 {
+		b.pairs.Get(jt.firstPair).typePrev = rec
 	}
-	if x.poolNext = p.firstPair; p.firstPair != 0 {
-		b.pairs.Get(p.firstPair).poolPrev = r
+	if pair.poolNext = p.firstPair; p.firstPair != 0 {
+		b.pairs.Get(p.firstPair).poolPrev = rec
 	}
-	k.firstPair, p.firstPair = r, r
+	jt.firstPair, p.firstPair = rec, rec
 	p.pairCount++
 	if named {
-		k.namingPools++
-		b.reviewUse(k)
+		jt.namingPools++
+		b.reviewUse(jt)
 	}
-	k.idlePairs.Push(container.Entry{Ref: r})
-	b.markTouched(k)
+	jt.idlePairs.Push(container.Entry{Ref: rec})
+	b.markTouched(jt)
 }
 
 // unpair removes a pair.
-func (b *Broker) unpair(r uint32) {
-	x := b.pairs.Get(r)
-	k, p := b.types.At(x.jobType), b.pools.At(x.pool)
-	if x.inPool {
-		p.readyPairs.Remove(x.pos)
+func (b *Broker) unpair(rec uint32) {
+	pair := b.pairs.Get(rec)
+	jt, p := b.types.At(pair.jobType), b.pools.At(pair.pool)
+	if pair.inPool {
+		p.readyPairs.Remove(pair.pos)
 	} else {
-		k.idlePairs.Remove(x.pos)
+		jt.idlePairs.Remove(pair.pos)
 	}
-	if x.typeNext != 0 {
-		b.pairs.Get(x.typeNext).typePrev = x.typePrev
+	if pair.typeNext != 0 {
+		b.pairs.Get(pair.typeNext).typePrev = pair.typePrev
 	}
-	if x.typePrev != 0 {
-		b.pairs.Get(x.typePrev).typeNext = x.typeNext
+	if pair.typePrev != 0 {
+		b.pairs.Get(pair.typePrev).typeNext = pair.typeNext
 	} else {
-		k.firstPair = x.typeNext
+		jt.firstPair = pair.typeNext
 	}
-	if x.poolNext != 0 {
-		b.pairs.Get(x.poolNext).poolPrev = x.poolPrev
+	if pair.poolNext != 0 {
+		b.pairs.Get(pair.poolNext).poolPrev = pair.poolPrev
 	}
-	if x.poolPrev != 0 {
-		b.pairs.Get(x.poolPrev).poolNext = x.poolNext
+	if pair.poolPrev != 0 {
+		b.pairs.Get(pair.poolPrev).poolNext = pair.poolNext
 	} else {
-		p.firstPair = x.poolNext
+		p.firstPair = pair.poolNext
 	}
-	if x.byName {
-		k.namingPools--
-		b.reviewUse(k)
+	if pair.byName {
+		jt.namingPools--
+		b.reviewUse(jt)
 	}
 	p.pairCount--
-	b.pairs.Put(r)
+	b.pairs.Put(rec)
 }
 
-func (b *Broker) setPairPos(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
+func (b *Broker) setPairPos(rec uint32, pos int32) { b.pairs.Get(rec).pos = pos }
 
 // longestIdle returns the worker that serves k and has been idle longest, or nil. at is the key
 // of the type's best job that may run.
-func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
-	w := k.idleWorkers.First()
-	for k.idlePairs.Len() > 0 {
-		top := *k.idlePairs.Top()
-		x := b.pairs.Get(top.Ref)
-		p := b.pools.At(x.pool)
-		o := p.idleWorkers.First()
+func (b *Broker) longestIdle(jt *jobType, key container.Entry) *worker {
+	w := jt.idleWorkers.First()
+	for jt.idlePairs.Len() > 0 {
+		top := *jt.idlePairs.Top()
+		pair := b.pairs.Get(top.Ref)
+		p := b.pools.At(pair.pool)
+		first := p.idleWorkers.First()
 		switch {
-		case o == nil:
-			k.idlePairs.Remove(0)
-			x.inPool = true
-			if k.worstKey.Before(&at) {
-				k.worstKey = at
+		case first == nil:
+			jt.idlePairs.Remove(0)
+			pair.inPool = true
+			if jt.worstKey.Before(&key) {
+				jt.worstKey = key
 			}
-			at.Ref = top.Ref
-			p.readyPairs.Push(at)
-		case o.idleNumber != top.A:
-			k.idlePairs.Fix(0, container.Entry{A: o.idleNumber, Ref: top.Ref})
-		case w == nil || o.idleNumber < w.idleNumber:
-			return o
+			key.Ref = top.Ref
+			p.readyPairs.Push(key)
+		case first.idleNumber != top.A:
+			jt.idlePairs.Fix(0, container.Entry{A: first.idleNumber, Ref: top.Ref})
+		case w == nil || first.idleNumber < w.idleNumber:
+			return first
 		default:
 			return w
 		}
@@ -329,46 +329,46 @@ func (b *Broker) longestIdle(k *jobType, at container.Entry) *worker {
 func (b *Broker) bestReadyQueue(p *pool) (*queue, container.Entry) {
 	for p.readyPairs.Len() > 0 {
 		top := *p.readyPairs.Top()
-		x := b.pairs.Get(top.Ref)
-		k := b.types.At(x.jobType)
-		q := b.runnableQueue(k)
+		pair := b.pairs.Get(top.Ref)
+		jt := b.types.At(pair.jobType)
+		q := b.runnableQueue(jt)
 		if b.mustContinue {
 			break
 		}
 		if q == nil {
 			p.readyPairs.Remove(0)
-			x.inPool = false
-			k.idlePairs.Push(container.Entry{A: p.idleWorkers.First().idleNumber, Ref: top.Ref})
+			pair.inPool = false
+			jt.idlePairs.Push(container.Entry{A: p.idleWorkers.First().idleNumber, Ref: top.Ref})
 			continue
 		}
-		at := b.bestKey(q)
-		if at.Ties(&top) {
-			return q, at
+		key := b.bestKey(q)
+		if key.Ties(&top) {
+			return q, key
 		}
-		if k.worstKey.Before(&at) {
-			k.worstKey = at
+		if jt.worstKey.Before(&key) {
+			jt.worstKey = key
 		}
-		at.Ref = top.Ref
-		p.readyPairs.Fix(0, at)
+		key.Ref = top.Ref
+		p.readyPairs.Fix(0, key)
 	}
 	return nil, container.Entry{}
 }
 
 // raiseKeys improves the keys of a type's pairs in their pools, after the type's best job has
 // become better.
-func (b *Broker) raiseKeys(k *jobType, at container.Entry) {
-	if k.firstPair == 0 || !at.Before(&k.worstKey) {
+func (b *Broker) raiseKeys(jt *jobType, key container.Entry) {
+	if jt.firstPair == 0 || !key.Before(&jt.worstKey) {
 		return
 	}
-	k.worstKey = at
-	for r := k.firstPair; r != 0; {
-		x := b.pairs.Get(r)
-		if x.inPool {
-			if h := &b.pools.At(x.pool).readyPairs; at.Before(h.At(int(x.pos))) {
-				at.Ref = r
-				h.Fix(x.pos, at)
+	jt.worstKey = key
+	for rec := jt.firstPair; rec != 0; {
+		pair := b.pairs.Get(rec)
+		if pair.inPool {
+			if heap := &b.pools.At(pair.pool).readyPairs; key.Before(heap.At(int(pair.pos))) {
+				key.Ref = rec
+				heap.Fix(pair.pos, key)
 			}
 		}
-		r = x.typeNext
+		rec = pair.typeNext
 	}
 }

@@ -25,9 +25,9 @@ func TestPoolBytesAreBounded(t *testing.T) {
 	for i := range 20 {
 		w := b.AddWorker()
 		workers = append(workers, w)
-		if fx := join(w, i); fx[0].Op == OpRefuse {
-			if refused++; fx[0].Code != Overloaded || fx[0].Reason.Why != WhyTooManyPoolBytes {
-				t.Fatalf("a join is refused with %v: %+v", fx[0].Code, fx[0].Reason)
+		if effects := join(w, i); effects[0].Op == OpRefuse {
+			if refused++; effects[0].Code != Overloaded || effects[0].Reason.Why != WhyTooManyPoolBytes {
+				t.Fatalf("a join is refused with %v: %+v", effects[0].Code, effects[0].Reason)
 			}
 			if p := b.worker(w).pool; p != nil {
 				t.Fatal("a worker whose join was refused serves a set")
@@ -46,12 +46,12 @@ func TestPoolBytesAreBounded(t *testing.T) {
 	was := b.poolBytes
 	// One more worker with an equal set costs no memory. A worker whose join is refused serves
 	// the types that it served before.
-	if fx := join(b.AddWorker(), 0); fx[0].Op != OpOK || b.poolBytes != was {
-		t.Errorf("an equal set: %v, %d bytes more", fx[0].Op, b.poolBytes-was)
+	if effects := join(b.AddWorker(), 0); effects[0].Op != OpOK || b.poolBytes != was {
+		t.Errorf("an equal set: %v, %d bytes more", effects[0].Op, b.poolBytes-was)
 	}
 	p := b.worker(workers[0]).pool
-	if fx := join(workers[0], 99); fx[0].Op != OpRefuse || b.worker(workers[0]).pool != p || b.poolBytes != was {
-		t.Errorf("a refused join changes something: %v", fx[0].Op)
+	if effects := join(workers[0], 99); effects[0].Op != OpRefuse || b.worker(workers[0]).pool != p || b.poolBytes != was {
+		t.Errorf("a refused join changes something: %v", effects[0].Op)
 	}
 	for i := range b.peers.All() {
 		b.RemovePeer(0, b.peerAt(i).id)

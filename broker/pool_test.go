@@ -72,7 +72,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 		sub := b.AddSubmitter()
 		types := []string{"a", "b", "c", "ab", "ba", "abc"}
 		for step := range 300 {
-			var fx []Effect
+			var effects []Effect
 			n := -1
 			if len(x.workers) > 0 {
 				n = r.IntN(len(x.workers))
@@ -82,7 +82,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 			case v < 40:
 				j := twinJob{fmt.Sprintf("j%d", step), types[r.IntN(len(types))], int64(r.IntN(3))}
 				name = fmt.Sprintf("submit %+v", j)
-				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.priority, NoAck: true})
+				effects = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.priority, NoAck: true})
 				x.jobs = append(x.jobs, j)
 			case v < 75 && n >= 0:
 				w := &x.workers[n]
@@ -90,7 +90,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 					continue
 				}
 				name = fmt.Sprintf("respond %d", w.peer)
-				fx = b.Respond(0, w.peer, nil, []byte("1"), false)
+				effects = b.Respond(0, w.peer, nil, []byte("1"), false)
 				w.job = ""
 				x.line++
 				w.line = x.line
@@ -114,7 +114,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				if len(q.Types) == 1 && like[0].IsPlain() && r.IntN(2) == 0 {
 					q.Type, q.Types = q.Types[0], nil
 				}
-				fx = b.Join(0, w.peer, &q)
+				effects = b.Join(0, w.peer, &q)
 				w.serves = func(typ string) bool {
 					fits := func(p wire.Pattern) bool { return p.Matches(typ) }
 					return slices.ContainsFunc(like, fits) && !slices.ContainsFunc(unlike, fits)
@@ -129,16 +129,16 @@ func TestPoolsAgainstTwin(t *testing.T) {
 					continue
 				}
 				name = fmt.Sprintf("gone %d", w.peer)
-				fx = b.RemovePeer(0, w.peer)
+				effects = b.RemovePeer(0, w.peer)
 				x.workers = slices.Delete(x.workers, n, n+1)
 			default:
 				typ := types[r.IntN(len(types))]
 				x.pausedTypes[typ] = !x.pausedTypes[typ]
 				name = fmt.Sprintf("pause %s %v", typ, x.pausedTypes[typ])
-				fx, _ = b.Pause(0, []byte(typ), x.pausedTypes[typ])
+				effects, _ = b.Pause(0, []byte(typ), x.pausedTypes[typ])
 			}
 			var got []string
-			for _, e := range fx {
+			for _, e := range effects {
 				if e.Op == OpJob {
 					got = append(got, fmt.Sprintf("%d gets %s", e.Peer, e.ID))
 				}
@@ -167,9 +167,9 @@ func TestManyPatternsStayCheap(t *testing.T) {
 	longest, out := time.Duration(0), 0
 	timed := func(fn func() []Effect) {
 		begin := time.Now()
-		fx := fn()
+		effects := fn()
 		longest = max(longest, time.Since(begin))
-		for _, e := range fx {
+		for _, e := range effects {
 			if e.Op == OpJob {
 				out++
 			}

@@ -21,7 +21,7 @@ const maxLanes = 64
 type queue struct {
 	number     uint32
 	pos        int32 // position in its heap (see line.go); -1 if it has no ready jobs
-	bestJobPos int32 // position in held.byBestJob, or -1
+	bestJobPos int32 // position in heldIn.byBestJob, or -1
 	queueKey
 	lanes     []lane // by priority, the largest last; no lane is empty
 	readyJobs int
@@ -43,9 +43,9 @@ type queueKey struct {
 }
 
 // queueFor returns the queue with this key, creating it if it does not exist.
-func (b *Broker) queueFor(k *jobType, set *groupSet, origin Peer) *queue {
-	key := queueKey{k, set, origin}
-	q := k.plainQueue
+func (b *Broker) queueFor(jt *jobType, set *groupSet, origin Peer) *queue {
+	key := queueKey{jt, set, origin}
+	q := jt.plainQueue
 	if set != nil || origin != 0 {
 		q = b.queuesByKey[key]
 	}
@@ -60,9 +60,9 @@ func (b *Broker) queueFor(k *jobType, set *groupSet, origin Peer) *queue {
 	if set != nil || origin != 0 {
 		b.queuesByKey[key] = q
 	} else {
-		k.plainQueue = q
+		jt.plainQueue = q
 	}
-	if k.fair {
+	if jt.fair {
 		b.attachTenant(q)
 	}
 	return q
@@ -112,38 +112,38 @@ func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
 // orderKey returns the key that orders ready jobs: priority, age, arrival.
-func (j *job) orderKey(r uint32, prio int64) container.Entry {
-	return container.Entry{A: prioKey(prio), B: timeKey(j.submittedAt), Ref: r, C: j.arrival}
+func (j *job) orderKey(rec uint32, prio int64) container.Entry {
+	return container.Entry{A: prioKey(prio), B: timeKey(j.submittedAt), Ref: rec, C: j.arrival}
 }
 
-// laneOf returns the index of the lane with this priority, or where that lane belongs.
-func (q *queue) laneOf(prio int64) (int, bool) {
+// findLane returns the index of the lane with this priority, or where that lane belongs.
+func (q *queue) findLane(prio int64) (int, bool) {
 	lo, hi := 0, len(q.lanes)
 	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		if q.lanes[m].priority < prio {
-			lo = m + 1
+		mid := int(uint(lo+hi) >> 1)
+		if q.lanes[mid].priority < prio {
+			lo = mid + 1
 		} else {
-			hi = m
+			hi = mid
 		}
 	}
 	return lo, lo < len(q.lanes) && q.lanes[lo].priority == prio
 }
 
-// addReady adds job r to the ready jobs.
-func (b *Broker) addReady(q *queue, r uint32, j *job) {
+// addReady adds job j to the ready jobs.
+func (b *Broker) addReady(q *queue, rec uint32, j *job) {
 	q.readyJobs++
 	prio := b.priority(j)
-	i, found := q.laneOf(prio)
+	i, found := q.findLane(prio)
 	switch {
 	case found:
 		l := &q.lanes[i]
-		t := b.jobs.Get(l.tail)
-		if t.submittedAt > j.submittedAt || t.submittedAt == j.submittedAt && int32(t.arrival-j.arrival) > 0 {
+		tail := b.jobs.Get(l.tail)
+		if tail.submittedAt > j.submittedAt || tail.submittedAt == j.submittedAt && int32(tail.arrival-j.arrival) > 0 {
 			break
 		}
 		j.state = stateQueued
-		b.appendTo(&l.jobList, laneLink, r, j)
+		b.appendTo(&l.jobList, laneLink, rec, j)
 		return
 	case len(q.lanes) < maxLanes:
 		j.state = stateQueued
@@ -153,7 +153,7 @@ func (b *Broker) addReady(q *queue, r uint32, j *job) {
 		q.lanes = append(q.lanes, lane{})
 		copy(q.lanes[i+1:], q.lanes[i:])
 		q.lanes[i] = lane{priority: prio}
-		b.appendTo(&q.lanes[i].jobList, laneLink, r, j)
+		b.appendTo(&q.lanes[i].jobList, laneLink, rec, j)
 		return
 	}
 	if q.spill == nil {
@@ -164,8 +164,8 @@ func (b *Broker) addReady(q *queue, r uint32, j *job) {
 		b.laneBytes += spillSize
 	}
 	j.state = stateSpilled
-	q.spill.byOrder.Push(j.orderKey(r, prio))
-	q.spill.byAge.Push(container.Entry{A: timeKey(j.submittedAt), Ref: r})
+	q.spill.byOrder.Push(j.orderKey(rec, prio))
+	q.spill.byAge.Push(container.Entry{A: timeKey(j.submittedAt), Ref: rec})
 }
 
 // queueBytes returns the size of all holdings and queues, without their heaps.
@@ -195,12 +195,12 @@ func (b *Broker) shrinkQueue(q *queue) {
 
 // bestKey returns the key of the job that goes first. The queue must not be empty.
 func (b *Broker) bestKey(q *queue) container.Entry {
-	var x container.Entry
+	var key container.Entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
-		x = b.jobs.Get(l.head).orderKey(l.head, l.priority)
-		if !q.hasSpilled() || x.Before(q.spill.byOrder.Top()) {
-			return x
+		key = b.jobs.Get(l.head).orderKey(l.head, l.priority)
+		if !q.hasSpilled() || key.Before(q.spill.byOrder.Top()) {
+			return key
 		}
 	}
 	return *q.spill.byOrder.Top()
@@ -214,8 +214,8 @@ func (b *Broker) firstJob(q *queue) uint32 {
 	return b.bestKey(q).Ref
 }
 
-// removeReady takes job r out of the queue.
-func (b *Broker) removeReady(q *queue, r uint32, j *job) {
+// removeReady takes job j out of the queue.
+func (b *Broker) removeReady(q *queue, rec uint32, j *job) {
 	q.readyJobs--
 	if j.state == stateSpilled {
 		at := &j.links[laneLink]
@@ -224,7 +224,7 @@ func (b *Broker) removeReady(q *queue, r uint32, j *job) {
 		*at = listLink{}
 		return
 	}
-	i, _ := q.laneOf(b.priority(j))
+	i, _ := q.findLane(b.priority(j))
 	b.removeFrom(&q.lanes[i].jobList, laneLink, j)
 	if q.lanes[i].n == 0 {
 		q.lanes = append(q.lanes[:i], q.lanes[i+1:]...)
@@ -234,28 +234,28 @@ func (b *Broker) removeReady(q *queue, r uint32, j *job) {
 	}
 }
 
-// skipSteps bounds the jobs that one call of skipAbandoned takes out, which costs far less than
-// freeing them.
-const skipSteps = 64
+// maxSkippedJobs bounds the jobs that one call of skipAbandoned takes out, which costs far less
+// than freeing them.
+const maxSkippedJobs = 64
 
-// skipAbandoned takes the first job r, which is abandoned, out of its queue, together with the
-// jobs of the same holding that follow it in its lane. They are moved to the delayed jobs and freed
+// skipAbandoned takes the first job j, which is abandoned, out of its queue, together with the jobs
+// of the same holding that follow it in its lane. They are moved to the delayed jobs and freed
 // later.
-func (b *Broker) skipAbandoned(q *queue, h *holding, r uint32, j *job) {
+func (b *Broker) skipAbandoned(q *queue, h *holding, rec uint32, j *job) {
 	if j.state == stateSpilled {
-		b.sweepJob(h, r, j)
+		b.sweepJob(h, rec, j)
 		return
 	}
-	for n := 0; r != 0 && n < skipSteps; n++ {
-		if j = b.jobs.Get(r); j.holding != h.number {
+	for n := 0; rec != 0 && n < maxSkippedJobs; n++ {
+		if j = b.jobs.Get(rec); j.holding != h.number {
 			break
 		}
 		next := j.links[laneLink].next
-		b.removeReady(q, r, j)
+		b.removeReady(q, rec, j)
 		j.state = stateDelayed
 		h.queuedJobs--
 		h.delayedJobs++
-		r = next
+		rec = next
 	}
 	b.rank(q)
 }

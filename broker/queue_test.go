@@ -43,16 +43,16 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 		x.seq++
 		seq = x.seq
 	}
-	r, j := x.b.jobs.Take()
+	rec, j := x.b.jobs.Take()
 	j.arrival, j.submittedAt = uint32(seq), int64(seq)
-	x.b.storeJob(r, j, nil, prio, nil, nil, false)
-	x.b.addReady(x.queue, r, j)
+	x.b.storeJob(rec, j, nil, prio, nil, nil, false)
+	x.b.addReady(x.queue, rec, j)
 	if j.state == stateSpilled {
 		x.spilledCount++
 	} else {
 		x.laneCount++
 	}
-	e := queuedJob{r, prio, seq}
+	e := queuedJob{rec, prio, seq}
 	i, _ := slices.BinarySearchFunc(x.want, e, orderQueued)
 	x.want = slices.Insert(x.want, i, e)
 }

@@ -21,54 +21,54 @@ func (p *QueuePosition) Exact() bool { return p.Ahead < maxAhead && !p.isUncerta
 
 // QueuePosition counts one piece of the jobs that come before a queued job, and reports whether
 // there is more to count.
-func (b *Broker) QueuePosition(id []byte, p *QueuePosition) (more bool) {
+func (b *Broker) QueuePosition(id []byte, place *QueuePosition) (more bool) {
 	if b.sweepAll() {
 		return true
 	}
-	r, j := b.findJob(id)
-	if r == 0 {
+	rec, j := b.findJob(id)
+	if rec == 0 {
 		return false
 	}
 	if j.state != stateQueued && j.state != stateSpilled {
 		return false
 	}
 	own := b.holdingOf(j).queue
-	key := j.orderKey(r, b.priority(j))
+	key := j.orderKey(rec, b.priority(j))
 	held := own.shutGroup()
-	p.isUncertain = p.isUncertain || held != nil
-	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
-		q := b.queues.All()[p.next]
-		if q != nil && q.jobType == own.jobType && q.readyJobs > 0 && b.comesBefore(q, &key, own, held, p) {
+	place.isUncertain = place.isUncertain || held != nil
+	for n := 0; n < lookVisits && place.next < len(b.queues.All()); n++ {
+		q := b.queues.All()[place.next]
+		if q != nil && q.jobType == own.jobType && q.readyJobs > 0 && b.comesBefore(q, &key, own, held, place) {
 			limit := key
 			if q.tenant != own.tenant {
 				limit = container.Entry{A: key.A}
 			}
-			before := p.Ahead
-			complete := b.countAhead(q, &limit, j, p)
-			if p.Ahead == maxAhead {
+			before := place.Ahead
+			complete := b.countAhead(q, &limit, j, place)
+			if place.Ahead == maxAhead {
 				return false
 			}
 			if !complete {
 				return true
 			}
-			n += p.Ahead - before
+			n += place.Ahead - before
 		}
-		p.next, p.lastCountedKey = p.next+1, container.Entry{}
+		place.next, place.lastCountedKey = place.next+1, container.Entry{}
 	}
-	return p.next < len(b.queues.All())
+	return place.next < len(b.queues.All())
 }
 
-// comesBefore reports whether jobs of q come before the job with key x in queue own. held is the
+// comesBefore reports whether jobs of q come before the job with this key in queue own. held is the
 // group that holds own back, or nil.
-func (b *Broker) comesBefore(q *queue, x *container.Entry, own *queue, held *group, p *QueuePosition) bool {
+func (b *Broker) comesBefore(q *queue, key *container.Entry, own *queue, held *group, place *QueuePosition) bool {
 	best := b.bestKey(q)
-	otherTurn := q.tenant != own.tenant && best.A <= x.A
-	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(x)) {
-		p.isUncertain = true
+	otherTurn := q.tenant != own.tenant && best.A <= key.A
+	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(key)) {
+		place.isUncertain = true
 		return false
 	}
-	p.isUncertain = p.isUncertain || otherTurn
-	return otherTurn && best.A < x.A || !otherTurn && best.Before(x)
+	place.isUncertain = place.isUncertain || otherTurn
+	return otherTurn && best.A < key.A || !otherTurn && best.Before(key)
 }
 
 // shutGroup returns the group that holds back the jobs of a queue, or nil.
@@ -86,53 +86,53 @@ func (b *Broker) sweepAll() bool {
 
 // countAhead counts the jobs of q before j, whose key is given. It returns false if it stopped
 // after lookVisits jobs of the lanes, which lie far apart in memory.
-func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, p *QueuePosition) (complete bool) {
-	l, r := len(q.lanes)-1, uint32(0)
-	if p.lastCountedKey.Ref != 0 {
-		o, ok := b.lastCountedJob(p)
+func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, place *QueuePosition) (complete bool) {
+	laneIndex, rec := len(q.lanes)-1, uint32(0)
+	if place.lastCountedKey.Ref != 0 {
+		other, ok := b.lastCountedJob(place)
 		if !ok { // it is unknown how many of the jobs that follow now were counted already
-			p.isUncertain = true
+			place.isUncertain = true
 			return true
 		}
-		l, _ = q.laneOf(b.priority(o))
-		if r = o.links[laneLink].next; r == 0 {
-			l--
+		laneIndex, _ = q.findLane(b.priority(other))
+		if rec = other.links[laneLink].next; rec == 0 {
+			laneIndex--
 		}
 	}
-	for n := 0; l >= 0 && q.lanes[l].priority >= b.priority(j); l, r = l-1, 0 {
-		if r == 0 {
-			r = q.lanes[l].head
+	for n := 0; laneIndex >= 0 && q.lanes[laneIndex].priority >= b.priority(j); laneIndex, rec = laneIndex-1, 0 {
+		if rec == 0 {
+			rec = q.lanes[laneIndex].head
 		}
-		for ; r != 0; n++ {
-			o := b.jobs.Get(r)
-			x := o.orderKey(r, q.lanes[l].priority)
-			if !x.Before(key) {
+		for ; rec != 0; n++ {
+			other := b.jobs.Get(rec)
+			otherKey := other.orderKey(rec, q.lanes[laneIndex].priority)
+			if !otherKey.Before(key) {
 				break
 			}
-			if p.Ahead++; p.Ahead == maxAhead {
+			if place.Ahead++; place.Ahead == maxAhead {
 				return true
 			}
 			if n == lookVisits {
-				p.lastCountedKey = x
+				place.lastCountedKey = otherKey
 				return false
 			}
-			r = o.links[laneLink].next
+			rec = other.links[laneLink].next
 		}
 	}
 	if q.hasSpilled() {
 		q.spill.byOrder.EachBefore(0, key, func(*container.Entry) bool {
-			p.Ahead++
-			return p.Ahead < maxAhead
+			place.Ahead++
+			return place.Ahead < maxAhead
 		})
 	}
 	return true
 }
 
 // lastCountedJob returns the job up to which a place was counted, if it is still there.
-func (b *Broker) lastCountedJob(p *QueuePosition) (*job, bool) {
-	if !b.jobs.Has(p.lastCountedKey.Ref) {
+func (b *Broker) lastCountedJob(place *QueuePosition) (*job, bool) {
+	if !b.jobs.Has(place.lastCountedKey.Ref) {
 		return nil, false
 	}
-	o := b.jobs.Get(p.lastCountedKey.Ref)
-	return o, o.state == stateQueued && int(b.holdingOf(o).queue.number) == p.next && o.orderKey(p.lastCountedKey.Ref, b.priority(o)) == p.lastCountedKey
+	counted := b.jobs.Get(place.lastCountedKey.Ref)
+	return counted, counted.state == stateQueued && int(b.holdingOf(counted).queue.number) == place.next && counted.orderKey(place.lastCountedKey.Ref, b.priority(counted)) == place.lastCountedKey
 }

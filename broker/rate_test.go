@@ -40,8 +40,8 @@ func newRateLimitedCore(t *testing.T, ofGroup bool) *rateLimitedCore {
 }
 
 // noteEffects records which jobs were handed out and returns how many.
-func (s *rateLimitedCore) noteEffects(fx []Effect) (n int) {
-	for _, e := range fx {
+func (s *rateLimitedCore) noteEffects(effects []Effect) (n int) {
+	for _, e := range effects {
 		if e.Op == OpJob {
 			s.out = append(s.out, string(e.ID))
 			n++

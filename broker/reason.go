@@ -19,7 +19,7 @@ const (
 	WhySeeText Why = iota // Text says why
 
 	// Reasons why a job or a run ended. The comments name the fields that are set.
-	WhyWorkerLost     // Have: in which run
+	WhyWorkerLost     // Have: which run
 	WhyTimedOut       // Have: which run; Limit: its timeout in ms
 	WhyWorkerClosed   // Text: for which reason
 	WhyDeadlinePassed // before the job was done
@@ -60,12 +60,12 @@ const (
 	WhyFrameTooLong          // a kept frame exceeds the bytes that may wait for this submitter
 	WhyTooManyRules          // Limit: all rules; Need: rules with a *
 
-	// The part of a BadSetting that is out of range.
+	// These name the part of a BadSetting that is out of range.
 	WhyBadConcurrency
 	WhyBadRate
 	WhyBadBurst
-	WhyBurstWithoutRate // without a rate
-	WhyEmptyRule
+	WhyBurstWithoutRate // a burst is given, but no rate
+	WhyEmptyRule        // neither a concurrency nor a rate is given
 )
 
 // reasonFor returns a reason with the figures of a job's last run.

@@ -32,7 +32,7 @@ type rule struct {
 	pace
 }
 
-// The largest values that the fields of a Rule may have.
+// The fields of a Rule may not exceed these values.
 const (
 	MaxConcurrency = 1e9
 	MaxRate        = 1e9
@@ -64,10 +64,10 @@ func (r *Rule) check(minConcurrency int64) Why {
 	return 0
 }
 
-func (b *Broker) setRule(x *RuleInfo) *rule {
-	b.dropRule(x.Pattern)
-	r := &rule{RuleInfo{bytes.Clone(x.Pattern), x.Rule}, wire.NewPattern(x.Pattern), newPace(x.Rate, x.burst())}
-	b.rules[string(x.Pattern)] = r
+func (b *Broker) setRule(info *RuleInfo) *rule {
+	b.dropRule(info.Pattern)
+	r := &rule{RuleInfo{bytes.Clone(info.Pattern), info.Rule}, wire.NewPattern(info.Pattern), newPace(info.Rate, info.burst())}
+	b.rules[string(info.Pattern)] = r
 	if !r.pattern.IsPlain() {
 		b.wildcardRules.add(r)
 	}
@@ -102,14 +102,14 @@ func (b *Broker) reviseGroups(changed []*rule) {
 		}
 	}
 	if len(withWildcard) > 0 {
-		b.revisions++
+		b.revisionsInProgress++
 		b.chores.add(&revision{rules: withWildcard})
 	}
 }
 
 func (v *revision) step(b *Broker) (cost int, done bool) {
 	if v.next >= len(b.groups.All()) {
-		b.revisions--
+		b.revisionsInProgress--
 		return 1, true
 	}
 	g := b.groups.All()[v.next]
@@ -134,8 +134,8 @@ func (b *Broker) applyNewRules(s *groupSet) {
 	}
 }
 
-// applyRules sets a group's limits to those of the rules. If the group had a limit of the same
-// rule, that keeps its tokens, at most the new burst.
+// applyRules sets a group's limits to those of the rules. If the group already had a limit of the
+// same rule, that limit keeps its tokens, up to the new burst.
 func (b *Broker) applyRules(g *group) {
 	g.rulesVersion = b.rulesVersion
 	var limits []limit

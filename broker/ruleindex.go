@@ -19,41 +19,41 @@ type affixIndex struct {
 }
 
 // affixOf returns the map that a rule belongs in, and the text that is its key.
-func (x *ruleIndex) affixOf(r *rule) (*affixIndex, string) {
+func (ix *ruleIndex) affixOf(r *rule) (*affixIndex, string) {
 	head, tail := r.pattern.PrefixAndSuffix()
 	if len(head) < len(tail) {
-		return &x.bySuffix, tail
+		return &ix.bySuffix, tail
 	}
-	return &x.byPrefix, head
+	return &ix.byPrefix, head
 }
 
-func (x *ruleIndex) add(r *rule) {
-	x.n++
-	e, text := x.affixOf(r)
-	if e.rules == nil {
-		e.rules = map[string][]*rule{}
+func (ix *ruleIndex) add(r *rule) {
+	ix.n++
+	affixes, text := ix.affixOf(r)
+	if affixes.rules == nil {
+		affixes.rules = map[string][]*rule{}
 	}
-	e.rules[text] = append(e.rules[text], r)
-	if len(e.rules[text]) == 1 {
-		if missing := len(text) + 1 - len(e.lengths); missing > 0 {
-			e.lengths = append(e.lengths, make([]int, missing)...)
+	affixes.rules[text] = append(affixes.rules[text], r)
+	if len(affixes.rules[text]) == 1 {
+		if missing := len(text) + 1 - len(affixes.lengths); missing > 0 {
+			affixes.lengths = append(affixes.lengths, make([]int, missing)...)
 		}
-		e.lengths[len(text)]++
+		affixes.lengths[len(text)]++
 	}
 }
 
-func (x *ruleIndex) remove(r *rule) {
-	x.n--
-	e, text := x.affixOf(r)
-	e.rules[text] = slices.DeleteFunc(e.rules[text], func(o *rule) bool { return o == r })
-	if len(e.rules[text]) == 0 {
-		delete(e.rules, text)
-		e.lengths[len(text)]--
+func (ix *ruleIndex) remove(r *rule) {
+	ix.n--
+	affixes, text := ix.affixOf(r)
+	affixes.rules[text] = slices.DeleteFunc(affixes.rules[text], func(o *rule) bool { return o == r })
+	if len(affixes.rules[text]) == 0 {
+		delete(affixes.rules, text)
+		affixes.lengths[len(text)]--
 	}
 }
 
 // matching returns the rules that match a name's value, ordered by their patterns.
-func (x *ruleIndex) matching(value string) (found []*rule) {
+func (ix *ruleIndex) matching(value string) (found []*rule) {
 	try := func(rules []*rule) {
 		for _, r := range rules {
 			if r.pattern.Matches(value) {
@@ -61,14 +61,14 @@ func (x *ruleIndex) matching(value string) (found []*rule) {
 			}
 		}
 	}
-	for n := range min(len(x.byPrefix.lengths), len(value)+1) {
-		if x.byPrefix.lengths[n] > 0 {
-			try(x.byPrefix.rules[value[:n]])
+	for n := range min(len(ix.byPrefix.lengths), len(value)+1) {
+		if ix.byPrefix.lengths[n] > 0 {
+			try(ix.byPrefix.rules[value[:n]])
 		}
 	}
-	for n := range min(len(x.bySuffix.lengths), len(value)+1) {
-		if x.bySuffix.lengths[n] > 0 {
-			try(x.bySuffix.rules[value[len(value)-n:]])
+	for n := range min(len(ix.bySuffix.lengths), len(value)+1) {
+		if ix.bySuffix.lengths[n] > 0 {
+			try(ix.bySuffix.rules[value[len(value)-n:]])
 		}
 	}
 	slices.SortFunc(found, func(a, b *rule) int { return bytes.Compare(a.Pattern, b.Pattern) })

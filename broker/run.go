@@ -14,32 +14,32 @@ func (b *Broker) pastDeadline(j *job) bool {
 	return t.deadline != 0 && t.deadline <= b.now
 }
 
-// startRun hands job r to worker w.
-func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
-	k := h.jobType
+// startRun hands job j to worker w.
+func (b *Broker) startRun(w *worker, h *holding, rec uint32, j *job) {
+	jt := h.jobType
 	if j.flags&flagBorrowed != 0 {
-		k.borrowedRuns++
+		jt.borrowedRuns++
 		b.borrowedRuns++
 	} else {
-		b.recordWait(k, b.now-b.stateSince(j))
-		k.Running++
+		b.recordWait(jt, b.now-b.stateSince(j))
+		jt.Running++
 		b.totals.Running++
-		k.Dispatched++
+		jt.Dispatched++
 		b.totals.Dispatched++
 	}
 	j.state = stateRunning
-	t := b.ensureTiming(r, j)
+	t := b.ensureTiming(rec, j)
 	t.stateSince, t.worker = b.now, w.id.Slot()
 	t.attempts++
-	b.appendTo(&h.runs, holdingLink, r, j)
-	h.runBytes += b.weight(h, r, j)
-	b.appendTo(&w.runs, laneLink, r, j)
+	b.appendTo(&h.runs, holdingLink, rec, j)
+	h.runBytes += b.weight(h, rec, j)
+	b.appendTo(&w.runs, laneLink, rec, j)
 	b.countRun(h.queue.groupSet)
 	if t.timeout > 0 {
 		b.startTimer(t.pos, j.timing, b.now+t.timeout)
 	}
-	e := b.toWorker(OpJob, w, r, j)
-	e.Type, e.Body, e.StableBody = k.name, b.body(r, j), j.flags&flagBig != 0
+	e := b.toWorker(OpJob, w, rec, j)
+	e.Type, e.Body, e.StableBody = jt.name, b.body(rec, j), j.flags&flagBig != 0
 	if w.wantsHeaders {
 		e.Headers = b.headers(j)
 	}
@@ -47,29 +47,29 @@ func (b *Broker) startRun(w *worker, h *holding, r uint32, j *job) {
 	e.CreditSpent = w.credit <= 0
 }
 
-// beginReport begins a command for a worker's frame about a run, and replies ok. r is 0 if
-// there is no such run.
-func (b *Broker) beginReport(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
+// beginReport begins a command for a worker's frame about a run, and replies ok. rec is 0 if there
+// is no such run.
+func (b *Broker) beginReport(now int64, p Peer, id []byte) (w *worker, rec uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
 		return nil, 0, nil
 	}
-	if r, j = b.namedRun(w, id); r != 0 {
+	if rec, j = b.namedRun(w, id); rec != 0 {
 		b.replyOK(p, nil)
 	}
-	return w, r, j
+	return w, rec, j
 }
 
-// takeRun is beginReport for a frame that ends the run, and takes the run from the worker. r is
+// takeRun is beginReport for a frame that ends the run, and takes the run from the worker. rec is
 // also 0 if nobody waits for the run any more.
-func (b *Broker) takeRun(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
-	w, r, j = b.beginReport(now, p, id)
-	if r == 0 || b.endIfUnwanted(w, r, j) {
+func (b *Broker) takeRun(now int64, p Peer, id []byte) (w *worker, h *holding, rec uint32, j *job) {
+	w, rec, j = b.beginReport(now, p, id)
+	if rec == 0 || b.endIfUnwanted(w, rec, j) {
 		return w, nil, 0, nil
 	}
 	h = b.holdingOf(j)
-	b.stopRun(w, h, r, j)
-	return w, h, r, j
+	b.stopRun(w, h, rec, j)
+	return w, h, rec, j
 }
 
 // lineUpAndEnd ends a command that takeRun began. The worker may have room for a job.
@@ -84,9 +84,9 @@ func (b *Broker) lineUpAndEnd(w *worker) []Effect {
 // ids, and is ignored on others. stable reports that nobody writes to body again. A refusal
 // with NotProcessing or UnknownID changes nothing.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, stable bool) []Effect {
-	w, _, r, j := b.takeRun(now, p, id)
-	if r != 0 {
-		b.endJob(r, j, &lastFrame{body: body, stableBody: stable})
+	w, _, rec, j := b.takeRun(now, p, id)
+	if rec != 0 {
+		b.endJob(rec, j, &lastFrame{body: body, stableBody: stable})
 	}
 	return b.lineUpAndEnd(w)
 }
@@ -105,19 +105,19 @@ type Failure struct {
 }
 
 // Fail ends a run without an answer. It is refused like Respond.
-func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
-	w, h, r, j := b.takeRun(now, p, q.ID)
-	if r != 0 {
-		code, reason := JobFailed, Reason{Text: q.Reason}
+func (b *Broker) Fail(now int64, p Peer, failure *Failure) []Effect {
+	w, h, rec, j := b.takeRun(now, p, failure.ID)
+	if rec != 0 {
+		code, reason := JobFailed, Reason{Text: failure.Reason}
 		switch {
-		case q.WorkerLost:
+		case failure.WorkerLost:
 			code, reason = JobLost, b.reasonFor(WhyWorkerLost, j, "")
-		case q.NoRetry && !q.WorkerExpelled:
+		case failure.NoRetry && !failure.WorkerExpelled:
 			code = JobNoRetry
-		case q.Delay >= 0 && !h.isKept:
+		case failure.Delay >= 0 && !h.isKept:
 			code = JobRetryLater
 		}
-		b.failRun(r, j, code, reason, q.NoRetry, q.Delay)
+		b.failRun(rec, j, code, reason, failure.NoRetry, failure.Delay)
 	}
 	return b.lineUpAndEnd(w)
 }
@@ -134,21 +134,21 @@ type ReleaseRequest struct {
 
 // Release puts a job back in its old place, as if it had never been handed out. It is refused
 // like Respond.
-func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
-	w, h, r, j := b.takeRun(now, p, q.ID)
-	if r == 0 {
+func (b *Broker) Release(now int64, p Peer, req *ReleaseRequest) []Effect {
+	w, h, rec, j := b.takeRun(now, p, req.ID)
+	if rec == 0 {
 		return b.lineUpAndEnd(w)
 	}
 	t := b.timing(j)
 	h.jobType.rate.undoTake(b.now, t.stateSince, &h.jobType.pace)
 	b.refundGroups(h.queue.groupSet, t.stateSince)
 	if j.flags&flagBorrowed != 0 {
-		b.toSubmitter(OpReturn, h, r, j).Delay = int64(q.Delay)
-		b.freeEnded(h, r, j)
+		b.toSubmitter(OpReturn, h, rec, j).Delay = int64(req.Delay)
+		b.freeEnded(h, rec, j)
 		return b.lineUpAndEnd(w)
 	}
-	if !q.NotStarted {
-		b.recordRun(h, r, j, Reason{Why: WhyGivenBack}, false)
+	if !req.NotStarted {
+		b.recordRun(h, rec, j, Reason{Why: WhyGivenBack}, false)
 		t.releases = uint16(min(int(t.releases)+1, math.MaxUint16))
 		h.jobType.Releases++
 		b.totals.Releases++
@@ -156,21 +156,21 @@ func (b *Broker) Release(now int64, p Peer, q *ReleaseRequest) []Effect {
 	t.attempts--
 	switch {
 	case b.pastDeadline(j):
-		b.expireJob(r, j)
-	case q.NotStarted:
-		b.waitUntil(h, r, j, b.now+int64(q.Delay))
+		b.expireJob(rec, j)
+	case req.NotStarted:
+		b.waitUntil(h, rec, j, b.now+int64(req.Delay))
 	default:
-		b.requeue(h, r, j, int64(q.Delay))
+		b.requeue(h, rec, j, int64(req.Delay))
 	}
 	return b.lineUpAndEnd(w)
 }
 
 // Progress passes a worker's progress on to the submitter. It is refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Effect {
-	_, r, j := b.beginReport(now, p, id)
-	if r != 0 && j.state == stateRunning && j.flags&flagProgress != 0 && !b.isUnwanted(j) {
+	_, rec, j := b.beginReport(now, p, id)
+	if rec != 0 && j.state == stateRunning && j.flags&flagProgress != 0 && !b.isUnwanted(j) {
 		if h := b.holdingOf(j); h.submitter != nil && !h.submitter.isLost {
-			e := b.toSubmitter(OpProgress, h, r, j)
+			e := b.toSubmitter(OpProgress, h, rec, j)
 			e.Body, e.StableBody = body, stable
 		}
 	}
@@ -180,22 +180,22 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, stable bool) []Eff
 // namedRun finds the run that a worker's frame names, or refuses the frame.
 func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
 	if !w.namesJobs {
-		if r := w.runs.head; r != 0 {
-			return r, b.jobs.Get(r)
+		if rec := w.runs.head; rec != 0 {
+			return rec, b.jobs.Get(rec)
 		}
 		b.refuse(w.id, NotProcessing, nil, Reason{Why: WhyNothingRunning})
 		return 0, nil
 	}
-	if r := b.runOf(w, id); r != 0 {
-		return r, b.jobs.Get(r)
+	if rec := b.runOf(w, id); rec != 0 {
+		return rec, b.jobs.Get(rec)
 	}
 	if w.overdueRuns > 0 {
-		for r := w.runs.head; r != 0; {
-			j := b.jobs.Get(r)
+		for rec := w.runs.head; rec != 0; {
+			j := b.jobs.Get(rec)
 			if j.state == stateOverdue && string(b.id(j)) == string(id) {
-				return r, j
+				return rec, j
 			}
-			r = j.links[laneLink].next
+			rec = j.links[laneLink].next
 		}
 	}
 	b.refuse(w.id, UnknownID, id, Reason{Why: WhyNotRunningHere})
@@ -203,45 +203,45 @@ func (b *Broker) namedRun(w *worker, id []byte) (uint32, *job) {
 }
 
 // endIfUnwanted ends a run that nobody waits for any more, and reports whether it did.
-func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
+func (b *Broker) endIfUnwanted(w *worker, rec uint32, j *job) bool {
 	if j.state == stateOverdue {
-		b.dropOverdue(w, r, j)
+		b.dropOverdue(w, rec, j)
 		return true
 	}
 	if !b.isUnwanted(j) {
 		return false
 	}
 	h := b.holdingOf(j)
-	b.stopRun(w, h, r, j)
-	b.finishUnwanted(h, r, j)
+	b.stopRun(w, h, rec, j)
+	b.finishUnwanted(h, rec, j)
 	return true
 }
 
-func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
+func (b *Broker) finishUnwanted(h *holding, rec uint32, j *job) {
 	switch {
 	case j.flags&flagBorrowed != 0:
-		b.endJob(r, j, &lastFrame{code: Cancelled})
+		b.endJob(rec, j, &lastFrame{code: Cancelled})
 	case j.flags&flagRevoked != 0:
 		j.flags &^= flagUnwanted | flagRevoked
-		b.endJob(r, j, revokedFrame())
+		b.endJob(rec, j, revokedFrame())
 	default:
 		kind := EndDiscarded
 		if j.flags&flagUnwanted != 0 {
 			kind = EndCancelled
 		}
-		b.countEnd(h, r, j, kind, &Reason{}, 0)
-		b.freeEnded(h, r, j)
+		b.countEnd(h, rec, j, kind, &Reason{}, 0)
+		b.freeEnded(h, rec, j)
 	}
 }
 
 // stopRun takes a running job from its worker.
-func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
+func (b *Broker) stopRun(w *worker, h *holding, rec uint32, j *job) {
 	b.removeFrom(&w.runs, laneLink, j)
 	b.removeFrom(&h.runs, holdingLink, j)
-	h.runBytes -= b.weight(h, r, j)
+	h.runBytes -= b.weight(h, rec, j)
 	b.stopTimerOf(j)
 	if j.flags&flagBorrowed != 0 {
-		b.borrowedIndex.Remove(b.borrowedIndex.Hash(b.borrowedKey(w, b.id(j))), r)
+		b.borrowedIndex.Remove(b.borrowedIndex.Hash(b.borrowedKey(w, b.id(j))), rec)
 		h.jobType.borrowedRuns--
 		b.borrowedRuns--
 	} else {
@@ -254,45 +254,45 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 }
 
 // failRun makes a job whose run has failed wait for a retry, or ends it with the given code.
-func (b *Broker) failRun(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
+func (b *Broker) failRun(rec uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holdingOf(j)
-	k := h.jobType
+	jt := h.jobType
 	if noRetry || b.attempts(j) > j.retries {
 		if j.flags&flagBorrowed == 0 {
-			b.deadLetters.add(b, k, r, j, reason)
+			b.deadLetters.add(b, jt, rec, j, reason)
 		} else if noRetry && code == JobFailed {
 			code = JobExpelled
 		}
-		b.endJob(r, j, &lastFrame{code: code, reason: reason, delay: delay})
+		b.endJob(rec, j, &lastFrame{code: code, reason: reason, delay: delay})
 		return
 	}
-	b.recordRun(h, r, j, reason, code == JobLost)
+	b.recordRun(h, rec, j, reason, code == JobLost)
 	if b.pastDeadline(j) {
-		b.expireJob(r, j)
+		b.expireJob(rec, j)
 		return
 	}
 	// The loss of a worker says nothing about the job, so it causes no backoff.
 	if t := b.timing(j); t.backoff > 0 && delay < 0 && code != JobLost {
 		delay = b.backoff(t.backoff, int(t.attempts))
 	}
-	b.requeue(h, r, j, delay)
+	b.requeue(h, rec, j, delay)
 }
 
 // requeue makes a job that was out wait for its next run.
-func (b *Broker) requeue(h *holding, r uint32, j *job, delay int64) {
+func (b *Broker) requeue(h *holding, rec uint32, j *job, delay int64) {
 	h.jobType.Requeued++
 	b.totals.Requeued++
-	b.waitUntil(h, r, j, b.now+max(delay, 0))
+	b.waitUntil(h, rec, j, b.now+max(delay, 0))
 }
 
 // backoff returns the wait before retry n (from 1). It doubles each time up to MaxBackoff, and up
 // to a quarter is added at random.
 func (b *Broker) backoff(base int64, n int) int64 {
-	d := int64(MaxBackoff)
-	if n-1 < 40 && base<<(n-1)>>(n-1) == base && base<<(n-1) < d {
-		d = base << (n - 1)
+	wait := int64(MaxBackoff)
+	if n-1 < 40 && base<<(n-1)>>(n-1) == base && base<<(n-1) < wait {
+		wait = base << (n - 1)
 	}
-	return d + int64(b.rng.Uint64()%uint64(d/4+1))
+	return wait + int64(b.rng.Uint64()%uint64(wait/4+1))
 }
 
 // loseWorker requeues or ends the jobs that are out on a lost worker.
@@ -300,16 +300,16 @@ func (b *Broker) loseWorker(w *worker, expelled string) {
 	b.leaveType(w)
 	alone := w.runs.n == 1
 	for w.runs.n > 0 {
-		r := w.runs.head
-		j := b.jobs.Get(r)
-		if b.endIfUnwanted(w, r, j) {
+		rec := w.runs.head
+		j := b.jobs.Get(rec)
+		if b.endIfUnwanted(w, rec, j) {
 			continue
 		}
-		b.stopRun(w, b.holdingOf(j), r, j)
+		b.stopRun(w, b.holdingOf(j), rec, j)
 		if expelled != "" && alone {
-			b.failRun(r, j, JobFailed, Reason{Why: WhyWorkerClosed, Text: expelled}, true, -1)
+			b.failRun(rec, j, JobFailed, Reason{Why: WhyWorkerClosed, Text: expelled}, true, -1)
 		} else {
-			b.failRun(r, j, JobLost, b.reasonFor(WhyWorkerLost, j, ""), false, -1)
+			b.failRun(rec, j, JobLost, b.reasonFor(WhyWorkerLost, j, ""), false, -1)
 		}
 	}
 }

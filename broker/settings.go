@@ -75,16 +75,16 @@ func (b *Broker) check(s *Settings) *BadSetting {
 	}
 	newTypes, last := 0, []byte(nil)
 	for i := range s.Types {
-		t := &s.Types[i]
-		if l := t.Limits; l != nil {
+		setting := &s.Types[i]
+		if l := setting.Limits; l != nil {
 			r := Rule{int64(l.Concurrency), l.Rate, int64(l.Burst)}
 			if why := r.check(0); why != 0 {
-				return &BadSetting{Type: t.Name, Rule: r, Reason: Reason{Why: why}}
+				return &BadSetting{Type: setting.Name, Rule: r, Reason: Reason{Why: why}}
 			}
 		}
-		n := b.addedTypes(t)
+		n := b.addedTypes(setting)
 		if newTypes += n; n > 0 {
-			last = t.Name
+			last = setting.Name
 		}
 	}
 	if b.hasNoRoomForTypes(newTypes) {
@@ -95,46 +95,46 @@ func (b *Broker) check(s *Settings) *BadSetting {
 
 // addedTypes returns +1 if a setting brings an unused type into use, -1 if it ends the use of a
 // type, and 0 otherwise.
-func (b *Broker) addedTypes(t *TypeSetting) int {
-	k := b.typesByName[string(t.Name)]
-	if k == nil || k.unusedIn != nil {
+func (b *Broker) addedTypes(setting *TypeSetting) int {
+	jt := b.typesByName[string(setting.Name)]
+	if jt == nil || jt.unusedRing != nil {
 		return +1
 	}
-	if limits, fair := t.resultFor(k); k.hasSettings() && !k.isBusy() && limits == (TypeLimits{}) && !fair {
+	if limits, fair := setting.resultFor(jt); jt.hasSettings() && !jt.isBusy() && limits == (TypeLimits{}) && !fair {
 		return -1
 	}
 	return 0
 }
 
-// resultFor returns the limits and the fairness that type k will have after the setting.
-func (t *TypeSetting) resultFor(k *jobType) (TypeLimits, bool) {
-	limits, fair := k.limits, k.fair
-	if t.Limits != nil {
-		limits = *t.Limits
+// resultFor returns the limits and the fairness that type jt will have after the setting.
+func (setting *TypeSetting) resultFor(jt *jobType) (TypeLimits, bool) {
+	limits, fair := jt.limits, jt.fair
+	if setting.Limits != nil {
+		limits = *setting.Limits
 	}
-	if t.Fair != nil {
-		fair = *t.Fair
+	if setting.Fair != nil {
+		fair = *setting.Fair
 	}
 	return limits, fair
 }
 
-func (b *Broker) setType(t *TypeSetting) {
-	k := b.typeFor(t.Name)
-	limits, fair := t.resultFor(k)
-	if t.Limits != nil {
-		k.limits, k.pace, k.rate = limits, limits.pace(), bucket{rateSetAt: b.now}
-		if k.runningHere() == 0 {
-			k.rate.rateSetAt-- // no job of the type is out, so a job that starts at this very time counts
+func (b *Broker) setType(setting *TypeSetting) {
+	jt := b.typeFor(setting.Name)
+	limits, fair := setting.resultFor(jt)
+	if setting.Limits != nil {
+		jt.limits, jt.pace, jt.rate = limits, limits.pace(), bucket{rateSetAt: b.now}
+		if jt.runningHere() == 0 {
+			jt.rate.rateSetAt-- // no job of the type is out, so a job that starts at this very time counts
 		}
-		b.stopTimer(&k.timerPos)
+		b.stopTimer(&jt.timerPos)
 	}
-	if t.Paused != nil {
-		k.paused = *t.Paused
+	if setting.Paused != nil {
+		jt.paused = *setting.Paused
 	}
-	if k.fair != fair {
-		k.fair = fair
-		b.changeFairness(k)
+	if jt.fair != fair {
+		jt.fair = fair
+		b.changeFairness(jt)
 	}
-	b.markTouched(k)
-	b.reviewUse(k)
+	b.markTouched(jt)
+	b.reviewUse(jt)
 }

@@ -2,14 +2,14 @@ package broker
 
 import "math/bits"
 
-// StatBuckets is the number of buckets of Durations, which distinguish durations up to 2^31 µs,
+// DurationBuckets is the number of buckets of Durations, which distinguish durations up to 2^31 µs,
 // or 36 min.
-const StatBuckets = 33
+const DurationBuckets = 33
 
 // Durations counts durations in buckets that are powers of two: bucket i counts those below 2^i
 // µs that no smaller bucket counts, the last bucket all others.
 type Durations struct {
-	Buckets [StatBuckets]uint64
+	Buckets [DurationBuckets]uint64
 	Sum     uint64 // ns
 }
 
@@ -22,7 +22,7 @@ func (d *Durations) record(bucket int, ns int64) {
 }
 
 func bucketOf(ns int64) int {
-	return min(bits.Len64(uint64(max(ns, 0))/1000), StatBuckets-1)
+	return min(bits.Len64(uint64(max(ns, 0))/1000), DurationBuckets-1)
 }
 
 // Count returns how many durations were counted.
@@ -38,27 +38,27 @@ func (d *Durations) Count() (n uint64) {
 type TypeStats struct{ Wait, Run Durations }
 
 // Add adds o to s.
-func (s *TypeStats) Add(o *TypeStats) {
-	for i := range StatBuckets {
-		s.Wait.Buckets[i] += o.Wait.Buckets[i]
-		s.Run.Buckets[i] += o.Run.Buckets[i]
+func (s *TypeStats) Add(other *TypeStats) {
+	for i := range DurationBuckets {
+		s.Wait.Buckets[i] += other.Wait.Buckets[i]
+		s.Run.Buckets[i] += other.Run.Buckets[i]
 	}
-	s.Wait.Sum += o.Wait.Sum
-	s.Run.Sum += o.Run.Sum
+	s.Wait.Sum += other.Wait.Sum
+	s.Run.Sum += other.Run.Sum
 }
 
-func (b *Broker) recordWait(k *jobType, ns int64) {
+func (b *Broker) recordWait(jt *jobType, ns int64) {
 	i := bucketOf(ns)
-	k.stats.Wait.record(i, ns)
-	if !b.isKept(k) {
+	jt.stats.Wait.record(i, ns)
+	if !b.isKept(jt) {
 		b.otherStats.Wait.record(i, ns)
 	}
 }
 
-func (b *Broker) recordRunTime(k *jobType, ns int64) {
+func (b *Broker) recordRunTime(jt *jobType, ns int64) {
 	i := bucketOf(ns)
-	k.stats.Run.record(i, ns)
-	if !b.isKept(k) {
+	jt.stats.Run.record(i, ns)
+	if !b.isKept(jt) {
 		b.otherStats.Run.record(i, ns)
 	}
 }

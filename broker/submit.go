@@ -37,7 +37,7 @@ type Submission struct {
 	Keep time.Duration
 }
 
-// Submit accepts a job from submitter p. It is refused with IDExists, Overloaded (a limit is
+// Submit accepts a job from submitter p. The job is refused with IDExists, Overloaded (a limit is
 // reached) or Draining.
 func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	b.begin(now)
@@ -46,14 +46,14 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 		return b.end()
 	}
 	if len(b.cleanups) > 0 {
-		b.runChores(&b.cleanups, lazySteps)
+		b.runChores(&b.cleanups, submitSteps)
 	}
-	var x admission
-	if c, reason := b.admit(sub, s, &x); c != 0 {
-		b.refuse(p, c, s.ID, reason)
+	var found admission
+	if code, reason := b.admit(sub, s, &found); code != 0 {
+		b.refuse(p, code, s.ID, reason)
 		return b.end()
 	}
-	b.accept(sub, s, &x)
+	b.accept(sub, s, &found)
 	return b.end()
 }
 
@@ -65,13 +65,13 @@ type admission struct {
 	abandonedRecord uint32
 }
 
-// admit returns why a submission is refused, or 0, and fills in x.
-func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reason) {
-	x.hash = b.jobIndex.Hash(s.ID)
-	x.abandonedRecord = b.jobIndex.Find(x.hash, s.ID)
-	if x.abandonedRecord != 0 && !b.isAbandoned(b.jobs.Get(x.abandonedRecord)) {
-		if b.jobs.Get(x.abandonedRecord).state == stateEnded {
-			return IDExists, Reason{Why: WhyOutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(x.abandonedRecord))}
+// admit returns why a submission is refused, or 0, and fills in found.
+func (b *Broker) admit(sub *submitter, s *Submission, found *admission) (Code, Reason) {
+	found.hash = b.jobIndex.Hash(s.ID)
+	found.abandonedRecord = b.jobIndex.Find(found.hash, s.ID)
+	if found.abandonedRecord != 0 && !b.isAbandoned(b.jobs.Get(found.abandonedRecord)) {
+		if b.jobs.Get(found.abandonedRecord).state == stateEnded {
+			return IDExists, Reason{Why: WhyOutcomeKept, Have: b.outcomeTimeLeft(b.jobs.Get(found.abandonedRecord))}
 		}
 		return IDExists, Reason{Why: WhyIDInUse}
 	}
@@ -79,108 +79,108 @@ func (b *Broker) admit(sub *submitter, s *Submission, x *admission) (Code, Reaso
 		return Draining, Reason{Why: WhyDraining}
 	}
 	if sub != nil && sub.lastHolding != nil && string(sub.lastHolding.jobType.name) == string(s.Type) {
-		x.jobType = sub.lastHolding.jobType
+		found.jobType = sub.lastHolding.jobType
 	} else {
-		x.jobType = b.typesByName[string(s.Type)]
+		found.jobType = b.typesByName[string(s.Type)]
 	}
-	if reason := b.exceededLimit(sub, x.jobType, s); reason.Why != 0 {
+	if reason := b.exceededLimit(sub, found.jobType, s); reason.Why != 0 {
 		return Overloaded, reason
 	}
 	return 0, Reason{}
 }
 
-// accept makes a job of a submission. sub is nil for a detached job that no connection submits.
-func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
-	k := x.jobType
-	if k == nil {
-		k = b.typeFor(s.Type)
+// accept turns a submission into a job. sub is nil for a detached job that no connection submits.
+func (b *Broker) accept(sub *submitter, s *Submission, found *admission) {
+	jt := found.jobType
+	if jt == nil {
+		jt = b.typeFor(s.Type)
 	}
 	var set *groupSet
 	if len(s.Groups) > 0 {
 		set = b.groupSetFor(s.Groups)
 	}
 	var origin Peer
-	if sub != nil && (s.Keep > 0 || s.Detach && k.fair) {
+	if sub != nil && (s.Keep > 0 || s.Detach && jt.fair) {
 		origin = sub.id
 	}
 	owner := sub
 	if s.Detach {
 		owner = nil
 	}
-	h := b.holdingFor(owner, k, set, s.Keep > 0, origin)
+	h := b.holdingFor(owner, jt, set, s.Keep > 0, origin)
 	flags := uint16(0)
 	if s.Detach {
 		flags = flagDetached
 	}
-	r, j := b.newJob(h, s, flags)
-	b.bindID(r, j, x.hash, x.abandonedRecord)
+	rec, j := b.newJob(h, s, flags)
+	b.bindID(rec, j, found.hash, found.abandonedRecord)
 	retries := int(s.Retries)
 	if retries < 0 {
 		retries = b.cfg.Retries
 	}
 	j.retries = uint16(min(retries, maxRetries))
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
-		t := b.ensureTiming(r, j)
+		t := b.ensureTiming(rec, j)
 		t.timeout, t.backoff, t.keepTime = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
 		if s.Expires > 0 {
 			t.deadline = b.now + int64(s.Expires)
 		}
 	}
-	k.Submitted++
+	jt.Submitted++
 	b.totals.Submitted++
 	if sub != nil && !s.NoAck {
 		b.replyOK(sub.id, b.id(j))
 	}
-	b.waitUntil(h, r, j, b.now+int64(s.Delay))
+	b.waitUntil(h, rec, j, b.now+int64(s.Delay))
 	if s.Delay <= 0 && j.timing != 0 {
 		b.timing(j).stateSince = j.submittedAt
 	}
 }
 
-// newJob makes the record of a job and puts it in no list.
+// newJob makes the record of a job, but puts it in no list.
 func (b *Broker) newJob(h *holding, s *Submission, flags uint16) (uint32, *job) {
-	r, j := b.jobs.Take()
+	rec, j := b.jobs.Take()
 	b.lastArrival++
 	j.arrival, j.submittedAt = b.lastArrival, b.now-int64(s.Age)
 	j.holding = h.number
 	if j.flags = flags; s.Progress {
 		j.flags |= flagProgress
 	}
-	b.storeJob(r, j, s.ID, s.Priority, s.Headers, s.Body, s.StableBody)
-	b.countAgainstLimits(h, r, j, +1)
-	return r, j
+	b.storeJob(rec, j, s.ID, s.Priority, s.Headers, s.Body, s.StableBody)
+	b.countAgainstLimits(h, rec, j, +1)
+	return rec, j
 }
 
 // exceededLimit returns the limit that a submission would exceed, or a Reason whose Why is 0.
-func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reason Reason) {
-	c := &b.cfg
-	w := s.weight()
-	if b.typeExceedsLimit(k) {
+func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) (reason Reason) {
+	cfg := &b.cfg
+	weight := s.weight()
+	if b.typeExceedsLimit(jt) {
 		return b.tooManyTypes()
 	}
-	if k == nil && c.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > c.MaxPairs {
+	if jt == nil && cfg.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > cfg.MaxPairs {
 		return Reason{Why: WhyTooManyPairs, Have: int64(b.pairs.Len())}
 	}
 	var held, bytes int64
-	if c.MaxJobs > 0 || c.MaxBytes > 0 {
+	if cfg.MaxJobs > 0 || cfg.MaxBytes > 0 {
 		held, bytes = b.Load()
 	}
 	switch {
-	case c.MaxJobs > 0 && held >= int64(c.MaxJobs):
+	case cfg.MaxJobs > 0 && held >= int64(cfg.MaxJobs):
 		return Reason{Why: WhyTooManyJobs, Have: held, Overdue: int32(b.overdueRuns)}
-	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return Reason{Why: WhyTooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Limit: c.MaxBytes}
+	case cfg.MaxBytes > 0 && bytes+weight > cfg.MaxBytes:
+		return Reason{Why: WhyTooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: weight, Limit: cfg.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64
-	if k != nil {
-		ofType, typeBytes = k.Delayed+k.Queued+k.Running+uint64(k.outcomes), k.bytes
+	if jt != nil {
+		ofType, typeBytes = jt.Delayed+jt.Queued+jt.Running+uint64(jt.outcomes), jt.bytes
 	}
 	switch held := ofType; {
-	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
+	case cfg.MaxTypeJobs > 0 && held >= uint64(cfg.MaxTypeJobs):
 		return Reason{Why: WhyTooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
-	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
-		return Reason{Why: WhyTooManyTypeBytes, Have: typeBytes, Need: w, Limit: c.MaxTypeBytes, Text: string(s.Type)}
+	case cfg.MaxTypeBytes > 0 && typeBytes+weight > cfg.MaxTypeBytes:
+		return Reason{Why: WhyTooManyTypeBytes, Have: typeBytes, Need: weight, Limit: cfg.MaxTypeBytes, Text: string(s.Type)}
 	}
 	if len(s.Groups) > 0 {
 		if reason := b.tooManyGroups(s.Groups, nil); reason.Why != 0 {
@@ -191,10 +191,10 @@ func (b *Broker) exceededLimit(sub *submitter, k *jobType, s *Submission) (reaso
 		return reason
 	}
 	switch {
-	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
+	case cfg.MaxSubmitterJobs > 0 && sub.jobs >= cfg.MaxSubmitterJobs:
 		return Reason{Why: WhyTooManySubmitterJobs, Have: int64(sub.jobs)}
-	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
-		return Reason{Why: WhyTooManySubmitterBytes, Have: sub.bytes, Need: w, Limit: c.MaxSubmitterBytes}
+	case cfg.MaxSubmitterBytes > 0 && sub.bytes+weight > cfg.MaxSubmitterBytes:
+		return Reason{Why: WhyTooManySubmitterBytes, Have: sub.bytes, Need: weight, Limit: cfg.MaxSubmitterBytes}
 	}
 	return reason
 }
@@ -216,7 +216,7 @@ func (s *Submission) weight() int64 {
 func (b *Broker) Load() (jobs, bytes int64) {
 	return int64(b.JobCount()) + int64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
-			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
+			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNameBytes
 }
 
 // Cancel ends a waiting job that submitter p may cancel: its own, a detached one, or a kept
@@ -228,9 +228,9 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	h, r, j := b.findOwn(sub, id)
+	h, rec, j := b.findOwn(sub, id)
 	switch {
-	case r == 0:
+	case rec == 0:
 		b.refuse(p, UnknownID, id, Reason{Why: WhyNotCancellable})
 	case j.state == stateRunning && b.isUnwanted(j):
 		b.refuse(p, UnknownID, id, Reason{Why: WhyAlreadyCancelled})
@@ -238,16 +238,16 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 		b.refuse(p, UnknownID, id, Reason{Why: WhyOutcomeOnItsWay})
 	case j.state == stateEnded:
 		b.replyOK(p, b.id(j))
-		b.forgetOutcome(r, j)
+		b.forgetOutcome(rec, j)
 	case j.state == stateRunning:
 		b.replyOK(p, b.id(j))
-		b.notifyUnwanted(r, j)
+		b.notifyUnwanted(rec, j)
 		j.flags |= flagUnwanted
 	default:
 		b.replyOK(p, b.id(j))
-		b.leaveQueue(r, j)
-		b.countEnd(h, r, j, EndCancelled, &Reason{}, 0)
-		b.freeEnded(h, r, j)
+		b.leaveQueue(rec, j)
+		b.countEnd(h, rec, j, EndCancelled, &Reason{}, 0)
+		b.freeEnded(h, rec, j)
 	}
 	return b.end()
 }
@@ -257,36 +257,36 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 // NotProcessing. It returns UnknownID if no job has this id.
 func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
-	r, j := b.findJob(id)
-	if r == 0 {
+	rec, j := b.findJob(id)
+	if rec == 0 {
 		return b.end(), UnknownID
 	}
 	switch {
 	case j.state == stateRunning && !running:
 		return b.end(), NotProcessing
 	case j.state == stateEnded:
-		b.forgetOutcome(r, j)
+		b.forgetOutcome(rec, j)
 	default:
-		b.revoke(r, j)
+		b.revoke(rec, j)
 	}
 	return b.end(), 0
 }
 
 // revoke cancels a job that has not ended. Its submitter gets the last frame at once
 // or, if the job is kept and runs, when the run ends, so that the outcome can be kept.
-func (b *Broker) revoke(r uint32, j *job) {
+func (b *Broker) revoke(rec uint32, j *job) {
 	h := b.holdingOf(j)
 	switch {
 	case j.state != stateRunning:
-		b.leaveQueue(r, j)
-		b.endJob(r, j, revokedFrame())
+		b.leaveQueue(rec, j)
+		b.endJob(rec, j, revokedFrame())
 	case b.isUnwanted(j):
 	default:
-		b.notifyUnwanted(r, j)
+		b.notifyUnwanted(rec, j)
 		if j.flags |= flagUnwanted; h.isKept {
 			j.flags |= flagRevoked
 		} else {
-			b.sendLastFrame(h, r, j, revokedFrame())
+			b.sendLastFrame(h, rec, j, revokedFrame())
 		}
 	}
 }
@@ -294,13 +294,13 @@ func (b *Broker) revoke(r uint32, j *job) {
 func revokedFrame() *lastFrame { return &lastFrame{code: Cancelled, reason: Reason{Why: WhyRevoked}} }
 
 // waitUntil makes a job wait until the given time. If that has passed, the job is ready at once.
-func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
-	b.appendTo(&h.jobs, holdingLink, r, j)
+func (b *Broker) waitUntil(h *holding, rec uint32, j *job, until int64) {
+	b.appendTo(&h.jobs, holdingLink, rec, j)
 	if j.timing != 0 {
 		b.timing(j).stateSince = b.now
 	}
 	if until <= b.now {
-		b.enqueue(h, r, j)
+		b.enqueue(h, rec, j)
 		return
 	}
 	j.state = stateDelayed
@@ -308,27 +308,27 @@ func (b *Broker) waitUntil(h *holding, r uint32, j *job, until int64) {
 	h.jobType.Delayed++
 	b.totals.Delayed++
 	b.countJobs(h.queue.groupSet, +1, 0)
-	t := b.ensureTiming(r, j)
+	t := b.ensureTiming(rec, j)
 	if t.stateSince, t.delayUntil = b.now, until; t.deadline != 0 {
 		until = min(until, t.deadline)
 	}
 	b.startTimer(t.pos, j.timing, until)
 }
 
-// ensureTiming returns the timing record of job r, creating it if there is none.
-func (b *Broker) ensureTiming(r uint32, j *job) *timing {
+// ensureTiming returns the timing record of job j, creating it if there is none.
+func (b *Broker) ensureTiming(rec uint32, j *job) *timing {
 	if j.timing != 0 {
 		return b.timing(j)
 	}
 	var t *timing
 	j.timing, t = b.timings.Take()
-	t.job, t.pos = r, -1
+	t.job, t.pos = rec, -1
 	return t
 }
 
 // enqueue puts a job into its queue: it is ready now.
-func (b *Broker) enqueue(h *holding, r uint32, j *job) {
-	b.addReady(h.queue, r, j)
+func (b *Broker) enqueue(h *holding, rec uint32, j *job) {
+	b.addReady(h.queue, rec, j)
 	h.queuedJobs++
 	h.jobType.Queued++
 	b.totals.Queued++
@@ -342,8 +342,8 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	}
 }
 
-// leaveQueue takes a waiting job out of its queue, or out of the delayed ones.
-func (b *Broker) leaveQueue(r uint32, j *job) {
+// leaveQueue takes a waiting job out of its queue, or out of the delayed jobs.
+func (b *Broker) leaveQueue(rec uint32, j *job) {
 	h := b.holdingOf(j)
 	b.stopTimerOf(j)
 	b.removeFrom(&h.jobs, holdingLink, j)
@@ -354,7 +354,7 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 		b.totals.Delayed--
 		return
 	}
-	b.removeReady(h.queue, r, j)
+	b.removeReady(h.queue, rec, j)
 	b.rank(h.queue)
 	h.queuedJobs--
 	h.jobType.Queued--
@@ -363,18 +363,18 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 
 // countEnd counts and records the end of job j, before its body is freed. answer is the
 // length of its answer. A borrowed job is left to its home, which counts it.
-func (b *Broker) countEnd(h *holding, r uint32, j *job, kind EndKind, reason *Reason, answer int) {
+func (b *Broker) countEnd(h *holding, rec uint32, j *job, kind EndKind, reason *Reason, answer int) {
 	if j.flags&flagBorrowed != 0 {
 		return
 	}
 	*h.jobType.endCounter(kind)++
 	*b.totals.endCounter(kind)++
-	b.recordEnd(h, r, j, kind, reason, answer)
+	b.recordEnd(h, rec, j, kind, reason, answer)
 }
 
 // freeEnded frees a job that has ended and is in no list any more.
-func (b *Broker) freeEnded(h *holding, r uint32, j *job) {
-	b.countAgainstLimits(h, r, j, -1)
-	b.freeJob(r, j)
+func (b *Broker) freeEnded(h *holding, rec uint32, j *job) {
+	b.countAgainstLimits(h, rec, j, -1)
+	b.freeJob(rec, j)
 	b.retireIfEmpty(h)
 }

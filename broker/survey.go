@@ -31,21 +31,21 @@ type TypeInfo struct {
 	jobType     *jobType
 }
 
-func (b *Broker) typeInfo(k *jobType) TypeInfo {
+func (b *Broker) typeInfo(jt *jobType) TypeInfo {
 	return TypeInfo{
-		Name: k.name, Ledger: k.Ledger, IsKept: b.isKept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: int(k.workers - k.borrowers - k.leavers), IdleWorkers: b.idleWorkerCount(k),
-		Bytes: k.bytes, DeadLetters: k.letters.n, jobType: k,
+		Name: jt.name, Ledger: jt.Ledger, IsKept: b.isKept(jt), Limits: jt.limits, Paused: jt.paused, Fair: jt.fair,
+		Workers: int(jt.workers - jt.borrowers - jt.leavers), IdleWorkers: b.idleWorkerCount(jt),
+		Bytes: jt.bytes, DeadLetters: jt.letters.n, jobType: jt,
 	}
 }
 
 // Type returns the description of a type.
 func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
-	k := b.typesByName[string(name)]
-	if k == nil {
+	jt := b.typesByName[string(name)]
+	if jt == nil {
 		return TypeInfo{}, TypeStats{}, false
 	}
-	return b.typeInfo(k), k.stats, true
+	return b.typeInfo(jt), jt.stats, true
 }
 
 // Types calls fn for up to limit types. from is 0 at first, then the place that the last call
@@ -53,10 +53,10 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 // fewer times than limit, even never, before the end is reached. fn must not keep its arguments.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
-		if k := b.types.All()[from]; k != nil {
+		if jt := b.types.All()[from]; jt != nil {
 			limit--
-			t := b.typeInfo(k)
-			fn(&t, &k.stats)
+			t := b.typeInfo(jt)
+			fn(&t, &jt.stats)
 		}
 	}
 	return continueFrom(from, len(b.types.All()))
@@ -71,8 +71,7 @@ func continueFrom(from, n int) int {
 	return -1
 }
 
-// OtherStats returns the durations of all types, known or forgotten, except those that are
-// Kept.
+// OtherStats returns the durations of all types, known or forgotten, except kept types.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
 // Survey collects figures of types that are spread over many places: the age of the oldest
@@ -118,22 +117,22 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			continue
 		}
 		n += len(q.lanes)
-		x, at := s.types[q.jobType], b.oldestSubmit(q)
-		if !x.hasQueued || at < x.oldestSubmit {
-			x.hasQueued, x.oldestSubmit = true, at
+		result, at := s.types[q.jobType], b.oldestSubmit(q)
+		if !result.hasQueued || at < result.oldestSubmit {
+			result.hasQueued, result.oldestSubmit = true, at
 		}
 		if q.shutGroup() != nil {
-			x.heldBack += q.readyJobs
+			result.heldBack += q.readyJobs
 		}
-		s.types[q.jobType] = x
+		s.types[q.jobType] = result
 	}
 	s.nextPair = b.pairs.Walk(s.nextPair, lookVisits-n, func(_ uint32, pair *pair) bool {
 		n++
 		if pair.inUse {
-			k, p := b.types.At(pair.jobType), b.pools.At(pair.pool)
-			x := s.types[k]
-			x.workers, x.idleWorkers = x.workers+p.workers-p.leavers, x.idleWorkers+p.idleWorkers.Len()
-			s.types[k] = x
+			jt, p := b.types.At(pair.jobType), b.pools.At(pair.pool)
+			result := s.types[jt]
+			result.workers, result.idleWorkers = result.workers+p.workers-p.leavers, result.idleWorkers+p.idleWorkers.Len()
+			s.types[jt] = result
 		}
 		return true
 	})
@@ -145,9 +144,9 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			continue
 		}
 		h := sub.holdings[s.nextHolding]
-		if x := s.types[h.jobType]; h.jobCount() > 0 && x.lastSubmitter != sub.id {
-			x.submitters, x.lastSubmitter = x.submitters+1, sub.id
-			s.types[h.jobType] = x
+		if result := s.types[h.jobType]; h.jobCount() > 0 && result.lastSubmitter != sub.id {
+			result.submitters, result.lastSubmitter = result.submitters+1, sub.id
+			s.types[h.jobType] = result
 		}
 		s.nextHolding++
 	}
@@ -156,18 +155,18 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
-	x := s.types[t.jobType]
-	t.Workers, t.IdleWorkers, t.HeldJobs, t.Submitters = t.Workers+x.workers, t.IdleWorkers+x.idleWorkers, x.heldBack, x.submitters
-	if x.hasQueued {
-		t.OldestAge = time.Duration(max(0, s.now-x.oldestSubmit))
+	result := s.types[t.jobType]
+	t.Workers, t.IdleWorkers, t.HeldJobs, t.Submitters = t.Workers+result.workers, t.IdleWorkers+result.idleWorkers, result.heldBack, result.submitters
+	if result.hasQueued {
+		t.OldestAge = time.Duration(max(0, s.now-result.oldestSubmit))
 	}
 }
 
 // IdleWorkerCount returns how many workers with room serve a type, known or not. It checks all sets
 // of types with which workers have joined.
 func (b *Broker) IdleWorkerCount(name []byte) (n int) {
-	if k := b.typesByName[string(name)]; k != nil {
-		n = b.idleWorkerCount(k)
+	if jt := b.typesByName[string(name)]; jt != nil {
+		n = b.idleWorkerCount(jt)
 	}
 	for _, p := range b.poolsByKey {
 		if p.idleWorkers.Len() > 0 && p.typeSet.serves(name) {

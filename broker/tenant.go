@@ -35,16 +35,16 @@ func (b *Broker) attachTenant(q *queue) {
 	if q.groupSet != nil {
 		key = tenantKey{group: q.groupSet.groups[0]}
 	}
-	k := q.jobType
-	t := k.tenants[key]
+	jt := q.jobType
+	t := jt.tenants[key]
 	if t == nil {
-		t = &tenant{jobType: k, key: key, pos: -1}
+		t = &tenant{jobType: jt, key: key, pos: -1}
 		t.line = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
 		t.number = b.tenants.Add(t)
-		if k.tenants == nil {
-			k.tenants = map[tenantKey]*tenant{}
+		if jt.tenants == nil {
+			jt.tenants = map[tenantKey]*tenant{}
 		}
-		k.tenants[key] = t
+		jt.tenants[key] = t
 	}
 	t.queues++
 	q.tenant = t
@@ -91,12 +91,12 @@ func (b *Broker) recordTurn(t *tenant) {
 }
 
 func (b *Broker) rankTenant(t *tenant) {
-	k := t.jobType
-	if k.firstPair != 0 || k.contenderPos >= 0 {
-		b.markTouched(k) // match again, as the next tenant may have an older job
+	jt := t.jobType
+	if jt.firstPair != 0 || jt.contenderPos >= 0 {
+		b.markTouched(jt) // match again, as the next tenant may have an older job
 	}
-	x := *t.line.Top()
-	rankEntry(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.lastTurn, Ref: t.number | refTenant, C: 1})
+	key := *t.line.Top()
+	rankEntry(&jt.line, t.pos, t.line.Len(), container.Entry{A: key.A, B: t.lastTurn, Ref: t.number | refTenant, C: 1})
 }
 
 // fairnessChange is the chore that moves queues and jobs to where they belong after types have
@@ -110,8 +110,8 @@ type fairnessChange struct {
 
 // changeFairness starts a fairnessChange or, if one is in progress, starts it again from the
 // beginning.
-func (b *Broker) changeFairness(k *jobType) {
-	if int(k.holdings)+k.unusedHoldings == 0 {
+func (b *Broker) changeFairness(jt *jobType) {
+	if int(jt.holdings)+jt.unusedHoldings == 0 {
 		return
 	}
 	if !b.fairness.isActive {
@@ -163,11 +163,11 @@ func (c *fairnessChange) moveOneJob(b *Broker, h *holding) bool {
 		c.target = b.holdingWithGroups(h, nil)
 	}
 	b.takeUnusedHolding(c.target)
-	r := h.jobs.head
-	if r == 0 {
-		r = h.runs.head
+	rec := h.jobs.head
+	if rec == 0 {
+		rec = h.runs.head
 	}
 	b.markTouched(h.jobType)
-	b.moveJob(r, b.jobs.Get(r), h, c.target)
+	b.moveJob(rec, b.jobs.Get(rec), h, c.target)
 	return true
 }

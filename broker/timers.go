@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// typeTimer marks the timers of types' rates, groupTimer the timers of groups. All other
-// timers belong to jobs.
+// typeTimer marks the timers of type rates, and groupTimer marks those of groups. All other timers
+// belong to jobs.
 const (
 	typeTimer  = 1 << 31
 	groupTimer = 1 << 30
@@ -49,8 +49,8 @@ func (b *Broker) stopTimerOf(j *job) {
 	}
 }
 
-// tickTimers bounds the timers that one Tick handles.
-const tickTimers = 512
+// maxTickTimers bounds the timers that one Tick handles.
+const maxTickTimers = 512
 
 // NextTick returns the time at which Tick has something to do, or Never. If it has passed, Tick should be
 // called at once, but after the commands that are already waiting.
@@ -76,7 +76,7 @@ func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) 
 // timeouts are judged.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
-	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
+	for n := 0; n < maxTickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
 		ref := b.timers.Top().Ref
 		b.timers.Remove(0)
 		b.setTimerPos(ref, -1)
@@ -97,28 +97,28 @@ func (b *Broker) TickUntil(due int64) []Effect {
 
 // timerFired handles the timer of a job that is due. The job's state decides what the timer means.
 func (b *Broker) timerFired(t *timing) {
-	r := t.job
-	j := b.jobs.Get(r)
+	rec := t.job
+	j := b.jobs.Get(rec)
 	h := b.holdingOf(j)
 	if h.submitter != nil && h.submitter.isLost {
 		b.orphan(h)
 	}
 	switch {
 	case b.isAbandoned(j):
-		b.sweepJob(h, r, j)
+		b.sweepJob(h, rec, j)
 	case j.state == stateRunning:
-		b.timeOutRun(r, j)
+		b.timeOutRun(rec, j)
 	case j.state == stateEnded:
-		b.forgetOutcome(r, j)
+		b.forgetOutcome(rec, j)
 	case b.pastDeadline(j):
-		b.leaveQueue(r, j)
-		b.expireJob(r, j)
+		b.leaveQueue(rec, j)
+		b.expireJob(rec, j)
 	default:
-		b.leaveQueue(r, j)
-		b.waitUntil(h, r, j, b.now)
+		b.leaveQueue(rec, j)
+		b.waitUntil(h, rec, j, b.now)
 	}
 }
 
-func (b *Broker) expireJob(r uint32, j *job) {
-	b.endJob(r, j, &lastFrame{code: Expired, reason: Reason{Why: WhyDeadlinePassed}})
+func (b *Broker) expireJob(rec uint32, j *job) {
+	b.endJob(rec, j, &lastFrame{code: Expired, reason: Reason{Why: WhyDeadlinePassed}})
 }

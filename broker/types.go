@@ -16,7 +16,7 @@ type jobType struct {
 	contenderPos int32  // position in Broker.contenders, or -1
 	holdings     int32  // those in use
 	outcomes     uint32 // kept outcomes of its jobs
-	touched      bool   // the type is in Broker.touched
+	touched      bool   // the type is in Broker.touchedTypes
 	paused       bool
 	fair         bool // tenants take turns
 	// line holds the open held queues, and the queues that have ready jobs and are not parked;
@@ -34,8 +34,8 @@ type jobType struct {
 	name    []byte
 	nameBuf [27]byte // holds the name if it fits
 	bytes   int64
-	// unusedIn is the ring of unused types that the type is in, nil while it is in use.
-	unusedIn    *container.Ring[jobType]
+	// unusedRing is the ring of unused types that the type is in, nil while it is in use.
+	unusedRing  *container.Ring[jobType]
 	unusedLink  container.Link[jobType]
 	workers     int32 // workers that joined with this type alone
 	leavers     int32 // those of them that have left
@@ -72,52 +72,52 @@ type TypeLimits struct {
 
 // typeFor returns the type with this name, creating it if it is not known.
 func (b *Broker) typeFor(name []byte) *jobType {
-	if k := b.typesByName[string(name)]; k != nil {
-		return k
+	if jt := b.typesByName[string(name)]; jt != nil {
+		return jt
 	}
-	k := &jobType{timerPos: -1, contenderPos: -1}
-	k.jobType = k
-	k.name = slices.Clip(append(k.nameBuf[:0], name...))
-	k.line = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
-	k.idlePairs = container.Heap{SetPos: b.posSetters.pair, Bytes: &b.heapBytes}
+	jt := &jobType{timerPos: -1, contenderPos: -1}
+	jt.jobType = jt
+	jt.name = slices.Clip(append(jt.nameBuf[:0], name...))
+	jt.line = container.Heap{SetPos: b.posSetters.line, Bytes: &b.heapBytes}
+	jt.idlePairs = container.Heap{SetPos: b.posSetters.pair, Bytes: &b.heapBytes}
 	b.lastCreation++
-	k.creationNumber = b.lastCreation
-	k.number = b.types.Add(k)
-	b.typeNames += k.longNameBytes()
+	jt.creationNumber = b.lastCreation
+	jt.number = b.types.Add(jt)
+	b.typeNameBytes += jt.longNameBytes()
 	// This string is safe, because the name never changes.
-	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k
+	b.typesByName[unsafe.String(unsafe.SliceData(jt.name), len(jt.name))] = jt
 	if len(b.poolsByKey) > 0 {
-		b.startPairing(&pairing{jobType: k})
+		b.startPairing(&pairing{jobType: jt})
 	}
-	b.reviewUse(k)
-	return k
+	b.reviewUse(jt)
+	return jt
 }
 
 // longNameBytes returns how many bytes of the name lie outside the record.
-func (k *jobType) longNameBytes() int64 {
-	if len(k.name) <= len(k.nameBuf) {
+func (jt *jobType) longNameBytes() int64 {
+	if len(jt.name) <= len(jt.nameBuf) {
 		return 0
 	}
-	return int64(len(k.name))
+	return int64(len(jt.name))
 }
 
 // inUse reports whether the type is in use and so must not be forgotten.
-func (k *jobType) inUse() bool {
-	return k.isBusy() || k.hasSettings()
+func (jt *jobType) inUse() bool {
+	return jt.isBusy() || jt.hasSettings()
 }
 
 // isBusy reports whether the type is in use for reasons other than its limits and fairness.
-func (k *jobType) isBusy() bool {
-	return k.touched || k.contenderPos >= 0 || k.holdings > 0 || k.workers+k.namingPools > 0 || k.paused
+func (jt *jobType) isBusy() bool {
+	return jt.touched || jt.contenderPos >= 0 || jt.holdings > 0 || jt.workers+jt.namingPools > 0 || jt.paused
 }
 
 // hasSettings reports whether the type has limits or is fair.
-func (k *jobType) hasSettings() bool { return k.fair || k.limits != (TypeLimits{}) }
+func (jt *jobType) hasSettings() bool { return jt.fair || jt.limits != (TypeLimits{}) }
 
-// typeExceedsLimit reports whether using the type would exceed the limit on types in use. k is
-// nil if the type is not known.
-func (b *Broker) typeExceedsLimit(k *jobType) bool {
-	return (k == nil || k.unusedIn != nil) && b.hasNoRoomForTypes(1)
+// typeExceedsLimit reports whether using the type would exceed the limit on types in use. jt is nil
+// if the type is not known.
+func (b *Broker) typeExceedsLimit(jt *jobType) bool {
+	return (jt == nil || jt.unusedRing != nil) && b.hasNoRoomForTypes(1)
 }
 
 // hasNoRoomForTypes reports whether the limit forbids this number of further types in use.
@@ -137,26 +137,26 @@ func (b *Broker) tooManyTypes() Reason {
 
 // reviewUse puts a type that may have become used or unused where it belongs: unused types are in
 // one of three rings. At the end of a command only Config.IdleTypes of them are remembered.
-// Broker.forgotten adds up the counts of the others.
-func (b *Broker) reviewUse(k *jobType) {
+// Broker.forgottenTotals adds up the counts of the others.
+func (b *Broker) reviewUse(jt *jobType) {
 	var ring *container.Ring[jobType]
 	switch {
-	case k.inUse():
-	case k.letters.n > 0:
+	case jt.inUse():
+	case jt.letters.n > 0:
 		ring = &b.unusedWithLetters
-	case b.isKept(k):
+	case b.isKept(jt):
 		ring = &b.unusedKept
 	default:
 		ring = &b.unusedPlain
 	}
-	if ring == k.unusedIn {
+	if ring == jt.unusedRing {
 		return
 	}
-	if k.unusedIn != nil {
-		k.unusedIn.Remove(&k.unusedLink)
+	if jt.unusedRing != nil {
+		jt.unusedRing.Remove(&jt.unusedLink)
 	}
-	if k.unusedIn = ring; ring != nil {
-		ring.Push(&k.unusedLink, k)
+	if jt.unusedRing = ring; ring != nil {
+		ring.Push(&jt.unusedLink, jt)
 	}
 }
 
@@ -167,31 +167,31 @@ func (b *Broker) unusedWithoutLetters() int { return b.unusedPlain.Len() + b.unu
 // that has been unused longest loses its letters first.
 func (b *Broker) dropUnusedLetters() {
 	for c := b.cfg.MaxTypes; c > 0 && b.unusedWithLetters.Len() > 0 && len(b.typesByName)-b.unusedWithoutLetters() > c; {
-		k := b.unusedWithLetters.First()
-		for k.letters.n > 0 {
-			b.deadLetters.drop(b, k, k.letters.firstFrom(0))
+		jt := b.unusedWithLetters.First()
+		for jt.letters.n > 0 {
+			b.deadLetters.drop(b, jt, jt.letters.firstFrom(0))
 		}
 	}
 }
 
 // isKept reports whether the type is one of the first KeptTypes types, which only ForgetType
 // forgets.
-func (b *Broker) isKept(k *jobType) bool { return int(k.number) < b.cfg.KeptTypes }
+func (b *Broker) isKept(jt *jobType) bool { return int(jt.number) < b.cfg.KeptTypes }
 
-func (b *Broker) forgetType(k *jobType) {
-	k.unusedIn.Remove(&k.unusedLink)
-	b.stopTimer(&k.timerPos)
-	b.forgottenTotals.Add(&k.Ledger)
-	for k.unusedHoldings > 0 {
+func (b *Broker) forgetType(jt *jobType) {
+	jt.unusedRing.Remove(&jt.unusedLink)
+	b.stopTimer(&jt.timerPos)
+	b.forgottenTotals.Add(&jt.Ledger)
+	for jt.unusedHoldings > 0 {
 		b.dropHolding(b.unusedHoldings.First())
 	}
-	k.line.Release()
-	b.watchGroups(k, nil)
-	for k.firstPair != 0 {
-		b.unpair(k.firstPair)
+	jt.line.Release()
+	b.watchGroups(jt, nil)
+	for jt.firstPair != 0 {
+		b.unpair(jt.firstPair)
 	}
-	k.idlePairs.Release()
-	b.typeNames -= k.longNameBytes()
-	delete(b.typesByName, string(k.name))
-	b.types.Drop(k.number)
+	jt.idlePairs.Release()
+	b.typeNameBytes -= jt.longNameBytes()
+	delete(b.typesByName, string(jt.name))
+	b.types.Drop(jt.number)
 }

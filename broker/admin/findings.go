@@ -62,7 +62,7 @@ func (a *API) updateFindings(snap *snapshot) {
 		total := c.Totals()
 		b.Imbalance = total.Imbalance()
 		jobs, bytes = c.Load()
-		_, dead = c.DeadCount()
+		_, dead = c.LetterCount()
 		types, groups, memory = int64(c.TypesInUse()), int64(c.GroupCount()), c.Memory().Total()
 	})
 	b.Limits = []findings.Limit{
@@ -161,7 +161,7 @@ func (a *API) updateLosses(snap *snapshot) {
 	if !failed {
 		return
 	}
-	var lost []broker.Losses
+	var lost []broker.JobLosses
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, minLostWorkers) })
 	for _, x := range lost {
 		if row := snap.rows[string(x.Type)]; row != nil && x.Workers > row.figures.LostWorkers {

@@ -32,7 +32,7 @@ func (a *API) apiJob(x *broker.JobInfo) api.Job {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.IsDetached,
-		Unwanted: x.IsUnwanted, KeepMS: x.KeepTime.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.InState.Seconds(),
+		Unwanted: x.IsUnwanted, KeepMS: x.KeepTime.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.TimeInState.Seconds(),
 		Holds: wording.WaitingFor(x), Submitter: a.apiPeer(x.Submitter, ""), Worker: a.apiPeer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {

@@ -165,7 +165,7 @@ func (c *collector) collectCore(m metrics) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 		kept, keptBytes = b.Outcomes()
-		groups, deadDropped = b.GroupCount(), b.DeadDropped()
+		groups, deadDropped = b.GroupCount(), b.DroppedLetters()
 	})
 	m.gauge("ledger_imbalance", "Error of the ledger of jobs; anything but 0 is a bug.", float64(total.Imbalance()))
 	m.count("releases_total", "Times a worker released a job without running it.", total.Releases)

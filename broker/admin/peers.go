@@ -109,8 +109,8 @@ func (a *API) apiStatus(g *guard.Grant) api.Status {
 	a.srv.Hub().View(func(b *broker.Broker, _ int64) {
 		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory().Jobs()
 		s.Submitters, s.Workers = b.Peers()
-		s.Dead, s.DeadBytes = b.DeadCount()
-		s.DeadDropped = b.DeadDropped()
+		s.Dead, s.DeadBytes = b.LetterCount()
+		s.DeadDropped = b.DroppedLetters()
 	})
 	s.Ledger, s.Imbalance = apiLedger(&total), total.Imbalance()
 	return s

@@ -460,7 +460,7 @@ func (m *Machine) receiveChange(p *peer, kind uint64, r *reader) {
 	switch {
 	case run == 0 || r.err != nil:
 	case kind == itemFollow:
-		m.core.WantProgress(p.lender, run, flag)
+		m.core.SetWantsProgress(p.lender, run, flag)
 	default:
 		m.apply(m.core.MarkUnwanted(m.now, p.lender, run, flag))
 	}

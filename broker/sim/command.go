@@ -119,7 +119,7 @@ var verbs = [numVerbs]struct {
 		return d.core.MarkUnwanted(c.now, d.peer(c), d.run(c.run), c.boolArg)
 	}},
 	follow: {"follow", lenders, (*oracle).follow, func(d *driver, c *command) effects {
-		d.core.WantProgress(d.peer(c), d.run(c.run), c.boolArg)
+		d.core.SetWantsProgress(d.peer(c), d.run(c.run), c.boolArg)
 		return nil
 	}},
 	giveBack: {"return", borrowers, (*oracle).release, (*driver).release},

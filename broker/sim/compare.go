@@ -108,7 +108,7 @@ func (r *runner) compareLedgers() error {
 	want.held = uint64(len(o.jobs) - want.outcomes)
 	got := totals{Ledger: b.Totals(), held: b.JobCount(), borrowed: b.BorrowedRuns()}
 	got.outcomes, got.outcomeBytes = b.Outcomes()
-	got.letters, got.letterBytes = b.DeadCount()
+	got.letters, got.letterBytes = b.LetterCount()
 	got.submitters, got.workers = b.Peers()
 	if err := checkEqual("the whole", want, got); err != nil {
 		return err

@@ -83,7 +83,7 @@ func (r *runner) compareJob(id string) error {
 	want := x
 	want.ID, want.Type, want.State, want.Priority, want.KeepTime = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
 	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
-	want.Age, want.InState, want.DueIn, want.ExpiresIn, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
+	want.Age, want.TimeInState, want.DueIn, want.ExpiresIn, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
 	want.IsDetached, want.IsUnwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
 	if due, set := j.due(); set {
 		want.DueIn = time.Duration(max(0, due-o.now))
