@@ -26,9 +26,9 @@ type app struct {
 	stdout, stderr io.Writer
 
 	flags     *pflag.FlagSet
-	fromFlags config.Jobctl // by flags
-	path      string        // of the configuration
-	prompt    bool          // for the password
+	fromFlags config.Jobctl // the settings that flags give
+	path      string        // path of the configuration file
+	prompt    bool          // ask for the password
 	json      bool
 	noColor   bool
 	timeout   time.Duration
@@ -153,8 +153,8 @@ func (a *app) connect() error {
 	return nil
 }
 
-// request sends a request and waits for the answer, at most --timeout. If wait is true there is no
-// limit, because the answer comes only when the jobs have ended.
+// request sends a request and waits for the answer, at most for --timeout. If wait is true, there
+// is no limit, because the answer comes only when the jobs have ended.
 func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) {
 	if err := a.connect(); err != nil {
 		return nil, err

@@ -158,7 +158,7 @@ func (a *app) recoverRows() error {
 	return err
 }
 
-// completeTargets completes targets of the daemon, if it answers.
+// completeTargets completes the names of the daemon's targets, if the daemon answers.
 func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const noFileComp = cobra.ShellCompDirectiveNoFileComp
 	if a.settle() != nil || a.prompt {

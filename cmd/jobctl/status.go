@@ -118,9 +118,9 @@ var statusNames = map[string]string{
 	"pendingJobPromises": "jobs that clients wait for",
 }
 
-// memoryTable returns the memory use in a status. A worker's status also has the number of jobs that
-// clients wait for. If names is not nil, it gives the rows other names; rows without one are
-// left out.
+// memoryTable returns the memory use in a status, and the number of jobs for which clients wait,
+// which only a worker's status has. If names is not nil, it gives the rows other names; rows
+// without one are left out.
 func memoryTable(s json.RawMessage, names map[string]string) *grid {
 	t := newGrid("what", "value")
 	add := func(name string, value json.RawMessage) {

@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// grid is a table that is being built. A cell has one or more lines.
+// grid is a table that is being built. A cell may have several lines.
 type grid struct {
 	columns []string
 	rows    [][]string

@@ -52,7 +52,7 @@ func TestTableOfLines(t *testing.T) {
 	}
 }
 
-// Names of targets must not reach the terminal as control sequences.
+// TestTableIsClean: names of targets do not reach the terminal as control sequences.
 func TestTableIsClean(t *testing.T) {
 	table := newGrid("a", "b")
 	table.add("x\x1b[31m\ny", "\u009b2J\u202e")

@@ -117,8 +117,7 @@ type pageServer struct {
 	door *door.Door
 }
 
-// serveHTTP serves metrics, health and the page at http_addr, to at most the given number of
-// connections.
+// serveHTTP serves metrics, health and the page at http_addr, to at most maxConns connections.
 func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageServer, error) {
 	if cfg.HTTPAddr == "" {
 		return &pageServer{}, nil

@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// openFunc starts the engine. If it must wait for the database, it calls waits with the reason.
+// openFunc starts the engine. If it must wait for the database, it calls onWait with the reason.
 type openFunc func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (control.Daemon, error)
 
 // stopGrace is the time after shutdown_timeout for killing processes and writing results.

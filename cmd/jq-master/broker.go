@@ -26,7 +26,7 @@ import (
 // typePrefix returns the prefix of the broker's types for this queue's jobs.
 func (o *options) typePrefix() string {
 	switch {
-	case !o.socketWorkers: // no other client can guess it
+	case !o.socketWorkers: // no other client can guess this prefix
 		return "jq-" + strings.ToLower(rand.Text()) + "."
 	case o.namespace != "default":
 		return "jq:" + o.namespace + "."
@@ -34,8 +34,8 @@ func (o *options) typePrefix() string {
 	return "jq."
 }
 
-// singleRunPrefix returns the prefix of the types of jobs with max_retry 0. If Gloom workers may
-// join, the prefix is random, so that they cannot guess it.
+// singleRunPrefix returns the prefix of types for jobs with max_retry 0. If Gloom workers may join,
+// the prefix is random, so that they cannot guess it.
 func (o *options) singleRunPrefix(prefix string) string {
 	if !o.socketWorkers || o.exclusive() {
 		return prefix
@@ -71,7 +71,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			}
 		}
 	}
-	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // the defaults of an external broker
+	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // these are the defaults of an external broker
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}

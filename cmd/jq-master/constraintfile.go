@@ -97,7 +97,7 @@ func (f *constraintFile) write() error {
 	return nil
 }
 
-// PutConstraint implements store.Store. It writes the file first. If it cannot, nothing changes.
+// PutConstraint implements store.Store. It writes the file first. If that fails, nothing changes.
 func (f *constraintFile) PutConstraint(id string, c *job.Constraint, done func(error)) {
 	go func() { // in a goroutine, so that the caller does not wait for the disk
 		f.mu.Lock()
@@ -130,7 +130,7 @@ func (f *constraintFile) Load(ctx context.Context, load store.LoadHandlers) erro
 	load.Constraint = func(*job.Constraint) error { return nil }
 	f.mu.Lock()
 	for _, c := range f.byID {
-		_ = onConstraint(c) // openConstraintFile has checked it
+		_ = onConstraint(c) // openConstraintFile has checked the constraint
 	}
 	f.mu.Unlock()
 	return f.Store.Load(ctx, load)

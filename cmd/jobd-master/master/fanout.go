@@ -43,8 +43,8 @@ type workerCall struct {
 	timedOut bool // there was no answer in time
 }
 
-// callAll makes all calls concurrently and waits for their answers, no longer than timeout unless
-// that is 0.
+// callAll makes all calls concurrently and waits for their answers, but no longer than timeout
+// unless that is 0.
 func (m *Master) callAll(ctx context.Context, typ string, timeout time.Duration, calls []workerCall) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -140,8 +140,9 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 	return out.encode(), nil
 }
 
-// runManual gives every job to one worker that serves its target, chosen at random, and waits for
-// them, at most timeout if that is not 0. running holds the ids of those that have not ended by then.
+// runManual gives every job to one worker that serves its target, chosen at random. It waits until
+// the jobs have ended, at most for timeout unless that is 0. running holds the ids of jobs that are
+// still running then.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs jsonObject, running []string) {
 	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)

@@ -49,7 +49,7 @@ func (o *jsonObject) get(name string) json.RawMessage {
 	return nil
 }
 
-// sortedMembers returns the members sorted as JavaScript sorts them: numbers first, ascending.
+// sortedMembers returns the members in JavaScript's order: numbers come first, ascending.
 func (o *jsonObject) sortedMembers() []eot.Member {
 	list := slices.Clone(o.members)
 	slices.SortStableFunc(list, func(a, b eot.Member) int {

@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Options are the parameters of a master.
+// Options configure a Master.
 type Options struct {
 	PingInterval  time.Duration // time between two pings to a worker
 	PokeThrottle  time.Duration // minimum time between two rounds of polls
@@ -28,8 +28,8 @@ type Options struct {
 
 const (
 	// listenGap is the pause between the answer to a worker's registration and the first request to
-	// the worker. Old workers begin to listen only after the answer, and lose a message that arrives
-	// together with it.
+	// the worker. Earlier versions of jobd begin to listen only after the answer, and lose a
+	// message that arrives together with it.
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16
@@ -55,9 +55,9 @@ type Master struct {
 
 	mu             sync.Mutex           // guards the fields below, and the workers' fields
 	workers        []*worker            // in the order of registration
-	servedTargets  map[string]int       // by target: how often it occurs in the workers' lists
+	servedTargets  map[string]int       // by target: how often the workers' lists name it
 	allTargetBytes int                  // bytes of workers' targets
-	leftAt         map[string]time.Time // targets that lost their last worker, and when
+	leftAt         map[string]time.Time // when targets lost their last worker, by target
 	pokes          pokes
 	stopRound      func() bool // stops the next round; nil if none is due
 	stopPing       func() bool
@@ -73,7 +73,7 @@ type worker struct {
 	targets           []string
 	since             time.Time
 	isListening       bool         // ready is closed
-	isWithoutOverview *atomic.Bool // does not know the request look: another implementation or an earlier version
+	isWithoutOverview *atomic.Bool // the worker does not know the request look: it is another implementation or an earlier version
 
 	duePolls            nameSet // targets to be sent in a poll as soon as possible
 	unansweredPolls     nameSet // targets of polls that were not answered in time, unless a later poll with them was answered
@@ -167,7 +167,7 @@ func (m *Master) onListening(w *worker) {
 		close(w.ready)
 	}
 	if !slices.Contains(m.workers, w) {
-		return // the worker has left; remembered pokes wait for another worker
+		return // the worker has left, so remembered pokes wait for another one
 	}
 	if due := m.pokes.remembered.remove(w.targets); len(due) > 0 {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
@@ -313,7 +313,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 		m.repoke(due)
 		return
 	case repeat && !w.hasAnswered:
-		w.hasAnswered = true // only once
+		w.hasAnswered = true // the poll is repeated only once
 		w.duePolls.add(due...)
 	default:
 		log.Warn().Err(err).Msg("worker does not answer a poll")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limits on the pokes that clients can make us remember.
+// These are limits on the pokes that clients can make the master remember.
 const (
 	maxPokes = 1 << 16 // names
 	maxName  = 1 << 10 // bytes of a name; the column holds 16 characters

@@ -81,8 +81,8 @@ func (m *Master) onVerb(verb string) peer.Handler {
 	}
 }
 
-// broadcast passes a verb on to the workers that serve targets, nil for all, and returns the
-// number of these workers.
+// broadcast passes a verb on to the workers that serve the targets, or to all workers if targets is
+// nil. It returns how many workers these are.
 func (m *Master) broadcast(ctx context.Context, verb string, targets []string) (int, error) {
 	wanted := toSet(targets)
 	var calls []workerCall

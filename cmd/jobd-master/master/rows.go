@@ -19,7 +19,7 @@ var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 // maxAskedWorkers is the maximum number of workers that are tried one after the other.
 const maxAskedWorkers = 3
 
-// Rows has a worker read rows of a target, and returns them.
+// Rows asks a worker to read rows of a target, and returns them.
 func (m *Master) Rows(ctx context.Context, q overview.Query) (json.RawMessage, error) {
 	return m.askServing(ctx, q.Target, "rows", q)
 }
@@ -85,7 +85,7 @@ func (m *Master) askServing(ctx context.Context, target, typ string, data any) (
 type ManualResults struct {
 	Jobs    map[string]ManualResult `json:"jobs"`
 	Errors  map[string]string       `json:"errors"`
-	Running []string                `json:"running"` // these continue
+	Running []string                `json:"running"` // jobs that have not ended yet and continue
 }
 
 // ManualResult is how a row has ended. Its output is in the row.
@@ -95,7 +95,7 @@ type ManualResult struct {
 	Signal *string `json:"signal"`
 }
 
-// Run runs rows of a target by hand, and waits for them, but no longer than wait.
+// Run runs rows of a target by hand. It waits until they have ended, but no longer than wait.
 func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.Duration) ManualResults {
 	list := make([]job, len(ids))
 	for i, id := range ids {
@@ -114,12 +114,12 @@ func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.
 	return out
 }
 
-// Pause stops the workers that serve a target from starting its rows. Resume lets them start rows
-// again.
+// Pause stops the workers that serve a target from starting its rows.
 func (m *Master) Pause(ctx context.Context, target string) error {
 	return m.broadcastTo(ctx, "pause", target)
 }
 
+// Resume lets the workers that serve a target start its rows again.
 func (m *Master) Resume(ctx context.Context, target string) error {
 	return m.broadcastTo(ctx, "continue", target)
 }

@@ -44,7 +44,7 @@ type Snapshot struct {
 	Bounds   []float64 // the bounds of Runs, as in overview.Daemon
 	Runs     []uint64
 
-	reporters    map[string]workerRef // the worker that has reported the rows of a target, by target; only targets that no worker serves
+	reporters    map[string]workerRef // by target that no worker serves: the worker that has reported rows of the target
 	tableWorkers []workerRef          // one worker for each table
 }
 
@@ -78,7 +78,7 @@ type Target struct {
 	LeftAt      *time.Time `json:"left_at"`
 }
 
-// load returns the number by which targets are ordered.
+// load returns the number by which targets are sorted.
 func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
 
 // snapshotState holds the last snapshot, and counts from earlier ones.
@@ -152,7 +152,7 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 		}
 		row.Targets, row.Manual, row.table = report.Targets, report.Manual, report.Table
 		row.Trouble = cmp.Or(row.Trouble, report.Trouble)
-		if row.Targets == nil { // no answer: list the targets that it has registered
+		if row.Targets == nil { // there is no answer, so list the targets that the worker has registered
 			for _, t := range w.targets {
 				row.Targets = append(row.Targets, overview.Target{Target: t})
 			}
@@ -320,10 +320,10 @@ func (m *Master) countWaiting(snapshot *Snapshot, workers []workerRef, target fu
 	}
 }
 
-// limitCounts returns the counts of a report for which there is room, and takes the room.
+// limitCounts returns as many counts of a report as there is room for, and reduces the room.
 func limitCounts(counts []overview.Count, room *int) []overview.Count {
 	if len(counts) > *room {
-		counts = slices.Clone(counts[:*room]) // a copy, so that the counts left out can be freed
+		counts = slices.Clone(counts[:*room]) // this is a copy, so that the other counts can be freed
 	}
 	*room -= len(counts)
 	return counts

@@ -36,7 +36,8 @@ const watchPeriod = 10 * time.Minute
 // left alone.
 func (s *Server) Watch(stop <-chan struct{}) { s.momentRing.Collect(stop, s.currentMoment) }
 
-// currentMoment returns the current sums, and false if nobody has requested the statistics lately.
+// currentMoment returns the current sums. known is false if nobody has requested the statistics
+// lately.
 func (s *Server) currentMoment() (m moments.Moment, h moments.Histograms, known bool) {
 	if time.Since(time.Unix(0, s.lastRequest.Load())) > watchPeriod {
 		return m, h, false

@@ -1,6 +1,6 @@
 // Package web is the HTTP interface of jobd-master for operators: the page, and /v1, from which it
-// gets all data. Access to /v1 needs what a request on the control port needs: the password, or
-// always_allow_localhost. Without a password only this host is served.
+// gets all data. A request to /v1 needs what a request on the control port needs: the password, or
+// always_allow_localhost. Without a password the package serves only this host.
 package web
 
 import (
@@ -95,7 +95,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, api.MarkSlashes(r))
 }
 
-// servePublic serves a path that reveals nothing about rows, to any client.
+// servePublic serves a path that reveals nothing about rows to any client.
 func (s *Server) servePublic(pattern string, handler http.HandlerFunc) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if _, err := s.Door.Admit(w, r, door.Requirements{Methods: []string{http.MethodGet}, Public: true}); err != nil {
@@ -222,7 +222,8 @@ func readNumber(q url.Values, name string, low, high, absent int64) (int64, erro
 	return n, nil
 }
 
-// maxIDs limits the rows that a request may run. runTime is how long the request waits for them.
+// maxIDs limits the rows that a request may run. runTime limits how long the request waits for
+// them.
 const (
 	maxIDs  = 1000
 	runTime = 5 * time.Second
@@ -312,7 +313,7 @@ func rawResult(v json.RawMessage, err error) (any, error) { return []byte(v), er
 
 func (s *Server) getStatus(r *http.Request) (any, error) {
 	return struct {
-		Name    string   `json:"name"` // of the program
+		Name    string   `json:"name"` // the program's name
 		Version string   `json:"version"`
 		Uptime  float64  `json:"uptime"` // seconds
 		Scopes  []string `json:"scopes"`

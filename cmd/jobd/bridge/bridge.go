@@ -52,15 +52,15 @@ type Bridge struct {
 	metrics       *metrics
 	idPrefix      string
 	registry      prometheus.Registerer
-	ctx           context.Context // the context of all goroutines; ends last
+	ctx           context.Context // the context of all goroutines; it ends last
 	cancel        context.CancelFunc
-	submitCtx     context.Context // the context of submits; ends when a stop has waited long enough
+	submitCtx     context.Context // the context of submits; it ends when a stop has waited long enough
 	cancelSubmits context.CancelFunc
 	loops         sync.WaitGroup
 	rowTasks      sync.WaitGroup // goroutines of rows
 	slotConns     sync.WaitGroup // connections of slots
 	fetches       chan []queue.FetchRequest
-	fenced        chan struct{} // an Accept has returned ErrFenced
+	fenced        chan struct{} // signals that an Accept has returned ErrFenced
 	done          chan struct{}
 	database      health
 	fetchHealth   health // health of fetches
@@ -73,19 +73,19 @@ type Bridge struct {
 	rowFields        map[int64][]byte      // fields of queued rows; used without a launcher
 	manualRows       map[int64]*manualWait // queued rows that a RunManual has accepted
 	manualWaits      map[int64]*manualWait
-	stopSlotsOf      map[string]context.CancelFunc // by target: stops its slots
-	onTargetsChanged func()                        // of OnTargets
+	stopSlotsOf      map[string]context.CancelFunc // by target: functions that stop its slots
+	onTargetsChanged func()                        // the function that OnTargets has set
 	fetchInProgress  bool
 	fetchPace        fetchPace
-	manualCalls      int // RunManual calls that accept rows
+	manualCalls      int // number of RunManual calls that are accepting rows
 	stopping         bool
 	lastSignal       syscall.Signal // the last signal that all processes got; new ones get it too
 	requeueCounts    map[int64]int
 	targetLabels     map[string]string
 	err              error
 
-	lastLaunchErr   error     // of the last start of a process that failed for a reason that will pass
-	lastLaunchErrAt time.Time // when that was
+	lastLaunchErr   error     // why a process could not be started, the last time that this was for a temporary reason
+	lastLaunchErrAt time.Time // when that happened
 }
 
 // row is a row that has been given to the broker.
@@ -94,7 +94,7 @@ type row struct {
 	wait    *manualWait // of the RunManual that accepted the row; nil for other rows
 	pending *gloom.Pending
 
-	submittedAt time.Time // in the broker
+	submittedAt time.Time // when it was submitted to the broker
 	startedAt   int64     // time_started, UNIX seconds
 	hasSlot     bool      // a slot has it, or its run is being written
 	isGivenBack bool      // given back: no slot may begin it
@@ -105,7 +105,7 @@ type row struct {
 	writtenCh   chan struct{} // closed when the row is written
 }
 
-// maxOutput is the maximum number of bytes that are kept of an output whose column holds more.
+// maxOutput is how many bytes are kept of an output whose column has room for more.
 const maxOutput = 64 << 20
 
 const (
@@ -121,7 +121,7 @@ const (
 // that was started as a guard, this function runs the guard and does not return.
 func Main() { launch.Main() }
 
-// Await is like Open, but waits while the database is away, and calls waits after each failed
+// Await is like Open, but waits while the database is away, and calls onWait after each failed
 // attempt.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (*Bridge, error) {
 	for retrying := false; ; retrying = true {
@@ -306,8 +306,7 @@ func (b *Bridge) stopSlots(target string) {
 	}
 }
 
-// connectionName returns the name by which the link knows one of a target's connections, in its
-// log and in its health.
+// connectionName returns the name that a target's connection has in the link's log and health.
 func connectionName(typ string, connection int) string {
 	if connection == 1 {
 		return typ
@@ -409,7 +408,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 	}
 	b.machine.Done(r.ID)
 	b.fetchPace.observeEnd(r.Target, time.Since(r.submittedAt))
-	if b.guard != nil { // without a launcher a fetch starts rows, too, so accepting more than there are places would gain nothing
+	if b.guard != nil { // without a launcher a fetch starts rows, too, so accepting more rows than there are places would gain nothing
 		b.machine.SetEndsPerFetch(r.Target, b.fetchPace.endsPerFetch(r.Target))
 	}
 	b.applyEffects()

@@ -66,7 +66,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		}
 		b.withMachine(b.machine.Resume)
-		if !b.isFetching() { // all targets are paused or full: there may be no next fetch that could report success
+		if !b.isFetching() { // all targets are paused or full, so there may be no next fetch that could report success
 			b.fetchHealth.record("fetch", nil)
 		}
 	}

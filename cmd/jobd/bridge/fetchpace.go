@@ -14,7 +14,7 @@ type fetchPace struct {
 // smaller than the cost of the additional fetches.
 const minFetchTime = 10 * time.Millisecond
 
-// The latest row has the weight 1/smoothing in the average.
+// smoothing sets the weight of the latest row in the average, which is 1/smoothing.
 const smoothing = 8
 
 func (p *fetchPace) observeFetch(elapsed time.Duration) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// health records whether a resource works for all its users and, if not, since when.
+// health records whether a resource works for all its users and, if not, why.
 type health struct {
 	action string
 

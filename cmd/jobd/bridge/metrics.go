@@ -17,7 +17,8 @@ type metrics struct {
 	writeRows                                      prometheus.Histogram
 }
 
-// maxTargetLabels is the maximum number of labels for targets; all other targets share one.
+// maxTargetLabels is the maximum number of targets that have a label of their own; all others share
+// one.
 const maxTargetLabels = 200
 
 func newMetrics() *metrics {

@@ -241,13 +241,13 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	for _, c := range left {
 		b.writer.enqueue(c)
 	}
-	// Those that cannot be read now come last, so that the others are not awaited behind them.
+	// Results that cannot be read now come last, so that the others do not wait for them.
 	slices.SortStableFunc(left, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })
 	b.loops.Go(func() {
 		for _, c := range left {
 			switch v := <-c.done; {
 			case v.err != nil:
-				continue // it stays in the spool, for the next start
+				continue // the result stays in the spool for the next start
 			case v.lostReason != "":
 				b.log.Warn().Int64("id", c.id).Str("why", v.lostReason).Msg("spooled result came too late")
 			default:

@@ -46,7 +46,7 @@ func (b *Bridge) submitRow(r *row) {
 			}
 		}
 		b.submitter.RecordResult(b.typeOf(r.Target), err, true)
-		// A slot closes r.ended. If no slot has begun the row, it has not run.
+		// If no slot has begun the row, it has not run. Otherwise that slot ends it.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
 			return
@@ -104,7 +104,8 @@ func (b *Bridge) hasBegun(r *row) bool {
 	return r.hasSlot || r.isGivenBack
 }
 
-// takeRow returns a row to the first caller, nil to others or if the row was given back.
+// takeRow returns a row to its first caller. It returns nil to all others, and if the row was given
+// back.
 func (b *Bridge) takeRow(id int64) *row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,7 +142,7 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 	failpoint.Reach("slot: ended")
 	if rerunReason != nil {
 		result := b.writer.write(&change{kind: changeRequeue, id: id})
-		if launch.IsTemporary(rerunReason) { // the slot rests; other daemons may take the row meanwhile
+		if launch.IsTemporary(rerunReason) { // the slot pauses, and other daemons may take the row meanwhile
 			sleep(b.ctx, launchPause, nil)
 		}
 		b.leaveBroker(r, "requeued", manualResult{reason: fmt.Sprintf("job %d may be run again: %v", id, rerunReason)})
@@ -175,8 +176,9 @@ const launchPause = time.Second
 
 var errRevoked = errors.New("it was stopped because the database is away")
 
-// runProcess runs a row's process. If again is not nil, the row must run again, and again says why:
-// the process was not started, or it was killed because other daemons may soon run the row.
+// runProcess runs a row's process. If rerunReason is not nil, the row must run again, and
+// rerunReason says why: the process was not started, or it was killed because other daemons may
+// soon run the row.
 func (b *Bridge) runProcess(r *row) (f store.Result, rerunReason error) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {

@@ -39,7 +39,8 @@ type spoolEntry struct {
 	Final store.Result `json:"final"`
 }
 
-// newSpool creates the directory. table distinguishes daemons that share it.
+// newSpool creates the directory. table distinguishes the results of daemons that share the
+// directory.
 func newSpool(dir, table string) (*spool, error) {
 	if err := durable.MakeDir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool_dir: %w", err)
@@ -91,7 +92,7 @@ func isReadError(err error) bool {
 	return errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// entryOfName returns what the name of a file says about the result in the file: that the job has ended,
+// entryOfName returns what the name of a file says about the result in it: that the job has ended,
 // but not how.
 func (s *spool) entryOfName(path string) (e spoolEntry, err error) {
 	e.Final = store.Result{Code: -1, At: time.Now().Unix()}

@@ -30,8 +30,8 @@ const (
 type change struct {
 	kind        changeKind
 	id          int64
-	result      store.Result // of a finish
-	uncutResult store.Result // final with its outputs, while it is being written
+	result      store.Result // the result that changeFinish writes
+	uncutResult store.Result // result with its whole outputs, while it is being written
 	token       int64        // token of the earlier incarnation that ran the row; 0 is this one
 
 	size           int64 // bytes of its outputs, while they are in memory
@@ -47,8 +47,8 @@ type change struct {
 
 // writeResult is the result of a change.
 type writeResult struct {
-	lostReason string // why the row no longer belongs to us; "" if it was written
-	err        error  // errStopped
+	lostReason string // why the row no longer belongs to this daemon; "" if it was written
+	err        error  // errStopped if the daemon stops
 	writtenAt  int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
@@ -68,8 +68,8 @@ type writer struct {
 	unwrittenCount        int              // changes without a result, pending or in a transaction
 	bytes                 int64            // bytes of outputs in memory
 	failingChanges        map[*change]bool // changes for which the database was away at the last try
-	awayErr               error            // the last such error
-	changesInTransactions int              // changes in transactions
+	awayErr               error            // the last error of one of failingChanges
+	changesInTransactions int              // number of changes in transactions
 	isWritingLarge        bool             // a large change is in a transaction
 	lastStart             time.Time        // when the last transaction began
 	isClosed              bool
@@ -409,8 +409,8 @@ func (w *writer) recordAway(batch []*change, err error) {
 // a minute.
 const maxReadTries = 40
 
-// restoreOutputs sets c.uncut, with outputs from the spool if they were dropped. It returns an error if
-// they cannot be read now. If they are lost, the row says so.
+// restoreOutputs sets c.uncutResult, with outputs from the spool if they were dropped. It returns
+// an error if they cannot be read now. If they are lost, the row says so.
 func (w *writer) restoreOutputs(c *change) error {
 	c.uncutResult = c.result
 	if !c.outputsDropped {
@@ -453,7 +453,7 @@ func (w *writer) putBack(changes []*change) {
 		}
 		return
 	}
-	w.pendingChanges = append(w.pendingChanges, changes...) // behind the others, which may succeed
+	w.pendingChanges = append(w.pendingChanges, changes...) // these changes come after the others, which may succeed
 	if len(w.failingChanges) > 0 {
 		for _, c := range w.pendingChanges {
 			w.limitMemory(c)

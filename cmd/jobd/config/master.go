@@ -9,10 +9,10 @@ type Master struct {
 	Server Server
 	Log    Log
 
-	PingInterval         time.Duration // between two pings to a worker
+	PingInterval         time.Duration // time between two pings to a worker
 	PokeThrottleInterval time.Duration // minimum time between two rounds of polls
 	WorkerTimeout        time.Duration // how long a worker may delay the answer to a client's request
-	HTTPAddr             string        // of the page, metrics and health; "" for none
+	HTTPAddr             string        // address of the page, metrics and health; "" for none
 
 	Warnings []string
 }

@@ -38,7 +38,7 @@ type Worker struct {
 
 	Broker Broker
 
-	HTTPAddr        string        // of metrics and health; "" for none
+	HTTPAddr        string        // address of metrics and health; "" for none
 	Orphans         string        // what happens to the running rows of a dead daemon: "fail" or "requeue"
 	ClaimsTable     string        // companion table; "" means the table's name and "_claims"
 	Lease           time.Duration // how long a claim outlives its last renewal

@@ -25,7 +25,7 @@ type Engine interface {
 	// against Targets, but a target may be removed meanwhile.
 	Poll(targets []string)
 
-	// Pause stops the named targets (nil: all) from starting jobs, Continue lets them start
+	// Pause stops the named targets from starting jobs; nil means all. Continue lets them start
 	// jobs again. Both are idempotent and skip unknown names.
 	Pause(targets []string)
 	Continue(targets []string)
@@ -104,18 +104,18 @@ func ErrTargetUnknown(name string) error { return fmt.Errorf("target '%s' not fo
 
 // The functions below return the texts that RunManual reports for a single job.
 
-// JobTargetUnknown: the row's target is not one of this daemon's.
+// JobTargetUnknown returns the error text for a row whose target this daemon does not serve.
 func JobTargetUnknown(target string, id int64) string {
 	return fmt.Sprintf("target '%s' not found (job id=%d)", target, id)
 }
 
-// JobNotManual: the row is not waiting to be run by hand.
+// JobNotManual returns the error text for a row that is not waiting to be run by hand.
 func JobNotManual(status string) string { return fmt.Sprintf("status = %s != manual", status) }
 
-// JobUnknown: there is no such row.
+// JobUnknown returns the error text for an id that no row has.
 func JobUnknown(id int64) string { return fmt.Sprintf("job %d not found", id) }
 
-// JobAwaited is the error of a RunManual whose job another call waits for.
+// JobAwaited returns the error of a RunManual for a job for which another call waits.
 func JobAwaited(id int64) error {
 	return fmt.Errorf("another client is already waiting for job %d", id)
 }

@@ -125,8 +125,7 @@ func parseNumber(raw json.RawMessage) (f float64, ok bool) {
 	return f, true
 }
 
-// eachValue calls f with every name and value of an object, or with every value of
-// an array.
+// eachValue calls f with every name and value of an object, or with every value of an array.
 func eachValue(raw json.RawMessage, f func(name, value json.RawMessage)) {
 	i := skipSpace(raw, 0)
 	object := raw[i] == '{'
@@ -138,7 +137,7 @@ func eachValue(raw json.RawMessage, f func(name, value json.RawMessage)) {
 		if object {
 			end := afterValue(raw, i)
 			name = raw[i:end:end]
-			i = skipSpace(raw, skipSpace(raw, end)+1) // the colon
+			i = skipSpace(raw, skipSpace(raw, end)+1) // i is at the colon
 		}
 		end := afterValue(raw, i)
 		f(name, raw[i:end:end])
@@ -234,7 +233,7 @@ func formatNumber(f float64) string {
 	case math.IsInf(f, 0):
 		return strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+") + "inity"
 	case f == 0:
-		return "0" // never -0
+		return "0" // the result is never -0
 	case abs >= 1e-6 && abs < 1e21:
 		return strconv.FormatFloat(f, 'f', -1, 64)
 	}

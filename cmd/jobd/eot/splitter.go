@@ -11,7 +11,7 @@ const End = 0x04
 
 // Splitter splits a stream into messages. The zero value has no limit.
 type Splitter struct {
-	MaxMessage int // maximum number of bytes of one message; 0 for no limit
+	MaxMessage int // maximum size of a message in bytes; 0 for no limit
 
 	input        []byte   // bytes that Next has not read yet
 	pieces       [][]byte // the beginning of an unfinished message; all pieces but the last are full
@@ -30,7 +30,8 @@ const (
 func (s *Splitter) Feed(p []byte) { s.input = p }
 
 // Next returns a copy of the next message, without its End; ok is false if more bytes are needed.
-// The error says that the current message is longer than Max; no message after it can be read.
+// The error says that the current message is longer than MaxMessage; no message after it can be
+// read.
 func (s *Splitter) Next() (message []byte, ok bool, err error) {
 	end := bytes.IndexByte(s.input, End)
 	part := s.input

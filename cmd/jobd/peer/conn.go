@@ -51,7 +51,7 @@ type Conn struct {
 	sock       net.Conn
 	remote     netip.AddrPort
 	routes     Routes
-	password   string // we demand it if the peer connected to us, and send it if we dialled
+	password   string // demanded from a peer that has connected to us, and sent to a peer that we have dialled
 	dialled    bool
 	log        zerolog.Logger
 	ctx        context.Context // done when the socket is closed, or the peer is refused
@@ -77,10 +77,10 @@ type Conn struct {
 	isClosed        bool
 	isRefused       bool // the peer has been told the reason
 	mayLeaveUnread  bool // no limit on the bytes that it leaves unread
-	callsEnded      bool // no more calls
+	callsEnded      bool // no more calls are possible
 	pendingCalls    map[eot.Num]chan eot.Message
 	lastNumber      int
-	passwordSent    bool // the password was sent
+	passwordSent    bool // the password was sent to the peer
 }
 
 func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
@@ -261,8 +261,8 @@ func (c *Conn) readLoop() error {
 	}
 }
 
-// refuse sends the peer the reason and closes the connection. It also ends whatever the reader waits
-// for, so that the reader soon frees its memory, which other connections may need.
+// refuse sends the peer the reason and closes the connection. It also ends every wait of the
+// reader, so that the reader soon frees its memory, which other connections may need.
 func (c *Conn) refuse(why string) {
 	c.log.Warn().Msg(why)
 	c.send(eot.Message{Kind: eot.Response, Error: why})

@@ -124,7 +124,7 @@ func (c *Conn) linger() {
 	}
 }
 
-// samePassword compares passwords in a time that does not depend on them.
+// samePassword compares passwords in a time that does not depend on their contents.
 func samePassword(given, want string) bool {
 	g, r := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(g[:], r[:]) == 1

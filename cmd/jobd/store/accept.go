@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/internal/failpoint"
 )
 
-// Accept implements Store. For each target it reads one range of the index, which is in the
-// order of ids; one read for all targets would have to sort and lock every waiting row.
+// Accept implements Store. For each target it reads one range of the index, which is sorted by id;
+// one read for all targets would have to sort and lock every waiting row.
 func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
@@ -560,7 +560,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		now := s.copyUncertain()
 		for _, row := range claims {
 			switch d := doubtful[row.ID]; {
-			case now[row.ID] != d: // accepted again meanwhile
+			case now[row.ID] != d: // the row was accepted again meanwhile
 			case d.isManual:
 				back = append(back, row.ID)
 			default:

@@ -258,7 +258,7 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 // Leave implements Store. Others may settle remaining claims at once.
 func (s *SQL) Leave(ctx context.Context) error {
 	token := s.Token()
-	if !s.hasClaims || token == 0 { // not registered
+	if !s.hasClaims || token == 0 { // this daemon is not registered
 		return nil
 	}
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {

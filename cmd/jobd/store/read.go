@@ -151,7 +151,7 @@ func (s *SQL) countRows(ctx context.Context, t *table, status, target string, li
 		var created int64
 		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+primaryKeyHint+" WHERE id = ?", first).Scan(&created)
 		if errors.Is(err, sql.ErrNoRows) {
-			err = nil // the row was deleted since it was counted
+			err = nil // the row was deleted after it was counted
 		}
 		c.Oldest = unixTime(&created)
 	}

@@ -23,8 +23,8 @@ import (
 type Options struct {
 	MySQL      config.MySQL
 	Claims     string        // companion table; "" means the table's name and "_claims"
-	Name       string        // of the daemon
-	Lease      time.Duration // of an incarnation
+	Name       string        // name of the daemon
+	Lease      time.Duration // lease of an incarnation
 	ReadFields bool          // accepted rows have the user's columns
 	// ConfirmAfter is how long a row must be missing before it counts as deleted. It is also how
 	// long a trigger must refuse an output before the output counts as too large.
@@ -45,7 +45,7 @@ type SQL struct {
 	mu               sync.Mutex                 // guards the fields below
 	shapeRead        time.Time                  // when the table's shape was last read
 	badID            string                     // id of a row that is never run; "" if there is none
-	token            int64                      // of this incarnation
+	token            int64                      // token of this incarnation
 	uncertainAccepts map[int64]*uncertainAccept // rows of which it is unknown whether their accept was committed
 	uncertainWrites  map[int64]bool             // rows of which it is unknown whether their write was committed
 	claimsNumber     int64                      // the companion table's number, which changes if the table is emptied or created again
@@ -59,7 +59,7 @@ type SQL struct {
 // accept of the same row has a record of its own.
 type uncertainAccept struct {
 	isManual  bool
-	startedAt int64 // time_started of a row that began at once; 0 of others
+	startedAt int64 // time_started of a row that began at once; 0 for all other rows
 }
 
 // claim is a copy of a claim, in case its record is lost.

@@ -57,7 +57,7 @@ type ManualResult struct {
 	Row         Row
 	WasFound    bool
 	WasAccepted bool
-	Status      string // the status found, if not accepted
+	Status      string // the row's status, if it was not accepted
 }
 
 // Result describes how a row ends.
@@ -89,7 +89,7 @@ func (f *Result) MarkStdoutCut() bool {
 type Batch struct {
 	Token     int64    // token of the incarnation that has claimed the rows; 0 means this one
 	Start     []int64  // accepted rows that begin to run
-	StartedAt int64    // their time_started, UNIX seconds
+	StartedAt int64    // time_started of the rows in Start, UNIX seconds
 	Finish    []Result // running rows that have ended
 	Return    []int64  // accepted rows that have not run; they become waiting or manual again
 	Requeue   []int64  // running rows that must run again; they become waiting or manual again, too
@@ -112,7 +112,7 @@ type Owner struct {
 
 	Heartbeat  int64         // a number that grows with every renewal
 	LeaseLeft  time.Duration // time until the lease expires, by the database's clock; negative afterwards
-	IsSettling bool          // it is being settled
+	IsSettling bool          // the incarnation is being settled
 }
 
 // IsExpired reports whether the lease has expired, by the database's clock.
@@ -157,8 +157,8 @@ type Store interface {
 	// AcceptManual it returns ErrFenced, and accepts nothing, if this incarnation is settled.
 	Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error)
 
-	// AcceptManual accepts the manual rows with these ids whose target is served. Other manual
-	// rows and waiting rows with these ids become ignored. The answers are in the order of ids.
+	// AcceptManual accepts the manual rows with these ids whose target is served. Other manual rows
+	// and waiting rows with these ids become ignored. The answers have the order of ids.
 	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]ManualResult, error)
 
 	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit had

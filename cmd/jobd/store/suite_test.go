@@ -26,8 +26,8 @@ type testTable interface {
 	open(t *testing.T, name string, lease time.Duration) Store
 }
 
-// onAllTables runs a test on the database, with and without SKIP LOCKED, and on its
-// twin.
+// onAllTables runs a test on the database, with and without SKIP LOCKED, and on the table in
+// memory.
 func onAllTables(t *testing.T, f func(t *testing.T, table testTable)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
 	t.Run("old sql", func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // table describes the table of jobs: names quoted for SQL, the limits of the columns that the store
 // fills, and the index for reading targets in order.
 type table struct {
-	name            string // quoted, like the names below
+	name            string // name of the table, quoted like the names below
 	claims          string
 	index           string // index that begins with status and target, in any order; "" if there is none
 	canListTargets  bool   // the index begins with status, so targets can be listed

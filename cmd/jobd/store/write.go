@@ -69,7 +69,8 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 	return ids[:n], ids[n:]
 }
 
-// fitFinals returns the finals with outputs that fit their columns, as last read, and one packet.
+// fitFinals returns the results with outputs that fit into one packet and into their columns, as
+// these were last read.
 func (s *SQL) fitFinals(finals []Result) []Result {
 	packet := s.connector.MaxPacket() - statementSize
 	fitted := make([]Result, len(finals))
@@ -141,7 +142,7 @@ func (b Batch) splitSingles() []Batch {
 // empty or, in a column of JSON, which takes no empty text, NULL.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	f := b.Finish[0]
-	if f.Stdout == "" && isRowError(err) { // at once, because NULL in place of an empty text loses nothing
+	if f.Stdout == "" && isRowError(err) { // this is done at once, because NULL in place of an empty text loses nothing
 		f.nullStdout = true
 		if again := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{f}}, w); again == nil || IsAway(again) {
 			return again
@@ -292,8 +293,8 @@ func (s *SQL) forgetClaims(ids []int64) {
 
 // batchPlan lists what a part has to write, given the states of its rows.
 type batchPlan struct {
-	start, giveBack, giveBackManual []int64 // accepted rows: to start, to make waiting again, to make manual again
-	requeue, requeueManual          []int64 // running rows: to make waiting again, to make manual again
+	start, giveBack, giveBackManual []int64 // accepted rows: those to start, to make waiting again, and to make manual again
+	requeue, requeueManual          []int64 // running rows: those to make waiting again, and to make manual again
 	finish                          []Result
 	freeClaims                      []int64 // claims to remove
 	claimsNumber                    int64   // see renumber

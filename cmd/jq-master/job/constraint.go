@@ -7,10 +7,10 @@ const MaxConstraintID = 200
 type Constraint struct {
 	ID          string  `json:"id"`
 	Match       []byte  `json:"match"`       // MessagePack, as it was given
-	Rate        float64 `json:"rate"`        // hand-outs a second, 0 for no limit
-	Burst       int64   `json:"burst"`       // 1 or more; 0 without a rate
-	Concurrency int64   `json:"concurrency"` // runs at once, 0 holds all, -1 for no limit
-	Per         string  `json:"per"`         // JSON Pointer; "" for one bucket for all
+	Rate        float64 `json:"rate"`        // hand-outs per second; 0 means no limit
+	Burst       int64   `json:"burst"`       // size of the token bucket, at least 1; 0 without a rate
+	Concurrency int64   `json:"concurrency"` // number of runs at once; 0 holds back all jobs, -1 means no limit
+	Per         string  `json:"per"`         // JSON Pointer to the value whose jobs are limited together; "" limits all jobs together
 	Enabled     bool    `json:"enabled"`
 	Version     uint64  `json:"version"` // increased by each change; sent as the ETag
 }

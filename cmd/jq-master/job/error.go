@@ -13,7 +13,7 @@ type Code struct {
 
 func (c Code) String() string { return c.Name }
 
-// The codes.
+// The codes of errors.
 var (
 	InvalidBody  = Code{"invalid_body", 400}
 	InvalidType  = Code{"invalid_type", 400}
@@ -55,7 +55,7 @@ type Fault struct {
 	Code       Code
 	Reason     string        // a text for people, which names the offending value and the limit
 	Field      string        // the field concerned, "" for none
-	RetryAfter time.Duration // when to try again, for a 503; 0: not given
+	RetryAfter time.Duration // when to try again after a 503; 0: not given
 }
 
 func (f *Fault) Error() string {

@@ -136,7 +136,7 @@ func (a *Attempt) Outcome() string {
 // Reason says why a run failed.
 type Reason uint8
 
-// The reasons.
+// The reasons for a failure.
 const (
 	NoReason Reason = iota // the run did not fail
 	Other
@@ -157,7 +157,7 @@ func ParseReason(name string) (Reason, bool) {
 type Outcome struct {
 	Success bool
 	Result  []byte // result of a success, in MessagePack; nil stands for null
-	// Of a failure:
+	// The following are set for a failure.
 	Reason     Reason
 	Retry      bool
 	Error      []byte // MessagePack; nil is null

@@ -2,7 +2,7 @@ package job
 
 import "iter"
 
-// Table holds values by id, as a map does, but costs the garbage collector less. A map of a million
+// Table holds values by id like a map, but costs the garbage collector less. A map of a million
 // pointers, in hash order, makes a collection take four times as long. The map of a Table has no
 // pointers, and its values lie in the order in which they were added.
 type Table[V any] struct {
@@ -37,7 +37,7 @@ func (t *Table[V]) Put(id ID, v V) {
 	case len(t.free) > 0:
 		i = t.free[len(t.free)-1]
 		t.free = t.free[:len(t.free)-1]
-	default: // no index is free
+	default: // there is no free index
 		if i = uint32(len(t.index)); i%partSize == 0 {
 			t.parts = append(t.parts, make([]V, partSize))
 		}

@@ -16,7 +16,7 @@ type Unique struct {
 	ReplacesRev uint32
 }
 
-// uniqueSize is roughly the memory that a key takes besides its own bytes.
+// uniqueSize is roughly how many bytes of memory a key takes besides its own bytes.
 const uniqueSize = 200
 
 // Size returns roughly how many bytes of memory the key takes.

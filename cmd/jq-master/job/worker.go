@@ -5,7 +5,7 @@ import "crypto/subtle"
 // Limits of a worker.
 const (
 	MaxWorkerJobs  = 10_000
-	MaxWorkerNames = 499 // globs; each needs two of the 1,000 types that a worker may serve at the broker
+	MaxWorkerNames = 499 // number of globs; each needs two of the 1,000 types that a worker may serve at the broker
 )
 
 // Worker is a worker as it is registered and stored.

@@ -50,7 +50,8 @@ type Filter struct {
 	Match    func(*job.Attributes) bool // nil: all
 }
 
-// Page is a part of a list of jobs, newest first. Next is the cursor of the next page, 0 at the end.
+// Page is a part of a list of jobs, newest first. Next is the cursor of the next page, or 0 at the
+// end.
 type Page struct {
 	Jobs []*job.Job
 	Next uint64
@@ -115,7 +116,7 @@ type Stats struct {
 	Durable    bool
 }
 
-// NameStats holds the number of jobs with a name, by state. Served reports whether a worker serves
+// NameStats holds the numbers of jobs with a name, by state. Served says whether a worker serves
 // the name. Silence is the time since such a worker last asked for jobs. Oldest is how long the
 // oldest waiting job has waited. It is 0 if no job waits, or if too many jobs of other names would
 // have to be searched to find the oldest one.

@@ -28,7 +28,7 @@ type Broker struct {
 	// MaxGroups limits the groups of a job. MaxPrefetch limits the jobs that are out on one
 	// connection.
 	MaxGroups, MaxPrefetch int
-	// Rules changes the broker's rules for groups.
+	// Rules is a client for the broker's rules about groups.
 	Rules Rules
 	// Close ends a broker inside the process.
 	Close func()
@@ -37,7 +37,8 @@ type Broker struct {
 	Lost <-chan struct{}
 	// IsReachable reports whether the submitter's connection is up.
 	IsReachable func() bool
-	// Health returns nil if all connections are up. Forget drops the connection of a worker.
+	// Health returns nil if all connections are up. Forget removes what Health knows about a
+	// worker's connection.
 	Health func() error
 	Forget func(name string)
 	// WantRights must be called with a type that the token does not cover. As soon as a new
@@ -286,14 +287,14 @@ func (c *brokerConn) applyRule(r *ruleChange) error {
 	}
 }
 
-// willDrop reports whether a queued request drops the rule of a pattern. noteDropped notes that
-// such a request was carried out.
+// willDrop reports whether a queued request drops the rule of a pattern.
 func (c *brokerConn) willDrop(pattern string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pendingRuleDrops[pattern] > 0
 }
 
+// noteDropped notes that a request to drop the rule of a pattern was carried out.
 func (c *brokerConn) noteDropped(pattern string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// changeConstraint sets the constraint with this id to n, or drops it if n is nil. It replies when the
-// change applies to all jobs; created says that the constraint is new. ifMatch and mustExist are
-// those of Master.PutConstraint.
+// changeConstraint sets the constraint with this id to n, or drops it if n is nil. It replies when
+// the change applies to all jobs; created says that the constraint is new. ifMatch and mustExist
+// are as in Master.PutConstraint.
 func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	refuse := func(err error) { reply(false, err) }
 	old := m.constraints.byID[id]

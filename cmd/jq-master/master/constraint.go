@@ -30,7 +30,7 @@ type constraint struct {
 	selector
 	groupPrefix string            // prefix of the names of its groups: the namespace and the id
 	number      uint64            // no other constraint has, or had, this number
-	removed     bool              // it was replaced or dropped, but some jobs may still be in its groups
+	removed     bool              // the constraint was replaced or dropped, but some jobs may still be in its groups
 	jobsByValue map[valueHash]int // how many jobs have each value; nil without per
 
 	matching, running int
@@ -171,7 +171,7 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 	return found
 }
 
-// add puts a job under the constraints of a set.
+// add gives a job a set of constraints.
 func (s *constraints) add(r *record, g *constraintSet) {
 	if r.constraints = g; g == nil {
 		return
@@ -241,8 +241,8 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 	return id, err == nil
 }
 
-// group returns the name of the group of a kind ('c' or 'r') and a value. Concurrency and rate
-// have separate groups, so that a running job can be in the group for concurrency alone.
+// group returns the name of the constraint's group for a kind ('c' or 'r') and a value. Concurrency
+// and rate have separate groups, so that a running job can be in the group for concurrency alone.
 func (k *constraint) group(kind byte, value valueHash) string {
 	name := string(kind) + ":" + k.groupPrefix
 	if k.per != nil {
@@ -270,7 +270,8 @@ func (k *constraint) patterns() (n int) {
 	return n
 }
 
-// escape escapes characters that have a meaning in patterns.
+// escape escapes the characters that have a meaning in patterns or separate the parts of a group's
+// name.
 var escape = strings.NewReplacer("%", "%25", "*", "%2A", ":", "%3A").Replace
 
 // ruleChange is a request to set the rule of a pattern of groups, or to drop it.

@@ -8,11 +8,11 @@ import (
 type endedEntry struct {
 	rec     *record
 	rev     uint32
-	endedAt int64 // when it ended, on the clock
+	endedAt int64 // when the job ended, as machine.now
 }
 
-// addEnded adds a job to the ended ones. forget is the time to forget the job. drop is the time to
-// drop its result (0: it has none).
+// addEnded adds a job to the ended ones. forget is the time at which to forget the job, and drop
+// the time at which to drop its result (0: it has none).
 func (m *machine) addEnded(r *record, forget, drop int64) {
 	p := r.ensureRunInfo()
 	if r.HoldsKey(m.wallTime) {
@@ -164,7 +164,7 @@ func (m *machine) tick() {
 		case m.wallTime >= r.runInfo.forget:
 			m.timers.remove(r)
 			forgotten = append(forgotten, r)
-		default: // wall has jumped: the job is not due yet
+		default: // the wall clock has jumped, and the job is not due yet
 			m.timers.set(r, max(m.now+1, m.monoAt(r.runInfo.nextEnd())))
 		}
 	}

@@ -96,8 +96,8 @@ func (m *machine) queuedJob(id job.ID, n *NewJob) *job.Job {
 	return j
 }
 
-// After the store has refused a job for lack of room, the master reports for fullTime that it is
-// not ready.
+// fullTime is how long the master reports that it is not ready after the store has refused a job
+// for lack of room.
 const fullTime = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.
@@ -267,7 +267,7 @@ func (m *machine) submit(r *record, age time.Duration) {
 	s.delay = m.remainingWait(r)
 	if u := r.currentRun(); u != nil {
 		u.onlyThisWorker = true
-		// No retries at the broker: if the worker is lost, no other serves this type.
+		// The broker makes no retries: if the worker is lost, no other worker serves this type.
 		s.typ, s.priority, s.groups, s.delay, s.retries = m.ownType(u.worker), topPriority, nil, 0, 0
 		if r.constraints != nil {
 			s.groups = m.limitGroups(r.constraints.runningGroups)
@@ -281,7 +281,7 @@ func (m *machine) submit(r *record, age time.Duration) {
 const topPriority = int64(1)<<62 - 1
 
 // brokerPriority returns the priority of a job at the broker, where the largest is first. With
-// aging, a job that was enqueued c.Aging earlier is one priority ahead.
+// aging, a job that was enqueued m.Aging earlier is one priority ahead.
 func (m *machine) brokerPriority(r *record) int64 {
 	if m.Aging <= 0 {
 		return -int64(r.Priority)

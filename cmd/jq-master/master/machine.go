@@ -73,14 +73,14 @@ type machine struct {
 	wallTime      int64 // the store's clock, in milliseconds since 1970; it is never set, but may change with a new term
 	hostTime      int64 // this host's clock, in milliseconds since 1970; only for the due times of schedules
 	monotonic     int64 // monotonic time in milliseconds, at the last call of setTime
-	stoodStill    int64 // clock minus now: the total time during which now stood still
+	stoodStill    int64 // monotonic minus now: the total time for which now stood still
 	deadlinesFrom int64 // no deadline is judged before this time
 	graceFrom     int64 // when the machine last stood still after deadlinesFrom was reached
 	afterStep     []func()
 
 	seq            uint64
 	jobs           *job.Table[*record]
-	bySeq          []seqEntry // by seq
+	bySeq          []seqEntry // all jobs, sorted by Seq
 	forgotten      int        // how many entries of bySeq are forgotten jobs
 	oldestWaiting  uint64     // no job with a smaller Seq waits
 	loading        bool       // the store is being read, and bySeq is not sorted yet
@@ -109,7 +109,7 @@ type machine struct {
 	jobsPending int   // jobs on their way into the store
 	bytes       int64 // size of arguments, results and errors
 	waiters     int
-	results     int // kept
+	results     int // number of kept results
 
 	fetchedJobs   []*record // jobs whose results the store still has to drop
 	dropFetchedAt int64     // when to tell the store to drop them; 0: there are none
@@ -176,7 +176,7 @@ type brokerLink interface {
 // submission is a job as it is submitted to the broker.
 type submission struct {
 	id       job.ID
-	number   uint32 // distinguishes it from other submissions of the job
+	number   uint32 // number of this submission of the job, which no other one has
 	typ      string
 	priority int64
 	age      time.Duration
@@ -187,7 +187,7 @@ type submission struct {
 	argument []byte // nil: only the master's own workers run it
 }
 
-// serving says which types a worker serves at the broker, and how many jobs it may have.
+// serving says which types a worker serves at the broker, and how many jobs it may have at a time.
 type serving struct {
 	types, except []string
 	prefetch      int
@@ -195,7 +195,7 @@ type serving struct {
 
 // keyEntry holds what the machine keeps of an idempotency key. The rest is in the store.
 type keyEntry struct {
-	until int64 // wall time
+	until int64 // when the key expires, by the wall clock
 	size  int64
 }
 
@@ -220,7 +220,7 @@ type seqEntry struct {
 type nameCounts struct {
 	text    string
 	counts  StateCounts
-	unended int // those that have not ended
+	unended int // number of jobs that have not ended
 }
 
 // record is a job in the machine. The fields that are needed only once the job has been handed out
@@ -256,12 +256,12 @@ const (
 
 // runInfo is the part of a record that exists once the job has been handed out.
 type runInfo struct {
-	run        *run // the current run
-	forget     int64
-	drop       int64 // 0: no result is kept
+	run        *run  // the current run
+	forget     int64 // when to forget the job, by the wall clock
+	drop       int64 // when to drop the result, by the wall clock; 0: no result is kept
 	fetching   bool  // a response with the result is being written
 	timerAt    int64 // when the timer is due, as machine.now
-	timerIndex int   // index in timers; -1: not there
+	timerIndex int   // index in timers; -1: the job has no timer
 	onIdle     waitList
 	pollers    []*poller
 }
@@ -294,7 +294,8 @@ func newMachine(l Limits, seed uint64) *machine {
 }
 
 const (
-	// A gap of more than maxCommandGap between two commands means that the machine has stood still.
+	// maxCommandGap is the longest gap between two commands that does not mean that the machine has
+	// stood still.
 	maxCommandGap = 2 * beatInterval
 	// readGrace is the time after such a gap in which no deadline is enforced, so that messages
 	// that have arrived meanwhile can be read. maxReadGrace limits this time if the machine stands
@@ -384,7 +385,7 @@ func (m *machine) remainingWait(r *record) time.Duration {
 }
 
 // toBrokerDuration returns a number of milliseconds as a duration, limited to the range that the
-// broker takes.
+// broker accepts.
 func toBrokerDuration(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
@@ -424,7 +425,7 @@ func (r *record) size() int64 {
 	return int64(n)
 }
 
-// The first fewNames names with jobs that have not ended do not count towards MaxBytes. Each
+// fewNames is the number of names with unended jobs that do not count towards MaxBytes. Each
 // further name counts nameSize bytes, because it is a type at the broker.
 const fewNames, nameSize = 1000, 5 << 10
 

@@ -93,8 +93,10 @@ func Open(o Options) *Master {
 	}
 }
 
-// Limits returns the limits of the master, Namespace the namespace that it serves.
+// Limits returns the limits of the master.
 func (m *Master) Limits() Limits    { return m.opt.Limits }
+
+// Namespace returns the namespace that the master serves.
 func (m *Master) Namespace() string { return m.opt.Namespace }
 
 // bootTime is a reading of boot.Since, which is a system call, and the time by a cheaper clock,
@@ -125,7 +127,7 @@ func (m *Master) setAlarm(mc *machine) {
 		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-mc.now, 0)) * time.Millisecond)
 	}
-	if !mc.allSubmitted && m.opt.Store.Holds() || mc.constraints.sweepIndex >= 0 { // checked after each command, and at each beat
+	if !mc.allSubmitted && m.opt.Store.Holds() || mc.constraints.sweepIndex >= 0 { // the alarm is checked after each command, and at each beat
 		select {
 		case m.choresDue <- struct{}{}:
 		default:
@@ -258,9 +260,9 @@ func (m *Master) serve(ctx context.Context) error {
 	}
 }
 
-// The pause before the connection to the broker is opened again. It grows while connections break
-// soon, because all jobs are submitted at each one, and is short again after one that has lasted
-// for maxReconnectPause.
+// These bound the pause before the connection to the broker is opened again. The pause grows while
+// connections break soon, because all jobs are submitted on each of them. It is short again after
+// one that has lasted for maxReconnectPause.
 const minReconnectPause, maxReconnectPause = 50 * time.Millisecond, 5 * time.Second
 
 // load reads the content of the store.

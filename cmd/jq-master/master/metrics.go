@@ -16,7 +16,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	send := func(kind prometheus.ValueType, name, help string, v float64, label []string) {
 		to <- prometheus.MustNewConstMetric(newDesc(name, help, label[:len(label)/2]...), kind, v, label[len(label)/2:]...)
 	}
-	// label is empty, or is the name of a label and its value.
+	// label is empty, or has the name of a label and its value.
 	gauge := func(name, help string, v float64, label ...string) {
 		send(prometheus.GaugeValue, name, help, v, label)
 	}

@@ -25,7 +25,7 @@ func (w *worker) demand() (n int) {
 	return n
 }
 
-// reserve returns the request that gets the next job. It must be called only if demand is above 0.
+// reserve returns the request that gets the next job. Call it only if demand is above 0.
 func (w *worker) reserve() *puller {
 	for _, p := range w.pullers {
 		if p.max > p.expected+len(p.jobs) {

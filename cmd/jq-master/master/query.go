@@ -206,9 +206,9 @@ type Action struct {
 	apply     func(c *machine, id job.ID, reply func(error))
 }
 
-// The actions. RetryAction queues a failed or cancelled job again, with all its retries, or lets a job
-// that waits for a retry run at once. CancelAction is Master.Cancel for operators, to whom cancelled
-// jobs are visible.
+// These are the actions. RetryAction queues a failed or cancelled job again, with all its retries,
+// or lets a job that waits for a retry run at once. CancelAction is Master.Cancel for operators, to
+// whom cancelled jobs are visible.
 var (
 	RetryAction  = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*machine).revive}
 	CancelAction = Action{isWaitingState, (*machine).cancelVisible}

@@ -31,7 +31,7 @@ func call[T any](ctx context.Context, m *Master, f func(mc *machine, reply func(
 	}
 }
 
-// do is call for a command that replies with an error alone.
+// do is like call, for a command that replies only with an error.
 func do(ctx context.Context, m *Master, f func(mc *machine, reply func(error))) error {
 	_, err := call(ctx, m, func(mc *machine, reply func(noValue, error)) {
 		f(mc, func(err error) { reply(noValue{}, err) })
@@ -92,7 +92,7 @@ func readMachine[T any](m *Master, f func(mc *machine) (T, error)) (v T, err err
 
 type noValue = struct{}
 
-// Enqueue adds jobs, all or none, and returns their ids in the same order. If key was used before
+// Enqueue adds all jobs or none, and returns their ids in the same order. If key was used before
 // with the same body, it returns the ids of the earlier request, and replayed is true. It returns
 // the outcome even if the master ends meanwhile. A job with a UniqueRequest must be the only one,
 // and key must then be nil. If another job holds its unique key, unique says what happened to that
@@ -193,7 +193,7 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 
 func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
 
-// Cancel ends a waiting job; with force, also a running one.
+// Cancel ends a waiting job. With force, it also ends a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	return do(context.WithoutCancel(ctx), m, func(mc *machine, reply func(error)) { mc.cancel(id, force, reply) })
 }
@@ -234,8 +234,8 @@ func (m *Master) Dismiss(id job.ID) error {
 	return err
 }
 
-// CheckWorker returns nil if the worker is registered or leaving, and an error otherwise. The call counts
-// as a sign of life.
+// CheckWorker returns an error unless the worker is registered or leaving. The call counts as a
+// sign of life.
 func (m *Master) CheckWorker(from job.Caller) error {
 	_, err := readMachine(m, func(mc *machine) (*worker, error) { return mc.findWorker(from, true) })
 	return err
@@ -382,8 +382,8 @@ func (m *Master) addBlocked(conn *brokerConn, views []*ConstraintView) {
 	}
 }
 
-// countHeldBack counts the held-back jobs of each constraint; slow says that there are so many
-// groups that the result should be cached.
+// countHeldBack counts the held-back jobs of each constraint; isExpensive says that there are so
+// many groups that the result should be cached.
 func (m *Master) countHeldBack(conn *brokerConn) (held map[string]int, isExpensive bool, err error) {
 	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
 	defer cancel()

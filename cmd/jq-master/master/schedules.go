@@ -215,7 +215,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	var jobs []*job.Job
 	for _, run := range plan.Made {
 		id, _ := job.ParseID(run.JobID)
-		if m.jobs.Get(id) != nil { // it was made before the clock was set back
+		if m.jobs.Get(id) != nil { // the job was made before the clock was set back
 			continue
 		}
 		j := m.queuedJob(id, s.job)
@@ -223,7 +223,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 		e.bytes += int64(len(j.Argument))
 	}
 	if m.checkRoom(len(jobs), e.bytes) != nil {
-		return 0 // tried again at the next beat
+		return 0 // this is tried again at the next beat
 	}
 	for _, j := range jobs {
 		m.seq++
@@ -245,8 +245,7 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	return len(jobs)
 }
 
-// Schedules returns at most limit schedules in the order of their names, beginning after the name
-// after.
+// Schedules returns at most limit schedules, sorted by name, beginning after the name after.
 func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 	return readMachine(m, func(mc *machine) (list []ScheduleView, _ error) {
 		for _, name := range slices.Sorted(maps.Keys(mc.schedules.byName)) {

@@ -149,7 +149,7 @@ func (m *machine) regroupBy(r *record, g *constraintSet) {
 	}
 }
 
-// limitGroups cuts groups to the number that the broker takes. A new job with more groups is
+// limitGroups cuts groups to the number that the broker accepts. A new job with more groups is
 // refused, but a waiting job may get more when constraints are added.
 func (m *machine) limitGroups(groups []string) []string {
 	return groups[:min(len(groups), m.maxGroups)]

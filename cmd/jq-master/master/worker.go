@@ -14,12 +14,12 @@ import (
 type worker struct {
 	job.Worker
 	lastSeen           int64 // last request, monotonic
-	removed            bool  // it gets no more jobs, and requests with its id are refused
+	removed            bool  // the worker gets no more jobs, and requests with its id are refused
 	runs               map[*record]struct{}
 	pausedUntil        int64
 	pauseReason        string           // the reason for the pause
 	unreachableSince   int64            // when the worker became unreachable; 0: it is reachable
-	lastPause          time.Duration    // the length of the last pause that was made because the worker was unreachable
+	lastPause          time.Duration    // the length of the last pause that the worker got because it was unreachable
 	exceptUntil        map[string]int64 // for names that it does not know: until when it gets no jobs with the name
 	cancelUntil        map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
 	pullers            []*puller
@@ -110,7 +110,7 @@ func (m *machine) updateServing(w *worker) {
 		v.types = append(v.types, m.ownType(w))
 	}
 	for n := range w.exceptUntil {
-		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and keep away other names, too
+		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and would keep away other names, too
 			v.except = m.addTypes(v.except, n)
 		}
 	}

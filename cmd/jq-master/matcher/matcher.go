@@ -35,8 +35,8 @@ type Matcher struct {
 	values   []operand // for in
 	glob     wire.Pattern
 	regex    *regexp.Regexp
-	typeName string // of type
-	exists   bool   // of exists
+	typeName string // the operand of type
+	exists   bool   // the operand of exists
 }
 
 // Parse parses a matcher from a value that pack.Check has accepted. The Field of a fault is the
@@ -262,7 +262,7 @@ func (m *Matcher) Match(a *job.Attributes) bool {
 // test is Match for a condition on one field. If the job lacks the field, only the operator exists
 // with the value false matches.
 func (m *Matcher) test(a *job.Attributes) bool {
-	var buf [job.MaxName + 5]byte // room for any attribute
+	var buf [job.MaxName + 5]byte // buf has room for any attribute
 	got := m.field.find(a, buf[:0])
 	if got == nil {
 		return m.op == "exists" && !m.exists

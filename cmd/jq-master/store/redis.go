@@ -45,9 +45,9 @@ type Redis struct {
 	onAway        func(error)
 	clock         clock
 	warnedOfNoAOF bool // whether there was a warning about a Redis without an append-only file; owned by Acquire and the writer after it
-	usable        bool // whether Redis was ever usable; owned by Acquire
-	clockSet      bool // whether the clock was set to a store's time; owned by Acquire
-	clockKnown    bool // whether it need not be set again; owned by Acquire
+	usable        bool // Redis has been usable at least once; owned by Acquire
+	clockSet      bool // the clock was set to a store's time; owned by Acquire
+	clockKnown    bool // the clock need not be set again; owned by Acquire
 
 	mu      sync.Mutex // guards the fields below; held only briefly
 	queue   []*op

@@ -57,7 +57,7 @@ const (
 	freeingShebang = "#!lua flags=allow-oom\n"
 )
 
-// transition is a script with its name, which is also the name of its failpoints.
+// transition is a script with its name, which its failpoints have, too.
 type transition struct {
 	*redis.Script
 	name, text string

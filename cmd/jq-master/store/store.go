@@ -20,8 +20,8 @@ var (
 	// ErrFull means that the store has no room. Only Enqueue, PutConstraint and PutSchedule return
 	// it; they have then changed nothing.
 	ErrFull = errors.New("the store is full")
-	// ErrTooLong means that the store does not take a value of this length. Only transitions with a
-	// value of 1 MiB or more return it; they have then changed nothing.
+	// ErrTooLong means that the store does not accept a value of this length. Only transitions with
+	// a value of 1 MiB or more return it; they have then changed nothing.
 	ErrTooLong = errors.New("the store does not take a value of this length")
 	// ErrFenced means that another master has the lease.
 	ErrFenced = errors.New("another master has taken over")
@@ -58,10 +58,10 @@ func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID
 // transition is a repeat, and gets the same answer as the first time. Any other stored Rev is
 // ErrLost. Fetch and Forget do not change Rev.
 type Store interface {
-	// Enqueue stores new jobs, all or none, with State Queued. With a key that was used before it
-	// stores nothing, and ids has the ids of the first request. After ErrAway the jobs may have
-	// been stored: the store removes them as soon as it is back, before it enqueues anything else
-	// with the same key.
+	// Enqueue stores all of the new jobs or none, with State Queued. With a key that was used
+	// before it stores nothing, and ids has the ids of the first request. After ErrAway the jobs
+	// may have been stored: the store removes them as soon as it is back, before it enqueues
+	// anything else with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
 	// Move records a transition. The stored job must equal old, and becomes j. These are the
 	// transitions:
@@ -87,18 +87,18 @@ type Store interface {
 	PutConstraint(id string, c *job.Constraint, done func(error))
 	// PutSchedule also stores, in the same step, the new jobs of the schedule.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
-	// At returns the time of the store when boot.Since was up, in milliseconds since 1970. All
-	// stored times of jobs and idempotency keys are times of this clock. From the first Acquire on
-	// it runs evenly, even if the clock of a host is set.
+	// At returns the time of the store at the moment when boot.Since returned uptime, in
+	// milliseconds since 1970. All stored times of jobs and idempotency keys are times of this
+	// clock. From the first Acquire on it runs evenly, even if the clock of a host is set.
 	At(uptime time.Duration) int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool
 
 	// Acquire waits until this master has the lease, and renews the lease from then on. It returns
 	// an error when ctx ends, or at once if the store cannot be used and never could (for example
-	// because its memory policy evicts keys). able reports whether this master could serve now;
+	// because its memory policy evicts keys). canServe reports whether this master could serve now;
 	// while it returns false, the master leaves the lease to another waiting master that could
-	// serve. waits is called with the reason for the wait whenever the reason changes.
+	// serve. onWait is called with the reason for the wait whenever the reason changes.
 	Acquire(ctx context.Context, canServe func() bool, onWait func(error)) error
 	// Load reads the whole content of the store, after Acquire. The functions in load are called on
 	// the caller's goroutine: first for workers, constraints and schedules, then for jobs that have

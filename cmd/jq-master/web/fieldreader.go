@@ -79,8 +79,7 @@ func readKnown(v pack.Value, prefix string, names ...string) fieldReader {
 	return f
 }
 
-// showValue returns a value as it is shown in a fault: as JSON, or only its type and length if it is
-// long.
+// showValue returns a value as faults show it: as JSON, or only its type and length if it is long.
 func showValue(v pack.Value) string {
 	const long = 64
 	if len(v) > long {
@@ -129,7 +128,7 @@ func (f *fieldReader) checkKind(name string, v pack.Value, kind pack.Kind) pack.
 	return nil
 }
 
-// integer returns an integer field from low to high, or def if it is absent.
+// integer returns an integer field from low to high, or def if the field is absent.
 func (f *fieldReader) integer(name string, low, high, def int64) int64 {
 	v := f.value(name)
 	switch {

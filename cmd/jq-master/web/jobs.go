@@ -57,7 +57,7 @@ func readAttributes(f *fieldReader) *master.NewJob {
 	}
 }
 
-// readUnique reads v, the value of the field unique.
+// readUnique reads v, which is the value of the field unique.
 func readUnique(v pack.Value, prefix string) (*job.UniqueRequest, *job.Fault) {
 	f := readStrict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.required("key", pack.String)

@@ -116,7 +116,7 @@ func (x *exchange) list(f *fieldReader) (int, error) {
 // maxArgumentShown is the size, in bytes, up to which lists show an argument.
 const maxArgumentShown = 256
 
-// jobObject returns the fields of a job that lists show.
+// jobObject returns the fields that lists show of a job.
 func jobObject(j *job.Job) object {
 	var deadline, finished moment
 	if j.State == job.Running {
@@ -163,7 +163,7 @@ func getDetail(x *exchange) (int, error) {
 }
 
 const (
-	maxAttemptsShown = 10      // the last ones
+	maxAttemptsShown = 10      // number of attempts; these are the last ones
 	maxErrorShown    = 1 << 10 // bytes of a run's error
 )
 
@@ -254,8 +254,8 @@ func cursorText(at uint64) any {
 	return strconv.FormatUint(at, 10)
 }
 
-// maxWorkers is the maximum number of workers in a reply. There cannot be more of them; a request
-// may ask for fewer.
+// maxWorkers is the maximum number of workers in a reply. There cannot be more workers, and a
+// request may ask for fewer.
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {

@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/jq-master/push"
 )
 
-// replyBuilder is the MessagePack of a reply, to which its methods append.
+// replyBuilder builds a reply: its methods append MessagePack.
 type replyBuilder struct{ buf []byte }
 
 // object is a map in a reply: its keys, each followed by its value.

@@ -353,7 +353,7 @@ type exchange struct {
 	body            bytes.Buffer
 	json            []byte // buffer for a reply in JSON
 	sharedReply     []byte // the whole reply, if it is shared with other requests
-	// reserved is how much of outbound the reply has.
+	// reserved is how many bytes of outbound the reply has.
 	reserved int64
 	replyBuilder
 }
@@ -417,7 +417,7 @@ func (x *exchange) refuse(err error) int {
 	return f.Code.Status
 }
 
-// replyBody returns the body of the reply. It is valid until x.release.
+// replyBody returns the body of the reply, which is valid until x.release.
 func (x *exchange) replyBody() []byte {
 	switch {
 	case x.sharedReply != nil:

@@ -22,8 +22,8 @@ const (
 	defaultPullWait = 30e9
 )
 
-// owner returns the hash of the request's token, hashed once more, "" without one. So the stored value
-// gives no access, and differs from the hash that a token file may have.
+// owner returns the hash of the request's token, hashed once more, or "" without a token. So the
+// stored value gives no access, and differs from the hash that a token file may have.
 func (x *exchange) owner() string {
 	if x.grant == nil {
 		return ""
@@ -139,7 +139,7 @@ func postDone(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // the worker is checked before such a body is read
+	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // the worker is checked before a large body is read
 		if err := x.Master.CheckWorker(worker); err != nil {
 			return 0, err
 		}

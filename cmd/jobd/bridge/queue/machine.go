@@ -54,7 +54,7 @@ type Row struct {
 
 // Effects tells the caller what to do now. Each effect is returned once.
 type Effects struct {
-	Start   []Row          // hand these to the broker
+	Start   []Row          // submit these to the broker
 	Fetch   []FetchRequest // accept waiting rows of these targets, then call Fetched or FetchFailed
 	Release []int64        // return these accepted rows to the table
 	Undo    []Row          // make these begun rows wait again, then poll their targets
@@ -166,7 +166,7 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	return nil
 }
 
-// SetEndsPerFetch sets how many rows of a target end during a fetch, on average, for each row that
+// SetEndsPerFetch sets how many rows of a target end during a fetch on average, for each row that
 // the target may run at a time. The default is 0.
 func (m *Machine) SetEndsPerFetch(name string, share float64) {
 	if t := m.targets[name]; t != nil {
@@ -244,7 +244,7 @@ func (m *Machine) Accept(rows []Row) {
 			if j.isRunning {
 				j.rerunRow = &row
 			}
-			continue // still queued: it runs only once
+			continue // the row is still queued, and runs only once
 		}
 		switch {
 		case row.StartedAt == 0:
@@ -318,7 +318,7 @@ func (m *Machine) Stop() {
 			m.releaseIDs = append(m.releaseIDs, j.row.ID)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.jobs)) { // all are running
+	for _, id := range slices.Sorted(maps.Keys(m.jobs)) { // all of these rows are running
 		if j := m.jobs[id]; j.rerunRow != nil {
 			m.giveBack(*j.rerunRow)
 			j.rerunRow = nil

@@ -10,8 +10,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
 
-// simulation is a table of rows, a machine that serves it, its naive twin, and the fetch and the runs
-// in progress.
+// simulation is a table of rows, the machine that serves it, a naive model of that machine, and the
+// fetch and the runs in progress.
 type simulation struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -282,7 +282,7 @@ func (w *simulation) countDueRuns(rows []Row) {
 	}
 }
 
-// settle compares the twins and carries out their effects.
+// settle compares the machine with its model, and carries out their effects.
 func (w *simulation) settle() {
 	got, want := w.machine.NextEffects(), w.naive.nextEffects()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
