@@ -38,7 +38,7 @@ type testBed struct {
 
 func newTestBed(t *testing.T) *testBed {
 	b := &testBed{
-		t: t, core: broker.New(broker.Config{Retries: 3, IdleTypes: 10, Pages: &recyclingPages{map[int][][]byte{}}}),
+		t: t, core: broker.New(broker.Config{Retries: 3, MaxUnusedTypes: 10, Pages: &recyclingPages{map[int][][]byte{}}}),
 		typ: []byte("echo"), body: make([]byte, 100),
 	}
 	b.submitter, b.worker = b.core.AddSubmitter(), b.core.AddWorker()

@@ -154,7 +154,7 @@ func TestReconnectingSubmitterCannotOutrunSweep(t *testing.T) {
 // very many types.
 func TestLostSubmitterOfManyTypesIsSweptFast(t *testing.T) {
 	n := scaleDown(100_000, 500)
-	b := New(Config{IdleTypes: 10})
+	b := New(Config{MaxUnusedTypes: 10})
 	s := b.AddSubmitter()
 	for i := range n {
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: fmt.Appendf(nil, "t%d", i), Body: []byte("1"), Retries: -1, NoAck: true})
@@ -186,7 +186,7 @@ func TestTypesAreBounded(t *testing.T) {
 	if InvariantsEnabled {
 		limit = 300
 	}
-	b := New(Config{IdleTypes: 100, MaxTypes: limit})
+	b := New(Config{MaxUnusedTypes: 100, MaxTypes: limit})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	for i := range n {
 		typ := fmt.Appendf(nil, "t%d", i)

@@ -21,7 +21,7 @@ func heapInUse() int64 {
 // the jobs have ended, all that memory is returned.
 func TestPriorityMemoryIsReturned(t *testing.T) {
 	before := heapInUse()
-	b := New(Config{IdleTypes: 10})
+	b := New(Config{MaxUnusedTypes: 10})
 	var subs []Peer
 	for range 20 {
 		subs = append(subs, b.AddSubmitter())

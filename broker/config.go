@@ -31,10 +31,10 @@ type Config struct {
 	MaxPairs int
 	// MaxGroups bounds the groups that exist at a time.
 	MaxGroups int
-	// IdleTypes limits the unused types that are remembered. The first KeptTypes types that the
-	// broker meets (at most IdleTypes) are forgotten only by ForgetType, so that their counts can
-	// always be shown under their names.
-	IdleTypes, KeptTypes int
+	// MaxUnusedTypes limits the unused types that are remembered. The first KeptTypes types that
+	// the broker meets (at most MaxUnusedTypes) are forgotten only by ForgetType, so that their
+	// counts can always be shown under their names.
+	MaxUnusedTypes, KeptTypes int
 	// Retries is the default number of retries: the runs that may follow a job's first one.
 	Retries int
 	// DeadLetters limits the dead letters of a type, and DeadBytes the memory of all of them.

@@ -24,7 +24,7 @@ func BenchmarkHistory(b *testing.B) {
 }
 
 func benchmarkCycleWith(b *testing.B, history int64, queued int, prio func(i int) int64) {
-	c := broker.New(broker.Config{Retries: 3, IdleTypes: 100, History: history})
+	c := broker.New(broker.Config{Retries: 3, MaxUnusedTypes: 100, History: history})
 	sub, wrk := c.AddSubmitter(), c.AddWorker()
 	typ, body := []byte("echo"), make([]byte, 100)
 	id := make([]byte, 16)

@@ -66,9 +66,9 @@ func TestUnusedHoldingMemoryIsBounded(t *testing.T) {
 		groups int
 		limit  int64 // bytes
 	}{
-		{"many", Config{IdleTypes: 10}, scaleDown(50_000, 300), maxUnusedBytes},
-		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
-		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, maxUnusedBytes},
+		{"many", Config{MaxUnusedTypes: 10}, scaleDown(50_000, 300), maxUnusedBytes},
+		{"little room", Config{MaxUnusedTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
+		{"types", Config{MaxUnusedTypes: 10, MaxTypes: 2}, 1000, maxUnusedBytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := heapInUse()

@@ -42,7 +42,7 @@ func (v *census) checkTypes() {
 	mustHold(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
 	mustHold(spare == b.unusedWithoutLetters() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedWithoutLetters(), b.unusedWithLetters.Len(), spare, dead)
 	mustHold(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
-	mustHold(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
+	mustHold(spare <= b.cfg.MaxUnusedTypes, "%d spare types, limit %d", spare, b.cfg.MaxUnusedTypes)
 }
 
 // checkPools checks that each pair is in one heap. A pair's key there may be stale, but then it sorts

@@ -56,7 +56,7 @@ func TestEndsOfBorrowedRunsReachLender(t *testing.T) {
 		}, func(e *broker.Effect) bool { return e.Op == broker.OpReturn && e.Delay == 5 }},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			b := broker.New(broker.Config{IdleTypes: 10, DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: 1 << 40})
+			b := broker.New(broker.Config{MaxUnusedTypes: 10, DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: 1 << 40})
 			w := b.AddWorker()
 			b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
@@ -95,7 +95,7 @@ func TestEndsOfBorrowedRunsReachLender(t *testing.T) {
 
 // TestLostLenderCannotChangeRun: a lender that is gone can no longer change the run that it leaves behind.
 func TestLostLenderCannotChangeRun(t *testing.T) {
-	b := broker.New(broker.Config{IdleTypes: 10})
+	b := broker.New(broker.Config{MaxUnusedTypes: 10})
 	w := b.AddWorker()
 	b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), WantsNotices: true})
 	home := b.AddLender()
@@ -114,7 +114,7 @@ func TestLostLenderCannotChangeRun(t *testing.T) {
 // TestBorrowerGetsOnlyAllottedJobs: a borrower gets jobs only while no other worker is idle, and no
 // more than it was allotted.
 func TestBorrowerGetsOnlyAllottedJobs(t *testing.T) {
-	b := broker.New(broker.Config{IdleTypes: 10})
+	b := broker.New(broker.Config{MaxUnusedTypes: 10})
 	s := b.AddSubmitter()
 	p, _ := b.AddBorrower(1, []byte(`"t"`), "b")
 	b.Allot(1, p, 2)
@@ -154,7 +154,7 @@ func TestBorrowerGetsOnlyAllottedJobs(t *testing.T) {
 // TestExplainNamesBorrower: Explain and Runs name the borrower of a lent job, even after that is lost.
 // Jobs that their home holds back are shown as held back, whether the type has workers or not.
 func TestExplainNamesBorrower(t *testing.T) {
-	b := broker.New(broker.Config{IdleTypes: 10})
+	b := broker.New(broker.Config{MaxUnusedTypes: 10})
 	s, typ := b.AddSubmitter(), []byte(`"t"`)
 	p, _ := b.AddBorrower(1, typ, "b")
 	b.Allot(1, p, 3)
@@ -207,7 +207,7 @@ func TestJobWithSharedIDDelaysNoOther(t *testing.T) {
 		if i > 1 {
 			types = [][]byte{[]byte(`"*"`)}
 		}
-		b := broker.New(broker.Config{IdleTypes: 10})
+		b := broker.New(broker.Config{MaxUnusedTypes: 10})
 		w, s, home := b.AddWorker(), b.AddSubmitter(), b.AddLender()
 		typ := []byte(`"t"`)
 		b.Join(1, w, &broker.JoinRequest{Type: typ, Types: types, Prefetch: 10})

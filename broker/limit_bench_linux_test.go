@@ -174,7 +174,7 @@ type heldJobsCore struct {
 }
 
 func newHeldJobsCore(b *testing.B) *heldJobsCore {
-	h := &heldJobsCore{core: broker.New(broker.Config{IdleTypes: 10})}
+	h := &heldJobsCore{core: broker.New(broker.Config{MaxUnusedTypes: 10})}
 	h.submitter, h.worker = h.core.AddSubmitter(), h.core.AddWorker()
 	if _, _, err := h.core.SetRule(0, []byte("full"), broker.Rule{Concurrency: 0}); err != nil {
 		b.Fatal(err)

@@ -175,7 +175,7 @@ func TestQueuePositionSkipsHeldJobs(t *testing.T) {
 
 // TestFirstTypesAreKept: the first types are never forgotten, and do not count as in use.
 func TestFirstTypesAreKept(t *testing.T) {
-	core := broker.New(broker.Config{IdleTypes: 3, KeptTypes: 2, MaxTypes: 1})
+	core := broker.New(broker.Config{MaxUnusedTypes: 3, KeptTypes: 2, MaxTypes: 1})
 	s, w := core.AddSubmitter(), core.AddWorker()
 	for i := range 10 {
 		typ := fmt.Appendf(nil, "t%d", i)
@@ -200,7 +200,7 @@ func TestFirstTypesAreKept(t *testing.T) {
 
 // TestTypeOfHidesOthersJobs: a submitter learns nothing about other submitters' jobs.
 func TestTypeOfHidesOthersJobs(t *testing.T) {
-	core := broker.New(broker.Config{IdleTypes: 10})
+	core := broker.New(broker.Config{MaxUnusedTypes: 10})
 	mine, other := core.AddSubmitter(), core.AddSubmitter()
 	for id, detach := range map[string]bool{"bound": false, "detached": true} {
 		core.Submit(0, mine, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Detach: detach})

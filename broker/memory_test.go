@@ -185,7 +185,7 @@ func TestMemoryMatchesHeap(t *testing.T) {
 	} {
 		t.Run(c.part, func(t *testing.T) {
 			before := heapInUse()
-			b := New(Config{Retries: 0, DeadLetters: 1 << 20, DeadBytes: 1 << 40, DeadAge: 1 << 60, IdleTypes: 1 << 20})
+			b := New(Config{Retries: 0, DeadLetters: 1 << 20, DeadBytes: 1 << 40, DeadAge: 1 << 60, MaxUnusedTypes: 1 << 20})
 			c.fill(b)
 			b.Tick(0)
 			took := heapInUse() - before

@@ -67,7 +67,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 	lists := []string{"a", "b", "a b", "a b c", "*", "a* b*", "ab* c", "a b c d e f", "*a", "* -b", "* -a* c", "a b -b"}
 	for seed := range uint64(scaleDown(400, 100)) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		b := New(Config{IdleTypes: r.IntN(3)})
+		b := New(Config{MaxUnusedTypes: r.IntN(3)})
 		x := &poolTwin{pausedTypes: map[string]bool{}}
 		sub := b.AddSubmitter()
 		types := []string{"a", "b", "c", "ab", "ba", "abc"}
@@ -154,7 +154,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 // very many types makes no command expensive, and serves all matching types in the end.
 func TestManyPatternsStayCheap(t *testing.T) {
 	types := scaleDown(10_000, 300)
-	b := New(Config{IdleTypes: types})
+	b := New(Config{MaxUnusedTypes: types})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	long := strings.Repeat("x", 1000)
 	for n := range types {

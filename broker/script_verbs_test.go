@@ -140,7 +140,7 @@ func (a *verbArgs) checkOpts() error {
 
 func (s *script) configure(w *verbArgs) {
 	s.core = broker.New(broker.Config{
-		Retries: int(w.numberOption("retries", 3)), IdleTypes: int(w.numberOption("idle-types", 100)),
+		Retries: int(w.numberOption("retries", 3)), MaxUnusedTypes: int(w.numberOption("idle-types", 100)),
 		MaxJobs: int(w.numberOption("max-jobs", 0)), MaxTypeJobs: int(w.numberOption("max-type-jobs", 0)),
 		MaxSubmitterJobs: int(w.numberOption("max-submitter-jobs", 0)), MaxTypes: int(w.numberOption("max-types", 0)),
 		MaxBytes: w.numberOption("max-bytes", 0), MaxGroups: int(w.numberOption("max-groups", 0)),

@@ -58,7 +58,7 @@ const modelGroups, modelWorkers = 1000, 100
 func newLoadModel(load float64, fair bool) *loadModel {
 	t := &loadModel{
 		load: load,
-		core: broker.New(broker.Config{IdleTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
+		core: broker.New(broker.Config{MaxUnusedTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
 		submittedAt: map[string]int64{}, waiting: map[string]bool{}, service: int64(10 * time.Millisecond),
 	}
 	t.sub = t.core.AddSubmitter()
@@ -181,7 +181,7 @@ func BenchmarkTurns(b *testing.B) {
 		{"rules", true, true, false}, {"rules,fair", true, true, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			core := broker.New(broker.Config{IdleTypes: 10})
+			core := broker.New(broker.Config{MaxUnusedTypes: 10})
 			sub, wrk := core.AddSubmitter(), core.AddWorker()
 			typ, body, id := []byte("t"), make([]byte, 100), make([]byte, 8)
 			core.SetFair(0, typ, c.fair)
@@ -222,7 +222,7 @@ func BenchmarkSeveral(b *testing.B) {
 		pattern bool
 	}{{"types=1", 1, false}, {"types=1000/named", 1000, false}, {"types=10000/named", 10_000, false}, {"types=10000/pattern", 10_000, true}} {
 		b.Run(c.name, func(b *testing.B) {
-			core := broker.New(broker.Config{IdleTypes: 20_000})
+			core := broker.New(broker.Config{MaxUnusedTypes: 20_000})
 			sub, wrk := core.AddSubmitter(), core.AddWorker()
 			types := make([][]byte, c.types)
 			for i := range types {
@@ -279,7 +279,7 @@ func BenchmarkSeveral(b *testing.B) {
 func BenchmarkOutcomes(b *testing.B) {
 	const n = 100_000
 	for range b.N {
-		core := broker.New(broker.Config{IdleTypes: 10})
+		core := broker.New(broker.Config{MaxUnusedTypes: 10})
 		sub, wrk := core.AddSubmitter(), core.AddWorker()
 		typ, body := []byte("t"), make([]byte, 100)
 		core.Join(0, wrk, &broker.JoinRequest{Type: typ})
@@ -298,7 +298,7 @@ func BenchmarkOutcomes(b *testing.B) {
 // BenchmarkForgotten measures a cycle of submit, dispatch and answer whose job is in a new
 // group each time. It reports the heap before and after, and fails if a group is left.
 func BenchmarkForgotten(b *testing.B) {
-	core := broker.New(broker.Config{IdleTypes: 10})
+	core := broker.New(broker.Config{MaxUnusedTypes: 10})
 	sub, wrk := core.AddSubmitter(), core.AddWorker()
 	typ, body := []byte("t"), []byte("1")
 	core.Join(0, wrk, &broker.JoinRequest{Type: typ})

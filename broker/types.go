@@ -136,7 +136,7 @@ func (b *Broker) tooManyTypes() Reason {
 }
 
 // reviewUse puts a type that may have become used or unused where it belongs: unused types are in
-// one of three rings. At the end of a command only Config.IdleTypes of them are remembered.
+// one of three rings. At the end of a command only Config.MaxUnusedTypes of them are remembered.
 // Broker.forgottenTotals adds up the counts of the others.
 func (b *Broker) reviewUse(jt *jobType) {
 	var ring *container.Ring[jobType]

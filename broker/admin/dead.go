@@ -142,9 +142,9 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	var code broker.Code
 	var reason broker.Reason
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, code, reason = b.ResubmitLetter(now, l.Type, l.ID, l.Number)
-		return fx
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
+		effects, code, reason = b.ResubmitLetter(now, l.Type, l.ID, l.Number)
+		return effects
 	})
 	switch code {
 	case 0:
@@ -166,9 +166,9 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found bool
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, found = b.DropLetter(now, l.Type, l.ID, l.Number)
-		return fx
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
+		effects, found = b.DropLetter(now, l.Type, l.ID, l.Number)
+		return effects
 	})
 	if !found {
 		return noLetterError(l.ID)
@@ -210,9 +210,9 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resu
 		walk := broker.LetterWalk{LetterFilter: *q, Limit: limit}
 		for more := true; more && r.Context().Err() == nil; {
 			a.withBuildLock(func() {
-				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-					fx, more = b.WalkLetters(now, n, &walk, resubmit)
-					return fx
+				a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
+					effects, more = b.WalkLetters(now, n, &walk, resubmit)
+					return effects
 				})
 			})
 		}

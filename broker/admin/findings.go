@@ -114,7 +114,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	client := func(p broker.Peer) *findings.Client {
 		if c := h.FindConn(p); c != nil && (clients[p] != nil || len(clients) < maxSuspectClients) {
 			if clients[p] == nil {
-				clients[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), IsWorker: c.Port == wire.WorkerPort}
+				clients[p] = &findings.Client{Name: cmp.Or(c.ClientName(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), IsWorker: c.Port == wire.WorkerPort}
 			}
 			return clients[p]
 		}

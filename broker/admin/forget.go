@@ -27,9 +27,9 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	f := broker.ForgetRequest{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
 		a.withBuildLock(func() {
-			h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-				fx, more = b.ForgetType(now, &f)
-				return fx
+			h.Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
+				effects, more = b.ForgetType(now, &f)
+				return effects
 			})
 		})
 	}

@@ -212,11 +212,11 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 		left := cmp.Or(limit, math.MaxInt)
 		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
 			a.withBuildLock(func() {
-				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+				a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
 					var n int
-					fx, n, from = b.RevokeJobs(now, from, left, q)
+					effects, n, from = b.RevokeJobs(now, from, left, q)
 					out.Done, left = out.Done+n, left-n
-					return fx
+					return effects
 				})
 			})
 		}

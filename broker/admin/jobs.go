@@ -19,10 +19,10 @@ func (a *API) apiPeer(p broker.Peer, name string) *api.Peer {
 	out := &api.Peer{Number: uint64(p), Broker: name}
 	h := a.srv.Hub()
 	if c := h.FindConn(p); c != nil {
-		out.Address, out.Client = c.Remote, c.Client()
+		out.Address, out.Client = c.Remote, c.ClientName()
 		out.Seconds = float64(h.Now()-c.OpenedAt) / 1e9
 	} else if d := h.ClosedConn(p); d.ClosedAt != 0 {
-		out.Address, out.Client, out.Gone = d.Remote, d.Client, true
+		out.Address, out.Client, out.Gone = d.Remote, d.ClientName, true
 		out.Seconds = float64(d.ClosedAt-d.OpenedAt) / 1e9
 	}
 	return out
@@ -123,15 +123,15 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	var code broker.Code
 	state := "cancelled"
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
 		switch x, _ := b.Explain(now, id); x.State {
 		case "ended":
 			state = "forgotten"
 		case "running":
 			state = "unwanted"
 		}
-		fx, code = b.Revoke(now, id, running)
-		return fx
+		effects, code = b.Revoke(now, id, running)
+		return effects
 	})
 	switch code {
 	case broker.UnknownID:
@@ -171,10 +171,10 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	var code broker.Code
 	var reason broker.Reason
 	var x broker.JobInfo
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, code, reason = b.Amend(now, &c)
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
+		effects, code, reason = b.Amend(now, &c)
 		x, _ = b.Explain(now, id)
-		return fx
+		return effects
 	})
 	switch code {
 	case 0:

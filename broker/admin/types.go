@@ -134,9 +134,9 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	event := a.log.Info().Bool("paused", paused)
 	return a.configureType(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-			fx, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
+			effects, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
 			err = wording.SettingErrorOf(bad)
-			return fx
+			return effects
 		})
 		return err
 	})

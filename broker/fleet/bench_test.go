@@ -18,7 +18,7 @@ func BenchmarkIdle(b *testing.B) {
 	var sent [brokers][]fleet.Message
 	now := int64(1)
 	for i := range brokers {
-		core := broker.New(broker.Config{IdleTypes: 10})
+		core := broker.New(broker.Config{MaxUnusedTypes: 10})
 		m := fleet.New(fleet.Config{Name: fmt.Sprintf("host-%d:9998", i), Epoch: uint64(i + 1), MaxMessage: 256 << 10}, core, now, func([]broker.Effect) {})
 		core.Join(now, core.AddWorker(), &broker.JoinRequest{Type: []byte(`"mail"`)})
 		m.Step(now)

@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// borrowSide is the part of a machine that borrows.
+// borrowSide is the part of a machine that borrows jobs.
 type borrowSide struct {
 	wantsByKey    map[wantKey]*ownWant
 	ownWants      []*ownWant // in the order in which they were added
@@ -29,9 +29,9 @@ type borrowSide struct {
 	lenders         map[broker.Peer]*peer
 	runs            map[uint64]*borrowedRun // by the number that the core gives the run
 
-	// reservedPlaces counts, for each set of workers, the places that were granted to homes and are not
-	// filled yet. reservations are the offers with such places; at expireAt, reservations that
-	// have expired are ended.
+	// reservedPlaces counts, for each set of workers, the places that were granted to homes and are
+	// not filled yet. reservations are the offers with such places. expireAt is when expired
+	// reservations are ended next.
 	reservedPlaces map[uint32]int
 	reservations   []*offer
 	expireAt       int64
@@ -142,24 +142,24 @@ func (m *Machine) sendLastProgress(run *borrowedRun) {
 func (m *Machine) roomForProgress(p *peer) bool { return p.stream.heldBytes < m.peerLimit()/8 }
 
 func (m *Machine) borrowedType(typ []byte) *borrowedType {
-	a := m.borrow.types[string(typ)]
-	if a == nil && len(m.borrow.types) < maxTypes {
-		a = &borrowedType{name: slices.Clone(typ)}
-		m.borrow.types[string(a.name)] = a
+	bt := m.borrow.types[string(typ)]
+	if bt == nil && len(m.borrow.types) < maxTypes {
+		bt = &borrowedType{name: slices.Clone(typ)}
+		m.borrow.types[string(bt.name)] = bt
 	}
 	m.apply(m.core.IntroduceType(m.now, typ)) // the core may have forgotten it
-	return a
+	return bt
 }
 
 func (bt *borrowedType) offerOf(p *peer) *offer {
-	for _, c := range bt.offers {
-		if c.peer == p {
-			return c
+	for _, o := range bt.offers {
+		if o.peer == p {
+			return o
 		}
 	}
-	c := &offer{peer: p, typ: bt}
-	bt.offers = append(bt.offers, c)
-	return c
+	o := &offer{peer: p, typ: bt}
+	bt.offers = append(bt.offers, o)
+	return o
 }
 
 // reservedFor returns how many places of a set of workers are reserved.
@@ -183,27 +183,27 @@ func (m *Machine) reserve(bt *borrowedType, set uint32, n int) {
 // freePlaces counts, up to limit, the places for a type that are reserved neither for
 // this type nor for others that the same workers serve.
 func (m *Machine) freePlaces(bt *borrowedType, limit int) (n int) {
-	g := &m.borrow
+	borrow := &m.borrow
 	if bt.placeLimit > 0 {
 		if m.now < bt.pauseUntil {
 			return 0
 		}
 		limit = min(limit, bt.placeLimit)
 	}
-	if m.now >= g.expireAt {
-		g.expireAt = m.now + minGrantTime/4
-		g.reservations = slices.DeleteFunc(g.reservations, func(c *offer) bool {
-			if c.mayStillFill(m.now) && len(c.reservations) > 0 {
+	if m.now >= borrow.expireAt {
+		borrow.expireAt = m.now + minGrantTime/4
+		borrow.reservations = slices.DeleteFunc(borrow.reservations, func(o *offer) bool {
+			if o.mayStillFill(m.now) && len(o.reservations) > 0 {
 				return false
 			}
-			m.endReservations(c)
+			m.endReservations(o)
 			return true
 		})
 	}
-	g.freeSupply = g.freeSupply[:0]
+	borrow.freeSupply = borrow.freeSupply[:0]
 	allowed := m.core.Supply(bt.name, func(set uint32) int { return limit + m.reservedFor(bt, set) }, func(s broker.Supply) bool {
 		s.Places = max(0, s.Places-m.reservedFor(bt, s.Set))
-		g.freeSupply = append(g.freeSupply, s)
+		borrow.freeSupply = append(borrow.freeSupply, s)
 		n += s.Places
 		return n < limit
 	})
@@ -217,11 +217,11 @@ func (m *Machine) grantPlaces(o *offer, n int) {
 	o.grantedAt = m.now
 	for i := range m.borrow.freeSupply {
 		s := &m.borrow.freeSupply[i]
-		if x := min(n, s.Places); x > 0 {
-			n -= x
-			s.Places -= x
-			m.reserve(o.typ, s.Set, x)
-			o.reservations = append(o.reservations, broker.Supply{Set: s.Set, Places: x})
+		if granted := min(n, s.Places); granted > 0 {
+			n -= granted
+			s.Places -= granted
+			m.reserve(o.typ, s.Set, granted)
+			o.reservations = append(o.reservations, broker.Supply{Set: s.Set, Places: granted})
 		}
 	}
 	if !o.isListed {
@@ -234,9 +234,9 @@ func (m *Machine) grantPlaces(o *offer, n int) {
 func (m *Machine) recordFill(o *offer) {
 	o.grantedPlaces = max(0, o.grantedPlaces-1)
 	if n := len(o.reservations) - 1; n >= 0 {
-		x := &o.reservations[n]
-		m.reserve(o.typ, x.Set, -1)
-		if x.Places--; x.Places == 0 {
+		supply := &o.reservations[n]
+		m.reserve(o.typ, supply.Set, -1)
+		if supply.Places--; supply.Places == 0 {
 			o.reservations = o.reservations[:n]
 		}
 	}
@@ -245,8 +245,8 @@ func (m *Machine) recordFill(o *offer) {
 // endReservations ends the reservations for a home, so that other homes may get those places. The
 // home may still fill them until they are revoked.
 func (m *Machine) endReservations(o *offer) {
-	for _, x := range o.reservations {
-		m.reserve(o.typ, x.Set, -x.Places)
+	for _, supply := range o.reservations {
+		m.reserve(o.typ, supply.Set, -supply.Places)
 	}
 	o.reservations, o.isListed = o.reservations[:0], false
 }
@@ -280,25 +280,25 @@ func (o *offer) compare(other *offer) int {
 // isValid reports whether an offer has jobs and is not too old.
 func (o *offer) isValid(now int64) bool { return o.jobs > 0 && now-o.receivedAt < offerLifetime }
 
-// receiveOffer handles an offer.
+// receiveOffer handles a home's offer of jobs.
 func (m *Machine) receiveOffer(p *peer, r *reader) {
 	typ, priority, age, jobs := r.readName(), r.readInt(), r.readInt(), r.readInt()
 	if r.err != nil {
 		return
 	}
-	a := m.borrowedType(typ)
-	if a == nil {
+	bt := m.borrowedType(typ)
+	if bt == nil {
 		return
 	}
-	c := a.offerOf(p)
-	c.jobs, c.priority, c.since, c.receivedAt = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
+	o := bt.offerOf(p)
+	o.jobs, o.priority, o.since, o.receivedAt = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
 	if !m.core.IsServed(typ) {
-		c.jobs = 0
-		m.sendGrant(c, grantNoWorkers)
+		o.jobs = 0
+		m.sendGrant(o, grantNoWorkers)
 	}
-	if c.jobs > 0 && !a.isOpen {
-		a.isOpen = true
-		m.borrow.openTypes = append(m.borrow.openTypes, a)
+	if o.jobs > 0 && !bt.isOpen {
+		bt.isOpen = true
+		m.borrow.openTypes = append(m.borrow.openTypes, bt)
 	}
 	m.borrow.mustCheckOffers = true
 }
@@ -310,26 +310,26 @@ const maxCompared = 64
 // answerOffers grants places to homes that have offered jobs. It looks at some of the types, and
 // serves the type with the best offer first.
 func (m *Machine) answerOffers() {
-	g := &m.borrow
-	if g.mustCheckOffers || m.now >= m.answerAt {
-		g.mustCheckOffers, m.answerAt, g.typesToCheck = false, broker.Never, len(g.openTypes)
+	borrow := &m.borrow
+	if borrow.mustCheckOffers || m.now >= m.answerAt {
+		borrow.mustCheckOffers, m.answerAt, borrow.typesToCheck = false, broker.Never, len(borrow.openTypes)
 	}
-	n := min(g.typesToCheck, maxCompared)
+	n := min(borrow.typesToCheck, maxCompared)
 	if n == 0 {
 		return
 	}
-	batch := slices.Clone(g.openTypes[:n])
-	g.openTypes = append(g.openTypes[:0], g.openTypes[n:]...)
-	g.typesToCheck -= n
-	for _, a := range batch {
-		a.best = m.bestOffer(a)
+	batch := slices.Clone(borrow.openTypes[:n])
+	borrow.openTypes = append(borrow.openTypes[:0], borrow.openTypes[n:]...)
+	borrow.typesToCheck -= n
+	for _, bt := range batch {
+		bt.best = m.bestOffer(bt)
 	}
-	slices.SortStableFunc(batch, func(a, b *borrowedType) int { return a.best.compare(b.best) })
-	for _, a := range batch {
-		if a.isOpen = m.answerType(a); a.isOpen {
-			g.openTypes = append(g.openTypes, a)
-			if a.answerAt != 0 {
-				m.answerAt = min(m.answerAt, a.answerAt)
+	slices.SortStableFunc(batch, func(x, y *borrowedType) int { return x.best.compare(y.best) })
+	for _, bt := range batch {
+		if bt.isOpen = m.answerType(bt); bt.isOpen {
+			borrow.openTypes = append(borrow.openTypes, bt)
+			if bt.answerAt != 0 {
+				m.answerAt = min(m.answerAt, bt.answerAt)
 			}
 		}
 	}
@@ -337,9 +337,9 @@ func (m *Machine) answerOffers() {
 
 // bestOffer returns the best valid offer of a type, or nil.
 func (m *Machine) bestOffer(bt *borrowedType) (best *offer) {
-	for _, c := range bt.offers {
-		if c.isValid(m.now) && (best == nil || c.compare(best) < 0) {
-			best = c
+	for _, o := range bt.offers {
+		if o.isValid(m.now) && (best == nil || o.compare(best) < 0) {
+			best = o
 		}
 	}
 	return best
@@ -350,14 +350,14 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 	var live []*offer
 	need := 0
 	crowded := false
-	for _, c := range bt.offers {
+	for _, o := range bt.offers {
 		switch {
-		case !c.isValid(m.now):
-		case m.isCongested(c.peer): // the home already lends enough to fill the stream
+		case !o.isValid(m.now):
+		case m.isCongested(o.peer): // the home already lends enough to fill the stream
 			crowded = true
 		default:
-			live = append(live, c)
-			need += c.jobs
+			live = append(live, o)
+			need += o.jobs
 		}
 	}
 	if len(live) == 0 {
@@ -381,14 +381,14 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 	}
 	bt.answerAt = 0
 	slices.SortStableFunc(live, (*offer).compare)
-	for _, c := range live {
-		n := min(free, c.jobs)
+	for _, o := range live {
+		n := min(free, o.jobs)
 		if n == 0 {
 			return true
 		}
-		m.grantPlaces(c, n)
-		m.sendGrant(c, n)
-		if c.jobs -= n; c.jobs > 0 {
+		m.grantPlaces(o, n)
+		m.sendGrant(o, n)
+		if o.jobs -= n; o.jobs > 0 {
 			return true
 		}
 		free -= n
@@ -397,11 +397,11 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 }
 
 func (m *Machine) sendGrant(o *offer, n int) {
-	b := m.newItem()
-	b.putUint(itemGrant)
-	b.putBytes(o.typ.name)
-	b.putInt(int64(n))
-	m.sendItem(o.peer, b)
+	item := m.newItem()
+	item.putUint(itemGrant)
+	item.putBytes(o.typ.name)
+	item.putInt(int64(n))
+	m.sendItem(o.peer, item)
 }
 
 // receiveJob handles a job that p lends.
@@ -417,42 +417,42 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 	job.StableBody = mayKeepBody(job.Body)
 	var run uint64
 	var pause time.Duration
-	a := m.borrowedType(job.Type)
-	if a != nil {
-		m.recordFill(a.offerOf(p))
+	bt := m.borrowedType(job.Type)
+	if bt != nil {
+		m.recordFill(bt.offerOf(p))
 		if p.lender == 0 {
 			p.lender = m.core.AddLender()
 			m.borrow.lenders[p.lender] = p
 		}
-		fx, number, why := m.core.Borrow(m.now, p.lender, &job)
+		effects, number, why := m.core.Borrow(m.now, p.lender, &job)
 		switch why {
 		case broker.IDClash:
 			pause = broker.ClashDelay
 		case broker.LimitReached:
-			a.placeLimit, a.pauseUntil = 1, m.now+tickInterval
+			bt.placeLimit, bt.pauseUntil = 1, m.now+tickInterval
 		}
 		if run = number; run != 0 {
-			if a.placeLimit *= 2; a.placeLimit > maxPlaces {
-				a.placeLimit = 0
+			if bt.placeLimit *= 2; bt.placeLimit > maxPlaces {
+				bt.placeLimit = 0
 			}
-			m.borrow.runs[run] = &borrowedRun{peer: p, typ: a, loanKey: key}
+			m.borrow.runs[run] = &borrowedRun{peer: p, typ: bt, loanKey: key}
 			p.loans[key] = run
 			p.borrowed++
 			m.stats.Borrowed++
 			m.stats.Borrows++
 		}
-		m.apply(fx)
+		m.apply(effects)
 	}
 	if run == 0 {
-		b := m.newReport(itemReturn, key.borrower, false, job.ID)
-		b.putInt(int64(pause))
-		b.putBool(false)
-		m.sendItem(p, b)
+		item := m.newReport(itemReturn, key.borrower, false, job.ID)
+		item.putInt(int64(pause))
+		item.putBool(false)
+		m.sendItem(p, item)
 	}
 }
 
-// receiveChange handles the message that a run is no longer wanted, or that says whether its
-// progress is wanted.
+// receiveChange handles a home's message about a run: the run is no longer wanted, or its progress
+// is wanted or not.
 func (m *Machine) receiveChange(p *peer, kind uint64, r *reader) {
 	key := loanKey{uint32(r.readUint()), r.readUint()}
 	flag := r.readBool()
@@ -473,13 +473,13 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 		return
 	}
 	if e.Op == broker.OpProgress {
-		b := m.newItem()
-		b.putUint(itemProgress)
-		b.putUint(uint64(run.borrower))
-		b.putBytes(e.ID)
-		b.putBytes(e.Body)
-		m.queueProgress(run, b)
-		m.recycle(b)
+		item := m.newItem()
+		item.putUint(itemProgress)
+		item.putUint(uint64(run.borrower))
+		item.putBytes(e.ID)
+		item.putBytes(e.Body)
+		m.queueProgress(run, item)
+		m.recycle(item)
 		return
 	}
 	m.sendLastProgress(run)
@@ -488,35 +488,35 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 	p.borrowed--
 	m.stats.Borrowed--
 	keepPlace := m.keepsPlace(run.typ, p)
-	var b writer
+	var item writer
 	switch e.Op {
 	case broker.OpResult:
-		b = m.newReport(itemResult, run.borrower, keepPlace, e.ID)
-		b.putBytes(e.Body)
+		item = m.newReport(itemResult, run.borrower, keepPlace, e.ID)
+		item.putBytes(e.Body)
 	case broker.OpReturn:
-		b = m.newReport(itemReturn, run.borrower, keepPlace, e.ID)
-		b.putInt(e.Delay)
-		b.putBool(true)
+		item = m.newReport(itemReturn, run.borrower, keepPlace, e.ID)
+		item.putInt(e.Delay)
+		item.putBool(true)
 	default:
-		b = m.newReport(itemFail, run.borrower, keepPlace, e.ID)
-		b.putUint(failureOf[e.Code])
-		b.putInt(e.Delay)
-		b.putString(wording.Reason(e.Reason))
+		item = m.newReport(itemFail, run.borrower, keepPlace, e.ID)
+		item.putUint(failureOf[e.Code])
+		item.putInt(e.Delay)
+		item.putString(wording.Reason(e.Reason))
 	}
-	m.sendItem(p, b)
+	m.sendItem(p, item)
 }
 
 // failureOf maps the code with which a run ended to how it failed.
 var failureOf = map[broker.Code]uint64{broker.JobRetryLater: failLater, broker.JobNoRetry: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
-// newReport starts an item that reports how a run ended.
+// newReport begins an item that reports how a run ended.
 func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte) writer {
-	b := m.newItem()
-	b.putUint(kind)
-	b.putUint(uint64(line))
-	b.putBool(keepPlace)
-	b.putBytes(id)
-	return b
+	item := m.newItem()
+	item.putUint(kind)
+	item.putUint(uint64(line))
+	item.putBool(keepPlace)
+	item.putBytes(id)
+	return item
 }
 
 // keepsPlace reports whether the home may fill the place of a run that has ended. It may if the
@@ -526,34 +526,34 @@ func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 	if m.isCongested(p) {
 		return false
 	}
-	g := &m.borrow
-	c := bt.offerOf(p)
-	offer := c
-	if !c.isValid(m.now) {
+	borrow := &m.borrow
+	own := bt.offerOf(p)
+	offer := own
+	if !own.isValid(m.now) {
 		offer = nil
 	}
 	betterOffer := m.bestOffer(bt).compare(offer) < 0
-	for range min(len(g.openTypes), maxCompared/4) {
-		g.nextType = (g.nextType + 1) % len(g.openTypes)
-		o := g.openTypes[g.nextType]
-		betterOffer = betterOffer || o != bt && m.bestOffer(o).compare(offer) < 0 && m.freePlaces(o, 1) > 0
+	for range min(len(borrow.openTypes), maxCompared/4) {
+		borrow.nextType = (borrow.nextType + 1) % len(borrow.openTypes)
+		other := borrow.openTypes[borrow.nextType]
+		betterOffer = betterOffer || other != bt && m.bestOffer(other).compare(offer) < 0 && m.freePlaces(other, 1) > 0
 	}
 	if betterOffer {
-		g.mustCheckOffers = true
+		borrow.mustCheckOffers = true
 		return false
 	}
 	if m.freePlaces(bt, 1) <= 0 {
 		return false
 	}
-	if offer != nil && g.freeSupply[len(g.freeSupply)-1].Set != 0 && g.yieldedTick != m.ticks {
+	if offer != nil && borrow.freeSupply[len(borrow.freeSupply)-1].Set != 0 && borrow.yieldedTick != m.ticks {
 		// More jobs of the type wait at that home, and homes offer jobs of other types only to
 		// brokers that report idle workers: so report this worker as idle, and let the home wait
 		// for a moment.
-		g.yieldedTick, g.wantsSentTick, bt.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
-		g.mustCheckOffers = true
+		borrow.yieldedTick, borrow.wantsSentTick, bt.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
+		borrow.mustCheckOffers = true
 		return false
 	}
-	m.grantPlaces(c, 1)
+	m.grantPlaces(own, 1)
 	return true
 }
 
@@ -563,14 +563,14 @@ func (m *Machine) forgetTypes() {
 		return
 	}
 	inUse := map[*borrowedType]bool{}
-	for _, r := range m.borrow.runs {
-		inUse[r.typ] = true
+	for _, run := range m.borrow.runs {
+		inUse[run.typ] = true
 	}
-	for typ, a := range m.borrow.types {
-		a.offers = slices.DeleteFunc(a.offers, func(c *offer) bool {
-			return !c.isValid(m.now) && !c.isListed && m.now-c.grantedAt >= 5*unfilledTime
+	for typ, bt := range m.borrow.types {
+		bt.offers = slices.DeleteFunc(bt.offers, func(o *offer) bool {
+			return !o.isValid(m.now) && !o.isListed && m.now-o.grantedAt >= 5*unfilledTime
 		})
-		if len(a.offers) == 0 && !a.isOpen && !inUse[a] {
+		if len(bt.offers) == 0 && !bt.isOpen && !inUse[bt] {
 			delete(m.borrow.types, typ)
 		}
 	}
@@ -585,12 +585,12 @@ func (m *Machine) endBorrowing(p *peer) {
 	p.loans, p.progress = map[loanKey]uint64{}, pendingProgress{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0
-	for _, a := range m.borrow.types {
-		a.offers = slices.DeleteFunc(a.offers, func(c *offer) bool {
-			if c.peer == p {
-				m.endReservations(c)
+	for _, bt := range m.borrow.types {
+		bt.offers = slices.DeleteFunc(bt.offers, func(o *offer) bool {
+			if o.peer == p {
+				m.endReservations(o)
 			}
-			return c.peer == p
+			return o.peer == p
 		})
 	}
 	if p.lender != 0 {

@@ -29,7 +29,7 @@ func FuzzItems(f *testing.F) {
 	f.Add(item('f', uint64(1), false, []byte(`"1"`), uint64(1), int64(5), "no"))
 	f.Add(item('o', []byte(`\`), int64(0), int64(1), int64(1)))
 	f.Fuzz(func(t *testing.T, items []byte) {
-		core := broker.New(broker.Config{IdleTypes: 10, MaxTypes: 100})
+		core := broker.New(broker.Config{MaxUnusedTypes: 10, MaxTypes: 100})
 		m := fleet.New(fleet.Config{Name: "a", Epoch: 1, MaxMessage: 1 << 10}, core, 1, func([]broker.Effect) {})
 		w := core.AddWorker()
 		core.Join(1, w, &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 4})

@@ -27,8 +27,8 @@ type PeerInfo struct {
 	RoundTrip      time.Duration // the round trip of the last heartbeat, 0 if not known yet
 	SinceHeartbeat time.Duration // time since its last heartbeat
 	Lent, Borrowed int
-	// Wants are up to infoWants types and patterns that it has idle workers for, with
-	// the number of places.
+	// Wants are up to maxInfoWants types and patterns for which it has idle workers, with the
+	// number of places.
 	Wants []WantInfo
 }
 
@@ -38,40 +38,40 @@ type WantInfo struct {
 	Places int
 }
 
-// infoWants bounds the wants shown for a broker.
-const infoWants = 100
+// maxInfoWants bounds the wants shown for a broker.
+const maxInfoWants = 100
 
 // Info describes this broker's part in the fleet.
 func (m *Machine) Info() Info {
-	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, NameTaken: m.nameTaken, Stats: m.stats}
+	info := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, NameTaken: m.nameTaken, Stats: m.stats}
 	for _, p := range m.peersByName {
-		v := PeerInfo{
+		peerInfo := PeerInfo{
 			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), SinceHeartbeat: time.Duration(m.now - p.heardAt),
 			Lent: p.lent, Borrowed: p.borrowed,
 		}
 		if p.hearsUs {
-			v.State = "up"
+			peerInfo.State = "up"
 		}
 		if p.draining {
-			v.State = "draining"
+			peerInfo.State = "draining"
 		}
 		for typ, n := range p.wants.types {
-			if len(v.Wants) < infoWants {
-				v.Wants = append(v.Wants, WantInfo{[][]byte{[]byte(typ)}, n})
+			if len(peerInfo.Wants) < maxInfoWants {
+				peerInfo.Wants = append(peerInfo.Wants, WantInfo{[][]byte{[]byte(typ)}, n})
 			}
 		}
 		for _, s := range p.wants.sets {
-			if len(v.Wants) < infoWants {
-				v.Wants = append(v.Wants, WantInfo{s.types, s.places})
+			if len(peerInfo.Wants) < maxInfoWants {
+				peerInfo.Wants = append(peerInfo.Wants, WantInfo{s.types, s.places})
 			}
 		}
-		x.Peers = append(x.Peers, v)
+		info.Peers = append(info.Peers, peerInfo)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.otherVersions)) {
-		f := m.otherVersions[name]
-		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, SinceHeartbeat: time.Duration(m.now - f.heardAt)})
+		other := m.otherVersions[name]
+		info.Peers = append(info.Peers, PeerInfo{Name: name, Epoch: other.epoch, State: "foreign", Version: other.version, SinceHeartbeat: time.Duration(m.now - other.heardAt)})
 	}
-	return x
+	return info
 }
 
 // lostPeer records when a broker was lost, and the types that its workers wanted.
@@ -97,10 +97,10 @@ func (m *Machine) reportLost(p *peer, why string) {
 }
 
 // LostBrokers returns the names of brokers that were lost in the last ten minutes and have not
-// returned; if typ is not nil, only those that had workers for it.
+// returned; if typ is not nil, it returns only those that had workers for that type.
 func (m *Machine) LostBrokers(typ []byte) (names []string) {
-	for name, x := range m.lostPeers {
-		if typ == nil || x.wants.places(typ) > 0 {
+	for name, lost := range m.lostPeers {
+		if typ == nil || lost.wants.places(typ) > 0 {
 			names = append(names, name)
 		}
 	}
@@ -108,8 +108,8 @@ func (m *Machine) LostBrokers(typ []byte) (names []string) {
 	return names
 }
 
-// CountUp returns the number of other brokers to which jobs may be lent.
-func (m *Machine) CountUp() (n int) {
+// UpBrokers returns the number of other brokers to which jobs may be lent.
+func (m *Machine) UpBrokers() (n int) {
 	for _, p := range m.peersByName {
 		if p.hearsUs && !p.draining {
 			n++

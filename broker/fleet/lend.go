@@ -10,20 +10,20 @@ import (
 	"gloom/broker"
 )
 
-// lendSide is the part of a machine that lends.
+// lendSide is the part of a machine that lends jobs.
 type lendSide struct {
 	types            map[string]*lentType
 	borrowers        map[broker.Peer]*borrower
 	byLastUse        *list.List // list of *borrower, sorted by lastUsed
 	lastNumber       uint32     // number of the borrower that was added last
 	waitingTypes     []*lentType
-	staleBorrowers   []*borrower // borrowers that were lent jobs since they last got the demand
+	staleBorrowers   []*borrower // borrowers that got jobs since the demand was last sent to them
 	overdueBorrowers []*borrower
 	pausedBorrowers  []*borrower // borrowers with free places that get no jobs, because too much is in flight to their brokers
 	mayResume        bool        // some of pausedBorrowers may get jobs again
 	setsChanged      bool        // another broker wants sets of types that it did not want before
 	wantsVersion     int         // counts changes of the wants of other brokers
-	nextType         int         // index in waiting from which to continue
+	nextType         int         // index in waitingTypes from which to continue
 }
 
 // lentType is a type with jobs that wait or are lent.
@@ -38,11 +38,11 @@ type lentType struct {
 
 // borrower is another broker as the borrower of one type's jobs. To our core it is a worker.
 type borrower struct {
-	number uint32
-	broker *peer
-	typ    *lentType
-	peer   broker.Peer
-	room   int
+	number   uint32
+	peer     *peer
+	typ      *lentType
+	corePeer broker.Peer
+	room     int
 	// allotted is the part of room that the core knows of.
 	allotted int
 	lent     int
@@ -51,39 +51,39 @@ type borrower struct {
 	lastUsed    int64
 	listElement *list.Element
 	demandSent  int // how many waiting jobs its broker knows of
-	// isRetired: one of its runs has passed its timeout, so it gets no more jobs; another
-	// borrower of the same broker and type gets them.
+	// isRetired reports that one of its runs has passed its timeout. Then it gets no more jobs;
+	// another borrower of the same broker and type gets them.
 	isRetired, isDemandStale, isPaused bool
 	isRemoved                          bool // it is no longer in the core
 }
 
 // updateOffer looks for waiting jobs of a type that other brokers may run.
 func (m *Machine) updateOffer(typ []byte) {
-	d := m.core.Demand(typ)
-	l := m.lend.types[string(typ)]
-	if d.Jobs == 0 {
-		if l != nil {
-			l.hasWaiting = false
-			m.lend.dropType(l)
+	demand := m.core.Demand(typ)
+	lt := m.lend.types[string(typ)]
+	if demand.Jobs == 0 {
+		if lt != nil {
+			lt.hasWaiting = false
+			m.lend.dropType(lt)
 		}
 		return
 	}
-	if l == nil { // the core bounds the number of types
-		l = &lentType{name: slices.Clone(typ), offeredTick: -1}
-		m.lend.types[string(l.name)] = l
+	if lt == nil { // the core bounds the number of types
+		lt = &lentType{name: slices.Clone(typ), offeredTick: -1}
+		m.lend.types[string(lt.name)] = lt
 	}
-	l.hasWaiting = true
-	if !l.isListed {
-		l.isListed = true
-		m.lend.waitingTypes = append(m.lend.waitingTypes, l)
+	lt.hasWaiting = true
+	if !lt.isListed {
+		lt.isListed = true
+		m.lend.waitingTypes = append(m.lend.waitingTypes, lt)
 	}
-	m.offerJobs(l, d)
+	m.offerJobs(lt, demand)
 }
 
 // offerJobs offers the waiting jobs of a type, once a tick, to as many of the brokers that
 // want it as are needed.
-func (m *Machine) offerJobs(l *lentType, d broker.Demand) {
-	if l.offeredTick == m.ticks || l.unwantedAt == m.lend.wantsVersion {
+func (m *Machine) offerJobs(lt *lentType, demand broker.Demand) {
+	if lt.offeredTick == m.ticks || lt.unwantedAt == m.lend.wantsVersion {
 		return
 	}
 	const maxBrokers = 4 // brokers that are offered the same jobs
@@ -93,44 +93,44 @@ func (m *Machine) offerJobs(l *lentType, d broker.Demand) {
 		if !p.hearsUs || p.draining {
 			continue
 		}
-		if room := p.wants.places(l.name); room > 0 {
-			m.sendOffer(p, l, d)
+		if room := p.wants.places(lt.name); room > 0 {
+			m.sendOffer(p, lt, demand)
 			if n++; n == maxBrokers {
 				break
 			}
-			if d.Jobs -= room; d.Jobs <= 0 {
+			if demand.Jobs -= room; demand.Jobs <= 0 {
 				break
 			}
 		}
 	}
 	if n == 0 {
-		l.unwantedAt = m.lend.wantsVersion
+		lt.unwantedAt = m.lend.wantsVersion
 		return
 	}
-	l.offeredTick = m.ticks
+	lt.offeredTick = m.ticks
 	m.nextPeer++
 }
 
-func (m *Machine) sendOffer(p *peer, l *lentType, d broker.Demand) {
-	b := m.newItem()
-	b.putUint(itemOffer)
-	b.putBytes(l.name)
-	b.putInt(d.Priority)
-	b.putInt(m.now - d.Since)
-	b.putInt(int64(d.Jobs))
-	m.sendItem(p, b)
+func (m *Machine) sendOffer(p *peer, lt *lentType, demand broker.Demand) {
+	item := m.newItem()
+	item.putUint(itemOffer)
+	item.putBytes(lt.name)
+	item.putInt(demand.Priority)
+	item.putInt(m.now - demand.Since)
+	item.putInt(int64(demand.Jobs))
+	m.sendItem(p, item)
 }
 
 // offerWaiting offers the jobs that still wait.
 func (m *Machine) offerWaiting() {
-	h := &m.lend
-	h.waitingTypes = slices.DeleteFunc(h.waitingTypes, func(l *lentType) bool {
-		l.isListed = l.hasWaiting
-		return !l.hasWaiting
+	lend := &m.lend
+	lend.waitingTypes = slices.DeleteFunc(lend.waitingTypes, func(lt *lentType) bool {
+		lt.isListed = lt.hasWaiting
+		return !lt.hasWaiting
 	})
-	for range min(len(h.waitingTypes), 1024) {
-		h.nextType = (h.nextType + 1) % len(h.waitingTypes)
-		m.updateOffer(h.waitingTypes[h.nextType].name)
+	for range min(len(lend.waitingTypes), 1024) {
+		lend.nextType = (lend.nextType + 1) % len(lend.waitingTypes)
+		m.updateOffer(lend.waitingTypes[lend.nextType].name)
 	}
 }
 
@@ -141,19 +141,19 @@ func (m *Machine) sendDemand() {
 		if br.isRemoved {
 			continue
 		}
-		d := m.core.Demand(br.typ.name)
-		if br.broker.hearsUs && (d.Jobs > 0 || br.demandSent > 0) {
-			br.demandSent = d.Jobs
-			m.sendOffer(br.broker, br.typ, d)
+		demand := m.core.Demand(br.typ.name)
+		if br.peer.hearsUs && (demand.Jobs > 0 || br.demandSent > 0) {
+			br.demandSent = demand.Jobs
+			m.sendOffer(br.peer, br.typ, demand)
 		}
 	}
 	m.lend.staleBorrowers = m.lend.staleBorrowers[:0]
 }
 
 // dropType forgets a type without waiting or lent jobs.
-func (s *lendSide) dropType(l *lentType) {
-	if len(l.borrowers) == 0 && !l.hasWaiting && s.types[string(l.name)] == l {
-		delete(s.types, string(l.name))
+func (s *lendSide) dropType(lt *lentType) {
+	if len(lt.borrowers) == 0 && !lt.hasWaiting && s.types[string(lt.name)] == lt {
+		delete(s.types, string(lt.name))
 	}
 }
 
@@ -161,48 +161,48 @@ func (s *lendSide) dropType(l *lentType) {
 // ones; grantNoWorkers means that it does not serve the type at all.
 func (m *Machine) receiveGrant(p *peer, r *reader) {
 	typ, n := r.readName(), int(min(r.readInt(), maxPlaces))
-	l := m.lend.types[string(typ)]
+	lt := m.lend.types[string(typ)]
 	switch {
 	case r.err != nil:
 		return
 	case n == grantNoWorkers:
 		p.wants.refuse(typ)
 		return
-	case l == nil || n < 0:
+	case lt == nil || n < 0:
 		return
 	}
-	i := slices.IndexFunc(l.borrowers, func(br *borrower) bool { return br.broker == p })
+	i := slices.IndexFunc(lt.borrowers, func(br *borrower) bool { return br.peer == p })
 	var br *borrower
 	if i >= 0 {
-		br = l.borrowers[i]
+		br = lt.borrowers[i]
 	} else if n > 0 {
-		br = m.addBorrower(p, l)
+		br = m.addBorrower(p, lt)
 	}
 	if br == nil {
 		return
 	}
 	if n == 0 {
-		out, _ := m.core.RunCount(br.peer)
+		out, _ := m.core.RunCount(br.corePeer)
 		n = out - br.room
 	}
 	m.allot(br, min(br.room+n, maxPlaces))
 }
 
-// addBorrower returns nil if the type is no longer in use and there is no room for it: its last
-// job has ended since it was offered.
-func (m *Machine) addBorrower(p *peer, l *lentType) *borrower {
-	h := &m.lend
-	number, fx := m.core.AddBorrower(m.now, l.name, p.name)
-	m.apply(fx)
+// addBorrower adds a borrower of a type for broker p. It returns nil if the type is no longer in
+// use and there is no room for it, because its last job has ended since it was offered.
+func (m *Machine) addBorrower(p *peer, lt *lentType) *borrower {
+	lend := &m.lend
+	number, effects := m.core.AddBorrower(m.now, lt.name, p.name)
+	m.apply(effects)
 	if number == 0 {
 		return nil
 	}
-	h.lastNumber++
-	br := &borrower{number: h.lastNumber, broker: p, typ: l, peer: number}
-	l.borrowers = append(l.borrowers, br)
+	lend.lastNumber++
+	br := &borrower{number: lend.lastNumber, peer: p, typ: lt, corePeer: number}
+	lt.borrowers = append(lt.borrowers, br)
 	p.borrowers[br.number] = br
-	h.borrowers[br.peer] = br
-	br.listElement = h.byLastUse.PushBack(br)
+	lend.borrowers[br.corePeer] = br
+	br.listElement = lend.byLastUse.PushBack(br)
 	return br
 }
 
@@ -223,12 +223,12 @@ func (m *Machine) allot(br *borrower, room int) {
 // is congested.
 func (m *Machine) fillBorrower(br *borrower) {
 	for step := 1; br.allotted != br.room; step *= 2 {
-		if br.allotted < br.room && m.isCongested(br.broker) {
+		if br.allotted < br.room && m.isCongested(br.peer) {
 			m.pauseBorrower(br)
 			return
 		}
 		br.allotted = min(br.room, br.allotted+step)
-		m.apply(m.core.Allot(m.now, br.peer, br.allotted))
+		m.apply(m.core.Allot(m.now, br.corePeer, br.allotted))
 	}
 }
 
@@ -243,24 +243,24 @@ func (m *Machine) pauseBorrower(br *borrower) {
 // resumePaused lets paused borrowers get jobs again. Borrowers whose broker is still congested
 // stay paused, and lose their free places in the core.
 func (m *Machine) resumePaused() {
-	h := &m.lend
-	if !h.mayResume {
+	lend := &m.lend
+	if !lend.mayResume {
 		return
 	}
-	h.mayResume = false
-	held := h.pausedBorrowers
-	h.pausedBorrowers = nil
+	lend.mayResume = false
+	held := lend.pausedBorrowers
+	lend.pausedBorrowers = nil
 	for _, br := range held {
 		br.isPaused = false
 		if br.isRemoved {
 			continue
 		}
-		if !m.isCongested(br.broker) {
+		if !m.isCongested(br.peer) {
 			m.fillBorrower(br)
 		} else {
-			if out, _ := m.core.RunCount(br.peer); out < br.allotted {
+			if out, _ := m.core.RunCount(br.corePeer); out < br.allotted {
 				br.allotted = out
-				m.apply(m.core.Allot(m.now, br.peer, out))
+				m.apply(m.core.Allot(m.now, br.corePeer, out))
 			}
 			m.pauseBorrower(br)
 		}
@@ -270,38 +270,38 @@ func (m *Machine) resumePaused() {
 // removeBorrower removes a borrower from the core.
 func (m *Machine) removeBorrower(br *borrower) {
 	m.forgetBorrower(br)
-	m.apply(m.core.RemovePeer(m.now, br.peer))
+	m.apply(m.core.RemovePeer(m.now, br.corePeer))
 }
 
-// forgetBorrower forgets a borrower. The lists staleBorrowers, overdue and paused may still contain
-// it; their readers skip it.
+// forgetBorrower forgets a borrower. The lists staleBorrowers, overdueBorrowers and pausedBorrowers
+// may still contain it; their readers skip it.
 func (m *Machine) forgetBorrower(br *borrower) {
-	h := &m.lend
+	lend := &m.lend
 	br.isRemoved = true
-	delete(h.borrowers, br.peer)
-	delete(br.broker.borrowers, br.number)
-	h.byLastUse.Remove(br.listElement)
+	delete(lend.borrowers, br.corePeer)
+	delete(br.peer.borrowers, br.number)
+	lend.byLastUse.Remove(br.listElement)
 	br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
-	h.dropType(br.typ)
+	lend.dropType(br.typ)
 }
 
 // sendToBorrower sends an effect of the core to a borrower.
 func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
-	p := br.broker
-	b := m.newItem()
+	p := br.peer
+	item := m.newItem()
 	switch e.Op {
 	case broker.OpJob:
 		loan := m.core.Loan(e.Run)
-		b.putUint(itemLend)
-		b.putUint(uint64(br.number))
-		b.putUint(e.Run)
-		b.putBytes(e.Type)
-		b.putBytes(e.ID)
-		b.putInt(loan.Priority)
-		b.putInt(loan.Age)
-		b.putBool(loan.WantsProgress)
-		b.putBytes(e.Headers)
-		b.putBytes(e.Body)
+		item.putUint(itemLend)
+		item.putUint(uint64(br.number))
+		item.putUint(e.Run)
+		item.putBytes(e.Type)
+		item.putBytes(e.ID)
+		item.putInt(loan.Priority)
+		item.putInt(loan.Age)
+		item.putBool(loan.WantsProgress)
+		item.putBytes(e.Headers)
+		item.putBytes(e.Body)
 		m.markUsed(br)
 		br.lent++
 		p.lent++
@@ -312,18 +312,18 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 			m.lend.staleBorrowers = append(m.lend.staleBorrowers, br)
 		}
 	case broker.OpCancel, broker.OpOverdue:
-		b.putUint(itemUnwant)
-		b.putUint(uint64(br.number))
-		b.putUint(e.Run)
-		b.putBool(e.Op == broker.OpOverdue)
+		item.putUint(itemUnwant)
+		item.putUint(uint64(br.number))
+		item.putUint(e.Run)
+		item.putBool(e.Op == broker.OpOverdue)
 		if e.Op == broker.OpOverdue && !br.isRetired {
 			m.lend.overdueBorrowers = append(m.lend.overdueBorrowers, br)
 		}
 	case broker.OpFollow:
-		b.putUint(itemFollow)
-		b.putUint(uint64(br.number))
-		b.putUint(e.Run)
-		b.putBool(m.core.Loan(e.Run).WantsProgress)
+		item.putUint(itemFollow)
+		item.putUint(uint64(br.number))
+		item.putUint(e.Run)
+		item.putBool(m.core.Loan(e.Run).WantsProgress)
 	case broker.OpClose:
 		p.lent -= br.lent
 		m.stats.Lent -= br.lent
@@ -333,17 +333,17 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 	default:
 		return
 	}
-	m.sendItem(p, b)
+	m.sendItem(p, item)
 	if m.isCongested(p) {
 		m.pauseBorrower(br)
 		m.lend.mayResume = true
 	}
 }
 
-// replaceOverdue moves the free places of borrowers with an overdue run to new borrowers.
+// replaceOverdue retires borrowers with overdue runs, and moves their free places to new borrowers.
 func (m *Machine) replaceOverdue() {
 	for _, br := range m.lend.overdueBorrowers {
-		out, overdue := m.core.RunCount(br.peer)
+		out, overdue := m.core.RunCount(br.corePeer)
 		if overdue == 0 || br.isRetired || br.isRemoved {
 			continue
 		}
@@ -352,7 +352,7 @@ func (m *Machine) replaceOverdue() {
 		free := br.room - out
 		m.allot(br, 0)
 		if free > 0 {
-			m.allot(m.addBorrower(br.broker, br.typ), free) // addBorrower does not return nil, because the old borrower keeps the type in use
+			m.allot(m.addBorrower(br.peer, br.typ), free) // addBorrower does not return nil, because the old borrower keeps the type in use
 		}
 	}
 	m.lend.overdueBorrowers = m.lend.overdueBorrowers[:0]
@@ -374,10 +374,10 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 		body := r.readBytes()
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeepBody(body)) }
 	case itemReturn:
-		q := &broker.ReleaseRequest{ID: id, Delay: time.Duration(r.readInt())}
+		req := &broker.ReleaseRequest{ID: id, Delay: time.Duration(r.readInt())}
 		started = r.readBool()
-		q.NotStarted = !started
-		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
+		req.NotStarted = !started
+		handle = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, req) }
 	case itemFail:
 		failure, delay, reason := r.readUint(), r.readInt(), r.readString()
 		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, WorkerLost: failure == failLost, WorkerExpelled: failure == failExpelled, Delay: -1}
@@ -395,7 +395,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 		}
 		return
 	case kind == itemProgress:
-		m.apply(handle(br.peer))
+		m.apply(handle(br.corePeer))
 		return
 	case br.lent == 0:
 		return // the borrower has no job of ours
@@ -406,15 +406,15 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 	p.lent--
 	m.stats.Lent--
 	if keepPlace && br.isRetired {
-		if i := slices.IndexFunc(br.typ.borrowers, func(o *borrower) bool { return o.broker == p }); i >= 0 {
+		if i := slices.IndexFunc(br.typ.borrowers, func(o *borrower) bool { return o.peer == p }); i >= 0 {
 			m.allot(br.typ.borrowers[i], min(br.typ.borrowers[i].room+1, maxPlaces))
 		}
 	} else if !keepPlace && !br.isRetired {
 		m.allot(br, max(0, br.room-1))
 	}
-	m.apply(handle(br.peer))
+	m.apply(handle(br.corePeer))
 	if br.isRetired {
-		if out, _ := m.core.RunCount(br.peer); out == 0 {
+		if out, _ := m.core.RunCount(br.corePeer); out == 0 {
 			m.removeBorrower(br)
 		}
 	}
@@ -436,7 +436,7 @@ func (m *Machine) removeIdle() {
 			break
 		}
 		br := first.Value.(*borrower)
-		switch out, _ := m.core.RunCount(br.peer); {
+		switch out, _ := m.core.RunCount(br.corePeer); {
 		case out == 0 && br.lent == 0:
 			m.removeBorrower(br)
 		case out < br.room:

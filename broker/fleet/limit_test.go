@@ -18,11 +18,11 @@ func TestBorrowersRateLimitsBorrowing(t *testing.T) {
 			const jobs = 100
 			w := newTwins(time.Millisecond)
 			w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 50})
-			fx, err := w.cores[1].Configure(w.now, limitOf(`"t"`, limits))
+			effects, err := w.cores[1].Configure(w.now, limitOf(`"t"`, limits))
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.applyEffects(1, fx)
+			w.applyEffects(1, effects)
 			for i := range jobs {
 				w.submit(fmt.Sprint(i), `"t"`, []byte("1"))
 			}
@@ -50,7 +50,7 @@ func pauseOf(typ string, paused bool) *broker.Settings {
 // attempts are not counted as runs.
 func TestBorrowerAtLimitRarelyTries(t *testing.T) {
 	const jobs = 60
-	w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypeBytes: 8 << 20})
+	w := newTwinsApart(time.Millisecond, 0, broker.Config{MaxUnusedTypes: 10, MaxTypeBytes: 8 << 20})
 	body := fmt.Appendf(nil, `"%0*d"`, 100<<10, 0)
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, body)
@@ -74,11 +74,11 @@ func TestHomeRulesApplyToGroups(t *testing.T) {
 	w := newTwins(time.Millisecond)
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 10})
 	for i, n := range []int64{3, 0} { // the borrower's own rule holds all of its jobs back
-		fx, err := w.cores[i].Configure(w.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(`"g"`), Rule: broker.Rule{Concurrency: n}}}})
+		effects, err := w.cores[i].Configure(w.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(`"g"`), Rule: broker.Rule{Concurrency: n}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.applyEffects(i, fx)
+		w.applyEffects(i, effects)
 	}
 	for i := range 10 {
 		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
@@ -105,11 +105,11 @@ func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 			w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 			w.join(&broker.JoinRequest{Type: []byte(`"u"`), Prefetch: 1})
 			configure := func(s *broker.Settings) {
-				fx, err := w.cores[0].Configure(w.now, s)
+				effects, err := w.cores[0].Configure(w.now, s)
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.applyEffects(0, fx)
+				w.applyEffects(0, effects)
 			}
 			rule := broker.Rule{Concurrency: 1}
 			if end == "the rate has room" {
@@ -149,7 +149,7 @@ func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 func TestWorkerOfManyTypesTakesBestFirst(t *testing.T) {
 	joining := &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
 	t.Run("one job each", func(t *testing.T) {
-		w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 2000})
+		w := newTwinsApart(time.Millisecond, 0, broker.Config{MaxUnusedTypes: 2000})
 		w.join(joining)
 		for i := range 1000 {
 			w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
@@ -218,7 +218,7 @@ func TestRemainingSetsAreWantedLater(t *testing.T) {
 // TestLateGrantAddsNoType: a grant that arrives after the type's last job has ended does not give a home
 // more types than it may have.
 func TestLateGrantAddsNoType(t *testing.T) {
-	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
+	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{MaxUnusedTypes: 10, MaxTypes: 2})
 	w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
 	w.letPass(3 * time.Second)
 	w.submit("1", `"t"`, []byte("1"))

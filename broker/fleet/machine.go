@@ -38,8 +38,8 @@ const (
 	maxPeers = 256
 	maxTypes = 10_000
 	maxSets  = 1024
-	// rememberLost is how long a lost broker is remembered.
-	rememberLost = int64(10 * time.Minute)
+	// lostPeerLifetime is how long a lost broker is remembered.
+	lostPeerLifetime = int64(10 * time.Minute)
 	// maxPlaces bounds the places in one grant.
 	maxPlaces = 4096
 )
@@ -49,10 +49,11 @@ const MaxName = 128
 
 // Config describes a machine.
 type Config struct {
-	// Name identifies a broker of the fleet, Epoch one life of that name.
+	// Name identifies the broker in the fleet. Epoch is larger at each start of a broker with this
+	// name.
 	Name  string
 	Epoch uint64
-	// MaxMessage bounds the bytes of items in one message.
+	// MaxMessage bounds the item bytes of one message.
 	MaxMessage int
 	// MaxInFlight bounds the bytes in flight to one broker, so that they delay neither its
 	// connection nor heartbeats; 0 is 4 MiB.
@@ -62,15 +63,15 @@ type Config struct {
 	MaxHeld int64
 }
 
-// Message goes to one broker, or to all if To is "". With WantReply, the machine
-// wants to know if no broker listens (OnNoListener).
+// Message goes to one broker, or to all if To is "". WantReply asks the driver to call OnNoListener
+// if no broker listens.
 type Message struct {
 	To        string
 	Data      []byte
 	WantReply bool
 }
 
-// Event is an event that the operator of the broker should know of.
+// Event is something that the operator of the broker should know.
 type Event struct {
 	Kind   EventKind
 	Name   string // of a broker
@@ -121,11 +122,11 @@ type Machine struct {
 	peers       map[string]*peer
 	peersByName []*peer // sorted by name
 	nextPeer    int     // the broker that is offered jobs first
-	// otherVersions holds the brokers that use another version, by name.
+	// otherVersions holds the brokers that use another message version, by name.
 	otherVersions map[string]*otherVersion
-	// lostPeers holds the brokers that were lost within rememberLost, by name.
-	lostPeers map[string]lostPeer
-	sessions  uint64 // number of the latest session
+	// lostPeers holds the brokers that were lost within lostPeerLifetime, by name.
+	lostPeers   map[string]lostPeer
+	lastSession uint64 // number of the latest session
 
 	lend   lendSide
 	borrow borrowSide
@@ -154,8 +155,8 @@ type Stats struct {
 	Items   uint64
 }
 
-// New returns a machine without peers. apply carries out commands on the core; it returns
-// effects for the machine's own peers to Effect.
+// New returns a machine without peers. apply must handle the effects that commands of the machine
+// have, and pass those for the machine's own peers to Effect.
 func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
 	core.TrackIdle()
 	cfg.MaxInFlight, cfg.MaxHeld = cmp.Or(cfg.MaxInFlight, 4<<20), cmp.Or(cfg.MaxHeld, 512<<20)
@@ -208,8 +209,8 @@ func (m *Machine) Step(now int64) {
 
 // runTick does the work of one tick.
 func (m *Machine) runTick() {
-	maps.DeleteFunc(m.otherVersions, func(_ string, x *otherVersion) bool { return m.now-x.heardAt >= lostAfter })
-	maps.DeleteFunc(m.lostPeers, func(_ string, x lostPeer) bool { return m.now-x.lostAt >= rememberLost })
+	maps.DeleteFunc(m.otherVersions, func(_ string, other *otherVersion) bool { return m.now-other.heardAt >= lostAfter })
+	maps.DeleteFunc(m.lostPeers, func(_ string, lost lostPeer) bool { return m.now-lost.lostAt >= lostPeerLifetime })
 	switch {
 	case m.namesakeHeardAt != 0 && m.now-m.namesakeHeardAt < lostAfter:
 		m.yieldName()
@@ -255,15 +256,15 @@ func (m *Machine) yieldName() {
 // Receive handles a message.
 func (m *Machine) Receive(now int64, data []byte) {
 	m.now = max(m.now, now)
-	s := &reader{rest: data}
-	v, kind := s.readUint(), s.readUint()
-	name, epoch := s.readString(), s.readUint()
+	r := &reader{rest: data}
+	theirVersion, kind := r.readUint(), r.readUint()
+	name, epoch := r.readString(), r.readUint()
 	switch {
-	case s.err != nil || len(name) > MaxName:
+	case r.err != nil || len(name) > MaxName:
 		m.stats.UnreadableMessages++
 		return
-	case v != version:
-		m.receiveOtherVersion(name, epoch, v)
+	case theirVersion != version:
+		m.receiveOtherVersion(name, epoch, theirVersion)
 		return
 	}
 	if name == m.cfg.Name {
@@ -275,15 +276,15 @@ func (m *Machine) Receive(now int64, data []byte) {
 	}
 	switch kind {
 	case msgHeartbeat:
-		m.receiveHeartbeat(name, epoch, s)
+		m.receiveHeartbeat(name, epoch, r)
 	case msgWants:
-		m.receiveWants(m.findPeer(name, epoch), s)
+		m.receiveWants(m.findPeer(name, epoch), r)
 	case msgData:
-		m.receiveData(m.findPeer(name, epoch), s)
+		m.receiveData(m.findPeer(name, epoch), r)
 	case msgAck:
-		m.receiveAck(m.findPeer(name, epoch), s)
+		m.receiveAck(m.findPeer(name, epoch), r)
 	}
-	if s.err != nil {
+	if r.err != nil {
 		m.stats.UnreadableMessages++
 	}
 	m.Step(now)
@@ -292,16 +293,16 @@ func (m *Machine) Receive(now int64, data []byte) {
 // receiveOtherVersion records a broker that uses another version of these messages. Only the sender of
 // such a message can be read.
 func (m *Machine) receiveOtherVersion(name string, epoch, version uint64) {
-	x := m.otherVersions[name]
-	if x == nil {
+	other := m.otherVersions[name]
+	if other == nil {
 		if len(m.otherVersions) == maxPeers {
 			return
 		}
-		x = &otherVersion{}
-		m.otherVersions[name] = x
+		other = &otherVersion{}
+		m.otherVersions[name] = other
 		m.addEvent(OtherVersion, name, "")
 	}
-	*x = otherVersion{epoch, version, m.now}
+	*other = otherVersion{epoch, version, m.now}
 }
 
 // receiveOwnName handles a message with this broker's name, which is its own or another broker's. Of
@@ -334,12 +335,12 @@ func (m *Machine) recycle(item writer) {
 
 // newMessage begins a message of roughly n bytes.
 func (m *Machine) newMessage(kind uint64, n int) writer {
-	p := writer(m.buffers.get(n + headerBytes))
-	p.putUint(version)
-	p.putUint(kind)
-	p.putString(m.cfg.Name)
-	p.putUint(m.cfg.Epoch)
-	return p
+	msg := writer(m.buffers.get(n + headerBytes))
+	msg.putUint(version)
+	msg.putUint(kind)
+	msg.putString(m.cfg.Name)
+	msg.putUint(m.cfg.Epoch)
+	return msg
 }
 
 func (m *Machine) addEvent(kind EventKind, name, reason string) {
@@ -358,8 +359,8 @@ func (m *Machine) Events() []Event {
 // Messages returns the messages to be sent since the last call. sent are the messages that the last
 // call returned; they must not be used any more.
 func (m *Machine) Messages(sent []Message) []Message {
-	for _, x := range sent {
-		m.buffers.put(x.Data)
+	for _, msg := range sent {
+		m.buffers.put(msg.Data)
 	}
 	clear(sent)
 	m.sendDemand()
@@ -372,8 +373,7 @@ func (m *Machine) Messages(sent []Message) []Message {
 	return out
 }
 
-// OnConnected records that NATS is connected. part limits the bytes of items in a message from now
-// on.
+// OnConnected records that NATS is connected. From now on, part limits the item bytes of a message.
 func (m *Machine) OnConnected(now int64, part int) {
 	m.now = max(m.now, now)
 	m.cfg.MaxMessage, m.connectedAt = part, m.now

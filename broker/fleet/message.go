@@ -23,7 +23,7 @@ const (
 // headerBytes is roughly the size of a message without its items, in bytes.
 const headerBytes = 256
 
-// The stream from one broker to another carries items.
+// The stream from one broker to another carries items of these kinds.
 const (
 	itemOffer    = 'o' // fields: type, priority, age, jobs
 	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or grantNoWorkers
@@ -40,7 +40,7 @@ const (
 // pattern of the broker's wants may match it.
 const grantNoWorkers = -1
 
-// How a run failed.
+// These values say how a run failed.
 const (
 	failPlain = iota
 	failLater // the worker wants a retry after a delay
@@ -89,27 +89,27 @@ func (r *reader) readString() string { return readValue(r, msgp.ReadStringBytes)
 
 // readName reads a type, an id or a group, in canonical form.
 func (r *reader) readName() []byte {
-	v := r.readBytes()
-	if r.err == nil && !isCanonical(v) {
+	name := r.readBytes()
+	if r.err == nil && !isCanonical(name) {
 		r.err = errors.New("an invalid name")
 	}
-	return v
+	return name
 }
 
 // isCanonical reports whether a name is within bounds and its escapes are complete.
-func isCanonical(v []byte) bool {
-	if len(v) > 6*wire.MaxName {
+func isCanonical(name []byte) bool {
+	if len(name) > 6*wire.MaxName {
 		return false
 	}
-	for i := 0; i < len(v); i++ {
-		if v[i] != '\\' {
+	for i := 0; i < len(name); i++ {
+		if name[i] != '\\' {
 			continue
 		}
-		if i++; i == len(v) {
+		if i++; i == len(name) {
 			return false
 		}
-		if v[i] == 'u' {
-			if i += 4; i >= len(v) {
+		if name[i] == 'u' {
+			if i += 4; i >= len(name) {
 				return false
 			}
 		}
@@ -117,7 +117,7 @@ func isCanonical(v []byte) bool {
 	return true
 }
 
-func (r *reader) readNames(limit int) (v [][]byte) {
+func (r *reader) readNames(limit int) (names [][]byte) {
 	n := r.readListHead()
 	if n > limit && r.err == nil {
 		r.err = errors.New("too many names")
@@ -126,9 +126,9 @@ func (r *reader) readNames(limit int) (v [][]byte) {
 		if r.err != nil {
 			return nil
 		}
-		v = append(v, r.readName())
+		names = append(names, r.readName())
 	}
-	return v
+	return names
 }
 
 // readListHead reads the length of a list. The list must fit in the rest of the message, with at least

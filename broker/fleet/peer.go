@@ -72,20 +72,21 @@ func (m *Machine) addPeer(name string, epoch uint64) *peer {
 	if len(m.peersByName) == maxPeers {
 		return nil
 	}
-	m.sessions++
-	p := &peer{name: name, epoch: epoch, session: m.sessions, wants: newWants(), borrowers: map[uint32]*borrower{}, loans: map[loanKey]uint64{}}
+	m.lastSession++
+	p := &peer{name: name, epoch: epoch, session: m.lastSession, wants: newWants(), borrowers: map[uint32]*borrower{}, loans: map[loanKey]uint64{}}
 	m.peers[name] = p
 	at, _ := slices.BinarySearchFunc(m.peersByName, name, compareName)
 	m.peersByName = slices.Insert(m.peersByName, at, p)
 	return p
 }
 
-// mayBeGone reports whether p has been silent for so long that NATS should be asked whether a
-// broker still listens on p's subject. A broker whose connection broke gets time to reconnect,
+// mayBeGone reports whether p has been silent for so long that the machine should ask NATS whether
+// a broker still listens on p's subject. A broker whose connection broke gets time to reconnect,
 // and so do all brokers after this one was disconnected from NATS.
 func (m *Machine) mayBeGone(p *peer) bool { return m.now-max(p.heardAt, m.connectedAt) >= probeAfter }
 
-// OnNoListener reports that no broker listens on the subject of a broker.
+// OnNoListener handles the report of NATS that nobody listens on the subject of the broker with
+// this name.
 func (m *Machine) OnNoListener(now int64, name string) {
 	m.now = max(m.now, now)
 	if p := m.peers[name]; p != nil && m.mayBeGone(p) {
@@ -124,25 +125,25 @@ func (m *Machine) endSession(p *peer, why string) {
 // sendHeartbeat sends a heartbeat, which names the brokers that we hear.
 func (m *Machine) sendHeartbeat() {
 	m.heartbeatAt, m.heartbeatSoon = m.now, false
-	b := m.newMessage(msgHeartbeat, 64*len(m.peersByName))
-	b.putInt(m.now)
-	b.putBool(m.core.Draining())
-	b.putListHead(len(m.peersByName))
+	out := m.newMessage(msgHeartbeat, 64*len(m.peersByName))
+	out.putInt(m.now)
+	out.putBool(m.core.Draining())
+	out.putListHead(len(m.peersByName))
 	for _, p := range m.peersByName {
-		b.putString(p.name)
-		b.putUint(p.epoch)
-		b.putUint(p.session)
-		b.putUint(p.theirSession)
-		b.putUint(p.stream.lastSent)
-		b.putUint(p.stream.lastReceived)
-		b.putInt(p.sentAt)
-		b.putInt(m.now - p.receivedAt)
+		out.putString(p.name)
+		out.putUint(p.epoch)
+		out.putUint(p.session)
+		out.putUint(p.theirSession)
+		out.putUint(p.stream.lastSent)
+		out.putUint(p.stream.lastReceived)
+		out.putInt(p.sentAt)
+		out.putInt(m.now - p.receivedAt)
 		p.stream.markAckSent()
 		if p.unackedSince == 0 {
 			p.unackedSince = m.now
 		}
 	}
-	m.outgoing = append(m.outgoing, Message{Data: b})
+	m.outgoing = append(m.outgoing, Message{Data: out})
 }
 
 // receiveHeartbeat handles a heartbeat.
@@ -208,46 +209,46 @@ func (m *Machine) recordSessionUp(p *peer) {
 // restartSession begins a new session.
 func (m *Machine) restartSession(p *peer) {
 	m.endSession(p, "its messages are inconsistent")
-	m.sessions++
-	p.session = m.sessions
+	m.lastSession++
+	p.session = m.lastSession
 }
 
 // flush puts the items for p into messages.
 func (m *Machine) flush(p *peer) {
-	p.stream.sendNext(m.cfg.MaxMessage, m.cfg.MaxInFlight, func(x *message, items int) {
+	p.stream.sendNext(m.cfg.MaxMessage, m.cfg.MaxInFlight, func(msg *message, items int) {
 		if items > 0 {
 			m.stats.Batches[bits.Len(uint(items-1))]++
 			m.stats.Items += uint64(items)
 		}
-		m.sendData(p, x)
+		m.sendData(p, msg)
 	})
 	if p.stream.ackDue(m.cfg.MaxInFlight) {
 		m.sendAck(p, false, false)
 	}
 }
 
-func (m *Machine) sendData(p *peer, x *message) {
-	b := m.newMessage(msgData, len(x.data))
-	b.putUint(p.session)
-	b.putUint(p.theirSession)
-	b.putUint(p.stream.lastReceived)
-	b.putUint(x.number)
-	b.putBool(x.continues)
-	b.putBytes(x.data)
+func (m *Machine) sendData(p *peer, msg *message) {
+	out := m.newMessage(msgData, len(msg.data))
+	out.putUint(p.session)
+	out.putUint(p.theirSession)
+	out.putUint(p.stream.lastReceived)
+	out.putUint(msg.number)
+	out.putBool(msg.continues)
+	out.putBytes(msg.data)
 	p.stream.markAckSent()
-	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b})
+	m.outgoing = append(m.outgoing, Message{To: p.name, Data: out})
 }
 
 // sendAck acks what has arrived from p. resend asks p for the messages that follow; wantReply makes
 // NATS reply if no broker listens on p's subject.
 func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
-	b := m.newMessage(msgAck, 0)
-	b.putUint(p.session)
-	b.putUint(p.theirSession)
-	b.putUint(p.stream.lastReceived)
-	b.putBool(resend)
+	out := m.newMessage(msgAck, 0)
+	out.putUint(p.session)
+	out.putUint(p.theirSession)
+	out.putUint(p.stream.lastReceived)
+	out.putBool(resend)
 	p.stream.markAckSent()
-	m.outgoing = append(m.outgoing, Message{To: p.name, Data: b, WantReply: wantReply})
+	m.outgoing = append(m.outgoing, Message{To: p.name, Data: out, WantReply: wantReply})
 }
 
 // inSession reads the session that a message belongs to, and reports whether it is the current one.
@@ -262,18 +263,18 @@ func (m *Machine) receiveData(p *peer, r *reader) {
 	}
 	m.recordSessionUp(p)
 	got := r.readUint()
-	x := message{number: r.readUint(), continues: r.readBool(), data: r.readBytes()}
+	msg := message{number: r.readUint(), continues: r.readBool(), data: r.readBytes()}
 	if r.err != nil {
 		return
 	}
 	m.recordAck(p, got)
-	if x.number != p.stream.lastReceived+1 {
-		if x.number > p.stream.lastReceived {
-			m.requestMissing(p, x.number)
+	if msg.number != p.stream.lastReceived+1 {
+		if msg.number > p.stream.lastReceived {
+			m.requestMissing(p, msg.number)
 		}
 		return
 	}
-	items := &reader{rest: p.stream.receive(&x)}
+	items := &reader{rest: p.stream.receive(&msg)}
 	m.mustCheckHeld = m.mustCheckHeld || len(p.stream.partial) > m.cfg.MaxInFlight
 	for session := p.session; len(items.rest) > 0 && items.err == nil && p.session == session; {
 		m.receiveItem(p, items)
@@ -364,7 +365,7 @@ func (m *Machine) receiveAck(p *peer, r *reader) {
 	}
 }
 
-// receiveItem reads one item from p, and acts on it.
+// receiveItem reads and handles one item from p.
 func (m *Machine) receiveItem(p *peer, r *reader) {
 	switch kind := r.readUint(); kind {
 	case itemOffer:

@@ -141,7 +141,7 @@ func TestStreamBytesAreBounded(t *testing.T) {
 func BenchmarkManyWaitingTypes(b *testing.B) {
 	for _, lines := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(lines), func(b *testing.B) {
-			w := newTwinsApart(0, 0, broker.Config{IdleTypes: 20_000})
+			w := newTwinsApart(0, 0, broker.Config{MaxUnusedTypes: 20_000})
 			for i := range lines {
 				w.join(&broker.JoinRequest{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
 			}

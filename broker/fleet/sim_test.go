@@ -151,7 +151,7 @@ func (x *node) start() {
 		x.statsBefore.LostJobs += st.LostJobs
 		x.statsBefore.MissedMessages += st.MissedMessages
 	}
-	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
+	x.core = broker.New(broker.Config{MaxUnusedTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.submitters, x.peers = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
 	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.applyEffects)
 	x.flushScheduled, x.sent, x.disconnected, x.frozenUntil, x.thawedAt = false, nil, false, 0, x.now
@@ -178,8 +178,8 @@ func (x *node) tick() {
 }
 
 // handle carries out the effects of a command.
-func (x *node) handle(fx []broker.Effect) {
-	x.applyEffects(fx)
+func (x *node) handle(effects []broker.Effect) {
+	x.applyEffects(effects)
 	x.machine.Step(x.now)
 	x.flushSoon()
 }
@@ -244,9 +244,9 @@ func (x *node) receive(data []byte) {
 	x.flushSoon()
 }
 
-func (x *node) applyEffects(fx []broker.Effect) {
-	for i := range fx {
-		e := &fx[i]
+func (x *node) applyEffects(effects []broker.Effect) {
+	for i := range effects {
+		e := &effects[i]
 		if w := x.workers[e.Peer]; w != nil {
 			x.deliverToWorker(e.Peer, w, e)
 		} else if jobs := x.submitters[e.Peer]; jobs != nil {
@@ -490,22 +490,22 @@ func (w *world) causeRandomEvent() {
 				if j := x.submitters[p][id]; j.acked && j.ends == 0 {
 					// A cancel ends the job, and its submitter gets no frame but the ok.
 					j.mayRunAgain = true
-					fx := x.core.Cancel(w.now, p, []byte(id))
-					if fx[0].Op == broker.OpOK {
+					effects := x.core.Cancel(w.now, p, []byte(id))
+					if effects[0].Op == broker.OpOK {
 						delete(x.submitters[p], id)
 					}
-					x.handle(fx[1:])
+					x.handle(effects[1:])
 					break
 				}
 			}
 		}
 	case n < 82:
 		typ := []byte(types[w.rng.IntN(4)])
-		fx, _ := x.core.Configure(w.now, pauseOf(string(typ), w.rng.IntN(3) == 0))
-		x.handle(fx)
+		effects, _ := x.core.Configure(w.now, pauseOf(string(typ), w.rng.IntN(3) == 0))
+		x.handle(effects)
 	case n < 84:
-		fx, _ := x.core.Configure(w.now, limitOf(types[w.rng.IntN(4)], broker.TypeLimits{Concurrency: w.rng.IntN(4)}))
-		x.handle(fx)
+		effects, _ := x.core.Configure(w.now, limitOf(types[w.rng.IntN(4)], broker.TypeLimits{Concurrency: w.rng.IntN(4)}))
+		x.handle(effects)
 	case n < 88:
 		a, b := w.rng.IntN(len(w.nodes)), w.rng.IntN(len(w.nodes))
 		w.cutLink([2]int{a, b}, w.rng.Int64N(int64(4*time.Second)))
@@ -589,10 +589,10 @@ func (w *world) run() {
 		}
 		x.frozenUntil = 0
 		for _, typ := range types {
-			fx, _ := x.core.Configure(w.now, pauseOf(typ, false))
-			x.handle(fx)
-			fx, _ = x.core.Configure(w.now, limitOf(typ, broker.TypeLimits{}))
-			x.handle(fx)
+			effects, _ := x.core.Configure(w.now, pauseOf(typ, false))
+			x.handle(effects)
+			effects, _ = x.core.Configure(w.now, limitOf(typ, broker.TypeLimits{}))
+			x.handle(effects)
 		}
 	}
 	p := last.core.AddWorker()

@@ -33,7 +33,7 @@ type message struct {
 	number    uint64
 	continues bool // the last item continues in the next one
 	data      []byte
-	// ownsBuffer: nothing else uses the buffer of data.
+	// ownsBuffer reports that nothing else uses the buffer of data.
 	ownsBuffer bool
 }
 
@@ -48,19 +48,20 @@ const (
 	ackEvery = 32
 	// maxResend bounds the bytes that are sent again at a time.
 	maxResend = 8 << 20
-	// maxSpare bounds the number of spare buffers, and maxSpareBytes the size of one, in bytes.
-	maxSpare      = 16
-	maxSpareBytes = 64 << 10
+	// maxSpareBuffers bounds the number of spare buffers, and maxSpareBytes the size of one, in
+	// bytes.
+	maxSpareBuffers = 16
+	maxSpareBytes   = 64 << 10
 )
 
-// bufferPool are buffers for reuse.
+// bufferPool holds buffers for reuse.
 type bufferPool [][]byte
 
 // get returns an empty buffer for roughly n bytes.
 func (s *bufferPool) get(n int) []byte {
-	if k := len(*s) - 1; k >= 0 {
-		b := (*s)[k]
-		if *s = (*s)[:k]; cap(b) >= n {
+	if last := len(*s) - 1; last >= 0 {
+		b := (*s)[last]
+		if *s = (*s)[:last]; cap(b) >= n {
 			return b
 		}
 	}
@@ -69,7 +70,7 @@ func (s *bufferPool) get(n int) []byte {
 
 // put keeps a buffer for reuse. The caller must not use it any more.
 func (s *bufferPool) put(b []byte) {
-	if len(*s) < maxSpare && cap(b) <= maxSpareBytes && cap(b) >= minMessageBuffer {
+	if len(*s) < maxSpareBuffers && cap(b) <= maxSpareBytes && cap(b) >= minMessageBuffer {
 		*s = append(*s, b[:0])
 	}
 }
@@ -91,21 +92,21 @@ func (s *stream) canSend(maxInFlight int) bool { return len(s.batches) > 0 && s.
 
 // sendNext makes and numbers messages of up to size bytes, until maxInFlight bytes are in flight. It
 // calls send with each message and the number of items that end in it.
-func (s *stream) sendNext(size, maxInFlight int, send func(x *message, items int)) {
+func (s *stream) sendNext(size, maxInFlight int, send func(msg *message, items int)) {
 	n := 0
 	for n < len(s.batches) && s.inFlight < maxInFlight {
 		b := &s.batches[n]
-		k := min(size, len(b.data))
+		length := min(size, len(b.data))
 		s.lastSent++
-		p := message{number: s.lastSent, data: b.data[:k], continues: k < len(b.data), ownsBuffer: !b.started && k == len(b.data)}
-		s.unacked = append(s.unacked, p)
-		s.inFlight += k
-		if p.continues {
-			b.data, b.started = b.data[k:], true
-			send(&p, 0)
+		msg := message{number: s.lastSent, data: b.data[:length], continues: length < len(b.data), ownsBuffer: !b.started && length == len(b.data)}
+		s.unacked = append(s.unacked, msg)
+		s.inFlight += length
+		if msg.continues {
+			b.data, b.started = b.data[length:], true
+			send(&msg, 0)
 		} else {
 			n++
-			send(&p, b.items)
+			send(&msg, b.items)
 		}
 	}
 	s.batches = slices.Delete(s.batches, 0, n)
@@ -134,16 +135,16 @@ func (s *stream) recordAck(number uint64, to *bufferPool) {
 }
 
 // receive handles a message and returns the items that it completes.
-func (s *stream) receive(p *message) []byte {
-	s.lastReceived = p.number
+func (s *stream) receive(msg *message) []byte {
+	s.lastReceived = msg.number
 	s.missingTicks = 0
 	s.messagesToAck++
-	s.bytesToAck += len(p.data)
-	if p.continues {
-		s.partial = append(s.partial, p.data...)
+	s.bytesToAck += len(msg.data)
+	if msg.continues {
+		s.partial = append(s.partial, msg.data...)
 		return nil
 	}
-	items := p.data
+	items := msg.data
 	if s.partial != nil {
 		items = append(s.partial, items...)
 		s.partial = nil

@@ -46,7 +46,7 @@ type assignment struct {
 }
 
 func newTwins(delay time.Duration) *twins {
-	return newTwinsApart(delay, 0, broker.Config{IdleTypes: 10})
+	return newTwinsApart(delay, 0, broker.Config{MaxUnusedTypes: 10})
 }
 
 // newTwinsApart starts the second broker by the given time later than the first.
@@ -55,16 +55,16 @@ func newTwinsApart(delay, startGap time.Duration, cfg broker.Config) *twins {
 	starts := [2]int64{w.now, w.now + int64(startGap)}
 	for i := range w.machines {
 		w.cores[i] = broker.New(cfg)
-		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.applyEffects(i, fx) })
+		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(effects []broker.Effect) { w.applyEffects(i, effects) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
 	w.letPass(3 * time.Second)
 	return w
 }
 
-func (w *twins) applyEffects(i int, fx []broker.Effect) {
-	for k := range fx {
-		switch e := &fx[k]; {
+func (w *twins) applyEffects(i int, effects []broker.Effect) {
+	for k := range effects {
+		switch e := &effects[k]; {
 		case w.machines[i].Effect(e):
 		case e.Op == broker.OpJob:
 			w.assignments = append(w.assignments, assignment{e.Peer, e.ID})
@@ -273,7 +273,7 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	const n, step = 7, 73 * time.Millisecond
 	return func(yield func(*twins) bool) {
 		for i := range time.Duration(n * n) {
-			w := newTwinsApart(time.Millisecond, i/n*step, broker.Config{IdleTypes: 10})
+			w := newTwinsApart(time.Millisecond, i/n*step, broker.Config{MaxUnusedTypes: 10})
 			w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
 			w.letPass(i % n * step)
 			w.submit("1", `"t"`, []byte("1"))
@@ -433,7 +433,7 @@ func TestLostBrokerIsReported(t *testing.T) {
 			w.letPass(10 * time.Millisecond)
 			w.unreachable = [2]bool{true, true}
 			w.letPass(3 * time.Second)
-			if w.machines[0].CountUp() != 0 {
+			if w.machines[0].UpBrokers() != 0 {
 				t.Fatal("it is not lost")
 			}
 			want := []string{"1"}

@@ -33,7 +33,7 @@ func cloneAll(list [][]byte) (clones [][]byte) {
 	return clones
 }
 
-// places returns roughly how many jobs of a type there is room for.
+// places returns roughly for how many jobs of a type there is room.
 func (w *peerWants) places(typ []byte) int {
 	if w.refusedTypes[string(typ)] {
 		return 0
@@ -78,39 +78,39 @@ func (w *ownWant) key() wantKey {
 
 // onWorkersChanged handles the core's report of a change: of a type, or of the free places at
 // workers.
-func (m *Machine) onWorkersChanged(v *broker.IdleChange) {
-	g := &m.borrow
-	if v.Set == 0 {
-		m.updateOffer(v.Types[0])
+func (m *Machine) onWorkersChanged(change *broker.IdleChange) {
+	borrow := &m.borrow
+	if change.Set == 0 {
+		m.updateOffer(change.Types[0])
 	}
-	g.mustCheckOffers = g.mustCheckOffers || v.Places > 0
-	changedWant := ownWant{set: v.Set, types: v.Types, except: v.Except}
-	w := g.wantsByKey[changedWant.key()]
+	borrow.mustCheckOffers = borrow.mustCheckOffers || change.Places > 0
+	changedWant := ownWant{set: change.Set, types: change.Types, except: change.Except}
+	w := borrow.wantsByKey[changedWant.key()]
 	if w == nil {
-		if v.Places == 0 {
+		if change.Places == 0 {
 			return
 		}
-		if v.Set == 0 && len(g.ownWants)-g.ownSets >= maxTypes || v.Set != 0 && g.ownSets >= maxSets {
-			g.wantsOmitted = true
+		if change.Set == 0 && len(borrow.ownWants)-borrow.ownSets >= maxTypes || change.Set != 0 && borrow.ownSets >= maxSets {
+			borrow.wantsOmitted = true
 			return
 		}
-		if v.Set != 0 {
-			g.ownSets++
+		if change.Set != 0 {
+			borrow.ownSets++
 		}
 		w = &changedWant
-		g.wantsByKey[w.key()] = w
-		g.ownWants = append(g.ownWants, w)
+		borrow.wantsByKey[w.key()] = w
+		borrow.ownWants = append(borrow.ownWants, w)
 	}
-	w.places = v.Places
-	if v.Places > 0 {
-		w.types, w.except = v.Types, v.Except
+	w.places = change.Places
+	if change.Places > 0 {
+		w.types, w.except = change.Types, change.Except
 	}
 	if (w.places > 0) != (w.sentPlaces > 0) {
 		if !w.changed {
 			w.changed = true
-			g.changedWants = append(g.changedWants, w)
+			borrow.changedWants = append(borrow.changedWants, w)
 		}
-		if w.sentPlaces == 0 && m.ticks > g.wantsSentTick {
+		if w.sentPlaces == 0 && m.ticks > borrow.wantsSentTick {
 			m.sendWants(false)
 		}
 	}
@@ -119,67 +119,67 @@ func (m *Machine) onWorkersChanged(v *broker.IdleChange) {
 // sendWants sends the changes of this broker's wants, or all of them, if there are other
 // brokers.
 func (m *Machine) sendWants(full bool) {
-	g := &m.borrow
-	if !full && len(g.changedWants) == 0 || len(m.peersByName) == 0 {
+	borrow := &m.borrow
+	if !full && len(borrow.changedWants) == 0 || len(m.peersByName) == 0 {
 		return
 	}
-	list := g.changedWants
+	list := borrow.changedWants
 	if full {
 		list = nil
-		before := len(g.ownWants)
-		g.ownWants = slices.DeleteFunc(g.ownWants, func(w *ownWant) bool {
+		before := len(borrow.ownWants)
+		borrow.ownWants = slices.DeleteFunc(borrow.ownWants, func(w *ownWant) bool {
 			if w.places > 0 {
 				list = append(list, w)
 				return false
 			}
-			if delete(g.wantsByKey, w.key()); w.set != 0 {
-				g.ownSets--
+			if delete(borrow.wantsByKey, w.key()); w.set != 0 {
+				borrow.ownSets--
 			}
 			return true
 		})
-		if g.wantsOmitted && len(g.ownWants) < before {
-			g.wantsOmitted = false
+		if borrow.wantsOmitted && len(borrow.ownWants) < before {
+			borrow.wantsOmitted = false
 			m.core.ReportIdle()
 		}
-		if len(list) == 0 && !g.wantsSent {
+		if len(list) == 0 && !borrow.wantsSent {
 			return
 		}
 	}
-	g.wantsSent = len(list) > 0
-	g.wantsSentTick = m.ticks
-	var b writer
+	borrow.wantsSent = len(list) > 0
+	borrow.wantsSentTick = m.ticks
+	var encoded writer
 	n := 0
 	send := func() {
-		msg := m.newMessage(msgWants, len(b))
+		msg := m.newMessage(msgWants, len(encoded))
 		msg.putBool(full)
 		msg.putListHead(n)
-		m.outgoing = append(m.outgoing, Message{Data: append(msg, b...)})
-		b, n, full = b[:0], 0, false // the messages that follow add to this one
+		m.outgoing = append(m.outgoing, Message{Data: append(msg, encoded...)})
+		encoded, n, full = encoded[:0], 0, false // the messages that follow add to this one
 	}
 	for _, w := range list {
-		before := len(b)
-		b.putUint(uint64(w.set))
-		b.putList(w.types)
-		b.putList(w.except)
+		before := len(encoded)
+		encoded.putUint(uint64(w.set))
+		encoded.putList(w.types)
+		encoded.putList(w.except)
 		w.sentPlaces, w.changed = w.places, false
 		if m.core.Draining() {
 			w.sentPlaces = 0
 		}
-		b.putInt(int64(w.sentPlaces))
-		if n > 0 && len(b) > m.cfg.MaxMessage/2 {
+		encoded.putInt(int64(w.sentPlaces))
+		if n > 0 && len(encoded) > m.cfg.MaxMessage/2 {
 			// A long want gets a message of its own: if NATS rejects it, the others still
 			// arrive.
-			long := slices.Clone(b[before:])
-			b = b[:before]
+			long := slices.Clone(encoded[before:])
+			encoded = encoded[:before]
 			send()
-			b = append(b, long...)
+			encoded = append(encoded, long...)
 		}
 		n++
 	}
 	if n > 0 || full {
 		send()
 	}
-	g.changedWants = g.changedWants[:0]
+	borrow.changedWants = borrow.changedWants[:0]
 }
 
 // receiveWants handles the wants of another broker.

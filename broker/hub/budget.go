@@ -11,11 +11,11 @@ import (
 	"gloom/wire"
 )
 
-// Besides jobs, peers make the broker hold output that they have not read (bounded by
-// MaxUnread), unfinished frames (MaxInbound) and what TLS needs (MaxTLS). These bounds are
-// enforced here. If there is too much output or input, connections are closed until an eighth
-// of the bound is free again: first those with the largest product of bytes held and time
-// without progress. A TLS connection beyond the bound is refused.
+// Besides jobs, peers make the broker hold unread output (bounded by MaxUnread), unfinished frames
+// (MaxInbound) and the memory of TLS (MaxTLS). This file enforces these bounds. If there is too
+// much output or input, connections are closed until an eighth of the bound is free again: first
+// those with the largest product of bytes held and time without progress. A TLS connection beyond
+// the bound is refused.
 //
 // A peer that does not read is slowed, then closed. Above half of MaxOutbound, it gets no
 // progress and no jobs and may not submit (isSlow, renewCredit). If more than its share waits for it,
@@ -47,45 +47,45 @@ func (h *Hub) renewCredit(c *Conn) {
 func (h *Hub) shedUnread() {
 	// Large bodies count with their jobs, so for workers only the output beyond these bodies
 	// counts.
-	s, w := h.unreadBytes[wire.SubmitPort].Load(), max(0, h.unreadBytes[wire.WorkerPort].Load()-h.core.BigBytes())
-	over, port := s+w-h.cfg.MaxUnread, wire.SubmitPort
+	toSubmitters, toWorkers := h.unreadBytes[wire.SubmitPort].Load(), max(0, h.unreadBytes[wire.WorkerPort].Load()-h.core.BigBytes())
+	over, port := toSubmitters+toWorkers-h.cfg.MaxUnread, wire.SubmitPort
 	if over <= 0 || h.cfg.MaxUnread == 0 {
 		return
 	}
-	if w > s {
+	if toWorkers > toSubmitters {
 		port = wire.WorkerPort
 	}
-	for _, v := range h.connsToClose(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
+	for _, chosen := range h.connsToClose(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
 		if c.Port != port {
 			return 0, 0
 		}
 		return c.outbox.waitingMemory.Load(), c.outbox.waitingSince.Load()
 	}) {
-		h.abort(v.conn)
+		h.abort(chosen.conn)
 	}
 }
 
 // RecordUnfinished records how many bytes of unfinished frames c holds; frame is the number of the
 // first of these frames. Only the owner calls it.
 func (c *Conn) RecordUnfinished(bytes int, frame uint64) {
-	p, h := &c.unfinished, c.hub
-	n, old := int64(bytes), p.bytes.Load()
+	unfinished, h := &c.unfinished, c.hub
+	n, old := int64(bytes), unfinished.bytes.Load()
 	if n == 0 {
 		if old != 0 {
-			h.inputBytes.Add(-p.bytes.Swap(0))
+			h.inputBytes.Add(-unfinished.bytes.Swap(0))
 		}
 		return
 	}
 	now := h.clock()
-	if old == 0 || p.frame != frame {
-		p.begunAt.Store(now)
-		p.frame = frame
+	if old == 0 || unfinished.frame != frame {
+		unfinished.begunAt.Store(now)
+		unfinished.frame = frame
 	}
-	p.progressAt.Store(now)
+	unfinished.progressAt.Store(now)
 	if n == old {
 		return
 	}
-	old = p.bytes.Swap(n)
+	old = unfinished.bytes.Swap(n)
 	if total := h.inputBytes.Add(n - old); n > old && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
 		h.shedUnfinished()
 	}
@@ -97,11 +97,11 @@ func (h *Hub) shedUnfinished() {
 		if total <= limit {
 			return
 		}
-		for _, v := range h.connsToClose(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
+		for _, chosen := range h.connsToClose(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
 			return c.unfinished.bytes.Load(), c.unfinished.begunAt.Load()
 		}) {
-			h.closeUnfinished(v.conn, fmt.Sprintf(
-				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, limit, v.bytes))
+			h.closeUnfinished(chosen.conn, fmt.Sprintf(
+				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, limit, chosen.bytes))
 		}
 	})
 }
@@ -172,14 +172,14 @@ func elapsed(now, since int64) time.Duration {
 func (c *Conn) UnreadTime(now int64) time.Duration { return elapsed(now, c.outbox.waitingSince.Load()) }
 
 const (
-	// maxUnfinishedTime is how long an unfinished frame may go without further bytes. maxStuckTime is
+	// maxUnfinishedTime is how long an unfinished frame may get no further bytes. maxStuckTime is
 	// how long a congested connection may read nothing.
 	maxUnfinishedTime = time.Minute
 	maxStuckTime      = 5 * time.Second
 )
 
-// frameStalled reports whether an unfinished frame of c has got no bytes for maxUnfinishedTime.
-func (c *Conn) frameStalled(now int64) bool {
+// hasStalledFrame reports whether an unfinished frame of c has got no bytes for maxUnfinishedTime.
+func (c *Conn) hasStalledFrame(now int64) bool {
 	return c.unfinished.bytes.Load() > 0 && now-c.unfinished.progressAt.Load() > int64(maxUnfinishedTime)
 }
 
@@ -190,14 +190,14 @@ func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn
 	h.EachConn(func(c *Conn) {
-		if c.frameStalled(now) || c.UnreadBytes() > smallBacklog {
+		if c.hasStalledFrame(now) || c.UnreadBytes() > smallBacklog {
 			found = append(found, c)
 		}
 	})
 	for _, c := range found {
 		h.update(func(int64) {
 			switch {
-			case c.frameStalled(now):
+			case c.hasStalledFrame(now):
 				h.closeUnfinished(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", maxUnfinishedTime))
 			case c.state != stateOpen:
 			case c.Congested() && c.UnreadTime(now) > maxStuckTime:
@@ -232,7 +232,7 @@ func (c *Conn) Congested() bool {
 		held > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unreadBytes[c.Port].Load()
 }
 
-// Memory is the memory that the hub holds, in bytes by part.
+// Memory holds the sizes of the parts of the hub's memory, in bytes.
 type Memory struct {
 	Unread int64 // output that peers have not read
 	Input  int64 // unfinished frames
@@ -250,8 +250,8 @@ func (h *Hub) Memory() Memory {
 	fleet, spare := h.fleet, h.spareBuffers.HeldBytes
 	h.mu.Unlock()
 	m := Memory{Spare: int64(spare), Input: h.inputBytes.Load(), TLS: h.tlsBytes.Load()}
-	for p := range h.unreadBytes {
-		m.Unread += h.unreadBytes[p].Load()
+	for port := range h.unreadBytes {
+		m.Unread += h.unreadBytes[port].Load()
 	}
 	if fleet != nil {
 		m.Fleet = fleet.Memory()
@@ -259,7 +259,7 @@ func (h *Hub) Memory() Memory {
 	return m
 }
 
-// maxSpareBytes is how many bytes all spare buffers together may have.
+// maxSpareBytes bounds the bytes of all spare buffers together.
 const maxSpareBytes = 16 << 20
 
 // Trim frees half of the spare buffers.

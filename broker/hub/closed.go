@@ -4,7 +4,7 @@ import "gloom/broker"
 
 // ClosedConn describes a connection that has closed.
 type ClosedConn struct {
-	Remote, Client string
+	Remote, ClientName string
 	// OpenedAt and ClosedAt are times of the hub's clock.
 	OpenedAt, ClosedAt int64
 }
@@ -23,7 +23,7 @@ func (d *closedConns) add(c *Conn, now int64) {
 	delete(d.byPeer, d.order[d.next])
 	d.order[d.next] = c.Peer
 	d.next = (d.next + 1) % maxClosedConns
-	d.byPeer[c.Peer] = ClosedConn{c.Remote, c.Client(), c.OpenedAt, now}
+	d.byPeer[c.Peer] = ClosedConn{c.Remote, c.ClientName(), c.OpenedAt, now}
 }
 
 // ClosedConn returns the description of a closed connection, if maxClosedConns other

@@ -14,11 +14,11 @@ type Conn struct {
 	sink *Sink
 	// Peer is the connection's number in the core.
 	Peer broker.Peer
-	// Port is the port on which the connection was accepted.
+	// Port says whether the peer is a submitter or a worker.
 	Port wire.Port
 	// OwnerData is for the connection's owner, which may store anything here.
 	OwnerData any
-	// Remote is the peer's address.
+	// Remote is the address of the peer, or "unix".
 	Remote string
 	// OpenedAt is when the connection was opened, on the hub's clock.
 	OpenedAt int64
@@ -26,7 +26,7 @@ type Conn struct {
 	// carries out the connection's commands may read it.
 	NamesJobs bool
 
-	client atomic.Pointer[string]
+	clientName atomic.Pointer[string]
 
 	// The hub's lock guards these fields.
 	outbox        outbox
@@ -127,24 +127,24 @@ func (h *Hub) abort(c *Conn) {
 	h.connsToRemove = append(h.connsToRemove, c)
 }
 
-// removePeer removes c from the core. If the broker closes a worker because of what it sent,
-// reason says why; otherwise it is "".
+// removePeer removes c from the core. reason says why the broker closes a worker because of what it
+// sent; otherwise it is "".
 func (h *Hub) removePeer(c *Conn, reason string) {
 	if h.connOf(c.Peer) != c {
 		return
 	}
-	fx := h.core.ExpelPeer(h.clock(), c.Peer, reason)
+	effects := h.core.ExpelPeer(h.clock(), c.Peer, reason)
 	h.conns[c.Peer.Slot()] = nil
 	h.closedConns.add(c, h.clock())
-	h.appendEffects(fx)
+	h.appendEffects(effects)
 }
 
-// SetClient sets the name that a peer gave itself.
-func (c *Conn) SetClient(name string) { c.client.Store(&name) }
+// SetClientName records the name that the peer gave itself in its hello. Any goroutine may call it.
+func (c *Conn) SetClientName(name string) { c.clientName.Store(&name) }
 
-// Client returns the name that the peer gave itself.
-func (c *Conn) Client() string {
-	if p := c.client.Load(); p != nil {
+// ClientName returns the name that the peer gave itself, or "" if it gave none.
+func (c *Conn) ClientName() string {
+	if p := c.clientName.Load(); p != nil {
 		return *p
 	}
 	return ""
@@ -168,16 +168,16 @@ func (h *Hub) CloseAll() {
 	})
 }
 
-// Backlog returns how many bytes wait for all submitters, for all peers, and for the peer for
-// which most wait.
-func (h *Hub) Backlog() (submitters, total, limit int) {
+// Backlog returns how many bytes wait for all submitters, how many wait for all peers, and the
+// largest number that waits for one peer.
+func (h *Hub) Backlog() (submitters, total, largest int) {
 	h.EachConn(func(c *Conn) {
-		w := c.outbox.waitingBytes()
+		waiting := c.outbox.waitingBytes()
 		if c.Port == wire.SubmitPort {
-			submitters += w
+			submitters += waiting
 		}
-		total += w
-		limit = max(limit, w)
+		total += waiting
+		largest = max(largest, waiting)
 	})
-	return submitters, total, limit
+	return submitters, total, largest
 }

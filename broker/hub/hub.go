@@ -58,8 +58,8 @@ type Hub struct {
 	spareBuffers container.Buffers // for output
 	// closingConns are the connections that close once their output is written.
 	closingConns map[*Conn]struct{}
-	// unreadBytes is the memory of the output that peers have not read, by port; inputBytes is that
-	// of unfinished frames, tlsBytes that of TLS. They may be used without the lock.
+	// unreadBytes is the memory of unread output, by port, inputBytes is that of unfinished frames,
+	// and tlsBytes is that of TLS. They may be used without the lock.
 	unreadBytes          [2]atomic.Int64
 	inputBytes, tlsBytes atomic.Int64
 	timer                *time.Timer
@@ -88,7 +88,7 @@ type Stats struct {
 	Errors             [32]uint64 // error frames sent, by wire code
 	UndeliveredAnswers uint64     // an upper bound of the number of answers that were not written because their connection closed
 	DroppedProgress    uint64     // progress frames dropped because their submitter reads slowly
-	Overflows          uint64     // connections closed because they did not read
+	Overflows          uint64     // connections closed because their peers did not read
 	Ticks              uint64
 }
 
@@ -128,10 +128,11 @@ func (h *Hub) Now() int64 { return h.clock() }
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods are
 // called with the hub's lock held and must not call the hub.
 type Fleet interface {
-	// Effect takes an effect if it is for a peer of the fleet; otherwise it returns false.
+	// Effect handles an effect for a peer of the fleet. It returns false for the effects of other
+	// peers.
 	Effect(e *broker.Effect) bool
-	// Step is called after each step of the core, Tick when Next says so. Step reports whether
-	// there is something to send.
+	// Step is called after each step of the core, and Tick at the time that NextTick returns. Step
+	// reports whether there is something to send.
 	Step(now int64) (send bool)
 	Tick(now int64)
 	NextTick() int64
@@ -168,7 +169,8 @@ func (h *Hub) Stats() Stats {
 	return h.stats
 }
 
-var codes = [...]wire.Code{
+// wireCodes maps the codes of the core to those of the protocol.
+var wireCodes = [...]wire.Code{
 	broker.IDExists:      wire.IDExists,
 	broker.UnknownID:     wire.UnknownID,
 	broker.NotProcessing: wire.InvalidState,
@@ -183,5 +185,5 @@ var codes = [...]wire.Code{
 	broker.TakenOver:     wire.TakenOver,
 }
 
-// causes holds the cause that a job_failed carries, by the code of the core.
-var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobNoRetry: wire.CauseFinal, broker.JobRetryLater: wire.CauseLater}
+// causes maps codes of the core to the cause that a job_failed frame carries.
+var causes = [len(wireCodes)]string{broker.JobLost: wire.CauseLost, broker.JobNoRetry: wire.CauseFinal, broker.JobRetryLater: wire.CauseLater}

@@ -105,7 +105,7 @@ func readOutput(c *hub.Conn, unread int) (got []byte) {
 }
 
 func newHub(max int) *hub.Hub {
-	return hub.New(hub.Config{Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: max, Clock: func() int64 { return 0 }})
+	return hub.New(hub.Config{Core: broker.Config{Retries: 3, MaxUnusedTypes: 10}, MaxOutbound: max, Clock: func() int64 { return 0 }})
 }
 
 // TestFramesComeInOrderOfSteps: whatever causes them, the frames for a peer come in the order of
@@ -388,7 +388,7 @@ func TestPanicOfCoreStopsHub(t *testing.T) {
 
 // TestTimerTicksIdleCore: the hub ticks the core when a timer is due, even if no command comes.
 func TestTimerTicksIdleCore(t *testing.T) {
-	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, IdleTypes: 10}, MaxOutbound: 1 << 20})
+	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, MaxUnusedTypes: 10}, MaxOutbound: 1 << 20})
 	defer h.Close()
 	s := stateOpen(t, h, wire.SubmitPort)
 	woken := make(chan struct{}, 1)
@@ -406,7 +406,7 @@ func TestUnreadOutputIsBounded(t *testing.T) {
 	now := int64(time.Second)
 	const limit = 1 << 20
 	h := hub.New(hub.Config{
-		Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit, Clock: func() int64 { return now },
+		Core: broker.Config{Retries: 3, MaxUnusedTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit, Clock: func() int64 { return now },
 	})
 	defer h.Close()
 	w := stateOpen(t, h, wire.WorkerPort)
@@ -481,7 +481,7 @@ func TestUnderestimatedFrameCountsWhole(t *testing.T) {
 // output still counts. Such a connection is cut before those that have little to read.
 func TestOutputOfClosingConnCounts(t *testing.T) {
 	const limit = 1 << 20
-	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
+	h := hub.New(hub.Config{Core: broker.Config{MaxUnusedTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
 	defer h.Close()
 	w, hoarder, small, other := stateOpen(t, h, wire.WorkerPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort)
 	w.step(h, `{"action":"join","type":"default"}`)

@@ -32,9 +32,9 @@ type outbox struct {
 	hasOutcomes    bool   // unwritten contains kept outcomes
 	writeLimit     uint64 // if hasOutcomes, the position at which one write must end
 
-	// Only the owner writes these, any goroutine may read them. They are positions in the
-	// stream: its end when the owner last looked, how far it is written and, if hasOutcomes,
-	// how far the peer may have read.
+	// Only the owner writes these; any goroutine may read them. They are positions in the stream:
+	// its end when the owner last looked, how far it is written and, if hasOutcomes, how far the
+	// peer may have read.
 	knownEnd, writtenEnd, maybeReadEnd atomic.Uint64
 	// waitingSince is when the owner last wrote or took some of the output that waits; 0 if
 	// none waits. waitingMemory is how many bytes the waiting output occupies.
@@ -68,13 +68,13 @@ type UnframedResult struct {
 
 func (o *outbox) endPosition() uint64 { return o.sealedEnd + uint64(len(o.buf)) }
 
-// untakenMemory returns how many bytes of memory the output occupies that the owner has not taken.
+// untakenMemory returns the memory, in bytes, of the output that the owner has not taken.
 func (o *outbox) untakenMemory() int64 { return o.sealedBytes + int64(cap(o.buf)) }
 
 // waitingBytes returns how many bytes wait for the peer to read them.
 func (o *outbox) waitingBytes() int { return int(o.endPosition() - o.writtenEnd.Load()) }
 
-// isSlow reports whether so much waits for c that it gets only frames that must be sent.
+// isSlow reports whether so much output waits for c that c gets only frames that must be sent.
 func (c *Conn) isSlow() bool { return c.outbox.waitingBytes() > c.hub.cfg.MaxOutbound/2 }
 
 // minSharedBody is the length from which a body that nobody writes to again is referred to
@@ -82,9 +82,9 @@ func (c *Conn) isSlow() bool { return c.outbox.waitingBytes() > c.hub.cfg.MaxOut
 const minSharedBody = 128 << 10
 
 // appendEffects appends each effect to its peer's output.
-func (h *Hub) appendEffects(fx []broker.Effect) {
-	for i := range fx {
-		e := &fx[i]
+func (h *Hub) appendEffects(effects []broker.Effect) {
+	for i := range effects {
+		e := &effects[i]
 		c := h.connOf(e.Peer)
 		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
 			continue
@@ -107,7 +107,7 @@ func (h *Hub) appendEffects(fx []broker.Effect) {
 			h.connsToRemove = append(h.connsToRemove, c)
 			continue
 		case broker.OpRefuse, broker.OpEnd:
-			h.stats.Errors[codes[e.Code]]++
+			h.stats.Errors[wireCodes[e.Code]]++
 			reason = wording.Reason(e.Reason)
 		case broker.OpJob:
 			if e.CreditSpent {
@@ -136,8 +136,8 @@ func (h *Hub) connOf(p broker.Peer) *Conn {
 	return nil
 }
 
-// appendEffect appends the frame of e, with reason as its text. If share is set, the frame
-// refers to e.Body, otherwise it copies it.
+// appendEffect appends the frame of e, with reason as its text. If share is set, the frame refers
+// to e.Body; otherwise the body is copied.
 func (h *Hub) appendEffect(o *outbox, e *broker.Effect, reason string, share bool) {
 	switch e.Op {
 	case broker.OpOK:
@@ -170,7 +170,7 @@ func (h *Hub) appendEffect(o *outbox, e *broker.Effect, reason string, share boo
 			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
-		o.appendError(codes[e.Code], reason, e.ID)
+		o.appendError(wireCodes[e.Code], reason, e.ID)
 	}
 }
 
@@ -200,8 +200,8 @@ func (h *Hub) appendBody(o *outbox, body []byte, share bool) {
 	o.buf = buf
 }
 
-// frameSlack is an upper bound of the bytes of a frame besides its id, type, headers, reason
-// and body.
+// frameSlack is an upper bound on the bytes of a frame besides its id, type, headers, reason and
+// body.
 const frameSlack = 64
 
 // appendFrame appends one whole frame to c's output; nothing else does that. It decides whether c
@@ -304,7 +304,7 @@ func (s *Sink) take(now int64, outs []Output) []Output {
 		outs = append(outs, Output{Conn: c, Close: c.state == stateClosing, Unframed: c.outbox.result})
 	}
 	s.dirtyConns = s.dirtyConns[:0]
-	s.returnedBuffers, s.returnRoom = s.returnedBuffers[:0], maxReturned
+	s.returnedBuffers, s.returnRoom = s.returnedBuffers[:0], maxReturnedBytes
 	return outs
 }
 

@@ -11,7 +11,7 @@ import "time"
 const maxWriteOutcomes = 512
 
 // outcomesWritten tells the core which of c's outcomes are written: those whose frames end at
-// position done of the stream or before.
+// position done of the stream or before it.
 func (h *Hub) outcomesWritten(c *Conn, done uint64) {
 	h.update(func(now int64) {
 		o, n := &c.outbox, 0
@@ -44,16 +44,16 @@ const maxQuickWrite = 100 * time.Millisecond
 // settleReusedID treats the outcome with this id as written if its frame is being written: a
 // submitter that reuses the id has read the frame.
 func (h *Hub) settleReusedID(now int64, id []byte) {
-	no, peer := h.core.OutcomeOf(id)
-	if no == 0 {
+	outcome, peer := h.core.OutcomeOf(id)
+	if outcome == 0 {
 		return
 	}
 	if c := h.connOf(peer); c != nil && c.UnreadTime(now) < maxQuickWrite {
 		for _, m := range c.outbox.marks {
 			if m.end > c.outbox.maybeReadEnd.Load() {
 				break
-			} else if m.outcome == no {
-				h.appendEffects(h.core.OutcomeWritten(now, no))
+			} else if m.outcome == outcome {
+				h.appendEffects(h.core.OutcomeWritten(now, outcome))
 			}
 		}
 	}

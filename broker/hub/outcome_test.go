@@ -40,7 +40,7 @@ func TestIDOfWrittenOutcomeIsReusable(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			now := int64(time.Hour)
-			h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return now }})
+			h := hub.New(hub.Config{Core: broker.Config{MaxUnusedTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return now }})
 			defer h.Close()
 			s, w, other := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort), stateOpen(t, h, wire.SubmitPort)
 			s.step(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
@@ -60,7 +60,7 @@ func TestIDOfWrittenOutcomeIsReusable(t *testing.T) {
 // TestOneWriteHasSomeOutcomes: if many outcomes wait, one write has only some of them, because other
 // connections are delayed while the core forgets those that were written.
 func TestOneWriteHasSomeOutcomes(t *testing.T) {
-	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
+	h := hub.New(hub.Config{Core: broker.Config{MaxUnusedTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()
 	s, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
 	w.step(h, `{"action":"join","type":"default"}`)

@@ -21,8 +21,8 @@ type Sink struct {
 	returnRoom      int
 }
 
-// maxReturned bounds the written buffers that an owner keeps between two Takes, in bytes.
-const maxReturned = 1 << 20
+// maxReturnedBytes bounds the written buffers that an owner keeps between two Takes, in bytes.
+const maxReturnedBytes = 1 << 20
 
 // SinkOwner holds the functions that a sink needs from the owner of its connections.
 type SinkOwner struct {

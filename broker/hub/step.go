@@ -34,16 +34,16 @@ type Command struct {
 	Scope  uint64
 }
 
-func (m *Command) String() string {
-	r := m.Req
-	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(r.Body), len(r.Reason))
+func (cmd *Command) String() string {
+	req := cmd.Req
+	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(req.Body), len(req.Reason))
 	// Bodies, headers and tokens must not appear in logs.
-	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil
-	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
+	req.Body, req.Headers, req.Reason, req.Token, req.Client = nil, nil, nil, nil, nil
+	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", req.Verb, req.ID, req.Type, lengths, req)
 }
 
-// Step carries out commands of the sink's connections, in order, in one step. If outs is not nil,
-// the output of all connections of the sink is appended there.
+// Step carries out the given commands of the sink's connections, in order, in one step. If outs is
+// not nil, the output of all connections of the sink is appended there.
 func (s *Sink) Step(cmds []Command, outs *[]Output) {
 	h := s.hub
 	h.step(s, outs, func(now int64) {
@@ -129,98 +129,98 @@ func (h *Hub) unlock(own *Sink) {
 	}
 }
 
-func (h *Hub) executeCommand(now int64, c *Conn, m *Command) {
+func (h *Hub) executeCommand(now int64, c *Conn, cmd *Command) {
 	h.stats.FramesIn++
-	if m.Owner != 0 {
-		h.core.SetOwner(c.Peer, m.Owner)
+	if cmd.Owner != 0 {
+		h.core.SetOwner(c.Peer, cmd.Owner)
 	}
 	switch {
-	case m.Ignore:
-	case m.Close:
-		h.closeWith(c, m.Refusal)
-	case m.Refusal != nil:
-		h.refuse(c, m.Refusal)
-	case m.Reply != nil:
-		h.appendBytes(c, m.Reply)
+	case cmd.Ignore:
+	case cmd.Close:
+		h.closeWith(c, cmd.Refusal)
+	case cmd.Refusal != nil:
+		h.refuse(c, cmd.Refusal)
+	case cmd.Reply != nil:
+		h.appendBytes(c, cmd.Reply)
 	default:
-		h.callCore(now, c, m)
+		h.callCore(now, c, cmd)
 	}
 }
 
 // callCore gives a command to the core.
-func (h *Hub) callCore(now int64, c *Conn, m *Command) {
-	r := &m.Req
-	var fx []broker.Effect
-	switch r.Verb {
+func (h *Hub) callCore(now int64, c *Conn, cmd *Command) {
+	req := &cmd.Req
+	var effects []broker.Effect
+	switch req.Verb {
 	case wire.Submit:
 		if c.state == stateAborted {
 			return
 		}
 		if c.isSlow() {
 			h.refuse(c, &wire.Error{
-				Code: wire.Overloaded, ID: r.ID,
+				Code: wire.Overloaded, ID: req.ID,
 				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.outbox.waitingBytes(), h.cfg.MaxOutbound/2),
 			})
 			return
 		}
-		s := broker.Submission{
-			ID: r.ID, Type: r.Type, Body: r.Body, StableBody: m.StableBody, Priority: r.Priority,
-			Delay: millisToDuration(r.DelayMS), Timeout: millisToDuration(r.TimeoutMS), Backoff: millisToDuration(r.BackoffMS), Expires: millisToDuration(r.ExpiresMS),
-			Retries: int32(r.Retries), Detach: r.Detach, NoAck: r.NoAck, Progress: r.WantProgress,
-			Keep: millisToDuration(r.KeepMS), Age: millisToDuration(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
+		submission := broker.Submission{
+			ID: req.ID, Type: req.Type, Body: req.Body, StableBody: cmd.StableBody, Priority: req.Priority,
+			Delay: millisToDuration(req.DelayMS), Timeout: millisToDuration(req.TimeoutMS), Backoff: millisToDuration(req.BackoffMS), Expires: millisToDuration(req.ExpiresMS),
+			Retries: int32(req.Retries), Detach: req.Detach, NoAck: req.NoAck, Progress: req.WantProgress,
+			Keep: millisToDuration(req.KeepMS), Age: millisToDuration(req.AgeMS), Headers: req.Headers, Groups: req.Groups,
 		}
 		if h.outcomes > 0 {
-			h.settleReusedID(now, r.ID)
+			h.settleReusedID(now, req.ID)
 		}
-		fx = h.core.Submit(now, c.Peer, &s)
+		effects = h.core.Submit(now, c.Peer, &submission)
 	case wire.Respond:
-		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.StableBody)
+		effects = h.core.Respond(now, c.Peer, req.ID, req.Body, cmd.StableBody)
 	case wire.Join:
-		fx = h.core.Join(now, c.Peer, &broker.JoinRequest{
-			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
-			Prefetch: r.Prefetch, WantsNotices: r.WantCancels, WantsHeaders: r.WantHeaders,
+		effects = h.core.Join(now, c.Peer, &broker.JoinRequest{
+			Type: req.Type, Types: req.Types, Except: req.Except, Allows: cmd.Covers, Scope: cmd.Scope,
+			Prefetch: req.Prefetch, WantsNotices: req.WantCancels, WantsHeaders: req.WantHeaders,
 		})
-		c.NamesJobs = c.NamesJobs || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
+		c.NamesJobs = c.NamesJobs || req.Prefetch > 0 && len(effects) > 0 && effects[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:
-		if typ := h.core.TypeOf(c.Peer, r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
-			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
+		if typ := h.core.TypeOf(c.Peer, req.ID); cmd.Covers != nil && typ != nil && !cmd.Covers(typ) {
+			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: req.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
 			return
 		}
-		if r.Verb == wire.Cancel {
-			fx = h.core.Cancel(now, c.Peer, r.ID)
+		if req.Verb == wire.Cancel {
+			effects = h.core.Cancel(now, c.Peer, req.ID)
 			break
 		}
-		fx = h.core.Change(now, c.Peer, &broker.ChangeRequest{
-			ID: r.ID, Priority: r.Priority, SetPriority: r.HasPriority, Groups: r.Groups, SetGroups: r.HasGroups, Delay: millisToDuration(r.AfterMS),
+		effects = h.core.Change(now, c.Peer, &broker.ChangeRequest{
+			ID: req.ID, Priority: req.Priority, SetPriority: req.HasPriority, Groups: req.Groups, SetGroups: req.HasGroups, Delay: millisToDuration(req.AfterMS),
 		})
 	case wire.Attach:
-		fx = h.core.Attach(now, c.Peer, r.ID, r.WantProgress, h.cfg.MaxOutbound-c.outbox.waitingBytes())
+		effects = h.core.Attach(now, c.Peer, req.ID, req.WantProgress, h.cfg.MaxOutbound-c.outbox.waitingBytes())
 	case wire.Fail:
-		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
-		if r.Reason != nil {
-			f.Reason = Truncate(wire.Value(r.Reason), maxReason)
+		failure := broker.Failure{ID: req.ID, Reason: wire.DefaultFailReason, NoRetry: req.NoRetry, Delay: -1}
+		if req.Reason != nil {
+			failure.Reason = Truncate(wire.Value(req.Reason), maxReasonBytes)
 		}
-		if r.AfterMS >= 0 {
-			f.Delay = int64(millisToDuration(r.AfterMS))
+		if req.AfterMS >= 0 {
+			failure.Delay = int64(millisToDuration(req.AfterMS))
 		}
-		fx = h.core.Fail(now, c.Peer, &f)
+		effects = h.core.Fail(now, c.Peer, &failure)
 	case wire.Release:
-		fx = h.core.Release(now, c.Peer, &broker.ReleaseRequest{ID: r.ID, Delay: millisToDuration(max(r.AfterMS, 0))})
+		effects = h.core.Release(now, c.Peer, &broker.ReleaseRequest{ID: req.ID, Delay: millisToDuration(max(req.AfterMS, 0))})
 	case wire.Progress:
-		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.StableBody)
+		effects = h.core.Progress(now, c.Peer, req.ID, req.Body, cmd.StableBody)
 	case wire.Leave:
-		fx = h.core.Leave(now, c.Peer)
+		effects = h.core.Leave(now, c.Peer)
 	case wire.Ping:
 		h.appendFrame(c, 0, func(o *outbox) { o.buf = wire.AppendOK(o.buf) })
 		return
 	default:
-		panic(fmt.Sprintf("verb %d is not for the core", r.Verb))
+		panic(fmt.Sprintf("verb %d is not for the core", req.Verb))
 	}
-	h.appendEffects(fx)
+	h.appendEffects(effects)
 }
 
-// maxReason is how many bytes of a worker's reason are kept.
-const maxReason = 16 << 10
+// maxReasonBytes is how many bytes of a worker's reason are kept.
+const maxReasonBytes = 16 << 10
 
 // Truncate cuts a text to at most limit bytes, between characters, and appends "…" to a text
 // that it has cut.

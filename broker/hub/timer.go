@@ -62,8 +62,8 @@ func (h *Hub) AfterReading(fn func(now int64)) {
 // afterwards, or never if the connections are closed.
 func (h *Hub) SetReadAll(read func(fn func())) { h.readAll.Store(&read) }
 
-// After calls f once d has passed on the hub's clock and everything that arrived by then is
-// read. Stopping the timer prevents the call unless it is about to happen.
+// After calls f once the duration d has passed on the hub's clock and everything that arrived by
+// then has been read. Stopping the timer prevents the call unless it is about to happen.
 func (h *Hub) After(d time.Duration, f func()) *time.Timer {
 	due := h.clock() + int64(d)
 	var t *time.Timer

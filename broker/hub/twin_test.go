@@ -65,9 +65,9 @@ func (w *twin) appendFrame(s *shadow, frame []byte) {
 	}
 }
 
-func (w *twin) applyEffects(fx []broker.Effect) {
-	for i := range fx {
-		e := &fx[i]
+func (w *twin) applyEffects(effects []broker.Effect) {
+	for i := range effects {
+		e := &effects[i]
 		s := w.shadows[e.Peer]
 		if s == nil || s.mustClose || s.isRemoved {
 			continue
@@ -156,37 +156,37 @@ var twinCodes = map[broker.Code]wire.Code{
 }
 
 // step carries out a request of s. It supports only the verbs that the test sends.
-func (w *twin) step(s *shadow, r *wire.Request) {
+func (w *twin) step(s *shadow, req *wire.Request) {
 	if s.isRemoved {
 		return
 	}
-	switch r.Verb {
+	switch req.Verb {
 	case wire.Submit:
 		if n := s.waitingBytes(); n > w.maxOutbound/2 {
 			if s.mustClose {
 				return
 			}
-			w.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.maxOutbound/2), r.ID))
+			w.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.maxOutbound/2), req.ID))
 			return
 		}
-		w.markRead(r.ID)
-		w.applyEffects(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: int32(r.Retries), Progress: r.WantProgress, Groups: r.Groups, Headers: r.Headers}))
+		w.markRead(req.ID)
+		w.applyEffects(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(req.KeepMS) * time.Millisecond, ID: req.ID, Type: req.Type, Body: req.Body, Priority: req.Priority, Retries: int32(req.Retries), Progress: req.WantProgress, Groups: req.Groups, Headers: req.Headers}))
 	case wire.Join:
-		w.applyEffects(w.core.Join(0, s.peer, &broker.JoinRequest{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, WantsNotices: r.WantCancels, WantsHeaders: r.WantHeaders}))
+		w.applyEffects(w.core.Join(0, s.peer, &broker.JoinRequest{Type: req.Type, Types: req.Types, Except: req.Except, Prefetch: req.Prefetch, WantsNotices: req.WantCancels, WantsHeaders: req.WantHeaders}))
 	case wire.Respond:
-		w.applyEffects(w.core.Respond(0, s.peer, r.ID, r.Body, false))
+		w.applyEffects(w.core.Respond(0, s.peer, req.ID, req.Body, false))
 	case wire.Attach:
-		w.applyEffects(w.core.Attach(0, s.peer, r.ID, r.WantProgress, w.maxOutbound-s.waitingBytes()))
+		w.applyEffects(w.core.Attach(0, s.peer, req.ID, req.WantProgress, w.maxOutbound-s.waitingBytes()))
 	case wire.Progress:
-		w.applyEffects(w.core.Progress(0, s.peer, r.ID, r.Body, false))
+		w.applyEffects(w.core.Progress(0, s.peer, req.ID, req.Body, false))
 	case wire.Fail:
-		w.applyEffects(w.core.Fail(0, s.peer, &broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}))
+		w.applyEffects(w.core.Fail(0, s.peer, &broker.Failure{ID: req.ID, Reason: wire.DefaultFailReason, NoRetry: req.NoRetry, Delay: -1}))
 	case wire.Cancel:
-		w.applyEffects(w.core.Cancel(0, s.peer, r.ID))
+		w.applyEffects(w.core.Cancel(0, s.peer, req.ID))
 	case wire.Change:
-		w.applyEffects(w.core.Change(0, s.peer, &broker.ChangeRequest{ID: r.ID, Priority: r.Priority, SetPriority: true, Groups: r.Groups, SetGroups: true, Delay: -1}))
+		w.applyEffects(w.core.Change(0, s.peer, &broker.ChangeRequest{ID: req.ID, Priority: req.Priority, SetPriority: true, Groups: req.Groups, SetGroups: true, Delay: -1}))
 	case wire.Release:
-		w.applyEffects(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: r.ID}))
+		w.applyEffects(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: req.ID}))
 	case wire.Ping:
 		if !s.mustClose {
 			w.appendFrame(s, wire.AppendOK(nil))
@@ -269,7 +269,7 @@ func TestHubMatchesTwin(t *testing.T) {
 func runTwins(t *testing.T, seed uint64) int {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	limit := []int{16 << 10, 128 << 10, 1 << 20}[rng.IntN(3)]
-	cfg := broker.Config{Retries: 2, IdleTypes: 10, MaxGroups: 4}
+	cfg := broker.Config{Retries: 2, MaxUnusedTypes: 10, MaxGroups: 4}
 	credited := cfg
 	credited.Credit = int64(limit / 2)
 	x := &twins{
@@ -280,14 +280,14 @@ func runTwins(t *testing.T, seed uint64) int {
 	defer x.realHub.Close()
 	rules := func(core *broker.Broker, _ int64) []broker.Effect {
 		fair := true
-		fx, bad := core.Configure(0, &broker.Settings{
+		effects, bad := core.Configure(0, &broker.Settings{
 			Types: []broker.TypeSetting{{Name: []byte("u"), Fair: &fair}},
 			Rules: []broker.RuleInfo{{Pattern: []byte("g*"), Rule: broker.Rule{Concurrency: 2}}},
 		})
 		if bad != nil {
 			t.Error(bad)
 		}
-		return fx
+		return effects
 	}
 	x.realHub.Do(rules)
 	rules(x.twin.core, 0)

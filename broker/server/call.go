@@ -27,11 +27,11 @@ type Call struct {
 }
 
 // Call opens a Call with the rights of a grant. The caller must close it.
-func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
-	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
+func (s *Server) Call(grant *guard.Grant, remote, client string) *Call {
+	c := &Call{srv: s, grant: grant, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.SinkOwner{Unframed: true, Wake: func() { notify(c.wake) }})
 	c.hubConn = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
-	c.hubConn.SetClient(hub.Truncate(client, maxClientName))
+	c.hubConn.SetClientName(hub.Truncate(client, maxClientName))
 	return c
 }
 
@@ -40,19 +40,19 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
 	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.options.MaxJobGroups}
-	m := hub.Command{From: c.hubConn, StableBody: true}
+	cmd := hub.Command{From: c.hubConn, StableBody: true}
 	if c.grant != nil {
-		m.Owner = c.grant.Owner()
+		cmd.Owner = c.grant.Owner()
 	}
-	if err := decodeCommand(&d, &m, payload, c.hubConn); err != nil {
+	if err := decodeCommand(&d, &cmd, payload, c.hubConn); err != nil {
 		return err
 	}
-	if err := checkPermitted(c.grant, &m); err != nil {
+	if err := checkPermitted(c.grant, &cmd); err != nil {
 		return err
 	}
-	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
-	c.Job.Delayed = m.Req.DelayMS > 0
-	c.sink.Step([]hub.Command{m}, nil)
+	c.Job.ID, c.Job.Type = wire.Value(cmd.Req.ID), wire.Value(cmd.Req.Type)
+	c.Job.Delayed = cmd.Req.DelayMS > 0
+	c.sink.Step([]hub.Command{cmd}, nil)
 	if err := c.wait(context.Background(), func() bool { return c.output.Unframed.WasAccepted || c.output.Unframed.FailureCode != 0 }); err != nil {
 		return err
 	}

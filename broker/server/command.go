@@ -43,10 +43,10 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 	if b.count == 0 {
 		b.decoder.Reset()
 	}
-	m := &b.commands[b.count]
-	m.From, m.StableBody, m.Refusal, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
+	cmd := &b.commands[b.count]
+	cmd.From, cmd.StableBody, cmd.Refusal, cmd.Reply, cmd.Close, cmd.Ignore, cmd.Covers, cmd.Scope, cmd.Owner = from, false, nil, nil, false, false, nil, 0, 0
 	b.count++
-	return m
+	return cmd
 }
 
 // reset empties the batch after it has been carried out.
@@ -61,67 +61,67 @@ func (b *batch) reset() {
 
 // addRequest turns the payload of a frame into a command of b.
 func (c *conn) addRequest(b *batch, payload []byte, stable bool) {
-	m := b.next(c.hubConn)
-	m.StableBody, b.hasBigFrame = stable, b.hasBigFrame || stable
+	cmd := b.next(c.hubConn)
+	cmd.StableBody, b.hasBigFrame = stable, b.hasBigFrame || stable
 	b.turnFrames++
-	c.completeCommand(b, m, payload, decodeCommand(&b.decoder, m, payload, c.hubConn))
+	c.completeCommand(b, cmd, payload, decodeCommand(&b.decoder, cmd, payload, c.hubConn))
 }
 
-func decodeCommand(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
-	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &m.Req)
-	switch n := len(m.Req.Body); {
-	case err != nil || !m.StableBody:
+func decodeCommand(d *wire.Decoder, cmd *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
+	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &cmd.Req)
+	switch n := len(cmd.Req.Body); {
+	case err != nil || !cmd.StableBody:
 	case n < minBigFrame:
-		m.StableBody = false
+		cmd.StableBody = false
 	case cap(payload)-n > n/16: // the body would keep the whole frame in memory, but only the body's length is counted
-		m.Req.Body = bytes.Clone(m.Req.Body)
+		cmd.Req.Body = bytes.Clone(cmd.Req.Body)
 	}
 	return err
 }
 
 // completeCommand completes m, the last command of b, from what was decoded.
-func (c *conn) completeCommand(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
-	r := &m.Req
+func (c *conn) completeCommand(b *batch, cmd *hub.Command, payload []byte, err *wire.Error) {
+	req := &cmd.Req
 	if c.unauthenticated() {
 		switch {
-		case r.Verb != wire.Hello || err != nil && r.Token == nil:
+		case req.Verb != wire.Hello || err != nil && req.Token == nil:
 			b.count--
 			c.refuseUntilHello(b)
 			return
-		case r.Token == nil || c.srv.tokens.Find(r.Token) == nil:
-			c.refuseToken(m)
+		case req.Token == nil || c.srv.tokens.Find(req.Token) == nil:
+			c.refuseToken(cmd)
 			return
 		}
 	}
 	if err != nil {
-		if r.Verb != wire.Hello {
+		if req.Verb != wire.Hello {
 			c.state = stateOpen
 		}
-		m.Refusal = err
+		cmd.Refusal = err
 		// A worker that cannot write JSON would fail every job it gets. A submitter stays
 		// connected: where its next frame begins is known, and closing would cost it all its jobs.
-		m.Close = err.Code.ConnEffect() == wire.Closes ||
+		cmd.Close = err.Code.ConnEffect() == wire.Closes ||
 			err.Code == wire.InvalidJSON && c.port == wire.WorkerPort && len(payload) > 0
-		if m.Close {
+		if cmd.Close {
 			c.state = stateDraining
 		}
 		return
 	}
-	if r.Verb == wire.Hello {
-		c.handleHello(m)
+	if req.Verb == wire.Hello {
+		c.handleHello(cmd)
 		return
 	}
 	c.state = stateOpen
-	m.Ignore = r.Verb == wire.Pong
-	m.Refusal = checkPermitted(c.grant, m)
+	cmd.Ignore = req.Verb == wire.Pong
+	cmd.Refusal = checkPermitted(c.grant, cmd)
 	// Whether a join with prefetch succeeds decides how the next answers are read.
-	b.mustStep = b.mustStep || r.Verb == wire.Join && r.Prefetch > 0
+	b.mustStep = b.mustStep || req.Verb == wire.Join && req.Prefetch > 0
 }
 
 // refuse answers with an error and closes the connection.
 func (c *conn) refuse(b *batch, err *wire.Error) {
-	m := b.next(c.hubConn)
-	m.Refusal, m.Close = err, true
+	cmd := b.next(c.hubConn)
+	cmd.Refusal, cmd.Close = err, true
 	c.state = stateDraining
 }
 
@@ -136,37 +136,37 @@ func (c *conn) refuseUntilHello(b *batch) {
 
 // refuseToken closes a connection that showed an unknown token, or none. The refusal is
 // delayed so that guessing tokens takes time.
-func (c *conn) refuseToken(m *hub.Command) {
+func (c *conn) refuseToken(cmd *hub.Command) {
 	c.helloTimer.Stop()
-	c.state, m.Ignore = stateDraining, true
+	c.state, cmd.Ignore = stateDraining, true
 	c.srv.recordBadToken(c.remote)
 	time.AfterFunc(guard.TokenDelay, func() {
 		c.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
 	})
 }
 
-func (c *conn) handleHello(m *hub.Command) {
-	r := &m.Req
+func (c *conn) handleHello(cmd *hub.Command) {
+	req := &cmd.Req
 	if c.state != stateGreeting {
-		m.Refusal = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
+		cmd.Refusal = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
 		return
 	}
 	c.state, c.input.maxPayload = stateOpen, c.srv.options.MaxFrame
 	if c.srv.tokens.Required() {
 		c.helloTimer.Stop()
-		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // the token has just been removed from the file
-			c.refuseToken(m)
+		if c.grant = c.srv.tokens.Find(req.Token); c.grant == nil { // the token has just been removed from the file
+			c.refuseToken(cmd)
 			return
 		}
-		m.Owner = c.grant.Owner()
+		cmd.Owner = c.grant.Owner()
 	}
-	if r.Client != nil {
-		c.hubConn.SetClient(hub.Truncate(r.Client, maxClientName))
+	if req.Client != nil {
+		c.hubConn.SetClientName(hub.Truncate(req.Client, maxClientName))
 	}
-	if c.heartbeat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
+	if c.heartbeat = time.Duration(req.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
 		c.startHeartbeat()
 	}
-	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxFrameOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
+	cmd.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxFrameOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
 }
 
 // requiredScopes lists what a token must grant for each verb. Verbs without an entry need nothing.
@@ -185,25 +185,25 @@ var requiredScopes = [...]struct {
 	wire.Pong:   {},
 }
 
-// checkPermitted refuses a request that a grant does not allow. Without tokens, g is nil.
-func checkPermitted(g *guard.Grant, m *hub.Command) *wire.Error {
-	r := &m.Req
-	p := requiredScopes[r.Verb]
-	if g == nil || p.scope == 0 {
+// checkPermitted refuses a request that a grant does not allow. Without tokens, grant is nil.
+func checkPermitted(grant *guard.Grant, cmd *hub.Command) *wire.Error {
+	req := &cmd.Req
+	required := requiredScopes[req.Verb]
+	if grant == nil || required.scope == 0 {
 		return nil
 	}
-	if g.Scopes&p.scope == 0 {
-		return &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token lacks the scope %s", scopeNames[bits.TrailingZeros8(uint8(p.scope))])}
+	if grant.Scopes&required.scope == 0 {
+		return &wire.Error{Code: wire.Forbidden, ID: req.ID, Reason: fmt.Sprintf("this token lacks the scope %s", scopeNames[bits.TrailingZeros8(uint8(required.scope))])}
 	}
-	if p.typed && r.Type != nil && !g.CoversName(r.Type) {
-		return &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(r.Type))}
+	if required.typed && req.Type != nil && !grant.CoversName(req.Type) {
+		return &wire.Error{Code: wire.Forbidden, ID: req.ID, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(req.Type))}
 	}
 	// A pattern may match a type that the token covers.
-	if p.typed && r.Types != nil && !slices.ContainsFunc(r.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) }) {
-		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(r.Types[0]))}
+	if required.typed && req.Types != nil && !slices.ContainsFunc(req.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || grant.CoversName(typ) }) {
+		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(req.Types[0]))}
 	}
-	if p.asks && !g.AllTypes {
-		m.Covers, m.Scope = g.CoversName, g.TypesID
+	if required.asks && !grant.AllTypes {
+		cmd.Covers, cmd.Scope = grant.CoversName, grant.TypesID
 	}
 	return nil
 }

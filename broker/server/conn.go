@@ -176,7 +176,7 @@ func (c *conn) startHeartbeat() {
 		over := c.heardAt + silence*interval
 		silent := c.readState == readReady && now >= over // in other states nothing is read
 		if silent && suspected {
-			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.Client()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.ClientName()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
 			c.loop.closeConn(c)
 			return
 		}

@@ -29,12 +29,12 @@ func dialTransport(t *testing.T, s *Server, transport string) *peer {
 
 func dialInProcess(t *testing.T, s *Server, port wire.Port) *peer {
 	t.Helper()
-	c, err := s.Dial(port)
+	nc, err := s.Dial(port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return &peer{t, c}
+	t.Cleanup(func() { _ = nc.Close() })
+	return &peer{t, nc}
 }
 
 // TestConnectionsWithinProcessAreServed: connections within the process are served like others. A drain
@@ -67,8 +67,8 @@ func TestConnectionsWithinProcessAreServed(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if c, err := s.Dial(wire.SubmitPort); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a broker that has closed let %v in, %v", c, err)
+	if nc, err := s.Dial(wire.SubmitPort); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a broker that has closed let %v in, %v", nc, err)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestLongClientNameIsCut(t *testing.T) {
 	p.wantFrame("ok", true)
 	var workers []broker.WorkerInfo
 	s.Hub().View(func(b *broker.Broker, _ int64) { workers, _ = b.Workers(0, nil, 0, 1) })
-	if got, want := s.Hub().FindConn(workers[0].Peer).Client(), strings.Repeat("é", maxClientName/2)+"…"; got != want {
+	if got, want := s.Hub().FindConn(workers[0].Peer).ClientName(), strings.Repeat("é", maxClientName/2)+"…"; got != want {
 		t.Errorf("kept %d bytes: %q", len(got), got)
 	}
 }

@@ -92,8 +92,8 @@ func TestConfiguredAddressesAreBound(t *testing.T) {
 		t.Errorf("%d addresses for workers, want 1 and a line about the other:\n%s", n, log.String())
 	}
 	_, port, _ := net.SplitHostPort(s.WorkerAddr().String())
-	if c, err := net.Dial("tcp6", net.JoinHostPort("::1", port)); err == nil {
-		_ = c.Close()
+	if nc, err := net.Dial("tcp6", net.JoinHostPort("::1", port)); err == nil {
+		_ = nc.Close()
 		t.Error("0.0.0.0 is reached over IPv6")
 	}
 }
@@ -107,13 +107,13 @@ func TestGonePeerIsClosed(t *testing.T) {
 	}
 	defer l.Close()
 	dial(t, l.Addr())
-	c, err := l.Accept()
+	nc, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	setSocketOptions(c)
-	rc, err := c.(*net.TCPConn).SyscallConn()
+	defer nc.Close()
+	setSocketOptions(nc)
+	rc, err := nc.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

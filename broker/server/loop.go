@@ -51,7 +51,7 @@ type loop struct {
 	parts   [][]byte // its capacity is the number of pieces that are written at a time
 
 	pace         writePace
-	endRoundTask func() // l.endRound as a func value, which is allocated once
+	endRoundTask func() // lp.endRound as a func value, which is allocated once
 }
 
 // readPart says that loop.readBuf[from:to] was read from connection c.
@@ -77,7 +77,7 @@ const (
 	maxWriteTurn = 256 << 10
 )
 
-// run waits for events. When the poller stops, it closes all connections.
+// run handles events until the poller stops. Then it closes all connections.
 func (lp *loop) run() {
 	lp.poller.Wait(lp.onReady)
 	lp.poller.Call(func() {
@@ -90,7 +90,7 @@ func (lp *loop) run() {
 	})
 }
 
-// onReady is called with each event.
+// onReady handles one event of the poller.
 func (lp *loop) onReady(fd int, ev poll.Events) {
 	if fd == lp.poller.MarkFD() {
 		lp.step()
@@ -161,11 +161,11 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		c.heardAt = lp.srv.hub.Now()
 	}
 	if len(into) > 0 {
-		k := min(n, len(into))
-		c.input.addRead(k)
-		lp.srv.bytesIn.Add(uint64(k))
-		n -= k
-		lp.directBytes += k
+		direct := min(n, len(into))
+		c.input.addRead(direct)
+		lp.srv.bytesIn.Add(uint64(direct))
+		n -= direct
+		lp.directBytes += direct
 	}
 	lp.queueInput(c, n)
 }
@@ -200,8 +200,8 @@ const (
 	// minSingleReads is the number of consecutive rounds with only one read after which output is
 	// written at once.
 	minSingleReads = 8
-	// recountEvery: while the loop writes at once, one in this many reads is counted as a
-	// round.
+	// recountEvery is the number of reads after which one read is counted as a round while the loop
+	// writes at once.
 	recountEvery = 16
 )
 

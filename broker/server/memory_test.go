@@ -15,16 +15,16 @@ func TestHistoryShrinks(t *testing.T) {
 	s := startServer(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
 	held := func() (m broker.Memory) {
 		s.trim()
-		s.Hub().View(func(c *broker.Broker, _ int64) { m = c.Memory() })
+		s.Hub().View(func(core *broker.Broker, _ int64) { m = core.Memory() })
 		return m
 	}
 	end := func(n int) {
-		s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
-			p := c.AddSubmitter()
+		s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+			p := core.AddSubmitter()
 			for i := range n {
 				id := []byte(fmt.Sprint("end", i))
-				c.Submit(now, p, &broker.Submission{ID: id, Type: []byte("t"), Body: []byte("1")})
-				c.Cancel(now, p, id)
+				core.Submit(now, p, &broker.Submission{ID: id, Type: []byte("t"), Body: []byte("1")})
+				core.Cancel(now, p, id)
 			}
 			return nil
 		})
@@ -33,18 +33,18 @@ func TestHistoryShrinks(t *testing.T) {
 		t.Fatalf("%d bytes of history, want 16 MiB", held().History)
 	}
 	var p broker.Peer
-	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
-		p = c.AddSubmitter()
+	s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		p = core.AddSubmitter()
 		body := make([]byte, 64<<10)
 		for i := range 700 { // 44 MiB
-			c.Submit(now, p, &broker.Submission{ID: []byte(fmt.Sprint("waits", i)), Type: []byte("t"), Body: body})
+			core.Submit(now, p, &broker.Submission{ID: []byte(fmt.Sprint("waits", i)), Type: []byte("t"), Body: body})
 		}
 		return nil
 	})
 	if m := held(); m.History > 4*mib || m.Total() > 64*mib*3/4+mib {
 		t.Errorf("%d bytes of history beside %d of all", m.History, m.Total())
 	}
-	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.RemovePeer(now, p) })
+	s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect { return core.RemovePeer(now, p) })
 	for held().Jobs() > 20*mib { // the jobs are freed in slices
 	}
 	held() // sets the limit of the history again, now that all slices are freed

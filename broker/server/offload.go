@@ -49,12 +49,12 @@ func (c *conn) offload(bytes int, work, done func()) {
 
 func (c *conn) offloadDecode(payload []byte) {
 	b := c.srv.newBatch()
-	m := b.next(c.hubConn)
-	m.StableBody, b.hasBigFrame = true, true
+	cmd := b.next(c.hubConn)
+	cmd.StableBody, b.hasBigFrame = true, true
 	var err *wire.Error
-	c.offload(len(payload), func() { err = decodeCommand(&b.decoder, m, payload, c.hubConn) }, func() {
+	c.offload(len(payload), func() { err = decodeCommand(&b.decoder, cmd, payload, c.hubConn) }, func() {
 		if c.state < stateDraining {
-			c.completeCommand(b, m, payload, err)
+			c.completeCommand(b, cmd, payload, err)
 			c.loop.sink.Step(b.commands[:b.count], nil)
 		}
 	})

@@ -127,23 +127,23 @@ func (s *Server) startServing() (err error) {
 
 // joinFleet joins the fleet that the options name, if any.
 func (s *Server) joinFleet() (err error) {
-	f := s.options.Fleet
-	if f.Servers == "" {
+	opt := s.options.Fleet
+	if opt.Servers == "" {
 		return nil
 	}
 	if s.options.MaxUnread > 0 {
-		f.MaxHeld = max(s.options.MaxUnread, 2*int64(s.options.MaxFrame))
+		opt.MaxHeld = max(s.options.MaxUnread, 2*int64(s.options.MaxFrame))
 	}
-	if f.Name == "" {
+	if opt.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
 			return &guard.OptionError{Flag: "fleet-name", Reason: "there is no host name to use: " + err.Error()}
 		}
 		_, port, _ := net.SplitHostPort(s.SubmitAddr().String())
-		f.Name = host + ":" + port
+		opt.Name = host + ":" + port
 	}
-	if s.fleet, err = driver.Join(s.hub, f, s.log); err != nil {
-		return &guard.OptionError{Flag: "fleet", Value: f.Servers, Reason: err.Error()}
+	if s.fleet, err = driver.Join(s.hub, opt, s.log); err != nil {
+		return &guard.OptionError{Flag: "fleet", Value: opt.Servers, Reason: err.Error()}
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (s *Server) MaxConns() int { return s.maxConns }
 // Started returns the time at which the broker was started.
 func (s *Server) Started() time.Time { return s.startedAt }
 
-// Draining reports whether the broker is shutting down.
+// Draining reports whether the broker takes no new jobs because it is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
 // SubmitAddr returns the address where submitters connect: the last one configured.
@@ -220,8 +220,8 @@ func (s *Server) Drain() {
 		return
 	}
 	s.closeListeners()
-	s.hub.Do(func(c *broker.Broker, _ int64) []broker.Effect {
-		c.Drain()
+	s.hub.Do(func(core *broker.Broker, _ int64) []broker.Effect {
+		core.Drain()
 		return nil
 	})
 }
@@ -261,22 +261,22 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Leftovers returns what a drain would wait for now.
-func (s *Server) Leftovers() (l wording.Leftovers) {
-	s.hub.View(func(c *broker.Broker, _ int64) {
-		t := c.Totals()
-		l = wording.Leftovers{Running: t.Running, Borrowed: uint64(c.BorrowedRuns()), Queued: t.Queued, Delayed: t.Delayed}
+func (s *Server) Leftovers() (left wording.Leftovers) {
+	s.hub.View(func(core *broker.Broker, _ int64) {
+		t := core.Totals()
+		left = wording.Leftovers{Running: t.Running, Borrowed: uint64(core.BorrowedRuns()), Queued: t.Queued, Delayed: t.Delayed}
 	})
-	l.Unread, _, _ = s.hub.Backlog()
-	return l
+	left.Unread, _, _ = s.hub.Backlog()
+	return left
 }
 
 // endLeftovers ends the jobs that are left. It does so in slices, so that other commands get their
 // turn.
 func (s *Server) endLeftovers() {
 	for more := true; more; {
-		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
-			fx, more = c.EndLeftovers(now)
-			return fx
+		s.hub.Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
+			effects, more = core.EndLeftovers(now)
+			return effects
 		})
 	}
 }
@@ -315,7 +315,7 @@ func (s *Server) Close() error {
 	return s.closeErr
 }
 
-// Done returns a channel that is closed when the broker closes.
+// Done returns a channel that is closed when the broker begins to close.
 func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 
 // trim frees memory that is kept for reuse. It also limits the history so that everything
@@ -323,14 +323,14 @@ func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.hub.Memory().Total()
-	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect {
+	s.hub.Do(func(core *broker.Broker, now int64) []broker.Effect {
 		if limit := s.options.MaxMemory; limit > 0 {
-			held := c.Memory()
-			c.LimitHistory(limit*3/4 - beside - (held.Total() - held.History))
+			held := core.Memory()
+			core.LimitHistory(limit*3/4 - beside - (held.Total() - held.History))
 		}
 		// Each command frees the slabs that the command before it emptied, so end with a
 		// command.
-		return c.Tick(now)
+		return core.Tick(now)
 	})
 }
 
@@ -360,7 +360,8 @@ func (s *Server) ServeHTTP(h http.Handler) {
 // streams, must end.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
-// Counts holds counts of the server: events since the start, and what is open now.
+// Counts holds the counts of events since the start, the open connections, and the bytes of
+// unfinished frames.
 type Counts struct {
 	Conns, InboundBytes                       int64
 	BytesIn, BytesOut                         uint64
@@ -378,7 +379,7 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// The callers of Lag, each of which has a maximum of its own.
+// These are the callers of Lag. Each of them has a maximum of its own.
 const (
 	LagForMetrics = iota
 	LagForFindings

@@ -64,10 +64,10 @@ type lateListener struct {
 
 func (l *lateListener) Accept() (net.Conn, error) {
 	<-l.closed
-	if c := l.lateConn; c != nil {
+	if nc := l.lateConn; nc != nil {
 		l.lateConn = nil
 		time.Sleep(200 * time.Millisecond) // during this time the broker closes everything else
-		return c, nil
+		return nc, nil
 	}
 	return nil, net.ErrClosed
 }
@@ -90,11 +90,11 @@ func TestLateConnectionDoesNotDelayClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial(t, inner.Addr())
-	c, err := inner.Accept()
+	nc, err := inner.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &listener{&lateListener{inner, make(chan struct{}), c}, wire.SubmitPort, false}
+	l := &listener{&lateListener{inner, make(chan struct{}), nc}, wire.SubmitPort, false}
 	s.listeners = append(s.listeners, l)
 	s.acceptLoops.Go(func() { s.accept(l) })
 	closed := make(chan struct{})

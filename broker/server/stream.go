@@ -41,9 +41,9 @@ const (
 
 // serveStream serves a connection until it closes, on a loop that it makes for the connection.
 // The loops of different streams run in parallel.
-func (s *Server) serveStream(d halfCloser, raw net.Conn, port wire.Port) {
+func (s *Server) serveStream(hc halfCloser, raw net.Conn, port wire.Port) {
 	lp := s.newLoop(&poll.Poller{}, streamParts)
-	st := &stream{halfCloser: d, raw: raw, turnRequested: make(chan struct{}, 1), toWrite: make(chan [][]byte, 1)}
+	st := &stream{halfCloser: hc, raw: raw, turnRequested: make(chan struct{}, 1), toWrite: make(chan [][]byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
 	lp.poller.Call(func() { lp.openConn(st.conn) })
 	written := make(chan struct{})
@@ -155,24 +155,24 @@ func notify(c chan struct{}) {
 	}
 }
 
-// serveUntilClose calls the given function on a goroutine of its own and closes c when the broker closes.
-// It returns false if the broker has closed already.
-func (s *Server) serveUntilClose(c net.Conn, serve func()) bool {
+// serveUntilClose calls the given function on a goroutine of its own and closes nc when the broker
+// closes. It returns false if the broker has closed already.
+func (s *Server) serveUntilClose(nc net.Conn, serve func()) bool {
 	s.streamsMu.Lock()
 	defer s.streamsMu.Unlock()
 	if s.ctx.Err() != nil {
 		return false
 	}
 	s.goroutines.Go(func() {
-		defer context.AfterFunc(s.ctx, func() { _ = c.Close() })()
+		defer context.AfterFunc(s.ctx, func() { _ = nc.Close() })()
 		serve()
 	})
 	return true
 }
 
 const (
-	// handshakeTime is how long a TLS handshake may take.
-	handshakeTime = 10 * time.Second
+	// handshakeTimeout is how long a TLS handshake may take.
+	handshakeTimeout = 10 * time.Second
 	// tlsIdleBytes is roughly how much memory an idle TLS connection takes, in bytes.
 	tlsIdleBytes = 70 << 10
 )
@@ -182,7 +182,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.hub.ReserveTLS(-tlsIdleBytes)
 	defer raw.Close()
 	nc := tls.Server(raw, s.certs.Config())
-	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
+	late := s.hub.After(handshakeTimeout, func() { _ = raw.Close() })
 	err := nc.Handshake()
 	late.Stop()
 	if err != nil {

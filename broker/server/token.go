@@ -6,7 +6,7 @@ import (
 	"gloom/broker/guard"
 )
 
-// The scopes that a token can have, in the order of scopeNames.
+// A token can have these scopes, which are listed in the order of scopeNames.
 const (
 	submitScope guard.Scope = 1 << iota
 	workScope
@@ -33,15 +33,15 @@ func (s *Server) recordBadToken(peer string) {
 // Authorize checks the token of an HTTP request and returns its grant, or nil if no token is
 // required. It refuses a wrong token after a delay, unless ctx is done, so that guessing takes
 // time.
-func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Grant, known bool) {
+func (s *Server) Authorize(ctx context.Context, token, peer string) (grant *guard.Grant, known bool) {
 	if !s.tokens.Required() {
 		return nil, true
 	}
-	if g = s.tokens.Find([]byte(token)); g == nil {
+	if grant = s.tokens.Find([]byte(token)); grant == nil {
 		s.recordBadToken(peer)
 		if token != "" {
 			guard.DelayRefusal(ctx)
 		}
 	}
-	return g, g != nil
+	return grant, grant != nil
 }

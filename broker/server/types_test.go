@@ -69,12 +69,12 @@ func TestGroupRuleHoldsJobBack(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
-	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
-		fx, bad := c.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
+	s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		effects, bad := core.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
 		if bad != nil {
 			t.Error(bad)
 		}
-		return fx
+		return effects
 	})
 	worker.send(`{"action":"join","type":"t","prefetch":2}`)
 	worker.wantFrame("ok", true)

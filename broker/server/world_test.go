@@ -46,12 +46,12 @@ type peer struct {
 
 func dial(t *testing.T, a net.Addr) *peer {
 	t.Helper()
-	c, err := net.Dial(a.Network(), a.String())
+	nc, err := net.Dial(a.Network(), a.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return &peer{t, c}
+	t.Cleanup(func() { _ = nc.Close() })
+	return &peer{t, nc}
 }
 
 // shrinkBuffers makes p's receive buffer small, so that little of what p does not read fits into the

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// maxIdleTypes limits the unused types that are remembered. maxKeptTypes limits the types that
-	// have metrics of their own for as long as the process runs.
-	maxIdleTypes = 16_384
-	maxKeptTypes = 100
+	// maxUnusedTypes limits the unused types that are remembered. maxKeptTypes limits the types
+	// that have metrics of their own for as long as the process runs.
+	maxUnusedTypes = 16_384
+	maxKeptTypes   = 100
 )
 
 // maxPairs bounds the pairs of a type and a set of types that contains it. Workers that join
@@ -26,7 +26,7 @@ func (o *Options) Hub() hub.Config {
 		Core: broker.Config{
 			MaxJobs: o.MaxJobs, MaxTypeJobs: o.MaxTypeJobs, MaxSubmitterJobs: o.MaxSubmitterJobs,
 			MaxBytes: o.MaxBytes, MaxTypeBytes: o.MaxTypeBytes, MaxSubmitterBytes: o.MaxSubmitterBytes,
-			MaxTypes: o.MaxTypes, MaxPairs: maxPairs, MaxGroups: o.MaxGroups, IdleTypes: min(maxIdleTypes, o.MaxTypes), KeptTypes: min(maxKeptTypes, o.MaxTypes), Retries: o.Retries,
+			MaxTypes: o.MaxTypes, MaxPairs: maxPairs, MaxGroups: o.MaxGroups, MaxUnusedTypes: min(maxUnusedTypes, o.MaxTypes), KeptTypes: min(maxKeptTypes, o.MaxTypes), Retries: o.Retries,
 			DeadLetters: o.DeadLetters, DeadBytes: o.DeadBytes, DeadAge: o.DeadAge, History: o.History,
 		},
 	}

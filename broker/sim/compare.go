@@ -114,8 +114,8 @@ func (r *runner) compareLedgers() error {
 		return err
 	}
 	// Types whose jobs are not swept yet may still count as in use.
-	if unused > o.cfg.IdleTypes && o.vanished == 0 {
-		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, o.cfg.IdleTypes)
+	if unused > o.cfg.MaxUnusedTypes && o.vanished == 0 {
+		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, o.cfg.MaxUnusedTypes)
 	}
 	return nil
 }

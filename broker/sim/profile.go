@@ -124,12 +124,14 @@ var common = []kind{
 		c.Retries = r.IntN(2)
 	}},
 	{n: 4, name: "types", parameters: allFeatures + "types=10 join=60 pause=10 limit=10 forget=20", config: func(r *rand.Rand, c *broker.Config) {
-		c.IdleTypes = r.IntN(3)
-		c.KeptTypes = r.IntN(c.IdleTypes + 1)
+		c.MaxUnusedTypes = r.IntN(3)
+		c.KeptTypes = r.IntN(c.MaxUnusedTypes + 1)
 		c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
 	}},
 	{n: 8, name: "keep", parameters: allFeatures + "keep=70 submitters=4 ids=10 types=1 attach=40 written=20 gone=20 submitter=12 respond=100 tick=60"},
-	{n: 8, name: "several", parameters: allFeatures + "several=80 types=5 workers=5 join=40", config: func(r *rand.Rand, c *broker.Config) { c.IdleTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6)) }},
+	{n: 8, name: "several", parameters: allFeatures + "several=80 types=5 workers=5 join=40", config: func(r *rand.Rand, c *broker.Config) {
+		c.MaxUnusedTypes, c.MaxTypes = r.IntN(6), r.IntN(2)*(3+r.IntN(6))
+	}},
 	{n: 8, name: "groups", parameters: allFeatures + "groups=70 maxGroups=3 ids=16 types=3 rule=15 drop-rule=5 tick=60", config: func(r *rand.Rand, c *broker.Config) { c.MaxGroups = noneOrUpTo(r, 4) }},
 	{n: 8, name: "fair", parameters: allFeatures + "groups=60 maxGroups=2 ids=20 types=2 fair=20 rule=4 drop-rule=4 submit=140 respond=110 tick=50"},
 	{n: 8, name: "lending", parameters: lending, config: lendingLimits},
@@ -242,7 +244,7 @@ func profileOf(seed uint64, r *rand.Rand) profile {
 // configOf returns the core's configuration for a run.
 func configOf(p *profile, r *rand.Rand) broker.Config {
 	c := broker.Config{
-		Retries: r.IntN(4), IdleTypes: 1000, Seed: r.Uint64(),
+		Retries: r.IntN(4), MaxUnusedTypes: 1000, Seed: r.Uint64(),
 		DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour, History: 1 << 30,
 	}
 	if p.config != nil {

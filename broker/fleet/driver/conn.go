@@ -22,7 +22,8 @@ type natsConn struct {
 	handle func()
 	// afterFunc calls f once this process has run for d.
 	afterFunc func(d time.Duration, f func()) *time.Timer
-	// connected: the client is connected. Before that, it calls Read under its own lock.
+	// connected reports that the client is connected. Before that, the client calls Read under its
+	// own lock.
 	connected atomic.Bool
 	// timeout is how long NATS may leave waiting bytes unread.
 	timeout time.Duration
@@ -103,7 +104,7 @@ func (c *natsConn) pendingBytes() int64 {
 	return int64(c.takenBytes + cap(c.unwritten))
 }
 
-// writeRest writes what is left. If NATS reads none of it, it closes the connection.
+// writeRest writes what is left. It closes the connection if NATS reads none of it for the timeout.
 func (c *natsConn) writeRest() {
 	const atATime = 256 << 10
 	c.mu.Lock()
@@ -114,11 +115,11 @@ func (c *natsConn) writeRest() {
 		c.mu.Unlock()
 		var err error
 		for len(b) > 0 && err == nil {
-			k := min(len(b), atATime)
+			n := min(len(b), atATime)
 			timeout := c.afterFunc(c.timeout, func() { _ = c.Close() }) // a deadline would outlive the write
-			_, err = c.TCPConn.Write(b[:k])
+			_, err = c.TCPConn.Write(b[:n])
 			timeout.Stop()
-			b = b[k:]
+			b = b[n:]
 		}
 		c.mu.Lock()
 		if c.takenBytes = 0; err != nil {

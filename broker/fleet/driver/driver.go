@@ -28,13 +28,13 @@ type Driver struct {
 	wake         chan struct{}
 	stop         chan struct{}
 	incoming     chan *nats.Msg
-	sendMu       sync.Mutex      // held by the sender; guards out and frames
+	sendMu       sync.Mutex      // held by the sender; guards sentMessages and sendBuffer
 	hasMore      atomic.Bool     // there is more to send
 	sentMessages []fleet.Message // sent last, kept for reuse
 	sendBuffer   []byte
-	latestConn   atomic.Pointer[natsConn] // the latest connection
+	latestConn   atomic.Pointer[natsConn] // the connection that was dialed last
 	rawConn      atomic.Pointer[natsConn] // the client's connection, if it has no TLS
-	maxPayload   atomic.Int64             // the maximum number of bytes that NATS takes in one message; 0 if that is too few
+	maxPayload   atomic.Int64             // the maximum number of bytes that NATS accepts in one message; 0 if that is too few
 	done         sync.WaitGroup
 	closeMu      sync.Mutex // guards nc against a client that is made after Close
 
@@ -81,9 +81,9 @@ func (x member) Send() {
 	}
 }
 
-// maxPending bounds the messages that have arrived and are not handled yet. They come from one read
-// of the NATS client. Messages beyond it are dropped; the fleet copes with any lost message.
-const maxPending = 1 << 12
+// maxIncoming bounds the messages that have arrived and are not handled yet. They come from one
+// read of the NATS client. Messages beyond it are dropped; the fleet copes with any lost message.
+const maxIncoming = 1 << 12
 
 // maxRoundBytes is roughly how many bytes of messages are handled under one lock.
 const maxRoundBytes = 64 << 10
@@ -94,7 +94,7 @@ const reconnectPause = 250 * time.Millisecond
 // Join joins the fleet of opt, which has been validated. NATS may be away: then the broker
 // runs alone until NATS is connected.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
-	d := &Driver{hub: h, log: log, options: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), incoming: make(chan *nats.Msg, maxPending)}
+	d := &Driver{hub: h, log: log, options: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), incoming: make(chan *nats.Msg, maxIncoming)}
 	d.done.Add(1)
 	d.sendMu.Lock()
 	d.changedAt.Store(time.Now().UnixNano())
@@ -142,8 +142,8 @@ func (d *Driver) connect() error {
 	return nil
 }
 
-// onClosed makes another client. A client ends for good after an error of NATS that the client does
-// not know, for example if a message exceeds a max_payload that was lowered.
+// onClosed makes another client. A client ends for good after a NATS error that it does not know,
+// for example if a message exceeds a max_payload that was lowered.
 func (d *Driver) onClosed(nc *nats.Conn) {
 	if err := nc.LastError(); err != nil {
 		d.onDisconnect(err)
@@ -407,12 +407,12 @@ func (d *Driver) sendAll() {
 		d.sentMessages, events = d.machine.Messages(d.sentMessages), d.machine.Events()
 		return nil
 	})
-	for _, v := range events {
-		d.logEvent(v)
+	for _, event := range events {
+		d.logEvent(event)
 	}
 	rawConn := d.rawConn.Load()
-	for _, x := range d.sentMessages {
-		if len(x.Data) > int(d.maxPayload.Load()) {
+	for _, msg := range d.sentMessages {
+		if len(msg.Data) > int(d.maxPayload.Load()) {
 			continue // NATS would close the connection
 		}
 		// While the client connects, Publish would block.
@@ -420,36 +420,36 @@ func (d *Driver) sendAll() {
 			continue
 		}
 		d.messagesOut.Add(1)
-		d.bytesOut.Add(uint64(len(x.Data)))
-		subject, reply := d.subject(x.To), ""
-		if x.WantReply {
-			reply = d.noListenerSubject(hex.EncodeToString([]byte(x.To)))
+		d.bytesOut.Add(uint64(len(msg.Data)))
+		subject, reply := d.subject(msg.To), ""
+		if msg.WantReply {
+			reply = d.noListenerSubject(hex.EncodeToString([]byte(msg.To)))
 		}
 		if rawConn == nil {
-			_ = d.nc.Load().PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
+			_ = d.nc.Load().PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: msg.Data})
 		} else {
-			d.sendBuffer = appendPub(d.sendBuffer, subject, reply, x.Data)
+			d.sendBuffer = appendPub(d.sendBuffer, subject, reply, msg.Data)
 		}
 	}
 	if len(d.sendBuffer) > 0 {
 		// Publish would each time wake a goroutine that has nothing to do.
 		_, _ = rawConn.Write(d.sendBuffer)
 	}
-	if d.sendBuffer = d.sendBuffer[:0]; cap(d.sendBuffer) > maxFrameBuffer {
+	if d.sendBuffer = d.sendBuffer[:0]; cap(d.sendBuffer) > maxSendBuffer {
 		d.sendBuffer = nil
 	}
 }
 
-// maxFrameBuffer bounds the send buffer that is kept, in bytes.
-const maxFrameBuffer = 1 << 20
+// maxSendBuffer bounds the send buffer that is kept, in bytes.
+const maxSendBuffer = 1 << 20
 
 // Health says what is wrong with a fleet.
 type Health struct {
-	// Away: NATS is away or refuses subjects, for the reason Why and since Since.
+	// Away reports that NATS is away or refuses subjects, for the reason Why and since Since.
 	Away  bool
 	Why   string
 	Since time.Time
-	// NameTaken: another broker has this one's name.
+	// NameTaken reports that another broker has this one's name.
 	NameTaken bool
 	// UpBrokers is the number of other brokers to which this one may lend jobs.
 	UpBrokers int
@@ -459,13 +459,13 @@ type Health struct {
 }
 
 // Health returns what is wrong with the fleet.
-func (d *Driver) Health() (x Health) {
+func (d *Driver) Health() (health Health) {
 	d.hub.View(func(*broker.Broker, int64) {
-		x.NameTaken, x.OtherVersions, x.LostBrokers, x.UpBrokers = d.machine.NameTaken(), d.machine.OtherVersions(), d.machine.LostBrokers(nil), d.machine.CountUp()
+		health.NameTaken, health.OtherVersions, health.LostBrokers, health.UpBrokers = d.machine.NameTaken(), d.machine.OtherVersions(), d.machine.LostBrokers(nil), d.machine.UpBrokers()
 	})
-	x.Away, _, x.Why = d.isAway()
-	x.Since = time.Unix(0, d.changedAt.Load())
-	return x
+	health.Away, _, health.Why = d.isAway()
+	health.Since = time.Unix(0, d.changedAt.Load())
+	return health
 }
 
 // LostBrokers returns the names of brokers that were lost lately and had workers for a type.
@@ -474,20 +474,20 @@ func (d *Driver) LostBrokers(typ []byte) (names []string) {
 	return names
 }
 
-func (d *Driver) logEvent(v fleet.Event) {
-	switch v.Kind {
+func (d *Driver) logEvent(event fleet.Event) {
+	switch event.Kind {
 	case fleet.BrokerJoined:
-		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker joined")
+		d.log.Info().Str("broker", event.Name).Msg("fleet: a broker joined")
 	case fleet.BrokerLost:
-		d.log.Warn().Str("broker", v.Name).Str("why", v.Reason).Msg("fleet: a broker is lost; the jobs lent to it were requeued")
+		d.log.Warn().Str("broker", event.Name).Str("why", event.Reason).Msg("fleet: a broker is lost; the jobs lent to it were requeued")
 	case fleet.BrokerLeft:
-		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker has left")
+		d.log.Info().Str("broker", event.Name).Msg("fleet: a broker has left")
 	case fleet.NameTaken:
-		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one runs alone (--fleet-name gives it another)")
+		d.log.Error().Str("name", event.Name).Msg("fleet: another broker has this name; this one runs alone (--fleet-name gives it another)")
 	case fleet.NameFree:
-		d.log.Info().Str("name", v.Name).Msg("fleet: the name is free; this broker joins")
+		d.log.Info().Str("name", event.Name).Msg("fleet: the name is free; this broker joins")
 	case fleet.OtherVersion:
-		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker uses another version; no jobs are lent to it or borrowed from it")
+		d.log.Warn().Str("broker", event.Name).Msg("fleet: a broker uses another version; no jobs are lent to it or borrowed from it")
 	}
 }
 
@@ -500,20 +500,20 @@ type Info struct {
 	AwayReason string
 	Since      time.Time
 	URL        string
-	// Counts of what was sent to and received from NATS since the start.
+	// These count what was sent to and received from NATS since the start.
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
 
 // Info describes the fleet as this broker sees it.
 func (d *Driver) Info() Info {
-	x := Info{
+	info := Info{
 		Since: time.Unix(0, d.changedAt.Load()), URL: d.nc.Load().ConnectedUrlRedacted(),
 		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
 	}
 	away, _, why := d.isAway()
-	x.Connected, x.AwayReason = !away, why
-	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
-	return x
+	info.Connected, info.AwayReason = !away, why
+	d.hub.View(func(*broker.Broker, int64) { info.Info = d.machine.Info() })
+	return info
 }
 
 // Memory returns how many bytes the streams to and from other brokers hold and NATS has not read

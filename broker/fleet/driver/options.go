@@ -33,8 +33,9 @@ type Options struct {
 	Name string
 	// Prefix is the prefix of all subjects of the fleet.
 	Prefix string
-	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are the
-	// client certificate that they may require.
+	// Creds is the path of a NATS credentials file. CA is the path of a file of authorities that
+	// verify the servers. Cert and Key are the paths of the client certificate that the servers may
+	// require.
 	Creds, CA, Cert, Key string
 	// MaxHeld bounds the bytes that wait for other brokers or are in flight to them, in total
 	// (fleet.Config.MaxHeld).
