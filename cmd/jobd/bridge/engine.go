@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// Targets implements control.Engine, as do the methods below.
+// Targets implements control.Daemon.
 func (b *Bridge) Targets() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -23,12 +23,16 @@ func (b *Bridge) Targets() []string {
 	return names
 }
 
+// Poll implements control.Daemon.
 func (b *Bridge) Poll(targets []string) { b.withMachine(func() { b.machine.Poll(targets) }) }
 
+// Pause implements control.Daemon.
 func (b *Bridge) Pause(targets []string) { b.withMachine(func() { b.machine.Pause(targets) }) }
 
+// Continue implements control.Daemon.
 func (b *Bridge) Continue(targets []string) { b.withMachine(func() { b.machine.Continue(targets) }) }
 
+// Status implements control.Daemon.
 func (b *Bridge) Status() control.Status {
 	targets, waiting := b.targetStatus()
 	s := control.Status{Waiting: waiting}
@@ -46,6 +50,7 @@ func (b *Bridge) targetStatus() (targets []queue.Status, waiting int) {
 	return b.machine.Status(), len(b.manualWaits)
 }
 
+// AddTarget implements control.Daemon.
 func (b *Bridge) AddTarget(name string, concurrency int) error {
 	err := b.changeTarget(name, concurrency, b.machine.Add)
 	if err == nil {
@@ -54,6 +59,7 @@ func (b *Bridge) AddTarget(name string, concurrency int) error {
 	return err
 }
 
+// SetConcurrency implements control.Daemon.
 func (b *Bridge) SetConcurrency(name string, concurrency int) error {
 	return b.changeTarget(name, concurrency, b.machine.Resize)
 }
@@ -89,6 +95,7 @@ func (b *Bridge) notifyTargetsChanged() {
 	}
 }
 
+// RemoveTarget implements control.Daemon.
 func (b *Bridge) RemoveTarget(name string) error {
 	b.mu.Lock()
 	err := b.machine.Remove(name)
@@ -106,14 +113,15 @@ func (b *Bridge) RemoveTarget(name string) error {
 	return nil
 }
 
+// OnTargets implements control.Daemon.
 func (b *Bridge) OnTargets(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.onTargetsChanged = f
 }
 
-// SendSignal reaches only processes of this daemon. Rows that other workers run have no process
-// here.
+// SendSignal implements control.Daemon. It reaches only processes of this daemon. Rows that other
+// workers run have no process here.
 func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal) map[int64]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,6 +140,7 @@ func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 	return sent
 }
 
+// Health implements control.Daemon.
 func (b *Bridge) Health() error {
 	b.mu.Lock()
 	launch := b.recentLaunchErr()
@@ -139,8 +148,10 @@ func (b *Bridge) Health() error {
 	return daemon.JoinReasons(cmp.Or(b.database.currentErr(), b.fetchHealth.currentErr()), launch, b.brokerHealth())
 }
 
+// Done implements control.Daemon.
 func (b *Bridge) Done() <-chan struct{} { return b.done }
 
+// Err implements control.Daemon.
 func (b *Bridge) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -38,9 +38,10 @@ func (id ID) String() string {
 	return string(id.Append(buf[:0]))
 }
 
-// MarshalText and UnmarshalText write and read the form that String returns.
+// MarshalText writes the form that String returns.
 func (id ID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
 
+// UnmarshalText reads the form that String returns.
 func (id *ID) UnmarshalText(text []byte) error {
 	var ok bool
 	if *id, ok = ParseID(string(text)); !ok {

@@ -94,7 +94,7 @@ func Open(o Options) *Master {
 }
 
 // Limits returns the limits of the master.
-func (m *Master) Limits() Limits    { return m.opt.Limits }
+func (m *Master) Limits() Limits { return m.opt.Limits }
 
 // Namespace returns the namespace that the master serves.
 func (m *Master) Namespace() string { return m.opt.Namespace }

@@ -99,7 +99,7 @@ func (e *Engine) End(err error) {
 	close(e.done)
 }
 
-// Targets implements control.Daemon, as do the methods below.
+// Targets implements control.Daemon.
 func (e *Engine) Targets() (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,13 +109,17 @@ func (e *Engine) Targets() (names []string) {
 	return names
 }
 
+// Poll implements control.Daemon.
 func (e *Engine) Poll(targets []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recordCall("poll %v", targets)
 }
 
-func (e *Engine) Pause(targets []string)    { e.setPaused("pause", targets, true) }
+// Pause implements control.Daemon.
+func (e *Engine) Pause(targets []string) { e.setPaused("pause", targets, true) }
+
+// Continue implements control.Daemon.
 func (e *Engine) Continue(targets []string) { e.setPaused("continue", targets, false) }
 
 func (e *Engine) setPaused(verb string, targets []string, paused bool) {
@@ -129,12 +133,14 @@ func (e *Engine) setPaused(verb string, targets []string, paused bool) {
 	}
 }
 
+// Status implements control.Daemon.
 func (e *Engine) Status() control.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return control.Status{Targets: slices.Clone(e.targets), Waiting: len(e.awaitedIDs)}
 }
 
+// AddTarget implements control.Daemon.
 func (e *Engine) AddTarget(name string, concurrency int) error {
 	return e.changeTargets(func() error {
 		if e.indexOf(name) >= 0 {
@@ -145,6 +151,7 @@ func (e *Engine) AddTarget(name string, concurrency int) error {
 	})
 }
 
+// SetConcurrency implements control.Daemon.
 func (e *Engine) SetConcurrency(name string, concurrency int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,6 +163,7 @@ func (e *Engine) SetConcurrency(name string, concurrency int) error {
 	return nil
 }
 
+// RemoveTarget implements control.Daemon.
 func (e *Engine) RemoveTarget(name string) error {
 	return e.changeTargets(func() error {
 		i := e.indexOf(name)
@@ -180,6 +188,7 @@ func (e *Engine) changeTargets(fn func() error) error {
 	return err
 }
 
+// RunManual implements control.Daemon.
 func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.JobResult, map[int64]string, error) {
 	e.mu.Lock()
 	e.recordCall("run-manual %v", ids)
@@ -231,6 +240,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	return outcomes, errs, nil
 }
 
+// SendSignal implements control.Daemon.
 func (e *Engine) SendSignal(_ context.Context, signals map[int64]syscall.Signal) map[int64]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -244,6 +254,7 @@ func (e *Engine) SendSignal(_ context.Context, signals map[int64]syscall.Signal)
 	return sent
 }
 
+// Recover implements control.Daemon.
 func (e *Engine) Recover(context.Context) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -251,6 +262,7 @@ func (e *Engine) Recover(context.Context) (int, error) {
 	return 3, e.failErr
 }
 
+// Overview implements control.Daemon.
 func (e *Engine) Overview() (l overview.Daemon) {
 	for _, t := range e.Status().Targets {
 		l.Targets = append(l.Targets, overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Running: t.Length})
@@ -261,20 +273,24 @@ func (e *Engine) Overview() (l overview.Daemon) {
 	return l
 }
 
+// Rows implements control.Daemon.
 func (e *Engine) Rows() (store.Reader, error) { return nil, errors.New("there is no table") }
 
+// OnTargets implements control.Daemon.
 func (e *Engine) OnTargets(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changed = f
 }
 
+// Health implements control.Daemon.
 func (e *Engine) Health() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.failErr
 }
 
+// Shutdown implements control.Daemon.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.recordCall("shutdown")
@@ -291,5 +307,8 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	return nil
 }
 
+// Done implements control.Daemon.
 func (e *Engine) Done() <-chan struct{} { return e.done }
-func (e *Engine) Err() error            { return e.endErr }
+
+// Err implements control.Daemon.
+func (e *Engine) Err() error { return e.endErr }

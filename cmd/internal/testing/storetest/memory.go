@@ -133,6 +133,7 @@ func (s *Memory) lock() (func(), error) {
 	return s.table.mu.Unlock, nil
 }
 
+// Accept implements store.Store.
 func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit int) (p store.Page, err error) {
 	unlock, err := s.lock()
 	if err != nil {
@@ -195,6 +196,7 @@ func (s *Memory) accept(id int64, manual bool) {
 	s.table.claims[id] = claim{token: s.token, isManual: manual}
 }
 
+// AcceptManual implements store.Store.
 func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]store.ManualResult, error) {
 	unlock, err := s.lock()
 	if err != nil {
@@ -223,8 +225,10 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 	return requests, nil
 }
 
+// Resolve implements store.Store.
 func (s *Memory) Resolve(context.Context) ([]store.Row, error) { return nil, nil }
 
+// Write implements store.Store.
 func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, error) {
 	w := store.WriteResult{LostRows: make(map[int64]string), FailedRows: make(map[int64]error)}
 	unlock, err := s.lock()
@@ -311,6 +315,7 @@ func (t *Table) endRow(r *Record, f store.Result) {
 	delete(t.claims, r.ID)
 }
 
+// Register implements store.Store.
 func (s *Memory) Register(context.Context) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -325,6 +330,7 @@ func (s *Memory) Register(context.Context) error {
 	return nil
 }
 
+// Renew implements store.Store.
 func (s *Memory) Renew(context.Context) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -340,6 +346,7 @@ func (s *Memory) Renew(context.Context) error {
 	return nil
 }
 
+// Leave implements store.Store.
 func (s *Memory) Leave(context.Context) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -364,6 +371,7 @@ func (t *Table) claimsOf(token int64) bool {
 	return false
 }
 
+// Owners implements store.Store.
 func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	unlock, err := s.lock()
 	if err != nil {
@@ -389,6 +397,7 @@ func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	return owners, nil
 }
 
+// Settle implements store.Store.
 func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.OrphanPolicy) (store.SettleResult, error) {
 	var sum store.SettleResult
 	unlock, err := s.lock()
@@ -407,6 +416,7 @@ func (s *Memory) Settle(_ context.Context, o store.Owner, orphans store.OrphanPo
 	return sum, nil
 }
 
+// OwnClaims implements store.Store.
 func (s *Memory) OwnClaims(context.Context) (ids []int64, err error) {
 	unlock, err := s.lock()
 	if err != nil {
@@ -421,6 +431,7 @@ func (s *Memory) OwnClaims(context.Context) (ids []int64, err error) {
 	return ids, nil
 }
 
+// SettleOwnClaims implements store.Store.
 func (s *Memory) SettleOwnClaims(_ context.Context, ids []int64, orphans store.OrphanPolicy) (sum store.SettleResult, err error) {
 	unlock, err := s.lock()
 	if err != nil {
@@ -460,14 +471,17 @@ func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id 
 // OutputRoom returns the size of a mediumtext.
 func (s *Memory) OutputRoom() int64 { return 1<<24 - 1 }
 
+// HasClaims implements store.Store.
 func (s *Memory) HasClaims() bool { return true }
 
+// Token implements store.Store.
 func (s *Memory) Token() int64 {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	return s.token
 }
 
+// Close implements store.Store.
 func (s *Memory) Close() error { return nil }
 
 // ErrUnreachable is an error for Table.SetError.
